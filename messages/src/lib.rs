@@ -1,0 +1,1 @@
+//! The vocabulary of Dormouse: ids, units, events, envelope, subjects and codecs.

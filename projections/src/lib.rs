@@ -1,0 +1,1 @@
+//! Read models of the log: pure folds, and the queries over them.

@@ -1,0 +1,1 @@
+//! Time travel, verification and the log archive.

@@ -1,0 +1,1 @@
+//! Decides which submissions are valid and which queued job goes next.

@@ -1,0 +1,1 @@
+//! Decides the life of each released job: start, checkpoint, stop, resume.

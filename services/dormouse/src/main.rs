@@ -1,0 +1,3 @@
+//! The `dormouse` command.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Decides how many containers each job has: DRF shares, then P2.

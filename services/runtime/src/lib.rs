@@ -1,0 +1,1 @@
+//! The one shell around every decider: log, fences, leases, snapshots, tracing.
