@@ -1,1 +1,22 @@
 //! The vocabulary of Dormouse: ids, units, events, envelope, subjects and codecs.
+//!
+//! Everything that crosses the log is defined here and nowhere else. The crate is pure: no
+//! tokio, no NATS, no clock, no randomness.
+
+pub mod decider;
+pub mod envelope;
+pub mod events;
+pub mod ids;
+pub mod job;
+pub mod policy;
+pub mod quantity;
+pub mod subject;
+pub mod time;
+
+pub use decider::{Decider, Decision, Fold, Proposal};
+pub use envelope::{Body, CodecError, Envelope, Recorded};
+pub use events::{Basis, Event, Writer};
+pub use ids::{ContainerId, Epoch, Incarnation, JobId, NodeId, Rank, Sequence, TenantId};
+pub use quantity::{Amounts, Resource};
+pub use subject::Prefix;
+pub use time::Timestamp;

@@ -1,0 +1,121 @@
+//! What a service is: a fold of the log and a pure decision on the folded state.
+//!
+//! Live running, restart, replay, verification and simulation call these same functions; there
+//! is no second interpreter.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::envelope::Recorded;
+use crate::events::{Budget, Event, Writer};
+use crate::ids::Sequence;
+use crate::time::Timestamp;
+
+/// A fold of the log.
+pub trait Fold: Default + Clone + Send + Serialize + DeserializeOwned + 'static {
+    /// Names its snapshots.
+    const NAME: &'static str;
+    /// Raised whenever the state's shape or meaning changes: older snapshots are then ignored.
+    const VERSION: u32;
+
+    /// Folds one event. Infallible, without a clock, without policy. Called for every event of
+    /// the log in order, also for those that the fold does not use.
+    fn evolve(&mut self, recorded: &Recorded);
+
+    /// Says which invariant is broken, if any. Called after every step in tests, simulation and
+    /// verification.
+    ///
+    /// # Errors
+    /// The broken invariant, in words.
+    fn check_invariants(&self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// An event that a decider wants appended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Proposal {
+    /// The event, without its basis: the shell fills it in.
+    pub event: Event,
+    /// The events that made it necessary, the main one first.
+    pub causes: Vec<Sequence>,
+}
+
+impl Proposal {
+    /// Proposes `event` because of `cause`.
+    pub fn new(event: impl Into<Event>, cause: Sequence) -> Self {
+        Self {
+            event: event.into(),
+            causes: vec![cause],
+        }
+    }
+
+    /// Proposes `event` because of several events, the main one first.
+    pub fn caused_by(event: impl Into<Event>, causes: Vec<Sequence>) -> Self {
+        Self {
+            event: event.into(),
+            causes,
+        }
+    }
+}
+
+/// What a decider decides.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Decision {
+    /// To append, in order. Any prefix of them is a valid history: what a crash cuts off is
+    /// decided again.
+    pub proposals: Vec<Proposal>,
+    /// When to decide again on a silent log.
+    pub next_wake: Option<Timestamp>,
+}
+
+/// A service: what it folds, and what it decides on the folded state.
+pub trait Decider: Send + Sync + 'static {
+    /// The folded state.
+    type State: Fold;
+
+    /// Whose subjects it appends to.
+    const WRITER: Writer;
+
+    /// Whether `decide` may take long: it then runs on a thread of its own while the log is
+    /// followed on.
+    const SLOW: bool = false;
+
+    /// Decides on the state. Level-triggered: it looks at the state, not at the event that woke
+    /// it. `now` is never earlier than the broker's time of the last folded event.
+    fn decide(&self, state: &Self::State, now: Timestamp) -> Decision;
+
+    /// Whether a slow decision still holds on a later state; otherwise it is discarded and made
+    /// again.
+    fn still_valid(&self, _state: &Self::State, _decision: &Decision) -> bool {
+        true
+    }
+
+    /// What the solver may spend, recorded in the basis.
+    fn budget(&self) -> Option<Budget> {
+        None
+    }
+
+    /// Compares a recorded decision with the one made again from its basis. The default asks
+    /// for equality; a decision that was stopped by time is re-checked for feasibility instead.
+    ///
+    /// # Errors
+    /// How they differ.
+    fn verify(
+        &self,
+        _state: &Self::State,
+        recorded: &Event,
+        again: Option<&Event>,
+    ) -> Result<(), String> {
+        match again {
+            Some(again) if again == recorded => Ok(()),
+            Some(again) => Err(difference(recorded, again)),
+            None => Err("nothing is decided from this basis".to_owned()),
+        }
+    }
+}
+
+fn difference(recorded: &Event, again: &Event) -> String {
+    let text = |event: &Event| serde_json::to_string(event).unwrap_or_default();
+    format!("recorded {} but decided {}", text(recorded), text(again))
+}

@@ -1,0 +1,553 @@
+//! The CloudEvents 1.0 envelope around every event, and its two codecs.
+//!
+//! On the log: MessagePack with field names. In exports: JSON, one event a line. The writer
+//! puts `type` before `data`, so that decoding takes one pass; a foreign writer's other order
+//! takes two.
+
+use std::fmt;
+
+use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Serialize};
+
+use crate::events::{Event, Key, Writer};
+use crate::ids::{NodeId, Sequence};
+use crate::time::Timestamp;
+
+/// The media type of an event on the log.
+pub const CONTENT_TYPE: &str = "application/cloudevents+msgpack";
+
+/// An event in its envelope, as it is written.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Envelope {
+    /// Deterministic: the same append has the same id.
+    pub id: String,
+    /// `/dormouse/<writer>`, for an agent with its node.
+    pub source: String,
+    /// What the event is about: a job, a node, an epoch.
+    pub subject: String,
+    /// When the writer decided or saw it.
+    pub time: Timestamp,
+    /// W3C trace context.
+    pub traceparent: Option<String>,
+    /// The event.
+    pub body: Body,
+}
+
+/// What an envelope holds.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Body {
+    /// An event that this build knows.
+    Event(Event),
+    /// A type that this build does not know.
+    Unknown {
+        /// Its type.
+        type_name: String,
+    },
+}
+
+/// An event as a reader sees it: with its place and time on the log.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Recorded {
+    /// Its place in the one total order.
+    pub sequence: Sequence,
+    /// The broker's time; does not go back with the sequence.
+    pub stored_at: Timestamp,
+    /// Who wrote it.
+    pub writer: Writer,
+    /// The envelope.
+    pub envelope: Envelope,
+}
+
+impl Recorded {
+    /// The event, if this build knows its type.
+    #[must_use]
+    pub fn event(&self) -> Option<&Event> {
+        match &self.envelope.body {
+            Body::Event(event) => Some(event),
+            Body::Unknown { .. } => None,
+        }
+    }
+}
+
+/// What is wrong with an encoded event.
+#[derive(Debug, thiserror::Error)]
+pub enum CodecError {
+    /// Not an event in MessagePack.
+    #[error("not an event in MessagePack: {0}")]
+    MessagePack(#[from] rmp_serde::decode::Error),
+    /// Cannot be written.
+    #[error("cannot encode: {0}")]
+    Encode(#[from] rmp_serde::encode::Error),
+    /// Not an event in JSON.
+    #[error("not an event in JSON: {0}")]
+    Json(#[from] serde_json::Error),
+    /// Written by someone who may not.
+    #[error("{type_name} may not be written by {writer} under {key:?}")]
+    Writer {
+        /// Its type.
+        type_name: String,
+        /// The subject's writer.
+        writer: Writer,
+        /// The subject's first key.
+        key: String,
+    },
+    /// A field of an exported line is missing or wrong.
+    #[error("{0}")]
+    Line(String),
+}
+
+impl Envelope {
+    /// Wraps `event`, written by `writer` at `time`.
+    #[must_use]
+    pub fn new(
+        id: String,
+        writer: Writer,
+        time: Timestamp,
+        traceparent: Option<String>,
+        event: Event,
+    ) -> Self {
+        let (source, subject) = match (&event, event.key()) {
+            (Event::AllocationDecided(decided), _) => (
+                format!("/dormouse/{writer}"),
+                format!("epoch/{}", decided.epoch),
+            ),
+            (_, Key::Job(job)) => (format!("/dormouse/{writer}"), job.to_string()),
+            (_, Key::Node(node)) => (format!("/dormouse/{writer}/{node}"), node.to_string()),
+            (_, Key::Shard) => (format!("/dormouse/{writer}"), shard_subject(&event)),
+        };
+        Self {
+            id,
+            source,
+            subject,
+            time,
+            traceparent,
+            body: Body::Event(event),
+        }
+    }
+
+    /// MessagePack with field names.
+    ///
+    /// # Errors
+    /// When a value cannot be represented; none of ours is.
+    pub fn to_msgpack(&self) -> Result<Vec<u8>, CodecError> {
+        Ok(rmp_serde::to_vec_named(&Wire::of(self, None))?)
+    }
+
+    /// Reads MessagePack.
+    ///
+    /// # Errors
+    /// When the bytes are not an event.
+    pub fn from_msgpack(bytes: &[u8]) -> Result<Self, CodecError> {
+        let read = |known_type| {
+            let mut deserializer = rmp_serde::Deserializer::from_read_ref(bytes);
+            EnvelopeSeed { known_type }.deserialize(&mut deserializer)
+        };
+        match read(None)? {
+            Parsed::Whole(whole) => Ok(whole.envelope),
+            Parsed::TypeCameLate(type_name) => match read(Some(type_name))? {
+                Parsed::Whole(whole) => Ok(whole.envelope),
+                Parsed::TypeCameLate(_) => Err(missing_data()),
+            },
+        }
+    }
+}
+
+impl Recorded {
+    /// One line of an export, without the newline.
+    ///
+    /// # Errors
+    /// When a value cannot be represented; none of ours is.
+    pub fn to_json(&self, log: &str) -> Result<String, CodecError> {
+        let place = Place {
+            log: log.to_owned(),
+            sequence: self.sequence,
+            stored_at: self.stored_at,
+        };
+        Ok(serde_json::to_string(&Wire::of(
+            &self.envelope,
+            Some(place),
+        ))?)
+    }
+
+    /// Reads one line of an export: the log's identity and the event.
+    ///
+    /// # Errors
+    /// When the line is not an exported event, or its writer may not write it.
+    pub fn from_json(line: &str) -> Result<(String, Self), CodecError> {
+        let read = |known_type| {
+            let mut deserializer = serde_json::Deserializer::from_str(line);
+            let parsed = EnvelopeSeed { known_type }.deserialize(&mut deserializer)?;
+            deserializer.end().map(|()| parsed)
+        };
+        let whole = match read(None)? {
+            Parsed::Whole(whole) => whole,
+            Parsed::TypeCameLate(type_name) => match read(Some(type_name))? {
+                Parsed::Whole(whole) => whole,
+                Parsed::TypeCameLate(_) => return Err(missing_data()),
+            },
+        };
+        let sequence = whole.sequence.ok_or_else(|| missing("sequence"))?;
+        let stored_at = whole.stored_at.ok_or_else(|| missing("storedat"))?;
+        let (writer, key) = source_writer(&whole.envelope.source)?;
+        let recorded = Self {
+            sequence,
+            stored_at,
+            writer,
+            envelope: whole.envelope,
+        };
+        recorded.check_writer(&key)?;
+        Ok((whole.log.unwrap_or_default(), recorded))
+    }
+
+    /// Whether the writer of the subject may write this event.
+    ///
+    /// # Errors
+    /// When it may not; `first_key` is the subject's first key token.
+    pub fn check_writer(&self, first_key: &str) -> Result<(), CodecError> {
+        let Some(event) = self.event() else {
+            return Ok(());
+        };
+        let own_node = match event.key() {
+            Key::Node(node) => node.as_str() == first_key,
+            Key::Job(_) | Key::Shard => true,
+        };
+        if own_node && event.writers().contains(&self.writer) {
+            Ok(())
+        } else {
+            Err(CodecError::Writer {
+                type_name: event.type_name().to_owned(),
+                writer: self.writer,
+                key: first_key.to_owned(),
+            })
+        }
+    }
+}
+
+fn missing(field: &str) -> CodecError {
+    CodecError::Line(format!("the line has no {field}"))
+}
+
+fn missing_data() -> CodecError {
+    CodecError::Line("the event has no type or no data".to_owned())
+}
+
+/// The writer and first key that a `source` names.
+fn source_writer(source: &str) -> Result<(Writer, String), CodecError> {
+    let mut parts = source.trim_start_matches("/dormouse/").splitn(2, '/');
+    let writer = parts.next().unwrap_or_default();
+    let writer = writer.parse().map_err(CodecError::Line)?;
+    Ok((writer, parts.next().unwrap_or("0").to_owned()))
+}
+
+fn shard_subject(event: &Event) -> String {
+    let node = |node: &NodeId| format!("node/{node}");
+    match event {
+        Event::NodeDrained(event) => node(&event.node),
+        Event::NodeRestored(event) => node(&event.node),
+        Event::NodeLost(event) => node(&event.node),
+        Event::NodeRecovered(event) => node(&event.node),
+        Event::PlacementDecided(event) => format!("epoch/{}", event.epoch),
+        Event::PlacementRefused(event) => format!("epoch/{}", event.epoch),
+        Event::SubmissionReceived(event) => format!("submission/{}", event.ingress_sequence),
+        Event::JobRefused(event) => event.job.as_ref().map_or_else(
+            || format!("submission/{}", event.ingress_sequence),
+            ToString::to_string,
+        ),
+        Event::JobAdmitted(event) => event.job.to_string(),
+        Event::JobReleased(event) => event.job.to_string(),
+        Event::JobRevised(event) => event.job.to_string(),
+        Event::JobCancelRequested(event) => event.job.to_string(),
+        _ => "cluster".to_owned(),
+    }
+}
+
+/// Where an exported event stands.
+struct Place {
+    log: String,
+    sequence: Sequence,
+    stored_at: Timestamp,
+}
+
+/// The field order that is written: `type` before `data`.
+#[derive(Serialize)]
+struct Wire<'a> {
+    specversion: &'static str,
+    id: &'a str,
+    source: &'a str,
+    #[serde(rename = "type")]
+    type_name: &'a str,
+    subject: &'a str,
+    time: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    traceparent: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sequence: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    storedat: Option<Timestamp>,
+    data: Option<&'a Event>,
+}
+
+impl<'a> Wire<'a> {
+    fn of(envelope: &'a Envelope, place: Option<Place>) -> Self {
+        let (type_name, data) = match &envelope.body {
+            Body::Event(event) => (event.type_name(), Some(event)),
+            Body::Unknown { type_name } => (type_name.as_str(), None),
+        };
+        let (log, sequence, storedat) = match place {
+            Some(place) => (
+                Some(place.log),
+                Some(place.sequence.to_string()),
+                Some(place.stored_at),
+            ),
+            None => (None, None, None),
+        };
+        Self {
+            specversion: "1.0",
+            id: &envelope.id,
+            source: &envelope.source,
+            type_name,
+            subject: &envelope.subject,
+            time: envelope.time,
+            traceparent: envelope.traceparent.as_deref(),
+            log,
+            sequence,
+            storedat,
+            data,
+        }
+    }
+}
+
+/// What one pass over the bytes gives.
+enum Parsed {
+    Whole(Whole),
+    /// `data` came before `type`: read again, knowing the type.
+    TypeCameLate(String),
+}
+
+struct Whole {
+    envelope: Envelope,
+    log: Option<String>,
+    sequence: Option<Sequence>,
+    stored_at: Option<Timestamp>,
+}
+
+#[derive(Deserialize)]
+#[serde(field_identifier, rename_all = "lowercase")]
+enum Field {
+    Specversion,
+    Id,
+    Source,
+    Type,
+    Subject,
+    Time,
+    Traceparent,
+    Log,
+    Sequence,
+    Storedat,
+    Data,
+    #[serde(other)]
+    Other,
+}
+
+struct EnvelopeSeed {
+    known_type: Option<String>,
+}
+
+impl<'de> DeserializeSeed<'de> for EnvelopeSeed {
+    type Value = Parsed;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Parsed, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+#[derive(Default)]
+struct Fields {
+    id: Option<String>,
+    source: Option<String>,
+    type_name: Option<String>,
+    subject: Option<String>,
+    time: Option<Timestamp>,
+    traceparent: Option<String>,
+    log: Option<String>,
+    sequence: Option<String>,
+    stored_at: Option<Timestamp>,
+    event: Option<Option<Event>>,
+}
+
+impl<'de> Visitor<'de> for EnvelopeSeed {
+    type Value = Parsed;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a CloudEvents 1.0 event")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Parsed, A::Error> {
+        let mut fields = Fields::default();
+        let mut data_skipped = false;
+        while let Some(field) = map.next_key::<Field>()? {
+            match field {
+                Field::Specversion => {
+                    let version = map.next_value::<std::borrow::Cow<'_, str>>()?;
+                    if version != "1.0" {
+                        return Err(de::Error::custom(format!(
+                            "specversion {version:?} is not 1.0"
+                        )));
+                    }
+                }
+                Field::Id => fields.id = Some(map.next_value()?),
+                Field::Source => fields.source = Some(map.next_value()?),
+                Field::Type => fields.type_name = Some(map.next_value()?),
+                Field::Subject => fields.subject = Some(map.next_value()?),
+                Field::Time => fields.time = Some(map.next_value()?),
+                Field::Traceparent => fields.traceparent = map.next_value()?,
+                Field::Log => fields.log = Some(map.next_value()?),
+                Field::Sequence => fields.sequence = Some(map.next_value()?),
+                Field::Storedat => fields.stored_at = Some(map.next_value()?),
+                Field::Data => match fields.type_name.as_ref().or(self.known_type.as_ref()) {
+                    Some(type_name) => {
+                        fields.event = Some(map.next_value_seed(DataSeed(type_name))?)
+                    }
+                    None => {
+                        data_skipped = true;
+                        map.next_value::<IgnoredAny>()?;
+                    }
+                },
+                Field::Other => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        match (data_skipped, fields.type_name.take()) {
+            (true, Some(type_name)) => Ok(Parsed::TypeCameLate(type_name)),
+            (_, type_name) => fields.finish(type_name),
+        }
+    }
+}
+
+impl Fields {
+    fn finish<E: de::Error>(self, type_name: Option<String>) -> Result<Parsed, E> {
+        let type_name = type_name.ok_or_else(|| E::missing_field("type"))?;
+        let body = match self.event.flatten() {
+            Some(event) => Body::Event(event),
+            None if Event::is_known(&type_name) => return Err(E::missing_field("data")),
+            None => Body::Unknown { type_name },
+        };
+        let sequence = match self.sequence {
+            Some(text) => Some(Sequence(text.parse().map_err(E::custom)?)),
+            None => None,
+        };
+        Ok(Parsed::Whole(Whole {
+            envelope: Envelope {
+                id: self.id.ok_or_else(|| E::missing_field("id"))?,
+                source: self.source.ok_or_else(|| E::missing_field("source"))?,
+                subject: self.subject.unwrap_or_default(),
+                time: self.time.ok_or_else(|| E::missing_field("time"))?,
+                traceparent: self.traceparent,
+                body,
+            },
+            log: self.log,
+            sequence,
+            stored_at: self.stored_at,
+        }))
+    }
+}
+
+struct DataSeed<'a>(&'a str);
+
+impl<'de> DeserializeSeed<'de> for DataSeed<'_> {
+    type Value = Option<Event>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        Event::deserialize(self.0, deserializer)
+    }
+}
+
+impl Event {
+    /// Whether this build knows the type.
+    #[must_use]
+    pub fn is_known(type_name: &str) -> bool {
+        type_name
+            .strip_prefix("dormouse.")
+            .is_some_and(|name| Self::TYPES.contains(&name))
+    }
+
+    /// Whether this build knows the type in another version: a decider that meets one stops.
+    #[must_use]
+    pub fn is_other_version(type_name: &str) -> bool {
+        let stem = |name: &str| name.rsplit_once(".v").map(|(stem, _)| stem.to_owned());
+        let Some(name) = type_name.strip_prefix("dormouse.") else {
+            return false;
+        };
+        !Self::TYPES.contains(&name)
+            && stem(name).is_some_and(|name| {
+                Self::TYPES
+                    .iter()
+                    .any(|known| stem(known).as_ref() == Some(&name))
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::events::JobReleased;
+
+    fn released() -> Recorded {
+        let job = "ads/lr".parse().expect("valid");
+        let event = Event::from(JobReleased { job, basis: None });
+        let time = Timestamp::from_micros(1_000_000);
+        Recorded {
+            sequence: Sequence(7),
+            stored_at: time.plus_ms(4),
+            writer: Writer::Admission,
+            envelope: Envelope::new("id-1".to_owned(), Writer::Admission, time, None, event),
+        }
+    }
+
+    #[test]
+    fn both_codecs_read_back() {
+        let recorded = released();
+        let bytes = recorded.envelope.to_msgpack().expect("encodes");
+        assert_eq!(
+            Envelope::from_msgpack(&bytes).expect("decodes"),
+            recorded.envelope
+        );
+        let line = recorded.to_json("log-1").expect("encodes");
+        let (log, back) = Recorded::from_json(&line).expect("decodes");
+        assert_eq!((log.as_str(), back), ("log-1", recorded));
+    }
+
+    #[test]
+    fn type_after_data_takes_a_second_pass() {
+        let line = r#"{"data":{"job":"ads/lr","later":1},"specversion":"1.0","id":"x","source":"/dormouse/admission","time":"2026-11-21T10:00:00Z","type":"dormouse.job.released.v1","sequence":"7","storedat":"2026-11-21T10:00:00Z"}"#;
+        let (_, recorded) = Recorded::from_json(line).expect("decodes");
+        assert!(matches!(recorded.event(), Some(Event::JobReleased(_))));
+    }
+
+    #[test]
+    fn unknown_types_are_kept_apart_from_unknown_versions() {
+        let line = r#"{"specversion":"1.0","id":"x","source":"/dormouse/admission","type":"dormouse.job.promoted.v1","time":"2026-11-21T10:00:00Z","data":{"a":[1]},"sequence":"7","storedat":"2026-11-21T10:00:00Z"}"#;
+        let (_, recorded) = Recorded::from_json(line).expect("decodes");
+        assert_eq!(recorded.event(), None);
+        assert!(!Event::is_other_version("dormouse.job.promoted.v1"));
+        assert!(Event::is_other_version("dormouse.job.released.v2"));
+        assert!(!Event::is_other_version("dormouse.job.released.v1"));
+    }
+
+    #[test]
+    fn the_wrong_writer_is_found() {
+        let mut recorded = released();
+        recorded.writer = Writer::Optimizer;
+        assert!(recorded.check_writer("0").is_err());
+    }
+
+    #[test]
+    fn garbage_is_an_error() {
+        for bytes in [&b""[..], b"\xc1", b"{}", b"\x80", b"\x81\xa1a\x01"] {
+            assert!(Envelope::from_msgpack(bytes).is_err());
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! What admission decides: intake and release.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Basis;
+use crate::ids::{JobId, TenantId};
+use crate::job::{Containers, JobSpec};
+
+/// How `raw` holds the payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum RawEncoding {
+    /// The payload is UTF-8 and stands as it is.
+    Utf8,
+    /// Lower-case hexadecimal of the bytes.
+    Hex,
+}
+
+/// Something arrived on a tenant's ingress subject. The decision on it is made from this
+/// record alone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SubmissionReceived {
+    /// Sequence in the ingress stream: a second delivery is known for ever.
+    pub ingress_sequence: u64,
+    /// The subject's tenant token, as it was published.
+    pub tenant: String,
+    /// `submit`, `cancel` or `revise`.
+    pub verb: String,
+    /// The payload's media type: as its header says, else recognised.
+    pub content_type: String,
+    /// Size of the whole payload.
+    pub bytes: u64,
+    /// Of the whole payload, lower-case hexadecimal.
+    pub sha256: String,
+    /// The payload, cut off past [`SubmissionReceived::RAW_LIMIT_BYTES`].
+    pub raw: String,
+    /// How `raw` holds it.
+    pub raw_encoding: RawEncoding,
+}
+
+impl SubmissionReceived {
+    /// A job document is a few hundred bytes; 256 KiB leaves room for long environments and
+    /// keeps ten thousand submissions in a second bearable for the log.
+    pub const RAW_LIMIT_BYTES: usize = 256 * 1024;
+}
+
+/// A submission is valid; the job is queued.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct JobAdmitted {
+    /// The job.
+    pub job: JobId,
+    /// Its normalised specification.
+    pub spec: JobSpec,
+    /// The submission.
+    pub ingress_sequence: u64,
+    /// What it was decided on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basis: Option<Basis>,
+}
+
+/// A submission, cancellation or revision is refused.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct JobRefused {
+    /// The job it named, where it can be told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<JobId>,
+    /// The ingress subject's tenant, where it is a valid name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<TenantId>,
+    /// The submission.
+    pub ingress_sequence: u64,
+    /// Machine-readable cause.
+    pub code: String,
+    /// What is wrong and what to do, for a person.
+    pub reason: String,
+    /// What it was decided on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basis: Option<Basis>,
+}
+
+/// A queued job may have containers from here on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct JobReleased {
+    /// The job.
+    pub job: JobId,
+    /// What it was decided on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basis: Option<Basis>,
+}
+
+/// A job's weight or bounds change.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct JobRevised {
+    /// The job.
+    pub job: JobId,
+    /// The submission.
+    pub ingress_sequence: u64,
+    /// The new weight.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u32>,
+    /// The new bounds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub containers: Option<Containers>,
+    /// What it was decided on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basis: Option<Basis>,
+}
+
+/// A released job is to be cancelled.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct JobCancelRequested {
+    /// The job.
+    pub job: JobId,
+    /// The request.
+    pub ingress_sequence: u64,
+    /// What it was decided on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basis: Option<Basis>,
+}

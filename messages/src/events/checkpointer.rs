@@ -1,0 +1,177 @@
+//! What the checkpointer decides: the life of each released job.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Basis;
+use crate::ids::{Epoch, Incarnation, JobId};
+
+/// Why a partition is stopped, or has stopped.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum StopReason {
+    /// The allocation gives it other containers.
+    Adjusted,
+    /// Its tenant cancelled it.
+    Cancelled,
+    /// A member of the gang died or could not start; it is started again.
+    Failed,
+    /// It failed and has no retries left.
+    GaveUp,
+    /// A node of the gang was lost.
+    NodeLost,
+    /// The chief has succeeded; the others are stopped.
+    Completed,
+}
+
+/// Every process of the partition is asked to save.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CheckpointRequested {
+    /// The job.
+    pub job: JobId,
+    /// The allocation that adjusts it.
+    pub epoch: Epoch,
+    /// The life that is asked.
+    pub incarnation: Incarnation,
+    /// What it was decided on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basis: Option<Basis>,
+}
+
+/// The partition's containers are to be started.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PartitionStartRequested {
+    /// The job.
+    pub job: JobId,
+    /// The allocation.
+    pub epoch: Epoch,
+    /// The life that starts.
+    pub incarnation: Incarnation,
+    /// How many containers.
+    pub containers: u32,
+    /// The checkpoint to resume from; absent on a first start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resumed_from: Option<String>,
+    /// What it was decided on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basis: Option<Basis>,
+}
+
+/// The partition's containers are to be stopped.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PartitionStopRequested {
+    /// The job.
+    pub job: JobId,
+    /// The allocation.
+    pub epoch: Epoch,
+    /// The life that ends.
+    pub incarnation: Incarnation,
+    /// How many containers.
+    pub containers: u32,
+    /// Why.
+    pub reason: StopReason,
+    /// What it was decided on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basis: Option<Basis>,
+}
+
+/// Every container of the partition runs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PartitionStarted {
+    /// The job.
+    pub job: JobId,
+    /// The allocation.
+    pub epoch: Epoch,
+    /// The life that has started.
+    pub incarnation: Incarnation,
+    /// How many containers.
+    pub containers: u32,
+    /// The checkpoint it resumed from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resumed_from: Option<String>,
+    /// What it was decided on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basis: Option<Basis>,
+}
+
+/// No container of the partition runs any more.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PartitionStopped {
+    /// The job.
+    pub job: JobId,
+    /// The allocation.
+    pub epoch: Epoch,
+    /// The life that has ended.
+    pub incarnation: Incarnation,
+    /// How many containers.
+    pub containers: u32,
+    /// Why.
+    pub reason: StopReason,
+    /// Lives so far that ended in a failure of the job's own.
+    #[serde(default)]
+    pub attempts: u32,
+    /// What it was decided on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basis: Option<Basis>,
+}
+
+/// An adjustment is given up (its checkpoint failed, mode `continue`): the partition stays as
+/// it was, and the allocation is to be revised.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PartitionKept {
+    /// The job.
+    pub job: JobId,
+    /// The allocation that is not carried out.
+    pub epoch: Epoch,
+    /// The life that goes on.
+    pub incarnation: Incarnation,
+    /// Why.
+    pub reason: String,
+    /// What it was decided on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basis: Option<Basis>,
+}
+
+/// The job has succeeded.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct JobCompleted {
+    /// The job.
+    pub job: JobId,
+    /// In words.
+    pub reason: String,
+    /// Lives that ended in a failure of the job's own.
+    pub attempts: u32,
+    /// What it was decided on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basis: Option<Basis>,
+}
+
+/// The job has failed for good.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct JobFailed {
+    /// The job.
+    pub job: JobId,
+    /// What happened and what to do.
+    pub reason: String,
+    /// Lives that ended in a failure of the job's own.
+    pub attempts: u32,
+    /// What it was decided on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basis: Option<Basis>,
+}
+
+/// The job has been cancelled. Written by admission while it is queued.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct JobCancelled {
+    /// The job.
+    pub job: JobId,
+    /// In words.
+    pub reason: String,
+    /// Lives that ended in a failure of the job's own.
+    pub attempts: u32,
+    /// What it was decided on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basis: Option<Basis>,
+}

@@ -1,0 +1,265 @@
+//! Every event: one struct each, with a constant type name, its writer and its key.
+//!
+//! The registry at the end is the only list; the codec, the writer table, the subjects and the
+//! schemas come from it.
+
+mod admission;
+mod checkpointer;
+mod node;
+mod operator;
+mod optimizer;
+mod placer;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub use admission::*;
+pub use checkpointer::*;
+pub use node::*;
+pub use operator::*;
+pub use optimizer::*;
+pub use placer::*;
+
+use crate::ids::Sequence;
+use crate::time::Timestamp;
+
+/// What a decision was made from: enough to make it again.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Basis {
+    /// The last sequence folded.
+    pub asof: Sequence,
+    /// The time given.
+    pub now: Timestamp,
+    /// The events that made this decision necessary.
+    #[serde(default)]
+    pub causes: Vec<Sequence>,
+    /// The build that decided.
+    pub build: String,
+    /// Hash of the folded state; sampled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state_hash: Option<String>,
+    /// The seed given to the solver.
+    #[serde(default)]
+    pub seed: u64,
+    /// The budget given to the solver.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<Budget>,
+}
+
+/// What a solver may spend.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Budget {
+    /// Stop at this proven relative gap.
+    pub gap: f64,
+    /// Stop after this many branch-and-bound nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<u64>,
+    /// Stop after this long: the recorded fallback.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<f64>,
+}
+
+/// Who may write an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Writer {
+    /// The operator, through the command line.
+    Operator,
+    /// Intake and release.
+    Admission,
+    /// The allocation.
+    Optimizer,
+    /// The placement and membership.
+    Placer,
+    /// The jobs' lives.
+    Checkpointer,
+    /// A node agent, under its own node.
+    Node,
+}
+
+impl Writer {
+    /// Every writer.
+    pub const ALL: [Self; 6] = [
+        Self::Operator,
+        Self::Admission,
+        Self::Optimizer,
+        Self::Placer,
+        Self::Checkpointer,
+        Self::Node,
+    ];
+
+    /// The subject token.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Operator => "operator",
+            Self::Admission => "admission",
+            Self::Optimizer => "optimizer",
+            Self::Placer => "placer",
+            Self::Checkpointer => "checkpointer",
+            Self::Node => "node",
+        }
+    }
+}
+
+impl std::fmt::Display for Writer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl std::str::FromStr for Writer {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::ALL
+            .into_iter()
+            .find(|writer| writer.as_str() == text)
+            .ok_or_else(|| format!("{text:?} is not a writer"))
+    }
+}
+
+/// The subject key of an event: what stands between its writer and its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Key<'a> {
+    /// The writer's only shard.
+    Shard,
+    /// A job: two tokens, tenant and name.
+    Job(&'a crate::ids::JobId),
+    /// A node.
+    Node(&'a crate::ids::NodeId),
+}
+
+macro_rules! registry {
+    ($( $name:ident $type:literal $writers:tt $key:tt $basis:ident; )*) => {
+        /// An event of the log.
+        #[derive(Debug, Clone, PartialEq, Serialize)]
+        #[serde(untagged)]
+        pub enum Event {
+            $(
+                #[doc = concat!("`dormouse.", $type, "`")]
+                $name(Box<$name>),
+            )*
+        }
+
+        impl Event {
+            /// Every type: the name on the log without its prefix and version, and the version.
+            pub const TYPES: &'static [&'static str] = &[ $( $type ),* ];
+
+            /// The type as it stands on the log.
+            #[must_use]
+            pub const fn type_name(&self) -> &'static str {
+                match self { $( Self::$name(_) => concat!("dormouse.", $type), )* }
+            }
+
+            /// Who may write it.
+            #[must_use]
+            pub const fn writers(&self) -> &'static [Writer] {
+                match self { $( Self::$name(_) => registry!(@writers $writers), )* }
+            }
+
+            /// Its subject key.
+            #[must_use]
+            pub fn key(&self) -> Key<'_> {
+                match self { $( Self::$name(event) => registry!(@key event $key), )* }
+            }
+
+            /// What the decision was made from; `None` for observations.
+            #[must_use]
+            pub fn basis(&self) -> Option<&Basis> {
+                match self { $( Self::$name(event) => registry!(@basis event $basis), )* }
+            }
+
+            /// Records what the decision was made from; observations have no place for it.
+            pub fn set_basis(&mut self, basis: Option<Basis>) {
+                match self { $( Self::$name(event) => registry!(@set event basis $basis), )* }
+            }
+
+            /// Decodes the data of an event of type `type_name`; `None` if the type is unknown.
+            ///
+            /// # Errors
+            /// The deserializer's.
+            pub fn deserialize<'de, D: serde::Deserializer<'de>>(
+                type_name: &str,
+                deserializer: D,
+            ) -> Result<Option<Self>, D::Error> {
+                match type_name {
+                    $( concat!("dormouse.", $type) => {
+                        <$name>::deserialize(deserializer).map(|event| Some(Self::$name(Box::new(event))))
+                    } )*
+                    _ => serde::de::IgnoredAny::deserialize(deserializer).map(|_| None),
+                }
+            }
+
+            /// The JSON Schema of every type's data, by type.
+            #[must_use]
+            pub fn schemas() -> Vec<(&'static str, schemars::Schema)> {
+                vec![ $( (concat!("dormouse.", $type), schemars::schema_for!($name)), )* ]
+            }
+
+            /// Every type with the writers that may write it.
+            #[must_use]
+            pub fn writer_table() -> Vec<(&'static str, &'static [Writer])> {
+                vec![ $( (concat!("dormouse.", $type), registry!(@writers $writers)), )* ]
+            }
+        }
+
+        $(
+            impl From<$name> for Event {
+                fn from(event: $name) -> Self {
+                    Self::$name(Box::new(event))
+                }
+            }
+        )*
+    };
+    (@writers [$($writer:ident)*]) => { &[ $( Writer::$writer ),* ] };
+    (@key $event:ident shard) => {{ let _ = $event; Key::Shard }};
+    (@key $event:ident job) => { Key::Job(&$event.job) };
+    (@key $event:ident node) => { Key::Node(&$event.node) };
+    (@basis $event:ident decision) => { $event.basis.as_ref() };
+    (@basis $event:ident observation) => {{ let _ = $event; None }};
+    (@set $event:ident $basis:ident decision) => { $event.basis = $basis };
+    (@set $event:ident $basis:ident observation) => {{ let _ = ($event, $basis); }};
+}
+
+registry! {
+    ClusterConfigured "cluster.configured.v1" [Operator] shard observation;
+    NodeDrained "node.drained.v1" [Operator] shard observation;
+    NodeRestored "node.restored.v1" [Operator] shard observation;
+    SubmissionReceived "submission.received.v1" [Admission] shard observation;
+    JobAdmitted "job.admitted.v1" [Admission] shard decision;
+    JobRefused "job.refused.v1" [Admission] shard decision;
+    JobReleased "job.released.v1" [Admission] shard decision;
+    JobRevised "job.revised.v1" [Admission] shard decision;
+    JobCancelRequested "job.cancel_requested.v1" [Admission] shard decision;
+    AllocationDecided "allocation.decided.v1" [Optimizer] shard decision;
+    AllocationKept "allocation.kept.v1" [Optimizer] shard decision;
+    PlacementDecided "placement.decided.v1" [Placer] shard decision;
+    PlacementRefused "placement.refused.v1" [Placer] shard decision;
+    NodeLost "node.lost.v1" [Placer] shard observation;
+    NodeRecovered "node.recovered.v1" [Placer] shard decision;
+    CheckpointRequested "checkpoint.requested.v1" [Checkpointer] job decision;
+    PartitionStartRequested "partition.start_requested.v1" [Checkpointer] job decision;
+    PartitionStopRequested "partition.stop_requested.v1" [Checkpointer] job decision;
+    PartitionStarted "partition.started.v1" [Checkpointer] job decision;
+    PartitionStopped "partition.stopped.v1" [Checkpointer] job decision;
+    PartitionKept "partition.kept.v1" [Checkpointer] job decision;
+    JobCompleted "job.completed.v1" [Checkpointer] job decision;
+    JobFailed "job.failed.v1" [Checkpointer] job decision;
+    JobCancelled "job.cancelled.v1" [Checkpointer Admission] job decision;
+    NodeJoined "node.joined.v1" [Node] node observation;
+    ContainerStarted "container.started.v1" [Node] node observation;
+    ContainerExited "container.exited.v1" [Node] node observation;
+    CheckpointSaved "checkpoint.saved.v1" [Node] node observation;
+    CheckpointFailed "checkpoint.failed.v1" [Node] node observation;
+    Progress "progress.v1" [Node] node observation;
+}
+
+impl Event {
+    /// The name in the subject: the type without `dormouse.` and the version.
+    #[must_use]
+    pub fn subject_name(&self) -> &'static str {
+        let name = self.type_name();
+        let name = name.strip_prefix("dormouse.").unwrap_or(name);
+        name.rsplit_once(".v").map_or(name, |(name, _)| name)
+    }
+}

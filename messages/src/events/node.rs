@@ -1,0 +1,146 @@
+//! What a node agent saw happen.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{ContainerId, Incarnation, JobId, NodeId, Rank};
+use crate::quantity::Amounts;
+
+/// An agent has started on a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct NodeJoined {
+    /// The node.
+    pub node: NodeId,
+    /// What it offers.
+    pub capacity: Amounts,
+    /// The operator's labels.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// Its GPUs.
+    #[serde(default)]
+    pub gpus: Vec<Gpu>,
+    /// The agent's life: larger at each start.
+    pub incarnation: u64,
+    /// Containers that run on it and were adopted.
+    #[serde(default)]
+    pub running: Vec<ContainerId>,
+    /// Where other nodes reach it.
+    #[serde(default)]
+    pub address: String,
+    /// `process` or `docker`.
+    #[serde(default)]
+    pub runtime: String,
+}
+
+/// A GPU of a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Gpu {
+    /// Its UUID.
+    pub uuid: String,
+    /// Its model.
+    pub model: String,
+    /// Its memory.
+    pub memory_bytes: u64,
+}
+
+/// A container runs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ContainerStarted {
+    /// The container.
+    pub container: ContainerId,
+    /// The job.
+    pub job: JobId,
+    /// Its partition's life.
+    pub incarnation: Incarnation,
+    /// The place in the gang.
+    pub rank: Rank,
+    /// The node.
+    pub node: NodeId,
+    /// The first process, in the node's own numbering.
+    #[serde(default)]
+    pub pid: u32,
+}
+
+/// A container has ended, or could not start.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ContainerExited {
+    /// The container.
+    pub container: ContainerId,
+    /// The job.
+    pub job: JobId,
+    /// Its partition's life.
+    pub incarnation: Incarnation,
+    /// The place in the gang.
+    pub rank: Rank,
+    /// The node.
+    pub node: NodeId,
+    /// Exit code; absent where a signal ended it or it never started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    /// The signal that ended it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<i32>,
+    /// Whether it ran out of memory.
+    #[serde(default)]
+    pub out_of_memory: bool,
+    /// What the agent knows beyond that: why it could not start, that it was fenced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Whether the platform ended it (fencing, an agent's return), not the job itself.
+    #[serde(default)]
+    pub evicted: bool,
+}
+
+/// A checkpoint is complete and can be resumed from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CheckpointSaved {
+    /// The job.
+    pub job: JobId,
+    /// The life that saved it.
+    pub incarnation: Incarnation,
+    /// The node of rank 0.
+    pub node: NodeId,
+    /// Where it is.
+    pub uri: String,
+    /// The job's step.
+    pub step: u64,
+    /// Its size.
+    pub bytes: u64,
+    /// From the request (0 where there was none).
+    pub duration_ms: u64,
+}
+
+/// A requested checkpoint was not saved.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CheckpointFailed {
+    /// The job.
+    pub job: JobId,
+    /// The life that was asked.
+    pub incarnation: Incarnation,
+    /// The node of rank 0.
+    pub node: NodeId,
+    /// Why.
+    pub reason: String,
+}
+
+/// How far a job is; at most one per job in 10 s.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Progress {
+    /// The job.
+    pub job: JobId,
+    /// The life that reports.
+    pub incarnation: Incarnation,
+    /// The node of rank 0.
+    pub node: NodeId,
+    /// Steps done.
+    pub step: u64,
+    /// Steps in all; 0 where it is not known.
+    pub steps_total: u64,
+    /// Containers of this life.
+    pub containers: u32,
+    /// Whatever else the job reports.
+    #[serde(default)]
+    pub metrics: BTreeMap<String, f64>,
+}

@@ -1,0 +1,147 @@
+//! What the optimizer decides: how many containers each job has, and of which shape on which node.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Basis;
+use crate::ids::{Epoch, JobId, NodeId};
+use crate::quantity::Amounts;
+
+/// A new allocation. Lists what changes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct AllocationDecided {
+    /// Its number.
+    pub epoch: Epoch,
+    /// Jobs that change, are new or wait.
+    pub jobs: Vec<JobAllocation>,
+    /// Distinct demand vectors; `slots` counts by their `shape`.
+    pub shapes: Vec<Shape>,
+    /// Containers of each shape on the nodes that change.
+    pub slots: Vec<Slot>,
+    /// Its figures.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+    /// What it was decided on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basis: Option<Basis>,
+}
+
+/// The allocation stays as it is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct AllocationKept {
+    /// Why nothing changes.
+    pub reason: String,
+    /// Its figures.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+    /// What it was decided on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basis: Option<Basis>,
+}
+
+/// One job in an allocation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct JobAllocation {
+    /// The job.
+    pub job: JobId,
+    /// Containers it gets.
+    pub containers: u32,
+    /// Containers it had.
+    pub previous: u32,
+    /// Whether it did not run before.
+    pub new: bool,
+    /// Dominant share: s = max over k of d_k n / C_k.
+    pub share: f64,
+    /// Weighted DRF share ŝ by progressive filling.
+    pub fair_share: f64,
+}
+
+/// A demand vector and its number in this decision.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Shape {
+    /// Its number in this decision.
+    pub shape: u32,
+    /// Demand of one container.
+    pub demand: Amounts,
+}
+
+/// Containers of one shape that a node holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Slot {
+    /// The node.
+    pub node: NodeId,
+    /// The shape's number.
+    pub shape: u32,
+    /// How many.
+    pub containers: u32,
+}
+
+/// The figures of an allocation, decided or kept.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Outcome {
+    /// Released jobs that have no containers, with the reason.
+    pub waiting: Vec<Waiting>,
+    /// Fractions of the cluster in use.
+    pub utilization: Utilization,
+    /// Σ |s − ŝ| over the jobs with containers (Dorm, eq. 11, 12).
+    pub fairness_loss: f64,
+    /// The same sum with the waiting jobs.
+    pub fairness_loss_all: f64,
+    /// The bound that the loss was held to.
+    pub fairness_loss_bound: f64,
+    /// Running jobs that are adjusted.
+    pub adjusted_jobs: u32,
+    /// The bound that they were held to.
+    pub adjustment_bound: u32,
+    /// Jobs adjusted because of a lost node or revised bounds; exempt from the bound.
+    pub forced_jobs: u32,
+    /// Whether the head of an idle cluster's queue was admitted without the fairness bound.
+    pub unbounded: bool,
+    /// How it was found.
+    pub solver: Solver,
+}
+
+/// A released job without containers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Waiting {
+    /// The job.
+    pub job: JobId,
+    /// Machine-readable cause.
+    pub code: String,
+    /// What it waits for, for a person.
+    pub reason: String,
+}
+
+/// Utilization as fractions of the cluster.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Utilization {
+    /// By resource.
+    pub resources: BTreeMap<String, f64>,
+    /// Their sum (Dorm, eq. 5).
+    pub total: f64,
+}
+
+/// How a solution was found and how good it is proven to be.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Solver {
+    /// The solver.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// How it ended.
+    pub status: String,
+    /// The objective's value.
+    pub objective: f64,
+    /// The proven bound of it.
+    pub bound: f64,
+    /// (bound − objective) / |bound|.
+    pub gap: f64,
+    /// Branch-and-bound nodes.
+    pub nodes: u64,
+    /// `optimal`, `gap`, `nodes` or `time`.
+    pub stopped_by: String,
+    /// The step of the pipeline that gave the solution.
+    pub stage: String,
+}

@@ -1,0 +1,264 @@
+//! The registry of ids: every name that appears on the log has its type here.
+
+use std::fmt;
+use std::str::FromStr;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What is wrong with an id.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{kind} {text:?} is not 1 to 63 of a-z, 0-9 and '-'")]
+pub struct IdError {
+    kind: &'static str,
+    text: String,
+}
+
+/// Whether `text` can be a name: it is one subject token, one path component, one DNS label.
+fn is_name(text: &str) -> bool {
+    (1..=63).contains(&text.len())
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+}
+
+macro_rules! name_id {
+    ($(#[$doc:meta])* $id:ident, $kind:literal) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+        #[serde(transparent)]
+        pub struct $id(String);
+
+        impl $id {
+            /// Checks and takes a name.
+            ///
+            /// # Errors
+            /// When it is not 1 to 63 of `a-z`, `0-9` and `-`.
+            pub fn new(text: impl Into<String>) -> Result<Self, IdError> {
+                let text = text.into();
+                if is_name(&text) {
+                    Ok(Self(text))
+                } else {
+                    Err(IdError { kind: $kind, text })
+                }
+            }
+
+            /// The name.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $id {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl FromStr for $id {
+            type Err = IdError;
+
+            fn from_str(text: &str) -> Result<Self, IdError> {
+                Self::new(text)
+            }
+        }
+    };
+}
+
+name_id!(
+    /// A tenant: the third token of its ingress subject.
+    TenantId, "tenant"
+);
+name_id!(
+    /// A node, as its agent calls it.
+    NodeId, "node"
+);
+
+/// A job: `tenant/name`.
+#[derive(
+    Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(transparent)]
+pub struct JobId(String);
+
+impl JobId {
+    /// The job `name` of `tenant`.
+    ///
+    /// # Errors
+    /// When the name is not 1 to 63 of `a-z`, `0-9` and `-`.
+    pub fn new(tenant: &TenantId, name: &str) -> Result<Self, IdError> {
+        if is_name(name) {
+            Ok(Self(format!("{tenant}/{name}")))
+        } else {
+            Err(IdError {
+                kind: "job name",
+                text: name.to_owned(),
+            })
+        }
+    }
+
+    /// `tenant/name`.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The tenant's part.
+    #[must_use]
+    pub fn tenant(&self) -> &str {
+        self.0.split_once('/').map_or("", |(tenant, _)| tenant)
+    }
+
+    /// The name within the tenant.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.0.split_once('/').map_or("", |(_, name)| name)
+    }
+}
+
+impl fmt::Display for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for JobId {
+    type Err = IdError;
+
+    fn from_str(text: &str) -> Result<Self, IdError> {
+        let (tenant, name) = text.split_once('/').ok_or_else(|| IdError {
+            kind: "job id (tenant/name)",
+            text: text.to_owned(),
+        })?;
+        Self::new(&TenantId::new(tenant)?, name)
+    }
+}
+
+macro_rules! number_id {
+    ($(#[$doc:meta])* $id:ident, $inner:ty) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+        #[serde(transparent)]
+        pub struct $id(pub $inner);
+
+        impl $id {
+            /// The next one.
+            #[must_use]
+            pub const fn next(self) -> Self {
+                Self(self.0 + 1)
+            }
+        }
+
+        impl fmt::Display for $id {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
+}
+
+number_id!(
+    /// A sequence of the log stream; 0 is before the first event.
+    Sequence, u64
+);
+number_id!(
+    /// The number of an allocation, counted from 1.
+    Epoch, u64
+);
+number_id!(
+    /// One life of a job's partition, counted from 1; a resize or a retry starts the next.
+    Incarnation, u32
+);
+number_id!(
+    /// A container's place in its gang, from 0; rank 0 writes the checkpoint.
+    Rank, u32
+);
+
+/// A container: `tenant/name/incarnation/rank`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ContainerId {
+    /// The job.
+    pub job: JobId,
+    /// Its partition's life.
+    pub incarnation: Incarnation,
+    /// The place in the gang.
+    pub rank: Rank,
+}
+
+impl fmt::Display for ContainerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.job, self.incarnation, self.rank)
+    }
+}
+
+impl FromStr for ContainerId {
+    type Err = IdError;
+
+    fn from_str(text: &str) -> Result<Self, IdError> {
+        let wrong = || IdError {
+            kind: "container (tenant/name/incarnation/rank)",
+            text: text.to_owned(),
+        };
+        let mut parts = text.rsplitn(3, '/');
+        let rank = parts.next().and_then(|part| part.parse().ok());
+        let incarnation = parts.next().and_then(|part| part.parse().ok());
+        let job = parts.next().ok_or_else(wrong)?.parse()?;
+        match (incarnation, rank) {
+            (Some(incarnation), Some(rank)) => Ok(Self {
+                job,
+                incarnation: Incarnation(incarnation),
+                rank: Rank(rank),
+            }),
+            _ => Err(wrong()),
+        }
+    }
+}
+
+impl Serialize for ContainerId {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for ContainerId {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+impl JsonSchema for ContainerId {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "ContainerId".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "type": "string",
+            "description": "tenant/name/incarnation/rank"
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_read_back() {
+        let job: JobId = "ads/lr-1".parse().expect("valid");
+        assert_eq!((job.tenant(), job.name()), ("ads", "lr-1"));
+        let container: ContainerId = "ads/lr-1/3/0".parse().expect("valid");
+        assert_eq!(container.to_string(), "ads/lr-1/3/0");
+        assert_eq!(container.job, job);
+    }
+
+    #[test]
+    fn wrong_ids_are_refused() {
+        for text in ["", "ads", "Ads/x", "ads/", "a.b/c", "ads/x y", "ads/x/1"] {
+            assert!(text.parse::<JobId>().is_err(), "{text}");
+        }
+        assert!("ads/x/1/b".parse::<ContainerId>().is_err());
+    }
+}

@@ -1,0 +1,272 @@
+//! A job as it is submitted ([`JobDocument`]) and as it stands on the log ([`JobSpec`]).
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::quantity::{Amounts, Written};
+
+/// What kind of work a job is.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// A gang whose partition is resized while it runs.
+    #[default]
+    Training,
+    /// Independent work in one container.
+    Batch,
+}
+
+/// How each process of a job is told its cluster.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Executor {
+    /// `DORMOUSE_RANK` and `DORMOUSE_WORLD_SIZE` only.
+    #[default]
+    Plain,
+    /// MPICH: `mpiexec` at rank 0, a proxy in every container.
+    Mpi,
+    /// MXNet's parameter server: a worker and a server a container, the scheduler at rank 0.
+    Mxnet,
+    /// `TF_CONFIG`.
+    Tensorflow,
+    /// `MASTER_ADDR`, `MASTER_PORT`, `RANK`, `WORLD_SIZE`, `LOCAL_RANK`.
+    Torch,
+}
+
+/// The command lines of a job.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Command {
+    /// Starts the job from nothing.
+    pub start: Vec<String>,
+    /// Resumes it from a checkpoint; `start` where it is absent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub resume: Vec<String>,
+}
+
+/// An environment value: plain, or a reference to a secret on the node.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum EnvValue {
+    /// A literal value.
+    Plain(String),
+    /// Read by the agent when the container starts; never on the log.
+    Secret(SecretFrom),
+}
+
+/// Where on the node a secret is read from.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SecretFrom {
+    /// The source.
+    pub from: SecretSource,
+}
+
+/// A secret's source on the node.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SecretSource {
+    /// The contents of a file on the node.
+    File(String),
+    /// A variable of the agent's own environment.
+    Env(String),
+}
+
+/// How many containers a job may have.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(deny_unknown_fields)]
+pub struct Containers {
+    /// The fewest it can run with (all of them start together).
+    pub min: u32,
+    /// The most it can use.
+    pub max: u32,
+}
+
+/// How a running job saves its state when its partition is resized.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum CheckpointMode {
+    /// Saving ends the job.
+    Exit,
+    /// The job saves and runs on until it is stopped.
+    Continue,
+    /// It has no checkpoint: it is never adjusted while it runs.
+    #[default]
+    None,
+}
+
+/// The checkpoint contract of a job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Checkpoint {
+    /// What saving does to the job.
+    pub mode: CheckpointMode,
+    /// The signal that asks every process to save.
+    #[serde(default = "default_signal")]
+    pub signal: String,
+    /// Instead of the signal: a command run beside rank 0.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub command: Vec<String>,
+    /// Seconds to save, and again to stop, before the gang is killed.
+    #[serde(default = "default_grace_s")]
+    pub grace_s: u32,
+}
+
+impl Default for Checkpoint {
+    fn default() -> Self {
+        Self {
+            mode: CheckpointMode::None,
+            signal: default_signal(),
+            command: Vec::new(),
+            grace_s: default_grace_s(),
+        }
+    }
+}
+
+fn default_signal() -> String {
+    "SIGTERM".to_owned()
+}
+
+/// Slurm's `KillWait` is 30 s; a checkpoint on a slow disk deserves twice that.
+const fn default_grace_s() -> u32 {
+    60
+}
+
+/// When a job has succeeded.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Success {
+    /// Every container exited with 0.
+    #[default]
+    All,
+    /// Rank 0 exited with 0; the others are stopped.
+    Chief,
+}
+
+/// A folder of the node, given to each container.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Mount {
+    /// Absolute path on the node.
+    pub source: String,
+    /// Absolute path in the container.
+    pub target: String,
+    /// Whether the container may not write to it.
+    #[serde(default)]
+    pub read_only: bool,
+}
+
+/// A job as people submit it. An unknown field is an error that names it.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct JobDocument {
+    /// `[a-z0-9-]`, unique within the tenant; generated if absent.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// Must be the ingress subject's tenant, where it is given.
+    #[serde(default)]
+    pub tenant: Option<String>,
+    /// Training or batch.
+    #[serde(default)]
+    pub kind: Kind,
+    /// How each process is told its cluster.
+    #[serde(default)]
+    pub executor: Executor,
+    /// Image for the Docker runtime.
+    #[serde(default)]
+    pub image: Option<String>,
+    /// Command lines.
+    pub command: Command,
+    /// Environment.
+    #[serde(default)]
+    pub env: BTreeMap<String, EnvValue>,
+    /// Demand of one container.
+    pub demand: BTreeMap<String, Written>,
+    /// Weight of the job's fair share.
+    #[serde(default = "default_weight")]
+    pub weight: u32,
+    /// Fewest and most containers.
+    #[serde(default = "default_containers")]
+    pub containers: Containers,
+    /// Checkpoint contract.
+    #[serde(default)]
+    pub checkpoint: Checkpoint,
+    /// When it has succeeded.
+    #[serde(default)]
+    pub success: Success,
+    /// Folders of the node.
+    #[serde(default)]
+    pub mounts: Vec<Mount>,
+    /// How often a failed gang is started again.
+    #[serde(default)]
+    pub retries: u32,
+}
+
+const fn default_weight() -> u32 {
+    1
+}
+
+const fn default_containers() -> Containers {
+    Containers { min: 1, max: 1 }
+}
+
+/// A job's normalised specification on the log: complete, valid, in log units. It can be
+/// submitted again as it stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct JobSpec {
+    /// The name within the tenant.
+    pub name: String,
+    /// The tenant.
+    pub tenant: String,
+    /// Training or batch.
+    #[serde(default)]
+    pub kind: Kind,
+    /// How each process is told its cluster.
+    #[serde(default)]
+    pub executor: Executor,
+    /// Image for the Docker runtime.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// Command lines.
+    pub command: Command,
+    /// Environment.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, EnvValue>,
+    /// Demand of one container.
+    pub demand: Amounts,
+    /// Weight of the job's fair share.
+    pub weight: u32,
+    /// Fewest and most containers.
+    pub containers: Containers,
+    /// Checkpoint contract.
+    pub checkpoint: Checkpoint,
+    /// When it has succeeded.
+    #[serde(default)]
+    pub success: Success,
+    /// Folders of the node.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mounts: Vec<Mount>,
+    /// How often a failed gang is started again.
+    #[serde(default)]
+    pub retries: u32,
+}
+
+impl JobSpec {
+    /// Whether its partition may be resized while it runs.
+    #[must_use]
+    pub fn adjustable(&self) -> bool {
+        self.checkpoint.mode != CheckpointMode::None
+    }
+}

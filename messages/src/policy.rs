@@ -1,0 +1,119 @@
+//! The operator's policy: how containers are allocated and which queued job goes next.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// How containers are allocated to jobs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Allocation {
+    /// P2 of the Dorm paper: utilization under fairness and adjustment bounds.
+    #[default]
+    Dorm,
+    /// DRF offers of whole containers; nothing that runs is adjusted.
+    Drf,
+}
+
+/// How the fairness bound Σ l ≤ θ1 · 2m is read (Dorm, eq. 15).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum FairnessBound {
+    /// ⌈θ1 · 2m⌉, as printed.
+    #[default]
+    Paper,
+    /// θ1 · 2m, without the ceiling.
+    Exact,
+}
+
+/// Which queued job is released next.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Queue {
+    /// First in, first out, over all tenants.
+    #[default]
+    Fifo,
+}
+
+/// Weights of the optimizer's objective: maximise utilization · Σ u n − loss · Σ l −
+/// Σ r (10⁻³ + stall · u n̄ / `amortise_s`).
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Objective {
+    /// Weight of the cluster's utilization.
+    pub utilization: f64,
+    /// Weight of the fairness loss.
+    pub loss: f64,
+    /// Seconds over which a restart's lost work is paid back; null leaves the tie-break alone.
+    pub amortise_s: Option<f64>,
+}
+
+impl Default for Objective {
+    /// {1, 0.3, 900}: less loss and fewer restarts at equal utilization than the paper's {1, 0, null}.
+    fn default() -> Self {
+        Self {
+            utilization: 1.0,
+            loss: 0.3,
+            amortise_s: Some(900.0),
+        }
+    }
+}
+
+/// The cluster's policy.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Policy {
+    /// How containers are allocated.
+    pub allocation: Allocation,
+    /// Fairness threshold, 0 to 1.
+    pub theta1: f64,
+    /// Adjustment threshold, 0 to 1.
+    pub theta2: f64,
+    /// How the fairness bound is read.
+    pub fairness_bound: FairnessBound,
+    /// Weights of the objective.
+    pub objective: Objective,
+    /// Which queued job goes next.
+    pub queue: Queue,
+}
+
+impl Default for Policy {
+    /// Dorm-3 of the paper: both thresholds 0.1.
+    fn default() -> Self {
+        Self {
+            allocation: Allocation::Dorm,
+            theta1: 0.1,
+            theta2: 0.1,
+            fairness_bound: FairnessBound::Paper,
+            objective: Objective::default(),
+            queue: Queue::Fifo,
+        }
+    }
+}
+
+impl Policy {
+    /// Says what is wrong with the numbers, if anything.
+    #[must_use]
+    pub fn problem(&self) -> Option<String> {
+        for (name, theta) in [("theta1", self.theta1), ("theta2", self.theta2)] {
+            if !(0.0..=1.0).contains(&theta) {
+                return Some(format!("{name} is {theta}; it must lie between 0 and 1"));
+            }
+        }
+        let objective = &self.objective;
+        let weights = [
+            objective.utilization,
+            objective.loss,
+            objective.amortise_s.unwrap_or(1.0),
+        ];
+        if weights
+            .iter()
+            .any(|weight| !weight.is_finite() || *weight < 0.0)
+            || objective.amortise_s == Some(0.0)
+        {
+            return Some(
+                "the objective's weights must be 0 or more, amortise_s above 0 or null".to_owned(),
+            );
+        }
+        None
+    }
+}

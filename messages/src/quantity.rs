@@ -1,0 +1,480 @@
+//! Resource quantities: fixed-point amounts on the log, and the parser of what people write.
+//!
+//! On the log every amount is an integer with its unit in the name (`cpu_milli`, `gpu_milli`,
+//! `<name>_milli`, `memory_bytes`). People write `cpu: 2`, `500m`, `gpu: 0.25`, `memory: 8Gi`.
+//! Sums, comparisons and shares are exact; no `f64` quantity ever reaches an event.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
+use serde::ser::{Serialize, SerializeMap, Serializer};
+
+/// A kind of resource. Ordered: CPU, GPU, memory, then the others by name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Resource {
+    /// Processor time, in thousandths of a core.
+    Cpu,
+    /// Accelerators, in thousandths of a device.
+    Gpu,
+    /// Memory, in bytes.
+    Memory,
+    /// Any further resource by name, in thousandths.
+    Other(String),
+}
+
+impl Resource {
+    /// The resource that people call `name` (`cpu`, `gpu`, `memory`, or any `[a-z0-9-]` name).
+    ///
+    /// # Errors
+    /// When the name is empty or has other characters.
+    pub fn from_name(name: &str) -> Result<Self, QuantityError> {
+        match name {
+            "cpu" => Ok(Self::Cpu),
+            "gpu" => Ok(Self::Gpu),
+            "memory" => Ok(Self::Memory),
+            other => {
+                let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+                if other.is_empty() || other.len() > 63 || !other.chars().all(plain) {
+                    return Err(QuantityError::ResourceName(other.to_owned()));
+                }
+                Ok(Self::Other(other.to_owned()))
+            }
+        }
+    }
+
+    /// The name that people use.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Gpu => "gpu",
+            Self::Memory => "memory",
+            Self::Other(name) => name,
+        }
+    }
+
+    /// The field name on the log, with its unit.
+    #[must_use]
+    pub fn field(&self) -> String {
+        match self {
+            Self::Cpu => "cpu_milli".to_owned(),
+            Self::Gpu => "gpu_milli".to_owned(),
+            Self::Memory => "memory_bytes".to_owned(),
+            Self::Other(name) => format!("{name}_milli"),
+        }
+    }
+
+    fn from_field(field: &str) -> Option<Self> {
+        match field {
+            "cpu_milli" => Some(Self::Cpu),
+            "gpu_milli" => Some(Self::Gpu),
+            "memory_bytes" => Some(Self::Memory),
+            other => Self::from_name(other.strip_suffix("_milli")?).ok(),
+        }
+    }
+
+    /// Parses an amount of this resource as people write it, into its unit on the log.
+    ///
+    /// # Errors
+    /// When it is not a number with a known suffix, negative, finer than the unit, or too large.
+    pub fn parse(&self, text: &str) -> Result<u64, QuantityError> {
+        let error = |why| QuantityError::Amount {
+            resource: self.name().to_owned(),
+            text: text.to_owned(),
+            why,
+        };
+        let trimmed = text.trim();
+        let split = trimmed
+            .find(|c: char| !(c.is_ascii_digit() || matches!(c, '.' | '-' | '+')))
+            .unwrap_or(trimmed.len());
+        let (number, suffix) = trimmed.split_at(split);
+        let (numerator, denominator): (u128, u128) = match (self, suffix) {
+            (Self::Memory, "") => (1, 1),
+            (Self::Memory, suffix) => (memory_suffix(suffix).ok_or_else(|| error(BAD_MEMORY))?, 1),
+            (_, "") => (1000, 1),
+            (_, "m") => (1, 1),
+            _ => return Err(error(BAD_MILLI)),
+        };
+        let (digits, scale) = decimal(number).map_err(error)?;
+        let scaled = digits
+            .checked_mul(numerator)
+            .ok_or_else(|| error(TOO_LARGE))?;
+        let divisor = scale * denominator;
+        if scaled % divisor != 0 {
+            return Err(error("is finer than the unit (a thousandth, or a byte)"));
+        }
+        u64::try_from(scaled / divisor)
+            .ok()
+            .filter(|amount| *amount <= MAX_AMOUNT)
+            .ok_or_else(|| error(TOO_LARGE))
+    }
+
+    /// Writes an amount as people read it (`2`, `500m`, `8Gi`); [`Resource::parse`] reads it back.
+    #[must_use]
+    pub fn display(&self, amount: u64) -> String {
+        if *self == Self::Memory {
+            for (suffix, shift) in [("Pi", 50), ("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10)] {
+                if amount != 0 && amount.trailing_zeros() >= shift {
+                    return format!("{}{suffix}", amount >> shift);
+                }
+            }
+            amount.to_string()
+        } else if amount.is_multiple_of(1000) {
+            (amount / 1000).to_string()
+        } else {
+            format!("{amount}m")
+        }
+    }
+}
+
+/// The largest amount: sums over 10,000 nodes stay far from overflow, and below 2⁵³ a JSON
+/// reader with doubles keeps every integer exact.
+const MAX_AMOUNT: u64 = 1 << 53;
+const TOO_LARGE: &str = "is too large";
+const BAD_MEMORY: &str =
+    "has an unknown suffix; write bytes or Ki, Mi, Gi, Ti (1024) or k, M, G, T (1000)";
+const BAD_MILLI: &str = "has an unknown suffix; write 2, 0.5 or 500m";
+
+fn memory_suffix(suffix: &str) -> Option<u128> {
+    Some(match suffix {
+        "Ki" => 1 << 10,
+        "Mi" => 1 << 20,
+        "Gi" => 1 << 30,
+        "Ti" => 1 << 40,
+        "Pi" => 1 << 50,
+        "k" | "K" => 1_000,
+        "M" => 1_000_000,
+        "G" => 1_000_000_000,
+        "T" => 1_000_000_000_000,
+        "P" => 1_000_000_000_000_000,
+        _ => return None,
+    })
+}
+
+/// A decimal number as (digits, 10^places).
+fn decimal(number: &str) -> Result<(u128, u128), &'static str> {
+    if number.starts_with('-') {
+        return Err("is negative");
+    }
+    let number = number.strip_prefix('+').unwrap_or(number);
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if whole.is_empty() && fraction.is_empty() || whole.len() > 18 || fraction.len() > 12 {
+        return Err("is not a number in range");
+    }
+    let places = u32::try_from(fraction.len()).unwrap_or(12);
+    let digits = format!("{whole}{fraction}")
+        .parse::<u128>()
+        .map_err(|_| "is not a number")?;
+    Ok((digits, 10u128.pow(places)))
+}
+
+/// What is wrong with a quantity.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum QuantityError {
+    /// The resource's name.
+    #[error("resource name {0:?} is not lower-case letters, digits and '-'")]
+    ResourceName(String),
+    /// The amount.
+    #[error("{resource}: {text:?} {why}")]
+    Amount {
+        /// The resource's name.
+        resource: String,
+        /// What was written.
+        text: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// A list such as `cpu=8,memory=16Gi`.
+    #[error("{0:?} is not of the form cpu=8,memory=16Gi")]
+    List(String),
+}
+
+/// Amounts of several resources, in log units; a resource that is not named is 0.
+///
+/// Zero entries are kept out, so that equal amounts compare equal.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Amounts(BTreeMap<Resource, u64>);
+
+impl Amounts {
+    /// No resources.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(BTreeMap::new())
+    }
+
+    /// The amount of one resource.
+    #[must_use]
+    pub fn get(&self, resource: &Resource) -> u64 {
+        self.0.get(resource).copied().unwrap_or(0)
+    }
+
+    /// Sets the amount of one resource.
+    pub fn set(&mut self, resource: Resource, amount: u64) {
+        if amount == 0 {
+            self.0.remove(&resource);
+        } else {
+            self.0.insert(resource, amount);
+        }
+    }
+
+    /// The resources with an amount above 0, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&Resource, u64)> {
+        self.0.iter().map(|(resource, amount)| (resource, *amount))
+    }
+
+    /// Whether every amount is 0.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Adds `times` × `other`; saturates at the largest integer.
+    pub fn add(&mut self, other: &Self, times: u64) {
+        for (resource, amount) in &other.0 {
+            let sum = self
+                .get(resource)
+                .saturating_add(amount.saturating_mul(times));
+            self.set(resource.clone(), sum);
+        }
+    }
+
+    /// Subtracts `times` × `other`; stops at 0.
+    pub fn subtract(&mut self, other: &Self, times: u64) {
+        for (resource, amount) in &other.0 {
+            let rest = self
+                .get(resource)
+                .saturating_sub(amount.saturating_mul(times));
+            self.set(resource.clone(), rest);
+        }
+    }
+
+    /// The first resource of which `times` × `self` needs more than `room` has, if any.
+    #[must_use]
+    pub fn first_short(&self, room: &Self, times: u64) -> Option<&Resource> {
+        self.0
+            .iter()
+            .find(|(resource, amount)| amount.saturating_mul(times) > room.get(resource))
+            .map(|(resource, _)| resource)
+    }
+
+    /// How many times `self` fits into `room` (`u64::MAX` when `self` is empty).
+    #[must_use]
+    pub fn times_in(&self, room: &Self) -> u64 {
+        self.0
+            .iter()
+            .map(|(resource, amount)| room.get(resource) / amount)
+            .min()
+            .unwrap_or(u64::MAX)
+    }
+
+    /// Parses a map as people write it; `cpu_milli`-style fields are accepted too, so that a
+    /// normalised specification can be submitted again.
+    ///
+    /// # Errors
+    /// The first quantity that is wrong.
+    pub fn parse<'a>(
+        entries: impl IntoIterator<Item = (&'a str, &'a Written)>,
+    ) -> Result<Self, QuantityError> {
+        let mut amounts = Self::new();
+        for (name, written) in entries {
+            let (resource, amount) = match Resource::from_field(name) {
+                Some(resource) => {
+                    let exact = |_| QuantityError::Amount {
+                        resource: name.to_owned(),
+                        text: written.0.clone(),
+                        why: "is not a whole number",
+                    };
+                    let amount = written.0.parse::<u64>().map_err(exact)?;
+                    (resource, amount)
+                }
+                None => {
+                    let resource = Resource::from_name(name)?;
+                    let amount = resource.parse(&written.0)?;
+                    (resource, amount)
+                }
+            };
+            amounts.set(resource, amount);
+        }
+        Ok(amounts)
+    }
+}
+
+impl FromStr for Amounts {
+    type Err = QuantityError;
+
+    /// Parses `cpu=8,memory=16Gi`.
+    fn from_str(text: &str) -> Result<Self, QuantityError> {
+        let mut amounts = Self::new();
+        for part in text.split(',').filter(|part| !part.trim().is_empty()) {
+            let (name, value) = part
+                .split_once('=')
+                .ok_or_else(|| QuantityError::List(text.to_owned()))?;
+            let resource = Resource::from_name(name.trim())?;
+            let amount = resource.parse(value)?;
+            amounts.set(resource, amount);
+        }
+        Ok(amounts)
+    }
+}
+
+impl fmt::Display for Amounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (resource, amount)) in self.iter().enumerate() {
+            let comma = if index == 0 { "" } else { "," };
+            write!(f, "{comma}{}={}", resource.name(), resource.display(amount))?;
+        }
+        Ok(())
+    }
+}
+
+impl Serialize for Amounts {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.0.len()))?;
+        for (resource, amount) in &self.0 {
+            map.serialize_entry(&resource.field(), amount)?;
+        }
+        map.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for Amounts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct AmountsVisitor;
+        impl<'de> Visitor<'de> for AmountsVisitor {
+            type Value = Amounts;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(
+                    "a map of amounts such as cpu_milli, memory_bytes, or cpu: 2, memory: 8Gi",
+                )
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Amounts, A::Error> {
+                let mut amounts = Amounts::new();
+                while let Some(name) = map.next_key::<std::borrow::Cow<'_, str>>()? {
+                    if let Some(resource) = Resource::from_field(&name) {
+                        amounts.set(resource, map.next_value()?);
+                    } else {
+                        let written = map.next_value::<Written>()?;
+                        let resource = Resource::from_name(&name).map_err(de::Error::custom)?;
+                        let amount = resource.parse(&written.0).map_err(de::Error::custom)?;
+                        amounts.set(resource, amount);
+                    }
+                }
+                Ok(amounts)
+            }
+        }
+        deserializer.deserialize_map(AmountsVisitor)
+    }
+}
+
+impl schemars::JsonSchema for Amounts {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Amounts".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "type": "object",
+            "description": "amounts in log units: cpu_milli, gpu_milli, <name>_milli, memory_bytes",
+            "additionalProperties": {"type": "integer", "minimum": 0}
+        })
+    }
+}
+
+/// A quantity as it was written: a number or a string.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Written(pub String);
+
+impl<'de> Deserialize<'de> for Written {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct WrittenVisitor;
+        impl Visitor<'_> for WrittenVisitor {
+            type Value = Written;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a quantity such as 2, 0.5, \"500m\" or \"8Gi\"")
+            }
+
+            fn visit_u64<E: de::Error>(self, value: u64) -> Result<Written, E> {
+                Ok(Written(value.to_string()))
+            }
+
+            fn visit_i64<E: de::Error>(self, value: i64) -> Result<Written, E> {
+                Ok(Written(value.to_string()))
+            }
+
+            fn visit_f64<E: de::Error>(self, value: f64) -> Result<Written, E> {
+                Ok(Written(value.to_string()))
+            }
+
+            fn visit_str<E: de::Error>(self, value: &str) -> Result<Written, E> {
+                Ok(Written(value.to_owned()))
+            }
+        }
+        deserializer.deserialize_any(WrittenVisitor)
+    }
+}
+
+impl schemars::JsonSchema for Written {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Quantity".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "description": "a quantity: 2, 0.5, \"500m\", \"8Gi\"",
+            "type": ["number", "string"]
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_people_write() {
+        assert_eq!(Resource::Cpu.parse("2"), Ok(2000));
+        assert_eq!(Resource::Cpu.parse("500m"), Ok(500));
+        assert_eq!(Resource::Gpu.parse("0.25"), Ok(250));
+        assert_eq!(Resource::Memory.parse("8Gi"), Ok(8 << 30));
+        assert_eq!(Resource::Memory.parse("1.5Gi"), Ok(3 << 29));
+        assert_eq!(Resource::Memory.parse("1G"), Ok(1_000_000_000));
+    }
+
+    #[test]
+    fn refuses_with_the_reason() {
+        for (resource, text) in [
+            (Resource::Cpu, "-1"),
+            (Resource::Cpu, "0.0001"),
+            (Resource::Cpu, "two"),
+            (Resource::Cpu, ""),
+            (Resource::Cpu, "8Gi"),
+            (Resource::Memory, "8Gb"),
+            (Resource::Memory, "99999999999Ti"),
+        ] {
+            assert!(resource.parse(text).is_err(), "{resource:?} {text}");
+        }
+    }
+
+    #[test]
+    fn display_reads_back() {
+        for amount in [0, 1, 500, 1000, 1 << 20, 3 << 29, 12345] {
+            for resource in [Resource::Cpu, Resource::Memory] {
+                assert_eq!(resource.parse(&resource.display(amount)), Ok(amount));
+            }
+        }
+    }
+
+    #[test]
+    fn fits_and_counts() {
+        let demand: Amounts = "cpu=2,memory=8Gi".parse().expect("valid");
+        let room: Amounts = "cpu=12,memory=20Gi".parse().expect("valid");
+        assert_eq!(demand.times_in(&room), 2);
+        assert_eq!(demand.first_short(&room, 3), Some(&Resource::Memory));
+        assert_eq!(demand.to_string(), "cpu=2,memory=8Gi");
+    }
+}

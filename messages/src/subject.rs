@@ -1,0 +1,176 @@
+//! NATS subjects: `dormouse.log.<writer>.<key…>.<event>` and the tenants' ingress.
+
+use crate::events::{Event, Key, Writer};
+use crate::ids::{NodeId, TenantId};
+
+/// The first token(s) of every subject, so that clusters can share an account.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prefix(String);
+
+impl Default for Prefix {
+    fn default() -> Self {
+        Self("dormouse".to_owned())
+    }
+}
+
+/// The prefix is not one to three subject tokens.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("prefix {0:?} must be a name of letters, digits, '-' and '_'")]
+pub struct PrefixError(String);
+
+impl std::str::FromStr for Prefix {
+    type Err = PrefixError;
+
+    fn from_str(text: &str) -> Result<Self, PrefixError> {
+        let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        if text.is_empty() || !text.chars().all(plain) {
+            return Err(PrefixError(text.to_owned()));
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+/// What a log subject says of its event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogSubject<'a> {
+    /// Who wrote it.
+    pub writer: Writer,
+    /// The first token of the key: a node's agent writes under its own node.
+    pub first_key: &'a str,
+}
+
+impl Prefix {
+    /// The prefix itself.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The log stream's name.
+    #[must_use]
+    pub fn log_stream(&self) -> String {
+        format!("{}_LOG", self.0.to_uppercase().replace('-', "_"))
+    }
+
+    /// The ingress stream's name.
+    #[must_use]
+    pub fn ingress_stream(&self) -> String {
+        format!("{}_IN", self.0.to_uppercase().replace('-', "_"))
+    }
+
+    /// The name of the lease bucket.
+    #[must_use]
+    pub fn lease_bucket(&self) -> String {
+        format!("{}_leases", self.0)
+    }
+
+    /// Every subject of the log.
+    #[must_use]
+    pub fn log(&self) -> String {
+        format!("{}.log.>", self.0)
+    }
+
+    /// Every ingress subject.
+    #[must_use]
+    pub fn ingress(&self) -> String {
+        format!("{}.in.>", self.0)
+    }
+
+    /// A tenant's ingress subject for `verb`.
+    #[must_use]
+    pub fn submit(&self, tenant: &TenantId, verb: &str) -> String {
+        format!("{}.in.{tenant}.{verb}", self.0)
+    }
+
+    /// The query `name`.
+    #[must_use]
+    pub fn api(&self, name: &str) -> String {
+        format!("{}.api.{name}", self.0)
+    }
+
+    /// All that `writer` may write: the filter of its fence. An agent's is its node's.
+    #[must_use]
+    pub fn writer(&self, writer: Writer, node: Option<&NodeId>) -> String {
+        match node {
+            Some(node) => format!("{}.log.{writer}.{node}.>", self.0),
+            None => format!("{}.log.{writer}.>", self.0),
+        }
+    }
+
+    /// The subject of `event`, written by `writer`.
+    #[must_use]
+    pub fn event(&self, writer: Writer, event: &Event) -> String {
+        let name = event.subject_name();
+        match event.key() {
+            Key::Job(job) if writer == Writer::Checkpointer => {
+                format!(
+                    "{}.log.{writer}.{}.{}.{name}",
+                    self.0,
+                    job.tenant(),
+                    job.name()
+                )
+            }
+            Key::Node(node) => format!("{}.log.{writer}.{node}.{name}", self.0),
+            Key::Job(_) | Key::Shard => format!("{}.log.{writer}.0.{name}", self.0),
+        }
+    }
+
+    /// Reads a log subject back; `None` if it is not one.
+    #[must_use]
+    pub fn parse_log<'a>(&self, subject: &'a str) -> Option<LogSubject<'a>> {
+        let rest = subject.strip_prefix(&self.0)?.strip_prefix(".log.")?;
+        let mut tokens = rest.split('.');
+        let writer = tokens.next()?.parse().ok()?;
+        let first_key = tokens.next()?;
+        Some(LogSubject { writer, first_key })
+    }
+
+    /// Reads an ingress subject as (tenant token, verb); `None` if it is not one.
+    #[must_use]
+    pub fn parse_ingress<'a>(&self, subject: &'a str) -> Option<(&'a str, &'a str)> {
+        let rest = subject.strip_prefix(&self.0)?.strip_prefix(".in.")?;
+        rest.split_once('.')
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::events::{JobCompleted, JobReleased, NodeDrained};
+
+    #[test]
+    fn subjects_name_writer_key_and_event() {
+        let prefix = Prefix::default();
+        let job: crate::ids::JobId = "ads/lr".parse().expect("valid");
+        let completed = Event::from(JobCompleted {
+            job: job.clone(),
+            reason: String::new(),
+            attempts: 0,
+            basis: None,
+        });
+        let subject = prefix.event(Writer::Checkpointer, &completed);
+        assert_eq!(subject, "dormouse.log.checkpointer.ads.lr.job.completed");
+        let parsed = prefix.parse_log(&subject).expect("a log subject");
+        assert_eq!(
+            (parsed.writer, parsed.first_key),
+            (Writer::Checkpointer, "ads")
+        );
+        let released = Event::from(JobReleased { job, basis: None });
+        assert_eq!(
+            prefix.event(Writer::Admission, &released),
+            "dormouse.log.admission.0.job.released"
+        );
+        let drained = Event::from(NodeDrained {
+            node: "n0".parse().expect("valid"),
+        });
+        assert_eq!(
+            prefix.event(Writer::Operator, &drained),
+            "dormouse.log.operator.0.node.drained"
+        );
+        assert_eq!(
+            prefix.parse_ingress("dormouse.in.ads.submit"),
+            Some(("ads", "submit"))
+        );
+        assert_eq!(prefix.parse_log("other.log.node.n0.x"), None);
+    }
+}
