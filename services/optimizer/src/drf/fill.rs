@@ -1,0 +1,441 @@
+//! Divisible progressive filling: every active user's key rises at the same speed; a user freezes
+//! when a resource that it demands saturates, or stops at its cap; floors are granted first.
+//!
+//! s_i(t) = clip(w_i t, floor_i δ_i, cap_i δ_i), δ_i the dominant share of one task. The level t
+//! jumps from event to event (a user leaves its floor, a user reaches its cap, a resource
+//! saturates), so there is no step size and there are no ties to break.
+//!
+//! Exactness: with L the least common multiple of the users' dominant demands, every rate is an
+//! integer over L, and every remainder an integer over a scale S that grows only when a resource
+//! saturates. No fraction is ever reduced, so an event costs additions of big integers. Which of
+//! two events comes first is settled by floats when they are a billionth apart, else exactly.
+
+use num_bigint::BigInt;
+use num_integer::Integer;
+use num_rational::{BigRational, Ratio};
+use num_traits::{One, Signed, ToPrimitive, Zero};
+
+use super::User;
+
+/// Why a user's filling stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// It has no demand, or demands a resource of which there is none: it gets nothing.
+    Nothing,
+    /// A resource that it demands saturated before it rose above its floor.
+    Floor,
+    /// It reached its cap.
+    Cap,
+    /// This resource saturated (its index).
+    Saturated(usize),
+}
+
+/// The outcome of [`fill`].
+#[derive(Debug, Clone)]
+pub struct Filling {
+    users: Vec<Filled>,
+    /// Level at which each resource saturated.
+    levels: Vec<Option<Level>>,
+}
+
+#[derive(Debug, Clone)]
+struct Filled {
+    stop: Stop,
+    weight: u32,
+    /// Dominant share of one task, as (demand, total); (0, 1) without any.
+    unit: (u64, u64),
+    /// Whole tasks at the floor or at the cap.
+    tasks: u32,
+}
+
+#[derive(Debug, Clone)]
+struct Level {
+    numerator: BigInt,
+    denominator: BigInt,
+    approximate: f64,
+}
+
+impl Filling {
+    /// Why user `index` stopped.
+    #[must_use]
+    pub fn stop(&self, index: usize) -> Stop {
+        self.users
+            .get(index)
+            .map_or(Stop::Nothing, |user| user.stop)
+    }
+
+    /// The dominant share of user `index`, to the nearest floats.
+    #[must_use]
+    pub fn share(&self, index: usize) -> f64 {
+        let Some(user) = self.users.get(index) else {
+            return 0.0;
+        };
+        match user.stop {
+            Stop::Nothing => 0.0,
+            Stop::Floor | Stop::Cap => {
+                f64::from(user.tasks) * (user.unit.0 as f64 / user.unit.1 as f64)
+            }
+            Stop::Saturated(resource) => {
+                let level = self.levels.get(resource).and_then(Option::as_ref);
+                f64::from(user.weight) * level.map_or(0.0, |level| level.approximate)
+            }
+        }
+    }
+
+    /// The dominant share of user `index`, exactly.
+    #[must_use]
+    pub fn exact_share(&self, index: usize) -> BigRational {
+        let Some(user) = self.users.get(index) else {
+            return BigRational::zero();
+        };
+        match user.stop {
+            Stop::Nothing => BigRational::zero(),
+            Stop::Floor | Stop::Cap => BigRational::new(
+                BigInt::from(user.tasks) * user.unit.0,
+                BigInt::from(user.unit.1),
+            ),
+            Stop::Saturated(resource) => {
+                let level = self.levels.get(resource).and_then(Option::as_ref);
+                level.map_or_else(BigRational::zero, |level| {
+                    let numerator = &level.numerator * user.weight;
+                    BigRational::new(numerator, level.denominator.clone())
+                })
+            }
+        }
+    }
+
+    /// The (fractional) tasks of user `index`, exactly: its share over that of one task.
+    #[must_use]
+    pub fn exact_tasks(&self, index: usize) -> BigRational {
+        match self.users.get(index) {
+            Some(user) if user.unit.0 > 0 => {
+                let unit = BigRational::new(user.unit.0.into(), user.unit.1.into());
+                self.exact_share(index) / unit
+            }
+            _ => BigRational::zero(),
+        }
+    }
+}
+
+/// Fills `totals` (by resource index) with the users' divisible tasks.
+#[must_use]
+pub fn fill(totals: &[u64], users: &[User]) -> Filling {
+    let mut run = Run::new(totals, users);
+    let events = run.events();
+    run.freeze_overfull();
+    let mut next = 0;
+    loop {
+        let saturation = run.next_saturation();
+        let event = events.get(next);
+        match (saturation, event) {
+            (None, None) => break,
+            (Some(resource), None) => run.saturate(resource),
+            (Some(resource), Some(event)) if run.saturates_by(resource, &event.level) => {
+                run.saturate(resource);
+            }
+            (_, Some(event)) => {
+                run.pass(event);
+                next += 1;
+            }
+        }
+    }
+    run.outcome
+}
+
+/// A user leaves its floor or reaches its cap.
+struct Event {
+    level: Ratio<u128>,
+    user: usize,
+    leaves_floor: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Waiting,
+    Rising,
+    Done,
+}
+
+struct Run<'a> {
+    totals: &'a [u64],
+    users: &'a [User],
+    outcome: Filling,
+    phases: Vec<Phase>,
+    /// L.
+    common: BigInt,
+    /// S.
+    scale: BigInt,
+    /// Per resource: S · (total − what is held by users that do not rise).
+    rest: Vec<BigInt>,
+    /// Per resource: L · Σ over rising users of w_i d_ik / δ_i.
+    rate: Vec<BigInt>,
+}
+
+impl<'a> Run<'a> {
+    fn new(totals: &'a [u64], users: &'a [User]) -> Self {
+        let mut common = BigInt::one();
+        let mut filled = Vec::with_capacity(users.len());
+        let mut rest: Vec<BigInt> = totals.iter().map(|total| BigInt::from(*total)).collect();
+        for user in users {
+            let dominant = user.dominant(totals).filter(|_| user.takes_part(totals));
+            let unit = dominant.map_or((0, 1), |k| (user.demand[k], totals[k]));
+            if unit.0 > 0 {
+                common = common.lcm(&BigInt::from(unit.0));
+                for (rest, amount) in rest.iter_mut().zip(&user.demand) {
+                    *rest -= BigInt::from(*amount) * user.floor;
+                }
+            }
+            filled.push(Filled {
+                stop: if unit.0 > 0 {
+                    Stop::Floor
+                } else {
+                    Stop::Nothing
+                },
+                weight: user.weight(),
+                unit,
+                tasks: if unit.0 > 0 { user.floor } else { 0 },
+            });
+        }
+        let phase = |user: &Filled| {
+            if user.unit.0 > 0 {
+                Phase::Waiting
+            } else {
+                Phase::Done
+            }
+        };
+        Run {
+            totals,
+            users,
+            phases: filled.iter().map(phase).collect(),
+            outcome: Filling {
+                users: filled,
+                levels: vec![None; totals.len()],
+            },
+            common,
+            scale: BigInt::one(),
+            rest,
+            rate: vec![BigInt::zero(); totals.len()],
+        }
+    }
+
+    /// The floor and cap events in ascending order; at one level, users leave their floors first.
+    fn events(&mut self) -> Vec<Event> {
+        let mut events = Vec::with_capacity(2 * self.users.len());
+        for (index, user) in self.users.iter().enumerate() {
+            let (demand, total) = self.outcome.users[index].unit;
+            if demand == 0 {
+                continue;
+            }
+            if user.cap.is_some_and(|cap| cap <= user.floor) {
+                self.outcome.users[index].stop = Stop::Cap;
+                self.phases[index] = Phase::Done;
+                continue;
+            }
+            // tasks · δ_i / w_i: at most 2^32 · 2^64 over 2^64 · 2^32.
+            let level = |tasks: u32| {
+                Ratio::new(
+                    u128::from(tasks) * u128::from(demand),
+                    u128::from(total) * u128::from(user.weight()),
+                )
+            };
+            let mut push = |tasks, leaves_floor| {
+                events.push(Event {
+                    level: level(tasks),
+                    user: index,
+                    leaves_floor,
+                });
+            };
+            push(user.floor, true);
+            if let Some(cap) = user.cap {
+                push(cap, false);
+            }
+        }
+        events.sort_by(|left, right| {
+            let order = left.level.cmp(&right.level);
+            order
+                .then(right.leaves_floor.cmp(&left.leaves_floor))
+                .then(left.user.cmp(&right.user))
+        });
+        events
+    }
+
+    /// L · w_i d_ik / δ_i, an integer.
+    fn rate_of(&self, user: usize) -> Vec<BigInt> {
+        let (demand, total) = self.outcome.users[user].unit;
+        let factor = &self.common / demand * total * self.outcome.users[user].weight;
+        let demands = self.users[user].demand.iter();
+        demands.map(|amount| &factor * amount).collect()
+    }
+
+    /// A resource that the floors alone use up freezes its users at once.
+    fn freeze_overfull(&mut self) {
+        for resource in 0..self.rest.len() {
+            if self.totals[resource] > 0 && !self.rest[resource].is_positive() {
+                self.freeze(resource);
+            }
+        }
+    }
+
+    /// The first resource to saturate at the present rates.
+    fn next_saturation(&self) -> Option<usize> {
+        let mut first: Option<usize> = None;
+        for resource in (0..self.rate.len()).filter(|k| self.rate[*k].is_positive()) {
+            let earlier = first.is_none_or(|best| {
+                let left = (&self.rest[resource], &self.rate[best]);
+                less(left, (&self.rest[best], &self.rate[resource]))
+            });
+            if earlier {
+                first = Some(resource);
+            }
+        }
+        first
+    }
+
+    /// Whether `resource` saturates at `level` or before: rest · L / (S · rate) ≤ level.
+    fn saturates_by(&self, resource: usize, level: &Ratio<u128>) -> bool {
+        let level_near = ratio_f64(level);
+        let near = self.level_of(resource);
+        if (near - level_near).abs() > 1e-9 * (near.abs() + level_near) {
+            return near < level_near;
+        }
+        &self.rest[resource] * &self.common * level.denom()
+            <= &self.rate[resource] * &self.scale * level.numer()
+    }
+
+    /// The level at which `resource` saturates, nearly.
+    fn level_of(&self, resource: usize) -> f64 {
+        let over = Magnitude::of(&self.rest[resource]).times(Magnitude::of(&self.common));
+        let under = Magnitude::of(&self.scale).times(Magnitude::of(&self.rate[resource]));
+        over.over(under)
+    }
+
+    fn pass(&mut self, event: &Event) {
+        let user = event.user;
+        let expected = if event.leaves_floor {
+            Phase::Waiting
+        } else {
+            Phase::Rising
+        };
+        if self.phases[user] != expected {
+            return;
+        }
+        let rate = self.rate_of(user);
+        let demand = &self.users[user].demand;
+        let tasks = if event.leaves_floor {
+            self.users[user].floor
+        } else {
+            self.users[user].cap.unwrap_or(u32::MAX)
+        };
+        for (resource, amount) in demand.iter().enumerate() {
+            let held = &self.scale * *amount * tasks;
+            if event.leaves_floor {
+                self.rest[resource] += held;
+                self.rate[resource] += &rate[resource];
+            } else {
+                self.rest[resource] -= held;
+                self.rate[resource] -= &rate[resource];
+            }
+        }
+        if event.leaves_floor {
+            self.phases[user] = Phase::Rising;
+        } else {
+            self.phases[user] = Phase::Done;
+            self.outcome.users[user].stop = Stop::Cap;
+            self.outcome.users[user].tasks = tasks;
+        }
+    }
+
+    /// Raises the level to where `resource` saturates and freezes the users that demand it.
+    fn saturate(&mut self, resource: usize) {
+        let approximate = self.level_of(resource);
+        let numerator = &self.rest[resource] * &self.common;
+        let denominator = &self.rate[resource] * &self.scale;
+        self.outcome.levels[resource] = Some(Level {
+            numerator,
+            denominator,
+            approximate: approximate.max(0.0),
+        });
+        // What the frozen users hold is (their rate / L) · level = their rate · rest / (S · rate).
+        let rest = self.rest[resource].clone();
+        let whole = self.rate[resource].clone();
+        let frozen = self.freeze(resource);
+        for (other, frozen) in frozen.into_iter().enumerate() {
+            self.rest[other] = &self.rest[other] * &whole - frozen * &rest;
+        }
+        self.scale *= whole;
+    }
+
+    /// Freezes every user that demands `resource`; returns the rates that they had.
+    fn freeze(&mut self, resource: usize) -> Vec<BigInt> {
+        let mut frozen = vec![BigInt::zero(); self.totals.len()];
+        for index in 0..self.users.len() {
+            let demands = self.users[index]
+                .demand
+                .get(resource)
+                .is_some_and(|d| *d > 0);
+            if !demands || self.phases[index] == Phase::Done {
+                continue;
+            }
+            if self.phases[index] == Phase::Rising {
+                self.outcome.users[index].stop = Stop::Saturated(resource);
+                for (k, rate) in self.rate_of(index).into_iter().enumerate() {
+                    self.rate[k] -= &rate;
+                    frozen[k] += rate;
+                }
+            }
+            self.phases[index] = Phase::Done;
+        }
+        frozen
+    }
+}
+
+/// Whether a product of two positive integers is less than another.
+fn less(left: (&BigInt, &BigInt), right: (&BigInt, &BigInt)) -> bool {
+    let near_left = Magnitude::of(left.0).times(Magnitude::of(left.1));
+    let near_right = Magnitude::of(right.0).times(Magnitude::of(right.1));
+    let ratio = near_left.over(near_right);
+    if (ratio - 1.0).abs() > 1e-9 {
+        return ratio < 1.0;
+    }
+    left.0 * left.1 < right.0 * right.1
+}
+
+fn ratio_f64(ratio: &Ratio<u128>) -> f64 {
+    let numerator = ratio.numer().to_f64().unwrap_or(f64::INFINITY);
+    numerator / ratio.denom().to_f64().unwrap_or(1.0)
+}
+
+/// mantissa · 2^exponent: a float that does not overflow.
+#[derive(Clone, Copy)]
+struct Magnitude {
+    mantissa: f64,
+    exponent: i64,
+}
+
+impl Magnitude {
+    fn of(value: &BigInt) -> Self {
+        let mut digits = value.magnitude().iter_u64_digits();
+        let count = i64::try_from(digits.len()).unwrap_or(i64::MAX);
+        let high = digits.next_back().unwrap_or(0) as f64;
+        let low = digits.next_back().unwrap_or(0) as f64;
+        let sign = if value.is_negative() { -1.0 } else { 1.0 };
+        // The two highest digits: 2^64 · high + low, of a number of `count` digits.
+        Self {
+            mantissa: sign * (high + low / 2f64.powi(64)),
+            exponent: 64 * (count - 1),
+        }
+    }
+
+    fn times(self, other: Self) -> Self {
+        Self {
+            mantissa: self.mantissa * other.mantissa,
+            exponent: self.exponent + other.exponent,
+        }
+    }
+
+    fn over(self, other: Self) -> f64 {
+        let exponent = self.exponent - other.exponent;
+        let clamped = i32::try_from(exponent.clamp(-1000, 1000)).unwrap_or(0);
+        self.mantissa / other.mantissa * 2f64.powi(clamped)
+    }
+}

@@ -1,0 +1,179 @@
+//! What the optimizer is asked: nodes, jobs in release order, the policy and the budget.
+
+use std::collections::BTreeMap;
+
+use dormouse_messages::ids::{JobId, NodeId};
+use dormouse_messages::quantity::Amounts;
+
+use crate::decimal::Decimal;
+
+/// One decision to make.
+#[derive(Debug, Clone, Default)]
+pub struct Problem {
+    /// The nodes that take containers.
+    pub nodes: Vec<ProblemNode>,
+    /// The jobs, in release order.
+    pub jobs: Vec<ProblemJob>,
+    /// How to share.
+    pub policy: Policy,
+    /// How long to look for better.
+    pub budget: Budget,
+}
+
+/// A node.
+#[derive(Debug, Clone)]
+pub struct ProblemNode {
+    /// Its name.
+    pub name: NodeId,
+    /// What it has; the cluster's totals are the sums of these.
+    pub capacity: Amounts,
+    /// Room held by containers in transit (the old containers of jobs being moved): taken from
+    /// the capacity for placing, not from the totals.
+    pub reserved: Amounts,
+}
+
+/// A job that is released and has not ended.
+#[derive(Debug, Clone)]
+pub struct ProblemJob {
+    /// Its id.
+    pub job: JobId,
+    /// The demand of one container.
+    pub demand: Amounts,
+    /// Its weight; 0 is read as 1.
+    pub weight: u32,
+    /// The fewest containers that it runs with; 0 is read as 1.
+    pub min: u32,
+    /// The most containers that it can use.
+    pub max: u32,
+    /// Whether it may be restarted; false without a checkpoint, and in transit: its containers
+    /// then stay where they are.
+    pub adjustable: bool,
+    /// It lost containers with a node: all are placed again, exempt from θ2, its restart not
+    /// counted.
+    pub displaced: bool,
+    /// Where its containers run; `None` when it does not run yet. Of a displaced job, what
+    /// survived: only a preference.
+    pub previous: Option<BTreeMap<NodeId, u32>>,
+    /// The measured cost of one restart; 0 if unknown, the policy's default is then taken.
+    pub stall_s: f64,
+    /// The containers it gets under [`Allocation::Static`]; `min` when absent.
+    pub static_containers: Option<u32>,
+}
+
+/// How the cluster is shared.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Policy {
+    /// The procedure.
+    pub allocation: Allocation,
+    /// θ1: how much unfairness is allowed (Dorm, equation 15).
+    pub theta1: Decimal,
+    /// θ2: the fraction of jobs that may be restarted (Dorm, equation 16).
+    pub theta2: Decimal,
+    /// How θ1 becomes a bound.
+    pub fairness_bound: FairnessBound,
+    /// What is maximised.
+    pub objective: Objective,
+    /// What the offers of [`Allocation::Drf`] do with a task that does not fit.
+    pub drf: Misfit,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            allocation: Allocation::Dorm,
+            theta1: Decimal::new(1, 1),
+            theta2: Decimal::new(1, 1),
+            fairness_bound: FairnessBound::Paper,
+            objective: Objective::default(),
+            drf: Misfit::Skip,
+        }
+    }
+}
+
+/// The procedures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Allocation {
+    /// P2: utilization under bounds on unfairness and restarts.
+    Dorm,
+    /// Whole-task offers in DRF order; what runs is left alone.
+    Drf,
+    /// Fixed counts, first in first out, all or nothing, spread.
+    Static,
+}
+
+/// How θ1 becomes a bound on the sum of the fairness losses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FairnessBound {
+    /// ⌈θ1 · 2m⌉, as published (equation 15).
+    Paper,
+    /// θ1 · 2m, without the ceiling.
+    Exact,
+}
+
+/// What the offer loop does with a task that does not fit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Misfit {
+    /// The user is retired and the loop goes on (Mesos).
+    Skip,
+    /// The first misfit ends the run (Ghodsi et al., Algorithm 1).
+    Stop,
+}
+
+/// The objective: utilization · Σ u_i n_i − loss · Σ l_i − Σ r_i (10⁻³ + stall_s · u_i n̄_i /
+/// amortise_s).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Objective {
+    /// The weight of utilization.
+    pub utilization: f64,
+    /// The weight of the fairness loss.
+    pub loss: f64,
+    /// The time over which a restart must pay; `None`: restarts cost only the tie-break.
+    pub amortise_s: Option<f64>,
+}
+
+impl Default for Objective {
+    fn default() -> Self {
+        Self {
+            utilization: 1.0,
+            loss: 0.3,
+            amortise_s: Some(900.0),
+        }
+    }
+}
+
+impl Objective {
+    /// The published objective: utilization alone.
+    #[must_use]
+    pub const fn paper() -> Self {
+        Self {
+            utilization: 1.0,
+            loss: 0.0,
+            amortise_s: None,
+        }
+    }
+}
+
+/// The cost of a restart that has not been measured: the three minutes of Dorm's evaluation.
+pub const DEFAULT_STALL_S: f64 = 180.0;
+
+/// When to stop looking for a better allocation.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Budget {
+    /// The relative gap between allocation and bound that is good enough.
+    pub gap: f64,
+    /// The most branch-and-bound nodes of one solver run.
+    pub nodes: Option<u64>,
+    /// The time limit of all solver runs together. A run that it stops is recorded as such: its
+    /// outcome depends on the machine.
+    pub seconds: Option<f64>,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self {
+            gap: 0.01,
+            nodes: None,
+            seconds: None,
+        }
+    }
+}
