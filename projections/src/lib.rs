@@ -1,1 +1,3 @@
 //! Read models of the log: pure folds, and the queries over them.
+
+pub mod shared;

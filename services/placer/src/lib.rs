@@ -1,1 +1,7 @@
-//! Decides which job's containers take which slots, and who is a member.
+//! Decides which job's containers take which slots, and which lost nodes are members again.
+
+mod assign;
+mod decide;
+mod ports;
+
+pub use decide::Placer;

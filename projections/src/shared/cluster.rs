@@ -1,0 +1,418 @@
+//! Nodes, jobs, policy and epochs: the state on which optimizer, placer and checkpointer decide.
+//!
+//! Queued jobs, released jobs and nodes are folded once here; each service embeds this state
+//! and adds what is its own. Ended jobs are dropped.
+
+use std::collections::BTreeMap;
+
+use dormouse_messages::events::{
+    AllocationDecided, Basis, ContainerExited, PartitionStartRequested, PlacementDecided, Waiting,
+};
+use dormouse_messages::ids::{ContainerId, Rank};
+use dormouse_messages::policy::Policy;
+use dormouse_messages::{Amounts, Epoch, Event, Fold, JobId, NodeId, Recorded, Sequence, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use super::job::{
+    Assignment, ContainerPhase, Job, Life, LifeContainer, LifePhase, Place, SavedCheckpoint, Stop,
+};
+use super::membership::Membership;
+
+/// The newest allocation.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Allocation {
+    /// Its number; 0 before the first.
+    pub epoch: Epoch,
+    /// The event.
+    pub sequence: Sequence,
+    /// Jobs that it changes, with their containers (0: it waits).
+    pub jobs: BTreeMap<JobId, u32>,
+    /// All containers of each shape on each node that it changes.
+    pub slots: BTreeMap<NodeId, Vec<(Amounts, u32)>>,
+}
+
+/// The folded cluster.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ClusterState {
+    /// The last sequence folded.
+    pub sequence: Sequence,
+    /// The broker's time of it.
+    pub now: Timestamp,
+    /// The policy in force.
+    pub policy: Policy,
+    /// The nodes.
+    pub nodes: Membership,
+    /// Admitted jobs that are not yet released.
+    pub queued: BTreeMap<JobId, Job>,
+    /// Released jobs that have not ended.
+    pub jobs: BTreeMap<JobId, Job>,
+    /// The newest allocation.
+    pub allocation: Allocation,
+    /// The newest allocation that was placed or refused.
+    pub placed_epoch: Epoch,
+    /// The newest event that asks for another allocation.
+    pub last_trigger: Sequence,
+    /// The prefix that the newest allocation, decided or kept, was made from.
+    pub decided_asof: Sequence,
+    /// Whether jobs were in transit when the newest allocation was decided or kept.
+    pub decided_in_transit: bool,
+    /// What the newest allocation says of waiting jobs.
+    pub waiting: Vec<Waiting>,
+}
+
+impl Fold for ClusterState {
+    const NAME: &'static str = "cluster";
+    const VERSION: u32 = 1;
+
+    fn evolve(&mut self, recorded: &Recorded) {
+        self.sequence = recorded.sequence;
+        self.now = recorded.stored_at;
+        if self.nodes.evolve(recorded) {
+            self.last_trigger = recorded.sequence;
+        }
+        let Some(event) = recorded.event() else { return };
+        match event {
+            Event::ClusterConfigured(event) => {
+                self.policy = event.policy;
+                self.last_trigger = recorded.sequence;
+            }
+            Event::NodeLost(event) => self.lose(&event.node, recorded.sequence),
+            Event::NodeDrained(event) => self.displace(&event.node),
+            Event::ContainerStarted(event) => {
+                self.container(&event.container, |container| {
+                    if container.phase == ContainerPhase::Requested {
+                        container.phase = ContainerPhase::Started;
+                    }
+                });
+            }
+            Event::ContainerExited(event) => self.exited(event, recorded.sequence),
+            Event::CheckpointSaved(event) => {
+                if let Some(job) = self.jobs.get_mut(&event.job) {
+                    job.checkpoint = Some(SavedCheckpoint {
+                        uri: event.uri.clone(),
+                        step: event.step,
+                        incarnation: event.incarnation,
+                    });
+                    if let Some(LifePhase::Saving { saved, .. }) = life_phase(job, event.incarnation) {
+                        *saved = Some(recorded.sequence);
+                    }
+                }
+            }
+            Event::CheckpointFailed(event) => {
+                if let Some(job) = self.jobs.get_mut(&event.job)
+                    && let Some(LifePhase::Saving { failed, .. }) = life_phase(job, event.incarnation)
+                {
+                    *failed = Some((recorded.sequence, event.reason.clone()));
+                }
+            }
+            Event::AllocationDecided(event) => self.allocated(event, recorded.sequence),
+            Event::AllocationKept(event) => {
+                self.waiting.clone_from(&event.outcome.waiting);
+                self.decided(event.basis.as_ref());
+            }
+            Event::PlacementDecided(event) => self.placed(event, recorded.sequence),
+            Event::PlacementRefused(event) => {
+                self.placed_epoch = self.placed_epoch.max(event.epoch);
+                self.last_trigger = recorded.sequence;
+            }
+            _ => self.evolve_job(event, recorded),
+        }
+    }
+
+    fn check_invariants(&self) -> Result<(), String> {
+        for (name, node) in self.nodes.iter() {
+            let mut used = Amounts::new();
+            for job in self.jobs.values() {
+                if let Some(count) = job.held_by_node().get(name) {
+                    used.add(&job.demand, *count);
+                }
+            }
+            if let Some(resource) = used.first_short(&node.capacity, 1) {
+                return Err(format!("{name} holds more {} than it has", resource.name()));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn life_phase(job: &mut Job, incarnation: dormouse_messages::Incarnation) -> Option<&mut LifePhase> {
+    let life = job.life.as_mut()?;
+    (life.incarnation == incarnation).then_some(&mut life.phase)
+}
+
+impl ClusterState {
+    /// Admission's and the checkpointer's events about one job.
+    fn evolve_job(&mut self, event: &Event, recorded: &Recorded) {
+        match event {
+            Event::JobAdmitted(event) => {
+                let job = Job::admitted(&event.spec, recorded.sequence);
+                self.queued.insert(event.job.clone(), job);
+            }
+            Event::JobReleased(event) => {
+                if let Some(mut job) = self.queued.remove(&event.job) {
+                    job.released = Some(recorded.sequence);
+                    self.jobs.insert(event.job.clone(), job);
+                    self.last_trigger = recorded.sequence;
+                }
+            }
+            Event::JobRevised(event) => {
+                let released = self.jobs.get_mut(&event.job);
+                if released.is_some() {
+                    self.last_trigger = recorded.sequence;
+                }
+                if let Some(job) = released.or_else(|| self.queued.get_mut(&event.job)) {
+                    job.weight = event.weight.unwrap_or(job.weight);
+                    job.containers = event.containers.unwrap_or(job.containers);
+                }
+            }
+            Event::JobCancelRequested(event) => {
+                if let Some(job) = self.jobs.get_mut(&event.job) {
+                    job.cancel_requested = Some(recorded.sequence);
+                }
+            }
+            Event::JobCompleted(event) => self.end(&event.job, recorded.sequence),
+            Event::JobFailed(event) => self.end(&event.job, recorded.sequence),
+            Event::JobCancelled(event) => self.end(&event.job, recorded.sequence),
+            _ => self.evolve_life(event, recorded),
+        }
+    }
+
+    /// The checkpointer's events about one life.
+    fn evolve_life(&mut self, event: &Event, recorded: &Recorded) {
+        match event {
+            Event::PartitionStartRequested(event) => self.start(event, recorded),
+            Event::CheckpointRequested(event) => {
+                let phase = LifePhase::Saving {
+                    since: recorded.stored_at,
+                    requested: recorded.sequence,
+                    saved: None,
+                    failed: None,
+                };
+                self.set_phase(&event.job, recorded.sequence, phase);
+            }
+            Event::PartitionStarted(event) => {
+                self.set_phase(&event.job, recorded.sequence, LifePhase::Running);
+                self.transit_ended(recorded.sequence);
+            }
+            Event::PartitionStopRequested(event) => {
+                let phase = LifePhase::Stopping {
+                    reason: event.reason,
+                    requested: recorded.sequence,
+                };
+                self.set_phase(&event.job, recorded.sequence, phase);
+            }
+            Event::PartitionStopped(event) => {
+                if let Some(job) = self.jobs.get_mut(&event.job) {
+                    job.life = None;
+                    job.attempts = event.attempts;
+                    job.last_stop = Some(Stop {
+                        incarnation: event.incarnation,
+                        reason: event.reason,
+                        at: recorded.stored_at,
+                        sequence: recorded.sequence,
+                    });
+                }
+            }
+            Event::PartitionKept(event) => self.kept(&event.job, recorded),
+            _ => {}
+        }
+    }
+
+    /// An allocation that was decided while jobs were in transit took their old and their new
+    /// room as taken; once the last of them has arrived it is worth deciding again.
+    fn transit_ended(&mut self, sequence: Sequence) {
+        if self.decided_in_transit && !self.jobs.values().any(Job::in_transit) {
+            self.decided_in_transit = false;
+            self.last_trigger = sequence;
+        }
+    }
+
+    fn set_phase(&mut self, job: &JobId, sequence: Sequence, phase: LifePhase) {
+        if let Some(life) = self.jobs.get_mut(job).and_then(|job| job.life.as_mut()) {
+            life.phase = phase;
+            life.last_event = sequence;
+        }
+    }
+
+    fn start(&mut self, event: &PartitionStartRequested, recorded: &Recorded) {
+        let Some(job) = self.jobs.get_mut(&event.job) else { return };
+        let Some(assignment) = &job.assignment else { return };
+        let containers = assignment.places.iter().map(|(rank, place)| {
+            let container = LifeContainer {
+                place: place.clone(),
+                phase: ContainerPhase::Requested,
+            };
+            (*rank, container)
+        });
+        job.life = Some(Life {
+            incarnation: event.incarnation,
+            epoch: event.epoch,
+            requested_at: recorded.stored_at,
+            last_event: recorded.sequence,
+            resumed_from: event.resumed_from.clone(),
+            containers: containers.collect(),
+            phase: LifePhase::Starting,
+        });
+    }
+
+    fn allocated(&mut self, event: &AllocationDecided, sequence: Sequence) {
+        let demand = |shape: u32| event.shapes.iter().find(|known| known.shape == shape);
+        let mut slots: BTreeMap<NodeId, Vec<(Amounts, u32)>> = BTreeMap::new();
+        for slot in &event.slots {
+            if let Some(shape) = demand(slot.shape) {
+                let counts = slots.entry(slot.node.clone()).or_default();
+                counts.push((shape.demand.clone(), slot.containers));
+            }
+        }
+        let jobs = event.jobs.iter().map(|job| (job.job.clone(), job.containers));
+        self.allocation = Allocation {
+            epoch: event.epoch,
+            sequence,
+            jobs: jobs.collect(),
+            slots,
+        };
+        self.waiting.clone_from(&event.outcome.waiting);
+        self.decided(event.basis.as_ref());
+    }
+
+    fn decided(&mut self, basis: Option<&Basis>) {
+        self.decided_asof = basis.map_or(self.sequence, |basis| basis.asof);
+        self.decided_in_transit = self.jobs.values().any(Job::in_transit);
+    }
+
+    fn placed(&mut self, event: &PlacementDecided, sequence: Sequence) {
+        if event.epoch > self.placed_epoch {
+            self.placed_epoch = event.epoch;
+            // A displaced job that has to wait gives its room up.
+            for (job, containers) in &self.allocation.jobs {
+                if *containers == 0
+                    && let Some(job) = self.jobs.get_mut(job)
+                {
+                    job.assignment = None;
+                }
+            }
+        }
+        let mut created: BTreeMap<&JobId, Assignment> = BTreeMap::new();
+        for container in &event.create {
+            let assignment = created.entry(&container.job).or_insert_with(|| Assignment {
+                epoch: event.epoch,
+                incarnation: container.incarnation,
+                placed: sequence,
+                places: BTreeMap::new(),
+                displaced: false,
+            });
+            let place = Place {
+                node: container.node.clone(),
+                gpus: container.gpus.clone(),
+                port: container.port,
+            };
+            assignment.places.insert(container.rank, place);
+        }
+        for (id, mut assignment) in created {
+            let usable = |place: &Place| self.nodes.is_usable(&place.node);
+            assignment.displaced = !assignment.places.values().all(usable);
+            if let Some(job) = self.jobs.get_mut(id) {
+                job.last_incarnation = job.last_incarnation.max(assignment.incarnation);
+                job.assignment = Some(assignment);
+            }
+        }
+    }
+
+    /// The adjustment is given up: the life's own places are the assignment again.
+    fn kept(&mut self, id: &JobId, recorded: &Recorded) {
+        let Some(job) = self.jobs.get_mut(id) else { return };
+        let (Some(life), Some(assignment)) = (&mut job.life, &mut job.assignment) else {
+            return;
+        };
+        life.phase = LifePhase::Running;
+        let places = life.containers.iter();
+        let places = places.map(|(rank, container)| (*rank, container.place.clone()));
+        *assignment = Assignment {
+            epoch: life.epoch,
+            incarnation: life.incarnation,
+            placed: recorded.sequence,
+            places: places.collect(),
+            displaced: false,
+        };
+        job.kept_at = Some(recorded.stored_at);
+        self.last_trigger = recorded.sequence;
+    }
+
+    fn end(&mut self, job: &JobId, sequence: Sequence) {
+        self.queued.remove(job);
+        if self.jobs.remove(job).is_some() {
+            self.last_trigger = sequence;
+        }
+    }
+
+    /// A node is lost: its containers are gone, and what is assigned to it must be decided again.
+    fn lose(&mut self, node: &NodeId, sequence: Sequence) {
+        for job in self.jobs.values_mut() {
+            let containers = job.life.iter_mut().flat_map(|life| life.containers.values_mut());
+            for container in containers.filter(|c| c.place.node == *node && c.holds_room()) {
+                container.phase = ContainerPhase::Lost { at: sequence };
+            }
+        }
+        self.displace(node);
+    }
+
+    fn displace(&mut self, node: &NodeId) {
+        for assignment in self.jobs.values_mut().filter_map(|job| job.assignment.as_mut()) {
+            if assignment.places.values().any(|place| place.node == *node) {
+                assignment.displaced = true;
+            }
+        }
+    }
+
+    fn container(&mut self, id: &ContainerId, change: impl FnOnce(&mut LifeContainer)) {
+        if let Some(life) = self.jobs.get_mut(&id.job).and_then(|job| job.life.as_mut())
+            && life.incarnation == id.incarnation
+            && let Some(container) = life.containers.get_mut(&id.rank)
+        {
+            change(container);
+        }
+    }
+
+    fn exited(&mut self, event: &ContainerExited, sequence: Sequence) {
+        let phase = ContainerPhase::Exited {
+            success: event.exit_code == Some(0),
+            evicted: event.evicted,
+            why: describe_exit(event, event.rank),
+            at: sequence,
+        };
+        self.container(&event.container, |container| {
+            if container.holds_room() {
+                container.phase = phase;
+            }
+        });
+    }
+
+    /// The room that containers not known to have ended hold on each node.
+    #[must_use]
+    pub fn held(&self) -> BTreeMap<NodeId, Amounts> {
+        let mut held: BTreeMap<NodeId, Amounts> = BTreeMap::new();
+        for job in self.jobs.values() {
+            for (node, count) in job.held_by_node() {
+                held.entry(node.clone()).or_default().add(&job.demand, count);
+            }
+        }
+        held
+    }
+
+    /// A queued or released job.
+    #[must_use]
+    pub fn job(&self, id: &JobId) -> Option<&Job> {
+        self.jobs.get(id).or_else(|| self.queued.get(id))
+    }
+}
+
+fn describe_exit(event: &ContainerExited, rank: Rank) -> String {
+    let how = match (&event.reason, event.exit_code, event.signal) {
+        (Some(reason), _, _) => reason.clone(),
+        (None, Some(code), _) => format!("exit code {code}"),
+        (None, None, Some(signal)) => format!("signal {signal}"),
+        (None, None, None) => "an unknown end".to_owned(),
+    };
+    let memory = if event.out_of_memory { ", out of memory" } else { "" };
+    format!("rank {rank} on {}: {how}{memory}", event.node)
+}

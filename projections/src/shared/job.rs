@@ -1,0 +1,286 @@
+//! One live job: what it asked for, where it is assigned, and the life that it lives.
+//!
+//! A job's *assignment* is the newest placement of its partition; its *life* is the incarnation
+//! whose containers were last asked to start. While the two differ, or the life is not yet
+//! running, the job is in transit: its new room and what it still holds both count as taken.
+
+use std::collections::BTreeMap;
+
+use dormouse_messages::events::StopReason;
+use dormouse_messages::job::{CheckpointMode, Containers, JobSpec, Success};
+use dormouse_messages::{Amounts, Epoch, Incarnation, NodeId, Rank, Sequence, Timestamp};
+use serde::{Deserialize, Serialize};
+
+/// Where one container of an assignment stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// The node.
+    pub node: NodeId,
+    /// UUIDs of the GPUs it may use.
+    pub gpus: Vec<String>,
+    /// The first of its own ports.
+    pub port: u16,
+}
+
+/// The newest placement of a job's partition.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Assignment {
+    /// The allocation.
+    pub epoch: Epoch,
+    /// The life that it is for.
+    pub incarnation: Incarnation,
+    /// The event.
+    pub placed: Sequence,
+    /// One place a rank.
+    pub places: BTreeMap<Rank, Place>,
+    /// Whether a node of it was lost or drained since: it must be decided again.
+    pub displaced: bool,
+}
+
+impl Assignment {
+    /// How many containers.
+    #[must_use]
+    pub fn containers(&self) -> u32 {
+        u32::try_from(self.places.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Containers on each node.
+    #[must_use]
+    pub fn by_node(&self) -> BTreeMap<NodeId, u32> {
+        let mut counts = BTreeMap::new();
+        for place in self.places.values() {
+            *counts.entry(place.node.clone()).or_insert(0) += 1;
+        }
+        counts
+    }
+}
+
+/// What is known of a container.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ContainerPhase {
+    /// Asked to start.
+    Requested,
+    /// Running.
+    Started,
+    /// Ended by itself or by a signal.
+    Exited {
+        /// Whether it ended with exit code 0.
+        success: bool,
+        /// Whether the platform ended it, not the job.
+        evicted: bool,
+        /// In words, where it did not succeed.
+        why: String,
+        /// The event.
+        at: Sequence,
+    },
+    /// Its node was lost.
+    Lost {
+        /// The event.
+        at: Sequence,
+    },
+}
+
+/// A container of a life.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LifeContainer {
+    /// Where it runs.
+    pub place: Place,
+    /// What is known of it.
+    pub phase: ContainerPhase,
+}
+
+impl LifeContainer {
+    /// Whether it may still hold its room.
+    #[must_use]
+    pub fn holds_room(&self) -> bool {
+        matches!(self.phase, ContainerPhase::Requested | ContainerPhase::Started)
+    }
+}
+
+/// How far a life is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LifePhase {
+    /// Its containers were asked to start.
+    Starting,
+    /// All of them run.
+    Running,
+    /// They were asked to save, for an adjustment.
+    Saving {
+        /// When.
+        since: Timestamp,
+        /// The request.
+        requested: Sequence,
+        /// Whether a checkpoint was saved since.
+        saved: Option<Sequence>,
+        /// Why it was not saved, where the agent said so.
+        failed: Option<(Sequence, String)>,
+    },
+    /// They were asked to stop.
+    Stopping {
+        /// Why.
+        reason: StopReason,
+        /// The request.
+        requested: Sequence,
+    },
+}
+
+/// The incarnation whose containers were last asked to start.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Life {
+    /// Which one.
+    pub incarnation: Incarnation,
+    /// The allocation.
+    pub epoch: Epoch,
+    /// When it was asked to start.
+    pub requested_at: Timestamp,
+    /// The newest event about it.
+    pub last_event: Sequence,
+    /// The checkpoint it resumed from.
+    pub resumed_from: Option<String>,
+    /// Its containers.
+    pub containers: BTreeMap<Rank, LifeContainer>,
+    /// How far it is.
+    pub phase: LifePhase,
+}
+
+impl Life {
+    /// Whether none of its containers holds room any more.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        !self.containers.values().any(LifeContainer::holds_room)
+    }
+
+    /// Whether every container has been seen running (or past it).
+    #[must_use]
+    pub fn all_started(&self) -> bool {
+        let requested = |c: &LifeContainer| c.phase == ContainerPhase::Requested;
+        !self.containers.values().any(requested)
+    }
+}
+
+/// How the last life ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stop {
+    /// Which life.
+    pub incarnation: Incarnation,
+    /// Why.
+    pub reason: StopReason,
+    /// When.
+    pub at: Timestamp,
+    /// The event.
+    pub sequence: Sequence,
+}
+
+/// A complete checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedCheckpoint {
+    /// Where it is.
+    pub uri: String,
+    /// The job's step.
+    pub step: u64,
+    /// The life that saved it.
+    pub incarnation: Incarnation,
+}
+
+/// A live job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Job {
+    /// Demand of one container.
+    pub demand: Amounts,
+    /// Weight of its fair share.
+    pub weight: u32,
+    /// Fewest and most containers.
+    pub containers: Containers,
+    /// How it saves.
+    pub mode: CheckpointMode,
+    /// Seconds to save and to stop.
+    pub grace_s: u32,
+    /// When it has succeeded.
+    pub success: Success,
+    /// How often a failed gang is started again.
+    pub retries: u32,
+    /// The event that admitted it.
+    pub admitted: Sequence,
+    /// The event that released it.
+    pub released: Option<Sequence>,
+    /// The request to cancel it.
+    pub cancel_requested: Option<Sequence>,
+    /// The newest placement.
+    pub assignment: Option<Assignment>,
+    /// The current life.
+    pub life: Option<Life>,
+    /// How the life before ended.
+    pub last_stop: Option<Stop>,
+    /// Lives that ended in a failure of the job's own.
+    pub attempts: u32,
+    /// The newest complete checkpoint.
+    pub checkpoint: Option<SavedCheckpoint>,
+    /// When an adjustment was last given up.
+    pub kept_at: Option<Timestamp>,
+    /// The highest incarnation ever placed.
+    pub last_incarnation: Incarnation,
+}
+
+impl Job {
+    /// A job as it was admitted.
+    #[must_use]
+    pub fn admitted(spec: &JobSpec, admitted: Sequence) -> Self {
+        Self {
+            demand: spec.demand.clone(),
+            weight: spec.weight,
+            containers: spec.containers,
+            mode: spec.checkpoint.mode,
+            grace_s: spec.checkpoint.grace_s,
+            success: spec.success,
+            retries: spec.retries,
+            admitted,
+            released: None,
+            cancel_requested: None,
+            assignment: None,
+            life: None,
+            last_stop: None,
+            attempts: 0,
+            checkpoint: None,
+            kept_at: None,
+            last_incarnation: Incarnation(0),
+        }
+    }
+
+    /// Whether its assignment is not (yet) what runs.
+    #[must_use]
+    pub fn in_transit(&self) -> bool {
+        match (&self.assignment, &self.life) {
+            (Some(assignment), Some(life)) => {
+                life.incarnation != assignment.incarnation || life.phase != LifePhase::Running
+            }
+            (Some(_), None) => true,
+            (None, life) => life.is_some(),
+        }
+    }
+
+    /// Whether its newest assignment still has to be started.
+    #[must_use]
+    pub fn waits_to_start(&self) -> Option<&Assignment> {
+        let assignment = self.assignment.as_ref()?;
+        let lived = match (&self.life, &self.last_stop) {
+            (Some(life), _) => Some(life.incarnation),
+            (None, Some(stop)) => Some(stop.incarnation),
+            (None, None) => None,
+        };
+        lived
+            .is_none_or(|lived| lived < assignment.incarnation)
+            .then_some(assignment)
+    }
+
+    /// The nodes on which containers of its life still hold room, with their counts.
+    #[must_use]
+    pub fn held_by_node(&self) -> BTreeMap<&NodeId, u64> {
+        let mut counts = BTreeMap::new();
+        for container in self.life.iter().flat_map(|life| life.containers.values()) {
+            if container.holds_room() {
+                *counts.entry(&container.place.node).or_insert(0) += 1;
+            }
+        }
+        counts
+    }
+}

@@ -1,0 +1,152 @@
+//! Which nodes there are, what they offer, and whether containers may be placed on them.
+
+use std::collections::BTreeMap;
+
+use dormouse_messages::events::Gpu;
+use dormouse_messages::{Amounts, Event, NodeId, Recorded, Sequence, Timestamp};
+use serde::{Deserialize, Serialize};
+
+/// Whether a node is a member.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NodePhase {
+    /// Its agent holds its lease.
+    Up,
+    /// Its lease has ended.
+    Lost {
+        /// When it was last renewed.
+        last_seen: Timestamp,
+    },
+    /// It was lost and its agent has joined again; the placer takes it back.
+    Returning {
+        /// When it was last renewed before it was lost.
+        last_seen: Timestamp,
+        /// The event that announced its return.
+        joined: Sequence,
+    },
+}
+
+/// A node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Node {
+    /// What it offers.
+    pub capacity: Amounts,
+    /// Its GPUs, in the agent's order.
+    pub gpus: Vec<Gpu>,
+    /// Where other nodes reach it.
+    pub address: String,
+    /// The agent's life.
+    pub incarnation: u64,
+    /// Whether it is a member.
+    pub phase: NodePhase,
+    /// Whether the operator has drained it.
+    pub drained: bool,
+}
+
+impl Node {
+    /// Whether containers may be placed on it.
+    #[must_use]
+    pub fn is_usable(&self) -> bool {
+        self.phase == NodePhase::Up && !self.drained
+    }
+}
+
+/// All nodes that ever joined.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Membership {
+    nodes: BTreeMap<NodeId, Node>,
+    /// Drained before they ever joined.
+    drained_early: BTreeMap<NodeId, ()>,
+}
+
+impl Membership {
+    /// Folds one event; says whether what may be used has changed.
+    pub fn evolve(&mut self, recorded: &Recorded) -> bool {
+        match recorded.event() {
+            Some(Event::NodeJoined(event)) => {
+                let before = self.nodes.get(&event.node);
+                let phase = match before.map(|node| &node.phase) {
+                    None | Some(NodePhase::Up) => NodePhase::Up,
+                    Some(NodePhase::Lost { last_seen } | NodePhase::Returning { last_seen, .. }) => {
+                        NodePhase::Returning {
+                            last_seen: *last_seen,
+                            joined: recorded.sequence,
+                        }
+                    }
+                };
+                let drained = before.map_or_else(
+                    || self.drained_early.contains_key(&event.node),
+                    |node| node.drained,
+                );
+                let unchanged = before
+                    .is_some_and(|node| node.phase == phase && node.capacity == event.capacity);
+                let node = Node {
+                    capacity: event.capacity.clone(),
+                    gpus: event.gpus.clone(),
+                    address: event.address.clone(),
+                    incarnation: event.incarnation,
+                    phase,
+                    drained,
+                };
+                self.nodes.insert(event.node.clone(), node);
+                !unchanged
+            }
+            Some(Event::NodeLost(event)) => match self.nodes.get_mut(&event.node) {
+                Some(node) if node.incarnation == event.incarnation => {
+                    node.phase = NodePhase::Lost {
+                        last_seen: event.last_seen,
+                    };
+                    true
+                }
+                _ => false,
+            },
+            Some(Event::NodeRecovered(event)) => {
+                self.change(&event.node, |node| node.phase = NodePhase::Up)
+            }
+            Some(Event::NodeDrained(event)) => {
+                self.drained_early.insert(event.node.clone(), ());
+                self.change(&event.node, |node| node.drained = true)
+            }
+            Some(Event::NodeRestored(event)) => {
+                self.drained_early.remove(&event.node);
+                self.change(&event.node, |node| node.drained = false)
+            }
+            _ => false,
+        }
+    }
+
+    fn change(&mut self, name: &NodeId, change: impl FnOnce(&mut Node)) -> bool {
+        self.nodes.get_mut(name).map(change).is_some()
+    }
+
+    /// A node by name.
+    #[must_use]
+    pub fn get(&self, name: &NodeId) -> Option<&Node> {
+        self.nodes.get(name)
+    }
+
+    /// All nodes, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&NodeId, &Node)> {
+        self.nodes.iter()
+    }
+
+    /// The nodes on which containers may be placed, by name.
+    pub fn usable(&self) -> impl Iterator<Item = (&NodeId, &Node)> {
+        self.nodes.iter().filter(|(_, node)| node.is_usable())
+    }
+
+    /// Whether containers may be placed on the node `name`.
+    #[must_use]
+    pub fn is_usable(&self, name: &NodeId) -> bool {
+        self.nodes.get(name).is_some_and(Node::is_usable)
+    }
+
+    /// The sum of what the usable nodes offer.
+    #[must_use]
+    pub fn total(&self) -> Amounts {
+        let mut total = Amounts::new();
+        for (_, node) in self.usable() {
+            total.add(&node.capacity, 1);
+        }
+        total
+    }
+}

@@ -1,0 +1,15 @@
+//! The folds that several services decide on: one interpretation of the log, not four.
+//!
+//! 1. [`membership`]: which nodes there are, what they offer, whether they may be used.
+//! 2. [`job`]: one live job: what it asked for, where it is assigned, the life it lives.
+//! 3. [`cluster`]: both together, with the policy and the epochs; what the services embed.
+
+pub mod cluster;
+pub mod job;
+pub mod membership;
+
+pub use cluster::ClusterState;
+pub use job::{
+    Assignment, ContainerPhase, Job, Life, LifeContainer, LifePhase, Place, SavedCheckpoint, Stop,
+};
+pub use membership::{Membership, Node, NodePhase};

@@ -1,0 +1,205 @@
+//! Slots to jobs: keeps what runs in place, packs a gang on few nodes.
+//!
+//! An allocation says how many containers of each shape every changed node holds. On the nodes
+//! that it does not list the counts are those of the assignments so far. What the jobs that stay
+//! do not take is free for the jobs that change; containers of one shape are interchangeable, so
+//! any division of the free slots among them fits.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use dormouse_messages::events::Short;
+use dormouse_messages::{Amounts, JobId, NodeId, Resource};
+use dormouse_projections::shared::{ClusterState, Job, Place};
+
+/// A job that the allocation lists with containers.
+pub struct Wanted<'a> {
+    /// Which.
+    pub id: &'a JobId,
+    /// Its state.
+    pub job: &'a Job,
+    /// How many containers it gets.
+    pub containers: u32,
+}
+
+type Slots = BTreeMap<Amounts, BTreeMap<NodeId, u32>>;
+
+/// Gives each wanted job its places, by rank.
+///
+/// # Errors
+/// The containers that find no slot, or whose node is too small.
+pub fn assign(
+    state: &ClusterState,
+    wanted: &[Wanted<'_>],
+) -> Result<BTreeMap<JobId, Vec<Place>>, Vec<Short>> {
+    let changed: BTreeSet<&JobId> = state.allocation.jobs.keys().collect();
+    let mut free = free_slots(state, &changed);
+    let mut gpus = FreeGpus::of(state, &changed);
+    let mut room = Room::of(state, &changed);
+    let mut places = BTreeMap::new();
+    let mut short = Vec::new();
+    // Large gangs choose first: a small one finds a node of its own more easily.
+    let mut order: Vec<&Wanted<'_>> = wanted.iter().collect();
+    order.sort_by_key(|wanted| (std::cmp::Reverse(wanted.containers), wanted.id));
+    for wanted in order {
+        let slots = free.entry(wanted.job.demand.clone()).or_default();
+        let counts = choose_nodes(wanted, slots);
+        let missing = wanted.containers - counts.values().sum::<u32>();
+        let tight = room.take(&counts, &wanted.job.demand);
+        if missing > 0 || tight.is_some() {
+            let resource = tight.map_or("slots".to_owned(), |resource| resource.name().to_owned());
+            short.push(Short {
+                job: wanted.id.clone(),
+                containers: missing.max(1),
+                resource,
+            });
+            continue;
+        }
+        places.insert(wanted.id.clone(), rank_places(wanted, counts, &mut gpus));
+    }
+    if short.is_empty() { Ok(places) } else { Err(short) }
+}
+
+/// The slots of each shape on each usable node that jobs which stay do not take.
+fn free_slots(state: &ClusterState, changed: &BTreeSet<&JobId>) -> Slots {
+    let mut slots = Slots::new();
+    for (node, shapes) in &state.allocation.slots {
+        for (demand, count) in shapes {
+            slots.entry(demand.clone()).or_default().insert(node.clone(), *count);
+        }
+    }
+    let unlisted = |node: &NodeId| !state.allocation.slots.contains_key(node);
+    for (id, job) in &state.jobs {
+        let counts = job.assignment.iter().flat_map(|assignment| assignment.by_node());
+        for (node, count) in counts {
+            let slot = slots.entry(job.demand.clone()).or_default().entry(node.clone()).or_default();
+            // On an unlisted node a job that stays adds its slots and takes them again.
+            match (unlisted(&node), changed.contains(id)) {
+                (true, true) => *slot += count,
+                (false, false) => *slot = slot.saturating_sub(count),
+                (true, false) | (false, true) => {}
+            }
+        }
+    }
+    for nodes in slots.values_mut() {
+        nodes.retain(|node, count| *count > 0 && state.nodes.is_usable(node));
+    }
+    slots
+}
+
+/// Takes slots for one job: where it stands first, then packed on few nodes.
+fn choose_nodes(wanted: &Wanted<'_>, slots: &mut BTreeMap<NodeId, u32>) -> BTreeMap<NodeId, u32> {
+    let mut counts: BTreeMap<NodeId, u32> = BTreeMap::new();
+    let mut missing = wanted.containers;
+    let mut take = |node: &NodeId, most: u32, missing: &mut u32| {
+        if let Some(free) = slots.get_mut(node) {
+            let taken = most.min(*free).min(*missing);
+            *free -= taken;
+            *missing -= taken;
+            if taken > 0 {
+                *counts.entry(node.clone()).or_default() += taken;
+            }
+        }
+    };
+    let stands = wanted.job.assignment.iter().flat_map(|assignment| assignment.by_node());
+    for (node, count) in stands {
+        take(&node, count, &mut missing);
+    }
+    while missing > 0 {
+        let Some(node) = pack(slots, &counts, missing) else { break };
+        let free = slots.get(&node).copied().unwrap_or(0);
+        let taken = free.min(missing);
+        slots.insert(node.clone(), free - taken);
+        *counts.entry(node).or_default() += taken;
+        missing -= taken;
+    }
+    counts
+}
+
+/// The next node to pack on: one that the job is on already, else the smallest that takes all
+/// the rest, else the one that takes most.
+fn pack(slots: &BTreeMap<NodeId, u32>, counts: &BTreeMap<NodeId, u32>, missing: u32) -> Option<NodeId> {
+    let open = || slots.iter().filter(|(_, free)| **free > 0);
+    let here = open().filter(|(node, _)| counts.contains_key(*node));
+    let fits = open().filter(|(_, free)| **free >= missing);
+    here.max_by_key(|(node, free)| (**free, std::cmp::Reverse(*node)))
+        .or_else(|| fits.min_by_key(|(node, free)| (**free, *node)))
+        .or_else(|| open().max_by_key(|(node, free)| (**free, std::cmp::Reverse(*node))))
+        .map(|(node, _)| node.clone())
+}
+
+/// Ranks by node, so that neighbours share one; rank 0 stays on its node if the job still has
+/// containers there.
+fn rank_places(wanted: &Wanted<'_>, counts: BTreeMap<NodeId, u32>, gpus: &mut FreeGpus) -> Vec<Place> {
+    let assignment = wanted.job.assignment.as_ref();
+    let chief = assignment.and_then(|old| old.places.values().next()).map(|place| &place.node);
+    let mut nodes: Vec<(&NodeId, &u32)> = counts.iter().collect();
+    nodes.sort_by_key(|(node, count)| (chief != Some(*node), std::cmp::Reverse(**count), *node));
+    let mut places = Vec::new();
+    for (node, count) in nodes {
+        for _ in 0..*count {
+            places.push(Place {
+                node: node.clone(),
+                gpus: gpus.take(node, &wanted.job.demand),
+                port: 0,
+            });
+        }
+    }
+    places
+}
+
+/// The whole GPUs that nothing else is assigned to.
+struct FreeGpus(BTreeMap<NodeId, Vec<String>>);
+
+impl FreeGpus {
+    fn of(state: &ClusterState, changed: &BTreeSet<&JobId>) -> Self {
+        let mut free: BTreeMap<NodeId, Vec<String>> = BTreeMap::new();
+        for (name, node) in state.nodes.usable() {
+            let uuids = node.gpus.iter().map(|gpu| gpu.uuid.clone());
+            free.insert(name.clone(), uuids.collect());
+        }
+        let stay = state.jobs.iter().filter(|(id, _)| !changed.contains(id));
+        for place in stay.flat_map(|(_, job)| job.assignment.iter()).flat_map(|a| a.places.values()) {
+            if let Some(uuids) = free.get_mut(&place.node) {
+                uuids.retain(|uuid| !place.gpus.contains(uuid));
+            }
+        }
+        Self(free)
+    }
+
+    fn take(&mut self, node: &NodeId, demand: &Amounts) -> Vec<String> {
+        let whole = usize::try_from(demand.get(&Resource::Gpu) / 1000).unwrap_or(0);
+        let Some(uuids) = self.0.get_mut(node) else { return Vec::new() };
+        uuids.drain(..whole.min(uuids.len())).collect()
+    }
+}
+
+/// What is left on each node beside the jobs that stay.
+struct Room(BTreeMap<NodeId, Amounts>);
+
+impl Room {
+    fn of(state: &ClusterState, changed: &BTreeSet<&JobId>) -> Self {
+        let capacities = state.nodes.usable();
+        let mut room: BTreeMap<NodeId, Amounts> =
+            capacities.map(|(name, node)| (name.clone(), node.capacity.clone())).collect();
+        for (_, job) in state.jobs.iter().filter(|(id, _)| !changed.contains(id)) {
+            for (node, count) in job.assignment.iter().flat_map(|assignment| assignment.by_node()) {
+                if let Some(room) = room.get_mut(&node) {
+                    room.subtract(&job.demand, u64::from(count));
+                }
+            }
+        }
+        Self(room)
+    }
+
+    /// Takes the containers' room; the resource that is short, if one is.
+    fn take(&mut self, counts: &BTreeMap<NodeId, u32>, demand: &Amounts) -> Option<Resource> {
+        for (node, count) in counts {
+            let room = self.0.get_mut(node)?;
+            if let Some(resource) = demand.first_short(room, u64::from(*count)) {
+                return Some(resource.clone());
+            }
+            room.subtract(demand, u64::from(*count));
+        }
+        None
+    }
+}

@@ -1,0 +1,200 @@
+//! Places allocations: which job's containers take which slots, under which incarnation.
+//!
+//! Folds: the shared [`ClusterState`]. Appends: `placement.decided`, `placement.refused`,
+//! `node.recovered`. (`node.lost` is an observation of the leases, appended by the shell.)
+//!
+//! 1. A lost node whose agent has joined again is a member again.
+//! 2. A new allocation is placed: jobs that it does not list keep their places; each job that
+//!    it lists takes free slots of its shape, where it already stands first, then packed on few
+//!    nodes, and is created whole under its next incarnation ([`crate::assign`]).
+//! 3. A gang that stopped and is to be tried again is created again in the same places, under
+//!    its next incarnation; if a node of it may not be used, the optimizer decides first.
+//!
+//! Invariant: the containers assigned to a node never need more than it has, and a job's
+//! incarnations only grow. Left to others: how many containers (optimizer), when they start
+//! (checkpointer).
+
+use std::collections::BTreeMap;
+
+use dormouse_messages::events::{
+    NodeRecovered, PlacedContainer, PlacementDecided, PlacementRefused, RemovedContainer,
+};
+use dormouse_messages::{Decider, Decision, Epoch, JobId, Proposal, Sequence, Timestamp, Writer};
+use dormouse_projections::shared::{Assignment, ClusterState, Job, NodePhase, Place};
+
+use crate::assign::{self, Wanted};
+use crate::ports::Ports;
+
+/// The placer.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Placer;
+
+impl Decider for Placer {
+    type State = ClusterState;
+
+    const WRITER: Writer = Writer::Placer;
+
+    fn decide(&self, state: &ClusterState, _now: Timestamp) -> Decision {
+        let mut proposals = returning_nodes(state);
+        if proposals.is_empty() {
+            proposals.extend(place_allocation(state));
+        }
+        if proposals.is_empty() {
+            proposals.extend(place_retries(state));
+        }
+        Decision {
+            proposals,
+            next_wake: None,
+        }
+    }
+}
+
+/// Step 1.
+fn returning_nodes(state: &ClusterState) -> Vec<Proposal> {
+    let recovered = state.nodes.iter().filter_map(|(name, node)| match node.phase {
+        NodePhase::Returning { last_seen, joined } => {
+            let event = NodeRecovered {
+                node: name.clone(),
+                last_seen,
+                basis: None,
+            };
+            Some(Proposal::new(event, joined))
+        }
+        NodePhase::Up | NodePhase::Lost { .. } => None,
+    });
+    recovered.collect()
+}
+
+/// Step 2.
+fn place_allocation(state: &ClusterState) -> Option<Proposal> {
+    let allocation = &state.allocation;
+    if allocation.epoch <= state.placed_epoch {
+        return None;
+    }
+    let listed = allocation.jobs.iter();
+    let wanted: Vec<Wanted<'_>> = listed
+        .filter(|(_, containers)| **containers > 0)
+        .filter_map(|(id, containers)| {
+            let job = state.jobs.get(id).filter(|job| job.cancel_requested.is_none())?;
+            Some(Wanted {
+                id,
+                job,
+                containers: *containers,
+            })
+        })
+        .collect();
+    let cause = allocation.sequence;
+    match assign::assign(state, &wanted) {
+        Ok(places) => {
+            let placed = describe(state, allocation.epoch, &wanted, places);
+            Some(Proposal::caused_by(placed, causes(cause, &wanted)))
+        }
+        Err(short) => {
+            let reason = format!(
+                "epoch {} does not fit the nodes as they are now; it is decided again",
+                allocation.epoch
+            );
+            let refused = PlacementRefused {
+                epoch: allocation.epoch,
+                reason,
+                short,
+                basis: None,
+            };
+            Some(Proposal::new(refused, cause))
+        }
+    }
+}
+
+/// The allocation, then the releases of the jobs that it starts: their traces join here.
+fn causes(allocation: Sequence, wanted: &[Wanted<'_>]) -> Vec<Sequence> {
+    let first_start = wanted.iter().filter(|wanted| wanted.job.assignment.is_none());
+    let released = first_start.filter_map(|wanted| wanted.job.released);
+    // 16 links are as many as a person follows; the decision lists the jobs anyway.
+    std::iter::once(allocation).chain(released.take(16)).collect()
+}
+
+fn describe(
+    state: &ClusterState,
+    epoch: Epoch,
+    wanted: &[Wanted<'_>],
+    mut places: BTreeMap<JobId, Vec<Place>>,
+) -> PlacementDecided {
+    let mut ports = Ports::in_use(state);
+    let mut create = Vec::new();
+    let mut remove = Vec::new();
+    for Wanted { id, job, .. } in wanted {
+        let places = places.remove(*id).unwrap_or_default();
+        create.extend(created(id, job, places, &mut ports));
+        remove.extend(job.assignment.iter().flat_map(|old| removed(id, old)));
+    }
+    for (id, _) in state.allocation.jobs.iter().filter(|(_, containers)| **containers == 0) {
+        let old = state.jobs.get(id).and_then(|job| job.assignment.as_ref());
+        remove.extend(old.into_iter().flat_map(|old| removed(id, old)));
+    }
+    PlacementDecided {
+        epoch,
+        create,
+        remove,
+        basis: None,
+    }
+}
+
+fn created(id: &JobId, job: &Job, places: Vec<Place>, ports: &mut Ports) -> Vec<PlacedContainer> {
+    let incarnation = job.last_incarnation.next();
+    let ranks = (0..).map(dormouse_messages::Rank);
+    let created = ranks.zip(places).map(|(rank, place)| PlacedContainer {
+        job: id.clone(),
+        incarnation,
+        rank,
+        port: ports.take(&place.node),
+        node: place.node,
+        gpus: place.gpus,
+    });
+    created.collect()
+}
+
+fn removed<'a>(id: &'a JobId, old: &'a Assignment) -> impl Iterator<Item = RemovedContainer> + 'a {
+    old.places.iter().map(|(rank, place)| RemovedContainer {
+        job: id.clone(),
+        incarnation: old.incarnation,
+        rank: *rank,
+        node: place.node.clone(),
+    })
+}
+
+/// Step 3.
+fn place_retries(state: &ClusterState) -> Option<Proposal> {
+    let mut ports = Ports::in_use(state);
+    let mut create = Vec::new();
+    let mut remove = Vec::new();
+    let mut causes = Vec::new();
+    for (id, job) in &state.jobs {
+        let (Some(assignment), Some(stop)) = (&job.assignment, &job.last_stop) else {
+            continue;
+        };
+        let stopped = job.life.is_none() && stop.incarnation >= assignment.incarnation;
+        if !stopped || assignment.displaced || !retried(job) {
+            continue;
+        }
+        let places = assignment.places.values().cloned().collect();
+        create.extend(created(id, job, places, &mut ports));
+        remove.extend(removed(id, assignment));
+        causes.push(stop.sequence);
+    }
+    (!create.is_empty()).then(|| {
+        let placed = PlacementDecided {
+            epoch: state.placed_epoch,
+            create,
+            remove,
+            basis: None,
+        };
+        Proposal::caused_by(placed, causes)
+    })
+}
+
+/// Whether the stopped gang is to be tried again.
+fn retried(job: &Job) -> bool {
+    use dormouse_messages::events::StopReason::{Adjusted, Failed, NodeLost};
+    let again = |reason| matches!(reason, Adjusted | Failed | NodeLost);
+    job.cancel_requested.is_none() && job.last_stop.as_ref().is_some_and(|stop| again(stop.reason))
+}
