@@ -9,6 +9,7 @@ use dormouse_messages::events::{
     AllocationDecided, Basis, ContainerExited, PartitionStartRequested, PlacementDecided, Waiting,
 };
 use dormouse_messages::ids::{ContainerId, Rank};
+use dormouse_messages::job::CheckpointMode;
 use dormouse_messages::policy::Policy;
 use dormouse_messages::{Amounts, Epoch, Event, Fold, JobId, NodeId, Recorded, Sequence, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -29,6 +30,24 @@ pub struct Allocation {
     pub jobs: BTreeMap<JobId, u32>,
     /// All containers of each shape on each node that it changes.
     pub slots: BTreeMap<NodeId, Vec<(Amounts, u32)>>,
+}
+
+/// What adjustments have cost, from the request to running again.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stalls {
+    /// How many were measured.
+    pub count: u64,
+    /// Their sum.
+    pub total_ms: u64,
+}
+
+impl Stalls {
+    /// Their mean, once one was measured.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "285,000 years of milliseconds are exact")]
+    pub fn mean_s(&self) -> Option<f64> {
+        (self.count > 0).then(|| self.total_ms as f64 / self.count as f64 / 1000.0)
+    }
 }
 
 /// The folded cluster.
@@ -56,6 +75,8 @@ pub struct ClusterState {
     pub decided_asof: Sequence,
     /// Whether jobs were in transit when the newest allocation was decided or kept.
     pub decided_in_transit: bool,
+    /// What adjustments have cost so far.
+    pub stalls: Stalls,
     /// What the newest allocation says of waiting jobs.
     pub waiting: Vec<Waiting>,
 }
@@ -77,7 +98,7 @@ impl Fold for ClusterState {
                 self.last_trigger = recorded.sequence;
             }
             Event::NodeLost(event) => self.lose(&event.node, recorded.sequence),
-            Event::NodeDrained(event) => self.displace(&event.node),
+            Event::NodeDrained(event) => self.displace(&event.node, false),
             Event::ContainerStarted(event) => {
                 self.container(&event.container, |container| {
                     if container.phase == ContainerPhase::Requested {
@@ -189,9 +210,20 @@ impl ClusterState {
                     failed: None,
                 };
                 self.set_phase(&event.job, recorded.sequence, phase);
+                if let Some(job) = self.jobs.get_mut(&event.job) {
+                    job.adjusting_since = Some(recorded.stored_at);
+                }
             }
             Event::PartitionStarted(event) => {
                 self.set_phase(&event.job, recorded.sequence, LifePhase::Running);
+                if let Some(job) = self.jobs.get_mut(&event.job)
+                    && let Some(since) = job.adjusting_since.take()
+                {
+                    let stall_ms = recorded.stored_at.ms_since(since);
+                    job.stall_ms = Some(stall_ms);
+                    self.stalls.count += 1;
+                    self.stalls.total_ms += stall_ms;
+                }
                 self.transit_ended(recorded.sequence);
             }
             Event::PartitionStopRequested(event) => {
@@ -327,14 +359,16 @@ impl ClusterState {
         life.phase = LifePhase::Running;
         let places = life.containers.iter();
         let places = places.map(|(rank, container)| (*rank, container.place.clone()));
+        let places: BTreeMap<Rank, Place> = places.collect();
         *assignment = Assignment {
             epoch: life.epoch,
             incarnation: life.incarnation,
             placed: recorded.sequence,
-            places: places.collect(),
-            displaced: false,
+            displaced: !places.values().all(|place| self.nodes.is_usable(&place.node)),
+            places,
         };
         job.kept_at = Some(recorded.stored_at);
+        job.adjusting_since = None;
         self.last_trigger = recorded.sequence;
     }
 
@@ -353,11 +387,15 @@ impl ClusterState {
                 container.phase = ContainerPhase::Lost { at: sequence };
             }
         }
-        self.displace(node);
+        self.displace(node, true);
     }
 
-    fn displace(&mut self, node: &NodeId) {
-        for assignment in self.jobs.values_mut().filter_map(|job| job.assignment.as_mut()) {
+    /// A job without a checkpoint is never adjusted while it runs: it stays on a drained node
+    /// until it ends, as in Slurm.
+    fn displace(&mut self, node: &NodeId, lost: bool) {
+        let may_move = |job: &&mut Job| lost || job.mode != CheckpointMode::None;
+        let jobs = self.jobs.values_mut().filter(may_move);
+        for assignment in jobs.filter_map(|job| job.assignment.as_mut()) {
             if assignment.places.values().any(|place| place.node == *node) {
                 assignment.displaced = true;
             }

@@ -217,6 +217,10 @@ pub struct Job {
     pub checkpoint: Option<SavedCheckpoint>,
     /// When an adjustment was last given up.
     pub kept_at: Option<Timestamp>,
+    /// When the adjustment under way began.
+    pub adjusting_since: Option<Timestamp>,
+    /// How long its last adjustment took, from the request to running again.
+    pub stall_ms: Option<u64>,
     /// The highest incarnation ever placed.
     pub last_incarnation: Incarnation,
 }
@@ -242,6 +246,8 @@ impl Job {
             attempts: 0,
             checkpoint: None,
             kept_at: None,
+            adjusting_since: None,
+            stall_ms: None,
             last_incarnation: Incarnation(0),
         }
     }

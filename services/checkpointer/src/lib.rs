@@ -1,1 +1,7 @@
-//! Decides the life of each released job: start, checkpoint, stop, resume.
+//! Decides the life of each released job: start, checkpoint, stop, resume, and how it ends.
+
+mod decide;
+mod room;
+mod step;
+
+pub use decide::Checkpointer;

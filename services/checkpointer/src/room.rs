@@ -1,0 +1,59 @@
+//! The room that is free for a gang to start in.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use dormouse_messages::{Amounts, NodeId};
+use dormouse_projections::shared::{Assignment, ClusterState, Job};
+
+/// Free room and held GPUs of each usable node.
+pub struct Room {
+    free: BTreeMap<NodeId, Amounts>,
+    held_gpus: BTreeSet<(NodeId, String)>,
+}
+
+impl Room {
+    /// What the containers that may still run leave free.
+    pub fn of(state: &ClusterState) -> Self {
+        let usable = state.nodes.usable();
+        let mut free: BTreeMap<NodeId, Amounts> =
+            usable.map(|(name, node)| (name.clone(), node.capacity.clone())).collect();
+        for (node, held) in state.held() {
+            if let Some(free) = free.get_mut(&node) {
+                free.subtract(&held, 1);
+            }
+        }
+        let lives = state.jobs.values().flat_map(|job| job.life.iter());
+        let living = lives.flat_map(|life| life.containers.values().filter(|c| c.holds_room()));
+        let held_gpus = living.flat_map(|container| {
+            let place = &container.place;
+            place.gpus.iter().map(|gpu| (place.node.clone(), gpu.clone()))
+        });
+        Self {
+            held_gpus: held_gpus.collect(),
+            free,
+        }
+    }
+
+    /// Takes the room of the whole gang, or nothing.
+    pub fn take(&mut self, job: &Job, assignment: &Assignment) -> bool {
+        let counts = assignment.by_node();
+        let fits = counts.iter().all(|(node, count)| {
+            let free = self.free.get(node);
+            free.is_some_and(|free| job.demand.first_short(free, u64::from(*count)).is_none())
+        });
+        let gpus = || {
+            let places = assignment.places.values();
+            places.flat_map(|place| place.gpus.iter().map(|gpu| (place.node.clone(), gpu.clone())))
+        };
+        if !fits || gpus().any(|gpu| self.held_gpus.contains(&gpu)) {
+            return false;
+        }
+        for (node, count) in &counts {
+            if let Some(free) = self.free.get_mut(node) {
+                free.subtract(&job.demand, u64::from(*count));
+            }
+        }
+        self.held_gpus.extend(gpus());
+        true
+    }
+}

@@ -1,0 +1,349 @@
+//! The one step that is due for one job: a match on the phase of its life.
+
+use dormouse_messages::events::{
+    CheckpointRequested, JobCancelled, JobCompleted, JobFailed, PartitionKept,
+    PartitionStartRequested, PartitionStarted, PartitionStopRequested, PartitionStopped,
+    StopReason,
+};
+use dormouse_messages::job::{CheckpointMode, Success};
+use dormouse_messages::{Epoch, JobId, Proposal, Rank, Sequence, Timestamp};
+use dormouse_projections::shared::{ContainerPhase, Job, Life, LifePhase, Membership, Stop};
+
+use crate::decide::Checkpointer;
+use crate::room::Room;
+
+/// What is to be done for a job now.
+pub enum Step {
+    /// An event.
+    Append(Box<Proposal>),
+    /// Nothing before another event, or before this time.
+    Wait(Option<Timestamp>),
+}
+
+/// The step that is due for `job`.
+pub fn step(
+    config: &Checkpointer,
+    nodes: &Membership,
+    (id, job): (&JobId, &Job),
+    now: Timestamp,
+    room: &mut Room,
+) -> Step {
+    let Some(life) = &job.life else {
+        return between_lives(id, job, now, room);
+    };
+    let act = Act { nodes, id, job, life };
+    if let LifePhase::Stopping { reason, requested } = &life.phase {
+        return act.stopping(*reason, *requested);
+    }
+    if let LifePhase::Saving { .. } = &life.phase {
+        return act.saving(now);
+    }
+    match act.ended() {
+        Some(ended) => ended,
+        None => act.living(config, now),
+    }
+}
+
+/// No container runs: the job ends, waits for room or for another placement, or starts.
+fn between_lives(id: &JobId, job: &Job, now: Timestamp, room: &mut Room) -> Step {
+    if let Some(ended) = ended_between_lives(id, job) {
+        return ended;
+    }
+    let Some(assignment) = job.waits_to_start().filter(|assignment| !assignment.displaced) else {
+        return Step::Wait(None);
+    };
+    if let Some(not_before) = retry_at(job)
+        && now < not_before
+    {
+        return Step::Wait(Some(not_before));
+    }
+    if !room.take(job, assignment) {
+        return Step::Wait(None);
+    }
+    let event = PartitionStartRequested {
+        job: id.clone(),
+        epoch: assignment.epoch,
+        incarnation: assignment.incarnation,
+        containers: assignment.containers(),
+        resumed_from: job.checkpoint.as_ref().map(|checkpoint| checkpoint.uri.clone()),
+        basis: None,
+    };
+    let stopped = job.last_stop.iter().map(|stop| stop.sequence);
+    let causes = std::iter::once(assignment.placed).chain(stopped).collect();
+    Proposal::caused_by(event, causes).into()
+}
+
+fn ended_between_lives(id: &JobId, job: &Job) -> Option<Step> {
+    let stop = job.last_stop.as_ref();
+    let reason = stop.map(|stop| stop.reason);
+    if reason == Some(StopReason::Completed) {
+        let stop = stop.map_or(Sequence(0), |stop| stop.sequence);
+        return Some(completed(id, job, "the chief succeeded", stop));
+    }
+    if reason == Some(StopReason::GaveUp) {
+        let event = JobFailed {
+            job: id.clone(),
+            reason: format!(
+                "failed {} times with {} retries; see `dormouse job logs {id}`",
+                job.attempts, job.retries
+            ),
+            attempts: job.attempts,
+            basis: None,
+        };
+        let stop = stop.map_or(Sequence(0), |stop| stop.sequence);
+        return Some(Proposal::new(event, stop).into());
+    }
+    let requested = job.cancel_requested?;
+    let event = JobCancelled {
+        job: id.clone(),
+        reason: "cancelled on request".to_owned(),
+        attempts: job.attempts,
+        basis: None,
+    };
+    Some(Proposal::new(event, requested).into())
+}
+
+/// Failures wait 1, 2, 4, … at most 60 s, so that a job that dies at once does not flood the log.
+fn retry_at(job: &Job) -> Option<Timestamp> {
+    let stop: &Stop = job.last_stop.as_ref().filter(|stop| stop.reason == StopReason::Failed)?;
+    let failures = job.attempts.checked_sub(1)?;
+    let wait_s = 1_u64.checked_shl(failures).map_or(60, |wait_s| wait_s.min(60));
+    Some(stop.at.plus_ms(wait_s * 1000))
+}
+
+fn completed(id: &JobId, job: &Job, reason: &str, cause: Sequence) -> Step {
+    let event = JobCompleted {
+        job: id.clone(),
+        reason: reason.to_owned(),
+        attempts: job.attempts,
+        basis: None,
+    };
+    Proposal::new(event, cause).into()
+}
+
+/// What the containers of a life say together.
+enum Verdict {
+    /// Nothing final.
+    Running,
+    /// The job has succeeded.
+    Succeeded(Sequence),
+    /// The chief has succeeded; others still run.
+    ChiefSucceeded(Sequence),
+    /// A member died.
+    Failed { evicted: bool, at: Sequence },
+    /// A node of the gang was lost.
+    Lost(Sequence),
+}
+
+/// A job with a life.
+struct Act<'a> {
+    nodes: &'a Membership,
+    id: &'a JobId,
+    job: &'a Job,
+    life: &'a Life,
+}
+
+impl Act<'_> {
+    fn verdict(&self) -> Verdict {
+        let mut succeeded = Some(Sequence(0));
+        let mut failed = None;
+        for (rank, container) in &self.life.containers {
+            match &container.phase {
+                ContainerPhase::Lost { at } => return Verdict::Lost(*at),
+                ContainerPhase::Exited { success: true, at, .. } => {
+                    if *rank == Rank(0) && self.job.success == Success::Chief {
+                        return match self.life.is_over() {
+                            true => Verdict::Succeeded(*at),
+                            false => Verdict::ChiefSucceeded(*at),
+                        };
+                    }
+                    succeeded = succeeded.map(|newest| newest.max(*at));
+                }
+                ContainerPhase::Exited { evicted, at, .. } => {
+                    failed.get_or_insert((*evicted, *at));
+                    succeeded = None;
+                }
+                ContainerPhase::Requested | ContainerPhase::Started => succeeded = None,
+            }
+        }
+        match (failed, succeeded) {
+            (Some((evicted, at)), _) => Verdict::Failed { evicted, at },
+            (None, Some(at)) => Verdict::Succeeded(at),
+            (None, None) => Verdict::Running,
+        }
+    }
+
+    /// The newest allocation whose placement is not this life.
+    fn adjusted(&self) -> Option<(Epoch, Sequence)> {
+        let assignment = self.job.assignment.as_ref()?;
+        let newer = assignment.incarnation > self.life.incarnation;
+        newer.then_some((assignment.epoch, assignment.placed))
+    }
+
+    /// Starting or running, and something says that it is over.
+    fn ended(&self) -> Option<Step> {
+        match self.verdict() {
+            Verdict::Running => None,
+            Verdict::Succeeded(at) => {
+                Some(completed(self.id, self.job, "every container that counts succeeded", at))
+            }
+            Verdict::ChiefSucceeded(at) => Some(self.stop(StopReason::Completed, at)),
+            Verdict::Failed { evicted, at } => Some(self.fail(evicted, at)),
+            Verdict::Lost(at) => Some(self.stop(StopReason::NodeLost, at)),
+        }
+    }
+
+    fn fail(&self, evicted: bool, at: Sequence) -> Step {
+        let last_try = !evicted && self.job.attempts >= self.job.retries;
+        let reason = match last_try {
+            true => StopReason::GaveUp,
+            false => StopReason::Failed,
+        };
+        self.stop(reason, at)
+    }
+
+    /// Starting or running, and nothing has ended it.
+    fn living(&self, config: &Checkpointer, now: Timestamp) -> Step {
+        if let Some(requested) = self.job.cancel_requested {
+            return self.stop(StopReason::Cancelled, requested);
+        }
+        if self.life.phase == LifePhase::Starting {
+            return self.starting(config, now);
+        }
+        if let Some((epoch, placed)) = self.adjusted() {
+            if self.job.mode == CheckpointMode::None {
+                return self.stop(StopReason::Adjusted, placed);
+            }
+            let event = CheckpointRequested {
+                job: self.id.clone(),
+                epoch,
+                incarnation: self.life.incarnation,
+                basis: None,
+            };
+            return Proposal::new(event, placed).into();
+        }
+        // The optimizer found no room for a gang whose node was drained: it is stopped, and
+        // starts again when there is room.
+        if self.job.assignment.is_none() {
+            return self.stop(StopReason::Adjusted, self.life.last_event);
+        }
+        Step::Wait(None)
+    }
+
+    fn starting(&self, config: &Checkpointer, now: Timestamp) -> Step {
+        if self.life.all_started() {
+            let event = PartitionStarted {
+                job: self.id.clone(),
+                epoch: self.life.epoch,
+                incarnation: self.life.incarnation,
+                containers: u32::try_from(self.life.containers.len()).unwrap_or(u32::MAX),
+                resumed_from: self.life.resumed_from.clone(),
+                basis: None,
+            };
+            return Proposal::new(event, self.life.last_event).into();
+        }
+        let deadline = self.life.requested_at.plus_ms(u64::from(config.start_timeout_s) * 1000);
+        if now >= deadline {
+            return self.fail(false, self.life.last_event);
+        }
+        Step::Wait(Some(deadline))
+    }
+
+    /// Asked to save. Mode `exit`: saving ends it. Mode `continue`: it is stopped once saved.
+    fn saving(&self, now: Timestamp) -> Step {
+        let LifePhase::Saving { since, requested, saved, failed } = &self.life.phase else {
+            return Step::Wait(None);
+        };
+        if self.life.is_over() {
+            return self.stopped(StopReason::Adjusted, *requested);
+        }
+        if let Verdict::Lost(at) = self.verdict() {
+            return self.stop(StopReason::NodeLost, at);
+        }
+        if let Some(requested) = self.job.cancel_requested {
+            return self.stop(StopReason::Cancelled, requested);
+        }
+        let deadline = since.plus_ms(u64::from(self.job.grace_s) * 1000);
+        match (self.job.mode, saved, failed) {
+            (CheckpointMode::Continue, Some(saved), _) => self.stop(StopReason::Adjusted, *saved),
+            (CheckpointMode::Continue, None, Some((at, why))) => self.keep(*at, why),
+            (CheckpointMode::Continue, None, None) if now >= deadline => {
+                let why = format!("no checkpoint within {} s", self.job.grace_s);
+                self.keep(*requested, &why)
+            }
+            (_, _, Some((at, _))) => self.stop(StopReason::Adjusted, *at),
+            (_, _, None) if now >= deadline => self.stop(StopReason::Adjusted, *requested),
+            _ => Step::Wait(Some(deadline)),
+        }
+    }
+
+    /// The adjustment is given up, unless the gang cannot stay where it is.
+    fn keep(&self, cause: Sequence, why: &str) -> Step {
+        let mut containers = self.life.containers.values();
+        let whole = containers.all(|c| c.holds_room() && self.nodes.is_usable(&c.place.node));
+        let Some((epoch, _)) = self.adjusted().filter(|_| whole) else {
+            return self.stop(StopReason::Adjusted, cause);
+        };
+        let event = PartitionKept {
+            job: self.id.clone(),
+            epoch,
+            incarnation: self.life.incarnation,
+            reason: format!("the checkpoint failed ({why}); it stays as it was"),
+            basis: None,
+        };
+        Proposal::new(event, cause).into()
+    }
+
+    fn stopping(&self, reason: StopReason, requested: Sequence) -> Step {
+        if self.life.is_over() {
+            return self.stopped(reason, requested);
+        }
+        // The agent kills after the grace period; a lost node ends its containers here.
+        Step::Wait(None)
+    }
+
+    /// Asks the containers that still run to stop; says at once that it has stopped if none does.
+    fn stop(&self, reason: StopReason, cause: Sequence) -> Step {
+        if self.life.is_over() {
+            return self.stopped(reason, cause);
+        }
+        let event = PartitionStopRequested {
+            job: self.id.clone(),
+            epoch: self.life.epoch,
+            incarnation: self.life.incarnation,
+            containers: u32::try_from(self.life.containers.len()).unwrap_or(u32::MAX),
+            reason,
+            basis: None,
+        };
+        Proposal::new(event, cause).into()
+    }
+
+    fn stopped(&self, reason: StopReason, cause: Sequence) -> Step {
+        let own_failure = match reason {
+            StopReason::GaveUp => true,
+            // An eviction is the platform's doing and costs the job no attempt.
+            StopReason::Failed => !self.evicted(),
+            _ => false,
+        };
+        let event = PartitionStopped {
+            job: self.id.clone(),
+            epoch: self.life.epoch,
+            incarnation: self.life.incarnation,
+            containers: u32::try_from(self.life.containers.len()).unwrap_or(u32::MAX),
+            reason,
+            attempts: self.job.attempts + u32::from(own_failure),
+            basis: None,
+        };
+        Proposal::new(event, cause).into()
+    }
+
+    /// Whether the platform ended the first member that did not succeed: the others then die of
+    /// the gang's end.
+    fn evicted(&self) -> bool {
+        let exits = self.life.containers.values().filter_map(|container| match &container.phase {
+            ContainerPhase::Exited { success: false, evicted, at, .. } => Some((*at, *evicted)),
+            _ => None,
+        });
+        exits.min().is_some_and(|(_, evicted)| evicted)
+    }
+}

@@ -1,0 +1,266 @@
+//! How many containers each released job has, and how many of each shape each node holds.
+//!
+//! Folds: the shared [`ClusterState`]. Appends: `allocation.decided`, `allocation.kept`.
+//!
+//! 1. Something has happened since the last allocation that could change it: a release, an end,
+//!    a node, a revision, the policy, an adjustment given up, the end of a transit.
+//! 2. The last allocation has been placed or refused: its counts stand on nodes.
+//! 3. The problem is posed ([`crate::state`]) and solved ([`crate::solve`]).
+//! 4. What changes is listed; where nothing does, the reason is.
+//!
+//! Invariant: the slots of every node fit it, with what is in transit counted twice. Left to
+//! others: which job's containers take which slots (placer), when they move (checkpointer).
+
+use std::collections::BTreeSet;
+
+use dormouse_messages::events::{
+    AllocationDecided, AllocationKept, Budget as RecordedBudget, JobAllocation, Outcome, Shape,
+    Slot, Solver, Utilization, Waiting,
+};
+use dormouse_messages::{Decider, Decision, Event, NodeId, Proposal, Sequence, Timestamp, Writer};
+use dormouse_projections::shared::ClusterState;
+
+use crate::problem::{Budget, Problem, ProblemJob};
+use crate::solution::{JobShare, Solution};
+use crate::state::problem_of;
+
+/// The optimizer, with what it may spend on one decision.
+#[derive(Debug, Clone, Copy)]
+pub struct Optimizer {
+    /// Stop at this proven relative gap.
+    pub gap: f64,
+    /// The recorded fallback; a decision that it stops depends on the machine.
+    pub seconds: f64,
+}
+
+impl Default for Optimizer {
+    /// One per cent, and ten seconds: an allocation lives for minutes.
+    fn default() -> Self {
+        Self {
+            gap: 0.01,
+            seconds: 10.0,
+        }
+    }
+}
+
+impl Decider for Optimizer {
+    type State = ClusterState;
+
+    const WRITER: Writer = Writer::Optimizer;
+    const SLOW: bool = true;
+
+    fn decide(&self, state: &ClusterState, now: Timestamp) -> Decision {
+        if !is_due(state) {
+            return Decision::default();
+        }
+        let budget = Budget {
+            gap: self.gap,
+            nodes: None,
+            seconds: Some(self.seconds),
+        };
+        let problem = problem_of(state, now, budget);
+        let solution = crate::solve(&problem);
+        let event = match solution.changed {
+            true => decided(state, &problem, solution),
+            false => kept(solution),
+        };
+        Decision {
+            proposals: vec![Proposal::caused_by(event, causes(state))],
+            next_wake: None,
+        }
+    }
+
+    fn still_valid(&self, state: &ClusterState, decision: &Decision) -> bool {
+        decision.proposals.iter().all(|proposal| match &proposal.event {
+            Event::AllocationDecided(event) => names_only_what_is(state, event),
+            _ => true,
+        })
+    }
+
+    fn budget(&self) -> Option<RecordedBudget> {
+        Some(RecordedBudget {
+            gap: self.gap,
+            nodes: None,
+            seconds: Some(self.seconds),
+        })
+    }
+
+    fn verify(&self, state: &ClusterState, recorded: &Event, again: Option<&Event>) -> Result<(), String> {
+        let by_time = match recorded {
+            Event::AllocationDecided(event) => event.outcome.solver.stopped_by == "time",
+            Event::AllocationKept(event) => event.outcome.solver.stopped_by == "time",
+            _ => false,
+        };
+        match (by_time, recorded) {
+            (true, Event::AllocationDecided(event)) => fits(state, event),
+            (true, _) => Ok(()),
+            (false, _) if again == Some(recorded) => Ok(()),
+            (false, _) => Err("the same basis gives another allocation".to_owned()),
+        }
+    }
+}
+
+/// Steps 1 and 2.
+fn is_due(state: &ClusterState) -> bool {
+    let triggered = state.last_trigger > state.decided_asof;
+    let placed = state.placed_epoch >= state.allocation.epoch;
+    let anything = !state.jobs.is_empty() || state.allocation.epoch.0 > 0;
+    triggered && placed && anything
+}
+
+/// The releases that this decision answers, then what triggered it.
+fn causes(state: &ClusterState) -> Vec<Sequence> {
+    let released = state.jobs.values().filter_map(|job| job.released);
+    let mut causes: Vec<Sequence> = released.filter(|seq| *seq > state.decided_asof).collect();
+    causes.sort_unstable();
+    // As many links as a person follows; the decision lists the jobs anyway.
+    causes.truncate(16);
+    if !causes.contains(&state.last_trigger) {
+        causes.push(state.last_trigger);
+    }
+    causes
+}
+
+fn names_only_what_is(state: &ClusterState, event: &AllocationDecided) -> bool {
+    let live = |allocated: &JobAllocation| {
+        let job = state.jobs.get(&allocated.job);
+        job.is_some_and(|job| job.cancel_requested.is_none())
+    };
+    let held = |slot: &Slot| slot.containers == 0 || state.nodes.get(&slot.node).is_some_and(|node| {
+        node.phase == dormouse_projections::shared::NodePhase::Up
+    });
+    event.epoch == state.allocation.epoch.next()
+        && event.jobs.iter().all(live)
+        && event.slots.iter().all(held)
+}
+
+/// Step 4, where something changes.
+fn decided(state: &ClusterState, problem: &Problem, solution: Solution) -> Event {
+    let mut jobs = Vec::new();
+    let mut touched: BTreeSet<&NodeId> = BTreeSet::new();
+    for share in &solution.jobs {
+        let Some(job) = problem.jobs.iter().find(|job| job.job == share.job) else {
+            continue;
+        };
+        if !is_changed(job, share) {
+            continue;
+        }
+        let old = state.jobs.get(&share.job).and_then(|job| job.assignment.as_ref());
+        touched.extend(old.iter().flat_map(|old| old.places.values().map(|place| &place.node)));
+        touched.extend(share.nodes.keys());
+        jobs.push(JobAllocation {
+            job: share.job.clone(),
+            containers: share.containers,
+            previous: old.map_or(0, |old| old.containers()),
+            new: old.is_none(),
+            share: share.share,
+            fair_share: share.fair_share,
+        });
+    }
+    let slots = touched.into_iter().filter(|node| state.nodes.get(node).is_some());
+    let slots = slots.flat_map(|node| node_slots(&solution, node)).collect();
+    let shapes = (0..).zip(&solution.shapes).map(|(shape, demand)| Shape {
+        shape,
+        demand: demand.clone(),
+    });
+    Event::from(AllocationDecided {
+        epoch: state.allocation.epoch.next(),
+        jobs,
+        shapes: shapes.collect(),
+        slots,
+        outcome: outcome(&solution),
+        basis: None,
+    })
+}
+
+/// All shapes that a changed node holds; one line of 0 where it holds none.
+fn node_slots(solution: &Solution, node: &NodeId) -> Vec<Slot> {
+    let held = solution.slots.get(node).into_iter().flatten();
+    let slot = |shape, containers| Slot {
+        node: node.clone(),
+        shape,
+        containers,
+    };
+    let slots = held.map(|(shape, count)| slot(u32::try_from(*shape).unwrap_or(u32::MAX), *count));
+    let mut slots: Vec<Slot> = slots.collect();
+    if slots.is_empty() {
+        slots.push(slot(0, 0));
+    }
+    slots
+}
+
+fn is_changed(job: &ProblemJob, share: &JobShare) -> bool {
+    match &job.previous {
+        None => true,
+        Some(previous) => job.displaced || *previous != share.nodes,
+    }
+}
+
+/// Step 4, where nothing changes.
+fn kept(solution: Solution) -> Event {
+    let outcome = outcome(&solution);
+    let reason = match outcome.waiting.first() {
+        Some(first) => format!("nothing can change: {} waits: {}", first.job, first.reason),
+        None if solution.jobs.is_empty() => "no job is released".to_owned(),
+        None => "no change within the bounds is worth its restarts".to_owned(),
+    };
+    Event::from(AllocationKept {
+        reason,
+        outcome,
+        basis: None,
+    })
+}
+
+fn outcome(solution: &Solution) -> Outcome {
+    let waiting = solution.waiting.iter().map(|waiting| Waiting {
+        job: waiting.job.clone(),
+        code: waiting.code.as_str().to_owned(),
+        reason: waiting.reason.clone(),
+    });
+    let resources = solution.utilization.resources.iter();
+    let report = &solution.solver;
+    Outcome {
+        waiting: waiting.collect(),
+        utilization: Utilization {
+            resources: resources.map(|(name, value)| (name.name().to_owned(), *value)).collect(),
+            total: solution.utilization.total,
+        },
+        fairness_loss: solution.fairness_loss,
+        fairness_loss_all: solution.fairness_loss_all,
+        fairness_loss_bound: solution.fairness_loss_bound,
+        adjusted_jobs: solution.adjusted_jobs,
+        adjustment_bound: solution.adjustment_bound,
+        forced_jobs: solution.forced_jobs,
+        unbounded: solution.unbounded,
+        solver: Solver {
+            name: report.name.clone(),
+            version: report.version.clone(),
+            status: report.status.clone(),
+            objective: report.objective,
+            bound: report.bound,
+            gap: report.gap,
+            nodes: report.nodes.unwrap_or(0),
+            stopped_by: report.stopped_by.clone(),
+            stage: report.stage.clone(),
+        },
+    }
+}
+
+/// Re-checks a decision that was stopped by time: every listed node holds its slots.
+fn fits(state: &ClusterState, event: &AllocationDecided) -> Result<(), String> {
+    let mut held: std::collections::BTreeMap<&NodeId, dormouse_messages::Amounts> = Default::default();
+    for slot in &event.slots {
+        let shape = event.shapes.iter().find(|shape| shape.shape == slot.shape);
+        let used = held.entry(&slot.node).or_default();
+        if let Some(shape) = shape {
+            used.add(&shape.demand, u64::from(slot.containers));
+        }
+    }
+    for (name, used) in held {
+        let node = state.nodes.get(name).ok_or_else(|| format!("{name} is no node"))?;
+        if let Some(resource) = used.first_short(&node.capacity, 1) {
+            return Err(format!("{name} is given more {} than it has", resource.name()));
+        }
+    }
+    Ok(())
+}

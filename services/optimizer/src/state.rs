@@ -1,0 +1,129 @@
+//! The problem that a folded cluster poses: what runs, what is in transit, what waits.
+//!
+//! A job in transit is pinned at its target, and what its former life still holds is reserved:
+//! its old and its new room count as taken.
+
+use std::collections::BTreeMap;
+
+use dormouse_messages::job::CheckpointMode;
+use dormouse_messages::policy::{self, FairnessBound};
+use dormouse_messages::{Amounts, JobId, NodeId, Timestamp};
+use dormouse_projections::shared::{ClusterState, Job};
+
+use crate::decimal::Decimal;
+use crate::problem::{self, Budget, Policy, Problem, ProblemJob, ProblemNode};
+
+/// After an adjustment was given up the job is left alone this long: a checkpoint that failed
+/// just now is likely to fail again.
+const KEPT_COOL_DOWN_MS: u64 = 10 * 60 * 1000;
+
+/// Poses the problem of `state` at `now`.
+#[must_use]
+pub fn problem_of(state: &ClusterState, now: Timestamp, budget: Budget) -> Problem {
+    let mut released: Vec<(&JobId, &Job)> = state.jobs.iter().collect();
+    released.sort_by_key(|(_, job)| job.released);
+    let live = released.iter().filter(|(_, job)| job.cancel_requested.is_none());
+    Problem {
+        nodes: nodes(state),
+        jobs: live.map(|(id, job)| problem_job(state, id, job, now)).collect(),
+        policy: policy_of(&state.policy),
+        budget,
+    }
+}
+
+fn problem_job(state: &ClusterState, id: &JobId, job: &Job, now: Timestamp) -> ProblemJob {
+    let cooling = job.kept_at.is_some_and(|kept| now.ms_since(kept) < KEPT_COOL_DOWN_MS);
+    let displaced = job.assignment.as_ref().is_some_and(|assignment| assignment.displaced);
+    let previous = job.assignment.as_ref().map(|assignment| {
+        let mut counts = assignment.by_node();
+        if displaced {
+            counts.retain(|node, _| state.nodes.is_usable(node));
+        }
+        counts
+    });
+    let measured = job.stall_ms.map(|stall_ms| Timestamp::default().plus_ms(stall_ms));
+    let measured = measured.map(|stall| stall.seconds_since(Timestamp::default()));
+    ProblemJob {
+        job: id.clone(),
+        demand: job.demand.clone(),
+        weight: job.weight,
+        min: job.containers.min,
+        max: job.containers.max,
+        adjustable: job.mode != CheckpointMode::None && !job.in_transit() && !cooling,
+        displaced,
+        previous,
+        stall_s: measured.or(state.stalls.mean_s()).unwrap_or(0.0),
+        static_containers: None,
+    }
+}
+
+/// The usable nodes, and the drained ones as far as jobs that cannot move still fill them.
+fn nodes(state: &ClusterState) -> Vec<ProblemNode> {
+    let mut pinned: BTreeMap<NodeId, Amounts> = BTreeMap::new();
+    let mut reserved: BTreeMap<NodeId, Amounts> = BTreeMap::new();
+    for job in state.jobs.values() {
+        let assignment = job.assignment.as_ref();
+        let assignment = assignment.filter(|a| !a.displaced && job.cancel_requested.is_none());
+        if let Some(assignment) = assignment.filter(|_| job.in_transit() || job.mode == CheckpointMode::None) {
+            for (node, count) in assignment.by_node() {
+                pinned.entry(node).or_default().add(&job.demand, u64::from(count));
+            }
+        }
+        let own_life = |incarnation| job.life.as_ref().is_some_and(|life| life.incarnation == incarnation);
+        if assignment.is_none_or(|assignment| !own_life(assignment.incarnation)) {
+            for (node, count) in job.held_by_node() {
+                reserved.entry(node.clone()).or_default().add(&job.demand, count);
+            }
+        }
+    }
+    let nodes = state.nodes.iter().filter_map(|(name, node)| {
+        let pinned = pinned.remove(name).unwrap_or_default();
+        let capacity = match node.is_usable() {
+            true => node.capacity.clone(),
+            false if pinned.is_empty() => return None,
+            false => pinned.clone(),
+        };
+        let reserved = reserved.remove(name).unwrap_or_default();
+        Some(ProblemNode {
+            name: name.clone(),
+            reserved: at_most(reserved, &capacity, &pinned),
+            capacity,
+        })
+    });
+    nodes.collect()
+}
+
+/// A job that is resized on its own node may need its old room twice: no more is reserved than
+/// what the pinned containers leave.
+fn at_most(reserved: Amounts, capacity: &Amounts, pinned: &Amounts) -> Amounts {
+    let mut left = capacity.clone();
+    left.subtract(pinned, 1);
+    let mut bounded = Amounts::new();
+    for (resource, amount) in reserved.iter() {
+        bounded.set(resource.clone(), amount.min(left.get(resource)));
+    }
+    bounded
+}
+
+fn policy_of(policy: &policy::Policy) -> Policy {
+    // The policy was checked when it was configured; a fraction that cannot be read is 0.1.
+    let fraction = |theta: f64| Decimal::from_f64(theta).unwrap_or(Decimal::new(1, 1));
+    Policy {
+        allocation: match policy.allocation {
+            policy::Allocation::Dorm => problem::Allocation::Dorm,
+            policy::Allocation::Drf => problem::Allocation::Drf,
+        },
+        theta1: fraction(policy.theta1),
+        theta2: fraction(policy.theta2),
+        fairness_bound: match policy.fairness_bound {
+            FairnessBound::Paper => problem::FairnessBound::Paper,
+            FairnessBound::Exact => problem::FairnessBound::Exact,
+        },
+        objective: problem::Objective {
+            utilization: policy.objective.utilization,
+            loss: policy.objective.loss,
+            amortise_s: policy.objective.amortise_s,
+        },
+        drf: problem::Misfit::Skip,
+    }
+}
