@@ -1,1 +1,12 @@
 //! Decides which submissions are valid and which queued job goes next.
+
+mod decide;
+mod intake;
+mod parse;
+mod release;
+mod state;
+
+pub use decide::Admission;
+pub use intake::received;
+pub use parse::{Refusal, parse_job};
+pub use state::AdmissionState;

@@ -98,6 +98,7 @@ fn ended_between_lives(id: &JobId, job: &Job) -> Option<Step> {
         job: id.clone(),
         reason: "cancelled on request".to_owned(),
         attempts: job.attempts,
+        ingress_sequence: None,
         basis: None,
     };
     Some(Proposal::new(event, requested).into())

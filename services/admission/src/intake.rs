@@ -1,0 +1,94 @@
+//! What arrived on an ingress subject, as an event: complete enough to decide on from the log.
+
+use dormouse_messages::Event;
+use dormouse_messages::events::{RawEncoding, SubmissionReceived};
+use sha2::{Digest, Sha256};
+
+/// What is kept of a payload that is too large to decide on: enough to recognise it.
+const CUT_BYTES: usize = 1024;
+
+/// Records a submission. `content_type` is the header's, where there is one.
+#[must_use]
+pub fn received(
+    ingress_sequence: u64,
+    tenant: &str,
+    verb: &str,
+    content_type: Option<&str>,
+    payload: &[u8],
+) -> Event {
+    let kept = match payload.len() > SubmissionReceived::RAW_LIMIT_BYTES {
+        true => payload.get(..CUT_BYTES).unwrap_or(payload),
+        false => payload,
+    };
+    let (raw, raw_encoding) = match std::str::from_utf8(kept) {
+        Ok(text) => (text.to_owned(), RawEncoding::Utf8),
+        Err(_) => (hex(kept), RawEncoding::Hex),
+    };
+    let recognised = match payload.iter().find(|byte| !byte.is_ascii_whitespace()) {
+        Some(b'{' | b'[' | b'"') => "application/json",
+        _ => "application/msgpack",
+    };
+    Event::from(SubmissionReceived {
+        ingress_sequence,
+        tenant: tenant.to_owned(),
+        verb: verb.to_owned(),
+        content_type: content_type.unwrap_or(recognised).to_owned(),
+        bytes: payload.len() as u64,
+        sha256: hex(&Sha256::digest(payload)),
+        raw,
+        raw_encoding,
+    })
+}
+
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a String does not fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// The payload's bytes again; `None` where it was cut off or is not what it says.
+pub fn payload(received: &SubmissionReceived) -> Option<Vec<u8>> {
+    let bytes = match received.raw_encoding {
+        RawEncoding::Utf8 => received.raw.clone().into_bytes(),
+        RawEncoding::Hex => unhex(&received.raw)?,
+    };
+    (bytes.len() as u64 == received.bytes).then_some(bytes)
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digits = text.as_bytes().chunks(2);
+    digits
+        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(bytes: &[u8]) -> SubmissionReceived {
+        match received(1, "ads", "submit", None, bytes) {
+            Event::SubmissionReceived(event) => *event,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn any_bytes_read_back() {
+        for bytes in [&b"{}"[..], b"", b"\xff\x00\x80", "ä".as_bytes()] {
+            assert_eq!(payload(&record(bytes)).as_deref(), Some(bytes));
+        }
+    }
+
+    #[test]
+    fn a_large_payload_is_cut_and_known_to_be() {
+        let large = vec![b'x'; SubmissionReceived::RAW_LIMIT_BYTES + 1];
+        let event = record(&large);
+        assert_eq!(event.raw.len(), CUT_BYTES);
+        assert_eq!(payload(&event), None);
+        assert_eq!(event.bytes, large.len() as u64);
+    }
+}

@@ -1,0 +1,223 @@
+//! A submitted document to a normalised specification, or a refusal that says what to do.
+
+use dormouse_messages::events::SubmissionReceived;
+use dormouse_messages::job::{CheckpointMode, EnvValue, JobDocument, JobSpec, Kind};
+use dormouse_messages::{Amounts, JobId, TenantId};
+use serde::de::DeserializeOwned;
+
+use crate::intake;
+
+/// The most containers a job may ask for: the largest cluster that is planned for.
+const MAX_CONTAINERS: u32 = 10_000;
+/// Weights are shares of a person's choosing; beyond this the arithmetic of shares is pointless.
+const MAX_WEIGHT: u32 = 1_000_000;
+/// A day: longer than any checkpoint.
+const MAX_GRACE_S: u32 = 86_400;
+/// What a job may try again: beyond it the job is broken, not unlucky.
+const MAX_RETRIES: u32 = 1_000;
+/// Fields whose names are kept for later.
+const LATER: [&str; 8] = [
+    "priority",
+    "roles",
+    "tasks",
+    "depends_on",
+    "service",
+    "gpu_limit",
+    "gpu_memory",
+    "resize",
+];
+/// Signals that a process can catch, plus none that stop it.
+const SIGNALS: [&str; 7] = [
+    "SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGQUIT", "SIGALRM",
+];
+
+/// Why a submission is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub struct Refusal {
+    /// Machine-readable cause.
+    pub code: &'static str,
+    /// What is wrong and what to do, for a person.
+    pub reason: String,
+}
+
+impl Refusal {
+    pub(crate) fn new(code: &'static str, reason: impl Into<String>) -> Self {
+        Self {
+            code,
+            reason: reason.into(),
+        }
+    }
+}
+
+/// Decodes a payload of any verb.
+pub fn decode<T: DeserializeOwned>(received: &SubmissionReceived) -> Result<T, Refusal> {
+    let Some(bytes) = intake::payload(received) else {
+        return Err(Refusal::new(
+            "too_large",
+            format!(
+                "the document has {} bytes; the most is {}: move data into files and name them",
+                received.bytes,
+                SubmissionReceived::RAW_LIMIT_BYTES
+            ),
+        ));
+    };
+    let json = received.content_type.contains("json");
+    match json {
+        true => serde_json::from_slice(&bytes).map_err(|error| wrong_shape("JSON", &error.to_string())),
+        false => match rmp_serde::from_slice(&bytes) {
+            Ok(document) => Ok(document),
+            Err(error) => Err(wrong_shape("MessagePack", &error.to_string())),
+        },
+    }
+}
+
+fn wrong_shape(format: &str, error: &str) -> Refusal {
+    let quoted = |prefix: &str| {
+        let rest = error.split_once(prefix)?.1;
+        rest.split_once('`').map(|(name, _)| name.to_owned())
+    };
+    if let Some(field) = quoted("unknown field `") {
+        return match LATER.contains(&field.as_str()) {
+            true => Refusal::new(
+                "unknown_field",
+                format!("field `{field}` is kept for a later version; leave it out"),
+            ),
+            false => Refusal::new("unknown_field", format!("{error}; correct or remove it")),
+        };
+    }
+    if let Some(variant) = quoted("unknown variant `") {
+        return Refusal::new("unknown_value", format!("{error} (found `{variant}`)"));
+    }
+    if let Some(field) = quoted("missing field `") {
+        return Refusal::new("missing_field", format!("{error}; add `{field}`"));
+    }
+    Refusal::new("malformed", format!("not a valid {format} document: {error}"))
+}
+
+/// Checks and normalises a job document. `fallback_name` is taken where it has no name.
+///
+/// # Errors
+/// The first thing that is wrong, with what to do about it.
+pub fn parse_job(
+    document: JobDocument,
+    tenant: &TenantId,
+    fallback_name: &str,
+) -> Result<(JobId, JobSpec), Refusal> {
+    if let Some(other) = document.tenant.as_deref().filter(|named| *named != tenant.as_str()) {
+        return Err(Refusal::new(
+            "wrong_tenant",
+            format!("the document names tenant {other:?} but came in as {tenant}; leave `tenant` out or submit it there"),
+        ));
+    }
+    let name = document.name.clone().unwrap_or_else(|| fallback_name.to_owned());
+    let job = JobId::new(tenant, &name).map_err(|error| Refusal::new("bad_name", error.to_string()))?;
+    let entries = document.demand.iter().map(|(name, written)| (name.as_str(), written));
+    let demand =
+        Amounts::parse(entries).map_err(|error| Refusal::new("bad_demand", format!("demand: {error}")))?;
+    if demand.is_empty() {
+        return Err(Refusal::new(
+            "bad_demand",
+            "demand is empty; say what one container needs, such as {cpu: 1, memory: 1Gi}",
+        ));
+    }
+    check_numbers(&document)?;
+    check_commands(&document)?;
+    let spec = JobSpec {
+        name,
+        tenant: tenant.to_string(),
+        kind: document.kind,
+        executor: document.executor,
+        image: document.image,
+        command: document.command,
+        env: document.env,
+        demand,
+        weight: document.weight,
+        containers: document.containers,
+        checkpoint: document.checkpoint,
+        success: document.success,
+        mounts: document.mounts,
+        retries: document.retries,
+    };
+    Ok((job, spec))
+}
+
+fn check_numbers(document: &JobDocument) -> Result<(), Refusal> {
+    let containers = document.containers;
+    if containers.min == 0 || containers.min > containers.max || containers.max > MAX_CONTAINERS {
+        return Err(Refusal::new(
+            "bad_containers",
+            format!(
+                "containers: min {} and max {} must satisfy 1 ≤ min ≤ max ≤ {MAX_CONTAINERS}",
+                containers.min, containers.max
+            ),
+        ));
+    }
+    if document.kind == Kind::Batch && containers.max > 1 {
+        return Err(Refusal::new(
+            "bad_containers",
+            "a batch job has one container; use kind: training for more",
+        ));
+    }
+    if document.weight == 0 || document.weight > MAX_WEIGHT {
+        return Err(Refusal::new(
+            "bad_weight",
+            format!("weight {} must lie between 1 and {MAX_WEIGHT}", document.weight),
+        ));
+    }
+    if document.checkpoint.grace_s == 0 || document.checkpoint.grace_s > MAX_GRACE_S {
+        return Err(Refusal::new(
+            "bad_checkpoint",
+            format!("checkpoint.grace_s must lie between 1 and {MAX_GRACE_S}"),
+        ));
+    }
+    if document.retries > MAX_RETRIES {
+        return Err(Refusal::new("bad_retries", format!("retries must be at most {MAX_RETRIES}")));
+    }
+    Ok(())
+}
+
+fn check_commands(document: &JobDocument) -> Result<(), Refusal> {
+    let empty = |words: &[String]| words.first().is_none_or(String::is_empty);
+    if empty(&document.command.start) {
+        return Err(Refusal::new(
+            "bad_command",
+            "command.start is empty; give the program and its arguments as a list",
+        ));
+    }
+    if !SIGNALS.contains(&document.checkpoint.signal.as_str()) {
+        return Err(Refusal::new(
+            "bad_checkpoint",
+            format!("checkpoint.signal must be one of {}", SIGNALS.join(", ")),
+        ));
+    }
+    let command = &document.checkpoint.command;
+    if document.checkpoint.mode == CheckpointMode::None && !command.is_empty() {
+        return Err(Refusal::new(
+            "bad_checkpoint",
+            "checkpoint.command is given but checkpoint.mode is none; set it to exit or continue",
+        ));
+    }
+    for mount in &document.mounts {
+        if !mount.source.starts_with('/') || !mount.target.starts_with('/') {
+            return Err(Refusal::new(
+                "bad_mount",
+                format!("mount {} → {}: both paths must be absolute", mount.source, mount.target),
+            ));
+        }
+    }
+    let nul = |text: &String| text.contains('\0');
+    let words = document.command.start.iter().chain(&document.command.resume).chain(command);
+    let values = document.env.values().filter_map(|value| match value {
+        EnvValue::Plain(text) => Some(text),
+        EnvValue::Secret(_) => None,
+    });
+    let bad_name = |name: &String| name.is_empty() || name.contains('=') || nul(name);
+    if words.chain(values).any(nul) || document.env.keys().any(bad_name) {
+        return Err(Refusal::new(
+            "bad_command",
+            "a command word or environment entry has a NUL byte, or a name is empty or has '='",
+        ));
+    }
+    Ok(())
+}
