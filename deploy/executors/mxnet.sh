@@ -1,0 +1,41 @@
+# Starts one container of an MXNet gang: a worker, a server (in the first
+# DMLC_NUM_SERVER containers), and in rank 0's container the scheduler.
+#
+#   /bin/sh -c "$(cat mxnet.sh)" dormouse PROGRAM ARGUMENT...
+#
+# Reads: DORMOUSE_RANK, DMLC_PS_ROOT_URI (rank 0's address, never a name),
+# DMLC_PS_ROOT_PORT, DMLC_NUM_WORKER, DMLC_NUM_SERVER, DMLC_NODE_HOST.
+#
+# Only the worker hears SIGTERM and SIGUSR1: the server and the scheduler ignore
+# them, and end by themselves when all workers have said good-bye, or, when one
+# never will, a little after this container's worker has ended. The exit code is
+# the worker's. A kill of the shell takes all down (parent-death signal).
+worker_pid=
+forward() { [ -z "$worker_pid" ] || kill -"$1" "$worker_pid" 2>/dev/null; }
+trap '' TERM USR1
+# Ignored signals stay ignored in the children, which is what these two want.
+# Importing mxnet with such a role serves until all workers are done.
+role() {
+  DMLC_ROLE=$1 OMP_NUM_THREADS=1 setpriv --pdeathsig KILL python3 -c 'import mxnet' &
+}
+scheduler_pid=
+[ "$DORMOUSE_RANK" != 0 ] || { role scheduler; scheduler_pid=$!; }
+server_pid=
+[ "$DORMOUSE_RANK" -ge "${DMLC_NUM_SERVER:-1}" ] || { role server; server_pid=$!; }
+trap "forward TERM" TERM
+trap "forward USR1" USR1
+DMLC_ROLE=worker setpriv --pdeathsig KILL "$@" &
+worker_pid=$!
+while wait "$worker_pid"; code=$?; kill -0 "$worker_pid" 2>/dev/null; do :; done
+worker_pid=
+# The helpers: three seconds to end by themselves after a good end, none after a bad one.
+tries=0
+[ "$code" = 0 ] || tries=30
+for pid in $server_pid $scheduler_pid; do
+  while kill -0 "$pid" 2>/dev/null && [ "$tries" -lt 30 ]; do
+    tries=$((tries + 1))
+    sleep 0.1
+  done
+  kill -KILL "$pid" 2>/dev/null
+done
+exit "$code"
