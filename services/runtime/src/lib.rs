@@ -1,1 +1,34 @@
 //! The one shell around every decider: log, fences, leases, snapshots, tracing.
+//!
+//! The only crate that names the broker. Its parts, from the outside in:
+//!
+//! ```text
+//! run_service ─ shell: follower actor → decider actor ⇄ appender actor, lease, snapshots
+//!                 │
+//!                Log ─ follow/read (decoded events) · Appender (agents, operator)
+//!                 │    Leases · IngressSource · LeaseWatcher · api
+//!              Connection ─ one client: reconnects, permission violations
+//! LocalBroker: the supervised child of `dormouse up`      telemetry: logs, traces, metrics
+//! ```
+
+mod appender;
+mod broker;
+mod clock;
+mod connection;
+mod decode;
+mod error;
+mod follow;
+mod log;
+mod publish;
+mod settings;
+mod spans;
+mod streams;
+mod trace;
+
+pub use appender::Appender;
+pub use broker::{BrokerConfig, LocalBroker};
+pub use clock::{Clock, SystemClock};
+pub use decode::Followed;
+pub use error::{AppendError, BrokerError, LogError};
+pub use log::Log;
+pub use settings::{Settings, Tls};

@@ -1,0 +1,217 @@
+//! Appending for a writer that folds nothing: an agent, the operator's command line.
+//!
+//! The shell fences with its folded state. A writer without one reads its last own message once
+//! and then trusts its acknowledgements; what was never acknowledged is settled like this:
+//!
+//! 1. A message is sent again, with the same id and the same fence, until it is answered.
+//! 2. A refusal by the fence is ambiguous: the first sending may have been stored. A message
+//!    stored under the fence `expected` is by construction the first own one after `expected`,
+//!    so one read tells: the same id, it was stored; another id, someone else wrote.
+//! 3. For an agent that is a second agent of the same name: an error. The operators' command
+//!    lines share their name: they take the new fence and append again.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_nats::jetstream::stream::LastRawMessageErrorKind;
+use dormouse_messages::{Event, NodeId, Sequence, Writer};
+use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator};
+
+use crate::clock::{Clock, SystemClock};
+use crate::error::AppendError;
+use crate::log::{Log, within};
+use crate::publish::{self, Fence, Outgoing, Place, PublishError};
+
+/// Between two attempts while the broker is away.
+const RETRY: Duration = Duration::from_millis(200);
+
+/// Appends events as `writer`.
+pub struct Appender {
+    log: Log,
+    writer: Writer,
+    node: Option<NodeId>,
+    /// The writer and a token of its own.
+    name: String,
+    filter: String,
+    /// The last own sequence; `None` until it has been read.
+    last: Option<u64>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Appender {
+    pub(crate) fn new(log: Log, writer: Writer, node: Option<NodeId>) -> Self {
+        let filter = log.prefix().writer(writer, node.as_ref());
+        let token = RandomIdGenerator::default().new_span_id();
+        Self {
+            log,
+            writer,
+            name: match &node {
+                Some(node) => format!("{writer}.{node}.{token}"),
+                None => format!("{writer}.{token}"),
+            },
+            node,
+            filter,
+            last: None,
+            clock: Arc::new(SystemClock),
+        }
+    }
+
+    /// Appends `event`, caused by the events at `causes` (the main one first). Waits through
+    /// outages for as long as they last.
+    ///
+    /// # Errors
+    /// When the broker denies or refuses it, when it is too large, or when someone else writes
+    /// under the same name.
+    pub async fn append(
+        &mut self,
+        event: Event,
+        causes: &[Sequence],
+    ) -> Result<Sequence, AppendError> {
+        let span = self.log.append_span(&event, causes);
+        let time = self.clock.now();
+        loop {
+            let expected = self.last().await;
+            let place = Place {
+                writer: self.writer,
+                name: &self.name,
+                expected,
+                index: 0,
+            };
+            let traceparent = Some(span.traceparent());
+            let message =
+                publish::outgoing(self.log.prefix(), &place, time, traceparent, event.clone())?;
+            if let Some(stored) = self.store(&message, expected).await? {
+                self.last = Some(stored);
+                span.stored(stored);
+                return Ok(Sequence(stored));
+            }
+            self.last = None;
+        }
+    }
+
+    /// Stores the message; `None` when the fence was overtaken and may be read anew.
+    async fn store(&self, message: &Outgoing, expected: u64) -> Result<Option<u64>, AppendError> {
+        let fence = Fence {
+            filter: self.filter.clone(),
+            last: expected,
+        };
+        let mut patience = Patience::new("append");
+        loop {
+            let doubt = match self.log.publish(message, &fence).await {
+                Ok(sequence) => return Ok(Some(sequence)),
+                Err(PublishError::Conflict) => match self.first_after(expected).await {
+                    Ok(Some((sequence, id))) if id == message.id => return Ok(Some(sequence)),
+                    Ok(Some((found, _))) if self.node.is_some() => {
+                        return Err(AppendError::Superseded {
+                            filter: self.filter.clone(),
+                            expected: Sequence(expected),
+                            found: Sequence(found),
+                        });
+                    }
+                    Ok(_) => return Ok(None),
+                    Err(why) => why,
+                },
+                Err(PublishError::Doubt(why)) => why,
+                Err(error) => return Err(error.into()),
+            };
+            patience.wait(&doubt).await;
+        }
+    }
+
+    /// The last own sequence, from the log's leader where it is not known.
+    async fn last(&mut self) -> u64 {
+        let mut patience = Patience::new("read the last own event");
+        loop {
+            if let Some(last) = self.last {
+                return last;
+            }
+            match self.read_last().await {
+                Ok(last) => self.last = Some(last),
+                Err(why) => patience.wait(&why).await,
+            }
+        }
+    }
+
+    async fn read_last(&self) -> Result<u64, String> {
+        let stream = self.log.stream().await?;
+        let read = async {
+            match stream.get_last_raw_message_by_subject(&self.filter).await {
+                Ok(message) => Ok(message.sequence),
+                Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(0),
+                Err(error) => Err(error),
+            }
+        };
+        within(read).await
+    }
+
+    /// The first own message after `expected`: its sequence and id.
+    async fn first_after(&self, expected: u64) -> Result<Option<(u64, String)>, String> {
+        let stream = self.log.stream().await?;
+        let read = async {
+            let message = stream
+                .get_first_raw_message_by_subject(&self.filter, expected + 1)
+                .await;
+            match message {
+                Ok(message) => Ok(Some(message)),
+                Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(None),
+                Err(error) => Err(error),
+            }
+        };
+        let message = within(read).await?;
+        Ok(message.map(|message| {
+            let id = message.headers.get("Nats-Msg-Id");
+            let id = id.map(|id| id.as_str().to_owned()).unwrap_or_default();
+            (message.sequence, id)
+        }))
+    }
+}
+
+impl From<PublishError> for AppendError {
+    fn from(error: PublishError) -> Self {
+        match error {
+            PublishError::Denied { subject } => Self::Denied { subject },
+            PublishError::TooLarge {
+                type_name,
+                bytes,
+                limit,
+            } => Self::TooLarge {
+                type_name,
+                bytes,
+                limit,
+            },
+            PublishError::Rejected { subject, code, why } => Self::Rejected { subject, code, why },
+            PublishError::Conflict | PublishError::Doubt(_) => Self::Rejected {
+                subject: String::new(),
+                code: 0,
+                why: "unsettled".to_owned(),
+            },
+        }
+    }
+}
+
+/// Waits between attempts, and says every ten seconds that it still does.
+struct Patience {
+    what: &'static str,
+    said: Option<Instant>,
+}
+
+impl Patience {
+    fn new(what: &'static str) -> Self {
+        Self { what, said: None }
+    }
+
+    async fn wait(&mut self, why: &str) {
+        if self
+            .said
+            .is_none_or(|said| said.elapsed() > Duration::from_secs(10))
+        {
+            self.said = Some(Instant::now());
+            tracing::warn!(
+                what = self.what,
+                why,
+                "the broker does not answer; trying on"
+            );
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}

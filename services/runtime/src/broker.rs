@@ -1,0 +1,389 @@
+//! The broker of one machine: a supervised nats-server child.
+//!
+//! 1. Takes the lock of the store directory, so that no second supervisor runs a broker on the
+//!    same files; ends a broker that a killed supervisor left behind.
+//! 2. Writes the configuration, starts the child in a process group of its own (a ^C on the
+//!    terminal must not end the broker before the services), waits until JetStream answers.
+//! 3. Starts it again when it dies, on the same port, so that clients find it again.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::process::{Child, Command};
+use tokio_util::sync::CancellationToken;
+
+use crate::error::BrokerError;
+
+/// A broker with a million events is back in a second; a cold disk may take far longer.
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Writing out what is buffered takes well under a second; then it is killed.
+const STOP_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// How to run the broker.
+#[derive(Debug, Clone)]
+pub struct BrokerConfig {
+    /// The nats-server; `None`: see [`BrokerConfig::find_binary`].
+    pub binary: Option<PathBuf>,
+    /// Where its data and its own files go.
+    pub store_dir: PathBuf,
+    /// Where it listens on 127.0.0.1; `None` or 0: where it did before, else any free port.
+    pub port: Option<u16>,
+    /// Write every event to the disk before it is acknowledged: survives a power failure.
+    pub sync_always: bool,
+    /// The largest message.
+    pub max_payload_bytes: usize,
+    /// Further configuration, in nats-server's own words.
+    pub extra: String,
+}
+
+impl BrokerConfig {
+    /// The defaults, with its data in `store_dir`.
+    #[must_use]
+    pub fn new(store_dir: impl Into<PathBuf>) -> Self {
+        Self {
+            binary: None,
+            store_dir: store_dir.into(),
+            port: None,
+            sync_always: false,
+            max_payload_bytes: 8 << 20,
+            extra: String::new(),
+        }
+    }
+
+    /// The nats-server to run: `DORMOUSE_NATS_SERVER`, `.tools/bin` here or above, the PATH.
+    #[must_use]
+    pub fn find_binary() -> Option<PathBuf> {
+        if let Some(path) = std::env::var_os("DORMOUSE_NATS_SERVER") {
+            return Some(PathBuf::from(path));
+        }
+        let here = std::env::current_dir().ok()?;
+        let tools = here
+            .ancestors()
+            .map(|dir| dir.join(".tools/bin/nats-server"));
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let on_path = std::env::split_paths(&path).map(|dir| dir.join("nats-server"));
+        tools
+            .chain(on_path.collect::<Vec<_>>())
+            .find(|path| path.is_file())
+    }
+}
+
+/// A running broker. Dropping it kills the child; [`LocalBroker::stop`] ends it in order.
+#[derive(Debug)]
+pub struct LocalBroker {
+    url: String,
+    pid: Arc<AtomicU32>,
+    stopping: CancellationToken,
+    supervisor: Option<tokio::task::JoinHandle<()>>,
+    _lock: File,
+}
+
+impl LocalBroker {
+    /// Starts the broker and waits until it can be used.
+    ///
+    /// # Errors
+    /// When there is no nats-server, its directory is in use or cannot be written, or it does
+    /// not become ready.
+    pub async fn start(config: BrokerConfig) -> Result<Self, BrokerError> {
+        let binary = config
+            .binary
+            .clone()
+            .or_else(BrokerConfig::find_binary)
+            .ok_or(BrokerError::NotFound)?;
+        let files = Files::new(&config.store_dir)?;
+        let lock = files.lock()?;
+        files.end_leftover().await;
+        let port = files.choose_port(config.port);
+        let url = format!("nats://127.0.0.1:{port}");
+        files.write("nats-server.conf", &configuration(&config, &files, port))?;
+        let pid = Arc::new(AtomicU32::new(0));
+        let mut child = spawn(&binary, &files, &pid)?;
+        wait_ready(&url, &mut child, &files).await?;
+        files.write("url", &url)?;
+        tracing::info!(url, store = %config.store_dir.display(), "the broker runs");
+        let stopping = CancellationToken::new();
+        let supervisor = tokio::spawn(supervise(
+            child,
+            binary,
+            files,
+            Arc::clone(&pid),
+            stopping.clone(),
+        ));
+        Ok(Self {
+            url,
+            pid,
+            stopping,
+            supervisor: Some(supervisor),
+            _lock: lock,
+        })
+    }
+
+    /// Where clients connect.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Where the broker of `store_dir` was last reached.
+    #[must_use]
+    pub fn url_of(store_dir: &Path) -> Option<String> {
+        let url = std::fs::read_to_string(store_dir.join("url")).ok()?;
+        Some(url.trim().to_owned())
+    }
+
+    /// The child's process id; it changes when the child is started again.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.pid.load(Ordering::Relaxed)
+    }
+
+    /// Ends the broker in order and waits for it.
+    pub async fn stop(mut self) {
+        self.stopping.cancel();
+        if let Some(supervisor) = self.supervisor.take() {
+            let _ = supervisor.await;
+        }
+    }
+}
+
+impl Drop for LocalBroker {
+    fn drop(&mut self) {
+        if let Some(supervisor) = self.supervisor.take() {
+            self.stopping.cancel();
+            supervisor.abort();
+            signal(self.pid(), Signal::SIGKILL);
+        }
+    }
+}
+
+/// The broker's files.
+#[derive(Debug, Clone)]
+struct Files {
+    dir: PathBuf,
+}
+
+impl Files {
+    fn new(dir: &Path) -> Result<Self, BrokerError> {
+        let problem = |source| BrokerError::File {
+            path: dir.to_owned(),
+            source,
+        };
+        std::fs::create_dir_all(dir).map_err(problem)?;
+        let dir = dir.canonicalize().map_err(problem)?;
+        Ok(Self { dir })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) -> Result<(), BrokerError> {
+        let path = self.path(name);
+        std::fs::write(&path, text).map_err(|source| BrokerError::File { path, source })
+    }
+
+    fn lock(&self) -> Result<File, BrokerError> {
+        let path = self.path("lock");
+        let file = File::create(&path).map_err(|source| BrokerError::File { path, source })?;
+        match file.try_lock() {
+            Ok(()) => Ok(file),
+            Err(_) => Err(BrokerError::InUse(self.dir.clone())),
+        }
+    }
+
+    /// Ends a broker on these files whose supervisor was killed.
+    async fn end_leftover(&self) {
+        let Ok(text) = std::fs::read_to_string(self.path("nats-server.pid")) else {
+            return;
+        };
+        let Ok(pid) = text.trim().parse::<u32>() else {
+            return;
+        };
+        let config = self.path("nats-server.conf");
+        let is_ours = || {
+            let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let config = config.as_os_str().as_encoded_bytes();
+            command.windows(config.len()).any(|part| part == config)
+        };
+        if !is_ours() {
+            return;
+        }
+        tracing::warn!(pid, "ending the broker that an earlier run left behind");
+        signal(pid, Signal::SIGTERM);
+        let asked = Instant::now();
+        while is_ours() {
+            if asked.elapsed() > STOP_TIMEOUT {
+                signal(pid, Signal::SIGKILL);
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    fn choose_port(&self, wanted: Option<u16>) -> u16 {
+        if let Some(port) = wanted.filter(|port| *port != 0) {
+            return port;
+        }
+        let before = LocalBroker::url_of(&self.dir)
+            .and_then(|url| url.rsplit_once(':')?.1.parse::<u16>().ok())
+            .filter(|port| free_port(*port).is_some());
+        before.or_else(|| free_port(0)).unwrap_or(4222)
+    }
+}
+
+fn free_port(port: u16) -> Option<u16> {
+    let listener = std::net::TcpListener::bind(("127.0.0.1", port)).ok()?;
+    listener.local_addr().ok().map(|address| address.port())
+}
+
+fn configuration(config: &BrokerConfig, files: &Files, port: u16) -> String {
+    let quoted = |name: &str| format!("{:?}", files.path(name).display().to_string());
+    let sync = if config.sync_always {
+        "sync_interval: always"
+    } else {
+        ""
+    };
+    format!(
+        "# Written at every start.\n\
+         listen: \"127.0.0.1:{port}\"\n\
+         server_name: \"dormouse-local\"\n\
+         max_payload: {}\n\
+         max_pending: 256MB\n\
+         pid_file: {}\n\
+         log_file: {}\n\
+         logfile_size_limit: 10MB\n\
+         logfile_max_num: 3\n\
+         jetstream {{ store_dir: {} {sync} }}\n\
+         {}\n",
+        config.max_payload_bytes,
+        quoted("nats-server.pid"),
+        quoted("nats-server.log"),
+        quoted("jetstream"),
+        config.extra,
+    )
+}
+
+fn spawn(binary: &Path, files: &Files, pid: &AtomicU32) -> Result<Child, BrokerError> {
+    let child = Command::new(binary)
+        .arg("-c")
+        .arg(files.path("nats-server.conf"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .process_group(0)
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(|source| BrokerError::File {
+            path: binary.to_owned(),
+            source,
+        })?;
+    pid.store(child.id().unwrap_or(0), Ordering::Relaxed);
+    Ok(child)
+}
+
+async fn wait_ready(url: &str, child: &mut Child, files: &Files) -> Result<(), BrokerError> {
+    let started = Instant::now();
+    let not_ready = |why: String| BrokerError::NotReady {
+        why,
+        log: files.path("nats-server.log"),
+    };
+    let mut why = String::new();
+    while started.elapsed() < READY_TIMEOUT {
+        if let Ok(Some(status)) = child.try_wait() {
+            return Err(not_ready(format!("it ended with {status}")));
+        }
+        match probe(url).await {
+            Ok(()) => return Ok(()),
+            Err(error) => why = error,
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Err(not_ready(why))
+}
+
+/// Whether it listens. With users of its own (`extra`) a probe is refused, which will do.
+async fn probe(url: &str) -> Result<(), String> {
+    let client = match async_nats::connect(url).await {
+        Ok(client) => client,
+        Err(error) => {
+            return match error.kind() {
+                async_nats::ConnectErrorKind::AuthorizationViolation => Ok(()),
+                _ => Err(error.to_string()),
+            };
+        }
+    };
+    let jetstream = async_nats::jetstream::new(client);
+    jetstream
+        .query_account()
+        .await
+        .map(|_| ())
+        .map_err(|error| error.to_string())
+}
+
+async fn supervise(
+    mut child: Child,
+    binary: PathBuf,
+    files: Files,
+    pid: Arc<AtomicU32>,
+    stopping: CancellationToken,
+) {
+    let mut quick_deaths = 0_u32;
+    loop {
+        let started = Instant::now();
+        let status = tokio::select! {
+            status = child.wait() => status,
+            () = stopping.cancelled() => return end(&mut child).await,
+        };
+        quick_deaths = if started.elapsed() > Duration::from_secs(10) {
+            0
+        } else {
+            quick_deaths + 1
+        };
+        let delay = Duration::from_millis(50 << quick_deaths.min(7));
+        tracing::error!(
+            status = %status.as_ref().map_or_else(ToString::to_string, ExitStatus::to_string),
+            log = %files.path("nats-server.log").display(),
+            ?delay,
+            "the broker died; starting it again"
+        );
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(delay) => {}
+                () = stopping.cancelled() => return,
+            }
+            match spawn(&binary, &files, &pid) {
+                Ok(again) => {
+                    child = again;
+                    break;
+                }
+                Err(error) => tracing::error!(%error, "the broker cannot be started"),
+            }
+        }
+    }
+}
+
+async fn end(child: &mut Child) {
+    let Some(pid) = child.id() else { return };
+    signal(pid, Signal::SIGTERM);
+    if tokio::time::timeout(STOP_TIMEOUT, child.wait())
+        .await
+        .is_err()
+    {
+        tracing::warn!("the broker does not end; killing it");
+        let _ = child.kill().await;
+    }
+}
+
+fn signal(pid: u32, signal: Signal) {
+    if let Ok(pid) = i32::try_from(pid)
+        && pid > 0
+    {
+        let _ = kill(Pid::from_raw(pid), signal);
+    }
+}

@@ -1,0 +1,266 @@
+//! One client connection: how it reconnects, and what the broker says on the side.
+//!
+//! A denied publish gets no answer: the broker reports it on the connection. Those reports are
+//! kept here, so that whoever waits for the answer hears of it at once.
+
+use std::time::{Duration, Instant};
+
+use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, Request};
+use bytes::Bytes;
+use tokio::sync::{broadcast, watch};
+
+use crate::error::LogError;
+use crate::settings::Settings;
+
+/// An answer takes a round trip and a write; five seconds cover an election of a stream leader.
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What a request came to, when it brought no answer.
+#[derive(Debug)]
+pub(crate) enum NoAnswer {
+    /// The permissions do not allow the subject.
+    Denied,
+    /// Larger than the broker takes.
+    TooLarge { limit: usize },
+    /// It may have arrived, or may yet.
+    Doubt(String),
+}
+
+/// A client, and what is known of its connection.
+#[derive(Debug, Clone)]
+pub(crate) struct Connection {
+    pub client: Client,
+    denied: broadcast::Sender<String>,
+    /// Counts the times a connection was made.
+    pub connections: watch::Receiver<u64>,
+    /// When the connection was lost; `None` while there is one.
+    pub lost_since: watch::Receiver<Option<Instant>>,
+}
+
+impl Connection {
+    /// Connects, trying until the settings' time is over.
+    pub async fn open(settings: &Settings) -> Result<Self, LogError> {
+        let (denied, _) = broadcast::channel(256);
+        let (connections_tx, connections) = watch::channel(0);
+        let (lost_tx, lost_since) = watch::channel(None);
+        let on_event = {
+            let denied = denied.clone();
+            move |event: Event| {
+                note(&event, &denied, &connections_tx, &lost_tx);
+                std::future::ready(())
+            }
+        };
+        let options = options(settings).await?.event_callback(on_event);
+        let client = connect(settings, options).await?;
+        Ok(Self {
+            client,
+            denied,
+            connections,
+            lost_since,
+        })
+    }
+
+    /// Sends a request and waits for its answer, a denial or the end of `ANSWER_TIMEOUT`.
+    pub async fn ask(
+        &self,
+        subject: &str,
+        request: Request,
+    ) -> Result<async_nats::Message, NoAnswer> {
+        let mut denied = self.denied.subscribe();
+        let request = request.timeout(Some(ANSWER_TIMEOUT));
+        // The outer time-out also bounds the wait for room in a disconnected client's buffer.
+        let answer = tokio::time::timeout(
+            ANSWER_TIMEOUT,
+            self.client.send_request(subject.to_owned(), request),
+        );
+        tokio::select! {
+            biased;
+            answer = answer => match answer {
+                Ok(Ok(message)) => Ok(message),
+                Ok(Err(error)) => Err(match error.kind() {
+                    async_nats::RequestErrorKind::MaxPayloadExceeded => NoAnswer::TooLarge {
+                        limit: self.client.max_payload(),
+                    },
+                    _ => NoAnswer::Doubt(error.to_string()),
+                }),
+                Err(_) => Err(NoAnswer::Doubt("no answer in time".to_owned())),
+            },
+            () = denial_of(&mut denied, subject) => Err(NoAnswer::Denied),
+        }
+    }
+
+    /// Publishes without waiting for an answer.
+    pub async fn send(
+        &self,
+        subject: &str,
+        headers: async_nats::HeaderMap,
+        payload: Bytes,
+    ) -> Result<(), NoAnswer> {
+        let sent = self
+            .client
+            .publish_with_headers(subject.to_owned(), headers, payload);
+        match tokio::time::timeout(ANSWER_TIMEOUT, sent).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(NoAnswer::Doubt(error.to_string())),
+            Err(_) => Err(NoAnswer::Doubt("the connection takes no more".to_owned())),
+        }
+    }
+
+    /// Listens for denials from now on.
+    pub fn denials(&self) -> broadcast::Receiver<String> {
+        self.denied.subscribe()
+    }
+
+    /// Whether there is a connection now.
+    pub fn is_connected(&self) -> bool {
+        self.lost_since.borrow().is_none()
+    }
+}
+
+/// Resolves when a publish on `subject` was denied.
+async fn denial_of(denied: &mut broadcast::Receiver<String>, subject: &str) {
+    loop {
+        match denied.recv().await {
+            Ok(denied) if denied == subject => return,
+            Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
+            Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
+        }
+    }
+}
+
+/// The subject of a "Permissions Violation for Publish to" report.
+fn denied_subject(report: &str) -> Option<&str> {
+    let (_, rest) = report.split_once("Publish to \"")?;
+    rest.split_once('"').map(|(subject, _)| subject)
+}
+
+fn note(
+    event: &Event,
+    denied: &broadcast::Sender<String>,
+    connections: &watch::Sender<u64>,
+    lost: &watch::Sender<Option<Instant>>,
+) {
+    match event {
+        Event::Connected => {
+            let lost_for = lost.send_replace(None).map(|since| since.elapsed());
+            connections.send_modify(|count| *count += 1);
+            match lost_for {
+                Some(lost_for) => tracing::warn!(?lost_for, "connected to the broker again"),
+                None => tracing::debug!("connected to the broker"),
+            }
+        }
+        Event::Disconnected => {
+            lost.send_modify(|since| {
+                since.get_or_insert_with(Instant::now);
+            });
+            tracing::warn!("lost the broker; trying again until it is back");
+        }
+        Event::ServerError(error) => {
+            let report = error.to_string();
+            tracing::error!(%report, "the broker reports an error");
+            if let Some(subject) = denied_subject(&report) {
+                let _ = denied.send(subject.to_owned());
+            }
+        }
+        Event::SlowConsumer(subscription) => {
+            tracing::error!(subscription, "messages were dropped: read too slowly");
+        }
+        Event::ClientError(error) => tracing::debug!(%error, "client error"),
+        Event::LameDuckMode | Event::Draining | Event::Closed => {
+            tracing::info!(%event, "broker connection");
+        }
+    }
+}
+
+async fn options(settings: &Settings) -> Result<ConnectOptions, LogError> {
+    let credentials = |why: String| LogError::Credentials {
+        server: settings.server.clone(),
+        why,
+    };
+    let mut options = ConnectOptions::new();
+    if let Some(path) = &settings.creds {
+        options = options
+            .credentials_file(path)
+            .await
+            .map_err(|error| credentials(format!("{}: {error}", path.display())))?;
+    }
+    if let Some(path) = &settings.nkey {
+        let seed = tokio::fs::read_to_string(path)
+            .await
+            .map_err(|error| credentials(format!("{}: {error}", path.display())))?;
+        options = options.nkey(seed.trim().to_owned());
+    }
+    if let Some(ca) = &settings.tls.ca {
+        options = options.add_root_certificates(ca.clone());
+    }
+    if let Some((certificate, key)) = &settings.tls.client {
+        options = options.add_client_certificate(certificate.clone(), key.clone());
+    }
+    Ok(options
+        .require_tls(settings.tls.required)
+        .name(&settings.name)
+        // A broker that went away without a word is noticed after two missed answers.
+        .ping_interval(Duration::from_secs(5))
+        .connection_timeout(Duration::from_secs(5))
+        .request_timeout(Some(ANSWER_TIMEOUT))
+        .reconnect_delay_callback(reconnect_delay))
+}
+
+/// The library's own backoff added seconds to an outage; a local broker is back in one.
+fn reconnect_delay(attempts: usize) -> Duration {
+    let attempts = u64::try_from(attempts).unwrap_or(u64::MAX);
+    Duration::from_millis(attempts.saturating_mul(50).min(1_000))
+}
+
+async fn connect(settings: &Settings, options: ConnectOptions) -> Result<Client, LogError> {
+    let servers: Vec<String> = settings
+        .server
+        .split(',')
+        .map(|server| server.trim().to_owned())
+        .collect();
+    let started = Instant::now();
+    let mut said = started;
+    loop {
+        let error = match options.clone().connect(servers.as_slice()).await {
+            Ok(client) => return Ok(client),
+            Err(error) => error,
+        };
+        if matches!(
+            error.kind(),
+            ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Authentication
+        ) {
+            return Err(LogError::Credentials {
+                server: settings.server.clone(),
+                why: error.to_string(),
+            });
+        }
+        if error.kind() == ConnectErrorKind::ServerParse
+            || started.elapsed() >= settings.connect_timeout
+        {
+            return Err(LogError::Connect {
+                server: settings.server.clone(),
+                why: error.to_string(),
+            });
+        }
+        if said.elapsed() >= Duration::from_secs(2) {
+            said = Instant::now();
+            tracing::info!(server = settings.server, %error, "waiting for the broker");
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_denied_subject_is_read_from_the_report() {
+        let report = "nats: Permissions Violation for Publish to \"dormouse.log.placer.0.x\"";
+        assert_eq!(denied_subject(report), Some("dormouse.log.placer.0.x"));
+        assert_eq!(
+            denied_subject("Permissions Violation for Subscription to \"a\""),
+            None
+        );
+    }
+}

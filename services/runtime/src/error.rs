@@ -1,0 +1,139 @@
+//! What can go wrong between this process and the log, in words an operator can act on.
+
+use std::path::PathBuf;
+
+use dormouse_messages::{CodecError, Sequence};
+
+/// The broker cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    /// No connection within the time allowed.
+    #[error("cannot connect to {server}: {why}; is the broker running there?")]
+    Connect {
+        /// Where.
+        server: String,
+        /// The last attempt's error.
+        why: String,
+    },
+    /// The broker knows this client and refuses it, or the credentials cannot be used.
+    #[error("{server} does not accept the credentials: {why}; check the creds or nkey file")]
+    Credentials {
+        /// Where.
+        server: String,
+        /// What was said.
+        why: String,
+    },
+    /// A request failed.
+    #[error("cannot {operation} {subject}: {why}")]
+    Request {
+        /// What was asked.
+        operation: &'static str,
+        /// Of what.
+        subject: String,
+        /// Why not.
+        why: String,
+    },
+    /// The message is larger than the broker takes.
+    #[error("the payload has {bytes} bytes; the broker takes {limit} at most")]
+    TooLarge {
+        /// Its size.
+        bytes: usize,
+        /// `max_payload`.
+        limit: usize,
+    },
+    /// The broker's permissions do not allow it.
+    #[error("the broker denies publishing on {subject}; check the user's permissions")]
+    Denied {
+        /// The subject.
+        subject: String,
+    },
+}
+
+impl LogError {
+    pub(crate) fn request(
+        operation: &'static str,
+        subject: impl Into<String>,
+        why: impl std::fmt::Display,
+    ) -> Self {
+        Self::Request {
+            operation,
+            subject: subject.into(),
+            why: why.to_string(),
+        }
+    }
+}
+
+/// An event was not appended, for certain or as far as is known.
+#[derive(Debug, thiserror::Error)]
+pub enum AppendError {
+    /// The broker's permissions do not allow it.
+    #[error("the broker denies appending on {subject}; check the user's permissions")]
+    Denied {
+        /// The subject.
+        subject: String,
+    },
+    /// Someone else writes under the same name.
+    #[error(
+        "another writer appended {found} under {filter} after {expected}; is a second copy running under this name?"
+    )]
+    Superseded {
+        /// This writer's subjects.
+        filter: String,
+        /// The last own sequence as this writer knew it.
+        expected: Sequence,
+        /// What was found after it.
+        found: Sequence,
+    },
+    /// The event is larger than a message may be.
+    #[error("{type_name} has {bytes} bytes; a message may have {limit}")]
+    TooLarge {
+        /// Its type.
+        type_name: &'static str,
+        /// Its size.
+        bytes: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// The broker refuses it.
+    #[error("the broker refuses {subject}: {why} (error {code})")]
+    Rejected {
+        /// The subject.
+        subject: String,
+        /// The broker's error code.
+        code: u64,
+        /// The broker's words.
+        why: String,
+    },
+    /// The event cannot be encoded.
+    #[error("cannot encode the event: {0}")]
+    Codec(#[from] CodecError),
+}
+
+/// The local broker does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum BrokerError {
+    /// No nats-server.
+    #[error(
+        "no nats-server found; set DORMOUSE_NATS_SERVER to its path, or put it on the PATH (version 2.12 or later)"
+    )]
+    NotFound,
+    /// Another process runs a broker on the same data.
+    #[error("{0} is in use by another dormouse; stop it, or choose another directory")]
+    InUse(PathBuf),
+    /// A file of the broker cannot be written.
+    #[error("cannot write {path}: {source}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// It does not start.
+    #[error("nats-server did not become ready: {why}; see {log}")]
+    NotReady {
+        /// What was seen last.
+        why: String,
+        /// Its log.
+        log: PathBuf,
+    },
+}

@@ -1,0 +1,195 @@
+//! The log, as a process sees it: one connection, and what to do with the stream.
+
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use async_nats::jetstream::{self, stream::Stream};
+use dormouse_messages::{NodeId, Prefix, Sequence, Writer};
+use tokio::sync::mpsc;
+
+use crate::appender::Appender;
+use crate::connection::{ANSWER_TIMEOUT, Connection};
+use crate::decode::Followed;
+use crate::error::LogError;
+use crate::follow::{self, Until};
+use crate::settings::Settings;
+use crate::streams;
+use crate::trace::Remembered;
+
+/// The log. Clones share one connection.
+#[derive(Debug, Clone)]
+pub struct Log {
+    pub(crate) inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub connection: Connection,
+    pub jetstream: jetstream::Context,
+    pub prefix: Prefix,
+    replicas: usize,
+    identity: OnceLock<String>,
+    /// The trace contexts of the last events that were followed.
+    pub traces: Mutex<Remembered>,
+}
+
+impl Log {
+    /// Connects. Tries until `settings.connect_timeout` is over, and says so while it waits.
+    ///
+    /// # Errors
+    /// When there is no broker, or it does not accept the credentials.
+    pub async fn connect(settings: &Settings) -> Result<Self, LogError> {
+        let connection = Connection::open(settings).await?;
+        let jetstream = jetstream::context::ContextBuilder::new()
+            .timeout(ANSWER_TIMEOUT)
+            .build(connection.client.clone());
+        let log = Self {
+            inner: Arc::new(Inner {
+                connection,
+                jetstream,
+                prefix: settings.prefix.clone(),
+                replicas: settings.replicas.max(1),
+                identity: OnceLock::new(),
+                traces: Mutex::new(Remembered::default()),
+            }),
+        };
+        // Before the streams exist there is nothing to identify.
+        let _ = log.head().await;
+        Ok(log)
+    }
+
+    /// Creates or updates the log stream, the ingress stream and the lease bucket. For whoever
+    /// starts the cluster; services and agents have no permission for it.
+    ///
+    /// # Errors
+    /// When the broker refuses, or does not answer for 30 s.
+    pub async fn ensure_streams(&self) -> Result<(), LogError> {
+        let Inner {
+            jetstream,
+            prefix,
+            replicas,
+            ..
+        } = &*self.inner;
+        for config in [
+            streams::log(prefix, *replicas),
+            streams::ingress(prefix, *replicas),
+        ] {
+            let name = config.name.clone();
+            patiently("create the stream", &name, || {
+                jetstream.create_or_update_stream(config.clone())
+            })
+            .await?;
+        }
+        let bucket = streams::leases(prefix, *replicas);
+        let name = bucket.bucket.clone();
+        patiently("create the bucket", &name, || {
+            jetstream.create_or_update_key_value(bucket.clone())
+        })
+        .await?;
+        self.head().await.map(|_| ())
+    }
+
+    /// What tells this log from another of the same name: the stream's name and when it was
+    /// created. Empty until the stream exists.
+    #[must_use]
+    pub fn identity(&self) -> String {
+        self.inner.identity.get().cloned().unwrap_or_default()
+    }
+
+    /// The first token of every subject.
+    #[must_use]
+    pub fn prefix(&self) -> &Prefix {
+        &self.inner.prefix
+    }
+
+    /// The last sequence on the log, as the stream's leader knows it.
+    ///
+    /// # Errors
+    /// When the stream does not exist, or the broker does not answer.
+    pub async fn head(&self) -> Result<Sequence, LogError> {
+        let name = self.inner.prefix.log_stream();
+        let info = within(self.inner.jetstream.get_stream(&name))
+            .await
+            .map_err(|why| LogError::request("read the state of stream", &name, why))?;
+        let info = info.cached_info();
+        let created = info.created.unix_timestamp_nanos();
+        self.inner
+            .identity
+            .get_or_init(|| format!("{name}@{}", crate::decode::timestamp(created)));
+        Ok(Sequence(info.state.last_sequence))
+    }
+
+    /// Every event from sequence `from` on, in order, for ever. Outages are bridged; the
+    /// channel ends only when the log itself has lost what was delivered before (a broker that
+    /// came back with an older disk): whoever folded it must start again.
+    #[must_use]
+    pub fn follow(&self, from: Sequence) -> mpsc::Receiver<Followed> {
+        follow::spawn(self.clone(), from, Until::Forever)
+    }
+
+    /// The events from `from` to `to`, or to the head if that comes first; the last item is
+    /// `CaughtUp`, without which the reading was cut short.
+    ///
+    /// # Errors
+    /// When the head cannot be read.
+    pub async fn read(
+        &self,
+        from: Sequence,
+        to: Sequence,
+    ) -> Result<mpsc::Receiver<Followed>, LogError> {
+        let head = self.head().await?;
+        Ok(follow::spawn(self.clone(), from, Until::At(to.min(head))))
+    }
+
+    /// An appender for `writer`; an agent's names its node.
+    #[must_use]
+    pub fn appender(&self, writer: Writer, node: Option<NodeId>) -> Appender {
+        Appender::new(self.clone(), writer, node)
+    }
+
+    /// The log stream, to ask its leader things.
+    pub(crate) async fn stream(&self) -> Result<Stream<()>, String> {
+        self.inner
+            .jetstream
+            .get_stream_no_info(self.inner.prefix.log_stream())
+            .await
+            .map_err(|error| error.to_string())
+    }
+}
+
+/// Bounds a request also where the library does not: while its buffer is full.
+pub(crate) async fn within<T, E: std::fmt::Display>(
+    request: impl IntoFuture<Output = Result<T, E>>,
+) -> Result<T, String> {
+    match tokio::time::timeout(ANSWER_TIMEOUT, request).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err("no answer in time".to_owned()),
+    }
+}
+
+/// Asks until it is done: a cluster that has just started elects its leaders first.
+async fn patiently<T, E, F>(
+    operation: &'static str,
+    name: &str,
+    mut request: impl FnMut() -> F,
+) -> Result<T, LogError>
+where
+    E: std::fmt::Display,
+    F: IntoFuture<Output = Result<T, E>>,
+{
+    let mut attempts_left = 60_u32;
+    loop {
+        match within(request()).await {
+            Ok(answer) => return Ok(answer),
+            Err(why) if attempts_left == 0 => return Err(LogError::request(operation, name, why)),
+            Err(why) => {
+                if attempts_left % 10 == 0 {
+                    tracing::info!(operation, name, why, "not yet; trying again");
+                }
+                attempts_left -= 1;
+                tokio::time::sleep(Duration::from_millis(500)).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! How to reach the broker, and whose names to use there.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use dormouse_messages::Prefix;
+
+/// How to reach the broker. Secrets are named by file, never held here.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// One or more URLs, separated by commas.
+    pub server: String,
+    /// The first token of every subject.
+    pub prefix: Prefix,
+    /// A credentials file (JWT and seed).
+    pub creds: Option<PathBuf>,
+    /// A file that holds an nkey seed.
+    pub nkey: Option<PathBuf>,
+    /// TLS.
+    pub tls: Tls,
+    /// What the broker calls this client in its monitoring.
+    pub name: String,
+    /// Copies of each stream that [`crate::Log::ensure_streams`] asks for: 1 or 3.
+    pub replicas: usize,
+    /// Where snapshots go.
+    pub data_dir: Option<PathBuf>,
+    /// How long to try to connect at the start.
+    pub connect_timeout: Duration,
+}
+
+/// TLS material; all empty: none is asked for.
+#[derive(Debug, Clone, Default)]
+pub struct Tls {
+    /// Refuse a server without TLS.
+    pub required: bool,
+    /// Certificates to trust, beyond the system's.
+    pub ca: Option<PathBuf>,
+    /// This client's certificate and its key.
+    pub client: Option<(PathBuf, PathBuf)>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            server: "nats://127.0.0.1:4222".to_owned(),
+            prefix: Prefix::default(),
+            creds: None,
+            nkey: None,
+            tls: Tls::default(),
+            name: "dormouse".to_owned(),
+            replicas: 1,
+            data_dir: None,
+            connect_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+impl Settings {
+    /// The defaults, for the broker at `server`, as client `name`.
+    #[must_use]
+    pub fn new(server: impl Into<String>, name: impl Into<String>) -> Self {
+        Self {
+            server: server.into(),
+            name: name.into(),
+            ..Self::default()
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Spans: one for every append, one for every decision that led to one.
+//!
+//! An append's span continues the trace of the event's first cause and links the other causes;
+//! the event carries the span on. So one trace leads from a submission to the job's end, through
+//! every service. Without an exporter the contexts are made all the same: whoever has one sees
+//! what belongs together.
+
+use std::time::SystemTime;
+
+use dormouse_messages::events::Key;
+use dormouse_messages::{Event, Sequence};
+use opentelemetry::global::{self, BoxedSpan};
+use opentelemetry::trace::{
+    Link, Span, SpanBuilder, SpanContext, SpanKind, Status, TraceContextExt, TraceFlags,
+    TraceState, Tracer,
+};
+use opentelemetry::{Context, KeyValue};
+use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator};
+
+use crate::log::Log;
+use crate::trace;
+
+/// The instrumentation scope of every span.
+const SCOPE: &str = "dormouse";
+
+/// A span of an append; it ends when it is dropped.
+pub(crate) struct AppendSpan {
+    span: BoxedSpan,
+    context: SpanContext,
+}
+
+impl AppendSpan {
+    /// What the event carries on.
+    pub fn traceparent(&self) -> String {
+        trace::format(&self.context)
+    }
+
+    /// The event is on the log.
+    pub fn stored(mut self, sequence: u64) {
+        let sequence = i64::try_from(sequence).unwrap_or(i64::MAX);
+        self.span
+            .set_attribute(KeyValue::new("dormouse.sequence", sequence));
+    }
+
+    /// The event was not stored, as far as is known.
+    pub fn failed(mut self, why: &str) {
+        self.span.set_status(Status::error(why.to_owned()));
+    }
+}
+
+/// A decision's span, to be made after it is known that it leads to something.
+pub(crate) struct DecideSpan {
+    /// Linked by the appends.
+    pub context: SpanContext,
+}
+
+impl Log {
+    /// Starts the span of the append of `event`.
+    pub(crate) fn append_span(&self, event: &Event, causes: &[Sequence]) -> AppendSpan {
+        append_span(event, None, self.contexts(causes), None)
+    }
+
+    /// The contexts of the events at `causes`, as far as they are remembered.
+    pub(crate) fn contexts(&self, causes: &[Sequence]) -> Vec<SpanContext> {
+        let Ok(traces) = self.inner.traces.lock() else {
+            return Vec::new();
+        };
+        causes
+            .iter()
+            .filter_map(|cause| traces.get(cause.0))
+            .collect()
+    }
+}
+
+/// Starts the span of an append: `parent`, or else the first of `causes`, is its parent, and the
+/// others are linked.
+pub(crate) fn append_span(
+    event: &Event,
+    parent: Option<SpanContext>,
+    causes: Vec<SpanContext>,
+    decision: Option<&DecideSpan>,
+) -> AppendSpan {
+    let mut contexts = parent.into_iter().chain(causes);
+    let parent = contexts.next();
+    let links = contexts
+        .chain(decision.map(|decision| decision.context.clone()))
+        .map(|context| Link::new(context, Vec::new(), 0))
+        .collect();
+    let mut attributes = vec![KeyValue::new("dormouse.type", event.type_name())];
+    match event.key() {
+        Key::Job(job) => attributes.push(KeyValue::new("dormouse.job", job.to_string())),
+        Key::Node(node) => attributes.push(KeyValue::new("dormouse.node", node.to_string())),
+        Key::Shard => {}
+    }
+    let builder = SpanBuilder::from_name(format!("append {}", event.subject_name()))
+        .with_kind(SpanKind::Producer)
+        .with_attributes(attributes)
+        .with_links(links);
+    let (span, context) = start(builder, parent);
+    AppendSpan { span, context }
+}
+
+/// Records a decision that took from `started` until now.
+pub(crate) fn decide_span(
+    name: String,
+    started: SystemTime,
+    causes: Vec<SpanContext>,
+    proposals: usize,
+) -> DecideSpan {
+    let mut causes = causes.into_iter();
+    let parent = causes.next();
+    let links = causes
+        .map(|context| Link::new(context, Vec::new(), 0))
+        .collect();
+    let proposals = i64::try_from(proposals).unwrap_or(i64::MAX);
+    let builder = SpanBuilder::from_name(name)
+        .with_start_time(started)
+        .with_attributes([KeyValue::new("dormouse.proposals", proposals)])
+        .with_links(links);
+    let (mut span, context) = start(builder, parent);
+    span.end();
+    DecideSpan { context }
+}
+
+fn start(builder: SpanBuilder, parent: Option<SpanContext>) -> (BoxedSpan, SpanContext) {
+    let parent_context = match &parent {
+        Some(parent) => Context::new().with_remote_span_context(parent.clone()),
+        None => Context::new(),
+    };
+    let span = global::tracer(SCOPE).build_with_context(builder, &parent_context);
+    let context = span.span_context().clone();
+    if context.is_valid() && parent.as_ref() != Some(&context) {
+        return (span, context);
+    }
+    // No exporter: the context alone.
+    let ids = RandomIdGenerator::default();
+    let trace_id = parent.map_or_else(|| ids.new_trace_id(), |parent| parent.trace_id());
+    let context = SpanContext::new(
+        trace_id,
+        ids.new_span_id(),
+        TraceFlags::SAMPLED,
+        false,
+        TraceState::NONE,
+    );
+    (span, context)
+}

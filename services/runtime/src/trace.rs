@@ -1,0 +1,104 @@
+//! W3C trace contexts: read, written, and remembered by the sequence of the event they came in.
+
+use opentelemetry::trace::{SpanContext, SpanId, TraceFlags, TraceId, TraceState};
+
+/// How many of the last folded events can be the parent or a link of a new span.
+const REMEMBERED: usize = 100_000;
+
+/// Reads a `traceparent`; `None` if it is not one.
+pub(crate) fn parse(traceparent: &str) -> Option<SpanContext> {
+    let mut parts = traceparent.split('-');
+    let (version, trace, span, flags) =
+        (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+    if version.len() != 2 || trace.len() != 32 || span.len() != 16 {
+        return None;
+    }
+    let context = SpanContext::new(
+        TraceId::from_hex(trace).ok()?,
+        SpanId::from_hex(span).ok()?,
+        TraceFlags::new(u8::from_str_radix(flags.get(..2)?, 16).ok()?),
+        true,
+        TraceState::NONE,
+    );
+    context.is_valid().then_some(context)
+}
+
+/// Writes a `traceparent`.
+pub(crate) fn format(context: &SpanContext) -> String {
+    format!(
+        "00-{}-{}-{:02x}",
+        context.trace_id(),
+        context.span_id(),
+        context.trace_flags().to_u8()
+    )
+}
+
+/// The trace contexts of the last events, by sequence: a ring, so that it stays small.
+#[derive(Debug, Default)]
+pub(crate) struct Remembered {
+    ring: Vec<(u64, Packed)>,
+}
+
+type Packed = (TraceId, SpanId, u8);
+
+impl Remembered {
+    /// Remembers the context that came in event `sequence`.
+    pub fn insert(&mut self, sequence: u64, traceparent: &str) {
+        let Some(context) = parse(traceparent) else {
+            return;
+        };
+        if self.ring.is_empty() {
+            self.ring = vec![(0, (TraceId::INVALID, SpanId::INVALID, 0)); REMEMBERED];
+        }
+        let packed = (
+            context.trace_id(),
+            context.span_id(),
+            context.trace_flags().to_u8(),
+        );
+        if let Some(place) = self.ring.get_mut(slot(sequence)) {
+            *place = (sequence, packed);
+        }
+    }
+
+    /// The context that came in event `sequence`, if it is recent enough.
+    pub fn get(&self, sequence: u64) -> Option<SpanContext> {
+        let (kept, (trace, span, flags)) = *self.ring.get(slot(sequence))?;
+        (kept == sequence && sequence != 0)
+            .then(|| SpanContext::new(trace, span, TraceFlags::new(flags), true, TraceState::NONE))
+    }
+}
+
+fn slot(sequence: u64) -> usize {
+    usize::try_from(sequence % REMEMBERED as u64).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TRACEPARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+    #[test]
+    fn a_traceparent_reads_back() {
+        let context = parse(TRACEPARENT).expect("valid");
+        assert_eq!(format(&context), TRACEPARENT);
+        for wrong in [
+            "",
+            "00",
+            "00-0-0-0",
+            "00-00000000000000000000000000000000-00f067aa0ba902b7-01",
+        ] {
+            assert!(parse(wrong).is_none(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn old_contexts_are_forgotten() {
+        let mut remembered = Remembered::default();
+        remembered.insert(5, TRACEPARENT);
+        assert!(remembered.get(5).is_some());
+        assert!(remembered.get(4).is_none());
+        remembered.insert(5 + REMEMBERED as u64, TRACEPARENT);
+        assert!(remembered.get(5).is_none());
+    }
+}

@@ -1,0 +1,102 @@
+//! What every test of the shell needs: a broker of its own, events, waiting.
+
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dormouse_messages::events::NodeDrained;
+use dormouse_messages::{Event, Recorded, Sequence};
+use dormouse_runtime::{BrokerConfig, Followed, LocalBroker, Log, Settings};
+use tokio::sync::mpsc::Receiver;
+
+/// Longer than anything takes, so that a hang fails.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A broker in a directory of its own.
+pub struct Broker {
+    pub broker: LocalBroker,
+    pub dir: tempfile::TempDir,
+}
+
+impl Broker {
+    pub async fn start() -> Self {
+        Self::with(|_| {}).await
+    }
+
+    pub async fn with(change: impl FnOnce(&mut BrokerConfig)) -> Self {
+        let _ = tracing_subscriber::fmt()
+            .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
+            .with_test_writer()
+            .try_init();
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut config = BrokerConfig::new(dir.path().join("broker"));
+        change(&mut config);
+        let broker = LocalBroker::start(config).await.expect("the broker runs");
+        Self { broker, dir }
+    }
+
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub async fn client(&self) -> async_nats::Client {
+        async_nats::connect(self.broker.url())
+            .await
+            .expect("connects")
+    }
+
+    pub fn kill(&self) {
+        let pid = i32::try_from(self.broker.pid()).expect("a pid");
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::SIGKILL)
+            .expect("killed");
+    }
+
+    /// A connected log whose streams exist.
+    pub async fn log(&self) -> Log {
+        let log = Log::connect(&Settings::new(self.broker.url(), "test"))
+            .await
+            .expect("connects");
+        log.ensure_streams().await.expect("streams");
+        log
+    }
+}
+
+/// An event that the operator may append; `number` tells them apart.
+pub fn drained(number: u64) -> Event {
+    Event::from(NodeDrained {
+        node: format!("n{number}").parse().expect("a name"),
+    })
+}
+
+/// The next event, skipping the rest.
+pub async fn next_event(followed: &mut Receiver<Followed>) -> Arc<Recorded> {
+    tokio::time::timeout(PATIENCE, async {
+        loop {
+            match followed.recv().await.expect("the log goes on") {
+                Followed::Event(recorded) => return recorded,
+                Followed::Flagged { .. } | Followed::CaughtUp(_) => {}
+            }
+        }
+    })
+    .await
+    .expect("an event in time")
+}
+
+/// The whole log.
+pub async fn everything(log: &Log) -> Vec<Followed> {
+    let mut all = Vec::new();
+    let mut read = log
+        .read(Sequence(1), Sequence(u64::MAX))
+        .await
+        .expect("readable");
+    while let Some(followed) = read.recv().await {
+        all.push(followed);
+    }
+    assert!(
+        matches!(all.pop(), Some(Followed::CaughtUp(_))),
+        "cut short"
+    );
+    all
+}
