@@ -1,1 +1,11 @@
-//! Time travel, verification and the log archive.
+//! Time travel over the log: reading and writing it as a file, verifying every decision on it,
+//! auditing its facts, and running the same services over a log in memory.
+
+pub mod archive;
+pub mod audit;
+pub mod engine;
+pub mod verify;
+
+pub use archive::{ArchiveError, LogReader, LogWriter};
+pub use audit::Audit;
+pub use verify::{Finding, Report, Verifier};

@@ -1,0 +1,272 @@
+//! The log as a file: JSON lines for people and other languages, or a compact archive.
+//!
+//! The archive (any name that ends in `.dmlog`) is a zstd stream of records: the length of an
+//! event's MessagePack as a little-endian `u32`, its sequence as `u64`, the broker's time in
+//! microseconds as `i64`, the writer's number as one byte, then the event. It starts with the
+//! magic `dormouse-log-1\n` and the log's identity on a line.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
+
+use dormouse_messages::{CodecError, Envelope, Recorded, Sequence, Timestamp, Writer};
+
+const MAGIC: &str = "dormouse-log-1";
+/// Fast to write, and a third smaller than level 1 on event logs.
+const LEVEL: i32 = 3;
+/// The broker takes no larger message.
+const MOST_BYTES: usize = 8 * 1024 * 1024;
+
+/// What is wrong with a log file.
+#[derive(Debug, thiserror::Error)]
+pub enum ArchiveError {
+    /// The file cannot be read or written.
+    #[error("{path}: {error}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        error: io::Error,
+    },
+    /// An event in it is damaged.
+    #[error("{path}, event {number}: {error}")]
+    Event {
+        /// The file.
+        path: PathBuf,
+        /// Counted from 1.
+        number: u64,
+        /// What is wrong.
+        error: String,
+    },
+}
+
+fn is_archive(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending == "dmlog")
+}
+
+enum Sink {
+    Lines(BufWriter<Box<dyn Write>>),
+    Archive(zstd::Encoder<'static, BufWriter<File>>),
+}
+
+/// Writes a log to a file; its ending chooses the form. `-` is the standard output.
+pub struct LogWriter {
+    path: PathBuf,
+    log: String,
+    sink: Sink,
+}
+
+impl LogWriter {
+    /// Creates the file for the log with the identity `log`.
+    ///
+    /// # Errors
+    /// When it cannot be created.
+    pub fn create(path: &Path, log: &str) -> Result<Self, ArchiveError> {
+        let failed = |error| ArchiveError::File {
+            path: path.to_owned(),
+            error,
+        };
+        let sink = if is_archive(path) {
+            let file = BufWriter::new(File::create(path).map_err(failed)?);
+            let mut encoder = zstd::Encoder::new(file, LEVEL).map_err(failed)?;
+            writeln!(encoder, "{MAGIC}\n{log}").map_err(failed)?;
+            Sink::Archive(encoder)
+        } else if path.as_os_str() == "-" {
+            Sink::Lines(BufWriter::new(Box::new(io::stdout())))
+        } else {
+            let file = File::create(path).map_err(failed)?;
+            Sink::Lines(BufWriter::new(Box::new(file)))
+        };
+        Ok(Self {
+            path: path.to_owned(),
+            log: log.to_owned(),
+            sink,
+        })
+    }
+
+    /// Writes the next event.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn write(&mut self, recorded: &Recorded) -> Result<(), ArchiveError> {
+        let encode = |error: CodecError| ArchiveError::Event {
+            path: self.path.clone(),
+            number: recorded.sequence.0,
+            error: error.to_string(),
+        };
+        let written = match &mut self.sink {
+            Sink::Lines(lines) => {
+                let line = recorded.to_json(&self.log).map_err(encode)?;
+                writeln!(lines, "{line}")
+            }
+            Sink::Archive(encoder) => {
+                let event = recorded.envelope.to_msgpack().map_err(encode)?;
+                write_record(encoder, recorded, &event)
+            }
+        };
+        written.map_err(|error| ArchiveError::File {
+            path: self.path.clone(),
+            error,
+        })
+    }
+
+    /// Completes the file.
+    ///
+    /// # Errors
+    /// When the rest cannot be written.
+    pub fn finish(self) -> Result<(), ArchiveError> {
+        let finished = match self.sink {
+            Sink::Lines(mut lines) => lines.flush(),
+            Sink::Archive(encoder) => encoder.finish().and_then(|mut file| file.flush()),
+        };
+        finished.map_err(|error| ArchiveError::File {
+            path: self.path,
+            error,
+        })
+    }
+}
+
+fn write_record(sink: &mut impl Write, recorded: &Recorded, event: &[u8]) -> io::Result<()> {
+    let length = u32::try_from(event.len()).map_err(|_| io::Error::other("event too large"))?;
+    let writer = Writer::ALL.iter().position(|writer| *writer == recorded.writer);
+    let writer = writer.and_then(|index| u8::try_from(index).ok()).unwrap_or(u8::MAX);
+    sink.write_all(&length.to_le_bytes())?;
+    sink.write_all(&recorded.sequence.0.to_le_bytes())?;
+    sink.write_all(&recorded.stored_at.as_micros().to_le_bytes())?;
+    sink.write_all(&[writer])?;
+    sink.write_all(event)
+}
+
+enum Source {
+    Lines(Box<dyn BufRead>),
+    Archive(Box<BufReader<zstd::Decoder<'static, BufReader<File>>>>),
+}
+
+/// Reads a log from a file, event by event.
+pub struct LogReader {
+    path: PathBuf,
+    log: String,
+    number: u64,
+    buffer: Vec<u8>,
+    line: String,
+    source: Source,
+}
+
+impl LogReader {
+    /// Opens the file; `-` is the standard input.
+    ///
+    /// # Errors
+    /// When it cannot be read or is not a log.
+    pub fn open(path: &Path) -> Result<Self, ArchiveError> {
+        let failed = |error| ArchiveError::File {
+            path: path.to_owned(),
+            error,
+        };
+        let mut log = String::new();
+        let source = if is_archive(path) {
+            let file = File::open(path).map_err(failed)?;
+            let decoder = zstd::Decoder::new(file).map_err(failed)?;
+            // A large buffer: one copy out of the decoder for some hundred events.
+            let mut decoder = BufReader::with_capacity(256 * 1024, decoder);
+            let mut magic = String::new();
+            decoder.read_line(&mut magic).map_err(failed)?;
+            if magic.trim_end() != MAGIC {
+                return Err(failed(io::Error::other("it is not a dormouse log archive")));
+            }
+            decoder.read_line(&mut log).map_err(failed)?;
+            log.truncate(log.trim_end().len());
+            Source::Archive(Box::new(decoder))
+        } else if path.as_os_str() == "-" {
+            Source::Lines(Box::new(BufReader::new(io::stdin())))
+        } else {
+            Source::Lines(Box::new(BufReader::new(File::open(path).map_err(failed)?)))
+        };
+        Ok(Self {
+            path: path.to_owned(),
+            log,
+            number: 0,
+            buffer: Vec::new(),
+            line: String::new(),
+            source,
+        })
+    }
+
+    /// The identity of the log, once an event was read.
+    #[must_use]
+    pub fn log(&self) -> &str {
+        &self.log
+    }
+
+    fn wrong(&self, error: impl ToString) -> ArchiveError {
+        ArchiveError::Event {
+            path: self.path.clone(),
+            number: self.number,
+            error: error.to_string(),
+        }
+    }
+
+    fn read_line(&mut self) -> Result<Option<Recorded>, ArchiveError> {
+        loop {
+            self.line.clear();
+            let Source::Lines(lines) = &mut self.source else { return Ok(None) };
+            let read = lines.read_line(&mut self.line);
+            self.number += 1;
+            match read {
+                Ok(0) => return Ok(None),
+                Ok(_) if self.line.trim().is_empty() => {}
+                Ok(_) => {
+                    let (log, recorded) = Recorded::from_json(&self.line).map_err(|e| self.wrong(e))?;
+                    self.log = log;
+                    return Ok(Some(recorded));
+                }
+                Err(error) => return Err(self.wrong(error)),
+            }
+        }
+    }
+
+    fn read_record(&mut self) -> Result<Option<Recorded>, ArchiveError> {
+        let Source::Archive(decoder) = &mut self.source else { return Ok(None) };
+        self.number += 1;
+        let mut head = [0u8; 21];
+        match decoder.fill_buf() {
+            Ok([]) => return Ok(None),
+            Ok(_) => {}
+            Err(error) => return Err(self.wrong(error)),
+        }
+        if let Err(error) = decoder.read_exact(&mut head) {
+            return Err(self.wrong(format!("the archive is cut off: {error}")));
+        }
+        let (length, rest) = head.split_at(4);
+        let (sequence, rest) = rest.split_at(8);
+        let (stored_at, writer) = rest.split_at(8);
+        let eight = |bytes: &[u8]| bytes.try_into().unwrap_or([0u8; 8]);
+        let length = u32::from_le_bytes(length.try_into().unwrap_or([0u8; 4])) as usize;
+        if length > MOST_BYTES {
+            return Err(self.wrong(format!("an event of {length} bytes is damaged")));
+        }
+        self.buffer.resize(length, 0);
+        if let Err(error) = decoder.read_exact(&mut self.buffer) {
+            return Err(self.wrong(format!("the archive is cut off: {error}")));
+        }
+        let writer = writer.first().and_then(|index| Writer::ALL.get(usize::from(*index)));
+        let envelope = Envelope::from_msgpack(&self.buffer).map_err(|error| self.wrong(error))?;
+        Ok(Some(Recorded {
+            sequence: Sequence(u64::from_le_bytes(eight(sequence))),
+            stored_at: Timestamp::from_micros(i64::from_le_bytes(eight(stored_at))),
+            writer: *writer.ok_or_else(|| self.wrong("its writer is unknown"))?,
+            envelope,
+        }))
+    }
+}
+
+impl Iterator for LogReader {
+    type Item = Result<Recorded, ArchiveError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self.source {
+            Source::Lines(_) => self.read_line().transpose(),
+            Source::Archive(_) => self.read_record().transpose(),
+        }
+    }
+}

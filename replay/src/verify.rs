@@ -1,0 +1,172 @@
+//! Verified replay: every recorded decision is made again from its basis and compared.
+//!
+//! For each service one fold lags behind the log: before a decision is made again it is advanced
+//! to the decision's `asof`, the prefix it was made from. Events with the same `asof` and `now`
+//! are one decision; what a crash cut off it is a prefix, and decided again later.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use dormouse_admission::Admission;
+use dormouse_checkpointer::Checkpointer;
+use dormouse_messages::{Decider, Event, Fold, Proposal, Recorded, Sequence, Timestamp, Writer};
+use dormouse_optimizer::Optimizer;
+use dormouse_placer::Placer;
+use serde::Serialize;
+
+/// A decision that is not what its basis gives, or a broken invariant.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// Where.
+    pub sequence: Sequence,
+    /// Which type of event.
+    #[serde(rename = "type")]
+    pub type_name: String,
+    /// The build that decided.
+    pub build: String,
+    /// What is wrong.
+    pub what: String,
+}
+
+/// What verification found.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// Events read.
+    pub events: u64,
+    /// Decisions made again.
+    pub decisions: u64,
+    /// Decisions that came out the same, or were re-checked where the solver's time ran out.
+    pub verified: u64,
+    /// What did not: empty on a healthy log.
+    pub findings: Vec<Finding>,
+}
+
+/// One service's decisions.
+struct Lagging<D: Decider> {
+    decider: D,
+    state: D::State,
+    folded: Sequence,
+    waiting: VecDeque<Arc<Recorded>>,
+    current: Option<Current>,
+}
+
+/// The decision whose events are being compared.
+struct Current {
+    asof: Sequence,
+    now: Timestamp,
+    proposals: VecDeque<Proposal>,
+}
+
+impl<D: Decider> Lagging<D> {
+    fn new(decider: D) -> Self {
+        Self {
+            decider,
+            state: D::State::default(),
+            folded: Sequence(0),
+            waiting: VecDeque::new(),
+            current: None,
+        }
+    }
+
+    fn read(&mut self, recorded: &Arc<Recorded>, report: &mut Report) {
+        self.check(recorded, report);
+        self.waiting.push_back(Arc::clone(recorded));
+    }
+
+    fn check(&mut self, recorded: &Arc<Recorded>, report: &mut Report) {
+        let Some(event) = recorded.event().filter(|_| recorded.writer == D::WRITER) else {
+            return;
+        };
+        let Some(basis) = event.basis() else { return };
+        let finding = |what: String| Finding {
+            sequence: recorded.sequence,
+            type_name: event.type_name().to_owned(),
+            build: basis.build.clone(),
+            what,
+        };
+        report.decisions += 1;
+        let same = |current: &Current| current.asof == basis.asof && current.now == basis.now;
+        if !self.current.as_ref().is_some_and(same) {
+            if basis.asof < self.folded {
+                let what = format!("its basis {} lies before that of an earlier decision", basis.asof);
+                report.findings.push(finding(what));
+                return;
+            }
+            self.advance(basis.asof, report);
+            let decision = self.decider.decide(&self.state, basis.now);
+            self.current = Some(Current {
+                asof: basis.asof,
+                now: basis.now,
+                proposals: decision.proposals.into(),
+            });
+        }
+        let again = self.current.as_mut().and_then(|current| current.proposals.pop_front());
+        let mut bare: Event = event.clone();
+        bare.set_basis(None);
+        match self.decider.verify(&self.state, &bare, again.as_ref().map(|proposal| &proposal.event)) {
+            Ok(()) => report.verified += 1,
+            Err(what) => report.findings.push(finding(what)),
+        }
+    }
+
+    fn advance(&mut self, to: Sequence, report: &mut Report) {
+        while let Some(recorded) = self.waiting.front().filter(|next| next.sequence <= to).cloned() {
+            self.waiting.pop_front();
+            self.state.evolve(&recorded);
+            self.folded = recorded.sequence;
+            if let Err(what) = self.state.check_invariants() {
+                report.findings.push(Finding {
+                    sequence: recorded.sequence,
+                    type_name: recorded.event().map_or("", Event::type_name).to_owned(),
+                    build: String::new(),
+                    what: format!("{}: {what}", D::State::NAME),
+                });
+            }
+        }
+    }
+}
+
+/// Verifies the decisions of every service, event by event.
+pub struct Verifier {
+    admission: Lagging<Admission>,
+    optimizer: Lagging<Optimizer>,
+    placer: Lagging<Placer>,
+    checkpointer: Lagging<Checkpointer>,
+    report: Report,
+}
+
+impl Default for Verifier {
+    fn default() -> Self {
+        Self {
+            admission: Lagging::new(Admission),
+            optimizer: Lagging::new(Optimizer::default()),
+            placer: Lagging::new(Placer),
+            checkpointer: Lagging::new(Checkpointer::default()),
+            report: Report::default(),
+        }
+    }
+}
+
+impl Verifier {
+    /// The next event of the log.
+    pub fn read(&mut self, recorded: &Arc<Recorded>) {
+        let report = &mut self.report;
+        report.events += 1;
+        self.admission.read(recorded, report);
+        self.optimizer.read(recorded, report);
+        self.placer.read(recorded, report);
+        self.checkpointer.read(recorded, report);
+    }
+
+    /// What was found so far.
+    #[must_use]
+    pub fn report(&self) -> &Report {
+        &self.report
+    }
+
+    /// Writers whose decisions are verified.
+    #[must_use]
+    pub fn writers() -> [Writer; 4] {
+        [Admission::WRITER, Optimizer::WRITER, Placer::WRITER, Checkpointer::WRITER]
+    }
+}

@@ -1,0 +1,243 @@
+//! The whole pipeline over a log in memory: what a cluster does with jobs, nodes and faults.
+
+use std::sync::Arc;
+
+use dormouse_messages::events::StopReason;
+use dormouse_messages::{Event, JobId, NodeId, Recorded, Timestamp};
+use dormouse_replay::engine::agents::ModelJob;
+use dormouse_replay::engine::{Action, Engine};
+use dormouse_replay::{Report, Verifier};
+
+/// A cluster of `nodes` nodes with 8 CPUs and 16 GiB each.
+fn cluster(nodes: usize) -> Engine {
+    let mut engine = Engine::new(Timestamp::from_micros(1_800_000_000_000_000), true);
+    for index in 0..nodes {
+        let node = node(index);
+        let capacity = "cpu=8,memory=16Gi".parse().expect("valid");
+        engine.at(at(0.0), Action::Join { node, capacity });
+    }
+    engine
+}
+
+fn node(index: usize) -> NodeId {
+    format!("n{index}").parse().expect("valid")
+}
+
+fn at(seconds: f64) -> Timestamp {
+    #[expect(clippy::cast_possible_truncation, reason = "a test's few minutes")]
+    let micros = (seconds * 1e6) as i64;
+    Timestamp::from_micros(1_800_000_000_000_000 + micros)
+}
+
+fn id(text: &str) -> JobId {
+    text.parse().expect("valid")
+}
+
+/// A job of one-CPU containers with `work_s` seconds of one container's work.
+fn job(engine: &mut Engine, submit_s: f64, name: &str, bounds: (u32, u32), work_s: f64, extra: &str) {
+    let (min, max) = bounds;
+    let mode = if extra.contains("mode") { "" } else { r#","checkpoint":{"mode":"exit"}"# };
+    let payload = format!(
+        r#"{{"name":"{name}","command":{{"start":["train"],"resume":["train"]}},"demand":{{"cpu":1,"memory":"1Gi"}},"containers":{{"min":{min},"max":{max}}}{mode}{extra}}}"#
+    );
+    submit(engine, submit_s, "submit", &payload);
+    engine.model(id(&format!("t/{name}")), ModelJob::linear(work_s));
+}
+
+fn submit(engine: &mut Engine, at_s: f64, verb: &str, payload: &str) {
+    let action = Action::Submit {
+        tenant: "t".to_owned(),
+        verb: verb.to_owned(),
+        payload: payload.as_bytes().to_vec(),
+    };
+    engine.at(at(at_s), action);
+}
+
+fn run(engine: &mut Engine, seconds: f64) {
+    if let Err(error) = engine.run_until(at(seconds)) {
+        print_log(engine.log());
+        panic!("{error}");
+    }
+}
+
+fn print_log(log: &[Arc<Recorded>]) {
+    for recorded in log {
+        let line = recorded.to_json("test").expect("encodes");
+        println!("{}", line.chars().take(400).collect::<String>());
+    }
+}
+
+fn verify(engine: &Engine) -> Report {
+    let mut verifier = Verifier::default();
+    for recorded in engine.log() {
+        verifier.read(recorded);
+    }
+    let report = verifier.report().clone();
+    if !report.findings.is_empty() {
+        print_log(engine.log());
+        panic!("{:#?}", report.findings);
+    }
+    report
+}
+
+fn count(engine: &Engine, wanted: impl Fn(&Event) -> bool) -> usize {
+    let events = engine.log().iter().filter_map(|recorded| recorded.event());
+    events.filter(|event| wanted(event)).count()
+}
+
+fn completed(engine: &Engine, name: &str) -> bool {
+    let name = id(&format!("t/{name}"));
+    count(engine, |event| matches!(event, Event::JobCompleted(done) if done.job == name)) == 1
+}
+
+#[test]
+fn a_job_runs_from_submission_to_completion() {
+    let mut engine = cluster(2);
+    job(&mut engine, 1.0, "a", (1, 4), 40.0, "");
+    run(&mut engine, 100.0);
+    assert!(completed(&engine, "a"), "{:?}", print_log(engine.log()));
+    assert!(verify(&engine).decisions > 5);
+}
+
+#[test]
+fn running_jobs_shrink_for_arrivals_and_grow_when_jobs_end() {
+    let mut engine = cluster(2);
+    job(&mut engine, 0.0, "a", (1, 16), 2000.0, "");
+    job(&mut engine, 20.0, "b", (2, 16), 300.0, "");
+    job(&mut engine, 40.0, "c", (2, 16), 300.0, "");
+    run(&mut engine, 4000.0);
+    for name in ["a", "b", "c"] {
+        if !completed(&engine, name) {
+            print_log(engine.log());
+            panic!("{name} did not complete");
+        }
+    }
+    let resizes = count(&engine, |event| {
+        matches!(event, Event::PartitionStopped(stopped) if stopped.reason == StopReason::Adjusted)
+    });
+    assert!(resizes >= 2, "{resizes} resizes");
+    verify(&engine);
+}
+
+#[test]
+fn jobs_of_a_lost_node_go_on_elsewhere() {
+    let mut engine = cluster(3);
+    job(&mut engine, 0.0, "a", (2, 12), 600.0, "");
+    job(&mut engine, 1.0, "b", (2, 12), 600.0, "");
+    engine.at(at(30.0), Action::Lose(node(0)));
+    let capacity = "cpu=8,memory=16Gi".parse().expect("valid");
+    engine.at(at(60.0), Action::Join { node: node(0), capacity });
+    run(&mut engine, 4000.0);
+    assert!(completed(&engine, "a") && completed(&engine, "b"));
+    assert_eq!(count(&engine, |event| matches!(event, Event::NodeRecovered(_))), 1);
+    verify(&engine);
+}
+
+#[test]
+fn a_drained_node_is_emptied_and_used_again() {
+    let mut engine = cluster(2);
+    job(&mut engine, 0.0, "a", (1, 8), 800.0, "");
+    job(&mut engine, 0.0, "b", (1, 8), 800.0, "");
+    engine.at(at(30.0), Action::Drain(node(0)));
+    engine.at(at(90.0), Action::Restore(node(0)));
+    run(&mut engine, 4000.0);
+    assert!(completed(&engine, "a") && completed(&engine, "b"));
+    verify(&engine);
+}
+
+#[test]
+fn more_jobs_than_room_wait_and_all_complete() {
+    let mut engine = cluster(2);
+    for index in 0..60 {
+        job(&mut engine, f64::from(index) * 0.5, &format!("j{index}"), (1, 4), 30.0, "");
+    }
+    run(&mut engine, 4000.0);
+    for index in 0..60 {
+        assert!(completed(&engine, &format!("j{index}")), "j{index}");
+    }
+    verify(&engine);
+}
+
+#[test]
+fn a_failing_job_is_retried_then_failed() {
+    let mut engine = cluster(1);
+    job(&mut engine, 0.0, "a", (1, 4), 100.0, r#","retries":2"#);
+    let model = ModelJob {
+        fails_after_s: Some(1.0),
+        ..ModelJob::linear(100.0)
+    };
+    engine.model(id("t/a"), model);
+    run(&mut engine, 1000.0);
+    let failed = count(&engine, |event| matches!(event, Event::JobFailed(failed) if failed.attempts == 3));
+    if failed != 1 {
+        print_log(engine.log());
+        panic!("not failed after three attempts");
+    }
+    verify(&engine);
+}
+
+#[test]
+fn cancelling_ends_queued_and_running_jobs() {
+    let mut engine = cluster(1);
+    job(&mut engine, 0.0, "a", (8, 8), 10_000.0, "");
+    job(&mut engine, 1.0, "b", (8, 8), 10.0, "");
+    submit(&mut engine, 5.0, "cancel", r#"{"job":"b"}"#);
+    submit(&mut engine, 9.0, "cancel", r#"{"job":"t/a"}"#);
+    submit(&mut engine, 9.5, "cancel", r#"{"job":"none"}"#);
+    run(&mut engine, 100.0);
+    assert_eq!(count(&engine, |event| matches!(event, Event::JobCancelled(_))), 2);
+    assert_eq!(count(&engine, |event| matches!(event, Event::JobRefused(_))), 1);
+    verify(&engine);
+}
+
+#[test]
+fn a_job_without_a_checkpoint_is_never_adjusted() {
+    let mut engine = cluster(2);
+    job(&mut engine, 0.0, "a", (1, 16), 3000.0, r#","checkpoint":{"mode":"none"}"#);
+    job(&mut engine, 20.0, "b", (1, 16), 300.0, "");
+    engine.at(at(30.0), Action::Drain(node(0)));
+    run(&mut engine, 9000.0);
+    assert!(completed(&engine, "a") && completed(&engine, "b"));
+    let asked = count(&engine, |event| matches!(event, Event::CheckpointRequested(asked) if asked.job == id("t/a")));
+    assert_eq!(asked, 0);
+    verify(&engine);
+}
+
+#[test]
+fn bad_submissions_are_refused_with_a_reason() {
+    let mut engine = cluster(1);
+    let good = r#"{"name":"x","command":{"start":["a"]},"demand":{"cpu":1}}"#;
+    let bad = [
+        "not json at all",
+        "[1,2]",
+        "{}",
+        r#"{"command":{"start":["a"]},"demand":{"cpu":1},"colour":"red"}"#,
+        r#"{"command":{"start":["a"]},"demand":{"cpu":1},"priority":3}"#,
+        r#"{"command":{"start":["a"]},"demand":{"cpu":1},"executor":"petuum"}"#,
+        r#"{"command":{"start":["a"]},"demand":{"cpu":0}}"#,
+        r#"{"command":{"start":["a"]},"demand":{"cpu":-1}}"#,
+        r#"{"command":{"start":["a"]},"demand":{"cpu":"many"}}"#,
+        r#"{"command":{"start":["a"]},"demand":{"cpu":1},"containers":{"min":3,"max":2}}"#,
+        r#"{"command":{"start":["a"]},"demand":{"cpu":64}}"#,
+        r#"{"command":{"start":["a"]},"demand":{"gpu":1}}"#,
+        r#"{"command":{"start":[]},"demand":{"cpu":1}}"#,
+        r#"{"tenant":"other","command":{"start":["a"]},"demand":{"cpu":1}}"#,
+        r#"{"name":"Bad Name","command":{"start":["a"]},"demand":{"cpu":1}}"#,
+        good,
+    ];
+    submit(&mut engine, 0.5, "submit", good);
+    for payload in bad {
+        submit(&mut engine, 1.0, "submit", payload);
+    }
+    run(&mut engine, 10.0);
+    let refused: Vec<&Event> = engine.log().iter().filter_map(|r| r.event()).collect();
+    let refused: Vec<String> = refused
+        .iter()
+        .filter_map(|event| match event {
+            Event::JobRefused(event) => Some(format!("{}: {}", event.code, event.reason)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(refused.len(), bad.len(), "{refused:#?}");
+    verify(&engine);
+}
