@@ -1,0 +1,337 @@
+//! Histories for the tests: the events of a small cluster, one a second.
+
+use std::collections::BTreeMap;
+
+use dormouse_messages::events::*;
+use dormouse_messages::ids::ContainerId;
+use dormouse_messages::job::{Checkpoint, Command, Containers, Executor, JobSpec, Kind, Success};
+use dormouse_messages::{
+    Envelope, Epoch, Event, Fold, Incarnation, JobId, NodeId, Rank, Recorded, Sequence, Timestamp,
+    Writer,
+};
+
+use crate::ReadModel;
+
+/// A log under construction; the clock stands at its last event.
+#[derive(Debug, Clone, Default)]
+pub struct History {
+    pub log: Vec<Recorded>,
+    pub seconds: i64,
+}
+
+pub fn job(name: &str) -> JobId {
+    name.parse().expect("a job id")
+}
+
+pub fn node(name: &str) -> NodeId {
+    name.parse().expect("a node name")
+}
+
+/// The time so many seconds after the start of every history.
+pub fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_micros((1_795_255_200 + seconds) * 1_000_000)
+}
+
+pub fn spec(id: &JobId) -> JobSpec {
+    JobSpec {
+        name: id.name().to_owned(),
+        tenant: id.tenant().to_owned(),
+        kind: Kind::Training,
+        executor: Executor::Torch,
+        image: None,
+        command: Command {
+            start: vec!["train".to_owned()],
+            resume: Vec::new(),
+        },
+        env: BTreeMap::new(),
+        demand: "cpu=2,memory=8Gi".parse().expect("amounts"),
+        weight: 1,
+        containers: Containers { min: 1, max: 8 },
+        checkpoint: Checkpoint::default(),
+        success: Success::All,
+        mounts: Vec::new(),
+        retries: 2,
+    }
+}
+
+pub fn outcome(waiting: &[(&str, &str)]) -> Outcome {
+    let waiting = waiting.iter().map(|(id, reason)| Waiting {
+        job: job(id),
+        code: "no_room".to_owned(),
+        reason: (*reason).to_owned(),
+    });
+    Outcome {
+        waiting: waiting.collect(),
+        ..Outcome::default()
+    }
+}
+
+impl History {
+    /// Appends an event a second after the last one.
+    pub fn push(&mut self, event: impl Into<Event>) -> &mut Self {
+        let event = event.into();
+        self.push_by(event.writers()[0], event)
+    }
+
+    pub fn push_by(&mut self, writer: Writer, event: impl Into<Event>) -> &mut Self {
+        self.seconds += 1;
+        let sequence = self.log.len() as u64 + 1;
+        let time = at(self.seconds);
+        let id = format!("id-{sequence}");
+        self.log.push(Recorded {
+            sequence: Sequence(sequence),
+            stored_at: time,
+            writer,
+            envelope: Envelope::new(id, writer, time, None, event.into()),
+        });
+        self
+    }
+
+    pub fn model(&self) -> ReadModel {
+        let mut model = ReadModel::default();
+        for recorded in &self.log {
+            model.evolve(recorded);
+            model.check_invariants().expect("invariants hold");
+        }
+        model
+    }
+
+    pub fn now(&self) -> Timestamp {
+        at(self.seconds)
+    }
+
+    pub fn join(&mut self, name: &str, incarnation: u64) -> &mut Self {
+        self.push(NodeJoined {
+            node: node(name),
+            capacity: "cpu=8,memory=32Gi".parse().expect("amounts"),
+            labels: BTreeMap::new(),
+            gpus: Vec::new(),
+            incarnation,
+            running: Vec::new(),
+            address: "10.0.0.1".to_owned(),
+            runtime: "process".to_owned(),
+        })
+    }
+
+    pub fn submit(&mut self, id: &str) -> &mut Self {
+        let id = job(id);
+        let ingress_sequence = self.log.len() as u64 + 1000;
+        self.push(SubmissionReceived {
+            ingress_sequence,
+            tenant: id.tenant().to_owned(),
+            verb: "submit".to_owned(),
+            content_type: "application/json".to_owned(),
+            bytes: 2,
+            sha256: String::new(),
+            raw: "{}".to_owned(),
+            raw_encoding: RawEncoding::Utf8,
+        });
+        let spec = spec(&id);
+        self.push(JobAdmitted {
+            job: id,
+            spec,
+            ingress_sequence,
+            basis: None,
+        })
+    }
+
+    pub fn release(&mut self, id: &str) -> &mut Self {
+        self.push(JobReleased {
+            job: job(id),
+            basis: None,
+        })
+    }
+
+    /// An allocation of `(job, previous, containers)`.
+    pub fn allocate(
+        &mut self,
+        epoch: u64,
+        jobs: &[(&str, u32, u32)],
+        waiting: &[(&str, &str)],
+    ) -> &mut Self {
+        let share = |containers: u32| f64::from(containers) / 8.0;
+        let jobs = jobs.iter().map(|(id, previous, containers)| JobAllocation {
+            job: job(id),
+            containers: *containers,
+            previous: *previous,
+            new: *previous == 0,
+            share: share(*containers),
+            fair_share: 0.5,
+        });
+        let jobs: Vec<_> = jobs.collect();
+        let adjusted = jobs.iter().filter(|j| !j.new && j.previous != j.containers);
+        let total: f64 = jobs.iter().map(|j| j.share).sum();
+        let mut outcome = outcome(waiting);
+        outcome.adjusted_jobs = u32::try_from(adjusted.count()).expect("few");
+        outcome.utilization.total = total;
+        outcome
+            .utilization
+            .resources
+            .insert("cpu".to_owned(), total);
+        outcome.fairness_loss = 0.1;
+        outcome.fairness_loss_bound = 1.0;
+        self.push(AllocationDecided {
+            epoch: Epoch(epoch),
+            jobs,
+            shapes: Vec::new(),
+            slots: Vec::new(),
+            outcome,
+            basis: None,
+        })
+    }
+
+    /// Places a gang whole, by `(node, containers)`, and removes the one before it.
+    pub fn place(&mut self, epoch: u64, id: &str, life: u32, on: &[(&str, u32)]) -> &mut Self {
+        let places = on
+            .iter()
+            .flat_map(|(name, count)| (0..*count).map(move |_| *name));
+        let create = places.enumerate().map(|(rank, name)| PlacedContainer {
+            job: job(id),
+            incarnation: Incarnation(life),
+            rank: Rank(u32::try_from(rank).expect("few")),
+            node: node(name),
+            gpus: Vec::new(),
+            port: 0,
+        });
+        let create = create.collect();
+        self.push(PlacementDecided {
+            epoch: Epoch(epoch),
+            create,
+            remove: Vec::new(),
+            basis: None,
+        })
+    }
+
+    pub fn request_start(&mut self, epoch: u64, id: &str, life: u32, containers: u32) -> &mut Self {
+        self.push(PartitionStartRequested {
+            job: job(id),
+            epoch: Epoch(epoch),
+            incarnation: Incarnation(life),
+            containers,
+            resumed_from: (life > 1).then(|| format!("ckpt/{}", life - 1)),
+            basis: None,
+        })
+    }
+
+    pub fn container_started(&mut self, id: &str, life: u32, rank: u32, on: &str) -> &mut Self {
+        self.push(ContainerStarted {
+            container: container(id, life, rank),
+            job: job(id),
+            incarnation: Incarnation(life),
+            rank: Rank(rank),
+            node: node(on),
+            pid: 1,
+        })
+    }
+
+    pub fn container_exited(
+        &mut self,
+        id: &str,
+        life: u32,
+        rank: u32,
+        on: &str,
+        exit_code: Option<i32>,
+    ) -> &mut Self {
+        self.push(ContainerExited {
+            container: container(id, life, rank),
+            job: job(id),
+            incarnation: Incarnation(life),
+            rank: Rank(rank),
+            node: node(on),
+            exit_code,
+            signal: exit_code.is_none().then_some(9),
+            out_of_memory: false,
+            reason: None,
+            evicted: false,
+        })
+    }
+
+    pub fn started(&mut self, epoch: u64, id: &str, life: u32, containers: u32) -> &mut Self {
+        self.push(PartitionStarted {
+            job: job(id),
+            epoch: Epoch(epoch),
+            incarnation: Incarnation(life),
+            containers,
+            resumed_from: None,
+            basis: None,
+        })
+    }
+
+    pub fn request_checkpoint(&mut self, epoch: u64, id: &str, life: u32) -> &mut Self {
+        self.push(CheckpointRequested {
+            job: job(id),
+            epoch: Epoch(epoch),
+            incarnation: Incarnation(life),
+            basis: None,
+        })
+    }
+
+    pub fn saved(&mut self, id: &str, life: u32, step: u64) -> &mut Self {
+        self.push(CheckpointSaved {
+            job: job(id),
+            incarnation: Incarnation(life),
+            node: node("n0"),
+            uri: format!("ckpt/{life}"),
+            step,
+            bytes: 1 << 20,
+            duration_ms: 900,
+        })
+    }
+
+    pub fn stopped(&mut self, epoch: u64, id: &str, life: u32, reason: StopReason) -> &mut Self {
+        self.push(PartitionStopped {
+            job: job(id),
+            epoch: Epoch(epoch),
+            incarnation: Incarnation(life),
+            containers: 1,
+            reason,
+            attempts: u32::from(reason == StopReason::Failed),
+            basis: None,
+        })
+    }
+
+    pub fn complete(&mut self, id: &str) -> &mut Self {
+        self.push(JobCompleted {
+            job: job(id),
+            reason: "every container exited with 0".to_owned(),
+            attempts: 0,
+            basis: None,
+        })
+    }
+
+    pub fn progress(&mut self, id: &str, life: u32, step: u64, accuracy: f64) -> &mut Self {
+        self.push(Progress {
+            job: job(id),
+            incarnation: Incarnation(life),
+            node: node("n0"),
+            step,
+            steps_total: 500,
+            containers: 1,
+            metrics: BTreeMap::from([
+                ("accuracy".to_owned(), accuracy),
+                ("loss".to_owned(), 1.0 - accuracy),
+            ]),
+        })
+    }
+
+    /// From the submission to a running partition of `containers` on `n0`, in epoch 1.
+    pub fn run(&mut self, id: &str, containers: u32) -> &mut Self {
+        self.submit(id)
+            .release(id)
+            .allocate(1, &[(id, 0, containers)], &[])
+            .place(1, id, 1, &[("n0", containers)])
+            .request_start(1, id, 1, containers);
+        for rank in 0..containers {
+            self.container_started(id, 1, rank, "n0");
+        }
+        self.started(1, id, 1, containers)
+    }
+}
+
+fn container(id: &str, life: u32, rank: u32) -> ContainerId {
+    ContainerId {
+        job: job(id),
+        incarnation: Incarnation(life),
+        rank: Rank(rank),
+    }
+}

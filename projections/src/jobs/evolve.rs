@@ -1,0 +1,272 @@
+//! What each event does to one job.
+
+use dormouse_messages::Timestamp;
+use dormouse_messages::events::{
+    CheckpointRequested, CheckpointSaved, ContainerExited, JobAllocation, JobRevised,
+    PartitionKept, PartitionStartRequested, PartitionStarted, PartitionStopRequested,
+    PartitionStopped, Progress, StopReason,
+};
+
+use super::{Exit, Job, LIVES_LIMIT, Life, Live, Phase, ProgressPoint, SavedCheckpoint, Transit};
+
+impl Job {
+    pub(super) fn enter(&mut self, phase: Phase, at: Timestamp) {
+        if self.phase != phase {
+            self.phase = phase;
+            self.times.phase_since = at;
+        }
+    }
+
+    pub(super) fn released(&mut self, at: Timestamp) {
+        self.times.released = Some(at);
+        if self.phase == Phase::Queued {
+            self.enter(Phase::Waiting, at);
+        }
+    }
+
+    pub(super) fn revised(&mut self, live: &mut Live, event: &JobRevised) {
+        if let Some(weight) = event.weight {
+            self.weight = weight;
+            live.spec.weight = weight;
+        }
+        if let Some(containers) = event.containers {
+            self.bounds = containers;
+            live.spec.containers = containers;
+        }
+    }
+
+    pub(super) fn allocated(&mut self, allocation: &JobAllocation, at: Timestamp) {
+        self.target = allocation.containers;
+        self.share = allocation.share;
+        self.fair_share = allocation.fair_share;
+        if self.target > 0 {
+            if matches!(self.phase, Phase::Queued | Phase::Waiting) {
+                self.enter(Phase::Placed, at);
+                self.note.clear();
+                self.code.clear();
+            }
+        } else if self.phase == Phase::Placed {
+            self.enter(Phase::Waiting, at);
+        }
+    }
+
+    pub(super) fn checkpoint_requested(
+        &mut self,
+        live: &mut Live,
+        event: &CheckpointRequested,
+        at: Timestamp,
+    ) {
+        if event.incarnation != self.incarnation {
+            return;
+        }
+        live.transit = Some(self.transit(StopReason::Adjusted, at));
+        self.enter(Phase::Checkpointing, at);
+    }
+
+    fn transit(&self, cause: StopReason, since: Timestamp) -> Transit {
+        Transit {
+            cause,
+            from: self.now,
+            since,
+            saved_step: None,
+            save_failed: None,
+        }
+    }
+
+    pub(super) fn saved(&mut self, live: &mut Live, event: &CheckpointSaved, at: Timestamp) {
+        if let Some(transit) = &mut live.transit
+            && event.incarnation == self.incarnation
+        {
+            transit.saved_step = Some(event.step);
+        }
+        let saved = SavedCheckpoint {
+            at,
+            incarnation: event.incarnation,
+            uri: event.uri.clone(),
+            step: event.step,
+            bytes: event.bytes,
+            duration_ms: event.duration_ms,
+        };
+        match &mut self.checkpoint {
+            Some(checkpoint) => **checkpoint = saved,
+            None => self.checkpoint = Some(Box::new(saved)),
+        }
+    }
+
+    pub(super) fn stop_requested(
+        &mut self,
+        live: &mut Live,
+        event: &PartitionStopRequested,
+        at: Timestamp,
+    ) {
+        if event.incarnation != self.incarnation {
+            return;
+        }
+        match &mut live.transit {
+            Some(transit) => transit.cause = event.reason,
+            None => live.transit = Some(self.transit(event.reason, at)),
+        }
+        self.enter(Phase::Stopping, at);
+    }
+
+    pub(super) fn stopped(&mut self, live: &mut Live, event: &PartitionStopped, at: Timestamp) {
+        if event.incarnation != self.incarnation {
+            return;
+        }
+        self.attempts = self.attempts.max(event.attempts);
+        match &mut live.transit {
+            Some(transit) => transit.cause = event.reason,
+            None => live.transit = Some(self.transit(event.reason, at)),
+        }
+        self.close_life(Some(event.reason), at);
+        live.gangs
+            .retain(|gang| gang.incarnation > event.incarnation);
+        live.seen = 0;
+        let next = match event.reason {
+            StopReason::Cancelled | StopReason::GaveUp | StopReason::Completed => Phase::Stopping,
+            _ if self.target == 0 => Phase::Waiting,
+            _ => Phase::Placed,
+        };
+        self.enter(next, at);
+    }
+
+    pub(super) fn kept(&mut self, live: &mut Live, event: &PartitionKept, at: Timestamp) {
+        if event.incarnation == self.incarnation && self.now > 0 {
+            live.transit = None;
+            live.gangs
+                .retain(|gang| gang.incarnation <= event.incarnation);
+            self.target = self.now;
+            self.enter(Phase::Running, at);
+        }
+    }
+
+    pub(super) fn start_requested(
+        &mut self,
+        live: &mut Live,
+        event: &PartitionStartRequested,
+        at: Timestamp,
+    ) {
+        self.close_life(None, at);
+        self.incarnation = event.incarnation;
+        self.epoch = event.epoch;
+        live.gangs
+            .retain(|gang| gang.incarnation >= event.incarnation);
+        live.exit = None;
+        live.seen = 0;
+        let nodes = live.gangs.first().map_or(0, |gang| gang.nodes.len());
+        let resumed = event.resumed_from.as_ref();
+        let saved = self.checkpoint.as_ref();
+        if self.lives.len() == LIVES_LIMIT {
+            self.lives.remove(0);
+            self.lives_dropped += 1;
+        }
+        self.lives.push(Life {
+            incarnation: event.incarnation,
+            epoch: event.epoch,
+            containers: event.containers,
+            nodes: u32::try_from(nodes).unwrap_or(u32::MAX),
+            requested: at,
+            started: None,
+            stopped: None,
+            stop_reason: None,
+            resumed_step: resumed.and_then(|uri| Some(saved.filter(|s| s.uri == *uri)?.step)),
+        });
+        self.enter(Phase::Starting, at);
+    }
+
+    pub(super) fn started(&mut self, live: &mut Live, event: &PartitionStarted, at: Timestamp) {
+        if event.incarnation != self.incarnation || event.containers == 0 {
+            return;
+        }
+        self.now = event.containers;
+        self.times.first_started.get_or_insert(at);
+        if let Some(life) = self.lives.last_mut() {
+            life.started = Some(at);
+            life.containers = event.containers;
+        }
+        if let Some(transit) = live.transit.take() {
+            let lost_ms = at.ms_since(transit.since);
+            if transit.cause == StopReason::Adjusted {
+                self.resizes += 1;
+                self.resize_ms += lost_ms;
+            } else {
+                self.restarts += 1;
+                self.recovery_ms += lost_ms;
+            }
+        }
+        self.enter(Phase::Running, at);
+    }
+
+    fn close_life(&mut self, reason: Option<StopReason>, at: Timestamp) {
+        self.now = 0;
+        let Some(life) = self.lives.last_mut().filter(|life| life.stopped.is_none()) else {
+            return;
+        };
+        life.stopped = Some(at);
+        life.stop_reason = reason;
+        if let Some(started) = life.started {
+            let ran_ms = at.ms_since(started);
+            self.container_ms += ran_ms.saturating_mul(u64::from(life.containers));
+        }
+    }
+
+    pub(super) fn end(&mut self, phase: Phase, reason: &str, attempts: u32, at: Timestamp) {
+        self.close_life(None, at);
+        self.enter(phase, at);
+        reason.clone_into(&mut self.note);
+        self.code.clear();
+        self.attempts = attempts;
+        self.target = 0;
+        self.times.ended = Some(at);
+        self.live = None;
+        self.lives.shrink_to_fit();
+        self.note.shrink_to_fit();
+    }
+
+    pub(super) fn exited(&self, live: &mut Live, event: &ContainerExited) {
+        let normal = event.exit_code == Some(0);
+        if normal || event.incarnation != self.incarnation || live.exit.is_some() {
+            return;
+        }
+        if matches!(self.phase, Phase::Running | Phase::Starting) {
+            live.exit = Some(Exit {
+                rank: event.rank,
+                node: event.node.clone(),
+                exit_code: event.exit_code,
+                signal: event.signal,
+                out_of_memory: event.out_of_memory,
+                reason: event.reason.clone(),
+            });
+        }
+    }
+
+    pub(super) fn progressed(&mut self, event: &Progress, at: Timestamp) {
+        if event.incarnation < self.incarnation {
+            return;
+        }
+        let point = self.progress.get_or_insert_with(|| {
+            Box::new(ProgressPoint {
+                at,
+                step: 0,
+                steps_total: 0,
+                metrics: Vec::new(),
+            })
+        });
+        point.at = at;
+        point.step = event.step;
+        point.steps_total = event.steps_total;
+        let same = point.metrics.len() == event.metrics.len()
+            && point
+                .metrics
+                .iter()
+                .zip(event.metrics.keys())
+                .all(|((a, _), b)| a == b);
+        if same {
+            for ((_, value), reported) in point.metrics.iter_mut().zip(event.metrics.values()) {
+                *value = *reported;
+            }
+        } else {
+            point.metrics = event.metrics.iter().map(|(k, v)| (k.clone(), *v)).collect();
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The REASON column: why a job is as it is, in one line for a person.
+//!
+//! Made from the figures when somebody asks, so that folding stays cheap.
+
+use dormouse_messages::Timestamp;
+use dormouse_messages::events::StopReason;
+
+use super::{Exit, Gang, Job, Live, Phase, Transit};
+
+/// Nodes that are named in one line before the rest is counted.
+const NAMED_NODES: usize = 4;
+
+/// Why the job is in its phase. `ahead` is the number of queued jobs before it, where it is
+/// queued and the caller knows.
+#[must_use]
+pub fn reason(job: &Job, now: Timestamp, ahead: Option<usize>) -> String {
+    let text = match (&job.live, job.phase) {
+        (Some(live), phase) => live_reason(job, live, phase, now, ahead),
+        (None, Phase::Cancelled) if job.note.is_empty() => "cancelled by its tenant".to_owned(),
+        (None, _) => job.note.clone(),
+    };
+    match &job.live {
+        Some(live) if live.cancel_requested && job.phase != Phase::Stopping => {
+            format!("cancellation requested; {text}")
+        }
+        _ => text,
+    }
+}
+
+fn live_reason(
+    job: &Job,
+    live: &Live,
+    phase: Phase,
+    now: Timestamp,
+    ahead: Option<usize>,
+) -> String {
+    match phase {
+        Phase::Queued => match ahead {
+            None => "queued for release".to_owned(),
+            Some(0) => "next in the queue".to_owned(),
+            Some(1) => "queued behind 1 job".to_owned(),
+            Some(ahead) => format!("queued behind {ahead} jobs"),
+        },
+        Phase::Waiting if job.note.is_empty() => after_stop(job, live).unwrap_or_else(|| {
+            "released; the next allocation decides whether it has room".to_owned()
+        }),
+        Phase::Waiting => match after_stop(job, live) {
+            Some(stopped) => format!("{stopped}; {}", job.note),
+            None => job.note.clone(),
+        },
+        Phase::Placed => match after_stop(job, live) {
+            Some(stopped) => format!("{stopped}; starts when its room is free"),
+            None => placed(job, live),
+        },
+        Phase::Starting => format!(
+            "{}starting {} of {}",
+            doing(job, live),
+            live.seen,
+            containers(job.lives.last().map_or(job.target, |life| life.containers)),
+        ),
+        Phase::Running => running(job, live, now),
+        Phase::Checkpointing => match &live.transit {
+            Some(Transit {
+                save_failed: Some(why),
+                ..
+            }) => format!("{}saving failed: {why}", doing(job, live)),
+            Some(Transit {
+                saved_step: Some(step),
+                ..
+            }) => format!("{}saved at step {step}", doing(job, live)),
+            _ => format!("{}saving", doing(job, live)),
+        },
+        Phase::Stopping => format!("{}stopping", doing(job, live)),
+        Phase::Completed | Phase::Failed | Phase::Cancelled => job.note.clone(),
+    }
+}
+
+fn placed(job: &Job, live: &Live) -> String {
+    let gang = live.gangs.last();
+    match gang {
+        Some(gang) => format!("placed on {}; starts when its room is free", nodes(gang)),
+        None => format!(
+            "gets {} in epoch {}; the placement comes next",
+            containers(job.target),
+            job.epoch
+        ),
+    }
+}
+
+fn running(job: &Job, live: &Live, now: Timestamp) -> String {
+    let since = job.lives.last().and_then(|life| life.started);
+    let since = clock(since.unwrap_or(job.times.phase_since), now);
+    let more = match (&live.exit, job.target) {
+        (Some(exit), _) => format!("; {}", exit_text(exit)),
+        (None, target) if target != job.now => {
+            format!("; to be resized {} → {target}", job.now)
+        }
+        (None, _) if job.resizes > 0 => {
+            format!("; resized {} times", job.resizes).replace("1 times", "once")
+        }
+        _ => String::new(),
+    };
+    format!("running since {since}{more}")
+}
+
+/// What goes on between two lives, as the beginning of a line.
+fn doing(job: &Job, live: &Live) -> String {
+    let Some(transit) = &live.transit else {
+        return String::new();
+    };
+    match transit.cause {
+        StopReason::Adjusted if transit.from == job.target => "moving: ".to_owned(),
+        StopReason::Adjusted => format!("resizing {} → {}: ", transit.from, job.target),
+        StopReason::Cancelled => "cancelled by its tenant: ".to_owned(),
+        StopReason::Failed | StopReason::GaveUp => match &live.exit {
+            Some(exit) => format!("{}: ", exit_text(exit)),
+            None => "a container failed: ".to_owned(),
+        },
+        StopReason::NodeLost => "a node was lost: ".to_owned(),
+        StopReason::Completed => "its chief succeeded: ".to_owned(),
+    }
+}
+
+fn after_stop(job: &Job, live: &Live) -> Option<String> {
+    live.transit.as_ref()?;
+    Some(format!("{}stopped", doing(job, live)))
+}
+
+fn exit_text(exit: &Exit) -> String {
+    let how = match (
+        exit.out_of_memory,
+        exit.signal,
+        exit.exit_code,
+        &exit.reason,
+    ) {
+        (true, ..) => "ran out of memory".to_owned(),
+        (_, _, _, Some(reason)) => reason.clone(),
+        (_, Some(signal), ..) => format!("was killed by signal {signal}"),
+        (_, _, Some(code), _) => format!("exited with {code}"),
+        _ => "could not start".to_owned(),
+    };
+    format!("container {} on {}: {how}", exit.rank, exit.node)
+}
+
+fn nodes(gang: &Gang) -> String {
+    let mut text = String::new();
+    for (name, count) in gang.nodes.iter().take(NAMED_NODES) {
+        let comma = if text.is_empty() { "" } else { ", " };
+        text.push_str(&format!("{comma}{name} ({count})"));
+    }
+    if gang.nodes.len() > NAMED_NODES {
+        text.push_str(&format!(" and {} more", gang.nodes.len() - NAMED_NODES));
+    }
+    text
+}
+
+fn containers(count: u32) -> String {
+    match count {
+        1 => "1 container".to_owned(),
+        count => format!("{count} containers"),
+    }
+}
+
+/// The time of day in UTC to the second, with the date where it is not that of `now`.
+fn clock(time: Timestamp, now: Timestamp) -> String {
+    let (text, today) = (time.to_string(), now.to_string());
+    match (text.split_once('T'), today.split_once('T')) {
+        (Some((date, clock)), Some((today, _))) => {
+            let clock = clock.split('.').next().unwrap_or(clock);
+            if date == today {
+                format!("{clock}Z")
+            } else {
+                format!("{date} {clock}Z")
+            }
+        }
+        _ => text,
+    }
+}

@@ -1,0 +1,274 @@
+//! The table itself: its maps, its bounds, and its dispatch of events.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use dormouse_messages::events::{JobAdmitted, JobRefused};
+use dormouse_messages::{Event, Fold, Incarnation, JobId, Recorded, Sequence, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    ENDED_LIMIT, Job, Live, PENDING_LIMIT, Phase, PhaseCounts, REFUSED_LIMIT, Refused, Times,
+};
+
+/// Every job, by id. See the module for what is kept how long.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct JobTable {
+    live: BTreeMap<JobId, Box<Job>>,
+    ended: BTreeMap<JobId, Box<Job>>,
+    /// The admissions of ended jobs in the order they ended: the oldest goes first.
+    ended_order: VecDeque<(Sequence, JobId)>,
+    refused: VecDeque<Refused>,
+    refused_total: u64,
+    /// Submissions that are not decided yet, by ingress sequence.
+    pending: BTreeMap<u64, (Timestamp, String)>,
+    counts: PhaseCounts,
+}
+
+impl JobTable {
+    /// A job, live or ended.
+    #[must_use]
+    pub fn get(&self, job: &JobId) -> Option<&Job> {
+        self.live
+            .get(job)
+            .or_else(|| self.ended.get(job))
+            .map(|job| &**job)
+    }
+
+    /// The jobs that are not over, by id.
+    pub fn live(&self) -> impl Iterator<Item = (&JobId, &Job)> {
+        self.live.iter().map(|(id, job)| (id, &**job))
+    }
+
+    /// The ended jobs that are kept, by id.
+    pub fn ended(&self) -> impl Iterator<Item = (&JobId, &Job)> {
+        self.ended.iter().map(|(id, job)| (id, &**job))
+    }
+
+    /// The refused submissions that are kept, oldest first.
+    pub fn refused(&self) -> impl DoubleEndedIterator<Item = &Refused> {
+        self.refused.iter()
+    }
+
+    /// Refused submissions in all.
+    #[must_use]
+    pub const fn refused_total(&self) -> u64 {
+        self.refused_total
+    }
+
+    /// Jobs by phase.
+    #[must_use]
+    pub const fn counts(&self) -> &PhaseCounts {
+        &self.counts
+    }
+
+    /// Applies `change` to a live job and keeps the counts right.
+    pub(super) fn update(&mut self, id: &JobId, change: impl FnOnce(&mut Job, &mut Live)) {
+        let Some(job) = self.live.get_mut(id) else {
+            return;
+        };
+        let before = job.phase;
+        if let Some(mut live) = job.live.take() {
+            change(job, &mut live);
+            job.live = Some(live);
+        }
+        if job.phase != before {
+            self.counts.remove(before);
+            self.counts.add(job.phase);
+        }
+    }
+
+    fn submitted(&mut self, ingress_sequence: u64) -> Option<(Timestamp, String)> {
+        self.pending.remove(&ingress_sequence)
+    }
+
+    fn receive(&mut self, ingress_sequence: u64, verb: &str, at: Timestamp) {
+        self.pending.insert(ingress_sequence, (at, verb.to_owned()));
+        if self.pending.len() > PENDING_LIMIT {
+            self.pending.pop_first();
+        }
+    }
+
+    fn admit(&mut self, event: &JobAdmitted, sequence: Sequence, at: Timestamp) {
+        let submitted = self.submitted(event.ingress_sequence);
+        let submitted = submitted.map_or(at, |(time, _)| time);
+        let job = Job {
+            admitted_sequence: sequence,
+            kind: event.spec.kind,
+            executor: event.spec.executor,
+            phase: Phase::Queued,
+            weight: event.spec.weight,
+            bounds: event.spec.containers,
+            demand: event.spec.demand.clone(),
+            now: 0,
+            target: 0,
+            share: 0.0,
+            fair_share: 0.0,
+            epoch: dormouse_messages::Epoch::default(),
+            incarnation: Incarnation::default(),
+            times: Times {
+                submitted,
+                admitted: at,
+                phase_since: at,
+                ..Times::default()
+            },
+            resizes: 0,
+            restarts: 0,
+            attempts: 0,
+            resize_ms: 0,
+            recovery_ms: 0,
+            container_ms: 0,
+            code: String::new(),
+            note: String::new(),
+            progress: None,
+            checkpoint: None,
+            lives: Vec::new(),
+            lives_dropped: 0,
+            live: Some(Box::new(Live {
+                spec: event.spec.clone(),
+                gangs: Vec::new(),
+                transit: None,
+                exit: None,
+                seen: 0,
+                cancel_requested: false,
+            })),
+        };
+        self.ended.remove(&event.job);
+        if let Some(replaced) = self.live.insert(event.job.clone(), Box::new(job)) {
+            self.counts.remove(replaced.phase);
+        }
+        self.counts.add(Phase::Queued);
+    }
+
+    fn refuse(&mut self, event: &JobRefused, at: Timestamp) {
+        let submitted = self.submitted(event.ingress_sequence);
+        self.refused_total += 1;
+        if self.refused.len() == REFUSED_LIMIT {
+            self.refused.pop_front();
+        }
+        self.refused.push_back(Refused {
+            at,
+            job: event.job.clone(),
+            tenant: event.tenant.clone(),
+            verb: submitted.map(|(_, verb)| verb).unwrap_or_default(),
+            ingress_sequence: event.ingress_sequence,
+            code: event.code.clone(),
+            reason: event.reason.clone(),
+        });
+    }
+
+    fn end(&mut self, id: &JobId, phase: Phase, reason: &str, attempts: u32, at: Timestamp) {
+        let Some((id, mut job)) = self.live.remove_entry(id) else {
+            return;
+        };
+        self.counts.remove(job.phase);
+        self.counts.add(phase);
+        job.end(phase, reason, attempts, at);
+        self.ended_order
+            .push_back((job.admitted_sequence, id.clone()));
+        self.ended.insert(id, job);
+        while self.ended.len() > ENDED_LIMIT {
+            let Some((admitted, oldest)) = self.ended_order.pop_front() else {
+                break;
+            };
+            let kept = self.ended.get(&oldest);
+            if kept.is_some_and(|job| job.admitted_sequence == admitted) {
+                self.ended.remove(&oldest);
+            }
+        }
+    }
+
+    fn evolve_lives(&mut self, event: &Event, at: Timestamp) {
+        match event {
+            Event::CheckpointRequested(e) => {
+                self.update(&e.job, |job, live| job.checkpoint_requested(live, e, at));
+            }
+            Event::PartitionStartRequested(e) => {
+                self.update(&e.job, |job, live| job.start_requested(live, e, at));
+            }
+            Event::PartitionStarted(e) => {
+                self.update(&e.job, |job, live| job.started(live, e, at));
+            }
+            Event::PartitionStopRequested(e) => {
+                self.update(&e.job, |job, live| job.stop_requested(live, e, at));
+            }
+            Event::PartitionStopped(e) => {
+                self.update(&e.job, |job, live| job.stopped(live, e, at));
+            }
+            Event::PartitionKept(e) => {
+                self.update(&e.job, |job, live| job.kept(live, e, at));
+            }
+            Event::JobCompleted(e) => {
+                self.end(&e.job, Phase::Completed, &e.reason, e.attempts, at);
+            }
+            Event::JobFailed(e) => self.end(&e.job, Phase::Failed, &e.reason, e.attempts, at),
+            Event::JobCancelled(e) => {
+                if let Some(request) = e.ingress_sequence {
+                    self.submitted(request);
+                }
+                self.end(&e.job, Phase::Cancelled, &e.reason, e.attempts, at);
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Fold for JobTable {
+    const NAME: &'static str = "jobs";
+    const VERSION: u32 = 1;
+
+    fn evolve(&mut self, recorded: &Recorded) {
+        let Some(event) = recorded.event() else {
+            return;
+        };
+        let at = recorded.stored_at;
+        match event {
+            Event::Progress(e) => self.update(&e.job, |job, _| job.progressed(e, at)),
+            Event::ContainerStarted(e) => self.update(&e.job, |job, live| {
+                live.seen += u32::from(e.incarnation == job.incarnation);
+            }),
+            Event::ContainerExited(e) => self.update(&e.job, |job, live| job.exited(live, e)),
+            Event::CheckpointSaved(e) => self.update(&e.job, |job, live| job.saved(live, e, at)),
+            Event::CheckpointFailed(e) => self.update(&e.job, |job, live| {
+                if let Some(transit) = &mut live.transit
+                    && e.incarnation == job.incarnation
+                {
+                    transit.save_failed = Some(e.reason.clone());
+                }
+            }),
+            Event::SubmissionReceived(e) => self.receive(e.ingress_sequence, &e.verb, at),
+            Event::JobAdmitted(e) => self.admit(e, recorded.sequence, at),
+            Event::JobRefused(e) => self.refuse(e, at),
+            Event::JobReleased(e) => self.update(&e.job, |job, _| job.released(at)),
+            Event::JobRevised(e) => {
+                self.submitted(e.ingress_sequence);
+                self.update(&e.job, |job, live| job.revised(live, e));
+            }
+            Event::JobCancelRequested(e) => {
+                self.submitted(e.ingress_sequence);
+                self.update(&e.job, |_, live| live.cancel_requested = true);
+            }
+            Event::AllocationDecided(e) => self.allocate(e, at),
+            Event::AllocationKept(e) => self.wait(&e.outcome.waiting, at),
+            Event::PlacementDecided(e) => self.place(e, recorded.sequence),
+            other => self.evolve_lives(other, at),
+        }
+    }
+
+    fn check_invariants(&self) -> Result<(), String> {
+        for (id, job) in self.live() {
+            if job.phase.is_over() || job.live.is_none() {
+                return Err(format!("{id} is {} but counts as live", job.phase));
+            }
+            if job.phase == Phase::Running && job.now == 0 {
+                return Err(format!("{id} runs without containers"));
+            }
+        }
+        for (phase, count) in self.counts.iter().filter(|(phase, _)| !phase.is_over()) {
+            let found = self.live().filter(|(_, job)| job.phase == phase).count() as u64;
+            if found != count {
+                return Err(format!("{found} jobs are {phase} but {count} are counted"));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,287 @@
+//! Given a history, what the job table says.
+
+use dormouse_messages::events::{
+    JobCancelRequested, JobCancelled, JobFailed, JobRefused, JobRevised, PartitionKept,
+    PartitionStopRequested, StopReason,
+};
+use dormouse_messages::job::Containers;
+use dormouse_messages::{Epoch, Incarnation, Writer};
+
+use super::reason::reason;
+use super::*;
+use crate::history::{History, at, job};
+
+#[track_caller]
+fn then(history: &History, id: &str, phase: Phase, why: &str) -> Job {
+    let model = history.model();
+    let found = model.jobs.get(&job(id)).expect("the job is in the table");
+    let text = reason(found, history.now(), Some(0));
+    assert_eq!((found.phase, text.as_str()), (phase, why));
+    found.clone()
+}
+
+#[test]
+fn each_phase_has_its_reason() {
+    let mut history = History::default();
+    history.join("n0", 1).join("n1", 1).submit("ads/lr");
+    then(&history, "ads/lr", Phase::Queued, "next in the queue");
+    history.release("ads/lr");
+    then(
+        &history,
+        "ads/lr",
+        Phase::Waiting,
+        "released; the next allocation decides whether it has room",
+    );
+    history.allocate(1, &[], &[("ads/lr", "needs 2 cpu; 1 is free")]);
+    let waiting = then(&history, "ads/lr", Phase::Waiting, "needs 2 cpu; 1 is free");
+    assert_eq!(waiting.code, "no_room");
+    history.allocate(2, &[("ads/lr", 0, 3)], &[]);
+    let text = "gets 3 containers in epoch 2; the placement comes next";
+    then(&history, "ads/lr", Phase::Placed, text);
+    history.place(2, "ads/lr", 1, &[("n0", 2), ("n1", 1)]);
+    let text = "placed on n0 (2), n1 (1); starts when its room is free";
+    then(&history, "ads/lr", Phase::Placed, text);
+    history
+        .request_start(2, "ads/lr", 1, 3)
+        .container_started("ads/lr", 1, 0, "n0");
+    then(
+        &history,
+        "ads/lr",
+        Phase::Starting,
+        "starting 1 of 3 containers",
+    );
+    history.started(2, "ads/lr", 1, 3);
+    let running = then(
+        &history,
+        "ads/lr",
+        Phase::Running,
+        "running since 10:00:11Z",
+    );
+    assert_eq!(running.now, 3);
+    assert_eq!(running.gang().map(|gang| gang.nodes.len()), Some(2));
+    history.complete("ads/lr");
+    let ended = then(
+        &history,
+        "ads/lr",
+        Phase::Completed,
+        "every container exited with 0",
+    );
+    assert!(ended.now == 0 && ended.live.is_none());
+    assert_eq!(
+        ended.times.submitted,
+        at(3),
+        "the receipt, not the admission"
+    );
+    assert_eq!(ended.jct_s(), Some(9.0));
+    assert_eq!(ended.container_ms, 3_000);
+}
+
+#[test]
+fn a_resize_is_told_step_by_step_and_its_loss_counted() {
+    let mut history = History::default();
+    history
+        .join("n0", 1)
+        .run("ads/lr", 3)
+        .allocate(2, &[("ads/lr", 3, 5)], &[]);
+    let text = "running since 10:00:11Z; to be resized 3 → 5";
+    then(&history, "ads/lr", Phase::Running, text);
+    history
+        .place(2, "ads/lr", 2, &[("n0", 5)])
+        .request_checkpoint(2, "ads/lr", 1);
+    then(
+        &history,
+        "ads/lr",
+        Phase::Checkpointing,
+        "resizing 3 → 5: saving",
+    );
+    history.saved("ads/lr", 1, 120);
+    then(
+        &history,
+        "ads/lr",
+        Phase::Checkpointing,
+        "resizing 3 → 5: saved at step 120",
+    );
+    history.push(PartitionStopRequested {
+        job: job("ads/lr"),
+        epoch: Epoch(2),
+        incarnation: Incarnation(1),
+        containers: 3,
+        reason: StopReason::Adjusted,
+        basis: None,
+    });
+    then(
+        &history,
+        "ads/lr",
+        Phase::Stopping,
+        "resizing 3 → 5: stopping",
+    );
+    history.stopped(2, "ads/lr", 1, StopReason::Adjusted);
+    let text = "resizing 3 → 5: stopped; starts when its room is free";
+    then(&history, "ads/lr", Phase::Placed, text);
+    history.request_start(2, "ads/lr", 2, 5);
+    let text = "resizing 3 → 5: starting 0 of 5 containers";
+    then(&history, "ads/lr", Phase::Starting, text);
+    history.started(2, "ads/lr", 2, 5);
+    let text = "running since 10:00:19Z; resized once";
+    let resized = then(&history, "ads/lr", Phase::Running, text);
+    assert_eq!((resized.resizes, resized.restarts), (1, 0));
+    assert_eq!(
+        resized.resize_ms, 5_000,
+        "from the request to save to the start"
+    );
+    assert_eq!(resized.lives.len(), 2);
+    assert_eq!(resized.lives[1].resumed_step, Some(120));
+    assert_eq!(resized.lives[0].stop_reason, Some(StopReason::Adjusted));
+}
+
+#[test]
+fn a_kept_partition_runs_on_and_loses_nothing() {
+    let mut history = History::default();
+    history
+        .join("n0", 1)
+        .run("ads/lr", 3)
+        .allocate(2, &[("ads/lr", 3, 5)], &[]);
+    history
+        .place(2, "ads/lr", 2, &[("n0", 5)])
+        .request_checkpoint(2, "ads/lr", 1);
+    history.push(PartitionKept {
+        job: job("ads/lr"),
+        epoch: Epoch(2),
+        incarnation: Incarnation(1),
+        reason: "the checkpoint failed".to_owned(),
+        basis: None,
+    });
+    let kept = then(
+        &history,
+        "ads/lr",
+        Phase::Running,
+        "running since 10:00:11Z",
+    );
+    assert_eq!((kept.target, kept.resizes, kept.resize_ms), (3, 0, 0));
+}
+
+#[test]
+fn a_failed_gang_says_who_failed_and_counts_as_a_restart() {
+    let mut history = History::default();
+    history.join("n0", 1).run("ads/lr", 2);
+    history.container_exited("ads/lr", 1, 1, "n0", Some(3));
+    let text = "running since 10:00:10Z; container 1 on n0: exited with 3";
+    then(&history, "ads/lr", Phase::Running, text);
+    history.stopped(1, "ads/lr", 1, StopReason::Failed);
+    let text = "container 1 on n0: exited with 3: stopped; starts when its room is free";
+    then(&history, "ads/lr", Phase::Placed, text);
+    history
+        .place(1, "ads/lr", 2, &[("n0", 2)])
+        .request_start(1, "ads/lr", 2, 2)
+        .started(1, "ads/lr", 2, 2);
+    let retried = then(
+        &history,
+        "ads/lr",
+        Phase::Running,
+        "running since 10:00:14Z",
+    );
+    assert_eq!(
+        (retried.resizes, retried.restarts, retried.attempts),
+        (0, 1, 1)
+    );
+    assert_eq!(retried.recovery_ms, 3_000);
+    history.push(JobFailed {
+        job: job("ads/lr"),
+        reason: "container 0 exited with 3; no retries are left".to_owned(),
+        attempts: 3,
+        basis: None,
+    });
+    let text = "container 0 exited with 3; no retries are left";
+    assert_eq!(then(&history, "ads/lr", Phase::Failed, text).attempts, 3);
+}
+
+#[test]
+fn a_lost_node_without_room_elsewhere_waits_with_both_reasons() {
+    let mut history = History::default();
+    history
+        .join("n0", 1)
+        .run("ads/lr", 2)
+        .stopped(1, "ads/lr", 1, StopReason::NodeLost);
+    history.allocate(2, &[("ads/lr", 2, 0)], &[("ads/lr", "no node is up")]);
+    let text = "a node was lost: stopped; no node is up";
+    then(&history, "ads/lr", Phase::Waiting, text);
+}
+
+#[test]
+fn cancellation_while_queued_and_while_running() {
+    let mut history = History::default();
+    let cancelled = |id: &str| JobCancelled {
+        job: job(id),
+        reason: "cancelled by ads".to_owned(),
+        attempts: 0,
+        ingress_sequence: None,
+        basis: None,
+    };
+    history.join("n0", 1).submit("ads/q");
+    history.push_by(Writer::Admission, cancelled("ads/q"));
+    then(&history, "ads/q", Phase::Cancelled, "cancelled by ads");
+    history.run("ads/r", 1).push(JobCancelRequested {
+        job: job("ads/r"),
+        ingress_sequence: 9,
+        basis: None,
+    });
+    let text = "cancellation requested; running since 10:00:12Z";
+    then(&history, "ads/r", Phase::Running, text);
+    history.push(cancelled("ads/r"));
+    then(&history, "ads/r", Phase::Cancelled, "cancelled by ads");
+    let counts = *history.model().jobs.counts();
+    assert_eq!(counts.get(Phase::Cancelled), 2);
+    assert_eq!(counts.iter().map(|(_, count)| count).sum::<u64>(), 2);
+}
+
+#[test]
+fn refusals_are_kept_bounded_and_counted() {
+    let mut table = JobTable::default();
+    let mut history = History::default();
+    for sequence in 0..REFUSED_LIMIT as u64 + 5 {
+        history.push(JobRefused {
+            job: None,
+            tenant: None,
+            ingress_sequence: sequence,
+            code: "unknown_field".to_owned(),
+            reason: "unknown field `replicas`".to_owned(),
+            basis: None,
+        });
+    }
+    for recorded in &history.log {
+        dormouse_messages::Fold::evolve(&mut table, recorded);
+    }
+    assert_eq!(table.refused().count(), REFUSED_LIMIT);
+    assert_eq!(table.refused_total(), REFUSED_LIMIT as u64 + 5);
+    assert_eq!(table.refused().next().map(|r| r.ingress_sequence), Some(5));
+}
+
+#[test]
+fn a_revision_changes_weight_and_bounds() {
+    let mut history = History::default();
+    history.submit("ads/lr").push(JobRevised {
+        job: job("ads/lr"),
+        ingress_sequence: 5,
+        weight: Some(4),
+        containers: Some(Containers { min: 2, max: 3 }),
+        basis: None,
+    });
+    let revised = then(&history, "ads/lr", Phase::Queued, "next in the queue");
+    assert_eq!((revised.weight, revised.bounds.min), (4, 2));
+}
+
+#[test]
+fn lives_are_bounded() {
+    let mut history = History::default();
+    history.join("n0", 1).run("ads/lr", 1);
+    for life in 2..LIVES_LIMIT as u32 + 10 {
+        history
+            .stopped(1, "ads/lr", life - 1, StopReason::NodeLost)
+            .request_start(1, "ads/lr", life, 1)
+            .started(1, "ads/lr", life, 1);
+    }
+    let model = history.model();
+    let found = model.jobs.get(&job("ads/lr")).expect("there");
+    assert_eq!(found.lives.len(), LIVES_LIMIT);
+    assert_eq!(found.lives_dropped as usize, LIVES_LIMIT + 9 - LIVES_LIMIT);
+}

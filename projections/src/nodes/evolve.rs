@@ -1,0 +1,306 @@
+//! What each event does to the nodes and to the containers that stand on them.
+
+use std::collections::BTreeMap;
+
+use dormouse_messages::events::{NodeJoined, NodeLost, PlacementDecided};
+use dormouse_messages::{
+    Amounts, Event, Fold, Incarnation, JobId, NodeId, Rank, Recorded, Sequence, Timestamp,
+};
+
+use super::{Gang, JobGangs, Member, MemberState, Node, NodeTable, Standing};
+
+impl NodeTable {
+    fn joined(&mut self, event: &NodeJoined, at: Timestamp) {
+        let node = self.nodes.entry(event.node.clone()).or_default();
+        node.capacity.clone_from(&event.capacity);
+        node.labels.clone_from(&event.labels);
+        node.gpus.clone_from(&event.gpus);
+        node.runtime.clone_from(&event.runtime);
+        node.address.clone_from(&event.address);
+        node.incarnation = event.incarnation;
+        node.joined = Some(at);
+        if let Some(drained) = self.drained_early.remove(&event.node) {
+            node.drained = Some(drained);
+        }
+    }
+
+    fn drain(&mut self, name: &NodeId, drained: Option<Timestamp>) {
+        match (self.nodes.get_mut(name), drained) {
+            (Some(node), _) => node.drained = drained,
+            (None, Some(at)) => {
+                self.drained_early.insert(name.clone(), at);
+            }
+            (None, None) => {
+                self.drained_early.remove(name);
+            }
+        }
+    }
+
+    /// A loss is of one life of the agent: a newer one is not concerned.
+    fn lost(&mut self, event: &NodeLost, at: Timestamp) {
+        let Some(node) = self.nodes.get_mut(&event.node) else {
+            return;
+        };
+        if node.incarnation == event.incarnation {
+            node.lost = Some(at);
+            node.last_seen = Some(event.last_seen);
+            self.clear(&event.node);
+        }
+    }
+
+    /// Room is gone with the loss and comes back with the next start.
+    fn clear(&mut self, name: &NodeId) {
+        let Self { nodes, jobs, .. } = self;
+        for entry in jobs.values_mut() {
+            for gang in &mut entry.gangs {
+                gang.members.retain(|member| {
+                    let stays = member.node != *name;
+                    if !stays {
+                        leave(nodes, &entry.demand, member);
+                    }
+                    stays
+                });
+            }
+        }
+    }
+
+    fn place(&mut self, event: &PlacementDecided, sequence: Sequence) {
+        let Self { nodes, jobs, .. } = self;
+        for created in event.create.chunk_by(|a, b| a.job == b.job) {
+            let Some(entry) = jobs.get_mut(&created[0].job) else {
+                continue;
+            };
+            for container in created {
+                let gang = entry.gang_mut(nodes, container.incarnation, sequence);
+                // A node that never joined has no room to count.
+                if let Some(node) = nodes.get_mut(&container.node) {
+                    node.reserved += 1;
+                    gang.members.push(Member {
+                        rank: container.rank,
+                        node: container.node.clone(),
+                        state: MemberState::Reserved,
+                    });
+                }
+            }
+        }
+        for removed in event.remove.chunk_by(|a, b| a.job == b.job) {
+            let Some(entry) = jobs.get_mut(&removed[0].job) else {
+                continue;
+            };
+            for container in removed {
+                // What was asked to start takes room until it has exited.
+                entry.drop_member(nodes, container.incarnation, container.rank, |member| {
+                    member.state == MemberState::Reserved
+                });
+            }
+        }
+    }
+
+    fn start_requested(&mut self, job: &JobId, incarnation: Incarnation) {
+        let Self { nodes, jobs, .. } = self;
+        let Some(entry) = jobs.get_mut(job) else {
+            return;
+        };
+        entry.drop_gangs(nodes, |gang| gang.incarnation < incarnation);
+        let demand = &entry.demand;
+        let gang = entry
+            .gangs
+            .iter_mut()
+            .find(|gang| gang.incarnation == incarnation);
+        for member in gang.into_iter().flat_map(|gang| &mut gang.members) {
+            if member.state == MemberState::Reserved {
+                member.state = MemberState::Starting;
+                if let Some(node) = nodes.get_mut(&member.node) {
+                    node.reserved = node.reserved.saturating_sub(1);
+                    node.containers += 1;
+                    node.used.add(demand, 1);
+                }
+            }
+        }
+    }
+
+    fn started(&mut self, job: &JobId, incarnation: Incarnation, rank: Rank) {
+        let Some(entry) = self.jobs.get_mut(job) else {
+            return;
+        };
+        if let Some(member) = entry.member_mut(incarnation, rank)
+            && member.state == MemberState::Starting
+        {
+            member.state = MemberState::Running;
+            if let Some(node) = self.nodes.get_mut(&member.node) {
+                node.running += 1;
+            }
+        }
+    }
+
+    fn exited(&mut self, job: &JobId, incarnation: Incarnation, rank: Rank) {
+        let Self { nodes, jobs, .. } = self;
+        if let Some(entry) = jobs.get_mut(job) {
+            entry.drop_member(nodes, incarnation, rank, |_| true);
+        }
+    }
+
+    fn stopped(&mut self, job: &JobId, incarnation: Incarnation) {
+        let Self { nodes, jobs, .. } = self;
+        if let Some(entry) = jobs.get_mut(job) {
+            entry.drop_gangs(nodes, |gang| gang.incarnation <= incarnation);
+        }
+    }
+
+    /// The adjustment is given up: what was reserved for the next life is free again.
+    fn kept(&mut self, job: &JobId, incarnation: Incarnation) {
+        let Self { nodes, jobs, .. } = self;
+        if let Some(entry) = jobs.get_mut(job) {
+            entry.drop_gangs(nodes, |gang| gang.incarnation > incarnation);
+        }
+    }
+
+    fn ended(&mut self, job: &JobId) {
+        if let Some(mut entry) = self.jobs.remove(job) {
+            entry.drop_gangs(&mut self.nodes, |_| true);
+        }
+    }
+}
+
+/// Takes a member's room off its node.
+fn leave(nodes: &mut BTreeMap<NodeId, Node>, demand: &Amounts, member: &Member) {
+    let Some(node) = nodes.get_mut(&member.node) else {
+        return;
+    };
+    if member.state == MemberState::Reserved {
+        node.reserved = node.reserved.saturating_sub(1);
+        return;
+    }
+    node.containers = node.containers.saturating_sub(1);
+    node.used.subtract(demand, 1);
+    if member.state == MemberState::Running {
+        node.running = node.running.saturating_sub(1);
+    }
+}
+
+impl JobGangs {
+    fn gang_mut(
+        &mut self,
+        nodes: &mut BTreeMap<NodeId, Node>,
+        incarnation: Incarnation,
+        placed: Sequence,
+    ) -> &mut Gang {
+        let found = |gang: &Gang| gang.incarnation == incarnation;
+        let index = self.gangs.iter().position(found).unwrap_or_else(|| {
+            self.gangs.push(Gang {
+                incarnation,
+                placed,
+                members: Vec::new(),
+            });
+            self.gangs.len() - 1
+        });
+        let gang = &mut self.gangs[index];
+        if gang.placed != placed {
+            gang.placed = placed;
+            for member in gang.members.drain(..) {
+                leave(nodes, &self.demand, &member);
+            }
+        }
+        gang
+    }
+
+    fn member_mut(&mut self, incarnation: Incarnation, rank: Rank) -> Option<&mut Member> {
+        let gang = self
+            .gangs
+            .iter_mut()
+            .find(|gang| gang.incarnation == incarnation)?;
+        gang.members.iter_mut().find(|member| member.rank == rank)
+    }
+
+    fn drop_member(
+        &mut self,
+        nodes: &mut BTreeMap<NodeId, Node>,
+        incarnation: Incarnation,
+        rank: Rank,
+        only_if: impl Fn(&Member) -> bool,
+    ) {
+        for gang in self
+            .gangs
+            .iter_mut()
+            .filter(|gang| gang.incarnation == incarnation)
+        {
+            let found = |member: &Member| member.rank == rank && only_if(member);
+            if let Some(index) = gang.members.iter().position(found) {
+                leave(nodes, &self.demand, &gang.members.swap_remove(index));
+            }
+        }
+        self.gangs.retain(|gang| !gang.members.is_empty());
+    }
+
+    fn drop_gangs(&mut self, nodes: &mut BTreeMap<NodeId, Node>, which: impl Fn(&Gang) -> bool) {
+        let demand = &self.demand;
+        self.gangs.retain(|gang| {
+            let goes = which(gang);
+            if goes {
+                for member in &gang.members {
+                    leave(nodes, demand, member);
+                }
+            }
+            !goes
+        });
+    }
+}
+
+impl Fold for NodeTable {
+    const NAME: &'static str = "nodes";
+    const VERSION: u32 = 1;
+
+    fn evolve(&mut self, recorded: &Recorded) {
+        let Some(event) = recorded.event() else {
+            return;
+        };
+        let at = recorded.stored_at;
+        match event {
+            Event::ContainerStarted(e) => self.started(&e.job, e.incarnation, e.rank),
+            Event::ContainerExited(e) => self.exited(&e.job, e.incarnation, e.rank),
+            Event::NodeJoined(e) => self.joined(e, at),
+            Event::NodeDrained(e) => self.drain(&e.node, Some(at)),
+            Event::NodeRestored(e) => self.drain(&e.node, None),
+            Event::NodeLost(e) => self.lost(e, at),
+            Event::NodeRecovered(e) => {
+                if let Some(node) = self.nodes.get_mut(&e.node) {
+                    node.lost = None;
+                }
+            }
+            Event::JobAdmitted(e) => {
+                self.ended(&e.job);
+                let demand = e.spec.demand.clone();
+                let gangs = Vec::new();
+                self.jobs.insert(e.job.clone(), JobGangs { demand, gangs });
+            }
+            Event::PlacementDecided(e) => self.place(e, recorded.sequence),
+            Event::PartitionStartRequested(e) => self.start_requested(&e.job, e.incarnation),
+            Event::PartitionStopped(e) => self.stopped(&e.job, e.incarnation),
+            Event::PartitionKept(e) => self.kept(&e.job, e.incarnation),
+            Event::JobCompleted(e) => self.ended(&e.job),
+            Event::JobFailed(e) => self.ended(&e.job),
+            Event::JobCancelled(e) => self.ended(&e.job),
+            _ => {}
+        }
+    }
+
+    fn check_invariants(&self) -> Result<(), String> {
+        for (name, node) in &self.nodes {
+            let taking = |s: &Standing<'_>| s.member.state != MemberState::Reserved;
+            let (taken, reserved): (Vec<_>, Vec<_>) = self.standing(name).partition(taking);
+            if taken.len() != node.containers as usize || reserved.len() != node.reserved as usize {
+                return Err(format!(
+                    "{} containers stand on {name} and {} are reserved, but {} and {} are counted",
+                    taken.len(),
+                    reserved.len(),
+                    node.containers,
+                    node.reserved
+                ));
+            }
+            if node.running > node.containers {
+                return Err(format!("more containers run on {name} than stand there"));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,90 @@
+//! Given a history, what the node table says.
+
+use dormouse_messages::events::{NodeDrained, NodeLost, NodeRecovered, NodeRestored, StopReason};
+
+use super::*;
+use crate::history::{History, at, node};
+
+#[track_caller]
+fn then(history: &History, name: &str, state: NodeState, counts: [u32; 3], cpu: u64) {
+    let model = history.model();
+    let found = model.nodes.get(&node(name)).expect("the node has joined");
+    let seen = [found.reserved, found.containers, found.running];
+    let used = found.used.get(&dormouse_messages::Resource::Cpu);
+    assert_eq!((found.state(), seen, used), (state, counts, cpu));
+}
+
+#[test]
+fn room_is_reserved_then_taken_then_free() {
+    let mut history = History::default();
+    history.join("n0", 1).submit("ads/lr").release("ads/lr");
+    history
+        .allocate(1, &[("ads/lr", 0, 2)], &[])
+        .place(1, "ads/lr", 1, &[("n0", 2)]);
+    then(&history, "n0", NodeState::Up, [2, 0, 0], 0);
+    history.request_start(1, "ads/lr", 1, 2);
+    then(&history, "n0", NodeState::Up, [0, 2, 0], 4000);
+    history.container_started("ads/lr", 1, 0, "n0");
+    then(&history, "n0", NodeState::Up, [0, 2, 1], 4000);
+    history.container_exited("ads/lr", 1, 0, "n0", Some(0));
+    then(&history, "n0", NodeState::Up, [0, 1, 0], 2000);
+    history.complete("ads/lr");
+    then(&history, "n0", NodeState::Up, [0, 0, 0], 0);
+}
+
+#[test]
+fn a_resize_takes_its_new_room_only_when_it_starts() {
+    let mut history = History::default();
+    history
+        .join("n0", 1)
+        .run("ads/lr", 2)
+        .place(2, "ads/lr", 2, &[("n0", 4)]);
+    then(&history, "n0", NodeState::Up, [4, 2, 2], 4000);
+    history.stopped(2, "ads/lr", 1, StopReason::Adjusted);
+    then(&history, "n0", NodeState::Up, [4, 0, 0], 0);
+    history.request_start(2, "ads/lr", 2, 4);
+    then(&history, "n0", NodeState::Up, [0, 4, 0], 8000);
+}
+
+#[test]
+fn a_replaced_placement_does_not_count_twice() {
+    let mut history = History::default();
+    history.join("n0", 1).join("n1", 1).submit("ads/lr");
+    history
+        .place(1, "ads/lr", 1, &[("n0", 2)])
+        .place(2, "ads/lr", 1, &[("n1", 1)]);
+    then(&history, "n0", NodeState::Up, [0, 0, 0], 0);
+    then(&history, "n1", NodeState::Up, [1, 0, 0], 0);
+}
+
+#[test]
+fn a_lost_node_holds_nothing_until_it_recovers() {
+    let mut history = History::default();
+    history.join("n0", 1).run("ads/lr", 2);
+    let lost = |incarnation| NodeLost {
+        node: node("n0"),
+        incarnation,
+        last_seen: at(5),
+    };
+    history.push(lost(0));
+    then(&history, "n0", NodeState::Up, [0, 2, 2], 4000);
+    history.push(lost(1));
+    then(&history, "n0", NodeState::Lost, [0, 0, 0], 0);
+    history.join("n0", 2);
+    then(&history, "n0", NodeState::Lost, [0, 0, 0], 0);
+    history.push(NodeRecovered {
+        node: node("n0"),
+        last_seen: at(5),
+        basis: None,
+    });
+    then(&history, "n0", NodeState::Up, [0, 0, 0], 0);
+}
+
+#[test]
+fn a_drain_holds_also_before_the_node_joins() {
+    let mut history = History::default();
+    history.push(NodeDrained { node: node("n0") }).join("n0", 1);
+    then(&history, "n0", NodeState::Drained, [0, 0, 0], 0);
+    history.push(NodeRestored { node: node("n0") });
+    then(&history, "n0", NodeState::Up, [0, 0, 0], 0);
+}

@@ -1,0 +1,156 @@
+//! Properties over random but plausible histories: no event breaks an invariant, and a fold
+//! that goes on from a snapshot ends where one from the beginning ends.
+
+use dormouse_messages::events::{
+    JobCancelled, JobFailed, NodeDrained, NodeLost, NodeRecovered, NodeRestored, StopReason,
+};
+use dormouse_messages::{Fold, Writer};
+use proptest::prelude::*;
+
+use crate::ReadModel;
+use crate::history::{History, at, job, node};
+
+const JOBS: [&str; 4] = ["ads/a", "ads/b", "vision/c", "vision/d"];
+const NODES: [&str; 3] = ["n0", "n1", "n2"];
+
+/// A step: what happens, to which job and node, and a number that it needs.
+type Step = (u8, usize, usize, u32);
+
+/// What each job is at, so that most steps are ones that could happen.
+#[derive(Default, Clone, Copy)]
+struct At {
+    admitted: bool,
+    life: u32,
+    containers: u32,
+    runs: bool,
+}
+
+fn apply(history: &mut History, jobs: &mut [At; 4], epoch: &mut u64, step: Step) {
+    let (what, which, on, number) = step;
+    let id = JOBS[which % JOBS.len()];
+    let name = NODES[on % NODES.len()];
+    let state = &mut jobs[which % JOBS.len()];
+    let count = 1 + number % 4;
+    match what {
+        0 => drop(history.join(name, u64::from(number))),
+        1 => drop(history.push(NodeDrained { node: node(name) })),
+        2 => drop(history.push(NodeRestored { node: node(name) })),
+        3 => drop(history.push(NodeLost {
+            node: node(name),
+            incarnation: u64::from(number),
+            last_seen: at(0),
+        })),
+        4 => drop(history.push(NodeRecovered {
+            node: node(name),
+            last_seen: at(0),
+            basis: None,
+        })),
+        5..=7 if !state.admitted => {
+            history.submit(id).release(id);
+            *state = At {
+                admitted: true,
+                ..At::default()
+            };
+        }
+        8..=10 => {
+            *epoch += 1;
+            let previous = state.containers;
+            history.allocate(
+                *epoch,
+                &[(id, previous, count)],
+                &[(JOBS[on % 4], "no room")],
+            );
+            history.place(*epoch, id, state.life + 1, &[(name, count)]);
+            state.containers = count;
+        }
+        11..=13 if !state.runs => {
+            state.life += 1;
+            history.request_start(*epoch, id, state.life, count);
+            history.container_started(id, state.life, 0, name);
+            history.started(*epoch, id, state.life, count);
+            state.runs = true;
+        }
+        14 => drop(history.progress(id, state.life, u64::from(number), 0.5)),
+        15 => drop(history.request_checkpoint(*epoch, id, state.life)),
+        16 => drop(history.saved(id, state.life, u64::from(number))),
+        17 => drop(history.container_exited(id, state.life, number % 3, name, Some(1))),
+        18 | 19 => {
+            let reasons = [
+                StopReason::Adjusted,
+                StopReason::NodeLost,
+                StopReason::Failed,
+            ];
+            history.stopped(*epoch, id, state.life, reasons[number as usize % 3]);
+            state.runs = false;
+        }
+        20 => end(history, state, id, number),
+        _ => drop(history.allocate(*epoch, &[], &[(id, "waits")])),
+    }
+}
+
+fn end(history: &mut History, state: &mut At, id: &str, number: u32) {
+    match number % 3 {
+        0 => drop(history.complete(id)),
+        1 => drop(history.push(JobFailed {
+            job: job(id),
+            reason: "failed".to_owned(),
+            attempts: 1,
+            basis: None,
+        })),
+        _ => drop(history.push_by(
+            Writer::Admission,
+            JobCancelled {
+                job: job(id),
+                reason: "cancelled".to_owned(),
+                attempts: 0,
+                ingress_sequence: None,
+                basis: None,
+            },
+        )),
+    }
+    *state = At::default();
+}
+
+fn histories() -> impl Strategy<Value = History> {
+    let step = (0u8..22, 0usize..4, 0usize..3, 0u32..6);
+    prop::collection::vec(step, 0..120).prop_map(|steps| {
+        let mut history = History::default();
+        let mut jobs = [At::default(); 4];
+        let mut epoch = 0;
+        for step in steps {
+            apply(&mut history, &mut jobs, &mut epoch, step);
+        }
+        history
+    })
+}
+
+proptest! {
+    #[test]
+    fn a_snapshot_goes_on_as_the_whole_log(history in histories(), cut in 0.0f64..1.0) {
+        let whole = history.model();
+        let cut = (history.log.len() as f64 * cut) as usize;
+        let mut first = ReadModel::default();
+        for recorded in &history.log[..cut] {
+            first.evolve(recorded);
+        }
+        let bytes = rmp_serde::to_vec_named(&first).expect("a snapshot");
+        let mut second: ReadModel = rmp_serde::from_slice(&bytes).expect("reads back");
+        prop_assert_eq!(&second, &first);
+        for recorded in &history.log[cut..] {
+            second.evolve(recorded);
+        }
+        prop_assert_eq!(&second, &whole);
+        let json = serde_json::to_string(&whole).expect("as JSON");
+        let back: ReadModel = serde_json::from_str(&json).expect("reads back");
+        prop_assert_eq!(back, whole);
+    }
+
+    #[test]
+    fn every_query_answers_on_any_history(history in histories()) {
+        let model = history.model();
+        for name in ["cluster", "jobs", "ledger", "nodes"] {
+            let answer = crate::queries::answer(&model, name, serde_json::Value::Null, history.now());
+            prop_assert!(answer.is_ok(), "{name}: {answer:?}");
+        }
+    }
+}

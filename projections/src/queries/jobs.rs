@@ -1,0 +1,400 @@
+//! The queries `jobs` and `job`.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use dormouse_messages::events::StopReason;
+use dormouse_messages::job::{Executor, JobSpec, Kind};
+use dormouse_messages::{Amounts, Epoch, Incarnation, JobId, NodeId, TenantId, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use super::QueryError;
+use crate::ReadModel;
+use crate::jobs::{Job, Life, Phase, Refused, SavedCheckpoint, reason::reason};
+use crate::timelines::{Metric, Timeline, Window};
+
+/// Which jobs. All filters must hold; none is every job.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct JobsQuery {
+    /// Of this tenant.
+    pub tenant: Option<TenantId>,
+    /// In one of these phases; `refused` for refused submissions, `live` for all that are not
+    /// over. Comma-separated.
+    pub phase: Option<String>,
+    /// At most this many, the newest; 0 is every one.
+    pub limit: usize,
+}
+
+/// The jobs that were asked for.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct JobsAnswer {
+    /// In the order of their admission.
+    pub jobs: Vec<JobRow>,
+    /// Refused submissions, newest last; only where they were asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<RefusedRow>,
+    /// Jobs that match beyond the limit.
+    pub more: usize,
+}
+
+/// A job's line in the list.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobRow {
+    /// `tenant/name`.
+    pub job: JobId,
+    /// Training or batch.
+    pub kind: Kind,
+    /// How its processes are told their cluster.
+    pub executor: Executor,
+    /// Where it is in its life.
+    pub phase: Phase,
+    /// Why it is as it is, for a person.
+    pub reason: String,
+    /// Machine-readable cause of waiting.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub code: String,
+    /// Weight of its fair share.
+    pub weight: u32,
+    /// Its containers.
+    pub containers: ContainerCounts,
+    /// Dominant share s, a fraction of the cluster.
+    pub share: f64,
+    /// Weighted DRF share ŝ, a fraction of the cluster.
+    pub fair_share: f64,
+    /// The last allocation that names it.
+    pub epoch: Epoch,
+    /// Its partition's life; 0 before the first.
+    pub incarnation: Incarnation,
+    /// The submission was received.
+    pub submitted_at: Timestamp,
+    /// The job was admitted.
+    pub admitted_at: Timestamp,
+    /// The queue let it go.
+    pub released_at: Option<Timestamp>,
+    /// Its first partition ran.
+    pub first_started_at: Option<Timestamp>,
+    /// The present phase began.
+    pub phase_since: Timestamp,
+    /// It ended.
+    pub ended_at: Option<Timestamp>,
+    /// Seconds from the submission to the end, or to now.
+    pub age_s: f64,
+    /// Job completion time: seconds from the submission to the end, once it has ended.
+    pub jct_s: Option<f64>,
+    /// Seconds from the submission to the first start (to now, to the end).
+    pub waiting_s: f64,
+    /// Lives that an adjustment began.
+    pub resizes: u32,
+    /// Lives that a lost node or a failed gang began.
+    pub restarts: u32,
+    /// Lives that ended in a failure of the job's own.
+    pub attempts: u32,
+    /// Seconds without progress because of adjustments.
+    pub resize_lost_s: f64,
+    /// Seconds without progress because of lost nodes and failures.
+    pub recovery_lost_s: f64,
+    /// Container-seconds run.
+    pub container_s: f64,
+    /// Steps done, by the last report.
+    pub step: Option<u64>,
+    /// Steps in all, where it is known.
+    pub steps_total: Option<u64>,
+    /// When it last reported.
+    pub progress_at: Option<Timestamp>,
+    /// Whatever else it reports, such as loss or accuracy.
+    #[serde(default)]
+    pub metrics: BTreeMap<String, f64>,
+    /// Containers by node.
+    #[serde(default)]
+    pub nodes: BTreeMap<NodeId, u32>,
+}
+
+/// A job's containers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContainerCounts {
+    /// The fewest it runs with.
+    pub min: u32,
+    /// The most it uses.
+    pub max: u32,
+    /// How many run.
+    pub now: u32,
+    /// How many the last allocation gives it.
+    pub target: u32,
+}
+
+/// A refused submission.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedRow {
+    /// When.
+    pub at: Timestamp,
+    /// The job it named, where it could be told.
+    pub job: Option<JobId>,
+    /// Its tenant.
+    pub tenant: Option<TenantId>,
+    /// `submit`, `cancel` or `revise`.
+    pub verb: String,
+    /// The submission.
+    pub ingress_sequence: u64,
+    /// Machine-readable cause.
+    pub code: String,
+    /// What is wrong and what to do.
+    pub reason: String,
+}
+
+/// Which job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JobQuery {
+    /// `tenant/name`.
+    pub job: JobId,
+}
+
+/// All that is known of one job.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobDetail {
+    /// Its line in the list.
+    #[serde(flatten)]
+    pub row: JobRow,
+    /// Demand of one container.
+    pub demand: Amounts,
+    /// Its specification; dropped when it ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spec: Option<JobSpec>,
+    /// The last checkpoint on the log.
+    pub checkpoint: Option<SavedCheckpoint>,
+    /// Its partition's lives, oldest first.
+    pub lives: Vec<LifeRow>,
+    /// Older lives that are not listed.
+    pub lives_dropped: u32,
+    /// Its containers over time.
+    pub containers_timeline: Timeline,
+}
+
+/// One life of a partition.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LifeRow {
+    /// Its number.
+    pub incarnation: Incarnation,
+    /// The allocation that it carried out.
+    pub epoch: Epoch,
+    /// Its containers.
+    pub containers: u32,
+    /// The nodes they were on.
+    pub nodes: u32,
+    /// When its start was requested.
+    pub requested_at: Timestamp,
+    /// When every container ran.
+    pub started_at: Option<Timestamp>,
+    /// When none ran any more.
+    pub stopped_at: Option<Timestamp>,
+    /// Seconds that it ran, until now where it runs.
+    pub ran_s: f64,
+    /// Why it ended; absent where it runs, or where the job ended with it.
+    pub stop_reason: Option<StopReason>,
+    /// The step that it resumed from; absent on a first start.
+    pub resumed_step: Option<u64>,
+}
+
+/// What the `phase` filter lets through.
+struct Phases {
+    phases: Vec<Phase>,
+    refused: bool,
+}
+
+impl Phases {
+    fn read(filter: Option<&str>) -> Result<Self, QueryError> {
+        let mut read = Self {
+            phases: Vec::new(),
+            refused: false,
+        };
+        let Some(filter) = filter else {
+            read.phases.extend(Phase::ALL);
+            return Ok(read);
+        };
+        for name in filter
+            .split(',')
+            .map(str::trim)
+            .filter(|name| !name.is_empty())
+        {
+            match name {
+                "refused" => read.refused = true,
+                "live" => read
+                    .phases
+                    .extend(Phase::ALL.iter().filter(|p| !p.is_over())),
+                name => read.phases.push(name.parse().map_err(|error| {
+                    QueryError::bad_request(format!("{error}, and live, refused"))
+                })?),
+            }
+        }
+        Ok(read)
+    }
+}
+
+pub(super) fn jobs(
+    model: &ReadModel,
+    query: &JobsQuery,
+    now: Timestamp,
+) -> Result<JobsAnswer, QueryError> {
+    let phases = Phases::read(query.phase.as_deref())?;
+    let of_tenant = |tenant: &str| query.tenant.as_ref().is_none_or(|t| t.as_str() == tenant);
+    let mut found: Vec<(&JobId, &Job)> = model
+        .jobs
+        .live()
+        .chain(model.jobs.ended())
+        .filter(|(id, job)| of_tenant(id.tenant()) && phases.phases.contains(&job.phase))
+        .collect();
+    found.sort_unstable_by_key(|(_, job)| job.admitted_sequence);
+    let limit = if query.limit == 0 {
+        usize::MAX
+    } else {
+        query.limit
+    };
+    let more = found.len().saturating_sub(limit);
+    let queue = queue(model);
+    let rows = found
+        .drain(more..)
+        .map(|(id, job)| row(id, job, &queue, now));
+    let jobs = rows.collect();
+    let refused = model.jobs.refused().filter(|refused| {
+        let tenant = refused.tenant.as_ref().map_or("", TenantId::as_str);
+        phases.refused && of_tenant(tenant)
+    });
+    let mut refused: Vec<RefusedRow> = refused.map(refused_row).collect();
+    let more_refused = refused.len().saturating_sub(limit);
+    refused.drain(..more_refused);
+    Ok(JobsAnswer {
+        jobs,
+        refused,
+        more: more + more_refused,
+    })
+}
+
+pub(super) fn job(
+    model: &ReadModel,
+    query: &JobQuery,
+    now: Timestamp,
+) -> Result<JobDetail, QueryError> {
+    let Some(job) = model.jobs.get(&query.job) else {
+        let named = |refused: &&Refused| refused.job.as_ref() == Some(&query.job);
+        let refused = model.jobs.refused().rev().find(named);
+        return Err(QueryError::not_found(match refused {
+            Some(refused) => format!("{} was refused: {}", query.job, refused.reason),
+            None => format!(
+                "there is no job {}; `dormouse jobs` lists those that are known",
+                query.job
+            ),
+        }));
+    };
+    let window = Window::default();
+    let containers_timeline =
+        model
+            .timelines
+            .timeline(Metric::Containers, Some(&query.job), window, 1);
+    Ok(JobDetail {
+        row: row(&query.job, job, &queue(model), now),
+        demand: job.demand.clone(),
+        spec: job.live.as_ref().map(|live| live.spec.clone()),
+        checkpoint: job.checkpoint.as_deref().cloned(),
+        lives: job.lives.iter().map(|life| life_row(life, now)).collect(),
+        lives_dropped: job.lives_dropped,
+        containers_timeline,
+    })
+}
+
+/// The admissions of the queued jobs, in order: a job's place in it is what it waits for.
+fn queue(model: &ReadModel) -> Vec<u64> {
+    let queued = model
+        .jobs
+        .live()
+        .filter(|(_, job)| job.phase == Phase::Queued);
+    let mut queue: Vec<u64> = queued.map(|(_, job)| job.admitted_sequence.0).collect();
+    queue.sort_unstable();
+    queue
+}
+
+fn seconds(ms: u64) -> f64 {
+    Duration::from_millis(ms).as_secs_f64()
+}
+
+fn row(id: &JobId, job: &Job, queue: &[u64], now: Timestamp) -> JobRow {
+    let queued = job.phase == Phase::Queued;
+    let ahead = queued.then(|| queue.partition_point(|s| *s < job.admitted_sequence.0));
+    let times = &job.times;
+    let progress = job.progress.as_deref();
+    let metrics = progress.map(|p| p.metrics.iter().cloned().collect());
+    let nodes = job.gang().map(|gang| gang.nodes.iter().cloned().collect());
+    JobRow {
+        job: id.clone(),
+        kind: job.kind,
+        executor: job.executor,
+        phase: job.phase,
+        reason: reason(job, now, ahead),
+        code: job.code.clone(),
+        weight: job.weight,
+        containers: ContainerCounts {
+            min: job.bounds.min,
+            max: job.bounds.max,
+            now: job.now,
+            target: job.target,
+        },
+        share: job.share,
+        fair_share: job.fair_share,
+        epoch: job.epoch,
+        incarnation: job.incarnation,
+        submitted_at: times.submitted,
+        admitted_at: times.admitted,
+        released_at: times.released,
+        first_started_at: times.first_started,
+        phase_since: times.phase_since,
+        ended_at: times.ended,
+        age_s: times
+            .ended
+            .unwrap_or(now)
+            .seconds_since(times.submitted)
+            .max(0.0),
+        jct_s: job.jct_s(),
+        waiting_s: job.waiting_s(now),
+        resizes: job.resizes,
+        restarts: job.restarts,
+        attempts: job.attempts,
+        resize_lost_s: seconds(job.resize_ms),
+        recovery_lost_s: seconds(job.recovery_ms),
+        container_s: job.container_s(now),
+        step: progress.map(|p| p.step),
+        steps_total: progress.map(|p| p.steps_total).filter(|total| *total > 0),
+        progress_at: progress.map(|p| p.at),
+        metrics: metrics.unwrap_or_default(),
+        nodes: nodes.unwrap_or_default(),
+    }
+}
+
+fn life_row(life: &Life, now: Timestamp) -> LifeRow {
+    let until = life.stopped.unwrap_or(now);
+    LifeRow {
+        incarnation: life.incarnation,
+        epoch: life.epoch,
+        containers: life.containers,
+        nodes: life.nodes,
+        requested_at: life.requested,
+        started_at: life.started,
+        stopped_at: life.stopped,
+        ran_s: life
+            .started
+            .map_or(0.0, |started| until.seconds_since(started).max(0.0)),
+        stop_reason: life.stop_reason,
+        resumed_step: life.resumed_step,
+    }
+}
+
+fn refused_row(refused: &Refused) -> RefusedRow {
+    RefusedRow {
+        at: refused.at,
+        job: refused.job.clone(),
+        tenant: refused.tenant.clone(),
+        verb: refused.verb.clone(),
+        ingress_sequence: refused.ingress_sequence,
+        code: refused.code.clone(),
+        reason: refused.reason.clone(),
+    }
+}

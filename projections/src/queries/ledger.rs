@@ -1,0 +1,124 @@
+//! The query `ledger`: what each job and each tenant got and what it cost them, from the events
+//! alone.
+
+use std::collections::BTreeMap;
+
+use dormouse_messages::{JobId, TenantId, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::ReadModel;
+use crate::jobs::{Job, Phase};
+
+/// Which jobs.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LedgerQuery {
+    /// Of this tenant; absent: of all.
+    pub tenant: Option<TenantId>,
+}
+
+/// The figures of jobs and tenants.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct LedgerAnswer {
+    /// In the order of their admission.
+    pub jobs: Vec<LedgerRow>,
+    /// By tenant.
+    pub tenants: BTreeMap<String, TenantLedger>,
+}
+
+/// One job's figures.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LedgerRow {
+    /// `tenant/name`.
+    pub job: JobId,
+    /// Where it is in its life.
+    pub phase: Phase,
+    /// Seconds from the submission to the end, once it has ended.
+    pub jct_s: Option<f64>,
+    /// Seconds from the submission to the first start.
+    pub waiting_s: f64,
+    /// Container-seconds run.
+    pub container_s: f64,
+    /// Lives that an adjustment began.
+    pub resizes: u32,
+    /// Seconds without progress because of adjustments.
+    pub resize_lost_s: f64,
+    /// Lives that a lost node or a failed gang began.
+    pub restarts: u32,
+    /// The last accuracy that it reported: a metric named `accuracy`, or ending in it.
+    pub accuracy: Option<f64>,
+    /// The last loss that it reported: a metric named `loss`, or ending in it.
+    pub loss: Option<f64>,
+}
+
+/// One tenant's sums.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct TenantLedger {
+    /// Jobs that are kept in the table.
+    pub jobs: u64,
+    /// Of them completed.
+    pub completed: u64,
+    /// Container-seconds run.
+    pub container_s: f64,
+    /// Mean job completion time of those completed, in seconds.
+    pub mean_jct_s: Option<f64>,
+    /// Adjusted restarts.
+    pub resizes: u32,
+    /// Seconds without progress because of them.
+    pub resize_lost_s: f64,
+}
+
+pub(super) fn ledger(model: &ReadModel, query: &LedgerQuery, now: Timestamp) -> LedgerAnswer {
+    let wanted = |id: &JobId| {
+        query
+            .tenant
+            .as_ref()
+            .is_none_or(|t| t.as_str() == id.tenant())
+    };
+    let jobs = model.jobs.live().chain(model.jobs.ended());
+    let mut jobs: Vec<(&JobId, &Job)> = jobs.filter(|(id, _)| wanted(id)).collect();
+    jobs.sort_unstable_by_key(|(_, job)| job.admitted_sequence);
+    let mut answer = LedgerAnswer::default();
+    let mut completed_s: BTreeMap<String, f64> = BTreeMap::new();
+    for (id, job) in jobs {
+        let row = row(id, job, now);
+        let tenant = answer.tenants.entry(id.tenant().to_owned()).or_default();
+        tenant.jobs += 1;
+        tenant.container_s += row.container_s;
+        tenant.resizes += row.resizes;
+        tenant.resize_lost_s += row.resize_lost_s;
+        if let (Phase::Completed, Some(jct_s)) = (row.phase, row.jct_s) {
+            tenant.completed += 1;
+            *completed_s.entry(id.tenant().to_owned()).or_default() += jct_s;
+        }
+        answer.jobs.push(row);
+    }
+    for (name, tenant) in &mut answer.tenants {
+        let count = u32::try_from(tenant.completed).unwrap_or(u32::MAX);
+        tenant.mean_jct_s = completed_s.get(name).map(|sum| sum / f64::from(count));
+    }
+    answer
+}
+
+fn row(id: &JobId, job: &Job, now: Timestamp) -> LedgerRow {
+    LedgerRow {
+        job: id.clone(),
+        phase: job.phase,
+        jct_s: job.jct_s(),
+        waiting_s: job.waiting_s(now),
+        container_s: job.container_s(now),
+        resizes: job.resizes,
+        resize_lost_s: std::time::Duration::from_millis(job.resize_ms).as_secs_f64(),
+        restarts: job.restarts,
+        accuracy: metric(job, "accuracy"),
+        loss: metric(job, "loss"),
+    }
+}
+
+/// The metric of that name, else the first whose name ends in it (`test_accuracy`).
+fn metric(job: &Job, name: &str) -> Option<f64> {
+    let metrics = &job.progress.as_ref()?.metrics;
+    let exact = metrics.iter().find(|(metric, _)| metric == name);
+    let found = exact.or_else(|| metrics.iter().find(|(metric, _)| metric.ends_with(name)));
+    found.map(|(_, value)| *value)
+}

@@ -1,0 +1,105 @@
+//! The queries: plain requests and answers, served over the NATS service API and printed by the
+//! command line.
+//!
+//! [`answer`] is the one entry: a query's name, its request in JSON, and the caller's time. The
+//! answers are the structs below it; readers tolerate unknown fields in them.
+
+mod cluster;
+mod jobs;
+mod ledger;
+mod nodes;
+#[cfg(test)]
+mod tests;
+mod timeline;
+
+use dormouse_messages::Timestamp;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+pub use cluster::{ClusterAnswer, FlaggedEvent, LogHead, NodeCounts, ResourceUse};
+pub use jobs::{
+    ContainerCounts, JobDetail, JobQuery, JobRow, JobsAnswer, JobsQuery, LifeRow, RefusedRow,
+};
+pub use ledger::{LedgerAnswer, LedgerQuery, LedgerRow, TenantLedger};
+pub use nodes::{NodeContainer, NodeDetail, NodeQuery, NodeRow, NodesAnswer};
+pub use timeline::TimelineQuery;
+
+use crate::ReadModel;
+
+/// The queries by name.
+pub const NAMES: [&str; 7] = [
+    "cluster", "job", "jobs", "ledger", "node", "nodes", "timeline",
+];
+
+/// Why a query has no answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct QueryError {
+    /// For programs: `unknown_query`, `bad_request` or `not_found`.
+    pub code: String,
+    /// For people: what happened, to what, and what to do next.
+    pub message: String,
+}
+
+impl QueryError {
+    fn not_found(message: String) -> Self {
+        Self {
+            code: "not_found".to_owned(),
+            message,
+        }
+    }
+
+    fn bad_request(message: String) -> Self {
+        Self {
+            code: "bad_request".to_owned(),
+            message,
+        }
+    }
+}
+
+/// Answers the query `name`. `request` is the query's request struct in JSON; null where all of
+/// its fields are optional.
+///
+/// # Errors
+/// When there is no such query, the request is not one of its, or what it names is not there.
+pub fn answer(
+    model: &ReadModel,
+    name: &str,
+    request: Value,
+    now: Timestamp,
+) -> Result<Value, QueryError> {
+    match name {
+        "cluster" => value(&cluster::cluster(model, now)),
+        "job" => value(&jobs::job(model, &read(name, request)?, now)?),
+        "jobs" => value(&jobs::jobs(model, &read(name, request)?, now)?),
+        "ledger" => value(&ledger::ledger(model, &read(name, request)?, now)),
+        "node" => value(&nodes::node(model, &read(name, request)?)?),
+        "nodes" => value(&nodes::nodes(model)),
+        "timeline" => value(&timeline::timeline(model, &read(name, request)?, now)?),
+        _ => Err(QueryError {
+            code: "unknown_query".to_owned(),
+            message: format!(
+                "there is no query {name:?}; the queries are {}",
+                NAMES.join(", ")
+            ),
+        }),
+    }
+}
+
+fn read<T: DeserializeOwned>(name: &str, request: Value) -> Result<T, QueryError> {
+    let request = match request {
+        Value::Null => Value::Object(serde_json::Map::new()),
+        request => request,
+    };
+    serde_json::from_value(request).map_err(|error| {
+        QueryError::bad_request(format!("the request of {name} is wrong: {error}"))
+    })
+}
+
+fn value(answer: &impl Serialize) -> Result<Value, QueryError> {
+    serde_json::to_value(answer).map_err(|error| QueryError {
+        code: "internal".to_owned(),
+        message: format!("the answer cannot be written: {error}"),
+    })
+}

@@ -1,0 +1,168 @@
+//! The queries `nodes` and `node`.
+
+use std::collections::BTreeMap;
+
+use dormouse_messages::events::Gpu;
+use dormouse_messages::{Amounts, Incarnation, JobId, NodeId, Rank, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use super::QueryError;
+use crate::ReadModel;
+use crate::nodes::{MemberState, Node, NodeState};
+
+/// The nodes.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct NodesAnswer {
+    /// By name.
+    pub nodes: Vec<NodeRow>,
+}
+
+/// A node's line in the list.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NodeRow {
+    /// Its name.
+    pub node: NodeId,
+    /// Whether it takes containers.
+    pub state: NodeState,
+    /// Why it is as it is, for a person.
+    pub reason: String,
+    /// What it offers.
+    pub capacity: Amounts,
+    /// What its containers take.
+    pub used: Amounts,
+    /// Containers that take room.
+    pub containers: u32,
+    /// Of those, the ones seen to run.
+    pub running: u32,
+    /// Containers placed on it that are not asked to start.
+    pub reserved: u32,
+    /// `process` or `docker`.
+    pub runtime: String,
+    /// Where other nodes reach it.
+    pub address: String,
+    /// The operator's labels.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// When its agent last started.
+    pub joined_at: Option<Timestamp>,
+    /// When it was last seen before it was lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_seen: Option<Timestamp>,
+}
+
+/// Which node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeQuery {
+    /// Its name.
+    pub node: NodeId,
+}
+
+/// All that is known of one node.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NodeDetail {
+    /// Its line in the list.
+    #[serde(flatten)]
+    pub row: NodeRow,
+    /// The agent's life.
+    pub agent_incarnation: u64,
+    /// Its GPUs.
+    #[serde(default)]
+    pub gpus: Vec<Gpu>,
+    /// Its containers, by job.
+    pub standing: Vec<NodeContainer>,
+}
+
+/// A container on a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeContainer {
+    /// The job.
+    pub job: JobId,
+    /// Its partition's life.
+    pub incarnation: Incarnation,
+    /// Its place in the gang.
+    pub rank: Rank,
+    /// Where it is in its life.
+    pub state: MemberState,
+}
+
+pub(super) fn nodes(model: &ReadModel) -> NodesAnswer {
+    let rows = model.nodes.iter().map(|(name, node)| row(name, node));
+    NodesAnswer {
+        nodes: rows.collect(),
+    }
+}
+
+pub(super) fn node(model: &ReadModel, query: &NodeQuery) -> Result<NodeDetail, QueryError> {
+    let node = model.nodes.get(&query.node).ok_or_else(|| {
+        QueryError::not_found(format!(
+            "there is no node {}; `dormouse nodes` lists those that have joined",
+            query.node
+        ))
+    })?;
+    let standing = model
+        .nodes
+        .standing(&query.node)
+        .map(|standing| NodeContainer {
+            job: standing.job.clone(),
+            incarnation: standing.incarnation,
+            rank: standing.member.rank,
+            state: standing.member.state,
+        });
+    Ok(NodeDetail {
+        row: row(&query.node, node),
+        agent_incarnation: node.incarnation,
+        gpus: node.gpus.clone(),
+        standing: standing.collect(),
+    })
+}
+
+fn row(name: &NodeId, node: &Node) -> NodeRow {
+    NodeRow {
+        node: name.clone(),
+        state: node.state(),
+        reason: reason(node),
+        capacity: node.capacity.clone(),
+        used: node.used.clone(),
+        containers: node.containers,
+        running: node.running,
+        reserved: node.reserved,
+        runtime: node.runtime.clone(),
+        address: node.address.clone(),
+        labels: node.labels.clone(),
+        joined_at: node.joined,
+        last_seen: node.last_seen.filter(|_| node.lost.is_some()),
+    }
+}
+
+fn reason(node: &Node) -> String {
+    let short = |time: Timestamp| {
+        let text = time.to_string();
+        text.split_once('.')
+            .map_or(text.clone(), |(text, _)| format!("{text}Z"))
+    };
+    match (node.lost, node.drained) {
+        (Some(lost), _) if node.joined > Some(lost) => {
+            "its agent is back; waits for its recovery to be recorded".to_owned()
+        }
+        (Some(_), _) => {
+            let seen = node.last_seen.map(short).unwrap_or_default();
+            format!("its lease ended; last seen {seen}; its jobs restart elsewhere")
+        }
+        (None, Some(at)) => match node.containers {
+            0 => format!("drained by the operator at {}; empty", short(at)),
+            1 => format!(
+                "drained by the operator at {}; 1 container leaves",
+                short(at)
+            ),
+            n => format!(
+                "drained by the operator at {}; {n} containers leave",
+                short(at)
+            ),
+        },
+        (None, None) => node
+            .joined
+            .map(|at| format!("up since {}", short(at)))
+            .unwrap_or_default(),
+    }
+}

@@ -1,0 +1,172 @@
+//! Given a history, what the queries answer.
+
+use dormouse_messages::events::{JobRefused, JobReleased, StopReason};
+use dormouse_messages::{Body, Writer};
+use serde_json::{Value, json};
+
+use super::{ClusterAnswer, JobDetail, JobsAnswer, LedgerAnswer, NodeDetail, NodesAnswer, answer};
+use crate::history::{History, job};
+use crate::timelines::Timeline;
+
+fn busy() -> History {
+    let mut history = History::default();
+    history.join("n0", 1).join("n1", 1).run("ads/lr", 3);
+    history.progress("ads/lr", 1, 120, 0.75);
+    history
+        .allocate(2, &[("ads/lr", 3, 2)], &[])
+        .place(2, "ads/lr", 2, &[("n0", 2)]);
+    history
+        .request_checkpoint(2, "ads/lr", 1)
+        .saved("ads/lr", 1, 130);
+    history
+        .stopped(2, "ads/lr", 1, StopReason::Adjusted)
+        .request_start(2, "ads/lr", 2, 2);
+    history
+        .started(2, "ads/lr", 2, 2)
+        .progress("ads/lr", 2, 140, 0.8);
+    history.submit("vision/a").submit("vision/b");
+    history.push(JobRefused {
+        job: Some(job("vision/c")),
+        tenant: None,
+        ingress_sequence: 1,
+        code: "unknown_field".to_owned(),
+        reason: "unknown field `gpus`; did you mean `demand.gpu`?".to_owned(),
+        basis: None,
+    });
+    history
+}
+
+fn ask<T: serde::de::DeserializeOwned>(history: &History, name: &str, request: Value) -> T {
+    let answer = answer(&history.model(), name, request, history.now()).expect("an answer");
+    serde_json::from_value(answer).expect("reads back")
+}
+
+#[track_caller]
+fn refused(history: &History, name: &str, request: Value) -> (String, String) {
+    let error = answer(&history.model(), name, request, history.now()).expect_err("an error");
+    (error.code, error.message)
+}
+
+#[test]
+fn jobs_are_filtered_and_in_order() {
+    let history = busy();
+    let all: JobsAnswer = ask(&history, "jobs", Value::Null);
+    let names: Vec<&str> = all.jobs.iter().map(|row| row.job.as_str()).collect();
+    assert_eq!(names, ["ads/lr", "vision/a", "vision/b"]);
+    assert_eq!(all.jobs[2].reason, "queued behind 1 job");
+    let queued: JobsAnswer = ask(&history, "jobs", json!({"phase": "queued", "limit": 1}));
+    assert_eq!((queued.jobs.len(), queued.more), (1, 1));
+    let ads: JobsAnswer = ask(&history, "jobs", json!({"tenant": "ads", "phase": "live"}));
+    assert_eq!(ads.jobs.len(), 1);
+    let refused: JobsAnswer = ask(&history, "jobs", json!({"phase": "refused"}));
+    assert_eq!((refused.jobs.len(), refused.refused.len()), (0, 1));
+}
+
+#[test]
+fn a_job_tells_its_lives() {
+    let detail: JobDetail = ask(&busy(), "job", json!({"job": "ads/lr"}));
+    assert_eq!(detail.lives.len(), 2);
+    assert_eq!(detail.lives[1].resumed_step, Some(130));
+    assert_eq!(detail.row.resizes, 1);
+    assert_eq!(detail.row.step, Some(140));
+    assert_eq!(detail.row.metrics.get("accuracy"), Some(&0.8));
+    assert_eq!(detail.row.nodes.len(), 1);
+    let drawn: Vec<f64> = detail.containers_timeline.series[0]
+        .points
+        .iter()
+        .map(|p| p.1)
+        .collect();
+    assert_eq!(drawn, [3.0, 0.0, 2.0]);
+}
+
+#[test]
+fn nodes_and_what_stands_on_them() {
+    let history = busy();
+    let nodes: NodesAnswer = ask(&history, "nodes", Value::Null);
+    assert_eq!(nodes.nodes.len(), 2);
+    let node: NodeDetail = ask(&history, "node", json!({"node": "n0"}));
+    assert_eq!((node.row.containers, node.standing.len()), (2, 2));
+}
+
+#[test]
+fn timelines_and_the_cluster() {
+    let history = busy();
+    let drawn: Timeline = ask(&history, "timeline", json!({"metric": "fairness_loss"}));
+    assert_eq!(
+        (drawn.metric.as_str(), drawn.series.len()),
+        ("fairness-loss", 3)
+    );
+    let drawn: Timeline = ask(&history, "timeline", json!({"metric": "containers"}));
+    assert_eq!(drawn.series[0].name, "all jobs");
+    assert_eq!(drawn.series[1].name, "ads/lr");
+    let drawn: Timeline = ask(&history, "timeline", json!({"metric": "adjustments"}));
+    assert_eq!(drawn.series[1].summary.last, 1.0);
+    let drawn: Timeline = ask(&history, "timeline", json!({"metric": "jobs"}));
+    assert_eq!(drawn.series[3].summary.last, 2.0, "queued");
+    let cluster: ClusterAnswer = ask(&history, "cluster", Value::Null);
+    assert_eq!(
+        (cluster.nodes.up, cluster.containers, cluster.log.flagged),
+        (2, 2, 0)
+    );
+    assert_eq!(cluster.jobs["running"], 1);
+    assert_eq!(cluster.resources["cpu"].capacity, 16_000);
+}
+
+#[test]
+fn the_ledger_sums_by_tenant() {
+    let mut history = busy();
+    history.complete("ads/lr");
+    let ledger: LedgerAnswer = ask(&history, "ledger", Value::Null);
+    assert_eq!(ledger.jobs[0].accuracy, Some(0.8));
+    let ads = &ledger.tenants["ads"];
+    assert_eq!((ads.completed, ads.resizes), (1, 1));
+    assert_eq!(ads.mean_jct_s, ledger.jobs[0].jct_s);
+}
+
+#[test]
+fn errors_say_what_to_do() {
+    let history = busy();
+    let (code, message) = refused(&history, "quotas", Value::Null);
+    assert_eq!(code, "unknown_query");
+    assert!(message.contains("timeline"), "{message}");
+    let (code, message) = refused(&history, "jobs", json!({"state": "running"}));
+    assert_eq!(code, "bad_request");
+    assert!(message.contains("`state`"), "{message}");
+    let (_, message) = refused(&history, "jobs", json!({"phase": "runing"}));
+    assert!(message.contains("running"), "{message}");
+    let (code, message) = refused(&history, "job", json!({"job": "vision/c"}));
+    assert_eq!(code, "not_found");
+    assert!(message.contains("did you mean"), "{message}");
+    assert_eq!(
+        refused(&history, "node", json!({"node": "n9"})).0,
+        "not_found"
+    );
+    assert_eq!(
+        refused(&history, "timeline", json!({"metric": "cost"})).0,
+        "bad_request"
+    );
+}
+
+#[test]
+fn what_must_not_count_is_flagged_once() {
+    let mut history = busy();
+    let released = JobReleased {
+        job: job("vision/a"),
+        basis: None,
+    };
+    history
+        .push_by(Writer::Optimizer, released.clone())
+        .push(released);
+    let last = history.log.last_mut().expect("there");
+    last.envelope.body = Body::Unknown {
+        type_name: "dormouse.job.promoted.v1".to_owned(),
+    };
+    let cluster: ClusterAnswer = ask(&history, "cluster", Value::Null);
+    assert_eq!(cluster.log.flagged, 2);
+    let last = cluster.log.last_flagged.expect("flagged");
+    assert!(last.reason.contains("dormouse.job.promoted.v1"));
+    assert_eq!(
+        cluster.jobs["queued"], 2,
+        "the wrong writer released nothing"
+    );
+}

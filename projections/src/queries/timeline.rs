@@ -1,0 +1,67 @@
+//! The query `timeline`.
+
+use dormouse_messages::{JobId, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use super::QueryError;
+use crate::ReadModel;
+use crate::timelines::{Metric, Timeline, Window};
+
+/// Jobs drawn where none is named: more lines than that nobody can tell apart.
+const BUSIEST: usize = 7;
+/// Points a series where nobody says: finer than any terminal or page.
+const POINTS: usize = 2_000;
+
+/// Which timeline.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TimelineQuery {
+    /// `utilization`, `fairness-loss`, `adjustments`, `containers` or `jobs`.
+    pub metric: String,
+    /// For `containers`: of this job only.
+    #[serde(default)]
+    pub job: Option<JobId>,
+    /// For `containers` without a job: so many of the busiest jobs, besides the sum.
+    #[serde(default)]
+    pub busiest: Option<usize>,
+    /// From here.
+    #[serde(default)]
+    pub from: Option<Timestamp>,
+    /// To here; the present where absent.
+    #[serde(default)]
+    pub to: Option<Timestamp>,
+    /// At most so many points a series.
+    #[serde(default)]
+    pub points: Option<usize>,
+}
+
+pub(super) fn timeline(
+    model: &ReadModel,
+    query: &TimelineQuery,
+    now: Timestamp,
+) -> Result<Timeline, QueryError> {
+    let metric: Metric = query.metric.parse().map_err(QueryError::bad_request)?;
+    if let Some(job) = &query.job {
+        if metric != Metric::Containers {
+            return Err(QueryError::bad_request(format!(
+                "{} is of the whole cluster; of one job there is containers",
+                metric.as_str()
+            )));
+        }
+        if model.jobs.get(job).is_none() && model.timelines.job(job).is_none() {
+            return Err(QueryError::not_found(format!(
+                "there is no job {job}; `dormouse jobs` lists those that are known"
+            )));
+        }
+    }
+    let window = Window {
+        from: query.from,
+        // A log that ended long ago is drawn to its end, not to the present.
+        to: query.to.map(|to| to.min(now)),
+    };
+    let busiest = query.busiest.unwrap_or(BUSIEST);
+    let drawn = model
+        .timelines
+        .timeline(metric, query.job.as_ref(), window, busiest);
+    Ok(drawn.bounded(query.points.unwrap_or(POINTS)))
+}

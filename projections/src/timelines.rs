@@ -1,0 +1,372 @@
+//! Timelines: step functions over the broker's time of what the allocations say and of what
+//! really runs.
+//!
+//! Utilization, fairness loss and adjustments come from `allocation.decided` and `.kept`; the
+//! containers of each job from `partition.started` and `.stopped`. Bounded: each series keeps
+//! its shape in a limited number of points and its mean exactly; series of jobs that ended long
+//! ago are dropped.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use dormouse_messages::events::Outcome;
+use dormouse_messages::{Event, Fold, JobId, Recorded, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::jobs::{Phase, PhaseCounts};
+use crate::steps::{Point, Steps, Summary, summarise, thin};
+
+/// Points of a series of the cluster: every decision of some days, 16 bytes each.
+const CLUSTER_POINTS: usize = 20_000;
+/// Points of a job's series: hundreds of resizes.
+const JOB_POINTS: usize = 512;
+/// Ended jobs whose containers are kept.
+const ENDED_JOBS: usize = 10_000;
+
+/// A metric over time, ready to be drawn.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Timeline {
+    /// What it shows.
+    pub metric: String,
+    /// The unit of its values.
+    pub unit: String,
+    /// A line over the drawing.
+    #[serde(default)]
+    pub title: String,
+    /// When it begins.
+    pub from: Timestamp,
+    /// When it ends: the last value of each series holds until then.
+    pub to: Timestamp,
+    /// The step functions.
+    pub series: Vec<Series>,
+}
+
+/// One step function of a timeline.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Series {
+    /// Its name in the legend.
+    pub name: String,
+    /// From each time on, the value.
+    pub points: Vec<Point>,
+    /// Exact figures over the drawn time.
+    #[serde(default)]
+    pub summary: Summary,
+}
+
+impl Timeline {
+    /// The same timeline with at most `limit` points a series, for a drawing that wide.
+    #[must_use]
+    pub fn bounded(mut self, limit: usize) -> Self {
+        for series in &mut self.series {
+            series.points = thin(&series.points, limit);
+        }
+        self
+    }
+}
+
+/// What a timeline can show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Metric {
+    /// Utilization by resource and in total (Dorm, eq. 5).
+    Utilization,
+    /// Fairness loss and its bound (Dorm, eq. 11, 12, 15).
+    FairnessLoss,
+    /// Running jobs adjusted, by decision and since the beginning.
+    Adjustments,
+    /// Containers that run.
+    Containers,
+    /// Jobs queued, waiting, running and in transit.
+    Jobs,
+}
+
+impl Metric {
+    /// Every metric.
+    pub const ALL: [Self; 5] = [
+        Self::Utilization,
+        Self::FairnessLoss,
+        Self::Adjustments,
+        Self::Containers,
+        Self::Jobs,
+    ];
+
+    /// Its name on the command line.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Utilization => "utilization",
+            Self::FairnessLoss => "fairness-loss",
+            Self::Adjustments => "adjustments",
+            Self::Containers => "containers",
+            Self::Jobs => "jobs",
+        }
+    }
+}
+
+impl std::str::FromStr for Metric {
+    type Err = String;
+
+    /// Reads a name, with `_` for `-` too.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let name = text.replace('_', "-");
+        let found = Self::ALL.into_iter().find(|metric| metric.as_str() == name);
+        found.ok_or_else(|| {
+            let names = Self::ALL.map(Self::as_str).join(", ");
+            format!("{text:?} is not a metric; the metrics are {names}")
+        })
+    }
+}
+
+/// A window of time; open where it has no end.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Window {
+    /// From here.
+    pub from: Option<Timestamp>,
+    /// To here.
+    pub to: Option<Timestamp>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+struct JobSteps {
+    containers: Steps,
+    ended: bool,
+}
+
+/// Every step function.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Timelines {
+    utilization: BTreeMap<String, Steps>,
+    utilization_total: Steps,
+    fairness_loss: Steps,
+    fairness_loss_all: Steps,
+    fairness_loss_bound: Steps,
+    /// By decision: the value holds until the next one.
+    adjusted: Steps,
+    adjusted_total: Steps,
+    forced_total: Steps,
+    containers: Steps,
+    jobs: BTreeMap<JobId, JobSteps>,
+    ended: VecDeque<JobId>,
+    queued: Steps,
+    waiting: Steps,
+    running: Steps,
+    in_transit: Steps,
+    /// The broker's time of the last event.
+    now: Timestamp,
+}
+
+impl Timelines {
+    /// Jobs by phase from `at` on; the read model calls it, since the job table counts them.
+    pub fn count(&mut self, at: Timestamp, counts: &PhaseCounts) {
+        let sum = |phases: &[Phase]| {
+            let jobs: u64 = phases.iter().map(|phase| counts.get(*phase)).sum();
+            f64::from(u32::try_from(jobs).unwrap_or(u32::MAX))
+        };
+        let transit = [
+            Phase::Placed,
+            Phase::Starting,
+            Phase::Checkpointing,
+            Phase::Stopping,
+        ];
+        self.queued.push(at, sum(&[Phase::Queued]), CLUSTER_POINTS);
+        self.waiting
+            .push(at, sum(&[Phase::Waiting]), CLUSTER_POINTS);
+        self.running
+            .push(at, sum(&[Phase::Running]), CLUSTER_POINTS);
+        self.in_transit.push(at, sum(&transit), CLUSTER_POINTS);
+    }
+
+    /// The adjusted jobs of all decisions, and those of them that were forced.
+    #[must_use]
+    pub const fn adjustments(&self) -> (f64, f64) {
+        (self.adjusted_total.last(), self.forced_total.last())
+    }
+
+    /// The containers of one job over time.
+    #[must_use]
+    pub fn job(&self, job: &JobId) -> Option<&Steps> {
+        Some(&self.jobs.get(job)?.containers)
+    }
+
+    /// Draws `metric` within `window`; for the containers of one job where it is named, else of
+    /// all and of the `busiest` jobs.
+    #[must_use]
+    pub fn timeline(
+        &self,
+        metric: Metric,
+        job: Option<&JobId>,
+        window: Window,
+        busiest: usize,
+    ) -> Timeline {
+        let (unit, title) = match metric {
+            Metric::Utilization => ("fraction", "Utilization of the cluster"),
+            Metric::FairnessLoss => ("fraction", "Fairness loss Σ |s − ŝ|"),
+            Metric::Adjustments => ("jobs", "Adjusted jobs"),
+            Metric::Containers => ("containers", "Containers that run"),
+            Metric::Jobs => ("jobs", "Jobs by phase"),
+        };
+        let named: Vec<(String, &Steps)> = match (metric, job) {
+            (Metric::Containers, Some(job)) => {
+                let steps = self.jobs.get(job).map(|steps| &steps.containers);
+                steps
+                    .into_iter()
+                    .map(|steps| (job.to_string(), steps))
+                    .collect()
+            }
+            (Metric::Containers, None) => self.busiest(busiest),
+            _ => self.cluster(metric),
+        };
+        let first = named.iter().filter_map(|(_, steps)| steps.first()).min();
+        let from = window.from.or(first).unwrap_or(self.now);
+        let to = window.to.unwrap_or(self.now).max(from);
+        let series = named.into_iter().map(|(name, steps)| {
+            let points = steps.within(window.from, window.to);
+            let whole = window.from.is_none() && window.to.is_none();
+            let summary = if whole {
+                steps.summary(to)
+            } else {
+                summarise(&points, to)
+            };
+            Series {
+                name,
+                points,
+                summary,
+            }
+        });
+        Timeline {
+            metric: metric.as_str().to_owned(),
+            unit: unit.to_owned(),
+            title: title.to_owned(),
+            from,
+            to,
+            series: series.collect(),
+        }
+    }
+
+    fn cluster(&self, metric: Metric) -> Vec<(String, &Steps)> {
+        let list: Vec<(&str, &Steps)> = match metric {
+            Metric::Utilization => {
+                let total = [("total", &self.utilization_total)];
+                let resources = self.utilization.iter().map(|(name, s)| (name.as_str(), s));
+                total.into_iter().chain(resources).collect()
+            }
+            Metric::FairnessLoss => vec![
+                ("running jobs", &self.fairness_loss),
+                ("with waiting jobs", &self.fairness_loss_all),
+                ("bound", &self.fairness_loss_bound),
+            ],
+            Metric::Adjustments => vec![
+                ("by decision", &self.adjusted),
+                ("cumulative", &self.adjusted_total),
+                ("of these forced", &self.forced_total),
+            ],
+            Metric::Containers => vec![("all jobs", &self.containers)],
+            Metric::Jobs => vec![
+                ("running", &self.running),
+                ("in transit", &self.in_transit),
+                ("waiting", &self.waiting),
+                ("queued", &self.queued),
+            ],
+        };
+        list.into_iter()
+            .map(|(name, steps)| (name.to_owned(), steps))
+            .collect()
+    }
+
+    fn busiest(&self, limit: usize) -> Vec<(String, &Steps)> {
+        let mut jobs: Vec<_> = self
+            .jobs
+            .iter()
+            .map(|(id, job)| (id, &job.containers))
+            .collect();
+        let work = |steps: &Steps| steps.integral(self.now);
+        jobs.sort_by(|a, b| work(b.1).total_cmp(&work(a.1)).then_with(|| a.0.cmp(b.0)));
+        jobs.truncate(limit);
+        let all = std::iter::once(("all jobs".to_owned(), &self.containers));
+        all.chain(jobs.into_iter().map(|(id, steps)| (id.to_string(), steps)))
+            .collect()
+    }
+
+    fn decided(&mut self, outcome: &Outcome, kept: bool, at: Timestamp) {
+        for (resource, value) in &outcome.utilization.resources {
+            if let Some(steps) = self.utilization.get_mut(resource) {
+                steps.push(at, *value, CLUSTER_POINTS);
+            } else {
+                let steps = self.utilization.entry(resource.clone()).or_default();
+                steps.push(at, *value, CLUSTER_POINTS);
+            }
+        }
+        let push = |steps: &mut Steps, value| steps.push(at, value, CLUSTER_POINTS);
+        push(&mut self.utilization_total, outcome.utilization.total);
+        push(&mut self.fairness_loss, outcome.fairness_loss);
+        push(&mut self.fairness_loss_all, outcome.fairness_loss_all);
+        push(&mut self.fairness_loss_bound, outcome.fairness_loss_bound);
+        // An allocation that is kept adjusts nothing, whatever its figures repeat.
+        let (adjusted, forced) = if kept {
+            (0.0, 0.0)
+        } else {
+            (
+                f64::from(outcome.adjusted_jobs),
+                f64::from(outcome.forced_jobs),
+            )
+        };
+        push(&mut self.adjusted, adjusted);
+        let total = self.adjusted_total.last() + adjusted;
+        push(&mut self.adjusted_total, total);
+        let total = self.forced_total.last() + forced;
+        push(&mut self.forced_total, total);
+    }
+
+    fn runs(&mut self, job: &JobId, containers: u32, at: Timestamp) {
+        let value = f64::from(containers);
+        if !self.jobs.contains_key(job) {
+            if containers == 0 {
+                return;
+            }
+            self.jobs.insert(job.clone(), JobSteps::default());
+        }
+        if let Some(steps) = self.jobs.get_mut(job) {
+            let all = self.containers.last() - steps.containers.last() + value;
+            steps.containers.push(at, value, JOB_POINTS);
+            steps.ended = false;
+            self.containers.push(at, all, CLUSTER_POINTS);
+        }
+    }
+
+    fn end(&mut self, job: &JobId, at: Timestamp) {
+        self.runs(job, 0, at);
+        let Some(steps) = self.jobs.get_mut(job) else {
+            return;
+        };
+        steps.ended = true;
+        self.ended.push_back(job.clone());
+        if self.ended.len() > ENDED_JOBS
+            && let Some(oldest) = self.ended.pop_front()
+            && self.jobs.get(&oldest).is_some_and(|steps| steps.ended)
+        {
+            self.jobs.remove(&oldest);
+        }
+    }
+}
+
+impl Fold for Timelines {
+    const NAME: &'static str = "timelines";
+    const VERSION: u32 = 1;
+
+    fn evolve(&mut self, recorded: &Recorded) {
+        self.now = recorded.stored_at;
+        let Some(event) = recorded.event() else {
+            return;
+        };
+        let at = recorded.stored_at;
+        match event {
+            Event::AllocationDecided(e) => self.decided(&e.outcome, false, at),
+            Event::AllocationKept(e) => self.decided(&e.outcome, true, at),
+            Event::PartitionStarted(e) => self.runs(&e.job, e.containers, at),
+            Event::PartitionStopped(e) => self.runs(&e.job, 0, at),
+            Event::JobCompleted(e) => self.end(&e.job, at),
+            Event::JobFailed(e) => self.end(&e.job, at),
+            Event::JobCancelled(e) => self.end(&e.job, at),
+            _ => {}
+        }
+    }
+}
