@@ -9,7 +9,7 @@ use dormouse_messages::quantity::{Amounts, Resource};
 /// One decision.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Solution {
-    /// Every job that has containers or had some, in the problem's order.
+    /// Every job, in the problem's order; one that waits has no containers.
     pub jobs: Vec<JobShare>,
     /// The distinct demands of the jobs that have containers, in ascending order.
     pub shapes: Vec<Amounts>,
@@ -50,7 +50,8 @@ pub struct JobShare {
     pub previous: Option<u32>,
     /// Its dominant share from now on.
     pub share: f64,
-    /// Its weighted DRF share: divisible progressive filling with its floor and its cap.
+    /// Its weighted DRF share: divisible progressive filling with floors and caps over the jobs
+    /// that have containers; of a job that waits, over all jobs.
     pub fair_share: f64,
     /// Where its containers are; unchanged to the container when the job is not restarted.
     pub nodes: BTreeMap<NodeId, u32>,

@@ -12,6 +12,7 @@ mod fill;
 mod offer;
 
 pub use fill::{Filling, Stop, fill};
+pub(crate) use offer::{Key, key};
 pub use offer::{Offer, Offers, offer};
 
 /// One user of a pool.

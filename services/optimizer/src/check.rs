@@ -1,0 +1,261 @@
+//! Checks a solution against its problem, sharing no code with the search: used in tests and when
+//! recorded decisions are verified.
+
+use std::collections::BTreeMap;
+
+use dormouse_messages::ids::{JobId, NodeId};
+use dormouse_messages::quantity::Amounts;
+
+use crate::problem::{Allocation, Problem, ProblemJob};
+use crate::solution::{JobShare, Solution};
+
+/// Slack on sums of shares.
+const SLACK: f64 = 1e-6;
+
+/// The first thing that is wrong with a solution.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum Violation {
+    /// A job or node that the problem does not have, or a job listed twice or nowhere.
+    #[error("{0} is unknown, missing or listed twice")]
+    Name(String),
+    /// A node holds more than its room.
+    #[error("node {node} holds more {resource} than it has room for")]
+    Capacity {
+        /// The node.
+        node: NodeId,
+        /// The resource.
+        resource: String,
+    },
+    /// Counts that do not add up.
+    #[error("{job}: {containers} containers, but {placed} on its nodes")]
+    Count {
+        /// The job.
+        job: JobId,
+        /// Its count.
+        containers: u32,
+        /// The sum over its nodes.
+        placed: u32,
+    },
+    /// Slots that are not the sums of the jobs' containers.
+    #[error("the slots of node {0} are not what its jobs have there")]
+    Slots(NodeId),
+    /// Outside [min, max].
+    #[error("{job}: {containers} containers is outside its limits")]
+    Limits {
+        /// The job.
+        job: JobId,
+        /// Its count.
+        containers: u32,
+    },
+    /// A job without a checkpoint was moved, or a running job was sent back to the queue.
+    #[error("{0} may not be changed")]
+    Fixed(JobId),
+    /// Σ l_i.
+    #[error("fairness loss {loss} above its bound {bound}")]
+    Loss {
+        /// The loss.
+        loss: f64,
+        /// Its bound.
+        bound: f64,
+    },
+    /// Σ r_i.
+    #[error("{adjusted} adjusted jobs, {reported} reported, bound {bound}")]
+    Adjusted {
+        /// How many.
+        adjusted: u32,
+        /// How many are reported.
+        reported: u32,
+        /// The bound.
+        bound: u32,
+    },
+}
+
+/// Checks every constraint of P2, and that the solution's parts agree.
+///
+/// # Errors
+/// The first violation.
+pub fn check(problem: &Problem, solution: &Solution) -> Result<(), Violation> {
+    let shares = names(problem, solution)?;
+    let mut rooms: BTreeMap<&NodeId, Amounts> = BTreeMap::new();
+    for node in &problem.nodes {
+        let mut room = node.capacity.clone();
+        room.subtract(&node.reserved, 1);
+        rooms.insert(&node.name, room);
+    }
+    let mut adjusted = 0;
+    // Whatever is kept stays, fit or not; so unchanged containers come first and only new ones
+    // must fit.
+    for fresh in [false, true] {
+        for job in &problem.jobs {
+            let Some(share) = shares.get(&job.job) else {
+                continue;
+            };
+            if is_unchanged(job, share) == fresh {
+                continue;
+            }
+            take(&mut rooms, job, share, fresh)?;
+            if fresh {
+                adjusted += u32::from(limits(problem, job, share)?);
+            }
+        }
+    }
+    slots(problem, solution, &shares)?;
+    bounds(problem, solution, adjusted)
+}
+
+type Shares<'a> = BTreeMap<&'a JobId, &'a JobShare>;
+
+fn names<'a>(problem: &Problem, solution: &'a Solution) -> Result<Shares<'a>, Violation> {
+    let mut shares: Shares<'a> = BTreeMap::new();
+    for share in &solution.jobs {
+        if shares.insert(&share.job, share).is_some() {
+            return Err(Violation::Name(share.job.to_string()));
+        }
+    }
+    for job in &problem.jobs {
+        let runs = shares
+            .get(&job.job)
+            .is_some_and(|share| share.containers > 0);
+        let waits = solution
+            .waiting
+            .iter()
+            .any(|waiting| waiting.job == job.job);
+        if runs == waits {
+            return Err(Violation::Name(job.job.to_string()));
+        }
+    }
+    match shares
+        .keys()
+        .find(|id| !problem.jobs.iter().any(|job| job.job == ***id))
+    {
+        Some(unknown) => Err(Violation::Name(unknown.to_string())),
+        None => Ok(shares),
+    }
+}
+
+fn had(job: &ProblemJob) -> BTreeMap<&NodeId, u32> {
+    let previous = job.previous.iter().flatten();
+    previous
+        .filter(|(_, count)| **count > 0)
+        .map(|(node, count)| (node, *count))
+        .collect()
+}
+
+fn is_unchanged(job: &ProblemJob, share: &JobShare) -> bool {
+    had(job)
+        == share
+            .nodes
+            .iter()
+            .map(|(node, count)| (node, *count))
+            .collect()
+}
+
+fn take(
+    rooms: &mut BTreeMap<&NodeId, Amounts>,
+    job: &ProblemJob,
+    share: &JobShare,
+    fresh: bool,
+) -> Result<(), Violation> {
+    let placed = share.nodes.values().sum();
+    if placed != share.containers {
+        return Err(Violation::Count {
+            job: job.job.clone(),
+            containers: share.containers,
+            placed,
+        });
+    }
+    for (node, count) in &share.nodes {
+        let room = rooms
+            .get_mut(node)
+            .ok_or_else(|| Violation::Name(node.to_string()))?;
+        if let Some(resource) = job
+            .demand
+            .first_short(room, u64::from(*count))
+            .filter(|_| fresh)
+        {
+            let resource = resource.name().to_owned();
+            return Err(Violation::Capacity {
+                node: node.clone(),
+                resource,
+            });
+        }
+        room.subtract(&job.demand, u64::from(*count));
+    }
+    Ok(())
+}
+
+/// Checks a changed job; whether it counts as adjusted.
+fn limits(problem: &Problem, job: &ProblemJob, share: &JobShare) -> Result<bool, Violation> {
+    let (min, max) = (job.min.max(1), job.max.max(job.min).max(1));
+    let bounded = problem.policy.allocation != Allocation::Static;
+    if share.containers > 0 && bounded && !(min..=max).contains(&share.containers) {
+        return Err(Violation::Limits {
+            job: job.job.clone(),
+            containers: share.containers,
+        });
+    }
+    let had = had(job);
+    let stood = had
+        .keys()
+        .all(|node| problem.nodes.iter().any(|known| known.name == **node));
+    if had.is_empty() || job.displaced || !stood {
+        return Ok(false);
+    }
+    if share.containers == 0 || !job.adjustable {
+        return Err(Violation::Fixed(job.job.clone()));
+    }
+    Ok((min..=max).contains(&had.values().sum()))
+}
+
+fn slots(problem: &Problem, solution: &Solution, shares: &Shares) -> Result<(), Violation> {
+    let mut slots: BTreeMap<&NodeId, BTreeMap<&Amounts, u32>> = BTreeMap::new();
+    for job in &problem.jobs {
+        let nodes = shares.get(&job.job).map(|share| &share.nodes);
+        for (node, count) in nodes.into_iter().flatten() {
+            *slots
+                .entry(node)
+                .or_default()
+                .entry(&job.demand)
+                .or_insert(0) += count;
+        }
+    }
+    for node in &problem.nodes {
+        let listed = solution.slots.get(&node.name);
+        let listed = listed.ok_or_else(|| Violation::Slots(node.name.clone()))?;
+        let listed = listed.iter().filter(|(_, count)| **count > 0);
+        let listed: Option<BTreeMap<&Amounts, u32>> = listed
+            .map(|(shape, count)| Some((solution.shapes.get(*shape)?, *count)))
+            .collect();
+        if listed != Some(slots.remove(&node.name).unwrap_or_default()) {
+            return Err(Violation::Slots(node.name.clone()));
+        }
+    }
+    Ok(())
+}
+
+fn bounds(problem: &Problem, solution: &Solution, adjusted: u32) -> Result<(), Violation> {
+    let (reported, bound) = (solution.adjusted_jobs, solution.adjustment_bound);
+    if adjusted != reported || adjusted > bound {
+        return Err(Violation::Adjusted {
+            adjusted,
+            reported,
+            bound,
+        });
+    }
+    let sum: f64 = solution
+        .jobs
+        .iter()
+        .filter(|share| share.containers > 0)
+        .map(|share| (share.share - share.fair_share).abs())
+        .sum();
+    // Kept as it was, or admitted to an idle cluster, an allocation may be as unfair as it is.
+    let bounded = problem.policy.allocation == Allocation::Dorm
+        && !solution.unbounded
+        && solution.changed
+        && solution.solver.status != "infeasible";
+    let (loss, bound) = (solution.fairness_loss, solution.fairness_loss_bound);
+    if (sum - loss).abs() > SLACK || (bounded && loss > bound + SLACK) {
+        return Err(Violation::Loss { loss: sum, bound });
+    }
+    Ok(())
+}

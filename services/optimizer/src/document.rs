@@ -1,0 +1,419 @@
+//! The offline solve: one problem as a JSON document in, one complete decision as JSON out.
+//!
+//! The form is `CONTRACTS`' offline solve. An unknown field is an error that names it. Quantities
+//! are read as people write them. This crate has no clock: the caller measures the time.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use dormouse_messages::ids::{IdError, JobId, NodeId};
+use dormouse_messages::quantity::Amounts;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::decimal::Decimal;
+use crate::problem::{
+    Allocation, Budget, FairnessBound, Misfit, Objective, Policy, Problem, ProblemJob, ProblemNode,
+};
+use crate::solution::Solution;
+
+/// What is wrong with a document.
+#[derive(Debug, thiserror::Error)]
+pub enum DocumentError {
+    /// Not JSON, an unknown or missing field, or a value of the wrong kind.
+    #[error("the document does not parse: {0}")]
+    Parse(#[from] serde_json::Error),
+    /// A name that is none.
+    #[error("the document has a wrong name: {0}")]
+    Id(#[from] IdError),
+    /// Two nodes or two jobs of one name.
+    #[error("{0} is listed twice")]
+    Twice(String),
+    /// A value that makes no sense.
+    #[error("{field} is {value}; {expected}")]
+    Value {
+        /// Where.
+        field: String,
+        /// What is there.
+        value: String,
+        /// What should be.
+        expected: &'static str,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    nodes: Vec<Node>,
+    #[serde(default)]
+    jobs: Vec<Job>,
+    #[serde(default)]
+    policy: WrittenPolicy,
+    #[serde(default)]
+    budget: WrittenBudget,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Node {
+    name: String,
+    capacity: Amounts,
+    #[serde(default)]
+    reserved: Amounts,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Job {
+    job: String,
+    demand: Amounts,
+    #[serde(default = "one")]
+    weight: u32,
+    #[serde(default)]
+    containers: Containers,
+    #[serde(default = "yes")]
+    adjustable: bool,
+    #[serde(default)]
+    displaced: bool,
+    #[serde(default)]
+    previous: Option<BTreeMap<String, u32>>,
+    #[serde(default)]
+    stall_s: f64,
+    #[serde(default)]
+    static_containers: Option<u32>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Containers {
+    #[serde(default = "one")]
+    min: u32,
+    max: Option<u32>,
+}
+
+impl Default for Containers {
+    fn default() -> Self {
+        Self { min: 1, max: None }
+    }
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct WrittenPolicy {
+    allocation: WrittenAllocation,
+    theta1: Decimal,
+    theta2: Decimal,
+    fairness_bound: WrittenBound,
+    objective: WrittenObjective,
+    drf: WrittenMisfit,
+    /// Part of the cluster's policy; the queue's order is the document's.
+    #[serde(rename = "queue")]
+    _queue: Option<String>,
+}
+
+impl Default for WrittenPolicy {
+    fn default() -> Self {
+        let Policy { theta1, theta2, .. } = Policy::default();
+        Self {
+            allocation: WrittenAllocation::Dorm,
+            theta1,
+            theta2,
+            fairness_bound: WrittenBound::Paper,
+            objective: WrittenObjective::default(),
+            drf: WrittenMisfit::Skip,
+            _queue: None,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum WrittenAllocation {
+    Dorm,
+    Drf,
+    Static,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum WrittenBound {
+    Paper,
+    Exact,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum WrittenMisfit {
+    Skip,
+    Stop,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct WrittenObjective {
+    utilization: f64,
+    loss: f64,
+    amortise_s: Option<f64>,
+}
+
+impl Default for WrittenObjective {
+    fn default() -> Self {
+        let Objective {
+            utilization,
+            loss,
+            amortise_s,
+        } = Objective::default();
+        Self {
+            utilization,
+            loss,
+            amortise_s,
+        }
+    }
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct WrittenBudget {
+    gap: Option<f64>,
+    nodes: Option<u64>,
+    seconds: Option<f64>,
+}
+
+/// Reads a problem.
+///
+/// # Errors
+/// The first thing that is wrong with the document.
+pub fn read(text: &str) -> Result<Problem, DocumentError> {
+    let document: Document = serde_json::from_str(text)?;
+    let mut names = BTreeSet::new();
+    let mut nodes = Vec::with_capacity(document.nodes.len());
+    for node in document.nodes {
+        let name = NodeId::new(node.name)?;
+        if !names.insert(name.clone()) {
+            return Err(DocumentError::Twice(format!("node {name}")));
+        }
+        nodes.push(ProblemNode {
+            name,
+            capacity: node.capacity,
+            reserved: node.reserved,
+        });
+    }
+    let mut known = BTreeSet::new();
+    let mut jobs = Vec::with_capacity(document.jobs.len());
+    for job in document.jobs {
+        let job = job.read(&names)?;
+        if !known.insert(job.job.clone()) {
+            return Err(DocumentError::Twice(format!("job {}", job.job)));
+        }
+        jobs.push(job);
+    }
+    let budget = document.budget.read()?;
+    Ok(Problem {
+        nodes,
+        jobs,
+        policy: document.policy.read()?,
+        budget,
+    })
+}
+
+/// A number that must be finite and at least 0.
+fn number(field: &str, value: f64) -> Result<f64, DocumentError> {
+    if value.is_finite() && value >= 0.0 {
+        return Ok(value);
+    }
+    let (field, value) = (field.to_owned(), value.to_string());
+    Err(DocumentError::Value {
+        field,
+        value,
+        expected: "it must be a number of at least 0",
+    })
+}
+
+impl Job {
+    fn read(self, nodes: &BTreeSet<NodeId>) -> Result<ProblemJob, DocumentError> {
+        let job: JobId = self.job.parse()?;
+        let wrong = |field: &str, value: String, expected| {
+            let field = format!("{field} of job {job}");
+            DocumentError::Value {
+                field,
+                value,
+                expected,
+            }
+        };
+        let min = self.containers.min;
+        let max = self.containers.max.unwrap_or(min);
+        if min == 0 || max < min {
+            let value = format!("{min} to {max}");
+            return Err(wrong("containers", value, "it must be 1 ≤ min ≤ max"));
+        }
+        if self.weight == 0 {
+            return Err(wrong("weight", "0".to_owned(), "it must be at least 1"));
+        }
+        let mut previous = BTreeMap::new();
+        for (node, count) in self.previous.iter().flatten() {
+            let node = NodeId::new(node.as_str())?;
+            if !nodes.contains(&node) && !self.displaced {
+                let expected = "it must be a listed node, or the job \"displaced\": true";
+                return Err(wrong("previous", node.to_string(), expected));
+            }
+            previous.insert(node, *count);
+        }
+        let stall_s = number(&format!("stall_s of job {job}"), self.stall_s)?;
+        Ok(ProblemJob {
+            job,
+            demand: self.demand,
+            weight: self.weight,
+            min,
+            max,
+            adjustable: self.adjustable,
+            displaced: self.displaced,
+            previous: self.previous.is_some().then_some(previous),
+            stall_s,
+            static_containers: self.static_containers,
+        })
+    }
+}
+
+impl WrittenPolicy {
+    fn read(self) -> Result<Policy, DocumentError> {
+        let WrittenObjective {
+            utilization,
+            loss,
+            amortise_s,
+        } = self.objective;
+        let amortise_s = amortise_s.map(|s| number("amortise_s", s)).transpose()?;
+        for (field, theta) in [("theta1", self.theta1), ("theta2", self.theta2)] {
+            if theta.to_f64() > 1.0 {
+                let (field, value) = (field.to_owned(), theta.to_string());
+                return Err(DocumentError::Value {
+                    field,
+                    value,
+                    expected: "it must lie between 0 and 1",
+                });
+            }
+        }
+        Ok(Policy {
+            allocation: match self.allocation {
+                WrittenAllocation::Dorm => Allocation::Dorm,
+                WrittenAllocation::Drf => Allocation::Drf,
+                WrittenAllocation::Static => Allocation::Static,
+            },
+            theta1: self.theta1,
+            theta2: self.theta2,
+            fairness_bound: match self.fairness_bound {
+                WrittenBound::Paper => FairnessBound::Paper,
+                WrittenBound::Exact => FairnessBound::Exact,
+            },
+            objective: Objective {
+                utilization: number("utilization", utilization)?,
+                loss: number("loss", loss)?,
+                amortise_s: amortise_s.filter(|seconds| *seconds > 0.0),
+            },
+            drf: match self.drf {
+                WrittenMisfit::Skip => Misfit::Skip,
+                WrittenMisfit::Stop => Misfit::Stop,
+            },
+        })
+    }
+}
+
+impl WrittenBudget {
+    fn read(self) -> Result<Budget, DocumentError> {
+        let gap = self.gap.unwrap_or(Budget::default().gap);
+        let seconds = self
+            .seconds
+            .map(|seconds| number("seconds", seconds))
+            .transpose()?;
+        Ok(Budget {
+            gap: number("gap", gap)?,
+            nodes: self.nodes,
+            seconds,
+        })
+    }
+}
+
+/// Writes a decision: the data of `allocation.decided` or `allocation.kept` for all jobs and
+/// nodes, with the measured seconds and the room that each job was proven to have.
+#[must_use]
+pub fn write(solution: &Solution, seconds: Option<f64>) -> Value {
+    let jobs = solution.jobs.iter().map(|share| {
+        json!({
+            "job": share.job, "containers": share.containers, "previous": share.previous.unwrap_or(0),
+            "new": share.previous.is_none(), "share": share.share, "fair_share": share.fair_share,
+        })
+    });
+    let slots = solution.slots.iter().flat_map(|(node, slots)| {
+        let one = move |(shape, count): (&usize, &u32)| json!({"node": node, "shape": shape, "containers": count});
+        slots.iter().map(one)
+    });
+    let room = solution.jobs.iter().flat_map(|share| {
+        let one = |(node, count): (&NodeId, &u32)| json!({"node": node, "job": share.job, "containers": count});
+        share.nodes.iter().map(one)
+    });
+    let shapes = solution.shapes.iter().enumerate();
+    let waiting = solution.waiting.iter().map(|waiting| {
+        json!({"job": waiting.job, "code": waiting.code.as_str(), "reason": waiting.reason})
+    });
+    let resources = solution.utilization.resources.iter();
+    let resources: BTreeMap<&str, f64> =
+        resources.map(|(name, part)| (name.name(), *part)).collect();
+    let solver = &solution.solver;
+    let mut value = json!({
+        "type": if solution.changed { "dormouse.allocation.decided.v1" } else { "dormouse.allocation.kept.v1" },
+        "jobs": jobs.collect::<Vec<_>>(),
+        "shapes": shapes.map(|(shape, demand)| json!({"shape": shape, "demand": demand})).collect::<Vec<_>>(),
+        "slots": slots.collect::<Vec<_>>(),
+        "waiting": waiting.collect::<Vec<_>>(),
+        "utilization": {"resources": resources, "total": solution.utilization.total},
+        "fairness_loss": solution.fairness_loss,
+        "fairness_loss_all": solution.fairness_loss_all,
+        "fairness_loss_bound": solution.fairness_loss_bound,
+        "adjusted_jobs": solution.adjusted_jobs,
+        "adjustment_bound": solution.adjustment_bound,
+        "forced_jobs": solution.forced_jobs,
+        "unbounded": solution.unbounded,
+        "solver": {
+            "name": solver.name, "version": solver.version, "status": solver.status,
+            "objective": solver.objective, "bound": solver.bound, "gap": solver.gap,
+            "nodes": solver.nodes, "stopped_by": solver.stopped_by, "stage": solver.stage,
+            "seconds": seconds,
+        },
+        "room": room.collect::<Vec<_>>(),
+    });
+    if let (false, Some(object)) = (solution.changed, value.as_object_mut()) {
+        object.insert("reason".to_owned(), kept_reason(solution).into());
+    }
+    value
+}
+
+/// Why nothing changes.
+#[must_use]
+pub fn kept_reason(solution: &Solution) -> String {
+    match solution.waiting.first() {
+        _ if solution.solver.status == "infeasible" => {
+            "no allocation keeps all bounds; what runs stays until a job ends".to_owned()
+        }
+        Some(waiting) => format!("nobody waiting can be admitted: {}", waiting.reason),
+        None => "no change is worth it".to_owned(),
+    }
+}
+
+/// Reads, solves and writes; `elapsed_s` is asked once, after solving.
+///
+/// # Errors
+/// The first thing that is wrong with the document.
+pub fn solve_document(
+    text: &str,
+    elapsed_s: impl FnOnce() -> Option<f64>,
+) -> Result<Value, DocumentError> {
+    let problem = read(text)?;
+    let solution = crate::solve(&problem);
+    Ok(write(&solution, elapsed_s()))
+}

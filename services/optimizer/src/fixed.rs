@@ -1,0 +1,113 @@
+//! The static allocation that Dorm is measured against: strict first in, first out; each job gets
+//! a fixed number of containers or waits, and with it all behind it; containers are spread; jobs
+//! keep away from nodes with resources that they do not need while they can.
+
+use std::collections::BTreeMap;
+
+use crate::p2::diagnose::hopeless;
+use crate::p2::instance::{Cluster, fits, give, limits, runs, take};
+use crate::problem::{Problem, ProblemJob};
+use crate::report::{Draft, write};
+use crate::solution::{Solution, WaitCode};
+
+/// Decides an allocation with fixed counts.
+pub(crate) fn solve(problem: &Problem) -> Solution {
+    let cluster = Cluster::new(problem);
+    let mut rooms = cluster.rooms.clone();
+    let mut draft = Draft::empty(problem, "static");
+    keep_running(problem, &cluster, &mut rooms, &mut draft);
+    let mut blocked: Option<usize> = None;
+    for (index, job) in problem.jobs.iter().enumerate() {
+        if runs(&cluster, job) {
+            continue;
+        }
+        if let Some(why) = hopeless(&cluster, job) {
+            draft.waiting.insert(index, why);
+        } else if let Some(head) = blocked {
+            let head = &problem.jobs[head].job;
+            let reason = format!("waits behind {head}, which was released before it");
+            draft.waiting.insert(index, (WaitCode::Behind, reason));
+        } else if let Some(placed) = spread(&cluster, job, &mut rooms) {
+            draft.placed[index] = placed;
+        } else {
+            let count = wanted(job);
+            let reason = format!(
+                "its {count} containers ({} each) do not all fit now",
+                job.demand
+            );
+            draft.waiting.insert(index, (WaitCode::Resources, reason));
+            blocked = Some(index);
+        }
+    }
+    write(problem, &cluster, draft)
+}
+
+/// Puts what runs into the draft and takes its room.
+pub(crate) fn keep_running(
+    problem: &Problem,
+    cluster: &Cluster,
+    rooms: &mut [Vec<u64>],
+    draft: &mut Draft,
+) {
+    for (index, job) in problem.jobs.iter().enumerate() {
+        let located = job
+            .previous
+            .as_ref()
+            .and_then(|previous| cluster.locate(previous));
+        let demand = cluster.demand(&job.demand);
+        let (Some(located), Some(demand), true) = (located, demand, runs(cluster, job)) else {
+            continue;
+        };
+        for (node, count) in &located {
+            for (room, amount) in rooms[*node].iter_mut().zip(&demand) {
+                *room = room.saturating_sub(amount.saturating_mul(u64::from(*count)));
+            }
+        }
+        draft.placed[index] = located.into_iter().collect();
+    }
+}
+
+fn wanted(job: &ProblemJob) -> u32 {
+    job.static_containers.unwrap_or(limits(job).0).max(1)
+}
+
+/// All containers of a job, each on the emptiest node of the most modest kind, or none.
+fn spread(
+    cluster: &Cluster,
+    job: &ProblemJob,
+    rooms: &mut [Vec<u64>],
+) -> Option<BTreeMap<usize, u32>> {
+    let demand = cluster.demand(&job.demand)?;
+    let mut placed: BTreeMap<usize, u32> = BTreeMap::new();
+    for _ in 0..wanted(job) {
+        let able = (0..rooms.len()).filter(|node| fits(&demand, &rooms[*node]) > 0);
+        // Fewest kinds of resource that the job does not need, then the most free, then by name.
+        let rank = |node: usize| {
+            let unneeded = cluster.capacities[node].iter().zip(&demand);
+            let unneeded = unneeded.filter(|(capacity, amount)| **capacity > 0 && **amount == 0);
+            let free = rooms[node].iter().zip(&cluster.totals).zip(&demand);
+            let free: f64 = free
+                .filter(|(_, amount)| **amount > 0)
+                .map(|((room, total), _)| *room as f64 / *total as f64)
+                .sum();
+            (unneeded.count(), free)
+        };
+        let best = able.min_by(|left, right| {
+            let (left, right) = (rank(*left), rank(*right));
+            left.0.cmp(&right.0).then(right.1.total_cmp(&left.1))
+        });
+        match best {
+            Some(node) => {
+                take(&demand, 1, &mut rooms[node]);
+                *placed.entry(node).or_insert(0) += 1;
+            }
+            None => {
+                for (node, count) in placed {
+                    give(&demand, count, &mut rooms[node]);
+                }
+                return None;
+            }
+        }
+    }
+    Some(placed)
+}

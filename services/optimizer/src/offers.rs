@@ -1,0 +1,148 @@
+//! Allocation by DRF offers: each offer is one node's free room, nodes in name order; the job
+//! with the smallest key takes one container if it fits.
+//!
+//! What runs keeps what it has and counts in the keys; nobody is restarted. A job that ends below
+//! its minimum gives everything back and waits, and the offers are made again without it, the
+//! last released first.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::drf::{Key, User, key};
+use crate::fixed::keep_running;
+use crate::p2::diagnose::hopeless;
+use crate::p2::instance::{Cluster, limits, runs, take};
+use crate::problem::{Misfit, Problem};
+use crate::report::{Draft, write};
+use crate::solution::{Solution, WaitCode};
+
+/// How often the offers are made again without one job; after that, without all that fell short.
+const RETRIES: usize = 32;
+
+/// Decides an allocation by offers.
+pub(crate) fn solve(problem: &Problem) -> Solution {
+    let cluster = Cluster::new(problem);
+    let mut rooms = cluster.rooms.clone();
+    let mut draft = Draft::empty(problem, "drf");
+    keep_running(problem, &cluster, &mut rooms, &mut draft);
+    let mut takers = Vec::new();
+    for (index, job) in problem.jobs.iter().enumerate() {
+        if runs(&cluster, job) {
+            continue;
+        }
+        match (hopeless(&cluster, job), cluster.demand(&job.demand)) {
+            (None, Some(demand)) => {
+                let (_, max) = limits(job);
+                let user = User {
+                    demand,
+                    weight: job.weight,
+                    floor: 0,
+                    cap: Some(max),
+                };
+                takers.push(Taker {
+                    index,
+                    user,
+                    min: limits(job).0,
+                });
+            }
+            (why, _) => draft.waiting.extend(why.map(|why| (index, why))),
+        }
+    }
+    let placed = rounds(&cluster, takers, &rooms, problem.policy.drf);
+    for (index, job) in problem.jobs.iter().enumerate() {
+        if let Some(nodes) = placed.get(&index) {
+            draft.placed[index].clone_from(nodes);
+        } else if draft.placed[index].is_empty() {
+            let min = limits(job).0;
+            let reason = format!(
+                "the offers left room for fewer than its minimum of {min} containers ({} each)",
+                job.demand
+            );
+            draft
+                .waiting
+                .entry(index)
+                .or_insert((WaitCode::Resources, reason));
+        }
+    }
+    write(problem, &cluster, draft)
+}
+
+struct Taker {
+    index: usize,
+    user: User,
+    min: u32,
+}
+
+type Placed = BTreeMap<usize, BTreeMap<usize, u32>>;
+
+/// Makes the offers until everyone who got something got its minimum.
+fn rounds(cluster: &Cluster, mut takers: Vec<Taker>, rooms: &[Vec<u64>], misfit: Misfit) -> Placed {
+    let mut round = 0;
+    loop {
+        let got = offer_nodes(cluster, &takers, rooms, misfit);
+        let total = |nodes: &BTreeMap<usize, u32>| nodes.values().sum::<u32>();
+        let falls_short = |taker: &Taker, nodes| (1..taker.min).contains(&total(nodes));
+        let short: Vec<usize> = takers
+            .iter()
+            .zip(&got)
+            .filter(|(taker, nodes)| falls_short(taker, nodes))
+            .map(|(taker, _)| taker.index)
+            .collect();
+        let Some(last) = short.last() else {
+            let placed = takers
+                .iter()
+                .zip(got)
+                .filter(|(_, nodes)| !nodes.is_empty());
+            return placed.map(|(taker, nodes)| (taker.index, nodes)).collect();
+        };
+        round += 1;
+        takers.retain(|taker| {
+            taker.index != *last && (round < RETRIES || !short.contains(&taker.index))
+        });
+    }
+}
+
+/// Offers node after node; by demand, so that a misfit is found once for all jobs that share it.
+fn offer_nodes(
+    cluster: &Cluster,
+    takers: &[Taker],
+    rooms: &[Vec<u64>],
+    misfit: Misfit,
+) -> Vec<BTreeMap<usize, u32>> {
+    let mut got = vec![BTreeMap::new(); takers.len()];
+    let mut counts = vec![0u32; takers.len()];
+    let mut queues: BTreeMap<&[u64], BTreeSet<(Key, usize)>> = BTreeMap::new();
+    for (index, taker) in takers.iter().enumerate() {
+        let first = (key(&taker.user, &cluster.totals, 0), index);
+        queues.entry(&taker.user.demand).or_default().insert(first);
+    }
+    for (node, room) in rooms.iter().enumerate() {
+        let mut room = room.clone();
+        let mut open: BTreeSet<&[u64]> = queues.keys().copied().collect();
+        loop {
+            let heads = open.iter().filter_map(|demand| {
+                let head = queues.get(*demand)?.first()?;
+                Some((*head, *demand))
+            });
+            let Some(((first, index), demand)) = heads.min() else {
+                break;
+            };
+            if !take(demand, 1, &mut room) {
+                open.remove(demand);
+                if misfit == Misfit::Stop {
+                    break;
+                }
+                continue;
+            }
+            counts[index] += 1;
+            *got[index].entry(node).or_insert(0) += 1;
+            if let Some(queue) = queues.get_mut(demand) {
+                queue.remove(&(first, index));
+                let user = &takers[index].user;
+                if user.cap != Some(counts[index]) {
+                    queue.insert((key(user, &cluster.totals, counts[index]), index));
+                }
+            }
+        }
+    }
+    got
+}

@@ -1,0 +1,350 @@
+//! One P2 instance by index: the resources of which there are any, the room of each node, the
+//! distinct demands (types) and the jobs taking part, with their fair shares and bounds.
+
+use std::collections::BTreeMap;
+
+use dormouse_messages::ids::NodeId;
+use dormouse_messages::quantity::{Amounts, Resource};
+
+use crate::drf::{User, fill};
+use crate::problem::{DEFAULT_STALL_S, FairnessBound, Objective, Problem, ProblemJob, ProblemNode};
+
+/// The cost of any restart, so that ties are decided for fewer of them.
+const RESTART_TIE: f64 = 1e-3;
+
+/// The cluster by index.
+#[derive(Debug, Clone)]
+pub(crate) struct Cluster {
+    /// The resources with a total above 0, in order.
+    pub resources: Vec<Resource>,
+    /// Their totals.
+    pub totals: Vec<u64>,
+    /// The nodes' names, in ascending order: the index order everywhere.
+    pub names: Vec<NodeId>,
+    /// Per node: the capacity.
+    pub capacities: Vec<Vec<u64>>,
+    /// Per node: the capacity less what is reserved.
+    pub rooms: Vec<Vec<u64>>,
+    index: BTreeMap<NodeId, usize>,
+}
+
+impl Cluster {
+    pub fn new(problem: &Problem) -> Self {
+        let mut total = Amounts::new();
+        for node in &problem.nodes {
+            total.add(&node.capacity, 1);
+        }
+        let resources: Vec<Resource> = total.iter().map(|(name, _)| name.clone()).collect();
+        let totals = total.iter().map(|(_, amount)| amount).collect();
+        let mut nodes: Vec<_> = problem.nodes.iter().collect();
+        nodes.sort_by(|left, right| left.name.cmp(&right.name));
+        nodes.dedup_by(|left, right| left.name == right.name);
+        let capacity = |node: &&ProblemNode| -> Vec<u64> {
+            resources
+                .iter()
+                .map(|resource| node.capacity.get(resource))
+                .collect()
+        };
+        let room = |node: &&ProblemNode| -> Vec<u64> {
+            let reserved = resources.iter().map(|resource| node.reserved.get(resource));
+            capacity(node)
+                .iter()
+                .zip(reserved)
+                .map(|(c, r)| c.saturating_sub(r))
+                .collect()
+        };
+        Self {
+            capacities: nodes.iter().map(capacity).collect(),
+            rooms: nodes.iter().map(room).collect(),
+            names: nodes.iter().map(|node| node.name.clone()).collect(),
+            index: nodes
+                .iter()
+                .enumerate()
+                .map(|(i, node)| (node.name.clone(), i))
+                .collect(),
+            resources,
+            totals,
+        }
+    }
+
+    /// A demand by resource index; `None` when it names a resource of which there is none.
+    pub fn demand(&self, demand: &Amounts) -> Option<Vec<u64>> {
+        let known = |resource: &Resource| self.resources.contains(resource);
+        if demand.is_empty() || !demand.iter().all(|(resource, _)| known(resource)) {
+            return None;
+        }
+        Some(
+            self.resources
+                .iter()
+                .map(|resource| demand.get(resource))
+                .collect(),
+        )
+    }
+
+    /// Where a job's containers are by node index; `None` when one is on a node that is gone.
+    pub fn locate(&self, previous: &BTreeMap<NodeId, u32>) -> Option<Vec<(usize, u32)>> {
+        let counts = previous.iter().filter(|(_, count)| **count > 0);
+        counts
+            .map(|(node, count)| Some((*self.index.get(node)?, *count)))
+            .collect()
+    }
+}
+
+/// How many containers with `demand` fit in `room`.
+pub(crate) fn fits(demand: &[u64], room: &[u64]) -> u64 {
+    let each = demand.iter().zip(room).filter(|(amount, _)| **amount > 0);
+    each.map(|(amount, room)| room / amount).min().unwrap_or(0)
+}
+
+/// Takes `count` containers with `demand` from `room`; false and nothing taken if they do not fit.
+pub(crate) fn take(demand: &[u64], count: u32, room: &mut [u64]) -> bool {
+    if fits(demand, room) < u64::from(count) {
+        return false;
+    }
+    for (room, amount) in room.iter_mut().zip(demand) {
+        *room -= amount * u64::from(count);
+    }
+    true
+}
+
+/// Gives them back.
+pub(crate) fn give(demand: &[u64], count: u32, room: &mut [u64]) {
+    for (room, amount) in room.iter_mut().zip(demand) {
+        *room += amount * u64::from(count);
+    }
+}
+
+/// A distinct demand vector.
+#[derive(Debug, Clone)]
+pub(crate) struct Type {
+    pub demand: Vec<u64>,
+    /// v: the utilization of one container, Σ_k d_k / C_k.
+    pub value: f64,
+    /// δ: the dominant share of one container, max_k d_k / C_k.
+    pub share: f64,
+}
+
+/// What may happen to a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Stays as it is.
+    Pinned,
+    /// May be restarted, which counts.
+    Running,
+    /// Gets new containers in any case: new, displaced, or its count outside its limits.
+    Free,
+}
+
+/// A job taking part.
+#[derive(Debug, Clone)]
+pub(crate) struct Job {
+    /// Its index in the problem.
+    pub index: usize,
+    pub ty: usize,
+    pub state: State,
+    pub min: u32,
+    pub max: u32,
+    /// Where it runs, by node index.
+    pub previous: Vec<(usize, u32)>,
+    /// p: how many containers it has.
+    pub count: u32,
+    /// ŝ: its fair share.
+    pub fair: f64,
+    /// What its restart costs.
+    pub restart: f64,
+}
+
+/// An instance of P2.
+#[derive(Debug, Clone)]
+pub(crate) struct Instance {
+    pub totals: Vec<u64>,
+    pub rooms: Vec<Vec<u64>>,
+    pub types: Vec<Type>,
+    pub jobs: Vec<Job>,
+    pub objective: Objective,
+    /// F: the bound on Σ l_i (infinite: none).
+    pub loss_bound: f64,
+    /// R: the bound on Σ r_i.
+    pub restart_bound: u32,
+}
+
+/// Whether a job runs and need not be placed again.
+pub(crate) fn runs(cluster: &Cluster, job: &ProblemJob) -> bool {
+    let place = job
+        .previous
+        .as_ref()
+        .and_then(|previous| cluster.locate(previous));
+    !job.displaced && place.is_some_and(|place| !place.is_empty())
+}
+
+/// Its limits, read so that they make sense.
+pub(crate) fn limits(job: &ProblemJob) -> (u32, u32) {
+    let min = job.min.max(1);
+    (min, job.max.max(min))
+}
+
+impl Instance {
+    /// The instance in which exactly `members` (indices of jobs) take part.
+    pub fn new(problem: &Problem, cluster: &Cluster, members: &[usize]) -> Self {
+        let mut instance = Self {
+            totals: cluster.totals.clone(),
+            rooms: cluster.rooms.clone(),
+            types: Vec::new(),
+            jobs: Vec::new(),
+            objective: problem.policy.objective,
+            loss_bound: loss_bound(problem, cluster),
+            restart_bound: 0,
+        };
+        let mut known: BTreeMap<Vec<u64>, usize> = BTreeMap::new();
+        for index in members {
+            let Some(job) = problem.jobs.get(*index) else {
+                continue;
+            };
+            let Some(demand) = cluster.demand(&job.demand) else {
+                continue;
+            };
+            let ty = *known.entry(demand).or_insert_with_key(|demand| {
+                instance.types.push(Type::new(demand, &cluster.totals));
+                instance.types.len() - 1
+            });
+            instance.push(problem, cluster, *index, ty);
+        }
+        instance.fair_shares(problem);
+        let running = instance.jobs.iter().filter(|job| {
+            problem
+                .jobs
+                .get(job.index)
+                .is_some_and(|job| runs(cluster, job))
+        });
+        let running = u64::try_from(running.count()).unwrap_or(u64::MAX);
+        let bound = problem.policy.theta2.ceil_times(running);
+        instance.restart_bound = u32::try_from(bound).unwrap_or(u32::MAX);
+        instance
+    }
+
+    fn push(&mut self, problem: &Problem, cluster: &Cluster, index: usize, ty: usize) {
+        let job = &problem.jobs[index];
+        let (min, max) = limits(job);
+        let previous = job.previous.as_ref().map(|previous| {
+            // Of a job on a node that is gone, what is left is still a preference.
+            let located = |(node, count): (&NodeId, &u32)| {
+                Some((*cluster.index.get(node)?, *count)).filter(|(_, count)| *count > 0)
+            };
+            previous.iter().filter_map(located).collect::<Vec<_>>()
+        });
+        let previous = previous.unwrap_or_default();
+        let count: u32 = previous.iter().map(|(_, count)| count).sum();
+        let state = match (runs(cluster, job), job.adjustable) {
+            (false, _) => State::Free,
+            (true, false) => State::Pinned,
+            (true, true) if count < min || count > max => State::Free,
+            (true, true) => State::Running,
+        };
+        let stall_s = if job.stall_s > 0.0 {
+            job.stall_s
+        } else {
+            DEFAULT_STALL_S
+        };
+        let amortised = self.objective.amortise_s.map_or(0.0, |amortise_s| {
+            stall_s * self.types[ty].value * f64::from(count) / amortise_s
+        });
+        let restart = RESTART_TIE + amortised;
+        self.jobs.push(Job {
+            index,
+            ty,
+            state,
+            min,
+            max,
+            previous,
+            count,
+            fair: 0.0,
+            restart,
+        });
+    }
+
+    /// ŝ: weighted divisible progressive filling with floors and caps, over the jobs taking part.
+    fn fair_shares(&mut self, problem: &Problem) {
+        let user = |job: &Job| User {
+            demand: self.types[job.ty].demand.clone(),
+            weight: problem.jobs[job.index].weight,
+            floor: job.min,
+            cap: Some(job.max),
+        };
+        let users: Vec<User> = self.jobs.iter().map(user).collect();
+        let filled = fill(&self.totals, &users);
+        for (index, job) in self.jobs.iter_mut().enumerate() {
+            job.fair = filled.share(index);
+        }
+    }
+
+    /// The instance with the restarts decided: of the running jobs, exactly those marked in
+    /// `restarted` are restarted.
+    pub fn decided(&self, restarted: &[bool]) -> Self {
+        let mut decided = self.clone();
+        for (job, restarted) in decided.jobs.iter_mut().zip(restarted) {
+            if job.state == State::Running {
+                job.state = if *restarted {
+                    State::Free
+                } else {
+                    State::Pinned
+                };
+            }
+        }
+        decided
+    }
+
+    /// l of one job at `count` containers (Dorm, equations 11 and 12).
+    pub fn loss(&self, job: usize, count: u32) -> f64 {
+        let job = &self.jobs[job];
+        (self.types[job.ty].share * f64::from(count) - job.fair).abs()
+    }
+
+    /// What one job contributes to the objective at `count` containers, its restart apart.
+    pub fn worth(&self, job: usize, count: u32) -> f64 {
+        let value = self.types[self.jobs[job].ty].value * f64::from(count);
+        self.objective.utilization * value - self.objective.loss * self.loss(job, count)
+    }
+
+    /// The room of each node beside what is pinned, `restarted` deciding about the running jobs.
+    pub fn free_rooms(&self, restarted: &[bool]) -> Vec<Vec<u64>> {
+        let mut rooms = self.rooms.clone();
+        for (job, restarted) in self.jobs.iter().zip(restarted) {
+            let stays = match job.state {
+                State::Pinned => true,
+                State::Running => !*restarted,
+                State::Free => false,
+            };
+            if stays {
+                for (node, count) in &job.previous {
+                    for (room, amount) in rooms[*node].iter_mut().zip(&self.types[job.ty].demand) {
+                        *room = room.saturating_sub(amount * u64::from(*count));
+                    }
+                }
+            }
+        }
+        rooms
+    }
+}
+
+impl Type {
+    fn new(demand: &[u64], totals: &[u64]) -> Self {
+        let fractions = demand
+            .iter()
+            .zip(totals)
+            .map(|(d, c)| *d as f64 / *c as f64);
+        Self {
+            demand: demand.to_vec(),
+            value: fractions.clone().sum(),
+            share: fractions.fold(0.0, f64::max),
+        }
+    }
+}
+
+/// ⌈θ1 · 2m⌉ (Dorm, equation 15), or without the ceiling.
+pub(crate) fn loss_bound(problem: &Problem, cluster: &Cluster) -> f64 {
+    let twice = 2 * u64::try_from(cluster.totals.len()).unwrap_or(0);
+    match problem.policy.fairness_bound {
+        FairnessBound::Paper => problem.policy.theta1.ceil_times(twice) as f64,
+        FairnessBound::Exact => problem.policy.theta1.to_f64() * twice as f64,
+    }
+}

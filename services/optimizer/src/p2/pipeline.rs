@@ -1,0 +1,196 @@
+//! The search for an allocation of one instance, stage by stage, until the gap is small enough:
+//!
+//! 1. `classes`: the type model over classes of equal nodes. It bounds P2; if it has no solution,
+//!    P2 has none. Its restarts and counts, packed into the nodes, are often optimal already.
+//! 2. `exact`: the type model with every node on its own, which is P2, begun with the best plan.
+
+use crate::problem::Budget;
+
+use super::instance::Instance;
+use super::model::{Groups, TypeModel, classes, single_nodes};
+use super::place::{grow, place};
+use super::plan::Plan;
+use super::solver::{Ending, Limits, Outcome};
+
+/// The gap within which an allocation counts as optimal: below what a container is worth on any
+/// cluster of a few thousand nodes, above what floats lose.
+const OPTIMAL: f64 = 1e-6;
+/// Branch-and-bound nodes of a run when the budget names no number: a few seconds at most.
+const DEFAULT_NODES: u64 = 2_000;
+/// The largest exact model, in columns of slots, that is tried.
+const EXACT_COLUMNS: usize = 4_000;
+
+/// What the search found.
+#[derive(Debug, Clone)]
+pub(crate) struct Found {
+    pub plan: Plan,
+    pub objective: f64,
+    /// What no allocation exceeds.
+    pub bound: f64,
+    pub stage: &'static str,
+    pub stopped_by: &'static str,
+}
+
+/// The outcome of a search.
+#[derive(Debug, Clone)]
+pub(crate) enum Verdict {
+    /// An allocation.
+    Found(Box<Found>),
+    /// There is none.
+    Infeasible,
+    /// None was found within the budget.
+    Unknown,
+}
+
+/// (bound − objective) / |bound|.
+pub(crate) fn gap(objective: f64, bound: f64) -> f64 {
+    ((bound - objective) / bound.abs().max(1e-9)).max(0.0)
+}
+
+/// Searches for an allocation of `instance`.
+pub(crate) fn search(instance: &Instance, budget: &Budget) -> Verdict {
+    let mut search = Search {
+        instance,
+        budget,
+        best: None,
+        bound: f64::INFINITY,
+        stopped_by: "stages",
+    };
+    match search.stages() {
+        Some(()) => search.verdict(),
+        None => Verdict::Infeasible,
+    }
+}
+
+/// Whether the class relaxation has a solution: a cheap necessary condition.
+pub(crate) fn may_be_feasible(instance: &Instance) -> bool {
+    let groups = classes(instance);
+    let model = TypeModel::new(instance, &groups, false);
+    let limits = Limits {
+        gap: 0.0,
+        nodes: 0,
+        seconds: None,
+    };
+    model.model.maximise(limits, None).ending != Ending::Infeasible
+}
+
+struct Search<'a> {
+    instance: &'a Instance,
+    budget: &'a Budget,
+    best: Option<(Plan, f64, &'static str)>,
+    bound: f64,
+    stopped_by: &'static str,
+}
+
+impl Search<'_> {
+    /// Runs the stages; `None` when P2 is proven to have no solution.
+    fn stages(&mut self) -> Option<()> {
+        self.classes()?;
+        if !self.good_enough() && self.exact_columns() <= EXACT_COLUMNS {
+            self.exact()?;
+        }
+        Some(())
+    }
+
+    fn limits(&self, seconds_part: f64) -> Limits {
+        Limits {
+            gap: self.budget.gap.max(0.0),
+            nodes: self.budget.nodes.unwrap_or(DEFAULT_NODES),
+            seconds: self.budget.seconds.map(|seconds| seconds * seconds_part),
+        }
+    }
+
+    fn exact_columns(&self) -> usize {
+        self.instance.types.len() * self.instance.rooms.len()
+    }
+
+    fn classes(&mut self) -> Option<()> {
+        let groups = classes(self.instance);
+        let limits = Limits {
+            gap: OPTIMAL,
+            ..self.limits(0.2)
+        };
+        let (outcome, plan) = self.run(&groups, limits, None);
+        if outcome.ending == Ending::Infeasible {
+            return None;
+        }
+        if let Some(plan) = plan {
+            let placed = place(self.instance, &plan.restarted, &plan.counts);
+            self.offer(placed, "classes");
+        }
+        Some(())
+    }
+
+    fn exact(&mut self) -> Option<()> {
+        let groups = single_nodes(self.instance);
+        let start = self.best.as_ref().map(|(plan, _, _)| plan.clone());
+        let (outcome, plan) = self.run(&groups, self.limits(0.7), start.as_ref());
+        if outcome.ending == Ending::Infeasible {
+            return None;
+        }
+        self.offer(plan, "exact");
+        Some(())
+    }
+
+    fn run(
+        &mut self,
+        groups: &Groups,
+        limits: Limits,
+        start: Option<&Plan>,
+    ) -> (Outcome, Option<Plan>) {
+        let mut model = TypeModel::new(self.instance, groups, true);
+        let start = start.map(|plan| model.columns(plan));
+        let linear = std::mem::take(&mut model.model);
+        let outcome = linear.maximise(limits, start.as_deref());
+        self.bound = self.bound.min(model.bound(outcome.bound));
+        self.stopped_by = match outcome.ending {
+            Ending::Optimal => "gap",
+            Ending::Limit => "nodes",
+            Ending::Time => "time",
+            Ending::Infeasible | Ending::Error => "stages",
+        };
+        let plan = model.plan(&outcome);
+        (outcome, plan)
+    }
+
+    /// Takes a plan if it is feasible and better than the best so far.
+    fn offer(&mut self, plan: Option<Plan>, stage: &'static str) {
+        let Some(mut plan) = plan.filter(|plan| plan.is_feasible(self.instance)) else {
+            return;
+        };
+        grow(self.instance, &mut plan);
+        let objective = plan.objective(self.instance);
+        if self
+            .best
+            .as_ref()
+            .is_none_or(|(_, best, _)| objective > best + 1e-12)
+        {
+            self.best = Some((plan, objective, stage));
+        }
+    }
+
+    fn good_enough(&self) -> bool {
+        let best = self.best.as_ref();
+        best.is_some_and(|(_, objective, _)| gap(*objective, self.bound) <= self.budget.gap)
+    }
+
+    fn verdict(self) -> Verdict {
+        let Some((plan, objective, stage)) = self.best else {
+            return Verdict::Unknown;
+        };
+        // A bound from floats may lie a hair below what was reached.
+        let bound = self.bound.max(objective);
+        let stopped_by = match gap(objective, bound) {
+            gap if gap <= OPTIMAL => "optimal",
+            gap if gap <= self.budget.gap => "gap",
+            _ => self.stopped_by,
+        };
+        Verdict::Found(Box::new(Found {
+            plan,
+            objective,
+            bound,
+            stage,
+            stopped_by,
+        }))
+    }
+}

@@ -1,0 +1,193 @@
+//! HiGHS, wrapped: a model of columns and rows in, the outcome of one deterministic run out.
+//!
+//! One thread and a fixed seed: a run that stops by optimality, gap or node limit gives the same
+//! columns every time. A time limit does not; the outcome says when it struck.
+
+use highs::{HighsModelStatus, HighsSolutionStatus, RowProblem, Sense};
+
+/// A column's index.
+pub(crate) type Column = usize;
+
+/// A linear model to maximise.
+#[derive(Debug, Default)]
+pub(crate) struct Model {
+    problem: RowProblem,
+    columns: Vec<highs::Col>,
+    integers: bool,
+}
+
+/// When to stop.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// Relative gap.
+    pub gap: f64,
+    /// Branch-and-bound nodes.
+    pub nodes: u64,
+    /// Seconds, if limited.
+    pub seconds: Option<f64>,
+}
+
+/// Why a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// Within the gap that was asked.
+    Optimal,
+    /// Proven that there is no solution.
+    Infeasible,
+    /// The node limit, or another deterministic one.
+    Limit,
+    /// The time limit.
+    Time,
+    /// Something else: an error of the solver.
+    Error,
+}
+
+/// What a run found.
+#[derive(Debug, Clone)]
+pub(crate) struct Outcome {
+    pub ending: Ending,
+    /// The columns of the best solution.
+    pub columns: Option<Vec<f64>>,
+    /// The rows' duals (of a linear program).
+    pub duals: Vec<f64>,
+    /// What no solution exceeds.
+    pub bound: f64,
+}
+
+impl Model {
+    /// Adds a column with its objective coefficient and bounds.
+    pub fn column(&mut self, cost: f64, lower: f64, upper: f64, integer: bool) -> Column {
+        let column = if integer {
+            self.integers = true;
+            self.problem.add_integer_column(cost, lower..=upper)
+        } else {
+            self.problem.add_column(cost, lower..=upper)
+        };
+        self.columns.push(column);
+        self.columns.len() - 1
+    }
+
+    /// Adds a row `lower ≤ Σ factor · column ≤ upper`.
+    pub fn row(&mut self, lower: f64, upper: f64, terms: &[(Column, f64)]) {
+        let terms: Vec<_> = terms
+            .iter()
+            .map(|(c, factor)| (self.columns[*c], *factor))
+            .collect();
+        self.problem.add_row(lower..=upper, terms);
+    }
+
+    /// The number of columns.
+    pub fn width(&self) -> usize {
+        self.columns.len()
+    }
+
+    /// Maximises; `start` is a solution to begin with.
+    pub fn maximise(self, limits: Limits, start: Option<&[f64]>) -> Outcome {
+        let integers = self.integers;
+        self.run(limits, start, integers).unwrap_or(Outcome {
+            ending: Ending::Error,
+            columns: None,
+            duals: Vec::new(),
+            bound: f64::INFINITY,
+        })
+    }
+
+    fn run(self, limits: Limits, start: Option<&[f64]>, integers: bool) -> Option<Outcome> {
+        let mut model = self.problem.try_optimise(Sense::Maximise).ok()?;
+        model.try_set_option("output_flag", false).ok()?;
+        model.try_set_option("threads", 1).ok()?;
+        model.try_set_option("parallel", "off").ok()?;
+        model.try_set_option("random_seed", 0).ok()?;
+        if integers {
+            let nodes = i32::try_from(limits.nodes).unwrap_or(i32::MAX);
+            model.try_set_option("mip_max_nodes", nodes).ok()?;
+            model
+                .try_set_option("mip_rel_gap", limits.gap.max(0.0))
+                .ok()?;
+            model.try_set_option("mip_abs_gap", 1e-9).ok()?;
+        }
+        if let Some(seconds) = limits.seconds {
+            model.try_set_option("time_limit", seconds.max(0.01)).ok()?;
+        }
+        if let Some(start) = start {
+            model.try_set_solution(Some(start), None, None, None).ok()?;
+        }
+        let solved = model.try_solve().ok()?;
+        let ending = ending(solved.status());
+        let found = solved.primal_solution_status() == HighsSolutionStatus::Feasible;
+        let bound = if integers {
+            solved
+                .double_info_value(c"mip_dual_bound")
+                .unwrap_or(f64::INFINITY)
+        } else if ending == Ending::Optimal {
+            solved.objective_value()
+        } else {
+            f64::INFINITY
+        };
+        let solution = solved.get_solution();
+        Some(Outcome {
+            ending,
+            columns: (found && ending != Ending::Infeasible).then(|| solution.columns().to_vec()),
+            duals: if integers {
+                Vec::new()
+            } else {
+                solution.dual_rows().to_vec()
+            },
+            bound: if bound.is_finite() {
+                bound
+            } else {
+                f64::INFINITY
+            },
+        })
+    }
+}
+
+fn ending(status: HighsModelStatus) -> Ending {
+    match status {
+        HighsModelStatus::Optimal | HighsModelStatus::ModelEmpty => Ending::Optimal,
+        HighsModelStatus::Infeasible | HighsModelStatus::UnboundedOrInfeasible => {
+            Ending::Infeasible
+        }
+        HighsModelStatus::ReachedTimeLimit => Ending::Time,
+        HighsModelStatus::ReachedIterationLimit
+        | HighsModelStatus::ReachedSolutionLimit
+        | HighsModelStatus::ObjectiveBound
+        | HighsModelStatus::ObjectiveTarget => Ending::Limit,
+        _ => Ending::Error,
+    }
+}
+
+/// HiGHS's version.
+pub(crate) fn version() -> String {
+    format!(
+        "{}.{}.{}",
+        highs_sys::HIGHS_VERSION_MAJOR,
+        highs_sys::HIGHS_VERSION_MINOR,
+        highs_sys::HIGHS_VERSION_PATCH
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_knapsack_and_an_impossible_one() {
+        let limits = Limits {
+            gap: 0.0,
+            nodes: 1000,
+            seconds: None,
+        };
+        let mut model = Model::default();
+        let a = model.column(5.0, 0.0, 3.0, true);
+        let b = model.column(4.0, 0.0, 3.0, true);
+        model.row(f64::NEG_INFINITY, 10.0, &[(a, 4.0), (b, 3.0)]);
+        let outcome = model.maximise(limits, None);
+        assert_eq!(outcome.ending, Ending::Optimal);
+        assert!((outcome.bound - 13.0).abs() < 1e-6);
+        let mut model = Model::default();
+        let a = model.column(1.0, 0.0, 1.0, true);
+        model.row(2.0, f64::INFINITY, &[(a, 1.0)]);
+        assert_eq!(model.maximise(limits, None).ending, Ending::Infeasible);
+    }
+}

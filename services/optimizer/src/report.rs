@@ -1,0 +1,238 @@
+//! Writes a decision down: from containers by job and node to the complete [`Solution`].
+
+use std::collections::BTreeMap;
+
+use dormouse_messages::ids::NodeId;
+use dormouse_messages::quantity::Amounts;
+
+use crate::drf::{User, fill};
+use crate::p2::instance::{Cluster, limits, runs};
+use crate::problem::{Problem, ProblemJob};
+use crate::solution::{JobShare, Solution, SolverReport, Utilization, WaitCode, Waiting};
+
+/// A decision before it is written down.
+#[derive(Debug)]
+pub(crate) struct Draft {
+    /// Per job of the problem: its containers by node index; empty when it waits.
+    pub placed: Vec<BTreeMap<usize, u32>>,
+    /// Why jobs wait, by index.
+    pub waiting: BTreeMap<usize, (WaitCode, String)>,
+    pub loss_bound: f64,
+    pub adjustment_bound: u32,
+    pub unbounded: bool,
+    pub solver: SolverReport,
+}
+
+impl Draft {
+    /// Nothing placed and nobody waiting, by this procedure.
+    pub fn empty(problem: &Problem, procedure: &str) -> Self {
+        Self {
+            placed: vec![BTreeMap::new(); problem.jobs.len()],
+            waiting: BTreeMap::new(),
+            loss_bound: 0.0,
+            adjustment_bound: 0,
+            unbounded: false,
+            solver: SolverReport {
+                name: procedure.to_owned(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                status: "none".to_owned(),
+                objective: 0.0,
+                bound: 0.0,
+                gap: 0.0,
+                nodes: None,
+                stopped_by: "procedure".to_owned(),
+                stage: procedure.to_owned(),
+            },
+        }
+    }
+}
+
+/// Completes a draft.
+pub(crate) fn write(problem: &Problem, cluster: &Cluster, draft: Draft) -> Solution {
+    let runs_now = |index: usize| !draft.placed[index].is_empty();
+    let fair = fair_shares(problem, cluster, runs_now);
+    let fair_all = fair_shares(problem, cluster, |_| true);
+    let mut written = Written::new(problem, cluster);
+    let (mut loss, mut loss_all) = (0.0, 0.0);
+    for (index, job) in problem.jobs.iter().enumerate() {
+        let runs = runs_now(index);
+        let fair_share = if runs { fair[index] } else { fair_all[index] };
+        let share = written.job(job, &draft.placed[index], fair_share);
+        loss_all += (share - fair_all[index]).abs();
+        if runs {
+            loss += (share - fair_share).abs();
+        }
+    }
+    let wait = |(index, (code, reason)): (&usize, &(WaitCode, String))| {
+        let job = problem.jobs.get(*index)?.job.clone();
+        Some(Waiting {
+            job,
+            code: *code,
+            reason: reason.clone(),
+        })
+    };
+    let (shapes, slots) = slots(problem, cluster, &draft.placed);
+    Solution {
+        jobs: written.jobs,
+        shapes,
+        slots,
+        waiting: draft.waiting.iter().filter_map(wait).collect(),
+        utilization: utilization(problem, cluster, &draft.placed),
+        fairness_loss: loss,
+        fairness_loss_all: loss_all,
+        fairness_loss_bound: draft.loss_bound,
+        adjusted_jobs: written.adjusted,
+        adjustment_bound: draft.adjustment_bound,
+        forced_jobs: written.forced,
+        unbounded: draft.unbounded,
+        changed: written.changed,
+        solver: draft.solver,
+    }
+}
+
+/// ŝ over the jobs that `take_part`; 0 for the others.
+fn fair_shares(
+    problem: &Problem,
+    cluster: &Cluster,
+    take_part: impl Fn(usize) -> bool,
+) -> Vec<f64> {
+    let mut fair = vec![0.0; problem.jobs.len()];
+    let mut users = Vec::new();
+    let mut indices = Vec::new();
+    for (index, job) in problem.jobs.iter().enumerate() {
+        if let Some(demand) = cluster.demand(&job.demand).filter(|_| take_part(index)) {
+            let (floor, cap) = limits(job);
+            users.push(User {
+                demand,
+                weight: job.weight,
+                floor,
+                cap: Some(cap),
+            });
+            indices.push(index);
+        }
+    }
+    let filled = fill(&cluster.totals, &users);
+    for (user, index) in indices.into_iter().enumerate() {
+        fair[index] = filled.share(user);
+    }
+    fair
+}
+
+struct Written<'a> {
+    cluster: &'a Cluster,
+    jobs: Vec<JobShare>,
+    adjusted: u32,
+    forced: u32,
+    changed: bool,
+}
+
+impl<'a> Written<'a> {
+    fn new(problem: &Problem, cluster: &'a Cluster) -> Self {
+        let jobs = Vec::with_capacity(problem.jobs.len());
+        Self {
+            cluster,
+            jobs,
+            adjusted: 0,
+            forced: 0,
+            changed: false,
+        }
+    }
+
+    /// Writes one job down; returns its share.
+    fn job(&mut self, job: &ProblemJob, placed: &BTreeMap<usize, u32>, fair_share: f64) -> f64 {
+        let named = |(node, count): (&usize, &u32)| (self.cluster.names[*node].clone(), *count);
+        let nodes: BTreeMap<NodeId, u32> = placed.iter().map(named).collect();
+        let containers: u32 = nodes.values().sum();
+        let share = share(self.cluster, job, containers);
+        let had = job
+            .previous
+            .as_ref()
+            .filter(|previous| previous.values().any(|c| *c > 0));
+        let same = had.map_or(nodes.is_empty(), |had| {
+            had.iter().filter(|(_, count)| **count > 0).eq(nodes.iter())
+        });
+        let stood = runs(self.cluster, job);
+        let restarted = had.is_some() && (!same || !stood);
+        self.changed |= restarted || !same;
+        if restarted && !nodes.is_empty() {
+            let (min, max) = limits(job);
+            let count: u32 = had.map_or(0, |had| had.values().sum());
+            if stood && (min..=max).contains(&count) {
+                self.adjusted += 1;
+            } else {
+                self.forced += 1;
+            }
+        }
+        self.jobs.push(JobShare {
+            job: job.job.clone(),
+            containers,
+            previous: had.map(|had| had.values().sum()),
+            share,
+            fair_share,
+            nodes,
+        });
+        share
+    }
+}
+
+/// s: the dominant share of a number of containers.
+fn share(cluster: &Cluster, job: &ProblemJob, containers: u32) -> f64 {
+    let each = cluster.resources.iter().zip(&cluster.totals);
+    let part = each.map(|(resource, total)| job.demand.get(resource) as f64 / *total as f64);
+    part.fold(0.0, f64::max) * f64::from(containers)
+}
+
+type Slots = BTreeMap<NodeId, BTreeMap<usize, u32>>;
+
+fn slots(
+    problem: &Problem,
+    cluster: &Cluster,
+    placed: &[BTreeMap<usize, u32>],
+) -> (Vec<Amounts>, Slots) {
+    let with = || {
+        problem
+            .jobs
+            .iter()
+            .zip(placed)
+            .filter(|(_, placed)| !placed.is_empty())
+    };
+    let mut shapes: Vec<Amounts> = with().map(|(job, _)| job.demand.clone()).collect();
+    shapes.sort();
+    shapes.dedup();
+    let mut slots: Slots = cluster
+        .names
+        .iter()
+        .map(|n| (n.clone(), BTreeMap::new()))
+        .collect();
+    for (job, placed) in with() {
+        let Ok(shape) = shapes.binary_search(&job.demand) else {
+            continue;
+        };
+        for (node, count) in placed {
+            if let Some(slots) = slots.get_mut(&cluster.names[*node]) {
+                *slots.entry(shape).or_insert(0) += count;
+            }
+        }
+    }
+    (shapes, slots)
+}
+
+fn utilization(
+    problem: &Problem,
+    cluster: &Cluster,
+    placed: &[BTreeMap<usize, u32>],
+) -> Utilization {
+    let mut used = Amounts::new();
+    for (job, placed) in problem.jobs.iter().zip(placed) {
+        used.add(
+            &job.demand,
+            placed.values().map(|count| u64::from(*count)).sum(),
+        );
+    }
+    let each = cluster.resources.iter().zip(&cluster.totals);
+    let resources: BTreeMap<_, _> = each
+        .map(|(resource, total)| (resource.clone(), used.get(resource) as f64 / *total as f64))
+        .collect();
+    let total = resources.values().sum();
+    Utilization { resources, total }
+}

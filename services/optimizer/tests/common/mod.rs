@@ -1,0 +1,125 @@
+//! Instances for the optimizer's tests: the published testbed and random small clusters.
+#![allow(dead_code)]
+
+use std::collections::BTreeMap;
+
+use dormouse_messages::quantity::Amounts;
+use dormouse_optimizer::problem::{Problem, ProblemJob, ProblemNode};
+use dormouse_optimizer::{Solution, check, solve};
+
+/// A small deterministic generator, so that a seed names an instance.
+pub struct Chance(u64);
+
+impl Chance {
+    pub fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    /// 0 .. bound.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % bound
+    }
+}
+
+pub fn amounts(text: &str) -> Amounts {
+    text.parse().expect("quantities")
+}
+
+pub fn node(name: &str, capacity: &str) -> ProblemNode {
+    let name = name.parse().expect("a name");
+    ProblemNode {
+        name,
+        capacity: amounts(capacity),
+        reserved: Amounts::new(),
+    }
+}
+
+pub fn job(name: &str, demand: &str, weight: u32, min: u32, max: u32) -> ProblemJob {
+    ProblemJob {
+        job: format!("t/{name}").parse().expect("an id"),
+        demand: amounts(demand),
+        weight,
+        min,
+        max,
+        adjustable: true,
+        displaced: false,
+        previous: None,
+        stall_s: 0.0,
+        static_containers: None,
+    }
+}
+
+pub fn placed(job: ProblemJob, nodes: &[(&str, u32)]) -> ProblemJob {
+    let at = |(node, count): &(&str, u32)| (node.parse().expect("a name"), *count);
+    ProblemJob {
+        previous: Some(nodes.iter().map(at).collect()),
+        ..job
+    }
+}
+
+/// The testbed: 20 nodes with 240 CPU, 5 GPUs and 2.5 TB together.
+pub fn testbed_nodes() -> Vec<ProblemNode> {
+    (0..20)
+        .map(|index| {
+            let gpu = if index < 5 {
+                "cpu=12,gpu=1,memory=128Gi"
+            } else {
+                "cpu=12,memory=128Gi"
+            };
+            node(&format!("n{index:02}"), gpu)
+        })
+        .collect()
+}
+
+/// Table II of the Dorm paper: demand, weight, most containers, and of 50 jobs how many.
+const TABLE: [(&str, u32, u32, u64); 7] = [
+    ("cpu=2,memory=8Gi", 1, 32, 20),
+    ("cpu=2,memory=6Gi", 2, 32, 20),
+    ("cpu=4,memory=6Gi", 4, 8, 6),
+    ("cpu=4,gpu=1,memory=32Gi", 1, 5, 1),
+    ("cpu=6,gpu=1,memory=16Gi", 1, 5, 1),
+    ("cpu=6,gpu=1,memory=16Gi", 2, 5, 1),
+    ("cpu=4,gpu=1,memory=32Gi", 4, 5, 1),
+];
+
+/// Jobs of the testbed in a random order.
+pub fn testbed_jobs(count: usize, seed: u64) -> Vec<ProblemJob> {
+    let mut bag: Vec<usize> = Vec::new();
+    for (kind, row) in TABLE.iter().enumerate() {
+        bag.extend((0..row.3).map(|_| kind));
+    }
+    let mut chance = Chance::new(seed);
+    (0..count)
+        .map(|index| {
+            let at = chance.below(bag.len() as u64) as usize;
+            let (demand, weight, max, _) = TABLE[bag.swap_remove(at)];
+            job(&format!("j{index:03}"), demand, weight, 1, max)
+        })
+        .collect()
+}
+
+/// What runs after a decision becomes what ran before the next.
+pub fn carry_over(problem: &mut Problem, solution: &Solution) {
+    let nodes: BTreeMap<_, _> = solution
+        .jobs
+        .iter()
+        .map(|share| (share.job.clone(), share.nodes.clone()))
+        .collect();
+    for job in &mut problem.jobs {
+        let placed = nodes.get(&job.job).filter(|nodes| !nodes.is_empty());
+        job.previous = placed.cloned();
+    }
+}
+
+/// Solves and checks.
+#[track_caller]
+pub fn solved(problem: &Problem) -> Solution {
+    let solution = solve(problem);
+    if let Err(violation) = check(problem, &solution) {
+        panic!("{violation}\n{problem:#?}\n{solution:#?}");
+    }
+    solution
+}
