@@ -11,7 +11,9 @@ use dormouse_messages::events::{
 use dormouse_messages::ids::{ContainerId, Rank};
 use dormouse_messages::job::CheckpointMode;
 use dormouse_messages::policy::Policy;
-use dormouse_messages::{Amounts, Epoch, Event, Fold, JobId, NodeId, Recorded, Sequence, Timestamp};
+use dormouse_messages::{
+    Amounts, Epoch, Event, Fold, JobId, NodeId, Recorded, Sequence, Timestamp,
+};
 use serde::{Deserialize, Serialize};
 
 use super::job::{
@@ -44,7 +46,10 @@ pub struct Stalls {
 impl Stalls {
     /// Their mean, once one was measured.
     #[must_use]
-    #[expect(clippy::cast_precision_loss, reason = "285,000 years of milliseconds are exact")]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "285,000 years of milliseconds are exact"
+    )]
     pub fn mean_s(&self) -> Option<f64> {
         (self.count > 0).then(|| self.total_ms as f64 / self.count as f64 / 1000.0)
     }
@@ -91,7 +96,9 @@ impl Fold for ClusterState {
         if self.nodes.evolve(recorded) {
             self.last_trigger = recorded.sequence;
         }
-        let Some(event) = recorded.event() else { return };
+        let Some(event) = recorded.event() else {
+            return;
+        };
         match event {
             Event::ClusterConfigured(event) => {
                 self.policy = event.policy;
@@ -114,14 +121,17 @@ impl Fold for ClusterState {
                         step: event.step,
                         incarnation: event.incarnation,
                     });
-                    if let Some(LifePhase::Saving { saved, .. }) = life_phase(job, event.incarnation) {
+                    if let Some(LifePhase::Saving { saved, .. }) =
+                        life_phase(job, event.incarnation)
+                    {
                         *saved = Some(recorded.sequence);
                     }
                 }
             }
             Event::CheckpointFailed(event) => {
                 if let Some(job) = self.jobs.get_mut(&event.job)
-                    && let Some(LifePhase::Saving { failed, .. }) = life_phase(job, event.incarnation)
+                    && let Some(LifePhase::Saving { failed, .. }) =
+                        life_phase(job, event.incarnation)
                 {
                     *failed = Some((recorded.sequence, event.reason.clone()));
                 }
@@ -156,7 +166,10 @@ impl Fold for ClusterState {
     }
 }
 
-fn life_phase(job: &mut Job, incarnation: dormouse_messages::Incarnation) -> Option<&mut LifePhase> {
+fn life_phase(
+    job: &mut Job,
+    incarnation: dormouse_messages::Incarnation,
+) -> Option<&mut LifePhase> {
     let life = job.life.as_mut()?;
     (life.incarnation == incarnation).then_some(&mut life.phase)
 }
@@ -267,8 +280,12 @@ impl ClusterState {
     }
 
     fn start(&mut self, event: &PartitionStartRequested, recorded: &Recorded) {
-        let Some(job) = self.jobs.get_mut(&event.job) else { return };
-        let Some(assignment) = &job.assignment else { return };
+        let Some(job) = self.jobs.get_mut(&event.job) else {
+            return;
+        };
+        let Some(assignment) = &job.assignment else {
+            return;
+        };
         let containers = assignment.places.iter().map(|(rank, place)| {
             let container = LifeContainer {
                 place: place.clone(),
@@ -296,7 +313,10 @@ impl ClusterState {
                 counts.push((shape.demand.clone(), slot.containers));
             }
         }
-        let jobs = event.jobs.iter().map(|job| (job.job.clone(), job.containers));
+        let jobs = event
+            .jobs
+            .iter()
+            .map(|job| (job.job.clone(), job.containers));
         self.allocation = Allocation {
             epoch: event.epoch,
             sequence,
@@ -352,7 +372,9 @@ impl ClusterState {
 
     /// The adjustment is given up: the life's own places are the assignment again.
     fn kept(&mut self, id: &JobId, recorded: &Recorded) {
-        let Some(job) = self.jobs.get_mut(id) else { return };
+        let Some(job) = self.jobs.get_mut(id) else {
+            return;
+        };
         let (Some(life), Some(assignment)) = (&mut job.life, &mut job.assignment) else {
             return;
         };
@@ -364,7 +386,9 @@ impl ClusterState {
             epoch: life.epoch,
             incarnation: life.incarnation,
             placed: recorded.sequence,
-            displaced: !places.values().all(|place| self.nodes.is_usable(&place.node)),
+            displaced: !places
+                .values()
+                .all(|place| self.nodes.is_usable(&place.node)),
             places,
         };
         job.kept_at = Some(recorded.stored_at);
@@ -382,7 +406,10 @@ impl ClusterState {
     /// A node is lost: its containers are gone, and what is assigned to it must be decided again.
     fn lose(&mut self, node: &NodeId, sequence: Sequence) {
         for job in self.jobs.values_mut() {
-            let containers = job.life.iter_mut().flat_map(|life| life.containers.values_mut());
+            let containers = job
+                .life
+                .iter_mut()
+                .flat_map(|life| life.containers.values_mut());
             for container in containers.filter(|c| c.place.node == *node && c.holds_room()) {
                 container.phase = ContainerPhase::Lost { at: sequence };
             }
@@ -431,7 +458,9 @@ impl ClusterState {
         let mut held: BTreeMap<NodeId, Amounts> = BTreeMap::new();
         for job in self.jobs.values() {
             for (node, count) in job.held_by_node() {
-                held.entry(node.clone()).or_default().add(&job.demand, count);
+                held.entry(node.clone())
+                    .or_default()
+                    .add(&job.demand, count);
             }
         }
         held
@@ -451,6 +480,10 @@ fn describe_exit(event: &ContainerExited, rank: Rank) -> String {
         (None, None, Some(signal)) => format!("signal {signal}"),
         (None, None, None) => "an unknown end".to_owned(),
     };
-    let memory = if event.out_of_memory { ", out of memory" } else { "" };
+    let memory = if event.out_of_memory {
+        ", out of memory"
+    } else {
+        ""
+    };
     format!("rank {rank} on {}: {how}{memory}", event.node)
 }

@@ -93,7 +93,10 @@ impl LifeContainer {
     /// Whether it may still hold its room.
     #[must_use]
     pub fn holds_room(&self) -> bool {
-        matches!(self.phase, ContainerPhase::Requested | ContainerPhase::Started)
+        matches!(
+            self.phase,
+            ContainerPhase::Requested | ContainerPhase::Started
+        )
     }
 }
 

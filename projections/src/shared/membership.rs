@@ -66,12 +66,12 @@ impl Membership {
                 let before = self.nodes.get(&event.node);
                 let phase = match before.map(|node| &node.phase) {
                     None | Some(NodePhase::Up) => NodePhase::Up,
-                    Some(NodePhase::Lost { last_seen } | NodePhase::Returning { last_seen, .. }) => {
-                        NodePhase::Returning {
-                            last_seen: *last_seen,
-                            joined: recorded.sequence,
-                        }
-                    }
+                    Some(
+                        NodePhase::Lost { last_seen } | NodePhase::Returning { last_seen, .. },
+                    ) => NodePhase::Returning {
+                        last_seen: *last_seen,
+                        joined: recorded.sequence,
+                    },
                 };
                 let drained = before.map_or_else(
                     || self.drained_early.contains_key(&event.node),

@@ -1,1 +1,181 @@
 //! Runs the containers that the log asks of one node, and reports what happened.
+//!
+//! ```text
+//!  log ──► Agent (folds: state; decides: reconcile) ──► Container, one each ──► ContainerRuntime
+//!  lease ─►   │ ▲                                          │  ▲ (watch: checkpoints, progress)
+//!             ▼ └──────────────── notes ───────────────────┘  └─ exits
+//!          Reports ──► log
+//! ```
+//!
+//! All effect, its decisions pure: [`state`] folds what the log asks of the node, [`reconcile`]
+//! says what to do about the difference to what runs, [`executor`] and [`plan`] say how.
+//!
+//! - Nothing is done twice: an agent that starts folds the log, adopts what runs, reports what
+//!   the log does not know, starts what is wanted and was never started.
+//! - An agent that cannot renew its lease ends its containers before the lease can end.
+//! - An agent that finds another writing as its node stops, with an error, and touches nothing:
+//!   the containers belong to the other now, which adopts them if it shares the machine.
+//! - Stopping the agent stops no container.
+
+pub mod agent;
+pub mod config;
+pub mod container;
+pub mod executor;
+pub mod layout;
+pub mod lease;
+pub mod plan;
+pub mod process;
+pub mod reconcile;
+pub mod report;
+pub mod runtime;
+pub mod secrets;
+pub mod state;
+pub mod watch;
+pub mod wire;
+
+use std::fs::{self, File};
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use actix::prelude::*;
+use tokio::sync::{mpsc, oneshot};
+
+pub use config::{AgentConfig, RuntimeKind};
+pub use layout::{Logs, logs_path};
+pub use wire::Wires;
+
+use agent::{Agent, Batch, Leave, LogLost, RuntimeExit};
+use process::ProcessRuntime;
+use report::Reports;
+use runtime::{ContainerRuntime, Exits, RuntimeError};
+
+/// Events folded at once: a batch is decided on as a whole.
+const BATCH: usize = 1_024;
+
+/// Why an agent has stopped. Its containers run on in every case.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// Another agent of the same name.
+    #[error("another agent acts for this node ({0}); give each node a name of its own, or stop the other one")]
+    Superseded(String),
+    /// The broker refuses its events.
+    #[error("the broker does not let this agent write ({0}); check its credentials")]
+    Denied(String),
+    /// Another agent on the same directory.
+    #[error("another agent runs on {0}; stop it, or give this one another data directory")]
+    Locked(PathBuf),
+    /// Its own directory.
+    #[error("the agent's directory {path} cannot be used: {error}")]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// A newer cluster.
+    #[error("the log holds {0}, which this build does not know; install a newer agent")]
+    TooNew(String),
+    /// The log went back.
+    #[error("the log no longer holds what it delivered before; start the agent again")]
+    LogLost,
+    /// The container runtime.
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
+    /// The agent's own thread.
+    #[error("the agent's thread has failed; see its log")]
+    Thread,
+}
+
+/// Runs an agent until `shutdown` completes (its containers run on), or it cannot go on.
+///
+/// # Errors
+/// Why it cannot go on.
+pub async fn run_wired(
+    config: AgentConfig,
+    wires: Wires,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) -> Result<(), AgentError> {
+    let (done, ended) = oneshot::channel();
+    // Actors live on a thread of their own: a solver in the same process cannot hold them up.
+    std::thread::Builder::new()
+        .name(format!("agent-{}", config.node))
+        .spawn(move || {
+            let system = actix::System::new();
+            let _ = done.send(system.block_on(live(config, wires, shutdown)));
+        })
+        .map_err(|_| AgentError::Thread)?;
+    ended.await.map_err(|_| AgentError::Thread)?
+}
+
+async fn live(
+    config: AgentConfig,
+    wires: Wires,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), AgentError> {
+    let _lock = lock(&config)?;
+    let (exits, mut exited) = mpsc::unbounded_channel();
+    let runtime = open_runtime(&config, exits).await?;
+    let (done, ended) = oneshot::channel();
+    let Wires {
+        mut heard,
+        outlet,
+        lease,
+    } = wires;
+    let ttl = config.lease_ttl;
+    let agent = Agent::create(|ctx| {
+        let reports = Reports::new(outlet, ctx.address().recipient());
+        Agent::new(config, runtime, reports, lease.is_none(), done)
+    });
+    if let Some(lease) = lease {
+        actix::spawn(lease::hold(lease, ttl, agent.clone().recipient()));
+    }
+    let addr = agent.clone();
+    actix::spawn(async move {
+        while let Some((container, exit)) = exited.recv().await {
+            addr.do_send(RuntimeExit(container, exit));
+        }
+    });
+    let addr = agent.clone();
+    actix::spawn(async move {
+        let mut batch = Vec::with_capacity(BATCH);
+        while heard.recv_many(&mut batch, BATCH).await > 0 {
+            if addr.send(Batch(std::mem::take(&mut batch))).await.is_err() {
+                return;
+            }
+        }
+        addr.do_send(LogLost);
+    });
+    tokio::pin!(ended);
+    tokio::select! {
+        result = &mut ended => return result.map_err(|_| AgentError::Thread)?,
+        () = shutdown => agent.do_send(Leave),
+    }
+    ended.await.map_err(|_| AgentError::Thread)?
+}
+
+/// One agent a directory.
+fn lock(config: &AgentConfig) -> Result<File, AgentError> {
+    let directory = config.layout().node().to_owned();
+    let fail = |error| AgentError::Directory {
+        path: directory.clone(),
+        error,
+    };
+    fs::create_dir_all(&directory).map_err(fail)?;
+    let file = File::create(directory.join("lock")).map_err(fail)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(fs::TryLockError::WouldBlock) => Err(AgentError::Locked(directory)),
+        Err(fs::TryLockError::Error(error)) => Err(fail(error)),
+    }
+}
+
+async fn open_runtime(
+    config: &AgentConfig,
+    exits: Exits,
+) -> Result<Arc<dyn ContainerRuntime>, AgentError> {
+    match config.runtime {
+        RuntimeKind::Process => Ok(Arc::new(ProcessRuntime::new(config, exits))),
+        RuntimeKind::Docker => Err(RuntimeError::Engine("not built in".to_owned()).into()),
+    }
+}

@@ -71,10 +71,13 @@ impl Decider for Optimizer {
     }
 
     fn still_valid(&self, state: &ClusterState, decision: &Decision) -> bool {
-        decision.proposals.iter().all(|proposal| match &proposal.event {
-            Event::AllocationDecided(event) => names_only_what_is(state, event),
-            _ => true,
-        })
+        decision
+            .proposals
+            .iter()
+            .all(|proposal| match &proposal.event {
+                Event::AllocationDecided(event) => names_only_what_is(state, event),
+                _ => true,
+            })
     }
 
     fn budget(&self) -> Option<RecordedBudget> {
@@ -85,7 +88,12 @@ impl Decider for Optimizer {
         })
     }
 
-    fn verify(&self, state: &ClusterState, recorded: &Event, again: Option<&Event>) -> Result<(), String> {
+    fn verify(
+        &self,
+        state: &ClusterState,
+        recorded: &Event,
+        again: Option<&Event>,
+    ) -> Result<(), String> {
         let by_time = match recorded {
             Event::AllocationDecided(event) => event.outcome.solver.stopped_by == "time",
             Event::AllocationKept(event) => event.outcome.solver.stopped_by == "time",
@@ -126,9 +134,13 @@ fn names_only_what_is(state: &ClusterState, event: &AllocationDecided) -> bool {
         let job = state.jobs.get(&allocated.job);
         job.is_some_and(|job| job.cancel_requested.is_none())
     };
-    let held = |slot: &Slot| slot.containers == 0 || state.nodes.get(&slot.node).is_some_and(|node| {
-        node.phase == dormouse_projections::shared::NodePhase::Up
-    });
+    let held = |slot: &Slot| {
+        slot.containers == 0
+            || state
+                .nodes
+                .get(&slot.node)
+                .is_some_and(|node| node.phase == dormouse_projections::shared::NodePhase::Up)
+    };
     event.epoch == state.allocation.epoch.next()
         && event.jobs.iter().all(live)
         && event.slots.iter().all(held)
@@ -145,8 +157,14 @@ fn decided(state: &ClusterState, problem: &Problem, solution: Solution) -> Event
         if !is_changed(job, share) {
             continue;
         }
-        let old = state.jobs.get(&share.job).and_then(|job| job.assignment.as_ref());
-        touched.extend(old.iter().flat_map(|old| old.places.values().map(|place| &place.node)));
+        let old = state
+            .jobs
+            .get(&share.job)
+            .and_then(|job| job.assignment.as_ref());
+        touched.extend(
+            old.iter()
+                .flat_map(|old| old.places.values().map(|place| &place.node)),
+        );
         touched.extend(share.nodes.keys());
         jobs.push(JobAllocation {
             job: share.job.clone(),
@@ -157,7 +175,9 @@ fn decided(state: &ClusterState, problem: &Problem, solution: Solution) -> Event
             fair_share: share.fair_share,
         });
     }
-    let slots = touched.into_iter().filter(|node| state.nodes.get(node).is_some());
+    let slots = touched
+        .into_iter()
+        .filter(|node| state.nodes.get(node).is_some());
     let slots = slots.flat_map(|node| node_slots(&solution, node)).collect();
     let shapes = (0..).zip(&solution.shapes).map(|(shape, demand)| Shape {
         shape,
@@ -222,7 +242,9 @@ fn outcome(solution: &Solution) -> Outcome {
     Outcome {
         waiting: waiting.collect(),
         utilization: Utilization {
-            resources: resources.map(|(name, value)| (name.name().to_owned(), *value)).collect(),
+            resources: resources
+                .map(|(name, value)| (name.name().to_owned(), *value))
+                .collect(),
             total: solution.utilization.total,
         },
         fairness_loss: solution.fairness_loss,
@@ -248,7 +270,8 @@ fn outcome(solution: &Solution) -> Outcome {
 
 /// Re-checks a decision that was stopped by time: every listed node holds its slots.
 fn fits(state: &ClusterState, event: &AllocationDecided) -> Result<(), String> {
-    let mut held: std::collections::BTreeMap<&NodeId, dormouse_messages::Amounts> = Default::default();
+    let mut held: std::collections::BTreeMap<&NodeId, dormouse_messages::Amounts> =
+        Default::default();
     for slot in &event.slots {
         let shape = event.shapes.iter().find(|shape| shape.shape == slot.shape);
         let used = held.entry(&slot.node).or_default();
@@ -257,9 +280,15 @@ fn fits(state: &ClusterState, event: &AllocationDecided) -> Result<(), String> {
         }
     }
     for (name, used) in held {
-        let node = state.nodes.get(name).ok_or_else(|| format!("{name} is no node"))?;
+        let node = state
+            .nodes
+            .get(name)
+            .ok_or_else(|| format!("{name} is no node"))?;
         if let Some(resource) = used.first_short(&node.capacity, 1) {
-            return Err(format!("{name} is given more {} than it has", resource.name()));
+            return Err(format!(
+                "{name} is given more {} than it has",
+                resource.name()
+            ));
         }
     }
     Ok(())

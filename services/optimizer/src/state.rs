@@ -22,18 +22,27 @@ const KEPT_COOL_DOWN_MS: u64 = 10 * 60 * 1000;
 pub fn problem_of(state: &ClusterState, now: Timestamp, budget: Budget) -> Problem {
     let mut released: Vec<(&JobId, &Job)> = state.jobs.iter().collect();
     released.sort_by_key(|(_, job)| job.released);
-    let live = released.iter().filter(|(_, job)| job.cancel_requested.is_none());
+    let live = released
+        .iter()
+        .filter(|(_, job)| job.cancel_requested.is_none());
     Problem {
         nodes: nodes(state),
-        jobs: live.map(|(id, job)| problem_job(state, id, job, now)).collect(),
+        jobs: live
+            .map(|(id, job)| problem_job(state, id, job, now))
+            .collect(),
         policy: policy_of(&state.policy),
         budget,
     }
 }
 
 fn problem_job(state: &ClusterState, id: &JobId, job: &Job, now: Timestamp) -> ProblemJob {
-    let cooling = job.kept_at.is_some_and(|kept| now.ms_since(kept) < KEPT_COOL_DOWN_MS);
-    let displaced = job.assignment.as_ref().is_some_and(|assignment| assignment.displaced);
+    let cooling = job
+        .kept_at
+        .is_some_and(|kept| now.ms_since(kept) < KEPT_COOL_DOWN_MS);
+    let displaced = job
+        .assignment
+        .as_ref()
+        .is_some_and(|assignment| assignment.displaced);
     let previous = job.assignment.as_ref().map(|assignment| {
         let mut counts = assignment.by_node();
         if displaced {
@@ -41,7 +50,9 @@ fn problem_job(state: &ClusterState, id: &JobId, job: &Job, now: Timestamp) -> P
         }
         counts
     });
-    let measured = job.stall_ms.map(|stall_ms| Timestamp::default().plus_ms(stall_ms));
+    let measured = job
+        .stall_ms
+        .map(|stall_ms| Timestamp::default().plus_ms(stall_ms));
     let measured = measured.map(|stall| stall.seconds_since(Timestamp::default()));
     ProblemJob {
         job: id.clone(),
@@ -64,15 +75,27 @@ fn nodes(state: &ClusterState) -> Vec<ProblemNode> {
     for job in state.jobs.values() {
         let assignment = job.assignment.as_ref();
         let assignment = assignment.filter(|a| !a.displaced && job.cancel_requested.is_none());
-        if let Some(assignment) = assignment.filter(|_| job.in_transit() || job.mode == CheckpointMode::None) {
+        if let Some(assignment) =
+            assignment.filter(|_| job.in_transit() || job.mode == CheckpointMode::None)
+        {
             for (node, count) in assignment.by_node() {
-                pinned.entry(node).or_default().add(&job.demand, u64::from(count));
+                pinned
+                    .entry(node)
+                    .or_default()
+                    .add(&job.demand, u64::from(count));
             }
         }
-        let own_life = |incarnation| job.life.as_ref().is_some_and(|life| life.incarnation == incarnation);
+        let own_life = |incarnation| {
+            job.life
+                .as_ref()
+                .is_some_and(|life| life.incarnation == incarnation)
+        };
         if assignment.is_none_or(|assignment| !own_life(assignment.incarnation)) {
             for (node, count) in job.held_by_node() {
-                reserved.entry(node.clone()).or_default().add(&job.demand, count);
+                reserved
+                    .entry(node.clone())
+                    .or_default()
+                    .add(&job.demand, count);
             }
         }
     }

@@ -114,7 +114,10 @@ impl Model {
         }
         let solved = model.try_solve().ok()?;
         let ending = ending(solved.status());
-        let found = solved.primal_solution_status() == HighsSolutionStatus::Feasible;
+        // A model that presolve finds empty-handed has no valid info: asking for it panics.
+        let found = ending != Ending::Infeasible
+            && ending != Ending::Error
+            && solved.primal_solution_status() == HighsSolutionStatus::Feasible;
         let bound = if integers {
             solved
                 .double_info_value(c"mip_dual_bound")

@@ -1,0 +1,514 @@
+//! The agent's actor: folds the log, decides what to do, has it done.
+//!
+//! 1. It folds until it is caught up, and waits for the node's lease; nothing is touched before.
+//! 2. It looks what runs and adopts it.
+//! 3. From then on every batch of events, and everything a container's actor tells, is followed
+//!    by a reconciliation. The containers' actors and the reports do the rest.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::prelude::*;
+use tokio::sync::oneshot;
+
+use dormouse_messages::job::JobSpec;
+use dormouse_messages::{ContainerId, Fold, Rank, Sequence};
+
+use crate::AgentError;
+use crate::config::AgentConfig;
+use crate::container::{self, Container, How, Note, What};
+use crate::layout;
+use crate::lease::{LeaseNews, fence_grace};
+use crate::plan;
+use crate::reconcile::{Action, Ending, Life, Machine, Observed, apply, reconcile};
+use crate::report::{self, AppendFailed, Reports};
+use crate::runtime::{ContainerRuntime, Exit, Found};
+use crate::state::{AgentState, Phase};
+use crate::watch::{Complete, Watch};
+use crate::wire::{Heard, OutletError};
+
+/// What is taken away, but by no fence, has this long to end.
+const EVICT_GRACE: Duration = Duration::from_secs(2);
+
+/// Between two attempts to list what runs, while the engine does not answer.
+const LIST_AGAIN: Duration = Duration::from_secs(1);
+
+/// A reconciliation can make the next one possible (what was in the way is forgotten), not more
+/// often than this.
+const ROUNDS: usize = 8;
+
+/// Events from the log.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Batch(pub Vec<Heard>);
+
+/// The log has gone back behind what was folded.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct LogLost;
+
+/// A container has ended, says the runtime.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct RuntimeExit(pub ContainerId, pub Exit);
+
+/// Leaves in order: what was reported is appended, the containers run on.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Leave;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Folding { caught_up: bool, leased: bool },
+    Listing,
+    Live,
+}
+
+/// The actor.
+pub struct Agent {
+    config: AgentConfig,
+    state: AgentState,
+    machine: Machine,
+    stage: Stage,
+    runtime: Arc<dyn ContainerRuntime>,
+    actors: BTreeMap<ContainerId, Addr<Container>>,
+    reports: Reports,
+    done: Option<oneshot::Sender<Result<(), AgentError>>>,
+}
+
+impl Agent {
+    /// An agent that has heard nothing yet; `leased` where it needs no lease.
+    #[must_use]
+    pub fn new(
+        config: AgentConfig,
+        runtime: Arc<dyn ContainerRuntime>,
+        reports: Reports,
+        leased: bool,
+        done: oneshot::Sender<Result<(), AgentError>>,
+    ) -> Self {
+        Self {
+            state: AgentState::new(config.node.clone()),
+            config,
+            machine: Machine::default(),
+            stage: Stage::Folding {
+                caught_up: false,
+                leased,
+            },
+            runtime,
+            actors: BTreeMap::new(),
+            reports,
+            done: Some(done),
+        }
+    }
+
+    fn finish(&mut self, result: Result<(), AgentError>) {
+        if let Some(done) = self.done.take() {
+            let _ = done.send(result);
+        }
+    }
+
+    fn begin_if_ready(&mut self, ctx: &mut Context<Self>) {
+        if self.stage
+            == (Stage::Folding {
+                caught_up: true,
+                leased: true,
+            })
+        {
+            self.stage = Stage::Listing;
+            self.list(ctx);
+        }
+    }
+
+    fn list(&mut self, ctx: &mut Context<Self>) {
+        let runtime = Arc::clone(&self.runtime);
+        let list = async move { runtime.list().await };
+        ctx.spawn(list.into_actor(self).map(|found, actor, ctx| match found {
+            Ok(found) => {
+                for found in found {
+                    actor.adopt(found, ctx);
+                }
+                actor.stage = Stage::Live;
+                actor.act(ctx);
+            }
+            Err(error) => {
+                tracing::error!(%error, "what runs on this node is not known; trying again");
+                ctx.run_later(LIST_AGAIN, Self::list);
+            }
+        }));
+    }
+
+    fn adopt(&mut self, found: Found, ctx: &mut Context<Self>) {
+        let id = found.container;
+        let life = match found.status {
+            Ok(pid) => {
+                tracing::info!(container = %id, pid, "adopted");
+                let watch = self.watch(&id, true);
+                let addr = self.container(&id, true, watch, ctx);
+                // Its eviction had begun when the former agent died.
+                let directory = self.config.layout().container(&id);
+                if let Ok(reason) = std::fs::read_to_string(directory.join("evicted")) {
+                    addr.do_send(container::Evict {
+                        reason,
+                        grace: EVICT_GRACE,
+                    });
+                    let mut seen = Observed::new(found.request, Life::Running(pid));
+                    seen.ending = Ending::Evicting;
+                    self.machine.containers.insert(id, seen);
+                    return;
+                }
+                Life::Running(pid)
+            }
+            Err(exit) => {
+                self.last_look(&id);
+                Life::Ended(exit)
+            }
+        };
+        let seen = Observed::new(found.request, life);
+        self.machine.containers.insert(id, seen);
+    }
+
+    /// What a container left that ended while no agent ran: reported before its exit.
+    fn last_look(&mut self, id: &ContainerId) {
+        let Some(mut watch) = self.watch(id, true) else {
+            return;
+        };
+        let look = watch.look();
+        if let Some(line) = look.progress {
+            self.note(id, What::Progress(line));
+        }
+        let save = self
+            .state
+            .partition(id)
+            .and_then(|(_, partition)| partition.save);
+        match (look.checkpoint, save) {
+            (Some(complete), save) => {
+                let answer = save.map(|request| (request, Duration::ZERO));
+                self.note(id, What::Saved(complete, answer));
+            }
+            (None, Some(request)) => {
+                let why = "it exited without a new complete checkpoint".to_owned();
+                self.note(id, What::SaveFailed(request, why));
+            }
+            (None, None) => {}
+        }
+    }
+
+    /// Rank 0's files; after an adoption without what the log has of them.
+    fn watch(&self, id: &ContainerId, adopted: bool) -> Option<Watch> {
+        let (_, partition) = self.state.partition(id).filter(|_| id.rank == Rank(0))?;
+        let layout = self.config.layout();
+        let watch = Watch::new(
+            layout.checkpoint(&id.job, id.incarnation),
+            layout::progress_in(&layout.container(id)),
+        );
+        if !adopted {
+            return Some(watch);
+        }
+        let known = partition.saved;
+        let known = known.map(|(step, bytes)| Complete { step, bytes });
+        Some(watch.knowing(known, partition.step))
+    }
+
+    fn container(
+        &mut self,
+        id: &ContainerId,
+        is_running: bool,
+        watch: Option<Watch>,
+        ctx: &mut Context<Self>,
+    ) -> Addr<Container> {
+        let directory = self.config.layout().container(id);
+        let runtime = Arc::clone(&self.runtime);
+        let agent = ctx.address().recipient();
+        let actor = Container::new(id.clone(), runtime, agent, directory, is_running, watch);
+        let addr = actor.start();
+        self.actors.insert(id.clone(), addr.clone());
+        addr
+    }
+
+    /// Reconciles until nothing is left to do now.
+    fn act(&mut self, ctx: &mut Context<Self>) {
+        if self.stage != Stage::Live {
+            return;
+        }
+        for _ in 0..ROUNDS {
+            let actions = reconcile(&self.state, &self.machine);
+            if actions.is_empty() {
+                return;
+            }
+            for action in actions {
+                apply(&mut self.machine, &action);
+                self.carry_out(action, ctx);
+            }
+        }
+    }
+
+    fn carry_out(&mut self, action: Action, ctx: &mut Context<Self>) {
+        match action {
+            Action::Start(id, _) => self.start(&id, ctx),
+            Action::Stop(id) => {
+                let grace = self.spec(&id).map_or(EVICT_GRACE, grace);
+                self.tell(&id, container::Stop { grace });
+            }
+            Action::Evict(id, reason) => {
+                let grace = if self.machine.fenced {
+                    fence_grace(self.config.lease_ttl)
+                } else {
+                    EVICT_GRACE
+                };
+                self.tell(&id, container::Evict { reason, grace });
+            }
+            Action::Save(id, request) => self.save(&id, request),
+            Action::TellStarted(id, pid) => {
+                let causes = self.causes(&id);
+                self.reports
+                    .send(report::started(&id, &self.config.node, pid), causes);
+            }
+            Action::TellExited(id, _, exit) => {
+                let causes = self.causes(&id);
+                self.reports
+                    .send(report::exited(&id, &self.config.node, exit), causes);
+            }
+            Action::Forget(id, request) => {
+                self.actors.remove(&id);
+                let runtime = Arc::clone(&self.runtime);
+                // The runtime acts at the call where a start may follow.
+                let forget = async move { runtime.forget(&id, request).await };
+                ctx.spawn(forget.into_actor(self));
+            }
+            Action::Join(life, running) => {
+                let name = self.runtime.name();
+                self.reports
+                    .send(report::joined(&self.config, name, life, running), Vec::new());
+            }
+        }
+    }
+
+    fn tell<M>(&self, id: &ContainerId, message: M)
+    where
+        M: Message + Send + 'static,
+        M::Result: Send,
+        Container: Handler<M>,
+    {
+        if let Some(addr) = self.actors.get(id) {
+            addr.do_send(message);
+        }
+    }
+
+    fn spec(&self, id: &ContainerId) -> Option<&JobSpec> {
+        self.state.partition(id)?.0.spec.as_ref()
+    }
+
+    /// The requests that made something happen to a container.
+    fn causes(&self, id: &ContainerId) -> Vec<Sequence> {
+        match self.state.partition(id).map(|(_, partition)| &partition.phase) {
+            Some(Phase::Run(start)) => vec![start.sequence],
+            Some(Phase::Stop(start, stop)) => vec![*stop, start.sequence],
+            Some(Phase::Placed) | None => Vec::new(),
+        }
+    }
+
+    fn start(&mut self, id: &ContainerId, ctx: &mut Context<Self>) {
+        match plan::plan(&self.config, &self.state, id) {
+            Ok(plan) => {
+                let watch = self.watch(id, false);
+                let addr = self.container(id, false, watch, ctx);
+                addr.do_send(container::Start(plan));
+            }
+            Err(why) => self.ended(id, Exit::cannot_start(&why)),
+        }
+    }
+
+    fn save(&self, id: &ContainerId, request: Sequence) {
+        let Some(spec) = self.spec(id) else {
+            return;
+        };
+        let checkpoint = &spec.checkpoint;
+        let how = if checkpoint.command.is_empty() {
+            match plan::save_signal(spec) {
+                Ok(signal) => How::Signal(signal),
+                Err(_) => How::NotAtAll,
+            }
+        } else {
+            match plan::plan(&self.config, &self.state, id) {
+                Ok(mut plan) if id.rank == Rank(0) => {
+                    plan.argv.clone_from(&checkpoint.command);
+                    How::Command(Box::new(plan))
+                }
+                _ => How::NotAtAll,
+            }
+        };
+        let save = container::Save {
+            request,
+            grace: grace(spec),
+            ends_it: checkpoint.mode == dormouse_messages::job::CheckpointMode::Exit,
+            how,
+        };
+        self.tell(id, save);
+    }
+
+    fn ended(&mut self, id: &ContainerId, exit: Exit) {
+        if let Some(seen) = self.machine.containers.get_mut(id) {
+            seen.life = Life::Ended(exit);
+        }
+    }
+
+    fn note(&mut self, id: &ContainerId, what: What) {
+        let node = &self.config.node;
+        match what {
+            What::Running(pid) => {
+                if let Some(seen) = self.machine.containers.get_mut(id)
+                    && seen.life == Life::Starting
+                {
+                    seen.life = Life::Running(pid);
+                }
+            }
+            What::Ended(exit) => {
+                self.actors.remove(id);
+                self.ended(id, exit);
+            }
+            What::Saved(complete, answer) => {
+                let (request, took) = answer.map_or((None, Duration::ZERO), |(request, took)| {
+                    (Some(request), took)
+                });
+                let causes = request.map_or_else(|| self.causes(id), |request| vec![request]);
+                self.reports
+                    .send(report::saved(id, &self.config, complete, took), causes);
+            }
+            What::SaveFailed(request, reason) => {
+                self.reports
+                    .send(report::save_failed(id, node, reason), vec![request]);
+            }
+            What::Progress(line) => {
+                if self.reports.takes_progress()
+                    && let Some((_, partition)) = self.state.partition(id)
+                {
+                    let containers = u32::try_from(partition.gang.len()).unwrap_or(u32::MAX);
+                    let event = report::progress(id, node, containers, line);
+                    self.reports.send(event, self.causes(id));
+                }
+            }
+        }
+    }
+}
+
+/// How long a job may take to save, and again to stop.
+fn grace(spec: &JobSpec) -> Duration {
+    Duration::from_secs(u64::from(spec.checkpoint.grace_s))
+}
+
+impl Actor for Agent {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        // Notes of a thousand containers at once are waited for, not lost.
+        ctx.set_mailbox_capacity(4096);
+    }
+}
+
+impl Handler<Batch> for Agent {
+    type Result = ();
+
+    fn handle(&mut self, Batch(heard): Batch, ctx: &mut Context<Self>) {
+        for heard in heard {
+            match heard {
+                Heard::Event(recorded) => self.state.evolve(&recorded),
+                Heard::CaughtUp(_) => {
+                    if let Stage::Folding { caught_up, .. } = &mut self.stage {
+                        *caught_up = true;
+                    }
+                }
+            }
+        }
+        if let Some(type_name) = self.state.too_new.take() {
+            self.finish(Err(AgentError::TooNew(type_name)));
+            return;
+        }
+        self.begin_if_ready(ctx);
+        self.act(ctx);
+    }
+}
+
+impl Handler<Note> for Agent {
+    type Result = ();
+
+    fn handle(&mut self, note: Note, ctx: &mut Context<Self>) {
+        self.note(&note.container, note.what);
+        self.act(ctx);
+    }
+}
+
+impl Handler<RuntimeExit> for Agent {
+    type Result = ();
+
+    fn handle(&mut self, RuntimeExit(id, exit): RuntimeExit, ctx: &mut Context<Self>) {
+        match self.actors.get(&id) {
+            Some(addr) => addr.do_send(container::Ended(exit)),
+            // Adoption is still listing: an exit that overtakes its own adoption.
+            None if self.stage == Stage::Listing => {
+                let again = RuntimeExit(id, exit);
+                ctx.notify_later(again, Duration::from_millis(10));
+            }
+            None => {}
+        }
+    }
+}
+
+impl Handler<LeaseNews> for Agent {
+    type Result = ();
+
+    fn handle(&mut self, news: LeaseNews, ctx: &mut Context<Self>) {
+        match news {
+            LeaseNews::Held => {
+                if let Stage::Folding { leased, .. } = &mut self.stage {
+                    *leased = true;
+                    self.begin_if_ready(ctx);
+                }
+                if self.machine.fenced {
+                    tracing::info!(node = %self.config.node, "the lease is held again");
+                    self.machine.fenced = false;
+                    self.machine.joined = None;
+                }
+            }
+            LeaseNews::Fence => {
+                tracing::error!(node = %self.config.node, "the lease could not be renewed in time: ending all containers of this node before another may run them");
+                self.machine.fenced = true;
+            }
+            LeaseNews::Superseded(by) => {
+                self.finish(Err(AgentError::Superseded(format!(
+                    "the lease is held by {by}"
+                ))));
+                return;
+            }
+        }
+        self.act(ctx);
+    }
+}
+
+impl Handler<AppendFailed> for Agent {
+    type Result = ();
+
+    fn handle(&mut self, AppendFailed(error): AppendFailed, _: &mut Context<Self>) {
+        self.finish(Err(match error {
+            OutletError::Conflict(why) => AgentError::Superseded(why),
+            OutletError::Denied(why) | OutletError::Refused(why) => AgentError::Denied(why),
+        }));
+    }
+}
+
+impl Handler<LogLost> for Agent {
+    type Result = ();
+
+    fn handle(&mut self, _: LogLost, _: &mut Context<Self>) {
+        self.finish(Err(AgentError::LogLost));
+    }
+}
+
+impl Handler<Leave> for Agent {
+    type Result = ();
+
+    fn handle(&mut self, _: Leave, ctx: &mut Context<Self>) {
+        let drain = self.reports.clone().drain(Duration::from_secs(2));
+        ctx.spawn(drain.into_actor(self).map(|(), actor, _| actor.finish(Ok(()))));
+    }
+}

@@ -1,0 +1,80 @@
+//! What an agent is told about its node.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use dormouse_messages::events::Gpu;
+use dormouse_messages::job::Mount;
+use dormouse_messages::{Amounts, NodeId};
+
+use crate::layout::Layout;
+
+/// What runs the containers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum RuntimeKind {
+    /// Plain processes.
+    #[default]
+    Process,
+    /// Docker.
+    Docker,
+}
+
+/// An agent's configuration.
+#[derive(Debug, Clone)]
+pub struct AgentConfig {
+    /// The cluster's name: Docker containers carry it as a label.
+    pub cluster: String,
+    /// The node's name.
+    pub node: NodeId,
+    /// What it offers.
+    pub capacity: Amounts,
+    /// The operator's labels.
+    pub labels: BTreeMap<String, String>,
+    /// Its GPUs.
+    pub gpus: Vec<Gpu>,
+    /// Where other nodes reach it: an IP (MXNet's scheduler refuses host names).
+    pub address: String,
+    /// What runs the containers.
+    pub runtime: RuntimeKind,
+    /// Containers' directories lie under it.
+    pub data_dir: PathBuf,
+    /// Checkpoints lie under it: on a cluster, a shared file system.
+    pub checkpoint_dir: PathBuf,
+    /// How long the node's lease lasts without renewal.
+    pub lease_ttl: Duration,
+    /// Folders that come first in the `PATH` of every plain process.
+    pub path: Vec<PathBuf>,
+    /// Where plain processes start; absent: in the container's own directory.
+    pub working_dir: Option<PathBuf>,
+    /// Folders that every Docker container is given, at the same path.
+    pub mounts: Vec<Mount>,
+}
+
+impl AgentConfig {
+    /// A node with plain processes, reached at 127.0.0.1, its checkpoints under `data_dir`.
+    #[must_use]
+    pub fn local(node: NodeId, capacity: Amounts, data_dir: PathBuf) -> Self {
+        Self {
+            cluster: "dormouse".to_owned(),
+            node,
+            capacity,
+            labels: BTreeMap::new(),
+            gpus: Vec::new(),
+            address: "127.0.0.1".to_owned(),
+            runtime: RuntimeKind::Process,
+            checkpoint_dir: data_dir.join("checkpoints"),
+            data_dir,
+            lease_ttl: Duration::from_secs(10),
+            path: Vec::new(),
+            working_dir: None,
+            mounts: Vec::new(),
+        }
+    }
+
+    /// Where everything lies.
+    #[must_use]
+    pub fn layout(&self) -> Layout {
+        Layout::new(&self.data_dir, &self.checkpoint_dir, &self.node)
+    }
+}

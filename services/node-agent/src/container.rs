@@ -1,0 +1,519 @@
+//! One container: an actor that starts it, asks it to save and to stop, watches what it leaves
+//! on disk, and tells the agent.
+//!
+//! - A stop is SIGTERM, and a kill when its grace is over. A job that is leaving already, because
+//!   saving ends it, is not signalled twice.
+//! - An eviction is written down before the first signal, so that the exit says so even if the
+//!   agent does not live to see it.
+//! - The actor of rank 0 looks for checkpoints and progress every second, every 20 ms while a
+//!   requested checkpoint is awaited, and once more after the exit, before it is told.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use actix::prelude::*;
+use nix::sys::signal::Signal;
+
+use dormouse_messages::{ContainerId, Sequence};
+
+use crate::runtime::{ContainerPlan, ContainerRuntime, Exit};
+use crate::watch::{Complete, Line, Look, Watch};
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Between two looks while a checkpoint is awaited: the gang stands still meanwhile.
+const LOOK_CLOSELY: Duration = Duration::from_millis(20);
+
+/// At most one progress, and one unrequested checkpoint, in this time: the log's contract.
+const REPORT_EVERY: Duration = Duration::from_secs(10);
+
+/// What a container's actor tells the agent.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Note {
+    /// The container.
+    pub container: ContainerId,
+    /// What happened.
+    pub what: What,
+}
+
+/// What happened to a container.
+#[derive(Debug)]
+pub enum What {
+    /// It runs.
+    Running(u32),
+    /// It is over.
+    Ended(Exit),
+    /// A checkpoint is complete; the request that it answers, and how long it took.
+    Saved(Complete, Option<(Sequence, Duration)>),
+    /// A requested checkpoint did not come.
+    SaveFailed(Sequence, String),
+    /// It reports progress.
+    Progress(Line),
+}
+
+/// Start it.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Start(pub ContainerPlan);
+
+/// Ask it to save.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Save {
+    /// The request.
+    pub request: Sequence,
+    /// How long it may take.
+    pub grace: Duration,
+    /// Whether saving ends it.
+    pub ends_it: bool,
+    /// How it is asked.
+    pub how: How,
+}
+
+/// How a container is asked to save.
+#[derive(Debug)]
+pub enum How {
+    /// By a signal.
+    Signal(Signal),
+    /// By a command beside it.
+    Command(Box<ContainerPlan>),
+    /// Another member is: this one is not disturbed.
+    NotAtAll,
+}
+
+/// Stop it: SIGTERM, and a kill after `grace`.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Stop {
+    /// How long it may take.
+    pub grace: Duration,
+}
+
+/// Take it away.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Evict {
+    /// Why.
+    pub reason: String,
+    /// How long it may take.
+    pub grace: Duration,
+}
+
+/// It has ended.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Ended(pub Exit);
+
+struct Saving {
+    request: Sequence,
+    since: Instant,
+    deadline: Instant,
+}
+
+/// The actor.
+pub struct Container {
+    id: ContainerId,
+    runtime: Arc<dyn ContainerRuntime>,
+    agent: Recipient<Note>,
+    directory: PathBuf,
+    is_running: bool,
+    /// Rank 0's files; elsewhere while a look is under way.
+    watch: Option<Watch>,
+    is_looking: bool,
+    next_look: Option<SpawnHandle>,
+    saving: Option<Saving>,
+    /// It was asked to save, which ends it.
+    is_leaving: bool,
+    /// The eviction, or the stop, that waits for the start.
+    deferred: Option<Evict>,
+    deferred_stop: Option<Stop>,
+    evicted: Option<String>,
+    exit: Option<Exit>,
+    last_saved: Option<Instant>,
+    unsaid_checkpoint: Option<Complete>,
+    last_progress: Option<Instant>,
+    unsaid_progress: Option<Line>,
+    problem: Option<String>,
+}
+
+impl Container {
+    /// A container that is to be started, or (`is_running`) was found running.
+    #[must_use]
+    pub fn new(
+        id: ContainerId,
+        runtime: Arc<dyn ContainerRuntime>,
+        agent: Recipient<Note>,
+        directory: PathBuf,
+        is_running: bool,
+        watch: Option<Watch>,
+    ) -> Self {
+        Self {
+            id,
+            runtime,
+            agent,
+            is_running,
+            is_looking: watch.is_some(),
+            watch,
+            next_look: None,
+            is_leaving: directory.join("leaving").exists(),
+            directory,
+            saving: None,
+            deferred: None,
+            deferred_stop: None,
+            evicted: None,
+            exit: None,
+            last_saved: None,
+            unsaid_checkpoint: None,
+            last_progress: None,
+            unsaid_progress: None,
+            problem: None,
+        }
+    }
+
+    fn tell(&self, what: What) {
+        self.agent.do_send(Note {
+            container: self.id.clone(),
+            what,
+        });
+    }
+
+    /// Remembers something across a restart of the agent. What a full disk forgets costs a
+    /// second signal or a reason, no more.
+    fn mark(&self, name: &str, text: &str) {
+        let path = self.directory.join(name);
+        if let Err(error) = std::fs::write(&path, text) {
+            tracing::warn!(container = %self.id, %error, "cannot write {}", path.display());
+        }
+    }
+
+    fn signal(&self, signal: Signal, ctx: &mut Context<Self>) {
+        let (runtime, id) = (Arc::clone(&self.runtime), self.id.clone());
+        let send = async move { runtime.signal(&id, signal).await };
+        ctx.spawn(send.into_actor(self).map(|sent, actor, _| {
+            if let Err(error) = sent {
+                tracing::warn!(container = %actor.id, %error, "cannot be signalled");
+            }
+        }));
+    }
+
+    fn kill(&self, ctx: &mut Context<Self>) {
+        let (runtime, id) = (Arc::clone(&self.runtime), self.id.clone());
+        let kill = async move { runtime.kill(&id).await };
+        ctx.spawn(kill.into_actor(self).map(|killed, actor, ctx| {
+            if let Err(error) = killed
+                && actor.exit.is_none()
+            {
+                tracing::warn!(container = %actor.id, %error, "cannot be killed; trying again");
+                ctx.run_later(LOOK, |actor, ctx| actor.kill(ctx));
+            }
+        }));
+    }
+
+    fn kill_after(&self, grace: Duration, ctx: &mut Context<Self>) {
+        ctx.run_later(grace, |actor, ctx| {
+            if actor.exit.is_none() {
+                tracing::info!(container = %actor.id, "its grace is over; killed");
+                actor.kill(ctx);
+            }
+        });
+    }
+
+    fn stop(&mut self, stop: &Stop, ctx: &mut Context<Self>) {
+        let is_asked = self.directory.join("stop").exists();
+        if !self.is_leaving && !is_asked {
+            self.mark("stop", "");
+            self.signal(Signal::SIGTERM, ctx);
+        }
+        self.kill_after(stop.grace, ctx);
+    }
+
+    fn evict(&mut self, evict: Evict, ctx: &mut Context<Self>) {
+        tracing::warn!(container = %self.id, reason = evict.reason, "taken away");
+        self.mark("evicted", &evict.reason);
+        self.evicted = Some(evict.reason);
+        if evict.grace.is_zero() {
+            self.kill(ctx);
+        } else {
+            self.signal(Signal::SIGTERM, ctx);
+            self.kill_after(evict.grace, ctx);
+        }
+    }
+
+    fn now_running(&mut self, pid: u32, ctx: &mut Context<Self>) {
+        self.is_running = true;
+        self.tell(What::Running(pid));
+        if let Some(evict) = self.deferred.take() {
+            self.evict(evict, ctx);
+        } else if let Some(stop) = self.deferred_stop.take() {
+            self.stop(&stop, ctx);
+        }
+    }
+
+    /// Looks at the files on a thread of its own; once more after the exit.
+    fn look(&mut self, ctx: &mut Context<Self>) {
+        let Some(mut watch) = self.watch.take() else {
+            return;
+        };
+        let at_exit = self.exit.is_some();
+        let look = tokio::task::spawn_blocking(move || {
+            let look = watch.look();
+            (watch, look)
+        });
+        ctx.spawn(look.into_actor(self).map(move |looked, actor, ctx| {
+            let Ok((watch, look)) = looked else {
+                tracing::error!(container = %actor.id, "looking at its files failed");
+                actor.is_looking = false;
+                actor.finish(ctx);
+                return;
+            };
+            actor.watch = Some(watch);
+            actor.found(look);
+            if at_exit {
+                actor.is_looking = false;
+                actor.finish(ctx);
+            } else if actor.exit.is_some() {
+                actor.look(ctx);
+            } else {
+                let closely = actor.saving.is_some();
+                let pause = if closely { LOOK_CLOSELY } else { LOOK };
+                actor.look_in(pause, ctx);
+            }
+        }));
+    }
+
+    /// Schedules the next look, in place of the one that was scheduled.
+    fn look_in(&mut self, pause: Duration, ctx: &mut Context<Self>) {
+        if let Some(scheduled) = self.next_look.take() {
+            ctx.cancel_future(scheduled);
+        }
+        self.next_look = Some(ctx.run_later(pause, |actor, ctx| {
+            actor.next_look = None;
+            if actor.exit.is_none() {
+                actor.look(ctx);
+            }
+        }));
+    }
+
+    fn found(&mut self, look: Look) {
+        if look.progress.is_some() {
+            self.unsaid_progress = look.progress;
+        }
+        if look.problem.is_some() {
+            self.problem = look.problem;
+        }
+        if let Some(complete) = look.checkpoint {
+            self.problem = None;
+            if let Some(saving) = self.saving.take() {
+                self.unsaid_checkpoint = None;
+                self.last_saved = Some(Instant::now());
+                let took = (saving.request, saving.since.elapsed());
+                self.tell(What::Saved(complete, Some(took)));
+            } else {
+                self.unsaid_checkpoint = Some(complete);
+            }
+        }
+        if let Some(saving) = &self.saving
+            && Instant::now() >= saving.deadline
+        {
+            self.save_failed("no complete checkpoint within checkpoint.grace_s");
+        }
+        self.say_what_is_due(false);
+    }
+
+    fn say_what_is_due(&mut self, at_exit: bool) {
+        let is_due = |last: Option<Instant>| {
+            at_exit || last.is_none_or(|last| last.elapsed() >= REPORT_EVERY)
+        };
+        if is_due(self.last_progress)
+            && let Some(line) = self.unsaid_progress.take()
+        {
+            self.last_progress = Some(Instant::now());
+            self.tell(What::Progress(line));
+        }
+        if is_due(self.last_saved)
+            && let Some(complete) = self.unsaid_checkpoint.take()
+        {
+            self.last_saved = Some(Instant::now());
+            self.tell(What::Saved(complete, None));
+        }
+    }
+
+    fn save_failed(&mut self, why: &str) {
+        let Some(saving) = self.saving.take() else {
+            return;
+        };
+        self.is_leaving = false;
+        let reason = match &self.problem {
+            Some(problem) => format!("{why}; {problem}"),
+            None => why.to_owned(),
+        };
+        self.tell(What::SaveFailed(saving.request, reason));
+    }
+
+    /// Tells the exit, last of all.
+    fn finish(&mut self, ctx: &mut Context<Self>) {
+        let Some(exit) = self.exit.take() else {
+            return;
+        };
+        self.say_what_is_due(true);
+        self.save_failed("it exited without a new complete checkpoint");
+        self.tell(What::Ended(match self.evicted.take() {
+            Some(reason) => Exit {
+                evicted: true,
+                reason: Some(reason),
+                ..exit
+            },
+            None => exit,
+        }));
+        ctx.stop();
+    }
+}
+
+impl Actor for Container {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        if self.is_running {
+            self.look(ctx);
+        }
+    }
+}
+
+impl Handler<Start> for Container {
+    type Result = ();
+
+    fn handle(&mut self, Start(plan): Start, ctx: &mut Context<Self>) {
+        // Whatever lies there is of before: not this container's work.
+        let watch = self.watch.take();
+        let passed_over = watch.map(|mut watch| {
+            tokio::task::spawn_blocking(move || {
+                watch.pass_over();
+                watch
+            })
+        });
+        let runtime = Arc::clone(&self.runtime);
+        let start = async move {
+            let started = runtime.start(plan).await;
+            let watch = match passed_over {
+                Some(passing) => passing.await.ok(),
+                None => None,
+            };
+            (started, watch)
+        };
+        ctx.spawn(start.into_actor(self).map(|(started, watch), actor, ctx| {
+            actor.is_looking = watch.is_some();
+            actor.watch = watch;
+            match started {
+                Ok(pid) => {
+                    actor.now_running(pid, ctx);
+                    if actor.is_looking {
+                        actor.look(ctx);
+                    } else {
+                        actor.finish(ctx);
+                    }
+                }
+                Err(error) => {
+                    actor.is_looking = false;
+                    actor.exit = Some(Exit::cannot_start(&error.to_string()));
+                    actor.finish(ctx);
+                }
+            }
+        }));
+    }
+}
+
+impl Handler<Save> for Container {
+    type Result = ();
+
+    fn handle(&mut self, save: Save, ctx: &mut Context<Self>) {
+        let now = Instant::now();
+        if self.is_looking {
+            self.saving = Some(Saving {
+                request: save.request,
+                since: now,
+                deadline: now + save.grace,
+            });
+            self.problem = None;
+        }
+        // Written before the signal: a job that is leaving must not be asked twice.
+        let request = save.request.to_string();
+        let asked = std::fs::read_to_string(self.directory.join("asked"));
+        if asked.is_ok_and(|asked| asked == request) {
+            return;
+        }
+        self.mark("asked", &request);
+        match save.how {
+            How::Signal(signal) => {
+                if save.ends_it {
+                    self.is_leaving = true;
+                    self.mark("leaving", "");
+                }
+                self.signal(signal, ctx);
+            }
+            How::Command(plan) => {
+                let runtime = Arc::clone(&self.runtime);
+                let grace = save.grace;
+                let run = async move {
+                    match tokio::time::timeout(grace, runtime.beside(*plan)).await {
+                        Ok(done) => done,
+                        Err(_) => Err("it did not end within checkpoint.grace_s".to_owned()),
+                    }
+                };
+                ctx.spawn(run.into_actor(self).map(|done, actor, _| {
+                    if let Err(why) = done {
+                        actor.save_failed(&format!("checkpoint.command: {why}"));
+                    }
+                }));
+            }
+            How::NotAtAll => {}
+        }
+        // Not in a second: the look that is scheduled is too far away.
+        self.look_in(LOOK_CLOSELY, ctx);
+    }
+}
+
+impl Handler<Stop> for Container {
+    type Result = ();
+
+    fn handle(&mut self, stop: Stop, ctx: &mut Context<Self>) {
+        if self.is_running {
+            self.stop(&stop, ctx);
+        } else {
+            self.deferred_stop = Some(stop);
+        }
+    }
+}
+
+impl Handler<Evict> for Container {
+    type Result = ();
+
+    fn handle(&mut self, evict: Evict, ctx: &mut Context<Self>) {
+        if self.is_running {
+            self.evict(evict, ctx);
+        } else {
+            self.deferred = Some(evict);
+        }
+    }
+}
+
+impl Handler<Ended> for Container {
+    type Result = ();
+
+    fn handle(&mut self, Ended(exit): Ended, ctx: &mut Context<Self>) {
+        if self.exit.is_some() {
+            return;
+        }
+        self.exit = Some(exit);
+        if !self.is_running {
+            // It was over before its start was told: that comes first.
+        } else if !self.is_looking {
+            self.finish(ctx);
+        } else if self.watch.is_some() {
+            self.look(ctx);
+        }
+    }
+}
+

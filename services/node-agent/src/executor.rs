@@ -1,0 +1,173 @@
+//! How each process of a job is told its cluster: (specification, rank, gang) → command line
+//! and environment. Pure.
+//!
+//! | executor | variables |
+//! |---|---|
+//! | all | `DORMOUSE_JOB`, `_RANK`, `_WORLD_SIZE`, `_INCARNATION`, `_PROGRESS`, `_CHECKPOINT_DIR`, `_RESUME_FROM` (on a resume), `_PORT`, `_PEERS` |
+//! | tensorflow | `TF_CONFIG`: every container is a worker, worker 0 acts as chief |
+//! | torch | `MASTER_ADDR`, `MASTER_PORT`, `RANK`, `WORLD_SIZE`, `LOCAL_RANK` (0: a process sees its own GPUs only) |
+//! | mpi, mxnet | see [`mpi`] and [`mxnet`] |
+
+pub mod mpi;
+pub mod mxnet;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use dormouse_messages::job::{EnvValue, Executor, JobSpec};
+use dormouse_messages::{ContainerId, Rank};
+
+use crate::layout;
+
+/// A member of a gang, as the others reach it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    /// Its place in the gang.
+    pub rank: Rank,
+    /// Its node's address.
+    pub address: String,
+    /// The first of its own ports.
+    pub port: u16,
+}
+
+/// What an executor is given.
+#[derive(Debug, Clone)]
+pub struct Setting<'a> {
+    /// The job.
+    pub spec: &'a JobSpec,
+    /// The container.
+    pub container: &'a ContainerId,
+    /// The whole gang, by rank.
+    pub gang: &'a [Member],
+    /// The checkpoint to resume from.
+    pub resumed_from: Option<&'a str>,
+    /// The container's own directory.
+    pub directory: PathBuf,
+    /// Where the gang saves.
+    pub checkpoint: PathBuf,
+}
+
+/// What a container runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Launch {
+    /// The command line.
+    pub argv: Vec<String>,
+    /// The environment.
+    pub env: BTreeMap<String, EnvValue>,
+}
+
+impl Setting<'_> {
+    /// The job's own command line: `resume` on a resume, where there is one.
+    fn command(&self) -> Result<Vec<String>, String> {
+        let command = &self.spec.command;
+        let argv = match self.resumed_from {
+            Some(_) if !command.resume.is_empty() => &command.resume,
+            _ => &command.start,
+        };
+        if argv.is_empty() {
+            return Err("command.start is empty; name a program to run".to_owned());
+        }
+        Ok(argv.clone())
+    }
+
+    /// This member of the gang.
+    fn own(&self) -> Result<&Member, String> {
+        self.member(self.container.rank)
+    }
+
+    fn member(&self, rank: Rank) -> Result<&Member, String> {
+        self.gang
+            .iter()
+            .find(|member| member.rank == rank)
+            .ok_or_else(|| format!("rank {rank} is not in the placement of its gang"))
+    }
+}
+
+/// The command line and environment of a container.
+///
+/// # Errors
+/// Why it cannot be started, for a person.
+pub fn launch(setting: &Setting<'_>) -> Result<Launch, String> {
+    let argv = setting.command()?;
+    let mut env = common(setting)?;
+    let argv = match setting.spec.executor {
+        Executor::Plain => argv,
+        Executor::Tensorflow => {
+            env.insert("TF_CONFIG".to_owned(), tf_config(setting));
+            argv
+        }
+        Executor::Torch => {
+            env.extend(torch(setting)?);
+            argv
+        }
+        Executor::Mpi => mpi::launch(setting, argv, &mut env)?,
+        Executor::Mxnet => mxnet::launch(setting, argv, &mut env)?,
+    };
+    // What the job says itself comes last: it knows best.
+    let mut env: BTreeMap<_, _> = env
+        .into_iter()
+        .map(|(name, value)| (name, EnvValue::Plain(value)))
+        .collect();
+    env.extend(setting.spec.env.clone());
+    Ok(Launch { argv, env })
+}
+
+fn common(setting: &Setting<'_>) -> Result<BTreeMap<String, String>, String> {
+    let ContainerId {
+        job,
+        incarnation,
+        rank,
+    } = setting.container;
+    let peers: Vec<_> = setting.gang.iter().map(endpoint).collect();
+    let progress = layout::progress_in(&setting.directory);
+    let mut env = BTreeMap::from(
+        [
+            ("DORMOUSE_JOB", job.to_string()),
+            ("DORMOUSE_RANK", rank.to_string()),
+            ("DORMOUSE_WORLD_SIZE", setting.gang.len().to_string()),
+            ("DORMOUSE_INCARNATION", incarnation.to_string()),
+            ("DORMOUSE_PROGRESS", progress.display().to_string()),
+            (
+                "DORMOUSE_CHECKPOINT_DIR",
+                setting.checkpoint.display().to_string(),
+            ),
+            ("DORMOUSE_PORT", setting.own()?.port.to_string()),
+            ("DORMOUSE_PEERS", peers.join(",")),
+        ]
+        .map(|(name, value)| (name.to_owned(), value)),
+    );
+    if let Some(uri) = setting.resumed_from {
+        env.insert(
+            "DORMOUSE_RESUME_FROM".to_owned(),
+            layout::path_of(uri).to_owned(),
+        );
+    }
+    Ok(env)
+}
+
+fn endpoint(member: &Member) -> String {
+    format!("{}:{}", member.address, member.port)
+}
+
+fn tf_config(setting: &Setting<'_>) -> String {
+    let workers: Vec<_> = setting.gang.iter().map(endpoint).collect();
+    serde_json::json!({
+        "cluster": {"worker": workers},
+        "task": {"type": "worker", "index": setting.container.rank.0},
+    })
+    .to_string()
+}
+
+fn torch(setting: &Setting<'_>) -> Result<BTreeMap<String, String>, String> {
+    let master = setting.member(Rank(0))?;
+    Ok(BTreeMap::from(
+        [
+            ("MASTER_ADDR", master.address.clone()),
+            ("MASTER_PORT", master.port.to_string()),
+            ("RANK", setting.container.rank.to_string()),
+            ("WORLD_SIZE", setting.gang.len().to_string()),
+            ("LOCAL_RANK", "0".to_owned()),
+        ]
+        .map(|(name, value)| (name.to_owned(), value)),
+    ))
+}

@@ -1,0 +1,110 @@
+//! Where everything lies on disk.
+//!
+//! ```text
+//! <data>/nodes/<node>/lock
+//! <data>/nodes/<node>/containers/<tenant>/<name>/<incarnation>/<rank>/
+//!     stdout.log stderr.log   what it printed
+//!     progress.jsonl          what it reports (DORMOUSE_PROGRESS)
+//!     request                 the start request that it was started for
+//!     process, exit, ended    the plain-process runtime's records
+//!     stop, asked, evicted    what the agent has asked of it
+//!     told                    its exit is on the log
+//! <checkpoints>/<tenant>/<name>/<incarnation>/
+//!     checkpoint.json         written last, and atomically, by the job
+//! ```
+
+use std::path::{Path, PathBuf};
+
+use dormouse_messages::{ContainerId, Incarnation, JobId, NodeId};
+
+/// The directories of one node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    node: PathBuf,
+    checkpoints: PathBuf,
+}
+
+/// What a container printed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Logs {
+    /// Standard output.
+    pub stdout: PathBuf,
+    /// Standard error.
+    pub stderr: PathBuf,
+}
+
+impl Layout {
+    /// The layout of `node` under `data`, checkpoints under `checkpoints`.
+    #[must_use]
+    pub fn new(data: &Path, checkpoints: &Path, node: &NodeId) -> Self {
+        Self {
+            node: data.join("nodes").join(node.as_str()),
+            checkpoints: checkpoints.to_owned(),
+        }
+    }
+
+    /// The node's own directory.
+    #[must_use]
+    pub fn node(&self) -> &Path {
+        &self.node
+    }
+
+    /// The parent of all container directories.
+    #[must_use]
+    pub fn containers(&self) -> PathBuf {
+        self.node.join("containers")
+    }
+
+    /// A container's directory.
+    #[must_use]
+    pub fn container(&self, container: &ContainerId) -> PathBuf {
+        self.containers().join(container.to_string())
+    }
+
+    /// The checkpoint directory of one incarnation.
+    #[must_use]
+    pub fn checkpoint(&self, job: &JobId, incarnation: Incarnation) -> PathBuf {
+        self.checkpoints
+            .join(job.as_str())
+            .join(incarnation.to_string())
+    }
+}
+
+/// The logs in a container's directory.
+#[must_use]
+pub fn logs_in(directory: &Path) -> Logs {
+    Logs {
+        stdout: directory.join("stdout.log"),
+        stderr: directory.join("stderr.log"),
+    }
+}
+
+/// The progress file in a container's directory.
+#[must_use]
+pub fn progress_in(directory: &Path) -> PathBuf {
+    directory.join("progress.jsonl")
+}
+
+/// Where a container's output lies, on the machine of its node: on any node of `data_dir` that
+/// has it. `None` where it never ran here.
+#[must_use]
+pub fn logs_path(data_dir: &Path, container: &ContainerId) -> Option<Logs> {
+    let nodes = std::fs::read_dir(data_dir.join("nodes")).ok()?;
+    nodes
+        .flatten()
+        .map(|node| node.path().join("containers").join(container.to_string()))
+        .find(|directory| directory.is_dir())
+        .map(|directory| logs_in(&directory))
+}
+
+/// The URI of a directory.
+#[must_use]
+pub fn uri(directory: &Path) -> String {
+    format!("file://{}", directory.display())
+}
+
+/// The directory of a URI: what a job is given to resume from.
+#[must_use]
+pub fn path_of(uri: &str) -> &str {
+    uri.strip_prefix("file://").unwrap_or(uri)
+}

@@ -1,0 +1,79 @@
+//! Holding the node's lease, and fencing in time: before the lease can end, the node's
+//! containers have to be gone.
+//!
+//! A renewal counts from when it was asked, not from when it was answered. With a lease of 9 s:
+//! renewed every 2.25 s; fenced 6 s after the last renewal that succeeded; killed at 8 s.
+
+use std::time::Duration;
+
+use actix::prelude::*;
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+
+use crate::wire::{Lease, LeaseError};
+
+/// Between two attempts while the lease is not held.
+const RETRY: Duration = Duration::from_millis(200);
+
+/// How often waiting for the lease is said.
+const SAY_EVERY: Duration = Duration::from_secs(10);
+
+/// News of the lease.
+#[derive(Debug, Clone, PartialEq, Eq, Message)]
+#[rtype(result = "()")]
+pub enum LeaseNews {
+    /// It is held (again).
+    Held,
+    /// It may end soon: end everything now.
+    Fence,
+    /// Someone else holds it.
+    Superseded(String),
+}
+
+/// How long after the last renewal the agent fences itself.
+#[must_use]
+pub fn fence_after(ttl: Duration) -> Duration {
+    ttl * 2 / 3
+}
+
+/// How long fenced containers have to end.
+#[must_use]
+pub fn fence_grace(ttl: Duration) -> Duration {
+    ttl * 2 / 9
+}
+
+/// Holds the lease for ever.
+pub async fn hold(mut lease: Box<dyn Lease>, ttl: Duration, agent: Recipient<LeaseNews>) {
+    let mut renewed: Option<Instant> = None;
+    let mut was_held = false;
+    let mut said: Option<Instant> = None;
+    loop {
+        let asked = Instant::now();
+        let fence_at = renewed.map_or(asked + ttl, |renewed| renewed + fence_after(ttl));
+        let why = match timeout_at(fence_at, lease.renew()).await {
+            Ok(Ok(())) => {
+                if renewed.is_none() {
+                    agent.do_send(LeaseNews::Held);
+                }
+                renewed = Some(asked);
+                was_held = true;
+                sleep_until(asked + ttl / 4).await;
+                continue;
+            }
+            Ok(Err(LeaseError::Held(by))) if was_held => {
+                agent.do_send(LeaseNews::Superseded(by));
+                return;
+            }
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "the broker does not answer".to_owned(),
+        };
+        if said.is_none_or(|said| said.elapsed() > SAY_EVERY) {
+            said = Some(Instant::now());
+            tracing::warn!(why, "the node's lease is not held; trying on");
+        }
+        if renewed.is_some() && Instant::now() >= fence_at {
+            renewed = None;
+            agent.do_send(LeaseNews::Fence);
+        }
+        sleep(RETRY.min(ttl / 20)).await;
+    }
+}

@@ -1,0 +1,208 @@
+//! Limits of plain processes: a control group a container, version 1 or 2, where this machine
+//! lets the agent make them.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use dormouse_messages::{Amounts, ContainerId, Resource};
+
+/// The scheduler's period: the kernel's default.
+const PERIOD_US: u64 = 100_000;
+
+/// The kernel takes no smaller quota.
+const LEAST_QUOTA_US: u64 = 1_000;
+
+/// Where control groups can be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Cgroups {
+    /// Version 1: one tree for memory, one for the processor.
+    V1 {
+        /// Parents of the containers' groups in the memory and the cpu tree.
+        memory: PathBuf,
+        /// In the cpu tree.
+        cpu: PathBuf,
+    },
+    /// Version 2: one tree.
+    V2(PathBuf),
+    /// None; the reason, for a person.
+    Absent(String),
+}
+
+/// The control groups of one container: one a tree.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Group {
+    /// Their folders, the memory tree's first.
+    pub folders: Vec<PathBuf>,
+}
+
+impl Cgroups {
+    /// Looks what this machine allows; `owner` keeps the groups of two agents apart.
+    #[must_use]
+    pub fn detect(owner: &str) -> Self {
+        Self::detect_in(Path::new("/sys/fs/cgroup"), owner)
+    }
+
+    fn detect_in(root: &Path, owner: &str) -> Self {
+        let attempt = if root.join("cgroup.controllers").exists() {
+            Self::v2(root, owner)
+        } else if root.join("memory").is_dir() {
+            Self::v1(root, owner)
+        } else {
+            return Self::Absent("no cgroup file system is mounted on /sys/fs/cgroup".to_owned());
+        };
+        attempt.unwrap_or_else(|error| {
+            Self::Absent(format!("{} does not take limits ({error})", root.display()))
+        })
+    }
+
+    fn v1(root: &Path, owner: &str) -> io::Result<Self> {
+        let parent = |tree: &str| root.join(tree).join("dormouse").join(owner);
+        let (memory, cpu) = (parent("memory"), parent("cpu"));
+        for folder in [&memory, &cpu] {
+            fs::create_dir_all(folder)?;
+        }
+        let _ = fs::write(memory.join("memory.use_hierarchy"), "1");
+        Ok(Self::V1 { memory, cpu })
+    }
+
+    fn v2(root: &Path, owner: &str) -> io::Result<Self> {
+        let top = root.join("dormouse");
+        let parent = top.join(owner);
+        fs::create_dir_all(&parent)?;
+        for folder in [root, &top, &parent] {
+            fs::write(folder.join("cgroup.subtree_control"), "+memory +cpu")?;
+        }
+        Ok(Self::V2(parent))
+    }
+
+    /// The groups of a container, whether they exist or not.
+    #[must_use]
+    pub fn group(&self, container: &ContainerId) -> Group {
+        let name = container.to_string().replace('/', "_");
+        let folders = match self {
+            Self::V1 { memory, cpu } => vec![memory.join(&name), cpu.join(&name)],
+            Self::V2(parent) => vec![parent.join(&name)],
+            Self::Absent(_) => Vec::new(),
+        };
+        Group { folders }
+    }
+
+    /// Makes the groups of a container and sets its limits.
+    ///
+    /// # Errors
+    /// What the kernel refuses.
+    pub fn create(&self, container: &ContainerId, demand: &Amounts) -> io::Result<Group> {
+        let group = self.group(container);
+        for folder in &group.folders {
+            match fs::create_dir(folder) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                _ => {}
+            }
+        }
+        let memory_bytes = demand.get(&Resource::Memory);
+        let quota_us = demand.get(&Resource::Cpu) * PERIOD_US / 1000;
+        let quota_us = (quota_us > 0).then(|| quota_us.max(LEAST_QUOTA_US));
+        match (self, &group.folders[..]) {
+            (Self::V1 { .. }, [memory, cpu]) => {
+                if memory_bytes > 0 {
+                    let limit = memory_bytes.to_string();
+                    fs::write(memory.join("memory.limit_in_bytes"), &limit)?;
+                    // Without swap accounting the file is absent, and nothing is lost.
+                    let _ = fs::write(memory.join("memory.memsw.limit_in_bytes"), &limit);
+                }
+                if let Some(quota_us) = quota_us {
+                    fs::write(cpu.join("cpu.cfs_quota_us"), quota_us.to_string())?;
+                }
+            }
+            (Self::V2(_), [folder]) => {
+                if memory_bytes > 0 {
+                    fs::write(folder.join("memory.max"), memory_bytes.to_string())?;
+                    let _ = fs::write(folder.join("memory.swap.max"), "0");
+                }
+                if let Some(quota_us) = quota_us {
+                    fs::write(folder.join("cpu.max"), format!("{quota_us} {PERIOD_US}"))?;
+                }
+            }
+            _ => {}
+        }
+        Ok(group)
+    }
+}
+
+impl Group {
+    /// The file that lists and takes members, of the first tree.
+    #[must_use]
+    pub fn procs(&self) -> Option<PathBuf> {
+        let first = self.folders.first()?.join("cgroup.procs");
+        first.exists().then_some(first)
+    }
+
+    /// The files that take members, for the supervisor.
+    #[must_use]
+    pub fn all_procs(&self) -> String {
+        let files: Vec<_> = self
+            .folders
+            .iter()
+            .map(|folder| folder.join("cgroup.procs").display().to_string())
+            .collect();
+        files.join(" ")
+    }
+
+    /// Whether the kernel killed a member for want of memory.
+    #[must_use]
+    pub fn ran_out_of_memory(&self) -> bool {
+        let Some(folder) = self.folders.first() else {
+            return false;
+        };
+        ["memory.oom_control", "memory.events"]
+            .iter()
+            .filter_map(|file| fs::read_to_string(folder.join(file)).ok())
+            .any(|text| oom_kills(&text) > 0)
+    }
+
+    /// Removes the groups; what still has members stays.
+    pub fn remove(&self) {
+        for folder in &self.folders {
+            let _ = fs::remove_dir(folder);
+        }
+    }
+}
+
+fn oom_kills(text: &str) -> u64 {
+    text.lines()
+        .filter_map(|line| line.strip_prefix("oom_kill "))
+        .filter_map(|count| count.trim().parse::<u64>().ok())
+        .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_versions_count_kills() {
+        assert_eq!(oom_kills("oom_kill_disable 0\nunder_oom 0\noom_kill 2\n"), 2);
+        assert_eq!(oom_kills("low 0\nhigh 0\nmax 7\noom 1\noom_kill 1\noom_group_kill 0\n"), 1);
+        assert_eq!(oom_kills(""), 0);
+    }
+
+    #[test]
+    fn version_2_writes_its_own_files() {
+        let root = tempfile::tempdir().expect("a folder");
+        fs::write(root.path().join("cgroup.controllers"), "cpu memory").expect("written");
+        let cgroups = Cgroups::detect_in(root.path(), "me");
+        let container = "ads/lr/1/0".parse().expect("valid");
+        let demand = "cpu=500m,memory=64Mi".parse().expect("valid");
+        let group = cgroups.create(&container, &demand).expect("made");
+        let read = |file: &str| fs::read_to_string(group.folders[0].join(file)).expect("written");
+        assert_eq!(read("memory.max"), (64 << 20).to_string());
+        assert_eq!(read("cpu.max"), "50000 100000");
+    }
+
+    #[test]
+    fn a_machine_without_control_groups_says_so() {
+        let root = tempfile::tempdir().expect("a folder");
+        assert!(matches!(Cgroups::detect_in(root.path(), "me"), Cgroups::Absent(_)));
+    }
+}

@@ -1,0 +1,216 @@
+//! Starting a container: its directory, its limits, its process. Nothing here waits for the
+//! disk (no fsync), and everything that can fail says why and what to do.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+
+use tokio::process::Command;
+
+use super::{Group, Inner, procfs, record};
+use crate::layout::{Logs, logs_in};
+use crate::runtime::ContainerPlan;
+use crate::secrets;
+
+const SUPERVISE: &str = include_str!("supervise.sh");
+
+/// Enters the control groups and becomes the program.
+const ENTER: &str = "for group in $1; do echo $$ >\"$group\"; done; shift; exec \"$@\"";
+
+/// What a job inherits of the agent's environment: where it is, not what it holds.
+const INHERITED: [&str; 9] = [
+    "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "SHELL", "LD_LIBRARY_PATH",
+];
+
+/// Where programs are looked for if the agent itself was told nothing.
+const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Exit code and text are the errno's; a person needs to know what to do.
+pub fn disk(what: &str, path: &Path, error: &std::io::Error) -> String {
+    let advice = match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "; free space on this node's disk",
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+            "; let the node's agent write there"
+        }
+        _ => "",
+    };
+    format!("{what} {}: {error}{advice}", path.display())
+}
+
+impl Inner {
+    /// Starts the container; blocking. The supervisor's number.
+    pub(super) fn start(self: &Arc<Self>, plan: &ContainerPlan) -> Result<u32, String> {
+        let directory = &plan.directory;
+        make_directory(plan)?;
+        if directory.join("process").exists() {
+            return self.resume_watching(plan);
+        }
+        fs::create_dir_all(&plan.checkpoint)
+            .map_err(|error| disk("cannot create the checkpoint directory", &plan.checkpoint, &error))?;
+        let env = self.environment(plan)?;
+        let program = find(&plan.argv, &env, self.working_dir(plan))?;
+        let request = directory.join("request");
+        fs::write(&request, plan.request.to_string())
+            .map_err(|error| disk("cannot write", &request, &error))?;
+        let group = self
+            .cgroups
+            .create(&plan.container, &plan.demand)
+            .map_err(|error| format!("its limits cannot be set: {error}; see demand"))?;
+        let mut command = Command::new("/bin/sh");
+        command
+            .args(["-c", SUPERVISE, "dormouse"])
+            .arg(directory)
+            .arg(group.all_procs())
+            .arg(program)
+            .args(&plan.argv[1..]);
+        self.dress(&mut command, plan, &env)?;
+        let ended = directory.join("ended");
+        command.stderr(append(&ended)?);
+        touch(&logs_in(directory).stderr)?;
+        let mut child = command
+            .spawn()
+            .map_err(|error| format!("/bin/sh: {error}; the node is out of processes or memory"))?;
+        let pid = child.id().unwrap_or_default();
+        let identity = procfs::stat(pid).map(|stat| stat.identity);
+        let identity = identity.ok_or("its process cannot be seen in /proc; mount it")?;
+        self.remember(&plan.container, identity, directory.clone());
+        let (inner, container) = (Arc::clone(self), plan.container.clone());
+        tokio::spawn(async move {
+            let status = child.wait().await.ok();
+            inner.finish(container, status).await;
+        });
+        Ok(pid)
+    }
+
+    /// A supervisor was here before: it is watched, not repeated.
+    fn resume_watching(self: &Arc<Self>, plan: &ContainerPlan) -> Result<u32, String> {
+        let identity = record::supervisor(&plan.directory)
+            .ok_or("it was started before, and the machine has restarted since")?;
+        self.adopt(plan.container.clone(), identity, plan.directory.clone());
+        Ok(identity.pid)
+    }
+
+    fn working_dir<'a>(&'a self, plan: &'a ContainerPlan) -> &'a Path {
+        self.working_dir.as_deref().unwrap_or(&plan.directory)
+    }
+
+    fn environment(&self, plan: &ContainerPlan) -> Result<BTreeMap<String, String>, String> {
+        let mut env: BTreeMap<String, String> = INHERITED
+            .iter()
+            .filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)))
+            .collect();
+        let inherited = std::env::var("PATH").unwrap_or_else(|_| DEFAULT_PATH.to_owned());
+        let added = self.path.iter().map(|folder| folder.display().to_string());
+        let path: Vec<_> = added.chain([inherited]).collect();
+        env.insert("PATH".to_owned(), path.join(":"));
+        if self.has_gpus {
+            env.insert("CUDA_VISIBLE_DEVICES".to_owned(), plan.gpus.join(","));
+        }
+        env.extend(secrets::resolve(&plan.env)?);
+        Ok(env)
+    }
+
+    /// What the container and a command beside it share.
+    fn dress(
+        &self,
+        command: &mut Command,
+        plan: &ContainerPlan,
+        env: &BTreeMap<String, String>,
+    ) -> Result<(), String> {
+        let Logs { stdout, stderr } = logs_in(&plan.directory);
+        command
+            .env_clear()
+            .envs(env)
+            .current_dir(self.working_dir(plan))
+            .stdin(Stdio::null())
+            .stdout(append(&stdout)?)
+            .stderr(append(&stderr)?)
+            .process_group(0);
+        Ok(())
+    }
+
+    /// Runs a command in the container's groups, and waits for it.
+    pub(super) async fn beside(self: &Arc<Self>, plan: ContainerPlan) -> Result<(), String> {
+        let env = self.environment(&plan)?;
+        let program = find(&plan.argv, &env, self.working_dir(&plan))?;
+        let group: Group = self.cgroups.group(&plan.container);
+        let mut command = Command::new("/bin/sh");
+        command
+            .args(["-c", ENTER, "dormouse"])
+            .arg(group.all_procs())
+            .arg(program)
+            .args(&plan.argv[1..])
+            .kill_on_drop(true);
+        self.dress(&mut command, &plan, &env)?;
+        let status = command.status().await.map_err(|error| error.to_string())?;
+        if status.success() {
+            Ok(())
+        } else {
+            Err(format!("{:?} ended with {status}", plan.argv))
+        }
+    }
+}
+
+/// Makes the container's directory; what another log left under its name is moved aside.
+fn make_directory(plan: &ContainerPlan) -> Result<(), String> {
+    let directory = &plan.directory;
+    if let Some(request) = record::request(directory)
+        && request != plan.request
+    {
+        let mut aside = directory.clone();
+        aside.set_extension(format!("before-{}", plan.request));
+        fs::rename(directory, &aside)
+            .map_err(|error| disk("cannot move aside", directory, &error))?;
+    }
+    fs::create_dir_all(directory)
+        .map_err(|error| disk("cannot create its directory", directory, &error))
+}
+
+fn append(path: &Path) -> Result<File, String> {
+    File::options()
+        .create(true)
+        .append(true)
+        .open(path)
+        .map_err(|error| disk("cannot open", path, &error))
+}
+
+fn touch(path: &Path) -> Result<(), String> {
+    append(path).map(drop)
+}
+
+/// Finds the program as `exec` would, so that its absence is told before anything runs.
+fn find(
+    argv: &[String],
+    env: &BTreeMap<String, String>,
+    working_dir: &Path,
+) -> Result<PathBuf, String> {
+    let name = argv.first().map_or("", String::as_str);
+    if name.is_empty() || argv.iter().any(|argument| argument.contains('\0')) {
+        return Err("its command line is empty or holds a NUL byte; correct command".to_owned());
+    }
+    let executable = |path: &Path| {
+        fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+    };
+    if name.contains('/') {
+        let path = working_dir.join(name);
+        return if executable(&path) {
+            Ok(path)
+        } else {
+            Err(format!(
+                "{} is not an executable file on this node; install it or correct command",
+                path.display()
+            ))
+        };
+    }
+    let path = env.get("PATH").map_or(DEFAULT_PATH, String::as_str);
+    std::env::split_paths(path)
+        .map(|folder| working_dir.join(folder).join(name))
+        .find(|candidate| executable(candidate))
+        .ok_or_else(|| {
+            format!("{name:?} is not found in PATH on this node ({path}); install it or correct command")
+        })
+}

@@ -1,0 +1,281 @@
+//! What to do now: the difference between what the log wants and what this machine does.
+//!
+//! Inputs: the folded log ([`AgentState`]), what was observed on the machine ([`Machine`]).
+//! 1. Whatever runs and is not wanted is evicted; while the agent is fenced, everything is.
+//! 2. Whatever is wanted and neither runs nor has exited is started, once no other incarnation
+//!    of its job runs here.
+//! 3. What the log does not know yet is told: starts, exits, containers that vanished.
+//! 4. When nothing is left to evict, the agent joins.
+//!
+//! Invariant: no container runs twice, none beside another incarnation of its job. [`apply`]
+//! records what was begun, so that deciding again on the same state asks for nothing new.
+//! How to start, stop and watch a container is left to the runtime and its actors.
+
+use std::collections::BTreeMap;
+
+use dormouse_messages::{ContainerId, Incarnation, Rank, Sequence};
+
+use crate::runtime::Exit;
+use crate::state::{AgentState, Known, Want, Wanted};
+
+/// What this agent has seen and begun on its machine.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Machine {
+    /// The life in which this process has joined.
+    pub joined: Option<u64>,
+    /// The lease could not be renewed in time.
+    pub fenced: bool,
+    /// The containers.
+    pub containers: BTreeMap<ContainerId, Observed>,
+}
+
+/// A container on the machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Observed {
+    /// The start request that it was started for.
+    pub request: Sequence,
+    /// Whether it runs.
+    pub life: Life,
+    /// Whether it is being ended.
+    pub ending: Ending,
+    /// What the log was told of it by this process.
+    pub told: Known,
+    /// The last request to save that was passed on.
+    pub asked: Option<Sequence>,
+}
+
+/// Where a container is in its life.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Life {
+    /// Being started.
+    Starting,
+    /// It runs.
+    Running(u32),
+    /// It is over.
+    Ended(Exit),
+}
+
+/// Who is ending a container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Ending {
+    /// Nobody.
+    No,
+    /// The log asked for it.
+    Stopping,
+    /// The platform takes it away.
+    Evicting,
+}
+
+/// Something to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Start a container.
+    Start(ContainerId, Sequence),
+    /// Stop it as the job's grace allows.
+    Stop(ContainerId),
+    /// Take it away.
+    Evict(ContainerId, String),
+    /// Ask it to save.
+    Save(ContainerId, Sequence),
+    /// Append `container.started`.
+    TellStarted(ContainerId, u32),
+    /// Append `container.exited`.
+    TellExited(ContainerId, Sequence, Exit),
+    /// The exit is on the log: free what the machine still holds of it.
+    Forget(ContainerId, Sequence),
+    /// Append `node.joined` for this life, with what runs.
+    Join(u64, Vec<ContainerId>),
+}
+
+/// Why everything is evicted while the agent is fenced.
+pub const FENCED: &str = "fenced: the node's lease could not be renewed in time";
+
+impl Observed {
+    /// A container of which nothing was told yet.
+    #[must_use]
+    pub const fn new(request: Sequence, life: Life) -> Self {
+        Self {
+            request,
+            life,
+            ending: Ending::No,
+            told: Known::Nothing,
+            asked: None,
+        }
+    }
+
+    /// Whether it has a process, or may have.
+    #[must_use]
+    pub const fn is_live(&self) -> bool {
+        !matches!(self.life, Life::Ended(_))
+    }
+}
+
+impl Machine {
+    /// Whether another incarnation of the container's job is alive here.
+    fn has_other_incarnation(&self, container: &ContainerId) -> bool {
+        let first = ContainerId {
+            job: container.job.clone(),
+            incarnation: Incarnation(0),
+            rank: Rank(0),
+        };
+        self.containers
+            .range(first..)
+            .take_while(|(id, _)| id.job == container.job)
+            .any(|(id, seen)| id.incarnation != container.incarnation && seen.is_live())
+    }
+
+    /// Whether this process has to join (again).
+    #[must_use]
+    pub fn must_join(&self, state: &AgentState) -> bool {
+        !self.fenced
+            && self
+                .joined
+                .is_none_or(|life| state.lost.is_some_and(|lost| lost >= life))
+    }
+}
+
+/// What to do now.
+#[must_use]
+pub fn reconcile(state: &AgentState, machine: &Machine) -> Vec<Action> {
+    let wanted = state.wanted();
+    let must_join = machine.must_join(state);
+    let may_start = !machine.fenced && !must_join;
+    let mut actions = Vec::new();
+    let mut leaving = false;
+    for (id, seen) in &machine.containers {
+        let want = wanted.get(id).filter(|want| want.request == seen.request);
+        if !seen.is_live() {
+            ended(id, seen, want, &mut actions);
+            continue;
+        }
+        match eviction(want, machine.fenced) {
+            Some(reason) => {
+                leaving = true;
+                if seen.ending != Ending::Evicting {
+                    actions.push(Action::Evict(id.clone(), reason));
+                }
+            }
+            None => {
+                leaving |= seen.ending == Ending::Evicting;
+                if let Some(want) = want {
+                    live(id, seen, want, &mut actions);
+                }
+            }
+        }
+    }
+    for (id, want) in &wanted {
+        if !machine.containers.contains_key(id) {
+            absent(id, want, machine, may_start, &mut actions);
+        }
+    }
+    if must_join && !leaving {
+        actions.push(join(state, machine));
+    }
+    actions
+}
+
+/// Why a live container has to go, if it has to.
+fn eviction(want: Option<&Wanted>, fenced: bool) -> Option<String> {
+    match want.map(|want| &want.want) {
+        _ if fenced => Some(FENCED.to_owned()),
+        None => Some("the log does not ask for it".to_owned()),
+        Some(Want::Gone(reason)) => Some(reason.clone()),
+        Some(Want::Run | Want::Stop) => None,
+    }
+}
+
+fn live(id: &ContainerId, seen: &Observed, want: &Wanted, actions: &mut Vec<Action>) {
+    if let Life::Running(pid) = seen.life
+        && want.known == Known::Nothing
+        && seen.told == Known::Nothing
+    {
+        actions.push(Action::TellStarted(id.clone(), pid));
+    }
+    if want.want == Want::Stop {
+        if seen.ending == Ending::No {
+            actions.push(Action::Stop(id.clone()));
+        }
+    } else if let Some(save) = want.save
+        && seen.asked < Some(save)
+        && seen.ending == Ending::No
+    {
+        actions.push(Action::Save(id.clone(), save));
+    }
+}
+
+fn ended(id: &ContainerId, seen: &Observed, want: Option<&Wanted>, actions: &mut Vec<Action>) {
+    match (&seen.life, want) {
+        (Life::Ended(exit), Some(want)) if seen.told != Known::Exited => {
+            actions.push(Action::TellExited(id.clone(), want.request, exit.clone()));
+        }
+        (_, Some(_)) => {}
+        (_, None) => actions.push(Action::Forget(id.clone(), seen.request)),
+    }
+}
+
+/// A wanted container of which the machine shows nothing.
+fn absent(
+    id: &ContainerId,
+    want: &Wanted,
+    machine: &Machine,
+    may_start: bool,
+    actions: &mut Vec<Action>,
+) {
+    let never = |reason: String| Exit::evicted(format!("it never started: {reason}"));
+    let exit = match (&want.want, want.known) {
+        (_, Known::Started | Known::Exited) => Exit::evicted(
+            "it is gone without an exit record: killed with its supervisor, or the machine \
+             restarted"
+                .to_owned(),
+        ),
+        (Want::Gone(reason), Known::Nothing) => never(reason.clone()),
+        (Want::Stop, Known::Nothing) => never("its stop was requested first".to_owned()),
+        (Want::Run, Known::Nothing) => {
+            if may_start && !machine.has_other_incarnation(id) {
+                actions.push(Action::Start(id.clone(), want.request));
+            }
+            return;
+        }
+    };
+    actions.push(Action::TellExited(id.clone(), want.request, exit));
+}
+
+fn join(state: &AgentState, machine: &Machine) -> Action {
+    let life = state.life.max(machine.joined.unwrap_or(0)) + 1;
+    let live = |(id, seen): (&ContainerId, &Observed)| seen.is_live().then(|| id.clone());
+    Action::Join(life, machine.containers.iter().filter_map(live).collect())
+}
+
+/// Records on the machine's side what an action begins.
+pub fn apply(machine: &mut Machine, action: &Action) {
+    let containers = &mut machine.containers;
+    match action {
+        Action::Start(id, request) => {
+            containers.insert(id.clone(), Observed::new(*request, Life::Starting));
+        }
+        Action::Stop(id) => set(containers, id, |seen| seen.ending = Ending::Stopping),
+        Action::Evict(id, _) => set(containers, id, |seen| seen.ending = Ending::Evicting),
+        Action::Save(id, request) => set(containers, id, |seen| seen.asked = Some(*request)),
+        Action::TellStarted(id, _) => set(containers, id, |seen| seen.told = Known::Started),
+        Action::TellExited(id, request, exit) => {
+            let seen = containers
+                .entry(id.clone())
+                .or_insert_with(|| Observed::new(*request, Life::Ended(exit.clone())));
+            seen.told = Known::Exited;
+        }
+        Action::Forget(id, _) => {
+            containers.remove(id);
+        }
+        Action::Join(life, _) => machine.joined = Some(*life),
+    }
+}
+
+fn set(
+    containers: &mut BTreeMap<ContainerId, Observed>,
+    id: &ContainerId,
+    change: impl FnOnce(&mut Observed),
+) {
+    if let Some(seen) = containers.get_mut(id) {
+        change(seen);
+    }
+}

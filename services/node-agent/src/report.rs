@@ -1,0 +1,181 @@
+//! What the agent appends: one event after another, in the order in which things happened.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use actix::prelude::*;
+use tokio::sync::mpsc;
+
+use dormouse_messages::events::{
+    CheckpointFailed, CheckpointSaved, ContainerExited, ContainerStarted, NodeJoined, Progress,
+};
+use dormouse_messages::{ContainerId, Event, NodeId, Sequence};
+
+use crate::config::AgentConfig;
+use crate::layout;
+use crate::runtime::Exit;
+use crate::watch::{Complete, Line};
+use crate::wire::{Outlet, OutletError};
+
+/// While more waits for the broker than this, progress is not added to it: the next one says
+/// more.
+const PROGRESS_BACKLOG: usize = 100;
+
+/// The agent can append no more.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct AppendFailed(pub OutletError);
+
+/// The way out.
+#[derive(Clone)]
+pub struct Reports {
+    queue: mpsc::UnboundedSender<(Event, Vec<Sequence>)>,
+    waiting: Arc<AtomicUsize>,
+}
+
+impl Reports {
+    /// Appends, on a task of its own, until it cannot.
+    #[must_use]
+    pub fn new(mut outlet: Box<dyn Outlet>, agent: Recipient<AppendFailed>) -> Self {
+        let (queue, mut queued) = mpsc::unbounded_channel::<(Event, Vec<Sequence>)>();
+        let waiting = Arc::new(AtomicUsize::new(0));
+        let left = Arc::clone(&waiting);
+        actix::spawn(async move {
+            while let Some((event, causes)) = queued.recv().await {
+                let type_name = event.type_name();
+                match outlet.append(event, causes).await {
+                    Ok(_) => {}
+                    Err(OutletError::Refused(why)) => {
+                        tracing::error!(type_name, why, "an event is refused and left out");
+                    }
+                    Err(error) => {
+                        agent.do_send(AppendFailed(error));
+                        return;
+                    }
+                }
+                left.fetch_sub(1, Ordering::SeqCst);
+            }
+        });
+        Self { queue, waiting }
+    }
+
+    /// Appends an event after those that wait.
+    pub fn send(&self, event: impl Into<Event>, causes: Vec<Sequence>) {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        // Fails only after `AppendFailed`: the agent is on its way out.
+        let _ = self.queue.send((event.into(), causes));
+    }
+
+    /// Whether progress may be appended.
+    #[must_use]
+    pub fn takes_progress(&self) -> bool {
+        self.waiting.load(Ordering::SeqCst) < PROGRESS_BACKLOG
+    }
+
+    /// Waits until everything is appended, or the time is over.
+    pub async fn drain(self, limit: Duration) {
+        let until = tokio::time::Instant::now() + limit;
+        while self.waiting.load(Ordering::SeqCst) > 0 && tokio::time::Instant::now() < until {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+/// `node.joined`.
+#[must_use]
+pub fn joined(
+    config: &AgentConfig,
+    runtime: &str,
+    incarnation: u64,
+    running: Vec<ContainerId>,
+) -> NodeJoined {
+    NodeJoined {
+        node: config.node.clone(),
+        capacity: config.capacity.clone(),
+        labels: config.labels.clone(),
+        gpus: config.gpus.clone(),
+        incarnation,
+        running,
+        address: config.address.clone(),
+        runtime: runtime.to_owned(),
+    }
+}
+
+/// `container.started`.
+#[must_use]
+pub fn started(container: &ContainerId, node: &NodeId, pid: u32) -> ContainerStarted {
+    ContainerStarted {
+        job: container.job.clone(),
+        incarnation: container.incarnation,
+        rank: container.rank,
+        container: container.clone(),
+        node: node.clone(),
+        pid,
+    }
+}
+
+/// `container.exited`.
+#[must_use]
+pub fn exited(container: &ContainerId, node: &NodeId, exit: Exit) -> ContainerExited {
+    ContainerExited {
+        job: container.job.clone(),
+        incarnation: container.incarnation,
+        rank: container.rank,
+        container: container.clone(),
+        node: node.clone(),
+        exit_code: exit.code,
+        signal: exit.signal,
+        out_of_memory: exit.out_of_memory,
+        reason: exit.reason,
+        evicted: exit.evicted,
+    }
+}
+
+/// `checkpoint.saved`.
+#[must_use]
+pub fn saved(
+    container: &ContainerId,
+    config: &AgentConfig,
+    complete: Complete,
+    duration: Duration,
+) -> CheckpointSaved {
+    let directory = config
+        .layout()
+        .checkpoint(&container.job, container.incarnation);
+    let directory = std::path::absolute(&directory).unwrap_or(directory);
+    CheckpointSaved {
+        job: container.job.clone(),
+        incarnation: container.incarnation,
+        node: config.node.clone(),
+        uri: layout::uri(&directory),
+        step: complete.step,
+        bytes: complete.bytes,
+        duration_ms: u64::try_from(duration.as_millis()).unwrap_or(u64::MAX),
+    }
+}
+
+/// `checkpoint.failed`.
+#[must_use]
+pub fn save_failed(container: &ContainerId, node: &NodeId, reason: String) -> CheckpointFailed {
+    CheckpointFailed {
+        job: container.job.clone(),
+        incarnation: container.incarnation,
+        node: node.clone(),
+        reason,
+    }
+}
+
+/// `progress`.
+#[must_use]
+pub fn progress(container: &ContainerId, node: &NodeId, containers: u32, line: Line) -> Progress {
+    Progress {
+        job: container.job.clone(),
+        incarnation: container.incarnation,
+        node: node.clone(),
+        step: line.step,
+        steps_total: line.steps_total,
+        containers,
+        metrics: line.metrics,
+    }
+}

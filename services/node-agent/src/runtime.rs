@@ -1,0 +1,149 @@
+//! What a container runtime does for the agent: plain processes, or Docker.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use futures::future::BoxFuture;
+use nix::sys::signal::Signal;
+use tokio::sync::mpsc;
+
+use dormouse_messages::job::{EnvValue, Mount};
+use dormouse_messages::{Amounts, ContainerId, Sequence};
+
+/// All that a runtime needs to start a container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContainerPlan {
+    /// The container.
+    pub container: ContainerId,
+    /// The start request: a container of another request under the same name is another log's.
+    pub request: Sequence,
+    /// The command line.
+    pub argv: Vec<String>,
+    /// The environment; secrets are read when it starts.
+    pub env: BTreeMap<String, EnvValue>,
+    /// Docker: the image.
+    pub image: Option<String>,
+    /// Docker: folders of the node.
+    pub mounts: Vec<Mount>,
+    /// Its limits.
+    pub demand: Amounts,
+    /// The GPUs that it may use, by UUID.
+    pub gpus: Vec<String>,
+    /// Its own directory.
+    pub directory: PathBuf,
+    /// Where it saves.
+    pub checkpoint: PathBuf,
+    /// What it resumes from.
+    pub resume: Option<PathBuf>,
+}
+
+/// How a container ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Exit {
+    /// Exit code.
+    pub code: Option<i32>,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
+    /// Whether it ran out of memory.
+    pub out_of_memory: bool,
+    /// What is known beyond that.
+    pub reason: Option<String>,
+    /// Whether the platform ended it, not the job itself.
+    pub evicted: bool,
+}
+
+impl Exit {
+    /// A container that could not start.
+    #[must_use]
+    pub fn cannot_start(why: &str) -> Self {
+        Self {
+            reason: Some(format!("cannot start: {why}")),
+            ..Self::default()
+        }
+    }
+
+    /// A container that the platform ended, or lost sight of.
+    #[must_use]
+    pub const fn evicted(reason: String) -> Self {
+        Self {
+            code: None,
+            signal: None,
+            out_of_memory: false,
+            reason: Some(reason),
+            evicted: true,
+        }
+    }
+
+    /// Whether it exited with 0.
+    #[must_use]
+    pub fn is_success(&self) -> bool {
+        self.code == Some(0)
+    }
+}
+
+/// A container that a runtime found at the agent's start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// The container.
+    pub container: ContainerId,
+    /// The start request that it was started for.
+    pub request: Sequence,
+    /// Its first process, or how it ended.
+    pub status: Result<u32, Exit>,
+}
+
+/// What a runtime could not do.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RuntimeError {
+    /// Start a container; the text says what to do.
+    #[error("{0}")]
+    Start(String),
+    /// Signal a container.
+    #[error("signalling {container}: {why}")]
+    Signal {
+        /// The container.
+        container: ContainerId,
+        /// Why.
+        why: String,
+    },
+    /// List what there is.
+    #[error("listing the containers of this node: {0}")]
+    List(String),
+    /// Reach the container engine.
+    #[error("the container engine cannot be reached: {0}; is dockerd running?")]
+    Engine(String),
+}
+
+/// Ends of containers, from a runtime to the agent.
+pub type Exits = mpsc::UnboundedSender<(ContainerId, Exit)>;
+
+/// Runs containers. Every container that was started or found running is reported once, when it
+/// ends, on the channel that the runtime was made with.
+pub trait ContainerRuntime: Send + Sync + 'static {
+    /// `process` or `docker`.
+    fn name(&self) -> &'static str;
+
+    /// Creates and starts a container; its first process. Never twice: where it already exists
+    /// for this request, that one is adopted.
+    fn start(&self, plan: ContainerPlan) -> BoxFuture<'_, Result<u32, RuntimeError>>;
+
+    /// Signals its processes.
+    fn signal<'a>(
+        &'a self,
+        container: &'a ContainerId,
+        signal: Signal,
+    ) -> BoxFuture<'a, Result<(), RuntimeError>>;
+
+    /// Kills all its processes.
+    fn kill<'a>(&'a self, container: &'a ContainerId) -> BoxFuture<'a, Result<(), RuntimeError>>;
+
+    /// Runs a command beside a container, with its environment; `Err` says why it failed.
+    fn beside(&self, plan: ContainerPlan) -> BoxFuture<'_, Result<(), String>>;
+
+    /// Everything that runs, or has ended and was not forgotten; begins to watch what runs.
+    fn list(&self) -> BoxFuture<'_, Result<Vec<Found>, RuntimeError>>;
+
+    /// The exit is on the log: frees what is held of the container that was started for
+    /// `request`, except its logs.
+    fn forget<'a>(&'a self, container: &'a ContainerId, request: Sequence) -> BoxFuture<'a, ()>;
+}

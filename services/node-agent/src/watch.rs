@@ -1,0 +1,313 @@
+//! What rank 0 leaves on disk for the agent: complete checkpoints, and progress.
+//!
+//! Blocking: the file system may be another machine's. A checkpoint is complete when
+//! `checkpoint.json` (written last, and atomically) is there; another inode, time or size of it
+//! is another checkpoint. Progress is JSON, one report a line; what is no such line is counted
+//! and passed over.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde_json::Value;
+
+/// Read at one look; a job that reports faster is read on at the next.
+const CHUNK_BYTES: u64 = 1 << 20;
+
+/// Metrics taken from one line: each becomes a number in an event.
+const METRICS_LIMIT: usize = 32;
+
+/// Files of a checkpoint that are measured where the job does not say its size.
+const FILES_LIMIT: usize = 10_000;
+
+/// A complete checkpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Complete {
+    /// The job's step.
+    pub step: u64,
+    /// Its size.
+    pub bytes: u64,
+}
+
+/// One report of progress.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Line {
+    /// Steps done.
+    pub step: u64,
+    /// Steps in all; 0 where it is not known.
+    pub steps_total: u64,
+    /// Every other number.
+    pub metrics: BTreeMap<String, f64>,
+}
+
+/// What is new.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Look {
+    /// A checkpoint that was not there before.
+    pub checkpoint: Option<Complete>,
+    /// The last progress since the last look.
+    pub progress: Option<Line>,
+    /// A `checkpoint.json` that cannot be read, and why.
+    pub problem: Option<String>,
+}
+
+/// Watches the files of one gang's rank 0.
+#[derive(Debug, Clone)]
+pub struct Watch {
+    checkpoint: PathBuf,
+    progress: PathBuf,
+    seen: Option<Identity>,
+    /// The checkpoint and the step that the log has, after a restart of the agent.
+    known_checkpoint: Option<Complete>,
+    known_step: Option<u64>,
+    offset: u64,
+    last_step: u64,
+    bad_lines: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Identity {
+    inode: u64,
+    modified_ns: i128,
+    bytes: u64,
+}
+
+#[derive(Deserialize)]
+struct Document {
+    #[serde(default)]
+    step: Option<u64>,
+    #[serde(default)]
+    bytes: Option<u64>,
+}
+
+impl Watch {
+    /// Watches a checkpoint directory and a progress file.
+    #[must_use]
+    pub const fn new(checkpoint: PathBuf, progress: PathBuf) -> Self {
+        Self {
+            checkpoint,
+            progress,
+            seen: None,
+            known_checkpoint: None,
+            known_step: None,
+            offset: 0,
+            last_step: 0,
+            bad_lines: 0,
+        }
+    }
+
+    /// Does not report again what the log has: its last checkpoint, its last step.
+    #[must_use]
+    pub const fn knowing(mut self, checkpoint: Option<Complete>, step: Option<u64>) -> Self {
+        self.known_checkpoint = checkpoint;
+        self.known_step = step;
+        self
+    }
+
+    /// Passes over the checkpoint that is there: it is of before the start.
+    pub fn pass_over(&mut self) {
+        self.look_for_checkpoint(&mut None);
+    }
+
+    /// Looks what is new.
+    pub fn look(&mut self) -> Look {
+        let mut look = Look {
+            progress: self.look_for_progress(),
+            ..Look::default()
+        };
+        look.checkpoint = self.look_for_checkpoint(&mut look.problem);
+        look
+    }
+
+    fn look_for_checkpoint(&mut self, problem: &mut Option<String>) -> Option<Complete> {
+        let path = self.checkpoint.join("checkpoint.json");
+        let file = fs::metadata(&path).ok()?;
+        let identity = Identity {
+            inode: file.ino(),
+            modified_ns: i128::from(file.mtime()) * 1_000_000_000 + i128::from(file.mtime_nsec()),
+            bytes: file.len(),
+        };
+        if self.seen == Some(identity) {
+            return None;
+        }
+        let text = fs::read(&path).ok()?;
+        match serde_json::from_slice::<Document>(&text) {
+            Ok(document) => {
+                self.seen = Some(identity);
+                let complete = Complete {
+                    step: document.step.unwrap_or(self.last_step),
+                    bytes: document.bytes.unwrap_or_else(|| size(&self.checkpoint)),
+                };
+                (self.known_checkpoint.take() != Some(complete)).then_some(complete)
+            }
+            Err(error) => {
+                *problem = Some(format!("{}: {error}", path.display()));
+                None
+            }
+        }
+    }
+
+    fn look_for_progress(&mut self) -> Option<Line> {
+        let mut file = File::open(&self.progress).ok()?;
+        let length = file.metadata().ok()?.len();
+        if length < self.offset {
+            self.offset = 0;
+        }
+        if length == self.offset {
+            return None;
+        }
+        file.seek(SeekFrom::Start(self.offset)).ok()?;
+        let mut chunk = Vec::new();
+        file.take(CHUNK_BYTES).read_to_end(&mut chunk).ok()?;
+        let end = match chunk.iter().rposition(|byte| *byte == b'\n') {
+            Some(last) => last + 1,
+            // A line without an end that fills the chunk is not a line.
+            None if chunk.len() as u64 == CHUNK_BYTES => chunk.len(),
+            None => return None,
+        };
+        self.offset += end as u64;
+        let mut last = None;
+        let bad_before = self.bad_lines;
+        for line in chunk[..end].split(|byte| *byte == b'\n') {
+            match parse_line(line) {
+                Ok(line) => last = Some(line),
+                Err(()) if line.iter().all(u8::is_ascii_whitespace) => {}
+                Err(()) => self.bad_lines += 1,
+            }
+        }
+        if bad_before == 0 && self.bad_lines > 0 {
+            tracing::warn!(file = %self.progress.display(), lines = self.bad_lines, "progress holds lines that are not {{\"step\":N,…}}; they are passed over");
+        }
+        if let Some(line) = &last {
+            self.last_step = line.step;
+        }
+        let known = self.known_step.take();
+        last.filter(|line| Some(line.step) != known)
+    }
+
+    /// Lines of progress that were not understood.
+    #[must_use]
+    pub const fn bad_lines(&self) -> u64 {
+        self.bad_lines
+    }
+}
+
+fn parse_line(line: &[u8]) -> Result<Line, ()> {
+    let value: Value = serde_json::from_slice(line).map_err(|_| ())?;
+    let fields = value.as_object().ok_or(())?;
+    let whole = |name: &str| {
+        let value = fields.get(name)?;
+        value.as_u64().or_else(|| {
+            let number = value.as_f64().filter(|it| it.fract() == 0.0 && *it >= 0.0)?;
+            format!("{number:.0}").parse().ok()
+        })
+    };
+    let mut metrics = BTreeMap::new();
+    for (name, value) in fields {
+        let number = value.as_f64().filter(|number| number.is_finite());
+        if let Some(number) = number
+            && name != "step"
+            && name != "steps_total"
+            && metrics.len() < METRICS_LIMIT
+            && name.len() <= 64
+        {
+            metrics.insert(name.clone(), number);
+        }
+    }
+    Ok(Line {
+        step: whole("step").ok_or(())?,
+        steps_total: whole("steps_total").unwrap_or(0),
+        metrics,
+    })
+}
+
+/// The size of a folder's files.
+fn size(folder: &Path) -> u64 {
+    let mut folders = vec![folder.to_owned()];
+    let (mut bytes, mut files) = (0, 0);
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+            files += 1;
+            if files > FILES_LIMIT {
+                return bytes;
+            }
+            match entry.metadata() {
+                Ok(file) if file.is_dir() => folders.push(entry.path()),
+                Ok(file) => bytes += file.len(),
+                Err(_) => {}
+            }
+        }
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn watch() -> (tempfile::TempDir, Watch) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let checkpoint = folder.path().join("checkpoint");
+        fs::create_dir(&checkpoint).expect("made");
+        let watch = Watch::new(checkpoint, folder.path().join("progress.jsonl"));
+        (folder, watch)
+    }
+
+    fn save(folder: &Path, text: &str) {
+        let temporary = folder.join("checkpoint/new");
+        fs::write(&temporary, text).expect("written");
+        fs::rename(temporary, folder.join("checkpoint/checkpoint.json")).expect("renamed");
+    }
+
+    #[test]
+    fn each_checkpoint_is_seen_once() {
+        let (folder, mut watch) = watch();
+        assert_eq!(watch.look(), Look::default());
+        fs::write(folder.path().join("checkpoint/model"), [0; 100]).expect("written");
+        save(folder.path(), "{\"step\":7}");
+        let complete = watch.look().checkpoint.expect("new");
+        assert_eq!((complete.step, complete.bytes), (7, 110));
+        assert_eq!(watch.look().checkpoint, None);
+        save(folder.path(), "{\"step\":8,\"bytes\":5}");
+        assert_eq!(watch.look().checkpoint, Some(Complete { step: 8, bytes: 5 }));
+    }
+
+    #[test]
+    fn what_the_log_has_is_passed_over_and_what_it_lacks_is_not() {
+        let (folder, mut watch) = watch();
+        save(folder.path(), "{\"step\":7,\"bytes\":1}");
+        let known = |step| watch.clone().knowing(Some(Complete { step, bytes: 1 }), None);
+        assert_eq!(known(7).look().checkpoint, None);
+        assert!(known(6).look().checkpoint.is_some());
+        watch.pass_over();
+        assert_eq!(watch.look().checkpoint, None);
+    }
+
+    #[test]
+    fn a_broken_document_is_a_problem_not_a_checkpoint() {
+        let (folder, mut watch) = watch();
+        save(folder.path(), "{\"step\":");
+        let look = watch.look();
+        assert_eq!(look.checkpoint, None);
+        assert!(look.problem.is_some());
+        save(folder.path(), "{\"step\":1,\"bytes\":1}");
+        assert!(watch.look().checkpoint.is_some());
+    }
+
+    #[test]
+    fn progress_skips_bad_lines_and_waits_for_whole_ones() {
+        let (folder, mut watch) = watch();
+        let file = folder.path().join("progress.jsonl");
+        fs::write(&file, "{\"step\":1}\nnonsense\n{\"step\":2,\"loss\":0.5,\"l\":NaN}\n\n{\"step\":3,\"steps_total\":9,\"loss\":0.25,\"name\":\"x\"}\n{\"step\":").expect("written");
+        let line = watch.look().progress.expect("a line");
+        assert_eq!((line.step, line.steps_total), (3, 9));
+        assert_eq!(line.metrics, BTreeMap::from([("loss".to_owned(), 0.25)]));
+        assert_eq!(watch.bad_lines(), 2);
+        assert_eq!(watch.look().progress, None);
+        fs::write(&file, "{\"step\":1}\n").expect("truncated");
+        assert_eq!(watch.look().progress.map(|line| line.step), Some(1));
+    }
+}

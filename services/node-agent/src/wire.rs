@@ -1,0 +1,69 @@
+//! The agent's three ties to the cluster, faked in tests: the log it hears, the outlet it
+//! reports to, the lease it holds.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use tokio::sync::mpsc;
+
+use dormouse_messages::{Event, Recorded, Sequence};
+
+/// What is heard of the log.
+#[derive(Debug, Clone)]
+pub enum Heard {
+    /// The next event.
+    Event(Arc<Recorded>),
+    /// Everything up to here was heard: the head of the log, as it was asked.
+    CaughtUp(Sequence),
+}
+
+/// Where the agent's events go.
+pub trait Outlet: Send + 'static {
+    /// Appends an event; retries through outages.
+    fn append(
+        &mut self,
+        event: Event,
+        causes: Vec<Sequence>,
+    ) -> BoxFuture<'_, Result<Sequence, OutletError>>;
+}
+
+/// Why an event can never be appended.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OutletError {
+    /// Someone else writes as this node.
+    #[error("another agent writes as this node: {0}")]
+    Conflict(String),
+    /// The broker refuses.
+    #[error("the broker refuses this agent's events: {0}")]
+    Denied(String),
+    /// This one event cannot be stored; others can.
+    #[error("the event cannot be stored: {0}")]
+    Refused(String),
+}
+
+/// The node's lease.
+pub trait Lease: Send + 'static {
+    /// Takes or renews it; returns only once the broker has confirmed or refused.
+    fn renew(&mut self) -> BoxFuture<'_, Result<(), LeaseError>>;
+}
+
+/// Why the lease is not held.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LeaseError {
+    /// Someone else holds it.
+    #[error("the lease is held by {0}")]
+    Held(String),
+    /// The broker could not be asked.
+    #[error("the lease could not be renewed: {0}")]
+    Unreachable(String),
+}
+
+/// All ties together.
+pub struct Wires {
+    /// The log, from its first event on.
+    pub heard: mpsc::Receiver<Heard>,
+    /// Where events go.
+    pub outlet: Box<dyn Outlet>,
+    /// The lease; without one the agent never fences itself.
+    pub lease: Option<Box<dyn Lease>>,
+}
