@@ -138,10 +138,11 @@ install_docker() {
 empty_image_make() {
   local empty
   empty=$(mktemp -d)
-  mkdir -p "$empty"/{dev,etc,home,proc,root,run,sys,usr,var/tmp}
+  # /sbin is a folder, not a link into /usr: Docker mounts its init process there.
+  mkdir -p "$empty"/{dev,etc,home,proc,root,run,sbin,sys,usr,var/tmp}
   mkdir -m 1777 "$empty/tmp"
   local link
-  for link in bin lib lib64 sbin; do
+  for link in bin lib lib64; do
     [ ! -L "/$link" ] || ln -s "usr/$link" "$empty/$link"
   done
   echo 'root:x:0:0:root:/root:/bin/sh' >"$empty/etc/passwd"

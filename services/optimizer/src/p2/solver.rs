@@ -114,7 +114,16 @@ impl Model {
         }
         let solved = model.try_solve().ok()?;
         let ending = ending(solved.status());
-        // A model that presolve finds empty-handed has no valid info: asking for it panics.
+        // A model without columns, or that presolve proves infeasible, has no valid info:
+        // asking for it panics.
+        if solved.status() == HighsModelStatus::ModelEmpty {
+            return Some(Outcome {
+                ending,
+                columns: Some(Vec::new()),
+                duals: Vec::new(),
+                bound: 0.0,
+            });
+        }
         let found = ending != Ending::Infeasible
             && ending != Ending::Error
             && solved.primal_solution_status() == HighsSolutionStatus::Feasible;
