@@ -349,6 +349,17 @@ pub fn write(solution: &Solution, seconds: Option<f64>) -> Value {
             "new": share.previous.is_none(), "share": share.share, "fair_share": share.fair_share,
         })
     });
+    let listed: BTreeSet<&JobId> = solution.jobs.iter().map(|share| &share.job).collect();
+    let unlisted = solution
+        .waiting
+        .iter()
+        .filter(|waiting| !listed.contains(&waiting.job));
+    let jobs = jobs.chain(unlisted.map(|waiting| {
+        json!({
+            "job": waiting.job, "containers": 0, "previous": 0,
+            "new": true, "share": 0.0, "fair_share": waiting.fair_share,
+        })
+    }));
     let slots = solution.slots.iter().flat_map(|(node, slots)| {
         let one = move |(shape, count): (&usize, &u32)| json!({"node": node, "shape": shape, "containers": count});
         slots.iter().map(one)

@@ -65,10 +65,12 @@ pub(crate) fn write(problem: &Problem, cluster: &Cluster, draft: Draft) -> Solut
     }
     let wait = |(index, (code, reason)): (&usize, &(WaitCode, String))| {
         let job = problem.jobs.get(*index)?.job.clone();
+        let (code, reason, fair_share) = (*code, reason.clone(), fair_all[*index]);
         Some(Waiting {
             job,
-            code: *code,
-            reason: reason.clone(),
+            code,
+            reason,
+            fair_share,
         })
     };
     let (shapes, slots) = slots(problem, cluster, &draft.placed);
@@ -163,14 +165,16 @@ impl<'a> Written<'a> {
                 self.forced += 1;
             }
         }
-        self.jobs.push(JobShare {
-            job: job.job.clone(),
-            containers,
-            previous: had.map(|had| had.values().sum()),
-            share,
-            fair_share,
-            nodes,
-        });
+        if containers > 0 || had.is_some() {
+            self.jobs.push(JobShare {
+                job: job.job.clone(),
+                containers,
+                previous: had.map(|had| had.values().sum()),
+                share,
+                fair_share,
+                nodes,
+            });
+        }
         share
     }
 }

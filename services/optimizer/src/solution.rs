@@ -9,7 +9,7 @@ use dormouse_messages::quantity::{Amounts, Resource};
 /// One decision.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Solution {
-    /// Every job, in the problem's order; one that waits has no containers.
+    /// Every job that has containers or had some, in the problem's order.
     pub jobs: Vec<JobShare>,
     /// The distinct demands of the jobs that have containers, in ascending order.
     pub shapes: Vec<Amounts>,
@@ -58,7 +58,7 @@ pub struct JobShare {
 }
 
 /// A job without containers, and why.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Waiting {
     /// The job.
     pub job: JobId,
@@ -66,6 +66,8 @@ pub struct Waiting {
     pub code: WaitCode,
     /// The reason, for a person.
     pub reason: String,
+    /// The dominant share that it would have if all jobs took part.
+    pub fair_share: f64,
 }
 
 /// Why a job waits.
