@@ -154,3 +154,49 @@ proptest! {
         }
     }
 }
+
+/// How fast the whole read model folds from memory. Not a gate: run it by hand with
+/// `cargo test --release -p dormouse-projections -- --ignored --nocapture fold_speed`.
+#[test]
+#[ignore = "a measurement"]
+fn fold_speed() {
+    let names: Vec<String> = (0..500)
+        .map(|n| format!("tenant-{}/job-{n}", n % 7))
+        .collect();
+    let mut history = History::default();
+    for number in 0..100 {
+        history.join(&format!("n{number}"), 1);
+    }
+    for name in &names {
+        history.run(name, 4);
+    }
+    for round in 0..400u32 {
+        for name in &names {
+            history.progress(name, 1, u64::from(round), f64::from(round) / 400.0);
+        }
+        let changes: Vec<_> = names
+            .iter()
+            .take(10)
+            .map(|name| (name.as_str(), 4, 5))
+            .collect();
+        history.allocate(u64::from(round) + 2, &changes, &[]);
+        for name in names.iter().skip(round as usize % 400).take(20) {
+            history.container_exited(name, 1, 3, "n0", Some(0));
+            history.stopped(1, name, 1, StopReason::Adjusted);
+            history
+                .place(2, name, 1, &[("n0", 4)])
+                .request_start(2, name, 1, 4);
+            for rank in 0..4 {
+                history.container_started(name, 1, rank, "n0");
+            }
+            history.started(2, name, 1, 4);
+        }
+    }
+    let begun = std::time::Instant::now();
+    let mut model = ReadModel::default();
+    for recorded in &history.log {
+        model.evolve(recorded);
+    }
+    let rate = history.log.len() as f64 / begun.elapsed().as_secs_f64();
+    println!("{} events, {rate:.0} a second", history.log.len());
+}

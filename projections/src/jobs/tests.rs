@@ -178,7 +178,7 @@ fn a_failed_gang_says_who_failed_and_counts_as_a_restart() {
         &history,
         "ads/lr",
         Phase::Running,
-        "running since 10:00:14Z",
+        "running since 10:00:15Z",
     );
     assert_eq!(
         (retried.resizes, retried.restarts, retried.attempts),
