@@ -271,10 +271,7 @@ impl Agent {
             }
             Action::Forget(id, request) => {
                 self.actors.remove(&id);
-                let runtime = Arc::clone(&self.runtime);
-                // The runtime acts at the call where a start may follow.
-                let forget = async move { runtime.forget(&id, request).await };
-                ctx.spawn(forget.into_actor(self));
+                ctx.spawn(self.runtime.forget(&id, request).into_actor(self));
             }
             Action::Join(life, running) => {
                 let name = self.runtime.name();

@@ -360,14 +360,15 @@ impl Container {
         };
         self.say_what_is_due(true);
         self.save_failed("it exited without a new complete checkpoint");
-        self.tell(What::Ended(match self.evicted.take() {
+        let exit = match self.evicted.take() {
             Some(reason) => Exit {
                 evicted: true,
                 reason: Some(reason),
                 ..exit
             },
             None => exit,
-        }));
+        };
+        self.tell(What::Ended(exit));
         ctx.stop();
     }
 }

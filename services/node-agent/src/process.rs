@@ -138,7 +138,9 @@ impl Inner {
         inner.remember(&container, identity, directory);
         tokio::spawn(async move {
             if let Some(watch) = identity.watch() {
-                match AsyncFd::register_with_interest(watch, Interest::READABLE) {
+                #[expect(deprecated, reason = "its successor is unsafe; this descriptor is owned")]
+                let watch = AsyncFd::with_interest(watch, Interest::READABLE);
+                match watch {
                     Ok(watch) => drop(watch.readable().await),
                     Err(error) => tracing::warn!(%container, %error, "cannot be watched"),
                 }
@@ -354,8 +356,7 @@ impl ContainerRuntime for ProcessRuntime {
         .boxed()
     }
 
-    fn forget<'a>(&'a self, container: &'a ContainerId, request: Sequence) -> BoxFuture<'a, ()> {
-        // Done at the call, not when it is awaited: a start under the same name may follow.
+    fn forget(&self, container: &ContainerId, request: Sequence) -> BoxFuture<'static, ()> {
         self.inner.live().remove(container);
         self.inner.cgroups.group(container).remove();
         let directory = self.inner.layout.container(container);

@@ -144,6 +144,6 @@ pub trait ContainerRuntime: Send + Sync + 'static {
     fn list(&self) -> BoxFuture<'_, Result<Vec<Found>, RuntimeError>>;
 
     /// The exit is on the log: frees what is held of the container that was started for
-    /// `request`, except its logs.
-    fn forget<'a>(&'a self, container: &'a ContainerId, request: Sequence) -> BoxFuture<'a, ()>;
+    /// `request`, except its logs. The name is free at once; the future does the rest.
+    fn forget(&self, container: &ContainerId, request: Sequence) -> BoxFuture<'static, ()>;
 }

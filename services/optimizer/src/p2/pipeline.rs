@@ -86,6 +86,21 @@ impl Search<'_> {
     /// Runs the stages; `None` when P2 is proven to have no solution.
     fn stages(&mut self) -> Option<()> {
         self.classes()?;
+        if std::env::var("EXP").is_ok() {
+            let i = self.instance;
+            let t = std::time::Instant::now();
+            let show = |n: &str, b: f64, t: std::time::Instant| eprintln!("  {n}: {b:.4} {:.2}s best {:?}", t.elapsed().as_secs_f64(), self.best.as_ref().map(|b| b.1));
+            let g = classes(i);
+            let m = TypeModel::new(i, &g, false);
+            let mut m2 = m; let lin = std::mem::take(&mut m2.model);
+            let o = lin.maximise(self.limits(1.0), None);
+            show("class LP", m2.bound(o.bound), t);
+            let t = std::time::Instant::now();
+            let g = single_nodes(i);
+            let mut m2 = TypeModel::new(i, &g, false); let lin = std::mem::take(&mut m2.model);
+            let o = lin.maximise(self.limits(1.0), None);
+            show("node LP", m2.bound(o.bound), t);
+        }
         if !self.good_enough() && self.exact_columns() <= EXACT_COLUMNS {
             self.exact()?;
         }

@@ -123,3 +123,78 @@ pub fn solved(problem: &Problem) -> Solution {
     }
     solution
 }
+
+/// A large cluster of three classes of nodes.
+pub fn large_nodes(count: usize) -> Vec<ProblemNode> {
+    (0..count)
+        .map(|index| {
+            let capacity = match index % 20 {
+                0..3 => "cpu=32,gpu=4,memory=256Gi",
+                3..8 => "cpu=24,memory=192Gi",
+                _ => "cpu=12,memory=128Gi",
+            };
+            node(&format!("n{index:05}"), capacity)
+        })
+        .collect()
+}
+
+/// Jobs of a large cluster: `shapes` demands (0: each job its own), counts such that together
+/// they want about twice the cluster.
+pub fn large_jobs(count: usize, nodes: usize, shapes: u64, seed: u64) -> Vec<ProblemJob> {
+    let mut chance = Chance::new(seed);
+    let shape = |kind: u64| {
+        let mut own = Chance::new(kind.wrapping_mul(977) + 13);
+        own.below(7);
+        if own.below(6) == 0 {
+            format!(
+                "cpu={},gpu=1,memory={}Gi",
+                2 + own.below(7),
+                8 + 4 * own.below(12)
+            )
+        } else {
+            let cpu = 1 + own.below(6);
+            format!("cpu={cpu},memory={}Mi", 1024 * cpu + 512 * own.below(26))
+        }
+    };
+    let each = (nodes as u64 * 9 / count as u64).max(2);
+    (0..count)
+        .map(|index| {
+            let kind = if shapes == 0 {
+                chance.below(1 << 40)
+            } else {
+                chance.below(shapes)
+            };
+            let min = 1 + chance.below(2);
+            let max = min + 1 + chance.below(2 * each);
+            let weight = 1 + chance.below(4);
+            let name = format!("j{seed}-{index:05}");
+            job(&name, &shape(kind), weight as u32, min as u32, max as u32)
+        })
+        .collect()
+}
+
+/// A cluster in mid-life: what DRF offers gave to the first jobs, of whom one in twenty has
+/// ended, and as many new jobs.
+pub fn large_problem(nodes: usize, jobs: usize, shapes: u64, seed: u64) -> Problem {
+    use dormouse_optimizer::problem::Allocation;
+    let mut problem = Problem {
+        nodes: large_nodes(nodes),
+        jobs: large_jobs(jobs, nodes, shapes, seed),
+        ..Problem::default()
+    };
+    problem.policy.allocation = Allocation::Drf;
+    let solution = solve(&problem);
+    carry_over(&mut problem, &solution);
+    problem.policy.allocation = Allocation::Dorm;
+    let mut chance = Chance::new(seed ^ 0xABCD);
+    problem.jobs.retain(|_| chance.below(20) > 0);
+    problem.jobs.sort_by_key(|job| job.previous.is_none());
+    let missing = jobs - problem.jobs.len();
+    problem.jobs.extend(large_jobs(
+        missing.max(1),
+        nodes * missing.max(1) / jobs + 1,
+        shapes,
+        seed + 7777,
+    ));
+    problem
+}

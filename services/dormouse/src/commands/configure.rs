@@ -1,0 +1,77 @@
+//! `configure`, `node drain`, `node restore`: what the operator says, as events.
+
+use anyhow::bail;
+use dormouse_messages::events::{ClusterConfigured, NodeDrained, NodeRestored};
+use dormouse_messages::policy::Policy;
+use dormouse_messages::{Event, Writer};
+use dormouse_projections::queries::NodesAnswer;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::query;
+use crate::cli::{FileArg, NodeArg};
+use crate::context::{Context, read_document};
+use crate::error::{Coded, DONE};
+use crate::print;
+
+/// What `configure` reads.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ClusterDocument {
+    policy: Policy,
+}
+
+async fn append(context: &Context, event: Event, said: &str) -> anyhow::Result<u8> {
+    let log = context.connect().await?;
+    let sequence = log.appender(Writer::Operator, None).append(event, &[]).await?;
+    let answer = json!({"sequence": sequence});
+    print::value(context.output()?, &answer, |_| format!("{said} (event {sequence})"))?;
+    Ok(DONE)
+}
+
+/// `configure FILE`.
+///
+/// # Errors
+/// When the document is wrong or the event cannot be appended.
+pub async fn configure(context: &Context, args: &FileArg) -> anyhow::Result<u8> {
+    let document: ClusterDocument = read_document(&args.file)?;
+    if let Some(problem) = document.policy.problem() {
+        bail!("{}: {problem}", args.file.display());
+    }
+    let event = Event::from(ClusterConfigured {
+        policy: document.policy,
+    });
+    append(context, event, "the policy is in force from here on").await
+}
+
+async fn check_node(context: &Context, args: &NodeArg) -> anyhow::Result<()> {
+    let log = context.connect().await?;
+    let nodes: NodesAnswer = query(&log, "nodes", Value::Null).await?;
+    if nodes.nodes.iter().any(|node| node.node == args.name) {
+        return Ok(());
+    }
+    let message = format!("there is no node {}; `dormouse nodes` lists them", args.name);
+    Err(Coded::new("not_found", message).into())
+}
+
+/// `node drain NAME`.
+///
+/// # Errors
+/// When there is no such node or the event cannot be appended.
+pub async fn drain(context: &Context, args: &NodeArg) -> anyhow::Result<u8> {
+    check_node(context, args).await?;
+    let node = args.name.clone();
+    let said = format!("{node} is drained: what can move, moves");
+    append(context, Event::from(NodeDrained { node }), &said).await
+}
+
+/// `node restore NAME`.
+///
+/// # Errors
+/// When there is no such node or the event cannot be appended.
+pub async fn restore(context: &Context, args: &NodeArg) -> anyhow::Result<u8> {
+    check_node(context, args).await?;
+    let node = args.name.clone();
+    let said = format!("{node} takes containers again");
+    append(context, Event::from(NodeRestored { node }), &said).await
+}

@@ -1,0 +1,112 @@
+//! `log tail|export|import`.
+
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use dormouse_messages::{Recorded, Sequence};
+use dormouse_replay::{LogReader, LogWriter};
+use dormouse_runtime::Followed;
+
+use super::read_log;
+use crate::cli::{Output, OutputArg};
+use crate::context::Context;
+use crate::describe::describe;
+use crate::error::DONE;
+
+/// One line about an event.
+#[must_use]
+pub fn line(recorded: &Recorded) -> String {
+    let time = recorded.stored_at.to_string();
+    let time = time.get(11..23).unwrap_or(&time);
+    match recorded.event() {
+        Some(event) => format!(
+            "{time} {:>7} {:<26} {:<24} {}",
+            recorded.sequence.0,
+            event.subject_name(),
+            recorded.envelope.subject,
+            describe(event)
+        ),
+        None => format!("{time} {:>7} (a type that this build does not know)", recorded.sequence.0),
+    }
+}
+
+/// `log tail`.
+///
+/// # Errors
+/// When the log cannot be followed.
+pub async fn tail(context: &Context, from: Option<u64>) -> anyhow::Result<u8> {
+    let output = context.output()?;
+    let log = context.connect().await?;
+    let from = match from {
+        Some(from) => Sequence(from),
+        None => log.head().await?.next(),
+    };
+    let identity = log.identity();
+    let mut events = log.follow(from);
+    while let Some(followed) = events.recv().await {
+        match (followed, output) {
+            (Followed::Event(recorded), Output::Json) => println!("{}", recorded.to_json(&identity)?),
+            (Followed::Event(recorded), Output::Yaml) => {
+                let value: serde_json::Value = serde_json::from_str(&recorded.to_json(&identity)?)?;
+                println!("---\n{}", serde_norway::to_string(&value)?.trim_end());
+            }
+            (Followed::Event(recorded), _) => println!("{}", line(&recorded)),
+            (Followed::Flagged { sequence, why, .. }, _) => eprintln!("event {sequence} is flagged: {why}"),
+            (Followed::CaughtUp(_), _) => {}
+        }
+    }
+    bail!("the log can no longer be followed; is the broker's disk an older one?")
+}
+
+/// `log export`.
+///
+/// # Errors
+/// When the log cannot be read or the file not written.
+pub async fn export(context: &Context, from: u64, to: Option<u64>) -> anyhow::Result<u8> {
+    let file = match &context.global().output {
+        OutputArg::File(file) => file.as_path(),
+        OutputArg::Format(_) => Path::new("-"),
+    };
+    let log = context.connect().await?;
+    let count = export_to(&log, file, from, to).await?;
+    if file.as_os_str() != "-" {
+        eprintln!("{count} events written to {}", file.display());
+    }
+    Ok(DONE)
+}
+
+/// Writes the log to a file; the number of events.
+///
+/// # Errors
+/// When the log cannot be read or the file not written.
+pub async fn export_to(
+    log: &dormouse_runtime::Log,
+    file: &Path,
+    from: u64,
+    to: Option<u64>,
+) -> anyhow::Result<u64> {
+    if let Some(folder) = file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    }
+    let mut writer = LogWriter::create(file, &log.identity())?;
+    let mut count = 0;
+    read_log(log, from, to, |recorded| {
+        count += 1;
+        Ok(writer.write(recorded)?)
+    })
+    .await?;
+    writer.finish()?;
+    Ok(count)
+}
+
+/// `log import`.
+///
+/// # Errors
+/// When the file is damaged, or the broker's log is not empty.
+pub async fn import(context: &Context, file: &Path) -> anyhow::Result<u8> {
+    let log = context.connect().await?;
+    let reader = LogReader::open(file)?;
+    let count = log.import(reader.map(|read| read.map_err(anyhow::Error::from))).await?;
+    eprintln!("{count} events imported from {}", file.display());
+    Ok(DONE)
+}

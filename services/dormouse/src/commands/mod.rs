@@ -1,0 +1,91 @@
+//! The commands that ask or tell a cluster something, one file each.
+
+pub mod configure;
+pub mod job;
+pub mod jobs;
+pub mod log;
+pub mod nodes;
+pub mod replay;
+pub mod solve;
+pub mod submit;
+pub mod timeline;
+
+use dormouse_messages::{Event, Recorded};
+use dormouse_runtime::{Followed, Log};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc::Receiver;
+
+use crate::error::Coded;
+
+/// Asks the query service.
+///
+/// # Errors
+/// Its refusal, or that nothing answers.
+pub async fn query<T: DeserializeOwned>(log: &Log, name: &str, request: Value) -> anyhow::Result<T> {
+    let answer = log.request(name, serde_json::to_vec(&request)?).await;
+    let answer = answer.map_err(|error| match error {
+        dormouse_runtime::ApiError::Refused { code, message } => Coded::new(code, message),
+        other => Coded::new("unavailable", other.to_string()),
+    })?;
+    Ok(serde_json::from_slice(&answer)?)
+}
+
+/// The next event that `wanted` makes something of, or `None` after `patience`.
+///
+/// # Errors
+/// When the log can no longer be followed.
+pub async fn next_event<T>(
+    events: &mut Receiver<Followed>,
+    patience: Option<Duration>,
+    mut wanted: impl FnMut(&Event) -> Option<T>,
+) -> anyhow::Result<Option<T>> {
+    let deadline = patience.map(|patience| tokio::time::Instant::now() + patience);
+    loop {
+        let received = match deadline {
+            Some(deadline) => match tokio::time::timeout_at(deadline, events.recv()).await {
+                Ok(received) => received,
+                Err(_) => return Ok(None),
+            },
+            None => events.recv().await,
+        };
+        match received {
+            Some(Followed::Event(recorded)) => {
+                if let Some(found) = recorded.event().and_then(&mut wanted) {
+                    return Ok(Some(found));
+                }
+            }
+            Some(_) => {}
+            None => anyhow::bail!("the log can no longer be followed; is the broker's disk an older one?"),
+        }
+    }
+}
+
+/// Every event from `from` to `to` (or the head), through `each`.
+///
+/// # Errors
+/// When the log cannot be read, or `each` fails.
+pub async fn read_log(
+    log: &Log,
+    from: u64,
+    to: Option<u64>,
+    mut each: impl FnMut(&Arc<Recorded>) -> anyhow::Result<()>,
+) -> anyhow::Result<u64> {
+    use dormouse_messages::Sequence;
+    let to = match to {
+        Some(to) => Sequence(to),
+        None => log.head().await?,
+    };
+    let mut events = log.read(Sequence(from), to).await?;
+    let mut flagged = 0;
+    while let Some(followed) = events.recv().await {
+        match followed {
+            Followed::Event(recorded) => each(&recorded)?,
+            Followed::Flagged { .. } => flagged += 1,
+            Followed::CaughtUp(_) => return Ok(flagged),
+        }
+    }
+    anyhow::bail!("the log could not be read to its end; try again")
+}

@@ -1,0 +1,122 @@
+//! `replay state|verify`: over the cluster's log or a file.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dormouse_messages::{Fold, Recorded, Timestamp};
+use dormouse_projections::queries::{JobsAnswer, NodesAnswer};
+use dormouse_projections::{ReadModel, queries};
+use dormouse_replay::{LogReader, Report, Verifier};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Value, json};
+
+use super::read_log;
+use crate::cli::{Output, ReplayCommand};
+use crate::context::Context;
+use crate::error::{DONE, ERROR};
+use crate::print;
+
+/// `replay …`.
+///
+/// # Errors
+/// When the log cannot be read.
+pub async fn run(context: &Context, command: &ReplayCommand) -> anyhow::Result<u8> {
+    match command {
+        ReplayCommand::State { at, log } => state(context, *at, log.as_deref()).await,
+        ReplayCommand::Verify { log } => {
+            let report = verify(context, log.as_deref()).await?;
+            print::value(context.output()?, &report, |_| text(&report))?;
+            Ok(if report.findings.is_empty() { DONE } else { ERROR })
+        }
+    }
+}
+
+/// Every event of a file or of the cluster's log, up to `to`.
+async fn each_event(
+    context: &Context,
+    file: Option<&Path>,
+    to: Option<u64>,
+    mut each: impl FnMut(&Arc<Recorded>),
+) -> anyhow::Result<()> {
+    let Some(file) = file else {
+        let log = context.connect().await?;
+        read_log(&log, 1, to, |recorded| {
+            each(recorded);
+            Ok(())
+        })
+        .await?;
+        return Ok(());
+    };
+    for recorded in LogReader::open(file)? {
+        let recorded = Arc::new(recorded?);
+        if to.is_some_and(|to| recorded.sequence.0 > to) {
+            break;
+        }
+        each(&recorded);
+    }
+    Ok(())
+}
+
+/// Makes every decision again.
+///
+/// # Errors
+/// When the log cannot be read.
+pub async fn verify(context: &Context, file: Option<&Path>) -> anyhow::Result<Report> {
+    let progress = ProgressBar::new_spinner().with_style(
+        ProgressStyle::with_template("{spinner} {pos} events, {per_sec}, {elapsed}")?,
+    );
+    progress.enable_steady_tick(Duration::from_millis(100));
+    let mut verifier = Verifier::default();
+    each_event(context, file, None, |recorded| {
+        verifier.read(recorded);
+        progress.inc(1);
+    })
+    .await?;
+    progress.finish_and_clear();
+    Ok(verifier.report().clone())
+}
+
+/// A verification in words.
+#[must_use]
+pub fn text(report: &Report) -> String {
+    let mut text = format!(
+        "{} events, {} decisions made again, {} the same",
+        report.events, report.decisions, report.verified
+    );
+    for finding in report.findings.iter().take(20) {
+        let what: String = finding.what.chars().take(400).collect();
+        text.push_str(&format!("\nevent {} ({}): {what}", finding.sequence, finding.type_name));
+    }
+    if report.findings.len() > 20 {
+        text.push_str(&format!("\n… and {} more; see -o json", report.findings.len() - 20));
+    }
+    text
+}
+
+async fn state(context: &Context, at: Option<u64>, file: Option<&Path>) -> anyhow::Result<u8> {
+    let mut model = ReadModel::default();
+    let mut now = Timestamp::default();
+    let mut last = 0;
+    each_event(context, file, at, |recorded| {
+        model.evolve(recorded);
+        now = recorded.stored_at;
+        last = recorded.sequence.0;
+    })
+    .await?;
+    let output = context.output()?;
+    let ask = |name| queries::answer(&model, name, Value::Null, now);
+    let (jobs, nodes) = (ask("jobs")?, ask("nodes")?);
+    let answer = json!({"sequence": last, "time": now, "jobs": jobs["jobs"], "nodes": nodes["nodes"], "cluster": ask("cluster")?});
+    let jobs: JobsAnswer = serde_json::from_value(jobs)?;
+    let nodes: NodesAnswer = serde_json::from_value(nodes)?;
+    print::value(output, &answer, |wide| {
+        format!(
+            "after event {last}, {now}\n\n{}\n\n{}",
+            crate::render::nodes(&nodes, wide),
+            crate::render::jobs(&jobs, now, wide)
+        )
+    })?;
+    let _ = Output::Table;
+    Ok(DONE)
+}

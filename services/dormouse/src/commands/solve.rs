@@ -1,0 +1,28 @@
+//! `solve`: the optimizer's own function on a problem in a file.
+
+use std::time::Instant;
+
+use crate::cli::{FileArg, Output};
+use crate::context::{Context, read_text};
+use crate::error::{Coded, DONE};
+
+/// Solves the document.
+///
+/// # Errors
+/// When it cannot be read, or is not a problem.
+pub fn run(context: &Context, args: &FileArg) -> anyhow::Result<u8> {
+    let text = read_text(&args.file)?;
+    let started = Instant::now();
+    let mut answer = dormouse_optimizer::solve_document(&text, None)
+        .map_err(|error| Coded::new("bad_problem", error.to_string()))?;
+    let seconds = started.elapsed().as_secs_f64();
+    if let Some(solver) = answer.get_mut("solver").and_then(|solver| solver.as_object_mut()) {
+        solver.insert("seconds".to_owned(), seconds.into());
+    }
+    match context.output()? {
+        Output::Yaml => print!("{}", serde_norway::to_string(&answer)?),
+        Output::Json => println!("{answer}"),
+        Output::Table | Output::Wide => println!("{answer:#}"),
+    }
+    Ok(DONE)
+}

@@ -1,0 +1,105 @@
+//! `submit`: publishes a job as any client would, and says what became of it.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use dormouse_messages::events::{JobAllocation, Waiting};
+use dormouse_messages::{Event, JobId, TenantId};
+use dormouse_runtime::{Followed, Log};
+use serde::Serialize;
+use serde_json::Value;
+use tokio::sync::mpsc::Receiver;
+
+use super::next_event;
+use crate::cli::SubmitArgs;
+use crate::context::{Context, read_document};
+use crate::error::{Coded, DONE, WAITS};
+use crate::print;
+
+/// Admission answers in milliseconds; this long only when none runs.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// An allocation follows within a solve; longer, and the answer is that it waits.
+const ALLOCATION_PATIENCE: Duration = Duration::from_secs(3);
+
+/// What became of a submission.
+#[derive(Debug, Serialize)]
+struct Submitted {
+    job: JobId,
+    ingress_sequence: u64,
+    /// `allocated`, `waiting` or `queued`.
+    state: &'static str,
+    containers: u32,
+    reason: String,
+}
+
+/// Publishes the document.
+///
+/// # Errors
+/// When it is refused, with the reason on the log.
+pub async fn run(context: &Context, args: &SubmitArgs) -> anyhow::Result<u8> {
+    let document: Value = read_document(&args.file)?;
+    let tenant = match (&args.tenant, document.get("tenant").and_then(Value::as_str)) {
+        (Some(tenant), _) => TenantId::new(tenant.as_str())?,
+        (None, Some(tenant)) => TenantId::new(tenant)?,
+        (None, None) => TenantId::new("default")?,
+    };
+    let log = context.connect().await?;
+    let submitted = submit(&log, &tenant, &document).await?;
+    print::value(context.output()?, &submitted, |_| {
+        format!("{} {}: {}", submitted.job, submitted.state, submitted.reason)
+    })?;
+    Ok(if submitted.state == "allocated" { DONE } else { WAITS })
+}
+
+async fn submit(log: &Log, tenant: &TenantId, document: &Value) -> anyhow::Result<Submitted> {
+    let head = log.head().await.context("the cluster's log is not there yet; is `dormouse up` running?")?;
+    let mut events = log.follow(head.next());
+    let payload = serde_json::to_vec(document)?;
+    let ingress = log.publish_ingress(tenant, "submit", "application/json", payload.into()).await?;
+    let decided = next_event(&mut events, Some(PATIENCE), |event| match event {
+        Event::JobAdmitted(event) if event.ingress_sequence == ingress => Some(Ok(event.job.clone())),
+        Event::JobRefused(event) if event.ingress_sequence == ingress => {
+            Some(Err(Coded::new(event.code.clone(), event.reason.clone())))
+        }
+        _ => None,
+    })
+    .await?;
+    let job = match decided {
+        Some(decided) => decided?,
+        None => bail!(
+            "submission {ingress} is stored, but nothing decides on it: is admission running? \
+             It will be decided when it is; do not submit it again"
+        ),
+    };
+    allocation(&mut events, job, ingress).await
+}
+
+async fn allocation(events: &mut Receiver<Followed>, job: JobId, ingress_sequence: u64) -> anyhow::Result<Submitted> {
+    let found = |allocated: &[JobAllocation], waiting: &[Waiting]| {
+        let wait = waiting.iter().find(|waiting| waiting.job == job);
+        let has = allocated.iter().find(|allocated| allocated.job == job && allocated.containers > 0);
+        match (has, wait) {
+            (Some(has), _) => Some(("allocated", has.containers, format!("{} containers", has.containers))),
+            (None, Some(wait)) => Some(("waiting", 0, wait.reason.clone())),
+            (None, None) => None,
+        }
+    };
+    let answer = next_event(events, Some(ALLOCATION_PATIENCE), |event| match event {
+        Event::AllocationDecided(event) => found(&event.jobs, &event.outcome.waiting),
+        Event::AllocationKept(event) => found(&[], &event.outcome.waiting),
+        _ => None,
+    })
+    .await?;
+    let queued = || {
+        let reason = "the queue has not released it: what runs leaves no room for its minimum".to_owned();
+        ("queued", 0, reason)
+    };
+    let (state, containers, reason) = answer.unwrap_or_else(queued);
+    Ok(Submitted {
+        job,
+        ingress_sequence,
+        state,
+        containers,
+        reason,
+    })
+}

@@ -1,0 +1,126 @@
+//! Where the cluster is: flag, then environment, then configuration file, then the local one.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use dormouse_runtime::{LocalBroker, Log, Settings};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use crate::cli::{Global, Output};
+
+/// The configuration file.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ConfigFile {
+    server: Option<String>,
+    data: Option<PathBuf>,
+    creds: Option<PathBuf>,
+    nkey: Option<PathBuf>,
+}
+
+/// Where the cluster is, and how to print.
+#[derive(Debug, Clone)]
+pub struct Context {
+    global: Global,
+    /// Folder of the local cluster.
+    pub data: PathBuf,
+    server: Option<String>,
+    creds: Option<PathBuf>,
+    nkey: Option<PathBuf>,
+}
+
+impl Context {
+    /// Merges flags, environment and configuration file.
+    ///
+    /// # Errors
+    /// When the configuration file cannot be read.
+    pub fn new(global: Global) -> anyhow::Result<Self> {
+        let file = match &global.config {
+            Some(path) => read_document(path)?,
+            None => ConfigFile::default(),
+        };
+        let home = || std::env::var_os("HOME").map(|home| Path::new(&home).join(".dormouse"));
+        let data = global.data.clone().or(file.data).or_else(home);
+        Ok(Self {
+            data: data.unwrap_or_else(|| PathBuf::from(".dormouse")),
+            server: global.server.clone().or(file.server),
+            creds: global.creds.clone().or(file.creds),
+            nkey: global.nkey.clone().or(file.nkey),
+            global,
+        })
+    }
+
+    /// How to print.
+    ///
+    /// # Errors
+    /// When `-o` names no format.
+    pub fn output(&self) -> anyhow::Result<Output> {
+        self.global.format()
+    }
+
+    /// The flags.
+    #[must_use]
+    pub fn global(&self) -> &Global {
+        &self.global
+    }
+
+    /// Folder of the local broker.
+    #[must_use]
+    pub fn broker_dir(&self) -> PathBuf {
+        self.data.join("broker")
+    }
+
+    /// How to reach the broker, as client `name`.
+    #[must_use]
+    pub fn settings(&self, name: &str) -> Settings {
+        let local = || LocalBroker::url_of(&self.broker_dir());
+        let server = self.server.clone().or_else(local);
+        Settings {
+            prefix: self.global.prefix.clone(),
+            creds: self.creds.clone(),
+            nkey: self.nkey.clone(),
+            data_dir: Some(self.data.clone()),
+            ..Settings::new(server.unwrap_or_else(|| "nats://127.0.0.1:4222".to_owned()), name)
+        }
+    }
+
+    /// Connects a command to the cluster.
+    ///
+    /// # Errors
+    /// When there is none, with what to do.
+    pub async fn connect(&self) -> anyhow::Result<Log> {
+        let settings = Settings {
+            connect_timeout: Duration::from_secs(3),
+            ..self.settings("dormouse-cli")
+        };
+        let server = settings.server.clone();
+        Log::connect(&settings).await.with_context(|| {
+            format!("no cluster at {server}; start one with `dormouse up`, or name its broker with --server")
+        })
+    }
+}
+
+/// Reads a file, or the standard input for `-`.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn read_text(path: &Path) -> anyhow::Result<String> {
+    if path.as_os_str() == "-" {
+        return std::io::read_to_string(std::io::stdin()).context("standard input");
+    }
+    std::fs::read_to_string(path).with_context(|| path.display().to_string())
+}
+
+/// Reads a YAML or JSON document.
+///
+/// # Errors
+/// When it cannot be read or is not of the form.
+pub fn read_document<T: DeserializeOwned>(path: &Path) -> anyhow::Result<T> {
+    let text = read_text(path)?;
+    if text.trim().is_empty() {
+        bail!("{} is empty", path.display());
+    }
+    serde_norway::from_str(&text).with_context(|| path.display().to_string())
+}

@@ -1,0 +1,114 @@
+//! One line about each event, for people who read the log.
+
+use dormouse_messages::events::{ContainerExited, Outcome};
+use dormouse_messages::{Event, JobId};
+
+/// What the event says, in a line.
+#[must_use]
+pub fn describe(event: &Event) -> String {
+    match event {
+        Event::ClusterConfigured(e) => format!("policy {:?}, θ1 {}, θ2 {}", e.policy.allocation, e.policy.theta1, e.policy.theta2),
+        Event::NodeDrained(_) | Event::NodeRestored(_) => "by the operator".to_owned(),
+        Event::SubmissionReceived(e) => format!("{} from {}, {} bytes", e.verb, e.tenant, e.bytes),
+        Event::JobAdmitted(e) => format!("{} × {}–{}", e.spec.demand, e.spec.containers.min, e.spec.containers.max),
+        Event::JobRefused(e) => format!("{}: {}", e.code, e.reason),
+        Event::JobReleased(_) => "may have containers".to_owned(),
+        Event::JobRevised(e) => format!("weight {:?}, containers {:?}", e.weight, e.containers),
+        Event::JobCancelRequested(_) => "on request".to_owned(),
+        Event::AllocationDecided(e) => {
+            let changes = e.jobs.iter().map(|job| format!("{} {}→{}", job.job, job.previous, job.containers));
+            format!("{}; {}", changes.collect::<Vec<_>>().join(", "), figures(&e.outcome))
+        }
+        Event::AllocationKept(e) => format!("{}; {}", e.reason, figures(&e.outcome)),
+        Event::PlacementDecided(e) => format!("{} to create, {} to remove", e.create.len(), e.remove.len()),
+        Event::PlacementRefused(e) => e.reason.clone(),
+        Event::NodeLost(e) => format!("last seen {}", e.last_seen),
+        Event::NodeRecovered(_) => "a member again".to_owned(),
+        Event::CheckpointRequested(e) => format!("incarnation {}", e.incarnation),
+        Event::PartitionStartRequested(e) => {
+            format!("incarnation {}, {} containers{}", e.incarnation, e.containers, from(e.resumed_from.as_deref()))
+        }
+        Event::PartitionStopRequested(e) => format!("incarnation {}: {:?}", e.incarnation, e.reason),
+        Event::PartitionStarted(e) => {
+            format!("incarnation {}, {} containers{}", e.incarnation, e.containers, from(e.resumed_from.as_deref()))
+        }
+        Event::PartitionStopped(e) => format!("incarnation {}: {:?}", e.incarnation, e.reason),
+        Event::PartitionKept(e) => e.reason.clone(),
+        Event::JobCompleted(e) => e.reason.clone(),
+        Event::JobFailed(e) => e.reason.clone(),
+        Event::JobCancelled(e) => e.reason.clone(),
+        Event::NodeJoined(e) => format!("{} ({}), {} running", e.capacity, e.runtime, e.running.len()),
+        Event::ContainerStarted(e) => format!("{} on {}", e.container, e.node),
+        Event::ContainerExited(e) => format!("{} on {}: {}", e.container, e.node, exit(e)),
+        Event::CheckpointSaved(e) => format!("step {}, {} bytes in {} ms", e.step, e.bytes, e.duration_ms),
+        Event::CheckpointFailed(e) => e.reason.clone(),
+        Event::Progress(e) => {
+            let metrics = e.metrics.iter().map(|(name, value)| format!(", {name} {value:.4}"));
+            format!("step {} of {}{}", e.step, e.steps_total, metrics.collect::<String>())
+        }
+    }
+}
+
+fn figures(outcome: &Outcome) -> String {
+    format!(
+        "utilization {:.3}, loss {:.3} ≤ {:.3}, adjusted {} ≤ {}, waiting {}",
+        outcome.utilization.total,
+        outcome.fairness_loss,
+        outcome.fairness_loss_bound,
+        outcome.adjusted_jobs,
+        outcome.adjustment_bound,
+        outcome.waiting.len()
+    )
+}
+
+fn from(checkpoint: Option<&str>) -> String {
+    checkpoint.map_or(String::new(), |uri| format!(", resumed from {uri}"))
+}
+
+fn exit(event: &ContainerExited) -> String {
+    match (&event.reason, event.exit_code, event.signal) {
+        (Some(reason), _, _) => reason.clone(),
+        (None, Some(code), _) => format!("exit code {code}"),
+        (None, None, Some(signal)) => format!("signal {signal}"),
+        (None, None, None) => "ended".to_owned(),
+    }
+}
+
+/// Whether the event is about `job`.
+#[must_use]
+pub fn concerns(event: &Event, job: &JobId) -> bool {
+    match event {
+        Event::JobAdmitted(e) => e.job == *job,
+        Event::JobRefused(e) => e.job.as_ref() == Some(job),
+        Event::JobReleased(e) => e.job == *job,
+        Event::JobRevised(e) => e.job == *job,
+        Event::JobCancelRequested(e) => e.job == *job,
+        Event::AllocationDecided(e) => {
+            e.jobs.iter().any(|a| a.job == *job) || e.outcome.waiting.iter().any(|w| w.job == *job)
+        }
+        Event::AllocationKept(e) => e.outcome.waiting.iter().any(|w| w.job == *job),
+        Event::PlacementDecided(e) => e.create.iter().any(|c| c.job == *job) || e.remove.iter().any(|c| c.job == *job),
+        Event::PlacementRefused(e) => e.short.iter().any(|s| s.job == *job),
+        Event::CheckpointRequested(e) => e.job == *job,
+        Event::PartitionStartRequested(e) => e.job == *job,
+        Event::PartitionStopRequested(e) => e.job == *job,
+        Event::PartitionStarted(e) => e.job == *job,
+        Event::PartitionStopped(e) => e.job == *job,
+        Event::PartitionKept(e) => e.job == *job,
+        Event::JobCompleted(e) => e.job == *job,
+        Event::JobFailed(e) => e.job == *job,
+        Event::JobCancelled(e) => e.job == *job,
+        Event::ContainerStarted(e) => e.job == *job,
+        Event::ContainerExited(e) => e.job == *job,
+        Event::CheckpointSaved(e) => e.job == *job,
+        Event::CheckpointFailed(e) => e.job == *job,
+        Event::Progress(e) => e.job == *job,
+        Event::ClusterConfigured(_)
+        | Event::NodeDrained(_)
+        | Event::NodeRestored(_)
+        | Event::SubmissionReceived(_)
+        | Event::NodeLost(_)
+        | Event::NodeRecovered(_)
+        | Event::NodeJoined(_) => false,
+    }
+}

@@ -1,0 +1,46 @@
+//! What a failed command prints and returns.
+
+use serde_json::json;
+
+use crate::cli::Output;
+
+/// Done.
+pub const DONE: u8 = 0;
+/// An error.
+pub const ERROR: u8 = 1;
+/// Accepted, but cannot run now.
+pub const WAITS: u8 = 2;
+/// `job wait`: the job failed.
+pub const FAILED: u8 = 3;
+/// `job wait`: the job was cancelled.
+pub const CANCELLED: u8 = 4;
+
+/// An error with a code for programs.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Coded {
+    /// For programs.
+    pub code: String,
+    /// For people.
+    pub message: String,
+}
+
+impl Coded {
+    /// An error with a code.
+    pub fn new(code: impl Into<String>, message: impl Into<String>) -> Self {
+        Self {
+            code: code.into(),
+            message: message.into(),
+        }
+    }
+}
+
+/// Prints an error to stderr, as JSON where that is asked for.
+pub fn print(error: &anyhow::Error, output: Output) {
+    if output == Output::Json {
+        let code = error.downcast_ref::<Coded>().map_or("error", |coded| coded.code.as_str());
+        eprintln!("{}", json!({"error": {"code": code, "message": format!("{error:#}")}}));
+    } else {
+        eprintln!("error: {error:#}");
+    }
+}

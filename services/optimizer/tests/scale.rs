@@ -1,0 +1,63 @@
+//! Large clusters: every solution is checked; the figures are printed. The long ones run on
+//! request: `cargo test --release -p dormouse-optimizer --test scale -- --ignored --nocapture`.
+
+mod common;
+
+use std::time::Instant;
+
+use common::{large_problem, solved};
+use dormouse_optimizer::decimal::Decimal;
+use dormouse_optimizer::{Solution, solve};
+
+fn env(name: &str, default: usize) -> usize {
+    std::env::var(name)
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(default)
+}
+
+fn figures(nodes: usize, jobs: usize, shapes: u64, seed: u64, theta: (u64, u64)) -> Solution {
+    let mut problem = large_problem(nodes, jobs, shapes, seed);
+    problem.policy.theta1 = Decimal::new(theta.0, 1);
+    problem.policy.theta2 = Decimal::new(theta.1, 1);
+    let start = Instant::now();
+    let unchecked = solve(&problem);
+    let seconds = start.elapsed().as_secs_f64();
+    let solution = solved(&problem);
+    assert_eq!(unchecked, solution, "the same again");
+    let solver = &solution.solver;
+    println!(
+        "{nodes}x{jobs} shapes {shapes} seed {seed} theta {theta:?}: {seconds:.2} s gap {:.4} {} by {} objective {:.4} bound {:.4} util {:.4} loss {:.3}/{} adjusted {}/{} waiting {}",
+        solver.gap,
+        solver.stage,
+        solver.stopped_by,
+        solver.objective,
+        solver.bound,
+        solution.utilization.total,
+        solution.fairness_loss,
+        solution.fairness_loss_bound,
+        solution.adjusted_jobs,
+        solution.adjustment_bound,
+        solution.waiting.len()
+    );
+    solution
+}
+
+#[test]
+fn a_hundred_nodes() {
+    for seed in 0..2 {
+        let solution = figures(100, 100, 24, seed, (1, 1));
+        assert!(solution.solver.gap <= 0.01, "{:?}", solution.solver);
+    }
+}
+
+#[test]
+#[ignore = "minutes: figures for a size, seeds and demands given in the environment"]
+fn figures_on_request() {
+    let (nodes, jobs) = (env("NODES", 1000), env("JOBS", 500));
+    for seed in 0..env("SEEDS", 3) as u64 {
+        for theta in [(2, 1), (1, 2), (1, 1)] {
+            figures(nodes, jobs, env("SHAPES", 24) as u64, seed, theta);
+        }
+    }
+}
