@@ -1,3 +1,67 @@
-//! The `dormouse` command.
+//! The `dormouse` command: a local cluster, the services, and every question about them.
 
-fn main() {}
+mod cli;
+mod clock;
+mod commands;
+mod context;
+mod demo;
+mod describe;
+mod error;
+mod print;
+mod render;
+mod serve;
+mod up;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+use cli::{Cli, Command, LogCommand, NodeCommand, Output, OutputArg};
+use context::Context;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let output = match cli.global.output {
+        OutputArg::Format(output) => output,
+        OutputArg::File(_) => Output::Table,
+    };
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            error::print(&error.into(), output);
+            return ExitCode::from(error::ERROR);
+        }
+    };
+    match runtime.block_on(run(cli)) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            error::print(&error, output);
+            ExitCode::from(error::ERROR)
+        }
+    }
+}
+
+async fn run(cli: Cli) -> anyhow::Result<u8> {
+    let context = Context::new(cli.global)?;
+    match cli.command {
+        Command::Up(args) => up::run(&context, &args).await,
+        Command::Demo(args) => demo::run(&context, &args).await,
+        Command::Serve(args) => serve::run(&context, &args).await,
+        Command::Submit(args) => commands::submit::run(&context, &args).await,
+        Command::Jobs(args) => commands::jobs::run(&context, &args).await,
+        Command::Job(command) => commands::job::run(&context, &command).await,
+        Command::Nodes => commands::nodes::run(&context).await,
+        Command::Node(NodeCommand::Drain(args)) => commands::configure::drain(&context, &args).await,
+        Command::Node(NodeCommand::Restore(args)) => commands::configure::restore(&context, &args).await,
+        Command::Configure(args) => commands::configure::configure(&context, &args).await,
+        Command::Log(LogCommand::Tail { from }) => commands::log::tail(&context, from).await,
+        Command::Log(LogCommand::Export { from, to }) => commands::log::export(&context, from, to).await,
+        Command::Log(LogCommand::Import { file }) => commands::log::import(&context, &file).await,
+        Command::Replay(command) => commands::replay::run(&context, &command).await,
+        Command::Solve(args) => commands::solve::run(&context, &args),
+        Command::Timeline(args) => commands::timeline::run(&context, &args).await,
+        Command::Completion { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "dormouse", &mut std::io::stdout());
+            Ok(error::DONE)
+        }
+    }
+}

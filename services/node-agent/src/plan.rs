@@ -42,7 +42,7 @@ pub fn plan(
     let launch = executor::launch(&Setting {
         spec,
         container,
-        gang: &members(state, partition)?,
+        gang: &members(config, state, partition)?,
         resumed_from,
         directory: directory.clone(),
         checkpoint: checkpoint.clone(),
@@ -67,8 +67,16 @@ fn absolute(path: PathBuf) -> PathBuf {
     std::path::absolute(&path).unwrap_or(path)
 }
 
-fn members(state: &AgentState, partition: &Partition) -> Result<Vec<Member>, String> {
-    let address = |node: &NodeId| match state.addresses.get(node).map(String::as_str) {
+fn members(
+    config: &AgentConfig,
+    state: &AgentState,
+    partition: &Partition,
+) -> Result<Vec<Member>, String> {
+    let known = |node: &NodeId| match node {
+        own if *own == config.node => Some(&config.address),
+        other => state.addresses.get(other),
+    };
+    let address = |node: &NodeId| match known(node).map(String::as_str) {
         None => Err(format!("node {node} of its gang has never joined")),
         Some("") => Ok("127.0.0.1".to_owned()),
         Some(address) => Ok(address.to_owned()),

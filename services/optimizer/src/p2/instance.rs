@@ -278,16 +278,16 @@ impl Instance {
     }
 
     /// The instance with the restarts decided: of the running jobs, exactly those marked in
-    /// `restarted` are restarted.
+    /// `restarted` are restarted. Whoever stays is taken out of the nodes' rooms.
     pub fn decided(&self, restarted: &[bool]) -> Self {
         let mut decided = self.clone();
+        decided.rooms = self.free_rooms(restarted);
         for (job, restarted) in decided.jobs.iter_mut().zip(restarted) {
-            if job.state == State::Running {
-                job.state = if *restarted {
-                    State::Free
-                } else {
-                    State::Pinned
-                };
+            if job.state == State::Running && *restarted {
+                job.state = State::Free;
+            } else if job.state != State::Free {
+                job.state = State::Pinned;
+                job.previous.clear();
             }
         }
         decided

@@ -7,6 +7,8 @@
 pub(crate) mod admit;
 pub(crate) mod assign;
 pub(crate) mod diagnose;
+pub(crate) mod dive;
+pub(crate) mod groups;
 pub(crate) mod instance;
 pub(crate) mod model;
 pub(crate) mod pipeline;

@@ -15,29 +15,13 @@ use std::collections::BTreeMap;
 
 use num_integer::Integer;
 
+use super::groups::Groups;
 use super::instance::{Instance, Job, State, fits};
 use super::plan::Plan;
 use super::solver::{Column, Model, Outcome};
 
 /// How much a unit of loss costs when the objective gives it no weight: only a tie-break.
 const LOSS_TIE: f64 = 1e-6;
-
-/// Sets of nodes that are counted together.
-pub(crate) type Groups = Vec<Vec<usize>>;
-
-/// Every node on its own: the model is then P2 itself.
-pub(crate) fn single_nodes(instance: &Instance) -> Groups {
-    (0..instance.rooms.len()).map(|node| vec![node]).collect()
-}
-
-/// Nodes of equal room together: the model then bounds P2.
-pub(crate) fn classes(instance: &Instance) -> Groups {
-    let mut classes: BTreeMap<&[u64], Vec<usize>> = BTreeMap::new();
-    for (node, room) in instance.rooms.iter().enumerate() {
-        classes.entry(room).or_default().push(node);
-    }
-    classes.into_values().collect()
-}
 
 /// Where a model's columns are.
 pub(crate) struct TypeModel<'a> {

@@ -7,7 +7,9 @@
 use crate::problem::Budget;
 
 use super::instance::Instance;
-use super::model::{Groups, TypeModel, classes, single_nodes};
+use super::dive::dive;
+use super::groups::{Groups, classes, similar, single_nodes};
+use super::model::TypeModel;
 use super::place::{grow, place};
 use super::plan::Plan;
 use super::solver::{Ending, Limits, Outcome};
@@ -85,24 +87,31 @@ struct Search<'a> {
 impl Search<'_> {
     /// Runs the stages; `None` when P2 is proven to have no solution.
     fn stages(&mut self) -> Option<()> {
-        self.classes()?;
-        if std::env::var("EXP").is_ok() {
-            let i = self.instance;
-            let t = std::time::Instant::now();
-            let show = |n: &str, b: f64, t: std::time::Instant| eprintln!("  {n}: {b:.4} {:.2}s best {:?}", t.elapsed().as_secs_f64(), self.best.as_ref().map(|b| b.1));
-            let g = classes(i);
-            let m = TypeModel::new(i, &g, false);
-            let mut m2 = m; let lin = std::mem::take(&mut m2.model);
-            let o = lin.maximise(self.limits(1.0), None);
-            show("class LP", m2.bound(o.bound), t);
-            let t = std::time::Instant::now();
-            let g = single_nodes(i);
-            let mut m2 = TypeModel::new(i, &g, false); let lin = std::mem::take(&mut m2.model);
-            let o = lin.maximise(self.limits(1.0), None);
-            show("node LP", m2.bound(o.bound), t);
+        if self.exact_columns() <= EXACT_COLUMNS {
+            self.classes()?;
+            if !self.good_enough() {
+                self.exact()?;
+            }
+            return Some(());
         }
-        if !self.good_enough() && self.exact_columns() <= EXACT_COLUMNS {
-            self.exact()?;
+        let g: usize = std::env::var("G").map_or(150, |g| g.parse().unwrap_or(150));
+        let t = std::time::Instant::now();
+        self.relax(&classes(self.instance))?;
+        eprintln!("  class LP {:.4} {:.2}s", self.bound, t.elapsed().as_secs_f64());
+        let groups = similar(self.instance, g);
+        let fractions = self.relax(&groups)?;
+        eprintln!("  group LP {} {:.4} {:.2}s", groups.len(), self.bound, t.elapsed().as_secs_f64());
+        let (restarted, counts) = dive(self.instance, &groups, &fractions, self.limits(0.2));
+        eprintln!("  dive {} {:.2}s", restarted.iter().filter(|r| **r).count(), t.elapsed().as_secs_f64());
+        let targets: Vec<u32> = counts.iter().map(|c| c.round() as u32).collect();
+        if targets.len() == restarted.len() {
+            let placed = place(self.instance, &restarted, &targets);
+            self.offer(placed, "dive");
+            eprintln!("  placed {:?} {:.2}s", self.best.as_ref().map(|b| b.1), t.elapsed().as_secs_f64());
+        }
+        if !self.good_enough() {
+            self.settle(&restarted);
+            eprintln!("  settled {:?} {:.2}s", self.best.as_ref().map(|b| b.1), t.elapsed().as_secs_f64());
         }
         Some(())
     }
@@ -134,6 +143,38 @@ impl Search<'_> {
             self.offer(placed, "classes");
         }
         Some(())
+    }
+
+    /// Solves the linear relaxation over `groups`: a bound, and how much of each job it restarts.
+    fn relax(&mut self, groups: &Groups) -> Option<Vec<f64>> {
+        let mut model = TypeModel::new(self.instance, groups, false);
+        let outcome = std::mem::take(&mut model.model).maximise(self.limits(0.2), None);
+        if outcome.ending == Ending::Infeasible {
+            return None;
+        }
+        self.bound = self.bound.min(model.bound(outcome.bound));
+        let columns = outcome.columns.unwrap_or_default();
+        let value = |r: Option<usize>| r.and_then(|r| columns.get(r).copied()).unwrap_or(0.0);
+        Some(model.restart.iter().map(|r| value(*r)).collect())
+    }
+
+    /// With the restarts decided: counts and slots on the nodes that have room.
+    fn settle(&mut self, restarted: &[bool]) {
+        let decided = self.instance.decided(restarted);
+        let groups = single_nodes(&decided);
+        let start = self.best.as_ref().filter(|(plan, _, _)| plan.restarted == restarted);
+        let mut model = TypeModel::new(&decided, &groups, true);
+        let start = start.map(|(plan, _, _)| {
+            let mut plan = plan.clone();
+            plan.restarted.fill(false);
+            model.columns(&plan)
+        });
+        let limits = Limits { gap: self.budget.gap / 3.0, ..self.limits(0.5) };
+        eprintln!("  settle {} columns", model.model.width());
+        let outcome = std::mem::take(&mut model.model).maximise(limits, start.as_deref());
+        eprintln!("  settle bound {:.4}", model.bound(outcome.bound));
+        let plan = model.plan(&outcome).map(|plan| Plan { restarted: restarted.to_vec(), ..plan });
+        self.offer(plan, "settle");
     }
 
     fn exact(&mut self) -> Option<()> {

@@ -1,0 +1,173 @@
+//! `job show|events|logs|cancel|wait`.
+
+use std::io::Write;
+
+use anyhow::bail;
+use dormouse_messages::ids::{ContainerId, Incarnation, Rank};
+use dormouse_messages::{Event, JobId, TenantId};
+use dormouse_node_agent::logs_path;
+use dormouse_projections::queries::{JobDetail, JobQuery};
+use serde_json::json;
+
+use super::{log as log_command, next_event, query, read_log};
+use crate::cli::{JobCommand, JobLogsArgs, Output};
+use crate::context::Context;
+use crate::describe::concerns;
+use crate::error::{CANCELLED, Coded, DONE, FAILED};
+use crate::{clock, print, render};
+
+/// `job …`.
+///
+/// # Errors
+/// When the job is not known, or the cluster does not answer.
+pub async fn run(context: &Context, command: &JobCommand) -> anyhow::Result<u8> {
+    match command {
+        JobCommand::Show(args) => show(context, &args.id).await,
+        JobCommand::Events(args) => events(context, &args.id).await,
+        JobCommand::Logs(args) => logs(context, args).await,
+        JobCommand::Cancel(args) => cancel(context, &args.id).await,
+        JobCommand::Wait(args) => wait(context, &args.id).await,
+    }
+}
+
+async fn detail(log: &dormouse_runtime::Log, id: &JobId) -> anyhow::Result<JobDetail> {
+    let request = JobQuery { job: id.clone() };
+    query(log, "job", serde_json::to_value(request)?).await
+}
+
+async fn show(context: &Context, id: &JobId) -> anyhow::Result<u8> {
+    let log = context.connect().await?;
+    let detail = detail(&log, id).await?;
+    print::value(context.output()?, &detail, |_| render::job(&detail, clock::now()))?;
+    Ok(DONE)
+}
+
+async fn events(context: &Context, id: &JobId) -> anyhow::Result<u8> {
+    let output = context.output()?;
+    let log = context.connect().await?;
+    let identity = log.identity();
+    let mut found = 0;
+    read_log(&log, 1, None, |recorded| {
+        if recorded.event().is_some_and(|event| concerns(event, id)) {
+            found += 1;
+            match output {
+                Output::Json => println!("{}", recorded.to_json(&identity)?),
+                Output::Yaml => {
+                    let value: serde_json::Value = serde_json::from_str(&recorded.to_json(&identity)?)?;
+                    println!("---\n{}", serde_norway::to_string(&value)?.trim_end());
+                }
+                Output::Table | Output::Wide => println!("{}", log_command::line(recorded)),
+            }
+        }
+        Ok(())
+    })
+    .await?;
+    if found == 0 {
+        return Err(not_found(id));
+    }
+    Ok(DONE)
+}
+
+fn not_found(id: &JobId) -> anyhow::Error {
+    Coded::new("not_found", format!("there is no job {id}; `dormouse jobs` lists them")).into()
+}
+
+async fn logs(context: &Context, args: &JobLogsArgs) -> anyhow::Result<u8> {
+    let log = context.connect().await?;
+    let mut newest = None;
+    let mut containers: Vec<(ContainerId, String)> = Vec::new();
+    read_log(&log, 1, None, |recorded| {
+        if let Some(Event::PlacementDecided(event)) = recorded.event() {
+            for placed in event.create.iter().filter(|placed| placed.job == args.id) {
+                newest = newest.max(Some(placed.incarnation));
+                containers.push((placed.container(), placed.node.to_string()));
+            }
+        }
+        Ok(())
+    })
+    .await?;
+    let Some(incarnation) = args.incarnation.map(Incarnation).or(newest) else {
+        bail!("{} has had no container yet; see `dormouse job show {}`", args.id, args.id);
+    };
+    let wanted = |id: &ContainerId| {
+        id.incarnation == incarnation && args.rank.is_none_or(|rank| id.rank == Rank(rank))
+    };
+    let mut printed = 0;
+    for (id, node) in containers.iter().filter(|(id, _)| wanted(id)) {
+        let Some(paths) = logs_path(&context.data, id) else {
+            eprintln!("{id} printed on node {node}; its files are not below {}", context.data.display());
+            continue;
+        };
+        for (name, path) in [("stdout", paths.stdout), ("stderr", paths.stderr)] {
+            let bytes = std::fs::read(&path).unwrap_or_default();
+            if !bytes.is_empty() {
+                eprintln!("── {id} on {node}, {name}");
+                std::io::stdout().write_all(&bytes)?;
+            }
+            printed += bytes.len();
+        }
+    }
+    if printed == 0 {
+        eprintln!("incarnation {incarnation} of {} has printed nothing", args.id);
+    }
+    Ok(DONE)
+}
+
+async fn cancel(context: &Context, id: &JobId) -> anyhow::Result<u8> {
+    let log = context.connect().await?;
+    let head = log.head().await?;
+    let mut events = log.follow(head.next());
+    let tenant = TenantId::new(id.tenant())?;
+    let payload = serde_json::to_vec(&json!({"job": id.name()}))?;
+    let ingress = log.publish_ingress(&tenant, "cancel", "application/json", payload.into()).await?;
+    let patience = Some(std::time::Duration::from_secs(10));
+    let decided = next_event(&mut events, patience, |event| match event {
+        Event::JobCancelRequested(event) if event.ingress_sequence == ingress => Some(Ok("is being cancelled")),
+        Event::JobCancelled(event) if event.ingress_sequence == Some(ingress) => Some(Ok("is cancelled")),
+        Event::JobRefused(event) if event.ingress_sequence == ingress => {
+            Some(Err(Coded::new(event.code.clone(), event.reason.clone())))
+        }
+        _ => None,
+    })
+    .await?;
+    let Some(said) = decided.transpose()? else {
+        bail!("the request is stored, but nothing decides on it: is admission running?");
+    };
+    let answer = json!({"job": id, "ingress_sequence": ingress, "state": said});
+    print::value(context.output()?, &answer, |_| format!("{id} {said}"))?;
+    Ok(DONE)
+}
+
+async fn wait(context: &Context, id: &JobId) -> anyhow::Result<u8> {
+    let log = context.connect().await?;
+    // Follow first, then ask: an end between the two is seen by one of them.
+    let head = log.head().await?;
+    let mut events = log.follow(head.next());
+    let detail = detail(&log, id).await?;
+    let ended = |phase: &str, reason: &str, code: u8| {
+        let answer = json!({"job": id, "phase": phase, "reason": reason});
+        print::value(context.output()?, &answer, |_| format!("{id} {phase}: {reason}"))?;
+        Ok(code)
+    };
+    if detail.row.ended_at.is_some() {
+        let phase = serde_json::to_value(detail.row.phase)?;
+        let phase = phase.as_str().unwrap_or("ended");
+        let code = match phase {
+            "completed" => DONE,
+            "cancelled" => CANCELLED,
+            _ => FAILED,
+        };
+        return ended(phase, &detail.row.reason, code);
+    }
+    let end = next_event(&mut events, None, |event| match event {
+        Event::JobCompleted(event) if event.job == *id => Some(("completed", event.reason.clone(), DONE)),
+        Event::JobFailed(event) if event.job == *id => Some(("failed", event.reason.clone(), FAILED)),
+        Event::JobCancelled(event) if event.job == *id => Some(("cancelled", event.reason.clone(), CANCELLED)),
+        _ => None,
+    })
+    .await?;
+    match end {
+        Some((phase, reason, code)) => ended(phase, &reason, code),
+        None => bail!("the log ended"),
+    }
+}

@@ -1,0 +1,33 @@
+//! `timeline`.
+
+use anyhow::Context as _;
+use dormouse_projections::queries::TimelineQuery;
+use dormouse_projections::timelines::Timeline;
+
+use super::query;
+use crate::cli::TimelineArgs;
+use crate::context::Context;
+use crate::error::DONE;
+use crate::{print, render};
+
+/// Draws a metric.
+///
+/// # Errors
+/// When the query service does not answer, or the file cannot be written.
+pub async fn run(context: &Context, args: &TimelineArgs) -> anyhow::Result<u8> {
+    let request = TimelineQuery {
+        metric: args.metric.clone(),
+        job: args.job.clone(),
+        ..TimelineQuery::default()
+    };
+    let log = context.connect().await?;
+    let timeline: Timeline = query(&log, "timeline", serde_json::to_value(request)?).await?;
+    if let Some(file) = &args.svg {
+        let drawing = render::svg(&timeline)?;
+        std::fs::write(file, drawing).with_context(|| file.display().to_string())?;
+        eprintln!("drawn into {}", file.display());
+        return Ok(DONE);
+    }
+    print::value(context.output()?, &timeline, |_| render::chart(&timeline))?;
+    Ok(DONE)
+}

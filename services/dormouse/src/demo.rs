@@ -1,0 +1,228 @@
+//! `demo`: real training jobs grow and shrink on a local cluster of four nodes.
+//!
+//! 1. A cluster of four nodes with plain processes starts in a folder of its own.
+//! 2. The jobs of `demo/plan.json` are submitted at their times.
+//! 3. What happens is told as it happens, until every job has ended.
+//! 4. The result: per job the accuracy, resizes and time; utilization and fairness loss over
+//!    time; every decision verified; the log exported.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use dormouse_messages::policy::Policy;
+use dormouse_messages::{Amounts, Event, Fold, Prefix, Recorded, Sequence, TenantId, Writer};
+use dormouse_node_agent::RuntimeKind;
+use dormouse_projections::queries::{self, JobsAnswer, TimelineQuery};
+use dormouse_projections::{ReadModel, timelines::Timeline};
+use dormouse_replay::Verifier;
+use dormouse_runtime::{Followed, Log};
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::cli::DemoArgs;
+use crate::commands::{log as log_command, replay};
+use crate::context::{Context, read_document};
+use crate::error::DONE;
+use crate::up::{LocalCluster, LocalOptions};
+use crate::{clock, render, serve};
+
+/// When nothing has ended the demo by then, something is wrong.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// A job of the plan.
+#[derive(Debug, Deserialize)]
+struct Planned {
+    at_s: f64,
+    file: PathBuf,
+}
+
+/// `demo`.
+///
+/// # Errors
+/// When a part fails, or a decision does not verify.
+pub async fn run(_: &Context, args: &DemoArgs) -> anyhow::Result<u8> {
+    let _telemetry = serve::telemetry_quiet("dormouse-demo")?;
+    let plan = args.examples.join("demo").join("plan.json");
+    let plan: Vec<Planned> = read_document(&plan)
+        .context("run the demo in the repository's root, or name the examples with --examples")?;
+    let folder = args.export.parent().unwrap_or(Path::new(".")).join("cluster");
+    if folder.exists() {
+        std::fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    }
+    std::fs::create_dir_all(&folder)?;
+    let options = options(folder.canonicalize()?)?;
+    println!(
+        "A cluster of {} nodes × {}, and {} training jobs (MPI and MXNet, handwritten digits).\n",
+        options.nodes,
+        options.capacity,
+        plan.len()
+    );
+    let mut cluster = LocalCluster::start(&options).await?;
+    let configured = dormouse_messages::events::ClusterConfigured {
+        policy: Policy {
+            theta1: 0.2,
+            theta2: 0.5,
+            ..Policy::default()
+        },
+    };
+    let mut operator = cluster.log.appender(Writer::Operator, None);
+    operator.append(Event::from(configured), &[]).await?;
+    let log = cluster.log.clone();
+    let submitted = plan.len();
+    let examples = args.examples.clone();
+    let publisher = tokio::spawn(async move { publish(&log, &plan, &examples).await });
+    let model = tokio::select! {
+        model = watch(&cluster.log, submitted) => model?,
+        ended = cluster.ended() => {
+            ended?;
+            bail!("a service ended early");
+        }
+    };
+    publisher.await??;
+    let verified = finish(&cluster.log, &model, args).await;
+    cluster.stop().await;
+    verified.map(|()| DONE)
+}
+
+fn options(data: PathBuf) -> anyhow::Result<LocalOptions> {
+    let tools = std::env::var_os("DORMOUSE_TOOLS").map_or_else(|| PathBuf::from(".tools"), PathBuf::from);
+    let python = tools.join("venv").join("bin");
+    let path = match python.canonicalize() {
+        Ok(python) => vec![python],
+        Err(_) => bail!(
+            "the training frameworks are not installed in {}; run scripts/install.sh trainers (make demo does)",
+            python.display()
+        ),
+    };
+    let capacity: Amounts = "cpu=8,memory=16Gi".parse()?;
+    Ok(LocalOptions {
+        data,
+        prefix: Prefix::default(),
+        nodes: 4,
+        capacity,
+        runtime: RuntimeKind::Process,
+        sync_always: false,
+        port: None,
+        lease: Duration::from_secs(10),
+        path,
+    })
+}
+
+async fn publish(log: &Log, plan: &[Planned], examples: &Path) -> anyhow::Result<()> {
+    let started = Instant::now();
+    for planned in plan {
+        let due = Duration::from_secs_f64(planned.at_s.max(0.0));
+        tokio::time::sleep(due.saturating_sub(started.elapsed())).await;
+        let document: Value = read_document(&examples.join("demo").join(&planned.file))?;
+        let tenant = document.get("tenant").and_then(Value::as_str).unwrap_or("demo");
+        let tenant = TenantId::new(tenant)?;
+        let payload = serde_json::to_vec(&document)?;
+        log.publish_ingress(&tenant, "submit", "application/json", payload.into()).await?;
+    }
+    Ok(())
+}
+
+/// Tells what happens until `submitted` jobs have ended.
+async fn watch(log: &Log, submitted: usize) -> anyhow::Result<ReadModel> {
+    let bars = MultiProgress::new();
+    let bar = bars.add(ProgressBar::new(submitted as u64));
+    bar.set_style(ProgressStyle::with_template(
+        "{spinner} {elapsed_precise}  {pos} of {len} jobs ended  {msg}",
+    )?);
+    bar.enable_steady_tick(Duration::from_millis(200));
+    let quiet = bar.is_hidden();
+    let say = |line: String| match quiet {
+        true => println!("{line}"),
+        false => bar.println(line),
+    };
+    let mut model = ReadModel::default();
+    let mut events = log.follow(Sequence(1));
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    let mut ended = 0;
+    while ended < submitted {
+        let followed = tokio::time::timeout_at(deadline, events.recv()).await;
+        let followed = followed.context("the jobs do not end; see `dormouse jobs`")?;
+        let Some(followed) = followed else { bail!("the log ended") };
+        let Followed::Event(recorded) = followed else { continue };
+        model.evolve(&recorded);
+        if is_news(&recorded) {
+            say(log_command::line(&recorded).chars().take(150).collect());
+        }
+        match recorded.event() {
+            Some(Event::JobCompleted(_) | Event::JobFailed(_) | Event::JobCancelled(_) | Event::JobRefused(_)) => {
+                ended += 1;
+                bar.set_position(ended as u64);
+            }
+            Some(Event::AllocationDecided(event)) => {
+                bar.set_message(format!("utilization {:.2}", event.outcome.utilization.total));
+            }
+            _ => {}
+        }
+    }
+    bar.finish_and_clear();
+    // The last allocation, of the emptied cluster, ends the timelines.
+    let rest = tokio::time::Instant::now() + Duration::from_secs(2);
+    while let Ok(Some(followed)) = tokio::time::timeout_at(rest, events.recv()).await {
+        if let Followed::Event(recorded) = followed {
+            model.evolve(&recorded);
+            if matches!(recorded.event(), Some(Event::AllocationKept(_))) {
+                break;
+            }
+        }
+    }
+    Ok(model)
+}
+
+fn is_news(recorded: &Recorded) -> bool {
+    matches!(
+        recorded.event(),
+        Some(
+            Event::JobAdmitted(_)
+                | Event::JobRefused(_)
+                | Event::AllocationDecided(_)
+                | Event::CheckpointSaved(_)
+                | Event::CheckpointFailed(_)
+                | Event::PartitionStarted(_)
+                | Event::PartitionStopped(_)
+                | Event::JobCompleted(_)
+                | Event::JobFailed(_)
+                | Event::NodeLost(_)
+        )
+    )
+}
+
+async fn finish(log: &Log, model: &ReadModel, args: &DemoArgs) -> anyhow::Result<()> {
+    let now = clock::now();
+    let jobs: JobsAnswer = serde_json::from_value(queries::answer(model, "jobs", Value::Null, now)?)?;
+    println!("\n{}\n", render::results(&jobs));
+    for metric in ["utilization", "fairness-loss", "containers"] {
+        let query = TimelineQuery {
+            metric: metric.to_owned(),
+            ..TimelineQuery::default()
+        };
+        let answer = queries::answer(model, "timeline", serde_json::to_value(query)?, now)?;
+        let timeline: Timeline = serde_json::from_value(answer)?;
+        println!("{}\n", render::chart(&timeline));
+    }
+    let mut verifier = Verifier::default();
+    crate::commands::read_log(log, 1, None, |recorded| {
+        verifier.read(recorded);
+        Ok(())
+    })
+    .await?;
+    println!("replay verify: {}", replay::text(verifier.report()));
+    let events = log_command::export_to(log, &args.export, 1, None).await?;
+    println!("{events} events exported to {}", args.export.display());
+    println!(
+        "\nNext:\n  dormouse replay state --log {0} --at 100    the cluster after event 100\n  dormouse replay verify --log {0}            every decision made again\n  dormouse up --nodes 2                        a cluster of your own\n  dormouse submit deploy/examples/count.yaml   a job of your own, in another terminal",
+        args.export.display()
+    );
+    let report = verifier.report();
+    let failed = jobs.jobs.iter().filter(|job| !job.is_completed()).count();
+    if !report.findings.is_empty() || failed > 0 {
+        bail!("{failed} jobs did not complete, {} decisions did not verify", report.findings.len());
+    }
+    Ok(())
+}

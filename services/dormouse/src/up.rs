@@ -1,0 +1,198 @@
+//! `up`: a whole cluster in one process, over a supervised broker, in one folder.
+//!
+//! 1. The broker is started (or its last run's successor), its streams are made.
+//! 2. The four deciders and the query service follow the log.
+//! 3. One agent a node joins.
+//!
+//! The same services as on a cluster, over the same log. Stopping it stops no container: the
+//! next `up` on the same folder adopts what still runs.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use dormouse_messages::{Amounts, NodeId, Prefix, Resource};
+use dormouse_node_agent::{AgentConfig, RuntimeKind};
+use dormouse_runtime::{BrokerConfig, LocalBroker, Log, Settings};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::cli::{RuntimeArg, ServiceArg, SyncArg, UpArgs};
+use crate::context::Context;
+use crate::error::DONE;
+use crate::serve::{self, Role};
+
+/// What a local cluster is made of.
+#[derive(Debug, Clone)]
+pub struct LocalOptions {
+    /// Folder of everything.
+    pub data: PathBuf,
+    /// First token of every subject.
+    pub prefix: Prefix,
+    /// How many nodes.
+    pub nodes: u32,
+    /// What each offers.
+    pub capacity: Amounts,
+    /// What runs the containers.
+    pub runtime: RuntimeKind,
+    /// Whether the broker writes before every acknowledgement.
+    pub sync_always: bool,
+    /// The broker's port.
+    pub port: Option<u16>,
+    /// The nodes' leases.
+    pub lease: Duration,
+    /// First in the `PATH` of plain processes.
+    pub path: Vec<PathBuf>,
+}
+
+/// A running local cluster.
+pub struct LocalCluster {
+    /// Its log.
+    pub log: Log,
+    /// Its broker's address.
+    pub url: String,
+    broker: LocalBroker,
+    shutdown: CancellationToken,
+    parts: JoinSet<anyhow::Result<()>>,
+}
+
+impl LocalCluster {
+    /// Starts everything.
+    ///
+    /// # Errors
+    /// The part that does not start, with what to do.
+    pub async fn start(options: &LocalOptions) -> anyhow::Result<Self> {
+        std::fs::create_dir_all(&options.data).with_context(|| options.data.display().to_string())?;
+        let broker = LocalBroker::start(BrokerConfig {
+            port: options.port,
+            sync_always: options.sync_always,
+            ..BrokerConfig::new(options.data.join("broker"))
+        })
+        .await?;
+        let url = broker.url().to_owned();
+        let settings = |name: &str| Settings {
+            prefix: options.prefix.clone(),
+            data_dir: Some(options.data.clone()),
+            ..Settings::new(url.clone(), name)
+        };
+        let log = Log::connect(&settings("dormouse-up")).await?;
+        log.ensure_streams().await?;
+        let shutdown = CancellationToken::new();
+        let mut parts = JoinSet::new();
+        for service in [
+            ServiceArg::Admission,
+            ServiceArg::Optimizer,
+            ServiceArg::Placer,
+            ServiceArg::Checkpointer,
+            ServiceArg::Api,
+        ] {
+            let role = Role {
+                data: options.data.clone(),
+                lease: options.lease,
+                // Alone in its folder: nobody else is to take over.
+                takeover: Duration::from_secs(2),
+            };
+            let log = Log::connect(&settings(serve::name(service))).await?;
+            let shutdown = shutdown.clone();
+            parts.spawn(async move { serve::service(service, log, &role, shutdown).await });
+        }
+        for index in 0..options.nodes {
+            let config = agent(options, index)?;
+            let log = Log::connect(&settings(&format!("agent-{}", config.node))).await?;
+            let shutdown = shutdown.clone();
+            parts.spawn(async move { serve::agent(config, log, shutdown).await });
+        }
+        Ok(Self {
+            log,
+            url,
+            broker,
+            shutdown,
+            parts,
+        })
+    }
+
+    /// Waits until a part ends by itself: an error, unless it was shut down.
+    ///
+    /// # Errors
+    /// Why it ended.
+    pub async fn ended(&mut self) -> anyhow::Result<()> {
+        match self.parts.join_next().await {
+            Some(ended) => ended?,
+            None => Ok(()),
+        }
+    }
+
+    /// Stops services, agents and broker; containers run on.
+    pub async fn stop(mut self) {
+        self.shutdown.cancel();
+        let all = async { while self.parts.join_next().await.is_some() {} };
+        if tokio::time::timeout(Duration::from_secs(10), all).await.is_err() {
+            tracing::warn!("some services did not stop within 10 s");
+        }
+        self.broker.stop().await;
+    }
+}
+
+fn agent(options: &LocalOptions, index: u32) -> anyhow::Result<AgentConfig> {
+    let node = NodeId::new(format!("n{index}"))?;
+    Ok(AgentConfig {
+        runtime: options.runtime,
+        lease_ttl: options.lease,
+        path: options.path.clone(),
+        working_dir: Some(std::env::current_dir()?),
+        cluster: format!("{}-{}", options.prefix.as_str(), std::process::id()),
+        ..AgentConfig::local(node, options.capacity.clone(), options.data.clone())
+    })
+}
+
+/// This machine's processors and memory, divided among `nodes`.
+fn machine(nodes: u32) -> Amounts {
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
+    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let total = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib = total.and_then(|rest| rest.trim().split(' ').next()?.parse::<u64>().ok());
+    let nodes = u64::from(nodes.max(1));
+    let mut amounts = Amounts::new();
+    amounts.set(Resource::Cpu, cores * 1000 / nodes);
+    // An eighth is left to the system and to Dormouse itself; whole MiB are easier to read.
+    let bytes = kib.unwrap_or(1 << 20) * 1024 * 7 / 8 / nodes;
+    amounts.set(Resource::Memory, bytes >> 20 << 20);
+    amounts
+}
+
+/// `up`.
+///
+/// # Errors
+/// When a part does not start, or ends.
+pub async fn run(context: &Context, args: &UpArgs) -> anyhow::Result<u8> {
+    let _telemetry = serve::telemetry("dormouse", args.metrics)?;
+    let options = LocalOptions {
+        data: context.data.clone(),
+        prefix: context.global().prefix.clone(),
+        nodes: args.nodes,
+        capacity: args.capacity.clone().unwrap_or_else(|| machine(args.nodes)),
+        runtime: match args.runtime {
+            RuntimeArg::Process => RuntimeKind::Process,
+            RuntimeArg::Docker => RuntimeKind::Docker,
+        },
+        sync_always: args.sync == SyncArg::Always,
+        port: args.port,
+        lease: Duration::from_secs_f64(args.lease.max(1.0)),
+        path: Vec::new(),
+    };
+    let mut cluster = LocalCluster::start(&options).await?;
+    eprintln!(
+        "A cluster of {} × {} runs at {}, in {}.\nSubmit a job in another terminal: dormouse submit job.yaml\nStop it here with ^C; containers run on, and the next `up` adopts them.",
+        options.nodes,
+        options.capacity,
+        cluster.url,
+        options.data.display()
+    );
+    let ended = tokio::select! {
+        ended = cluster.ended() => ended,
+        () = serve::asked_to_stop() => Ok(()),
+    };
+    eprintln!("Stopping.");
+    cluster.stop().await;
+    ended.map(|()| DONE)
+}
