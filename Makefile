@@ -1,0 +1,52 @@
+# `make` prints the targets. Everything local goes to .tools/ and target/.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help build demo test torture lint fmt bench tools clean
+
+TOOLS := $(or $(DORMOUSE_TOOLS),$(CURDIR)/.tools)
+# What the tests and the demo find their servers and interpreters by.
+export DORMOUSE_NATS_SERVER ?= $(TOOLS)/bin/nats-server
+export DORMOUSE_PYTHON ?= $(TOOLS)/venv/bin/python3
+# The trainers' python3 and mpiexec before the system's; cargo last, where rustup put it.
+RUN_PATH := $(TOOLS)/venv/bin:$(TOOLS)/bin:$(PATH):$(HOME)/.cargo/bin
+CARGO := PATH="$(PATH):$(HOME)/.cargo/bin" cargo
+KILLS ?= 20
+
+help: ## Print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+tools: ## Install what build, tests and demo need (Debian 12, as root)
+	scripts/install.sh build nats docker trainers
+
+build: ## Build the dormouse binary
+	scripts/install.sh build
+	$(CARGO) build -p dormouse
+
+demo: ## Run a cluster of four nodes on this machine and seven jobs that come and go
+	scripts/install.sh build nats trainers
+	$(CARGO) build -p dormouse
+	PATH="$(RUN_PATH)" target/debug/dormouse demo $(ARGS)
+
+test: ## Run every test, with a real broker, container engine and training frameworks
+	scripts/install.sh build nats docker trainers
+	PATH="$(RUN_PATH)" cargo test --workspace $(ARGS)
+
+torture: ## Kill processes at random under load: make torture KILLS=100
+	scripts/install.sh build nats trainers
+	PATH="$(RUN_PATH)" DORMOUSE_TORTURE_KILLS=$(KILLS) cargo test -p dormouse --test torture $(ARGS) -- --nocapture
+
+lint: ## Check format and lints; a warning fails
+	scripts/install.sh build
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+fmt: ## Format the sources
+	$(CARGO) fmt --all
+
+bench: ## Run the benchmarks, optimised
+	scripts/install.sh build nats
+	PATH="$(RUN_PATH)" cargo bench --workspace $(ARGS)
+
+clean: ## Remove what was built; .tools/ stays (rm -rf .tools removes it)
+	$(CARGO) clean
