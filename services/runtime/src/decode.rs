@@ -32,6 +32,7 @@ pub(crate) struct RawMessage {
     pub sequence: u64,
     pub stored_nanos: i128,
     pub subject: async_nats::Subject,
+    pub headers: Option<async_nats::HeaderMap>,
     pub payload: Bytes,
     /// How many messages the broker had behind this one.
     pub pending: u64,
@@ -135,6 +136,7 @@ mod tests {
             sequence: 3,
             stored_nanos: 5_000,
             subject: "dormouse.log.placer.0.node.lost".into(),
+            headers: None,
             payload: Bytes::from_static(b"\xc1"),
             pending: 0,
         };

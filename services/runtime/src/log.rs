@@ -12,6 +12,7 @@ use crate::connection::{ANSWER_TIMEOUT, Connection};
 use crate::decode::Followed;
 use crate::error::LogError;
 use crate::follow::{self, Until};
+use crate::lease::Leases;
 use crate::settings::Settings;
 use crate::streams;
 use crate::trace::Remembered;
@@ -145,6 +146,12 @@ impl Log {
     #[must_use]
     pub fn appender(&self, writer: Writer, node: Option<NodeId>) -> Appender {
         Appender::new(self.clone(), writer, node)
+    }
+
+    /// The leases.
+    #[must_use]
+    pub fn leases(&self) -> Leases {
+        Leases::new(self.clone())
     }
 
     /// The log stream, to ask its leader things.

@@ -256,6 +256,14 @@ impl Log {
         Err(PublishError::Doubt("the batch has no end".to_owned()))
     }
 
+    /// Copies an event to where its tenant watches; nobody waits for it.
+    pub(crate) async fn status(&self, subject: String, message: &Outgoing) {
+        let sent = self.inner.connection.send(&subject, headers(message), message.payload.clone());
+        if sent.await.is_err() {
+            tracing::debug!(subject, "a status was not sent");
+        }
+    }
+
     fn check_size(&self, message: &Outgoing) -> Result<(), PublishError> {
         // A kilobyte covers the headers.
         let limit = MAX_EVENT_BYTES.min(

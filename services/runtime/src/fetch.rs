@@ -1,0 +1,260 @@
+//! Fetching a stream's messages in order, through outages of the broker.
+//!
+//! The fetching task keeps a consumer on the stream (in memory, without acknowledgements; the
+//! position is kept here) and passes messages on in batches. It makes a new consumer whenever
+//! the connection was made anew, a delivery is missing or the broker reports anything: a
+//! consumer costs a round trip, a stuck one costs seconds.
+
+use std::time::{Duration, Instant};
+
+use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, PullConsumer, ReplayPolicy, pull};
+use async_nats::jetstream::stream::LastRawMessageErrorKind;
+use futures::StreamExt;
+use tokio::sync::mpsc;
+
+use crate::decode::{Delivery, RawMessage};
+use crate::log::{Log, within};
+
+/// Messages a pull request asks for; more brought nothing, fewer cost round trips.
+const BATCH: usize = 1_000;
+
+/// What to fetch.
+#[derive(Debug, Clone)]
+pub(crate) struct Source {
+    pub stream: String,
+    /// Only these subjects; empty: all.
+    pub filter: String,
+    /// The first sequence.
+    pub from: u64,
+    /// The last sequence, where there is one.
+    pub to: Option<u64>,
+    /// Start, at each new consumer, with the last message of each subject.
+    pub last_per_subject: bool,
+    /// The stream never deletes: what was delivered must still be there.
+    pub permanent: bool,
+}
+
+/// What the fetching task passes on.
+#[derive(Debug)]
+pub(crate) enum Fetched {
+    Messages(Vec<RawMessage>),
+    /// A new consumer begins; what it starts with follows.
+    Connected,
+    /// The new consumer found nothing behind this sequence.
+    Head(u64),
+}
+
+/// Why a consumer is left.
+enum Left {
+    Done,
+    Again(String),
+    WentBack,
+}
+
+/// Starts fetching.
+pub(crate) fn spawn(log: Log, source: Source) -> mpsc::Receiver<Fetched> {
+    let (out, fetched) = mpsc::channel(4);
+    let fetcher = Fetcher {
+        log,
+        delivered: source.from.max(1) - 1,
+        delivered_nanos: None,
+        source,
+        out,
+    };
+    tokio::spawn(fetcher.run());
+    fetched
+}
+
+struct Fetcher {
+    log: Log,
+    source: Source,
+    /// The last sequence passed on, and when it was stored.
+    delivered: u64,
+    delivered_nanos: Option<i128>,
+    out: mpsc::Sender<Fetched>,
+}
+
+impl Fetcher {
+    async fn run(mut self) {
+        if self.is_done() {
+            let _ = self.out.send(Fetched::Head(self.delivered)).await;
+            return;
+        }
+        let mut failures = 0_u32;
+        let mut said: Option<Instant> = None;
+        loop {
+            let before = self.delivered;
+            match self.consume().await {
+                Left::Done => return,
+                Left::WentBack => {
+                    tracing::error!(
+                        delivered = self.delivered,
+                        "the log no longer holds what it delivered: it was restored or lost its tail; folding must start again"
+                    );
+                    return;
+                }
+                Left::Again(why) => {
+                    failures = if self.delivered > before {
+                        0
+                    } else {
+                        failures + 1
+                    };
+                    if said.is_none_or(|said| said.elapsed() > Duration::from_secs(10)) {
+                        said = Some(Instant::now());
+                        tracing::debug!(why, delivered = self.delivered, "following the log anew");
+                    }
+                }
+            }
+            let delay = Duration::from_millis(u64::from(failures.min(20)) * 25);
+            tokio::select! {
+                () = tokio::time::sleep(delay) => {}
+                () = self.out.closed() => return,
+            }
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.source.to.is_some_and(|to| self.delivered >= to)
+    }
+
+    /// Reads through one consumer until something is amiss.
+    async fn consume(&mut self) -> Left {
+        let mut connections = self.log.inner.connection.connections.clone();
+        connections.mark_unchanged();
+        if let Some(left) = self.check_history().await {
+            return left;
+        }
+        let consumer = match within(self.create_consumer()).await {
+            Ok(consumer) => consumer,
+            Err(why) => return Left::Again(why),
+        };
+        if self.out.send(Fetched::Connected).await.is_err() {
+            return Left::Done;
+        }
+        if consumer.cached_info().num_pending == 0
+            && self.out.send(Fetched::Head(self.delivered)).await.is_err()
+        {
+            return Left::Done;
+        }
+        let messages = consumer
+            .stream()
+            .max_messages_per_batch(BATCH)
+            .expires(Duration::from_secs(5))
+            .heartbeat(Duration::from_secs(1))
+            .messages()
+            .await;
+        let mut messages = match messages {
+            Ok(messages) => messages.ready_chunks(BATCH),
+            Err(error) => return Left::Again(error.to_string()),
+        };
+        let mut deliveries = 0;
+        loop {
+            let chunk = tokio::select! {
+                biased;
+                chunk = messages.next() => chunk,
+                _ = connections.changed() => return Left::Again("connected anew".to_owned()),
+                () = self.out.closed() => return Left::Done,
+            };
+            let Some(chunk) = chunk else {
+                return Left::Again("the consumer ended".to_owned());
+            };
+            if let Some(left) = self.pass_on(chunk, &mut deliveries).await {
+                return left;
+            }
+        }
+    }
+
+    async fn pass_on(
+        &mut self,
+        chunk: Vec<Result<async_nats::jetstream::Message, pull::MessagesError>>,
+        deliveries: &mut u64,
+    ) -> Option<Left> {
+        let mut batch = Vec::with_capacity(chunk.len());
+        let mut left = None;
+        for message in chunk {
+            let message = match message {
+                Ok(message) => message.message,
+                Err(error) => {
+                    left = Some(Left::Again(error.to_string()));
+                    break;
+                }
+            };
+            let delivery = message.reply.as_deref().and_then(Delivery::parse);
+            let Some(delivery) = delivery.filter(|it| it.delivery == *deliveries + 1) else {
+                left = Some(Left::Again("a delivery is missing".to_owned()));
+                break;
+            };
+            *deliveries = delivery.delivery;
+            if !self.source.last_per_subject && delivery.sequence <= self.delivered {
+                continue;
+            }
+            self.delivered = delivery.sequence;
+            self.delivered_nanos = Some(delivery.stored_nanos);
+            batch.push(RawMessage {
+                sequence: delivery.sequence,
+                stored_nanos: delivery.stored_nanos,
+                subject: message.subject,
+                headers: message.headers,
+                payload: message.payload,
+                pending: delivery.pending,
+            });
+            if self.is_done() {
+                left = Some(Left::Done);
+                break;
+            }
+        }
+        if !batch.is_empty() && self.out.send(Fetched::Messages(batch)).await.is_err() {
+            return Some(Left::Done);
+        }
+        left
+    }
+
+    /// Whether the log still ends in, or goes on from, what was delivered.
+    async fn check_history(&self) -> Option<Left> {
+        let nanos = self.delivered_nanos.filter(|_| self.source.permanent)?;
+        let stored = match self.stored_nanos().await {
+            Ok(stored) => stored,
+            Err(why) => return Some(Left::Again(why)),
+        };
+        (stored != Some(nanos)).then_some(Left::WentBack)
+    }
+
+    async fn create_consumer(&self) -> Result<PullConsumer, String> {
+        let deliver_policy = match self.source.last_per_subject {
+            true => DeliverPolicy::LastPerSubject,
+            false => DeliverPolicy::ByStartSequence {
+                start_sequence: self.delivered + 1,
+            },
+        };
+        let config = pull::Config {
+            deliver_policy,
+            filter_subject: self.source.filter.clone(),
+            ack_policy: AckPolicy::None,
+            replay_policy: ReplayPolicy::Instant,
+            memory_storage: true,
+            num_replicas: 1,
+            inactive_threshold: Duration::from_secs(30),
+            ..pull::Config::default()
+        };
+        self.log
+            .inner
+            .jetstream
+            .create_consumer_on_stream(config, &self.source.stream)
+            .await
+            .map_err(|error| error.to_string())
+    }
+
+    /// When the last delivered message was stored; `None` if it is not there any more. Asks the
+    /// leader.
+    async fn stored_nanos(&self) -> Result<Option<i128>, String> {
+        let stream = self.log.stream().await?;
+        let read = async {
+            match stream.get_raw_message(self.delivered).await {
+                Ok(message) => Ok(Some(message.time.unix_timestamp_nanos())),
+                Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(None),
+                Err(error) => Err(error),
+            }
+        };
+        within(read).await
+    }
+}

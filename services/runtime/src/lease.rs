@@ -1,0 +1,409 @@
+//! Leases: who is active, which nodes live. For liveness only; the fence is on the log.
+//!
+//! 1. A lease is a key of the bucket that the broker ends after its TTL. Its holder writes it
+//!    anew three times within that.
+//! 2. Every write expects the revision that the holder has read: that of its own last write, of
+//!    the marker of an ended lease, or none. And every write carries the TTL; the library's own
+//!    `create_with_ttl` leaves it out over a marker, and such a lease would never end.
+//! 3. The time of a renewal is the time of its sending: the broker counts from later, so the
+//!    holder gives up before anyone else can begin.
+//! 4. A lost lease is sought again until it is given back.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_nats::jetstream::stream::LastRawMessageErrorKind;
+use async_nats::{HeaderMap, Request};
+use dormouse_messages::NodeId;
+use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator};
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::connection::NoAnswer;
+use crate::error::LogError;
+use crate::log::{Log, within};
+
+/// How often a taken lease is looked at: what a fail-over takes beyond the TTL.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// What a lease says.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaseValue {
+    /// Which life of the holder; a node's is its agent's.
+    #[serde(default)]
+    pub incarnation: u64,
+    /// Who.
+    pub holder: String,
+    /// Tells two holders of one name apart.
+    #[serde(default)]
+    pub token: String,
+}
+
+/// Whether a lease is held.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LeaseState {
+    /// Not held: someone else holds it, or the broker is away.
+    Waiting {
+        /// Who holds it, as far as is known.
+        by: Option<LeaseValue>,
+    },
+    /// Held.
+    Held {
+        /// When the last renewal that was confirmed was sent. It lasts a TTL from here.
+        renewed_at: Instant,
+    },
+}
+
+/// The leases.
+#[derive(Debug, Clone)]
+pub struct Leases {
+    log: Log,
+}
+
+/// A lease that is sought, held and sought again, until it is dropped or released. Dropped, it
+/// ends with its TTL; released, at once.
+#[derive(Debug)]
+pub struct Lease {
+    state: watch::Receiver<LeaseState>,
+    incarnation: watch::Sender<u64>,
+    stopping: CancellationToken,
+    task: Option<tokio::task::JoinHandle<()>>,
+    ttl: Duration,
+}
+
+impl Leases {
+    pub(crate) fn new(log: Log) -> Self {
+        Self { log }
+    }
+
+    /// Seeks the lease `key` for `holder`, in the background.
+    #[must_use]
+    pub fn seek(&self, key: &str, holder: &str, incarnation: u64, ttl: Duration) -> Lease {
+        // The broker knows no shorter TTL.
+        let ttl = ttl.max(Duration::from_secs(1));
+        let (state_tx, state) = watch::channel(LeaseState::Waiting { by: None });
+        let (incarnation_tx, incarnation) = watch::channel(incarnation);
+        let stopping = CancellationToken::new();
+        let seeker = Seeker {
+            log: self.log.clone(),
+            subject: format!("$KV.{}.{key}", self.log.prefix().lease_bucket()),
+            value: LeaseValue {
+                incarnation: 0,
+                holder: holder.to_owned(),
+                token: RandomIdGenerator::default().new_span_id().to_string(),
+            },
+            incarnation,
+            ttl,
+            revision: None,
+            state: state_tx,
+        };
+        let task = tokio::spawn(seeker.run(stopping.clone()));
+        Lease {
+            state,
+            incarnation: incarnation_tx,
+            stopping,
+            task: Some(task),
+            ttl,
+        }
+    }
+
+    /// Waits until `holder` holds the lease `key`.
+    pub async fn acquire(&self, key: &str, holder: &str, ttl: Duration) -> Lease {
+        let mut lease = self.seek(key, holder, 0, ttl);
+        lease.held().await;
+        lease
+    }
+
+    /// The lease of a node: `node.<name>`.
+    #[must_use]
+    pub fn node(&self, node: &NodeId, incarnation: u64, ttl: Duration) -> Lease {
+        self.seek(&format!("node.{node}"), node.as_str(), incarnation, ttl)
+    }
+
+    /// Who holds the lease `key` now.
+    ///
+    /// # Errors
+    /// When the broker does not answer.
+    pub async fn holder(&self, key: &str) -> Result<Option<LeaseValue>, LogError> {
+        let subject = format!("$KV.{}.{key}", self.log.prefix().lease_bucket());
+        let (_, value) = read(&self.log, &subject)
+            .await
+            .map_err(|why| LogError::request("read the lease", key, why))?;
+        Ok(value)
+    }
+}
+
+impl Lease {
+    /// The state, and a notice of every change.
+    #[must_use]
+    pub fn watch(&self) -> watch::Receiver<LeaseState> {
+        self.state.clone()
+    }
+
+    /// When the last confirmed renewal was sent, if the lease is held: it lasts a TTL from here.
+    #[must_use]
+    pub fn renewed_at(&self) -> Option<Instant> {
+        match *self.state.borrow() {
+            LeaseState::Held { renewed_at } => Some(renewed_at),
+            LeaseState::Waiting { .. } => None,
+        }
+    }
+
+    /// Whether the lease is held now, by the clock of this machine.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.renewed_at()
+            .is_some_and(|renewed_at| renewed_at.elapsed() < self.ttl)
+    }
+
+    /// Its TTL.
+    #[must_use]
+    pub fn ttl(&self) -> Duration {
+        self.ttl
+    }
+
+    /// Waits until it is held.
+    pub async fn held(&mut self) {
+        let held = |state: &LeaseState| matches!(state, LeaseState::Held { .. });
+        // The sender lives as long as the task, which only `release` and dropping end.
+        let _ = self.state.wait_for(held).await;
+    }
+
+    /// Goes on as another life of the holder, from the next renewal on.
+    pub fn set_incarnation(&self, incarnation: u64) {
+        self.incarnation.send_replace(incarnation);
+    }
+
+    /// Gives it back, so that another need not wait for its end.
+    pub async fn release(mut self) {
+        self.stopping.cancel();
+        if let Some(task) = self.task.take() {
+            let _ = task.await;
+        }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if let Some(task) = self.task.take() {
+            task.abort();
+        }
+    }
+}
+
+struct Seeker {
+    log: Log,
+    subject: String,
+    value: LeaseValue,
+    incarnation: watch::Receiver<u64>,
+    ttl: Duration,
+    /// That of the own last write; `None` where it must be read.
+    revision: Option<u64>,
+    state: watch::Sender<LeaseState>,
+}
+
+enum Attempt {
+    Held,
+    Taken(LeaseValue),
+    Unanswered,
+}
+
+impl Seeker {
+    async fn run(mut self, stopping: CancellationToken) {
+        loop {
+            let sent_at = Instant::now();
+            let end = self.end_of_term();
+            let pause = tokio::select! {
+                biased;
+                () = stopping.cancelled() => break,
+                attempt = self.attempt() => self.note(attempt, sent_at),
+                () = until(end) => {
+                    self.set(LeaseState::Waiting { by: None });
+                    continue;
+                }
+            };
+            let end = self.end_of_term();
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = until(end) => self.set(LeaseState::Waiting { by: None }),
+                _ = self.incarnation.changed() => {}
+                () = stopping.cancelled() => break,
+            }
+        }
+        self.give_back().await;
+    }
+
+    /// Publishes the new state, and says how long to wait.
+    fn note(&self, attempt: Attempt, sent_at: Instant) -> Duration {
+        match attempt {
+            Attempt::Held => {
+                self.set(LeaseState::Held {
+                    renewed_at: sent_at,
+                });
+                (self.ttl / 3).saturating_sub(sent_at.elapsed())
+            }
+            Attempt::Taken(by) => {
+                self.set(LeaseState::Waiting { by: Some(by) });
+                LOOK
+            }
+            // Held or not is for the term to tell.
+            Attempt::Unanswered => LOOK,
+        }
+    }
+
+    fn set(&self, state: LeaseState) {
+        self.state.send_if_modified(|old| {
+            let changed = *old != state;
+            *old = state;
+            changed
+        });
+    }
+
+    /// When a held lease has not been renewed for its TTL.
+    fn end_of_term(&self) -> Option<Instant> {
+        match *self.state.borrow() {
+            LeaseState::Held { renewed_at } => Some(renewed_at + self.ttl),
+            LeaseState::Waiting { .. } => None,
+        }
+    }
+
+    async fn attempt(&mut self) -> Attempt {
+        self.value.incarnation = *self.incarnation.borrow_and_update();
+        let revision = match self.revision {
+            Some(revision) => revision,
+            None => match read(&self.log, &self.subject).await {
+                Ok((_, Some(by))) if by.token != self.value.token => return Attempt::Taken(by),
+                Ok((revision, _)) => revision,
+                Err(why) => {
+                    tracing::debug!(self.subject, why, "the lease cannot be read");
+                    return Attempt::Unanswered;
+                }
+            },
+        };
+        // Whatever happens to this write: unless it is confirmed, the revision must be read.
+        self.revision = None;
+        match write(&self.log, &self.subject, &self.value, revision, self.ttl).await {
+            Ok(revision) => {
+                self.revision = Some(revision);
+                Attempt::Held
+            }
+            Err(why) => {
+                tracing::debug!(self.subject, why, "the lease was not written");
+                Attempt::Unanswered
+            }
+        }
+    }
+
+    async fn give_back(&mut self) {
+        let revision = match self.revision.take() {
+            Some(revision) => Some(revision),
+            // A write was in flight when the end came.
+            None => match read(&self.log, &self.subject).await {
+                Ok((revision, Some(by))) if by.token == self.value.token => Some(revision),
+                _ => None,
+            },
+        };
+        if let Some(revision) = revision {
+            let mut headers = expecting(revision);
+            headers.insert("KV-Operation", "DEL");
+            let request = Request::new().headers(headers);
+            let _ = self.log.inner.connection.ask(&self.subject, request).await;
+        }
+        self.set(LeaseState::Waiting { by: None });
+    }
+}
+
+async fn until(end: Option<Instant>) {
+    match end {
+        Some(end) => tokio::time::sleep_until(end.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn expecting(revision: u64) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert(
+        "Nats-Expected-Last-Subject-Sequence",
+        revision.to_string().as_str(),
+    );
+    headers
+}
+
+#[derive(Deserialize)]
+struct Written {
+    #[serde(default)]
+    seq: u64,
+    error: Option<serde_json::Value>,
+}
+
+async fn write(
+    log: &Log,
+    subject: &str,
+    value: &LeaseValue,
+    revision: u64,
+    ttl: Duration,
+) -> Result<u64, String> {
+    let payload = serde_json::to_vec(value).map_err(|error| error.to_string())?;
+    let mut headers = expecting(revision);
+    headers.insert("Nats-TTL", format!("{}ms", ttl.as_millis()).as_str());
+    let request = Request::new().headers(headers).payload(payload.into());
+    let answer = match log.inner.connection.ask(subject, request).await {
+        Ok(answer) => answer,
+        Err(NoAnswer::Denied) => {
+            tracing::error!(
+                subject,
+                "the broker denies this lease; check the permissions"
+            );
+            // Asking ten times a second would not change it.
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            return Err("denied".to_owned());
+        }
+        Err(error) => return Err(format!("{error:?}")),
+    };
+    let written: Written =
+        serde_json::from_slice(&answer.payload).map_err(|error| error.to_string())?;
+    match written.error {
+        None => Ok(written.seq),
+        Some(error) => Err(error.to_string()),
+    }
+}
+
+/// A lease as it stands: its revision (0: none) and, while it runs, its value. Asks the leader.
+async fn read(log: &Log, subject: &str) -> Result<(u64, Option<LeaseValue>), String> {
+    let bucket = format!("KV_{}", log.prefix().lease_bucket());
+    let stream = within(log.inner.jetstream.get_stream_no_info(bucket)).await?;
+    let last = async {
+        match stream.get_last_raw_message_by_subject(subject).await {
+            Ok(message) => Ok(Some(message)),
+            Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    };
+    Ok(match within(last).await? {
+        Some(message) => (
+            message.sequence,
+            parse(Some(&message.headers), &message.payload),
+        ),
+        None => (0, None),
+    })
+}
+
+/// The value in a message of the bucket; `None` in the marker of an end.
+pub(crate) fn parse(headers: Option<&HeaderMap>, payload: &[u8]) -> Option<LeaseValue> {
+    let ended = headers.is_some_and(|headers| {
+        headers.get("Nats-Marker-Reason").is_some() || headers.get("KV-Operation").is_some()
+    });
+    if ended {
+        return None;
+    }
+    serde_json::from_slice(payload).ok()
+}
+
+impl Leases {
+    /// Follows every node's lease.
+    #[must_use]
+    pub fn table(&self) -> Arc<crate::lease_watch::LeaseTable> {
+        crate::lease_watch::LeaseTable::spawn(self.log.clone())
+    }
+}

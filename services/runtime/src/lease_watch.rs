@@ -1,0 +1,292 @@
+//! Which nodes have not renewed their lease for too long, as a watcher may say it.
+//!
+//! A node is lost when a TTL has passed in which its renewals would have been seen, and none
+//! was. Time in which they could not be seen does not count: the broker was away or had no
+//! leader, or this process itself stood still. After each such time every node has a full TTL
+//! again. A lease that was given back counts as ended at once.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use dormouse_messages::{NodeId, Timestamp};
+use tokio::sync::{Notify, mpsc};
+
+use crate::decode::RawMessage;
+use crate::fetch::{self, Fetched, Source};
+use crate::lease;
+use crate::log::{Log, within};
+
+/// How often the broker is asked whether it still serves the leases.
+const PROBE: Duration = Duration::from_millis(250);
+
+/// A gap between two looks that was longer than this was a time of blindness.
+const BLIND: Duration = Duration::from_millis(1_000);
+
+/// A node whose lease has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lost {
+    /// The node.
+    pub node: NodeId,
+    /// The agent's life that was expected.
+    pub incarnation: u64,
+    /// When its lease was last renewed, by the broker's time; the epoch if it never was.
+    pub last_seen: Timestamp,
+}
+
+/// The leases of the nodes, as they are seen.
+#[derive(Debug)]
+pub struct LeaseTable {
+    table: Mutex<Table>,
+    changed: Arc<Notify>,
+    task: Mutex<Option<tokio::task::JoinHandle<()>>>,
+}
+
+#[derive(Debug)]
+struct Table {
+    seen: BTreeMap<String, Seen>,
+    /// Since when renewals would have been seen without a break; `None`: they would not be now.
+    sighted: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Seen {
+    incarnation: u64,
+    at: Instant,
+    stored_at: Timestamp,
+    given_back: bool,
+}
+
+impl LeaseTable {
+    pub(crate) fn spawn(log: Log) -> Arc<Self> {
+        let table = Arc::new(Self {
+            table: Mutex::new(Table {
+                seen: BTreeMap::new(),
+                sighted: None,
+            }),
+            changed: Arc::new(Notify::new()),
+            task: Mutex::new(None),
+        });
+        let task = tokio::spawn(watch(log, Arc::downgrade(&table)));
+        if let Ok(mut place) = table.task.lock() {
+            *place = Some(task);
+        }
+        table
+    }
+
+    /// Notified whenever [`LeaseTable::lost`] may say something else.
+    #[must_use]
+    pub fn changed(&self) -> Arc<Notify> {
+        Arc::clone(&self.changed)
+    }
+
+    /// Those of the expected nodes that have not renewed their lease for `ttl`.
+    #[must_use]
+    pub fn lost(&self, expected: &[(NodeId, u64)], ttl: Duration) -> Vec<Lost> {
+        self.lock().lost(expected, ttl, Instant::now())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for LeaseTable {
+    fn drop(&mut self) {
+        if let Ok(mut task) = self.task.lock()
+            && let Some(task) = task.take()
+        {
+            task.abort();
+        }
+    }
+}
+
+impl Table {
+    fn lost(&self, expected: &[(NodeId, u64)], ttl: Duration, now: Instant) -> Vec<Lost> {
+        let Some(sighted) = self.sighted else {
+            return Vec::new();
+        };
+        let silent = |since: Instant| now.saturating_duration_since(since) > ttl;
+        if !silent(sighted) {
+            return Vec::new();
+        }
+        let lost = expected.iter().filter_map(|(node, incarnation)| {
+            let seen = self.seen.get(node.as_str());
+            let alive = seen.is_some_and(|seen| {
+                seen.incarnation >= *incarnation && !seen.given_back && !silent(seen.at)
+            });
+            (!alive).then(|| Lost {
+                node: node.clone(),
+                incarnation: *incarnation,
+                last_seen: seen.map_or_else(Timestamp::default, |seen| seen.stored_at),
+            })
+        });
+        lost.collect()
+    }
+
+    fn take(&mut self, message: &RawMessage, now: Instant) {
+        let Some((_, node)) = message.subject.as_str().rsplit_once(".node.") else {
+            return;
+        };
+        match lease::parse(message.headers.as_ref(), &message.payload) {
+            Some(value) => {
+                let seen = Seen {
+                    incarnation: value.incarnation,
+                    at: now,
+                    stored_at: message.stored_at(),
+                    given_back: false,
+                };
+                self.seen.insert(node.to_owned(), seen);
+            }
+            None => {
+                let given_back = message
+                    .headers
+                    .as_ref()
+                    .is_some_and(|headers| headers.get("KV-Operation").is_some());
+                if let Some(seen) = self.seen.get_mut(node) {
+                    seen.given_back |= given_back;
+                }
+            }
+        }
+    }
+}
+
+async fn watch(log: Log, table: std::sync::Weak<LeaseTable>) {
+    let bucket = log.prefix().lease_bucket();
+    let stream = format!("KV_{bucket}");
+    let source = Source {
+        stream: stream.clone(),
+        filter: format!("$KV.{bucket}.node.>"),
+        from: 1,
+        to: None,
+        last_per_subject: true,
+        permanent: false,
+    };
+    let mut fetched = fetch::spawn(log.clone(), source);
+    let mut looked = Instant::now();
+    loop {
+        let (serves, closed) = look(&log, &stream, &mut fetched, &table).await;
+        let Some(table) = table.upgrade().filter(|_| !closed) else {
+            return;
+        };
+        let now = Instant::now();
+        let blind = now.duration_since(looked) > BLIND;
+        looked = now;
+        let mut inner = table.lock();
+        inner.sighted = match inner.sighted {
+            Some(since) if serves && !blind => Some(since),
+            _ if serves => Some(now),
+            _ => None,
+        };
+        drop(inner);
+        table.changed.notify_one();
+    }
+}
+
+/// Takes what is seen until the next probe; whether the broker answered that, and whether there
+/// is nothing more to see.
+async fn look(
+    log: &Log,
+    stream: &str,
+    fetched: &mut mpsc::Receiver<Fetched>,
+    table: &std::sync::Weak<LeaseTable>,
+) -> (bool, bool) {
+    let probe = async {
+        tokio::time::sleep(PROBE).await;
+        let asked = Instant::now();
+        let alive = match log.inner.jetstream.get_stream_no_info(stream).await {
+            Ok(stream) => within(stream.get_info()).await.is_ok(),
+            Err(_) => false,
+        };
+        alive && asked.elapsed() < PROBE * 2 && log.inner.connection.is_connected()
+    };
+    tokio::pin!(probe);
+    let mut again = false;
+    loop {
+        tokio::select! {
+            biased;
+            more = fetched.recv() => {
+                let (Some(more), Some(table)) = (more, table.upgrade()) else {
+                    return (false, true);
+                };
+                let now = Instant::now();
+                match more {
+                    Fetched::Messages(messages) => {
+                        let mut inner = table.lock();
+                        for message in &messages {
+                            inner.take(message, now);
+                        }
+                    }
+                    Fetched::Connected => again = true,
+                    Fetched::Head(_) => {}
+                }
+            }
+            serves = &mut probe => return (serves && !again, false),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TTL: Duration = Duration::from_secs(2);
+
+    fn expected() -> Vec<(NodeId, u64)> {
+        vec![("n0".parse().expect("a name"), 1)]
+    }
+
+    fn table(sighted: Option<Instant>, seen: Option<Seen>) -> Table {
+        Table {
+            seen: seen
+                .map(|seen| ("n0".to_owned(), seen))
+                .into_iter()
+                .collect(),
+            sighted,
+        }
+    }
+
+    fn seen(at: Instant) -> Seen {
+        Seen {
+            incarnation: 1,
+            at,
+            stored_at: Timestamp::from_micros(7),
+            given_back: false,
+        }
+    }
+
+    #[test]
+    fn silence_counts_only_while_renewals_would_be_seen() {
+        let start = Instant::now();
+        let later = start + Duration::from_secs(5);
+        let lost = |table: Table| table.lost(&expected(), TTL, later);
+        assert_eq!(lost(table(None, Some(seen(start)))).len(), 0);
+        let sighted_again = start + Duration::from_secs(4);
+        assert_eq!(lost(table(Some(sighted_again), Some(seen(start)))).len(), 0);
+        let gone = lost(table(Some(start), Some(seen(start))));
+        assert_eq!(
+            gone.first().map(|it| it.last_seen),
+            Some(Timestamp::from_micros(7))
+        );
+        assert_eq!(lost(table(Some(start), None)).len(), 1);
+        assert_eq!(lost(table(Some(start), Some(seen(later)))).len(), 0);
+    }
+
+    #[test]
+    fn an_earlier_life_and_a_lease_given_back_do_not_count() {
+        let start = Instant::now();
+        let later = start + Duration::from_secs(5);
+        let earlier = Seen {
+            incarnation: 0,
+            ..seen(later)
+        };
+        let given_back = Seen {
+            given_back: true,
+            ..seen(later)
+        };
+        for seen in [earlier, given_back] {
+            let table = table(Some(start), Some(seen));
+            assert_eq!(table.lost(&expected(), TTL, later).len(), 1);
+        }
+    }
+}
