@@ -1,0 +1,179 @@
+//! Axes: round values, round times, and their labels.
+
+use dormouse_messages::Timestamp;
+use dormouse_projections::timelines::{Series, Timeline};
+
+const MINUTE: i64 = 60;
+const HOUR: i64 = 3_600;
+const DAY: i64 = 86_400;
+
+/// Steps in seconds between round times.
+const TIME_STEPS: [i64; 22] = [
+    1,
+    2,
+    5,
+    10,
+    15,
+    30,
+    MINUTE,
+    2 * MINUTE,
+    5 * MINUTE,
+    10 * MINUTE,
+    15 * MINUTE,
+    30 * MINUTE,
+    HOUR,
+    2 * HOUR,
+    3 * HOUR,
+    6 * HOUR,
+    12 * HOUR,
+    DAY,
+    2 * DAY,
+    7 * DAY,
+    14 * DAY,
+    28 * DAY,
+];
+
+/// A value axis from 0 (or below) to a round number, in round steps.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Values {
+    pub least: f64,
+    pub greatest: f64,
+    pub ticks: Vec<f64>,
+    decimals: usize,
+}
+
+impl Values {
+    /// The axis that fits all points of a timeline with about `ticks` labels.
+    pub fn of(timeline: &Timeline, ticks: u32) -> Self {
+        let values = || {
+            timeline
+                .series
+                .iter()
+                .flat_map(|s| s.points.iter().map(|p| p.1))
+        };
+        let greatest = values().filter(|v| v.is_finite()).fold(0.0, f64::max);
+        let least = values().filter(|v| v.is_finite()).fold(0.0, f64::min);
+        let range = if greatest > least {
+            greatest - least
+        } else {
+            1.0
+        };
+        let whole = matches!(timeline.unit.as_str(), "jobs" | "containers");
+        let step = round_step(range / f64::from(ticks.max(1)), whole);
+        let (first, last) = (
+            (least / step).floor(),
+            (least / step).floor().max((greatest / step).ceil()),
+        );
+        let last = if last > first { last } else { first + 1.0 };
+        let mut ticks = Vec::new();
+        let mut index = first;
+        while index <= last + 0.5 {
+            ticks.push(index * step);
+            index += 1.0;
+        }
+        let decimals = if step >= 1.0 {
+            0
+        } else {
+            (1..12).find(|d| is_whole(step, *d)).unwrap_or(12)
+        };
+        Self {
+            least: first * step,
+            greatest: last * step,
+            ticks,
+            decimals: usize::try_from(decimals).unwrap_or(0),
+        }
+    }
+
+    /// A tick's label.
+    pub fn label(&self, value: f64) -> String {
+        format!("{value:.*}", self.decimals)
+    }
+}
+
+fn is_whole(step: f64, decimals: i32) -> bool {
+    let scaled = step * 10f64.powi(decimals);
+    (scaled - scaled.round()).abs() < 1e-6
+}
+
+/// The least of 1, 2, 2.5, 5, 10 · 10^k that is not below `rough` (whole ones for counts).
+fn round_step(rough: f64, whole: bool) -> f64 {
+    if whole && rough <= 1.0 {
+        return 1.0;
+    }
+    let power = 10f64.powf(rough.log10().floor());
+    let choices: &[f64] = if whole && power < 10.0 {
+        &[1.0, 2.0, 5.0, 10.0]
+    } else {
+        &[1.0, 2.0, 2.5, 5.0, 10.0]
+    };
+    let fits = choices
+        .iter()
+        .find(|choice| **choice * power >= rough * (1.0 - 1e-9));
+    fits.copied().unwrap_or(10.0) * power
+}
+
+/// Seconds that a timeline spans; never 0.
+pub(super) fn span_s(timeline: &Timeline) -> f64 {
+    timeline.to.seconds_since(timeline.from).max(1.0)
+}
+
+/// Round times within a timeline, about `count` of them.
+pub(super) fn times(timeline: &Timeline, count: u32) -> Vec<Timestamp> {
+    let rough = span_s(timeline) / f64::from(count.max(1));
+    let fits = TIME_STEPS
+        .into_iter()
+        .find(|step| i32::try_from(*step).is_ok_and(|s| f64::from(s) >= rough));
+    let step_us = fits.unwrap_or(28 * DAY) * 1_000_000;
+    let (from, to) = (timeline.from.as_micros(), timeline.to.as_micros());
+    let mut at = from.div_euclid(step_us) * step_us;
+    if at < from {
+        at += step_us;
+    }
+    let mut times = Vec::new();
+    // A span of years has at most a few hundred labels.
+    while at <= to && times.len() < 500 {
+        times.push(Timestamp::from_micros(at));
+        at += step_us;
+    }
+    times
+}
+
+/// A time as short as the span allows: `10:03:12`, `10:03`, `11-21 10:03`, `2026-11-21`.
+pub(super) fn time_label(time: Timestamp, span_s: f64) -> String {
+    let text = time.to_string();
+    let part = match span_s {
+        s if s <= 600.0 => text.get(11..19),
+        s if s <= 86_400.0 => text.get(11..16),
+        s if s <= 60.0 * 86_400.0 => {
+            let date = text.get(5..10).unwrap_or_default();
+            let clock = text.get(11..16).unwrap_or_default();
+            return format!("{date} {clock}");
+        }
+        _ => text.get(..10),
+    };
+    part.unwrap_or(&text).to_owned()
+}
+
+/// The corners of a step function in (seconds from the beginning, value), held until the end.
+pub(super) fn corners(series: &Series, timeline: &Timeline) -> Vec<(f64, f64)> {
+    let mut corners: Vec<(f64, f64)> = Vec::with_capacity(2 * series.points.len() + 1);
+    for (at, value) in &series.points {
+        let x = at.seconds_since(timeline.from).max(0.0);
+        if let Some((_, held)) = corners.last().copied() {
+            corners.push((x, held));
+        }
+        corners.push((x, *value));
+    }
+    if let Some((_, held)) = corners.last().copied() {
+        corners.push((span_s(timeline), held));
+    }
+    corners
+}
+
+/// What the values are: the unit in words.
+pub(super) fn unit(timeline: &Timeline) -> &str {
+    match timeline.unit.as_str() {
+        "fraction" => "fraction of the cluster",
+        unit => unit,
+    }
+}

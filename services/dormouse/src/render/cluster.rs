@@ -1,0 +1,178 @@
+//! The cluster at a glance, and the ledger.
+
+use comfy_table::{Cell, CellAlignment};
+use dormouse_messages::quantity::Resource;
+use dormouse_projections::queries::{ClusterAnswer, LedgerAnswer};
+
+use super::style::{Style, phase_cell};
+use super::words::{age, count, date, number, share};
+
+/// The cluster at a glance.
+#[must_use]
+pub fn cluster(answer: &ClusterAnswer, style: &Style) -> String {
+    let policy = &answer.policy;
+    let allocation = format!("{:?}", policy.allocation).to_lowercase();
+    let queue = format!("{:?}", policy.queue).to_lowercase();
+    let nodes = &answer.nodes;
+    let mut facts = vec![
+        (
+            "Policy",
+            format!(
+                "{allocation}, θ1 {}, θ2 {}, queue {queue}",
+                policy.theta1, policy.theta2
+            ),
+        ),
+        (
+            "Nodes",
+            format!(
+                "{} up, {} drained, {} lost",
+                nodes.up, nodes.drained, nodes.lost
+            ),
+        ),
+        ("Resources", resources(answer)),
+        ("Jobs", jobs(answer)),
+        ("Containers", answer.containers.to_string()),
+    ];
+    facts.push((
+        "Adjusted",
+        format!(
+            "{} since the beginning, {} of them forced; {} allocations decided, {} kept",
+            number(answer.adjusted),
+            number(answer.forced),
+            answer.allocations_decided,
+            answer.allocations_kept
+        ),
+    ));
+    if let Some(last) = &answer.allocation {
+        facts.push((
+            "Allocation",
+            format!(
+                "epoch {}: utilization {}, fairness loss {} (bound {}), adjusted {} (bound {})",
+                answer.epoch,
+                share(last.utilization.total),
+                share(last.fairness_loss),
+                share(last.fairness_loss_bound),
+                last.adjusted_jobs,
+                last.adjustment_bound
+            ),
+        ));
+        let solver = &last.solver;
+        let gap = number(solver.gap * 100.0);
+        facts.push((
+            "Solver",
+            format!(
+                "{} {}: {}, gap {gap} % ({})",
+                solver.name, solver.version, solver.status, solver.stage
+            ),
+        ));
+    }
+    facts.push((
+        "Log",
+        format!(
+            "event {}, {}, {} ago; {} flagged",
+            answer.log.head,
+            date(answer.log.at),
+            age(answer.log.quiet_s),
+            answer.log.flagged
+        ),
+    ));
+    if let Some(flagged) = &answer.log.last_flagged {
+        facts.push((
+            "Flagged",
+            format!("event {}: {}", flagged.sequence, flagged.reason),
+        ));
+    }
+    let lines = facts.iter().map(|(name, text)| {
+        let name = style.bold(&format!("{name:<11}"));
+        format!("{name} {text}")
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+fn resources(answer: &ClusterAnswer) -> String {
+    let parts = answer
+        .resources
+        .iter()
+        .map(|(name, usage)| match Resource::from_name(name) {
+            Ok(resource) => format!(
+                "{name} {}/{}",
+                resource.display(usage.used),
+                resource.display(usage.capacity)
+            ),
+            Err(_) => format!("{name} {}/{}", usage.used, usage.capacity),
+        });
+    parts.collect::<Vec<_>>().join(", ")
+}
+
+fn jobs(answer: &ClusterAnswer) -> String {
+    let some = answer.jobs.iter().filter(|(_, count)| **count > 0);
+    let mut parts: Vec<String> = some
+        .map(|(phase, count)| format!("{count} {phase}"))
+        .collect();
+    if answer.refused > 0 {
+        parts.push(format!("{} refused", answer.refused));
+    }
+    if parts.is_empty() {
+        "none".to_owned()
+    } else {
+        parts.join(", ")
+    }
+}
+
+/// The ledger: what each job got and what it cost, then the tenants.
+#[must_use]
+pub fn ledger(answer: &LedgerAnswer, style: &Style) -> String {
+    let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
+    let or_dash = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
+    let mut jobs = style.table(&[
+        "JOB",
+        "PHASE",
+        "JCT",
+        "WAITED",
+        "CONTAINER-H",
+        "RESIZES",
+        "LOST",
+        "LOSS",
+        "ACCURACY",
+    ]);
+    for row in &answer.jobs {
+        jobs.add_row(vec![
+            Cell::new(&row.job),
+            phase_cell(row.phase),
+            right(or_dash(row.jct_s.map(age))),
+            right(age(row.waiting_s)),
+            right(format!("{:.2}", row.container_s / 3600.0)),
+            right(row.resizes.to_string()),
+            right(age(row.resize_lost_s)),
+            right(or_dash(row.loss.map(number))),
+            right(or_dash(row.accuracy.map(number))),
+        ]);
+    }
+    let mut tenants = style.table(&[
+        "TENANT",
+        "JOBS",
+        "COMPLETED",
+        "MEAN JCT",
+        "CONTAINER-H",
+        "RESIZES",
+        "LOST",
+    ]);
+    for (name, tenant) in &answer.tenants {
+        tenants.add_row(vec![
+            Cell::new(name),
+            right(tenant.jobs.to_string()),
+            right(tenant.completed.to_string()),
+            right(or_dash(tenant.mean_jct_s.map(age))),
+            right(format!("{:.2}", tenant.container_s / 3600.0)),
+            right(tenant.resizes.to_string()),
+            right(age(tenant.resize_lost_s)),
+        ]);
+    }
+    if answer.jobs.is_empty() {
+        return format!(
+            "no jobs in {}",
+            count(answer.tenants.len() as u64, "tenant")
+        );
+    }
+    format!("{}\n\n{}", style.write(jobs), style.write(tenants))
+}

@@ -1,0 +1,228 @@
+//! The page of one job: what it is, what it has, what it cost, and the history of its lives.
+
+use comfy_table::{Cell, CellAlignment};
+use dormouse_messages::Timestamp;
+use dormouse_messages::events::StopReason;
+use dormouse_projections::queries::{JobDetail, JobRow, LifeRow};
+
+use super::chart;
+use super::style::{Style, phase_colour};
+use super::table::{containers, nodes_of, progress};
+use super::words::{age, bytes, count, date, number, share};
+
+/// Rows of the drawing of the containers.
+const DRAWING_ROWS: u16 = 8;
+
+/// The page of one job.
+#[must_use]
+pub fn job(detail: &JobDetail, style: &Style) -> String {
+    let row = &detail.row;
+    let phase = style.paint(row.phase.as_str(), phase_colour(row.phase));
+    let mut page = format!(
+        "{}  {phase}  {}\n\n",
+        style.bold(row.job.as_str()),
+        row.reason
+    );
+    for (name, text) in facts(detail) {
+        page.push_str(&format!("  {name:<11} {text}\n"));
+    }
+    if !detail.lives.is_empty() {
+        page.push_str(&format!("\n{}\n", style.bold("Lives")));
+        if detail.lives_dropped > 0 {
+            let dropped = u64::from(detail.lives_dropped);
+            page.push_str(&format!("{} before these\n", count(dropped, "life")));
+        }
+        page.push_str(&lives(&detail.lives, row, style));
+        page.push('\n');
+    }
+    let drawn = detail
+        .containers_timeline
+        .series
+        .iter()
+        .map(|s| s.points.len());
+    // One step is no picture: the table above says it.
+    if drawn.max().unwrap_or(0) > 2 {
+        page.push('\n');
+        page.push_str(&chart::draw(
+            &detail.containers_timeline,
+            style,
+            DRAWING_ROWS,
+        ));
+    }
+    page.trim_end().to_owned()
+}
+
+fn facts(detail: &JobDetail) -> Vec<(&'static str, String)> {
+    let row = &detail.row;
+    let mut facts = vec![("Kind", kind(detail))];
+    let on = if row.nodes.is_empty() {
+        String::new()
+    } else {
+        format!(" on {}", nodes_of(&row.nodes, 8))
+    };
+    facts.push(("Containers", format!("{}{on}", containers(&row.containers))));
+    facts.push(("Demand", format!("{} each", detail.demand)));
+    facts.push((
+        "Share",
+        format!(
+            "{} (fair share {}, weight {}, epoch {})",
+            share(row.share),
+            share(row.fair_share),
+            row.weight,
+            row.epoch
+        ),
+    ));
+    if row.step.is_some() {
+        facts.push(("Progress", progress_text(row)));
+    }
+    if let Some(saved) = &detail.checkpoint {
+        let size = bytes(saved.bytes);
+        let took = std::time::Duration::from_millis(saved.duration_ms).as_secs_f64();
+        let took = if took > 0.0 {
+            format!(" in {}", age(took))
+        } else {
+            String::new()
+        };
+        facts.push((
+            "Checkpoint",
+            format!(
+                "step {}, {size}{took}{}: {}",
+                saved.step,
+                ago(row, saved.at),
+                saved.uri
+            ),
+        ));
+    }
+    facts.push(("Submitted", submitted(row)));
+    if let Some(ended) = row.ended_at {
+        let jct = row.jct_s.map(age).unwrap_or_default();
+        facts.push((
+            "Ended",
+            format!("{}, {jct} after its submission (JCT)", date(ended)),
+        ));
+    }
+    facts.push(("Cost", cost(row)));
+    if let Some(spec) = &detail.spec {
+        facts.push(("Command", spec.command.start.join(" ")));
+        if let Some(image) = &spec.image {
+            facts.push(("Image", image.clone()));
+        }
+    }
+    facts
+}
+
+fn kind(detail: &JobDetail) -> String {
+    let row = &detail.row;
+    let kind = format!("{:?} with the {:?} executor", row.kind, row.executor).to_lowercase();
+    match &detail.spec {
+        Some(spec) if spec.adjustable() => format!("{kind}; resizable"),
+        Some(_) => format!("{kind}; never adjusted while it runs (it has no checkpoint)"),
+        None => kind,
+    }
+}
+
+fn progress_text(row: &JobRow) -> String {
+    let mut text = progress(row, false);
+    for (name, value) in &row.metrics {
+        text.push_str(&format!(", {name} {}", number(*value)));
+    }
+    text + &row.progress_at.map(|at| ago(row, at)).unwrap_or_default()
+}
+
+/// `, 12s ago`; for a job that has ended, when it was.
+fn ago(row: &JobRow, at: Timestamp) -> String {
+    if row.ended_at.is_some() {
+        return format!(", {}", date(at));
+    }
+    // The answer's own present: the age is from the submission to it.
+    let ago_s = row.age_s - at.seconds_since(row.submitted_at);
+    format!(", {} ago", age(ago_s))
+}
+
+fn submitted(row: &JobRow) -> String {
+    let mut text = date(row.submitted_at);
+    if row.ended_at.is_none() {
+        text.push_str(&format!(", {} ago", age(row.age_s)));
+    }
+    match (row.first_started_at, row.released_at) {
+        (Some(_), _) => text.push_str(&format!(
+            "; waited {} for its first start",
+            age(row.waiting_s)
+        )),
+        (None, Some(released)) => {
+            let queued_s = released.seconds_since(row.submitted_at);
+            text.push_str(&format!("; released after {}", age(queued_s)));
+        }
+        (None, None) => {}
+    }
+    text
+}
+
+fn cost(row: &JobRow) -> String {
+    let mut text = format!("{:.2} container-hours", row.container_s / 3600.0);
+    if row.resizes > 0 {
+        let resizes = count(u64::from(row.resizes), "resize");
+        text.push_str(&format!("; {resizes} took {}", age(row.resize_lost_s)));
+    }
+    if row.restarts > 0 {
+        let restarts = count(u64::from(row.restarts), "restart");
+        let lost = age(row.recovery_lost_s);
+        text.push_str(&format!("; {restarts} after failures took {lost}"));
+    }
+    if row.attempts > 0 {
+        let failed = if row.attempts == 1 {
+            "1 life".to_owned()
+        } else {
+            format!("{} lives", row.attempts)
+        };
+        text.push_str(&format!("; {failed} ended in a failure of its own"));
+    }
+    text
+}
+
+fn lives(lives: &[LifeRow], row: &JobRow, style: &Style) -> String {
+    let mut table = style.table(&[
+        "LIFE",
+        "EPOCH",
+        "CONTAINERS",
+        "NODES",
+        "FROM STEP",
+        "STARTED",
+        "RAN",
+        "END",
+    ]);
+    let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
+    for (index, life) in lives.iter().enumerate() {
+        let last = index + 1 == lives.len();
+        let from = match life.resumed_step {
+            Some(step) => step.to_string(),
+            None if life.incarnation.0 == 1 => "start".to_owned(),
+            None => "-".to_owned(),
+        };
+        table.add_row(vec![
+            right(life.incarnation.to_string()),
+            right(life.epoch.to_string()),
+            right(life.containers.to_string()),
+            right(life.nodes.to_string()),
+            right(from),
+            Cell::new(life.started_at.map_or_else(|| "-".to_owned(), date)),
+            right(age(life.ran_s)),
+            Cell::new(end(life, row, last)),
+        ]);
+    }
+    style.write(table)
+}
+
+fn end(life: &LifeRow, row: &JobRow, last: bool) -> String {
+    let text = match life.stop_reason {
+        Some(StopReason::Adjusted) => "resized",
+        Some(StopReason::Cancelled) => "cancelled",
+        Some(StopReason::Failed) => "a container failed; started again",
+        Some(StopReason::GaveUp) => "a container failed; no retries left",
+        Some(StopReason::NodeLost) => "a node was lost",
+        Some(StopReason::Completed) => "the chief succeeded",
+        None if last => row.phase.as_str(),
+        None => "ended",
+    };
+    text.to_owned()
+}

@@ -1,0 +1,23 @@
+//! What the answers look like: tables, pages and drawings, as pure functions from the query
+//! structs to text.
+//!
+//! Nothing here asks the cluster or prints. A [`Style`] says whether there may be colour and how
+//! wide the text may be; only [`Style::of_stdout`] looks at the terminal and at `NO_COLOR`.
+
+mod axis;
+mod chart;
+mod cluster;
+mod job;
+mod style;
+mod svg;
+mod table;
+#[cfg(test)]
+mod tests;
+mod words;
+
+pub use chart::timeline;
+pub use cluster::{cluster, ledger};
+pub use job::job;
+pub use style::Style;
+pub use svg::{SvgError, timeline as timeline_svg};
+pub use table::{jobs, node, nodes};

@@ -1,0 +1,135 @@
+//! How a text may look: colour, width, and how much of it.
+
+use std::io::IsTerminal as _;
+
+use comfy_table::{Cell, Color, ColumnConstraint, ContentArrangement, Table, Width, presets};
+use dormouse_projections::jobs::Phase;
+use dormouse_projections::nodes::NodeState;
+
+/// Columns of a drawing where nobody says how wide the screen is.
+const DRAWING_COLUMNS: u16 = 100;
+/// Columns that the last column of a table keeps however narrow the screen is.
+const LEAST_REASON: u16 = 24;
+
+/// How a text may look.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Style {
+    /// More columns (`-o wide`).
+    pub wide: bool,
+    /// ANSI colours.
+    pub colour: bool,
+    /// Columns of the screen; without it lines are as long as they are.
+    pub columns: Option<u16>,
+}
+
+impl Style {
+    /// What suits the standard output: colour on a terminal only and not against `NO_COLOR`
+    /// (no-color.org: any value but the empty one), and the terminal's width.
+    #[must_use]
+    pub fn of_stdout(wide: bool) -> Self {
+        let terminal = std::io::stdout().is_terminal();
+        let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let said = std::env::var("COLUMNS")
+            .ok()
+            .and_then(|text| text.parse().ok());
+        Self {
+            wide,
+            colour: terminal && !refused,
+            columns: said.or_else(|| Table::new().width()).filter(|_| terminal),
+        }
+    }
+
+    /// Columns for a drawing.
+    pub(super) fn drawing_columns(&self) -> u16 {
+        self.columns.unwrap_or(DRAWING_COLUMNS).clamp(40, 240)
+    }
+
+    /// An empty table without borders, its columns named.
+    pub(super) fn table(&self, header: &[&str]) -> Table {
+        let mut table = Table::new();
+        table
+            .load_style(presets::NOTHING)
+            .set_header(header)
+            .force_no_tty();
+        if self.colour {
+            table.enforce_styling();
+        }
+        table
+    }
+
+    /// Writes a table: the last column wraps where the screen is too narrow, the others never do.
+    pub(super) fn write(&self, mut table: Table) -> String {
+        let last = table.column_count().saturating_sub(1);
+        if let Some(columns) = self.columns {
+            let others: u16 = table.column_max_content_widths().iter().take(last).sum();
+            let gaps = u16::try_from(last * 2).unwrap_or(u16::MAX);
+            let rest = columns.saturating_sub(others.saturating_add(gaps));
+            if let Some(column) = table.column_mut(last) {
+                let width = Width::Fixed(rest.max(LEAST_REASON));
+                column.set_constraint(ColumnConstraint::UpperBoundary(width));
+            }
+            table.set_content_arrangement(ContentArrangement::Dynamic);
+            table.set_width(columns.max(others + gaps + LEAST_REASON));
+        }
+        for column in table.column_iter_mut() {
+            column.set_padding((0, 2));
+        }
+        if let Some(column) = table.column_mut(last) {
+            column.set_padding((0, 0));
+        }
+        table.trim_fmt()
+    }
+
+    /// Text in a colour, where there may be one.
+    pub(super) fn paint(&self, text: &str, colour: Color) -> String {
+        match colour_code(colour) {
+            Some(code) if self.colour => format!("\u{1b}[{code}m{text}\u{1b}[0m"),
+            _ => text.to_owned(),
+        }
+    }
+
+    /// A heading.
+    pub(super) fn bold(&self, text: &str) -> String {
+        if self.colour {
+            format!("\u{1b}[1m{text}\u{1b}[0m")
+        } else {
+            text.to_owned()
+        }
+    }
+}
+
+fn colour_code(colour: Color) -> Option<u8> {
+    Some(match colour {
+        Color::Red => 31,
+        Color::Green => 32,
+        Color::Yellow => 33,
+        Color::Cyan => 36,
+        Color::DarkGrey => 90,
+        _ => return None,
+    })
+}
+
+/// A phase's colour: what runs, what moves, what waits, what went wrong, what is over.
+pub(super) const fn phase_colour(phase: Phase) -> Color {
+    match phase {
+        Phase::Running => Color::Green,
+        Phase::Placed | Phase::Starting | Phase::Checkpointing | Phase::Stopping => Color::Cyan,
+        Phase::Queued | Phase::Waiting => Color::Yellow,
+        Phase::Failed => Color::Red,
+        Phase::Completed | Phase::Cancelled => Color::DarkGrey,
+    }
+}
+
+/// A node's colour.
+pub(super) const fn node_colour(state: NodeState) -> Color {
+    match state {
+        NodeState::Up => Color::Green,
+        NodeState::Drained => Color::Yellow,
+        NodeState::Lost => Color::Red,
+    }
+}
+
+/// A phase as a cell.
+pub(super) fn phase_cell(phase: Phase) -> Cell {
+    Cell::new(phase).fg(phase_colour(phase))
+}

@@ -1,0 +1,175 @@
+//! A timeline as an SVG picture: plotters with its SVG backend only, so that no font is needed
+//! to write it.
+
+use std::fmt::Debug;
+use std::ops::Range;
+
+use dormouse_messages::Timestamp;
+use dormouse_projections::timelines::Timeline;
+use plotters::coord::Shift;
+use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint};
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use super::axis::{Values, corners, span_s, time_label, times, unit};
+use super::words::{date, number};
+
+/// A page's width, and a height that suits it.
+const SIZE: (u32, u32) = (1200, 560);
+/// Pixels of the legend's column.
+const LEGEND: u32 = 250;
+
+/// The palette of Okabe and Ito ("Color universal design", 2008), told apart by colour-blind
+/// eyes too; yellow is left out, since it vanishes on white.
+const COLOURS: [RGBColor; 7] = [
+    RGBColor(0, 114, 178),
+    RGBColor(230, 159, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(213, 94, 0),
+    RGBColor(204, 121, 167),
+    RGBColor(86, 180, 233),
+    RGBColor(60, 60, 60),
+];
+
+/// The picture could not be drawn.
+#[derive(Debug, thiserror::Error)]
+#[error("the picture cannot be drawn: {0}")]
+pub struct SvgError(String);
+
+fn failed(error: impl Debug) -> SvgError {
+    SvgError(format!("{error:?}"))
+}
+
+/// The SVG document of a timeline.
+///
+/// # Errors
+/// When plotters cannot lay it out.
+pub fn timeline(timeline: &Timeline) -> Result<String, SvgError> {
+    let mut document = String::new();
+    {
+        let root = SVGBackend::with_string(&mut document, SIZE).into_drawing_area();
+        root.fill(&WHITE).map_err(failed)?;
+        let (left, right) = root.split_horizontally(SIZE.0 - LEGEND);
+        plot(timeline, &left)?;
+        legend(timeline, &right)?;
+        root.present().map_err(failed)?;
+    }
+    Ok(document)
+}
+
+/// A linear axis with our own ticks: plotters' would not fall on round times.
+struct Ticked {
+    range: Range<f64>,
+    ticks: Vec<f64>,
+}
+
+impl Ranged for Ticked {
+    type FormatOption = DefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
+        let part = (value - self.range.start) / (self.range.end - self.range.start);
+        let pixels = f64::from(limit.1 - limit.0) * part;
+        // Pixels are few: the cast only drops the fraction.
+        limit.0 + pixels.round() as i32
+    }
+
+    fn key_points<Hint: KeyPointHint>(&self, _: Hint) -> Vec<f64> {
+        self.ticks.clone()
+    }
+
+    fn range(&self) -> Range<f64> {
+        self.range.clone()
+    }
+}
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+fn plot(timeline: &Timeline, area: &Area<'_>) -> Result<(), SvgError> {
+    let values = Values::of(timeline, 6);
+    let span_s = span_s(timeline);
+    let ticks = times(timeline, 8);
+    let seconds = |time: &Timestamp| time.seconds_since(timeline.from);
+    let x = Ticked {
+        range: 0.0..span_s,
+        ticks: ticks.iter().map(seconds).collect(),
+    };
+    let y = Ticked {
+        range: values.least..values.greatest,
+        ticks: values.ticks.clone(),
+    };
+    let title = if timeline.title.is_empty() {
+        &timeline.metric
+    } else {
+        &timeline.title
+    };
+    let mut chart = ChartBuilder::on(area)
+        .caption(title, ("sans-serif", 24))
+        .margin(16)
+        .x_label_area_size(56)
+        .y_label_area_size(72)
+        .build_cartesian_2d(x, y)
+        .map_err(failed)?;
+    let at = |x: &f64| {
+        let ms = std::time::Duration::from_secs_f64(x.max(0.0)).as_millis();
+        time_label(
+            timeline.from.plus_ms(u64::try_from(ms).unwrap_or(0)),
+            span_s,
+        )
+    };
+    chart
+        .configure_mesh()
+        .x_desc(format!("{} to {}", date(timeline.from), date(timeline.to)))
+        .y_desc(unit(timeline))
+        .x_labels(ticks.len().max(1))
+        .y_labels(values.ticks.len())
+        .x_label_formatter(&at)
+        .y_label_formatter(&|y| values.label(*y))
+        .max_light_lines(0)
+        .bold_line_style(RGBColor(225, 225, 225))
+        .axis_style(RGBColor(90, 90, 90))
+        .label_style(("sans-serif", 15))
+        .axis_desc_style(("sans-serif", 16))
+        .draw()
+        .map_err(failed)?;
+    // The first series is drawn last: it is the one that matters most.
+    for (index, series) in timeline.series.iter().enumerate().rev() {
+        let stroke = if index == 0 { 3 } else { 2 };
+        let line = ShapeStyle::from(COLOURS[index % COLOURS.len()]).stroke_width(stroke);
+        let drawn = LineSeries::new(corners(series, timeline), line);
+        chart.draw_series(drawn).map_err(failed)?;
+    }
+    Ok(())
+}
+
+fn legend(timeline: &Timeline, area: &Area<'_>) -> Result<(), SvgError> {
+    let left = Pos::new(HPos::Left, VPos::Center);
+    let name_style = ("sans-serif", 15).into_font().color(&BLACK).pos(left);
+    let figure_style = ("sans-serif", 13)
+        .into_font()
+        .color(&RGBColor(90, 90, 90))
+        .pos(left);
+    let mut y = 64;
+    for (index, series) in timeline.series.iter().enumerate() {
+        let line = ShapeStyle::from(COLOURS[index % COLOURS.len()]).stroke_width(4);
+        area.draw(&PathElement::new([(8, y), (34, y)], line))
+            .map_err(failed)?;
+        let name = Text::new(series.name.clone(), (42, y), name_style.clone());
+        area.draw(&name).map_err(failed)?;
+        let figures = &series.summary;
+        let text = if series.points.is_empty() {
+            "nothing yet".to_owned()
+        } else {
+            format!(
+                "mean {}, max {}, last {}",
+                number(figures.mean),
+                number(figures.max),
+                number(figures.last)
+            )
+        };
+        area.draw(&Text::new(text, (42, y + 19), figure_style.clone()))
+            .map_err(failed)?;
+        y += 50;
+    }
+    Ok(())
+}

@@ -1,0 +1,289 @@
+//! The lists: jobs, refused submissions, nodes.
+
+use std::collections::BTreeMap;
+
+use comfy_table::{Cell, CellAlignment, Color, Row};
+use dormouse_messages::NodeId;
+use dormouse_projections::queries::{
+    ContainerCounts, JobRow, JobsAnswer, NodeDetail, NodeRow, NodesAnswer, RefusedRow,
+};
+
+use super::style::{Style, node_colour, phase_cell};
+use super::words::{age, count, date, number, share, used_of};
+
+/// The list of jobs, and below it the refused submissions where they were asked for.
+#[must_use]
+pub fn jobs(answer: &JobsAnswer, style: &Style) -> String {
+    let mut parts = Vec::new();
+    if !answer.jobs.is_empty() || answer.refused.is_empty() {
+        parts.push(job_table(&answer.jobs, style));
+    }
+    if !answer.refused.is_empty() {
+        parts.push(refused_table(&answer.refused, style));
+    }
+    if answer.more > 0 {
+        parts.push(format!("{} more; --limit 0 lists all", answer.more));
+    }
+    parts.join("\n\n")
+}
+
+const JOB_HEADER: [&str; 7] = [
+    "JOB",
+    "PHASE",
+    "CONTAINERS",
+    "SHARE",
+    "PROGRESS",
+    "AGE",
+    "REASON",
+];
+
+const JOB_HEADER_WIDE: [&str; 17] = [
+    "JOB",
+    "KIND",
+    "EXECUTOR",
+    "PHASE",
+    "CONTAINERS",
+    "WEIGHT",
+    "SHARE",
+    "FAIR",
+    "EPOCH",
+    "LIFE",
+    "RESIZES",
+    "LOST",
+    "WAITED",
+    "AGE",
+    "PROGRESS",
+    "NODES",
+    "REASON",
+];
+
+fn job_table(rows: &[JobRow], style: &Style) -> String {
+    if rows.is_empty() {
+        return "no jobs".to_owned();
+    }
+    let mut table = if style.wide {
+        style.table(&JOB_HEADER_WIDE)
+    } else {
+        style.table(&JOB_HEADER)
+    };
+    for row in rows {
+        table.add_row(if style.wide {
+            wide_row(row)
+        } else {
+            narrow_row(row)
+        });
+    }
+    style.write(table)
+}
+
+fn right(text: impl ToString) -> Cell {
+    Cell::new(text.to_string()).set_alignment(CellAlignment::Right)
+}
+
+fn narrow_row(row: &JobRow) -> Row {
+    Row::from(vec![
+        Cell::new(&row.job),
+        phase_cell(row.phase),
+        Cell::new(containers(&row.containers)),
+        right(share_of(row)),
+        Cell::new(progress(row, false)),
+        right(age(row.age_s)),
+        Cell::new(&row.reason),
+    ])
+}
+
+fn wide_row(row: &JobRow) -> Row {
+    Row::from(vec![
+        Cell::new(&row.job),
+        Cell::new(format!("{:?}", row.kind).to_lowercase()),
+        Cell::new(format!("{:?}", row.executor).to_lowercase()),
+        phase_cell(row.phase),
+        Cell::new(containers(&row.containers)),
+        right(row.weight),
+        right(share_of(row)),
+        right(share(row.fair_share)),
+        right(row.epoch),
+        right(row.incarnation),
+        right(row.resizes),
+        right(age(row.resize_lost_s + row.recovery_lost_s)),
+        right(age(row.waiting_s)),
+        right(age(row.age_s)),
+        Cell::new(progress(row, true)),
+        Cell::new(nodes_of(&row.nodes, 3)),
+        Cell::new(&row.reason),
+    ])
+}
+
+fn share_of(row: &JobRow) -> String {
+    if row.containers.target == 0 && row.containers.now == 0 {
+        "-".to_owned()
+    } else {
+        share(row.share)
+    }
+}
+
+/// `3 of 1–8`; `3→5 of 1–8` on the way.
+pub(super) fn containers(counts: &ContainerCounts) -> String {
+    let now = if counts.now == counts.target || counts.target == 0 {
+        counts.now.to_string()
+    } else {
+        format!("{}→{}", counts.now, counts.target)
+    };
+    if counts.min == counts.max {
+        format!("{now} of {}", counts.max)
+    } else {
+        format!("{now} of {}–{}", counts.min, counts.max)
+    }
+}
+
+/// `120/500 (24%)`; with the metrics where there is room.
+pub(super) fn progress(row: &JobRow, metrics: bool) -> String {
+    let Some(step) = row.step else {
+        return "-".to_owned();
+    };
+    let mut text = match row.steps_total {
+        Some(total) => {
+            let percent = u128::from(step) * 100 / u128::from(total.max(1));
+            format!("{step}/{total} ({percent}%)")
+        }
+        None => step.to_string(),
+    };
+    if metrics {
+        for (name, value) in &row.metrics {
+            text.push_str(&format!(" {name} {}", number(*value)));
+        }
+    }
+    text
+}
+
+/// `n0 (3), n1 (2) and 4 more`.
+pub(super) fn nodes_of(nodes: &BTreeMap<NodeId, u32>, named: usize) -> String {
+    if nodes.is_empty() {
+        return "-".to_owned();
+    }
+    let parts = nodes
+        .iter()
+        .take(named)
+        .map(|(node, count)| format!("{node} ({count})"));
+    let mut text = parts.collect::<Vec<_>>().join(", ");
+    if nodes.len() > named {
+        text.push_str(&format!(" and {} more", nodes.len() - named));
+    }
+    text
+}
+
+fn refused_table(rows: &[RefusedRow], style: &Style) -> String {
+    let mut table = style.table(&["REFUSED", "WHAT", "JOB", "TENANT", "CODE", "REASON"]);
+    for row in rows {
+        let job = row.job.as_ref().map_or("-", |job| job.as_str());
+        let tenant = row.tenant.as_ref().map_or("-", |tenant| tenant.as_str());
+        table.add_row(vec![
+            Cell::new(date(row.at)),
+            Cell::new(&row.verb),
+            Cell::new(job),
+            Cell::new(tenant),
+            Cell::new(&row.code).fg(Color::Red),
+            Cell::new(&row.reason),
+        ]);
+    }
+    style.write(table)
+}
+
+/// The list of nodes.
+#[must_use]
+pub fn nodes(answer: &NodesAnswer, style: &Style) -> String {
+    if answer.nodes.is_empty() {
+        return "no node has joined".to_owned();
+    }
+    let mut table = if style.wide {
+        style.table(&[
+            "NODE",
+            "STATE",
+            "RUNTIME",
+            "ADDRESS",
+            "CONTAINERS",
+            "RUNNING",
+            "RESERVED",
+            "USED",
+            "LABELS",
+            "REASON",
+        ])
+    } else {
+        style.table(&["NODE", "STATE", "CONTAINERS", "USED", "REASON"])
+    };
+    for row in &answer.nodes {
+        table.add_row(node_cells(row, style.wide));
+    }
+    style.write(table)
+}
+
+fn node_cells(row: &NodeRow, wide: bool) -> Row {
+    let name = Cell::new(&row.node);
+    let state = Cell::new(format!("{:?}", row.state).to_lowercase()).fg(node_colour(row.state));
+    let used = Cell::new(used_of(&row.used, &row.capacity));
+    let reason = Cell::new(&row.reason);
+    if !wide {
+        return Row::from(vec![name, state, right(row.containers), used, reason]);
+    }
+    let labels = row
+        .labels
+        .iter()
+        .map(|(name, value)| format!("{name}={value}"));
+    let labels = labels.collect::<Vec<_>>().join(",");
+    Row::from(vec![
+        name,
+        state,
+        Cell::new(&row.runtime),
+        Cell::new(&row.address),
+        right(row.containers),
+        right(row.running),
+        right(row.reserved),
+        used,
+        Cell::new(if labels.is_empty() { "-" } else { &labels }),
+        reason,
+    ])
+}
+
+/// One node, and what stands on it.
+#[must_use]
+pub fn node(detail: &NodeDetail, style: &Style) -> String {
+    let row = &detail.row;
+    let state = format!("{:?}", row.state).to_lowercase();
+    let mut text = format!(
+        "{}  {}  {}\n\n  {} ({}); {} reserved\n  {} at {}",
+        style.bold(row.node.as_str()),
+        style.paint(&state, node_colour(row.state)),
+        row.reason,
+        used_of(&row.used, &row.capacity),
+        count(u64::from(row.containers), "container"),
+        row.reserved,
+        if row.runtime.is_empty() {
+            "containers"
+        } else {
+            &row.runtime
+        },
+        if row.address.is_empty() {
+            "-"
+        } else {
+            &row.address
+        },
+    );
+    for gpu in &detail.gpus {
+        let memory = super::words::bytes(gpu.memory_bytes);
+        text.push_str(&format!("\n  {} {memory} {}", gpu.model, gpu.uuid));
+    }
+    if !detail.standing.is_empty() {
+        let mut table = style.table(&["JOB", "LIFE", "RANK", "STATE"]);
+        for container in &detail.standing {
+            table.add_row(vec![
+                Cell::new(&container.job),
+                right(container.incarnation),
+                right(container.rank),
+                Cell::new(format!("{:?}", container.state).to_lowercase()),
+            ]);
+        }
+        text.push_str("\n\n");
+        text.push_str(&style.write(table));
+    }
+    text
+}
