@@ -163,7 +163,7 @@ fn nodes_with_what_they_hold() {
         "used": {"cpu_milli": 2500}, "containers": 1, "running": 1, "reserved": 2,
         "runtime": "docker", "address": "10.0.0.1", "labels": {"zone": "a"}, "joined_at": TIME,
     });
-    let answer: NodesAnswer = read(json!({"nodes": [node_row.clone()]}));
+    let answer: NodesAnswer = read(json!({"nodes": [&node_row]}));
     let text = nodes(&answer, &Style::default());
     assert!(text.contains("cpu 2500m/8, memory 0/32Gi"), "{text}");
     let mut value = node_row;
