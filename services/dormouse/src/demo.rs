@@ -13,6 +13,7 @@ use anyhow::{Context as _, bail};
 use dormouse_messages::policy::Policy;
 use dormouse_messages::{Amounts, Event, Fold, Prefix, Recorded, Sequence, TenantId, Writer};
 use dormouse_node_agent::RuntimeKind;
+use dormouse_projections::jobs::Phase;
 use dormouse_projections::queries::{self, JobsAnswer, TimelineQuery};
 use dormouse_projections::{ReadModel, timelines::Timeline};
 use dormouse_replay::Verifier;
@@ -26,7 +27,8 @@ use crate::commands::{log as log_command, replay};
 use crate::context::{Context, read_document};
 use crate::error::DONE;
 use crate::up::{LocalCluster, LocalOptions};
-use crate::{clock, render, serve};
+use crate::render::{self, Style};
+use crate::{clock, serve};
 
 /// When nothing has ended the demo by then, something is wrong.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -196,7 +198,9 @@ fn is_news(recorded: &Recorded) -> bool {
 async fn finish(log: &Log, model: &ReadModel, args: &DemoArgs) -> anyhow::Result<()> {
     let now = clock::now();
     let jobs: JobsAnswer = serde_json::from_value(queries::answer(model, "jobs", Value::Null, now)?)?;
-    println!("\n{}\n", render::results(&jobs));
+    let ledger = queries::answer(model, "ledger", Value::Null, now)?;
+    let style = Style::of_stdout(false);
+    println!("\n{}\n", render::ledger(&serde_json::from_value(ledger)?, &style));
     for metric in ["utilization", "fairness-loss", "containers"] {
         let query = TimelineQuery {
             metric: metric.to_owned(),
@@ -204,7 +208,7 @@ async fn finish(log: &Log, model: &ReadModel, args: &DemoArgs) -> anyhow::Result
         };
         let answer = queries::answer(model, "timeline", serde_json::to_value(query)?, now)?;
         let timeline: Timeline = serde_json::from_value(answer)?;
-        println!("{}\n", render::chart(&timeline));
+        println!("{}\n", render::timeline(&timeline, &style));
     }
     let mut verifier = Verifier::default();
     crate::commands::read_log(log, 1, None, |recorded| {
@@ -220,7 +224,7 @@ async fn finish(log: &Log, model: &ReadModel, args: &DemoArgs) -> anyhow::Result
         args.export.display()
     );
     let report = verifier.report();
-    let failed = jobs.jobs.iter().filter(|job| !job.is_completed()).count();
+    let failed = jobs.jobs.iter().filter(|job| job.phase != Phase::Completed).count();
     if !report.findings.is_empty() || failed > 0 {
         bail!("{failed} jobs did not complete, {} decisions did not verify", report.findings.len());
     }

@@ -14,7 +14,8 @@ use crate::cli::{JobCommand, JobLogsArgs, Output};
 use crate::context::Context;
 use crate::describe::concerns;
 use crate::error::{CANCELLED, Coded, DONE, FAILED};
-use crate::{clock, print, render};
+use crate::print;
+use crate::render::{self, Style};
 
 /// `job …`.
 ///
@@ -38,7 +39,7 @@ async fn detail(log: &dormouse_runtime::Log, id: &JobId) -> anyhow::Result<JobDe
 async fn show(context: &Context, id: &JobId) -> anyhow::Result<u8> {
     let log = context.connect().await?;
     let detail = detail(&log, id).await?;
-    print::value(context.output()?, &detail, |_| render::job(&detail, clock::now()))?;
+    print::value(context.output()?, &detail, |wide| render::job(&detail, &Style::of_stdout(wide)))?;
     Ok(DONE)
 }
 

@@ -6,7 +6,8 @@ use serde_json::Value;
 use super::query;
 use crate::context::Context;
 use crate::error::DONE;
-use crate::{print, render};
+use crate::print;
+use crate::render::{self, Style};
 
 /// Lists nodes.
 ///
@@ -15,6 +16,6 @@ use crate::{print, render};
 pub async fn run(context: &Context) -> anyhow::Result<u8> {
     let log = context.connect().await?;
     let answer: NodesAnswer = query(&log, "nodes", Value::Null).await?;
-    print::value(context.output()?, &answer, |wide| render::nodes(&answer, wide))?;
+    print::value(context.output()?, &answer, |wide| render::nodes(&answer, &Style::of_stdout(wide)))?;
     Ok(DONE)
 }

@@ -12,10 +12,11 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
 use super::read_log;
-use crate::cli::{Output, ReplayCommand};
+use crate::cli::ReplayCommand;
 use crate::context::Context;
 use crate::error::{DONE, ERROR};
 use crate::print;
+use crate::render::Style;
 
 /// `replay …`.
 ///
@@ -113,10 +114,9 @@ async fn state(context: &Context, at: Option<u64>, file: Option<&Path>) -> anyho
     print::value(output, &answer, |wide| {
         format!(
             "after event {last}, {now}\n\n{}\n\n{}",
-            crate::render::nodes(&nodes, wide),
-            crate::render::jobs(&jobs, now, wide)
+            crate::render::nodes(&nodes, &Style::of_stdout(wide)),
+            crate::render::jobs(&jobs, &Style::of_stdout(wide))
         )
     })?;
-    let _ = Output::Table;
     Ok(DONE)
 }

@@ -8,7 +8,8 @@ use super::query;
 use crate::cli::TimelineArgs;
 use crate::context::Context;
 use crate::error::DONE;
-use crate::{print, render};
+use crate::print;
+use crate::render::{self, Style};
 
 /// Draws a metric.
 ///
@@ -23,11 +24,11 @@ pub async fn run(context: &Context, args: &TimelineArgs) -> anyhow::Result<u8> {
     let log = context.connect().await?;
     let timeline: Timeline = query(&log, "timeline", serde_json::to_value(request)?).await?;
     if let Some(file) = &args.svg {
-        let drawing = render::svg(&timeline)?;
+        let drawing = render::timeline_svg(&timeline)?;
         std::fs::write(file, drawing).with_context(|| file.display().to_string())?;
         eprintln!("drawn into {}", file.display());
         return Ok(DONE);
     }
-    print::value(context.output()?, &timeline, |_| render::chart(&timeline))?;
+    print::value(context.output()?, &timeline, |wide| render::timeline(&timeline, &Style::of_stdout(wide)))?;
     Ok(DONE)
 }

@@ -1,0 +1,252 @@
+//! `serve`: one service of a cluster, the same code as in `up`.
+
+use std::path::PathBuf;
+use std::sync::{Arc, RwLock};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use dormouse_admission::{Admission, AdmissionState, received};
+use dormouse_checkpointer::Checkpointer;
+use dormouse_messages::events::NodeLost;
+use dormouse_messages::{Decider, Event, NodeId, Sequence};
+use dormouse_node_agent::{AgentConfig, RuntimeKind};
+use dormouse_optimizer::Optimizer;
+use dormouse_placer::Placer;
+use dormouse_projections::shared::{ClusterState, NodePhase};
+use dormouse_projections::{ReadModel, queries};
+use dormouse_runtime::{
+    Followed, IngressSource, Inputs, LeaseWatcher, Log, Lost, ServiceOptions, Settings, run_service,
+    telemetry,
+};
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use crate::cli::{RuntimeArg, ServeArgs, ServiceArg};
+use crate::clock;
+use crate::context::Context;
+use crate::error::DONE;
+
+/// How a service of this process runs.
+#[derive(Debug, Clone)]
+pub struct Role {
+    /// Its folder: snapshots.
+    pub data: PathBuf,
+    /// The nodes' leases.
+    pub lease: Duration,
+    /// How long until a standing-by copy takes over.
+    pub takeover: Duration,
+}
+
+/// What a service is called.
+#[must_use]
+pub fn name(service: ServiceArg) -> &'static str {
+    match service {
+        ServiceArg::Admission => "admission",
+        ServiceArg::Optimizer => "optimizer",
+        ServiceArg::Placer => "placer",
+        ServiceArg::Checkpointer => "checkpointer",
+        ServiceArg::Api => "api",
+        ServiceArg::Agent => "agent",
+    }
+}
+
+/// Runs a service until `shutdown`.
+///
+/// # Errors
+/// Why it cannot go on.
+pub async fn service(
+    service: ServiceArg,
+    log: Log,
+    role: &Role,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    match service {
+        ServiceArg::Admission => {
+            let position = |state: &AdmissionState| state.last_ingress;
+            let ingress = IngressSource::new(log.clone(), position, received);
+            decider(Admission, log, role, Some(Box::new(ingress)), shutdown).await
+        }
+        ServiceArg::Optimizer => decider(Optimizer::default(), log, role, None, shutdown).await,
+        ServiceArg::Placer => {
+            let leases = LeaseWatcher::new(&log, role.lease, members, lost);
+            decider(Placer, log, role, Some(Box::new(leases)), shutdown).await
+        }
+        ServiceArg::Checkpointer => {
+            decider(Checkpointer::default(), log, role, None, shutdown).await
+        }
+        ServiceArg::Api => api(log, shutdown).await,
+        ServiceArg::Agent => anyhow::bail!("an agent is no service"),
+    }
+}
+
+async fn decider<D: Decider>(
+    decider: D,
+    log: Log,
+    role: &Role,
+    inputs: Option<Box<dyn Inputs<D::State>>>,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    let options = ServiceOptions {
+        lease_ttl: role.takeover,
+        snapshot_dir: Some(role.data.join("snapshots")),
+        ..ServiceOptions::default()
+    };
+    run_service(decider, log, options, inputs, shutdown).await?;
+    Ok(())
+}
+
+/// The nodes whose leases are to be watched.
+fn members(state: &ClusterState) -> Vec<(NodeId, u64)> {
+    let up = state.nodes.iter().filter(|(_, node)| node.phase == NodePhase::Up);
+    up.map(|(name, node)| (name.clone(), node.incarnation)).collect()
+}
+
+fn lost(lost: Lost) -> Event {
+    Event::from(NodeLost {
+        node: lost.node,
+        incarnation: lost.incarnation,
+        last_seen: lost.last_seen,
+    })
+}
+
+/// The query service: folds the log, answers from the fold.
+async fn api(log: Log, shutdown: CancellationToken) -> anyhow::Result<()> {
+    let model = Arc::new(RwLock::new(ReadModel::default()));
+    let mut events = log.follow(Sequence(1));
+    let folded = Arc::clone(&model);
+    let folding = async move {
+        let mut batch = Vec::new();
+        while events.recv_many(&mut batch, 1_024).await > 0 {
+            let Ok(mut model) = folded.write() else { break };
+            for followed in batch.drain(..) {
+                match followed {
+                    Followed::Event(recorded) => model.evolve(&recorded),
+                    Followed::Flagged { sequence, stored_at, why, .. } => {
+                        model.flagged(sequence, stored_at, &why);
+                    }
+                    Followed::CaughtUp(_) => {}
+                }
+            }
+        }
+        anyhow::Ok(())
+    };
+    let answer = move |name: String, request: bytes::Bytes| {
+        let model = Arc::clone(&model);
+        async move {
+            let refuse = |code: &str, why: String| (code.to_owned(), why);
+            let request: Value = match request.is_empty() {
+                true => Value::Null,
+                false => serde_json::from_slice(&request)
+                    .map_err(|error| refuse("bad_request", error.to_string()))?,
+            };
+            let model = model.read().map_err(|error| refuse("internal", error.to_string()))?;
+            let answer = queries::answer(&model, &name, request, clock::now())
+                .map_err(|error| (error.code, error.message))?;
+            serde_json::to_vec(&answer).map_err(|error| refuse("internal", error.to_string()))
+        }
+    };
+    tokio::select! {
+        folded = folding => folded.and_then(|()| anyhow::bail!("the log can no longer be followed")),
+        served = log.serve_api(&queries::NAMES, answer) => served.map_err(anyhow::Error::from),
+        () = shutdown.cancelled() => Ok(()),
+    }
+}
+
+/// Runs an agent until `shutdown`; its containers run on.
+///
+/// # Errors
+/// Why it cannot go on.
+pub async fn agent(config: AgentConfig, log: Log, shutdown: CancellationToken) -> anyhow::Result<()> {
+    dormouse_node_agent::run(config, log, shutdown.cancelled_owned()).await?;
+    Ok(())
+}
+
+/// Logs, traces and metrics of a service.
+///
+/// # Errors
+/// When the metrics' address is taken.
+pub fn telemetry(service: &str, metrics: Option<std::net::SocketAddr>) -> anyhow::Result<telemetry::Guard> {
+    let json = std::env::var("DORMOUSE_LOG_FORMAT").is_ok_and(|format| format == "json");
+    let format = match json {
+        true => telemetry::Format::Json,
+        false => telemetry::Format::Pretty,
+    };
+    telemetry::init(service, format, metrics).context("telemetry")
+}
+
+/// Logs to nowhere unless `RUST_LOG` asks for them: the demo tells its own story.
+///
+/// # Errors
+/// Never in practice.
+pub fn telemetry_quiet(service: &str) -> anyhow::Result<Option<telemetry::Guard>> {
+    match std::env::var_os("RUST_LOG") {
+        Some(_) => telemetry(service, None).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// Resolves on ^C or SIGTERM.
+pub async fn asked_to_stop() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let Ok(mut terminate) = signal(SignalKind::terminate()) else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        _ = terminate.recv() => {}
+    }
+}
+
+/// `serve`.
+///
+/// # Errors
+/// Why the service cannot go on.
+pub async fn run(context: &Context, args: &ServeArgs) -> anyhow::Result<u8> {
+    let name = name(args.service);
+    let _telemetry = telemetry(name, args.metrics)?;
+    let settings = Settings {
+        replicas: args.replicas,
+        ..context.settings(name)
+    };
+    let log = Log::connect(&settings).await?;
+    if args.ensure_streams {
+        log.ensure_streams().await?;
+    }
+    let shutdown = CancellationToken::new();
+    let stop = shutdown.clone();
+    tokio::spawn(async move {
+        asked_to_stop().await;
+        stop.cancel();
+    });
+    let lease = Duration::from_secs_f64(args.lease.max(1.0));
+    if args.service == ServiceArg::Agent {
+        let config = agent_config(context, args, lease)?;
+        agent(config, log, shutdown).await?;
+        return Ok(DONE);
+    }
+    let role = Role {
+        data: context.data.clone(),
+        lease,
+        takeover: Duration::from_secs_f64(args.takeover.max(1.0)),
+    };
+    service(args.service, log, &role, shutdown).await?;
+    Ok(DONE)
+}
+
+fn agent_config(context: &Context, args: &ServeArgs, lease: Duration) -> anyhow::Result<AgentConfig> {
+    let node = args.node.clone().context("an agent needs --node")?;
+    let capacity = args.capacity.clone().context("an agent needs --capacity")?;
+    let local = AgentConfig::local(node, capacity, context.data.clone());
+    Ok(AgentConfig {
+        runtime: match args.runtime {
+            RuntimeArg::Process => RuntimeKind::Process,
+            RuntimeArg::Docker => RuntimeKind::Docker,
+        },
+        address: args.address.clone(),
+        checkpoint_dir: args.checkpoints.clone().unwrap_or_else(|| local.checkpoint_dir.clone()),
+        lease_ttl: lease,
+        working_dir: Some(std::env::current_dir()?),
+        cluster: context.global().prefix.as_str().to_owned(),
+        ..local
+    })
+}
