@@ -1,0 +1,168 @@
+#!/usr/bin/env bash
+# Writes the broker's accounts and permissions (accounts.conf) to standard output.
+#
+#   deploy/nats/make-accounts.sh [--prefix NAME] [--keys DIR] [--tenant NAME]... [--node NAME]...
+#
+# Without --keys every user's public nkey is a variable that the server reads from its environment:
+# $DORMOUSE_NKEY_ADMISSION, $DORMOUSE_NKEY_NODE_N0, $DORMOUSE_NKEY_TENANT_ADS ... With --keys the keys are made
+# (openssl) and filled in: DIR/<user>.nk is the seed that a client is given (DORMOUSE_NKEY), DIR/<user>.pub the
+# public key. Existing keys are kept, so that a tenant or node can be added later.
+#
+# Users: admission, optimizer, placer, checkpointer, autoscaler, api, operator, sys, node-<name>, tenant-<name>.
+set -euo pipefail
+
+prefix=dormouse keys=
+tenants=() nodes=()
+while [ $# -gt 0 ]; do
+  case $1 in
+    --prefix) prefix=$2; shift 2 ;;
+    --keys) keys=$2; shift 2 ;;
+    --tenant) tenants+=("$2"); shift 2 ;;
+    --node) nodes+=("$2"); shift 2 ;;
+    -h | --help) sed -n '2,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    *) echo "make-accounts: unknown argument '$1'" >&2; exit 2 ;;
+  esac
+done
+for name in "$prefix" "${tenants[@]}" "${nodes[@]}"; do
+  # A dot or a wildcard in a name would widen the permissions below.
+  [[ $name =~ ^[A-Za-z0-9_-]+$ ]] || { echo "make-accounts: '$name' is not a name of letters, digits, '-' and '_'" >&2; exit 2; }
+done
+
+stream=$(tr 'a-z-' 'A-Z_' <<<"$prefix")
+log=${stream}_LOG
+ingress=${stream}_IN
+leases=KV_${prefix}_leases
+
+# nkey USER: its public key, or the variable that holds it.
+nkey() {
+  if [ -z "$keys" ]; then
+    printf '$DORMOUSE_NKEY_%s' "$(tr 'a-z-' 'A-Z_' <<<"$1")"
+    return
+  fi
+  mkdir -p "$keys"
+  [ -s "$keys/$1.pub" ] || make_key "$keys/$1"
+  cat "$keys/$1.pub"
+}
+
+# make_key FILE: an Ed25519 key in NATS's encoding, FILE.nk (seed) and FILE.pub.
+make_key() (
+  umask 077
+  openssl genpkey -algorithm ed25519 -outform DER -out "$1.der"
+  openssl pkey -in "$1.der" -inform DER -pubout -outform DER -out "$1.pub.der"
+  python3 - "$1" <<'PY'
+import base64, sys
+
+def encoded(prefix, key):
+    """Prefix, key and CRC-16/XMODEM in base 32: github.com/nats-io/nkeys."""
+    body, crc = prefix + key, 0
+    for byte in body:
+        crc ^= byte << 8
+        for _ in range(8):
+            crc = (crc << 1 ^ 0x1021 if crc & 0x8000 else crc << 1) & 0xFFFF
+    return base64.b32encode(body + crc.to_bytes(2, "little")).rstrip(b"=").decode()
+
+SEED, USER = 18 << 3, 20 << 3
+path = sys.argv[1]
+seed = open(path + ".der", "rb").read()[-32:]
+public = open(path + ".pub.der", "rb").read()[-32:]
+open(path + ".nk", "w").write(encoded(bytes([SEED | USER >> 5, (USER & 31) << 3]), seed) + "\n")
+open(path + ".pub", "w").write(encoded(bytes([USER]), public) + "\n")
+PY
+  rm -f "$1.der" "$1.pub.der"
+)
+
+# reads STREAM: what following it takes (its state, pull consumers, single messages).
+reads() {
+  looks "$1"
+  local call
+  for call in DIRECT.GET. CONSUMER.CREATE.; do echo "\$JS.API.$call$1 \$JS.API.$call$1.>"; done
+  for call in CONSUMER.INFO. CONSUMER.MSG.NEXT. CONSUMER.DELETE.; do echo "\$JS.API.$call$1.>"; done
+}
+
+# looks STREAM: its state and single messages only.
+looks() { echo "\$JS.API.STREAM.INFO.$1 \$JS.API.STREAM.MSG.GET.$1"; }
+
+# quoted SUBJECT...: one a line, quoted.
+quoted() { printf '          "%s"\n' "$@"; }
+
+# user NAME "SUBSCRIBE..." "PUBLISH..." [MORE]: everyone has an inbox. No subject holds a space, so lists are words.
+user() {
+  local subscribe publish
+  set -f
+  # shellcheck disable=SC2086
+  subscribe=$(quoted '_INBOX.>' $2) publish=$(quoted '$JS.API.INFO' $3)
+  set +f
+  cat <<EOF
+      # $1
+      {nkey: $(nkey "$1"), permissions: {
+        subscribe: {allow: [
+$subscribe
+        ]}
+        publish: {allow: [
+$publish
+        ]}${4:-}
+      }}
+EOF
+}
+
+# service WRITER [PUBLISH]: follows the log, appends as WRITER, competes for WRITER's leases.
+service() {
+  user "$1" "" "$prefix.log.$1.> $(lease "$1") $(lease "$1.>") $(reads "$log") $(looks "$leases") ${2:-}"
+}
+
+# lease KEY: its subject.
+lease() { echo "\$KV.${prefix}_leases.$1"; }
+
+cat <<EOF
+# Written by deploy/nats/make-accounts.sh. The log's account is the services'; each tenant has one of its own.
+# Nobody may delete or purge the log, and only the operator may create or change a stream.
+accounts {
+  SYS: {users: [{nkey: $(nkey sys)}]}
+
+  CTL: {
+    jetstream: enabled
+    users: [
+EOF
+service admission "$(reads "$ingress") $prefix.status.>"
+service optimizer
+service placer "$(reads "$leases")"
+service checkpointer "$prefix.status.>"
+service autoscaler
+# The queries: answers what it was asked, and hands submissions in.
+user api "$prefix.api.> \$SRV.>" "$(reads "$log") $(looks "$leases") $(looks "$ingress") $prefix.in.>" '
+        allow_responses: {max: 100, expires: "1m"}'
+# People: the command line, and whoever creates the streams.
+user operator "$prefix.status.>" "$prefix.log.operator.> $prefix.in.> $prefix.api.> \$SRV.>
+  $(reads "$log") $(reads "$ingress") $(reads "$leases")
+  \$JS.API.STREAM.CREATE.* \$JS.API.STREAM.UPDATE.* \$JS.API.STREAM.LIST \$JS.API.STREAM.NAMES"
+for node in "${nodes[@]}"; do
+  user "node-$node" "" "$prefix.log.node.$node.> $(lease "node.$node") $(reads "$log") $(looks "$leases")"
+done
+echo '    ]'
+echo '    exports: ['
+for tenant in "${tenants[@]}"; do
+  printf '      {service: "%s.in.%s.>", accounts: ["tenant-%s"]}\n' "$prefix" "$tenant" "$tenant"
+  printf '      {stream: "%s.status.%s.>", accounts: ["tenant-%s"]}\n' "$prefix" "$tenant" "$tenant"
+done
+printf '    ]\n  }\n'
+for tenant in "${tenants[@]}"; do
+  cat <<EOF
+
+  "tenant-$tenant": {
+    users: [
+      {nkey: $(nkey "tenant-$tenant"), permissions: {
+        publish: {allow: ["$prefix.in.$tenant.>"]}
+        subscribe: {allow: ["_INBOX.>" "$prefix.status.$tenant.>"]}
+      }}
+    ]
+    imports: [
+      {service: {account: CTL, subject: "$prefix.in.$tenant.>"}}
+      {stream: {account: CTL, subject: "$prefix.status.$tenant.>"}}
+    ]
+  }
+EOF
+done
+cat <<'EOF'
+}
+system_account: SYS
+EOF
