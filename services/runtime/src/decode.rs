@@ -5,6 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dormouse_messages::{Envelope, Prefix, Recorded, Sequence, Timestamp, Writer};
 
+use crate::import::stored_at;
+
 /// What a follower of the log is given.
 #[derive(Debug, Clone)]
 pub enum Followed {
@@ -50,10 +52,15 @@ pub(crate) fn timestamp(nanos: i128) -> Timestamp {
     Timestamp::from_micros(i64::try_from(nanos / 1_000).unwrap_or(i64::MAX))
 }
 
-/// Decodes one message of the log.
-pub(crate) fn decode(prefix: &Prefix, message: &RawMessage) -> Followed {
+/// Decodes one message of the log; up to `imported_to` its original time counts.
+pub(crate) fn decode(prefix: &Prefix, imported_to: u64, message: &RawMessage) -> Followed {
     let sequence = Sequence(message.sequence);
-    let stored_at = message.stored_at();
+    let stored_at = stored_at(
+        imported_to,
+        message.sequence,
+        message.headers.as_ref(),
+        message.stored_nanos,
+    );
     let subject = prefix.parse_log(message.subject.as_str());
     let flag = |why: String| Followed::Flagged {
         sequence,
@@ -140,7 +147,7 @@ mod tests {
             payload: Bytes::from_static(b"\xc1"),
             pending: 0,
         };
-        match decode(&Prefix::default(), &message) {
+        match decode(&Prefix::default(), 0, &message) {
             Followed::Flagged {
                 sequence, writer, ..
             } => assert_eq!((sequence, writer), (Sequence(3), Some(Writer::Placer))),

@@ -55,13 +55,13 @@ enum Left {
 pub(crate) fn spawn(log: Log, source: Source) -> mpsc::Receiver<Fetched> {
     let (out, fetched) = mpsc::channel(4);
     let fetcher = Fetcher {
-        log,
+        log: log.clone(),
         delivered: source.from.max(1) - 1,
         delivered_nanos: None,
         source,
         out,
     };
-    tokio::spawn(fetcher.run());
+    log.spawn(fetcher.run());
     fetched
 }
 

@@ -3,6 +3,8 @@
 //! The decoding runs beside the fetching of the next messages. Both channels are bounded: a
 //! slow reader slows the fetching, nothing piles up.
 
+use std::sync::atomic::Ordering;
+
 use dormouse_messages::{Body, Event, Sequence};
 use tokio::sync::mpsc;
 
@@ -37,7 +39,7 @@ pub(crate) fn spawn(log: Log, from: Sequence, until: Until) -> mpsc::Receiver<Fo
     };
     let fetched = fetch::spawn(log.clone(), source);
     let (out, followed) = mpsc::channel(WAITING);
-    tokio::spawn(decode_all(log, until, fetched, out));
+    log.spawn(decode_all(log.clone(), until, fetched, out));
     followed
 }
 
@@ -66,9 +68,10 @@ async fn decode_all(
                 continue;
             }
         };
+        let imported_to = log.inner.imported_to.load(Ordering::Relaxed);
         let decoded: Vec<Followed> = messages
             .iter()
-            .map(|message| decode(log.prefix(), message))
+            .map(|message| decode(log.prefix(), imported_to, message))
             .collect();
         if until == Until::Forever {
             log.remember_traces(&decoded);

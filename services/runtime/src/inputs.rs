@@ -1,263 +1,220 @@
-//! Observations: what a service appends without having decided it.
+//! What a service appends without deciding it: observations from outside the log.
 //!
-//! The two there are: what arrives on the tenants' ingress ([`IngressSource`]), and nodes whose
-//! leases have ended ([`LeaseWatcher`]). The domain's part is given as plain functions.
+//! Level-triggered like a decision: asked with the folded state, an input names every
+//! observation that the state does not hold yet. What was not stored, for whatever reason, is
+//! named again; what was, no more. So an input needs no memory of its own, and a copy that
+//! becomes active goes on where the log ends.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
-use bytes::Bytes;
-use dormouse_messages::{Event, NodeId};
-use futures::StreamExt;
-use tokio::sync::Notify;
+use dormouse_messages::{Event, Fold, NodeId};
+use tokio::sync::{Notify, mpsc};
 
+use crate::decode::RawMessage;
+use crate::fetch::{self, Fetched, Source};
 use crate::lease_watch::{LeaseTable, Lost};
 use crate::log::Log;
 
-/// An observed event.
-#[derive(Debug, Clone)]
-pub struct Observed {
-    /// The event.
+/// Submissions in one append: one atomic batch of the broker.
+const SUBMISSIONS: usize = 1_000;
+
+/// Payload in one append: a batch is held in the broker's memory.
+const SUBMISSION_BYTES: usize = 4 << 20;
+
+/// Further behind than this, fetching starts anew rather than reading on to the position.
+const FAR: u64 = 5_000;
+
+/// Something that was observed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Observation {
+    /// The event to append.
     pub event: Event,
     /// The trace that it continues.
     pub traceparent: Option<String>,
 }
 
-/// What a service observes.
-pub trait Inputs<S>: Send + 'static {
-    /// What was observed and is not on the log yet, judged by the folded state. Asked only of
-    /// the active copy, when it has folded everything.
-    fn observed(&mut self, state: &S) -> Vec<Observed>;
+/// A source of observations.
+pub trait Inputs<S: Fold>: Send + 'static {
+    /// What was observed and is not in `state` yet, in the order in which it is to be appended.
+    /// Called whenever the service may append; must not wait.
+    fn observe(&mut self, state: &S) -> Vec<Observation>;
 
-    /// Notified when there may be something new.
-    fn woken(&self) -> Arc<Notify>;
+    /// Notified when `observe` may have something new.
+    fn changed(&self) -> Arc<Notify>;
 }
 
-/// Observations appended at once: fewer than a batch of the broker holds.
-const MOST_OBSERVED: usize = 500;
-/// Submissions that wait in memory; the rest waits in the ingress stream.
-const MOST_BUFFERED: usize = 4_096;
-const MOST_BUFFERED_BYTES: usize = 64 << 20;
-
-/// A message of the ingress.
-struct Arrived {
-    sequence: u64,
-    subject: String,
-    content_type: Option<String>,
-    traceparent: Option<String>,
-    payload: Bytes,
-}
-
-#[derive(Default)]
-struct Buffer {
-    arrived: VecDeque<Arrived>,
-    bytes: usize,
-}
-
-/// An arrived submission as an event: sequence, tenant, verb, content type, payload.
-pub type Receive = fn(u64, &str, &str, Option<&str>, &[u8]) -> Event;
-
-/// The tenants' ingress, in order, from where the folded state ends.
+/// The tenants' ingress, from the position in the folded state on.
 pub struct IngressSource<S> {
     log: Log,
-    last_ingress: fn(&S) -> u64,
-    receive: Receive,
-    buffer: Arc<Mutex<Buffer>>,
-    woken: Arc<Notify>,
-    room: Arc<Notify>,
-    reading: Option<tokio::task::JoinHandle<()>>,
+    position: fn(&S) -> u64,
+    received: fn(u64, &str, &str, Option<&str>, &[u8]) -> Event,
+    fetching: Option<mpsc::Receiver<Vec<RawMessage>>>,
+    /// Fetched and not yet known to be on the log.
+    waiting: VecDeque<RawMessage>,
+    fetched_to: u64,
+    changed: Arc<Notify>,
 }
 
-impl<S> IngressSource<S> {
-    /// `last_ingress` reads the position from the state.
-    pub fn new(log: Log, last_ingress: fn(&S) -> u64, receive: Receive) -> Self {
+impl<S: Fold> IngressSource<S> {
+    /// `position`: the last ingress sequence in the state. `received`: the event that records a
+    /// submission, from its sequence, tenant, verb, content type and payload.
+    #[must_use]
+    pub fn new(
+        log: Log,
+        position: fn(&S) -> u64,
+        received: fn(u64, &str, &str, Option<&str>, &[u8]) -> Event,
+    ) -> Self {
         Self {
             log,
-            last_ingress,
-            receive,
-            buffer: Arc::default(),
-            woken: Arc::default(),
-            room: Arc::default(),
-            reading: None,
-        }
-    }
-}
-
-impl<S: 'static> Inputs<S> for IngressSource<S> {
-    fn observed(&mut self, state: &S) -> Vec<Observed> {
-        let last = (self.last_ingress)(state);
-        if self.reading.is_none() {
-            let reader = Reader {
-                log: self.log.clone(),
-                buffer: Arc::clone(&self.buffer),
-                woken: Arc::clone(&self.woken),
-                room: Arc::clone(&self.room),
-                read: last,
-            };
-            self.reading = Some(tokio::spawn(reader.run()));
-        }
-        let Ok(mut buffer) = self.buffer.lock() else { return Vec::new() };
-        while let Some(done) = buffer.arrived.front().filter(|arrived| arrived.sequence <= last) {
-            buffer.bytes -= done.payload.len();
-            buffer.arrived.pop_front();
-        }
-        self.room.notify_one();
-        let prefix = self.log.prefix();
-        let observed = buffer.arrived.iter().take(MOST_OBSERVED).map(|arrived| {
-            let (tenant, verb) = prefix.parse_ingress(&arrived.subject).unwrap_or(("", &arrived.subject));
-            let content_type = arrived.content_type.as_deref();
-            Observed {
-                event: (self.receive)(arrived.sequence, tenant, verb, content_type, &arrived.payload),
-                traceparent: arrived.traceparent.clone(),
-            }
-        });
-        observed.collect()
-    }
-
-    fn woken(&self) -> Arc<Notify> {
-        Arc::clone(&self.woken)
-    }
-}
-
-impl<S> Drop for IngressSource<S> {
-    fn drop(&mut self) {
-        if let Some(reading) = &self.reading {
-            reading.abort();
-        }
-    }
-}
-
-struct Reader {
-    log: Log,
-    buffer: Arc<Mutex<Buffer>>,
-    woken: Arc<Notify>,
-    room: Arc<Notify>,
-    read: u64,
-}
-
-impl Reader {
-    /// Reads for ever; a new consumer after every outage.
-    async fn run(mut self) {
-        loop {
-            if let Err(why) = self.consume().await {
-                tracing::debug!(why, "reading the ingress anew");
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            position,
+            received,
+            fetching: None,
+            waiting: VecDeque::new(),
+            fetched_to: 0,
+            changed: Arc::new(Notify::new()),
         }
     }
 
-    async fn consume(&mut self) -> Result<(), String> {
-        let name = self.log.prefix().ingress_stream();
-        let jetstream = &self.log.inner.jetstream;
-        let stream = jetstream.get_stream_no_info(name).await.map_err(|error| error.to_string())?;
-        let config = pull::Config {
-            ack_policy: AckPolicy::None,
-            memory_storage: true,
-            inactive_threshold: Duration::from_secs(30),
-            deliver_policy: DeliverPolicy::ByStartSequence {
-                start_sequence: self.read + 1,
-            },
-            ..pull::Config::default()
-        };
-        let mut connections = self.log.inner.connection.connections.clone();
-        connections.borrow_and_update();
-        let consumer = stream.create_consumer(config).await.map_err(|error| error.to_string())?;
-        let mut messages = consumer
-            .stream()
-            .max_messages_per_batch(500)
-            .expires(Duration::from_secs(5))
-            .heartbeat(Duration::from_secs(1))
-            .messages()
-            .await
-            .map_err(|error| error.to_string())?;
-        loop {
-            let message = tokio::select! {
-                message = messages.next() => message,
-                _ = connections.changed() => return Err("connected anew".to_owned()),
-            };
-            let message = match message {
-                Some(Ok(message)) => message,
-                Some(Err(error)) => return Err(error.to_string()),
-                None => return Err("the consumer ended".to_owned()),
-            };
-            let sequence = message.info().map_err(|error| error.to_string())?.stream_sequence;
-            if sequence > self.read {
-                self.read = sequence;
-                self.buffer(sequence, message.message).await;
-            }
-        }
+    fn fetch_from(&mut self, position: u64) {
+        self.waiting.clear();
+        self.fetched_to = position;
+        self.fetching = Some(ingress(&self.log, position + 1, Arc::clone(&self.changed)));
     }
 
-    async fn buffer(&self, sequence: u64, message: async_nats::Message) {
+    fn observation(&self, message: &RawMessage) -> Observation {
+        let subject = message.subject.as_str();
+        let (tenant, verb) = self
+            .log
+            .prefix()
+            .parse_ingress(subject)
+            .unwrap_or((subject, ""));
         let header = |name: &str| {
-            let value = message.headers.as_ref().and_then(|headers| headers.get(name));
-            value.map(|value| value.as_str().to_owned())
+            let value = message.headers.as_ref()?.get(name)?;
+            Some(value.as_str())
         };
-        let arrived = Arrived {
-            sequence,
-            content_type: header("content-type").or_else(|| header("Content-Type")),
-            traceparent: header("traceparent"),
-            subject: message.subject.to_string(),
-            payload: message.payload,
-        };
+        let event = (self.received)(
+            message.sequence,
+            tenant,
+            verb,
+            header("content-type"),
+            &message.payload,
+        );
+        Observation {
+            event,
+            traceparent: header("traceparent").map(str::to_owned),
+        }
+    }
+}
+
+impl<S: Fold> Inputs<S> for IngressSource<S> {
+    fn observe(&mut self, state: &S) -> Vec<Observation> {
+        let position = (self.position)(state);
+        if self.fetching.is_none() || position > self.fetched_to + FAR {
+            self.fetch_from(position);
+        }
         loop {
-            if let Ok(mut buffer) = self.buffer.lock()
-                && buffer.arrived.len() < MOST_BUFFERED
-                && buffer.bytes < MOST_BUFFERED_BYTES
+            while self
+                .waiting
+                .front()
+                .is_some_and(|message| message.sequence <= position)
             {
-                buffer.bytes += arrived.payload.len();
-                buffer.arrived.push_back(arrived);
+                self.waiting.pop_front();
+            }
+            if self.waiting.len() >= SUBMISSIONS {
                 break;
             }
-            self.room.notified().await;
-        }
-        self.woken.notify_one();
-    }
-}
-
-/// The nodes that hold a lease as far as the log knows: names and agents' lives.
-pub type Members<S> = fn(&S) -> Vec<(NodeId, u64)>;
-/// The event that says that a node's lease has ended.
-pub type LostEvent = fn(Lost) -> Event;
-
-/// The nodes' leases: an agent that does not renew its own is lost.
-pub struct LeaseWatcher<S> {
-    members: Members<S>,
-    event: LostEvent,
-    ttl: Duration,
-    table: Arc<LeaseTable>,
-}
-
-impl<S> LeaseWatcher<S> {
-    /// `members` reads from the state who is to be heard of; `ttl` is the nodes' leases' length,
-    /// by which agents have fenced themselves.
-    #[must_use]
-    pub fn new(log: &Log, ttl: Duration, members: Members<S>, event: LostEvent) -> Self {
-        Self {
-            members,
-            event,
-            ttl,
-            table: log.leases().table(),
-        }
-    }
-}
-
-impl<S: 'static> Inputs<S> for LeaseWatcher<S> {
-    fn observed(&mut self, state: &S) -> Vec<Observed> {
-        let lost = self.table.lost(&(self.members)(state), self.ttl);
-        let observed = lost.into_iter().map(|lost| {
-            tracing::warn!(node = %lost.node, "the node's lease has ended: it is lost");
-            Observed {
-                event: (self.event)(lost),
-                traceparent: None,
+            let more = self.fetching.as_mut().map(mpsc::Receiver::try_recv);
+            let Some(Ok(messages)) = more else { break };
+            if let Some(last) = messages.last() {
+                self.fetched_to = last.sequence;
             }
-        });
-        observed.collect()
+            self.waiting.extend(messages);
+        }
+        let mut bytes = 0;
+        self.waiting
+            .iter()
+            .take(SUBMISSIONS)
+            .take_while(|message| {
+                let fits = bytes < SUBMISSION_BYTES;
+                bytes += message.payload.len();
+                fits
+            })
+            .map(|message| self.observation(message))
+            .collect()
     }
 
-    fn woken(&self) -> Arc<Notify> {
+    fn changed(&self) -> Arc<Notify> {
+        Arc::clone(&self.changed)
+    }
+}
+
+/// Fetches the ingress from a sequence on. Bounded: what nobody takes stays with the broker.
+fn ingress(log: &Log, from: u64, changed: Arc<Notify>) -> mpsc::Receiver<Vec<RawMessage>> {
+    let source = Source {
+        stream: log.prefix().ingress_stream(),
+        filter: String::new(),
+        from,
+        to: None,
+        last_per_subject: false,
+        permanent: false,
+    };
+    let mut fetched = fetch::spawn(log.clone(), source);
+    let (out, messages) = mpsc::channel(2);
+    log.spawn(async move {
+        while let Some(fetched) = fetched.recv().await {
+            if let Fetched::Messages(batch) = fetched {
+                if out.send(batch).await.is_err() {
+                    return;
+                }
+                changed.notify_one();
+            }
+        }
+    });
+    messages
+}
+
+/// The nodes' leases: names the nodes that the state takes for alive and that are silent.
+pub struct LeaseWatcher<S> {
+    table: Arc<LeaseTable>,
+    ttl: Duration,
+    expected: fn(&S) -> Vec<(NodeId, u64)>,
+    lost: fn(Lost) -> Event,
+}
+
+impl<S: Fold> LeaseWatcher<S> {
+    /// `expected`: the nodes that are members, each with its agent's life. `lost`: the event
+    /// that records a loss.
+    #[must_use]
+    pub fn new(
+        log: &Log,
+        ttl: Duration,
+        expected: fn(&S) -> Vec<(NodeId, u64)>,
+        lost: fn(Lost) -> Event,
+    ) -> Self {
+        Self {
+            table: log.leases().table(),
+            ttl,
+            expected,
+            lost,
+        }
+    }
+}
+
+impl<S: Fold> Inputs<S> for LeaseWatcher<S> {
+    fn observe(&mut self, state: &S) -> Vec<Observation> {
+        let expected = (self.expected)(state);
+        let lost = self.table.lost(&expected, self.ttl);
+        lost.into_iter()
+            .map(|lost| Observation {
+                event: (self.lost)(lost),
+                traceparent: None,
+            })
+            .collect()
+    }
+
+    fn changed(&self) -> Arc<Notify> {
         self.table.changed()
     }
 }

@@ -86,16 +86,9 @@ impl Leases {
         let (incarnation_tx, incarnation) = watch::channel(incarnation);
         let stopping = CancellationToken::new();
         let seeker = Seeker {
-            log: self.log.clone(),
-            subject: format!("$KV.{}.{key}", self.log.prefix().lease_bucket()),
-            value: LeaseValue {
-                incarnation: 0,
-                holder: holder.to_owned(),
-                token: RandomIdGenerator::default().new_span_id().to_string(),
-            },
+            hold: self.hold(key, holder, 0, ttl),
             incarnation,
             ttl,
-            revision: None,
             state: state_tx,
         };
         let task = tokio::spawn(seeker.run(stopping.clone()));
@@ -106,6 +99,28 @@ impl Leases {
             task: Some(task),
             ttl,
         }
+    }
+
+    /// The lease `key` for `holder`, for a caller that renews it itself.
+    #[must_use]
+    pub fn hold(&self, key: &str, holder: &str, incarnation: u64, ttl: Duration) -> Hold {
+        Hold {
+            log: self.log.clone(),
+            subject: format!("$KV.{}.{key}", self.log.prefix().lease_bucket()),
+            value: LeaseValue {
+                incarnation,
+                holder: holder.to_owned(),
+                token: RandomIdGenerator::default().new_span_id().to_string(),
+            },
+            ttl: ttl.max(Duration::from_secs(1)),
+            revision: None,
+        }
+    }
+
+    /// The lease of a node (`node.<name>`), for an agent that renews it itself.
+    #[must_use]
+    pub fn hold_node(&self, node: &NodeId, incarnation: u64, ttl: Duration) -> Hold {
+        self.hold(&format!("node.{node}"), node.as_str(), incarnation, ttl)
     }
 
     /// Waits until `holder` holds the lease `key`.
@@ -192,21 +207,90 @@ impl Drop for Lease {
     }
 }
 
-struct Seeker {
+/// A lease that its holder renews, and fences itself by. Count from the sending of the last
+/// renewal that succeeded: the broker counts from later.
+#[derive(Debug)]
+pub struct Hold {
     log: Log,
     subject: String,
     value: LeaseValue,
-    incarnation: watch::Receiver<u64>,
     ttl: Duration,
     /// That of the own last write; `None` where it must be read.
     revision: Option<u64>,
-    state: watch::Sender<LeaseState>,
 }
 
-enum Attempt {
-    Held,
-    Taken(LeaseValue),
-    Unanswered,
+/// Why a lease was not renewed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RenewError {
+    /// Someone else holds it.
+    #[error("{} (life {}) holds the lease", by.holder, by.incarnation)]
+    Held {
+        /// Who.
+        by: LeaseValue,
+    },
+    /// No answer, or a refusal.
+    #[error("the lease could not be written: {why}")]
+    Unanswered {
+        /// Why not.
+        why: String,
+    },
+}
+
+impl Hold {
+    /// Takes or renews the lease. Returns when the broker has answered, or has not in 5 s.
+    ///
+    /// # Errors
+    /// When someone else holds it, or the broker did not confirm; then it may be held or not.
+    pub async fn renew(&mut self) -> Result<(), RenewError> {
+        let unanswered = |why| RenewError::Unanswered { why };
+        let revision = match self.revision {
+            Some(revision) => revision,
+            None => {
+                let (revision, held) = read(&self.log, &self.subject).await.map_err(unanswered)?;
+                match held {
+                    Some(by) if by.token != self.value.token => {
+                        return Err(RenewError::Held { by });
+                    }
+                    _ => revision,
+                }
+            }
+        };
+        // Whatever happens to this write: unless it is confirmed, the revision must be read.
+        self.revision = None;
+        let written = write(&self.log, &self.subject, &self.value, revision, self.ttl).await;
+        self.revision = Some(written.map_err(unanswered)?);
+        Ok(())
+    }
+
+    /// Goes on as another life of the holder, from the next renewal on.
+    pub fn set_incarnation(&mut self, incarnation: u64) {
+        self.value.incarnation = incarnation;
+    }
+
+    /// Gives it back, so that another need not wait for its end.
+    pub async fn give_back(&mut self) {
+        let revision = match self.revision.take() {
+            Some(revision) => Some(revision),
+            // A write was in flight when the end came.
+            None => match read(&self.log, &self.subject).await {
+                Ok((revision, Some(by))) if by.token == self.value.token => Some(revision),
+                _ => None,
+            },
+        };
+        if let Some(revision) = revision {
+            let mut headers = expecting(revision);
+            headers.insert("KV-Operation", "DEL");
+            let request = Request::new().headers(headers);
+            let _ = self.log.inner.connection.ask(&self.subject, request).await;
+        }
+    }
+}
+
+struct Seeker {
+    hold: Hold,
+    incarnation: watch::Receiver<u64>,
+    ttl: Duration,
+    state: watch::Sender<LeaseState>,
 }
 
 impl Seeker {
@@ -231,24 +315,28 @@ impl Seeker {
                 () = stopping.cancelled() => break,
             }
         }
-        self.give_back().await;
+        self.hold.give_back().await;
+        self.set(LeaseState::Waiting { by: None });
     }
 
     /// Publishes the new state, and says how long to wait.
-    fn note(&self, attempt: Attempt, sent_at: Instant) -> Duration {
+    fn note(&self, attempt: Result<(), RenewError>, sent_at: Instant) -> Duration {
         match attempt {
-            Attempt::Held => {
+            Ok(()) => {
                 self.set(LeaseState::Held {
                     renewed_at: sent_at,
                 });
                 (self.ttl / 3).saturating_sub(sent_at.elapsed())
             }
-            Attempt::Taken(by) => {
+            Err(RenewError::Held { by }) => {
                 self.set(LeaseState::Waiting { by: Some(by) });
                 LOOK
             }
             // Held or not is for the term to tell.
-            Attempt::Unanswered => LOOK,
+            Err(error @ RenewError::Unanswered { .. }) => {
+                tracing::debug!(%error, "trying on");
+                LOOK
+            }
         }
     }
 
@@ -268,49 +356,10 @@ impl Seeker {
         }
     }
 
-    async fn attempt(&mut self) -> Attempt {
-        self.value.incarnation = *self.incarnation.borrow_and_update();
-        let revision = match self.revision {
-            Some(revision) => revision,
-            None => match read(&self.log, &self.subject).await {
-                Ok((_, Some(by))) if by.token != self.value.token => return Attempt::Taken(by),
-                Ok((revision, _)) => revision,
-                Err(why) => {
-                    tracing::debug!(self.subject, why, "the lease cannot be read");
-                    return Attempt::Unanswered;
-                }
-            },
-        };
-        // Whatever happens to this write: unless it is confirmed, the revision must be read.
-        self.revision = None;
-        match write(&self.log, &self.subject, &self.value, revision, self.ttl).await {
-            Ok(revision) => {
-                self.revision = Some(revision);
-                Attempt::Held
-            }
-            Err(why) => {
-                tracing::debug!(self.subject, why, "the lease was not written");
-                Attempt::Unanswered
-            }
-        }
-    }
-
-    async fn give_back(&mut self) {
-        let revision = match self.revision.take() {
-            Some(revision) => Some(revision),
-            // A write was in flight when the end came.
-            None => match read(&self.log, &self.subject).await {
-                Ok((revision, Some(by))) if by.token == self.value.token => Some(revision),
-                _ => None,
-            },
-        };
-        if let Some(revision) = revision {
-            let mut headers = expecting(revision);
-            headers.insert("KV-Operation", "DEL");
-            let request = Request::new().headers(headers);
-            let _ = self.log.inner.connection.ask(&self.subject, request).await;
-        }
-        self.set(LeaseState::Waiting { by: None });
+    async fn attempt(&mut self) -> Result<(), RenewError> {
+        let incarnation = *self.incarnation.borrow_and_update();
+        self.hold.set_incarnation(incarnation);
+        self.hold.renew().await
     }
 }
 
@@ -401,6 +450,40 @@ pub(crate) fn parse(headers: Option<&HeaderMap>, payload: &[u8]) -> Option<Lease
 }
 
 impl Leases {
+    /// Takes or renews a node's lease, whoever held it: an agent that was killed and started
+    /// again goes on at once. Two agents of one name are told apart by the fence on the log.
+    ///
+    /// # Errors
+    /// When the broker does not confirm it.
+    pub async fn renew_node(
+        &self,
+        node: &NodeId,
+        incarnation: u64,
+        ttl: Duration,
+    ) -> Result<(), LogError> {
+        let subject = format!("$KV.{}.node.{node}", self.log.prefix().lease_bucket());
+        let failed = |why: String| LogError::request("renew the lease", &subject, why);
+        let value = LeaseValue {
+            incarnation,
+            holder: node.to_string(),
+            token: String::new(),
+        };
+        let payload = serde_json::to_vec(&value).map_err(|error| failed(error.to_string()))?;
+        let mut headers = HeaderMap::new();
+        headers.insert("Nats-TTL", format!("{}s", ttl.as_secs().max(1)).as_str());
+        let request = async_nats::Request::new()
+            .headers(headers)
+            .payload(payload.into());
+        let answer = self.log.inner.connection.ask(&subject, request).await;
+        let answer = answer.map_err(|error| failed(format!("{error:?}")))?;
+        let answer: serde_json::Value =
+            serde_json::from_slice(&answer.payload).map_err(|error| failed(error.to_string()))?;
+        match answer.get("error") {
+            Some(error) => Err(failed(error.to_string())),
+            None => Ok(()),
+        }
+    }
+
     /// Follows every node's lease.
     #[must_use]
     pub fn table(&self) -> Arc<crate::lease_watch::LeaseTable> {

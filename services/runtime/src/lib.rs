@@ -11,14 +11,17 @@
 //! LocalBroker: the supervised child of `dormouse up`      telemetry: logs, traces, metrics
 //! ```
 
+mod api;
 mod appender;
 mod broker;
 mod clock;
 mod connection;
+mod counters;
 mod decode;
 mod error;
 mod fetch;
 mod follow;
+mod import;
 mod inputs;
 mod lease;
 mod lease_watch;
@@ -29,16 +32,19 @@ mod shell;
 mod snapshot;
 mod spans;
 mod streams;
+pub mod telemetry;
 mod trace;
 
+pub use api::ApiError;
 pub use appender::Appender;
 pub use broker::{BrokerConfig, LocalBroker};
 pub use clock::{Clock, SystemClock};
 pub use decode::Followed;
 pub use error::{AppendError, BrokerError, LogError};
-pub use lease::{Lease, LeaseState, LeaseValue, Leases};
+pub use inputs::{IngressSource, Inputs, LeaseWatcher, Observation};
+pub use lease::{Hold, Lease, LeaseState, LeaseValue, Leases, RenewError};
 pub use lease_watch::{LeaseTable, Lost};
 pub use log::Log;
 pub use settings::{Settings, Tls};
-pub use inputs::{IngressSource, Inputs, LeaseWatcher, Observed};
-pub use shell::{ServiceError, ServiceOptions, build, run_service};
+pub use shell::{ServiceError, ServiceOptions, run_service};
+pub use snapshot::{Snapshot, Snapshots};

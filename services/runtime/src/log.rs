@@ -1,9 +1,11 @@
 //! The log, as a process sees it: one connection, and what to do with the stream.
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use async_nats::jetstream::{self, stream::Stream};
+use async_nats::jetstream;
+use async_nats::jetstream::stream::{Config, Stream};
 use dormouse_messages::{NodeId, Prefix, Sequence, Writer};
 use tokio::sync::mpsc;
 
@@ -12,6 +14,7 @@ use crate::connection::{ANSWER_TIMEOUT, Connection};
 use crate::decode::Followed;
 use crate::error::LogError;
 use crate::follow::{self, Until};
+use crate::import::IMPORTED_TO;
 use crate::lease::Leases;
 use crate::settings::Settings;
 use crate::streams;
@@ -28,8 +31,12 @@ pub(crate) struct Inner {
     pub connection: Connection,
     pub jetstream: jetstream::Context,
     pub prefix: Prefix,
-    replicas: usize,
-    identity: OnceLock<String>,
+    pub replicas: usize,
+    identity: RwLock<String>,
+    /// Up to here the log was imported: its events have their original times.
+    pub imported_to: AtomicU64,
+    /// Where the background tasks run, also those that a service's own thread starts.
+    home: tokio::runtime::Handle,
     /// The trace contexts of the last events that were followed.
     pub traces: Mutex<Remembered>,
 }
@@ -50,7 +57,9 @@ impl Log {
                 jetstream,
                 prefix: settings.prefix.clone(),
                 replicas: settings.replicas.max(1),
-                identity: OnceLock::new(),
+                identity: RwLock::new(String::new()),
+                imported_to: AtomicU64::new(0),
+                home: tokio::runtime::Handle::current(),
                 traces: Mutex::new(Remembered::default()),
             }),
         };
@@ -76,6 +85,15 @@ impl Log {
             streams::ingress(prefix, *replicas),
         ] {
             let name = config.name.clone();
+            let config = match within(jetstream.get_stream(&name)).await {
+                // What an import noted, and where the stream begins, stay.
+                Ok(stream) => Config {
+                    metadata: stream.cached_info().config.metadata.clone(),
+                    first_sequence: stream.cached_info().config.first_sequence,
+                    ..config
+                },
+                Err(_) => config,
+            };
             patiently("create the stream", &name, || {
                 jetstream.create_or_update_stream(config.clone())
             })
@@ -94,7 +112,8 @@ impl Log {
     /// created. Empty until the stream exists.
     #[must_use]
     pub fn identity(&self) -> String {
-        self.inner.identity.get().cloned().unwrap_or_default()
+        let identity = self.inner.identity.read();
+        identity.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The first token of every subject.
@@ -114,10 +133,23 @@ impl Log {
             .map_err(|why| LogError::request("read the state of stream", &name, why))?;
         let info = info.cached_info();
         let created = info.created.unix_timestamp_nanos();
-        self.inner
-            .identity
-            .get_or_init(|| format!("{name}@{}", crate::decode::timestamp(created)));
-        Ok(Sequence(info.state.last_sequence))
+        let identity = format!("{name}@{}", crate::decode::timestamp(created));
+        let mut known = self.inner.identity.write();
+        match known.as_mut() {
+            Ok(known) => **known = identity,
+            Err(poisoned) => **poisoned.get_mut() = identity,
+        }
+        drop(known);
+        let imported_to = info.config.metadata.get(IMPORTED_TO);
+        if let Some(imported_to) = imported_to.and_then(|it| it.parse().ok()) {
+            let known = &self.inner.imported_to;
+            known.store(imported_to, Ordering::Relaxed);
+        }
+        // A stream that begins later has a last sequence before it has a message.
+        match info.state.messages {
+            0 => Ok(Sequence(0)),
+            _ => Ok(Sequence(info.state.last_sequence)),
+        }
     }
 
     /// Every event from sequence `from` on, in order, for ever. Outages are bridged; the
@@ -152,6 +184,11 @@ impl Log {
     #[must_use]
     pub fn leases(&self) -> Leases {
         Leases::new(self.clone())
+    }
+
+    /// Starts a task on the runtime on which the log was connected.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.inner.home.spawn(task);
     }
 
     /// The log stream, to ask its leader things.

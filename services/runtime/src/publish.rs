@@ -19,6 +19,7 @@ use serde::Deserialize;
 use tokio::sync::broadcast;
 
 use crate::connection::NoAnswer;
+use crate::import::STORED_AT;
 use crate::log::Log;
 
 /// The largest event: half of the broker's `max_payload`, so that headers and the envelope of
@@ -40,6 +41,8 @@ pub(crate) struct Outgoing {
     pub subject: String,
     pub id: String,
     pub type_name: &'static str,
+    /// The original time, of an event that is imported.
+    pub stored_at: Option<Timestamp>,
     pub payload: Bytes,
 }
 
@@ -118,6 +121,7 @@ pub(crate) fn outgoing(
         subject,
         id,
         type_name,
+        stored_at: None,
         payload: envelope.to_msgpack()?.into(),
     })
 }
@@ -164,8 +168,13 @@ pub(crate) fn status_subject(prefix: &Prefix, event: &Event) -> Option<String> {
 
 fn headers(message: &Outgoing) -> HeaderMap {
     let mut headers = HeaderMap::new();
-    headers.insert("Nats-Msg-Id", message.id.as_str());
+    if !message.id.is_empty() {
+        headers.insert("Nats-Msg-Id", message.id.as_str());
+    }
     headers.insert("content-type", CONTENT_TYPE);
+    if let Some(stored_at) = message.stored_at {
+        headers.insert(STORED_AT, stored_at.as_micros().to_string().as_str());
+    }
     headers
 }
 
@@ -254,14 +263,6 @@ impl Log {
             };
         }
         Err(PublishError::Doubt("the batch has no end".to_owned()))
-    }
-
-    /// Copies an event to where its tenant watches; nobody waits for it.
-    pub(crate) async fn status(&self, subject: String, message: &Outgoing) {
-        let sent = self.inner.connection.send(&subject, headers(message), message.payload.clone());
-        if sent.await.is_err() {
-            tracing::debug!(subject, "a status was not sent");
-        }
     }
 
     fn check_size(&self, message: &Outgoing) -> Result<(), PublishError> {
@@ -380,6 +381,7 @@ mod tests {
             subject: String::new(),
             id: String::new(),
             type_name: "",
+            stored_at: None,
             payload: vec![0; bytes].into(),
         };
         assert_eq!(batch_len(&vec![message(1); 1_500]), MAX_BATCH);

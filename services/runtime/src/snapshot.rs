@@ -1,138 +1,249 @@
-//! Snapshots: caches of a folded state on this machine, thrown away on any doubt.
+//! Snapshots: a cache of the fold, thrown away on any doubt.
 //!
-//! One file a fold, build, version and log: a checksum, the position, the state, compressed.
+//! `<dir>/<name>-v<version>-<build>.snap` holds the state after one sequence of one log, as one
+//! build folded it. It is not used when anything about it is doubtful: another build, version
+//! or log, a wrong checksum, a sequence that the log does not have or has under another time.
+//!
+//! Layout: magic, length of the header (u32, big-endian), header (MessagePack), state
+//! (MessagePack, zstd), BLAKE3 of all that.
 
-use std::fs;
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 
-use dormouse_messages::Sequence;
-use serde::de::DeserializeOwned;
+use async_nats::jetstream::stream::LastRawMessageErrorKind;
+use dormouse_messages::{Fold, Sequence, Timestamp};
 use serde::{Deserialize, Serialize};
 
-const LEVEL: i32 = 1;
+use crate::import::stored_at;
+use crate::log::{Log, within};
 
-/// A folder of snapshots of one fold.
+const MAGIC: &[u8] = b"DORMOUSE-SNAP-1\n";
+const CHECKSUM_BYTES: usize = 32;
+
+/// Level 3 halves what level 1 leaves of our states; higher ones cost more than they save.
+const ZSTD_LEVEL: i32 = 3;
+
+/// Where snapshots are kept, and whose.
 #[derive(Debug, Clone)]
-pub(crate) struct Snapshots {
+pub struct Snapshots {
     dir: PathBuf,
-    stem: String,
-    log: String,
+    build: String,
 }
 
-#[derive(Serialize)]
-struct Contents<'a, S> {
-    log: &'a str,
-    folded: Sequence,
-    own_last: u64,
-    state: &'a S,
+/// A folded state, and what it was folded from.
+#[derive(Debug, Clone)]
+pub struct Snapshot<F> {
+    /// The state.
+    pub state: F,
+    /// The log.
+    pub log: String,
+    /// The last sequence folded.
+    pub sequence: Sequence,
+    /// When that was stored.
+    pub stored_at: Timestamp,
+    /// The last sequence of the service's own; 0 for a fold that appends nothing.
+    pub own_last: Sequence,
 }
 
-#[derive(Deserialize)]
-struct Loaded<S> {
+#[derive(Serialize, Deserialize)]
+struct Header {
+    name: String,
+    version: u32,
+    build: String,
     log: String,
-    folded: Sequence,
-    own_last: u64,
-    state: S,
+    sequence: Sequence,
+    stored_at: Timestamp,
+    own_last: Sequence,
 }
 
 impl Snapshots {
-    /// Snapshots of the fold `name` in `version`, made by `build` from the log `log`.
-    pub fn new(dir: PathBuf, name: &str, version: u32, build: &str, log: String) -> Self {
+    /// Snapshots of `build` in `dir`.
+    #[must_use]
+    pub fn new(dir: impl Into<PathBuf>, build: impl Into<String>) -> Self {
         Self {
-            dir,
-            stem: format!("{name}-v{version}-{build}"),
-            log,
+            dir: dir.into(),
+            build: build.into(),
         }
     }
 
-    fn path(&self) -> PathBuf {
-        self.dir.join(format!("{}.snap", self.stem))
+    /// Where the snapshot of `F` is.
+    #[must_use]
+    pub fn path<F: Fold>(&self) -> PathBuf {
+        let build: String = self
+            .build
+            .chars()
+            .map(|c| {
+                if c.is_ascii_alphanumeric() || c == '.' {
+                    c
+                } else {
+                    '_'
+                }
+            })
+            .collect();
+        self.dir.join(format!("{}{build}.snap", prefix::<F>()))
     }
 
-    /// The newest snapshot: state, position, last own sequence. Anything doubtful is ignored.
-    pub fn load<S: DeserializeOwned>(&self) -> Option<(S, Sequence, u64)> {
-        let path = self.path();
-        let bytes = fs::read(&path).ok()?;
-        match self.decode(&bytes) {
-            Ok(loaded) => Some(loaded),
-            Err(why) => {
-                tracing::warn!(path = %path.display(), why, "the snapshot is ignored and rebuilt");
-                None
-            }
-        }
-    }
-
-    fn decode<S: DeserializeOwned>(&self, bytes: &[u8]) -> Result<(S, Sequence, u64), String> {
-        let (checksum, packed) = bytes.split_at_checked(32).ok_or("it is cut off")?;
-        if blake3::hash(packed).as_bytes() != checksum {
-            return Err("its checksum is wrong".to_owned());
-        }
-        let plain = zstd::decode_all(packed).map_err(|error| error.to_string())?;
-        let loaded: Loaded<S> = rmp_serde::from_slice(&plain).map_err(|error| error.to_string())?;
-        if loaded.log != self.log || self.log.is_empty() {
-            return Err("it is of another log".to_owned());
-        }
-        Ok((loaded.state, loaded.folded, loaded.own_last))
-    }
-
-    /// Saves a snapshot; compresses and writes on a thread of its own unless `wait`.
-    pub fn save<S: Serialize>(&self, state: &S, folded: Sequence, own_last: u64, wait: bool) {
-        let contents = Contents {
-            log: &self.log,
-            folded,
-            own_last,
-            state,
+    /// The snapshot, if there is one that can be used with this log.
+    pub async fn load<F: Fold>(&self, log: &Log) -> Option<Snapshot<F>> {
+        let path = self.path::<F>();
+        let read = {
+            let (path, build) = (path.clone(), self.build.clone());
+            tokio::task::spawn_blocking(move || read::<F>(&path, &build)).await
         };
-        let plain = match rmp_serde::to_vec_named(&contents) {
-            Ok(plain) => plain,
-            Err(error) => {
-                tracing::warn!(%error, "no snapshot: the state cannot be encoded");
-                return;
-            }
+        let snapshot = match read {
+            Ok(Ok(Some(snapshot))) => snapshot,
+            Ok(Ok(None)) => return None,
+            Ok(Err(why)) => return ignore(&path, &why),
+            Err(error) => return ignore(&path, &error.to_string()),
         };
-        let (dir, path) = (self.dir.clone(), self.path());
-        let write = move || {
-            if let Err(error) = write(&dir, &path, &plain) {
-                tracing::warn!(path = %path.display(), %error, "no snapshot: it cannot be written");
-            }
+        match is_of(&snapshot, log).await {
+            Ok(()) => Some(snapshot),
+            Err(why) => ignore(&path, &why),
+        }
+    }
+
+    /// Writes the snapshot, atomically, and removes those of other builds and versions. Blocks.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn save<F: Fold>(&self, snapshot: &Snapshot<F>) -> std::io::Result<()> {
+        let bytes = encode(snapshot, &self.build).map_err(std::io::Error::other)?;
+        std::fs::create_dir_all(&self.dir)?;
+        let path = self.path::<F>();
+        let partial = path.with_extension("snap.partial");
+        let mut file = std::fs::File::create(&partial)?;
+        file.write_all(&bytes)?;
+        file.sync_all()?;
+        std::fs::rename(&partial, &path)?;
+        self.clean_up::<F>(&path);
+        Ok(())
+    }
+
+    fn clean_up<F: Fold>(&self, keep: &Path) {
+        let Ok(entries) = std::fs::read_dir(&self.dir) else {
+            return;
         };
-        if wait {
-            write();
-        } else {
-            std::thread::spawn(write);
+        let name = format!("{}-v", F::NAME);
+        for path in entries.flatten().map(|entry| entry.path()) {
+            let is_snapshot = path.extension().is_some_and(|it| it == "snap")
+                && path
+                    .file_name()
+                    .is_some_and(|it| it.to_string_lossy().starts_with(&name));
+            if is_snapshot && path != keep {
+                let _ = std::fs::remove_file(path);
+            }
         }
     }
 }
 
-fn write(dir: &Path, path: &Path, plain: &[u8]) -> io::Result<()> {
-    fs::create_dir_all(dir)?;
-    let packed = zstd::encode_all(plain, LEVEL)?;
-    let temporary = path.with_extension("new");
-    let mut file = fs::File::create(&temporary)?;
-    file.write_all(blake3::hash(&packed).as_bytes())?;
-    file.write_all(&packed)?;
-    file.sync_all()?;
-    fs::rename(temporary, path)
+fn prefix<F: Fold>() -> String {
+    format!("{}-v{}-", F::NAME, F::VERSION)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+fn ignore<F>(path: &Path, why: &str) -> Option<Snapshot<F>> {
+    tracing::warn!(path = %path.display(), why, "the snapshot is not used; folding from the start");
+    None
+}
 
-    #[test]
-    fn a_snapshot_reads_back_and_doubt_throws_it_away() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let snapshots = |log: &str| Snapshots::new(dir.path().to_owned(), "toy", 1, "b", log.to_owned());
-        let ours = snapshots("log-1");
-        ours.save(&vec![1_u32, 2], Sequence(7), 5, true);
-        assert_eq!(ours.load::<Vec<u32>>(), Some((vec![1, 2], Sequence(7), 5)));
-        assert_eq!(snapshots("log-2").load::<Vec<u32>>(), None);
-        let path = ours.path();
-        let mut bytes = fs::read(&path).expect("read");
-        let last = bytes.len() - 1;
-        bytes[last] ^= 1;
-        fs::write(&path, bytes).expect("write");
-        assert_eq!(ours.load::<Vec<u32>>(), None);
+fn encode<F: Fold>(snapshot: &Snapshot<F>, build: &str) -> Result<Vec<u8>, String> {
+    let header = Header {
+        name: F::NAME.to_owned(),
+        version: F::VERSION,
+        build: build.to_owned(),
+        log: snapshot.log.clone(),
+        sequence: snapshot.sequence,
+        stored_at: snapshot.stored_at,
+        own_last: snapshot.own_last,
+    };
+    let header = rmp_serde::to_vec_named(&header).map_err(|error| error.to_string())?;
+    let state = rmp_serde::to_vec_named(&snapshot.state).map_err(|error| error.to_string())?;
+    let state =
+        zstd::encode_all(state.as_slice(), ZSTD_LEVEL).map_err(|error| error.to_string())?;
+    let length = u32::try_from(header.len()).map_err(|error| error.to_string())?;
+    let mut bytes = [MAGIC, &length.to_be_bytes(), &header, &state].concat();
+    let checksum = blake3::hash(&bytes);
+    bytes.extend_from_slice(checksum.as_bytes());
+    Ok(bytes)
+}
+
+fn read<F: Fold>(path: &Path, build: &str) -> Result<Option<Snapshot<F>>, String> {
+    match std::fs::read(path) {
+        Ok(bytes) => decode(&bytes, build).map(Some),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn decode<F: Fold>(bytes: &[u8], build: &str) -> Result<Snapshot<F>, String> {
+    let (bytes, checksum) = bytes
+        .len()
+        .checked_sub(CHECKSUM_BYTES)
+        .and_then(|at| bytes.split_at_checked(at))
+        .ok_or("it is cut off")?;
+    if blake3::hash(bytes).as_bytes() != checksum {
+        return Err("its checksum is wrong".to_owned());
+    }
+    let (length, rest) = bytes
+        .strip_prefix(MAGIC)
+        .and_then(|rest| rest.split_first_chunk::<4>())
+        .ok_or("it is of another format")?;
+    let (header, state) = usize::try_from(u32::from_be_bytes(*length))
+        .ok()
+        .and_then(|length| rest.split_at_checked(length))
+        .ok_or("its header is cut off")?;
+    let header: Header = rmp_serde::from_slice(header).map_err(|error| error.to_string())?;
+    if (header.name.as_str(), header.version, header.build.as_str()) != (F::NAME, F::VERSION, build)
+    {
+        return Err(format!(
+            "it is of {} v{} build {}",
+            header.name, header.version, header.build
+        ));
+    }
+    let state = zstd::decode_all(state).map_err(|error| error.to_string())?;
+    Ok(Snapshot {
+        state: rmp_serde::from_slice(&state).map_err(|error| error.to_string())?,
+        log: header.log,
+        sequence: header.sequence,
+        stored_at: header.stored_at,
+        own_last: header.own_last,
+    })
+}
+
+/// Whether the snapshot was folded from this very log.
+async fn is_of<F>(snapshot: &Snapshot<F>, log: &Log) -> Result<(), String> {
+    let head = log.head().await.map_err(|error| error.to_string())?;
+    if snapshot.log != log.identity() {
+        return Err(format!(
+            "it is of {}, not of {}",
+            snapshot.log,
+            log.identity()
+        ));
+    }
+    if snapshot.sequence > head {
+        return Err(format!("it is ahead of the log, which ends at {head}"));
+    }
+    if snapshot.sequence == Sequence(0) {
+        return Ok(());
+    }
+    let stream = log.stream().await?;
+    let stored = async {
+        match stream.get_raw_message(snapshot.sequence.0).await {
+            Ok(message) => Ok(Some(stored_at(
+                log.inner.imported_to.load(Ordering::Relaxed),
+                message.sequence,
+                Some(&message.headers),
+                message.time.unix_timestamp_nanos(),
+            ))),
+            Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    };
+    match within(stored).await? {
+        Some(stored_at) if stored_at == snapshot.stored_at => Ok(()),
+        _ => Err(format!(
+            "the log has another event at {}",
+            snapshot.sequence
+        )),
     }
 }

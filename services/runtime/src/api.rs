@@ -1,0 +1,174 @@
+//! Queries by request and reply: the NATS service API, and the tenants' ingress.
+
+use std::future::Future;
+
+use async_nats::service::ServiceExt;
+use async_nats::service::error::Error as Refusal;
+use async_nats::{HeaderMap, Request};
+use bytes::Bytes;
+use dormouse_messages::TenantId;
+use futures::StreamExt;
+use serde::Deserialize;
+
+use crate::connection::NoAnswer;
+use crate::error::LogError;
+use crate::log::Log;
+
+/// Why a query has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ApiError {
+    /// It was refused.
+    #[error("{message}")]
+    Refused {
+        /// For programs.
+        code: String,
+        /// For people.
+        message: String,
+    },
+    /// Nobody answers.
+    #[error(
+        "nothing answers the query {name}: {why}; is `dormouse up`, or `dormouse serve api`, running?"
+    )]
+    Unanswered {
+        /// The query.
+        name: String,
+        /// Why not.
+        why: String,
+    },
+}
+
+/// The broker's answer to a publish.
+#[derive(Deserialize)]
+struct Stored {
+    #[serde(default)]
+    seq: u64,
+    error: Option<StoredError>,
+}
+
+#[derive(Deserialize)]
+struct StoredError {
+    #[serde(default)]
+    description: String,
+}
+
+/// The status of every refusal, as in HTTP.
+const REFUSED: usize = 400;
+
+impl Log {
+    /// Serves the queries `names` until the connection is closed. `answer` is given a query's
+    /// name and request; a refusal is a code for programs and a message for people.
+    ///
+    /// # Errors
+    /// When the broker does not let this client subscribe.
+    pub async fn serve_api<F, A>(&self, names: &[&str], answer: F) -> Result<(), LogError>
+    where
+        F: Fn(String, Bytes) -> A + Clone + Send + Sync + 'static,
+        A: Future<Output = Result<Vec<u8>, (String, String)>> + Send,
+    {
+        let failed =
+            |why: async_nats::Error| LogError::request("serve", self.prefix().api(""), why);
+        let client = &self.inner.connection.client;
+        let service = client
+            .service_builder()
+            .description("Queries over the log's projections")
+            .start("dormouse-api", env!("CARGO_PKG_VERSION"))
+            .await
+            .map_err(failed)?;
+        let mut serving = Vec::new();
+        for name in names {
+            let mut endpoint = service
+                .endpoint(self.prefix().api(name))
+                .await
+                .map_err(failed)?;
+            let (name, answer) = ((*name).to_owned(), answer.clone());
+            serving.push(tokio::spawn(async move {
+                while let Some(request) = endpoint.next().await {
+                    let answered = answer(name.clone(), request.message.payload.clone()).await;
+                    let answered = answered
+                        .map(Bytes::from)
+                        .map_err(|(code, message)| Refusal {
+                            status: format!("{code}: {}", message.replace(['\r', '\n'], " ")),
+                            code: REFUSED,
+                        });
+                    if let Err(error) = request.respond(answered).await {
+                        tracing::debug!(%error, "an answer was not sent");
+                    }
+                }
+            }));
+        }
+        for served in serving {
+            let _ = served.await;
+        }
+        Ok(())
+    }
+
+    /// Asks the query `name`.
+    ///
+    /// # Errors
+    /// Its refusal, or that nobody answers.
+    pub async fn request(&self, name: &str, request: Vec<u8>) -> Result<Bytes, ApiError> {
+        let subject = self.prefix().api(name);
+        let asked = self
+            .inner
+            .connection
+            .ask(&subject, Request::new().payload(request.into()));
+        let unanswered = |why: &str| ApiError::Unanswered {
+            name: name.to_owned(),
+            why: why.to_owned(),
+        };
+        let answer = asked.await.map_err(|error| match error {
+            NoAnswer::Denied => unanswered("the broker denies it"),
+            NoAnswer::TooLarge { .. } => unanswered("the request is too large"),
+            NoAnswer::Doubt(why) => unanswered(&why),
+        })?;
+        let refused = answer
+            .headers
+            .as_ref()
+            .and_then(|headers| headers.get("Nats-Service-Error"));
+        let Some(refused) = refused else {
+            return Ok(answer.payload);
+        };
+        let refused = refused.as_str();
+        let (code, message) = refused.split_once(": ").unwrap_or(("error", refused));
+        Err(ApiError::Refused {
+            code: code.to_owned(),
+            message: message.to_owned(),
+        })
+    }
+
+    /// Publishes on a tenant's ingress, as any client would; the ingress sequence.
+    ///
+    /// # Errors
+    /// When the broker does not store it.
+    pub async fn publish_ingress(
+        &self,
+        tenant: &TenantId,
+        verb: &str,
+        content_type: &str,
+        payload: Bytes,
+    ) -> Result<u64, LogError> {
+        let subject = self.prefix().submit(tenant, verb);
+        let mut headers = HeaderMap::new();
+        headers.insert("content-type", content_type);
+        let bytes = payload.len();
+        let request = Request::new().headers(headers).payload(payload);
+        let answer =
+            self.inner
+                .connection
+                .ask(&subject, request)
+                .await
+                .map_err(|error| match error {
+                    NoAnswer::Denied => LogError::Denied {
+                        subject: subject.clone(),
+                    },
+                    NoAnswer::TooLarge { limit } => LogError::TooLarge { bytes, limit },
+                    NoAnswer::Doubt(why) => LogError::request("publish on", &subject, why),
+                })?;
+        let stored: Stored = serde_json::from_slice(&answer.payload)
+            .map_err(|error| LogError::request("publish on", &subject, error))?;
+        match stored.error {
+            Some(error) => Err(LogError::request("publish on", &subject, error.description)),
+            None => Ok(stored.seq),
+        }
+    }
+}

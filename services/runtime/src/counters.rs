@@ -1,0 +1,65 @@
+//! The service's metrics, by name.
+
+use std::time::Duration;
+
+use dormouse_messages::Writer;
+use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
+
+/// The metrics of one service.
+pub(crate) struct Counters {
+    pub folded: Counter,
+    pub flagged: Counter,
+    pub decisions: Counter,
+    pub discarded: Counter,
+    pub appends: Counter,
+    pub conflicts: Counter,
+    pub doubts: Counter,
+    pub active: Gauge,
+    pub own_head: Gauge,
+    pub folded_sequence: Gauge,
+    lag: Gauge,
+    append_seconds: Histogram,
+    decide_seconds: Histogram,
+}
+
+impl Counters {
+    pub fn new(writer: Writer) -> Self {
+        let service = writer.as_str();
+        Self {
+            folded: counter!("dormouse_events_folded_total", "service" => service),
+            flagged: counter!("dormouse_events_flagged_total", "service" => service),
+            decisions: counter!("dormouse_decisions_total", "service" => service),
+            discarded: counter!("dormouse_decisions_discarded_total", "service" => service),
+            appends: counter!("dormouse_appends_total", "service" => service),
+            conflicts: counter!("dormouse_append_conflicts_total", "service" => service),
+            doubts: counter!("dormouse_append_doubts_total", "service" => service),
+            active: gauge!("dormouse_active", "service" => service),
+            own_head: gauge!("dormouse_own_head", "service" => service),
+            folded_sequence: gauge!("dormouse_folded_sequence", "service" => service),
+            lag: gauge!("dormouse_fold_lag_seconds", "service" => service),
+            append_seconds: histogram!("dormouse_append_seconds", "service" => service),
+            decide_seconds: histogram!("dormouse_decide_seconds", "service" => service),
+        }
+    }
+
+    pub fn lag(&self, lag: Duration) {
+        self.lag.set(lag.as_secs_f64());
+    }
+
+    pub fn appended(&self, took: Duration) {
+        self.append_seconds.record(took.as_secs_f64());
+    }
+
+    pub fn decided(&self, took: Duration) {
+        self.decide_seconds.record(took.as_secs_f64());
+    }
+}
+
+/// A sequence as a gauge's value.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "exact up to 2^53 events; a gauge needs no more"
+)]
+pub(crate) fn value(sequence: u64) -> f64 {
+    sequence as f64
+}

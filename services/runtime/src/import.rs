@@ -1,0 +1,206 @@
+//! Taking an exported log into an empty one.
+//!
+//! Sequences stay as they were: other events name them as causes, and a decision its basis. The
+//! stream begins at the first imported one, and where the export has a gap (what readers had
+//! flagged) it gets a filler that readers flag as well. The broker stamps its own time; the
+//! original stands in a header that readers honour up to the last imported sequence, which the
+//! stream's metadata names: a header alone would let any writer date its events back.
+
+use std::collections::HashMap;
+
+use async_nats::HeaderMap;
+use bytes::Bytes;
+use dormouse_messages::{Body, Recorded, Sequence, Timestamp};
+
+use crate::decode::timestamp;
+use crate::error::LogError;
+use crate::log::{Log, within};
+use crate::publish::{Fence, MAX_BATCH, Outgoing, PublishError, batch_len, subject};
+use crate::streams;
+
+/// The original time, in microseconds.
+pub(crate) const STORED_AT: &str = "Dormouse-Stored-At";
+
+/// The stream's metadata key for the last imported sequence.
+pub(crate) const IMPORTED_TO: &str = "dormouse-imported-to";
+
+impl Log {
+    /// Imports `events`, in the order of their sequences, into a log that is empty; how many
+    /// they were. Until it has returned, nothing else may write.
+    ///
+    /// # Errors
+    /// When the log is not empty, the events are out of order or cannot be read, or the broker
+    /// does not store them.
+    pub async fn import<E: std::fmt::Display>(
+        &self,
+        events: impl Iterator<Item = Result<Recorded, E>>,
+    ) -> Result<u64, LogError> {
+        let name = self.prefix().log_stream();
+        let failed = |why: String| LogError::request("import into", &name, why);
+        if self.head().await? != Sequence(0) {
+            return Err(failed(
+                "it is not empty; use another --prefix or an empty broker".to_owned(),
+            ));
+        }
+        let mut events = events.peekable();
+        let first = match events.peek() {
+            Some(Ok(first)) => first.sequence.0,
+            Some(Err(error)) => return Err(failed(error.to_string())),
+            None => return Ok(0),
+        };
+        self.begin_at(first).await?;
+        let mut import = Import {
+            log: self,
+            waiting: Vec::with_capacity(MAX_BATCH),
+            stored: 0,
+            next: first,
+        };
+        let mut count = 0;
+        for event in events {
+            let recorded = event.map_err(|error| failed(error.to_string()))?;
+            if recorded.sequence.0 < import.next {
+                let why = format!("{} comes after {}", recorded.sequence, import.next - 1);
+                return Err(failed(why));
+            }
+            while import.next < recorded.sequence.0 {
+                import.add(self.filler()).await?;
+            }
+            import.add(self.imported(&recorded)?).await?;
+            count += 1;
+        }
+        import.store().await?;
+        self.note_imported(import.next - 1).await?;
+        Ok(count)
+    }
+
+    /// Makes the stream anew, so that its first sequence is `first`.
+    async fn begin_at(&self, first: u64) -> Result<(), LogError> {
+        if first <= 1 {
+            return Ok(());
+        }
+        let name = self.prefix().log_stream();
+        let failed = |why: String| LogError::request("begin the stream", &name, why);
+        let jetstream = &self.inner.jetstream;
+        within(jetstream.delete_stream(&name))
+            .await
+            .map_err(failed)?;
+        let mut config = streams::log(self.prefix(), self.inner.replicas);
+        config.first_sequence = Some(first);
+        within(jetstream.create_stream(config))
+            .await
+            .map_err(failed)?;
+        Ok(())
+    }
+
+    /// From here on the original times are honoured, by every reader that connects.
+    async fn note_imported(&self, last: u64) -> Result<(), LogError> {
+        let name = self.prefix().log_stream();
+        let failed = |why: String| LogError::request("update the stream", &name, why);
+        let jetstream = &self.inner.jetstream;
+        let stream = within(jetstream.get_stream(&name)).await.map_err(failed)?;
+        let mut config = stream.cached_info().config.clone();
+        config.metadata = HashMap::from([(IMPORTED_TO.to_owned(), last.to_string())]);
+        within(jetstream.update_stream(config))
+            .await
+            .map_err(failed)?;
+        self.head().await.map(|_| ())
+    }
+
+    fn filler(&self) -> Outgoing {
+        Outgoing {
+            subject: format!("{}.log.import.0.gap", self.prefix().as_str()),
+            id: String::new(),
+            type_name: "gap",
+            stored_at: None,
+            payload: Bytes::new(),
+        }
+    }
+
+    fn imported(&self, recorded: &Recorded) -> Result<Outgoing, LogError> {
+        let prefix = self.prefix();
+        let (subject, type_name) = match &recorded.envelope.body {
+            Body::Event(event) => (subject(prefix, recorded.writer, event), event.type_name()),
+            Body::Unknown { .. } => (
+                format!("{}.log.{}.0.unknown", prefix.as_str(), recorded.writer),
+                "unknown",
+            ),
+        };
+        let payload = recorded
+            .envelope
+            .to_msgpack()
+            .map_err(|error| LogError::request("encode", recorded.sequence.to_string(), error))?;
+        Ok(Outgoing {
+            subject,
+            id: recorded.envelope.id.clone(),
+            type_name,
+            stored_at: Some(recorded.stored_at),
+            payload: payload.into(),
+        })
+    }
+}
+
+struct Import<'a> {
+    log: &'a Log,
+    waiting: Vec<Outgoing>,
+    /// The last sequence stored; 0 before the first.
+    stored: u64,
+    /// That of the next message to be added.
+    next: u64,
+}
+
+impl Import<'_> {
+    async fn add(&mut self, message: Outgoing) -> Result<(), LogError> {
+        self.waiting.push(message);
+        self.next += 1;
+        if batch_len(&self.waiting) < self.waiting.len() || self.waiting.len() == MAX_BATCH {
+            self.store().await?;
+        }
+        Ok(())
+    }
+
+    async fn store(&mut self) -> Result<(), LogError> {
+        let name = self.log.prefix().log_stream();
+        let failed = |why: String| LogError::request("import into", &name, why);
+        let mut begin = self.next - self.waiting.len() as u64;
+        let mut rest = self.waiting.as_slice();
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at(batch_len(rest).min(rest.len()));
+            let fence = Fence {
+                filter: self.log.prefix().log(),
+                last: self.stored,
+            };
+            let end = begin + now.len() as u64;
+            match self.log.publish_batch(now, &fence).await {
+                Ok(last) if last + 1 == end => self.stored = last,
+                Ok(last) => {
+                    return Err(failed(format!("{} was stored at {last}", end - 1)));
+                }
+                Err(PublishError::Conflict) => {
+                    return Err(failed("someone else writes".to_owned()));
+                }
+                Err(error) => return Err(failed(format!("{error:?}"))),
+            }
+            begin = end;
+            rest = later;
+        }
+        self.waiting.clear();
+        Ok(())
+    }
+}
+
+/// The time of a message: the broker's, or for an imported one the original.
+pub(crate) fn stored_at(
+    imported_to: u64,
+    sequence: u64,
+    headers: Option<&HeaderMap>,
+    nanos: i128,
+) -> Timestamp {
+    let original = || {
+        let value = headers?.get(STORED_AT)?;
+        value.as_str().parse().ok()
+    };
+    match sequence <= imported_to {
+        true => original().map_or_else(|| timestamp(nanos), Timestamp::from_micros),
+        false => timestamp(nanos),
+    }
+}

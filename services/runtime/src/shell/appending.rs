@@ -1,0 +1,108 @@
+//! The actor that appends what was decided.
+//!
+//! Several events are a chain. The first is fenced by the last own sequence that is folded, each
+//! next one by the acknowledged sequence of the one before. That is the one refinement of "never
+//! from an acknowledgement": within one chain the acknowledgements are only compared with what
+//! the broker then finds, so that any other writer in between makes the rest fail. What came of
+//! it all the service learns from the fold.
+
+use std::time::Instant;
+
+use actix::{Actor, Context, Handler, Message, ResponseFuture};
+
+use crate::log::Log;
+use crate::publish::{Fence, Outgoing, PublishError, batch_len};
+use crate::spans::AppendSpan;
+
+/// From so many events on one atomic batch is cheaper than one after another: a batch costs
+/// 2.2 ms and 7 µs an event, an event alone 95 µs (measured, one server, default sync).
+const BATCH_FROM: usize = 24;
+
+/// Events to append, in order.
+#[derive(Message)]
+#[rtype(result = "Outcome")]
+pub(crate) struct Chain {
+    pub fence: Fence,
+    pub links: Vec<Link>,
+}
+
+/// One of them.
+pub(crate) struct Link {
+    pub message: Outgoing,
+    pub span: AppendSpan,
+}
+
+/// What is known of an append.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    /// The last sequence that was acknowledged.
+    pub last: Option<u64>,
+    /// How many were.
+    pub stored: usize,
+    pub error: Option<PublishError>,
+    pub took: std::time::Duration,
+}
+
+pub(crate) struct AppenderActor {
+    log: Log,
+}
+
+impl AppenderActor {
+    pub fn new(log: Log) -> Self {
+        Self { log }
+    }
+}
+
+impl Actor for AppenderActor {
+    type Context = Context<Self>;
+}
+
+impl Handler<Chain> for AppenderActor {
+    type Result = ResponseFuture<Outcome>;
+
+    fn handle(&mut self, chain: Chain, _: &mut Self::Context) -> Self::Result {
+        Box::pin(append(self.log.clone(), chain))
+    }
+}
+
+async fn append(log: Log, chain: Chain) -> Outcome {
+    let started = Instant::now();
+    let Chain { mut fence, links } = chain;
+    let (messages, spans): (Vec<_>, Vec<_>) =
+        links.into_iter().map(|it| (it.message, it.span)).unzip();
+    let mut spans = spans.into_iter();
+    let mut outcome = Outcome {
+        last: None,
+        stored: 0,
+        error: None,
+        took: std::time::Duration::ZERO,
+    };
+    let mut rest = messages.as_slice();
+    while !rest.is_empty() && outcome.error.is_none() {
+        let count = if rest.len() < BATCH_FROM {
+            1
+        } else {
+            batch_len(rest)
+        };
+        let (now, later) = rest.split_at(count.min(rest.len()));
+        match log.publish_batch(now, &fence).await {
+            Ok(last) => {
+                // The members of a batch are stored one after another.
+                let first = (last + 1).saturating_sub(now.len() as u64);
+                for (span, sequence) in spans.by_ref().take(now.len()).zip(first..) {
+                    span.stored(sequence);
+                }
+                fence.last = last;
+                outcome.last = Some(last);
+                outcome.stored += now.len();
+            }
+            Err(error) => outcome.error = Some(error),
+        }
+        rest = later;
+    }
+    for span in spans {
+        span.failed("not stored, as far as is known");
+    }
+    outcome.took = started.elapsed();
+    outcome
+}

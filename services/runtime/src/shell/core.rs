@@ -1,0 +1,207 @@
+//! The shell without its actors: what is folded, and when it may be decided on.
+//!
+//! 1. `fold` takes every item of the log, and keeps the last own sequence: the fence.
+//! 2. `may_append` is the gate: active, caught up, nothing in flight, the last own append
+//!    folded, and after a doubt the whole log as it then was.
+//! 3. `prepare` turns proposals and observations into messages under the fence.
+
+use dormouse_messages::events::{Basis, Budget};
+use dormouse_messages::{
+    Body, CodecError, Decision, Event, Fold, Prefix, Proposal, Recorded, Sequence, Timestamp,
+    Writer,
+};
+
+use crate::decode::Followed;
+use crate::publish::{self, Outgoing, Place};
+use crate::snapshot::Snapshot;
+
+/// Every so many decisions the state's hash is recorded: hashing a large state costs more than
+/// most decisions.
+const HASH_EVERY: u64 = 1_000;
+
+/// What is folded, and what is waited for.
+pub(crate) struct Core<F> {
+    pub state: F,
+    pub writer: Writer,
+    pub log: String,
+    pub folded: Sequence,
+    pub stored_at: Timestamp,
+    /// The last own sequence that is folded: what the next append is fenced with.
+    pub own_last: Sequence,
+    pub active: bool,
+    caught_up: bool,
+    /// An append is with the broker.
+    pub appending: bool,
+    /// Nothing is appended before this is folded: the last own append, or the head as it was
+    /// after a doubt.
+    await_folded: Sequence,
+    /// Decisions that led to events.
+    decisions: u64,
+}
+
+/// A decision, and what it was made from.
+#[derive(Debug)]
+pub(crate) struct Made {
+    pub decision: Decision,
+    pub asof: Sequence,
+    pub now: Timestamp,
+    pub state_hash: Option<String>,
+    pub budget: Option<Budget>,
+}
+
+/// A type in a version that this build does not know.
+#[derive(Debug)]
+pub(crate) struct UnknownVersion {
+    pub sequence: Sequence,
+    pub type_name: String,
+}
+
+impl<F: Fold> Core<F> {
+    pub fn new(snapshot: Snapshot<F>, writer: Writer) -> Self {
+        Self {
+            state: snapshot.state,
+            writer,
+            log: snapshot.log,
+            folded: snapshot.sequence,
+            stored_at: snapshot.stored_at,
+            own_last: snapshot.own_last,
+            active: false,
+            caught_up: false,
+            appending: false,
+            await_folded: Sequence(0),
+            decisions: 0,
+        }
+    }
+
+    /// Folds one item; the event, if it is the service's own.
+    pub fn fold<'a>(
+        &mut self,
+        followed: &'a Followed,
+    ) -> Result<Option<&'a Recorded>, UnknownVersion> {
+        match followed {
+            Followed::Event(recorded) => {
+                if let Body::Unknown { type_name } = &recorded.envelope.body
+                    && Event::is_other_version(type_name)
+                {
+                    return Err(UnknownVersion {
+                        sequence: recorded.sequence,
+                        type_name: type_name.clone(),
+                    });
+                }
+                self.state.evolve(recorded);
+                self.passed(recorded.sequence, recorded.stored_at);
+                if recorded.writer == self.writer {
+                    self.own_last = recorded.sequence;
+                    return Ok(Some(recorded));
+                }
+            }
+            Followed::Flagged {
+                sequence,
+                stored_at,
+                writer,
+                ..
+            } => {
+                self.passed(*sequence, *stored_at);
+                // It counts for the fence, which looks at subjects.
+                if *writer == Some(self.writer) {
+                    self.own_last = *sequence;
+                }
+            }
+            Followed::CaughtUp(_) => self.caught_up = true,
+        }
+        Ok(None)
+    }
+
+    fn passed(&mut self, sequence: Sequence, stored_at: Timestamp) {
+        self.folded = sequence;
+        self.stored_at = self.stored_at.max(stored_at);
+        self.caught_up = false;
+    }
+
+    /// Holds the next append back until `sequence` is folded.
+    pub fn await_folded(&mut self, sequence: Sequence) {
+        self.await_folded = self.await_folded.max(sequence);
+    }
+
+    /// Whether the service may append now.
+    pub fn may_append(&self) -> bool {
+        self.active && self.caught_up && !self.appending && self.folded >= self.await_folded
+    }
+
+    /// Whether it has folded the log as it was some moment ago.
+    pub fn is_caught_up(&self) -> bool {
+        self.caught_up
+    }
+
+    /// The time that a decision is given: never earlier than the broker's time of what is
+    /// folded.
+    pub fn now(&self, clock: Timestamp) -> Timestamp {
+        clock.max(self.stored_at)
+    }
+
+    /// Whether the next decision's state is to be hashed.
+    pub fn hash_due(&self) -> bool {
+        self.decisions % HASH_EVERY == HASH_EVERY - 1
+    }
+
+    /// The messages of a decision's proposals.
+    pub fn prepare(
+        &mut self,
+        prefix: &Prefix,
+        build: &str,
+        made: Made,
+        mut traceparent: impl FnMut(&Event, &[Sequence]) -> String,
+    ) -> Result<Vec<Outgoing>, CodecError> {
+        self.decisions += u64::from(!made.decision.proposals.is_empty());
+        let mut messages = Vec::with_capacity(made.decision.proposals.len());
+        for Proposal { mut event, causes } in made.decision.proposals {
+            let trace = traceparent(&event, &causes);
+            event.set_basis(Some(Basis {
+                asof: made.asof,
+                now: made.now,
+                causes,
+                build: build.to_owned(),
+                state_hash: made.state_hash.clone(),
+                seed: 0,
+                budget: made.budget,
+            }));
+            messages.push(self.message(prefix, messages.len(), made.now, trace, event)?);
+        }
+        Ok(messages)
+    }
+
+    /// One message under the present fence.
+    pub fn message(
+        &self,
+        prefix: &Prefix,
+        index: usize,
+        time: Timestamp,
+        traceparent: String,
+        event: Event,
+    ) -> Result<Outgoing, CodecError> {
+        let place = Place {
+            writer: self.writer,
+            name: self.writer.as_str(),
+            expected: self.own_last.0,
+            index,
+        };
+        publish::outgoing(prefix, &place, time, Some(traceparent), event)
+    }
+
+    /// What a snapshot holds now.
+    pub fn snapshot(&self) -> Snapshot<F> {
+        Snapshot {
+            state: self.state.clone(),
+            log: self.log.clone(),
+            sequence: self.folded,
+            stored_at: self.stored_at,
+            own_last: self.own_last,
+        }
+    }
+}
+
+/// The hash of a state, as it is recorded.
+pub(crate) fn state_hash<F: Fold>(state: &F) -> Option<String> {
+    let bytes = rmp_serde::to_vec_named(state).ok()?;
+    Some(blake3::hash(&bytes).to_hex().to_string())
+}

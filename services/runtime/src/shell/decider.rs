@@ -1,0 +1,585 @@
+//! The actor that folds and decides.
+//!
+//! `advance` is the loop's one step. It runs after everything that may have changed what can be
+//! done: a batch folded, an append answered, a slow decision made, the lease gained, a time
+//! reached, something observed.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use actix::fut::wrap_future;
+use actix::{
+    Actor, ActorContext, ActorFutureExt, Addr, AsyncContext, Context, Handler, SpawnHandle,
+};
+use dormouse_messages::{Decider, Event, Sequence, Timestamp};
+use tokio::sync::{oneshot, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::counters::{Counters, value};
+use crate::decode::Followed;
+use crate::inputs::Inputs;
+use crate::lease::LeaseState;
+use crate::log::Log;
+use crate::publish::{Fence, PublishError};
+use crate::shell::appending::{AppenderActor, Chain, Link, Outcome};
+use crate::shell::core::{Core, Made, state_hash};
+use crate::shell::follower::{Batch, WentBack};
+use crate::shell::status::Status;
+use crate::shell::{ServiceError, ServiceOptions, is_held};
+use crate::snapshot::{Snapshot, Snapshots};
+use crate::spans::{AppendSpan, DecideSpan, append_span, decide_span};
+use crate::trace;
+
+/// A wake-up that is due already is not answered more often than this.
+const WAKE_FLOOR: Duration = Duration::from_millis(10);
+
+/// What permissions or limits forbid does not change by itself.
+const REFUSED_PAUSE: Duration = Duration::from_secs(5);
+
+/// What the actor is made of.
+pub(crate) struct Parts<D: Decider> {
+    pub decider: Arc<D>,
+    pub log: Log,
+    pub options: ServiceOptions,
+    pub inputs: Option<Box<dyn Inputs<D::State>>>,
+    pub snapshots: Option<Snapshots>,
+    pub snapshot: Snapshot<D::State>,
+    pub lease: Option<watch::Receiver<LeaseState>>,
+    pub shutdown: CancellationToken,
+}
+
+pub(crate) struct DeciderActor<D: Decider> {
+    decider: Arc<D>,
+    core: Core<D::State>,
+    log: Log,
+    options: ServiceOptions,
+    inputs: Option<Box<dyn Inputs<D::State>>>,
+    lease: Option<watch::Receiver<LeaseState>>,
+    shutdown: CancellationToken,
+    appender: Option<Addr<AppenderActor>>,
+    status: Status,
+    counters: Counters,
+    /// Something was folded, or a time was reached, since the last decision.
+    undecided: bool,
+    /// Something may have been observed.
+    unobserved: bool,
+    /// A slow decision is being made.
+    deciding: bool,
+    /// A slow decision that waits for the fold to reach the head.
+    slow: Option<Slow>,
+    wake: Option<SpawnHandle>,
+    /// Nothing is appended before this, after failures.
+    paused: bool,
+    failures: u32,
+    stopping: bool,
+    snapshots: Option<Snapshots>,
+    snapshot_due: u64,
+    snapshotting: bool,
+    result: Option<oneshot::Sender<Result<(), ServiceError>>>,
+}
+
+struct Slow {
+    made: Made,
+    started: SystemTime,
+    /// Whether the log's head of that time has been folded.
+    at_head: bool,
+}
+
+impl<D: Decider> DeciderActor<D> {
+    pub fn new(parts: Parts<D>, result: oneshot::Sender<Result<(), ServiceError>>) -> Self {
+        let mut core = Core::new(parts.snapshot, D::WRITER);
+        core.active = parts.lease.is_none();
+        Self {
+            decider: parts.decider,
+            snapshot_due: core.folded.0 + parts.options.snapshot_every,
+            core,
+            status: Status::new(parts.log.clone()),
+            log: parts.log,
+            options: parts.options,
+            inputs: parts.inputs,
+            lease: parts.lease,
+            shutdown: parts.shutdown,
+            appender: None,
+            counters: Counters::new(D::WRITER),
+            undecided: true,
+            unobserved: true,
+            deciding: false,
+            slow: None,
+            wake: None,
+            paused: false,
+            failures: 0,
+            stopping: false,
+            snapshots: parts.snapshots,
+            snapshotting: false,
+            result: Some(result),
+        }
+    }
+
+    /// Takes the next step, if there is one.
+    fn advance(&mut self, context: &mut Context<Self>) {
+        if self.stopping {
+            self.stop_when_quiet(context);
+            return;
+        }
+        if self.paused || !self.core.may_append() {
+            return;
+        }
+        let mut links = Vec::new();
+        if let Some(slow) = self.slow.take_if(|slow| slow.at_head) {
+            self.finish_slow(slow, &mut links, context);
+        }
+        if links.is_empty() && self.slow.is_none() && !self.deciding && self.undecided {
+            self.undecided = false;
+            if D::SLOW {
+                self.decide_aside(context);
+            } else {
+                self.decide_here(&mut links, context);
+            }
+        }
+        self.observe(&mut links);
+        if !links.is_empty() {
+            self.append(links, context);
+        }
+    }
+
+    fn decide_here(&mut self, links: &mut Vec<Link>, context: &mut Context<Self>) {
+        let started = SystemTime::now();
+        let now = self.core.now(self.options.clock.now());
+        let made = make(
+            &*self.decider,
+            &self.core.state,
+            self.core.folded,
+            now,
+            self.core.hash_due(),
+        );
+        self.decided(made, started, links, context);
+    }
+
+    /// Decides on another thread, on a copy of the state.
+    fn decide_aside(&mut self, context: &mut Context<Self>) {
+        self.deciding = true;
+        let started = SystemTime::now();
+        let now = self.core.now(self.options.clock.now());
+        let decider = Arc::clone(&self.decider);
+        let (state, folded) = (self.core.state.clone(), self.core.folded);
+        let hash_due = self.core.hash_due();
+        let deciding = actix::fut::wrap_future::<_, Self>(tokio::task::spawn_blocking(move || {
+            make(&*decider, &state, folded, now, hash_due)
+        }));
+        context.spawn(deciding.map(move |made, actor, context| {
+            actor.deciding = false;
+            match made {
+                Ok(made) if made.decision.proposals.is_empty() => {
+                    actor.decided(made, started, &mut Vec::new(), context);
+                    actor.advance(context);
+                }
+                Ok(made) => {
+                    actor.slow = Some(Slow {
+                        made,
+                        started,
+                        at_head: false,
+                    });
+                    actor.fold_to_head(context);
+                }
+                Err(_) => actor.end(Err(ServiceError::Panicked(D::WRITER.as_str())), context),
+            }
+        }));
+    }
+
+    /// A slow decision is at the head: it still holds, or is made again.
+    fn finish_slow(&mut self, slow: Slow, links: &mut Vec<Link>, context: &mut Context<Self>) {
+        if self
+            .decider
+            .still_valid(&self.core.state, &slow.made.decision)
+        {
+            self.decided(slow.made, slow.started, links, context);
+        } else {
+            tracing::info!(service = %D::WRITER, asof = %slow.made.asof, "discarded: overtaken by the log");
+            self.counters.discarded.increment(1);
+            self.undecided = true;
+        }
+    }
+
+    /// Takes a decision: its wake-up, its events.
+    fn decided(
+        &mut self,
+        made: Made,
+        started: SystemTime,
+        links: &mut Vec<Link>,
+        context: &mut Context<Self>,
+    ) {
+        self.counters.decisions.increment(1);
+        self.counters.decided(started.elapsed().unwrap_or_default());
+        self.set_wake(made.decision.next_wake, context);
+        if made.decision.proposals.is_empty() {
+            return;
+        }
+        let causes: Vec<Sequence> = made
+            .decision
+            .proposals
+            .iter()
+            .filter_map(|proposal| proposal.causes.first().copied())
+            .collect();
+        let decision = self.decide_span(started, &causes, made.decision.proposals.len());
+        let log = self.log.clone();
+        let mut spans: Vec<AppendSpan> = Vec::new();
+        let trace = |event: &Event, causes: &[Sequence]| {
+            let span = append_span(event, None, log.contexts(causes), Some(&decision));
+            let traceparent = span.traceparent();
+            spans.push(span);
+            traceparent
+        };
+        match self
+            .core
+            .prepare(log.prefix(), &self.options.build, made, trace)
+        {
+            Ok(messages) => links.extend(
+                messages
+                    .into_iter()
+                    .zip(spans)
+                    .map(|(message, span)| Link { message, span }),
+            ),
+            Err(error) => {
+                tracing::error!(service = %D::WRITER, %error, "a decision cannot be encoded");
+                self.pause(REFUSED_PAUSE, context);
+            }
+        }
+    }
+
+    fn decide_span(&self, started: SystemTime, causes: &[Sequence], count: usize) -> DecideSpan {
+        // The first cause is the parent; a span with a thousand links helps nobody.
+        let shown = causes.get(..causes.len().min(32)).unwrap_or(causes);
+        decide_span(
+            format!("decide {}", D::WRITER),
+            started,
+            self.log.contexts(shown),
+            count,
+        )
+    }
+
+    /// Adds what was observed. Behind what was decided: both were made from the same prefix.
+    fn observe(&mut self, links: &mut Vec<Link>) {
+        let Some(inputs) = self.inputs.as_mut().filter(|_| self.unobserved) else {
+            return;
+        };
+        let observations = inputs.observe(&self.core.state);
+        // Level-triggered: as long as there is something, there may be more.
+        self.unobserved = !observations.is_empty();
+        let now = self.core.now(self.options.clock.now());
+        for observation in observations {
+            let parent = observation.traceparent.as_deref().and_then(trace::parse);
+            let span = append_span(&observation.event, parent, Vec::new(), None);
+            let message = self.core.message(
+                self.log.prefix(),
+                links.len(),
+                now,
+                span.traceparent(),
+                observation.event,
+            );
+            match message {
+                Ok(message) => links.push(Link { message, span }),
+                Err(error) => tracing::error!(%error, "an observation cannot be encoded"),
+            }
+        }
+    }
+
+    fn append(&mut self, links: Vec<Link>, context: &mut Context<Self>) {
+        let Some(appender) = &self.appender else {
+            return;
+        };
+        self.core.appending = true;
+        let fence = Fence {
+            filter: self.log.prefix().writer(D::WRITER, None),
+            last: self.core.own_last.0,
+        };
+        let sending = wrap_future::<_, Self>(appender.send(Chain { fence, links }));
+        context.spawn(sending.map(|outcome, actor, context| {
+            actor.core.appending = false;
+            match outcome {
+                Ok(outcome) => actor.answered(outcome, context),
+                Err(_) => actor.end(Err(ServiceError::Panicked(D::WRITER.as_str())), context),
+            }
+        }));
+    }
+
+    fn answered(&mut self, outcome: Outcome, context: &mut Context<Self>) {
+        self.counters.appends.increment(outcome.stored as u64);
+        self.counters.appended(outcome.took);
+        if let Some(last) = outcome.last {
+            self.core.await_folded(Sequence(last));
+        }
+        let Some(error) = outcome.error else {
+            self.failures = 0;
+            return self.advance(context);
+        };
+        self.undecided = true;
+        self.unobserved = true;
+        self.failures = self.failures.saturating_add(1);
+        let pause = match &error {
+            PublishError::Conflict => {
+                self.counters.conflicts.increment(1);
+                tracing::info!(service = %D::WRITER, own_last = %self.core.own_last, "conflict: another copy appended; deciding again");
+                Duration::from_millis(u64::from(self.failures.min(20)) * 10)
+            }
+            PublishError::Doubt(why) => {
+                self.counters.doubts.increment(1);
+                tracing::warn!(service = %D::WRITER, why, "in doubt whether an append was stored; deciding again");
+                Duration::from_millis(u64::from(self.failures.min(20)) * 50)
+            }
+            PublishError::Denied { .. }
+            | PublishError::TooLarge { .. }
+            | PublishError::Rejected { .. } => {
+                let error = crate::error::AppendError::from(error);
+                tracing::error!(service = %D::WRITER, %error, "cannot append what was decided");
+                REFUSED_PAUSE
+            }
+        };
+        self.pause(pause, context);
+        self.fold_to_head(context);
+    }
+
+    /// Holds appending back for a while.
+    fn pause(&mut self, pause: Duration, context: &mut Context<Self>) {
+        self.paused = true;
+        self.undecided = true;
+        context.run_later(pause, |actor, context| {
+            actor.paused = false;
+            actor.advance(context);
+        });
+    }
+
+    /// Asks how far the log reaches; nothing is appended until that much is folded.
+    fn fold_to_head(&mut self, context: &mut Context<Self>) {
+        self.core.appending = true;
+        let log = self.log.clone();
+        let asking = wrap_future::<_, Self>(async move {
+            loop {
+                match log.head().await {
+                    Ok(head) => return head,
+                    Err(error) => tracing::debug!(%error, "the head is not known"),
+                }
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        });
+        context.spawn(asking.map(|head, actor, context| {
+            actor.core.appending = false;
+            actor.core.await_folded(head);
+            if let Some(slow) = &mut actor.slow {
+                slow.at_head = true;
+            }
+            actor.advance(context);
+        }));
+    }
+
+    fn set_wake(&mut self, at: Option<Timestamp>, context: &mut Context<Self>) {
+        if let Some(wake) = self.wake.take() {
+            context.cancel_future(wake);
+        }
+        let Some(at) = at else { return };
+        let wait = Duration::from_millis(at.ms_since(self.options.clock.now()) + 1);
+        self.wake = Some(context.run_later(wait.max(WAKE_FLOOR), |actor, context| {
+            actor.wake = None;
+            actor.undecided = true;
+            actor.advance(context);
+        }));
+    }
+
+    fn fold(&mut self, batch: &[Followed]) -> Result<(), ServiceError> {
+        let showing = self.core.active && self.core.is_caught_up();
+        let (mut folded, mut flagged) = (0, 0);
+        for followed in batch {
+            let own = self
+                .core
+                .fold(followed)
+                .map_err(|unknown| ServiceError::UnknownVersion {
+                    sequence: unknown.sequence,
+                    type_name: unknown.type_name,
+                    build: self.options.build.clone(),
+                })?;
+            match followed {
+                Followed::Event(recorded) => {
+                    folded += 1;
+                    if own.is_some() && showing {
+                        self.status.show(recorded);
+                    }
+                }
+                Followed::Flagged { .. } => flagged += 1,
+                Followed::CaughtUp(_) => {}
+            }
+        }
+        if folded + flagged > 0 {
+            self.undecided = true;
+            self.counters.folded.increment(folded);
+            self.counters.flagged.increment(flagged);
+            let lag = self.options.clock.now().ms_since(self.core.stored_at);
+            self.counters.lag(Duration::from_millis(lag));
+            self.counters.own_head.set(value(self.core.own_last.0));
+            self.counters.folded_sequence.set(value(self.core.folded.0));
+        }
+        Ok(())
+    }
+
+    /// Writes a snapshot on another thread when enough was folded.
+    fn snapshot_when_due(&mut self, context: &mut Context<Self>) {
+        if self.snapshotting || self.core.folded.0 < self.snapshot_due {
+            return;
+        }
+        let Some(snapshots) = self.snapshots.clone() else {
+            return;
+        };
+        self.snapshotting = true;
+        self.snapshot_due = self.core.folded.0 + self.options.snapshot_every.max(1);
+        let snapshot = self.core.snapshot();
+        let writing = tokio::task::spawn_blocking(move || save(&snapshots, &snapshot));
+        context.spawn(wrap_future::<_, Self>(writing).map(|_, actor, _| {
+            actor.snapshotting = false;
+        }));
+    }
+
+    fn set_active(&mut self, active: bool, context: &mut Context<Self>) {
+        if self.core.active == active {
+            return;
+        }
+        tracing::info!(service = %D::WRITER, active, "the lease");
+        self.core.active = active;
+        self.counters.active.set(f64::from(u8::from(active)));
+        self.undecided = true;
+        self.unobserved = true;
+        if active && !self.core.appending {
+            self.fold_to_head(context);
+        }
+    }
+
+    /// Listens for the lease, for observations and for the end.
+    fn listen(&mut self, context: &mut Context<Self>) {
+        if let Some(lease) = self.lease.take() {
+            let changes = futures::stream::unfold(lease, |mut lease| async move {
+                lease.changed().await.ok()?;
+                let held = is_held(&lease.borrow_and_update());
+                Some((held, lease))
+            });
+            context.add_stream(futures::StreamExt::map(changes, Signal::Active));
+        }
+        if let Some(inputs) = &self.inputs {
+            let observed = futures::stream::unfold(inputs.changed(), |changed| async move {
+                changed.notified().await;
+                Some((Signal::Observed, changed))
+            });
+            context.add_stream(observed);
+        }
+        let shutdown = self.shutdown.clone();
+        let stop = futures::stream::once(async move {
+            shutdown.cancelled().await;
+            Signal::Stop
+        });
+        context.add_stream(stop);
+    }
+
+    fn stop_when_quiet(&mut self, context: &mut Context<Self>) {
+        if self.core.appending || self.snapshotting || self.result.is_none() {
+            return;
+        }
+        let Some(snapshots) = self.snapshots.take() else {
+            return self.end(Ok(()), context);
+        };
+        self.snapshotting = true;
+        let snapshot = self.core.snapshot();
+        let writing = tokio::task::spawn_blocking(move || save(&snapshots, &snapshot));
+        context.spawn(
+            wrap_future::<_, Self>(writing).map(|_, actor, context| actor.end(Ok(()), context)),
+        );
+    }
+
+    fn end(&mut self, result: Result<(), ServiceError>, context: &mut Context<Self>) {
+        self.counters.active.set(0.0);
+        if let Some(sender) = self.result.take() {
+            let _ = sender.send(result);
+        }
+        context.stop();
+    }
+}
+
+fn make<D: Decider>(
+    decider: &D,
+    state: &D::State,
+    asof: Sequence,
+    now: Timestamp,
+    hash_due: bool,
+) -> Made {
+    let decision = decider.decide(state, now);
+    let hashed = hash_due && !decision.proposals.is_empty();
+    Made {
+        decision,
+        asof,
+        now,
+        state_hash: hashed.then(|| state_hash(state)).flatten(),
+        budget: decider.budget(),
+    }
+}
+
+fn save<F: dormouse_messages::Fold>(snapshots: &Snapshots, snapshot: &Snapshot<F>) {
+    let started = Instant::now();
+    match snapshots.save(snapshot) {
+        Ok(()) => {
+            tracing::debug!(name = F::NAME, sequence = %snapshot.sequence, took = ?started.elapsed(), "snapshot");
+        }
+        Err(error) => {
+            let path = snapshots.path::<F>();
+            tracing::warn!(path = %path.display(), %error, "the snapshot cannot be written");
+        }
+    }
+}
+
+/// What happens beside the log.
+enum Signal {
+    Active(bool),
+    Observed,
+    Stop,
+}
+
+impl<D: Decider> Actor for DeciderActor<D> {
+    type Context = Context<Self>;
+
+    fn started(&mut self, context: &mut Self::Context) {
+        self.appender = Some(AppenderActor::new(self.log.clone()).start());
+        self.counters
+            .active
+            .set(f64::from(u8::from(self.core.active)));
+        self.listen(context);
+    }
+}
+
+impl<D: Decider> actix::StreamHandler<Signal> for DeciderActor<D> {
+    fn handle(&mut self, signal: Signal, context: &mut Self::Context) {
+        match signal {
+            Signal::Active(active) => self.set_active(active, context),
+            Signal::Observed => self.unobserved = true,
+            Signal::Stop => self.stopping = true,
+        }
+        self.advance(context);
+    }
+
+    /// One of several streams has ended; the actor goes on.
+    fn finished(&mut self, _: &mut Self::Context) {}
+}
+
+impl<D: Decider> Handler<Batch> for DeciderActor<D> {
+    type Result = ();
+
+    fn handle(&mut self, batch: Batch, context: &mut Self::Context) {
+        if let Err(error) = self.fold(&batch.0) {
+            return self.end(Err(error), context);
+        }
+        self.snapshot_when_due(context);
+        self.advance(context);
+    }
+}
+
+impl<D: Decider> Handler<WentBack> for DeciderActor<D> {
+    type Result = ();
+
+    fn handle(&mut self, _: WentBack, context: &mut Self::Context) {
+        let folded = self.core.folded;
+        self.end(Err(ServiceError::LogWentBack { folded }), context);
+    }
+}

@@ -1,0 +1,59 @@
+//! The actor that hands the log to the decider, batch by batch.
+
+use actix::{Actor, ActorContext, Addr, AsyncContext, Context, Message, WrapFuture};
+use dormouse_messages::Decider;
+use tokio::sync::mpsc;
+
+use crate::decode::Followed;
+use crate::shell::decider::DeciderActor;
+
+/// Items in a batch: enough to fold fast, few enough to decide soon.
+const BATCH: usize = 1_000;
+
+/// A part of the log, in order. Answered when it is folded.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct Batch(pub Vec<Followed>);
+
+/// The log ends: it no longer holds what it delivered.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct WentBack;
+
+pub(crate) struct FollowerActor<D: Decider> {
+    followed: Option<mpsc::Receiver<Followed>>,
+    decider: Addr<DeciderActor<D>>,
+}
+
+impl<D: Decider> FollowerActor<D> {
+    pub fn new(followed: mpsc::Receiver<Followed>, decider: Addr<DeciderActor<D>>) -> Self {
+        Self {
+            followed: Some(followed),
+            decider,
+        }
+    }
+}
+
+impl<D: Decider> Actor for FollowerActor<D> {
+    type Context = Context<Self>;
+
+    fn started(&mut self, context: &mut Self::Context) {
+        let Some(mut followed) = self.followed.take() else {
+            return context.stop();
+        };
+        let decider = self.decider.clone();
+        let follow = async move {
+            loop {
+                let mut batch = Vec::with_capacity(BATCH);
+                if followed.recv_many(&mut batch, BATCH).await == 0 {
+                    decider.do_send(WentBack);
+                    return;
+                }
+                if decider.send(Batch(batch)).await.is_err() {
+                    return;
+                }
+            }
+        };
+        context.spawn(follow.into_actor(self));
+    }
+}
