@@ -1,0 +1,424 @@
+//! One event of every type, with every field filled in.
+
+use std::collections::BTreeMap;
+
+use dormouse_messages::events::*;
+use dormouse_messages::job::*;
+use dormouse_messages::policy::Policy;
+use dormouse_messages::{
+    Amounts, ContainerId, Envelope, Epoch, Event, Incarnation, JobId, NodeId, Rank, Recorded,
+    Sequence, Timestamp,
+};
+
+/// The log that the samples are exported from.
+pub const LOG: &str = "01J0SAMPLE";
+
+fn job() -> JobId {
+    "ads/lr-criteo".parse().expect("a job id")
+}
+
+fn node() -> NodeId {
+    "n0".parse().expect("a node name")
+}
+
+fn time(text: &str) -> Timestamp {
+    text.parse().expect("a time")
+}
+
+fn amounts(text: &str) -> Amounts {
+    text.parse().expect("amounts")
+}
+
+fn basis() -> Option<Basis> {
+    Some(Basis {
+        asof: Sequence(41),
+        now: time("2026-11-21T10:00:00.000000Z"),
+        causes: vec![Sequence(40), Sequence(39)],
+        build: "0.1.0+abc1234".to_owned(),
+        state_hash: Some("b3:9f86d081884c7d65".to_owned()),
+        seed: 7,
+        budget: Some(Budget {
+            gap: 0.01,
+            nodes: Some(20_000),
+            seconds: Some(2.0),
+        }),
+    })
+}
+
+fn spec() -> JobSpec {
+    let env = [
+        ("BATCH", EnvValue::Plain("512".to_owned())),
+        ("TOKEN", secret(SecretSource::File("/run/token".to_owned()))),
+        ("KEY", secret(SecretSource::Env("AGENT_KEY".to_owned()))),
+    ];
+    JobSpec {
+        name: "lr-criteo".to_owned(),
+        tenant: "ads".to_owned(),
+        kind: Kind::Training,
+        executor: Executor::Mxnet,
+        image: Some("dormouse/empty".to_owned()),
+        command: Command {
+            start: words("python3 train.py"),
+            resume: words("python3 train.py --resume"),
+        },
+        env: BTreeMap::from(env.map(|(name, value)| (name.to_owned(), value))),
+        demand: amounts("cpu=2,gpu=500m,memory=8Gi,fpga=1"),
+        weight: 2,
+        containers: Containers { min: 1, max: 32 },
+        checkpoint: Checkpoint {
+            mode: CheckpointMode::Exit,
+            signal: "SIGTERM".to_owned(),
+            command: words("save now"),
+            grace_s: 60,
+        },
+        success: Success::Chief,
+        mounts: vec![Mount {
+            source: "/data".to_owned(),
+            target: "/data".to_owned(),
+            read_only: true,
+        }],
+        retries: 2,
+    }
+}
+
+fn secret(from: SecretSource) -> EnvValue {
+    EnvValue::Secret(SecretFrom { from })
+}
+
+fn words(text: &str) -> Vec<String> {
+    text.split(' ').map(str::to_owned).collect()
+}
+
+fn outcome() -> Outcome {
+    Outcome {
+        waiting: vec![Waiting {
+            job: "vision/resnet-50".parse().expect("a job id"),
+            code: "no_room".to_owned(),
+            reason: "needs gpu 1; 0 are free".to_owned(),
+        }],
+        utilization: Utilization {
+            resources: BTreeMap::from([("cpu".to_owned(), 0.75), ("memory".to_owned(), 0.5)]),
+            total: 1.25,
+        },
+        fairness_loss: 0.125,
+        fairness_loss_all: 0.25,
+        fairness_loss_bound: 1.0,
+        adjusted_jobs: 1,
+        adjustment_bound: 2,
+        forced_jobs: 0,
+        unbounded: false,
+        solver: Solver {
+            name: "HiGHS".to_owned(),
+            version: "1.15.0".to_owned(),
+            status: "optimal".to_owned(),
+            objective: 1.2,
+            bound: 1.21,
+            gap: 0.008,
+            nodes: 12,
+            stopped_by: "gap".to_owned(),
+            stage: "exact".to_owned(),
+        },
+    }
+}
+
+/// Every type once, in the registry's order.
+pub fn events() -> Vec<Event> {
+    let mut events = Vec::new();
+    operator(&mut events);
+    admission(&mut events);
+    optimizer(&mut events);
+    placer(&mut events);
+    checkpointer(&mut events);
+    ends(&mut events);
+    agent(&mut events);
+    events
+}
+
+fn operator(events: &mut Vec<Event>) {
+    events.push(Event::from(ClusterConfigured {
+        policy: Policy::default(),
+    }));
+    events.push(Event::from(NodeDrained { node: node() }));
+    events.push(Event::from(NodeRestored { node: node() }));
+}
+
+fn admission(events: &mut Vec<Event>) {
+    events.push(Event::from(SubmissionReceived {
+        ingress_sequence: 17,
+        tenant: "ads".to_owned(),
+        verb: "submit".to_owned(),
+        content_type: "application/json".to_owned(),
+        bytes: 17,
+        sha256: "5f70bf18a086007016e948b04aed3b82103a36bea41755b6cddfaf10ace3c6ef".to_owned(),
+        raw: "{\"name\":\"a\"}".to_owned(),
+        raw_encoding: RawEncoding::Utf8,
+    }));
+    events.push(Event::from(JobAdmitted {
+        job: job(),
+        spec: spec(),
+        ingress_sequence: 17,
+        basis: basis(),
+    }));
+    events.push(Event::from(JobRefused {
+        job: Some(job()),
+        tenant: Some("ads".parse().expect("a tenant")),
+        ingress_sequence: 18,
+        code: "unknown_field".to_owned(),
+        reason: "unknown field `gpus`".to_owned(),
+        basis: basis(),
+    }));
+    events.push(Event::from(JobReleased {
+        job: job(),
+        basis: basis(),
+    }));
+    events.push(Event::from(JobRevised {
+        job: job(),
+        ingress_sequence: 19,
+        weight: Some(4),
+        containers: Some(Containers { min: 2, max: 16 }),
+        basis: basis(),
+    }));
+    events.push(Event::from(JobCancelRequested {
+        job: job(),
+        ingress_sequence: 20,
+        basis: basis(),
+    }));
+}
+
+fn optimizer(events: &mut Vec<Event>) {
+    events.push(Event::from(AllocationDecided {
+        epoch: Epoch(12),
+        jobs: vec![JobAllocation {
+            job: job(),
+            containers: 5,
+            previous: 3,
+            new: false,
+            share: 0.375,
+            fair_share: 0.5,
+        }],
+        shapes: vec![Shape {
+            shape: 0,
+            demand: amounts("cpu=2,memory=8Gi"),
+        }],
+        slots: vec![Slot {
+            node: node(),
+            shape: 0,
+            containers: 5,
+        }],
+        outcome: outcome(),
+        basis: basis(),
+    }));
+    events.push(Event::from(AllocationKept {
+        reason: "no better one within the bounds".to_owned(),
+        outcome: outcome(),
+        basis: basis(),
+    }));
+}
+
+fn placer(events: &mut Vec<Event>) {
+    events.push(Event::from(PlacementDecided {
+        epoch: Epoch(12),
+        create: vec![PlacedContainer {
+            job: job(),
+            incarnation: Incarnation(2),
+            rank: Rank(0),
+            node: node(),
+            gpus: vec!["GPU-5a1c".to_owned()],
+            port: 20_000,
+        }],
+        remove: vec![RemovedContainer {
+            job: job(),
+            incarnation: Incarnation(1),
+            rank: Rank(0),
+            node: node(),
+        }],
+        basis: basis(),
+    }));
+    events.push(Event::from(PlacementRefused {
+        epoch: Epoch(13),
+        reason: "node n0 is lost".to_owned(),
+        short: vec![Short {
+            job: job(),
+            containers: 2,
+            resource: "memory".to_owned(),
+        }],
+        basis: basis(),
+    }));
+    events.push(Event::from(NodeLost {
+        node: node(),
+        incarnation: 3,
+        last_seen: time("2026-11-21T09:59:50Z"),
+    }));
+    events.push(Event::from(NodeRecovered {
+        node: node(),
+        last_seen: time("2026-11-21T09:59:50Z"),
+        basis: basis(),
+    }));
+}
+
+fn checkpointer(events: &mut Vec<Event>) {
+    let (epoch, incarnation) = (Epoch(12), Incarnation(2));
+    events.push(Event::from(CheckpointRequested {
+        job: job(),
+        epoch,
+        incarnation,
+        basis: basis(),
+    }));
+    events.push(Event::from(PartitionStartRequested {
+        job: job(),
+        epoch,
+        incarnation,
+        containers: 5,
+        resumed_from: Some("file:///var/lib/dormouse/ckpt/1".to_owned()),
+        basis: basis(),
+    }));
+    events.push(Event::from(PartitionStopRequested {
+        job: job(),
+        epoch,
+        incarnation,
+        containers: 5,
+        reason: StopReason::Adjusted,
+        basis: basis(),
+    }));
+    events.push(Event::from(PartitionStarted {
+        job: job(),
+        epoch,
+        incarnation,
+        containers: 5,
+        resumed_from: Some("file:///var/lib/dormouse/ckpt/1".to_owned()),
+        basis: basis(),
+    }));
+    events.push(Event::from(PartitionStopped {
+        job: job(),
+        epoch,
+        incarnation,
+        containers: 5,
+        reason: StopReason::NodeLost,
+        attempts: 1,
+        basis: basis(),
+    }));
+    events.push(Event::from(PartitionKept {
+        job: job(),
+        epoch,
+        incarnation,
+        reason: "the checkpoint failed".to_owned(),
+        basis: basis(),
+    }));
+}
+
+fn ends(events: &mut Vec<Event>) {
+    events.push(Event::from(JobCompleted {
+        job: job(),
+        reason: "every container exited with 0".to_owned(),
+        attempts: 1,
+        basis: basis(),
+    }));
+    events.push(Event::from(JobFailed {
+        job: job(),
+        reason: "rank 0 on n0: exit code 1; no retries are left".to_owned(),
+        attempts: 3,
+        basis: basis(),
+    }));
+    events.push(Event::from(JobCancelled {
+        job: job(),
+        reason: "cancelled by its tenant".to_owned(),
+        attempts: 0,
+        ingress_sequence: Some(20),
+        basis: basis(),
+    }));
+}
+
+fn agent(events: &mut Vec<Event>) {
+    let incarnation = Incarnation(2);
+    let container = ContainerId {
+        job: job(),
+        incarnation,
+        rank: Rank(0),
+    };
+    events.push(Event::from(NodeJoined {
+        node: node(),
+        capacity: amounts("cpu=12,gpu=1,memory=128Gi"),
+        labels: BTreeMap::from([("zone".to_owned(), "a".to_owned())]),
+        gpus: vec![Gpu {
+            uuid: "GPU-5a1c".to_owned(),
+            model: "H200".to_owned(),
+            memory_bytes: 150_754_820_096,
+        }],
+        incarnation: 3,
+        running: vec![container.clone()],
+        address: "10.0.0.1".to_owned(),
+        runtime: "docker".to_owned(),
+    }));
+    events.push(Event::from(ContainerStarted {
+        container: container.clone(),
+        job: job(),
+        incarnation,
+        rank: Rank(0),
+        node: node(),
+        pid: 4711,
+    }));
+    events.push(Event::from(ContainerExited {
+        container,
+        job: job(),
+        incarnation,
+        rank: Rank(0),
+        node: node(),
+        exit_code: Some(137),
+        signal: Some(9),
+        out_of_memory: true,
+        reason: Some("killed: out of memory".to_owned()),
+        evicted: false,
+    }));
+    checkpoints(events);
+}
+
+fn checkpoints(events: &mut Vec<Event>) {
+    let incarnation = Incarnation(2);
+    events.push(Event::from(CheckpointSaved {
+        job: job(),
+        incarnation,
+        node: node(),
+        uri: "file:///var/lib/dormouse/ckpt/2".to_owned(),
+        step: 120,
+        bytes: 1_572_864,
+        duration_ms: 900,
+    }));
+    events.push(Event::from(CheckpointFailed {
+        job: job(),
+        incarnation,
+        node: node(),
+        reason: "no checkpoint within grace_s".to_owned(),
+    }));
+    events.push(Event::from(Progress {
+        job: job(),
+        incarnation,
+        node: node(),
+        step: 120,
+        steps_total: 500,
+        containers: 5,
+        metrics: BTreeMap::from([("loss".to_owned(), 0.31), ("accuracy".to_owned(), 0.8125)]),
+    }));
+}
+
+/// Every type once, as it stands on a log.
+pub fn samples() -> Vec<Recorded> {
+    let placed = events().into_iter().zip(42u64..);
+    let samples = placed.map(|(event, sequence)| {
+        let writer = event.writers()[0];
+        let traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        let envelope = Envelope::new(
+            format!("{writer}-0-{sequence}"),
+            writer,
+            time("2026-11-21T10:00:00.000000Z"),
+            Some(traceparent.to_owned()),
+            event,
+        );
+        Recorded {
+            sequence: Sequence(sequence),
+            stored_at: time("2026-11-21T10:00:00.004000Z"),
+            writer,
+            envelope,
+        }
+    });
+    samples.collect()
+}
