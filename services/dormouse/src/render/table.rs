@@ -22,7 +22,7 @@ pub fn jobs(answer: &JobsAnswer, style: &Style) -> String {
         parts.push(refused_table(&answer.refused, style));
     }
     if answer.more > 0 {
-        parts.push(format!("{} more; --limit 0 lists all", answer.more));
+        parts.push(format!("{} more are not listed", answer.more));
     }
     parts.join("\n\n")
 }
