@@ -109,12 +109,11 @@ impl Agent {
     }
 
     fn begin_if_ready(&mut self, ctx: &mut Context<Self>) {
-        if self.stage
-            == (Stage::Folding {
-                caught_up: true,
-                leased: true,
-            })
-        {
+        let ready = Stage::Folding {
+            caught_up: true,
+            leased: true,
+        };
+        if self.stage == ready {
             self.stage = Stage::Listing;
             self.list(ctx);
         }
@@ -147,7 +146,7 @@ impl Agent {
                 let addr = self.container(&id, true, watch, ctx);
                 // Its eviction had begun when the former agent died.
                 let directory = self.config.layout().container(&id);
-                if let Ok(reason) = std::fs::read_to_string(directory.join("evicted")) {
+                if let Some(reason) = layout::evicted(&directory) {
                     addr.do_send(container::Evict {
                         reason,
                         grace: EVICT_GRACE,
@@ -275,8 +274,10 @@ impl Agent {
             }
             Action::Join(life, running) => {
                 let name = self.runtime.name();
-                self.reports
-                    .send(report::joined(&self.config, name, life, running), Vec::new());
+                self.reports.send(
+                    report::joined(&self.config, name, life, running),
+                    Vec::new(),
+                );
             }
         }
     }
@@ -298,7 +299,11 @@ impl Agent {
 
     /// The requests that made something happen to a container.
     fn causes(&self, id: &ContainerId) -> Vec<Sequence> {
-        match self.state.partition(id).map(|(_, partition)| &partition.phase) {
+        match self
+            .state
+            .partition(id)
+            .map(|(_, partition)| &partition.phase)
+        {
             Some(Phase::Run(start)) => vec![start.sequence],
             Some(Phase::Stop(start, stop)) => vec![*stop, start.sequence],
             Some(Phase::Placed) | None => Vec::new(),
@@ -506,6 +511,10 @@ impl Handler<Leave> for Agent {
 
     fn handle(&mut self, _: Leave, ctx: &mut Context<Self>) {
         let drain = self.reports.clone().drain(Duration::from_secs(2));
-        ctx.spawn(drain.into_actor(self).map(|(), actor, _| actor.finish(Ok(()))));
+        ctx.spawn(
+            drain
+                .into_actor(self)
+                .map(|(), actor, _| actor.finish(Ok(()))),
+        );
     }
 }

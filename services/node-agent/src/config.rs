@@ -43,9 +43,10 @@ pub struct AgentConfig {
     pub checkpoint_dir: PathBuf,
     /// How long the node's lease lasts without renewal.
     pub lease_ttl: Duration,
-    /// Folders that come first in the `PATH` of every plain process.
+    /// Folders that come first in the `PATH`; Docker containers see them where a mount shows them.
     pub path: Vec<PathBuf>,
-    /// Where plain processes start; absent: in the container's own directory.
+    /// Where programs start (in Docker it must be mounted to hold anything); absent: in the
+    /// container's own directory.
     pub working_dir: Option<PathBuf>,
     /// Folders that every Docker container is given, at the same path.
     pub mounts: Vec<Mount>,

@@ -158,7 +158,7 @@ impl Container {
             is_looking: watch.is_some(),
             watch,
             next_look: None,
-            is_leaving: directory.join("leaving").exists(),
+            is_leaving: is_running && directory.join("leaving").exists(),
             directory,
             saving: None,
             deferred: None,
@@ -517,4 +517,3 @@ impl Handler<Ended> for Container {
         }
     }
 }
-

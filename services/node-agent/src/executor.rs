@@ -160,7 +160,7 @@ fn tf_config(setting: &Setting<'_>) -> String {
 
 fn torch(setting: &Setting<'_>) -> Result<BTreeMap<String, String>, String> {
     let master = setting.member(Rank(0))?;
-    Ok(BTreeMap::from(
+    let mut env = BTreeMap::from(
         [
             ("MASTER_ADDR", master.address.clone()),
             ("MASTER_PORT", master.port.to_string()),
@@ -169,5 +169,22 @@ fn torch(setting: &Setting<'_>) -> Result<BTreeMap<String, String>, String> {
             ("LOCAL_RANK", "0".to_owned()),
         ]
         .map(|(name, value)| (name.to_owned(), value)),
-    ))
+    );
+    if is_loopback(&master.address) {
+        // gloo would take the interface of the host's name, which may not reach 127.*.
+        env.insert("GLOO_SOCKET_IFNAME".to_owned(), "lo".to_owned());
+    }
+    Ok(env)
+}
+
+/// Whether an address stays on the machine.
+fn is_loopback(address: &str) -> bool {
+    let ip = address.parse::<std::net::IpAddr>();
+    ip.is_ok_and(|ip| ip.is_loopback()) || address == "localhost"
+}
+
+/// A command line under an executor's script.
+fn wrapped(script: &str, argv: Vec<String>) -> Vec<String> {
+    let shell = ["/bin/sh", "-c", script, "dormouse"].map(str::to_owned);
+    shell.into_iter().chain(argv).collect()
 }

@@ -7,15 +7,18 @@
 //!     progress.jsonl          what it reports (DORMOUSE_PROGRESS)
 //!     request                 the start request that it was started for
 //!     process, exit, ended    the plain-process runtime's records
-//!     stop, asked, evicted    what the agent has asked of it
+//!     stop asked leaving evicted   what the agent has asked of it
 //!     told                    its exit is on the log
 //! <checkpoints>/<tenant>/<name>/<incarnation>/
 //!     checkpoint.json         written last, and atomically, by the job
 //! ```
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use dormouse_messages::{ContainerId, Incarnation, JobId, NodeId};
+
+use crate::runtime::Exit;
 
 /// The directories of one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,4 +110,39 @@ pub fn uri(directory: &Path) -> String {
 #[must_use]
 pub fn path_of(uri: &str) -> &str {
     uri.strip_prefix("file://").unwrap_or(uri)
+}
+
+/// What the agent notes in a container's directory of what it has asked of it.
+pub const MARKS: [&str; 5] = ["stop", "asked", "leaving", "evicted", "told"];
+
+/// Why the platform took the container of this directory away, if it did.
+#[must_use]
+pub fn evicted(directory: &Path) -> Option<String> {
+    std::fs::read_to_string(directory.join("evicted")).ok()
+}
+
+/// Adds to an exit that the platform took the container away, if it did.
+#[must_use]
+pub fn with_eviction(exit: Exit, directory: &Path) -> Exit {
+    match evicted(directory) {
+        Some(reason) => Exit {
+            evicted: true,
+            reason: Some(reason),
+            ..exit
+        },
+        None => exit,
+    }
+}
+
+/// What went wrong with a file, and what to do about it.
+#[must_use]
+pub fn disk(what: &str, path: &Path, error: &std::io::Error) -> String {
+    let advice = match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "; free space on this node's disk",
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+            "; let the node's agent write there"
+        }
+        _ => "",
+    };
+    format!("{what} {}: {error}{advice}", path.display())
 }

@@ -19,7 +19,9 @@
 
 pub mod agent;
 pub mod config;
+pub mod connect;
 pub mod container;
+pub mod docker;
 pub mod executor;
 pub mod layout;
 pub mod lease;
@@ -46,6 +48,7 @@ pub use layout::{Logs, logs_path};
 pub use wire::Wires;
 
 use agent::{Agent, Batch, Leave, LogLost, RuntimeExit};
+use docker::DockerRuntime;
 use process::ProcessRuntime;
 use report::Reports;
 use runtime::{ContainerRuntime, Exits, RuntimeError};
@@ -57,7 +60,9 @@ const BATCH: usize = 1_024;
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
     /// Another agent of the same name.
-    #[error("another agent acts for this node ({0}); give each node a name of its own, or stop the other one")]
+    #[error(
+        "another agent acts for this node ({0}); give each node a name of its own, or stop the other one"
+    )]
     Superseded(String),
     /// The broker refuses its events.
     #[error("the broker does not let this agent write ({0}); check its credentials")]
@@ -87,7 +92,21 @@ pub enum AgentError {
     Thread,
 }
 
-/// Runs an agent until `shutdown` completes (its containers run on), or it cannot go on.
+/// Runs an agent of the cluster behind `log` until `shutdown` completes (its containers run on),
+/// or it cannot go on.
+///
+/// # Errors
+/// Why it cannot go on.
+pub async fn run(
+    config: AgentConfig,
+    log: dormouse_runtime::Log,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) -> Result<(), AgentError> {
+    let wires = Wires::to_log(&config, &log);
+    run_wired(config, wires, shutdown).await
+}
+
+/// Runs an agent over any ties, as [`run`] does over real ones.
 ///
 /// # Errors
 /// Why it cannot go on.
@@ -176,6 +195,6 @@ async fn open_runtime(
 ) -> Result<Arc<dyn ContainerRuntime>, AgentError> {
     match config.runtime {
         RuntimeKind::Process => Ok(Arc::new(ProcessRuntime::new(config, exits))),
-        RuntimeKind::Docker => Err(RuntimeError::Engine("not built in".to_owned()).into()),
+        RuntimeKind::Docker => Ok(Arc::new(DockerRuntime::connect(config, exits).await?)),
     }
 }

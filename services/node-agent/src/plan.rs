@@ -29,7 +29,10 @@ pub fn plan(
         .spec
         .as_ref()
         .ok_or("the job's specification is not on the log")?;
-    let start = partition.phase.start().ok_or("its start is not requested")?;
+    let start = partition
+        .phase
+        .start()
+        .ok_or("its start is not requested")?;
     let place = partition
         .gang
         .get(&container.rank)

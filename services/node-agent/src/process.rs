@@ -13,9 +13,9 @@ mod record;
 mod start;
 
 use std::collections::BTreeMap;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
-use std::os::unix::process::ExitStatusExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ pub use cgroup::{Cgroups, Group};
 pub use procfs::{Identity, stat};
 
 use crate::config::AgentConfig;
-use crate::layout::Layout;
+use crate::layout::{self, Layout};
 use crate::runtime::{ContainerPlan, ContainerRuntime, Exit, Exits, Found, RuntimeError};
 use record::Recorded;
 
@@ -138,7 +138,10 @@ impl Inner {
         inner.remember(&container, identity, directory);
         tokio::spawn(async move {
             if let Some(watch) = identity.watch() {
-                #[expect(deprecated, reason = "its successor is unsafe; this descriptor is owned")]
+                #[expect(
+                    deprecated,
+                    reason = "its successor is unsafe; this descriptor is owned"
+                )]
                 let watch = AsyncFd::with_interest(watch, Interest::READABLE);
                 match watch {
                     Ok(watch) => drop(watch.readable().await),
@@ -167,7 +170,7 @@ impl Inner {
         sweep(&container, &live).await;
         let exit = record::exit(&live.directory).unwrap_or_else(|| unrecorded(status));
         let out_of_memory = !exit.is_success() && live.group.ran_out_of_memory();
-        let exit = record::with_eviction(
+        let exit = layout::with_eviction(
             Exit {
                 out_of_memory,
                 ..exit
@@ -195,7 +198,7 @@ impl Inner {
                 Recorded::Ended(exit) => {
                     let group = self.cgroups.group(&container);
                     let out_of_memory = !exit.is_success() && group.ran_out_of_memory();
-                    Err(record::with_eviction(
+                    Err(layout::with_eviction(
                         Exit {
                             out_of_memory,
                             ..exit
@@ -203,7 +206,7 @@ impl Inner {
                         &directory,
                     ))
                 }
-                Recorded::Vanished => Err(record::with_eviction(unrecorded(None), &directory)),
+                Recorded::Vanished => Err(layout::with_eviction(unrecorded(None), &directory)),
             };
             found.push(Found {
                 container,

@@ -196,6 +196,7 @@ fn live(id: &ContainerId, seen: &Observed, want: &Wanted, actions: &mut Vec<Acti
             actions.push(Action::Stop(id.clone()));
         }
     } else if let Some(save) = want.save
+        && matches!(seen.life, Life::Running(_))
         && seen.asked < Some(save)
         && seen.ending == Ending::No
     {
@@ -240,10 +241,17 @@ fn absent(
     actions.push(Action::TellExited(id.clone(), want.request, exit));
 }
 
+/// The life in which the agent joins next.
+#[must_use]
+pub fn next_life(state: &AgentState, machine: &Machine) -> u64 {
+    let last = state.life.max(machine.joined.unwrap_or(0));
+    last.max(state.lost.unwrap_or(0)) + 1
+}
+
 fn join(state: &AgentState, machine: &Machine) -> Action {
-    let life = state.life.max(machine.joined.unwrap_or(0)) + 1;
     let live = |(id, seen): (&ContainerId, &Observed)| seen.is_live().then(|| id.clone());
-    Action::Join(life, machine.containers.iter().filter_map(live).collect())
+    let running = machine.containers.iter().filter_map(live).collect();
+    Action::Join(next_life(state, machine), running)
 }
 
 /// Records on the machine's side what an action begins.

@@ -16,8 +16,9 @@ pub fn resolve(env: &BTreeMap<String, EnvValue>) -> Result<BTreeMap<String, Stri
         .map(|(name, value)| {
             let value = match value {
                 EnvValue::Plain(value) => value.clone(),
-                EnvValue::Secret(secret) => read(&secret.from)
-                    .map_err(|why| format!("the secret of {name} {why}"))?,
+                EnvValue::Secret(secret) => {
+                    read(&secret.from).map_err(|why| format!("the secret of {name} {why}"))?
+                }
             };
             if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
                 return Err(format!("{name:?} cannot be an environment variable"));
@@ -68,9 +69,12 @@ mod tests {
     fn a_missing_secret_says_which_and_what_to_do() {
         let error = resolve(&secret(SecretSource::Env("NOT_SET_ANYWHERE".to_owned())))
             .expect_err("missing");
-        assert!(error.contains("TOKEN") && error.contains("NOT_SET_ANYWHERE"), "{error}");
-        let error = resolve(&secret(SecretSource::File("/no/such".to_owned())))
-            .expect_err("missing");
+        assert!(
+            error.contains("TOKEN") && error.contains("NOT_SET_ANYWHERE"),
+            "{error}"
+        );
+        let error =
+            resolve(&secret(SecretSource::File("/no/such".to_owned()))).expect_err("missing");
         assert!(error.contains("/no/such"), "{error}");
     }
 }

@@ -224,11 +224,7 @@ impl AgentState {
         self.node.as_ref() == Some(node)
     }
 
-    fn partition_mut(
-        &mut self,
-        job: &JobId,
-        incarnation: Incarnation,
-    ) -> Option<&mut Partition> {
+    fn partition_mut(&mut self, job: &JobId, incarnation: Incarnation) -> Option<&mut Partition> {
         self.jobs.get_mut(job)?.partitions.get_mut(&incarnation)
     }
 
@@ -245,7 +241,11 @@ impl AgentState {
             return;
         }
         self.lost = self.lost.max(Some(event.incarnation));
-        for partition in self.jobs.values_mut().flat_map(|job| job.partitions.values_mut()) {
+        for partition in self
+            .jobs
+            .values_mut()
+            .flat_map(|job| job.partitions.values_mut())
+        {
             if partition.phase != Phase::Placed {
                 partition.void = true;
             }
@@ -431,8 +431,14 @@ impl Fold for AgentState {
         for (id, job) in &self.jobs {
             let mut running = 0;
             for (incarnation, partition) in &job.partitions {
-                if partition.here.keys().any(|rank| !partition.gang.contains_key(rank)) {
-                    return Err(format!("{id}/{incarnation}: a rank here is not in its gang"));
+                if partition
+                    .here
+                    .keys()
+                    .any(|rank| !partition.gang.contains_key(rank))
+                {
+                    return Err(format!(
+                        "{id}/{incarnation}: a rank here is not in its gang"
+                    ));
                 }
                 if self.want(job, *incarnation, partition) == Want::Run
                     && partition.phase != Phase::Placed

@@ -201,7 +201,9 @@ fn parse_line(line: &[u8]) -> Result<Line, ()> {
     let whole = |name: &str| {
         let value = fields.get(name)?;
         value.as_u64().or_else(|| {
-            let number = value.as_f64().filter(|it| it.fract() == 0.0 && *it >= 0.0)?;
+            let number = value
+                .as_f64()
+                .filter(|it| it.fract() == 0.0 && *it >= 0.0)?;
             format!("{number:.0}").parse().ok()
         })
     };
@@ -272,14 +274,21 @@ mod tests {
         assert_eq!((complete.step, complete.bytes), (7, 110));
         assert_eq!(watch.look().checkpoint, None);
         save(folder.path(), "{\"step\":8,\"bytes\":5}");
-        assert_eq!(watch.look().checkpoint, Some(Complete { step: 8, bytes: 5 }));
+        assert_eq!(
+            watch.look().checkpoint,
+            Some(Complete { step: 8, bytes: 5 })
+        );
     }
 
     #[test]
     fn what_the_log_has_is_passed_over_and_what_it_lacks_is_not() {
         let (folder, mut watch) = watch();
         save(folder.path(), "{\"step\":7,\"bytes\":1}");
-        let known = |step| watch.clone().knowing(Some(Complete { step, bytes: 1 }), None);
+        let known = |step| {
+            watch
+                .clone()
+                .knowing(Some(Complete { step, bytes: 1 }), None)
+        };
         assert_eq!(known(7).look().checkpoint, None);
         assert!(known(6).look().checkpoint.is_some());
         watch.pass_over();

@@ -24,8 +24,7 @@ fn sh(script: &str) -> dormouse_messages::job::JobSpec {
 }
 
 fn is_alive(pid: u32) -> bool {
-    fs::read_to_string(format!("/proc/{pid}/stat"))
-        .is_ok_and(|stat| !stat.contains(") Z "))
+    fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
 }
 
 #[test]
@@ -33,27 +32,43 @@ fn a_partition_starts_runs_and_ends() {
     let (folder, log) = (folder(), FakeLog::default());
     let agent = Running::start(&log, config(folder.path()), true);
     assert!(log.wait_joined(1).running.is_empty());
-    log.append(admitted(sh("echo out $DORMOUSE_RANK/$DORMOUSE_WORLD_SIZE; echo err >&2; exit $((7 * DORMOUSE_RANK))")));
+    log.append(admitted(sh(
+        "echo out $DORMOUSE_RANK/$DORMOUSE_WORLD_SIZE; echo err >&2; exit $((7 * DORMOUSE_RANK))",
+    )));
     log.append(placed(1, 2));
     let request = log.append(start(1, None));
     let exit = log.wait_exited(&id(1, 1));
-    assert_eq!((exit.exit_code, exit.signal, exit.evicted), (Some(7), None, false));
+    assert_eq!(
+        (exit.exit_code, exit.signal, exit.evicted),
+        (Some(7), None, false)
+    );
     assert_eq!(log.wait_exited(&id(1, 0)).exit_code, Some(0));
     log.wait_started(&id(1, 0));
     let logs = logs_path(folder.path(), &id(1, 1)).expect("logs");
     assert_eq!(fs::read_to_string(logs.stdout).expect("read"), "out 1/2\n");
     assert_eq!(fs::read_to_string(logs.stderr).expect("read"), "err\n");
-    println!("start requested to exit reported: {:?}", log.at(request).elapsed());
+    println!(
+        "start requested to exit reported: {:?}",
+        log.at(request).elapsed()
+    );
     agent.stop().expect("left in order");
-    assert_eq!(log.count(|event| matches!(event, Event::ContainerStarted(_))), 2);
-    assert_eq!(log.count(|event| matches!(event, Event::ContainerExited(_))), 2);
+    assert_eq!(
+        log.count(|event| matches!(event, Event::ContainerStarted(_))),
+        2
+    );
+    assert_eq!(
+        log.count(|event| matches!(event, Event::ContainerExited(_))),
+        2
+    );
 }
 
 #[test]
 fn signals_are_told_from_exit_codes() {
     let (folder, log) = (folder(), FakeLog::default());
     let _agent = Running::start(&log, config(folder.path()), false);
-    log.append(admitted(sh("[ $DORMOUSE_RANK = 0 ] && kill -9 $$; exit 137")));
+    log.append(admitted(sh(
+        "[ $DORMOUSE_RANK = 0 ] && kill -9 $$; exit 137",
+    )));
     log.append(placed(1, 2));
     log.append(start(1, None));
     let exit = log.wait_exited(&id(1, 0));
@@ -71,8 +86,14 @@ fn what_cannot_start_says_why_and_stops_nothing() {
     log.append(start(1, None));
     let exit = log.wait_exited(&id(1, 0));
     let reason = exit.reason.expect("a reason");
-    assert!(reason.starts_with("cannot start") && reason.contains("no-such-program"), "{reason}");
-    assert_eq!((exit.exit_code, exit.signal, exit.evicted), (None, None, false));
+    assert!(
+        reason.starts_with("cannot start") && reason.contains("no-such-program"),
+        "{reason}"
+    );
+    assert_eq!(
+        (exit.exit_code, exit.signal, exit.evicted),
+        (None, None, false)
+    );
     // A directory that cannot be made.
     let blocked = folder.path().join("nodes/n0/containers/ads/lr/2");
     fs::write(&blocked, "a file in the way").expect("written");
@@ -89,7 +110,10 @@ fn what_cannot_start_says_why_and_stops_nothing() {
     log.append(placed(3, 1));
     log.append(start(3, None));
     let reason = log.wait_exited(&id(3, 0)).reason.expect("a reason");
-    assert!(reason.contains("TOKEN") && reason.contains("/no/such/secret"), "{reason}");
+    assert!(
+        reason.contains("TOKEN") && reason.contains("/no/such/secret"),
+        "{reason}"
+    );
     // The agent is as good as new.
     log.append(admitted(sh("true")));
     log.append(placed(4, 1));
@@ -101,7 +125,9 @@ fn what_cannot_start_says_why_and_stops_nothing() {
 fn a_stop_is_a_signal_and_then_a_kill() {
     let (folder, log) = (folder(), FakeLog::default());
     let _agent = Running::start(&log, config(folder.path()), false);
-    let mut stubborn = sh("[ $DORMOUSE_RANK = 0 ] && trap 'exit 3' TERM || trap '' TERM; while :; do sleep 0.05; done");
+    let mut stubborn = sh(
+        "[ $DORMOUSE_RANK = 0 ] && trap 'exit 3' TERM || trap '' TERM; while :; do sleep 0.05; done",
+    );
     stubborn.checkpoint.grace_s = 1;
     log.append(admitted(stubborn));
     log.append(placed(1, 2));
@@ -114,7 +140,10 @@ fn a_stop_is_a_signal_and_then_a_kill() {
     assert_eq!(log.wait_exited(&id(1, 0)).exit_code, Some(3));
     assert!(asked.elapsed() < Duration::from_millis(900));
     let exit = log.wait_exited(&id(1, 1));
-    assert_eq!((exit.exit_code, exit.signal, exit.evicted), (None, Some(9), false));
+    assert_eq!(
+        (exit.exit_code, exit.signal, exit.evicted),
+        (None, Some(9), false)
+    );
     assert!(asked.elapsed() >= Duration::from_secs(1));
 }
 
@@ -133,7 +162,9 @@ fn a_requested_checkpoint_is_saved_before_the_exit() {
     log.append(placed(1, 2));
     log.append(start(1, None));
     log.wait_started(&id(1, 1));
-    log.wait("progress", |event| matches!(event, Event::Progress(it) if it.step == 1).then_some(()));
+    log.wait("progress", |event| {
+        matches!(event, Event::Progress(it) if it.step == 1).then_some(())
+    });
     log.append(save(1));
     log.append(stop(1));
     log.wait_exited(&id(1, 1));
@@ -148,7 +179,10 @@ fn a_requested_checkpoint_is_saved_before_the_exit() {
         .collect();
     assert_eq!(names[0], "progress");
     assert_eq!(names.last().copied(), Some("container.exited"));
-    assert!(names.contains(&"checkpoint.saved") && names.len() == 4, "{names:?}");
+    assert!(
+        names.contains(&"checkpoint.saved") && names.len() == 4,
+        "{names:?}"
+    );
     let saved = log.wait("saved", |event| match event {
         Event::CheckpointSaved(it) => Some((**it).clone()),
         _ => None,
@@ -191,7 +225,10 @@ fn a_checkpoint_that_does_not_come_has_failed() {
         _ => None,
     });
     assert!(reason.contains("grace_s"), "{reason}");
-    assert_eq!(log.count(|event| matches!(event, Event::ContainerExited(_))), 0);
+    assert_eq!(
+        log.count(|event| matches!(event, Event::ContainerExited(_))),
+        0
+    );
     // By a command beside it.
     log.append(stop(1));
     log.wait_exited(&id(1, 0));
@@ -204,7 +241,9 @@ fn a_checkpoint_that_does_not_come_has_failed() {
     log.append(start(2, None));
     log.wait_started(&id(2, 0));
     log.append(save(2));
-    log.wait("saved", |event| matches!(event, Event::CheckpointSaved(it) if it.step == 9).then_some(()));
+    log.wait("saved", |event| {
+        matches!(event, Event::CheckpointSaved(it) if it.step == 9).then_some(())
+    });
     log.append(stop(2));
     log.wait_exited(&id(2, 0));
     log.wait_exited(&id(2, 1));
@@ -214,7 +253,9 @@ fn a_checkpoint_that_does_not_come_has_failed() {
 fn a_successor_adopts_what_runs_and_tells_what_ended_meanwhile() {
     let (folder, log) = (folder(), FakeLog::default());
     let agent = Running::start(&log, config(folder.path()), false);
-    log.append(admitted(sh("[ $DORMOUSE_RANK = 0 ] || { sleep 0.4; exit 5; }; while :; do sleep 0.05; done")));
+    log.append(admitted(sh(
+        "[ $DORMOUSE_RANK = 0 ] || { sleep 0.4; exit 5; }; while :; do sleep 0.05; done",
+    )));
     log.append(placed(1, 2));
     log.append(start(1, None));
     let pid = log.wait_started(&id(1, 0));
@@ -225,12 +266,19 @@ fn a_successor_adopts_what_runs_and_tells_what_ended_meanwhile() {
     let agent = Running::start(&log, config(folder.path()), false);
     assert_eq!(log.wait_joined(2).running, [id(1, 0)]);
     assert_eq!(log.wait_exited(&id(1, 1)).exit_code, Some(5));
-    assert_eq!(log.count(|event| matches!(event, Event::ContainerStarted(_))), 2);
+    assert_eq!(
+        log.count(|event| matches!(event, Event::ContainerStarted(_))),
+        2
+    );
     // What was adopted is stopped like any other, and its exit is seen at once.
     let asked = Instant::now();
     log.append(stop(1));
     let exit = log.wait_exited(&id(1, 0));
-    assert!(asked.elapsed() < Duration::from_millis(500), "{:?}", asked.elapsed());
+    assert!(
+        asked.elapsed() < Duration::from_millis(500),
+        "{:?}",
+        asked.elapsed()
+    );
     assert_eq!((exit.signal, exit.evicted), (Some(15), false));
     assert!(!is_alive(pid));
     agent.stop().expect("left in order");
@@ -269,7 +317,9 @@ fn an_agent_cut_off_ends_its_containers_before_its_lease_ends() {
     config.lease_ttl = Duration::from_millis(1800);
     let ttl = config.lease_ttl;
     let agent = Running::start(&log, config, true);
-    log.append(admitted(sh("[ $DORMOUSE_RANK = 0 ] || trap '' TERM; while :; do sleep 0.02; done")));
+    log.append(admitted(sh(
+        "[ $DORMOUSE_RANK = 0 ] || trap '' TERM; while :; do sleep 0.02; done",
+    )));
     log.append(placed(1, 2));
     log.append(start(1, None));
     let pids = [log.wait_started(&id(1, 0)), log.wait_started(&id(1, 1))];
@@ -279,7 +329,10 @@ fn an_agent_cut_off_ends_its_containers_before_its_lease_ends() {
         assert!(cut.elapsed() < ttl, "still running when the lease ends");
         std::thread::sleep(Duration::from_millis(10));
     }
-    println!("gone {:?} after the cut; the lease is {ttl:?}", cut.elapsed());
+    println!(
+        "gone {:?} after the cut; the lease is {ttl:?}",
+        cut.elapsed()
+    );
     assert!(cut.elapsed() > ttl / 3, "fenced too early");
     log.set_down(false);
     log.wait_joined(2);
@@ -330,6 +383,9 @@ fn another_logs_leftovers_are_not_mistaken_for_this_ones() {
     let agent = Running::start(&fresh, config(folder.path()), false);
     assert_eq!(fresh.wait_exited(&id(1, 0)).exit_code, Some(4));
     assert!(!is_alive(pid));
-    assert_eq!(fresh.count(|event| matches!(event, Event::ContainerExited(_))), 1);
+    assert_eq!(
+        fresh.count(|event| matches!(event, Event::ContainerExited(_))),
+        1
+    );
     agent.stop().expect("left in order");
 }

@@ -1,17 +1,41 @@
-//! mpi (recipe to come).
+//! MPICH: rank 0's container runs `mpiexec` with the manual launcher, every container the proxy
+//! that it would have started by ssh. Nothing passes between containers but TCP; they may start
+//! in any order. `deploy/executors/mpi.sh` says how.
 
 use std::collections::BTreeMap;
 
-use super::Setting;
+use dormouse_messages::Rank;
 
-/// The command line.
+use super::{Setting, is_loopback, wrapped};
+
+/// Run in every container.
+const SCRIPT: &str = include_str!("../../../../deploy/executors/mpi.sh");
+
+/// The wrapped command line, and what the script and MPICH read.
 ///
 /// # Errors
-/// Why not.
+/// When the gang has no rank 0.
 pub fn launch(
-    _setting: &Setting<'_>,
+    setting: &Setting<'_>,
     argv: Vec<String>,
-    _env: &mut BTreeMap<String, String>,
+    env: &mut BTreeMap<String, String>,
 ) -> Result<Vec<String>, String> {
-    Ok(argv)
+    let root = setting.member(Rank(0))?;
+    let exit = setting.directory.join("mpi-exit");
+    let variables = [
+        (
+            "DORMOUSE_MPI_ROOT",
+            format!("{}:{}", root.address, root.port),
+        ),
+        ("DORMOUSE_EXIT", exit.display().to_string()),
+        // Ranks of one node talk by TCP too: containers share no memory.
+        ("MPIR_CVAR_CH4_NETMOD", "ofi".to_owned()),
+        ("MPIR_CVAR_NOLOCAL", "1".to_owned()),
+        ("FI_PROVIDER", "tcp".to_owned()),
+    ];
+    env.extend(variables.map(|(name, value)| (name.to_owned(), value)));
+    if is_loopback(&root.address) {
+        env.insert("FI_TCP_IFACE".to_owned(), "lo".to_owned());
+    }
+    Ok(wrapped(SCRIPT, argv))
 }

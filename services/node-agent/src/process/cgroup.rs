@@ -182,8 +182,14 @@ mod tests {
 
     #[test]
     fn both_versions_count_kills() {
-        assert_eq!(oom_kills("oom_kill_disable 0\nunder_oom 0\noom_kill 2\n"), 2);
-        assert_eq!(oom_kills("low 0\nhigh 0\nmax 7\noom 1\noom_kill 1\noom_group_kill 0\n"), 1);
+        assert_eq!(
+            oom_kills("oom_kill_disable 0\nunder_oom 0\noom_kill 2\n"),
+            2
+        );
+        assert_eq!(
+            oom_kills("low 0\nhigh 0\nmax 7\noom 1\noom_kill 1\noom_group_kill 0\n"),
+            1
+        );
         assert_eq!(oom_kills(""), 0);
     }
 
@@ -203,6 +209,9 @@ mod tests {
     #[test]
     fn a_machine_without_control_groups_says_so() {
         let root = tempfile::tempdir().expect("a folder");
-        assert!(matches!(Cgroups::detect_in(root.path(), "me"), Cgroups::Absent(_)));
+        assert!(matches!(
+            Cgroups::detect_in(root.path(), "me"),
+            Cgroups::Absent(_)
+        ));
     }
 }

@@ -59,7 +59,10 @@ pub fn boot_id() -> String {
 }
 
 fn pid_of(pid: u32) -> Option<Pid> {
-    i32::try_from(pid).ok().filter(|pid| *pid > 1).map(Pid::from_raw)
+    i32::try_from(pid)
+        .ok()
+        .filter(|pid| *pid > 1)
+        .map(Pid::from_raw)
 }
 
 impl Identity {
@@ -117,12 +120,12 @@ pub fn members(group_procs: Option<&Path>, leader: Identity) -> Vec<u32> {
 /// Kills all members but the leader, who lives to record how the program ended; says how many
 /// there were.
 pub fn kill_members(group_procs: Option<&Path>, leader: Identity) -> usize {
-    let members = members(group_procs, leader);
-    let others = members.iter().filter(|pid| **pid != leader.pid);
-    others
-        .filter_map(|pid| pid_of(*pid))
-        .map(|pid| kill(pid, Signal::SIGKILL))
-        .count()
+    let mut members = members(group_procs, leader);
+    members.retain(|pid| *pid != leader.pid);
+    for pid in members.iter().filter_map(|pid| pid_of(*pid)) {
+        let _ = kill(pid, Signal::SIGKILL);
+    }
+    members.len()
 }
 
 #[cfg(test)]

@@ -85,22 +85,3 @@ pub fn exit_of(code: i32, message: bool) -> Exit {
         }
     }
 }
-
-/// Why the platform took the container away, if it did.
-#[must_use]
-pub fn evicted(directory: &Path) -> Option<String> {
-    fs::read_to_string(directory.join("evicted")).ok()
-}
-
-/// Adds that the platform took the container away.
-#[must_use]
-pub fn with_eviction(exit: Exit, directory: &Path) -> Exit {
-    match evicted(directory) {
-        Some(reason) => Exit {
-            evicted: true,
-            reason: Some(reason),
-            ..exit
-        },
-        None => exit,
-    }
-}

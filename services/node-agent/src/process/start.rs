@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -12,7 +11,7 @@ use std::sync::Arc;
 use tokio::process::Command;
 
 use super::{Group, Inner, procfs, record};
-use crate::layout::{Logs, logs_in};
+use crate::layout::{Logs, disk, logs_in};
 use crate::runtime::ContainerPlan;
 use crate::secrets;
 
@@ -23,23 +22,19 @@ const ENTER: &str = "for group in $1; do echo $$ >\"$group\"; done; shift; exec 
 
 /// What a job inherits of the agent's environment: where it is, not what it holds.
 const INHERITED: [&str; 9] = [
-    "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "SHELL", "LD_LIBRARY_PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "LANG",
+    "LC_ALL",
+    "TZ",
+    "TMPDIR",
+    "SHELL",
+    "LD_LIBRARY_PATH",
 ];
 
 /// Where programs are looked for if the agent itself was told nothing.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-
-/// Exit code and text are the errno's; a person needs to know what to do.
-pub fn disk(what: &str, path: &Path, error: &std::io::Error) -> String {
-    let advice = match error.kind() {
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "; free space on this node's disk",
-        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
-            "; let the node's agent write there"
-        }
-        _ => "",
-    };
-    format!("{what} {}: {error}{advice}", path.display())
-}
 
 impl Inner {
     /// Starts the container; blocking. The supervisor's number.
@@ -49,8 +44,13 @@ impl Inner {
         if directory.join("process").exists() {
             return self.resume_watching(plan);
         }
-        fs::create_dir_all(&plan.checkpoint)
-            .map_err(|error| disk("cannot create the checkpoint directory", &plan.checkpoint, &error))?;
+        fs::create_dir_all(&plan.checkpoint).map_err(|error| {
+            disk(
+                "cannot create the checkpoint directory",
+                &plan.checkpoint,
+                &error,
+            )
+        })?;
         let env = self.environment(plan)?;
         let program = find(&plan.argv, &env, self.working_dir(plan))?;
         let request = directory.join("request");
@@ -193,7 +193,8 @@ fn find(
         return Err("its command line is empty or holds a NUL byte; correct command".to_owned());
     }
     let executable = |path: &Path| {
-        fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+        fs::metadata(path)
+            .is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
     };
     if name.contains('/') {
         let path = working_dir.join(name);
@@ -211,6 +212,8 @@ fn find(
         .map(|folder| working_dir.join(folder).join(name))
         .find(|candidate| executable(candidate))
         .ok_or_else(|| {
-            format!("{name:?} is not found in PATH on this node ({path}); install it or correct command")
+            format!(
+                "{name:?} is not found in PATH on this node ({path}); install it or correct command"
+            )
         })
 }

@@ -74,7 +74,9 @@ pub fn placed_on(incarnation: u32, nodes: &[&str]) -> Event {
             rank: Rank(rank),
             node: node.parse().expect("valid"),
             gpus: vec![],
-            port: 21_000 + 100 * u16::try_from(incarnation).expect("small") + 8 * u16::try_from(rank).expect("small"),
+            port: 21_000
+                + 100 * u16::try_from(incarnation).expect("small")
+                + 8 * u16::try_from(rank).expect("small"),
         })
         .collect();
     PlacementDecided {
@@ -183,7 +185,9 @@ impl FakeLog {
         inner.events.push((recorded.clone(), Instant::now()));
         inner.followers.retain(|follower| {
             follower.try_send(Heard::Event(recorded.clone())).is_ok()
-                && follower.try_send(Heard::CaughtUp(recorded.sequence)).is_ok()
+                && follower
+                    .try_send(Heard::CaughtUp(recorded.sequence))
+                    .is_ok()
         });
         Sequence(sequence)
     }
@@ -220,7 +224,9 @@ impl FakeLog {
         let (sender, receiver) = mpsc::channel(100_000);
         let mut inner = self.0.lock().expect("unpoisoned");
         for (recorded, _) in &inner.events {
-            sender.try_send(Heard::Event(recorded.clone())).expect("room");
+            sender
+                .try_send(Heard::Event(recorded.clone()))
+                .expect("room");
         }
         let head = Sequence(inner.events.len() as u64);
         sender.try_send(Heard::CaughtUp(head)).expect("room");
@@ -236,7 +242,11 @@ impl FakeLog {
             if let Some(found) = self.events().iter().rev().find_map(&check) {
                 return found;
             }
-            assert!(Instant::now() < until, "no {what}; there is {:#?}", self.reports());
+            assert!(
+                Instant::now() < until,
+                "no {what}; there is {:#?}",
+                self.reports()
+            );
             std::thread::sleep(Duration::from_millis(2));
         }
     }

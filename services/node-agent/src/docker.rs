@@ -1,0 +1,476 @@
+//! Docker, through bollard: a container of the engine a container of ours.
+//!
+//! - A container is named after its cluster, node and id, so that the engine itself refuses a
+//!   second one; labels say whose it is and for which start request it was made.
+//! - Host network (the ports are the placer's), an init process (a first process without a
+//!   handler ignores SIGTERM), the node's own paths for the checkpoint and the container's
+//!   directory, so that a job sees the same paths under both runtimes.
+//! - What it prints is copied to the same files as a plain process's.
+//! - It is removed once its exit is on the log.
+
+mod body;
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bollard::Docker;
+use bollard::container::LogOutput;
+use bollard::errors::Error;
+use bollard::exec::{CreateExecOptions, StartExecResults};
+use bollard::models::{ContainerInspectResponse, ContainerStateStatusEnum};
+use bollard::query_parameters::{
+    CreateContainerOptions, InspectContainerOptions, KillContainerOptions, ListContainersOptions,
+    LogsOptions, RemoveContainerOptions, WaitContainerOptions,
+};
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt};
+use nix::sys::signal::Signal;
+
+use dormouse_messages::{ContainerId, Sequence};
+
+use crate::config::AgentConfig;
+use crate::layout::{self, Layout};
+use crate::runtime::{ContainerPlan, ContainerRuntime, Exit, Exits, Found, RuntimeError};
+use crate::secrets;
+
+/// Between two attempts to reach an engine that went away.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// How long after the exit the last output may take to arrive.
+const LAST_OUTPUT: Duration = Duration::from_secs(2);
+
+/// Runs Docker containers.
+#[derive(Clone)]
+pub struct DockerRuntime {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    docker: Docker,
+    config: AgentConfig,
+    layout: Layout,
+    exits: Exits,
+}
+
+impl DockerRuntime {
+    /// Connects to the engine that `DOCKER_HOST` names, or to the local one.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn connect(config: &AgentConfig, exits: Exits) -> Result<Self, RuntimeError> {
+        let connect = async {
+            let docker = Docker::connect_with_defaults()?;
+            docker.negotiate_version().await
+        };
+        let docker = connect.await.map_err(engine)?;
+        Ok(Self {
+            inner: Arc::new(Inner {
+                docker,
+                config: config.clone(),
+                layout: config.layout(),
+                exits,
+            }),
+        })
+    }
+}
+
+fn engine(error: Error) -> RuntimeError {
+    RuntimeError::Engine(error.to_string())
+}
+
+fn status_code(error: &Error) -> Option<u16> {
+    match error {
+        Error::DockerResponseServerError { status_code, .. } => Some(*status_code),
+        _ => None,
+    }
+}
+
+/// What a person reads of an engine's refusal.
+fn words(error: &Error) -> String {
+    match error {
+        Error::DockerResponseServerError { message, .. } => message.trim().to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// The init process, like a shell, reports death by a signal as 128 + n.
+fn exit_of(code: i64, out_of_memory: bool) -> Exit {
+    let code = i32::try_from(code).unwrap_or(-1);
+    let signal = code - 128;
+    let is_signal = (1..=31).contains(&signal);
+    Exit {
+        code: (!is_signal).then_some(code),
+        signal: is_signal.then_some(signal),
+        out_of_memory,
+        ..Exit::default()
+    }
+}
+
+fn pid_of(found: &ContainerInspectResponse) -> u32 {
+    let pid = found.state.as_ref().and_then(|state| state.pid);
+    pid.and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0)
+}
+
+fn request_of(found: &ContainerInspectResponse) -> Option<Sequence> {
+    let labels = found.config.as_ref()?.labels.as_ref()?;
+    labels.get(body::REQUEST)?.parse().ok().map(Sequence)
+}
+
+/// How a container ended; `None` while it runs, or was only created.
+fn exit_in(found: &ContainerInspectResponse) -> Option<Exit> {
+    use ContainerStateStatusEnum::{DEAD, EXITED};
+    let state = found.state.as_ref()?;
+    matches!(state.status, Some(EXITED | DEAD)).then(|| {
+        let out_of_memory = state.oom_killed.unwrap_or(false);
+        exit_of(state.exit_code.unwrap_or(-1), out_of_memory)
+    })
+}
+
+impl Inner {
+    fn name(&self, container: &ContainerId) -> String {
+        let id = container.to_string().replace('/', ".");
+        format!("{}-{}-{id}", self.config.cluster, self.config.node)
+    }
+
+    async fn inspect(&self, name: &str) -> Result<ContainerInspectResponse, Error> {
+        let options = None::<InspectContainerOptions>;
+        self.docker.inspect_container(name, options).await
+    }
+
+    async fn remove(docker: &Docker, name: &str) -> Result<(), Error> {
+        let options = RemoveContainerOptions {
+            force: true,
+            v: true,
+            ..RemoveContainerOptions::default()
+        };
+        docker.remove_container(name, Some(options)).await
+    }
+
+    async fn start(self: &Arc<Self>, plan: ContainerPlan) -> Result<u32, String> {
+        let name = self.name(&plan.container);
+        let prepared = plan.clone();
+        let env = tokio::task::spawn_blocking(move || prepare(&prepared))
+            .await
+            .map_err(|error| error.to_string())??;
+        self.create(&name, &plan, &env).await?;
+        let started = self.docker.start_container(&name, None).await;
+        if let Err(error) = started {
+            let _ = Self::remove(&self.docker, &name).await;
+            return Err(format!("{}; see command, image and mounts", words(&error)));
+        }
+        let found = self.inspect(&name).await.map_err(|error| words(&error))?;
+        self.watch(plan.container, name);
+        Ok(pid_of(&found))
+    }
+
+    async fn create(&self, name: &str, plan: &ContainerPlan, env: &[String]) -> Result<(), String> {
+        for _ in 0..2 {
+            let options = CreateContainerOptions {
+                name: Some(name.to_owned()),
+                ..CreateContainerOptions::default()
+            };
+            let body = body::create(&self.config, plan, env);
+            let created = self.docker.create_container(Some(options), body).await;
+            match created {
+                Ok(_) => return Ok(()),
+                Err(error) if status_code(&error) == Some(409) => {
+                    let found = self.inspect(name).await.map_err(|error| words(&error))?;
+                    if request_of(&found) == Some(plan.request) {
+                        return Ok(());
+                    }
+                    // Another log's, under the same name.
+                    Self::remove(&self.docker, name)
+                        .await
+                        .map_err(|error| words(&error))?;
+                }
+                Err(error) if status_code(&error) == Some(404) => {
+                    return Err(format!(
+                        "{}; pull or import the image on this node (for dormouse/empty: \
+                         scripts/install.sh docker)",
+                        words(&error)
+                    ));
+                }
+                Err(error) => return Err(words(&error)),
+            }
+        }
+        Err(format!(
+            "the engine keeps another container named {name}; remove it"
+        ))
+    }
+
+    /// Waits for the end, copying what is printed meanwhile.
+    fn watch(self: &Arc<Self>, container: ContainerId, name: String) {
+        let inner = Arc::clone(self);
+        tokio::spawn(async move {
+            let directory = inner.layout.container(&container);
+            let output = tokio::spawn(copy_output(inner.docker.clone(), name.clone(), directory));
+            let exit = inner.ended(&name).await;
+            let _ = tokio::time::timeout(LAST_OUTPUT, output).await;
+            let exit = inner.explained(exit, &container);
+            let exit = inner.with_eviction(exit, &container);
+            let _ = inner.exits.send((container, exit));
+        });
+    }
+
+    async fn ended(&self, name: &str) -> Exit {
+        loop {
+            let options = None::<WaitContainerOptions>;
+            let waited = self.docker.wait_container(name, options).next().await;
+            let found = self.inspect(name).await;
+            match found {
+                Ok(found) => {
+                    if let Some(exit) = exit_in(&found) {
+                        return exit;
+                    }
+                }
+                Err(error) if status_code(&error) == Some(404) => {
+                    return Exit::evicted("it was removed from the engine".to_owned());
+                }
+                Err(error) => tracing::warn!(name, %error, "the engine does not answer"),
+            }
+            if !matches!(waited, Some(Ok(_))) {
+                tokio::time::sleep(RETRY).await;
+            }
+        }
+    }
+
+    fn with_eviction(&self, exit: Exit, container: &ContainerId) -> Exit {
+        crate::layout::with_eviction(exit, &self.layout.container(container))
+    }
+
+    /// The engine starts its own init process, which then finds that there is no such program:
+    /// it says so on the standard error, and exits with 126 or 127.
+    fn explained(&self, exit: Exit, container: &ContainerId) -> Exit {
+        if !matches!(exit.code, Some(126 | 127)) {
+            return exit;
+        }
+        let logs = layout::logs_in(&self.layout.container(container));
+        let text = std::fs::read_to_string(logs.stderr).unwrap_or_default();
+        match text
+            .split_once("[FATAL tini")
+            .and_then(|(_, rest)| rest.split_once("] "))
+        {
+            Some((_, why)) => {
+                let why = why.lines().next().unwrap_or_default();
+                Exit::cannot_start(&format!(
+                    "{why}; install it in the image or correct command"
+                ))
+            }
+            None => exit,
+        }
+    }
+
+    async fn list(self: &Arc<Self>) -> Result<Vec<Found>, RuntimeError> {
+        let labels = vec![
+            format!("{}={}", body::CLUSTER, self.config.cluster),
+            format!("{}={}", body::NODE, self.config.node),
+        ];
+        let options = ListContainersOptions {
+            all: true,
+            filters: Some(HashMap::from([("label".to_owned(), labels)])),
+            ..ListContainersOptions::default()
+        };
+        let listed = self
+            .docker
+            .list_containers(Some(options))
+            .await
+            .map_err(engine)?;
+        let mut found = Vec::new();
+        for summary in listed {
+            let labels = summary.labels.unwrap_or_default();
+            let id = labels.get(body::CONTAINER).and_then(|id| id.parse().ok());
+            let (Some(container), Some(name)) = (id, summary.id) else {
+                continue;
+            };
+            if let Some(entry) = self.find(container, &name).await? {
+                found.push(entry);
+            }
+        }
+        Ok(found)
+    }
+
+    async fn find(
+        self: &Arc<Self>,
+        container: ContainerId,
+        name: &str,
+    ) -> Result<Option<Found>, RuntimeError> {
+        let inspected = match self.inspect(name).await {
+            Err(error) if status_code(&error) == Some(404) => return Ok(None),
+            other => other.map_err(engine)?,
+        };
+        let Some(request) = request_of(&inspected) else {
+            return Ok(None);
+        };
+        let told = self.layout.container(&container).join("told").exists();
+        let running = inspected.state.as_ref().and_then(|state| state.running);
+        let status = match exit_in(&inspected) {
+            Some(_) if told => {
+                let _ = Self::remove(&self.docker, name).await;
+                return Ok(None);
+            }
+            Some(exit) => Err(self.with_eviction(exit, &container)),
+            None if running == Some(true) => {
+                self.watch(container.clone(), name.to_owned());
+                Ok(pid_of(&inspected))
+            }
+            // Created, never started: a start finds it by its name.
+            None => return Ok(None),
+        };
+        Ok(Some(Found {
+            container,
+            request,
+            status,
+        }))
+    }
+
+    async fn signal(&self, container: &ContainerId, signal: Signal) -> Result<(), RuntimeError> {
+        let options = KillContainerOptions {
+            signal: signal.as_str().to_owned(),
+        };
+        let name = self.name(container);
+        match self.docker.kill_container(&name, Some(options)).await {
+            Ok(()) => Ok(()),
+            // It has ended: its exit is on the way.
+            Err(error) if matches!(status_code(&error), Some(404 | 409)) => Ok(()),
+            Err(error) => Err(RuntimeError::Signal {
+                container: container.clone(),
+                why: words(&error),
+            }),
+        }
+    }
+
+    async fn beside(&self, plan: ContainerPlan) -> Result<(), String> {
+        let options = CreateExecOptions {
+            cmd: Some(plan.argv.clone()),
+            env: Some(environment(&plan)?),
+            attach_stdout: Some(true),
+            attach_stderr: Some(true),
+            ..CreateExecOptions::default()
+        };
+        let name = self.name(&plan.container);
+        let text = |error: Error| words(&error);
+        let exec = self
+            .docker
+            .create_exec(&name, options)
+            .await
+            .map_err(text)?;
+        let started = self.docker.start_exec(&exec.id, None).await.map_err(text)?;
+        if let StartExecResults::Attached { mut output, .. } = started {
+            while output.next().await.is_some() {}
+        }
+        let ended = self.docker.inspect_exec(&exec.id).await.map_err(text)?;
+        match ended.exit_code {
+            Some(0) => Ok(()),
+            code => Err(format!("{:?} ended with exit code {code:?}", plan.argv)),
+        }
+    }
+}
+
+/// The folders that are mounted, and the environment; blocking.
+fn prepare(plan: &ContainerPlan) -> Result<Vec<String>, String> {
+    for folder in [&plan.directory, &plan.checkpoint] {
+        std::fs::create_dir_all(folder)
+            .map_err(|error| layout::disk("cannot create", folder, &error))?;
+    }
+    // Another log's container of this name had its own.
+    for name in layout::MARKS {
+        let _ = std::fs::remove_file(plan.directory.join(name));
+    }
+    environment(plan)
+}
+
+fn environment(plan: &ContainerPlan) -> Result<Vec<String>, String> {
+    let env = secrets::resolve(&plan.env)?;
+    Ok(env
+        .iter()
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect())
+}
+
+/// Copies all that a container prints, from its first line on, until it ends.
+async fn copy_output(docker: Docker, name: String, directory: PathBuf) {
+    let logs = layout::logs_in(&directory);
+    let (Ok(mut stdout), Ok(mut stderr)) = (File::create(&logs.stdout), File::create(&logs.stderr))
+    else {
+        tracing::warn!(
+            name,
+            "its output cannot be copied to {}",
+            directory.display()
+        );
+        return;
+    };
+    let options = LogsOptions {
+        follow: true,
+        stdout: true,
+        stderr: true,
+        ..LogsOptions::default()
+    };
+    let mut output = docker.logs(&name, Some(options));
+    while let Some(Ok(output)) = output.next().await {
+        let written = match &output {
+            LogOutput::StdErr { message } => stderr.write_all(message),
+            LogOutput::StdOut { message } | LogOutput::Console { message } => {
+                stdout.write_all(message)
+            }
+            LogOutput::StdIn { .. } => Ok(()),
+        };
+        if let Err(error) = written {
+            tracing::warn!(name, %error, "its output is no longer copied");
+            return;
+        }
+    }
+}
+
+impl ContainerRuntime for DockerRuntime {
+    fn name(&self) -> &'static str {
+        "docker"
+    }
+
+    fn start(&self, plan: ContainerPlan) -> BoxFuture<'_, Result<u32, RuntimeError>> {
+        self.inner
+            .start(plan)
+            .map(|started| started.map_err(RuntimeError::Start))
+            .boxed()
+    }
+
+    fn signal<'a>(
+        &'a self,
+        container: &'a ContainerId,
+        signal: Signal,
+    ) -> BoxFuture<'a, Result<(), RuntimeError>> {
+        self.inner.signal(container, signal).boxed()
+    }
+
+    fn kill<'a>(&'a self, container: &'a ContainerId) -> BoxFuture<'a, Result<(), RuntimeError>> {
+        self.inner.signal(container, Signal::SIGKILL).boxed()
+    }
+
+    fn beside(&self, plan: ContainerPlan) -> BoxFuture<'_, Result<(), String>> {
+        self.inner.beside(plan).boxed()
+    }
+
+    fn list(&self) -> BoxFuture<'_, Result<Vec<Found>, RuntimeError>> {
+        self.inner.list().boxed()
+    }
+
+    fn forget(&self, container: &ContainerId, request: Sequence) -> BoxFuture<'static, ()> {
+        let directory = self.inner.layout.container(container);
+        let _ = std::fs::write(directory.join("told"), "");
+        let inner = Arc::clone(&self.inner);
+        let name = inner.name(container);
+        async move {
+            // A container that was made for a later request keeps the name.
+            if let Ok(found) = inner.inspect(&name).await
+                && request_of(&found) == Some(request)
+                && let Err(error) = Inner::remove(&inner.docker, &name).await
+            {
+                tracing::warn!(name, %error, "it stays in the engine until the agent's restart");
+            }
+        }
+        .boxed()
+    }
+}

@@ -1,0 +1,138 @@
+//! What the engine is asked to create. Pure, but for looking which system folders there are.
+
+use std::path::Path;
+
+use bollard::models::{ContainerCreateBody, DeviceRequest, HostConfig, Mount, MountType};
+
+use dormouse_messages::Resource;
+
+use crate::config::AgentConfig;
+use crate::runtime::ContainerPlan;
+
+/// Label: the cluster's name.
+pub const CLUSTER: &str = "dormouse.cluster";
+/// Label: the node.
+pub const NODE: &str = "dormouse.node";
+/// Label: `tenant/name/incarnation/rank`.
+pub const CONTAINER: &str = "dormouse.container";
+/// Label: `tenant/name`.
+pub const JOB: &str = "dormouse.job";
+/// Label: the partition's life.
+pub const INCARNATION: &str = "dormouse.incarnation";
+/// Label: the start request's sequence.
+pub const REQUEST: &str = "dormouse.request";
+
+/// The image of a job that names none: empty, with the node's own programs.
+const EMPTY_IMAGE: &str = "dormouse/empty";
+
+/// What the empty image shows of the node, read-only.
+const SYSTEM: [&str; 5] = ["/usr", "/lib", "/lib64", "/bin", "/etc/alternatives"];
+
+/// The scheduler's period: the kernel's default.
+const PERIOD_US: u64 = 100_000;
+
+/// The body of the request.
+pub fn create(config: &AgentConfig, plan: &ContainerPlan, env: &[String]) -> ContainerCreateBody {
+    let container = &plan.container;
+    let labels = [
+        (CLUSTER, config.cluster.clone()),
+        (NODE, config.node.to_string()),
+        (CONTAINER, container.to_string()),
+        (JOB, container.job.to_string()),
+        (INCARNATION, container.incarnation.to_string()),
+        (REQUEST, plan.request.to_string()),
+    ];
+    let labels = labels.map(|(name, value)| (name.to_owned(), value));
+    let working_dir = config.working_dir.as_ref().unwrap_or(&plan.directory);
+    let image = plan.image.as_deref().unwrap_or(EMPTY_IMAGE);
+    ContainerCreateBody {
+        image: Some(image.to_owned()),
+        // No entrypoint of the image: the job's command line is the whole one.
+        entrypoint: Some(vec![plan.argv[0].clone()]),
+        cmd: Some(plan.argv[1..].to_vec()),
+        env: Some(with_path(config, env)),
+        labels: Some(labels.into()),
+        working_dir: Some(working_dir.display().to_string()),
+        host_config: Some(host_config(config, plan, image == EMPTY_IMAGE)),
+        ..ContainerCreateBody::default()
+    }
+}
+
+/// The agent's folders first, if the job does not say its own `PATH`.
+fn with_path(config: &AgentConfig, env: &[String]) -> Vec<String> {
+    let mut env = env.to_vec();
+    if !config.path.is_empty() && !env.iter().any(|entry| entry.starts_with("PATH=")) {
+        let folders = config
+            .path
+            .iter()
+            .map(|folder| folder.display().to_string());
+        let system = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned();
+        let path: Vec<_> = folders.chain([system]).collect();
+        env.push(format!("PATH={}", path.join(":")));
+    }
+    env
+}
+
+fn host_config(config: &AgentConfig, plan: &ContainerPlan, is_empty_image: bool) -> HostConfig {
+    let signed = |amount: u64| i64::try_from(amount).unwrap_or(i64::MAX);
+    let memory_bytes = plan.demand.get(&Resource::Memory);
+    let memory = (memory_bytes > 0).then(|| signed(memory_bytes));
+    let cpu_milli = plan.demand.get(&Resource::Cpu);
+    // Not `--cpus`: it refuses more than the machine has, which a test cluster may pretend.
+    let quota_us = (cpu_milli > 0).then(|| signed((cpu_milli * PERIOD_US / 1000).max(1000)));
+    let gpus = (!plan.gpus.is_empty()).then(|| {
+        vec![DeviceRequest {
+            driver: Some("nvidia".to_owned()),
+            device_ids: Some(plan.gpus.clone()),
+            capabilities: Some(vec![vec!["gpu".to_owned()]]),
+            ..DeviceRequest::default()
+        }]
+    });
+    HostConfig {
+        init: Some(true),
+        network_mode: Some("host".to_owned()),
+        memory,
+        memory_swap: memory,
+        cpu_period: quota_us.map(|_| signed(PERIOD_US)),
+        cpu_quota: quota_us,
+        device_requests: gpus,
+        mounts: Some(mounts(config, plan, is_empty_image)),
+        ..HostConfig::default()
+    }
+}
+
+fn mounts(config: &AgentConfig, plan: &ContainerPlan, is_empty_image: bool) -> Vec<Mount> {
+    let mut mounts = Vec::new();
+    let mut add = |source: &str, target: &str, read_only: bool| {
+        // The job's own mounts come first: they win.
+        if mounts
+            .iter()
+            .all(|mount: &Mount| mount.target.as_deref() != Some(target))
+        {
+            mounts.push(Mount {
+                source: Some(source.to_owned()),
+                target: Some(target.to_owned()),
+                typ: Some(MountType::BIND),
+                read_only: Some(read_only),
+                ..Mount::default()
+            });
+        }
+    };
+    for mount in plan.mounts.iter().chain(&config.mounts) {
+        add(&mount.source, &mount.target, mount.read_only);
+    }
+    for folder in [&plan.directory, &plan.checkpoint] {
+        let folder = folder.display().to_string();
+        add(&folder, &folder, false);
+    }
+    if let Some(resume) = &plan.resume {
+        let resume = resume.display().to_string();
+        add(&resume, &resume, true);
+    }
+    if is_empty_image {
+        for folder in SYSTEM.iter().filter(|folder| Path::new(folder).exists()) {
+            add(folder, folder, true);
+        }
+    }
+    mounts
+}

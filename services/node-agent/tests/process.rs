@@ -1,0 +1,202 @@
+//! Plain processes, below the agent: limits, latency, and what must never be signalled.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use common::*;
+use dormouse_messages::Sequence;
+use dormouse_node_agent::AgentConfig;
+use dormouse_node_agent::process::{Cgroups, ProcessRuntime, stat};
+use dormouse_node_agent::runtime::{ContainerPlan, ContainerRuntime, Exit};
+use nix::sys::signal::Signal;
+use tokio::sync::mpsc;
+
+type Exited = mpsc::UnboundedReceiver<(dormouse_messages::ContainerId, Exit)>;
+
+fn runtime(folder: &Path, limits: bool) -> (ProcessRuntime, Exited) {
+    let config = AgentConfig::local(node(), Default::default(), folder.to_owned());
+    let (exits, exited) = mpsc::unbounded_channel();
+    let runtime = if limits {
+        ProcessRuntime::new(&config, exits)
+    } else {
+        ProcessRuntime::with_cgroups(&config, Cgroups::Absent("a test".to_owned()), exits)
+    };
+    (runtime, exited)
+}
+
+fn plan(folder: &Path, incarnation: u32, script: &str) -> ContainerPlan {
+    let config = AgentConfig::local(node(), Default::default(), folder.to_owned());
+    let container = id(incarnation, 0);
+    ContainerPlan {
+        request: Sequence(u64::from(incarnation)),
+        argv: ["/bin/sh", "-c", script].map(str::to_owned).into(),
+        env: BTreeMap::new(),
+        image: None,
+        mounts: vec![],
+        demand: Default::default(),
+        gpus: vec![],
+        directory: config.layout().container(&container),
+        checkpoint: config
+            .layout()
+            .checkpoint(&container.job, container.incarnation),
+        resume: None,
+        container,
+    }
+}
+
+async fn exit(exited: &mut Exited) -> Exit {
+    let exit = tokio::time::timeout(Duration::from_secs(10), exited.recv()).await;
+    exit.expect("in time").expect("open").1
+}
+
+#[tokio::test]
+async fn a_pid_of_another_start_time_is_never_signalled() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut bystander = std::process::Command::new("sleep")
+        .arg("30")
+        .spawn()
+        .expect("spawned");
+    let found = stat(bystander.id()).expect("it runs");
+    let plan = plan(folder.path(), 1, "true");
+    fs::create_dir_all(&plan.directory).expect("made");
+    fs::write(plan.directory.join("request"), "1").expect("written");
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("read");
+    let text = fs::read_to_string(format!("/proc/{}/stat", bystander.id())).expect("read");
+    let ticks = found.identity.started_ticks;
+    let stale = text.replace(&format!(" {ticks} "), &format!(" {} ", ticks - 1));
+    assert_ne!(stale, text);
+    fs::write(
+        plan.directory.join("process"),
+        format!("{} {stale}", boot.trim()),
+    )
+    .expect("written");
+    let (runtime, _exited) = runtime(folder.path(), false);
+    let listed = runtime.list().await.expect("listed");
+    assert!(
+        listed[0].status.as_ref().is_err_and(|exit| exit.evicted),
+        "{listed:?}"
+    );
+    runtime
+        .signal(&plan.container, Signal::SIGKILL)
+        .await
+        .expect("nothing to signal");
+    runtime
+        .kill(&plan.container)
+        .await
+        .expect("nothing to kill");
+    assert!(
+        bystander.try_wait().expect("waited").is_none(),
+        "the bystander was hit"
+    );
+    bystander.kill().expect("killed");
+    bystander.wait().expect("waited");
+}
+
+#[tokio::test]
+async fn what_a_container_leaves_behind_is_killed_before_its_exit_is_told() {
+    for limits in [false, true] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (runtime, mut exited) = runtime(folder.path(), limits);
+        let pid_file = folder.path().join("pid");
+        let script = format!("sleep 60 & echo $! >{}; exit 0", pid_file.display());
+        let plan = plan(folder.path(), 1, &script);
+        runtime.start(plan).await.expect("started");
+        assert_eq!(exit(&mut exited).await.code, Some(0));
+        let pid: u32 = fs::read_to_string(pid_file)
+            .expect("read")
+            .trim()
+            .parse()
+            .expect("a pid");
+        assert!(
+            stat(pid).is_none_or(|stat| stat.zombie),
+            "limits {limits}: it is left"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_killed_supervisor_takes_its_program_along() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (runtime, mut exited) = runtime(folder.path(), false);
+    let pid_file = folder.path().join("pid");
+    let script = format!(
+        "echo $$ >{}; while :; do sleep 0.05; done",
+        pid_file.display()
+    );
+    let pid = runtime
+        .start(plan(folder.path(), 1, &script))
+        .await
+        .expect("started");
+    while fs::read_to_string(&pid_file).unwrap_or_default().is_empty() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let supervisor = nix::unistd::Pid::from_raw(i32::try_from(pid).expect("small"));
+    nix::sys::signal::kill(supervisor, Signal::SIGKILL).expect("killed");
+    assert_eq!(exit(&mut exited).await.signal, Some(9));
+    let program: u32 = fs::read_to_string(pid_file)
+        .expect("read")
+        .trim()
+        .parse()
+        .expect("a pid");
+    assert!(
+        stat(program).is_none_or(|stat| stat.zombie),
+        "the program is left"
+    );
+}
+
+#[tokio::test]
+async fn limits_hold_and_want_of_memory_is_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (runtime, mut exited) = runtime(folder.path(), true);
+    if !runtime.has_limits() {
+        let text = "SKIPPED: this machine lets nobody make control groups";
+        assert!(
+            std::env::var("DORMOUSE_NO_SKIP").as_deref() != Ok("1"),
+            "{text}"
+        );
+        eprintln!("{text}");
+        return;
+    }
+    let mut plan = plan(
+        folder.path(),
+        1,
+        "exec python3 -c 'x = bytearray(200 << 20)'",
+    );
+    plan.demand = "cpu=500m,memory=64Mi".parse().expect("valid");
+    let container = plan.container.clone();
+    runtime.start(plan).await.expect("started");
+    let exit = exit(&mut exited).await;
+    assert_eq!((exit.signal, exit.out_of_memory), (Some(9), true));
+    runtime.forget(&container, Sequence(1)).await;
+}
+
+#[tokio::test]
+async fn starting_takes_a_millisecond() {
+    for limits in [false, true] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (runtime, mut exited) = runtime(folder.path(), limits);
+        let mut took: Vec<_> = Vec::new();
+        for incarnation in 1..=20 {
+            let mut plan = plan(folder.path(), incarnation, "exit 0");
+            plan.demand = "cpu=1,memory=64Mi".parse().expect("valid");
+            let began = Instant::now();
+            let container = plan.container.clone();
+            runtime.start(plan).await.expect("started");
+            let started = began.elapsed();
+            exit(&mut exited).await;
+            took.push((started, began.elapsed()));
+            runtime
+                .forget(&container, Sequence(u64::from(incarnation)))
+                .await;
+        }
+        took.sort();
+        println!(
+            "limits {limits}: started and ended after {:?} (median of 20)",
+            took[10]
+        );
+    }
+}
