@@ -152,7 +152,7 @@ for tenant in "${tenants[@]}"; do
     users: [
       {nkey: $(nkey "tenant-$tenant"), permissions: {
         publish: {allow: ["$prefix.in.$tenant.>"]}
-        subscribe: {allow: ["_INBOX.>" "$prefix.status.$tenant.>"]}
+        subscribe: {allow: ["_INBOX.>", "$prefix.status.$tenant.>"]}
       }}
     ]
     imports: [
