@@ -1,13 +1,13 @@
 //! The agent's ties to a real cluster: the log it follows, the subjects it writes, its lease.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::sync::mpsc;
 
-use dormouse_messages::{Event, NodeId, Sequence, Writer};
-use dormouse_runtime::{AppendError, Appender, Followed, Leases, Log};
+use dormouse_messages::{Event, Sequence, Writer};
+use dormouse_runtime::{AppendError, Appender, Followed, Hold, Log, RenewError};
 
 use crate::config::AgentConfig;
 use crate::wire::{Heard, Lease, LeaseError, Outlet, OutletError, Wires};
@@ -22,16 +22,16 @@ pub fn wires(config: &AgentConfig, log: &Log) -> Wires {
     tokio::spawn(hear(log.follow(Sequence(1)), heard_tx));
     let started = SystemTime::now().duration_since(UNIX_EPOCH);
     let started = started.map_or(1, |since| u64::try_from(since.as_micros()).unwrap_or(1));
+    // The lease names the agent by when it started: later than any life of it on the log, so that
+    // a successor takes its predecessor's lease over at once, and the predecessor hears of it.
+    let lease = log
+        .leases()
+        .hold_node(&config.node, started, config.lease_ttl);
     let appender = log.appender(Writer::Node, Some(config.node.clone()));
     Wires {
         heard,
         outlet: Box::new(appender),
-        lease: Some(Box::new(NodeLease {
-            leases: log.leases(),
-            node: config.node.clone(),
-            started,
-            ttl: config.lease_ttl,
-        })),
+        lease: Some(Box::new(lease)),
     }
 }
 
@@ -67,24 +67,15 @@ impl Outlet for Appender {
     }
 }
 
-/// The lease names the agent by when it started: later than any life of it on the log. A
-/// successor renews its predecessor's lease without waiting for its end; a second agent of the
-/// name is found out by its first event.
-struct NodeLease {
-    leases: Leases,
-    node: NodeId,
-    started: u64,
-    ttl: Duration,
-}
-
-impl Lease for NodeLease {
+impl Lease for Hold {
     fn renew(&mut self) -> BoxFuture<'_, Result<(), LeaseError>> {
         async move {
-            let renewed = self
-                .leases
-                .renew_node(&self.node, self.started, self.ttl)
-                .await;
-            renewed.map_err(|error| LeaseError::Unreachable(error.to_string()))
+            Self::renew(self).await.map_err(|error| match error {
+                RenewError::Held { by } => {
+                    LeaseError::Held(format!("{}, life {}", by.holder, by.incarnation))
+                }
+                RenewError::Unanswered { why } => LeaseError::Unreachable(why),
+            })
         }
         .boxed()
     }

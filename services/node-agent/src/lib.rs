@@ -102,7 +102,7 @@ pub async fn run(
     log: dormouse_runtime::Log,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), AgentError> {
-    let wires = Wires::to_log(&config, &log);
+    let wires = connect::wires(&config, &log);
     run_wired(config, wires, shutdown).await
 }
 
