@@ -12,7 +12,7 @@ use crate::ids::Sequence;
 use crate::time::Timestamp;
 
 /// A fold of the log.
-pub trait Fold: Default + Clone + Send + Serialize + DeserializeOwned + 'static {
+pub trait Fold: Default + Clone + Send + Unpin + Serialize + DeserializeOwned + 'static {
     /// Names its snapshots.
     const NAME: &'static str;
     /// Raised whenever the state's shape or meaning changes: older snapshots are then ignored.

@@ -46,3 +46,11 @@ impl Fold for ReadModel {
         self.nodes.check_invariants()
     }
 }
+
+impl ReadModel {
+    /// Counts a message of the log that is no event.
+    pub fn flag(&mut self, sequence: dormouse_messages::Sequence, why: String) {
+        self.cluster.flagged += 1;
+        self.cluster.last_flagged = Some((sequence, why));
+    }
+}

@@ -347,7 +347,7 @@ pub enum LogCommand {
         #[arg(long)]
         to: Option<u64>,
     },
-    /// Put an exported log onto an empty log of a broker
+    /// Put an exported log onto the empty log of a broker
     #[command(after_help = "Examples:\n  dormouse log import log.jsonl --server nats://127.0.0.1:4333")]
     Import {
         /// The file.

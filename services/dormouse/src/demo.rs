@@ -75,8 +75,9 @@ pub async fn run(_: &Context, args: &DemoArgs) -> anyhow::Result<u8> {
     let submitted = plan.len();
     let examples = args.examples.clone();
     let publisher = tokio::spawn(async move { publish(&log, &plan, &examples).await });
+    let log = cluster.log.clone();
     let model = tokio::select! {
-        model = watch(&cluster.log, submitted) => model?,
+        model = watch(&log, submitted) => model?,
         ended = cluster.ended() => {
             ended?;
             bail!("a service ended early");

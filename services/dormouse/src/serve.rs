@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use dormouse_admission::{Admission, AdmissionState, received};
 use dormouse_checkpointer::Checkpointer;
 use dormouse_messages::events::NodeLost;
-use dormouse_messages::{Decider, Event, NodeId, Sequence};
+use dormouse_messages::{Decider, Event, Fold, NodeId, Sequence};
 use dormouse_node_agent::{AgentConfig, RuntimeKind};
 use dormouse_optimizer::Optimizer;
 use dormouse_placer::Placer;
@@ -121,9 +121,7 @@ async fn api(log: Log, shutdown: CancellationToken) -> anyhow::Result<()> {
             for followed in batch.drain(..) {
                 match followed {
                     Followed::Event(recorded) => model.evolve(&recorded),
-                    Followed::Flagged { sequence, stored_at, why, .. } => {
-                        model.flagged(sequence, stored_at, &why);
-                    }
+                    Followed::Flagged { sequence, why, .. } => model.flag(sequence, why),
                     Followed::CaughtUp(_) => {}
                 }
             }

@@ -21,9 +21,17 @@ fn figures(nodes: usize, jobs: usize, shapes: u64, seed: u64, theta: (u64, u64))
     problem.policy.theta1 = Decimal::new(theta.0, 1);
     problem.policy.theta2 = Decimal::new(theta.1, 1);
     let start = Instant::now();
-    let unchecked = if std::env::var("ONCE").is_ok() { solve(&problem) } else { solved(&problem) };
+    let unchecked = if std::env::var("ONCE").is_ok() {
+        solve(&problem)
+    } else {
+        solved(&problem)
+    };
     let seconds = start.elapsed().as_secs_f64();
-    let solution = if std::env::var("ONCE").is_ok() { unchecked.clone() } else { solved(&problem) };
+    let solution = if std::env::var("ONCE").is_ok() {
+        unchecked.clone()
+    } else {
+        solved(&problem)
+    };
     assert_eq!(unchecked, solution, "the same again");
     let solver = &solution.solver;
     println!(

@@ -248,7 +248,9 @@ impl Hold {
             None => {
                 let (revision, held) = read(&self.log, &self.subject).await.map_err(unanswered)?;
                 match held {
-                    Some(by) if by.token != self.value.token => {
+                    // A later life of the same holder, an agent that was killed and started
+                    // again, takes its own lease over at once.
+                    Some(by) if by.token != self.value.token && !self.is_later_life_of(&by) => {
                         return Err(RenewError::Held { by });
                     }
                     _ => revision,
@@ -260,6 +262,10 @@ impl Hold {
         let written = write(&self.log, &self.subject, &self.value, revision, self.ttl).await;
         self.revision = Some(written.map_err(unanswered)?);
         Ok(())
+    }
+
+    fn is_later_life_of(&self, other: &LeaseValue) -> bool {
+        self.value.holder == other.holder && self.value.incarnation > other.incarnation
     }
 
     /// Goes on as another life of the holder, from the next renewal on.
@@ -471,9 +477,7 @@ impl Leases {
         let payload = serde_json::to_vec(&value).map_err(|error| failed(error.to_string()))?;
         let mut headers = HeaderMap::new();
         headers.insert("Nats-TTL", format!("{}s", ttl.as_secs().max(1)).as_str());
-        let request = async_nats::Request::new()
-            .headers(headers)
-            .payload(payload.into());
+        let request = Request::new().headers(headers).payload(payload.into());
         let answer = self.log.inner.connection.ask(&subject, request).await;
         let answer = answer.map_err(|error| failed(format!("{error:?}")))?;
         let answer: serde_json::Value =

@@ -15,7 +15,7 @@ use async_nats::jetstream::stream::LastRawMessageErrorKind;
 use dormouse_messages::{Fold, Sequence, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::import::stored_at;
+use crate::import;
 use crate::log::{Log, within};
 
 const MAGIC: &[u8] = b"DORMOUSE-SNAP-1\n";
@@ -97,7 +97,7 @@ impl Snapshots {
             Ok(Err(why)) => return ignore(&path, &why),
             Err(error) => return ignore(&path, &error.to_string()),
         };
-        match is_of(&snapshot, log).await {
+        match is_of(&snapshot.log, snapshot.sequence, snapshot.stored_at, log).await {
             Ok(()) => Some(snapshot),
             Err(why) => ignore(&path, &why),
         }
@@ -211,25 +211,26 @@ fn decode<F: Fold>(bytes: &[u8], build: &str) -> Result<Snapshot<F>, String> {
 }
 
 /// Whether the snapshot was folded from this very log.
-async fn is_of<F>(snapshot: &Snapshot<F>, log: &Log) -> Result<(), String> {
+async fn is_of(
+    identity: &str,
+    sequence: Sequence,
+    stored_at: Timestamp,
+    log: &Log,
+) -> Result<(), String> {
     let head = log.head().await.map_err(|error| error.to_string())?;
-    if snapshot.log != log.identity() {
-        return Err(format!(
-            "it is of {}, not of {}",
-            snapshot.log,
-            log.identity()
-        ));
+    if identity != log.identity() {
+        return Err(format!("it is of {}, not of {}", identity, log.identity()));
     }
-    if snapshot.sequence > head {
+    if sequence > head {
         return Err(format!("it is ahead of the log, which ends at {head}"));
     }
-    if snapshot.sequence == Sequence(0) {
+    if sequence == Sequence(0) {
         return Ok(());
     }
     let stream = log.stream().await?;
     let stored = async {
-        match stream.get_raw_message(snapshot.sequence.0).await {
-            Ok(message) => Ok(Some(stored_at(
+        match stream.get_raw_message(sequence.0).await {
+            Ok(message) => Ok(Some(import::stored_at(
                 log.inner.imported_to.load(Ordering::Relaxed),
                 message.sequence,
                 Some(&message.headers),
@@ -240,10 +241,7 @@ async fn is_of<F>(snapshot: &Snapshot<F>, log: &Log) -> Result<(), String> {
         }
     };
     match within(stored).await? {
-        Some(stored_at) if stored_at == snapshot.stored_at => Ok(()),
-        _ => Err(format!(
-            "the log has another event at {}",
-            snapshot.sequence
-        )),
+        Some(found) if found == stored_at => Ok(()),
+        _ => Err(format!("the log has another event at {}", sequence)),
     }
 }

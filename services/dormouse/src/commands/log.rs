@@ -105,8 +105,8 @@ pub async fn export_to(
 /// When the file is damaged, or the broker's log is not empty.
 pub async fn import(context: &Context, file: &Path) -> anyhow::Result<u8> {
     let log = context.connect().await?;
-    let reader = LogReader::open(file)?;
-    let count = log.import(reader.map(|read| read.map_err(anyhow::Error::from))).await?;
+    log.ensure_streams().await?;
+    let count = log.import(LogReader::open(file)?).await?;
     eprintln!("{count} events imported from {}", file.display());
     Ok(DONE)
 }

@@ -13,12 +13,8 @@ use crate::error::{Coded, DONE};
 pub fn run(context: &Context, args: &FileArg) -> anyhow::Result<u8> {
     let text = read_text(&args.file)?;
     let started = Instant::now();
-    let mut answer = dormouse_optimizer::solve_document(&text, None)
+    let answer = dormouse_optimizer::solve_document(&text, || Some(started.elapsed().as_secs_f64()))
         .map_err(|error| Coded::new("bad_problem", error.to_string()))?;
-    let seconds = started.elapsed().as_secs_f64();
-    if let Some(solver) = answer.get_mut("solver").and_then(|solver| solver.as_object_mut()) {
-        solver.insert("seconds".to_owned(), seconds.into());
-    }
     match context.output()? {
         Output::Yaml => print!("{}", serde_norway::to_string(&answer)?),
         Output::Json => println!("{answer}"),

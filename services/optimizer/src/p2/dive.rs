@@ -14,27 +14,36 @@ const ROUNDS: usize = 12;
 /// Below this fraction a job is pinned, above its complement it is restarted.
 const DECIDED: f64 = 0.02;
 
-/// The restarts that a dive from the relaxation's `fractions` ends with, and the counts that go
-/// with them.
-pub(crate) fn dive(instance: &Instance, groups: &Groups, fractions: &[f64], limits: Limits) -> (Vec<bool>, Vec<f64>) {
+/// The restarts that a dive from the relaxation's `fractions` ends with.
+pub(crate) fn dive(
+    instance: &Instance,
+    groups: &Groups,
+    fractions: &[f64],
+    limits: Limits,
+) -> Vec<bool> {
     let mut open = instance.clone();
     let mut restarted = vec![false; instance.jobs.len()];
     let mut fractions = fractions.to_vec();
-    let mut counts = Vec::new();
     for round in 0..ROUNDS {
         decide(&mut open, &fractions, &mut restarted, round);
-        let mut model = TypeModel::new(&open, groups, false);
-        let outcome = std::mem::take(&mut model.model).maximise(limits, None);
-        let Some(columns) = outcome.columns.filter(|_| outcome.ending == Ending::Optimal) else {
-            break;
-        };
-        fractions = model.restart.iter().map(|r| r.map_or(0.0, |r| columns[r])).collect();
-        counts = model.fresh.iter().map(|f| f.map_or(0.0, |f| columns[f])).collect();
         if !open.jobs.iter().any(|job| job.state == State::Running) {
             break;
         }
+        let mut model = TypeModel::new(&open, groups, false);
+        let outcome = std::mem::take(&mut model.model).maximise(limits, None);
+        let Some(columns) = outcome
+            .columns
+            .filter(|_| outcome.ending == Ending::Optimal)
+        else {
+            break;
+        };
+        fractions = model
+            .restart
+            .iter()
+            .map(|r| r.map_or(0.0, |r| columns[r]))
+            .collect();
     }
-    (restarted, counts)
+    restarted
 }
 
 fn decide(open: &mut Instance, fractions: &[f64], restarted: &mut [bool], round: usize) {
@@ -50,8 +59,12 @@ fn decide(open: &mut Instance, fractions: &[f64], restarted: &mut [bool], round:
         }
     }
     undecided.sort_by(|left, right| right.0.total_cmp(&left.0).then(left.1.cmp(&right.1)));
-    // At least an eighth of what is open in each round, so that few rounds are needed.
-    let least = if round == 0 { 0 } else { undecided.len().div_ceil(8) };
+    // At least a quarter of what is open in each round, so that few rounds are needed.
+    let least = if round == 0 {
+        0
+    } else {
+        undecided.len().div_ceil(4)
+    };
     for (place, (fraction, index)) in undecided.into_iter().enumerate() {
         let settled = fraction > 1.0 - DECIDED || place < least;
         if settled && open.restart_bound > 0 {

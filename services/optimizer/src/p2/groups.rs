@@ -35,7 +35,10 @@ pub(crate) fn similar(instance: &Instance, limit: usize) -> Groups {
         for (node, room) in instance.rooms.iter().enumerate() {
             let levels = free[node].iter().zip(&typical);
             let levels = levels.map(|(free, typical)| 4 * free / (typical * coarseness));
-            groups.entry((room, levels.collect())).or_default().push(node);
+            groups
+                .entry((room, levels.collect()))
+                .or_default()
+                .push(node);
         }
         // 2^20 quarters of a typical container are more than any node has room for.
         if groups.len() <= limit || coarseness > 1 << 20 {

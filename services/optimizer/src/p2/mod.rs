@@ -15,4 +15,5 @@ pub(crate) mod pipeline;
 pub(crate) mod place;
 pub(crate) mod plan;
 pub(crate) mod revert;
+pub(crate) mod settle;
 pub(crate) mod solver;

@@ -96,6 +96,7 @@ impl<'a> TypeModel<'a> {
     }
 
     fn slot_columns(&mut self) {
+        let rooms = beside_pinned(self.instance);
         let mut most = vec![0u64; self.instance.types.len()];
         for job in &self.instance.jobs {
             if job.state != State::Pinned {
@@ -105,9 +106,7 @@ impl<'a> TypeModel<'a> {
         for (ty, most) in self.instance.types.iter().zip(most) {
             let mut row = Vec::with_capacity(self.groups.len());
             for group in self.groups {
-                let room = group
-                    .iter()
-                    .map(|node| fits(&ty.demand, &self.instance.rooms[*node]));
+                let room = group.iter().map(|node| fits(&ty.demand, &rooms[*node]));
                 let upper = room.sum::<u64>().min(most);
                 row.push(
                     (upper > 0).then(|| self.model.column(0.0, 0.0, upper as f64, self.integer)),
@@ -301,6 +300,12 @@ impl<'a> TypeModel<'a> {
         }
         Some(plan)
     }
+}
+
+/// The rooms beside what is pinned: all that new containers can ever have.
+fn beside_pinned(instance: &Instance) -> Vec<Vec<u64>> {
+    let moves = |job: &Job| job.state == State::Running;
+    instance.free_rooms(&instance.jobs.iter().map(moves).collect::<Vec<_>>())
 }
 
 /// Per group: the containers of pinned and running jobs in it.

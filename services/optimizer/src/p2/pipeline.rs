@@ -3,15 +3,23 @@
 //! 1. `classes`: the type model over classes of equal nodes. It bounds P2; if it has no solution,
 //!    P2 has none. Its restarts and counts, packed into the nodes, are often optimal already.
 //! 2. `exact`: the type model with every node on its own, which is P2, begun with the best plan.
+//!
+//! Where the exact model is too large, after the class relaxation:
+//!
+//! 3. `relax`: the linear relaxation over single nodes, or groups of similar ones: a tighter bound,
+//!    and how much of each running job it would restart;
+//! 4. [`dive`]: which running jobs are restarted;
+//! 5. `round`, `choose`: with the restarts decided, counts and slots (`settle`).
 
 use crate::problem::Budget;
 
-use super::instance::Instance;
 use super::dive::dive;
 use super::groups::{Groups, classes, similar, single_nodes};
+use super::instance::Instance;
 use super::model::TypeModel;
 use super::place::{grow, place};
 use super::plan::Plan;
+use super::settle::Settling;
 use super::solver::{Ending, Limits, Outcome};
 
 /// The gap within which an allocation counts as optimal: below what a container is worth on any
@@ -21,6 +29,9 @@ const OPTIMAL: f64 = 1e-6;
 const DEFAULT_NODES: u64 = 2_000;
 /// The largest exact model, in columns of slots, that is tried.
 const EXACT_COLUMNS: usize = 4_000;
+
+/// The largest relaxation, in columns of slots: half a second.
+const RELAXED_COLUMNS: usize = 30_000;
 
 /// What the search found.
 #[derive(Debug, Clone)]
@@ -94,26 +105,26 @@ impl Search<'_> {
             }
             return Some(());
         }
-        let g: usize = std::env::var("G").map_or(150, |g| g.parse().unwrap_or(150));
-        let t = std::time::Instant::now();
         self.relax(&classes(self.instance))?;
-        eprintln!("  class LP {:.4} {:.2}s", self.bound, t.elapsed().as_secs_f64());
-        let groups = similar(self.instance, g);
+        let groups = self.relaxation_groups();
         let fractions = self.relax(&groups)?;
-        eprintln!("  group LP {} {:.4} {:.2}s", groups.len(), self.bound, t.elapsed().as_secs_f64());
-        let (restarted, counts) = dive(self.instance, &groups, &fractions, self.limits(0.2));
-        eprintln!("  dive {} {:.2}s", restarted.iter().filter(|r| **r).count(), t.elapsed().as_secs_f64());
-        let targets: Vec<u32> = counts.iter().map(|c| c.round() as u32).collect();
-        if targets.len() == restarted.len() {
-            let placed = place(self.instance, &restarted, &targets);
-            self.offer(placed, "dive");
-            eprintln!("  placed {:?} {:.2}s", self.best.as_ref().map(|b| b.1), t.elapsed().as_secs_f64());
-        }
-        if !self.good_enough() {
-            self.settle(&restarted);
-            eprintln!("  settled {:?} {:.2}s", self.best.as_ref().map(|b| b.1), t.elapsed().as_secs_f64());
+        let restarted = dive(self.instance, &groups, &fractions, self.limits(0.1));
+        self.settle(&restarted);
+        if self.best.is_none() {
+            self.classes()?;
         }
         Some(())
+    }
+
+    /// Single nodes as long as the relaxation stays small enough, else groups of similar ones.
+    fn relaxation_groups(&self) -> Groups {
+        if self.exact_columns() <= RELAXED_COLUMNS {
+            return single_nodes(self.instance);
+        }
+        similar(
+            self.instance,
+            RELAXED_COLUMNS / self.instance.types.len().max(1),
+        )
     }
 
     fn limits(&self, seconds_part: f64) -> Limits {
@@ -158,23 +169,21 @@ impl Search<'_> {
         Some(model.restart.iter().map(|r| value(*r)).collect())
     }
 
-    /// With the restarts decided: counts and slots on the nodes that have room.
+    /// With the restarts decided: counts and slots.
     fn settle(&mut self, restarted: &[bool]) {
-        let decided = self.instance.decided(restarted);
-        let groups = single_nodes(&decided);
-        let start = self.best.as_ref().filter(|(plan, _, _)| plan.restarted == restarted);
-        let mut model = TypeModel::new(&decided, &groups, true);
-        let start = start.map(|(plan, _, _)| {
-            let mut plan = plan.clone();
-            plan.restarted.fill(false);
-            model.columns(&plan)
-        });
-        let limits = Limits { gap: self.budget.gap / 3.0, ..self.limits(0.5) };
-        eprintln!("  settle {} columns", model.model.width());
-        let outcome = std::mem::take(&mut model.model).maximise(limits, start.as_deref());
-        eprintln!("  settle bound {:.4}", model.bound(outcome.bound));
-        let plan = model.plan(&outcome).map(|plan| Plan { restarted: restarted.to_vec(), ..plan });
-        self.offer(plan, "settle");
+        let Some(settling) = Settling::new(self.instance, restarted, self.limits(0.2)) else {
+            return;
+        };
+        self.offer(settling.round(), "round");
+        if !self.good_enough() {
+            let limits = Limits {
+                gap: self.budget.gap / 10.0,
+                ..self.limits(0.3)
+            };
+            let start = self.best.as_ref().map(|(plan, _, _)| plan);
+            let plan = settling.choose(limits, start);
+            self.offer(plan, "choose");
+        }
     }
 
     fn exact(&mut self) -> Option<()> {

@@ -1,17 +1,35 @@
 //! Puts a count of containers of each type into the nodes' rooms: scarce types first, each on the
 //! nodes that it fits most tightly; what does not fit is given up, what is left over is used.
 
+use std::collections::BTreeMap;
+
 use super::instance::{Instance, fits, take};
 use super::plan::{Plan, SHARE_SLACK};
 
 /// A plan with the given restarts and, as far as they fit, the given counts; `None` when a job's
 /// minimum does not fit or a bound is broken.
 pub(crate) fn place(instance: &Instance, restarted: &[bool], targets: &[u32]) -> Option<Plan> {
+    place_around(instance, restarted, targets, Vec::new())
+}
+
+/// The same, with `slots` filled already.
+pub(crate) fn place_around(
+    instance: &Instance,
+    restarted: &[bool],
+    targets: &[u32],
+    slots: Vec<BTreeMap<usize, u32>>,
+) -> Option<Plan> {
     let mut packing = Packing::new(instance, restarted, targets);
+    for (ty, slots) in slots.into_iter().enumerate() {
+        for (node, count) in slots {
+            packing.put(ty, node, count);
+        }
+    }
     for ty in packing.scarce_first() {
-        packing.place_type(ty)?;
+        if packing.place_type(ty).is_none() { eprintln!("  type {ty} fails {:?} members {:?}", packing.instance.types[ty].demand, packing.members[ty].iter().map(|j| (packing.plan.counts[*j], instance.jobs[*j].min)).collect::<Vec<_>>()); return None; }
     }
     packing.use_rest();
+    eprintln!("  rounded: loss {} restarts {} rooms {}", packing.plan.loss(instance), packing.plan.restarts(), packing.plan.rooms(instance).is_some());
     packing.plan.is_feasible(instance).then_some(packing.plan)
 }
 
@@ -123,7 +141,11 @@ impl<'a> Packing<'a> {
         let counts = self.members[ty]
             .iter()
             .map(|job| u64::from(self.plan.counts[*job]));
-        let mut rest: u64 = counts.sum();
+        let placed = self.plan.slots[ty].values().map(|count| u64::from(*count));
+        let mut rest = counts.sum::<u64>().checked_sub(placed.sum())?;
+        if rest == 0 {
+            return Some(());
+        }
         for node in self.tightest(ty, rest) {
             let fit = fits(&self.instance.types[ty].demand, &self.rooms[node]).min(rest);
             self.put(ty, node, u32::try_from(fit).unwrap_or(u32::MAX));

@@ -48,8 +48,6 @@ pub(crate) struct Outcome {
     pub ending: Ending,
     /// The columns of the best solution.
     pub columns: Option<Vec<f64>>,
-    /// The rows' duals (of a linear program).
-    pub duals: Vec<f64>,
     /// What no solution exceeds.
     pub bound: f64,
 }
@@ -76,6 +74,12 @@ impl Model {
         self.problem.add_row(lower..=upper, terms);
     }
 
+    /// Narrows a column's bounds.
+    pub fn bound(&mut self, column: Column, lower: f64, upper: f64) {
+        self.problem
+            .change_column_bounds(self.columns[column], lower..=upper);
+    }
+
     /// The number of columns.
     pub fn width(&self) -> usize {
         self.columns.len()
@@ -87,7 +91,6 @@ impl Model {
         self.run(limits, start, integers).unwrap_or(Outcome {
             ending: Ending::Error,
             columns: None,
-            duals: Vec::new(),
             bound: f64::INFINITY,
         })
     }
@@ -98,7 +101,11 @@ impl Model {
         model.try_set_option("threads", 1).ok()?;
         model.try_set_option("parallel", "off").ok()?;
         model.try_set_option("random_seed", 0).ok()?;
-        if integers {
+        if !integers {
+            // Primal simplex: the relaxations have many more columns than rows, and it was twice
+            // as fast as dual simplex on them (24,000 columns: 0.5 s instead of 0.9).
+            model.try_set_option("simplex_strategy", 4).ok()?;
+        } else {
             let nodes = i32::try_from(limits.nodes).unwrap_or(i32::MAX);
             model.try_set_option("mip_max_nodes", nodes).ok()?;
             model
@@ -120,7 +127,6 @@ impl Model {
             return Some(Outcome {
                 ending,
                 columns: Some(Vec::new()),
-                duals: Vec::new(),
                 bound: 0.0,
             });
         }
@@ -140,11 +146,6 @@ impl Model {
         Some(Outcome {
             ending,
             columns: (found && ending != Ending::Infeasible).then(|| solution.columns().to_vec()),
-            duals: if integers {
-                Vec::new()
-            } else {
-                solution.dual_rows().to_vec()
-            },
             bound: if bound.is_finite() {
                 bound
             } else {

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+pub mod toy;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -99,4 +101,16 @@ pub async fn everything(log: &Log) -> Vec<Followed> {
         "cut short"
     );
     all
+}
+
+/// Folds the whole log.
+pub async fn fold_everything(log: &Log) -> toy::ToyState {
+    use dormouse_messages::Fold;
+    let mut state = toy::ToyState::default();
+    for followed in everything(log).await {
+        if let Followed::Event(recorded) = followed {
+            state.evolve(&recorded);
+        }
+    }
+    state
 }

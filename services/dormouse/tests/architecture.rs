@@ -1,0 +1,110 @@
+//! The arrows between the rooms: who may depend on whom, and what a pure crate may not name.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cargo_metadata::{DependencyKind, MetadataCommand};
+
+/// What a pure crate may not depend on.
+const IMPURE: [&str; 8] = [
+    "tokio", "actix", "async-nats", "rand", "bollard", "reqwest", "hyper", "opentelemetry",
+];
+
+/// Crates and the Dormouse crates that they may depend on. A decider depends on the vocabulary
+/// and the shared folds, never on another service.
+const ALLOWED: [(&str, &[&str]); 10] = [
+    ("dormouse-messages", &[]),
+    ("dormouse-projections", &["dormouse-messages"]),
+    ("dormouse-admission", &["dormouse-messages", "dormouse-projections"]),
+    ("dormouse-optimizer", &["dormouse-messages", "dormouse-projections"]),
+    ("dormouse-placer", &["dormouse-messages", "dormouse-projections"]),
+    ("dormouse-checkpointer", &["dormouse-messages", "dormouse-projections"]),
+    ("dormouse-runtime", &["dormouse-messages"]),
+    ("dormouse-node-agent", &["dormouse-messages", "dormouse-projections", "dormouse-runtime"]),
+    (
+        "dormouse-replay",
+        &[
+            "dormouse-messages",
+            "dormouse-projections",
+            "dormouse-admission",
+            "dormouse-optimizer",
+            "dormouse-placer",
+            "dormouse-checkpointer",
+        ],
+    ),
+    (
+        "dormouse",
+        &[
+            "dormouse-messages",
+            "dormouse-projections",
+            "dormouse-replay",
+            "dormouse-runtime",
+            "dormouse-admission",
+            "dormouse-optimizer",
+            "dormouse-placer",
+            "dormouse-checkpointer",
+            "dormouse-node-agent",
+        ],
+    ),
+];
+
+const PURE: [&str; 7] = [
+    "dormouse-messages",
+    "dormouse-projections",
+    "dormouse-admission",
+    "dormouse-optimizer",
+    "dormouse-placer",
+    "dormouse-checkpointer",
+    "dormouse-replay",
+];
+
+type Dependencies = BTreeMap<String, BTreeSet<String>>;
+
+/// Direct dependencies, those of tests and benches left out.
+fn workspace() -> Dependencies {
+    let metadata = MetadataCommand::new().no_deps().exec().expect("cargo metadata");
+    let packages = metadata.packages.iter().map(|package| {
+        let normal = package.dependencies.iter().filter(|it| it.kind == DependencyKind::Normal);
+        (package.name.to_string(), normal.map(|it| it.name.clone()).collect())
+    });
+    packages.collect()
+}
+
+fn violations(dependencies: &Dependencies) -> Vec<String> {
+    let mut violations = Vec::new();
+    for (package, direct) in dependencies {
+        let Some((_, allowed)) = ALLOWED.iter().find(|(name, _)| name == package) else {
+            violations.push(format!("{package} has no place in the list of rooms"));
+            continue;
+        };
+        for dependency in direct {
+            let ours = dependency.starts_with("dormouse");
+            if ours && !allowed.contains(&dependency.as_str()) {
+                violations.push(format!("{package} may not depend on {dependency}"));
+            }
+            if PURE.contains(&package.as_str()) && IMPURE.contains(&dependency.as_str()) {
+                violations.push(format!("{package} is pure and may not depend on {dependency}"));
+            }
+            if dependency == "async-nats" && package != "dormouse-runtime" {
+                violations.push(format!("{package} names the broker; only dormouse-runtime may"));
+            }
+        }
+    }
+    violations
+}
+
+#[test]
+fn the_arrows_hold() {
+    assert_eq!(violations(&workspace()), Vec::<String>::new());
+}
+
+#[test]
+fn a_wrong_arrow_is_found() {
+    let mut dependencies = workspace();
+    let wrong = |dependencies: &mut Dependencies, from: &str, to: &str| {
+        dependencies.entry(from.to_owned()).or_default().insert(to.to_owned());
+    };
+    wrong(&mut dependencies, "dormouse-placer", "dormouse-optimizer");
+    wrong(&mut dependencies, "dormouse-placer", "tokio");
+    wrong(&mut dependencies, "dormouse", "async-nats");
+    assert_eq!(violations(&dependencies).len(), 3);
+}

@@ -1,0 +1,163 @@
+//! A toy service: answers every `node.drained` with one `node.recovered`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use dormouse_messages::events::{Event, NodeRecovered, Writer};
+use dormouse_messages::{Decider, Decision, Fold, NodeId, Proposal, Recorded, Sequence, Timestamp};
+use dormouse_runtime::{Followed, Log, ServiceError, ServiceOptions, run_service};
+use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
+
+/// What was drained and not answered, and how often each was answered.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ToyState {
+    pub open: BTreeMap<Sequence, NodeId>,
+    pub answered: BTreeMap<NodeId, u64>,
+    pub submissions: u64,
+}
+
+impl Fold for ToyState {
+    const NAME: &'static str = "toy";
+    const VERSION: u32 = 1;
+
+    fn evolve(&mut self, recorded: &Recorded) {
+        match recorded.event() {
+            Some(Event::NodeDrained(event)) => {
+                self.open.insert(recorded.sequence, event.node.clone());
+            }
+            Some(Event::NodeRecovered(event)) => {
+                self.open.retain(|_, node| *node != event.node);
+                *self.answered.entry(event.node.clone()).or_default() += 1;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The toy's decider.
+#[derive(Debug, Clone, Default)]
+pub struct Toy {
+    pub decisions: Arc<AtomicU64>,
+    /// Ask to be woken so long after each decision.
+    pub wake_ms: Option<u64>,
+}
+
+pub fn answers(state: &ToyState, now: Timestamp) -> Vec<Proposal> {
+    let answer = |(sequence, node): (&Sequence, &NodeId)| {
+        let event = NodeRecovered {
+            node: node.clone(),
+            last_seen: now,
+            basis: None,
+        };
+        Proposal::new(event, *sequence)
+    };
+    state.open.iter().map(answer).collect()
+}
+
+impl Decider for Toy {
+    type State = ToyState;
+    const WRITER: Writer = Writer::Placer;
+
+    fn decide(&self, state: &ToyState, now: Timestamp) -> Decision {
+        self.decisions.fetch_add(1, Ordering::Relaxed);
+        Decision {
+            proposals: answers(state, now),
+            next_wake: self.wake_ms.map(|ms| now.plus_ms(ms)),
+        }
+    }
+}
+
+/// The same, slowly; a decision on what is answered already is discarded.
+#[derive(Debug, Clone, Default)]
+pub struct SlowToy {
+    pub discarded: Arc<AtomicU64>,
+    pub takes: Duration,
+}
+
+impl Decider for SlowToy {
+    type State = ToyState;
+    const WRITER: Writer = Writer::Placer;
+    const SLOW: bool = true;
+
+    fn decide(&self, state: &ToyState, now: Timestamp) -> Decision {
+        std::thread::sleep(self.takes);
+        Decision {
+            proposals: answers(state, now),
+            next_wake: None,
+        }
+    }
+
+    fn still_valid(&self, state: &ToyState, decision: &Decision) -> bool {
+        // As picky as can be: anything new makes it be made again.
+        let valid = decision.proposals.len() == state.open.len();
+        self.discarded
+            .fetch_add(u64::from(!valid), Ordering::Relaxed);
+        valid
+    }
+}
+
+/// A running service.
+pub struct Running {
+    pub shutdown: CancellationToken,
+    pub task: tokio::task::JoinHandle<Result<(), ServiceError>>,
+}
+
+impl Running {
+    pub async fn stop(self) {
+        self.shutdown.cancel();
+        self.task.await.expect("ran").expect("stopped in order");
+    }
+}
+
+pub fn run<D: Decider>(decider: D, log: &Log, options: ServiceOptions) -> Running {
+    let shutdown = CancellationToken::new();
+    let task = tokio::spawn(run_service(
+        decider,
+        log.clone(),
+        options,
+        None,
+        shutdown.clone(),
+    ));
+    Running { shutdown, task }
+}
+
+pub fn without_lease() -> ServiceOptions {
+    ServiceOptions {
+        lease: false,
+        build: "test".to_owned(),
+        ..ServiceOptions::default()
+    }
+}
+
+/// Folds the log until `count` nodes are answered; the state.
+pub async fn until_answered(log: &Log, count: usize) -> ToyState {
+    let mut followed = log.follow(Sequence(1));
+    let mut state = ToyState::default();
+    let fold = async {
+        while state.answered.len() < count {
+            match followed.recv().await.expect("the log goes on") {
+                Followed::Event(recorded) => state.evolve(&recorded),
+                Followed::Flagged { .. } | Followed::CaughtUp(_) => {}
+            }
+        }
+    };
+    tokio::time::timeout(super::PATIENCE, fold)
+        .await
+        .expect("answered in time");
+    state
+}
+
+/// Fails unless each of `count` nodes was answered once.
+#[track_caller]
+pub fn assert_once(state: &ToyState, count: usize) {
+    assert_eq!(state.answered.len(), count);
+    let repeated: Vec<_> = state
+        .answered
+        .iter()
+        .filter(|(_, times)| **times != 1)
+        .collect();
+    assert!(repeated.is_empty(), "answered more than once: {repeated:?}");
+}
