@@ -129,8 +129,12 @@ impl LogWriter {
 
 fn write_record(sink: &mut impl Write, recorded: &Recorded, event: &[u8]) -> io::Result<()> {
     let length = u32::try_from(event.len()).map_err(|_| io::Error::other("event too large"))?;
-    let writer = Writer::ALL.iter().position(|writer| *writer == recorded.writer);
-    let writer = writer.and_then(|index| u8::try_from(index).ok()).unwrap_or(u8::MAX);
+    let writer = Writer::ALL
+        .iter()
+        .position(|writer| *writer == recorded.writer);
+    let writer = writer
+        .and_then(|index| u8::try_from(index).ok())
+        .unwrap_or(u8::MAX);
     sink.write_all(&length.to_le_bytes())?;
     sink.write_all(&recorded.sequence.0.to_le_bytes())?;
     sink.write_all(&recorded.stored_at.as_micros().to_le_bytes())?;
@@ -209,14 +213,17 @@ impl LogReader {
     fn read_line(&mut self) -> Result<Option<Recorded>, ArchiveError> {
         loop {
             self.line.clear();
-            let Source::Lines(lines) = &mut self.source else { return Ok(None) };
+            let Source::Lines(lines) = &mut self.source else {
+                return Ok(None);
+            };
             let read = lines.read_line(&mut self.line);
             self.number += 1;
             match read {
                 Ok(0) => return Ok(None),
                 Ok(_) if self.line.trim().is_empty() => {}
                 Ok(_) => {
-                    let (log, recorded) = Recorded::from_json(&self.line).map_err(|e| self.wrong(e))?;
+                    let (log, recorded) =
+                        Recorded::from_json(&self.line).map_err(|e| self.wrong(e))?;
                     self.log = log;
                     return Ok(Some(recorded));
                 }
@@ -226,7 +233,9 @@ impl LogReader {
     }
 
     fn read_record(&mut self) -> Result<Option<Recorded>, ArchiveError> {
-        let Source::Archive(decoder) = &mut self.source else { return Ok(None) };
+        let Source::Archive(decoder) = &mut self.source else {
+            return Ok(None);
+        };
         self.number += 1;
         let mut head = [0u8; 21];
         match decoder.fill_buf() {
@@ -249,7 +258,9 @@ impl LogReader {
         if let Err(error) = decoder.read_exact(&mut self.buffer) {
             return Err(self.wrong(format!("the archive is cut off: {error}")));
         }
-        let writer = writer.first().and_then(|index| Writer::ALL.get(usize::from(*index)));
+        let writer = writer
+            .first()
+            .and_then(|index| Writer::ALL.get(usize::from(*index)));
         let envelope = Envelope::from_msgpack(&self.buffer).map_err(|error| self.wrong(error))?;
         Ok(Some(Recorded {
             sequence: Sequence(u64::from_le_bytes(eight(sequence))),

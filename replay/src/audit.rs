@@ -37,11 +37,13 @@ impl Audit {
         let at = recorded.sequence;
         match recorded.event() {
             Some(Event::NodeJoined(event)) => {
-                self.capacity.insert(event.node.clone(), event.capacity.clone());
+                self.capacity
+                    .insert(event.node.clone(), event.capacity.clone());
             }
             Some(Event::NodeLost(event)) => self.running.retain(|_, node| *node != event.node),
             Some(Event::JobAdmitted(event)) => {
-                self.demand.insert(event.job.clone(), event.spec.demand.clone());
+                self.demand
+                    .insert(event.job.clone(), event.spec.demand.clone());
             }
             Some(Event::ContainerStarted(event)) => self.started(at, &event.container, &event.node),
             Some(Event::ContainerExited(event)) => {
@@ -62,9 +64,10 @@ impl Audit {
         if self.ended.contains(&container.job) {
             self.violation(at, format!("{container} started after its job had ended"));
         }
-        let beside = self.running.keys().find(|other| {
-            other.job == container.job && other.incarnation != container.incarnation
-        });
+        let beside = self
+            .running
+            .keys()
+            .find(|other| other.job == container.job && other.incarnation != container.incarnation);
         if let Some(other) = beside.cloned() {
             self.violation(at, format!("{container} runs beside {other}"));
         }
@@ -86,7 +89,12 @@ impl Audit {
         if !self.ended.insert(job.clone()) {
             self.violation(at, format!("{job} ended twice"));
         }
-        if let Some(container) = self.running.keys().find(|container| container.job == *job).cloned() {
+        if let Some(container) = self
+            .running
+            .keys()
+            .find(|container| container.job == *job)
+            .cloned()
+        {
             self.violation(at, format!("{container} runs on though its job has ended"));
         }
     }

@@ -88,7 +88,10 @@ impl<D: Decider> Lagging<D> {
         let same = |current: &Current| current.asof == basis.asof && current.now == basis.now;
         if !self.current.as_ref().is_some_and(same) {
             if basis.asof < self.folded {
-                let what = format!("its basis {} lies before that of an earlier decision", basis.asof);
+                let what = format!(
+                    "its basis {} lies before that of an earlier decision",
+                    basis.asof
+                );
                 report.findings.push(finding(what));
                 return;
             }
@@ -100,17 +103,29 @@ impl<D: Decider> Lagging<D> {
                 proposals: decision.proposals.into(),
             });
         }
-        let again = self.current.as_mut().and_then(|current| current.proposals.pop_front());
+        let again = self
+            .current
+            .as_mut()
+            .and_then(|current| current.proposals.pop_front());
         let mut bare: Event = event.clone();
         bare.set_basis(None);
-        match self.decider.verify(&self.state, &bare, again.as_ref().map(|proposal| &proposal.event)) {
+        match self.decider.verify(
+            &self.state,
+            &bare,
+            again.as_ref().map(|proposal| &proposal.event),
+        ) {
             Ok(()) => report.verified += 1,
             Err(what) => report.findings.push(finding(what)),
         }
     }
 
     fn advance(&mut self, to: Sequence, report: &mut Report) {
-        while let Some(recorded) = self.waiting.front().filter(|next| next.sequence <= to).cloned() {
+        while let Some(recorded) = self
+            .waiting
+            .front()
+            .filter(|next| next.sequence <= to)
+            .cloned()
+        {
             self.waiting.pop_front();
             self.state.evolve(&recorded);
             self.folded = recorded.sequence;
@@ -167,6 +182,11 @@ impl Verifier {
     /// Writers whose decisions are verified.
     #[must_use]
     pub fn writers() -> [Writer; 4] {
-        [Admission::WRITER, Optimizer::WRITER, Placer::WRITER, Checkpointer::WRITER]
+        [
+            Admission::WRITER,
+            Optimizer::WRITER,
+            Placer::WRITER,
+            Checkpointer::WRITER,
+        ]
     }
 }

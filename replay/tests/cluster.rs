@@ -34,9 +34,20 @@ fn id(text: &str) -> JobId {
 }
 
 /// A job of one-CPU containers with `work_s` seconds of one container's work.
-fn job(engine: &mut Engine, submit_s: f64, name: &str, bounds: (u32, u32), work_s: f64, extra: &str) {
+fn job(
+    engine: &mut Engine,
+    submit_s: f64,
+    name: &str,
+    bounds: (u32, u32),
+    work_s: f64,
+    extra: &str,
+) {
     let (min, max) = bounds;
-    let mode = if extra.contains("mode") { "" } else { r#","checkpoint":{"mode":"exit"}"# };
+    let mode = if extra.contains("mode") {
+        ""
+    } else {
+        r#","checkpoint":{"mode":"exit"}"#
+    };
     let payload = format!(
         r#"{{"name":"{name}","command":{{"start":["train"],"resume":["train"]}},"demand":{{"cpu":1,"memory":"1Gi"}},"containers":{{"min":{min},"max":{max}}}{mode}{extra}}}"#
     );
@@ -87,7 +98,10 @@ fn count(engine: &Engine, wanted: impl Fn(&Event) -> bool) -> usize {
 
 fn completed(engine: &Engine, name: &str) -> bool {
     let name = id(&format!("t/{name}"));
-    count(engine, |event| matches!(event, Event::JobCompleted(done) if done.job == name)) == 1
+    count(
+        engine,
+        |event| matches!(event, Event::JobCompleted(done) if done.job == name),
+    ) == 1
 }
 
 #[test]
@@ -112,9 +126,10 @@ fn running_jobs_shrink_for_arrivals_and_grow_when_jobs_end() {
             panic!("{name} did not complete");
         }
     }
-    let resizes = count(&engine, |event| {
-        matches!(event, Event::PartitionStopped(stopped) if stopped.reason == StopReason::Adjusted)
-    });
+    let resizes = count(
+        &engine,
+        |event| matches!(event, Event::PartitionStopped(stopped) if stopped.reason == StopReason::Adjusted),
+    );
     assert!(resizes >= 2, "{resizes} resizes");
     verify(&engine);
 }
@@ -126,10 +141,19 @@ fn jobs_of_a_lost_node_go_on_elsewhere() {
     job(&mut engine, 1.0, "b", (2, 12), 600.0, "");
     engine.at(at(30.0), Action::Lose(node(0)));
     let capacity = "cpu=8,memory=16Gi".parse().expect("valid");
-    engine.at(at(60.0), Action::Join { node: node(0), capacity });
+    engine.at(
+        at(60.0),
+        Action::Join {
+            node: node(0),
+            capacity,
+        },
+    );
     run(&mut engine, 4000.0);
     assert!(completed(&engine, "a") && completed(&engine, "b"));
-    assert_eq!(count(&engine, |event| matches!(event, Event::NodeRecovered(_))), 1);
+    assert_eq!(
+        count(&engine, |event| matches!(event, Event::NodeRecovered(_))),
+        1
+    );
     verify(&engine);
 }
 
@@ -149,7 +173,14 @@ fn a_drained_node_is_emptied_and_used_again() {
 fn more_jobs_than_room_wait_and_all_complete() {
     let mut engine = cluster(2);
     for index in 0..60 {
-        job(&mut engine, f64::from(index) * 0.5, &format!("j{index}"), (1, 4), 30.0, "");
+        job(
+            &mut engine,
+            f64::from(index) * 0.5,
+            &format!("j{index}"),
+            (1, 4),
+            30.0,
+            "",
+        );
     }
     run(&mut engine, 4000.0);
     for index in 0..60 {
@@ -168,7 +199,10 @@ fn a_failing_job_is_retried_then_failed() {
     };
     engine.model(id("t/a"), model);
     run(&mut engine, 1000.0);
-    let failed = count(&engine, |event| matches!(event, Event::JobFailed(failed) if failed.attempts == 3));
+    let failed = count(
+        &engine,
+        |event| matches!(event, Event::JobFailed(failed) if failed.attempts == 3),
+    );
     if failed != 1 {
         print_log(engine.log());
         panic!("not failed after three attempts");
@@ -185,20 +219,36 @@ fn cancelling_ends_queued_and_running_jobs() {
     submit(&mut engine, 9.0, "cancel", r#"{"job":"t/a"}"#);
     submit(&mut engine, 9.5, "cancel", r#"{"job":"none"}"#);
     run(&mut engine, 100.0);
-    assert_eq!(count(&engine, |event| matches!(event, Event::JobCancelled(_))), 2);
-    assert_eq!(count(&engine, |event| matches!(event, Event::JobRefused(_))), 1);
+    assert_eq!(
+        count(&engine, |event| matches!(event, Event::JobCancelled(_))),
+        2
+    );
+    assert_eq!(
+        count(&engine, |event| matches!(event, Event::JobRefused(_))),
+        1
+    );
     verify(&engine);
 }
 
 #[test]
 fn a_job_without_a_checkpoint_is_never_adjusted() {
     let mut engine = cluster(2);
-    job(&mut engine, 0.0, "a", (1, 16), 3000.0, r#","checkpoint":{"mode":"none"}"#);
+    job(
+        &mut engine,
+        0.0,
+        "a",
+        (1, 16),
+        3000.0,
+        r#","checkpoint":{"mode":"none"}"#,
+    );
     job(&mut engine, 20.0, "b", (1, 16), 300.0, "");
     engine.at(at(30.0), Action::Drain(node(0)));
     run(&mut engine, 9000.0);
     assert!(completed(&engine, "a") && completed(&engine, "b"));
-    let asked = count(&engine, |event| matches!(event, Event::CheckpointRequested(asked) if asked.job == id("t/a")));
+    let asked = count(
+        &engine,
+        |event| matches!(event, Event::CheckpointRequested(asked) if asked.job == id("t/a")),
+    );
     assert_eq!(asked, 0);
     verify(&engine);
 }

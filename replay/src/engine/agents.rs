@@ -31,7 +31,9 @@ impl Scaling {
         match self {
             Self::Linear => n,
             Self::Table(speeds) => {
-                let index = usize::try_from(containers).unwrap_or(usize::MAX).saturating_sub(1);
+                let index = usize::try_from(containers)
+                    .unwrap_or(usize::MAX)
+                    .saturating_sub(1);
                 speeds.get(index).or(speeds.last()).copied().unwrap_or(n)
             }
             Self::Efficiency(per_doubling) if containers > 0 => n * per_doubling.powf(n.log2()),
@@ -130,12 +132,16 @@ impl ModelAgents {
 
     fn schedule(&mut self, at: Timestamp, id: &JobId, incarnation: Incarnation, due: Due) {
         self.counter += 1;
-        self.due.insert((at, self.counter), (id.clone(), incarnation, due));
+        self.due
+            .insert((at, self.counter), (id.clone(), incarnation, due));
     }
 
     fn model_of(&self, id: &JobId) -> ModelJob {
         // A job without a model works for a minute.
-        self.models.get(id).cloned().unwrap_or_else(|| ModelJob::linear(60.0))
+        self.models
+            .get(id)
+            .cloned()
+            .unwrap_or_else(|| ModelJob::linear(60.0))
     }
 
     /// Takes note of what is asked.
@@ -185,7 +191,13 @@ impl ModelAgents {
         events
     }
 
-    fn started(&mut self, id: &JobId, life: &Life, now: Timestamp, events: &mut Vec<(NodeId, Event)>) {
+    fn started(
+        &mut self,
+        id: &JobId,
+        life: &Life,
+        now: Timestamp,
+        events: &mut Vec<(NodeId, Event)>,
+    ) {
         for (rank, container) in &life.containers {
             if !container.holds_room() {
                 continue;
@@ -212,11 +224,19 @@ impl ModelAgents {
         }
     }
 
-    fn saved(&mut self, id: &JobId, life: &Life, now: Timestamp, events: &mut Vec<(NodeId, Event)>) {
+    fn saved(
+        &mut self,
+        id: &JobId,
+        life: &Life,
+        now: Timestamp,
+        events: &mut Vec<(NodeId, Event)>,
+    ) {
         let work = self.work.entry(id.clone()).or_default();
         work.pause(now);
         work.saved = work.done;
-        let Some(chief) = life.containers.values().next() else { return };
+        let Some(chief) = life.containers.values().next() else {
+            return;
+        };
         let event = CheckpointSaved {
             job: id.clone(),
             incarnation: life.incarnation,
@@ -243,9 +263,17 @@ impl ModelAgents {
     ) {
         // A gang that was asked to save does not end by itself: it works no more.
         if code != 143
-            && matches!(life.phase, dormouse_projections::shared::LifePhase::Saving { saved: None, .. })
-            && self.work.get(id).is_some_and(|work| work.working_since.is_none())
-            && !events.iter().any(|(_, event)| matches!(event, Event::CheckpointSaved(saved) if saved.job == *id))
+            && matches!(
+                life.phase,
+                dormouse_projections::shared::LifePhase::Saving { saved: None, .. }
+            )
+            && self
+                .work
+                .get(id)
+                .is_some_and(|work| work.working_since.is_none())
+            && !events.iter().any(
+                |(_, event)| matches!(event, Event::CheckpointSaved(saved) if saved.job == *id),
+            )
         {
             return;
         }
@@ -283,7 +311,10 @@ fn container_id(id: &JobId, life: &Life, rank: Rank) -> ContainerId {
     }
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "a simulated time stays far below 285 years")]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "a simulated time stays far below 285 years"
+)]
 fn after(now: Timestamp, seconds: f64) -> Timestamp {
     Timestamp::from_micros(now.as_micros() + (seconds * 1e6).ceil() as i64)
 }

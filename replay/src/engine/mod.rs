@@ -133,7 +133,8 @@ impl Engine {
     /// Lets `action` happen at `at`.
     pub fn at(&mut self, at: Timestamp, action: Action) {
         self.scripted += 1;
-        self.script.insert((at.max(self.now), self.scripted), action);
+        self.script
+            .insert((at.max(self.now), self.scripted), action);
     }
 
     /// How the job `id` behaves when it runs.
@@ -180,7 +181,11 @@ impl Engine {
 
     fn act(&mut self, action: Action) -> Result<(), EngineError> {
         let (writer, event) = match action {
-            Action::Submit { tenant, verb, payload } => {
+            Action::Submit {
+                tenant,
+                verb,
+                payload,
+            } => {
                 self.ingress += 1;
                 let event = received(self.ingress, &tenant, &verb, None, &payload);
                 (Writer::Admission, event)

@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use dormouse_messages::{
-    Basis, Decider, Fold, Proposal, Recorded, Sequence, Timestamp, Writer,
-};
+use dormouse_messages::{Basis, Decider, Fold, Proposal, Recorded, Sequence, Timestamp, Writer};
 
 /// The build that decisions of a simulated cluster name.
 const BUILD: &str = "simulated";

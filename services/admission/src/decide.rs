@@ -94,14 +94,23 @@ impl<'a> Intake<'a> {
     fn decide(&mut self, sequence: Sequence, submission: &SubmissionReceived) {
         let tenant = TenantId::new(submission.tenant.as_str());
         let decided = match &tenant {
-            Err(error) => Err((None, Refusal::new("bad_tenant", format!("{error}; publish under your tenant's name")))),
+            Err(error) => Err((
+                None,
+                Refusal::new(
+                    "bad_tenant",
+                    format!("{error}; publish under your tenant's name"),
+                ),
+            )),
             Ok(tenant) => match submission.verb.as_str() {
                 "submit" => self.submit(sequence, submission, tenant),
                 "cancel" => self.cancel(submission, tenant),
                 "revise" => self.revise(submission, tenant),
                 other => Err((
                     None,
-                    Refusal::new("unknown_verb", format!("{other:?} is not submit, cancel or revise")),
+                    Refusal::new(
+                        "unknown_verb",
+                        format!("{other:?} is not submit, cancel or revise"),
+                    ),
                 )),
             },
         };
@@ -125,11 +134,17 @@ impl<'a> Intake<'a> {
         tenant: &TenantId,
     ) -> Result<Event, (Option<JobId>, Refusal)> {
         let document: JobDocument = decode(submission).map_err(|refusal| (None, refusal))?;
-        let named = document.name.as_deref().and_then(|name| JobId::new(tenant, name).ok());
+        let named = document
+            .name
+            .as_deref()
+            .and_then(|name| JobId::new(tenant, name).ok());
         let fallback = format!("job-{}", submission.ingress_sequence);
-        let (job, spec) = parse_job(document, tenant, &fallback).map_err(|refusal| (named, refusal))?;
+        let (job, spec) =
+            parse_job(document, tenant, &fallback).map_err(|refusal| (named, refusal))?;
         if self.state.is_taken(&job) || self.taken.contains(&job) {
-            let reason = format!("{job} exists already; choose another name, or leave it out to have one made");
+            let reason = format!(
+                "{job} exists already; choose another name, or leave it out to have one made"
+            );
             return Err((Some(job), Refusal::new("name_in_use", reason)));
         }
         let nodes = &self.state.cluster.nodes;
@@ -178,7 +193,10 @@ impl<'a> Intake<'a> {
                 }))
             }
             _ => {
-                let refusal = Refusal::new("already_ending", format!("{job} has ended or is being cancelled"));
+                let refusal = Refusal::new(
+                    "already_ending",
+                    format!("{job} has ended or is being cancelled"),
+                );
                 Err((Some(job), refusal))
             }
         }
@@ -214,11 +232,15 @@ impl<'a> Intake<'a> {
     /// The tenant's job `text`, with or without the tenant before it.
     fn named(&self, tenant: &TenantId, text: &str) -> Result<JobId, (Option<JobId>, Refusal)> {
         let name = text.strip_prefix(&format!("{tenant}/")).unwrap_or(text);
-        let job = JobId::new(tenant, name).map_err(|error| (None, Refusal::new("bad_name", error.to_string())))?;
+        let job = JobId::new(tenant, name)
+            .map_err(|error| (None, Refusal::new("bad_name", error.to_string())))?;
         if self.state.is_taken(&job) {
             return Ok(job);
         }
-        let refusal = Refusal::new("no_such_job", format!("{job} does not exist; see `dormouse jobs`"));
+        let refusal = Refusal::new(
+            "no_such_job",
+            format!("{job} does not exist; see `dormouse jobs`"),
+        );
         Err((Some(job), refusal))
     }
 
@@ -227,7 +249,11 @@ impl<'a> Intake<'a> {
         let cluster = &self.state.cluster;
         let mut room = Releases::of(cluster);
         let live = |id: &JobId| cluster.queued.get(id);
-        let queue = self.state.queue.iter().filter(|(_, id)| !self.cancelled.contains(*id));
+        let queue = self
+            .state
+            .queue
+            .iter()
+            .filter(|(_, id)| !self.cancelled.contains(*id));
         let most = MOST_DECISIONS.saturating_sub(self.proposals.len());
         let mut released = releases(&mut room, queue.take(most), live);
         for (received, admitted) in &self.admitted {
@@ -238,7 +264,8 @@ impl<'a> Intake<'a> {
             }
         }
         for (cause, job) in released.into_iter().take(most) {
-            self.proposals.push(Proposal::new(JobReleased { job, basis: None }, cause));
+            self.proposals
+                .push(Proposal::new(JobReleased { job, basis: None }, cause));
         }
         self.proposals
     }

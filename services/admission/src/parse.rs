@@ -64,7 +64,9 @@ pub fn decode<T: DeserializeOwned>(received: &SubmissionReceived) -> Result<T, R
     };
     let json = received.content_type.contains("json");
     match json {
-        true => serde_json::from_slice(&bytes).map_err(|error| wrong_shape("JSON", &error.to_string())),
+        true => {
+            serde_json::from_slice(&bytes).map_err(|error| wrong_shape("JSON", &error.to_string()))
+        }
         false => match rmp_serde::from_slice(&bytes) {
             Ok(document) => Ok(document),
             Err(error) => Err(wrong_shape("MessagePack", &error.to_string())),
@@ -92,7 +94,10 @@ fn wrong_shape(format: &str, error: &str) -> Refusal {
     if let Some(field) = quoted("missing field `") {
         return Refusal::new("missing_field", format!("{error}; add `{field}`"));
     }
-    Refusal::new("malformed", format!("not a valid {format} document: {error}"))
+    Refusal::new(
+        "malformed",
+        format!("not a valid {format} document: {error}"),
+    )
 }
 
 /// Checks and normalises a job document. `fallback_name` is taken where it has no name.
@@ -104,17 +109,30 @@ pub fn parse_job(
     tenant: &TenantId,
     fallback_name: &str,
 ) -> Result<(JobId, JobSpec), Refusal> {
-    if let Some(other) = document.tenant.as_deref().filter(|named| *named != tenant.as_str()) {
+    if let Some(other) = document
+        .tenant
+        .as_deref()
+        .filter(|named| *named != tenant.as_str())
+    {
         return Err(Refusal::new(
             "wrong_tenant",
-            format!("the document names tenant {other:?} but came in as {tenant}; leave `tenant` out or submit it there"),
+            format!(
+                "the document names tenant {other:?} but came in as {tenant}; leave `tenant` out or submit it there"
+            ),
         ));
     }
-    let name = document.name.clone().unwrap_or_else(|| fallback_name.to_owned());
-    let job = JobId::new(tenant, &name).map_err(|error| Refusal::new("bad_name", error.to_string()))?;
-    let entries = document.demand.iter().map(|(name, written)| (name.as_str(), written));
-    let demand =
-        Amounts::parse(entries).map_err(|error| Refusal::new("bad_demand", format!("demand: {error}")))?;
+    let name = document
+        .name
+        .clone()
+        .unwrap_or_else(|| fallback_name.to_owned());
+    let job =
+        JobId::new(tenant, &name).map_err(|error| Refusal::new("bad_name", error.to_string()))?;
+    let entries = document
+        .demand
+        .iter()
+        .map(|(name, written)| (name.as_str(), written));
+    let demand = Amounts::parse(entries)
+        .map_err(|error| Refusal::new("bad_demand", format!("demand: {error}")))?;
     if demand.is_empty() {
         return Err(Refusal::new(
             "bad_demand",
@@ -162,7 +180,10 @@ fn check_numbers(document: &JobDocument) -> Result<(), Refusal> {
     if document.weight == 0 || document.weight > MAX_WEIGHT {
         return Err(Refusal::new(
             "bad_weight",
-            format!("weight {} must lie between 1 and {MAX_WEIGHT}", document.weight),
+            format!(
+                "weight {} must lie between 1 and {MAX_WEIGHT}",
+                document.weight
+            ),
         ));
     }
     if document.checkpoint.grace_s == 0 || document.checkpoint.grace_s > MAX_GRACE_S {
@@ -172,7 +193,10 @@ fn check_numbers(document: &JobDocument) -> Result<(), Refusal> {
         ));
     }
     if document.retries > MAX_RETRIES {
-        return Err(Refusal::new("bad_retries", format!("retries must be at most {MAX_RETRIES}")));
+        return Err(Refusal::new(
+            "bad_retries",
+            format!("retries must be at most {MAX_RETRIES}"),
+        ));
     }
     Ok(())
 }
@@ -202,12 +226,20 @@ fn check_commands(document: &JobDocument) -> Result<(), Refusal> {
         if !mount.source.starts_with('/') || !mount.target.starts_with('/') {
             return Err(Refusal::new(
                 "bad_mount",
-                format!("mount {} → {}: both paths must be absolute", mount.source, mount.target),
+                format!(
+                    "mount {} → {}: both paths must be absolute",
+                    mount.source, mount.target
+                ),
             ));
         }
     }
     let nul = |text: &String| text.contains('\0');
-    let words = document.command.start.iter().chain(&document.command.resume).chain(command);
+    let words = document
+        .command
+        .start
+        .iter()
+        .chain(&document.command.resume)
+        .chain(command);
     let values = document.env.values().filter_map(|value| match value {
         EnvValue::Plain(text) => Some(text),
         EnvValue::Secret(_) => None,

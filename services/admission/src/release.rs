@@ -34,7 +34,11 @@ impl<'a> Releases<'a> {
     /// Whether the next job of the queue is released; must be asked in the queue's order.
     pub fn next(&mut self, demand: &Amounts, min: u32) -> bool {
         let min = u64::from(min);
-        let some_node = self.state.nodes.usable().any(|(_, node)| demand.times_in(&node.capacity) >= 1);
+        let some_node = self
+            .state
+            .nodes
+            .usable()
+            .any(|(_, node)| demand.times_in(&node.capacity) >= 1);
         if self.blocked || !some_node || demand.first_short(&self.total, min).is_some() {
             return false;
         }

@@ -15,8 +15,9 @@ impl Room {
     /// What the containers that may still run leave free.
     pub fn of(state: &ClusterState) -> Self {
         let usable = state.nodes.usable();
-        let mut free: BTreeMap<NodeId, Amounts> =
-            usable.map(|(name, node)| (name.clone(), node.capacity.clone())).collect();
+        let mut free: BTreeMap<NodeId, Amounts> = usable
+            .map(|(name, node)| (name.clone(), node.capacity.clone()))
+            .collect();
         for (node, held) in state.held() {
             if let Some(free) = free.get_mut(&node) {
                 free.subtract(&held, 1);
@@ -26,7 +27,10 @@ impl Room {
         let living = lives.flat_map(|life| life.containers.values().filter(|c| c.holds_room()));
         let held_gpus = living.flat_map(|container| {
             let place = &container.place;
-            place.gpus.iter().map(|gpu| (place.node.clone(), gpu.clone()))
+            place
+                .gpus
+                .iter()
+                .map(|gpu| (place.node.clone(), gpu.clone()))
         });
         Self {
             held_gpus: held_gpus.collect(),
@@ -43,7 +47,12 @@ impl Room {
         });
         let gpus = || {
             let places = assignment.places.values();
-            places.flat_map(|place| place.gpus.iter().map(|gpu| (place.node.clone(), gpu.clone())))
+            places.flat_map(|place| {
+                place
+                    .gpus
+                    .iter()
+                    .map(|gpu| (place.node.clone(), gpu.clone()))
+            })
         };
         if !fits || gpus().any(|gpu| self.held_gpus.contains(&gpu)) {
             return false;

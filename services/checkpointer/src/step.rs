@@ -31,7 +31,12 @@ pub fn step(
     let Some(life) = &job.life else {
         return between_lives(id, job, now, room);
     };
-    let act = Act { nodes, id, job, life };
+    let act = Act {
+        nodes,
+        id,
+        job,
+        life,
+    };
     if let LifePhase::Stopping { reason, requested } = &life.phase {
         return act.stopping(*reason, *requested);
     }
@@ -49,7 +54,10 @@ fn between_lives(id: &JobId, job: &Job, now: Timestamp, room: &mut Room) -> Step
     if let Some(ended) = ended_between_lives(id, job) {
         return ended;
     }
-    let Some(assignment) = job.waits_to_start().filter(|assignment| !assignment.displaced) else {
+    let Some(assignment) = job
+        .waits_to_start()
+        .filter(|assignment| !assignment.displaced)
+    else {
         return Step::Wait(None);
     };
     if let Some(not_before) = retry_at(job)
@@ -65,7 +73,10 @@ fn between_lives(id: &JobId, job: &Job, now: Timestamp, room: &mut Room) -> Step
         epoch: assignment.epoch,
         incarnation: assignment.incarnation,
         containers: assignment.containers(),
-        resumed_from: job.checkpoint.as_ref().map(|checkpoint| checkpoint.uri.clone()),
+        resumed_from: job
+            .checkpoint
+            .as_ref()
+            .map(|checkpoint| checkpoint.uri.clone()),
         basis: None,
     };
     let stopped = job.last_stop.iter().map(|stop| stop.sequence);
@@ -106,9 +117,14 @@ fn ended_between_lives(id: &JobId, job: &Job) -> Option<Step> {
 
 /// Failures wait 1, 2, 4, … at most 60 s, so that a job that dies at once does not flood the log.
 fn retry_at(job: &Job) -> Option<Timestamp> {
-    let stop: &Stop = job.last_stop.as_ref().filter(|stop| stop.reason == StopReason::Failed)?;
+    let stop: &Stop = job
+        .last_stop
+        .as_ref()
+        .filter(|stop| stop.reason == StopReason::Failed)?;
     let failures = job.attempts.checked_sub(1)?;
-    let wait_s = 1_u64.checked_shl(failures).map_or(60, |wait_s| wait_s.min(60));
+    let wait_s = 1_u64
+        .checked_shl(failures)
+        .map_or(60, |wait_s| wait_s.min(60));
     Some(stop.at.plus_ms(wait_s * 1000))
 }
 
@@ -151,7 +167,9 @@ impl Act<'_> {
         for (rank, container) in &self.life.containers {
             match &container.phase {
                 ContainerPhase::Lost { at } => return Verdict::Lost(*at),
-                ContainerPhase::Exited { success: true, at, .. } => {
+                ContainerPhase::Exited {
+                    success: true, at, ..
+                } => {
                     if *rank == Rank(0) && self.job.success == Success::Chief {
                         return match self.life.is_over() {
                             true => Verdict::Succeeded(*at),
@@ -185,9 +203,12 @@ impl Act<'_> {
     fn ended(&self) -> Option<Step> {
         match self.verdict() {
             Verdict::Running => None,
-            Verdict::Succeeded(at) => {
-                Some(completed(self.id, self.job, "every container that counts succeeded", at))
-            }
+            Verdict::Succeeded(at) => Some(completed(
+                self.id,
+                self.job,
+                "every container that counts succeeded",
+                at,
+            )),
             Verdict::ChiefSucceeded(at) => Some(self.stop(StopReason::Completed, at)),
             Verdict::Failed { evicted, at } => Some(self.fail(evicted, at)),
             Verdict::Lost(at) => Some(self.stop(StopReason::NodeLost, at)),
@@ -243,7 +264,10 @@ impl Act<'_> {
             };
             return Proposal::new(event, self.life.last_event).into();
         }
-        let deadline = self.life.requested_at.plus_ms(u64::from(config.start_timeout_s) * 1000);
+        let deadline = self
+            .life
+            .requested_at
+            .plus_ms(u64::from(config.start_timeout_s) * 1000);
         if now >= deadline {
             return self.fail(false, self.life.last_event);
         }
@@ -252,7 +276,13 @@ impl Act<'_> {
 
     /// Asked to save. Mode `exit`: saving ends it. Mode `continue`: it is stopped once saved.
     fn saving(&self, now: Timestamp) -> Step {
-        let LifePhase::Saving { since, requested, saved, failed } = &self.life.phase else {
+        let LifePhase::Saving {
+            since,
+            requested,
+            saved,
+            failed,
+        } = &self.life.phase
+        else {
             return Step::Wait(None);
         };
         if self.life.is_over() {
@@ -341,10 +371,19 @@ impl Act<'_> {
     /// Whether the platform ended the first member that did not succeed: the others then die of
     /// the gang's end.
     fn evicted(&self) -> bool {
-        let exits = self.life.containers.values().filter_map(|container| match &container.phase {
-            ContainerPhase::Exited { success: false, evicted, at, .. } => Some((*at, *evicted)),
-            _ => None,
-        });
+        let exits = self
+            .life
+            .containers
+            .values()
+            .filter_map(|container| match &container.phase {
+                ContainerPhase::Exited {
+                    success: false,
+                    evicted,
+                    at,
+                    ..
+                } => Some((*at, *evicted)),
+                _ => None,
+            });
         exits.min().is_some_and(|(_, evicted)| evicted)
     }
 }

@@ -8,7 +8,9 @@ use dormouse_messages::{Amounts, JobId, NodeId, Prefix};
 /// Shares one cluster among machine-learning jobs, over one log that anyone can read and replay.
 #[derive(Debug, Parser)]
 #[command(name = "dormouse", version, max_term_width = 100)]
-#[command(after_help = "Start with:\n  dormouse up                     a local cluster, in this terminal\n  dormouse submit job.yaml        in another one\n  dormouse jobs\n\nFlags win over the environment (DORMOUSE_…), the environment over the configuration file.")]
+#[command(
+    after_help = "Start with:\n  dormouse up                     a local cluster, in this terminal\n  dormouse submit job.yaml        in another one\n  dormouse jobs\n\nFlags win over the environment (DORMOUSE_…), the environment over the configuration file."
+)]
 pub struct Cli {
     /// Where the cluster is, and how to print.
     #[command(flatten)]
@@ -28,19 +30,50 @@ pub struct Global {
     #[arg(long, global = true, env = "DORMOUSE_DATA", value_name = "DIR")]
     pub data: Option<PathBuf>,
     /// First token of every subject, so that clusters can share an account.
-    #[arg(long, global = true, env = "DORMOUSE_PREFIX", default_value = "dormouse", hide_default_value = true)]
+    #[arg(
+        long,
+        global = true,
+        env = "DORMOUSE_PREFIX",
+        default_value = "dormouse",
+        hide_default_value = true
+    )]
     pub prefix: Prefix,
     /// NATS credentials file.
-    #[arg(long, global = true, env = "DORMOUSE_CREDS", value_name = "FILE", hide = true)]
+    #[arg(
+        long,
+        global = true,
+        env = "DORMOUSE_CREDS",
+        value_name = "FILE",
+        hide = true
+    )]
     pub creds: Option<PathBuf>,
     /// File with an nkey seed.
-    #[arg(long, global = true, env = "DORMOUSE_NKEY", value_name = "FILE", hide = true)]
+    #[arg(
+        long,
+        global = true,
+        env = "DORMOUSE_NKEY",
+        value_name = "FILE",
+        hide = true
+    )]
     pub nkey: Option<PathBuf>,
     /// How to print: table, wide, json or yaml (`log export`: the file to write).
-    #[arg(long, short, global = true, env = "DORMOUSE_OUTPUT", default_value = "table", value_name = "FORMAT")]
+    #[arg(
+        long,
+        short,
+        global = true,
+        env = "DORMOUSE_OUTPUT",
+        default_value = "table",
+        value_name = "FORMAT"
+    )]
     pub output: OutputArg,
     /// Configuration file (YAML) with server, data, prefix, creds, nkey.
-    #[arg(long, global = true, env = "DORMOUSE_CONFIG", value_name = "FILE", hide = true)]
+    #[arg(
+        long,
+        global = true,
+        env = "DORMOUSE_CONFIG",
+        value_name = "FILE",
+        hide = true
+    )]
     pub config: Option<PathBuf>,
 }
 
@@ -94,15 +127,21 @@ impl Global {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run a local cluster: broker, services and nodes in this process
-    #[command(after_help = "Examples:\n  dormouse up\n  dormouse up --nodes 4 --capacity cpu=8,memory=16Gi\n  dormouse up --runtime docker --sync always\n\nStop it with ^C: containers run on, and the next `up` adopts them.")]
+    #[command(
+        after_help = "Examples:\n  dormouse up\n  dormouse up --nodes 4 --capacity cpu=8,memory=16Gi\n  dormouse up --runtime docker --sync always\n\nStop it with ^C: containers run on, and the next `up` adopts them."
+    )]
     Up(UpArgs),
     /// Show it: a local cluster that grows and shrinks real training jobs
     Demo(DemoArgs),
     /// Run one service of a cluster
-    #[command(after_help = "Examples:\n  dormouse serve optimizer --server nats://broker:4222\n  dormouse serve agent --node n1 --capacity cpu=16,memory=64Gi --runtime docker\n\nRun two copies of a service: the second stands by and takes over within seconds.")]
+    #[command(
+        after_help = "Examples:\n  dormouse serve optimizer --server nats://broker:4222\n  dormouse serve agent --node n1 --capacity cpu=16,memory=64Gi --runtime docker\n\nRun two copies of a service: the second stands by and takes over within seconds."
+    )]
     Serve(ServeArgs),
     /// Submit a job from a YAML or JSON file, or - for standard input
-    #[command(after_help = "Examples:\n  dormouse submit deploy/examples/count.yaml\n  dormouse submit --tenant ads job.yaml\n  cat job.json | dormouse submit -\n\nExit code: 0 it has containers, 2 it was accepted but waits, 1 it was refused.")]
+    #[command(
+        after_help = "Examples:\n  dormouse submit deploy/examples/count.yaml\n  dormouse submit --tenant ads job.yaml\n  cat job.json | dormouse submit -\n\nExit code: 0 it has containers, 2 it was accepted but waits, 1 it was refused."
+    )]
     Submit(SubmitArgs),
     /// List jobs
     #[command(after_help = "Examples:\n  dormouse jobs\n  dormouse jobs --tenant ads -o json")]
@@ -116,8 +155,13 @@ pub enum Command {
     /// Act on a node
     #[command(subcommand)]
     Node(NodeCommand),
+    /// The cluster at a glance: policy, use, jobs by phase
+    #[command(after_help = "Examples:\n  dormouse cluster\n  dormouse cluster -o json")]
+    Cluster,
     /// Set the cluster's policy from a YAML or JSON file, or - for standard input
-    #[command(after_help = "Examples:\n  dormouse configure policy.yaml\n  echo 'policy: {theta1: 0.2, theta2: 0.1}' | dormouse configure -\n\nWhat the file does not name keeps its default.")]
+    #[command(
+        after_help = "Examples:\n  dormouse configure policy.yaml\n  echo 'policy: {theta1: 0.2, theta2: 0.1}' | dormouse configure -\n\nWhat the file does not name keeps its default."
+    )]
     Configure(FileArg),
     /// Read the log
     #[command(subcommand)]
@@ -126,13 +170,19 @@ pub enum Command {
     #[command(subcommand)]
     Replay(ReplayCommand),
     /// Run the optimizer once on a problem in a file, without a cluster
-    #[command(after_help = "Examples:\n  dormouse solve problem.json\n  dormouse solve - < problem.json")]
+    #[command(
+        after_help = "Examples:\n  dormouse solve problem.json\n  dormouse solve - < problem.json"
+    )]
     Solve(FileArg),
     /// Draw a metric over time
-    #[command(after_help = "Examples:\n  dormouse timeline utilization\n  dormouse timeline containers --svg containers.svg\n  dormouse timeline fairness-loss -o json\n\nMetrics: utilization, fairness-loss, adjustments, containers, jobs.")]
+    #[command(
+        after_help = "Examples:\n  dormouse timeline utilization\n  dormouse timeline containers --svg containers.svg\n  dormouse timeline fairness-loss -o json\n\nMetrics: utilization, fairness-loss, adjustments, containers, jobs."
+    )]
     Timeline(TimelineArgs),
     /// Print the shell's completion script
-    #[command(after_help = "Examples:\n  dormouse completion bash > /etc/bash_completion.d/dormouse")]
+    #[command(
+        after_help = "Examples:\n  dormouse completion bash > /etc/bash_completion.d/dormouse"
+    )]
     Completion {
         /// The shell.
         shell: clap_complete::Shell,
@@ -215,7 +265,12 @@ pub struct ServeArgs {
     #[arg(long, env = "DORMOUSE_CHECKPOINTS", value_name = "DIR")]
     pub checkpoints: Option<PathBuf>,
     /// Seconds without a sign of life until the node counts as lost.
-    #[arg(long, env = "DORMOUSE_LEASE", default_value_t = 10.0, value_name = "SECONDS")]
+    #[arg(
+        long,
+        env = "DORMOUSE_LEASE",
+        default_value_t = 10.0,
+        value_name = "SECONDS"
+    )]
     pub lease: f64,
     /// Seconds until a standing-by copy takes over.
     #[arg(long, default_value_t = 2.0, value_name = "SECONDS")]
@@ -307,6 +362,8 @@ pub struct JobLogsArgs {
 /// `node …`.
 #[derive(Debug, Subcommand)]
 pub enum NodeCommand {
+    /// Everything about a node
+    Show(NodeArg),
     /// Move everything off a node and place nothing on it
     Drain(NodeArg),
     /// Use a drained node again
@@ -331,14 +388,18 @@ pub struct FileArg {
 #[derive(Debug, Subcommand)]
 pub enum LogCommand {
     /// Print events as they happen
-    #[command(after_help = "Examples:\n  dormouse log tail\n  dormouse log tail --from 1 -o json | jq .type")]
+    #[command(
+        after_help = "Examples:\n  dormouse log tail\n  dormouse log tail --from 1 -o json | jq .type"
+    )]
     Tail {
         /// Start at this sequence instead of now.
         #[arg(long)]
         from: Option<u64>,
     },
     /// Write the log to a file: JSON lines, or a compact archive if it ends in .dmlog
-    #[command(after_help = "Examples:\n  dormouse log export -o log.jsonl\n  dormouse log export -o log.dmlog --to 4712\n  dormouse log export | jq .type\n\n-o names the file here; without it the events go to the standard output.")]
+    #[command(
+        after_help = "Examples:\n  dormouse log export -o log.jsonl\n  dormouse log export -o log.dmlog --to 4712\n  dormouse log export | jq .type\n\n-o names the file here; without it the events go to the standard output."
+    )]
     Export {
         /// From this sequence.
         #[arg(long, default_value_t = 1)]
@@ -348,7 +409,9 @@ pub enum LogCommand {
         to: Option<u64>,
     },
     /// Put an exported log onto the empty log of a broker
-    #[command(after_help = "Examples:\n  dormouse log import log.jsonl --server nats://127.0.0.1:4333")]
+    #[command(
+        after_help = "Examples:\n  dormouse log import log.jsonl --server nats://127.0.0.1:4333"
+    )]
     Import {
         /// The file.
         file: PathBuf,
@@ -359,7 +422,9 @@ pub enum LogCommand {
 #[derive(Debug, Subcommand)]
 pub enum ReplayCommand {
     /// The jobs and nodes as they were after an event
-    #[command(after_help = "Examples:\n  dormouse replay state --at 4712\n  dormouse replay state --log log.jsonl --at 100 -o json")]
+    #[command(
+        after_help = "Examples:\n  dormouse replay state --at 4712\n  dormouse replay state --log log.jsonl --at 100 -o json"
+    )]
     State {
         /// After this sequence; default: the last.
         #[arg(long)]
@@ -369,7 +434,9 @@ pub enum ReplayCommand {
         log: Option<PathBuf>,
     },
     /// Make every decision again from its basis and compare
-    #[command(after_help = "Examples:\n  dormouse replay verify\n  dormouse replay verify --log log.jsonl")]
+    #[command(
+        after_help = "Examples:\n  dormouse replay verify\n  dormouse replay verify --log log.jsonl"
+    )]
     Verify {
         /// A log file instead of the cluster's log.
         #[arg(long)]

@@ -82,7 +82,10 @@ impl Context {
             creds: self.creds.clone(),
             nkey: self.nkey.clone(),
             data_dir: Some(self.data.clone()),
-            ..Settings::new(server.unwrap_or_else(|| "nats://127.0.0.1:4222".to_owned()), name)
+            ..Settings::new(
+                server.unwrap_or_else(|| "nats://127.0.0.1:4222".to_owned()),
+                name,
+            )
         }
     }
 

@@ -26,8 +26,8 @@ use crate::cli::DemoArgs;
 use crate::commands::{log as log_command, replay};
 use crate::context::{Context, read_document};
 use crate::error::DONE;
-use crate::up::{LocalCluster, LocalOptions};
 use crate::render::{self, Style};
+use crate::up::{LocalCluster, LocalOptions};
 use crate::{clock, serve};
 
 /// When nothing has ended the demo by then, something is wrong.
@@ -49,7 +49,11 @@ pub async fn run(_: &Context, args: &DemoArgs) -> anyhow::Result<u8> {
     let plan = args.examples.join("demo").join("plan.json");
     let plan: Vec<Planned> = read_document(&plan)
         .context("run the demo in the repository's root, or name the examples with --examples")?;
-    let folder = args.export.parent().unwrap_or(Path::new(".")).join("cluster");
+    let folder = args
+        .export
+        .parent()
+        .unwrap_or(Path::new("."))
+        .join("cluster");
     if folder.exists() {
         std::fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())?;
     }
@@ -90,7 +94,8 @@ pub async fn run(_: &Context, args: &DemoArgs) -> anyhow::Result<u8> {
 }
 
 fn options(data: PathBuf) -> anyhow::Result<LocalOptions> {
-    let tools = std::env::var_os("DORMOUSE_TOOLS").map_or_else(|| PathBuf::from(".tools"), PathBuf::from);
+    let tools =
+        std::env::var_os("DORMOUSE_TOOLS").map_or_else(|| PathBuf::from(".tools"), PathBuf::from);
     let python = tools.join("venv").join("bin");
     let path = match python.canonicalize() {
         Ok(python) => vec![python],
@@ -119,10 +124,14 @@ async fn publish(log: &Log, plan: &[Planned], examples: &Path) -> anyhow::Result
         let due = Duration::from_secs_f64(planned.at_s.max(0.0));
         tokio::time::sleep(due.saturating_sub(started.elapsed())).await;
         let document: Value = read_document(&examples.join("demo").join(&planned.file))?;
-        let tenant = document.get("tenant").and_then(Value::as_str).unwrap_or("demo");
+        let tenant = document
+            .get("tenant")
+            .and_then(Value::as_str)
+            .unwrap_or("demo");
         let tenant = TenantId::new(tenant)?;
         let payload = serde_json::to_vec(&document)?;
-        log.publish_ingress(&tenant, "submit", "application/json", payload.into()).await?;
+        log.publish_ingress(&tenant, "submit", "application/json", payload.into())
+            .await?;
     }
     Ok(())
 }
@@ -147,19 +156,31 @@ async fn watch(log: &Log, submitted: usize) -> anyhow::Result<ReadModel> {
     while ended < submitted {
         let followed = tokio::time::timeout_at(deadline, events.recv()).await;
         let followed = followed.context("the jobs do not end; see `dormouse jobs`")?;
-        let Some(followed) = followed else { bail!("the log ended") };
-        let Followed::Event(recorded) = followed else { continue };
+        let Some(followed) = followed else {
+            bail!("the log ended")
+        };
+        let Followed::Event(recorded) = followed else {
+            continue;
+        };
         model.evolve(&recorded);
         if is_news(&recorded) {
             say(log_command::line(&recorded).chars().take(150).collect());
         }
         match recorded.event() {
-            Some(Event::JobCompleted(_) | Event::JobFailed(_) | Event::JobCancelled(_) | Event::JobRefused(_)) => {
+            Some(
+                Event::JobCompleted(_)
+                | Event::JobFailed(_)
+                | Event::JobCancelled(_)
+                | Event::JobRefused(_),
+            ) => {
                 ended += 1;
                 bar.set_position(ended as u64);
             }
             Some(Event::AllocationDecided(event)) => {
-                bar.set_message(format!("utilization {:.2}", event.outcome.utilization.total));
+                bar.set_message(format!(
+                    "utilization {:.2}",
+                    event.outcome.utilization.total
+                ));
             }
             _ => {}
         }
@@ -198,10 +219,14 @@ fn is_news(recorded: &Recorded) -> bool {
 
 async fn finish(log: &Log, model: &ReadModel, args: &DemoArgs) -> anyhow::Result<()> {
     let now = clock::now();
-    let jobs: JobsAnswer = serde_json::from_value(queries::answer(model, "jobs", Value::Null, now)?)?;
+    let jobs: JobsAnswer =
+        serde_json::from_value(queries::answer(model, "jobs", Value::Null, now)?)?;
     let ledger = queries::answer(model, "ledger", Value::Null, now)?;
     let style = Style::of_stdout(false);
-    println!("\n{}\n", render::ledger(&serde_json::from_value(ledger)?, &style));
+    println!(
+        "\n{}\n",
+        render::ledger(&serde_json::from_value(ledger)?, &style)
+    );
     for metric in ["utilization", "fairness-loss", "containers"] {
         let query = TimelineQuery {
             metric: metric.to_owned(),
@@ -225,9 +250,16 @@ async fn finish(log: &Log, model: &ReadModel, args: &DemoArgs) -> anyhow::Result
         args.export.display()
     );
     let report = verifier.report();
-    let failed = jobs.jobs.iter().filter(|job| job.phase != Phase::Completed).count();
+    let failed = jobs
+        .jobs
+        .iter()
+        .filter(|job| job.phase != Phase::Completed)
+        .count();
     if !report.findings.is_empty() || failed > 0 {
-        bail!("{failed} jobs did not complete, {} decisions did not verify", report.findings.len());
+        bail!(
+            "{failed} jobs did not complete, {} decisions did not verify",
+            report.findings.len()
+        );
     }
     Ok(())
 }

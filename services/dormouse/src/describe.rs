@@ -7,45 +7,95 @@ use dormouse_messages::{Event, JobId};
 #[must_use]
 pub fn describe(event: &Event) -> String {
     match event {
-        Event::ClusterConfigured(e) => format!("policy {:?}, θ1 {}, θ2 {}", e.policy.allocation, e.policy.theta1, e.policy.theta2),
+        Event::ClusterConfigured(e) => format!(
+            "policy {:?}, θ1 {}, θ2 {}",
+            e.policy.allocation, e.policy.theta1, e.policy.theta2
+        ),
         Event::NodeDrained(_) | Event::NodeRestored(_) => "by the operator".to_owned(),
         Event::SubmissionReceived(e) => format!("{} from {}, {} bytes", e.verb, e.tenant, e.bytes),
-        Event::JobAdmitted(e) => format!("{} × {}–{}", e.spec.demand, e.spec.containers.min, e.spec.containers.max),
+        Event::JobAdmitted(e) => format!(
+            "{} × {}–{}",
+            e.spec.demand, e.spec.containers.min, e.spec.containers.max
+        ),
         Event::JobRefused(e) => format!("{}: {}", e.code, e.reason),
         Event::JobReleased(_) => "may have containers".to_owned(),
         Event::JobRevised(e) => format!("weight {:?}, containers {:?}", e.weight, e.containers),
         Event::JobCancelRequested(_) => "on request".to_owned(),
         Event::AllocationDecided(e) => {
-            let changes = e.jobs.iter().map(|job| format!("{} {}→{}", job.job, job.previous, job.containers));
-            format!("{}; {}", changes.collect::<Vec<_>>().join(", "), figures(&e.outcome))
+            let changes = e
+                .jobs
+                .iter()
+                .map(|job| format!("{} {}→{}", job.job, job.previous, job.containers));
+            format!(
+                "{}; {}",
+                changes.collect::<Vec<_>>().join(", "),
+                figures(&e.outcome)
+            )
         }
         Event::AllocationKept(e) => format!("{}; {}", e.reason, figures(&e.outcome)),
-        Event::PlacementDecided(e) => format!("{} to create, {} to remove", e.create.len(), e.remove.len()),
+        Event::PlacementDecided(e) => {
+            format!("{} to create, {} to remove", e.create.len(), e.remove.len())
+        }
         Event::PlacementRefused(e) => e.reason.clone(),
         Event::NodeLost(e) => format!("last seen {}", e.last_seen),
         Event::NodeRecovered(_) => "a member again".to_owned(),
+        _ => life(event),
+    }
+}
+
+/// What an event of a job's life, or of a node, says.
+fn life(event: &Event) -> String {
+    match event {
         Event::CheckpointRequested(e) => format!("incarnation {}", e.incarnation),
         Event::PartitionStartRequested(e) => {
-            format!("incarnation {}, {} containers{}", e.incarnation, e.containers, from(e.resumed_from.as_deref()))
+            format!(
+                "incarnation {}, {} containers{}",
+                e.incarnation,
+                e.containers,
+                from(e.resumed_from.as_deref())
+            )
         }
-        Event::PartitionStopRequested(e) => format!("incarnation {}: {:?}", e.incarnation, e.reason),
+        Event::PartitionStopRequested(e) => {
+            format!("incarnation {}: {:?}", e.incarnation, e.reason)
+        }
         Event::PartitionStarted(e) => {
-            format!("incarnation {}, {} containers{}", e.incarnation, e.containers, from(e.resumed_from.as_deref()))
+            format!(
+                "incarnation {}, {} containers{}",
+                e.incarnation,
+                e.containers,
+                from(e.resumed_from.as_deref())
+            )
         }
         Event::PartitionStopped(e) => format!("incarnation {}: {:?}", e.incarnation, e.reason),
         Event::PartitionKept(e) => e.reason.clone(),
         Event::JobCompleted(e) => e.reason.clone(),
         Event::JobFailed(e) => e.reason.clone(),
         Event::JobCancelled(e) => e.reason.clone(),
-        Event::NodeJoined(e) => format!("{} ({}), {} running", e.capacity, e.runtime, e.running.len()),
+        Event::NodeJoined(e) => format!(
+            "{} ({}), {} running",
+            e.capacity,
+            e.runtime,
+            e.running.len()
+        ),
         Event::ContainerStarted(e) => format!("{} on {}", e.container, e.node),
         Event::ContainerExited(e) => format!("{} on {}: {}", e.container, e.node, exit(e)),
-        Event::CheckpointSaved(e) => format!("step {}, {} bytes in {} ms", e.step, e.bytes, e.duration_ms),
+        Event::CheckpointSaved(e) => {
+            format!("step {}, {} bytes in {} ms", e.step, e.bytes, e.duration_ms)
+        }
         Event::CheckpointFailed(e) => e.reason.clone(),
         Event::Progress(e) => {
-            let metrics = e.metrics.iter().map(|(name, value)| format!(", {name} {value:.4}"));
-            format!("step {} of {}{}", e.step, e.steps_total, metrics.collect::<String>())
+            let metrics = e
+                .metrics
+                .iter()
+                .map(|(name, value)| format!(", {name} {value:.4}"));
+            format!(
+                "step {} of {}{}",
+                e.step,
+                e.steps_total,
+                metrics.collect::<String>()
+            )
         }
+        _ => String::new(),
     }
 }
 
@@ -62,7 +112,10 @@ fn figures(outcome: &Outcome) -> String {
 }
 
 fn from(checkpoint: Option<&str>) -> String {
-    checkpoint.map_or(String::new(), |uri| format!(", resumed from {uri}"))
+    let short = |uri: &str| uri.rsplit_once("checkpoints/").map(|(_, rest)| rest.to_owned());
+    checkpoint.map_or(String::new(), |uri| {
+        format!(", resumed from {}", short(uri).unwrap_or_else(|| uri.to_owned()))
+    })
 }
 
 fn exit(event: &ContainerExited) -> String {
@@ -87,7 +140,9 @@ pub fn concerns(event: &Event, job: &JobId) -> bool {
             e.jobs.iter().any(|a| a.job == *job) || e.outcome.waiting.iter().any(|w| w.job == *job)
         }
         Event::AllocationKept(e) => e.outcome.waiting.iter().any(|w| w.job == *job),
-        Event::PlacementDecided(e) => e.create.iter().any(|c| c.job == *job) || e.remove.iter().any(|c| c.job == *job),
+        Event::PlacementDecided(e) => {
+            e.create.iter().any(|c| c.job == *job) || e.remove.iter().any(|c| c.job == *job)
+        }
         Event::PlacementRefused(e) => e.short.iter().any(|s| s.job == *job),
         Event::CheckpointRequested(e) => e.job == *job,
         Event::PartitionStartRequested(e) => e.job == *job,

@@ -38,8 +38,13 @@ impl Coded {
 /// Prints an error to stderr, as JSON where that is asked for.
 pub fn print(error: &anyhow::Error, output: Output) {
     if output == Output::Json {
-        let code = error.downcast_ref::<Coded>().map_or("error", |coded| coded.code.as_str());
-        eprintln!("{}", json!({"error": {"code": code, "message": format!("{error:#}")}}));
+        let code = error
+            .downcast_ref::<Coded>()
+            .map_or("error", |coded| coded.code.as_str());
+        eprintln!(
+            "{}",
+            json!({"error": {"code": code, "message": format!("{error:#}")}})
+        );
     } else {
         eprintln!("error: {error:#}");
     }

@@ -24,7 +24,10 @@ fn main() -> ExitCode {
         OutputArg::Format(output) => output,
         OutputArg::File(_) => Output::Table,
     };
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    let runtime = match tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+    {
         Ok(runtime) => runtime,
         Err(error) => {
             error::print(&error.into(), output);
@@ -50,17 +53,30 @@ async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Jobs(args) => commands::jobs::run(&context, &args).await,
         Command::Job(command) => commands::job::run(&context, &command).await,
         Command::Nodes => commands::nodes::run(&context).await,
-        Command::Node(NodeCommand::Drain(args)) => commands::configure::drain(&context, &args).await,
-        Command::Node(NodeCommand::Restore(args)) => commands::configure::restore(&context, &args).await,
+        Command::Node(NodeCommand::Show(args)) => commands::nodes::show(&context, &args.name).await,
+        Command::Cluster => commands::nodes::cluster(&context).await,
+        Command::Node(NodeCommand::Drain(args)) => {
+            commands::configure::drain(&context, &args).await
+        }
+        Command::Node(NodeCommand::Restore(args)) => {
+            commands::configure::restore(&context, &args).await
+        }
         Command::Configure(args) => commands::configure::configure(&context, &args).await,
         Command::Log(LogCommand::Tail { from }) => commands::log::tail(&context, from).await,
-        Command::Log(LogCommand::Export { from, to }) => commands::log::export(&context, from, to).await,
+        Command::Log(LogCommand::Export { from, to }) => {
+            commands::log::export(&context, from, to).await
+        }
         Command::Log(LogCommand::Import { file }) => commands::log::import(&context, &file).await,
         Command::Replay(command) => commands::replay::run(&context, &command).await,
         Command::Solve(args) => commands::solve::run(&context, &args),
         Command::Timeline(args) => commands::timeline::run(&context, &args).await,
         Command::Completion { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "dormouse", &mut std::io::stdout());
+            clap_complete::generate(
+                shell,
+                &mut Cli::command(),
+                "dormouse",
+                &mut std::io::stdout(),
+            );
             Ok(error::DONE)
         }
     }

@@ -15,8 +15,8 @@ use dormouse_placer::Placer;
 use dormouse_projections::shared::{ClusterState, NodePhase};
 use dormouse_projections::{ReadModel, queries};
 use dormouse_runtime::{
-    Followed, IngressSource, Inputs, LeaseWatcher, Log, Lost, ServiceOptions, Settings, run_service,
-    telemetry,
+    Followed, IngressSource, Inputs, LeaseWatcher, Log, Lost, ServiceOptions, Settings,
+    run_service, telemetry,
 };
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -97,8 +97,12 @@ async fn decider<D: Decider>(
 
 /// The nodes whose leases are to be watched.
 fn members(state: &ClusterState) -> Vec<(NodeId, u64)> {
-    let up = state.nodes.iter().filter(|(_, node)| node.phase == NodePhase::Up);
-    up.map(|(name, node)| (name.clone(), node.incarnation)).collect()
+    let up = state
+        .nodes
+        .iter()
+        .filter(|(_, node)| node.phase == NodePhase::Up);
+    up.map(|(name, node)| (name.clone(), node.incarnation))
+        .collect()
 }
 
 fn lost(lost: Lost) -> Event {
@@ -137,7 +141,9 @@ async fn api(log: Log, shutdown: CancellationToken) -> anyhow::Result<()> {
                 false => serde_json::from_slice(&request)
                     .map_err(|error| refuse("bad_request", error.to_string()))?,
             };
-            let model = model.read().map_err(|error| refuse("internal", error.to_string()))?;
+            let model = model
+                .read()
+                .map_err(|error| refuse("internal", error.to_string()))?;
             let answer = queries::answer(&model, &name, request, clock::now())
                 .map_err(|error| (error.code, error.message))?;
             serde_json::to_vec(&answer).map_err(|error| refuse("internal", error.to_string()))
@@ -154,7 +160,11 @@ async fn api(log: Log, shutdown: CancellationToken) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// Why it cannot go on.
-pub async fn agent(config: AgentConfig, log: Log, shutdown: CancellationToken) -> anyhow::Result<()> {
+pub async fn agent(
+    config: AgentConfig,
+    log: Log,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
     dormouse_node_agent::run(config, log, shutdown.cancelled_owned()).await?;
     Ok(())
 }
@@ -163,7 +173,10 @@ pub async fn agent(config: AgentConfig, log: Log, shutdown: CancellationToken) -
 ///
 /// # Errors
 /// When the metrics' address is taken.
-pub fn telemetry(service: &str, metrics: Option<std::net::SocketAddr>) -> anyhow::Result<telemetry::Guard> {
+pub fn telemetry(
+    service: &str,
+    metrics: Option<std::net::SocketAddr>,
+) -> anyhow::Result<telemetry::Guard> {
     let json = std::env::var("DORMOUSE_LOG_FORMAT").is_ok_and(|format| format == "json");
     let format = match json {
         true => telemetry::Format::Json,
@@ -231,7 +244,11 @@ pub async fn run(context: &Context, args: &ServeArgs) -> anyhow::Result<u8> {
     Ok(DONE)
 }
 
-fn agent_config(context: &Context, args: &ServeArgs, lease: Duration) -> anyhow::Result<AgentConfig> {
+fn agent_config(
+    context: &Context,
+    args: &ServeArgs,
+    lease: Duration,
+) -> anyhow::Result<AgentConfig> {
     let node = args.node.clone().context("an agent needs --node")?;
     let capacity = args.capacity.clone().context("an agent needs --capacity")?;
     let local = AgentConfig::local(node, capacity, context.data.clone());
@@ -241,7 +258,10 @@ fn agent_config(context: &Context, args: &ServeArgs, lease: Duration) -> anyhow:
             RuntimeArg::Docker => RuntimeKind::Docker,
         },
         address: args.address.clone(),
-        checkpoint_dir: args.checkpoints.clone().unwrap_or_else(|| local.checkpoint_dir.clone()),
+        checkpoint_dir: args
+            .checkpoints
+            .clone()
+            .unwrap_or_else(|| local.checkpoint_dir.clone()),
         lease_ttl: lease,
         working_dir: Some(std::env::current_dir()?),
         cluster: context.global().prefix.as_str().to_owned(),

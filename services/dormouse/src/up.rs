@@ -62,7 +62,8 @@ impl LocalCluster {
     /// # Errors
     /// The part that does not start, with what to do.
     pub async fn start(options: &LocalOptions) -> anyhow::Result<Self> {
-        std::fs::create_dir_all(&options.data).with_context(|| options.data.display().to_string())?;
+        std::fs::create_dir_all(&options.data)
+            .with_context(|| options.data.display().to_string())?;
         let broker = LocalBroker::start(BrokerConfig {
             port: options.port,
             sync_always: options.sync_always,
@@ -126,7 +127,10 @@ impl LocalCluster {
     pub async fn stop(mut self) {
         self.shutdown.cancel();
         let all = async { while self.parts.join_next().await.is_some() {} };
-        if tokio::time::timeout(Duration::from_secs(10), all).await.is_err() {
+        if tokio::time::timeout(Duration::from_secs(10), all)
+            .await
+            .is_err()
+        {
             tracing::warn!("some services did not stop within 10 s");
         }
         self.broker.stop().await;
@@ -149,7 +153,9 @@ fn agent(options: &LocalOptions, index: u32) -> anyhow::Result<AgentConfig> {
 fn machine(nodes: u32) -> Amounts {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
     let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let total = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let total = meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"));
     let kib = total.and_then(|rest| rest.trim().split(' ').next()?.parse::<u64>().ok());
     let nodes = u64::from(nodes.max(1));
     let mut amounts = Amounts::new();

@@ -6,7 +6,14 @@ use cargo_metadata::{DependencyKind, MetadataCommand};
 
 /// What a pure crate may not depend on.
 const IMPURE: [&str; 8] = [
-    "tokio", "actix", "async-nats", "rand", "bollard", "reqwest", "hyper", "opentelemetry",
+    "tokio",
+    "actix",
+    "async-nats",
+    "rand",
+    "bollard",
+    "reqwest",
+    "hyper",
+    "opentelemetry",
 ];
 
 /// Crates and the Dormouse crates that they may depend on. A decider depends on the vocabulary
@@ -14,12 +21,31 @@ const IMPURE: [&str; 8] = [
 const ALLOWED: [(&str, &[&str]); 10] = [
     ("dormouse-messages", &[]),
     ("dormouse-projections", &["dormouse-messages"]),
-    ("dormouse-admission", &["dormouse-messages", "dormouse-projections"]),
-    ("dormouse-optimizer", &["dormouse-messages", "dormouse-projections"]),
-    ("dormouse-placer", &["dormouse-messages", "dormouse-projections"]),
-    ("dormouse-checkpointer", &["dormouse-messages", "dormouse-projections"]),
+    (
+        "dormouse-admission",
+        &["dormouse-messages", "dormouse-projections"],
+    ),
+    (
+        "dormouse-optimizer",
+        &["dormouse-messages", "dormouse-projections"],
+    ),
+    (
+        "dormouse-placer",
+        &["dormouse-messages", "dormouse-projections"],
+    ),
+    (
+        "dormouse-checkpointer",
+        &["dormouse-messages", "dormouse-projections"],
+    ),
     ("dormouse-runtime", &["dormouse-messages"]),
-    ("dormouse-node-agent", &["dormouse-messages", "dormouse-projections", "dormouse-runtime"]),
+    (
+        "dormouse-node-agent",
+        &[
+            "dormouse-messages",
+            "dormouse-projections",
+            "dormouse-runtime",
+        ],
+    ),
     (
         "dormouse-replay",
         &[
@@ -61,10 +87,19 @@ type Dependencies = BTreeMap<String, BTreeSet<String>>;
 
 /// Direct dependencies, those of tests and benches left out.
 fn workspace() -> Dependencies {
-    let metadata = MetadataCommand::new().no_deps().exec().expect("cargo metadata");
+    let metadata = MetadataCommand::new()
+        .no_deps()
+        .exec()
+        .expect("cargo metadata");
     let packages = metadata.packages.iter().map(|package| {
-        let normal = package.dependencies.iter().filter(|it| it.kind == DependencyKind::Normal);
-        (package.name.to_string(), normal.map(|it| it.name.clone()).collect())
+        let normal = package
+            .dependencies
+            .iter()
+            .filter(|it| it.kind == DependencyKind::Normal);
+        (
+            package.name.to_string(),
+            normal.map(|it| it.name.clone()).collect(),
+        )
     });
     packages.collect()
 }
@@ -82,10 +117,14 @@ fn violations(dependencies: &Dependencies) -> Vec<String> {
                 violations.push(format!("{package} may not depend on {dependency}"));
             }
             if PURE.contains(&package.as_str()) && IMPURE.contains(&dependency.as_str()) {
-                violations.push(format!("{package} is pure and may not depend on {dependency}"));
+                violations.push(format!(
+                    "{package} is pure and may not depend on {dependency}"
+                ));
             }
             if dependency == "async-nats" && package != "dormouse-runtime" {
-                violations.push(format!("{package} names the broker; only dormouse-runtime may"));
+                violations.push(format!(
+                    "{package} names the broker; only dormouse-runtime may"
+                ));
             }
         }
     }
@@ -101,7 +140,10 @@ fn the_arrows_hold() {
 fn a_wrong_arrow_is_found() {
     let mut dependencies = workspace();
     let wrong = |dependencies: &mut Dependencies, from: &str, to: &str| {
-        dependencies.entry(from.to_owned()).or_default().insert(to.to_owned());
+        dependencies
+            .entry(from.to_owned())
+            .or_default()
+            .insert(to.to_owned());
     };
     wrong(&mut dependencies, "dormouse-placer", "dormouse-optimizer");
     wrong(&mut dependencies, "dormouse-placer", "tokio");

@@ -1,13 +1,13 @@
 //! The agent's ties to a real cluster: the log it follows, the subjects it writes, its lease.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::sync::mpsc;
 
 use dormouse_messages::{Event, Sequence, Writer};
-use dormouse_runtime::{AppendError, Appender, Followed, Hold, Log, RenewError};
+use dormouse_runtime::{
+    AppendError, Appender, Clock, Followed, Hold, Log, RenewError, SystemClock,
+};
 
 use crate::config::AgentConfig;
 use crate::wire::{Heard, Lease, LeaseError, Outlet, OutletError, Wires};
@@ -20,8 +20,7 @@ const WAITING: usize = 1_024;
 pub fn wires(config: &AgentConfig, log: &Log) -> Wires {
     let (heard_tx, heard) = mpsc::channel(WAITING);
     tokio::spawn(hear(log.follow(Sequence(1)), heard_tx));
-    let started = SystemTime::now().duration_since(UNIX_EPOCH);
-    let started = started.map_or(1, |since| u64::try_from(since.as_micros()).unwrap_or(1));
+    let started = u64::try_from(SystemClock.now().as_micros()).unwrap_or(1);
     // The lease names the agent by when it started: later than any life of it on the log, so that
     // a successor takes its predecessor's lease over at once, and the predecessor hears of it.
     let lease = log

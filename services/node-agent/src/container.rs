@@ -8,6 +8,8 @@
 //! - The actor of rank 0 looks for checkpoints and progress every second, every 20 ms while a
 //!   requested checkpoint is awaited, and once more after the exit, before it is told.
 
+mod messages;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,7 +19,9 @@ use nix::sys::signal::Signal;
 
 use dormouse_messages::{ContainerId, Sequence};
 
-use crate::runtime::{ContainerPlan, ContainerRuntime, Exit};
+pub use messages::{Ended, Evict, How, Note, Save, Start, Stop, What};
+
+use crate::runtime::{ContainerRuntime, Exit};
 use crate::watch::{Complete, Line, Look, Watch};
 
 /// Between two looks.
@@ -28,84 +32,6 @@ const LOOK_CLOSELY: Duration = Duration::from_millis(20);
 
 /// At most one progress, and one unrequested checkpoint, in this time: the log's contract.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
-
-/// What a container's actor tells the agent.
-#[derive(Debug, Message)]
-#[rtype(result = "()")]
-pub struct Note {
-    /// The container.
-    pub container: ContainerId,
-    /// What happened.
-    pub what: What,
-}
-
-/// What happened to a container.
-#[derive(Debug)]
-pub enum What {
-    /// It runs.
-    Running(u32),
-    /// It is over.
-    Ended(Exit),
-    /// A checkpoint is complete; the request that it answers, and how long it took.
-    Saved(Complete, Option<(Sequence, Duration)>),
-    /// A requested checkpoint did not come.
-    SaveFailed(Sequence, String),
-    /// It reports progress.
-    Progress(Line),
-}
-
-/// Start it.
-#[derive(Debug, Message)]
-#[rtype(result = "()")]
-pub struct Start(pub ContainerPlan);
-
-/// Ask it to save.
-#[derive(Debug, Message)]
-#[rtype(result = "()")]
-pub struct Save {
-    /// The request.
-    pub request: Sequence,
-    /// How long it may take.
-    pub grace: Duration,
-    /// Whether saving ends it.
-    pub ends_it: bool,
-    /// How it is asked.
-    pub how: How,
-}
-
-/// How a container is asked to save.
-#[derive(Debug)]
-pub enum How {
-    /// By a signal.
-    Signal(Signal),
-    /// By a command beside it.
-    Command(Box<ContainerPlan>),
-    /// Another member is: this one is not disturbed.
-    NotAtAll,
-}
-
-/// Stop it: SIGTERM, and a kill after `grace`.
-#[derive(Debug, Message)]
-#[rtype(result = "()")]
-pub struct Stop {
-    /// How long it may take.
-    pub grace: Duration,
-}
-
-/// Take it away.
-#[derive(Debug, Message)]
-#[rtype(result = "()")]
-pub struct Evict {
-    /// Why.
-    pub reason: String,
-    /// How long it may take.
-    pub grace: Duration,
-}
-
-/// It has ended.
-#[derive(Debug, Message)]
-#[rtype(result = "()")]
-pub struct Ended(pub Exit);
 
 struct Saving {
     request: Sequence,

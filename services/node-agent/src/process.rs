@@ -168,7 +168,19 @@ impl Inner {
             return;
         }
         sweep(&container, &live).await;
-        let exit = record::exit(&live.directory).unwrap_or_else(|| unrecorded(status));
+        let exit = match record::exit(&live.directory) {
+            Some(exit) => exit,
+            // Nothing ran: the supervisor writes its record first.
+            None if status.and_then(|status| status.code()) == Some(NOT_MINE)
+                && record::supervisor(&live.directory).is_none() =>
+            {
+                Exit::cannot_start(&format!(
+                    "its record cannot be written to {}; free space on this node's disk",
+                    live.directory.display()
+                ))
+            }
+            None => unrecorded(status),
+        };
         let out_of_memory = !exit.is_success() && live.group.ran_out_of_memory();
         let exit = layout::with_eviction(
             Exit {

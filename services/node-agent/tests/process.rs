@@ -200,3 +200,42 @@ async fn starting_takes_a_millisecond() {
         );
     }
 }
+
+#[tokio::test]
+async fn a_full_disk_is_a_container_that_cannot_start() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let disk = folder.path().join("disk");
+    fs::create_dir(&disk).expect("made");
+    let mounted = std::process::Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"])
+        .arg(&disk)
+        .output();
+    if !mounted.is_ok_and(|output| output.status.success()) {
+        let text = "SKIPPED: a small disk cannot be mounted here";
+        assert!(
+            std::env::var("DORMOUSE_NO_SKIP").as_deref() != Ok("1"),
+            "{text}"
+        );
+        eprintln!("{text}");
+        return;
+    }
+    let (runtime, mut exited) = runtime(&disk, false);
+    // So full that its record cannot be written, or already its request.
+    let _ = fs::write(disk.join("filler"), vec![0; 64 << 10]);
+    let why = match runtime.start(plan(&disk, 1, "true")).await {
+        Err(error) => error.to_string(),
+        Ok(_) => exit(&mut exited).await.reason.expect("a reason"),
+    };
+    assert!(why.contains("free space on this node's disk"), "{why}");
+    fs::remove_file(disk.join("filler")).expect("removed");
+    runtime
+        .start(plan(&disk, 2, "true"))
+        .await
+        .expect("started");
+    assert_eq!(exit(&mut exited).await.code, Some(0));
+    let unmounted = std::process::Command::new("umount")
+        .arg("-l")
+        .arg(&disk)
+        .status();
+    assert!(unmounted.expect("umount runs").success());
+}

@@ -56,7 +56,11 @@ pub fn assign(
         }
         places.insert(wanted.id.clone(), rank_places(wanted, counts, &mut gpus));
     }
-    if short.is_empty() { Ok(places) } else { Err(short) }
+    if short.is_empty() {
+        Ok(places)
+    } else {
+        Err(short)
+    }
 }
 
 /// The slots of each shape on each usable node that jobs which stay do not take.
@@ -64,14 +68,24 @@ fn free_slots(state: &ClusterState, changed: &BTreeSet<&JobId>) -> Slots {
     let mut slots = Slots::new();
     for (node, shapes) in &state.allocation.slots {
         for (demand, count) in shapes {
-            slots.entry(demand.clone()).or_default().insert(node.clone(), *count);
+            slots
+                .entry(demand.clone())
+                .or_default()
+                .insert(node.clone(), *count);
         }
     }
     let unlisted = |node: &NodeId| !state.allocation.slots.contains_key(node);
     for (id, job) in &state.jobs {
-        let counts = job.assignment.iter().flat_map(|assignment| assignment.by_node());
+        let counts = job
+            .assignment
+            .iter()
+            .flat_map(|assignment| assignment.by_node());
         for (node, count) in counts {
-            let slot = slots.entry(job.demand.clone()).or_default().entry(node.clone()).or_default();
+            let slot = slots
+                .entry(job.demand.clone())
+                .or_default()
+                .entry(node.clone())
+                .or_default();
             // On an unlisted node a job that stays adds its slots and takes them again.
             match (unlisted(&node), changed.contains(id)) {
                 (true, true) => *slot += count,
@@ -100,12 +114,18 @@ fn choose_nodes(wanted: &Wanted<'_>, slots: &mut BTreeMap<NodeId, u32>) -> BTree
             }
         }
     };
-    let stands = wanted.job.assignment.iter().flat_map(|assignment| assignment.by_node());
+    let stands = wanted
+        .job
+        .assignment
+        .iter()
+        .flat_map(|assignment| assignment.by_node());
     for (node, count) in stands {
         take(&node, count, &mut missing);
     }
     while missing > 0 {
-        let Some(node) = pack(slots, &counts, missing) else { break };
+        let Some(node) = pack(slots, &counts, missing) else {
+            break;
+        };
         let free = slots.get(&node).copied().unwrap_or(0);
         let taken = free.min(missing);
         slots.insert(node.clone(), free - taken);
@@ -117,7 +137,11 @@ fn choose_nodes(wanted: &Wanted<'_>, slots: &mut BTreeMap<NodeId, u32>) -> BTree
 
 /// The next node to pack on: one that the job is on already, else the smallest that takes all
 /// the rest, else the one that takes most.
-fn pack(slots: &BTreeMap<NodeId, u32>, counts: &BTreeMap<NodeId, u32>, missing: u32) -> Option<NodeId> {
+fn pack(
+    slots: &BTreeMap<NodeId, u32>,
+    counts: &BTreeMap<NodeId, u32>,
+    missing: u32,
+) -> Option<NodeId> {
     let open = || slots.iter().filter(|(_, free)| **free > 0);
     let here = open().filter(|(node, _)| counts.contains_key(*node));
     let fits = open().filter(|(_, free)| **free >= missing);
@@ -129,9 +153,15 @@ fn pack(slots: &BTreeMap<NodeId, u32>, counts: &BTreeMap<NodeId, u32>, missing: 
 
 /// Ranks by node, so that neighbours share one; rank 0 stays on its node if the job still has
 /// containers there.
-fn rank_places(wanted: &Wanted<'_>, counts: BTreeMap<NodeId, u32>, gpus: &mut FreeGpus) -> Vec<Place> {
+fn rank_places(
+    wanted: &Wanted<'_>,
+    counts: BTreeMap<NodeId, u32>,
+    gpus: &mut FreeGpus,
+) -> Vec<Place> {
     let assignment = wanted.job.assignment.as_ref();
-    let chief = assignment.and_then(|old| old.places.values().next()).map(|place| &place.node);
+    let chief = assignment
+        .and_then(|old| old.places.values().next())
+        .map(|place| &place.node);
     let mut nodes: Vec<(&NodeId, &u32)> = counts.iter().collect();
     nodes.sort_by_key(|(node, count)| (chief != Some(*node), std::cmp::Reverse(**count), *node));
     let mut places = Vec::new();
@@ -158,7 +188,10 @@ impl FreeGpus {
             free.insert(name.clone(), uuids.collect());
         }
         let stay = state.jobs.iter().filter(|(id, _)| !changed.contains(id));
-        for place in stay.flat_map(|(_, job)| job.assignment.iter()).flat_map(|a| a.places.values()) {
+        for place in stay
+            .flat_map(|(_, job)| job.assignment.iter())
+            .flat_map(|a| a.places.values())
+        {
             if let Some(uuids) = free.get_mut(&place.node) {
                 uuids.retain(|uuid| !place.gpus.contains(uuid));
             }
@@ -168,7 +201,9 @@ impl FreeGpus {
 
     fn take(&mut self, node: &NodeId, demand: &Amounts) -> Vec<String> {
         let whole = usize::try_from(demand.get(&Resource::Gpu) / 1000).unwrap_or(0);
-        let Some(uuids) = self.0.get_mut(node) else { return Vec::new() };
+        let Some(uuids) = self.0.get_mut(node) else {
+            return Vec::new();
+        };
         uuids.drain(..whole.min(uuids.len())).collect()
     }
 }
@@ -179,10 +214,15 @@ struct Room(BTreeMap<NodeId, Amounts>);
 impl Room {
     fn of(state: &ClusterState, changed: &BTreeSet<&JobId>) -> Self {
         let capacities = state.nodes.usable();
-        let mut room: BTreeMap<NodeId, Amounts> =
-            capacities.map(|(name, node)| (name.clone(), node.capacity.clone())).collect();
+        let mut room: BTreeMap<NodeId, Amounts> = capacities
+            .map(|(name, node)| (name.clone(), node.capacity.clone()))
+            .collect();
         for (_, job) in state.jobs.iter().filter(|(id, _)| !changed.contains(id)) {
-            for (node, count) in job.assignment.iter().flat_map(|assignment| assignment.by_node()) {
+            for (node, count) in job
+                .assignment
+                .iter()
+                .flat_map(|assignment| assignment.by_node())
+            {
                 if let Some(room) = room.get_mut(&node) {
                     room.subtract(&job.demand, u64::from(count));
                 }

@@ -51,17 +51,20 @@ impl Decider for Placer {
 
 /// Step 1.
 fn returning_nodes(state: &ClusterState) -> Vec<Proposal> {
-    let recovered = state.nodes.iter().filter_map(|(name, node)| match node.phase {
-        NodePhase::Returning { last_seen, joined } => {
-            let event = NodeRecovered {
-                node: name.clone(),
-                last_seen,
-                basis: None,
-            };
-            Some(Proposal::new(event, joined))
-        }
-        NodePhase::Up | NodePhase::Lost { .. } => None,
-    });
+    let recovered = state
+        .nodes
+        .iter()
+        .filter_map(|(name, node)| match node.phase {
+            NodePhase::Returning { last_seen, joined } => {
+                let event = NodeRecovered {
+                    node: name.clone(),
+                    last_seen,
+                    basis: None,
+                };
+                Some(Proposal::new(event, joined))
+            }
+            NodePhase::Up | NodePhase::Lost { .. } => None,
+        });
     recovered.collect()
 }
 
@@ -75,7 +78,10 @@ fn place_allocation(state: &ClusterState) -> Option<Proposal> {
     let wanted: Vec<Wanted<'_>> = listed
         .filter(|(_, containers)| **containers > 0)
         .filter_map(|(id, containers)| {
-            let job = state.jobs.get(id).filter(|job| job.cancel_requested.is_none())?;
+            let job = state
+                .jobs
+                .get(id)
+                .filter(|job| job.cancel_requested.is_none())?;
             Some(Wanted {
                 id,
                 job,
@@ -107,10 +113,14 @@ fn place_allocation(state: &ClusterState) -> Option<Proposal> {
 
 /// The allocation, then the releases of the jobs that it starts: their traces join here.
 fn causes(allocation: Sequence, wanted: &[Wanted<'_>]) -> Vec<Sequence> {
-    let first_start = wanted.iter().filter(|wanted| wanted.job.assignment.is_none());
+    let first_start = wanted
+        .iter()
+        .filter(|wanted| wanted.job.assignment.is_none());
     let released = first_start.filter_map(|wanted| wanted.job.released);
     // 16 links are as many as a person follows; the decision lists the jobs anyway.
-    std::iter::once(allocation).chain(released.take(16)).collect()
+    std::iter::once(allocation)
+        .chain(released.take(16))
+        .collect()
 }
 
 fn describe(
@@ -127,7 +137,12 @@ fn describe(
         create.extend(created(id, job, places, &mut ports));
         remove.extend(job.assignment.iter().flat_map(|old| removed(id, old)));
     }
-    for (id, _) in state.allocation.jobs.iter().filter(|(_, containers)| **containers == 0) {
+    for (id, _) in state
+        .allocation
+        .jobs
+        .iter()
+        .filter(|(_, containers)| **containers == 0)
+    {
         let old = state.jobs.get(id).and_then(|job| job.assignment.as_ref());
         remove.extend(old.into_iter().flat_map(|old| removed(id, old)));
     }
@@ -196,5 +211,9 @@ fn place_retries(state: &ClusterState) -> Option<Proposal> {
 fn retried(job: &Job) -> bool {
     use dormouse_messages::events::StopReason::{Adjusted, Failed, NodeLost};
     let again = |reason| matches!(reason, Adjusted | Failed | NodeLost);
-    job.cancel_requested.is_none() && job.last_stop.as_ref().is_some_and(|stop| again(stop.reason))
+    job.cancel_requested.is_none()
+        && job
+            .last_stop
+            .as_ref()
+            .is_some_and(|stop| again(stop.reason))
 }

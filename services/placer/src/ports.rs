@@ -40,7 +40,10 @@ impl Ports {
     }
 
     fn hold(&mut self, place: &Place) {
-        self.by_node.entry(place.node.clone()).or_default().insert(place.port);
+        self.by_node
+            .entry(place.node.clone())
+            .or_default()
+            .insert(place.port);
         self.anywhere.insert(place.port);
     }
 
@@ -52,7 +55,9 @@ impl Ports {
             let block = (self.next_block + offset) % BLOCKS;
             FIRST_PORT + block * PORTS_PER_CONTAINER
         });
-        let free_anywhere = candidates.clone().find(|port| !self.anywhere.contains(port));
+        let free_anywhere = candidates
+            .clone()
+            .find(|port| !self.anywhere.contains(port));
         let free_here = || candidates.clone().find(|port| !used_here.contains(port));
         let Some(port) = free_anywhere.or_else(free_here) else {
             return 0;

@@ -23,9 +23,14 @@ struct ClusterDocument {
 
 async fn append(context: &Context, event: Event, said: &str) -> anyhow::Result<u8> {
     let log = context.connect().await?;
-    let sequence = log.appender(Writer::Operator, None).append(event, &[]).await?;
+    let sequence = log
+        .appender(Writer::Operator, None)
+        .append(event, &[])
+        .await?;
     let answer = json!({"sequence": sequence});
-    print::value(context.output()?, &answer, |_| format!("{said} (event {sequence})"))?;
+    print::value(context.output()?, &answer, |_| {
+        format!("{said} (event {sequence})")
+    })?;
     Ok(DONE)
 }
 
@@ -50,7 +55,10 @@ async fn check_node(context: &Context, args: &NodeArg) -> anyhow::Result<()> {
     if nodes.nodes.iter().any(|node| node.node == args.name) {
         return Ok(());
     }
-    let message = format!("there is no node {}; `dormouse nodes` lists them", args.name);
+    let message = format!(
+        "there is no node {}; `dormouse nodes` lists them",
+        args.name
+    );
     Err(Coded::new("not_found", message).into())
 }
 

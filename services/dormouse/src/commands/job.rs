@@ -39,7 +39,9 @@ async fn detail(log: &dormouse_runtime::Log, id: &JobId) -> anyhow::Result<JobDe
 async fn show(context: &Context, id: &JobId) -> anyhow::Result<u8> {
     let log = context.connect().await?;
     let detail = detail(&log, id).await?;
-    print::value(context.output()?, &detail, |wide| render::job(&detail, &Style::of_stdout(wide)))?;
+    print::value(context.output()?, &detail, |wide| {
+        render::job(&detail, &Style::of_stdout(wide))
+    })?;
     Ok(DONE)
 }
 
@@ -54,7 +56,8 @@ async fn events(context: &Context, id: &JobId) -> anyhow::Result<u8> {
             match output {
                 Output::Json => println!("{}", recorded.to_json(&identity)?),
                 Output::Yaml => {
-                    let value: serde_json::Value = serde_json::from_str(&recorded.to_json(&identity)?)?;
+                    let value: serde_json::Value =
+                        serde_json::from_str(&recorded.to_json(&identity)?)?;
                     println!("---\n{}", serde_norway::to_string(&value)?.trim_end());
                 }
                 Output::Table | Output::Wide => println!("{}", log_command::line(recorded)),
@@ -70,7 +73,11 @@ async fn events(context: &Context, id: &JobId) -> anyhow::Result<u8> {
 }
 
 fn not_found(id: &JobId) -> anyhow::Error {
-    Coded::new("not_found", format!("there is no job {id}; `dormouse jobs` lists them")).into()
+    Coded::new(
+        "not_found",
+        format!("there is no job {id}; `dormouse jobs` lists them"),
+    )
+    .into()
 }
 
 async fn logs(context: &Context, args: &JobLogsArgs) -> anyhow::Result<u8> {
@@ -88,7 +95,11 @@ async fn logs(context: &Context, args: &JobLogsArgs) -> anyhow::Result<u8> {
     })
     .await?;
     let Some(incarnation) = args.incarnation.map(Incarnation).or(newest) else {
-        bail!("{} has had no container yet; see `dormouse job show {}`", args.id, args.id);
+        bail!(
+            "{} has had no container yet; see `dormouse job show {}`",
+            args.id,
+            args.id
+        );
     };
     let wanted = |id: &ContainerId| {
         id.incarnation == incarnation && args.rank.is_none_or(|rank| id.rank == Rank(rank))
@@ -96,7 +107,10 @@ async fn logs(context: &Context, args: &JobLogsArgs) -> anyhow::Result<u8> {
     let mut printed = 0;
     for (id, node) in containers.iter().filter(|(id, _)| wanted(id)) {
         let Some(paths) = logs_path(&context.data, id) else {
-            eprintln!("{id} printed on node {node}; its files are not below {}", context.data.display());
+            eprintln!(
+                "{id} printed on node {node}; its files are not below {}",
+                context.data.display()
+            );
             continue;
         };
         for (name, path) in [("stdout", paths.stdout), ("stderr", paths.stderr)] {
@@ -109,7 +123,10 @@ async fn logs(context: &Context, args: &JobLogsArgs) -> anyhow::Result<u8> {
         }
     }
     if printed == 0 {
-        eprintln!("incarnation {incarnation} of {} has printed nothing", args.id);
+        eprintln!(
+            "incarnation {incarnation} of {} has printed nothing",
+            args.id
+        );
     }
     Ok(DONE)
 }
@@ -120,11 +137,17 @@ async fn cancel(context: &Context, id: &JobId) -> anyhow::Result<u8> {
     let mut events = log.follow(head.next());
     let tenant = TenantId::new(id.tenant())?;
     let payload = serde_json::to_vec(&json!({"job": id.name()}))?;
-    let ingress = log.publish_ingress(&tenant, "cancel", "application/json", payload.into()).await?;
+    let ingress = log
+        .publish_ingress(&tenant, "cancel", "application/json", payload.into())
+        .await?;
     let patience = Some(std::time::Duration::from_secs(10));
     let decided = next_event(&mut events, patience, |event| match event {
-        Event::JobCancelRequested(event) if event.ingress_sequence == ingress => Some(Ok("is being cancelled")),
-        Event::JobCancelled(event) if event.ingress_sequence == Some(ingress) => Some(Ok("is cancelled")),
+        Event::JobCancelRequested(event) if event.ingress_sequence == ingress => {
+            Some(Ok("is being cancelled"))
+        }
+        Event::JobCancelled(event) if event.ingress_sequence == Some(ingress) => {
+            Some(Ok("is cancelled"))
+        }
         Event::JobRefused(event) if event.ingress_sequence == ingress => {
             Some(Err(Coded::new(event.code.clone(), event.reason.clone())))
         }
@@ -147,7 +170,9 @@ async fn wait(context: &Context, id: &JobId) -> anyhow::Result<u8> {
     let detail = detail(&log, id).await?;
     let ended = |phase: &str, reason: &str, code: u8| {
         let answer = json!({"job": id, "phase": phase, "reason": reason});
-        print::value(context.output()?, &answer, |_| format!("{id} {phase}: {reason}"))?;
+        print::value(context.output()?, &answer, |_| {
+            format!("{id} {phase}: {reason}")
+        })?;
         Ok(code)
     };
     if detail.row.ended_at.is_some() {
@@ -161,9 +186,15 @@ async fn wait(context: &Context, id: &JobId) -> anyhow::Result<u8> {
         return ended(phase, &detail.row.reason, code);
     }
     let end = next_event(&mut events, None, |event| match event {
-        Event::JobCompleted(event) if event.job == *id => Some(("completed", event.reason.clone(), DONE)),
-        Event::JobFailed(event) if event.job == *id => Some(("failed", event.reason.clone(), FAILED)),
-        Event::JobCancelled(event) if event.job == *id => Some(("cancelled", event.reason.clone(), CANCELLED)),
+        Event::JobCompleted(event) if event.job == *id => {
+            Some(("completed", event.reason.clone(), DONE))
+        }
+        Event::JobFailed(event) if event.job == *id => {
+            Some(("failed", event.reason.clone(), FAILED))
+        }
+        Event::JobCancelled(event) if event.job == *id => {
+            Some(("cancelled", event.reason.clone(), CANCELLED))
+        }
         _ => None,
     })
     .await?;

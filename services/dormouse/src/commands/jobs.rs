@@ -7,8 +7,8 @@ use super::query;
 use crate::cli::JobsArgs;
 use crate::context::Context;
 use crate::error::DONE;
-use crate::render::{self, Style};
 use crate::print;
+use crate::render::{self, Style};
 
 /// Lists jobs.
 ///
@@ -23,6 +23,8 @@ pub async fn run(context: &Context, args: &JobsArgs) -> anyhow::Result<u8> {
     };
     let log = context.connect().await?;
     let answer: JobsAnswer = query(&log, "jobs", serde_json::to_value(request)?).await?;
-    print::value(context.output()?, &answer, |wide| render::jobs(&answer, &Style::of_stdout(wide)))?;
+    print::value(context.output()?, &answer, |wide| {
+        render::jobs(&answer, &Style::of_stdout(wide))
+    })?;
     Ok(DONE)
 }

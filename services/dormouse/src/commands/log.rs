@@ -26,7 +26,10 @@ pub fn line(recorded: &Recorded) -> String {
             recorded.envelope.subject,
             describe(event)
         ),
-        None => format!("{time} {:>7} (a type that this build does not know)", recorded.sequence.0),
+        None => format!(
+            "{time} {:>7} (a type that this build does not know)",
+            recorded.sequence.0
+        ),
     }
 }
 
@@ -45,13 +48,17 @@ pub async fn tail(context: &Context, from: Option<u64>) -> anyhow::Result<u8> {
     let mut events = log.follow(from);
     while let Some(followed) = events.recv().await {
         match (followed, output) {
-            (Followed::Event(recorded), Output::Json) => println!("{}", recorded.to_json(&identity)?),
+            (Followed::Event(recorded), Output::Json) => {
+                println!("{}", recorded.to_json(&identity)?)
+            }
             (Followed::Event(recorded), Output::Yaml) => {
                 let value: serde_json::Value = serde_json::from_str(&recorded.to_json(&identity)?)?;
                 println!("---\n{}", serde_norway::to_string(&value)?.trim_end());
             }
             (Followed::Event(recorded), _) => println!("{}", line(&recorded)),
-            (Followed::Flagged { sequence, why, .. }, _) => eprintln!("event {sequence} is flagged: {why}"),
+            (Followed::Flagged { sequence, why, .. }, _) => {
+                eprintln!("event {sequence} is flagged: {why}")
+            }
             (Followed::CaughtUp(_), _) => {}
         }
     }
@@ -85,7 +92,10 @@ pub async fn export_to(
     from: u64,
     to: Option<u64>,
 ) -> anyhow::Result<u64> {
-    if let Some(folder) = file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+    if let Some(folder) = file
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+    {
         std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     }
     let mut writer = LogWriter::create(file, &log.identity())?;

@@ -24,7 +24,11 @@ use crate::error::Coded;
 ///
 /// # Errors
 /// Its refusal, or that nothing answers.
-pub async fn query<T: DeserializeOwned>(log: &Log, name: &str, request: Value) -> anyhow::Result<T> {
+pub async fn query<T: DeserializeOwned>(
+    log: &Log,
+    name: &str,
+    request: Value,
+) -> anyhow::Result<T> {
     let answer = log.request(name, serde_json::to_vec(&request)?).await;
     let answer = answer.map_err(|error| match error {
         dormouse_runtime::ApiError::Refused { code, message } => Coded::new(code, message),
@@ -58,7 +62,9 @@ pub async fn next_event<T>(
                 }
             }
             Some(_) => {}
-            None => anyhow::bail!("the log can no longer be followed; is the broker's disk an older one?"),
+            None => anyhow::bail!(
+                "the log can no longer be followed; is the broker's disk an older one?"
+            ),
         }
     }
 }

@@ -28,7 +28,11 @@ pub async fn run(context: &Context, command: &ReplayCommand) -> anyhow::Result<u
         ReplayCommand::Verify { log } => {
             let report = verify(context, log.as_deref()).await?;
             print::value(context.output()?, &report, |_| text(&report))?;
-            Ok(if report.findings.is_empty() { DONE } else { ERROR })
+            Ok(if report.findings.is_empty() {
+                DONE
+            } else {
+                ERROR
+            })
         }
     }
 }
@@ -64,9 +68,9 @@ async fn each_event(
 /// # Errors
 /// When the log cannot be read.
 pub async fn verify(context: &Context, file: Option<&Path>) -> anyhow::Result<Report> {
-    let progress = ProgressBar::new_spinner().with_style(
-        ProgressStyle::with_template("{spinner} {pos} events, {per_sec}, {elapsed}")?,
-    );
+    let progress = ProgressBar::new_spinner().with_style(ProgressStyle::with_template(
+        "{spinner} {pos} events, {per_sec}, {elapsed}",
+    )?);
     progress.enable_steady_tick(Duration::from_millis(100));
     let mut verifier = Verifier::default();
     each_event(context, file, None, |recorded| {
@@ -87,10 +91,16 @@ pub fn text(report: &Report) -> String {
     );
     for finding in report.findings.iter().take(20) {
         let what: String = finding.what.chars().take(400).collect();
-        text.push_str(&format!("\nevent {} ({}): {what}", finding.sequence, finding.type_name));
+        text.push_str(&format!(
+            "\nevent {} ({}): {what}",
+            finding.sequence, finding.type_name
+        ));
     }
     if report.findings.len() > 20 {
-        text.push_str(&format!("\n… and {} more; see -o json", report.findings.len() - 20));
+        text.push_str(&format!(
+            "\n… and {} more; see -o json",
+            report.findings.len() - 20
+        ));
     }
     text
 }

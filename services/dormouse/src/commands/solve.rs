@@ -13,8 +13,9 @@ use crate::error::{Coded, DONE};
 pub fn run(context: &Context, args: &FileArg) -> anyhow::Result<u8> {
     let text = read_text(&args.file)?;
     let started = Instant::now();
-    let answer = dormouse_optimizer::solve_document(&text, || Some(started.elapsed().as_secs_f64()))
-        .map_err(|error| Coded::new("bad_problem", error.to_string()))?;
+    let answer =
+        dormouse_optimizer::solve_document(&text, || Some(started.elapsed().as_secs_f64()))
+            .map_err(|error| Coded::new("bad_problem", error.to_string()))?;
     match context.output()? {
         Output::Yaml => print!("{}", serde_norway::to_string(&answer)?),
         Output::Json => println!("{answer}"),

@@ -46,18 +46,32 @@ pub async fn run(context: &Context, args: &SubmitArgs) -> anyhow::Result<u8> {
     let log = context.connect().await?;
     let submitted = submit(&log, &tenant, &document).await?;
     print::value(context.output()?, &submitted, |_| {
-        format!("{} {}: {}", submitted.job, submitted.state, submitted.reason)
+        format!(
+            "{} {}: {}",
+            submitted.job, submitted.state, submitted.reason
+        )
     })?;
-    Ok(if submitted.state == "allocated" { DONE } else { WAITS })
+    Ok(if submitted.state == "allocated" {
+        DONE
+    } else {
+        WAITS
+    })
 }
 
 async fn submit(log: &Log, tenant: &TenantId, document: &Value) -> anyhow::Result<Submitted> {
-    let head = log.head().await.context("the cluster's log is not there yet; is `dormouse up` running?")?;
+    let head = log
+        .head()
+        .await
+        .context("the cluster's log is not there yet; is `dormouse up` running?")?;
     let mut events = log.follow(head.next());
     let payload = serde_json::to_vec(document)?;
-    let ingress = log.publish_ingress(tenant, "submit", "application/json", payload.into()).await?;
+    let ingress = log
+        .publish_ingress(tenant, "submit", "application/json", payload.into())
+        .await?;
     let decided = next_event(&mut events, Some(PATIENCE), |event| match event {
-        Event::JobAdmitted(event) if event.ingress_sequence == ingress => Some(Ok(event.job.clone())),
+        Event::JobAdmitted(event) if event.ingress_sequence == ingress => {
+            Some(Ok(event.job.clone()))
+        }
         Event::JobRefused(event) if event.ingress_sequence == ingress => {
             Some(Err(Coded::new(event.code.clone(), event.reason.clone())))
         }
@@ -74,12 +88,22 @@ async fn submit(log: &Log, tenant: &TenantId, document: &Value) -> anyhow::Resul
     allocation(&mut events, job, ingress).await
 }
 
-async fn allocation(events: &mut Receiver<Followed>, job: JobId, ingress_sequence: u64) -> anyhow::Result<Submitted> {
+async fn allocation(
+    events: &mut Receiver<Followed>,
+    job: JobId,
+    ingress_sequence: u64,
+) -> anyhow::Result<Submitted> {
     let found = |allocated: &[JobAllocation], waiting: &[Waiting]| {
         let wait = waiting.iter().find(|waiting| waiting.job == job);
-        let has = allocated.iter().find(|allocated| allocated.job == job && allocated.containers > 0);
+        let has = allocated
+            .iter()
+            .find(|allocated| allocated.job == job && allocated.containers > 0);
         match (has, wait) {
-            (Some(has), _) => Some(("allocated", has.containers, format!("{} containers", has.containers))),
+            (Some(has), _) => Some((
+                "allocated",
+                has.containers,
+                format!("{} containers", has.containers),
+            )),
             (None, Some(wait)) => Some(("waiting", 0, wait.reason.clone())),
             (None, None) => None,
         }
@@ -91,7 +115,8 @@ async fn allocation(events: &mut Receiver<Followed>, job: JobId, ingress_sequenc
     })
     .await?;
     let queued = || {
-        let reason = "the queue has not released it: what runs leaves no room for its minimum".to_owned();
+        let reason =
+            "the queue has not released it: what runs leaves no room for its minimum".to_owned();
         ("queued", 0, reason)
     };
     let (state, containers, reason) = answer.unwrap_or_else(queued);

@@ -29,6 +29,8 @@ pub async fn run(context: &Context, args: &TimelineArgs) -> anyhow::Result<u8> {
         eprintln!("drawn into {}", file.display());
         return Ok(DONE);
     }
-    print::value(context.output()?, &timeline, |wide| render::timeline(&timeline, &Style::of_stdout(wide)))?;
+    print::value(context.output()?, &timeline, |wide| {
+        render::timeline(&timeline, &Style::of_stdout(wide))
+    })?;
     Ok(DONE)
 }

@@ -9,6 +9,7 @@ use super::words::{age, count, date, number, share};
 
 /// The cluster at a glance.
 #[must_use]
+#[expect(clippy::too_many_lines, reason = "one line of the page after another")]
 pub fn cluster(answer: &ClusterAnswer, style: &Style) -> String {
     let policy = &answer.policy;
     let allocation = format!("{:?}", policy.allocation).to_lowercase();

@@ -19,5 +19,5 @@ pub use chart::timeline;
 pub use cluster::{cluster, ledger};
 pub use job::job;
 pub use style::Style;
-pub use svg::{SvgError, timeline as timeline_svg};
+pub use svg::timeline as timeline_svg;
 pub use table::{jobs, node, nodes};

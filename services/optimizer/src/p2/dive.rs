@@ -10,9 +10,11 @@ use super::model::TypeModel;
 use super::solver::{Ending, Limits};
 
 /// Relaxations solved at most; what is still open then is pinned.
-const ROUNDS: usize = 12;
-/// Below this fraction a job is pinned, above its complement it is restarted.
+const ROUNDS: usize = 16;
+/// Below this fraction a job is pinned.
 const DECIDED: f64 = 0.02;
+/// Above this fraction it is restarted.
+const SETTLED: f64 = 0.9;
 
 /// The restarts that a dive from the relaxation's `fractions` ends with.
 pub(crate) fn dive(
@@ -59,14 +61,14 @@ fn decide(open: &mut Instance, fractions: &[f64], restarted: &mut [bool], round:
         }
     }
     undecided.sort_by(|left, right| right.0.total_cmp(&left.0).then(left.1.cmp(&right.1)));
-    // At least a quarter of what is open in each round, so that few rounds are needed.
+    // At least an eighth of what is open in each round, so that few rounds are needed.
     let least = if round == 0 {
         0
     } else {
-        undecided.len().div_ceil(4)
+        undecided.len().div_ceil(8)
     };
     for (place, (fraction, index)) in undecided.into_iter().enumerate() {
-        let settled = fraction > 1.0 - DECIDED || place < least;
+        let settled = fraction > SETTLED || place < least;
         if settled && open.restart_bound > 0 {
             open.jobs[index].state = State::Free;
             open.restart_bound -= 1;

@@ -9,7 +9,7 @@ use super::plan::{Plan, SHARE_SLACK};
 /// A plan with the given restarts and, as far as they fit, the given counts; `None` when a job's
 /// minimum does not fit or a bound is broken.
 pub(crate) fn place(instance: &Instance, restarted: &[bool], targets: &[u32]) -> Option<Plan> {
-    place_around(instance, restarted, targets, Vec::new())
+    place_around(instance, restarted, targets, &[])
 }
 
 /// The same, with `slots` filled already.
@@ -17,19 +17,21 @@ pub(crate) fn place_around(
     instance: &Instance,
     restarted: &[bool],
     targets: &[u32],
-    slots: Vec<BTreeMap<usize, u32>>,
+    slots: &[BTreeMap<usize, u32>],
 ) -> Option<Plan> {
     let mut packing = Packing::new(instance, restarted, targets);
-    for (ty, slots) in slots.into_iter().enumerate() {
-        for (node, count) in slots {
-            packing.put(ty, node, count);
-        }
-    }
     for ty in packing.scarce_first() {
-        if packing.place_type(ty).is_none() { eprintln!("  type {ty} fails {:?} members {:?}", packing.instance.types[ty].demand, packing.members[ty].iter().map(|j| (packing.plan.counts[*j], instance.jobs[*j].min)).collect::<Vec<_>>()); return None; }
+        for (node, count) in slots.get(ty).into_iter().flatten() {
+            let fit = fits(&instance.types[ty].demand, &packing.rooms[*node]);
+            packing.put(
+                ty,
+                *node,
+                u32::try_from(fit).map_or(*count, |fit| fit.min(*count)),
+            );
+        }
+        packing.place_type(ty)?;
     }
     packing.use_rest();
-    eprintln!("  rounded: loss {} restarts {} rooms {}", packing.plan.loss(instance), packing.plan.restarts(), packing.plan.rooms(instance).is_some());
     packing.plan.is_feasible(instance).then_some(packing.plan)
 }
 

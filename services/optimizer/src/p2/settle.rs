@@ -11,6 +11,12 @@ use super::place::place_around;
 use super::plan::Plan;
 use super::solver::{Ending, Limits};
 
+/// The solver's tolerance, in containers.
+const HAIR: f64 = 1e-6;
+/// How far a slot beside a fractional one may move from its rounding: trading one container for
+/// another is what fills a node.
+const REACH: f64 = 1.0;
+
 /// An instance with its restarts decided, and its relaxation's solution.
 pub(crate) struct Settling<'a> {
     instance: &'a Instance,
@@ -41,9 +47,8 @@ impl<'a> Settling<'a> {
     pub fn round(&self) -> Option<Plan> {
         let groups = single_nodes(&self.decided);
         let model = TypeModel::new(&self.decided, &groups, false);
-        // A hair of a container is the solver's tolerance.
-        let up = |value: f64| (value - 1e-6).ceil().max(0.0) as u32;
-        let down = |value: f64| (value + 1e-6).floor().max(0.0) as u32;
+        let up = |value: f64| (value - HAIR).ceil().max(0.0) as u32;
+        let down = |value: f64| (value + HAIR).floor().max(0.0) as u32;
         let count = |fresh: &Option<usize>| fresh.map_or(0, |column| up(self.columns[column]));
         let targets: Vec<u32> = model.fresh.iter().map(count).collect();
         let slots = model.slots.iter().map(|slots| {
@@ -52,7 +57,8 @@ impl<'a> Settling<'a> {
             });
             filled.collect()
         });
-        place_around(self.instance, self.restarted, &targets, slots.collect())
+        let slots: Vec<_> = slots.collect();
+        place_around(self.instance, self.restarted, &targets, &slots)
     }
 
     /// Every slot rounded up or down, whichever is best together.
@@ -68,20 +74,39 @@ impl<'a> Settling<'a> {
                     ..plan.clone()
                 })
             });
-        for slot in model.slots.iter().flatten().flatten() {
-            let value = self.columns[*slot];
-            let (mut low, mut high) = ((value + 1e-6).floor(), (value - 1e-6).ceil());
-            if let Some(start) = &start {
-                (low, high) = (low.min(start[*slot]), high.max(start[*slot]));
+        let open = self.open_nodes(&model);
+        for slots in &model.slots {
+            for (slot, open) in slots.iter().zip(&open) {
+                let Some(slot) = *slot else { continue };
+                let value = self.columns[slot];
+                let reach = if *open { REACH } else { 0.0 };
+                let (mut low, mut high) = (
+                    (value + HAIR).floor() - reach,
+                    (value - HAIR).ceil() + reach,
+                );
+                if let Some(start) = &start {
+                    (low, high) = (low.min(start[slot]), high.max(start[slot]));
+                }
+                model.model.bound(slot, low.max(0.0), high.max(0.0));
             }
-            model.model.bound(*slot, low.max(0.0), high.max(0.0));
         }
         let outcome = std::mem::take(&mut model.model).maximise(limits, start.as_deref());
-        eprintln!("  choose {:?} {:.4} {}", outcome.ending, model.bound(outcome.bound), outcome.columns.is_some());
         let plan = model.plan(&outcome)?;
         Some(Plan {
             restarted: self.restarted.to_vec(),
             ..plan
         })
+    }
+
+    /// The nodes on which the relaxation has a fraction of a container.
+    fn open_nodes(&self, model: &TypeModel) -> Vec<bool> {
+        let fraction = |value: f64| (value - value.round()).abs() > HAIR;
+        let mut open = vec![false; self.decided.rooms.len()];
+        for slots in &model.slots {
+            for (slot, open) in slots.iter().zip(&mut open) {
+                *open |= slot.is_some_and(|slot| fraction(self.columns[slot]));
+            }
+        }
+        open
     }
 }

@@ -1,0 +1,155 @@
+//! What the agent's actor is told, and what it makes of it.
+
+use std::time::Duration;
+
+use actix::prelude::*;
+
+use dormouse_messages::{ContainerId, Fold};
+
+use super::{Agent, Stage};
+use crate::AgentError;
+use crate::container::{self, Note};
+use crate::lease::LeaseNews;
+use crate::report::AppendFailed;
+use crate::runtime::Exit;
+use crate::wire::{Heard, OutletError};
+
+/// Events from the log.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Batch(pub Vec<Heard>);
+
+/// The log has gone back behind what was folded.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct LogLost;
+
+/// A container has ended, says the runtime.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct RuntimeExit(pub ContainerId, pub Exit);
+
+/// Leaves in order: what was reported is appended, the containers run on.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Leave;
+
+impl Actor for Agent {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        // Notes of a thousand containers at once are waited for, not lost.
+        ctx.set_mailbox_capacity(4096);
+    }
+}
+
+impl Handler<Batch> for Agent {
+    type Result = ();
+
+    fn handle(&mut self, Batch(heard): Batch, ctx: &mut Context<Self>) {
+        for heard in heard {
+            match heard {
+                Heard::Event(recorded) => self.state.evolve(&recorded),
+                Heard::CaughtUp(_) => {
+                    if let Stage::Folding { caught_up, .. } = &mut self.stage {
+                        *caught_up = true;
+                    }
+                }
+            }
+        }
+        if let Some(type_name) = self.state.too_new.take() {
+            self.finish(Err(AgentError::TooNew(type_name)));
+            return;
+        }
+        self.begin_if_ready(ctx);
+        self.act(ctx);
+    }
+}
+
+impl Handler<Note> for Agent {
+    type Result = ();
+
+    fn handle(&mut self, note: Note, ctx: &mut Context<Self>) {
+        self.note(&note.container, note.what);
+        self.act(ctx);
+    }
+}
+
+impl Handler<RuntimeExit> for Agent {
+    type Result = ();
+
+    fn handle(&mut self, RuntimeExit(id, exit): RuntimeExit, ctx: &mut Context<Self>) {
+        match self.actors.get(&id) {
+            Some(addr) => addr.do_send(container::Ended(exit)),
+            // Adoption is still listing: an exit that overtakes its own adoption.
+            None if self.stage == Stage::Listing => {
+                let again = RuntimeExit(id, exit);
+                ctx.notify_later(again, Duration::from_millis(10));
+            }
+            None => {}
+        }
+    }
+}
+
+impl Handler<LeaseNews> for Agent {
+    type Result = ();
+
+    fn handle(&mut self, news: LeaseNews, ctx: &mut Context<Self>) {
+        match news {
+            LeaseNews::Held => {
+                if let Stage::Folding { leased, .. } = &mut self.stage {
+                    *leased = true;
+                    self.begin_if_ready(ctx);
+                }
+                if self.machine.fenced {
+                    tracing::info!(node = %self.config.node, "the lease is held again");
+                    self.machine.fenced = false;
+                    self.machine.joined = None;
+                }
+            }
+            LeaseNews::Fence => {
+                tracing::error!(node = %self.config.node, "the lease could not be renewed in time: ending all containers of this node before another may run them");
+                self.machine.fenced = true;
+            }
+            LeaseNews::Superseded(by) => {
+                self.finish(Err(AgentError::Superseded(format!(
+                    "the lease is held by {by}"
+                ))));
+                return;
+            }
+        }
+        self.act(ctx);
+    }
+}
+
+impl Handler<AppendFailed> for Agent {
+    type Result = ();
+
+    fn handle(&mut self, AppendFailed(error): AppendFailed, _: &mut Context<Self>) {
+        self.finish(Err(match error {
+            OutletError::Conflict(why) => AgentError::Superseded(why),
+            OutletError::Denied(why) | OutletError::Refused(why) => AgentError::Denied(why),
+        }));
+    }
+}
+
+impl Handler<LogLost> for Agent {
+    type Result = ();
+
+    fn handle(&mut self, _: LogLost, _: &mut Context<Self>) {
+        self.finish(Err(AgentError::LogLost));
+    }
+}
+
+impl Handler<Leave> for Agent {
+    type Result = ();
+
+    fn handle(&mut self, _: Leave, ctx: &mut Context<Self>) {
+        let drain = self.reports.clone().drain(Duration::from_secs(2));
+        ctx.spawn(
+            drain
+                .into_actor(self)
+                .map(|(), actor, _| actor.finish(Ok(()))),
+        );
+    }
+}

@@ -1,0 +1,89 @@
+//! What a container's actor is told, and what it tells.
+
+use std::time::Duration;
+
+use actix::prelude::*;
+use nix::sys::signal::Signal;
+
+use dormouse_messages::{ContainerId, Sequence};
+
+use crate::runtime::{ContainerPlan, Exit};
+use crate::watch::{Complete, Line};
+
+/// What a container's actor tells the agent.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Note {
+    /// The container.
+    pub container: ContainerId,
+    /// What happened.
+    pub what: What,
+}
+
+/// What happened to a container.
+#[derive(Debug)]
+pub enum What {
+    /// It runs.
+    Running(u32),
+    /// It is over.
+    Ended(Exit),
+    /// A checkpoint is complete; the request that it answers, and how long it took.
+    Saved(Complete, Option<(Sequence, Duration)>),
+    /// A requested checkpoint did not come.
+    SaveFailed(Sequence, String),
+    /// It reports progress.
+    Progress(Line),
+}
+
+/// Start it.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Start(pub ContainerPlan);
+
+/// Ask it to save.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Save {
+    /// The request.
+    pub request: Sequence,
+    /// How long it may take.
+    pub grace: Duration,
+    /// Whether saving ends it.
+    pub ends_it: bool,
+    /// How it is asked.
+    pub how: How,
+}
+
+/// How a container is asked to save.
+#[derive(Debug)]
+pub enum How {
+    /// By a signal.
+    Signal(Signal),
+    /// By a command beside it.
+    Command(Box<ContainerPlan>),
+    /// Another member is: this one is not disturbed.
+    NotAtAll,
+}
+
+/// Stop it: SIGTERM, and a kill after `grace`.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Stop {
+    /// How long it may take.
+    pub grace: Duration,
+}
+
+/// Take it away.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Evict {
+    /// Why.
+    pub reason: String,
+    /// How long it may take.
+    pub grace: Duration,
+}
+
+/// It has ended.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Ended(pub Exit);

@@ -1,0 +1,204 @@
+//! How each event changes what the log wants of the node.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use dormouse_messages::events::{
+    CheckpointFailed, CheckpointRequested, CheckpointSaved, NodeJoined, NodeLost,
+    PartitionStartRequested, PartitionStopRequested, PlacementDecided, Progress,
+};
+use dormouse_messages::{ContainerId, Event, Incarnation, JobId, NodeId, Sequence};
+
+use super::{AgentState, Known, Partition, Phase, Place, Start};
+
+/// Placements that were never started are kept up to this many: a start may follow a placement
+/// that a newer one has already replaced.
+const PLACEMENTS_KEPT: usize = 4;
+
+impl AgentState {
+    fn is_here(&self, node: &NodeId) -> bool {
+        self.node.as_ref() == Some(node)
+    }
+
+    fn partition_mut(&mut self, job: &JobId, incarnation: Incarnation) -> Option<&mut Partition> {
+        self.jobs.get_mut(job)?.partitions.get_mut(&incarnation)
+    }
+
+    fn joined(&mut self, event: &NodeJoined) {
+        self.addresses
+            .insert(event.node.clone(), event.address.clone());
+        if self.is_here(&event.node) {
+            self.life = self.life.max(event.incarnation);
+        }
+    }
+
+    fn lost(&mut self, event: &NodeLost) {
+        if !self.is_here(&event.node) || event.incarnation < self.life {
+            return;
+        }
+        self.lost = self.lost.max(Some(event.incarnation));
+        for partition in self
+            .jobs
+            .values_mut()
+            .flat_map(|job| job.partitions.values_mut())
+        {
+            if partition.phase != Phase::Placed {
+                partition.void = true;
+            }
+        }
+    }
+
+    fn placed(&mut self, event: &PlacementDecided) {
+        let ours: BTreeSet<_> = event
+            .create
+            .iter()
+            .filter(|place| self.is_here(&place.node))
+            .map(|place| (&place.job, place.incarnation))
+            .collect();
+        let mut gangs: BTreeMap<_, Partition> = BTreeMap::new();
+        for place in &event.create {
+            if !ours.contains(&(&place.job, place.incarnation)) {
+                continue;
+            }
+            let partition = gangs.entry((&place.job, place.incarnation)).or_default();
+            if self.is_here(&place.node) {
+                partition.here.insert(place.rank, Known::Nothing);
+            }
+            let member = Place {
+                node: place.node.clone(),
+                gpus: place.gpus.clone(),
+                port: place.port,
+            };
+            partition.gang.insert(place.rank, member);
+        }
+        for ((job, incarnation), partition) in gangs {
+            let entry = self.jobs.entry(job.clone()).or_default();
+            entry.partitions.entry(incarnation).or_insert(partition);
+            self.prune(job);
+        }
+    }
+
+    fn start(&mut self, event: &PartitionStartRequested, sequence: Sequence) {
+        let Some(job) = self.jobs.get_mut(&event.job) else {
+            return;
+        };
+        job.newest = job.newest.max(event.incarnation);
+        if let Some(partition) = job.partitions.get_mut(&event.incarnation)
+            && partition.phase == Phase::Placed
+        {
+            let resumed_from = event.resumed_from.clone().filter(|uri| !uri.is_empty());
+            partition.phase = Phase::Run(Start {
+                sequence,
+                resumed_from,
+            });
+        }
+        self.prune(&event.job);
+    }
+
+    fn stop(&mut self, event: &PartitionStopRequested, sequence: Sequence) {
+        let Some(partition) = self.partition_mut(&event.job, event.incarnation) else {
+            return;
+        };
+        if let Phase::Run(start) = &partition.phase {
+            partition.phase = Phase::Stop(start.clone(), sequence);
+        }
+    }
+
+    fn save(&mut self, event: &CheckpointRequested, sequence: Sequence) {
+        if let Some(partition) = self.partition_mut(&event.job, event.incarnation) {
+            partition.save = Some(sequence);
+        }
+    }
+
+    fn saved(&mut self, event: &CheckpointSaved) {
+        if let Some(partition) = self.partition_mut(&event.job, event.incarnation) {
+            partition.save = None;
+            partition.saved = Some((event.step, event.bytes));
+        }
+    }
+
+    fn save_failed(&mut self, event: &CheckpointFailed) {
+        if let Some(partition) = self.partition_mut(&event.job, event.incarnation) {
+            partition.save = None;
+        }
+    }
+
+    fn progress(&mut self, event: &Progress) {
+        if let Some(partition) = self.partition_mut(&event.job, event.incarnation) {
+            partition.step = Some(event.step);
+        }
+    }
+
+    fn know(&mut self, container: &ContainerId, known: Known) {
+        if let Some(partition) = self.partition_mut(&container.job, container.incarnation)
+            && let Some(entry) = partition.here.get_mut(&container.rank)
+            && *entry != Known::Exited
+        {
+            *entry = known;
+        }
+        if known == Known::Exited {
+            self.prune(&container.job);
+        }
+    }
+
+    fn ended(&mut self, job: &JobId) {
+        if let Some(entry) = self.jobs.get_mut(job) {
+            entry.ended = true;
+        }
+        self.prune(job);
+    }
+
+    /// Forgets what can no longer ask for anything.
+    fn prune(&mut self, id: &JobId) {
+        let Some(job) = self.jobs.get_mut(id) else {
+            return;
+        };
+        let (newest, ended) = (job.newest, job.ended);
+        job.partitions.retain(|incarnation, partition| {
+            if partition.phase == Phase::Placed {
+                *incarnation > newest && !ended
+            } else {
+                partition.here.values().any(|known| *known != Known::Exited)
+            }
+        });
+        let placed: Vec<_> = job
+            .partitions
+            .iter()
+            .filter(|(_, partition)| partition.phase == Phase::Placed)
+            .map(|(incarnation, _)| *incarnation)
+            .collect();
+        for incarnation in placed.iter().rev().skip(PLACEMENTS_KEPT) {
+            job.partitions.remove(incarnation);
+        }
+        if ended && job.partitions.is_empty() {
+            self.jobs.remove(id);
+        }
+    }
+
+    pub(super) fn fold(&mut self, event: &Event, sequence: Sequence) {
+        match event {
+            Event::JobAdmitted(event) => {
+                let job = self.jobs.entry(event.job.clone()).or_default();
+                job.spec = Some(event.spec.clone());
+            }
+            Event::NodeJoined(event) => self.joined(event),
+            Event::NodeLost(event) => self.lost(event),
+            Event::PlacementDecided(event) => self.placed(event),
+            Event::PartitionStartRequested(event) => self.start(event, sequence),
+            Event::PartitionStopRequested(event) => self.stop(event, sequence),
+            Event::CheckpointRequested(event) => self.save(event, sequence),
+            Event::CheckpointSaved(event) => self.saved(event),
+            Event::CheckpointFailed(event) => self.save_failed(event),
+            Event::Progress(event) => self.progress(event),
+            Event::ContainerStarted(event) if self.is_here(&event.node) => {
+                self.know(&event.container, Known::Started);
+            }
+            Event::ContainerExited(event) if self.is_here(&event.node) => {
+                self.know(&event.container, Known::Exited);
+            }
+            Event::JobCompleted(event) => self.ended(&event.job),
+            Event::JobFailed(event) => self.ended(&event.job),
+            Event::JobCancelled(event) => self.ended(&event.job),
+            _ => {}
+        }
+    }
+}
