@@ -224,7 +224,7 @@ impl<'a> Brute<'a> {
             for b in 0..=most - a {
                 let same = had(job) == Some([a, b]);
                 let outside = !(job.min..=job.max).contains(&(a + b));
-                if outside && !(same && !job.adjustable) {
+                if outside && (job.adjustable || !same) {
                     continue;
                 }
                 let mut restart = 0;

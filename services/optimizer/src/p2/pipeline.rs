@@ -37,7 +37,6 @@ const RELAXED_COLUMNS: usize = 30_000;
 #[derive(Debug, Clone)]
 pub(crate) struct Found {
     pub plan: Plan,
-    pub objective: f64,
     /// What no allocation exceeds.
     pub bound: f64,
     pub stage: &'static str,
@@ -252,7 +251,6 @@ impl Search<'_> {
         };
         Verdict::Found(Box::new(Found {
             plan,
-            objective,
             bound,
             stage,
             stopped_by,
