@@ -97,19 +97,12 @@ impl Prefix {
         }
     }
 
-    /// The subject of `event`, written by `writer`.
+    /// The subject of `event`, written by `writer`: under the node for an agent, else under the
+    /// writer's only shard. (A subject a job would make every wildcard fence slower for ever.)
     #[must_use]
     pub fn event(&self, writer: Writer, event: &Event) -> String {
         let name = event.subject_name();
         match event.key() {
-            Key::Job(job) if writer == Writer::Checkpointer => {
-                format!(
-                    "{}.log.{writer}.{}.{}.{name}",
-                    self.0,
-                    job.tenant(),
-                    job.name()
-                )
-            }
             Key::Node(node) => format!("{}.log.{writer}.{node}.{name}", self.0),
             Key::Job(_) | Key::Shard => format!("{}.log.{writer}.0.{name}", self.0),
         }
@@ -149,11 +142,11 @@ mod tests {
             basis: None,
         });
         let subject = prefix.event(Writer::Checkpointer, &completed);
-        assert_eq!(subject, "dormouse.log.checkpointer.ads.lr.job.completed");
+        assert_eq!(subject, "dormouse.log.checkpointer.0.job.completed");
         let parsed = prefix.parse_log(&subject).expect("a log subject");
         assert_eq!(
             (parsed.writer, parsed.first_key),
-            (Writer::Checkpointer, "ads")
+            (Writer::Checkpointer, "0")
         );
         let released = Event::from(JobReleased { job, basis: None });
         assert_eq!(
