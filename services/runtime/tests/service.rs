@@ -215,8 +215,8 @@ async fn a_slow_decision_that_was_overtaken_is_made_again() {
         takes: Duration::from_millis(300),
         ..SlowToy::default()
     };
-    let service = run(toy.clone(), &log, without_lease());
     drain(&log, 0..1).await;
+    let service = run(toy.clone(), &log, without_lease());
     tokio::time::sleep(Duration::from_millis(150)).await;
     drain(&log, 1..2).await;
     assert_once(&until_answered(&log, 2).await, 2);
@@ -300,6 +300,8 @@ async fn a_snapshot_and_the_tail_are_the_whole_fold() {
     let service = run(Toy::default(), &log, options());
     drain(&log, 0..60).await;
     until_answered(&log, 60).await;
+    // The service's own follower may be a moment behind this one.
+    tokio::time::sleep(Duration::from_millis(200)).await;
     service.stop().await;
     let snapshots = Snapshots::new(broker.path().join("snapshots"), "test");
     let snapshot = snapshots.load::<ToyState>(&log).await.expect("usable");
@@ -308,6 +310,7 @@ async fn a_snapshot_and_the_tail_are_the_whole_fold() {
     drain(&log, 60..70).await;
     let service = run(Toy::default(), &log, options());
     assert_once(&until_answered(&log, 70).await, 70);
+    tokio::time::sleep(Duration::from_millis(200)).await;
     service.stop().await;
     let snapshot = snapshots.load::<ToyState>(&log).await.expect("usable");
     assert_eq!(snapshot.state, fold_everything(&log).await);

@@ -32,6 +32,8 @@ pub(crate) struct Core<F> {
     caught_up: bool,
     /// An append is with the broker.
     pub appending: bool,
+    /// Questions for the log's head that are not answered yet.
+    pub asking: u32,
     /// Nothing is appended before this is folded: the last own append, or the head as it was
     /// after a doubt.
     await_folded: Sequence,
@@ -68,6 +70,7 @@ impl<F: Fold> Core<F> {
             active: false,
             caught_up: false,
             appending: false,
+            asking: 0,
             await_folded: Sequence(0),
             decisions: 0,
         }
@@ -125,7 +128,8 @@ impl<F: Fold> Core<F> {
 
     /// Whether the service may append now.
     pub fn may_append(&self) -> bool {
-        self.active && self.caught_up && !self.appending && self.folded >= self.await_folded
+        let settled = !self.appending && self.asking == 0 && self.folded >= self.await_folded;
+        self.active && self.caught_up && settled
     }
 
     /// Whether it has folded the log as it was some moment ago.

@@ -350,7 +350,7 @@ impl<D: Decider> DeciderActor<D> {
 
     /// Asks how far the log reaches; nothing is appended until that much is folded.
     fn fold_to_head(&mut self, context: &mut Context<Self>) {
-        self.core.appending = true;
+        self.core.asking += 1;
         let log = self.log.clone();
         let asking = wrap_future::<_, Self>(async move {
             loop {
@@ -362,7 +362,7 @@ impl<D: Decider> DeciderActor<D> {
             }
         });
         context.spawn(asking.map(|head, actor, context| {
-            actor.core.appending = false;
+            actor.core.asking -= 1;
             actor.core.await_folded(head);
             if let Some(slow) = &mut actor.slow {
                 slow.at_head = true;
@@ -431,8 +431,9 @@ impl<D: Decider> DeciderActor<D> {
         self.snapshot_due = self.core.folded.0 + self.options.snapshot_every.max(1);
         let snapshot = self.core.snapshot();
         let writing = tokio::task::spawn_blocking(move || save(&snapshots, &snapshot));
-        context.spawn(wrap_future::<_, Self>(writing).map(|_, actor, _| {
+        context.spawn(wrap_future::<_, Self>(writing).map(|_, actor, context| {
             actor.snapshotting = false;
+            actor.advance(context);
         }));
     }
 
@@ -445,7 +446,7 @@ impl<D: Decider> DeciderActor<D> {
         self.counters.active.set(f64::from(u8::from(active)));
         self.undecided = true;
         self.unobserved = true;
-        if active && !self.core.appending {
+        if active {
             self.fold_to_head(context);
         }
     }
