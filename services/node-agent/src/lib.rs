@@ -39,6 +39,7 @@ use std::fs::{self, File};
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix::prelude::*;
 use tokio::sync::{mpsc, oneshot};
@@ -55,6 +56,10 @@ use runtime::{ContainerRuntime, Exits, RuntimeError};
 
 /// Events folded at once: a batch is decided on as a whole.
 const BATCH: usize = 1_024;
+
+/// A second in all.
+const LOCK_ATTEMPTS: u32 = 20;
+const LOCK_PAUSE: Duration = Duration::from_millis(50);
 
 /// Why an agent has stopped. Its containers run on in every case.
 #[derive(Debug, thiserror::Error)]
@@ -132,7 +137,7 @@ async fn live(
     wires: Wires,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), AgentError> {
-    let _lock = lock(&config)?;
+    let _lock = lock(&config).await?;
     let (exits, mut exited) = mpsc::unbounded_channel();
     let runtime = open_runtime(&config, exits).await?;
     let (done, ended) = oneshot::channel();
@@ -173,8 +178,9 @@ async fn live(
     ended.await.map_err(|_| AgentError::Thread)?
 }
 
-/// One agent a directory.
-fn lock(config: &AgentConfig) -> Result<File, AgentError> {
+/// One agent a directory. A predecessor that is just leaving is waited for: a child that it has
+/// forked, and that has not become its program yet, holds the lock a moment longer.
+async fn lock(config: &AgentConfig) -> Result<File, AgentError> {
     let directory = config.layout().node().to_owned();
     let fail = |error| AgentError::Directory {
         path: directory.clone(),
@@ -182,11 +188,14 @@ fn lock(config: &AgentConfig) -> Result<File, AgentError> {
     };
     fs::create_dir_all(&directory).map_err(fail)?;
     let file = File::create(directory.join("lock")).map_err(fail)?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(fs::TryLockError::WouldBlock) => Err(AgentError::Locked(directory)),
-        Err(fs::TryLockError::Error(error)) => Err(fail(error)),
+    for _ in 0..LOCK_ATTEMPTS {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(fs::TryLockError::WouldBlock) => tokio::time::sleep(LOCK_PAUSE).await,
+            Err(fs::TryLockError::Error(error)) => return Err(fail(error)),
+        }
     }
+    Err(AgentError::Locked(directory))
 }
 
 async fn open_runtime(

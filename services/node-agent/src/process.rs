@@ -17,7 +17,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -45,6 +45,10 @@ const RECORD_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// How long what a container left behind may take to die; longer, and it is not killable.
 const SWEEP_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long a successor waits, in all, for supervisors that its predecessor started as it died:
+/// a shell needs a millisecond to write its record.
+const SETTLE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Runs plain processes.
 #[derive(Clone)]
@@ -101,6 +105,12 @@ impl ProcessRuntime {
     #[must_use]
     pub fn has_limits(&self) -> bool {
         !matches!(self.inner.cgroups, Cgroups::Absent(_))
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.cgroups.remove_if_empty();
     }
 }
 
@@ -181,18 +191,12 @@ impl Inner {
             }
             None => unrecorded(status),
         };
-        let out_of_memory = !exit.is_success() && live.group.ran_out_of_memory();
-        let exit = layout::with_eviction(
-            Exit {
-                out_of_memory,
-                ..exit
-            },
-            &live.directory,
-        );
+        let exit = self.completed(&container, exit);
         let _ = self.exits.send((container, exit));
     }
 
     fn list(self: &Arc<Self>) -> Result<Vec<Found>, RuntimeError> {
+        let patience = Instant::now() + SETTLE_TIMEOUT;
         let mut found = Vec::new();
         for (container, directory) in directories(&self.layout.containers())? {
             let Some(request) = record::request(&directory) else {
@@ -201,24 +205,14 @@ impl Inner {
             if directory.join("told").exists() {
                 continue;
             }
-            let status = match settled(&directory) {
+            let status = match record::settled(&directory, patience) {
                 Recorded::Nothing => continue,
                 Recorded::Running(identity) => {
                     self.adopt(container.clone(), identity, directory);
                     Ok(identity.pid)
                 }
-                Recorded::Ended(exit) => {
-                    let group = self.cgroups.group(&container);
-                    let out_of_memory = !exit.is_success() && group.ran_out_of_memory();
-                    Err(layout::with_eviction(
-                        Exit {
-                            out_of_memory,
-                            ..exit
-                        },
-                        &directory,
-                    ))
-                }
-                Recorded::Vanished => Err(layout::with_eviction(unrecorded(None), &directory)),
+                Recorded::Ended(exit) => Err(self.completed(&container, exit)),
+                Recorded::Vanished => Err(self.completed(&container, unrecorded(None))),
             };
             found.push(Found {
                 container,
@@ -227,6 +221,17 @@ impl Inner {
             });
         }
         Ok(found)
+    }
+
+    /// An exit with what its control group and the agent's notes add to it.
+    fn completed(&self, container: &ContainerId, exit: Exit) -> Exit {
+        let group = self.cgroups.group(container);
+        let out_of_memory = !exit.is_success() && group.ran_out_of_memory();
+        let exit = Exit {
+            out_of_memory,
+            ..exit
+        };
+        layout::with_eviction(exit, &self.layout.container(container))
     }
 
     async fn kill(&self, container: &ContainerId) {
@@ -254,19 +259,6 @@ async fn sweep(container: &ContainerId, live: &Live) {
         }
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
-}
-
-/// The records of a container, once its supervisor has written them: between creating and
-/// writing `process` lie microseconds, but another agent may have died in between.
-fn settled(directory: &Path) -> Recorded {
-    for _ in 0..10 {
-        let empty = std::fs::metadata(directory.join("process")).is_ok_and(|file| file.len() == 0);
-        if !empty {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    record::read(directory)
 }
 
 /// An exit without a record: the supervisor was killed, or could not write.

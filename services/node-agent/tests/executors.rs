@@ -65,27 +65,59 @@ fn config(folder: &Path, python: &Path) -> AgentConfig {
 }
 
 /// Starts with `before` containers, saves, resumes with `after`, and runs to the end.
-fn resize(config: AgentConfig, spec: JobSpec, before: u32, after: u32) {
+/// Stops what still runs, also after a failure.
+struct EndOnDrop(FakeLog, PathBuf, Vec<u32>);
+
+impl Drop for EndOnDrop {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return;
+        }
+        for incarnation in &self.2 {
+            for rank in 0..3 {
+                if let Some(logs) = dormouse_node_agent::logs_path(&self.1, &id(*incarnation, rank))
+                {
+                    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+                    println!(
+                        "{incarnation}/{rank}: {}\n{}",
+                        read(logs.stdout),
+                        read(logs.stderr)
+                    );
+                }
+            }
+            self.0.append(lost(1));
+            self.0.append(stop(*incarnation));
+        }
+        std::thread::sleep(Duration::from_secs(4));
+    }
+}
+
+/// The tests run side by side: the incarnation, from `first` on, tells their ports apart.
+fn resize(config: AgentConfig, spec: JobSpec, first: u32, before: u32, after: u32) {
+    let second = first + 1;
     let log = FakeLog::default();
+    let data = config.data_dir.clone();
     let agent = Running::start(&log, config, true);
     log.append(admitted(spec));
-    log.append(placed(1, before));
+    log.append(placed(first, before));
     let began = Instant::now();
-    log.append(start(1, None));
+    log.append(start(first, None));
+    // What a gang leaves running when this test fails would hold its ports for the next one.
+    let _end = EndOnDrop(log.clone(), data, vec![first, second]);
     log.wait("progress", |event| {
         matches!(event, Event::Progress(_)).then_some(())
     });
     println!("first progress after {:?}", began.elapsed());
     std::thread::sleep(Duration::from_secs(1));
     let asked = Instant::now();
-    log.append(save(1));
+    log.append(save(first));
     let saved = log.wait("saved", |event| match event {
         Event::CheckpointSaved(it) => Some((**it).clone()),
         _ => None,
     });
-    log.append(stop(1));
+    log.append(stop(first));
     for rank in 0..before {
-        let exit = log.wait_exited(&id(1, rank));
+        let exit = log.wait_exited(&id(first, rank));
         assert_eq!(exit.exit_code, Some(0), "{exit:?}");
     }
     println!(
@@ -94,19 +126,19 @@ fn resize(config: AgentConfig, spec: JobSpec, before: u32, after: u32) {
         asked.elapsed()
     );
     assert!(saved.step > 0 && saved.step < 120);
-    log.append(placed(2, after));
-    log.append(start(2, Some(&saved.uri)));
+    log.append(placed(second, after));
+    log.append(start(second, Some(&saved.uri)));
     for rank in 0..after {
-        let exit = log.wait_exited(&id(2, rank));
+        let exit = log.wait_exited(&id(second, rank));
         assert_eq!(exit.exit_code, Some(0), "{exit:?}");
     }
     let last = log.wait("the last progress", |event| match event {
-        Event::Progress(it) if it.incarnation.0 == 2 => Some((**it).clone()),
+        Event::Progress(it) if it.incarnation.0 == second => Some((**it).clone()),
         _ => None,
     });
     assert_eq!((last.step, last.containers), (120, after));
     let first = log.events().into_iter().find_map(|event| match event {
-        Event::Progress(it) if it.incarnation.0 == 2 => Some(it.step),
+        Event::Progress(it) if it.incarnation.0 == second => Some(it.step),
         _ => None,
     });
     assert!(first.expect("progress") > saved.step, "it did not resume");
@@ -120,7 +152,7 @@ fn mpi_is_resized_from_2_to_3() {
     };
     let folder = tempfile::tempdir().expect("a folder");
     let spec = trainer(Executor::Mpi, "train_mpi.py");
-    resize(config(folder.path(), &python), spec, 2, 3);
+    resize(config(folder.path(), &python), spec, 1, 2, 3);
 }
 
 #[test]
@@ -130,7 +162,7 @@ fn mxnet_is_resized_from_2_to_3() {
     };
     let folder = tempfile::tempdir().expect("a folder");
     let spec = trainer(Executor::Mxnet, "train_mxnet.py");
-    resize(config(folder.path(), &python), spec, 2, 3);
+    resize(config(folder.path(), &python), spec, 11, 2, 3);
 }
 
 #[test]
@@ -160,5 +192,5 @@ fn mpi_in_docker_is_resized_from_3_to_2() {
         target: root,
         read_only: true,
     }];
-    resize(config, trainer(Executor::Mpi, "train_mpi.py"), 3, 2);
+    resize(config, trainer(Executor::Mpi, "train_mpi.py"), 21, 3, 2);
 }

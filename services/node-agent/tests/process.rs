@@ -239,3 +239,32 @@ async fn a_full_disk_is_a_container_that_cannot_start() {
         .status();
     assert!(unmounted.expect("umount runs").success());
 }
+
+#[tokio::test]
+async fn a_supervisor_that_comes_too_late_runs_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let plan = plan(folder.path(), 1, "echo ran");
+    // A former agent died between its request and its supervisor's record.
+    fs::create_dir_all(&plan.directory).expect("made");
+    fs::write(plan.directory.join("request"), "1").expect("written");
+    let (runtime, mut exited) = runtime(folder.path(), false);
+    assert_eq!(runtime.list().await.expect("listed"), []);
+    let late = std::process::Command::new("/bin/sh")
+        .args([
+            "-c",
+            include_str!("../src/process/supervise.sh"),
+            "dormouse",
+        ])
+        .arg(&plan.directory)
+        .args(["", "/bin/sh", "-c", "touch ran-late"])
+        .current_dir(&plan.directory)
+        .output()
+        .expect("runs");
+    assert_eq!(late.status.code(), Some(125));
+    assert!(!plan.directory.join("ran-late").exists());
+    // It can be started again, once.
+    let stdout = plan.directory.join("stdout.log");
+    runtime.start(plan).await.expect("started");
+    assert_eq!(exit(&mut exited).await.code, Some(0));
+    assert_eq!(fs::read_to_string(stdout).expect("read"), "ran\n");
+}

@@ -76,6 +76,18 @@ impl Cgroups {
         Ok(Self::V2(parent))
     }
 
+    /// Removes the parents, unless a container is left in them.
+    pub fn remove_if_empty(&self) {
+        let parents = match self {
+            Self::V1 { memory, cpu } => vec![memory, cpu],
+            Self::V2(parent) => vec![parent],
+            Self::Absent(_) => Vec::new(),
+        };
+        for parent in parents {
+            let _ = fs::remove_dir(parent);
+        }
+    }
+
     /// The groups of a container, whether they exist or not.
     #[must_use]
     pub fn group(&self, container: &ContainerId) -> Group {
@@ -95,10 +107,7 @@ impl Cgroups {
     pub fn create(&self, container: &ContainerId, demand: &Amounts) -> io::Result<Group> {
         let group = self.group(container);
         for folder in &group.folders {
-            match fs::create_dir(folder) {
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-                _ => {}
-            }
+            fs::create_dir_all(folder)?;
         }
         let memory_bytes = demand.get(&Resource::Memory);
         let quota_us = demand.get(&Resource::Cpu) * PERIOD_US / 1000;

@@ -158,8 +158,9 @@ impl Inner {
 /// Makes the container's directory; what another log left under its name is moved aside.
 fn make_directory(plan: &ContainerPlan) -> Result<(), String> {
     let directory = &plan.directory;
+    // Of another log, or of a start that was abandoned.
     if let Some(request) = record::request(directory)
-        && request != plan.request
+        && (request != plan.request || record::is_abandoned(directory))
     {
         let mut aside = directory.clone();
         aside.set_extension(format!("before-{}", plan.request));

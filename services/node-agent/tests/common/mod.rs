@@ -363,7 +363,8 @@ impl Drop for Running {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+            let ended = thread.join();
+            eprintln!("the agent has ended: {ended:?}");
         }
     }
 }
