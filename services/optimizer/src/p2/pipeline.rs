@@ -27,6 +27,10 @@ use super::solver::{Ending, Limits, Outcome};
 const OPTIMAL: f64 = 1e-6;
 /// Branch-and-bound nodes of a run when the budget names no number: a few seconds at most.
 const DEFAULT_NODES: u64 = 2_000;
+/// The same for an exact model that is not small: its cuts at the root close most of the gap.
+const LARGE_NODES: u64 = 10;
+/// The largest exact model that is solved without a dive first: the testbed's is 140.
+const SMALL_COLUMNS: usize = 600;
 /// The largest exact model, in columns of slots, that is tried.
 const EXACT_COLUMNS: usize = 4_000;
 
@@ -97,7 +101,7 @@ struct Search<'a> {
 impl Search<'_> {
     /// Runs the stages; `None` when P2 is proven to have no solution.
     fn stages(&mut self) -> Option<()> {
-        if self.exact_columns() <= EXACT_COLUMNS {
+        if self.exact_columns() <= SMALL_COLUMNS {
             self.classes()?;
             if !self.good_enough() {
                 self.exact()?;
@@ -111,6 +115,9 @@ impl Search<'_> {
         self.settle(&restarted);
         if self.best.is_none() {
             self.classes()?;
+        }
+        if !self.good_enough() && self.exact_columns() <= EXACT_COLUMNS {
+            self.exact()?;
         }
         Some(())
     }
@@ -188,7 +195,11 @@ impl Search<'_> {
     fn exact(&mut self) -> Option<()> {
         let groups = single_nodes(self.instance);
         let start = self.best.as_ref().map(|(plan, _, _)| plan.clone());
-        let (outcome, plan) = self.run(&groups, self.limits(0.7), start.as_ref());
+        let mut limits = self.limits(0.7);
+        if self.budget.nodes.is_none() && self.exact_columns() > SMALL_COLUMNS {
+            limits.nodes = LARGE_NODES;
+        }
+        let (outcome, plan) = self.run(&groups, limits, start.as_ref());
         if outcome.ending == Ending::Infeasible {
             return None;
         }
