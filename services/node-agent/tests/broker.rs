@@ -173,6 +173,8 @@ async fn killed_agents_lose_and_repeat_nothing() {
     )
     .await;
     assert!(matches!(exit, Event::ContainerExited(it) if it.signal == Some(15) && !it.evicted));
+    let forever = "echo once; while :; do sleep 0.05; done";
+    append(&log, admitted(spec(&["/bin/sh", "-c", forever]))).await;
     for (incarnation, pause_ms) in (2..).zip([0, 2, 5, 10, 20]) {
         append(&log, placed(incarnation, 3)).await;
         append(&log, start(incarnation, None)).await;
