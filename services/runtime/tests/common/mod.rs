@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+pub mod intake;
 pub mod toy;
 
 use std::path::Path;
@@ -49,10 +50,18 @@ impl Broker {
             .expect("connects")
     }
 
+    /// Kills the broker, as soon as there is one: its supervisor waits a little between deaths.
     pub fn kill(&self) {
-        let pid = i32::try_from(self.broker.pid()).expect("a pid");
-        nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::SIGKILL)
-            .expect("killed");
+        let started = std::time::Instant::now();
+        loop {
+            let pid = i32::try_from(self.broker.pid()).expect("a pid");
+            let pid = nix::unistd::Pid::from_raw(pid);
+            match nix::sys::signal::kill(pid, nix::sys::signal::SIGKILL) {
+                Ok(()) => return,
+                Err(error) => assert!(started.elapsed() < PATIENCE, "{error}"),
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// A connected log whose streams exist.

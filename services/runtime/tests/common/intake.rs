@@ -1,0 +1,102 @@
+//! A toy intake: three events a submission, like admission's received, admitted and released.
+
+use std::collections::BTreeMap;
+
+use dormouse_messages::events::{
+    Event, JobRefused, JobReleased, RawEncoding, SubmissionReceived, Writer,
+};
+use dormouse_messages::{Decider, Decision, Fold, Proposal, Recorded, Sequence, Timestamp};
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct IntakeState {
+    pub last: u64,
+    pub open: BTreeMap<u64, Sequence>,
+    /// Submissions that were received, answered, released.
+    pub counts: (u64, u64, u64),
+    /// Whether the ingress came in order and once.
+    pub disorder: u64,
+}
+
+impl Fold for IntakeState {
+    const NAME: &'static str = "intake";
+    const VERSION: u32 = 1;
+
+    fn evolve(&mut self, recorded: &Recorded) {
+        match recorded.event() {
+            Some(Event::SubmissionReceived(event)) => {
+                self.disorder += u64::from(event.ingress_sequence != self.last + 1);
+                self.last = event.ingress_sequence;
+                self.open.insert(event.ingress_sequence, recorded.sequence);
+                self.counts.0 += 1;
+            }
+            Some(Event::JobRefused(event)) => {
+                self.open.remove(&event.ingress_sequence);
+                self.counts.1 += 1;
+            }
+            Some(Event::JobReleased(_)) => self.counts.2 += 1,
+            _ => {}
+        }
+    }
+}
+
+pub struct Intake;
+
+impl Decider for Intake {
+    type State = IntakeState;
+    const WRITER: Writer = Writer::Admission;
+
+    fn decide(&self, state: &IntakeState, _: Timestamp) -> Decision {
+        let answer = |(ingress, cause): (&u64, &Sequence)| {
+            let refused = JobRefused {
+                job: None,
+                tenant: None,
+                ingress_sequence: *ingress,
+                code: "toy".to_owned(),
+                reason: "a toy admits nothing, in a sentence of the usual length".to_owned(),
+                basis: None,
+            };
+            let released = JobReleased {
+                job: format!("ads/job-{ingress}").parse().expect("a job"),
+                basis: None,
+            };
+            [
+                Proposal::new(refused, *cause),
+                Proposal::new(released, *cause),
+            ]
+        };
+        Decision {
+            proposals: state.open.iter().flat_map(answer).collect(),
+            next_wake: None,
+        }
+    }
+}
+
+pub fn position(state: &IntakeState) -> u64 {
+    state.last
+}
+
+pub fn received(
+    sequence: u64,
+    tenant: &str,
+    verb: &str,
+    content_type: Option<&str>,
+    payload: &[u8],
+) -> Event {
+    Event::from(SubmissionReceived {
+        ingress_sequence: sequence,
+        tenant: tenant.to_owned(),
+        verb: verb.to_owned(),
+        content_type: content_type.unwrap_or_default().to_owned(),
+        bytes: payload.len() as u64,
+        sha256: String::new(),
+        raw: String::from_utf8_lossy(payload).into_owned(),
+        raw_encoding: RawEncoding::Utf8,
+    })
+}
+
+/// A submission of the usual size.
+pub fn submission() -> bytes::Bytes {
+    let text = r#"{"name":"lr","executor":"mxnet","command":{"start":["python3","train.py"]},"demand":{"cpu":2,"memory":"8Gi"},"containers":{"min":1,"max":32},"checkpoint":{"mode":"exit","grace_s":60}}"#;
+    bytes::Bytes::from_static(text.as_bytes())
+}

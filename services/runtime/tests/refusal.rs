@@ -1,0 +1,219 @@
+//! What the broker refuses, denies or answers in an odd order is told, and settled by the log.
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::toy::{Toy, assert_once, run, until_answered, without_lease};
+use common::{Broker, drained, everything, fold_everything, next_event};
+use dormouse_messages::events::Writer;
+use dormouse_messages::{Event, Recorded, Sequence};
+use dormouse_runtime::{AppendError, Followed, Log, LogError, Settings};
+
+/// A broker on which `agent` may do all but write under the placer and the operator.
+async fn restricted() -> Broker {
+    Broker::with(|config| {
+        config.extra = r#"
+            authorization { users: [
+              { user: admin, password: admin }
+              { user: agent, password: agent, permissions: {
+                  publish: { deny: ["dormouse.log.operator.>", "dormouse.log.placer.>", "dormouse.in.>"] } } }
+            ] }"#
+            .to_owned();
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_denied_append_says_so_at_once() {
+    let broker = restricted().await;
+    let log = broker.log().await;
+    let url = broker
+        .broker
+        .url()
+        .replace("nats://", "nats://agent:agent@");
+    let agent = Log::connect(&Settings::new(url, "agent"))
+        .await
+        .expect("connects");
+    let started = Instant::now();
+    let denied = agent
+        .appender(Writer::Operator, None)
+        .append(drained(0), &[])
+        .await;
+    assert!(
+        matches!(&denied, Err(AppendError::Denied { subject }) if subject == "dormouse.log.operator.0.node.drained"),
+        "{denied:?}"
+    );
+    let tenant = "ads".parse().expect("a name");
+    let denied = agent
+        .publish_ingress(&tenant, "submit", "application/json", "{}".into())
+        .await;
+    assert!(matches!(denied, Err(LogError::Denied { .. })), "{denied:?}");
+    assert!(
+        started.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        started.elapsed()
+    );
+
+    // A service that may not write tells so, loudly, and goes on following.
+    let service = run(Toy::default(), &agent, without_lease());
+    log.appender(Writer::Operator, None)
+        .append(drained(1), &[])
+        .await
+        .expect("stored");
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert!(!service.task.is_finished());
+    service.stop().await;
+    assert_eq!(everything(&log).await.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wrong_credentials_are_told_at_once() {
+    let broker = restricted().await;
+    let url = broker
+        .broker
+        .url()
+        .replace("nats://", "nats://agent:wrong@");
+    let started = Instant::now();
+    let refused = Log::connect(&Settings::new(url, "agent")).await;
+    assert!(
+        matches!(refused, Err(LogError::Credentials { .. })),
+        "{refused:?}"
+    );
+    assert!(started.elapsed() < Duration::from_secs(5));
+    let nobody = Settings {
+        connect_timeout: Duration::from_millis(300),
+        ..Settings::new("nats://127.0.0.1:1", "nobody")
+    };
+    assert!(matches!(
+        Log::connect(&nobody).await,
+        Err(LogError::Connect { .. })
+    ));
+}
+
+/// An event of so many bytes.
+fn large(bytes: usize) -> Event {
+    Event::from(dormouse_messages::events::JobFailed {
+        job: "ads/large".parse().expect("a job"),
+        reason: "x".repeat(bytes),
+        attempts: 0,
+        basis: None,
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_largest_event_fits_and_a_larger_one_is_told() {
+    let broker = Broker::start().await;
+    let log = broker.log().await;
+    let mut appender = log.appender(Writer::Checkpointer, None);
+    appender
+        .append(large((4 << 20) - 2_048), &[])
+        .await
+        .expect("4 MiB fit");
+    let refused = appender.append(large(4 << 20), &[]).await;
+    assert!(
+        matches!(refused, Err(AppendError::TooLarge { .. })),
+        "{refused:?}"
+    );
+    let tenant = "ads".parse().expect("a name");
+    let refused = log
+        .publish_ingress(&tenant, "submit", "x", vec![0; 9 << 20].into())
+        .await;
+    assert!(
+        matches!(refused, Err(LogError::TooLarge { .. })),
+        "{refused:?}"
+    );
+    assert_eq!(everything(&log).await.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_duplicate_is_refused_by_the_fence() {
+    let broker = Broker::start().await;
+    let log = broker.log().await;
+    let service = run(Toy::default(), &log, without_lease());
+    let mut operator = log.appender(Writer::Operator, None);
+    operator.append(drained(1), &[]).await.expect("stored");
+    until_answered(&log, 1).await;
+    let mut followed = log.follow(Sequence(2));
+    let recorded = next_event(&mut followed).await;
+    // The same message once more, as a network might deliver it: first within the broker's
+    // memory of ids, then under another id, as after it.
+    let client = broker.client().await;
+    for id in [recorded.envelope.id.as_str(), "forgotten"] {
+        let mut headers = async_nats::HeaderMap::new();
+        headers.insert("Nats-Msg-Id", id);
+        headers.insert("Nats-Expected-Last-Subject-Sequence", "0");
+        headers.insert(
+            "Nats-Expected-Last-Subject-Sequence-Subject",
+            "dormouse.log.placer.>",
+        );
+        let payload = recorded.envelope.to_msgpack().expect("encodes");
+        let subject = "dormouse.log.placer.0.node.recovered";
+        let answer = client
+            .request_with_headers(subject, headers, payload.into())
+            .await
+            .expect("answered");
+        let answer = String::from_utf8_lossy(&answer.payload).into_owned();
+        assert!(
+            answer.contains("10071") || answer.contains("duplicate"),
+            "{answer}"
+        );
+    }
+    service.stop().await;
+    assert_once(&fold_everything(&log).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_imported_log_keeps_sequences_gaps_and_times() {
+    let broker = Broker::start().await;
+    let log = broker.log().await;
+    let mut operator = log.appender(Writer::Operator, None);
+    for number in 0..5 {
+        operator.append(drained(number), &[]).await.expect("stored");
+    }
+    let all: Vec<Recorded> = everything(&log)
+        .await
+        .into_iter()
+        .filter_map(|followed| match followed {
+            Followed::Event(recorded) => Some((*recorded).clone()),
+            _ => None,
+        })
+        .collect();
+    // A slice from 2 on, without 3.
+    let slice: Vec<Recorded> = all
+        .iter()
+        .filter(|it| ![1, 3].contains(&it.sequence.0))
+        .cloned()
+        .collect();
+    let other = Broker::start().await;
+    let copy = other.log().await;
+    let events = slice
+        .clone()
+        .into_iter()
+        .map(Ok::<_, std::convert::Infallible>);
+    assert_eq!(copy.import(events).await.expect("imported"), 3);
+    let again = Log::connect(&Settings::new(other.broker.url(), "reader"))
+        .await
+        .expect("connects");
+    again.ensure_streams().await.expect("still the same");
+    let read: Vec<Recorded> = everything(&again)
+        .await
+        .into_iter()
+        .filter_map(|followed| match followed {
+            Followed::Event(recorded) => Some((*recorded).clone()),
+            Followed::Flagged { sequence, .. } => {
+                assert_eq!(sequence, Sequence(3));
+                None
+            }
+            Followed::CaughtUp(_) => None,
+        })
+        .collect();
+    assert_eq!(read, slice);
+    let events = slice.into_iter().map(Ok::<_, std::convert::Infallible>);
+    assert!(copy.import(events).await.is_err(), "it is not empty");
+    let stored = again
+        .appender(Writer::Operator, None)
+        .append(drained(9), &[])
+        .await;
+    assert_eq!(stored.expect("stored"), Sequence(6));
+}
