@@ -189,7 +189,7 @@ fn limits_hold_and_want_of_memory_is_told() {
     }
     let (folder, log) = (tempfile::tempdir().expect("a folder"), FakeLog::default());
     let config = config(folder.path(), "oom");
-    let _agent = Running::start(&log, config, false);
+    let _agent = Running::start(&log, config.clone(), false);
     let mut hungry = spec(&[
         "/usr/bin/python3",
         "-c",
@@ -202,6 +202,7 @@ fn limits_hold_and_want_of_memory_is_told() {
     let exit = log.wait_exited(&id(1, 0));
     assert!(exit.out_of_memory, "{exit:?}");
     assert_eq!(exit.signal, Some(9));
+    wait_removed(&config);
 }
 
 #[test]

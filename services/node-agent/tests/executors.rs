@@ -142,6 +142,8 @@ fn resize(config: AgentConfig, spec: JobSpec, first: u32, before: u32, after: u3
         _ => None,
     });
     assert!(first.expect("progress") > saved.step, "it did not resume");
+    // The engine's containers are removed once their exits are on the log.
+    std::thread::sleep(Duration::from_secs(1));
     agent.stop().expect("left in order");
 }
 
