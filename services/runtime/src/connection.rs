@@ -174,7 +174,7 @@ fn note(
 
 async fn options(settings: &Settings) -> Result<ConnectOptions, LogError> {
     let credentials = |why: String| LogError::Credentials {
-        server: settings.server.clone(),
+        server: shown(&settings.server),
         why,
     };
     let mut options = ConnectOptions::new();
@@ -189,6 +189,13 @@ async fn options(settings: &Settings) -> Result<ConnectOptions, LogError> {
             .await
             .map_err(|error| credentials(format!("{}: {error}", path.display())))?;
         options = options.nkey(seed.trim().to_owned());
+    }
+    // The library reads them from a URL and then leaves them out.
+    let first = settings.server.split(',').next().unwrap_or_default();
+    if let Ok(address) = first.trim().parse::<async_nats::ServerAddr>()
+        && let (Some(user), Some(password)) = (address.username(), address.password())
+    {
+        options = options.user_and_password(user.to_owned(), password.to_owned());
     }
     if let Some(ca) = &settings.tls.ca {
         options = options.add_root_certificates(ca.clone());
@@ -212,6 +219,16 @@ fn reconnect_delay(attempts: usize) -> Duration {
     Duration::from_millis(attempts.saturating_mul(50).min(1_000))
 }
 
+/// The servers as they may be shown: without a password.
+fn shown(server: &str) -> String {
+    let without = |url: &str| match (url.split_once("://"), url.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),
+        _ => url.to_owned(),
+    };
+    let shown: Vec<String> = server.split(',').map(|it| without(it.trim())).collect();
+    shown.join(",")
+}
+
 async fn connect(settings: &Settings, options: ConnectOptions) -> Result<Client, LogError> {
     let servers: Vec<String> = settings
         .server
@@ -230,7 +247,7 @@ async fn connect(settings: &Settings, options: ConnectOptions) -> Result<Client,
             ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Authentication
         ) {
             return Err(LogError::Credentials {
-                server: settings.server.clone(),
+                server: shown(&settings.server),
                 why: error.to_string(),
             });
         }
@@ -238,13 +255,13 @@ async fn connect(settings: &Settings, options: ConnectOptions) -> Result<Client,
             || started.elapsed() >= settings.connect_timeout
         {
             return Err(LogError::Connect {
-                server: settings.server.clone(),
+                server: shown(&settings.server),
                 why: error.to_string(),
             });
         }
         if said.elapsed() >= Duration::from_secs(2) {
             said = Instant::now();
-            tracing::info!(server = settings.server, %error, "waiting for the broker");
+            tracing::info!(server = shown(&settings.server), %error, "waiting for the broker");
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
@@ -253,6 +270,12 @@ async fn connect(settings: &Settings, options: ConnectOptions) -> Result<Client,
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn passwords_are_not_shown() {
+        let servers = "nats://a:secret@h1:4222, nats://h2:4222";
+        assert_eq!(shown(servers), "nats://h1:4222,nats://h2:4222");
+    }
 
     #[test]
     fn the_denied_subject_is_read_from_the_report() {

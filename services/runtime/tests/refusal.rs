@@ -27,14 +27,14 @@ async fn restricted() -> Broker {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_denied_append_says_so_at_once() {
     let broker = restricted().await;
-    let log = broker.log().await;
-    let url = broker
-        .broker
-        .url()
-        .replace("nats://", "nats://agent:agent@");
-    let agent = Log::connect(&Settings::new(url, "agent"))
-        .await
-        .expect("connects");
+    let as_user = |user: &str| {
+        let url = broker.broker.url();
+        let url = url.replace("nats://", &format!("nats://{user}:{user}@"));
+        Settings::new(url, user)
+    };
+    let log = Log::connect(&as_user("admin")).await.expect("connects");
+    log.ensure_streams().await.expect("streams");
+    let agent = Log::connect(&as_user("agent")).await.expect("connects");
     let started = Instant::now();
     let denied = agent
         .appender(Writer::Operator, None)
