@@ -11,11 +11,13 @@
 //! 4. [`dive`]: which running jobs are restarted;
 //! 5. `round`, `choose`: with the restarts decided, counts and slots (`settle`).
 
+use std::collections::BTreeSet;
+
 use crate::problem::Budget;
 
 use super::dive::dive;
 use super::groups::{Groups, classes, similar, single_nodes};
-use super::instance::Instance;
+use super::instance::{Instance, State, fits};
 use super::model::TypeModel;
 use super::place::{grow, place};
 use super::plan::Plan;
@@ -36,6 +38,9 @@ const EXACT_COLUMNS: usize = 4_000;
 
 /// The largest relaxation, in columns of slots: half a second.
 const RELAXED_COLUMNS: usize = 30_000;
+
+/// The same over groups: larger instances have more jobs, and so more rows, too.
+const GROUPED_COLUMNS: usize = 8_000;
 
 /// What the search found.
 #[derive(Debug, Clone)]
@@ -129,7 +134,7 @@ impl Search<'_> {
         }
         similar(
             self.instance,
-            RELAXED_COLUMNS / self.instance.types.len().max(1),
+            GROUPED_COLUMNS / self.instance.types.len().max(1),
         )
     }
 
@@ -177,6 +182,10 @@ impl Search<'_> {
 
     /// With the restarts decided: counts and slots.
     fn settle(&mut self, restarted: &[bool]) {
+        let decided = self.instance.decided(restarted);
+        if slot_columns(&decided) > RELAXED_COLUMNS {
+            return self.settle_groups(&decided, restarted);
+        }
         let Some(settling) = Settling::new(self.instance, restarted, self.limits(0.2)) else {
             return;
         };
@@ -189,6 +198,24 @@ impl Search<'_> {
             let start = self.best.as_ref().map(|(plan, _, _)| plan);
             let plan = settling.choose(limits, start);
             self.offer(plan, "choose");
+        }
+    }
+
+    /// The same on a cluster too large for that: counts from groups of similar nodes, packed.
+    fn settle_groups(&mut self, decided: &Instance, restarted: &[bool]) {
+        let free = decided.jobs.iter().filter(|job| job.state == State::Free);
+        let types: BTreeSet<usize> = free.map(|job| job.ty).collect();
+        let groups = similar(decided, GROUPED_COLUMNS / types.len().max(1));
+        let mut model = TypeModel::new(decided, &groups, false);
+        let outcome = std::mem::take(&mut model.model).maximise(self.limits(0.2), None);
+        if let Some(columns) = outcome.columns {
+            let count = |fresh: &Option<usize>| fresh.map_or(0.0, |fresh| columns[fresh]);
+            let targets: Vec<u32> = model
+                .fresh
+                .iter()
+                .map(|fresh| count(fresh).round().max(0.0) as u32)
+                .collect();
+            self.offer(place(self.instance, restarted, &targets), "groups");
         }
     }
 
@@ -267,4 +294,19 @@ impl Search<'_> {
             stopped_by,
         }))
     }
+}
+
+/// How many slots an instance with decided restarts has: free types and nodes that they fit.
+fn slot_columns(decided: &Instance) -> usize {
+    let free = decided.jobs.iter().filter(|job| job.state == State::Free);
+    let types: BTreeSet<usize> = free.map(|job| job.ty).collect();
+    let nodes = |ty: &usize| {
+        let demand = &decided.types[*ty].demand;
+        decided
+            .rooms
+            .iter()
+            .filter(|room| fits(demand, room) > 0)
+            .count()
+    };
+    types.iter().map(nodes).sum()
 }
