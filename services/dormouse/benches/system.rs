@@ -28,7 +28,14 @@ impl Drop for Up {
 
 fn start(data: &std::path::Path) -> Up {
     let up = Command::new(env!("CARGO_BIN_EXE_dormouse"))
-        .args(["up", "--nodes", "2", "--capacity", "cpu=64,memory=64Gi", "--data"])
+        .args([
+            "up",
+            "--nodes",
+            "2",
+            "--capacity",
+            "cpu=64,memory=64Gi",
+            "--data",
+        ])
         .arg(data)
         .env("RUST_LOG", "error")
         .stderr(Stdio::null())
@@ -58,7 +65,12 @@ fn document(name: &str, cpu: &str) -> Vec<u8> {
 }
 
 fn quantile(sorted: &[f64], q: f64) -> f64 {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "an index")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "an index"
+    )]
     let index = ((sorted.len() as f64 - 1.0) * q).round() as usize;
     sorted.get(index).copied().unwrap_or(f64::NAN)
 }
@@ -95,14 +107,28 @@ async fn latency(log: &Log, tenant: &TenantId, jobs: usize) {
         let name = format!("latency-{index}");
         let started = Instant::now();
         let payload = document(&name, "1").into();
-        log.publish_ingress(tenant, "submit", "application/json", payload).await.expect("published");
-        wait_for(&mut events, |event| matches!(event, Event::ContainerStarted(it) if it.job.name() == name)).await;
+        log.publish_ingress(tenant, "submit", "application/json", payload)
+            .await
+            .expect("published");
+        wait_for(
+            &mut events,
+            |event| matches!(event, Event::ContainerStarted(it) if it.job.name() == name),
+        )
+        .await;
         ours.push(started.elapsed().as_secs_f64() * 1e3);
-        wait_for(&mut events, |event| matches!(event, Event::JobCompleted(it) if it.job.name() == name)).await;
+        wait_for(
+            &mut events,
+            |event| matches!(event, Event::JobCompleted(it) if it.job.name() == name),
+        )
+        .await;
     }
     let (bare_median, _) = print_latency("fork and exec alone", &mut bare);
     let (median, _) = print_latency("submit to container.started on the log", &mut ours);
-    println!("{:<44} {:+.2} ms at the median", "  beyond fork and exec", median - bare_median);
+    println!(
+        "{:<44} {:+.2} ms at the median",
+        "  beyond fork and exec",
+        median - bare_median
+    );
 }
 
 async fn throughput(log: &Log, tenant: &TenantId, submissions: usize) {
@@ -117,7 +143,8 @@ async fn throughput(log: &Log, tenant: &TenantId, submissions: usize) {
                 // 0.001 of a processor each, held back by memory: most of them queue.
                 let payload = document(&format!("rush-{index}"), "64").into();
                 publishing.spawn(async move {
-                    log.publish_ingress(&tenant, "submit", "application/json", payload).await
+                    log.publish_ingress(&tenant, "submit", "application/json", payload)
+                        .await
                 });
                 while publishing.len() >= 256 {
                     publishing.join_next().await;
@@ -129,15 +156,26 @@ async fn throughput(log: &Log, tenant: &TenantId, submissions: usize) {
     };
     let mut decided = 0;
     while decided < submissions {
-        wait_for(&mut events, |event| matches!(event, Event::JobAdmitted(_) | Event::JobRefused(_))).await;
+        wait_for(&mut events, |event| {
+            matches!(event, Event::JobAdmitted(_) | Event::JobRefused(_))
+        })
+        .await;
         decided += 1;
     }
     let seconds = started.elapsed().as_secs_f64();
     let published_s = publisher.await.expect("publishes");
     #[expect(clippy::cast_precision_loss, reason = "a rate")]
     let rate = |seconds: f64| submissions as f64 / seconds;
-    println!("{:<44} {:9.0}/s", "submissions published to the ingress", rate(published_s));
-    println!("{:<44} {:9.0}/s", "submissions decided on the log", rate(seconds));
+    println!(
+        "{:<44} {:9.0}/s",
+        "submissions published to the ingress",
+        rate(published_s)
+    );
+    println!(
+        "{:<44} {:9.0}/s",
+        "submissions decided on the log",
+        rate(seconds)
+    );
     println!("{:<44} {:9.2}", "  ratio", published_s / seconds);
 }
 
@@ -168,12 +206,22 @@ async fn folds(log: &Log, dir: &std::path::Path) {
         from_archive += 1;
     }
     let archive_s = started.elapsed().as_secs_f64();
-    println!("{:<44} {:9.0}/s", "events read from the broker", f64::from(from_broker) / read_s);
-    println!("{:<44} {:9.0}/s", "events folded from the archive", f64::from(from_archive) / archive_s);
+    println!(
+        "{:<44} {:9.0}/s",
+        "events read from the broker",
+        f64::from(from_broker) / read_s
+    );
+    println!(
+        "{:<44} {:9.0}/s",
+        "events folded from the archive",
+        f64::from(from_archive) / archive_s
+    );
 }
 
 fn main() {
-    let numbers: Vec<usize> = std::env::args().filter_map(|arg| arg.parse().ok()).collect();
+    let numbers: Vec<usize> = std::env::args()
+        .filter_map(|arg| arg.parse().ok())
+        .collect();
     let jobs = numbers.first().copied().unwrap_or(200);
     let submissions = numbers.get(1).copied().unwrap_or(10_000);
     let dir = tempfile::tempdir().expect("a folder");

@@ -112,9 +112,15 @@ fn figures(outcome: &Outcome) -> String {
 }
 
 fn from(checkpoint: Option<&str>) -> String {
-    let short = |uri: &str| uri.rsplit_once("checkpoints/").map(|(_, rest)| rest.to_owned());
+    let short = |uri: &str| {
+        uri.rsplit_once("checkpoints/")
+            .map(|(_, rest)| rest.to_owned())
+    };
     checkpoint.map_or(String::new(), |uri| {
-        format!(", resumed from {}", short(uri).unwrap_or_else(|| uri.to_owned()))
+        format!(
+            ", resumed from {}",
+            short(uri).unwrap_or_else(|| uri.to_owned())
+        )
     })
 }
 

@@ -144,7 +144,8 @@ fn agent(options: &LocalOptions, index: u32) -> anyhow::Result<AgentConfig> {
         lease_ttl: options.lease,
         path: options.path.clone(),
         working_dir: Some(std::env::current_dir()?),
-        cluster: format!("{}-{}", options.prefix.as_str(), std::process::id()),
+        // The next `up` on this folder finds its Docker containers by this label.
+        cluster: format!("{}-{}", options.prefix.as_str(), options.data.display()),
         ..AgentConfig::local(node, options.capacity.clone(), options.data.clone())
     })
 }
