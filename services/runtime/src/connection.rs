@@ -67,6 +67,9 @@ impl Connection {
         request: Request,
     ) -> Result<async_nats::Message, NoAnswer> {
         let mut denied = self.denied.subscribe();
+        let mut connections = self.connections.clone();
+        connections.mark_unchanged();
+        let connected = self.is_connected();
         let request = request.timeout(Some(ANSWER_TIMEOUT));
         // The outer time-out also bounds the wait for room in a disconnected client's buffer.
         let answer = tokio::time::timeout(
@@ -86,6 +89,10 @@ impl Connection {
                 Err(_) => Err(NoAnswer::Doubt("no answer in time".to_owned())),
             },
             () = denial_of(&mut denied, subject) => Err(NoAnswer::Denied),
+            // The connection that it went out on is gone, and the answer with it.
+            _ = connections.changed(), if connected => {
+                Err(NoAnswer::Doubt("the connection was lost".to_owned()))
+            }
         }
     }
 

@@ -228,7 +228,7 @@ where
             Ok(answer) => return Ok(answer),
             Err(why) if attempts_left == 0 => return Err(LogError::request(operation, name, why)),
             Err(why) => {
-                if attempts_left % 10 == 0 {
+                if attempts_left.is_multiple_of(10) {
                     tracing::info!(operation, name, why, "not yet; trying again");
                 }
                 attempts_left -= 1;

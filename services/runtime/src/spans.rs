@@ -5,10 +5,10 @@
 //! every service. Without an exporter the contexts are made all the same: whoever has one sees
 //! what belongs together.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use dormouse_messages::events::Key;
-use dormouse_messages::{Event, Sequence};
+use dormouse_messages::{Event, Sequence, Timestamp};
 use opentelemetry::global::{self, BoxedSpan};
 use opentelemetry::trace::{
     Link, Span, SpanBuilder, SpanContext, SpanKind, Status, TraceContextExt, TraceFlags,
@@ -103,7 +103,7 @@ pub(crate) fn append_span(
 /// Records a decision that took from `started` until now.
 pub(crate) fn decide_span(
     name: String,
-    started: SystemTime,
+    started: Timestamp,
     causes: Vec<SpanContext>,
     proposals: usize,
 ) -> DecideSpan {
@@ -114,12 +114,17 @@ pub(crate) fn decide_span(
         .collect();
     let proposals = i64::try_from(proposals).unwrap_or(i64::MAX);
     let builder = SpanBuilder::from_name(name)
-        .with_start_time(started)
+        .with_start_time(system_time(started))
         .with_attributes([KeyValue::new("dormouse.proposals", proposals)])
         .with_links(links);
     let (mut span, context) = start(builder, parent);
     span.end();
     DecideSpan { context }
+}
+
+fn system_time(time: Timestamp) -> SystemTime {
+    let micros = u64::try_from(time.as_micros()).unwrap_or(0);
+    UNIX_EPOCH + Duration::from_micros(micros)
 }
 
 fn start(builder: SpanBuilder, parent: Option<SpanContext>) -> (BoxedSpan, SpanContext) {

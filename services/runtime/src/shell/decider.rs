@@ -4,13 +4,13 @@
 //! done: a batch folded, an append answered, a slow decision made, the lease gained, a time
 //! reached, something observed.
 
+mod signals;
+
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Duration;
 
 use actix::fut::wrap_future;
-use actix::{
-    Actor, ActorContext, ActorFutureExt, Addr, AsyncContext, Context, Handler, SpawnHandle,
-};
+use actix::{ActorContext, ActorFutureExt, Addr, AsyncContext, Context, SpawnHandle};
 use dormouse_messages::{Decider, Event, Sequence, Timestamp};
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -23,9 +23,8 @@ use crate::log::Log;
 use crate::publish::{Fence, PublishError};
 use crate::shell::appending::{AppenderActor, Chain, Link, Outcome};
 use crate::shell::core::{Core, Made, state_hash};
-use crate::shell::follower::{Batch, WentBack};
 use crate::shell::status::Status;
-use crate::shell::{ServiceError, ServiceOptions, is_held};
+use crate::shell::{ServiceError, ServiceOptions};
 use crate::snapshot::{Snapshot, Snapshots};
 use crate::spans::{AppendSpan, DecideSpan, append_span, decide_span};
 use crate::trace;
@@ -80,7 +79,7 @@ pub(crate) struct DeciderActor<D: Decider> {
 
 struct Slow {
     made: Made,
-    started: SystemTime,
+    started: Timestamp,
     /// Whether the log's head of that time has been folded.
     at_head: bool,
 }
@@ -143,7 +142,7 @@ impl<D: Decider> DeciderActor<D> {
     }
 
     fn decide_here(&mut self, links: &mut Vec<Link>, context: &mut Context<Self>) {
-        let started = SystemTime::now();
+        let started = self.options.clock.now();
         let now = self.core.now(self.options.clock.now());
         let made = make(
             &*self.decider,
@@ -158,7 +157,7 @@ impl<D: Decider> DeciderActor<D> {
     /// Decides on another thread, on a copy of the state.
     fn decide_aside(&mut self, context: &mut Context<Self>) {
         self.deciding = true;
-        let started = SystemTime::now();
+        let started = self.options.clock.now();
         let now = self.core.now(self.options.clock.now());
         let decider = Arc::clone(&self.decider);
         let (state, folded) = (self.core.state.clone(), self.core.folded);
@@ -204,12 +203,13 @@ impl<D: Decider> DeciderActor<D> {
     fn decided(
         &mut self,
         made: Made,
-        started: SystemTime,
+        started: Timestamp,
         links: &mut Vec<Link>,
         context: &mut Context<Self>,
     ) {
         self.counters.decisions.increment(1);
-        self.counters.decided(started.elapsed().unwrap_or_default());
+        let took = self.options.clock.now().ms_since(started);
+        self.counters.decided(Duration::from_millis(took));
         self.set_wake(made.decision.next_wake, context);
         if made.decision.proposals.is_empty() {
             return;
@@ -246,7 +246,7 @@ impl<D: Decider> DeciderActor<D> {
         }
     }
 
-    fn decide_span(&self, started: SystemTime, causes: &[Sequence], count: usize) -> DecideSpan {
+    fn decide_span(&self, started: Timestamp, causes: &[Sequence], count: usize) -> DecideSpan {
         // The first cause is the parent; a span with a thousand links helps nobody.
         let shown = causes.get(..causes.len().min(32)).unwrap_or(causes);
         decide_span(
@@ -419,24 +419,6 @@ impl<D: Decider> DeciderActor<D> {
         Ok(())
     }
 
-    /// Writes a snapshot on another thread when enough was folded.
-    fn snapshot_when_due(&mut self, context: &mut Context<Self>) {
-        if self.snapshotting || self.core.folded.0 < self.snapshot_due {
-            return;
-        }
-        let Some(snapshots) = self.snapshots.clone() else {
-            return;
-        };
-        self.snapshotting = true;
-        self.snapshot_due = self.core.folded.0 + self.options.snapshot_every.max(1);
-        let snapshot = self.core.snapshot();
-        let writing = tokio::task::spawn_blocking(move || save(&snapshots, &snapshot));
-        context.spawn(wrap_future::<_, Self>(writing).map(|_, actor, context| {
-            actor.snapshotting = false;
-            actor.advance(context);
-        }));
-    }
-
     fn set_active(&mut self, active: bool, context: &mut Context<Self>) {
         if self.core.active == active {
             return;
@@ -449,46 +431,6 @@ impl<D: Decider> DeciderActor<D> {
         if active {
             self.fold_to_head(context);
         }
-    }
-
-    /// Listens for the lease, for observations and for the end.
-    fn listen(&mut self, context: &mut Context<Self>) {
-        if let Some(lease) = self.lease.take() {
-            let changes = futures::stream::unfold(lease, |mut lease| async move {
-                lease.changed().await.ok()?;
-                let held = is_held(&lease.borrow_and_update());
-                Some((held, lease))
-            });
-            context.add_stream(futures::StreamExt::map(changes, Signal::Active));
-        }
-        if let Some(inputs) = &self.inputs {
-            let observed = futures::stream::unfold(inputs.changed(), |changed| async move {
-                changed.notified().await;
-                Some((Signal::Observed, changed))
-            });
-            context.add_stream(observed);
-        }
-        let shutdown = self.shutdown.clone();
-        let stop = futures::stream::once(async move {
-            shutdown.cancelled().await;
-            Signal::Stop
-        });
-        context.add_stream(stop);
-    }
-
-    fn stop_when_quiet(&mut self, context: &mut Context<Self>) {
-        if self.core.appending || self.snapshotting || self.result.is_none() {
-            return;
-        }
-        let Some(snapshots) = self.snapshots.take() else {
-            return self.end(Ok(()), context);
-        };
-        self.snapshotting = true;
-        let snapshot = self.core.snapshot();
-        let writing = tokio::task::spawn_blocking(move || save(&snapshots, &snapshot));
-        context.spawn(
-            wrap_future::<_, Self>(writing).map(|_, actor, context| actor.end(Ok(()), context)),
-        );
     }
 
     fn end(&mut self, result: Result<(), ServiceError>, context: &mut Context<Self>) {
@@ -515,72 +457,5 @@ fn make<D: Decider>(
         now,
         state_hash: hashed.then(|| state_hash(state)).flatten(),
         budget: decider.budget(),
-    }
-}
-
-fn save<F: dormouse_messages::Fold>(snapshots: &Snapshots, snapshot: &Snapshot<F>) {
-    let started = Instant::now();
-    match snapshots.save(snapshot) {
-        Ok(()) => {
-            tracing::debug!(name = F::NAME, sequence = %snapshot.sequence, took = ?started.elapsed(), "snapshot");
-        }
-        Err(error) => {
-            let path = snapshots.path::<F>();
-            tracing::warn!(path = %path.display(), %error, "the snapshot cannot be written");
-        }
-    }
-}
-
-/// What happens beside the log.
-enum Signal {
-    Active(bool),
-    Observed,
-    Stop,
-}
-
-impl<D: Decider> Actor for DeciderActor<D> {
-    type Context = Context<Self>;
-
-    fn started(&mut self, context: &mut Self::Context) {
-        self.appender = Some(AppenderActor::new(self.log.clone()).start());
-        self.counters
-            .active
-            .set(f64::from(u8::from(self.core.active)));
-        self.listen(context);
-    }
-}
-
-impl<D: Decider> actix::StreamHandler<Signal> for DeciderActor<D> {
-    fn handle(&mut self, signal: Signal, context: &mut Self::Context) {
-        match signal {
-            Signal::Active(active) => self.set_active(active, context),
-            Signal::Observed => self.unobserved = true,
-            Signal::Stop => self.stopping = true,
-        }
-        self.advance(context);
-    }
-
-    /// One of several streams has ended; the actor goes on.
-    fn finished(&mut self, _: &mut Self::Context) {}
-}
-
-impl<D: Decider> Handler<Batch> for DeciderActor<D> {
-    type Result = ();
-
-    fn handle(&mut self, batch: Batch, context: &mut Self::Context) {
-        if let Err(error) = self.fold(&batch.0) {
-            return self.end(Err(error), context);
-        }
-        self.snapshot_when_due(context);
-        self.advance(context);
-    }
-}
-
-impl<D: Decider> Handler<WentBack> for DeciderActor<D> {
-    type Result = ();
-
-    fn handle(&mut self, _: WentBack, context: &mut Self::Context) {
-        let folded = self.core.folded;
-        self.end(Err(ServiceError::LogWentBack { folded }), context);
     }
 }

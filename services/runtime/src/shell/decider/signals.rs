@@ -1,0 +1,140 @@
+//! What the decider actor listens to, and what it does beside deciding: snapshots, the end.
+
+use std::time::Instant;
+
+use actix::fut::wrap_future;
+use actix::{Actor, ActorFutureExt, AsyncContext, Context, Handler};
+use dormouse_messages::Decider;
+
+use super::DeciderActor;
+use crate::shell::appending::AppenderActor;
+use crate::shell::follower::{Batch, WentBack};
+use crate::shell::{ServiceError, is_held};
+use crate::snapshot::{Snapshot, Snapshots};
+
+impl<D: Decider> DeciderActor<D> {
+    /// Writes a snapshot on another thread when enough was folded.
+    pub(super) fn snapshot_when_due(&mut self, context: &mut Context<Self>) {
+        if self.snapshotting || self.core.folded.0 < self.snapshot_due {
+            return;
+        }
+        let Some(snapshots) = self.snapshots.clone() else {
+            return;
+        };
+        self.snapshotting = true;
+        self.snapshot_due = self.core.folded.0 + self.options.snapshot_every.max(1);
+        let snapshot = self.core.snapshot();
+        let writing = tokio::task::spawn_blocking(move || save(&snapshots, &snapshot));
+        context.spawn(wrap_future::<_, Self>(writing).map(|_, actor, context| {
+            actor.snapshotting = false;
+            actor.advance(context);
+        }));
+    }
+
+    /// Listens for the lease, for observations and for the end.
+    pub(super) fn listen(&mut self, context: &mut Context<Self>) {
+        if let Some(lease) = self.lease.take() {
+            let changes = futures::stream::unfold(lease, |mut lease| async move {
+                lease.changed().await.ok()?;
+                let held = is_held(&lease.borrow_and_update());
+                Some((held, lease))
+            });
+            context.add_stream(futures::StreamExt::map(changes, Signal::Active));
+        }
+        if let Some(inputs) = &self.inputs {
+            let observed = futures::stream::unfold(inputs.changed(), |changed| async move {
+                changed.notified().await;
+                Some((Signal::Observed, changed))
+            });
+            context.add_stream(observed);
+        }
+        let shutdown = self.shutdown.clone();
+        let stop = futures::stream::once(async move {
+            shutdown.cancelled().await;
+            Signal::Stop
+        });
+        context.add_stream(stop);
+    }
+
+    pub(super) fn stop_when_quiet(&mut self, context: &mut Context<Self>) {
+        if self.core.appending || self.snapshotting || self.result.is_none() {
+            return;
+        }
+        let Some(snapshots) = self.snapshots.take() else {
+            return self.end(Ok(()), context);
+        };
+        self.snapshotting = true;
+        let snapshot = self.core.snapshot();
+        let writing = tokio::task::spawn_blocking(move || save(&snapshots, &snapshot));
+        context.spawn(
+            wrap_future::<_, Self>(writing).map(|_, actor, context| actor.end(Ok(()), context)),
+        );
+    }
+}
+
+fn save<F: dormouse_messages::Fold>(snapshots: &Snapshots, snapshot: &Snapshot<F>) {
+    let started = Instant::now();
+    match snapshots.save(snapshot) {
+        Ok(()) => {
+            tracing::debug!(name = F::NAME, sequence = %snapshot.sequence, took = ?started.elapsed(), "snapshot");
+        }
+        Err(error) => {
+            let path = snapshots.path::<F>();
+            tracing::warn!(path = %path.display(), %error, "the snapshot cannot be written");
+        }
+    }
+}
+
+/// What happens beside the log.
+enum Signal {
+    Active(bool),
+    Observed,
+    Stop,
+}
+
+impl<D: Decider> Actor for DeciderActor<D> {
+    type Context = Context<Self>;
+
+    fn started(&mut self, context: &mut Self::Context) {
+        self.appender = Some(AppenderActor::new(self.log.clone()).start());
+        self.counters
+            .active
+            .set(f64::from(u8::from(self.core.active)));
+        self.listen(context);
+    }
+}
+
+impl<D: Decider> actix::StreamHandler<Signal> for DeciderActor<D> {
+    fn handle(&mut self, signal: Signal, context: &mut Self::Context) {
+        match signal {
+            Signal::Active(active) => self.set_active(active, context),
+            Signal::Observed => self.unobserved = true,
+            Signal::Stop => self.stopping = true,
+        }
+        self.advance(context);
+    }
+
+    /// One of several streams has ended; the actor goes on.
+    fn finished(&mut self, _: &mut Self::Context) {}
+}
+
+impl<D: Decider> Handler<Batch> for DeciderActor<D> {
+    type Result = ();
+
+    fn handle(&mut self, batch: Batch, context: &mut Self::Context) {
+        if let Err(error) = self.fold(&batch.0) {
+            return self.end(Err(error), context);
+        }
+        self.snapshot_when_due(context);
+        self.advance(context);
+    }
+}
+
+impl<D: Decider> Handler<WentBack> for DeciderActor<D> {
+    type Result = ();
+
+    fn handle(&mut self, _: WentBack, context: &mut Self::Context) {
+        let folded = self.core.folded;
+        self.end(Err(ServiceError::LogWentBack { folded }), context);
+    }
+}
