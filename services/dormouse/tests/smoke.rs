@@ -49,8 +49,11 @@ impl Cluster {
     }
 
     fn up(&mut self) {
-        let log = std::fs::OpenOptions::new().create(true).append(true);
-        let log = log.open(self.data.path().join("up.log")).expect("opens");
+        let log = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.data.path().join("up.log"))
+            .expect("opens");
         let mut command = self.dormouse();
         command.args(["up", "--nodes", "2", "--capacity", "cpu=4,memory=8Gi"]);
         self.up = Some(command.stderr(Stdio::from(log)).spawn().expect("starts"));
