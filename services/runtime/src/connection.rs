@@ -52,6 +52,10 @@ impl Connection {
         };
         let options = options(settings).await?.event_callback(on_event);
         let client = connect(settings, options).await?;
+        // The report of this very connection comes a little later: were it to come during the
+        // first request, that would be taken for a connection lost and made anew.
+        let mut made = connections.clone();
+        let _ = tokio::time::timeout(ANSWER_TIMEOUT, made.wait_for(|made| *made > 0)).await;
         Ok(Self {
             client,
             denied,
