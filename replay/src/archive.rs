@@ -26,7 +26,6 @@ pub enum ArchiveError {
         /// The file.
         path: PathBuf,
         /// Why.
-        #[source]
         error: io::Error,
     },
     /// An event in it is damaged.

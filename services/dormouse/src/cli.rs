@@ -66,7 +66,7 @@ pub struct Global {
         value_name = "FORMAT"
     )]
     pub output: OutputArg,
-    /// Configuration file (YAML) with server, data, prefix, creds, nkey.
+    /// Configuration file (YAML) with server, data, creds, nkey.
     #[arg(
         long,
         global = true,

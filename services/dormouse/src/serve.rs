@@ -88,11 +88,35 @@ async fn decider<D: Decider>(
 ) -> anyhow::Result<()> {
     let options = ServiceOptions {
         lease_ttl: role.takeover,
-        snapshot_dir: Some(role.data.join("snapshots")),
+        // A folder a service: three of them fold the same state to different positions.
+        snapshot_dir: Some(role.data.join("snapshots").join(D::WRITER.as_str())),
+        build: build(),
         ..ServiceOptions::default()
     };
     run_service(decider, log, options, inputs, shutdown).await?;
     Ok(())
+}
+
+/// This build: its version, and what tells its executable from another of the same version. A
+/// snapshot of another build is not believed.
+fn build() -> String {
+    let executable = std::env::current_exe().and_then(std::fs::metadata);
+    let modified = executable
+        .as_ref()
+        .ok()
+        .and_then(|file| file.modified().ok());
+    let modified = modified.and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
+    match (executable, modified) {
+        (Ok(file), Some(at)) => {
+            format!(
+                "{}-{:x}-{:x}",
+                env!("CARGO_PKG_VERSION"),
+                file.len(),
+                at.as_secs()
+            )
+        }
+        _ => env!("CARGO_PKG_VERSION").to_owned(),
+    }
 }
 
 /// The nodes whose leases are to be watched.

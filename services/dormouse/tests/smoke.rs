@@ -80,6 +80,14 @@ impl Cluster {
         }
     }
 
+    /// Stops it as ^C does.
+    fn stop(&mut self) {
+        if let Some(mut up) = self.up.take() {
+            let _ = Command::new("kill").arg(up.id().to_string()).status();
+            let _ = up.wait();
+        }
+    }
+
     fn run(&self, arguments: &[&str]) -> Output {
         self.dormouse()
             .args(arguments)
@@ -163,10 +171,7 @@ fn keep(file: &Path) -> String {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        if let Some(up) = &mut self.up {
-            let _ = Command::new("kill").arg(up.id().to_string()).status();
-            let _ = up.wait();
-        }
+        self.stop();
     }
 }
 
@@ -229,6 +234,26 @@ fn a_running_job_is_resized_by_checkpoint_and_resume() {
             .is_some_and(|resizes| resizes >= 1),
         "{first:#}"
     );
+    cluster.check();
+}
+
+#[test]
+fn a_cluster_that_was_stopped_and_started_again_goes_on() {
+    let mut cluster = Cluster::start();
+    cluster.submit("before", 20, 4, "");
+    cluster.wait_until_open(0);
+    cluster.submit("across", 150, 4, "");
+    cluster.stop();
+    cluster.up();
+    // Every service went on from its own snapshot: a new job is allocated and runs.
+    let submitted = cluster.submit("after", 20, 4, "");
+    assert_eq!(
+        submitted.status.code(),
+        Some(0),
+        "{submitted:?} {}",
+        cluster.log()
+    );
+    cluster.wait_until_open(0);
     cluster.check();
 }
 

@@ -116,7 +116,7 @@ async fn allocation(
     .await?;
     let queued = || {
         let reason =
-            "the queue has not released it: what runs leaves no room for its minimum".to_owned();
+            "nothing has allocated it yet; `dormouse job show` says what it waits for".to_owned();
         ("queued", 0, reason)
     };
     let (state, containers, reason) = answer.unwrap_or_else(queued);
