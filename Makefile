@@ -32,9 +32,9 @@ test: ## Run every test, with a real broker, container engine and training frame
 	scripts/install.sh build nats docker trainers
 	PATH="$(RUN_PATH)" cargo test --workspace $(ARGS)
 
-torture: ## Kill processes at random under load: make torture KILLS=100
+torture: ## Kill a whole local cluster at random moments under load: make torture KILLS=100
 	scripts/install.sh build nats trainers
-	PATH="$(RUN_PATH)" DORMOUSE_TORTURE_KILLS=$(KILLS) cargo test -p dormouse --test torture $(ARGS) -- --nocapture
+	PATH="$(RUN_PATH)" DORMOUSE_SMOKE_KILLS=$(KILLS) cargo test -p dormouse --test smoke nothing_is_lost $(ARGS) -- --nocapture
 
 lint: ## Check format and lints; a warning fails
 	scripts/install.sh build
