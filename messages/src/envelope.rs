@@ -523,7 +523,7 @@ mod tests {
     #[test]
     fn a_number_reads_back_to_the_last_bit() {
         // Found on a log that did not verify after its export: a proven gap of 2e-16.
-        let gap = 2.155_380_391_424_781_8e-16;
+        let gap = 2.155_380_391_424_781_8e-16_f64;
         let text = serde_json::to_string(&gap).expect("encodes");
         let back: f64 = serde_json::from_str(&text).expect("decodes");
         assert_eq!(back.to_bits(), gap.to_bits());
