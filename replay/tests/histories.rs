@@ -8,6 +8,7 @@ use dormouse_replay::Verifier;
 use dormouse_replay::engine::agents::ModelJob;
 use dormouse_replay::engine::{Action, Engine};
 use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
 
 const START: i64 = 1_800_000_000_000_000;
 
@@ -151,14 +152,17 @@ fn save(engine: &Engine) -> String {
     path.display().to_string()
 }
 
-/// How many histories: DORMOUSE_HISTORIES, else what a test run bears.
-fn cases() -> u32 {
-    let asked = std::env::var("DORMOUSE_HISTORIES").ok();
-    asked.and_then(|cases| cases.parse().ok()).unwrap_or(40)
+/// A number from the environment: how many histories (DORMOUSE_HISTORIES), and the seed that
+/// chooses them (DORMOUSE_HISTORIES_SEED).
+fn number<N: std::str::FromStr>(name: &str, otherwise: N) -> N {
+    let asked = std::env::var(name).ok();
+    asked
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(otherwise)
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(), max_shrink_iters: 50, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: number("DORMOUSE_HISTORIES", 40), max_shrink_iters: 50, rng_seed: RngSeed::Fixed(number("DORMOUSE_HISTORIES_SEED", 1)), ..ProptestConfig::default() })]
 
     #[test]
     fn every_history_ends_well(
