@@ -301,12 +301,13 @@ struct Seeker {
 
 impl Seeker {
     async fn run(mut self, stopping: CancellationToken) {
-        loop {
+        // A renewal in flight is not given up for a stop: it may or may not reach the broker, and
+        // a lease of unknown revision cannot be given back.
+        while !stopping.is_cancelled() {
             let sent_at = Instant::now();
             let end = self.end_of_term();
             let pause = tokio::select! {
                 biased;
-                () = stopping.cancelled() => break,
                 attempt = self.attempt() => self.note(attempt, sent_at),
                 () = until(end) => {
                     self.set(LeaseState::Waiting { by: None });
@@ -318,7 +319,7 @@ impl Seeker {
                 () = tokio::time::sleep(pause) => {}
                 () = until(end) => self.set(LeaseState::Waiting { by: None }),
                 _ = self.incarnation.changed() => {}
-                () = stopping.cancelled() => break,
+                () = stopping.cancelled() => {}
             }
         }
         self.hold.give_back().await;

@@ -255,37 +255,29 @@ async fn a_standing_by_copy_takes_over() {
     let other = Log::connect(&Settings::new(broker.broker.url(), "other"))
         .await
         .expect("connects");
-    let options = |holder: &str| ServiceOptions {
+    // The second copy's lease would outlast the test, were it not given back.
+    let options = |holder: &str, ttl_s: u64| ServiceOptions {
         holder: holder.to_owned(),
+        lease_ttl: Duration::from_secs(ttl_s),
         ..ServiceOptions::default()
     };
-    let first = run(Toy::default(), &log, options("first"));
+    let first = run(Toy::default(), &log, options("first", 2));
     drain(&log, 0..1).await;
     until_answered(&log, 1).await;
     let toy = Toy::default();
-    let second = run(toy.clone(), &other, options("second"));
+    let second = run(toy.clone(), &other, options("second", 600));
     drain(&log, 1..2).await;
     until_answered(&log, 2).await;
     assert_eq!(toy.decisions.load(Ordering::Relaxed), 0, "it stands by");
     // Crashed, not stopped: the lease has to end.
     first.task.abort();
-    let crashed = Instant::now();
     drain(&log, 2..3).await;
     assert_once(&until_answered(&log, 3).await, 3);
-    let took = crashed.elapsed();
-    // Alive, not fast: how long a take-over takes depends on what else the machine does.
-    assert!(took < Duration::from_secs(15), "{took:?}");
     // Stopped in order, it gives the lease back.
-    let third = run(Toy::default(), &log, options("third"));
+    let third = run(Toy::default(), &log, options("third", 2));
     second.stop().await;
-    let stopped = Instant::now();
     drain(&log, 3..4).await;
     assert_once(&until_answered(&log, 4).await, 4);
-    assert!(
-        stopped.elapsed() < Duration::from_secs(15),
-        "{:?}",
-        stopped.elapsed()
-    );
     third.stop().await;
 }
 

@@ -9,6 +9,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
 use dormouse_messages::events::NodeDrained;
 use dormouse_messages::{Event, Recorded, Sequence};
 use dormouse_runtime::{BrokerConfig, Followed, LocalBroker, Log, Settings};
@@ -50,13 +53,17 @@ impl Broker {
             .expect("connects")
     }
 
-    /// Kills the broker, as soon as there is one: its supervisor waits a little between deaths.
+    /// Kills the broker; its supervisor waits a little between deaths.
     pub fn kill(&self) {
+        self.signal(Signal::SIGKILL);
+    }
+
+    /// Sends the broker a signal, as soon as there is one.
+    pub fn signal(&self, signal: Signal) {
         let started = std::time::Instant::now();
         loop {
             let pid = i32::try_from(self.broker.pid()).expect("a pid");
-            let pid = nix::unistd::Pid::from_raw(pid);
-            match nix::sys::signal::kill(pid, nix::sys::signal::SIGKILL) {
+            match kill(Pid::from_raw(pid), signal) {
                 Ok(()) => return,
                 Err(error) => assert!(started.elapsed() < PATIENCE, "{error}"),
             }
