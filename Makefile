@@ -11,7 +11,7 @@ export DORMOUSE_PYTHON ?= $(TOOLS)/venv/bin/python3
 # The trainers' python3 and mpiexec before the system's; cargo last, where rustup put it.
 RUN_PATH := $(TOOLS)/venv/bin:$(TOOLS)/bin:$(PATH):$(HOME)/.cargo/bin
 CARGO := PATH="$(PATH):$(HOME)/.cargo/bin" cargo
-KILLS ?= 20
+KILLS ?= 200
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,9 +32,9 @@ test: ## Run every test, with a real broker, container engine and training frame
 	scripts/install.sh build nats docker trainers
 	PATH="$(RUN_PATH)" cargo test --workspace $(ARGS)
 
-torture: ## Kill a whole local cluster at random moments under load: make torture KILLS=100
+torture: ## Kill every process at random moments under load: make torture KILLS=1000
 	scripts/install.sh build nats trainers
-	PATH="$(RUN_PATH)" DORMOUSE_SMOKE_KILLS=$(KILLS) cargo test -p dormouse --test smoke nothing_is_lost $(ARGS) -- --nocapture
+	PATH="$(RUN_PATH)" DORMOUSE_TORTURE_KILLS=$(KILLS) cargo test -p dormouse --test torture $(ARGS) -- --nocapture
 
 lint: ## Check format and lints; a warning fails
 	scripts/install.sh build

@@ -29,6 +29,15 @@ fn jobs_end_as_their_programs_do_and_say_so() {
     assert_eq!(cluster.run(&["job", "wait", "ads/long"]).code, 4);
     let logs = cluster.run_with(&["job", "logs", "ads/done"], &[]).ok();
     assert!(logs.out.contains("count: from step 0"), "{logs:?}");
+    for query in [
+        &["cluster"][..],
+        &["timeline", "utilization"],
+        &["job", "show", "ads/done"],
+        &["node", "show", "n0"],
+        &["replay", "verify"],
+    ] {
+        cluster.run(query).ok();
+    }
     cluster.wait_no_programs();
     cluster.check();
 }
@@ -109,6 +118,21 @@ fn containers_outlive_up_and_the_next_one_adopts_them() {
         .iter()
         .filter(|it| matches!(it.event(), Some(Event::ContainerStarted(_))));
     assert_eq!(starts.count(), 1, "adopted, not started again");
+}
+
+#[test]
+fn a_cluster_that_was_stopped_and_started_again_goes_on() {
+    let mut cluster = Cluster::up(2, NODE);
+    cluster.submit(&count_job("before", 20, (1, 4), &[])).ok();
+    cluster.wait_completed("ads/before");
+    cluster.submit(&count_job("across", 150, (1, 4), &[])).ok();
+    cluster.stop("up");
+    cluster.start_up(2, NODE);
+    // Every service went on from its own snapshot: a new job is allocated and runs.
+    cluster.submit(&count_job("after", 20, (1, 4), &[])).ok();
+    cluster.wait_completed("ads/after");
+    cluster.wait_completed("ads/across");
+    cluster.check();
 }
 
 #[test]

@@ -3,19 +3,16 @@
 
 mod common;
 
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use common::collector::collector;
 use common::toy::{Toy, run, without_lease};
 use common::{Broker, drained, next_event};
 use dormouse_messages::events::{JobReleased, Writer};
 use dormouse_messages::{Decider, Decision, Event, Fold, Proposal, Recorded, Sequence, Timestamp};
 use dormouse_runtime::telemetry::{self, Format};
-use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::trace::v1::Span;
-use prost::Message;
 use serde::{Deserialize, Serialize};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// Releases a job for every recovered node.
 struct Second;
@@ -58,55 +55,6 @@ impl Decider for Second {
     }
 }
 
-type Received = Arc<Mutex<Vec<Span>>>;
-
-/// A collector that understands just enough HTTP.
-async fn collector() -> (String, Received) {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
-        .await
-        .expect("a port");
-    let url = format!("http://{}", listener.local_addr().expect("bound"));
-    let received = Received::default();
-    let spans = Arc::clone(&received);
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            tokio::spawn(serve(stream, Arc::clone(&spans)));
-        }
-    });
-    (url, received)
-}
-
-async fn serve(mut stream: tokio::net::TcpStream, spans: Received) {
-    let mut bytes = Vec::new();
-    while stream.read_buf(&mut bytes).await.is_ok_and(|read| read > 0) {
-        let Some(end) = bytes.windows(4).position(|it| it == b"\r\n\r\n") else {
-            continue;
-        };
-        let head = String::from_utf8_lossy(&bytes[..end]).to_lowercase();
-        assert!(head.starts_with("post /v1/traces"), "{head}");
-        let length = head
-            .lines()
-            .find_map(|line| line.strip_prefix("content-length: "));
-        let length: usize = length.and_then(|it| it.parse().ok()).expect("a length");
-        let Some(body) = bytes.get(end + 4..end + 4 + length) else {
-            continue;
-        };
-        let request = ExportTraceServiceRequest::decode(body).expect("OTLP");
-        let scopes = request
-            .resource_spans
-            .into_iter()
-            .flat_map(|it| it.scope_spans);
-        spans
-            .lock()
-            .expect("unpoisoned")
-            .extend(scopes.flat_map(|it| it.spans));
-        bytes.drain(..end + 4 + length);
-        let _ = stream
-            .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
-            .await;
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_trace_runs_through_two_services() {
     let (url, received) = collector().await;
@@ -132,7 +80,8 @@ async fn one_trace_runs_through_two_services() {
 
     let spans = received.lock().expect("unpoisoned").clone();
     let find = |name: &str| {
-        let found: Vec<&Span> = spans.iter().filter(|span| span.name == name).collect();
+        let spans = spans.iter().map(|(_, span)| span);
+        let found: Vec<&Span> = spans.filter(|span| span.name == name).collect();
         assert_eq!(found.len(), 1, "{name}: {found:?}");
         found[0]
     };

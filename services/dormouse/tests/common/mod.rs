@@ -67,6 +67,8 @@ pub struct Cluster {
     folder: Option<TempDir>,
     dir: PathBuf,
     url: Option<String>,
+    /// Of every process that is started.
+    environment: BTreeMap<String, String>,
     children: BTreeMap<String, Child>,
     number: AtomicU64,
 }
@@ -87,6 +89,7 @@ impl Cluster {
             dir: folder.path().canonicalize().expect("it is there"),
             folder: Some(folder),
             url: None,
+            environment: BTreeMap::new(),
             children: BTreeMap::new(),
             number: AtomicU64::new(0),
         }
@@ -144,6 +147,11 @@ impl Cluster {
         self.children.insert("nats-server".to_owned(), child);
     }
 
+    /// Sets a variable for every process started from now on.
+    pub fn env(&mut self, name: &str, value: &str) {
+        self.environment.insert(name.to_owned(), value.to_owned());
+    }
+
     pub fn dir(&self) -> &Path {
         &self.dir
     }
@@ -164,6 +172,7 @@ impl Cluster {
             .env_remove("DORMOUSE_OUTPUT")
             .env_remove("DORMOUSE_CONFIG")
             .env_remove("DORMOUSE_SERVER")
+            .envs(&self.environment)
             .arg("--data")
             .arg(data)
             .stdin(Stdio::null());
@@ -190,11 +199,9 @@ impl Cluster {
         self.children.insert(name.to_owned(), child);
     }
 
-    /// Whether a process still runs.
-    pub fn runs(&mut self, name: &str) -> bool {
-        self.children
-            .get_mut(name)
-            .is_some_and(|child| child.try_wait().is_ok_and(|ended| ended.is_none()))
+    /// The process id, if it was started and not killed.
+    pub fn pid(&self, name: &str) -> Option<u32> {
+        self.children.get(name).map(Child::id)
     }
 
     /// SIGKILL.
@@ -205,12 +212,17 @@ impl Cluster {
         }
     }
 
+    /// Sends a process a signal.
+    pub fn signal(&self, name: &str, signal: Signal) {
+        let pid = self.pid(name).expect("it runs");
+        kill(Pid::from_raw(i32::try_from(pid).expect("a pid")), signal).expect("it runs");
+    }
+
     /// SIGTERM, and waits for the exit.
     #[track_caller]
     pub fn stop(&mut self, name: &str) {
+        self.signal(name, Signal::SIGTERM);
         let mut child = self.children.remove(name).expect("it runs");
-        let pid = i32::try_from(child.id()).expect("a pid");
-        kill(Pid::from_raw(pid), Signal::SIGTERM).expect("it runs");
         let status = poll("the end", PATIENCE, || child.try_wait().expect("waits"));
         assert!(status.success(), "{name}: {status}");
     }
