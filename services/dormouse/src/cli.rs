@@ -44,7 +44,7 @@ pub struct Global {
         global = true,
         env = "DORMOUSE_CREDS",
         value_name = "FILE",
-        hide = true
+        hide_short_help = true
     )]
     pub creds: Option<PathBuf>,
     /// File with an nkey seed.
@@ -53,9 +53,38 @@ pub struct Global {
         global = true,
         env = "DORMOUSE_NKEY",
         value_name = "FILE",
-        hide = true
+        hide_short_help = true
     )]
     pub nkey: Option<PathBuf>,
+    /// Certificates to trust (PEM), beyond the system's.
+    #[arg(
+        long,
+        global = true,
+        env = "DORMOUSE_TLS_CA",
+        value_name = "FILE",
+        hide_short_help = true
+    )]
+    pub tls_ca: Option<PathBuf>,
+    /// This client's own certificate (PEM), where the broker asks for one.
+    #[arg(
+        long,
+        global = true,
+        env = "DORMOUSE_TLS_CERT",
+        value_name = "FILE",
+        requires = "tls_key",
+        hide_short_help = true
+    )]
+    pub tls_cert: Option<PathBuf>,
+    /// The key of --tls-cert (PEM).
+    #[arg(
+        long,
+        global = true,
+        env = "DORMOUSE_TLS_KEY",
+        value_name = "FILE",
+        requires = "tls_cert",
+        hide_short_help = true
+    )]
+    pub tls_key: Option<PathBuf>,
     /// How to print: table, wide, json or yaml (`log export`: the file to write).
     #[arg(
         long,
@@ -66,13 +95,13 @@ pub struct Global {
         value_name = "FORMAT"
     )]
     pub output: OutputArg,
-    /// Configuration file (YAML) with server, data, creds, nkey.
+    /// Configuration file (YAML) with server, data, creds, nkey, tls_ca.
     #[arg(
         long,
         global = true,
         env = "DORMOUSE_CONFIG",
         value_name = "FILE",
-        hide = true
+        hide_short_help = true
     )]
     pub config: Option<PathBuf>,
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use dormouse_runtime::{LocalBroker, Log, Settings};
+use dormouse_runtime::{LocalBroker, Log, Settings, Tls};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -18,6 +18,7 @@ struct ConfigFile {
     data: Option<PathBuf>,
     creds: Option<PathBuf>,
     nkey: Option<PathBuf>,
+    tls_ca: Option<PathBuf>,
 }
 
 /// Where the cluster is, and how to print.
@@ -29,6 +30,7 @@ pub struct Context {
     server: Option<String>,
     creds: Option<PathBuf>,
     nkey: Option<PathBuf>,
+    tls: Tls,
 }
 
 impl Context {
@@ -48,6 +50,11 @@ impl Context {
             server: global.server.clone().or(file.server),
             creds: global.creds.clone().or(file.creds),
             nkey: global.nkey.clone().or(file.nkey),
+            tls: Tls {
+                required: false,
+                ca: global.tls_ca.clone().or(file.tls_ca),
+                client: global.tls_cert.clone().zip(global.tls_key.clone()),
+            },
             global,
         })
     }
@@ -81,6 +88,7 @@ impl Context {
             prefix: self.global.prefix.clone(),
             creds: self.creds.clone(),
             nkey: self.nkey.clone(),
+            tls: self.tls.clone(),
             data_dir: Some(self.data.clone()),
             ..Settings::new(
                 server.unwrap_or_else(|| "nats://127.0.0.1:4222".to_owned()),

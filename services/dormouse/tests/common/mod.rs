@@ -121,13 +121,10 @@ impl Cluster {
     /// A broker alone, on a free port that it keeps.
     pub fn broker() -> Self {
         let mut cluster = Self::new();
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let port = listener.local_addr().expect("bound").port();
-        drop(listener);
+        let port = free_port();
         let config = format!(
-            "listen: \"127.0.0.1:{port}\"\nmax_payload: 8388608\nmax_pending: 256MB\njetstream {{ store_dir: {:?} }}\nlog_file: {:?}\n",
+            "listen: \"127.0.0.1:{port}\"\nmax_payload: 8388608\nmax_pending: 256MB\njetstream {{ store_dir: {:?} }}\n",
             cluster.dir.join("jetstream"),
-            cluster.dir.join("nats-server.log")
         );
         std::fs::write(cluster.dir.join("nats-server.conf"), config).expect("writes");
         cluster.url = Some(format!("nats://127.0.0.1:{port}"));
@@ -136,15 +133,29 @@ impl Cluster {
     }
 
     pub fn start_broker(&mut self) {
+        let config = self.dir.join("nats-server.conf");
+        self.start_broker_of("nats-server", &config, &[]);
+    }
+
+    /// Starts a broker of a configuration, with these variables.
+    pub fn start_broker_of(&mut self, name: &str, config: &Path, environment: &[(String, String)]) {
         let mut command = Command::new(nats_server());
         command
             .arg("-c")
-            .arg(self.dir.join("nats-server.conf"))
+            .arg(config)
+            .arg("--log")
+            .arg(self.dir.join(format!("{name}.log")))
+            .envs(environment.iter().cloned())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         let child = command.spawn().expect("nats-server starts");
-        self.children.insert("nats-server".to_owned(), child);
+        self.children.insert(name.to_owned(), child);
+    }
+
+    /// Names the brokers to connect to.
+    pub fn set_url(&mut self, url: String) {
+        self.url = Some(url);
     }
 
     /// Sets a variable for every process started from now on.
@@ -397,6 +408,12 @@ pub fn count_job(name: &str, steps: u32, (min, max): (u32, u32), more: &[&str]) 
         "demand": {"cpu": 1, "memory": "64Mi"}, "containers": {"min": min, "max": max},
         "checkpoint": {"mode": "exit", "signal": "SIGTERM", "grace_s": 10}, "retries": 3,
     })
+}
+
+/// A port that nobody listens on now.
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("bound").port()
 }
 
 /// The folder that the examples' paths start from.
