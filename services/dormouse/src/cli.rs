@@ -189,9 +189,9 @@ pub enum Command {
     Cluster,
     /// Set the cluster's policy from a YAML or JSON file, or - for standard input
     #[command(
-        after_help = "Examples:\n  dormouse configure policy.yaml\n  echo 'policy: {theta1: 0.2, theta2: 0.1}' | dormouse configure -\n\nWhat the file does not name keeps its default."
+        after_help = "Examples:\n  dormouse configure policy.yaml\n  echo 'policy: {theta1: 0.2, theta2: 0.1}' | dormouse configure -\n  dormouse configure policy.yaml --ensure-streams --replicas 3     # a new cluster\n\nWhat the file does not name keeps its default."
     )]
-    Configure(FileArg),
+    Configure(ConfigureArgs),
     /// Read the log
     #[command(subcommand)]
     Log(LogCommand),
@@ -304,15 +304,23 @@ pub struct ServeArgs {
     /// Seconds until a standing-by copy takes over.
     #[arg(long, default_value_t = 2.0, value_name = "SECONDS")]
     pub takeover: f64,
+    /// The broker's streams.
+    #[command(flatten)]
+    pub streams: StreamArgs,
+    /// Address of the Prometheus metrics, such as 127.0.0.1:9464.
+    #[arg(long, env = "DORMOUSE_METRICS", value_name = "ADDRESS")]
+    pub metrics: Option<std::net::SocketAddr>,
+}
+
+/// The broker's streams.
+#[derive(Debug, Clone, Args)]
+pub struct StreamArgs {
     /// Create or update the streams on the broker first.
     #[arg(long)]
     pub ensure_streams: bool,
     /// Copies of each stream on a broker of several servers: 1 or 3.
     #[arg(long, env = "DORMOUSE_REPLICAS", default_value_t = 1)]
     pub replicas: usize,
-    /// Address of the Prometheus metrics, such as 127.0.0.1:9464.
-    #[arg(long, env = "DORMOUSE_METRICS", value_name = "ADDRESS")]
-    pub metrics: Option<std::net::SocketAddr>,
 }
 
 /// The services.
@@ -330,6 +338,16 @@ pub enum ServiceArg {
     Api,
     /// One node.
     Agent,
+}
+
+/// `configure`.
+#[derive(Debug, Clone, Args)]
+pub struct ConfigureArgs {
+    /// The document; - is standard input.
+    pub file: PathBuf,
+    /// The broker's streams.
+    #[command(flatten)]
+    pub streams: StreamArgs,
 }
 
 /// `submit`.

@@ -102,7 +102,16 @@ impl Context {
     /// # Errors
     /// When there is none, with what to do.
     pub async fn connect(&self) -> anyhow::Result<Log> {
+        self.connect_with(1).await
+    }
+
+    /// The same, for a command that may make the streams, in so many copies.
+    ///
+    /// # Errors
+    /// When there is none, with what to do.
+    pub async fn connect_with(&self, replicas: usize) -> anyhow::Result<Log> {
         let settings = Settings {
+            replicas,
             connect_timeout: Duration::from_secs(3),
             ..self.settings("dormouse-cli")
         };

@@ -240,11 +240,11 @@ pub async fn run(context: &Context, args: &ServeArgs) -> anyhow::Result<u8> {
     let name = name(args.service);
     let _telemetry = telemetry(name, args.metrics)?;
     let settings = Settings {
-        replicas: args.replicas,
+        replicas: args.streams.replicas,
         ..context.settings(name)
     };
     let log = Log::connect(&settings).await?;
-    if args.ensure_streams {
+    if args.streams.ensure_streams {
         log.ensure_streams().await?;
     }
     let shutdown = CancellationToken::new();

@@ -106,7 +106,7 @@ fn start(cluster: &mut Cluster, user: &str, arguments: &[&str]) {
         .join(format!("{user}.nk"))
         .display()
         .to_string();
-    let arguments = [&["serve"], arguments, &["--replicas", "3", "--nkey", &key]].concat();
+    let arguments = [&["serve"], arguments, &["--nkey", &key]].concat();
     cluster.start(user, &arguments, &dir.join(user));
 }
 
@@ -121,11 +121,12 @@ fn three_secured_brokers_carry_a_cluster_and_one_may_die() {
     cluster.env("DORMOUSE_CHECKPOINTS", &file("checkpoints"));
     // The command line is the operator's: it makes the streams.
     cluster.env("DORMOUSE_NKEY", &file("keys/operator.nk"));
-    start(&mut cluster, "operator", &["api", "--ensure-streams"]);
+    let policy = file("policy.yaml");
+    std::fs::write(&policy, "policy: {theta1: 0.2}").expect("writes");
+    let configure = ["configure", &policy, "--ensure-streams", "--replicas", "3"];
     poll("the streams", PATIENCE, || {
-        (cluster.run(&["log", "export"]).code == 0).then_some(())
+        (cluster.run(&configure).code == 0).then_some(())
     });
-    cluster.kill("operator");
     for service in SERVICES {
         start(&mut cluster, service, &[service]);
     }

@@ -5,11 +5,12 @@ use dormouse_messages::events::{ClusterConfigured, NodeDrained, NodeRestored};
 use dormouse_messages::policy::Policy;
 use dormouse_messages::{Event, Writer};
 use dormouse_projections::queries::NodesAnswer;
+use dormouse_runtime::Log;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::query;
-use crate::cli::{FileArg, NodeArg};
+use crate::cli::{ConfigureArgs, NodeArg};
 use crate::context::{Context, read_document};
 use crate::error::{Coded, DONE};
 use crate::print;
@@ -22,7 +23,10 @@ struct ClusterDocument {
 }
 
 async fn append(context: &Context, event: Event, said: &str) -> anyhow::Result<u8> {
-    let log = context.connect().await?;
+    append_to(context.connect().await?, context, event, said).await
+}
+
+async fn append_to(log: Log, context: &Context, event: Event, said: &str) -> anyhow::Result<u8> {
     let sequence = log
         .appender(Writer::Operator, None)
         .append(event, &[])
@@ -38,15 +42,25 @@ async fn append(context: &Context, event: Event, said: &str) -> anyhow::Result<u
 ///
 /// # Errors
 /// When the document is wrong or the event cannot be appended.
-pub async fn configure(context: &Context, args: &FileArg) -> anyhow::Result<u8> {
+pub async fn configure(context: &Context, args: &ConfigureArgs) -> anyhow::Result<u8> {
     let document: ClusterDocument = read_document(&args.file)?;
-    if let Some(problem) = document.policy.problem() {
+    let policy = document.policy;
+    if let Some(problem) = policy.problem() {
         bail!("{}: {problem}", args.file.display());
     }
-    let event = Event::from(ClusterConfigured {
-        policy: document.policy,
-    });
-    append(context, event, "the policy is in force from here on").await
+    let log = context.connect_with(args.streams.replicas).await?;
+    if args.streams.ensure_streams {
+        log.ensure_streams().await?;
+    }
+    let shown = serde_json::to_string(&policy)?;
+    let said = format!("in force from here on: {shown}");
+    append_to(
+        log,
+        context,
+        Event::from(ClusterConfigured { policy }),
+        &said,
+    )
+    .await
 }
 
 async fn check_node(context: &Context, args: &NodeArg) -> anyhow::Result<()> {
