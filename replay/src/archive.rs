@@ -21,12 +21,12 @@ const MOST_BYTES: usize = 8 * 1024 * 1024;
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
     /// The file cannot be read or written.
-    #[error("{path}: {error}")]
+    #[error("{path}")]
     File {
         /// The file.
         path: PathBuf,
         /// Why.
-        error: io::Error,
+        source: io::Error,
     },
     /// An event in it is damaged.
     #[error("{path}, event {number}: {error}")]
@@ -64,7 +64,7 @@ impl LogWriter {
     pub fn create(path: &Path, log: &str) -> Result<Self, ArchiveError> {
         let failed = |error| ArchiveError::File {
             path: path.to_owned(),
-            error,
+            source: error,
         };
         let sink = if is_archive(path) {
             let file = BufWriter::new(File::create(path).map_err(failed)?);
@@ -106,7 +106,7 @@ impl LogWriter {
         };
         written.map_err(|error| ArchiveError::File {
             path: self.path.clone(),
-            error,
+            source: error,
         })
     }
 
@@ -121,7 +121,7 @@ impl LogWriter {
         };
         finished.map_err(|error| ArchiveError::File {
             path: self.path,
-            error,
+            source: error,
         })
     }
 }
@@ -164,7 +164,7 @@ impl LogReader {
     pub fn open(path: &Path) -> Result<Self, ArchiveError> {
         let failed = |error| ArchiveError::File {
             path: path.to_owned(),
-            error,
+            source: error,
         };
         let mut log = String::new();
         let source = if is_archive(path) {

@@ -386,10 +386,17 @@ pub enum JobCommand {
     Wait(JobArg),
 }
 
+fn job_id(text: &str) -> Result<JobId, String> {
+    text.parse().map_err(|error| {
+        format!("{error}; write tenant/name, such as ads/lr (`dormouse jobs` lists them)")
+    })
+}
+
 /// A job.
 #[derive(Debug, Clone, Args)]
 pub struct JobArg {
     /// tenant/name.
+    #[arg(value_parser = job_id)]
     pub id: JobId,
 }
 
@@ -397,6 +404,7 @@ pub struct JobArg {
 #[derive(Debug, Clone, Args)]
 pub struct JobLogsArgs {
     /// tenant/name.
+    #[arg(value_parser = job_id)]
     pub id: JobId,
     /// Only this rank's.
     #[arg(long)]

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::cli::{Global, Output};
+use crate::error::Coded;
 
 /// The configuration file.
 #[derive(Debug, Default, Deserialize)]
@@ -116,8 +117,9 @@ impl Context {
             ..self.settings("dormouse-cli")
         };
         let server = settings.server.clone();
-        Log::connect(&settings).await.with_context(|| {
-            format!("no cluster at {server}; start one with `dormouse up`, or name its broker with --server")
+        Log::connect(&settings).await.map_err(|error| {
+            let message = format!("no cluster at {server}; start one with `dormouse up`, or name its broker with --server: {error}");
+            Coded::new("no_cluster", message).into()
         })
     }
 }
@@ -140,7 +142,10 @@ pub fn read_text(path: &Path) -> anyhow::Result<String> {
 pub fn read_document<T: DeserializeOwned>(path: &Path) -> anyhow::Result<T> {
     let text = read_text(path)?;
     if text.trim().is_empty() {
-        bail!("{} is empty", path.display());
+        match path.as_os_str() == "-" {
+            true => bail!("the standard input is empty; give it a document, or name a file"),
+            false => bail!("{} is empty", path.display()),
+        }
     }
     serde_norway::from_str(&text).with_context(|| path.display().to_string())
 }

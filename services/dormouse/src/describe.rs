@@ -8,8 +8,10 @@ use dormouse_messages::{Event, JobId};
 pub fn describe(event: &Event) -> String {
     match event {
         Event::ClusterConfigured(e) => format!(
-            "policy {:?}, θ1 {}, θ2 {}",
-            e.policy.allocation, e.policy.theta1, e.policy.theta2
+            "policy {}, θ1 {}, θ2 {}",
+            name(&e.policy.allocation),
+            e.policy.theta1,
+            e.policy.theta2
         ),
         Event::NodeDrained(_) | Event::NodeRestored(_) => "by the operator".to_owned(),
         Event::SubmissionReceived(e) => format!("{} from {}, {} bytes", e.verb, e.tenant, e.bytes),
@@ -19,7 +21,14 @@ pub fn describe(event: &Event) -> String {
         ),
         Event::JobRefused(e) => format!("{}: {}", e.code, e.reason),
         Event::JobReleased(_) => "may have containers".to_owned(),
-        Event::JobRevised(e) => format!("weight {:?}, containers {:?}", e.weight, e.containers),
+        Event::JobRevised(e) => {
+            let weight = e.weight.map(|weight| format!("weight {weight}"));
+            let containers = e
+                .containers
+                .map(|it| format!("{}–{} containers", it.min, it.max));
+            let changes: Vec<String> = weight.into_iter().chain(containers).collect();
+            changes.join(", ")
+        }
         Event::JobCancelRequested(_) => "on request".to_owned(),
         Event::AllocationDecided(e) => {
             let changes = e
@@ -56,7 +65,7 @@ fn life(event: &Event) -> String {
             )
         }
         Event::PartitionStopRequested(e) => {
-            format!("incarnation {}: {:?}", e.incarnation, e.reason)
+            format!("incarnation {}: {}", e.incarnation, name(&e.reason))
         }
         Event::PartitionStarted(e) => {
             format!(
@@ -66,7 +75,9 @@ fn life(event: &Event) -> String {
                 from(e.resumed_from.as_deref())
             )
         }
-        Event::PartitionStopped(e) => format!("incarnation {}: {:?}", e.incarnation, e.reason),
+        Event::PartitionStopped(e) => {
+            format!("incarnation {}: {}", e.incarnation, name(&e.reason))
+        }
         Event::PartitionKept(e) => e.reason.clone(),
         Event::JobCompleted(e) => e.reason.clone(),
         Event::JobFailed(e) => e.reason.clone(),
@@ -97,6 +108,12 @@ fn life(event: &Event) -> String {
         }
         _ => String::new(),
     }
+}
+
+/// A word of the vocabulary, as it stands in the events.
+fn name(word: &impl serde::Serialize) -> String {
+    let value = serde_json::to_value(word).unwrap_or_default();
+    value.as_str().unwrap_or_default().replace('_', " ")
 }
 
 fn figures(outcome: &Outcome) -> String {

@@ -37,6 +37,14 @@ impl Coded {
 
 /// Prints an error to stderr, as JSON where that is asked for.
 pub fn print(error: &anyhow::Error, output: Output) {
+    let closed = |cause: &(dyn std::error::Error + 'static)| {
+        let cause = cause.downcast_ref::<std::io::Error>();
+        cause.is_some_and(|cause| cause.kind() == std::io::ErrorKind::BrokenPipe)
+    };
+    if error.chain().any(closed) {
+        // Whoever read has seen enough.
+        return;
+    }
     if output == Output::Json {
         let code = error
             .downcast_ref::<Coded>()

@@ -1,4 +1,7 @@
-//! One value to standard output, in the form that was asked for.
+//! Values and lines to standard output, in the form that was asked for. A reader that goes away,
+//! as `head` does, is an error that [`crate::error::print`] keeps to itself.
+
+use std::io::Write;
 
 use serde::Serialize;
 
@@ -19,6 +22,26 @@ pub fn value<T: Serialize>(
         Output::Table => table(false),
         Output::Wide => table(true),
     };
-    println!("{}", text.trim_end());
+    line(text.trim_end())
+}
+
+/// Prints one line.
+///
+/// # Errors
+/// When the standard output is closed.
+pub fn line(text: impl std::fmt::Display) -> anyhow::Result<()> {
+    writeln!(std::io::stdout(), "{text}")?;
     Ok(())
+}
+
+/// Prints one document of a stream of YAML documents, given as JSON.
+///
+/// # Errors
+/// When it is no JSON, or the standard output is closed.
+pub fn yaml(json: &str) -> anyhow::Result<()> {
+    let value: serde_json::Value = serde_json::from_str(json)?;
+    line(format_args!(
+        "---\n{}",
+        serde_norway::to_string(&value)?.trim_end()
+    ))
 }

@@ -51,6 +51,8 @@ pub struct LocalCluster {
     pub log: Log,
     /// Its broker's address.
     pub url: String,
+    /// Every part's connection.
+    connections: Vec<Log>,
     broker: LocalBroker,
     shutdown: CancellationToken,
     parts: JoinSet<anyhow::Result<()>>,
@@ -80,6 +82,7 @@ impl LocalCluster {
         log.ensure_streams().await?;
         let shutdown = CancellationToken::new();
         let mut parts = JoinSet::new();
+        let mut connections = vec![log.clone()];
         for service in [
             ServiceArg::Admission,
             ServiceArg::Optimizer,
@@ -94,18 +97,21 @@ impl LocalCluster {
                 takeover: Duration::from_secs(2),
             };
             let log = Log::connect(&settings(serve::name(service))).await?;
+            connections.push(log.clone());
             let shutdown = shutdown.clone();
             parts.spawn(async move { serve::service(service, log, &role, shutdown).await });
         }
         for index in 0..options.nodes {
             let config = agent(options, index)?;
             let log = Log::connect(&settings(&format!("agent-{}", config.node))).await?;
+            connections.push(log.clone());
             let shutdown = shutdown.clone();
             parts.spawn(async move { serve::agent(config, log, shutdown).await });
         }
         Ok(Self {
             log,
             url,
+            connections,
             broker,
             shutdown,
             parts,
@@ -133,6 +139,7 @@ impl LocalCluster {
         {
             tracing::warn!("some services did not stop within 10 s");
         }
+        futures::future::join_all(self.connections.iter().map(Log::close)).await;
         self.broker.stop().await;
     }
 }
@@ -209,5 +216,6 @@ pub async fn run(context: &Context, args: &UpArgs) -> anyhow::Result<u8> {
     };
     eprintln!("Stopping.");
     cluster.stop().await;
+    eprintln!("Stopped.");
     ended.map(|()| DONE)
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use common::*;
 use dormouse_messages::Sequence;
+use dormouse_messages::job::Mount;
 use dormouse_node_agent::AgentConfig;
 use dormouse_node_agent::process::{Cgroups, ProcessRuntime, stat};
 use dormouse_node_agent::runtime::{ContainerPlan, ContainerRuntime, Exit};
@@ -94,6 +95,32 @@ async fn a_pid_of_another_start_time_is_never_signalled() {
     );
     bystander.kill().expect("killed");
     bystander.wait().expect("waited");
+}
+
+#[tokio::test]
+async fn a_mount_that_a_plain_process_cannot_have_is_no_start() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (runtime, mut exited) = runtime(folder.path(), false);
+    let here = folder.path().display().to_string();
+    let mounted = |incarnation, source: &str, target: &str| ContainerPlan {
+        mounts: vec![Mount {
+            source: source.to_owned(),
+            target: target.to_owned(),
+            read_only: true,
+        }],
+        ..plan(folder.path(), incarnation, "true")
+    };
+    let elsewhere = runtime.start(mounted(1, &here, "/data")).await;
+    let said = elsewhere.expect_err("refused").to_string();
+    assert!(said.contains("--runtime docker"), "{said}");
+    let missing = runtime.start(mounted(2, "/no/such", "/no/such")).await;
+    let said = missing.expect_err("refused").to_string();
+    assert!(said.contains("not on this node"), "{said}");
+    runtime
+        .start(mounted(3, &here, &here))
+        .await
+        .expect("starts");
+    assert_eq!(exit(&mut exited).await.code, Some(0));
 }
 
 #[tokio::test]

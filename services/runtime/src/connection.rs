@@ -100,6 +100,17 @@ impl Connection {
         }
     }
 
+    /// Ends the connection for good: nothing tries to get it back.
+    pub async fn close(&self) {
+        let mut lost = self.lost_since.clone();
+        let gone = async {
+            if self.client.drain().await.is_ok() {
+                let _ = lost.wait_for(Option::is_some).await;
+            }
+        };
+        let _ = tokio::time::timeout(Duration::from_secs(1), gone).await;
+    }
+
     /// Publishes without waiting for an answer.
     pub async fn send(
         &self,
@@ -177,9 +188,13 @@ fn note(
             tracing::error!(subscription, "messages were dropped: read too slowly");
         }
         Event::ClientError(error) => tracing::debug!(%error, "client error"),
-        Event::LameDuckMode | Event::Draining | Event::Closed => {
-            tracing::info!(%event, "broker connection");
+        Event::Closed => {
+            lost.send_modify(|since| {
+                since.get_or_insert_with(Instant::now);
+            });
         }
+        Event::Draining => {}
+        Event::LameDuckMode => tracing::info!("the broker is about to stop"),
     }
 }
 

@@ -68,6 +68,11 @@ impl Log {
         Ok(log)
     }
 
+    /// Ends the connection for good, for all that share it.
+    pub async fn close(&self) {
+        self.inner.connection.close().await;
+    }
+
     /// Creates or updates the log stream, the ingress stream and the lease bucket. For whoever
     /// starts the cluster; services and agents have no permission for it.
     ///

@@ -4,6 +4,7 @@
 //! protobuf, where that is set; trace contexts travel in the events either way. Metrics are
 //! served for Prometheus where an address is given.
 
+use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -104,6 +105,7 @@ pub fn init_with(
         .unwrap_or_else(|_| EnvFilter::new("info,async_nats=error,opentelemetry=warn"));
     let logs = tracing_subscriber::fmt()
         .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
         .with_writer(std::io::stderr);
     // A second initialisation in one process (tests) keeps the first.
     let _ = match format {

@@ -10,7 +10,7 @@ use dormouse_projections::queries::{JobDetail, JobQuery};
 use serde_json::json;
 
 use super::{log as log_command, next_event, query, read_log};
-use crate::cli::{JobCommand, JobLogsArgs, Output};
+use crate::cli::{JobCommand, JobLogsArgs};
 use crate::context::Context;
 use crate::describe::concerns;
 use crate::error::{CANCELLED, Coded, DONE, FAILED};
@@ -53,15 +53,7 @@ async fn events(context: &Context, id: &JobId) -> anyhow::Result<u8> {
     read_log(&log, 1, None, |recorded| {
         if recorded.event().is_some_and(|event| concerns(event, id)) {
             found += 1;
-            match output {
-                Output::Json => println!("{}", recorded.to_json(&identity)?),
-                Output::Yaml => {
-                    let value: serde_json::Value =
-                        serde_json::from_str(&recorded.to_json(&identity)?)?;
-                    println!("---\n{}", serde_norway::to_string(&value)?.trim_end());
-                }
-                Output::Table | Output::Wide => println!("{}", log_command::line(recorded)),
-            }
+            log_command::event(recorded, &identity, output)?;
         }
         Ok(())
     })

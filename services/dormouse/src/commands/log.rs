@@ -12,6 +12,7 @@ use crate::cli::{Output, OutputArg};
 use crate::context::Context;
 use crate::describe::describe;
 use crate::error::DONE;
+use crate::print;
 
 /// One line about an event.
 #[must_use]
@@ -33,6 +34,18 @@ pub fn line(recorded: &Recorded) -> String {
     }
 }
 
+/// Prints an event.
+///
+/// # Errors
+/// When the standard output is closed.
+pub fn event(recorded: &Recorded, identity: &str, output: Output) -> anyhow::Result<()> {
+    match output {
+        Output::Json => print::line(recorded.to_json(identity)?),
+        Output::Yaml => print::yaml(&recorded.to_json(identity)?),
+        Output::Table | Output::Wide => print::line(line(recorded)),
+    }
+}
+
 /// `log tail`.
 ///
 /// # Errors
@@ -47,19 +60,12 @@ pub async fn tail(context: &Context, from: Option<u64>) -> anyhow::Result<u8> {
     let identity = log.identity();
     let mut events = log.follow(from);
     while let Some(followed) = events.recv().await {
-        match (followed, output) {
-            (Followed::Event(recorded), Output::Json) => {
-                println!("{}", recorded.to_json(&identity)?)
-            }
-            (Followed::Event(recorded), Output::Yaml) => {
-                let value: serde_json::Value = serde_json::from_str(&recorded.to_json(&identity)?)?;
-                println!("---\n{}", serde_norway::to_string(&value)?.trim_end());
-            }
-            (Followed::Event(recorded), _) => println!("{}", line(&recorded)),
-            (Followed::Flagged { sequence, why, .. }, _) => {
+        match followed {
+            Followed::Event(recorded) => event(&recorded, &identity, output)?,
+            Followed::Flagged { sequence, why, .. } => {
                 eprintln!("event {sequence} is flagged: {why}")
             }
-            (Followed::CaughtUp(_), _) => {}
+            Followed::CaughtUp(_) => {}
         }
     }
     bail!("the log can no longer be followed; is the broker's disk an older one?")

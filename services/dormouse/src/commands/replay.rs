@@ -115,6 +115,9 @@ async fn state(context: &Context, at: Option<u64>, file: Option<&Path>) -> anyho
         last = recorded.sequence.0;
     })
     .await?;
+    if let Some(at) = at.filter(|at| *at > last) {
+        eprintln!("the log ends at event {last}, before {at}");
+    }
     let output = context.output()?;
     let ask = |name| queries::answer(&model, name, Value::Null, now);
     let (jobs, nodes) = (ask("jobs")?, ask("nodes")?);

@@ -5,6 +5,7 @@ use std::time::Instant;
 use crate::cli::{FileArg, Output};
 use crate::context::{Context, read_text};
 use crate::error::{Coded, DONE};
+use crate::print;
 
 /// Solves the document.
 ///
@@ -17,9 +18,9 @@ pub fn run(context: &Context, args: &FileArg) -> anyhow::Result<u8> {
         dormouse_optimizer::solve_document(&text, || Some(started.elapsed().as_secs_f64()))
             .map_err(|error| Coded::new("bad_problem", error.to_string()))?;
     match context.output()? {
-        Output::Yaml => print!("{}", serde_norway::to_string(&answer)?),
-        Output::Json => println!("{answer}"),
-        Output::Table | Output::Wide => println!("{answer:#}"),
+        Output::Yaml => print::line(serde_norway::to_string(&answer)?.trim_end())?,
+        Output::Json => print::line(answer)?,
+        Output::Table | Output::Wide => print::line(format_args!("{answer:#}"))?,
     }
     Ok(DONE)
 }

@@ -5,12 +5,13 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use dormouse_messages::events::{JobAllocation, Waiting};
 use dormouse_messages::{Event, JobId, TenantId};
+use dormouse_projections::queries::JobDetail;
 use dormouse_runtime::{Followed, Log};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::mpsc::Receiver;
 
-use super::next_event;
+use super::{next_event, query};
 use crate::cli::SubmitArgs;
 use crate::context::{Context, read_document};
 use crate::error::{Coded, DONE, WAITS};
@@ -85,10 +86,20 @@ async fn submit(log: &Log, tenant: &TenantId, document: &Value) -> anyhow::Resul
              It will be decided when it is; do not submit it again"
         ),
     };
-    allocation(&mut events, job, ingress).await
+    allocation(log, &mut events, job, ingress).await
+}
+
+/// Why nothing has allocated the job yet, as the query service sees it.
+async fn standing(log: &Log, job: &JobId) -> String {
+    let request = json!({"job": job});
+    match query::<JobDetail>(log, "job", request).await {
+        Ok(detail) if !detail.row.reason.is_empty() => detail.row.reason,
+        _ => format!("nothing has allocated it yet; see `dormouse job show {job}`"),
+    }
 }
 
 async fn allocation(
+    log: &Log,
     events: &mut Receiver<Followed>,
     job: JobId,
     ingress_sequence: u64,
@@ -114,12 +125,10 @@ async fn allocation(
         _ => None,
     })
     .await?;
-    let queued = || {
-        let reason =
-            "nothing has allocated it yet; `dormouse job show` says what it waits for".to_owned();
-        ("queued", 0, reason)
+    let (state, containers, reason) = match answer {
+        Some(answer) => answer,
+        None => ("queued", 0, standing(log, &job).await),
     };
-    let (state, containers, reason) = answer.unwrap_or_else(queued);
     Ok(Submitted {
         job,
         ingress_sequence,

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 
+use dormouse_messages::job::Mount;
 use tokio::process::Command;
 
 use super::{Group, Inner, procfs, record};
@@ -33,6 +34,22 @@ const INHERITED: [&str; 9] = [
     "LD_LIBRARY_PATH",
 ];
 
+/// A plain process sees the node's own files: a mount holds if it is where it comes from.
+fn check_mounts(mounts: &[Mount]) -> Result<(), String> {
+    for mount in mounts {
+        if mount.source != mount.target {
+            return Err(format!(
+                "{} cannot be mounted at {} for a plain process; name the same path twice, or run the agent with --runtime docker",
+                mount.source, mount.target
+            ));
+        }
+        if !Path::new(&mount.source).exists() {
+            return Err(format!("{} is not on this node; see mounts", mount.source));
+        }
+    }
+    Ok(())
+}
+
 /// Where programs are looked for if the agent itself was told nothing.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -40,6 +57,7 @@ impl Inner {
     /// Starts the container; blocking. The supervisor's number.
     pub(super) fn start(self: &Arc<Self>, plan: &ContainerPlan) -> Result<u32, String> {
         let directory = &plan.directory;
+        check_mounts(&plan.mounts)?;
         make_directory(plan)?;
         if directory.join("process").exists() {
             return self.resume_watching(plan);
