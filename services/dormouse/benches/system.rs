@@ -1,16 +1,21 @@
 //! Whole-system figures, each as a ratio against a baseline measured in the same run.
 //!
 //! 1. Submit to process started, one job at a time, against fork and exec alone.
-//! 2. Ten thousand submissions as fast as they can be published: decided a second, against the
+//! 2. Resizes of a running job, from the request to the partition started again, less the save.
+//! 3. Ten thousand submissions as fast as they can be published: decided a second, against the
 //!    rate at which the same client publishes to the ingress stream.
-//! 3. Folding: the read models over the log from the broker and from the compact archive.
+//! 4. Folding: the read models over the log from the broker and from the compact archive.
+//! 5. Submit to container started with Docker, against create and start through its API alone.
 //!
 //! `cargo bench -p dormouse --bench system [jobs] [submissions]`
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use dormouse_messages::{Event, Fold, Sequence, TenantId};
+use bollard::Docker;
+use bollard::models::{ContainerCreateBody, HostConfig};
+use bollard::query_parameters::{CreateContainerOptions, RemoveContainerOptions};
+use dormouse_messages::{Event, Fold, JobId, Sequence, TenantId};
 use dormouse_projections::ReadModel;
 use dormouse_replay::{LogReader, LogWriter};
 use dormouse_runtime::{Followed, LocalBroker, Log, Settings};
@@ -26,7 +31,7 @@ impl Drop for Up {
     }
 }
 
-fn start(data: &std::path::Path) -> Up {
+fn start(data: &std::path::Path, runtime: &str) -> Up {
     let up = Command::new(env!("CARGO_BIN_EXE_dormouse"))
         .args([
             "up",
@@ -34,9 +39,12 @@ fn start(data: &std::path::Path) -> Up {
             "2",
             "--capacity",
             "cpu=64,memory=64Gi",
+            "--runtime",
+            runtime,
             "--data",
         ])
         .arg(data)
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
         .env("RUST_LOG", "error")
         .stderr(Stdio::null())
         .spawn();
@@ -101,6 +109,19 @@ async fn latency(log: &Log, tenant: &TenantId, jobs: usize) {
         bare.push(started.elapsed().as_secs_f64() * 1e3);
         let _ = child.expect("spawns").wait();
     }
+    let mut ours = submit_to_started(log, tenant, jobs).await;
+    let (bare_median, bare_p99) = print_latency("fork and exec alone", &mut bare);
+    let (median, p99) = print_latency("submit to container.started on the log", &mut ours);
+    println!(
+        "{:<44} {:+.2} ms at the median, {:+.2} ms at p99",
+        "  beyond fork and exec",
+        median - bare_median,
+        p99 - bare_p99
+    );
+}
+
+/// Milliseconds from the publish of a job to its start on the log, one job after the other.
+async fn submit_to_started(log: &Log, tenant: &TenantId, jobs: usize) -> Vec<f64> {
     let mut ours = Vec::new();
     let mut events = log.follow(log.head().await.expect("a head").next());
     for index in 0..jobs {
@@ -122,13 +143,122 @@ async fn latency(log: &Log, tenant: &TenantId, jobs: usize) {
         )
         .await;
     }
-    let (bare_median, _) = print_latency("fork and exec alone", &mut bare);
-    let (median, _) = print_latency("submit to container.started on the log", &mut ours);
-    println!(
-        "{:<44} {:+.2} ms at the median",
-        "  beyond fork and exec",
-        median - bare_median
-    );
+    ours
+}
+
+/// A job that counts steps for longer than the benchmark, and saves in no time.
+fn counter(name: &str, max: u32) -> Vec<u8> {
+    let start = r#"["python3","deploy/examples/count.py","--steps","1000000","--step-ms","20""#;
+    format!(
+        r#"{{"name":"{name}","command":{{"start":{start}],"resume":{start},"--resume"]}},"demand":{{"cpu":"16"}},"containers":{{"min":1,"max":{max}}},"checkpoint":{{"mode":"exit"}}}}"#
+    )
+    .into_bytes()
+}
+
+/// Resizes a job by others that come and go, and reads from the log what each resize took.
+async fn resizes(log: &Log, tenant: &TenantId, count: usize) {
+    let submit = async |verb: &str, payload: Vec<u8>| {
+        let sent = log.publish_ingress(tenant, verb, "application/json", payload.into());
+        sent.await.expect("published");
+    };
+    let mut events = log.follow(log.head().await.expect("a head").next());
+    submit("submit", counter("resized", 8)).await;
+    let (mut requested, mut saved_ms, mut other) = (None, 0.0, 0);
+    let mut took = Vec::new();
+    while took.len() < count {
+        let Some(Followed::Event(recorded)) = events.recv().await else {
+            continue;
+        };
+        let ours = |job: &JobId| job.name() == "resized";
+        match recorded.event() {
+            Some(Event::CheckpointRequested(it)) if ours(&it.job) => {
+                requested = Some(recorded.stored_at);
+            }
+            #[expect(clippy::cast_precision_loss, reason = "milliseconds")]
+            Some(Event::CheckpointSaved(it)) if ours(&it.job) => saved_ms = it.duration_ms as f64,
+            Some(Event::PartitionStarted(it)) if ours(&it.job) => {
+                if let Some(requested) = requested.take() {
+                    took.push(recorded.stored_at.seconds_since(requested) * 1e3 - saved_ms);
+                }
+                // The other comes when ours has grown, and goes when ours has shrunk.
+                if it.containers == 8 {
+                    other += 1;
+                    submit("submit", counter(&format!("other-{other}"), 8)).await;
+                } else {
+                    submit(
+                        "cancel",
+                        format!(r#"{{"job":"other-{other}"}}"#).into_bytes(),
+                    )
+                    .await;
+                }
+            }
+            _ => {}
+        }
+    }
+    submit("cancel", br#"{"job":"resized"}"#.to_vec()).await;
+    submit(
+        "cancel",
+        format!(r#"{{"job":"other-{other}"}}"#).into_bytes(),
+    )
+    .await;
+    wait_for(
+        &mut events,
+        |event| matches!(event, Event::JobCancelled(it) if it.job.name() == "resized"),
+    )
+    .await;
+    print_latency("resize, request to started, less the save", &mut took);
+}
+
+/// Submit to started with Docker, against the same container through the engine's API alone.
+async fn docker(dir: &std::path::Path, jobs: usize) {
+    let engine = async { Docker::connect_with_defaults()?.negotiate_version().await };
+    let engine = match engine.await {
+        Ok(engine) => engine,
+        Err(error) => return println!("docker: left out, no engine answers: {error}"),
+    };
+    let mut alone = Vec::new();
+    for index in 0..jobs {
+        let name = format!("dormouse-bench-{index}");
+        let body = ContainerCreateBody {
+            image: Some("dormouse/empty".to_owned()),
+            cmd: Some(vec!["/bin/true".to_owned()]),
+            host_config: Some(HostConfig {
+                network_mode: Some("host".to_owned()),
+                init: Some(true),
+                binds: Some(vec!["/usr:/usr:ro".to_owned()]),
+                ..Default::default()
+            }),
+            ..Default::default()
+        };
+        let options = CreateContainerOptions {
+            name: Some(name.clone()),
+            ..Default::default()
+        };
+        let started = Instant::now();
+        engine
+            .create_container(Some(options), body)
+            .await
+            .expect("creates");
+        engine.start_container(&name, None).await.expect("starts");
+        alone.push(started.elapsed().as_secs_f64() * 1e3);
+        let force = RemoveContainerOptions {
+            force: true,
+            ..Default::default()
+        };
+        engine
+            .remove_container(&name, Some(force))
+            .await
+            .expect("removes");
+    }
+    let data = dir.join("docker");
+    let up = start(&data, "docker");
+    let log = connect(&data).await;
+    let tenant: TenantId = "bench".parse().expect("valid");
+    let mut ours = submit_to_started(&log, &tenant, jobs).await;
+    drop(up);
+    let (alone, _) = print_latency("create and start through Docker's API", &mut alone);
+    let (ours, _) = print_latency("submit to container.started, Docker", &mut ours);
+    println!("{:<44} {:9.2}", "  ratio of the medians", ours / alone);
 }
 
 async fn throughput(log: &Log, tenant: &TenantId, submissions: usize) {
@@ -227,12 +357,14 @@ fn main() {
     let dir = tempfile::tempdir().expect("a folder");
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
-        let up = start(dir.path());
+        let up = start(dir.path(), "process");
         let log = connect(dir.path()).await;
         let tenant: TenantId = "bench".parse().expect("valid");
         latency(&log, &tenant, jobs).await;
+        resizes(&log, &tenant, 20).await;
         throughput(&log, &tenant, submissions).await;
         folds(&log, dir.path()).await;
         drop(up);
+        docker(dir.path(), 30).await;
     });
 }

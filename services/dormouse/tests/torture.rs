@@ -176,6 +176,10 @@ fn nothing_is_lost_when_single_processes_are_killed() {
             cluster.signal(&victim, Signal::SIGCONT);
         } else {
             cluster.kill(&victim);
+            if long && NODES.contains(&victim.as_str()) {
+                // The whole node dies, not its agent alone.
+                cluster.kill_below(&victim);
+            }
             sleep(away);
             start(cluster, &victim);
             *killed.entry(victim).or_default() += 1;

@@ -13,6 +13,8 @@ use dormouse_messages::{Event, Sequence};
 use dormouse_node_agent::{AgentConfig, run};
 use dormouse_runtime::{BrokerConfig, Followed, LocalBroker, Log, Settings};
 
+/// Longer than a test waits: whoever waits for its end fails.
+const LEASE: Duration = Duration::from_secs(60);
 const URL: &str = "DORMOUSE_TEST_AGENT_URL";
 const DATA: &str = "DORMOUSE_TEST_AGENT_DATA";
 
@@ -27,7 +29,7 @@ async fn agent_process() {
         .await
         .expect("connects");
     let mut config = AgentConfig::local(node(), Default::default(), PathBuf::from(data));
-    config.lease_ttl = Duration::from_secs(3);
+    config.lease_ttl = LEASE;
     run(config, log, std::future::pending())
         .await
         .expect("runs");
@@ -133,7 +135,7 @@ async fn killed_agents_lose_and_repeat_nothing() {
     agent.kill().expect("killed");
     agent.wait().expect("ended");
     tokio::time::sleep(Duration::from_millis(700)).await;
-    let back = Instant::now();
+    // It takes its own lease over, instead of waiting for its end.
     let mut agent = spawn(broker.url(), &data);
     let joined = wait(
         &log,
@@ -141,14 +143,6 @@ async fn killed_agents_lose_and_repeat_nothing() {
         |event| matches!(event, Event::NodeJoined(it) if it.incarnation == 2),
     )
     .await;
-    println!(
-        "joined again {:?} after its start, within a lease of 3 s",
-        back.elapsed()
-    );
-    assert!(
-        back.elapsed() < Duration::from_secs(2),
-        "it waited for its own lease"
-    );
     assert!(matches!(joined, Event::NodeJoined(it) if it.running == [id(1, 0)]));
     let exit = wait(
         &log,

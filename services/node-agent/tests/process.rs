@@ -5,7 +5,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use common::*;
 use dormouse_messages::Sequence;
@@ -199,33 +199,6 @@ async fn limits_hold_and_want_of_memory_is_told() {
     let exit = exit(&mut exited).await;
     assert_eq!((exit.signal, exit.out_of_memory), (Some(9), true));
     runtime.forget(&container, Sequence(1)).await;
-}
-
-#[tokio::test]
-async fn starting_takes_a_millisecond() {
-    for limits in [false, true] {
-        let folder = tempfile::tempdir().expect("a folder");
-        let (runtime, mut exited) = runtime(folder.path(), limits);
-        let mut took: Vec<_> = Vec::new();
-        for incarnation in 1..=20 {
-            let mut plan = plan(folder.path(), incarnation, "exit 0");
-            plan.demand = "cpu=1,memory=64Mi".parse().expect("valid");
-            let began = Instant::now();
-            let container = plan.container.clone();
-            runtime.start(plan).await.expect("started");
-            let started = began.elapsed();
-            exit(&mut exited).await;
-            took.push((started, began.elapsed()));
-            runtime
-                .forget(&container, Sequence(u64::from(incarnation)))
-                .await;
-        }
-        took.sort();
-        println!(
-            "limits {limits}: started and ended after {:?} (median of 20)",
-            took[10]
-        );
-    }
 }
 
 #[tokio::test]

@@ -223,6 +223,13 @@ impl Cluster {
         }
     }
 
+    /// SIGKILL to every process whose data is in the folder of this name: a node's containers.
+    pub fn kill_below(&self, name: &str) {
+        for pid in processes(&self.dir.join(name), None) {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+    }
+
     /// Sends a process a signal.
     pub fn signal(&self, name: &str, signal: Signal) {
         let pid = self.pid(name).expect("it runs");
