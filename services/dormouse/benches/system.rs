@@ -180,6 +180,8 @@ async fn resizes(log: &Log, tenant: &TenantId, count: usize) {
                 if let Some(requested) = requested.take() {
                     took.push(recorded.stored_at.seconds_since(requested) * 1e3 - saved_ms);
                 }
+                // Until the program listens to signals.
+                tokio::time::sleep(Duration::from_millis(500)).await;
                 // The other comes when ours has grown, and goes when ours has shrunk.
                 if it.containers == 8 {
                     other += 1;

@@ -43,6 +43,10 @@ const NOT_MINE: i32 = 125;
 /// millisecond, a starved machine a hundred.
 const RECORD_TIMEOUT: Duration = Duration::from_millis(500);
 
+/// How long a supervisor may take from its own start to its program's: a shell needs a
+/// millisecond, a starved machine a hundred.
+const START_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// How long what a container left behind may take to die; longer, and it is not killable.
 const SWEEP_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -111,6 +115,14 @@ impl ProcessRuntime {
 impl Drop for Inner {
     fn drop(&mut self) {
         self.cgroups.remove_if_empty();
+    }
+}
+
+/// Waits until the supervisor has started its program, or has ended.
+async fn until_it_runs(supervisor: Identity) {
+    let until = Instant::now() + START_TIMEOUT;
+    while supervisor.is_alive() && !supervisor.runs_program() && Instant::now() < until {
+        tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 
@@ -329,19 +341,21 @@ impl ContainerRuntime for ProcessRuntime {
         container: &'a ContainerId,
         signal: Signal,
     ) -> BoxFuture<'a, Result<(), RuntimeError>> {
-        let sent = match self.inner.get(container) {
-            Some(live) => live.identity.signal_group(signal),
-            None => Err(Errno::ESRCH),
-        };
-        let outcome = match sent {
+        let live = self.inner.get(container);
+        let container = container.clone();
+        async move {
             // Its exit is on the way.
-            Ok(()) | Err(Errno::ESRCH) => Ok(()),
-            Err(errno) => Err(RuntimeError::Signal {
-                container: container.clone(),
-                why: errno.desc().to_owned(),
-            }),
-        };
-        futures::future::ready(outcome).boxed()
+            let Some(live) = live else { return Ok(()) };
+            until_it_runs(live.identity).await;
+            match live.identity.signal_group(signal) {
+                Ok(()) | Err(Errno::ESRCH) => Ok(()),
+                Err(errno) => Err(RuntimeError::Signal {
+                    container,
+                    why: errno.desc().to_owned(),
+                }),
+            }
+        }
+        .boxed()
     }
 
     fn kill<'a>(&'a self, container: &'a ContainerId) -> BoxFuture<'a, Result<(), RuntimeError>> {

@@ -135,6 +135,7 @@ fn a_stop_is_a_signal_and_then_a_kill() {
     log.wait_started(&id(1, 0));
     log.wait_started(&id(1, 1));
     std::thread::sleep(Duration::from_millis(200));
+    let asked = Instant::now();
     log.append(stop(1));
     assert_eq!(log.wait_exited(&id(1, 0)).exit_code, Some(3));
     let exit = log.wait_exited(&id(1, 1));

@@ -98,6 +98,23 @@ async fn a_pid_of_another_start_time_is_never_signalled() {
 }
 
 #[tokio::test]
+async fn a_signal_right_after_the_start_is_not_lost() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (runtime, mut exited) = runtime(folder.path(), false);
+    for incarnation in 1..=100 {
+        let plan = plan(folder.path(), incarnation, "exec sleep 60");
+        let container = plan.container.clone();
+        runtime.start(plan).await.expect("started");
+        tokio::time::sleep(Duration::from_micros(u64::from(incarnation) * 40)).await;
+        let signalled = runtime.signal(&container, Signal::SIGTERM);
+        signalled.await.expect("signalled");
+        let exit = tokio::time::timeout(Duration::from_secs(20), exited.recv()).await;
+        let (_, exit) = exit.expect("it ended").expect("open");
+        assert_eq!(exit.signal, Some(15), "{incarnation}");
+    }
+}
+
+#[tokio::test]
 async fn a_mount_that_a_plain_process_cannot_have_is_no_start() {
     let folder = tempfile::tempdir().expect("a folder");
     let (runtime, mut exited) = runtime(folder.path(), false);

@@ -58,6 +58,10 @@ pub fn boot_id() -> String {
         .unwrap_or_default()
 }
 
+fn command_line(pid: u32) -> Option<Vec<u8>> {
+    fs::read(format!("/proc/{pid}/cmdline")).ok()
+}
+
 fn pid_of(pid: u32) -> Option<Pid> {
     i32::try_from(pid)
         .ok()
@@ -70,6 +74,20 @@ impl Identity {
     #[must_use]
     pub fn is_alive(&self) -> bool {
         stat(self.pid).is_some_and(|stat| stat.identity == *self && !stat.zombie)
+    }
+
+    /// Whether a child of this supervisor has become its program. Between the fork and the exec
+    /// a signal meets the supervisor's own trap, and is lost.
+    #[must_use]
+    pub fn runs_program(&self) -> bool {
+        let pid = self.pid;
+        let Ok(children) = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")) else {
+            // The kernel does not tell.
+            return true;
+        };
+        let own = command_line(pid);
+        let mut children = children.split_ascii_whitespace();
+        children.any(|child| child.parse().is_ok_and(|child| command_line(child) != own))
     }
 
     /// Signals its process group, if this very process still leads it.
