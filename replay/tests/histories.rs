@@ -5,8 +5,8 @@
 use dormouse_messages::{Fold, NodeId, Timestamp};
 use dormouse_projections::ReadModel;
 use dormouse_replay::Verifier;
-use dormouse_replay::engine::agents::ModelJob;
-use dormouse_replay::engine::{Action, Engine};
+
+use dormouse_replay::engine::{Action, Engine, ModelJob};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
@@ -90,7 +90,7 @@ fn plan(engine: &mut Engine, jobs: &[PlannedJob], troubles: &[(u8, NodeTrouble)]
         );
         submit(engine, job.at_s, "submit", payload);
         let model = ModelJob {
-            adjustment_s: f64::from(job.adjustment_s),
+            save_s: f64::from(job.adjustment_s),
             fails_after_s: job.fails.then_some(5.0),
             ..ModelJob::linear(f64::from(job.work_s))
         };

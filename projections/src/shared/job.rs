@@ -194,6 +194,8 @@ pub struct Job {
     pub weight: u32,
     /// Fewest and most containers.
     pub containers: Containers,
+    /// Containers under the policy `static`, where the job names them.
+    pub static_containers: Option<u32>,
     /// How it saves.
     pub mode: CheckpointMode,
     /// Seconds to save and to stop.
@@ -236,6 +238,7 @@ impl Job {
             demand: spec.demand.clone(),
             weight: spec.weight,
             containers: spec.containers,
+            static_containers: spec.static_containers,
             mode: spec.checkpoint.mode,
             grace_s: spec.checkpoint.grace_s,
             success: spec.success,
