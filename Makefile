@@ -12,6 +12,7 @@ export DORMOUSE_PYTHON ?= $(TOOLS)/venv/bin/python3
 RUN_PATH := $(TOOLS)/venv/bin:$(TOOLS)/bin:$(PATH):$(HOME)/.cargo/bin
 CARGO := PATH="$(PATH):$(HOME)/.cargo/bin" cargo
 KILLS ?= 20
+FAULTS ?= 2000
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +36,7 @@ test: ## Run every test, with a real broker, container engine and training frame
 torture: ## Kill a whole local cluster at random moments under load: make torture KILLS=100
 	scripts/install.sh build nats trainers
 	PATH="$(RUN_PATH)" DORMOUSE_SMOKE_KILLS=$(KILLS) cargo test -p dormouse --test smoke nothing_is_lost $(ARGS) -- --nocapture
+	DORMOUSE_FAULTS=$(FAULTS) $(CARGO) test -p dormouse-replay --test torture -- --nocapture
 
 lint: ## Check format and lints; a warning fails
 	scripts/install.sh build

@@ -7,6 +7,7 @@ pub mod engine;
 pub mod random;
 pub mod scenario;
 pub mod simulate;
+pub mod torture;
 pub mod verify;
 
 pub use archive::{ArchiveError, LogReader, LogWriter};

@@ -4,8 +4,8 @@
 //!    a life that resumes from a checkpoint works only after the time that a resume costs.
 //! 2. Asked to save it makes no progress, saves, and (mode `exit`) ends. It may fail or hang.
 //! 3. Asked to stop it ends at once. What it did since its last checkpoint is lost.
-//! 4. A node that dies takes its containers with it. When it comes back, its agent carries out
-//!    what the log asked of it meanwhile.
+//! 4. A node that dies takes its containers with it. What was asked of it until it came back is
+//!    void.
 //!
 //! What is due is kept by time. Work that is interrupted makes a new plan, and what was due under
 //! an older plan is void.
@@ -104,44 +104,25 @@ impl ModelAgents {
         self.due.keys().next().map(|(at, _)| *at)
     }
 
-    /// A node dies, with all that it runs.
+    /// A node dies, with all that it runs or was asked to run: its agent ends what is left of
+    /// that when it comes back, before it does anything else.
     pub fn lose(&mut self, node: &NodeId) {
         self.dead.insert(node.clone());
         for ((job, _), gang) in &mut self.gangs {
             let before = gang.containers.len();
-            let ran =
-                |(at, container): &(NodeId, Container)| at == node && *container == Container::Runs;
-            gang.containers.retain(|_, container| !ran(container));
-            if let Some(job) = self
-                .jobs
-                .get_mut(job)
-                .filter(|_| gang.containers.len() < before)
+            gang.containers.retain(|_, (at, _)| at != node);
+            if gang.containers.len() < before
+                && let Some(job) = self.jobs.get_mut(job)
             {
                 job.die();
             }
         }
+        self.gangs.retain(|_, gang| !gang.containers.is_empty());
     }
 
-    /// A node's agent starts: what the log asked of it meanwhile is due.
-    pub fn join(&mut self, node: &NodeId, now: Timestamp) {
-        if !self.dead.remove(node) {
-            return;
-        }
-        let asked = self
-            .gangs
-            .iter()
-            .filter(|(_, gang)| gang.containers.values().any(|(at, _)| at == node));
-        let over = |life: &LifeId, gang: &Gang| gang.stopping || !self.jobs.contains_key(&life.0);
-        let asked: Vec<(LifeId, bool)> = asked
-            .map(|(life, gang)| (life.clone(), over(life, gang)))
-            .collect();
-        for (life, stopping) in asked {
-            self.schedule(
-                now,
-                life,
-                if stopping { Due::Stopped } else { Due::Started },
-            );
-        }
+    /// A node's agent starts.
+    pub fn join(&mut self, node: &NodeId) {
+        self.dead.remove(node);
     }
 
     fn schedule(&mut self, at: Timestamp, life: LifeId, due: Due) {
@@ -227,10 +208,12 @@ impl ModelAgents {
         let containers = places
             .into_iter()
             .map(|(rank, node)| (rank, (node, Container::Asked)));
-        let containers: BTreeMap<_, _> = containers.collect();
+        let mut containers: BTreeMap<_, _> = containers.collect();
+        let size = u32::try_from(containers.len()).unwrap_or(u32::MAX);
+        containers.retain(|_, (node, _)| !self.dead.contains(node));
         let gang = Gang {
-            size: u32::try_from(containers.len()).unwrap_or(u32::MAX),
             containers,
+            size,
             resumes,
             stopping: false,
         };
@@ -314,7 +297,7 @@ impl ModelAgents {
             return;
         };
         for (rank, (node, container)) in &mut gang.containers {
-            if *container == Container::Asked && !self.dead.contains(node) {
+            if *container == Container::Asked {
                 *container = Container::Runs;
                 events.push(Event::from(ContainerStarted {
                     container: container_id(&life, *rank),
@@ -398,32 +381,22 @@ impl ModelAgents {
         chief.map(|(node, _)| node.clone())
     }
 
-    /// Every container of the life on a living node ends, or will not start any more.
+    /// Every container of the life ends, or will not start any more.
     fn exit(&mut self, life: &LifeId, code: i32, events: &mut Vec<Event>) {
-        let Some(gang) = self.gangs.get_mut(life) else {
-            return;
-        };
-        let dead = &self.dead;
-        gang.containers.retain(|rank, (node, _)| {
-            if dead.contains(node) {
-                return true;
-            }
+        let gang = self.gangs.remove(life).unwrap_or_default();
+        for (rank, (node, _)) in gang.containers {
             events.push(Event::from(ContainerExited {
-                container: container_id(life, *rank),
+                container: container_id(life, rank),
                 job: life.0.clone(),
                 incarnation: life.1,
-                rank: *rank,
-                node: node.clone(),
+                rank,
+                node,
                 exit_code: Some(code),
                 signal: None,
                 out_of_memory: false,
                 reason: None,
                 evicted: false,
             }));
-            false
-        });
-        if gang.containers.is_empty() {
-            self.gangs.remove(life);
         }
     }
 }

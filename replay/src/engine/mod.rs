@@ -229,7 +229,7 @@ impl Engine {
             Action::Join { node, capacity } => {
                 let life = self.lives.entry(node.clone()).or_insert(0);
                 *life += 1;
-                self.agents.join(&node, self.now);
+                self.agents.join(&node);
                 (Writer::Node, joined(node, capacity, *life))
             }
             Action::Lose(node) => {

@@ -44,6 +44,12 @@ impl std::str::FromStr for Setting {
     }
 }
 
+impl std::fmt::Display for Setting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
 /// The parts between commas that stand in no brackets and no quotes.
 fn split(text: &str) -> impl Iterator<Item = &str> {
     let (mut depth, mut quoted) = (0i32, false);

@@ -83,6 +83,15 @@ impl std::str::FromStr for Seeds {
     }
 }
 
+impl std::fmt::Display for Seeds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0.start() == self.0.end() {
+            true => write!(f, "{}", self.0.start()),
+            false => write!(f, "{}..{}", self.0.start(), self.0.end()),
+        }
+    }
+}
+
 /// Where scenarios come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
@@ -101,6 +110,16 @@ impl std::str::FromStr for Source {
                 Ok(Self::Generated(kind.parse()?, seeds.parse()?))
             }
             _ => Ok(Self::File(text.into())),
+        }
+    }
+}
+
+impl std::fmt::Display for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "{}", path.display()),
+            Self::Generated(Kind::Table2, seeds) => write!(f, "table2:{seeds}"),
+            Self::Generated(Kind::Trace, seeds) => write!(f, "trace:{seeds}"),
         }
     }
 }

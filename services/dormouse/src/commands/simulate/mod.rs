@@ -1,6 +1,7 @@
 //! `simulate`: the real services over a virtual clock.
 
 pub mod args;
+mod faults;
 mod runs;
 mod table;
 
@@ -50,6 +51,9 @@ pub fn run(context: &Context, args: &SimulateArgs) -> anyhow::Result<u8> {
         let scenario = generate(kind, args.seed, runs::size(args));
         println!("{scenario:#}");
         return Ok(DONE);
+    }
+    if let Some(seeds) = &args.faults {
+        return faults::run(context, args, seeds);
     }
     let runs =
         runs::plan(args).map_err(|error| Coded::new("bad_scenario", format!("{error:#}")))?;

@@ -27,6 +27,19 @@ pub struct Run {
     log: Option<PathBuf>,
 }
 
+impl Run {
+    /// What is simulated.
+    pub fn scenario(&self) -> &Scenario {
+        &self.checked
+    }
+}
+
+/// How many simulations run at the same time.
+pub fn threads(args: &SimulateArgs) -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    args.threads.unwrap_or(cores).max(1)
+}
+
 /// Reads everything that is asked for, so that a mistake is found before anything runs.
 ///
 /// # Errors
@@ -50,7 +63,7 @@ pub fn plan(args: &SimulateArgs) -> anyhow::Result<Vec<Run>> {
     let several = runs.len() > 1;
     for (index, run) in runs.iter_mut().enumerate() {
         run.log = args.log.as_deref().map(|file| match several {
-            true => numbered(file, index + 1),
+            true => numbered(file, index as u64 + 1),
             false => file.to_owned(),
         });
     }
@@ -113,7 +126,7 @@ fn variant(
 }
 
 /// `log.jsonl` as `log-3.jsonl`.
-fn numbered(file: &Path, number: usize) -> PathBuf {
+pub fn numbered(file: &Path, number: u64) -> PathBuf {
     let stem = file.file_stem().unwrap_or_default().to_string_lossy();
     let ending = file
         .extension()
@@ -136,8 +149,7 @@ pub fn run(runs: &[Run], args: &SimulateArgs) -> anyhow::Result<Vec<Outcome>> {
         1 => "one simulation".to_owned(),
         count => format!("{count} simulations"),
     });
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = args.threads.unwrap_or(cores).clamp(1, runs.len().max(1));
+    let threads = threads(args).min(runs.len().max(1));
     let next = AtomicUsize::new(0);
     let outcomes: Mutex<Vec<Option<anyhow::Result<Outcome>>>> =
         Mutex::new(runs.iter().map(|_| None).collect());
