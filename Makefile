@@ -12,6 +12,7 @@ export DORMOUSE_PYTHON ?= $(TOOLS)/venv/bin/python3
 RUN_PATH := $(TOOLS)/venv/bin:$(TOOLS)/bin:$(PATH):$(HOME)/.cargo/bin
 CARGO := PATH="$(PATH):$(HOME)/.cargo/bin" cargo
 KILLS ?= 200
+FAULTS ?= 2000
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,9 +33,10 @@ test: ## Run every test, with a real broker, container engine and training frame
 	scripts/install.sh build nats docker trainers
 	PATH="$(RUN_PATH)" cargo test --workspace $(ARGS)
 
-torture: ## Kill every process at random moments under load: make torture KILLS=1000
+torture: ## Kill every process at random moments, then simulated clusters: make torture KILLS=1000 FAULTS=10000
 	scripts/install.sh build nats trainers
 	PATH="$(RUN_PATH)" DORMOUSE_TORTURE_KILLS=$(KILLS) cargo test -p dormouse --test torture $(ARGS) -- --nocapture
+	DORMOUSE_FAULTS=$(FAULTS) $(CARGO) test -p dormouse-replay --test torture -- --nocapture
 
 lint: ## Check format and lints; a warning fails
 	scripts/install.sh build

@@ -91,6 +91,17 @@ pub trait Decider: Send + Sync + 'static {
         true
     }
 
+    /// The decision under the budget that a basis records: what verification asks for. A decider
+    /// without a solver has no budget.
+    fn decide_within(
+        &self,
+        state: &Self::State,
+        now: Timestamp,
+        _budget: Option<Budget>,
+    ) -> Decision {
+        self.decide(state, now)
+    }
+
     /// What the solver may spend, recorded in the basis.
     fn budget(&self) -> Option<Budget> {
         None

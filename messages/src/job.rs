@@ -109,7 +109,9 @@ pub enum CheckpointMode {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Checkpoint {
-    /// What saving does to the job.
+    /// What saving does to the job. A contract that does not say it is one of a job that saves
+    /// and ends.
+    #[serde(default = "default_mode")]
     pub mode: CheckpointMode,
     /// The signal that asks every process to save.
     #[serde(default = "default_signal")]
@@ -131,6 +133,10 @@ impl Default for Checkpoint {
             grace_s: default_grace_s(),
         }
     }
+}
+
+const fn default_mode() -> CheckpointMode {
+    CheckpointMode::Exit
 }
 
 fn default_signal() -> String {
@@ -200,6 +206,9 @@ pub struct JobDocument {
     /// Fewest and most containers.
     #[serde(default = "default_containers")]
     pub containers: Containers,
+    /// Containers under the policy `static`; the most where it is absent.
+    #[serde(default)]
+    pub static_containers: Option<u32>,
     /// Checkpoint contract.
     #[serde(default)]
     pub checkpoint: Checkpoint,
@@ -250,6 +259,9 @@ pub struct JobSpec {
     pub weight: u32,
     /// Fewest and most containers.
     pub containers: Containers,
+    /// Containers under the policy `static`; the most where it is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub static_containers: Option<u32>,
     /// Checkpoint contract.
     pub checkpoint: Checkpoint,
     /// When it has succeeded.

@@ -12,6 +12,9 @@ pub enum Allocation {
     Dorm,
     /// DRF offers of whole containers; nothing that runs is adjusted.
     Drf,
+    /// A fixed number of containers a job, first in, first out, all or nothing, spread: the
+    /// baseline of the Dorm paper.
+    Static,
 }
 
 /// How the fairness bound Σ l ≤ θ1 · 2m is read (Dorm, eq. 15).

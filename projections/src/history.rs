@@ -47,6 +47,7 @@ pub fn spec(id: &JobId) -> JobSpec {
         demand: "cpu=2,memory=8Gi".parse().expect("amounts"),
         weight: 1,
         containers: Containers { min: 1, max: 8 },
+        static_containers: None,
         checkpoint: Checkpoint::default(),
         success: Success::All,
         mounts: Vec::new(),

@@ -5,11 +5,14 @@
 //! 2. No container runs beside one of another incarnation of its job.
 //! 3. No node is over-committed by what runs on it.
 //! 4. A job ends once, and nothing of it runs afterwards.
+//! 5. Every submission is decided once.
+//!
+//! What it keeps is bounded by what is live, but for the names of ended jobs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::ids::ContainerId;
-use dormouse_messages::{Amounts, Event, JobId, NodeId, Recorded, Sequence};
+use dormouse_messages::{Amounts, Event, Incarnation, JobId, NodeId, Rank, Recorded, Sequence};
 
 /// A fact that may not be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,14 +23,28 @@ pub struct Violation {
     pub what: String,
 }
 
+/// A job that has not ended.
+#[derive(Debug, Clone, Default)]
+struct Open {
+    demand: Amounts,
+    running: BTreeMap<(Incarnation, Rank), NodeId>,
+    seen: BTreeSet<(Incarnation, Rank)>,
+}
+
+/// A node, and what runs on it.
+#[derive(Debug, Clone, Default)]
+struct Node {
+    capacity: Amounts,
+    used: Amounts,
+}
+
 /// What is known to run.
 #[derive(Debug, Clone, Default)]
 pub struct Audit {
-    demand: BTreeMap<JobId, Amounts>,
-    capacity: BTreeMap<NodeId, Amounts>,
-    running: BTreeMap<ContainerId, NodeId>,
-    seen: BTreeSet<ContainerId>,
+    open: BTreeMap<JobId, Open>,
+    nodes: BTreeMap<NodeId, Node>,
     ended: BTreeSet<JobId>,
+    undecided: BTreeSet<u64>,
     violations: Vec<Violation>,
 }
 
@@ -37,65 +54,109 @@ impl Audit {
         let at = recorded.sequence;
         match recorded.event() {
             Some(Event::NodeJoined(event)) => {
-                self.capacity
-                    .insert(event.node.clone(), event.capacity.clone());
+                let node = self.nodes.entry(event.node.clone()).or_default();
+                node.capacity.clone_from(&event.capacity);
             }
-            Some(Event::NodeLost(event)) => self.running.retain(|_, node| *node != event.node),
+            Some(Event::NodeLost(event)) => self.lost(&event.node),
+            Some(Event::SubmissionReceived(event)) => {
+                self.undecided.insert(event.ingress_sequence);
+            }
             Some(Event::JobAdmitted(event)) => {
-                self.demand
-                    .insert(event.job.clone(), event.spec.demand.clone());
+                self.decided(at, event.ingress_sequence);
+                let open = Open {
+                    demand: event.spec.demand.clone(),
+                    ..Open::default()
+                };
+                self.open.insert(event.job.clone(), open);
             }
+            Some(Event::JobRefused(event)) => self.decided(at, event.ingress_sequence),
+            Some(Event::JobRevised(event)) => self.decided(at, event.ingress_sequence),
+            Some(Event::JobCancelRequested(event)) => self.decided(at, event.ingress_sequence),
             Some(Event::ContainerStarted(event)) => self.started(at, &event.container, &event.node),
-            Some(Event::ContainerExited(event)) => {
-                self.running.remove(&event.container);
-                self.seen.insert(event.container.clone());
-            }
+            Some(Event::ContainerExited(event)) => self.exited(&event.container),
             Some(Event::JobCompleted(event)) => self.ended(at, &event.job),
             Some(Event::JobFailed(event)) => self.ended(at, &event.job),
-            Some(Event::JobCancelled(event)) => self.ended(at, &event.job),
+            Some(Event::JobCancelled(event)) => {
+                if let Some(ingress_sequence) = event.ingress_sequence {
+                    self.decided(at, ingress_sequence);
+                }
+                self.ended(at, &event.job);
+            }
             _ => {}
         }
     }
 
+    fn decided(&mut self, at: Sequence, ingress_sequence: u64) {
+        if !self.undecided.remove(&ingress_sequence) {
+            self.violation(
+                at,
+                format!("submission {ingress_sequence} is decided twice"),
+            );
+        }
+    }
+
     fn started(&mut self, at: Sequence, container: &ContainerId, node: &NodeId) {
-        if !self.seen.insert(container.clone()) {
-            self.violation(at, format!("{container} started twice"));
-        }
-        if self.ended.contains(&container.job) {
-            self.violation(at, format!("{container} started after its job had ended"));
-        }
-        let beside = self
+        let Some(open) = self.open.get_mut(&container.job) else {
+            let what = format!("{container} started but its job is not admitted, or has ended");
+            return self.violation(at, what);
+        };
+        let place = (container.incarnation, container.rank);
+        let twice = !open.seen.insert(place);
+        let beside = open
             .running
             .keys()
-            .find(|other| other.job == container.job && other.incarnation != container.incarnation);
-        if let Some(other) = beside.cloned() {
+            .find(|(other, _)| *other != container.incarnation);
+        let beside = beside.map(|(other, rank)| format!("{}/{other}/{rank}", container.job));
+        open.running.insert(place, node.clone());
+        let here = self.nodes.entry(node.clone()).or_default();
+        here.used.add(&open.demand, 1);
+        let short = here.used.first_short(&here.capacity, 1).cloned();
+        if twice {
+            self.violation(at, format!("{container} started twice"));
+        }
+        if let Some(other) = beside {
             self.violation(at, format!("{container} runs beside {other}"));
         }
-        self.running.insert(container.clone(), node.clone());
-        let mut used = Amounts::new();
-        for (other, _) in self.running.iter().filter(|(_, at)| *at == node) {
-            if let Some(demand) = self.demand.get(&other.job) {
-                used.add(demand, 1);
-            }
-        }
-        let capacity = self.capacity.get(node).cloned().unwrap_or_default();
-        if let Some(resource) = used.first_short(&capacity, 1) {
+        if let Some(resource) = short {
             let what = format!("{node} runs more {} than it has", resource.name());
             self.violation(at, what);
         }
     }
 
-    fn ended(&mut self, at: Sequence, job: &JobId) {
-        if !self.ended.insert(job.clone()) {
-            self.violation(at, format!("{job} ended twice"));
-        }
-        if let Some(container) = self
-            .running
-            .keys()
-            .find(|container| container.job == *job)
-            .cloned()
+    fn exited(&mut self, container: &ContainerId) {
+        let Some(open) = self.open.get_mut(&container.job) else {
+            return;
+        };
+        let place = (container.incarnation, container.rank);
+        open.seen.insert(place);
+        if let Some(node) = open.running.remove(&place)
+            && let Some(node) = self.nodes.get_mut(&node)
         {
-            self.violation(at, format!("{container} runs on though its job has ended"));
+            node.used.subtract(&open.demand, 1);
+        }
+    }
+
+    fn lost(&mut self, node: &NodeId) {
+        for open in self.open.values_mut() {
+            open.running.retain(|_, at| at != node);
+        }
+        if let Some(node) = self.nodes.get_mut(node) {
+            node.used = Amounts::new();
+        }
+    }
+
+    fn ended(&mut self, at: Sequence, job: &JobId) {
+        let Some(open) = self.open.remove(job) else {
+            let what = match self.ended.contains(job) {
+                true => format!("{job} ended twice"),
+                false => format!("{job} ended but was never admitted"),
+            };
+            return self.violation(at, what);
+        };
+        self.ended.insert(job.clone());
+        if let Some((incarnation, rank)) = open.running.keys().next() {
+            let what = format!("{job}/{incarnation}/{rank} runs on though its job has ended");
+            self.violation(at, what);
         }
     }
 
@@ -111,6 +172,11 @@ impl Audit {
 
     /// Admitted jobs that have not ended.
     pub fn open_jobs(&self) -> impl Iterator<Item = &JobId> {
-        self.demand.keys().filter(|job| !self.ended.contains(*job))
+        self.open.keys()
+    }
+
+    /// Submissions without a decision, by ingress sequence.
+    pub fn undecided(&self) -> impl Iterator<Item = u64> {
+        self.undecided.iter().copied()
     }
 }

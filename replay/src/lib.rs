@@ -1,9 +1,13 @@
 //! Time travel over the log: reading and writing it as a file, verifying every decision on it,
-//! auditing its facts, and running the same services over a log in memory.
+//! auditing its facts, and running the same services over a log in memory: simulation.
 
 pub mod archive;
 pub mod audit;
 pub mod engine;
+pub mod random;
+pub mod scenario;
+pub mod simulate;
+pub mod torture;
 pub mod verify;
 
 pub use archive::{ArchiveError, LogReader, LogWriter};

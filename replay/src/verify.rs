@@ -96,7 +96,9 @@ impl<D: Decider> Lagging<D> {
                 return;
             }
             self.advance(basis.asof, report);
-            let decision = self.decider.decide(&self.state, basis.now);
+            let decision = self
+                .decider
+                .decide_within(&self.state, basis.now, basis.budget);
             self.current = Some(Current {
                 asof: basis.asof,
                 now: basis.now,

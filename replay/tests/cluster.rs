@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use dormouse_messages::events::StopReason;
 use dormouse_messages::{Event, JobId, NodeId, Recorded, Timestamp};
-use dormouse_replay::engine::agents::ModelJob;
-use dormouse_replay::engine::{Action, Engine};
+
+use dormouse_replay::engine::{Action, Engine, ModelJob};
 use dormouse_replay::{Report, Verifier};
 
 /// A cluster of `nodes` nodes with 8 CPUs and 16 GiB each.

@@ -65,6 +65,7 @@ fn spec() -> JobSpec {
         demand: amounts("cpu=2,gpu=500m,memory=8Gi,fpga=1"),
         weight: 2,
         containers: Containers { min: 1, max: 32 },
+        static_containers: None,
         checkpoint: Checkpoint {
             mode: CheckpointMode::Exit,
             signal: "SIGTERM".to_owned(),

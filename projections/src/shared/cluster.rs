@@ -88,7 +88,7 @@ pub struct ClusterState {
 
 impl Fold for ClusterState {
     const NAME: &'static str = "cluster";
-    const VERSION: u32 = 1;
+    const VERSION: u32 = 2;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.sequence = recorded.sequence;
@@ -256,7 +256,12 @@ impl ClusterState {
                         at: recorded.stored_at,
                         sequence: recorded.sequence,
                     });
+                    // It had to give its room up, and only now the room is there for anybody.
+                    if job.assignment.is_none() {
+                        self.last_trigger = recorded.sequence;
+                    }
                 }
+                self.transit_ended(recorded.sequence);
             }
             Event::PartitionKept(event) => self.kept(&event.job, recorded),
             _ => {}
@@ -283,15 +288,17 @@ impl ClusterState {
         let Some(job) = self.jobs.get_mut(&event.job) else {
             return;
         };
-        let Some(assignment) = &job.assignment else {
+        let Some(places) = job.places_to_start(event.incarnation) else {
             return;
         };
-        let containers = assignment.places.iter().map(|(rank, place)| {
-            let container = LifeContainer {
-                place: place.clone(),
-                phase: ContainerPhase::Requested,
+        // Asked of a node that was lost meanwhile: its agent will not start it, now or later.
+        let at = recorded.sequence;
+        let containers = places.into_iter().map(|(rank, place)| {
+            let phase = match self.nodes.is_lost(&place.node) {
+                true => ContainerPhase::Lost { at },
+                false => ContainerPhase::Requested,
             };
-            (*rank, container)
+            (rank, LifeContainer { place, phase })
         });
         job.life = Some(Life {
             incarnation: event.incarnation,
@@ -340,7 +347,7 @@ impl ClusterState {
                 if *containers == 0
                     && let Some(job) = self.jobs.get_mut(job)
                 {
-                    job.assignment = None;
+                    job.assign(None);
                 }
             }
         }
@@ -365,7 +372,7 @@ impl ClusterState {
             assignment.displaced = !assignment.places.values().all(usable);
             if let Some(job) = self.jobs.get_mut(id) {
                 job.last_incarnation = job.last_incarnation.max(assignment.incarnation);
-                job.assignment = Some(assignment);
+                job.assign(Some(assignment));
             }
         }
     }

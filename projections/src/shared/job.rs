@@ -11,6 +11,10 @@ use dormouse_messages::job::{CheckpointMode, Containers, JobSpec, Success};
 use dormouse_messages::{Amounts, Epoch, Incarnation, NodeId, Rank, Sequence, Timestamp};
 use serde::{Deserialize, Serialize};
 
+/// A checkpointer is behind by a moment, in which a job is placed once or twice; the agents keep
+/// as many.
+const SUPERSEDED_KEPT: usize = 4;
+
 /// Where one container of an assignment stands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
@@ -194,6 +198,8 @@ pub struct Job {
     pub weight: u32,
     /// Fewest and most containers.
     pub containers: Containers,
+    /// Containers under the policy `static`, where the job names them.
+    pub static_containers: Option<u32>,
     /// How it saves.
     pub mode: CheckpointMode,
     /// Seconds to save and to stop.
@@ -210,6 +216,9 @@ pub struct Job {
     pub cancel_requested: Option<Sequence>,
     /// The newest placement.
     pub assignment: Option<Assignment>,
+    /// Older placements that were never started: a checkpointer that had not seen the newer one
+    /// may still start them.
+    pub superseded: BTreeMap<Incarnation, BTreeMap<Rank, Place>>,
     /// The current life.
     pub life: Option<Life>,
     /// How the life before ended.
@@ -236,6 +245,7 @@ impl Job {
             demand: spec.demand.clone(),
             weight: spec.weight,
             containers: spec.containers,
+            static_containers: spec.static_containers,
             mode: spec.checkpoint.mode,
             grace_s: spec.checkpoint.grace_s,
             success: spec.success,
@@ -244,6 +254,7 @@ impl Job {
             released: None,
             cancel_requested: None,
             assignment: None,
+            superseded: BTreeMap::new(),
             life: None,
             last_stop: None,
             attempts: 0,
@@ -253,6 +264,31 @@ impl Job {
             stall_ms: None,
             last_incarnation: Incarnation(0),
         }
+    }
+
+    /// Another assignment takes the place of the present one.
+    pub fn assign(&mut self, assignment: Option<Assignment>) {
+        let old = std::mem::replace(&mut self.assignment, assignment);
+        let lived = self.life.as_ref().map(|life| life.incarnation);
+        let stopped = self.last_stop.as_ref().map(|stop| stop.incarnation);
+        if let Some(old) = old.filter(|old| Some(old.incarnation) > lived.max(stopped)) {
+            self.superseded.insert(old.incarnation, old.places);
+            if self.superseded.len() > SUPERSEDED_KEPT {
+                self.superseded.pop_first();
+            }
+        }
+    }
+
+    /// The places of an incarnation that is asked to start. Those of earlier ones are forgotten.
+    pub fn places_to_start(&mut self, incarnation: Incarnation) -> Option<BTreeMap<Rank, Place>> {
+        let later = self.superseded.split_off(&incarnation);
+        self.superseded = later;
+        let superseded = self.superseded.remove(&incarnation);
+        let assigned = self.assignment.as_ref();
+        let assigned = assigned.filter(|assignment| assignment.incarnation == incarnation);
+        assigned
+            .map(|assignment| assignment.places.clone())
+            .or(superseded)
     }
 
     /// Whether its assignment is not (yet) what runs.

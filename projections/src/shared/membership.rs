@@ -140,6 +140,13 @@ impl Membership {
         self.nodes.get(name).is_some_and(Node::is_usable)
     }
 
+    /// Whether the node `name` is lost and its agent has not joined again.
+    #[must_use]
+    pub fn is_lost(&self, name: &NodeId) -> bool {
+        let node = self.nodes.get(name);
+        node.is_some_and(|node| matches!(node.phase, NodePhase::Lost { .. }))
+    }
+
     /// The sum of what the usable nodes offer.
     #[must_use]
     pub fn total(&self) -> Amounts {

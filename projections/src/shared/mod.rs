@@ -7,6 +7,8 @@
 pub mod cluster;
 pub mod job;
 pub mod membership;
+#[cfg(test)]
+mod tests;
 
 pub use cluster::ClusterState;
 pub use job::{

@@ -1,109 +1,96 @@
-//! Model agents: what a node agent would report, from a model of each job.
+//! Model agents: what the node agents would report, from a model of each job.
 //!
-//! A started gang works at speed(n); asked to save it makes no progress for the time an
-//! adjustment takes, then saves and (mode `exit`) ends. Stopped containers end at once. A gang
-//! that is killed goes on from the work of its last checkpoint.
+//! 1. A gang that is asked to start runs on every node of it that lives, and works at speed(n);
+//!    a life that resumes from a checkpoint works only after the time that a resume costs.
+//! 2. Asked to save it makes no progress, saves, and (mode `exit`) ends. It may fail or hang.
+//! 3. Asked to stop it ends at once. What it did since its last checkpoint is lost.
+//! 4. A node that dies takes its containers with it. What was asked of it until it came back is
+//!    void.
+//!
+//! What is due is kept by time. Work that is interrupted makes a new plan, and what was due under
+//! an older plan is void.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use dormouse_messages::events::{CheckpointSaved, ContainerExited, ContainerStarted};
+use dormouse_messages::events::{
+    CheckpointFailed, CheckpointSaved, ContainerExited, ContainerStarted, PlacementDecided,
+};
 use dormouse_messages::ids::{ContainerId, Incarnation, Rank};
 use dormouse_messages::job::CheckpointMode;
-use dormouse_messages::{Event, Fold, JobId, NodeId, Recorded, Timestamp};
-use dormouse_projections::shared::{ClusterState, Life};
+use dormouse_messages::{Event, JobId, NodeId, Recorded, Timestamp};
 
-/// How fast a gang of n containers works, in seconds of one container's work per second.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Scaling {
-    /// n.
-    Linear,
-    /// The speed of 1, 2, … containers; the last holds beyond.
-    Table(Vec<f64>),
-    /// n · e^(log2 n), e the efficiency of one doubling.
-    Efficiency(f64),
-}
+use super::faults::{Faults, Saving};
+use super::model::ModelJob;
 
-impl Scaling {
-    /// The speed of `containers` containers.
-    #[must_use]
-    pub fn speed(&self, containers: u32) -> f64 {
-        let n = f64::from(containers);
-        match self {
-            Self::Linear => n,
-            Self::Table(speeds) => {
-                let index = usize::try_from(containers)
-                    .unwrap_or(usize::MAX)
-                    .saturating_sub(1);
-                speeds.get(index).or(speeds.last()).copied().unwrap_or(n)
-            }
-            Self::Efficiency(per_doubling) if containers > 0 => n * per_doubling.powf(n.log2()),
-            Self::Efficiency(_) => 0.0,
-        }
-    }
-}
+/// One life of a job.
+type LifeId = (JobId, Incarnation);
 
-/// How a job behaves when it runs.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ModelJob {
-    /// Its work, in seconds of one container.
-    pub work_container_s: f64,
-    /// How it scales.
-    pub scaling: Scaling,
-    /// Without progress, from the request of an adjustment until it is saved.
-    pub adjustment_s: f64,
-    /// From the start request until its containers run.
-    pub start_s: f64,
-    /// Each life that ends, whatever was asked, with this exit code, after so many seconds.
-    pub fails_after_s: Option<f64>,
-}
-
-impl ModelJob {
-    /// Linear, without costs.
-    #[must_use]
-    pub fn linear(work_container_s: f64) -> Self {
-        Self {
-            work_container_s,
-            scaling: Scaling::Linear,
-            adjustment_s: 0.0,
-            start_s: 0.0,
-            fails_after_s: None,
-        }
-    }
-}
-
-/// What an agent is due to report.
-#[derive(Debug, Clone, PartialEq)]
+/// What an agent is due to do.
+#[derive(Debug, Clone, Copy, PartialEq)]
 enum Due {
     Started,
+    Ended { code: i32, plan: u64 },
     Saved,
-    Ended(i32),
+    SaveFailed,
+    Stopped,
 }
 
-/// The progress of a job's work.
+/// A container, as its node knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Container {
+    Asked,
+    Runs,
+}
+
+/// The containers of a life that have not ended.
 #[derive(Debug, Clone, Default)]
-struct Work {
-    saved: f64,
-    done: f64,
-    working_since: Option<Timestamp>,
-    speed: f64,
+struct Gang {
+    containers: BTreeMap<Rank, (NodeId, Container)>,
+    /// How many it was started with.
+    size: u32,
+    resumes: bool,
+    stopping: bool,
 }
 
-impl Work {
+/// A job that runs.
+#[derive(Debug, Clone)]
+struct Simulated {
+    model: ModelJob,
+    mode: CheckpointMode,
+    /// Work done, and how much of it a checkpoint holds, in seconds of one container.
+    done: f64,
+    saved: f64,
+    /// Since when, and how fast, it works.
+    working: Option<(Timestamp, f64)>,
+    /// What is due under an older plan is void.
+    plan: u64,
+}
+
+impl Simulated {
     fn pause(&mut self, now: Timestamp) {
-        if let Some(since) = self.working_since.take() {
-            self.done += now.seconds_since(since) * self.speed;
+        self.plan += 1;
+        if let Some((since, speed)) = self.working.take() {
+            self.done += now.seconds_since(since).max(0.0) * speed;
         }
+    }
+
+    fn die(&mut self) {
+        self.plan += 1;
+        self.working = None;
+        self.done = self.saved;
     }
 }
 
 /// All agents of a simulated cluster.
 #[derive(Default)]
 pub struct ModelAgents {
-    state: ClusterState,
     models: BTreeMap<JobId, ModelJob>,
-    work: BTreeMap<JobId, Work>,
-    due: BTreeMap<(Timestamp, u64), (JobId, Incarnation, Due)>,
-    counter: u64,
+    jobs: BTreeMap<JobId, Simulated>,
+    placed: BTreeMap<LifeId, Vec<(Rank, NodeId)>>,
+    gangs: BTreeMap<LifeId, Gang>,
+    due: BTreeMap<(Timestamp, u64), (LifeId, Due)>,
+    scheduled: u64,
+    dead: BTreeSet<NodeId>,
 }
 
 impl ModelAgents {
@@ -112,80 +99,188 @@ impl ModelAgents {
         self.models.insert(id, model);
     }
 
-    /// When something is due to be reported.
+    /// When something is due.
     pub fn next_due(&self) -> Option<Timestamp> {
         self.due.keys().next().map(|(at, _)| *at)
     }
 
-    /// A node dies: what it ran works no more.
+    /// A node dies, with all that it runs or was asked to run: its agent ends what is left of
+    /// that when it comes back, before it does anything else.
     pub fn lose(&mut self, node: &NodeId) {
-        let on_node = |life: &Life| life.containers.values().any(|c| c.place.node == *node);
-        let jobs = self.state.jobs.iter();
-        let hit = jobs.filter(|(_, job)| job.life.as_ref().is_some_and(on_node));
-        for (id, _) in hit {
-            if let Some(work) = self.work.get_mut(id) {
-                work.working_since = None;
-                work.done = work.saved;
+        self.dead.insert(node.clone());
+        for ((job, _), gang) in &mut self.gangs {
+            let before = gang.containers.len();
+            gang.containers.retain(|_, (at, _)| at != node);
+            if gang.containers.len() < before
+                && let Some(job) = self.jobs.get_mut(job)
+            {
+                job.die();
             }
         }
+        self.gangs.retain(|_, gang| !gang.containers.is_empty());
     }
 
-    fn schedule(&mut self, at: Timestamp, id: &JobId, incarnation: Incarnation, due: Due) {
-        self.counter += 1;
-        self.due
-            .insert((at, self.counter), (id.clone(), incarnation, due));
+    /// A node's agent starts.
+    pub fn join(&mut self, node: &NodeId) {
+        self.dead.remove(node);
     }
 
-    fn model_of(&self, id: &JobId) -> ModelJob {
-        // A job without a model works for a minute.
-        self.models
-            .get(id)
-            .cloned()
-            .unwrap_or_else(|| ModelJob::linear(60.0))
+    fn schedule(&mut self, at: Timestamp, life: LifeId, due: Due) {
+        self.scheduled += 1;
+        self.due.insert((at, self.scheduled), (life, due));
     }
 
     /// Takes note of what is asked.
-    pub fn fold(&mut self, recorded: &Recorded, now: Timestamp) {
-        self.state.evolve(recorded);
+    pub fn fold(&mut self, recorded: &Recorded, now: Timestamp, faults: &mut Faults) {
         match recorded.event() {
+            Some(Event::JobAdmitted(event)) => {
+                // A job without a model works for a minute.
+                let model = self.models.remove(&event.job);
+                let job = Simulated {
+                    model: model.unwrap_or_else(|| ModelJob::linear(60.0)),
+                    mode: event.spec.checkpoint.mode,
+                    done: 0.0,
+                    saved: 0.0,
+                    working: None,
+                    plan: 0,
+                };
+                self.jobs.insert(event.job.clone(), job);
+            }
+            Some(Event::PlacementDecided(event)) => self.place(event),
             Some(Event::PartitionStartRequested(event)) => {
-                let model = self.model_of(&event.job);
-                let at = after(now, model.start_s);
-                self.schedule(at, &event.job, event.incarnation, Due::Started);
+                let life = (event.job.clone(), event.incarnation);
+                self.start(life, event.resumed_from.is_some(), now, faults);
             }
             Some(Event::CheckpointRequested(event)) => {
-                let model = self.model_of(&event.job);
-                let work = self.work.entry(event.job.clone()).or_default();
-                work.pause(now);
-                let at = after(now, model.adjustment_s);
-                self.schedule(at, &event.job, event.incarnation, Due::Saved);
+                let life = (event.job.clone(), event.incarnation);
+                self.save(life, now, faults);
+            }
+            Some(Event::PartitionKept(event)) => {
+                self.work((event.job.clone(), event.incarnation), 0.0, now, faults);
             }
             Some(Event::PartitionStopRequested(event)) => {
-                self.schedule(now, &event.job, event.incarnation, Due::Ended(143));
+                let life = (event.job.clone(), event.incarnation);
+                if let Some(gang) = self.gangs.get_mut(&life) {
+                    gang.stopping = true;
+                    self.schedule(now, life, Due::Stopped);
+                }
             }
-            Some(Event::JobCompleted(event)) => {
-                self.work.remove(&event.job);
-            }
+            Some(Event::JobCompleted(event)) => self.forget(&event.job),
+            Some(Event::JobFailed(event)) => self.forget(&event.job),
+            Some(Event::JobCancelled(event)) => self.forget(&event.job),
             _ => {}
         }
     }
 
+    fn place(&mut self, event: &PlacementDecided) {
+        for container in &event.create {
+            let life = (container.job.clone(), container.incarnation);
+            let places = self.placed.entry(life).or_default();
+            places.push((container.rank, container.node.clone()));
+        }
+    }
+
+    /// The job has ended; what it still runs is left for the audit to find.
+    fn forget(&mut self, id: &JobId) {
+        self.jobs.remove(id);
+        let lives = (id.clone(), Incarnation(0))..=(id.clone(), Incarnation(u32::MAX));
+        let placed: Vec<LifeId> = self
+            .placed
+            .range(lives)
+            .map(|(life, _)| life.clone())
+            .collect();
+        for life in placed {
+            self.placed.remove(&life);
+        }
+    }
+
+    fn start(&mut self, life: LifeId, resumes: bool, now: Timestamp, faults: &mut Faults) {
+        let earlier = (life.0.clone(), Incarnation(0))..life.clone();
+        let earlier: Vec<LifeId> = self
+            .placed
+            .range(earlier)
+            .map(|(life, _)| life.clone())
+            .collect();
+        for life in earlier {
+            self.placed.remove(&life);
+        }
+        let places = self.placed.remove(&life).unwrap_or_default();
+        let containers = places
+            .into_iter()
+            .map(|(rank, node)| (rank, (node, Container::Asked)));
+        let mut containers: BTreeMap<_, _> = containers.collect();
+        let size = u32::try_from(containers.len()).unwrap_or(u32::MAX);
+        containers.retain(|_, (node, _)| !self.dead.contains(node));
+        let gang = Gang {
+            containers,
+            size,
+            resumes,
+            stopping: false,
+        };
+        self.gangs.insert(life.clone(), gang);
+        let start_s = self.jobs.get(&life.0).map_or(0.0, |job| job.model.start_s);
+        self.schedule(
+            after(now, start_s + faults.start_delay_s()),
+            life,
+            Due::Started,
+        );
+    }
+
+    fn save(&mut self, life: LifeId, now: Timestamp, faults: &mut Faults) {
+        let Some(job) = self.jobs.get_mut(&life.0) else {
+            return;
+        };
+        job.pause(now);
+        let saved_at = after(now, job.model.save_s);
+        match faults.saving() {
+            Saving::Saves => self.schedule(saved_at, life, Due::Saved),
+            Saving::Fails => self.schedule(saved_at, life, Due::SaveFailed),
+            Saving::Hangs => {}
+        }
+    }
+
+    /// From `pause_s` on the whole gang works, until it is done or dies.
+    fn work(&mut self, life: LifeId, pause_s: f64, now: Timestamp, faults: &mut Faults) {
+        let (Some(job), Some(gang)) = (self.jobs.get_mut(&life.0), self.gangs.get(&life)) else {
+            return;
+        };
+        let speed = job.model.scaling.speed(gang.size);
+        let since = after(now, pause_s);
+        job.plan += 1;
+        job.working = Some((since, speed));
+        let plan = job.plan;
+        let left_s = (job.model.work_container_s - job.done).max(0.0) / speed;
+        let dies = [job.model.fails_after_s, faults.dies_after_s()];
+        let dies_s = dies.into_iter().flatten().reduce(f64::min);
+        let (ends_s, code) = match dies_s.filter(|dies_s| *dies_s < left_s) {
+            Some(dies_s) => (dies_s, 1),
+            None => (left_s, 0),
+        };
+        self.schedule(after(since, ends_s), life, Due::Ended { code, plan });
+    }
+
     /// What is due at `now`, as events of the nodes.
-    pub fn due(&mut self, now: Timestamp) -> Vec<(NodeId, Event)> {
+    pub fn due(&mut self, now: Timestamp, faults: &mut Faults) -> Vec<Event> {
         let mut events = Vec::new();
         while let Some(entry) = self.due.first_entry() {
             if entry.key().0 > now {
                 break;
             }
-            let (id, incarnation, due) = entry.remove();
-            let life = self.state.jobs.get(&id).and_then(|job| job.life.clone());
-            let Some(life) = life.filter(|life| life.incarnation == incarnation) else {
+            let (life, due) = entry.remove();
+            if !self.gangs.contains_key(&life) {
                 continue;
-            };
+            }
             match due {
-                Due::Started => self.started(&id, &life, now, &mut events),
-                Due::Saved => self.saved(&id, &life, now, &mut events),
-                Due::Ended(code) => self.ended(&id, &life, code, now, &mut events),
+                Due::Started => self.started(life, now, faults, &mut events),
+                Due::Ended { code, plan } => self.ended(&life, code, plan, now, &mut events),
+                Due::Saved => self.saved(&life, &mut events),
+                Due::SaveFailed => self.save_failed(&life, &mut events),
+                Due::Stopped => {
+                    if let Some(job) = self.jobs.get_mut(&life.0) {
+                        job.die();
+                    }
+                    self.exit(&life, 143, &mut events);
+                }
             }
         }
         events
@@ -193,128 +288,135 @@ impl ModelAgents {
 
     fn started(
         &mut self,
-        id: &JobId,
-        life: &Life,
+        life: LifeId,
         now: Timestamp,
-        events: &mut Vec<(NodeId, Event)>,
+        faults: &mut Faults,
+        events: &mut Vec<Event>,
     ) {
-        for (rank, container) in &life.containers {
-            if !container.holds_room() {
-                continue;
+        let Some(gang) = self.gangs.get_mut(&life).filter(|gang| !gang.stopping) else {
+            return;
+        };
+        for (rank, (node, container)) in &mut gang.containers {
+            if *container == Container::Asked {
+                *container = Container::Runs;
+                events.push(Event::from(ContainerStarted {
+                    container: container_id(&life, *rank),
+                    job: life.0.clone(),
+                    incarnation: life.1,
+                    rank: *rank,
+                    node: node.clone(),
+                    pid: 0,
+                }));
             }
-            let event = ContainerStarted {
-                container: container_id(id, life, *rank),
-                job: id.clone(),
-                incarnation: life.incarnation,
-                rank: *rank,
-                node: container.place.node.clone(),
-                pid: 0,
-            };
-            events.push((container.place.node.clone(), Event::from(event)));
         }
-        let model = self.model_of(id);
-        let containers = u32::try_from(life.containers.len()).unwrap_or(u32::MAX);
-        let work = self.work.entry(id.clone()).or_default();
-        work.speed = model.scaling.speed(containers);
-        work.working_since = Some(now);
-        let left_s = (model.work_container_s - work.done).max(0.0) / work.speed;
-        match model.fails_after_s.filter(|fails| *fails < left_s) {
-            Some(fails) => self.schedule(after(now, fails), id, life.incarnation, Due::Ended(1)),
-            None => self.schedule(after(now, left_s), id, life.incarnation, Due::Ended(0)),
+        let runs = gang
+            .containers
+            .values()
+            .filter(|(_, container)| *container == Container::Runs);
+        let whole = u32::try_from(runs.count()).unwrap_or(u32::MAX) == gang.size;
+        if whole {
+            let resume_s = self.jobs.get(&life.0).map_or(0.0, |job| job.model.resume_s);
+            let pause_s = if gang.resumes { resume_s } else { 0.0 };
+            self.work(life, pause_s, now, faults);
         }
     }
 
-    fn saved(
+    /// The containers end by themselves, unless the plan has changed since.
+    fn ended(
         &mut self,
-        id: &JobId,
-        life: &Life,
+        life: &LifeId,
+        code: i32,
+        plan: u64,
         now: Timestamp,
-        events: &mut Vec<(NodeId, Event)>,
+        events: &mut Vec<Event>,
     ) {
-        let work = self.work.entry(id.clone()).or_default();
-        work.pause(now);
-        work.saved = work.done;
-        let Some(chief) = life.containers.values().next() else {
+        let Some(job) = self.jobs.get_mut(&life.0).filter(|job| job.plan == plan) else {
             return;
         };
-        let event = CheckpointSaved {
-            job: id.clone(),
-            incarnation: life.incarnation,
-            node: chief.place.node.clone(),
-            uri: format!("model:{id}/{}", life.incarnation),
+        job.pause(now);
+        if code != 0 {
+            job.die();
+        }
+        self.exit(life, code, events);
+    }
+
+    fn saved(&mut self, life: &LifeId, events: &mut Vec<Event>) {
+        let (Some(node), Some(job)) = (self.chief(life), self.jobs.get_mut(&life.0)) else {
+            return;
+        };
+        job.saved = job.done;
+        events.push(Event::from(CheckpointSaved {
+            job: life.0.clone(),
+            incarnation: life.1,
+            node,
+            uri: format!("model:{}/{}", life.0, life.1),
             step: 0,
             bytes: 0,
             duration_ms: 0,
-        };
-        events.push((chief.place.node.clone(), Event::from(event)));
-        let mode = self.state.jobs.get(id).map(|job| job.mode);
-        if mode == Some(CheckpointMode::Exit) {
-            self.ended(id, life, 0, now, events);
+        }));
+        if job.mode == CheckpointMode::Exit {
+            self.exit(life, 0, events);
         }
     }
 
-    fn ended(
-        &mut self,
-        id: &JobId,
-        life: &Life,
-        code: i32,
-        now: Timestamp,
-        events: &mut Vec<(NodeId, Event)>,
-    ) {
-        // A gang that was asked to save does not end by itself: it works no more.
-        if code != 143
-            && matches!(
-                life.phase,
-                dormouse_projections::shared::LifePhase::Saving { saved: None, .. }
-            )
-            && self
-                .work
-                .get(id)
-                .is_some_and(|work| work.working_since.is_none())
-            && !events.iter().any(
-                |(_, event)| matches!(event, Event::CheckpointSaved(saved) if saved.job == *id),
-            )
-        {
-            return;
+    fn save_failed(&mut self, life: &LifeId, events: &mut Vec<Event>) {
+        if let Some(node) = self.chief(life) {
+            events.push(Event::from(CheckpointFailed {
+                job: life.0.clone(),
+                incarnation: life.1,
+                node,
+                reason: "the model's disk is full".to_owned(),
+            }));
         }
-        let work = self.work.entry(id.clone()).or_default();
-        work.pause(now);
-        if code != 0 {
-            work.done = work.saved;
-        }
-        for (rank, container) in &life.containers {
-            if !container.holds_room() {
-                continue;
-            }
-            let event = ContainerExited {
-                container: container_id(id, life, *rank),
-                job: id.clone(),
-                incarnation: life.incarnation,
-                rank: *rank,
-                node: container.place.node.clone(),
+    }
+
+    /// The node of rank 0, if the whole gang still runs: half a gang saves nothing.
+    fn chief(&self, life: &LifeId) -> Option<NodeId> {
+        let gang = self.gangs.get(life)?;
+        let containers = u32::try_from(gang.containers.len()).unwrap_or(u32::MAX);
+        let chief = gang
+            .containers
+            .get(&Rank(0))
+            .filter(|_| containers == gang.size);
+        chief.map(|(node, _)| node.clone())
+    }
+
+    /// Every container of the life ends, or will not start any more.
+    fn exit(&mut self, life: &LifeId, code: i32, events: &mut Vec<Event>) {
+        let gang = self.gangs.remove(life).unwrap_or_default();
+        for (rank, (node, _)) in gang.containers {
+            events.push(Event::from(ContainerExited {
+                container: container_id(life, rank),
+                job: life.0.clone(),
+                incarnation: life.1,
+                rank,
+                node,
                 exit_code: Some(code),
                 signal: None,
                 out_of_memory: false,
                 reason: None,
                 evicted: false,
-            };
-            events.push((container.place.node.clone(), Event::from(event)));
+            }));
         }
     }
 }
 
-fn container_id(id: &JobId, life: &Life, rank: Rank) -> ContainerId {
+fn container_id(life: &LifeId, rank: Rank) -> ContainerId {
     ContainerId {
-        job: id.clone(),
-        incarnation: life.incarnation,
+        job: life.0.clone(),
+        incarnation: life.1,
         rank,
     }
 }
 
+/// Rounded up: what ends never ends before its work is done.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "a simulated time stays far below 285 years"
 )]
 fn after(now: Timestamp, seconds: f64) -> Timestamp {
-    Timestamp::from_micros(now.as_micros() + (seconds * 1e6).ceil() as i64)
+    Timestamp::from_micros(
+        now.as_micros()
+            .saturating_add((seconds * 1e6).ceil() as i64),
+    )
 }

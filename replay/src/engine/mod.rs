@@ -2,13 +2,18 @@
 //!
 //! 1. What the script says for this instant happens: submissions, nodes that join, leave, drain.
 //! 2. What the model agents are due to report is appended ([`agents`]).
-//! 3. Every service folds the new events and decides, in turn, until none appends anything: the
-//!    services' own `evolve` and `decide`, with the basis that the live shell records.
+//! 3. Every service whose turn it is folds the new events and decides, one after the other, until
+//!    none is due at this instant: the services' own `evolve` and `decide` ([`service`]).
 //! 4. The clock jumps to the next instant at which something is due.
 //!
-//! After every event the services' invariants and the [`crate::Audit`] of the facts are checked.
+//! On a calm cluster every service takes its turn at once. Under [`Faults`] it is told late,
+//! decides on less than the whole log, is slow, dies and starts again. The facts are audited
+//! after every event ([`crate::Audit`]), and with `check` every service's own invariants.
 
-pub mod agents;
+mod agents;
+mod faults;
+mod log;
+mod model;
 mod service;
 
 use std::collections::BTreeMap;
@@ -18,14 +23,17 @@ use dormouse_admission::{Admission, received};
 use dormouse_checkpointer::Checkpointer;
 use dormouse_messages::events::{NodeDrained, NodeJoined, NodeLost, NodeRestored};
 use dormouse_messages::{
-    Amounts, Envelope, Event, JobId, NodeId, Proposal, Recorded, Sequence, Timestamp, Writer,
+    Amounts, Envelope, Event, JobId, NodeId, Recorded, Sequence, Timestamp, Writer,
 };
 use dormouse_optimizer::Optimizer;
 use dormouse_placer::Placer;
 
 use crate::audit::Audit;
-use agents::{ModelAgents, ModelJob};
-use service::Service;
+use agents::ModelAgents;
+pub use faults::{Faults, Rates};
+pub use log::MemoryLog;
+pub use model::{ModelJob, Scaling};
+use service::{Participant, Service};
 
 /// Something that happens to the cluster from outside.
 #[derive(Debug, Clone)]
@@ -77,44 +85,55 @@ pub enum EngineError {
     },
 }
 
-/// At one instant no healthy cluster appends more than this for each job and node.
-const MOST_ROUNDS: usize = 100_000;
+/// At one instant no healthy cluster takes more turns than this.
+const MOST_TURNS: usize = 400_000;
 
 /// A cluster in memory.
 pub struct Engine {
     now: Timestamp,
-    events: Vec<Arc<Recorded>>,
+    log: MemoryLog,
     script: BTreeMap<(Timestamp, u64), Action>,
     scripted: u64,
     ingress: u64,
     lives: BTreeMap<NodeId, u64>,
-    admission: Service<Admission>,
-    optimizer: Service<Optimizer>,
-    placer: Service<Placer>,
-    checkpointer: Service<Checkpointer>,
+    services: [Box<dyn Participant>; 4],
     agents: ModelAgents,
+    faults: Faults,
     audit: Audit,
-    check: bool,
 }
 
 impl Engine {
-    /// An empty cluster at `start`. `check`: whether invariants are checked after every event.
+    /// An empty, calm cluster at `start`. `check`: whether the services' invariants are checked
+    /// after every event; the audit of the facts always is.
     #[must_use]
     pub fn new(start: Timestamp, check: bool) -> Self {
+        Self::with_faults(start, check, Faults::none())
+    }
+
+    /// An empty cluster that is disturbed by `faults`.
+    #[must_use]
+    pub fn with_faults(start: Timestamp, check: bool, faults: Faults) -> Self {
+        // The solver stops at its limit of nodes only: the same on every machine.
+        let optimizer = Optimizer {
+            seconds: None,
+            ..Optimizer::default()
+        };
         Self {
             now: start,
-            events: Vec::new(),
+            log: MemoryLog::default(),
             script: BTreeMap::new(),
             scripted: 0,
             ingress: 0,
             lives: BTreeMap::new(),
-            admission: Service::new(Admission),
-            optimizer: Service::new(Optimizer::default()),
-            placer: Service::new(Placer),
-            checkpointer: Service::new(Checkpointer::default()),
+            services: [
+                Box::new(Service::new(Admission, check)),
+                Box::new(Service::new(optimizer, check)),
+                Box::new(Service::new(Placer, check)),
+                Box::new(Service::new(Checkpointer::default(), check)),
+            ],
             agents: ModelAgents::default(),
+            faults,
             audit: Audit::default(),
-            check,
         }
     }
 
@@ -124,10 +143,23 @@ impl Engine {
         self.now
     }
 
-    /// The log so far.
+    /// The log so far, but for what was taken away.
     #[must_use]
     pub fn log(&self) -> &[Arc<Recorded>] {
-        &self.events
+        self.log.events()
+    }
+
+    /// Takes the events away that every service has folded, so that a long run needs no more
+    /// memory than a short one. Only on a calm cluster, whose services have all folded the log
+    /// when an instant is over and never fold it again.
+    pub fn take_events(&mut self) -> Vec<Arc<Recorded>> {
+        self.log.take()
+    }
+
+    /// What is known of the facts.
+    #[must_use]
+    pub fn audit(&self) -> &Audit {
+        &self.audit
     }
 
     /// Lets `action` happen at `at`.
@@ -147,31 +179,35 @@ impl Engine {
     /// # Errors
     /// A broken invariant, or a livelock.
     pub fn run_until(&mut self, until: Timestamp) -> Result<(), EngineError> {
-        while let Some(next) = self.next_due().filter(|next| *next <= until) {
-            self.now = self.now.max(next);
-            while let Some(action) = self.next_action() {
-                self.act(action)?;
-            }
-            for (node, event) in self.agents.due(self.now) {
-                let _ = node;
-                self.append(Writer::Node, Proposal::new(event, self.head()))?;
-            }
-            self.settle()?;
+        while self.next_due().is_some_and(|next| next <= until) {
+            self.step()?;
         }
         self.now = self.now.max(until);
         Ok(())
     }
 
-    fn next_due(&self) -> Option<Timestamp> {
-        let wakes = [
-            self.script.keys().next().map(|(at, _)| *at),
-            self.agents.next_due(),
-            self.admission.wake,
-            self.optimizer.wake,
-            self.placer.wake,
-            self.checkpointer.wake,
-        ];
-        wakes.into_iter().flatten().min()
+    /// When something is due next.
+    #[must_use]
+    pub fn next_due(&self) -> Option<Timestamp> {
+        let scripted = self.script.keys().next().map(|(at, _)| *at);
+        let services = self.services.iter().map(|service| service.due());
+        let all = services.chain([scripted, self.agents.next_due()]);
+        all.flatten().min()
+    }
+
+    /// The next instant: everything that is due then.
+    ///
+    /// # Errors
+    /// A broken invariant, or a livelock.
+    pub fn step(&mut self) -> Result<(), EngineError> {
+        self.now = self.now.max(self.next_due().unwrap_or(self.now));
+        while let Some(action) = self.next_action() {
+            self.act(action)?;
+        }
+        for event in self.agents.due(self.now, &mut self.faults) {
+            self.append(Writer::Node, event)?;
+        }
+        self.settle()
     }
 
     fn next_action(&mut self) -> Option<Action> {
@@ -193,6 +229,7 @@ impl Engine {
             Action::Join { node, capacity } => {
                 let life = self.lives.entry(node.clone()).or_insert(0);
                 *life += 1;
+                self.agents.join(&node);
                 (Writer::Node, joined(node, capacity, *life))
             }
             Action::Lose(node) => {
@@ -209,59 +246,62 @@ impl Engine {
             Action::Restore(node) => (Writer::Operator, Event::from(NodeRestored { node })),
             Action::Operator(event) => (Writer::Operator, event),
         };
-        self.append(writer, Proposal::new(event, self.head()))
+        self.append(writer, event)
     }
 
-    /// Step 3: until no service appends anything.
+    /// Step 3: until no service is due at this instant.
     fn settle(&mut self) -> Result<(), EngineError> {
-        for _ in 0..MOST_ROUNDS {
-            let before = self.events.len();
-            for round in 0..4 {
-                let proposals = match round {
-                    0 => self.admission.decide(self.now),
-                    1 => self.optimizer.decide(self.now),
-                    2 => self.placer.decide(self.now),
-                    _ => self.checkpointer.decide(self.now),
-                };
-                for (writer, proposal) in proposals {
-                    self.append(writer, proposal)?;
-                }
-            }
-            if self.events.len() == before {
+        for turn in 0..MOST_TURNS {
+            let index = turn % self.services.len();
+            if index == 0 && !self.services.iter().any(|service| self.is_due(&**service)) {
                 return Ok(());
             }
+            if self.is_due(&*self.services[index]) {
+                self.turn(index)?;
+            }
         }
-        let last = self.events.last().and_then(|recorded| recorded.event());
+        let last = self
+            .log
+            .events()
+            .last()
+            .and_then(|recorded| recorded.event());
         Err(EngineError::Livelock {
             at: self.now,
             last: last.map_or("", Event::type_name).to_owned(),
         })
     }
 
-    fn head(&self) -> Sequence {
-        Sequence(self.events.len() as u64)
+    fn is_due(&self, service: &dyn Participant) -> bool {
+        service.due().is_some_and(|due| due <= self.now)
     }
 
-    fn append(&mut self, writer: Writer, proposal: Proposal) -> Result<(), EngineError> {
-        let sequence = self.head().next();
+    fn turn(&mut self, index: usize) -> Result<(), EngineError> {
+        let service = &mut self.services[index];
+        let writer = service.writer();
+        let proposals = service
+            .turn(&self.log, self.now, &mut self.faults)
+            .map_err(|(sequence, what)| EngineError::Invariant { sequence, what })?;
+        for proposal in proposals {
+            self.append(writer, proposal.event)?;
+            self.services[index].appended(self.log.head());
+        }
+        Ok(())
+    }
+
+    fn append(&mut self, writer: Writer, event: Event) -> Result<(), EngineError> {
+        let sequence = self.log.head().next();
         let id = format!("{writer}-{sequence}");
         let recorded = Arc::new(Recorded {
             sequence,
             stored_at: self.now,
             writer,
-            envelope: Envelope::new(id, writer, self.now, None, proposal.event),
+            envelope: Envelope::new(id, writer, self.now, None, event),
         });
-        self.events.push(Arc::clone(&recorded));
-        let broken = [
-            self.admission.fold(&recorded, self.check),
-            self.optimizer.fold(&recorded, self.check),
-            self.placer.fold(&recorded, self.check),
-            self.checkpointer.fold(&recorded, self.check),
-        ];
-        self.agents.fold(&recorded, self.now);
-        if let Some(what) = broken.into_iter().flatten().next() {
-            return Err(EngineError::Invariant { sequence, what });
+        self.log.push(Arc::clone(&recorded));
+        for service in &mut self.services {
+            service.told(self.now, &mut self.faults);
         }
+        self.agents.fold(&recorded, self.now, &mut self.faults);
         self.audit.read(&recorded);
         match self.audit.violations().first() {
             Some(violation) => Err(EngineError::Invariant {

@@ -152,6 +152,7 @@ pub fn parse_job(
         demand,
         weight: document.weight,
         containers: document.containers,
+        static_containers: document.static_containers,
         checkpoint: document.checkpoint,
         success: document.success,
         mounts: document.mounts,
@@ -167,6 +168,17 @@ fn check_numbers(document: &JobDocument) -> Result<(), Refusal> {
             "bad_containers",
             format!(
                 "containers: min {} and max {} must satisfy 1 ≤ min ≤ max ≤ {MAX_CONTAINERS}",
+                containers.min, containers.max
+            ),
+        ));
+    }
+    if let Some(fixed) = document.static_containers
+        && !(containers.min..=containers.max).contains(&fixed)
+    {
+        return Err(Refusal::new(
+            "bad_containers",
+            format!(
+                "static_containers {fixed} must lie between containers.min {} and .max {}",
                 containers.min, containers.max
             ),
         ));

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use dormouse_messages::{Amounts, JobId, NodeId, Prefix};
 
+pub use crate::commands::simulate::SimulateArgs;
+
 /// Shares one cluster among machine-learning jobs, over one log that anyone can read and replay.
 #[derive(Debug, Parser)]
 #[command(name = "dormouse", version, max_term_width = 100)]
@@ -203,6 +205,11 @@ pub enum Command {
         after_help = "Examples:\n  dormouse solve problem.json\n  dormouse solve - < problem.json"
     )]
     Solve(FileArg),
+    /// Simulate a cluster: the real services over a virtual clock
+    #[command(
+        after_help = "Examples:\n  dormouse simulate scenario.json\n  dormouse simulate scenario.json --policy static,dorm-3,default --report report.html\n  dormouse simulate scenario.json --set policy.theta1=0.1,0.2 --set costs.adjustment_s=60 -o json\n  dormouse simulate table2:1..20 --policy dorm-3,default\n  dormouse simulate scenario.json --log log.dmlog && dormouse replay verify --log log.dmlog\n  dormouse simulate --generate trace --seed 7 --jobs 5000 --nodes 100 > trace.json\n  dormouse simulate --faults 1..100"
+    )]
+    Simulate(SimulateArgs),
     /// Draw a metric over time
     #[command(
         after_help = "Examples:\n  dormouse timeline utilization\n  dormouse timeline containers --svg containers.svg\n  dormouse timeline fairness-loss -o json\n\nMetrics: utilization, fairness-loss, adjustments, containers, jobs."

@@ -69,6 +69,7 @@ async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Log(LogCommand::Import { file }) => commands::log::import(&context, &file).await,
         Command::Replay(command) => commands::replay::run(&context, &command).await,
         Command::Solve(args) => commands::solve::run(&context, &args),
+        Command::Simulate(args) => commands::simulate::run(&context, &args),
         Command::Timeline(args) => commands::timeline::run(&context, &args).await,
         Command::Completion { shell } => {
             clap_complete::generate(

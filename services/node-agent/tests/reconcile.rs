@@ -231,6 +231,19 @@ fn a_loss_of_a_former_life_concerns_nobody() {
 }
 
 #[test]
+fn a_start_asked_of_a_lost_node_is_not_made_up_for_later() {
+    // The checkpointer had not seen the loss when it asked; everyone takes the life for lost.
+    let events = with(admitted_and_placed(), [lost(1), start(1, None), joined(2)]);
+    let wanted = fold(&events).wanted();
+    let gone = |want: &Want| matches!(want, Want::Gone(_));
+    assert!(wanted.values().all(|wanted| gone(&wanted.want)));
+    let mut machine = member(2);
+    let actions = settle(&fold(&events), &mut machine);
+    let starts = |action: &Action| matches!(action, Action::Start(..));
+    assert!(!actions.iter().any(starts), "{actions:?}");
+}
+
+#[test]
 fn what_is_over_is_forgotten() {
     let ended = dormouse_messages::events::JobCompleted {
         job: job(),

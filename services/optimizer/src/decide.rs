@@ -29,8 +29,9 @@ use crate::state::problem_of;
 pub struct Optimizer {
     /// Stop at this proven relative gap.
     pub gap: f64,
-    /// The recorded fallback; a decision that it stops depends on the machine.
-    pub seconds: f64,
+    /// The recorded fallback; a decision that it stops depends on the machine. `None` leaves the
+    /// solver its limit of nodes, which is the same on every machine.
+    pub seconds: Option<f64>,
 }
 
 impl Default for Optimizer {
@@ -38,7 +39,7 @@ impl Default for Optimizer {
     fn default() -> Self {
         Self {
             gap: 0.01,
-            seconds: 10.0,
+            seconds: Some(10.0),
         }
     }
 }
@@ -56,7 +57,7 @@ impl Decider for Optimizer {
         let budget = Budget {
             gap: self.gap,
             nodes: None,
-            seconds: Some(self.seconds),
+            seconds: self.seconds,
         };
         let problem = problem_of(state, now, budget);
         let solution = crate::solve(&problem);
@@ -68,6 +69,19 @@ impl Decider for Optimizer {
             proposals: vec![Proposal::caused_by(event, causes(state))],
             next_wake: None,
         }
+    }
+
+    fn decide_within(
+        &self,
+        state: &ClusterState,
+        now: Timestamp,
+        budget: Option<RecordedBudget>,
+    ) -> Decision {
+        let optimizer = budget.map_or(*self, |budget| Self {
+            gap: budget.gap,
+            seconds: budget.seconds,
+        });
+        optimizer.decide(state, now)
     }
 
     fn still_valid(&self, state: &ClusterState, decision: &Decision) -> bool {
@@ -84,7 +98,7 @@ impl Decider for Optimizer {
         Some(RecordedBudget {
             gap: self.gap,
             nodes: None,
-            seconds: Some(self.seconds),
+            seconds: self.seconds,
         })
     }
 

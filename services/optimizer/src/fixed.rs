@@ -30,7 +30,7 @@ pub(crate) fn solve(problem: &Problem) -> Solution {
         } else if let Some(placed) = spread(&cluster, job, &mut rooms) {
             draft.placed[index] = placed;
         } else {
-            let count = wanted(job);
+            let count = wanted(&cluster, job);
             let reason = format!(
                 "its {count} containers ({} each) do not all fit now",
                 job.demand
@@ -67,8 +67,17 @@ pub(crate) fn keep_running(
     }
 }
 
-fn wanted(job: &ProblemJob) -> u32 {
-    job.static_containers.unwrap_or(limits(job).0).max(1)
+/// The containers that a job gets: its fixed number, or as many as the empty cluster holds where
+/// that is less; else it would hold the queue for ever.
+fn wanted(cluster: &Cluster, job: &ProblemJob) -> u32 {
+    let fixed = job.static_containers.unwrap_or(limits(job).0).max(1);
+    let demand = cluster.demand(&job.demand).unwrap_or_default();
+    let empty: u64 = cluster
+        .capacities
+        .iter()
+        .map(|capacity| fits(&demand, capacity))
+        .sum();
+    u32::try_from(empty).map_or(fixed, |empty| fixed.min(empty))
 }
 
 /// All containers of a job, each on the emptiest node of the most modest kind, or none.
@@ -79,7 +88,7 @@ fn spread(
 ) -> Option<BTreeMap<usize, u32>> {
     let demand = cluster.demand(&job.demand)?;
     let mut placed: BTreeMap<usize, u32> = BTreeMap::new();
-    for _ in 0..wanted(job) {
+    for _ in 0..wanted(cluster, job) {
         let able = (0..rooms.len()).filter(|node| fits(&demand, &rooms[*node]) > 0);
         // Fewest kinds of resource that the job does not need, then the most free, then by name.
         let rank = |node: usize| {

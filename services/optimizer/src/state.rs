@@ -64,7 +64,7 @@ fn problem_job(state: &ClusterState, id: &JobId, job: &Job, now: Timestamp) -> P
         displaced,
         previous,
         stall_s: measured.or(state.stalls.mean_s()).unwrap_or(0.0),
-        static_containers: None,
+        static_containers: Some(job.static_containers.unwrap_or(job.containers.max)),
     }
 }
 
@@ -135,6 +135,7 @@ fn policy_of(policy: &policy::Policy) -> Policy {
         allocation: match policy.allocation {
             policy::Allocation::Dorm => problem::Allocation::Dorm,
             policy::Allocation::Drf => problem::Allocation::Drf,
+            policy::Allocation::Static => problem::Allocation::Static,
         },
         theta1: fraction(policy.theta1),
         theta2: fraction(policy.theta2),

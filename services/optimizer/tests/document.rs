@@ -32,6 +32,17 @@ fn example() -> Value {
 }
 
 #[test]
+fn static_gives_no_more_than_the_empty_cluster_holds() {
+    // Three fit; nine would hold the queue for ever.
+    let value = solved(&json!({
+        "nodes": [{"name": "n0", "capacity": {"cpu": 7}}],
+        "jobs": [{"job": "t/a", "demand": {"cpu": 2}, "containers": {"max": 9}, "static_containers": 9}],
+        "policy": {"allocation": "static"}
+    }));
+    assert_eq!(containers(&value, "t/a"), 3);
+}
+
+#[test]
 fn the_contracts_example() {
     let text = example().to_string();
     let value = solve_document(&text, || Some(0.25)).expect("solves");

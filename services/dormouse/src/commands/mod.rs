@@ -6,6 +6,7 @@ pub mod jobs;
 pub mod log;
 pub mod nodes;
 pub mod replay;
+pub mod simulate;
 pub mod solve;
 pub mod submit;
 pub mod timeline;

@@ -45,7 +45,7 @@ impl Style {
     }
 
     /// An empty table without borders, its columns named.
-    pub(super) fn table(&self, header: &[&str]) -> Table {
+    pub(crate) fn table(&self, header: &[&str]) -> Table {
         let mut table = Table::new();
         table
             .load_style(presets::NOTHING)
@@ -58,7 +58,7 @@ impl Style {
     }
 
     /// Writes a table: the last column wraps where the screen is too narrow, the others never do.
-    pub(super) fn write(&self, mut table: Table) -> String {
+    pub(crate) fn write(&self, mut table: Table) -> String {
         let last = table.column_count().saturating_sub(1);
         if let Some(columns) = self.columns {
             let others: u16 = table.column_max_content_widths().iter().take(last).sum();

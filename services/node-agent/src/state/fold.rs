@@ -82,6 +82,9 @@ impl AgentState {
             return;
         };
         job.newest = job.newest.max(event.incarnation);
+        // Asked while this node counts as lost: whoever asked had not seen the loss yet, and
+        // everyone who folds the log takes the container for lost.
+        let lost = self.lost.is_some_and(|lost| lost >= self.life);
         if let Some(partition) = job.partitions.get_mut(&event.incarnation)
             && partition.phase == Phase::Placed
         {
@@ -90,6 +93,7 @@ impl AgentState {
                 sequence,
                 resumed_from,
             });
+            partition.void = lost;
         }
         self.prune(&event.job);
     }

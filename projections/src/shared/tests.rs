@@ -1,0 +1,104 @@
+//! The shared fold, given histories in which a service had not seen everything when it appended.
+
+use dormouse_messages::Fold;
+use dormouse_messages::events::{NodeLost, StopReason};
+use dormouse_messages::{Incarnation, Timestamp};
+
+use super::{ClusterState, ContainerPhase, NodePhase};
+use crate::history::{History, job, node};
+
+fn fold(history: &History) -> ClusterState {
+    let mut state = ClusterState::default();
+    for recorded in &history.log {
+        state.evolve(recorded);
+        state.check_invariants().expect("invariants hold");
+    }
+    state
+}
+
+/// Two nodes, and a job that is placed on `n0` and not started.
+fn placed() -> History {
+    let mut history = History::default();
+    history.join("n0", 1).join("n1", 1);
+    history.submit("t/a").release("t/a");
+    history.allocate(1, &[("t/a", 0, 2)], &[]);
+    history.place(1, "t/a", 1, &[("n0", 2)]);
+    history
+}
+
+fn lose(history: &mut History, name: &str) {
+    history.push(NodeLost {
+        node: node(name),
+        incarnation: 1,
+        last_seen: Timestamp::default(),
+    });
+}
+
+#[test]
+fn a_start_that_crossed_a_newer_placement_runs_where_it_was_placed() {
+    let mut history = placed();
+    history.allocate(2, &[("t/a", 2, 1)], &[]);
+    history.place(2, "t/a", 2, &[("n1", 1)]);
+    // The checkpointer had not seen the second placement: the agents start the first one.
+    history.request_start(1, "t/a", 1, 2);
+    let state = fold(&history);
+    let job = &state.jobs[&job("t/a")];
+    let life = job.life.as_ref().expect("it lives");
+    let nodes: Vec<&str> = life
+        .containers
+        .values()
+        .map(|c| c.place.node.as_str())
+        .collect();
+    assert_eq!(nodes, ["n0", "n0"]);
+    assert_eq!(
+        job.assignment.as_ref().expect("assigned").incarnation,
+        Incarnation(2)
+    );
+    assert!(job.in_transit());
+}
+
+#[test]
+fn a_start_that_crossed_the_loss_of_its_room_is_a_life_that_must_be_stopped() {
+    let mut history = placed();
+    history.allocate(2, &[("t/a", 2, 0)], &[("t/a", "waits")]);
+    history.place(2, "t/b", 1, &[]);
+    history.request_start(1, "t/a", 1, 2);
+    let state = fold(&history);
+    let job = &state.jobs[&job("t/a")];
+    assert!(job.assignment.is_none());
+    assert_eq!(job.life.as_ref().map(|life| life.containers.len()), Some(2));
+}
+
+#[test]
+fn a_container_asked_of_a_lost_node_is_lost_at_once() {
+    let mut history = placed();
+    lose(&mut history, "n0");
+    history.request_start(1, "t/a", 1, 2);
+    let state = fold(&history);
+    assert!(matches!(
+        state.nodes.get(&node("n0")).expect("known").phase,
+        NodePhase::Lost { .. }
+    ));
+    let life = state.jobs[&job("t/a")].life.as_ref().expect("it lives");
+    let lost = |c: &super::LifeContainer| matches!(c.phase, ContainerPhase::Lost { .. });
+    assert!(life.containers.values().all(lost) && life.is_over());
+}
+
+#[test]
+fn room_that_was_given_up_asks_for_another_allocation() {
+    let mut history = placed();
+    history.request_start(1, "t/a", 1, 2);
+    history
+        .container_started("t/a", 1, 0, "n0")
+        .container_started("t/a", 1, 1, "n0");
+    history.started(1, "t/a", 1, 2);
+    history.allocate(2, &[("t/a", 2, 0)], &[("t/a", "waits")]);
+    history.place(2, "t/b", 1, &[]);
+    let before = fold(&history).last_trigger;
+    history.container_exited("t/a", 1, 0, "n0", Some(143));
+    history.container_exited("t/a", 1, 1, "n0", Some(143));
+    history.stopped(1, "t/a", 1, StopReason::Adjusted);
+    let after = fold(&history);
+    assert!(after.last_trigger > before);
+    assert_eq!(after.last_trigger, after.sequence);
+}

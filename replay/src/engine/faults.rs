@@ -1,0 +1,187 @@
+//! What goes wrong, and when: every disturbance of a simulated cluster is drawn here.
+//!
+//! A calm cluster ([`Faults::none`]) draws nothing: every service follows the log at once, every
+//! decision takes no time, every checkpoint is saved.
+
+use dormouse_messages::Sequence;
+
+use crate::random::Random;
+
+const SECOND: u64 = 1_000_000;
+
+/// What happens to a service that has just decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// It appends what it decided.
+    Lives,
+    /// It dies after a prefix of its events was stored.
+    Crashes {
+        /// How many of them are stored.
+        stored: usize,
+        /// Until it is started again.
+        down_us: u64,
+        /// Whether it starts from its snapshot, if there is one, or from the whole log.
+        from_snapshot: bool,
+    },
+}
+
+/// What becomes of a checkpoint that is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Saving {
+    /// It is saved in the time that the model says.
+    Saves,
+    /// The agent reports a failure.
+    Fails,
+    /// Nothing is ever heard of it.
+    Hangs,
+}
+
+/// How likely each fault is, each time that it could happen.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rates {
+    /// A service notices late that something was appended.
+    pub late: f64,
+    /// A service decides on a prefix that ends before the head.
+    pub lagging: f64,
+    /// A service is woken though nothing has happened.
+    pub spurious: f64,
+    /// A service dies while it appends.
+    pub crash: f64,
+    /// A service writes a snapshot.
+    pub snapshot: f64,
+    /// A solver takes long.
+    pub slow: f64,
+    /// A gang starts late, now and then later than the checkpointer waits.
+    pub slow_start: f64,
+    /// A container dies by itself.
+    pub container: f64,
+    /// A checkpoint fails.
+    pub save_fails: f64,
+    /// A checkpoint hangs.
+    pub save_hangs: f64,
+}
+
+impl Rates {
+    /// High enough that a run of some hundred decisions meets each of them.
+    pub const TORTURE: Self = Self {
+        late: 0.3,
+        lagging: 0.3,
+        spurious: 0.1,
+        crash: 0.05,
+        snapshot: 0.1,
+        slow: 0.3,
+        slow_start: 0.1,
+        container: 0.1,
+        save_fails: 0.15,
+        save_hangs: 0.1,
+    };
+}
+
+/// Draws the faults of one run.
+#[derive(Debug, Clone)]
+pub struct Faults {
+    rates: Option<Rates>,
+    random: Random,
+}
+
+impl Faults {
+    /// Nothing goes wrong.
+    #[must_use]
+    pub const fn none() -> Self {
+        Self {
+            rates: None,
+            random: Random::new(0),
+        }
+    }
+
+    /// The faults of a seed.
+    #[must_use]
+    pub const fn new(seed: u64, rates: Rates) -> Self {
+        Self {
+            rates: Some(rates),
+            random: Random::new(seed),
+        }
+    }
+
+    fn hits(&mut self, rate: impl Fn(&Rates) -> f64) -> bool {
+        let rate = self.rates.as_ref().map_or(0.0, rate);
+        self.random.chance(rate)
+    }
+
+    /// Microseconds until a service looks at what was appended.
+    pub(super) fn notice_us(&mut self) -> u64 {
+        match self.hits(|rates| rates.late) {
+            // Mostly moments; now and then longer than a lease or a checkpoint.
+            true if self.random.chance(0.1) => self.random.below(90 * SECOND),
+            true => self.random.below(2 * SECOND),
+            false => 0,
+        }
+    }
+
+    /// How far a service has followed that must have folded `least`.
+    pub(super) fn follows(&mut self, least: Sequence, head: Sequence) -> Sequence {
+        match self.hits(|rates| rates.lagging) {
+            true => {
+                let ahead = head.0.saturating_sub(least.0);
+                Sequence(least.0 + self.random.below(ahead + 1))
+            }
+            false => head,
+        }
+    }
+
+    /// Whether a service is woken for nothing.
+    pub(super) fn wakes(&mut self) -> bool {
+        self.hits(|rates| rates.spurious)
+    }
+
+    /// Whether a service writes a snapshot now.
+    pub(super) fn snapshots(&mut self) -> bool {
+        self.hits(|rates| rates.snapshot)
+    }
+
+    /// What happens to a service that appends `proposals` events.
+    pub(super) fn fate(&mut self, proposals: usize) -> Fate {
+        if !self.hits(|rates| rates.crash) {
+            return Fate::Lives;
+        }
+        let stored = self.random.below(proposals as u64 + 1);
+        Fate::Crashes {
+            stored: usize::try_from(stored).unwrap_or(proposals),
+            down_us: 1 + self.random.below(20 * SECOND),
+            from_snapshot: self.random.chance(0.5),
+        }
+    }
+
+    /// Microseconds that a solver takes.
+    pub(super) fn thinks_us(&mut self) -> u64 {
+        match self.hits(|rates| rates.slow) {
+            true => 1 + self.random.below(15 * SECOND),
+            false => 0,
+        }
+    }
+
+    /// Seconds by which a gang starts later than its model says.
+    pub(super) fn start_delay_s(&mut self) -> f64 {
+        match self.hits(|rates| rates.slow_start) {
+            true => self.random.between(0.0, 150.0),
+            false => 0.0,
+        }
+    }
+
+    /// After how many seconds of work a container dies, if one does.
+    pub(super) fn dies_after_s(&mut self) -> Option<f64> {
+        self.hits(|rates| rates.container)
+            .then(|| self.random.exponential(60.0))
+    }
+
+    /// What becomes of a checkpoint.
+    pub(super) fn saving(&mut self) -> Saving {
+        if self.hits(|rates| rates.save_fails) {
+            Saving::Fails
+        } else if self.hits(|rates| rates.save_hangs) {
+            Saving::Hangs
+        } else {
+            Saving::Saves
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! Reads and checks a scenario. Everything that could be wrong with one has its error, which
+//! names the job or node and what to do; nothing is left for the simulation to trip over.
+
+use std::collections::BTreeSet;
+
+use dormouse_admission::parse_job;
+use dormouse_messages::job::{self, Kind};
+use dormouse_messages::{Amounts, JobId, NodeId, TenantId};
+use serde_json::{Map, Value, json};
+
+use super::document::{
+    CostsDocument, JobDocument, NodeDocument, ScalingDocument, ScenarioDocument, TasksDocument,
+};
+use super::{Scenario, Submission};
+use crate::engine::{ModelJob, Scaling};
+
+/// The most submissions of a scenario: a log of them still fits a disk.
+const MOST_SUBMISSIONS: u64 = 10_000_000;
+/// The tenant of a job that names none.
+const DEFAULT_TENANT: &str = "default";
+
+/// What is wrong with a scenario.
+#[derive(Debug, thiserror::Error)]
+pub enum ScenarioError {
+    /// It is no JSON, or a field is unknown, missing or of the wrong kind.
+    #[error("it is not a scenario")]
+    Document(#[from] serde_json::Error),
+    /// A number is out of its range.
+    #[error("{field} is {value}; it must be {must}")]
+    Number {
+        /// Which.
+        field: String,
+        /// What it is.
+        value: f64,
+        /// What it must be.
+        must: &'static str,
+    },
+    /// The policy's numbers are wrong.
+    #[error("policy: {0}")]
+    Policy(String),
+    /// There are no nodes, or no jobs.
+    #[error("it has no {0}; add at least one")]
+    Empty(&'static str),
+    /// A node's name or capacity is wrong.
+    #[error("node {name:?}: {what}")]
+    Node {
+        /// Its name.
+        name: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// A job is wrong.
+    #[error("job {number} ({name}): {what}")]
+    Job {
+        /// Counted from 1.
+        number: usize,
+        /// Its name, as far as it has one.
+        name: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// A setting names no field, or not with this value.
+    #[error("--set {setting}: {what}")]
+    Setting {
+        /// The setting.
+        setting: String,
+        /// What is wrong.
+        what: String,
+    },
+}
+
+/// Reads a scenario from JSON.
+///
+/// # Errors
+/// The first thing that is wrong.
+pub fn read(text: &str) -> Result<Scenario, ScenarioError> {
+    // Straight from the text: the error then names its line.
+    check(serde_json::from_str(text)?)
+}
+
+/// Reads a scenario from a JSON value.
+///
+/// # Errors
+/// The first thing that is wrong.
+pub fn read_value(value: Value) -> Result<Scenario, ScenarioError> {
+    check(serde_json::from_value(value)?)
+}
+
+fn check(document: ScenarioDocument) -> Result<Scenario, ScenarioError> {
+    positive("horizon_s", document.horizon_s)?;
+    if let Some(problem) = document.policy.problem() {
+        return Err(ScenarioError::Policy(problem));
+    }
+    let costs = &document.costs;
+    for (field, value) in [
+        ("costs.adjustment_s", costs.adjustment_s),
+        ("costs.start_s", costs.start_s),
+        ("costs.save_s", costs.save_s),
+    ] {
+        not_negative(field, value)?;
+    }
+    if costs.save_s > costs.adjustment_s {
+        return Err(ScenarioError::Number {
+            field: "costs.save_s".to_owned(),
+            value: costs.save_s,
+            must: "at most costs.adjustment_s, of which it is a part",
+        });
+    }
+    if document.nodes.is_empty() {
+        return Err(ScenarioError::Empty("nodes"));
+    }
+    if document.jobs.is_empty() {
+        return Err(ScenarioError::Empty("jobs"));
+    }
+    let nodes = nodes(&document.nodes)?;
+    let mut names = BTreeSet::new();
+    let mut submissions = Vec::new();
+    for (index, job) in document.jobs.iter().enumerate() {
+        let name = job
+            .spec
+            .get("name")
+            .and_then(Value::as_str)
+            .unwrap_or("unnamed");
+        let wrong = |what: String| ScenarioError::Job {
+            number: index + 1,
+            name: name.to_owned(),
+            what,
+        };
+        for submission in read_job(index, job, costs).map_err(wrong)? {
+            if !names.insert(submission.job.clone()) {
+                return Err(wrong(format!(
+                    "{} is submitted twice; names are unique",
+                    submission.job
+                )));
+            }
+            submissions.push(submission);
+        }
+        if submissions.len() as u64 > MOST_SUBMISSIONS {
+            return Err(wrong(format!(
+                "more than {MOST_SUBMISSIONS} submissions in all"
+            )));
+        }
+    }
+    // Stable: jobs of one instant stay in the document's order.
+    submissions.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
+    Ok(Scenario {
+        name: document.scenario,
+        horizon_s: document.horizon_s,
+        policy: document.policy,
+        nodes,
+        submissions,
+    })
+}
+
+fn number(field: &str, value: f64, ok: bool, must: &'static str) -> Result<(), ScenarioError> {
+    match ok && value.is_finite() {
+        true => Ok(()),
+        false => Err(ScenarioError::Number {
+            field: field.to_owned(),
+            value,
+            must,
+        }),
+    }
+}
+
+fn positive(field: &str, value: f64) -> Result<(), ScenarioError> {
+    number(field, value, value > 0.0, "above 0")
+}
+
+fn not_negative(field: &str, value: f64) -> Result<(), ScenarioError> {
+    number(field, value, value >= 0.0, "0 or more")
+}
+
+fn nodes(documents: &[NodeDocument]) -> Result<Vec<(NodeId, Amounts)>, ScenarioError> {
+    let mut seen = BTreeSet::new();
+    let mut nodes = Vec::new();
+    for document in documents {
+        let wrong = |what: String| ScenarioError::Node {
+            name: document.name.clone(),
+            what,
+        };
+        let name = NodeId::new(document.name.as_str()).map_err(|error| wrong(error.to_string()))?;
+        let entries = document.capacity.iter();
+        let entries = entries.map(|(name, written)| (name.as_str(), written));
+        let capacity =
+            Amounts::parse(entries).map_err(|error| wrong(format!("capacity: {error}")))?;
+        if capacity.is_empty() {
+            return Err(wrong(
+                "its capacity is empty; say what it has, such as {\"cpu\": 8}".to_owned(),
+            ));
+        }
+        if !seen.insert(name.clone()) {
+            return Err(wrong("there are two of this name".to_owned()));
+        }
+        nodes.push((name, capacity));
+    }
+    Ok(nodes)
+}
+
+/// The submissions of one job, or of its tasks.
+fn read_job(
+    index: usize,
+    document: &JobDocument,
+    costs: &CostsDocument,
+) -> Result<Vec<Submission>, String> {
+    not_negative("at_s", document.at_s).map_err(|error| error.to_string())?;
+    let tenant = match document.spec.get("tenant") {
+        None => DEFAULT_TENANT,
+        Some(tenant) => tenant.as_str().ok_or("spec.tenant must be a text")?,
+    };
+    let tenant = TenantId::new(tenant).map_err(|error| error.to_string())?;
+    let name = match document.spec.get("name") {
+        None => format!("job-{index}"),
+        Some(name) => name.as_str().ok_or("spec.name must be a text")?.to_owned(),
+    };
+    match (&document.model.tasks, document.model.work_container_s) {
+        (Some(_), Some(_)) => Err("model has work_container_s and tasks; give one".to_owned()),
+        (None, None) => Err("model has neither work_container_s nor tasks; give one".to_owned()),
+        (Some(tasks), None) => read_tasks(document, tasks, &tenant, &name, costs),
+        (None, Some(work_container_s)) => {
+            positive("model.work_container_s", work_container_s)
+                .map_err(|error| error.to_string())?;
+            let model = ModelJob {
+                work_container_s,
+                scaling: scaling(document.model.scaling.as_ref())?,
+                save_s: costs.save_s,
+                resume_s: costs.adjustment_s - costs.save_s,
+                start_s: costs.start_s,
+                fails_after_s: None,
+            };
+            let (job, payload, _) = submission(document, &tenant, &name)?;
+            let at_s = document.at_s;
+            Ok(vec![Submission {
+                at_s,
+                job,
+                payload,
+                model,
+            }])
+        }
+    }
+}
+
+fn read_tasks(
+    document: &JobDocument,
+    tasks: &TasksDocument,
+    tenant: &TenantId,
+    name: &str,
+    costs: &CostsDocument,
+) -> Result<Vec<Submission>, String> {
+    let check = |result: Result<(), ScenarioError>| result.map_err(|error| error.to_string());
+    check(not_negative("model.tasks.interval_s", tasks.interval_s))?;
+    check(positive("model.tasks.duration_s", tasks.duration_s))?;
+    if u64::from(tasks.count) > MOST_SUBMISSIONS {
+        return Err(format!("model.tasks.count is more than {MOST_SUBMISSIONS}"));
+    }
+    if document.model.scaling.is_some() {
+        return Err(
+            "model.scaling is for work_container_s; a task runs in one container".to_owned(),
+        );
+    }
+    let model = ModelJob {
+        start_s: costs.start_s,
+        ..ModelJob::linear(tasks.duration_s)
+    };
+    let digits = tasks.count.to_string().len();
+    let task = |k: u32| {
+        let (job, payload, kind) = submission(document, tenant, &format!("{name}-{k:0digits$}"))?;
+        if kind != Kind::Batch {
+            return Err("model.tasks is for jobs with `kind: batch`".to_owned());
+        }
+        Ok(Submission {
+            at_s: document.at_s + f64::from(k) * tasks.interval_s,
+            job,
+            payload,
+            model: model.clone(),
+        })
+    };
+    (0..tasks.count).map(task).collect()
+}
+
+/// The document that is published, checked as admission will check it.
+fn submission(
+    document: &JobDocument,
+    tenant: &TenantId,
+    name: &str,
+) -> Result<(JobId, Vec<u8>, Kind), String> {
+    let mut spec: Map<String, Value> = document.spec.clone();
+    spec.insert("name".to_owned(), json!(name));
+    spec.insert("tenant".to_owned(), json!(tenant));
+    if let Some(containers) = document.static_containers {
+        spec.insert("static_containers".to_owned(), json!(containers));
+    }
+    let spec = Value::Object(spec);
+    let payload = serde_json::to_vec(&spec).map_err(|error| error.to_string())?;
+    let parsed: job::JobDocument =
+        serde_json::from_value(spec).map_err(|error| format!("spec: {error}"))?;
+    let kind = parsed.kind;
+    let (job, _) = parse_job(parsed, tenant, name).map_err(|refusal| format!("spec: {refusal}"))?;
+    Ok((job, payload, kind))
+}
+
+fn scaling(document: Option<&ScalingDocument>) -> Result<Scaling, String> {
+    let usable = |value: f64| value.is_finite() && value > 0.0;
+    match document {
+        None | Some(ScalingDocument::Linear) => Ok(Scaling::Linear),
+        Some(ScalingDocument::Table { speed }) => {
+            if speed.is_empty() || !speed.iter().all(|speed| usable(*speed)) {
+                return Err(
+                    "model.scaling.speed must list at least one speed, all above 0".to_owned(),
+                );
+            }
+            Ok(Scaling::Table(speed.clone()))
+        }
+        Some(ScalingDocument::Efficiency { per_doubling }) => {
+            if !usable(*per_doubling) || *per_doubling > 1.0 {
+                return Err(format!(
+                    "model.scaling.per_doubling is {per_doubling}; it must be above 0 and at most 1"
+                ));
+            }
+            Ok(Scaling::Efficiency(*per_doubling))
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! The figures of a simulation: what the tables and `-o json` show.
+//!
+//! Averages over time run from the first submission to the end of the last job, at most to the
+//! horizon. A job's completion time (JCT) is from its submission to its end, its waiting time
+//! until its containers first run. Only jobs that completed count for JCT.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::measure::{End, JobRecord, Measures, count};
+
+/// A distribution, in its own unit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Percentiles {
+    /// Mean.
+    pub mean: f64,
+    /// Half are below.
+    pub p50: f64,
+    /// Nine in ten are below.
+    pub p90: f64,
+    /// 99 in 100 are below.
+    pub p99: f64,
+    /// The largest.
+    pub max: f64,
+}
+
+impl Percentiles {
+    /// Of some values (nearest rank); all 0 where there are none.
+    #[must_use]
+    pub fn of(mut values: Vec<f64>) -> Self {
+        if values.is_empty() {
+            return Self::default();
+        }
+        values.sort_by(f64::total_cmp);
+        let rank = |percent: usize| {
+            let index = (values.len() * percent).div_ceil(100).saturating_sub(1);
+            values.get(index).copied().unwrap_or(0.0)
+        };
+        Self {
+            mean: values.iter().sum::<f64>() / count(values.len() as u64),
+            p50: rank(50),
+            p90: rank(90),
+            p99: rank(99),
+            max: rank(100),
+        }
+    }
+}
+
+/// One tenant's jobs.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct TenantFigures {
+    /// How many have ended.
+    pub jobs: u64,
+    /// Seconds from submission to the first containers.
+    pub waiting_s: Percentiles,
+    /// Seconds from submission to completion.
+    pub jct_s: Percentiles,
+    /// Container-hours that ran.
+    pub container_h: f64,
+}
+
+/// What came of a simulation, in numbers.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Figures {
+    /// Jobs that ended, of all kinds of end.
+    pub jobs: u64,
+    /// Of these completed.
+    pub completed: u64,
+    /// Of these failed.
+    pub failed: u64,
+    /// Submissions that were refused.
+    pub refused: u64,
+    /// Mean utilization, the sum over the resources.
+    pub utilization: f64,
+    /// Mean fairness loss of the running jobs over time.
+    pub loss: f64,
+    /// The same with the jobs that wait, whose share is 0.
+    pub loss_all: f64,
+    /// The largest fairness loss of any decision.
+    pub largest_loss: f64,
+    /// Seconds from submission to completion.
+    pub jct_s: Percentiles,
+    /// Seconds from submission to the first containers.
+    pub waiting_s: Percentiles,
+    /// Seconds from the beginning to the end of the last job.
+    pub makespan_s: f64,
+    /// Adjusted jobs in all.
+    pub adjustments: u64,
+    /// The most jobs that one decision adjusted.
+    pub most_adjusted: u32,
+    /// Allocations decided or kept.
+    pub decisions: u64,
+    /// Events on the log.
+    pub events: u64,
+    /// By tenant.
+    pub tenants: BTreeMap<String, TenantFigures>,
+}
+
+fn completion_s(job: &JobRecord) -> Option<f64> {
+    (job.end == End::Completed).then_some(job.ended_s - job.submitted_s)
+}
+
+fn waiting_s(job: &JobRecord) -> f64 {
+    job.started_s.unwrap_or(job.ended_s) - job.submitted_s
+}
+
+pub(super) fn figures(measures: &Measures) -> Figures {
+    let jobs = &measures.jobs;
+    let makespan_s = jobs.iter().map(|job| job.ended_s).fold(0.0, f64::max);
+    let from_s = jobs.first().map_or(0.0, |job| job.submitted_s);
+    let to_s = makespan_s.min(measures.horizon_s).max(from_s);
+    let ended = |end: End| jobs.iter().filter(|job| job.end == end).count() as u64;
+    let mut tenants: BTreeMap<&str, Vec<&JobRecord>> = BTreeMap::new();
+    for job in jobs {
+        tenants.entry(job.job.tenant()).or_default().push(job);
+    }
+    let tenants = tenants
+        .into_iter()
+        .map(|(name, jobs)| (name.to_owned(), tenant(&jobs)));
+    Figures {
+        jobs: jobs.len() as u64,
+        completed: ended(End::Completed),
+        failed: ended(End::Failed),
+        refused: measures.refused,
+        utilization: measures.utilization.mean(from_s, to_s),
+        loss: measures.loss.mean(from_s, to_s),
+        loss_all: measures.loss_all.mean(from_s, to_s),
+        largest_loss: measures.loss.largest(),
+        jct_s: Percentiles::of(jobs.iter().filter_map(completion_s).collect()),
+        waiting_s: Percentiles::of(jobs.iter().map(waiting_s).collect()),
+        makespan_s,
+        adjustments: measures.adjusted,
+        most_adjusted: measures.most_adjusted,
+        decisions: measures.decisions,
+        events: measures.events,
+        tenants: tenants.collect(),
+    }
+}
+
+fn tenant(jobs: &[&JobRecord]) -> TenantFigures {
+    let hours = jobs.iter().flat_map(|job| &job.bars);
+    let hours = hours.map(|bar| (bar.to_s - bar.from_s) * f64::from(bar.containers) / 3600.0);
+    TenantFigures {
+        jobs: jobs.len() as u64,
+        waiting_s: Percentiles::of(jobs.iter().map(|job| waiting_s(job)).collect()),
+        jct_s: Percentiles::of(jobs.iter().filter_map(|job| completion_s(job)).collect()),
+        container_h: hours.sum(),
+    }
+}

@@ -1,0 +1,328 @@
+//! What a simulated log shows: each job's times and containers, and the cluster over time.
+//!
+//! Utilization counts the containers that run: Σ over resources of what they hold as a fraction
+//! of what the nodes offer (Dorm, eq. 5), so it may exceed 1. Fairness loss and adjustments are
+//! what the allocations say (eq. 11 to 16).
+
+use std::collections::BTreeMap;
+
+use dormouse_messages::events::Outcome as Decided;
+use dormouse_messages::ids::ContainerId;
+use dormouse_messages::{Amounts, Event, JobId, NodeId, Recorded, Resource, Timestamp};
+use serde::Serialize;
+
+use super::START;
+use super::figures::{self, Figures};
+use crate::scenario::Scenario;
+
+/// From this second on, the value.
+pub type Point = (f64, f64);
+
+/// Containers of a job from one second to another.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Bar {
+    /// From.
+    pub from_s: f64,
+    /// To.
+    pub to_s: f64,
+    /// How many.
+    pub containers: u32,
+}
+
+/// How a job ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum End {
+    /// It succeeded.
+    Completed,
+    /// It failed too often.
+    Failed,
+    /// Its tenant ended it.
+    Cancelled,
+}
+
+/// One job, from its submission to its end; seconds from the beginning.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct JobRecord {
+    /// Which.
+    pub job: JobId,
+    /// When it was submitted.
+    pub submitted_s: f64,
+    /// When its containers first ran.
+    pub started_s: Option<f64>,
+    /// When it ended.
+    pub ended_s: f64,
+    /// How.
+    pub end: End,
+    /// Its containers over time.
+    pub bars: Vec<Bar>,
+}
+
+/// What came of a simulation.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Outcome {
+    /// The figures.
+    pub figures: Figures,
+    /// The jobs, by submission.
+    pub jobs: Vec<JobRecord>,
+    /// Utilization over time.
+    pub utilization: Vec<Point>,
+    /// Fairness loss over time.
+    pub loss: Vec<Point>,
+    /// Adjusted jobs in all, over time.
+    pub adjustments: Vec<Point>,
+}
+
+/// A step function of the cluster, with its integral up to the end of the averages.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Series {
+    pub points: Vec<Point>,
+}
+
+impl Series {
+    fn push(&mut self, at_s: f64, value: f64) {
+        match self.points.last_mut() {
+            Some(last) if last.0 >= at_s => last.1 = value,
+            Some(last) if (last.1 - value).abs() < 1e-12 => {}
+            _ => self.points.push((at_s, value)),
+        }
+    }
+
+    /// The mean from `from_s` to `to_s`; 0 before the first point.
+    pub fn mean(&self, from_s: f64, to_s: f64) -> f64 {
+        let ends = self
+            .points
+            .iter()
+            .skip(1)
+            .map(|point| point.0)
+            .chain([f64::INFINITY]);
+        let parts = self
+            .points
+            .iter()
+            .zip(ends)
+            .map(|((since_s, value), end_s)| {
+                (end_s.min(to_s) - since_s.max(from_s)).max(0.0) * value
+            });
+        parts.sum::<f64>() / (to_s - from_s).max(f64::MIN_POSITIVE)
+    }
+
+    pub fn largest(&self) -> f64 {
+        self.points.iter().map(|point| point.1).fold(0.0, f64::max)
+    }
+}
+
+/// A job that has not ended.
+#[derive(Debug, Clone, Default)]
+struct Live {
+    submitted_s: f64,
+    started_s: Option<f64>,
+    running: u32,
+    since_s: f64,
+    bars: Vec<Bar>,
+}
+
+impl Live {
+    fn change(&mut self, at_s: f64, running: u32) {
+        if self.running > 0 && at_s > self.since_s {
+            let bar = Bar {
+                from_s: self.since_s,
+                to_s: at_s,
+                containers: self.running,
+            };
+            match self.bars.last_mut() {
+                Some(last) if last.to_s >= bar.from_s && last.containers == bar.containers => {
+                    last.to_s = at_s
+                }
+                _ => self.bars.push(bar),
+            }
+        }
+        (self.running, self.since_s) = (running, at_s);
+    }
+}
+
+/// The log, measured event by event.
+pub(super) struct Measures {
+    pub horizon_s: f64,
+    demands: BTreeMap<JobId, Amounts>,
+    capacities: BTreeMap<NodeId, Amounts>,
+    running: BTreeMap<ContainerId, NodeId>,
+    used: Amounts,
+    live: BTreeMap<JobId, Live>,
+    pub jobs: Vec<JobRecord>,
+    pub utilization: Series,
+    pub loss: Series,
+    pub loss_all: Series,
+    pub adjustments: Series,
+    pub decisions: u64,
+    pub adjusted: u64,
+    pub most_adjusted: u32,
+    pub refused: u64,
+    pub events: u64,
+}
+
+impl Measures {
+    pub fn new(scenario: &Scenario) -> Self {
+        Self {
+            horizon_s: scenario.horizon_s,
+            demands: BTreeMap::new(),
+            capacities: BTreeMap::new(),
+            running: BTreeMap::new(),
+            used: Amounts::new(),
+            live: BTreeMap::new(),
+            jobs: Vec::new(),
+            utilization: Series::default(),
+            loss: Series::default(),
+            loss_all: Series::default(),
+            adjustments: Series::default(),
+            decisions: 0,
+            adjusted: 0,
+            most_adjusted: 0,
+            refused: 0,
+            events: 0,
+        }
+    }
+
+    pub fn ended(&self) -> u64 {
+        self.jobs.len() as u64 + self.refused
+    }
+
+    pub fn read(&mut self, recorded: &Recorded) {
+        self.events += 1;
+        let at_s = seconds(recorded.stored_at);
+        match recorded.event() {
+            Some(Event::NodeJoined(event)) => {
+                let capacity = event.capacity.clone();
+                self.capacities.insert(event.node.clone(), capacity);
+            }
+            Some(Event::NodeLost(event)) => self.lost(&event.node, at_s),
+            Some(Event::JobAdmitted(event)) => {
+                self.demands
+                    .insert(event.job.clone(), event.spec.demand.clone());
+                let live = Live {
+                    submitted_s: at_s,
+                    ..Live::default()
+                };
+                self.live.insert(event.job.clone(), live);
+            }
+            Some(Event::JobRefused(_)) => self.refused += 1,
+            Some(Event::ContainerStarted(event)) => {
+                self.running
+                    .insert(event.container.clone(), event.node.clone());
+                self.changed(&event.job, true, at_s);
+            }
+            Some(Event::ContainerExited(event)) => self.exited(&event.container, at_s),
+            Some(Event::AllocationDecided(event)) => self.decided(&event.outcome, true, at_s),
+            Some(Event::AllocationKept(event)) => self.decided(&event.outcome, false, at_s),
+            Some(Event::JobCompleted(event)) => self.end(&event.job, End::Completed, at_s),
+            Some(Event::JobFailed(event)) => self.end(&event.job, End::Failed, at_s),
+            Some(Event::JobCancelled(event)) => self.end(&event.job, End::Cancelled, at_s),
+            _ => {}
+        }
+    }
+
+    /// A container of the job starts or ends.
+    fn changed(&mut self, job: &JobId, starts: bool, at_s: f64) {
+        let Some(demand) = self.demands.get(job) else {
+            return;
+        };
+        match starts {
+            true => self.used.add(demand, 1),
+            false => self.used.subtract(demand, 1),
+        }
+        if let Some(live) = self.live.get_mut(job) {
+            let running = match starts {
+                true => live.running + 1,
+                false => live.running.saturating_sub(1),
+            };
+            live.started_s.get_or_insert(at_s);
+            live.change(at_s, running);
+        }
+        self.used_changed(at_s);
+    }
+
+    fn exited(&mut self, container: &ContainerId, at_s: f64) {
+        if self.running.remove(container).is_some() {
+            self.changed(&container.job, false, at_s);
+        }
+    }
+
+    fn used_changed(&mut self, at_s: f64) {
+        let mut total = Amounts::new();
+        for capacity in self.capacities.values() {
+            total.add(capacity, 1);
+        }
+        let value = total
+            .iter()
+            .map(|(resource, total)| part(&self.used, resource, total))
+            .sum();
+        self.utilization.push(at_s, value);
+    }
+
+    fn lost(&mut self, node: &NodeId, at_s: f64) {
+        let gone: Vec<ContainerId> = self
+            .running
+            .iter()
+            .filter(|(_, at)| *at == node)
+            .map(|(id, _)| id.clone())
+            .collect();
+        for container in gone {
+            self.running.remove(&container);
+            self.changed(&container.job, false, at_s);
+        }
+    }
+
+    fn decided(&mut self, outcome: &Decided, changes: bool, at_s: f64) {
+        self.decisions += 1;
+        self.loss.push(at_s, outcome.fairness_loss);
+        self.loss_all.push(at_s, outcome.fairness_loss_all);
+        if changes {
+            self.adjusted += u64::from(outcome.adjusted_jobs);
+            self.most_adjusted = self.most_adjusted.max(outcome.adjusted_jobs);
+            self.adjustments.push(at_s, count(self.adjusted));
+        }
+    }
+
+    fn end(&mut self, job: &JobId, end: End, at_s: f64) {
+        self.demands.remove(job);
+        if let Some(mut live) = self.live.remove(job) {
+            live.change(at_s, 0);
+            self.jobs.push(JobRecord {
+                job: job.clone(),
+                submitted_s: live.submitted_s,
+                started_s: live.started_s,
+                ended_s: at_s,
+                end,
+                bars: live.bars,
+            });
+        }
+    }
+
+    pub fn outcome(mut self) -> Outcome {
+        self.jobs.sort_by(|a, b| {
+            a.submitted_s
+                .total_cmp(&b.submitted_s)
+                .then_with(|| a.job.cmp(&b.job))
+        });
+        Outcome {
+            figures: figures::figures(&self),
+            jobs: self.jobs,
+            utilization: self.utilization.points,
+            loss: self.loss.points,
+            adjustments: self.adjustments.points,
+        }
+    }
+}
+
+fn seconds(at: Timestamp) -> f64 {
+    at.seconds_since(START)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "shown with few digits")]
+fn part(used: &Amounts, resource: &Resource, total: u64) -> f64 {
+    used.get(resource) as f64 / total as f64
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts below 2^53 are exact")]
+pub(super) fn count(value: u64) -> f64 {
+    value as f64
+}

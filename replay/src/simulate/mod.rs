@@ -1,0 +1,152 @@
+//! Simulation: a scenario on the engine, and what came of it.
+//!
+//! 1. The policy and the nodes stand at the beginning of the log, the submissions in the script.
+//! 2. The engine jumps from instant to instant; what it has appended is measured
+//!    ([`measure`]), handed to the caller, and forgotten.
+//! 3. When every job has ended the figures are drawn up ([`figures`]).
+//!
+//! The same scenario gives the same log, byte for byte.
+
+pub mod compare;
+pub mod figures;
+mod measure;
+
+use std::sync::Arc;
+
+use dormouse_messages::events::ClusterConfigured;
+use dormouse_messages::{Event, JobId, Recorded, Timestamp};
+
+use crate::engine::{Action, Engine, EngineError, Faults};
+use crate::scenario::Scenario;
+pub use figures::{Figures, Percentiles, TenantFigures};
+use measure::Measures;
+pub use measure::{Bar, JobRecord, Outcome, Point};
+
+/// When every simulation begins: 2026-01-01T00:00:00Z.
+pub const START: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
+
+/// Why a simulation gave no figures.
+#[derive(Debug, thiserror::Error)]
+pub enum SimulationError {
+    /// The services broke a rule, or never came to rest.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// Nothing is due any more, but jobs have not ended.
+    #[error(
+        "nothing happens any more at {at}, and {count} jobs have not ended; the first is {first}"
+    )]
+    Stuck {
+        /// When.
+        at: Timestamp,
+        /// How many.
+        count: usize,
+        /// One of them.
+        first: JobId,
+    },
+    /// The caller could not take an event.
+    #[error("{0}")]
+    Sink(String),
+}
+
+/// How a simulation is run.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Whether the services' invariants are checked after every event.
+    pub check: bool,
+    /// What goes wrong.
+    pub faults: Faults,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            check: false,
+            faults: Faults::none(),
+        }
+    }
+}
+
+/// How far a simulation is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Jobs that have ended.
+    pub ended: u64,
+    /// Jobs in all.
+    pub jobs: u64,
+    /// Events on the log.
+    pub events: u64,
+}
+
+/// Sets a scenario's cluster up, with everything that will happen to it.
+#[must_use]
+pub fn engine(scenario: &Scenario, options: &Options) -> Engine {
+    let mut engine = Engine::with_faults(START, options.check, options.faults.clone());
+    let policy = ClusterConfigured {
+        policy: scenario.policy,
+    };
+    engine.at(START, Action::Operator(Event::from(policy)));
+    for (node, capacity) in &scenario.nodes {
+        let (node, capacity) = (node.clone(), capacity.clone());
+        engine.at(START, Action::Join { node, capacity });
+    }
+    for submission in &scenario.submissions {
+        engine.model(submission.job.clone(), submission.model.clone());
+        let action = Action::Submit {
+            tenant: submission.job.tenant().to_owned(),
+            verb: "submit".to_owned(),
+            payload: submission.payload.clone(),
+        };
+        engine.at(seconds_after_start(submission.at_s), action);
+    }
+    engine
+}
+
+/// The time so many seconds after the beginning.
+#[must_use]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "years of seconds in microseconds fit"
+)]
+pub fn seconds_after_start(seconds: f64) -> Timestamp {
+    Timestamp::from_micros(START.as_micros() + (seconds * 1e6).round() as i64)
+}
+
+/// Simulates a scenario until every job has ended. `each` sees every event, in order; `progress`
+/// is told now and then.
+///
+/// # Errors
+/// A broken invariant, jobs that never end, or what `each` says.
+pub fn simulate(
+    scenario: &Scenario,
+    options: &Options,
+    mut each: impl FnMut(&Arc<Recorded>) -> Result<(), String>,
+    mut progress: impl FnMut(Progress),
+) -> Result<Outcome, SimulationError> {
+    let mut engine = engine(scenario, options);
+    let mut measures = Measures::new(scenario);
+    let mut done = Progress {
+        jobs: scenario.submissions.len() as u64,
+        ..Progress::default()
+    };
+    while engine.next_due().is_some() {
+        engine.step()?;
+        for recorded in engine.take_events() {
+            measures.read(&recorded);
+            each(&recorded).map_err(SimulationError::Sink)?;
+            done.events = recorded.sequence.0;
+        }
+        if measures.ended() > done.ended {
+            done.ended = measures.ended();
+            progress(done);
+        }
+    }
+    let mut open = engine.audit().open_jobs();
+    if let Some(first) = open.next().cloned() {
+        return Err(SimulationError::Stuck {
+            at: engine.now(),
+            count: 1 + open.count(),
+            first,
+        });
+    }
+    Ok(measures.outcome())
+}

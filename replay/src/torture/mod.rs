@@ -1,0 +1,169 @@
+//! Fault trials: a seed chooses a small cluster, its jobs and everything that goes wrong, and the
+//! rules of the system are checked after every event and at the end.
+//!
+//! 1. [`workload`] draws the nodes, the jobs, cancellations, revisions, lost and drained nodes;
+//!    or the jobs are those of a scenario.
+//! 2. The engine runs them under [`Faults`]: services follow late, decide on less than the head,
+//!    are slow, die after any prefix of an append, start again from the log or a snapshot;
+//!    checkpoints fail or hang; containers die or start late.
+//! 3. After every event: no node is over-committed, no job runs twice, every fold's invariants
+//!    hold. A snapshot folded on gives the state of the whole log, at every restart.
+//! 4. At the end: every submission is decided and every admitted job has ended, every decision
+//!    comes out again from its basis, and every fold cut anywhere goes on as if it was not.
+
+pub mod workload;
+
+use std::sync::Arc;
+
+use dormouse_admission::AdmissionState;
+use dormouse_messages::{Fold, Recorded};
+use dormouse_projections::ReadModel;
+use dormouse_projections::shared::ClusterState;
+
+use crate::engine::{Engine, Faults, Rates};
+use crate::random::Random;
+use crate::scenario::Scenario;
+use crate::simulate::{self, Options, seconds_after_start};
+use crate::verify::Verifier;
+
+/// A trial that found something.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("seed {seed}: {what}")]
+pub struct Failure {
+    /// The seed that repeats it.
+    pub seed: u64,
+    /// What is wrong.
+    pub what: String,
+    /// The log up to there.
+    pub log: Vec<Arc<Recorded>>,
+}
+
+/// A trial that went well.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Passed {
+    /// Events on its log.
+    pub events: u64,
+    /// Decisions that came out again.
+    pub decisions: u64,
+}
+
+/// Runs the trial of a seed: of a random cluster, or of a scenario's.
+///
+/// # Errors
+/// The rule that was broken, with the log.
+pub fn trial(seed: u64, scenario: Option<&Scenario>) -> Result<Passed, Box<Failure>> {
+    let mut random = Random::new(seed);
+    let faults = Faults::new(random.next(), rates(&mut random));
+    let mut engine = match scenario {
+        None => {
+            let mut engine = Engine::with_faults(simulate::START, true, faults);
+            workload::small_cluster(&mut engine, &mut random);
+            engine
+        }
+        Some(scenario) => {
+            let mut engine = simulate::engine(
+                scenario,
+                &Options {
+                    check: true,
+                    faults,
+                },
+            );
+            workload::troubles(&mut engine, scenario, &mut random);
+            engine
+        }
+    };
+    let last_s = scenario.map_or(0.0, |scenario| scenario.horizon_s);
+    let checked = run(&mut engine, last_s).and_then(|()| at_the_end(&engine, &mut random));
+    checked.map_err(|what| {
+        let log = engine.log().to_vec();
+        Box::new(Failure { seed, what, log })
+    })
+}
+
+/// Long after the last job should have ended: a trial's jobs work for minutes, and every fault
+/// ends.
+const PATIENCE_S: f64 = 200_000.0;
+
+fn run(engine: &mut Engine, last_s: f64) -> Result<(), String> {
+    let until = seconds_after_start(last_s + PATIENCE_S);
+    engine.run_until(until).map_err(|error| error.to_string())?;
+    match engine.next_due() {
+        None => Ok(()),
+        Some(due) => Err(format!("something is still due, at {due}")),
+    }
+}
+
+/// Each kind of fault at a rate of its own, some of them at none: faults hide one another.
+fn rates(random: &mut Random) -> Rates {
+    let Rates {
+        late,
+        lagging,
+        spurious,
+        crash,
+        snapshot,
+        slow,
+        slow_start,
+        container,
+        save_fails,
+        save_hangs,
+    } = Rates::TORTURE;
+    let mut scaled = |rate: f64| rate * *random.choose(&[0.0, 0.3, 1.0, 2.0]);
+    Rates {
+        late: scaled(late),
+        lagging: scaled(lagging),
+        spurious: scaled(spurious),
+        crash: scaled(crash),
+        snapshot: scaled(snapshot),
+        slow: scaled(slow),
+        slow_start: scaled(slow_start),
+        container: scaled(container),
+        save_fails: scaled(save_fails),
+        save_hangs: scaled(save_hangs),
+    }
+}
+
+/// Step 4.
+fn at_the_end(engine: &Engine, random: &mut Random) -> Result<Passed, String> {
+    if let Some(ingress_sequence) = engine.audit().undecided().next() {
+        return Err(format!("submission {ingress_sequence} was never decided"));
+    }
+    if let Some(job) = engine.audit().open_jobs().next() {
+        return Err(format!("{job} never ended"));
+    }
+    let log = engine.log();
+    let mut verifier = Verifier::default();
+    log.iter().for_each(|recorded| verifier.read(recorded));
+    let report = verifier.report();
+    if let Some(finding) = report.findings.first() {
+        let (sequence, what) = (finding.sequence, &finding.what);
+        return Err(format!("event {sequence} does not verify: {what}"));
+    }
+    cut_anywhere::<AdmissionState>(log, random)?;
+    cut_anywhere::<ClusterState>(log, random)?;
+    cut_anywhere::<ReadModel>(log, random)?;
+    Ok(Passed {
+        events: report.events,
+        decisions: report.decisions,
+    })
+}
+
+/// A fold that is written down and read back somewhere ends as the fold of the whole log.
+fn cut_anywhere<F: Fold>(log: &[Arc<Recorded>], random: &mut Random) -> Result<(), String> {
+    let cut = random.below(log.len() as u64 + 1);
+    let (before, after) = log.split_at(usize::try_from(cut).unwrap_or(0));
+    let mut whole = F::default();
+    before.iter().for_each(|recorded| whole.evolve(recorded));
+    let broken = |what: String| format!("{} cut after event {cut}: {what}", F::NAME);
+    let encode =
+        |state: &F| rmp_serde::to_vec_named(state).map_err(|error| broken(error.to_string()));
+    let mut resumed: F =
+        rmp_serde::from_slice(&encode(&whole)?).map_err(|error| broken(error.to_string()))?;
+    for recorded in after {
+        whole.evolve(recorded);
+        resumed.evolve(recorded);
+    }
+    match encode(&whole)? == encode(&resumed)? {
+        true => Ok(()),
+        false => Err(broken("it goes on differently".to_owned())),
+    }
+}

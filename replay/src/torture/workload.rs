@@ -1,0 +1,183 @@
+//! What happens to the cluster of a trial from outside: jobs of every kind come, are cancelled
+//! and revised, nodes are lost and come back, are drained and restored.
+
+use dormouse_messages::events::ClusterConfigured;
+use dormouse_messages::policy::{Allocation, Objective, Policy};
+use dormouse_messages::{Amounts, Event, NodeId, Resource};
+use serde_json::json;
+
+use crate::engine::{Action, Engine, ModelJob};
+use crate::random::Random;
+use crate::scenario::Scenario;
+use crate::simulate::seconds_after_start;
+
+/// The tenant of every job.
+const TENANT: &str = "t";
+
+/// Two to four nodes and up to twelve jobs within five minutes.
+pub fn small_cluster(engine: &mut Engine, random: &mut Random) {
+    let policy = Event::from(ClusterConfigured {
+        policy: policy(random),
+    });
+    engine.at(seconds_after_start(0.0), Action::Operator(policy));
+    let nodes: Vec<(NodeId, Amounts)> = (0..2 + random.below(3))
+        .filter_map(|index| node(index, random))
+        .collect();
+    for (node, capacity) in &nodes {
+        // Some nodes come late.
+        let at_s = if random.chance(0.1) {
+            random.between(0.0, 60.0)
+        } else {
+            0.0
+        };
+        join(engine, node, capacity, at_s);
+    }
+    for number in 0..1 + random.below(12) {
+        job(engine, number, &nodes, random);
+    }
+    for _ in 0..random.below(4) {
+        trouble(engine, &nodes, 400.0, random);
+    }
+}
+
+/// The troubles of a scenario's nodes: one in four of them has one, and all come back.
+pub fn troubles(engine: &mut Engine, scenario: &Scenario, random: &mut Random) {
+    for _ in 0..scenario.nodes.len().div_ceil(4) {
+        lost_or_drained(engine, &scenario.nodes, scenario.horizon_s / 2.0, random);
+    }
+}
+
+fn policy(random: &mut Random) -> Policy {
+    let thresholds = [0.0, 0.1, 0.2, 0.5, 1.0];
+    let allocations = [
+        Allocation::Dorm,
+        Allocation::Dorm,
+        Allocation::Dorm,
+        Allocation::Drf,
+        Allocation::Static,
+    ];
+    let paper = Objective {
+        utilization: 1.0,
+        loss: 0.0,
+        amortise_s: None,
+    };
+    Policy {
+        allocation: *random.choose(&allocations),
+        theta1: *random.choose(&thresholds),
+        theta2: *random.choose(&thresholds),
+        objective: *random.choose(&[Objective::default(), paper]),
+        ..Policy::default()
+    }
+}
+
+fn node(index: u64, random: &mut Random) -> Option<(NodeId, Amounts)> {
+    let name = NodeId::new(format!("n{index}")).ok()?;
+    let mut capacity = Amounts::new();
+    capacity.set(Resource::Cpu, 1000 * *random.choose(&[4, 8, 8]));
+    capacity.set(Resource::Memory, 16 << 30);
+    Some((name, capacity))
+}
+
+fn join(engine: &mut Engine, node: &NodeId, capacity: &Amounts, at_s: f64) {
+    let action = Action::Join {
+        node: node.clone(),
+        capacity: capacity.clone(),
+    };
+    engine.at(seconds_after_start(at_s), action);
+}
+
+fn submit(engine: &mut Engine, at_s: f64, verb: &str, document: &serde_json::Value) {
+    let action = Action::Submit {
+        tenant: TENANT.to_owned(),
+        verb: verb.to_owned(),
+        payload: document.to_string().into_bytes(),
+    };
+    engine.at(seconds_after_start(at_s), action);
+}
+
+/// A job of any kind, and what its tenant does with it afterwards.
+fn job(engine: &mut Engine, number: u64, nodes: &[(NodeId, Amounts)], random: &mut Random) {
+    let at_s = random.between(0.0, 300.0);
+    let name = format!("j{number}");
+    let cpu = 1 + random.below(4);
+    // A minimum that never fits would wait for ever. The last node may be lost for good.
+    let stay = nodes.iter().take(nodes.len() - 1);
+    let room: u64 = stay
+        .map(|(_, capacity)| capacity.get(&Resource::Cpu) / (1000 * cpu))
+        .sum();
+    let min = 1 + random.below(room.clamp(1, 3));
+    let max = min + random.below(7);
+    let document = json!({
+        "name": name, "command": {"start": ["x"]},
+        "demand": {"cpu": cpu, "memory": "1Gi"},
+        "weight": 1 + random.below(5),
+        "containers": {"min": min, "max": max},
+        "checkpoint": {
+            "mode": random.choose(&["exit", "exit", "continue", "none"]),
+            "grace_s": random.choose(&[10, 30]),
+        },
+        "success": random.choose(&["all", "chief"]),
+        "retries": random.below(3),
+    });
+    submit(engine, at_s, "submit", &document);
+    if let Ok(id) = format!("{TENANT}/{name}").parse() {
+        let model = ModelJob {
+            save_s: random.between(0.0, 20.0),
+            resume_s: random.between(0.0, 20.0),
+            start_s: random.between(0.0, 5.0),
+            ..ModelJob::linear(random.between(1.0, 1500.0))
+        };
+        engine.model(id, model);
+    }
+    if random.chance(0.15) {
+        let after_s = random.between(0.0, 200.0);
+        submit(engine, at_s + after_s, "cancel", &json!({"job": name}));
+    }
+    if random.chance(0.2) {
+        let after_s = random.between(0.0, 200.0);
+        let min = 1 + random.below(room.clamp(1, 3));
+        let revised = json!({
+            "job": name, "weight": 1 + random.below(5),
+            "containers": {"min": min, "max": min + random.below(6)},
+        });
+        submit(engine, at_s + after_s, "revise", &revised);
+    }
+    if random.chance(0.05) {
+        // The same once more, a malformed one, and one that does not exist.
+        submit(engine, at_s + 1.0, "submit", &document);
+        submit(engine, at_s, "submit", &json!({"name": 7}));
+        submit(engine, at_s, "cancel", &json!({"job": "nobody"}));
+    }
+}
+
+/// A node is lost, or drained, and comes back, but for the last one, which may stay away.
+fn trouble(engine: &mut Engine, nodes: &[(NodeId, Amounts)], within_s: f64, random: &mut Random) {
+    match nodes.last().filter(|_| random.chance(0.15)) {
+        Some((last, _)) => {
+            let at_s = random.between(0.0, within_s);
+            engine.at(seconds_after_start(at_s), Action::Lose(last.clone()));
+        }
+        None => lost_or_drained(engine, nodes, within_s, random),
+    }
+}
+
+fn lost_or_drained(
+    engine: &mut Engine,
+    nodes: &[(NodeId, Amounts)],
+    within_s: f64,
+    random: &mut Random,
+) {
+    let at_s = random.between(0.0, within_s);
+    let back_s = at_s + random.between(0.001, 200.0);
+    let (node, capacity) = random.choose(nodes);
+    match random.below(3) {
+        0 | 1 => {
+            engine.at(seconds_after_start(at_s), Action::Lose(node.clone()));
+            join(engine, node, capacity, back_s);
+        }
+        _ => {
+            engine.at(seconds_after_start(at_s), Action::Drain(node.clone()));
+            engine.at(seconds_after_start(back_s), Action::Restore(node.clone()));
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Weighted DRF shares by divisible progressive filling, once more and in floating point: the
+//! tests compare it with the exact one of the optimizer.
+
+/// A job.
+pub struct User {
+    /// What one container needs of each resource, as fractions of the cluster.
+    pub demand: Vec<f64>,
+    /// Its weight.
+    pub weight: f64,
+    /// Fewest and most containers.
+    pub bounds: (f64, f64),
+}
+
+impl User {
+    fn dominant(&self) -> f64 {
+        self.demand
+            .iter()
+            .fold(0.0, |most: f64, part| most.max(*part))
+    }
+
+    /// Containers when every weighted share has risen to `level`.
+    fn at(&self, level: f64) -> f64 {
+        (level * self.weight / self.dominant()).clamp(self.bounds.0, self.bounds.1)
+    }
+}
+
+/// Everyone's dominant share: all weighted shares rise together from the minima; who demands a
+/// saturated resource, or is at its most, stays.
+pub fn fill(users: &[User]) -> Vec<f64> {
+    let mut frozen: Vec<Option<f64>> = vec![None; users.len()];
+    let resources = users.first().map_or(0, |user| user.demand.len());
+    loop {
+        let count =
+            |index: usize, level: f64| frozen[index].unwrap_or_else(|| users[index].at(level));
+        let used = |resource: usize, level: f64| -> f64 {
+            (0..users.len())
+                .map(|index| count(index, level) * users[index].demand[resource])
+                .sum()
+        };
+        let demanded = |resource: usize| {
+            (0..users.len())
+                .any(|index| frozen[index].is_none() && users[index].demand[resource] > 0.0)
+        };
+        let open: Vec<usize> = (0..resources)
+            .filter(|resource| demanded(*resource))
+            .collect();
+        // Bisection of the level at which the first open resource is full.
+        let fits = |level: f64| {
+            open.iter()
+                .all(|resource| used(*resource, level) <= 1.0 + 1e-13)
+        };
+        let (mut low, mut high) = (0.0, 1e4);
+        if open.is_empty() || fits(high) {
+            return (0..users.len())
+                .map(|index| count(index, 1e4) * users[index].dominant())
+                .collect();
+        }
+        for _ in 0..200 {
+            let middle = f64::midpoint(low, high);
+            if fits(middle) {
+                low = middle
+            } else {
+                high = middle
+            }
+        }
+        let full: Vec<usize> = open
+            .iter()
+            .copied()
+            .filter(|resource| used(*resource, high) > 1.0 - 1e-9)
+            .collect();
+        let counts: Vec<f64> = (0..users.len()).map(|index| count(index, low)).collect();
+        for (index, user) in users.iter().enumerate() {
+            if frozen[index].is_none() && full.iter().any(|resource| user.demand[*resource] > 0.0) {
+                frozen[index] = Some(counts[index]);
+            }
+        }
+    }
+}

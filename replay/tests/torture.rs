@@ -1,0 +1,69 @@
+//! Fault trials: a fixed set, so that a change is compared with what it changed, and a random one,
+//! so that more is seen with every run.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use dormouse_replay::LogWriter;
+use dormouse_replay::torture::{Passed, trial};
+
+/// A number from the environment.
+fn number(name: &str, otherwise: u64) -> u64 {
+    let asked = std::env::var(name).ok();
+    asked
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(otherwise)
+}
+
+/// Runs a trial; a failure leaves its log in a file and says how to repeat it.
+fn passes(seed: u64) -> Passed {
+    let failure = match trial(seed, None) {
+        Ok(passed) => return passed,
+        Err(failure) => failure,
+    };
+    let path = std::env::temp_dir().join(format!("dormouse-faults-{seed}.jsonl"));
+    let mut writer = LogWriter::create(&path, "faults").expect("creates");
+    failure
+        .log
+        .iter()
+        .for_each(|recorded| writer.write(recorded).expect("writes"));
+    writer.finish().expect("writes");
+    panic!(
+        "{failure}\nits log: {}\nagain: dormouse simulate --faults {seed}",
+        path.display()
+    );
+}
+
+#[test]
+fn the_fixed_trials_end_well() {
+    let first = number("DORMOUSE_FAULTS_FROM", 1);
+    let count = number("DORMOUSE_FAULTS", 60);
+    let passed: Vec<Passed> = (first..first + count).map(passes).collect();
+    let decisions: u64 = passed.iter().map(|passed| passed.decisions).sum();
+    // The trials decide something: an empty cluster would pass, too.
+    assert!(
+        decisions > 20 * count,
+        "{decisions} decisions in {count} trials"
+    );
+}
+
+#[test]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "chance is wanted here, and the seed is printed"
+)]
+fn random_trials_end_well() {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .expect("after 1970");
+    let first = u64::from(now.subsec_nanos()) + (now.as_secs() << 30);
+    println!("seeds {first} and following");
+    (first..first + 20).for_each(|seed| drop(passes(seed)));
+}
+
+#[test]
+fn a_trial_repeats_exactly() {
+    assert_eq!(
+        trial(3, None).expect("passes"),
+        trial(3, None).expect("passes")
+    );
+}

@@ -1,0 +1,142 @@
+//! What `simulate` is asked for.
+
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+
+use clap::Args;
+use dormouse_replay::scenario::generate::Kind;
+use dormouse_replay::scenario::settings::Setting;
+
+/// `simulate`.
+#[derive(Debug, Clone, Args)]
+pub struct SimulateArgs {
+    /// Scenario files, - for standard input, or table2:SEEDS and trace:SEEDS for generated ones.
+    #[arg(value_name = "SCENARIO", required_unless_present_any = ["generate", "faults"])]
+    pub scenarios: Vec<Source>,
+    /// Set a field by its dotted path; several values, with commas, are simulated one by one.
+    #[arg(long = "set", value_name = "PATH=VALUE[,VALUE…]")]
+    pub settings: Vec<Setting>,
+    /// Policies to compare: scenario (its own), default, static, drf, dorm-1, dorm-2, dorm-3.
+    #[arg(long = "policy", value_name = "NAME", value_delimiter = ',')]
+    pub policies: Vec<String>,
+    /// Write the log of the simulated cluster: JSON lines, or an archive if it ends in .dmlog.
+    #[arg(long, value_name = "FILE")]
+    pub log: Option<PathBuf>,
+    /// Write one page that compares the runs, with drawings.
+    #[arg(long, value_name = "FILE.html")]
+    pub report: Option<PathBuf>,
+    /// Check every service's invariants after every event.
+    #[arg(long)]
+    pub check: bool,
+    /// Simulations at the same time; default: as many as there are processors.
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
+    /// Print a generated scenario instead: table2 (the Dorm paper's evaluation) or trace.
+    #[arg(long, value_name = "KIND", conflicts_with_all = ["scenarios", "faults"])]
+    pub generate: Option<Kind>,
+    /// The seed of the generated scenario.
+    #[arg(long, default_value_t = 1, requires = "generate")]
+    pub seed: u64,
+    /// How large a generated trace is.
+    #[command(flatten)]
+    pub size: SizeArgs,
+    /// Disturb the cluster: crashes, delays, lost nodes, failing checkpoints, chosen by each seed.
+    /// Without a SCENARIO each seed chooses a small cluster and its jobs too.
+    #[arg(long, value_name = "SEED[..SEED]")]
+    pub faults: Option<Seeds>,
+}
+
+/// The size of a generated trace.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct SizeArgs {
+    /// Jobs of a generated trace.
+    #[arg(long, default_value_t = 2_000)]
+    pub jobs: u32,
+    /// Nodes of a generated trace.
+    #[arg(long, default_value_t = 50)]
+    pub nodes: u32,
+    /// Days over which the jobs of a generated trace come.
+    #[arg(long, default_value_t = 7.0)]
+    pub days: f64,
+}
+
+/// One seed, or all from one to another, both included.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seeds(pub RangeInclusive<u64>);
+
+impl std::str::FromStr for Seeds {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is not a seed such as 7, or a range such as 1..20");
+        let number = |text: &str| text.parse().map_err(|_| wrong());
+        match text.split_once("..") {
+            None => number(text).map(|seed| Self(seed..=seed)),
+            Some((from, to)) => {
+                let seeds = number(from)?..=number(to.trim_start_matches('='))?;
+                if seeds.is_empty() {
+                    return Err(format!("{text:?} is an empty range"));
+                }
+                Ok(Self(seeds))
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for Seeds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0.start() == self.0.end() {
+            true => write!(f, "{}", self.0.start()),
+            false => write!(f, "{}..{}", self.0.start(), self.0.end()),
+        }
+    }
+}
+
+/// Where scenarios come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// A file.
+    File(PathBuf),
+    /// Generated, one a seed.
+    Generated(Kind, Seeds),
+}
+
+impl std::str::FromStr for Source {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            Some((kind, seeds)) if kind.parse::<Kind>().is_ok() => {
+                Ok(Self::Generated(kind.parse()?, seeds.parse()?))
+            }
+            _ => Ok(Self::File(text.into())),
+        }
+    }
+}
+
+impl std::fmt::Display for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "{}", path.display()),
+            Self::Generated(Kind::Table2, seeds) => write!(f, "table2:{seeds}"),
+            Self::Generated(Kind::Trace, seeds) => write!(f, "trace:{seeds}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_and_sources_read() {
+        assert_eq!("3..5".parse(), Ok(Seeds(3..=5)));
+        assert_eq!("3..=5".parse(), Ok(Seeds(3..=5)));
+        assert_eq!("7".parse(), Ok(Seeds(7..=7)));
+        assert!("5..3".parse::<Seeds>().is_err());
+        assert!("x".parse::<Seeds>().is_err());
+        let generated = Source::Generated(Kind::Table2, Seeds(1..=2));
+        assert_eq!("table2:1..2".parse(), Ok(generated));
+        assert_eq!("a:b.json".parse(), Ok(Source::File("a:b.json".into())));
+    }
+}

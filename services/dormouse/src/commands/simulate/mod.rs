@@ -1,0 +1,99 @@
+//! `simulate`: the real services over a virtual clock.
+
+pub mod args;
+mod faults;
+mod runs;
+mod table;
+
+use dormouse_replay::scenario::generate::generate;
+use dormouse_replay::simulate::compare::{Difference, compare};
+use dormouse_replay::simulate::{Figures, Outcome};
+use serde::Serialize;
+
+pub use args::SimulateArgs;
+use runs::Run;
+
+use crate::context::Context;
+use crate::error::{Coded, DONE};
+use crate::print;
+use crate::render::Style;
+
+/// What the command prints.
+#[derive(Debug, Serialize)]
+struct Answer<'a> {
+    runs: Vec<AnswerRun<'a>>,
+    /// Against the first policy or setting, over all scenarios.
+    comparison: Vec<AnswerComparison<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct AnswerRun<'a> {
+    scenario: &'a str,
+    variant: &'a str,
+    #[serde(flatten)]
+    figures: &'a Figures,
+}
+
+#[derive(Debug, Serialize)]
+struct AnswerComparison<'a> {
+    variant: &'a str,
+    against: &'a str,
+    differences: Vec<Difference>,
+}
+
+/// Simulates.
+///
+/// # Errors
+/// When a scenario is wrong, or a simulation gives no figures.
+pub fn run(context: &Context, args: &SimulateArgs) -> anyhow::Result<u8> {
+    let output = context.output()?;
+    if let Some(kind) = args.generate {
+        let scenario = generate(kind, args.seed, runs::size(args));
+        println!("{scenario:#}");
+        return Ok(DONE);
+    }
+    if let Some(seeds) = &args.faults {
+        return faults::run(context, args, seeds);
+    }
+    let runs =
+        runs::plan(args).map_err(|error| Coded::new("bad_scenario", format!("{error:#}")))?;
+    let outcomes = runs::run(&runs, args)?;
+    let answer = answer(&runs, &outcomes);
+    print::value(output, &answer, |wide| {
+        table::text(&answer, &Style::of_stdout(wide))
+    })?;
+    Ok(DONE)
+}
+
+fn answer<'a>(runs: &'a [Run], outcomes: &'a [Outcome]) -> Answer<'a> {
+    let with_figures = runs.iter().zip(outcomes);
+    let listed = with_figures.clone().map(|(run, outcome)| AnswerRun {
+        scenario: &run.scenario,
+        variant: &run.variant,
+        figures: &outcome.figures,
+    });
+    let of = |variant: &str| -> Vec<&Figures> {
+        let of = with_figures
+            .clone()
+            .filter(|(run, _)| run.variant == variant);
+        of.map(|(_, outcome)| &outcome.figures).collect()
+    };
+    let mut variants: Vec<&str> = Vec::new();
+    for run in runs {
+        if !variants.contains(&run.variant.as_str()) {
+            variants.push(&run.variant);
+        }
+    }
+    let (against, others) = variants
+        .split_first()
+        .map_or(("", &[][..]), |(first, rest)| (*first, rest));
+    let comparison = others.iter().map(|variant| AnswerComparison {
+        variant,
+        against,
+        differences: compare(&of(against), &of(variant)),
+    });
+    Answer {
+        runs: listed.collect(),
+        comparison: comparison.collect(),
+    }
+}

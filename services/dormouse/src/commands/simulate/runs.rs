@@ -1,0 +1,215 @@
+//! The simulations that are asked for: every scenario under every policy and setting, run in
+//! threads.
+
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::{Context as _, anyhow, bail};
+use dormouse_replay::LogWriter;
+use dormouse_replay::scenario::generate::{Size, generate};
+use dormouse_replay::scenario::settings::{Combination, combinations};
+use dormouse_replay::scenario::{Scenario, presets, read, read_value};
+use dormouse_replay::simulate::{Options, Outcome, simulate};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::Value;
+
+use super::args::{SimulateArgs, Source};
+use crate::context::read_text;
+
+/// One simulation.
+pub struct Run {
+    /// The scenario's name.
+    pub scenario: String,
+    /// Policy and settings, as far as they differ between the runs.
+    pub variant: String,
+    checked: Scenario,
+    log: Option<PathBuf>,
+}
+
+impl Run {
+    /// What is simulated.
+    pub fn scenario(&self) -> &Scenario {
+        &self.checked
+    }
+}
+
+/// How many simulations run at the same time.
+pub fn threads(args: &SimulateArgs) -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    args.threads.unwrap_or(cores).max(1)
+}
+
+/// Reads everything that is asked for, so that a mistake is found before anything runs.
+///
+/// # Errors
+/// The first thing that is wrong, with its file.
+pub fn plan(args: &SimulateArgs) -> anyhow::Result<Vec<Run>> {
+    let policies = match args.policies.is_empty() {
+        true => vec!["scenario".to_owned()],
+        false => args.policies.clone(),
+    };
+    let combinations = combinations(&args.settings);
+    let mut runs = Vec::new();
+    for source in &args.scenarios {
+        for (name, document) in documents(source, size(args))? {
+            for policy in &policies {
+                for settings in &combinations {
+                    runs.push(variant(&name, &document, (policy, settings), args)?);
+                }
+            }
+        }
+    }
+    let several = runs.len() > 1;
+    for (index, run) in runs.iter_mut().enumerate() {
+        run.log = args.log.as_deref().map(|file| match several {
+            true => numbered(file, index as u64 + 1),
+            false => file.to_owned(),
+        });
+    }
+    Ok(runs)
+}
+
+/// The size that the flags say.
+#[must_use]
+pub fn size(args: &SimulateArgs) -> Size {
+    Size {
+        jobs: args.size.jobs,
+        nodes: args.size.nodes,
+        days: args.size.days,
+    }
+}
+
+/// The scenarios of a source, named for messages.
+fn documents(source: &Source, size: Size) -> anyhow::Result<Vec<(String, Value)>> {
+    match source {
+        Source::File(path) => {
+            let text = read_text(path)?;
+            // Read as it stands: a mistake is then named with its line.
+            read(&text).with_context(|| path.display().to_string())?;
+            let document = serde_json::from_str(&text)?;
+            Ok(vec![(path.display().to_string(), document)])
+        }
+        Source::Generated(kind, seeds) => {
+            let seeds = seeds.0.clone();
+            Ok(seeds
+                .map(|seed| (format!("seed {seed}"), generate(*kind, seed, size)))
+                .collect())
+        }
+    }
+}
+
+fn variant(
+    name: &str,
+    document: &Value,
+    (policy, settings): (&str, &Combination),
+    args: &SimulateArgs,
+) -> anyhow::Result<Run> {
+    let mut document = document.clone();
+    let Some(fields) = presets::preset(policy) else {
+        bail!(
+            "{policy:?} is no policy; --policy takes {}",
+            presets::NAMES.join(", ")
+        );
+    };
+    presets::apply(&fields, &mut document);
+    settings.apply(&mut document)?;
+    let checked = read_value(document).with_context(|| name.to_owned())?;
+    let policy = if args.policies.is_empty() { "" } else { policy };
+    let variant = format!("{policy} {}", settings.label());
+    Ok(Run {
+        scenario: checked.name.clone(),
+        variant: variant.trim().to_owned(),
+        checked,
+        log: None,
+    })
+}
+
+/// `log.jsonl` as `log-3.jsonl`.
+pub fn numbered(file: &Path, number: u64) -> PathBuf {
+    let stem = file.file_stem().unwrap_or_default().to_string_lossy();
+    let ending = file
+        .extension()
+        .map(|ending| format!(".{}", ending.to_string_lossy()));
+    file.with_file_name(format!("{stem}-{number}{}", ending.unwrap_or_default()))
+}
+
+/// Runs them all; the outcomes in the order of the runs.
+///
+/// # Errors
+/// The first simulation that gave none.
+pub fn run(runs: &[Run], args: &SimulateArgs) -> anyhow::Result<Vec<Outcome>> {
+    let jobs: u64 = runs
+        .iter()
+        .map(|run| run.checked.submissions.len() as u64)
+        .sum();
+    let style = "{bar:30} {human_pos}/{human_len} jobs in {prefix}, {msg}, {elapsed}";
+    let progress = ProgressBar::new(jobs).with_style(ProgressStyle::with_template(style)?);
+    progress.set_prefix(match runs.len() {
+        1 => "one simulation".to_owned(),
+        count => format!("{count} simulations"),
+    });
+    let threads = threads(args).min(runs.len().max(1));
+    let next = AtomicUsize::new(0);
+    let outcomes: Mutex<Vec<Option<anyhow::Result<Outcome>>>> =
+        Mutex::new(runs.iter().map(|_| None).collect());
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some((index, run)) = take(runs, &next) {
+                    let outcome = one(run, args.check, &progress);
+                    if let Ok(mut outcomes) = outcomes.lock() {
+                        outcomes[index] = Some(outcome);
+                    }
+                }
+            });
+        }
+    });
+    progress.finish_and_clear();
+    let outcomes = outcomes.into_inner().unwrap_or_default();
+    let ended = outcomes.into_iter().zip(runs);
+    let ended = ended.map(|(outcome, run)| {
+        let outcome = outcome.unwrap_or_else(|| Err(anyhow!("it did not run")));
+        outcome.with_context(|| {
+            format!("{} {}", run.scenario, run.variant)
+                .trim()
+                .to_owned()
+        })
+    });
+    ended.collect()
+}
+
+fn take<'a>(runs: &'a [Run], next: &AtomicUsize) -> Option<(usize, &'a Run)> {
+    let index = next.fetch_add(1, Ordering::Relaxed);
+    runs.get(index).map(|run| (index, run))
+}
+
+fn one(run: &Run, check: bool, progress: &ProgressBar) -> anyhow::Result<Outcome> {
+    let log = run.log.as_deref();
+    let identity = format!("simulated-{}", run.scenario);
+    let mut writer = log
+        .map(|file| LogWriter::create(file, &identity))
+        .transpose()?;
+    let options = Options {
+        check,
+        ..Options::default()
+    };
+    let mut ended = 0;
+    let outcome = simulate(
+        &run.checked,
+        &options,
+        |recorded| match &mut writer {
+            Some(writer) => writer.write(recorded).map_err(|error| error.to_string()),
+            None => Ok(()),
+        },
+        |done| {
+            progress.inc(done.ended - ended);
+            progress.set_message(format!("{} events", done.events));
+            ended = done.ended;
+        },
+    )?;
+    if let Some(writer) = writer {
+        writer.finish()?;
+    }
+    Ok(outcome)
+}

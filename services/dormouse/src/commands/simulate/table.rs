@@ -1,0 +1,147 @@
+//! The figures of simulations as tables.
+
+use comfy_table::{Cell, CellAlignment};
+use dormouse_replay::simulate::compare::Difference;
+
+use super::{Answer, AnswerRun};
+use crate::render::Style;
+
+/// The runs, how they differ, and with `wide` the tenants.
+pub fn text(answer: &Answer<'_>, style: &Style) -> String {
+    let mut parts = vec![runs(answer, style)];
+    if !answer.comparison.is_empty() {
+        parts.push(comparison(answer, style));
+    }
+    let several_tenants = answer.runs.iter().any(|run| run.figures.tenants.len() > 1);
+    if style.wide || several_tenants {
+        parts.push(tenants(answer, style));
+    }
+    parts.join("\n\n")
+}
+
+fn runs(answer: &Answer<'_>, style: &Style) -> String {
+    let mut table = style.table(&[
+        "SCENARIO",
+        "POLICY",
+        "JOBS",
+        "UTILIZATION",
+        "LOSS",
+        "LARGEST",
+        "JCT",
+        "P90",
+        "WAIT",
+        "MAKESPAN",
+        "ADJUSTED",
+        "MOST",
+    ]);
+    for AnswerRun {
+        scenario,
+        variant,
+        figures,
+    } in &answer.runs
+    {
+        let ended = match figures.jobs - figures.completed {
+            0 => figures.jobs.to_string(),
+            others => format!("{} ({others} not completed)", figures.jobs),
+        };
+        let numbers = [
+            ended,
+            format!("{:.3}", figures.utilization),
+            format!("{:.3}", figures.loss),
+            format!("{:.2}", figures.largest_loss),
+            duration(figures.jct_s.mean),
+            duration(figures.jct_s.p90),
+            duration(figures.waiting_s.mean),
+            duration(figures.makespan_s),
+            figures.adjustments.to_string(),
+            figures.most_adjusted.to_string(),
+        ];
+        let names =
+            [*scenario, variant].map(|name| Cell::new(if name.is_empty() { "-" } else { name }));
+        table.add_row(names.into_iter().chain(numbers.into_iter().map(right)));
+    }
+    style.write(table)
+}
+
+fn comparison(answer: &Answer<'_>, style: &Style) -> String {
+    let metrics = ["UTILIZATION", "LOSS", "JCT", "WAIT", "MAKESPAN", "ADJUSTED"];
+    let against = answer.comparison.first().map_or("", |first| first.against);
+    let first = if against.is_empty() {
+        "the first".to_owned()
+    } else {
+        against.to_owned()
+    };
+    let header = format!("AGAINST {first}");
+    let columns: Vec<&str> = std::iter::once(header.as_str()).chain(metrics).collect();
+    let mut table = style.table(&columns);
+    for comparison in &answer.comparison {
+        let cells = comparison
+            .differences
+            .iter()
+            .map(|one| right(difference(one)));
+        table.add_row(std::iter::once(Cell::new(comparison.variant)).chain(cells));
+    }
+    style.write(table)
+}
+
+/// `−27.3 ± 3.1 % (20/20)`: the mean, its 95 % interval, in how many scenarios it is better.
+fn difference(one: &Difference) -> String {
+    if one.scenarios == 0 {
+        return "-".to_owned();
+    }
+    let interval = one
+        .plus_minus
+        .map_or(String::new(), |half| format!(" ± {:.1}", half * 100.0));
+    let count = match one.scenarios {
+        1 => String::new(),
+        scenarios => format!(" ({}/{scenarios})", one.better),
+    };
+    format!("{:+.1}{interval} %{count}", one.mean * 100.0)
+}
+
+fn tenants(answer: &Answer<'_>, style: &Style) -> String {
+    let mut table = style.table(&[
+        "SCENARIO",
+        "POLICY",
+        "TENANT",
+        "JOBS",
+        "WAIT",
+        "P90",
+        "JCT",
+        "CONTAINER-H",
+    ]);
+    for AnswerRun {
+        scenario,
+        variant,
+        figures,
+    } in &answer.runs
+    {
+        for (tenant, figures) in &figures.tenants {
+            let names = [scenario, variant, tenant.as_str()];
+            let numbers = [
+                figures.jobs.to_string(),
+                duration(figures.waiting_s.mean),
+                duration(figures.waiting_s.p90),
+                duration(figures.jct_s.mean),
+                format!("{:.1}", figures.container_h),
+            ];
+            let names = names.map(|name| Cell::new(if name.is_empty() { "-" } else { name }));
+            table.add_row(names.into_iter().chain(numbers.into_iter().map(right)));
+        }
+    }
+    style.write(table)
+}
+
+fn right(text: String) -> Cell {
+    Cell::new(text).set_alignment(CellAlignment::Right)
+}
+
+/// `43s`, `12.5m`, `3.4h`, `2.1d`.
+fn duration(seconds: f64) -> String {
+    match seconds {
+        s if s < 120.0 => format!("{s:.1}s"),
+        s if s < 7_200.0 => format!("{:.1}m", s / 60.0),
+        s if s < 172_800.0 => format!("{:.2}h", s / 3_600.0),
+        s => format!("{:.1}d", s / 86_400.0),
+    }
+}
