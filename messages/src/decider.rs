@@ -81,6 +81,12 @@ pub trait Decider: Send + Sync + 'static {
     /// followed on.
     const SLOW: bool = false;
 
+    /// Whether there may be anything to decide; where not, `decide` is not called and no wake-up
+    /// is set. Asked before a slow decision copies the state.
+    fn is_due(&self, _state: &Self::State) -> bool {
+        true
+    }
+
     /// Decides on the state. Level-triggered: it looks at the state, not at the event that woke
     /// it. `now` is never earlier than the broker's time of the last folded event.
     fn decide(&self, state: &Self::State, now: Timestamp) -> Decision;

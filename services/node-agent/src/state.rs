@@ -7,7 +7,7 @@
 
 mod fold;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -31,6 +31,8 @@ pub struct AgentState {
     pub addresses: BTreeMap<NodeId, String>,
     /// The jobs that are not over.
     pub jobs: BTreeMap<JobId, Job>,
+    /// Those of them with a partition here: few, where thousands are queued.
+    pub here: BTreeSet<JobId>,
     /// A type that this build folds, met in a version that it does not know.
     pub too_new: Option<String>,
 }
@@ -161,7 +163,8 @@ impl AgentState {
     #[must_use]
     pub fn wanted(&self) -> BTreeMap<ContainerId, Wanted> {
         let mut wanted = BTreeMap::new();
-        for (job_id, job) in &self.jobs {
+        let here = self.here.iter();
+        for (job_id, job) in here.filter_map(|id| self.jobs.get_key_value(id)) {
             for (incarnation, partition) in &job.partitions {
                 let Some(start) = partition.phase.start() else {
                     continue;
@@ -236,6 +239,9 @@ impl Fold for AgentState {
 
     fn check_invariants(&self) -> Result<(), String> {
         for (id, job) in &self.jobs {
+            if self.here.contains(id) == job.partitions.is_empty() {
+                return Err(format!("{id}: the index of partitions is wrong"));
+            }
             let mut running = 0;
             for (incarnation, partition) in &job.partitions {
                 if partition

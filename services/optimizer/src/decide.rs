@@ -50,6 +50,10 @@ impl Decider for Optimizer {
     const WRITER: Writer = Writer::Optimizer;
     const SLOW: bool = true;
 
+    fn is_due(&self, state: &ClusterState) -> bool {
+        is_due(state)
+    }
+
     fn decide(&self, state: &ClusterState, now: Timestamp) -> Decision {
         if !is_due(state) {
             return Decision::default();

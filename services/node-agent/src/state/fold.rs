@@ -36,13 +36,12 @@ impl AgentState {
             return;
         }
         self.lost = self.lost.max(Some(event.incarnation));
-        for partition in self
-            .jobs
-            .values_mut()
-            .flat_map(|job| job.partitions.values_mut())
-        {
-            if partition.phase != Phase::Placed {
-                partition.void = true;
+        for id in &self.here {
+            let job = self.jobs.get_mut(id).into_iter();
+            for partition in job.flat_map(|job| job.partitions.values_mut()) {
+                if partition.phase != Phase::Placed {
+                    partition.void = true;
+                }
             }
         }
     }
@@ -73,6 +72,7 @@ impl AgentState {
         for ((job, incarnation), partition) in gangs {
             let entry = self.jobs.entry(job.clone()).or_default();
             entry.partitions.entry(incarnation).or_insert(partition);
+            self.here.insert(job.clone());
             self.prune(job);
         }
     }
@@ -173,8 +173,11 @@ impl AgentState {
         for incarnation in placed.iter().rev().skip(PLACEMENTS_KEPT) {
             job.partitions.remove(incarnation);
         }
-        if ended && job.partitions.is_empty() {
-            self.jobs.remove(id);
+        if job.partitions.is_empty() {
+            self.here.remove(id);
+            if ended {
+                self.jobs.remove(id);
+            }
         }
     }
 

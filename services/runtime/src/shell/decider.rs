@@ -130,7 +130,9 @@ impl<D: Decider> DeciderActor<D> {
         if links.is_empty() && self.slow.is_none() && !self.deciding && self.undecided {
             self.undecided = false;
             if D::SLOW {
-                self.decide_aside(context);
+                if self.decider.is_due(&self.core.state) {
+                    self.decide_aside(context);
+                }
             } else {
                 self.decide_here(&mut links, context);
             }
