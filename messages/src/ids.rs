@@ -56,6 +56,12 @@ macro_rules! name_id {
             }
         }
 
+        impl std::borrow::Borrow<str> for $id {
+            fn borrow(&self) -> &str {
+                &self.0
+            }
+        }
+
         impl FromStr for $id {
             type Err = IdError;
 

@@ -214,6 +214,7 @@ fn cancellation_while_queued_and_while_running() {
         job: job(id),
         reason: "cancelled by ads".to_owned(),
         attempts: 0,
+        code: None,
         ingress_sequence: None,
         basis: None,
     };

@@ -152,6 +152,8 @@ fn what_must_not_count_is_flagged_once() {
     let mut history = busy();
     let released = JobReleased {
         job: job("vision/a"),
+        turn: None,
+        passed_over: Vec::new(),
         basis: None,
     };
     history

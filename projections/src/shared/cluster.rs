@@ -20,6 +20,7 @@ use super::job::{
     Assignment, ContainerPhase, Job, Life, LifeContainer, LifePhase, Place, SavedCheckpoint, Stop,
 };
 use super::membership::Membership;
+use super::tenants::Tenants;
 
 /// The newest allocation.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -66,6 +67,8 @@ pub struct ClusterState {
     pub policy: Policy,
     /// The nodes.
     pub nodes: Membership,
+    /// What the operator said of the tenants.
+    pub tenants: Tenants,
     /// Admitted jobs that are not yet released.
     pub queued: BTreeMap<JobId, Job>,
     /// Released jobs that have not ended.
@@ -88,12 +91,15 @@ pub struct ClusterState {
 
 impl Fold for ClusterState {
     const NAME: &'static str = "cluster";
-    const VERSION: u32 = 1;
+    const VERSION: u32 = 2;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.sequence = recorded.sequence;
         self.now = recorded.stored_at;
         if self.nodes.evolve(recorded) {
+            self.last_trigger = recorded.sequence;
+        }
+        if self.tenants.evolve(recorded) {
             self.last_trigger = recorded.sequence;
         }
         let Some(event) = recorded.event() else {

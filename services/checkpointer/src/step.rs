@@ -109,6 +109,7 @@ fn ended_between_lives(id: &JobId, job: &Job) -> Option<Step> {
         job: id.clone(),
         reason: "cancelled on request".to_owned(),
         attempts: job.attempts,
+        code: None,
         ingress_sequence: None,
         basis: None,
     };
