@@ -56,12 +56,6 @@ macro_rules! name_id {
             }
         }
 
-        impl std::borrow::Borrow<str> for $id {
-            fn borrow(&self) -> &str {
-                &self.0
-            }
-        }
-
         impl FromStr for $id {
             type Err = IdError;
 
@@ -80,6 +74,13 @@ name_id!(
     /// A node, as its agent calls it.
     NodeId, "node"
 );
+
+/// A map by tenant is searched by a job's tenant.
+impl std::borrow::Borrow<str> for TenantId {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
 
 /// A job: `tenant/name`.
 #[derive(

@@ -254,13 +254,15 @@ impl ClusterState {
             }
             Event::PartitionStopped(event) => {
                 if let Some(job) = self.jobs.get_mut(&event.job) {
-                    job.life = None;
+                    let ended = job.life.take();
+                    let why = ended.as_ref().and_then(Life::first_failure);
                     job.attempts = event.attempts;
                     job.last_stop = Some(Stop {
                         incarnation: event.incarnation,
                         reason: event.reason,
                         at: recorded.stored_at,
                         sequence: recorded.sequence,
+                        why: why.map(str::to_owned),
                     });
                 }
             }
@@ -482,14 +484,17 @@ impl ClusterState {
 fn describe_exit(event: &ContainerExited, rank: Rank) -> String {
     let how = match (&event.reason, event.exit_code, event.signal) {
         (Some(reason), _, _) => reason.clone(),
-        (None, Some(code), _) => format!("exit code {code}"),
-        (None, None, Some(signal)) => format!("signal {signal}"),
-        (None, None, None) => "an unknown end".to_owned(),
+        (None, Some(code), _) => format!("exited with {code}"),
+        (None, None, Some(signal)) => format!("was killed by signal {signal}"),
+        (None, None, None) => "ended in an unknown way".to_owned(),
     };
     let memory = if event.out_of_memory {
         ", out of memory"
     } else {
         ""
     };
-    format!("rank {rank} on {}: {how}{memory}", event.node)
+    match &event.reason {
+        Some(_) => format!("rank {rank} on {}: {how}{memory}", event.node),
+        None => format!("rank {rank} on {} {how}{memory}", event.node),
+    }
 }

@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use dormouse_messages::job::Containers;
 use dormouse_messages::policy::Policy;
-use dormouse_messages::{Amounts, JobId, Sequence, TenantId, Timestamp};
+use dormouse_messages::{Amounts, JobId, Resource, Sequence, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 pub use credit::Credit;
@@ -29,7 +29,7 @@ pub use tenant::{TenantQueue, Waits};
 
 use super::membership::Membership;
 use super::share::Share;
-use super::tenants::Tenants;
+use super::tenants::{Tenants, exceeds};
 
 /// Jobs that ended without success and are remembered for those that depend on them: what an
 /// admission decided just before such an end was appended may still name it.
@@ -210,6 +210,27 @@ impl Queues {
             committed.add(tenant.certain(&self.policy), 1);
         }
         committed
+    }
+
+    /// The first resource of which `tenant` would have more than its quota with `needs`, with
+    /// what it has of it and the quota.
+    #[must_use]
+    pub fn over_quota(&self, tenant: &str, needs: &Amounts) -> Option<(&Resource, u64, u64)> {
+        let quota = self.config.quota(tenant)?;
+        let mut with = self.tenants.get(tenant)?.certain(&self.policy).clone();
+        with.add(needs, 1);
+        let (resource, most) = exceeds(&with, quota)?;
+        let has = with.get(resource).saturating_sub(needs.get(resource));
+        Some((resource, has, most))
+    }
+
+    /// What the smallest partition of a live job needs.
+    #[must_use]
+    pub fn needs(&self, id: &JobId) -> Option<Amounts> {
+        let job = self.jobs.get(id)?;
+        let mut needs = Amounts::new();
+        needs.add(&job.demand, u64::from(job.containers.min));
+        Some(needs)
     }
 
     /// Whether one container of `demand` fits a usable node.

@@ -8,6 +8,7 @@ pub mod nodes;
 pub mod replay;
 pub mod solve;
 pub mod submit;
+pub mod tenants;
 pub mod timeline;
 
 use dormouse_messages::{Event, Recorded};
