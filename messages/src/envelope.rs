@@ -497,7 +497,12 @@ mod tests {
 
     fn released() -> Recorded {
         let job = "ads/lr".parse().expect("valid");
-        let event = Event::from(JobReleased { job, basis: None });
+        let event = Event::from(JobReleased {
+            job,
+            turn: None,
+            passed_over: Vec::new(),
+            basis: None,
+        });
         let time = Timestamp::from_micros(1_000_000);
         Recorded {
             sequence: Sequence(7),

@@ -75,6 +75,13 @@ name_id!(
     NodeId, "node"
 );
 
+/// A map by tenant is searched by a job's tenant.
+impl std::borrow::Borrow<str> for TenantId {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
 /// A job: `tenant/name`.
 #[derive(
     Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::ids::JobId;
 use crate::quantity::{Amounts, Written};
 
 /// What kind of work a job is.
@@ -221,6 +222,13 @@ pub struct JobDocument {
     /// How often a failed gang is started again.
     #[serde(default)]
     pub retries: u32,
+    /// Its place in the tenant's own queue: the highest goes first; the tenant's default where
+    /// absent.
+    #[serde(default)]
+    pub priority: Option<i32>,
+    /// Jobs of the same tenant that must complete before it may have containers.
+    #[serde(default)]
+    pub depends_on: Vec<String>,
 }
 
 const fn default_weight() -> u32 {
@@ -273,6 +281,20 @@ pub struct JobSpec {
     /// How often a failed gang is started again.
     #[serde(default)]
     pub retries: u32,
+    /// Its place in the tenant's own queue: the highest goes first.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub priority: i32,
+    /// Jobs that must complete before it may have containers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub depends_on: Vec<JobId>,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde asks for a reference"
+)]
+const fn is_zero(number: &i32) -> bool {
+    *number == 0
 }
 
 impl JobSpec {

@@ -3,6 +3,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// The largest weight of a job or a tenant: beyond it the arithmetic of shares is pointless.
+pub const MAX_WEIGHT: u32 = 1_000_000;
+
 /// How containers are allocated to jobs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -32,9 +35,68 @@ pub enum FairnessBound {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Queue {
-    /// First in, first out, over all tenants.
+    /// First in, first out, over all tenants: nobody is overtaken.
     #[default]
     Fifo,
+    /// The tenant with the smallest dominant share of what it runs (DRF; Tromino's DRF-aware).
+    Drf,
+    /// The tenant with the largest dominant share of what it has queued (Tromino's
+    /// demand-aware).
+    Demand,
+    /// The tenant with the largest ratio of the two (Tromino's demand-DRF-aware).
+    DemandDrf,
+    /// The tenant whose mean waiting time will be the longest, by the cluster's throughput.
+    ProjectedWait,
+    /// The same, but a tenant's queued work is credited no faster than the cluster could run
+    /// it, and nobody waits much longer than it would first in, first out.
+    BalancedWait,
+}
+
+impl Queue {
+    /// Every policy.
+    pub const ALL: [Self; 6] = [
+        Self::Fifo,
+        Self::Drf,
+        Self::Demand,
+        Self::DemandDrf,
+        Self::ProjectedWait,
+        Self::BalancedWait,
+    ];
+
+    /// Its name in a policy.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Fifo => "fifo",
+            Self::Drf => "drf",
+            Self::Demand => "demand",
+            Self::DemandDrf => "demand-drf",
+            Self::ProjectedWait => "projected-wait",
+            Self::BalancedWait => "balanced-wait",
+        }
+    }
+}
+
+/// Whether a tenant that the operator has not configured may submit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum UnknownTenants {
+    /// It may, with the policy's `unknown_weight` and without a quota.
+    #[default]
+    Accept,
+    /// What it submits is refused.
+    Refuse,
+}
+
+/// Among whom the optimizer shares the cluster.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Shares {
+    /// Each job has its own weight, as in Dorm.
+    #[default]
+    Job,
+    /// A tenant's weight is divided among its released jobs, by their own weights.
+    Tenant,
 }
 
 /// Weights of the optimizer's objective: maximise utilization · Σ u n − loss · Σ l −
@@ -77,7 +139,19 @@ pub struct Policy {
     pub objective: Objective,
     /// Which queued job goes next.
     pub queue: Queue,
+    /// A job at the head of its queue that others went by because it did not fit, for the first
+    /// time this many seconds ago, has room reserved for it.
+    pub reserve_after_s: u32,
+    /// Whether a tenant that was not configured may submit.
+    pub unknown_tenants: UnknownTenants,
+    /// The weight of such a tenant.
+    pub unknown_weight: u32,
+    /// Among whom the cluster is shared.
+    pub shares: Shares,
 }
+
+/// Ten minutes: long beside a release, short beside a training job.
+const RESERVE_AFTER_S: u32 = 600;
 
 impl Default for Policy {
     /// Dorm-3 of the paper: both thresholds 0.1.
@@ -89,6 +163,10 @@ impl Default for Policy {
             fairness_bound: FairnessBound::Paper,
             objective: Objective::default(),
             queue: Queue::Fifo,
+            reserve_after_s: RESERVE_AFTER_S,
+            unknown_tenants: UnknownTenants::Accept,
+            unknown_weight: 1,
+            shares: Shares::Job,
         }
     }
 }
@@ -101,6 +179,12 @@ impl Policy {
             if !(0.0..=1.0).contains(&theta) {
                 return Some(format!("{name} is {theta}; it must lie between 0 and 1"));
             }
+        }
+        if !(1..=MAX_WEIGHT).contains(&self.unknown_weight) {
+            return Some(format!(
+                "unknown_weight is {}; it must lie between 1 and {MAX_WEIGHT}",
+                self.unknown_weight
+            ));
         }
         let objective = &self.objective;
         let weights = [

@@ -148,7 +148,12 @@ mod tests {
             (parsed.writer, parsed.first_key),
             (Writer::Checkpointer, "0")
         );
-        let released = Event::from(JobReleased { job, basis: None });
+        let released = Event::from(JobReleased {
+            job,
+            turn: None,
+            passed_over: Vec::new(),
+            basis: None,
+        });
         assert_eq!(
             prefix.event(Writer::Admission, &released),
             "dormouse.log.admission.0.job.released"

@@ -52,6 +52,8 @@ pub fn spec(id: &JobId) -> JobSpec {
         success: Success::All,
         mounts: Vec::new(),
         retries: 2,
+        priority: 0,
+        depends_on: Vec::new(),
     }
 }
 
@@ -139,6 +141,8 @@ impl History {
     pub fn release(&mut self, id: &str) -> &mut Self {
         self.push(JobReleased {
             job: job(id),
+            turn: None,
+            passed_over: Vec::new(),
             basis: None,
         })
     }

@@ -1,11 +1,13 @@
 //! Read models of the log: pure folds, and the queries over them.
 //!
 //! [`ReadModel`] folds the whole log into what people ask for: the jobs ([`jobs`]), the nodes
-//! ([`nodes`]), what was when ([`timelines`]) and the cluster at a glance ([`cluster`]).
+//! ([`nodes`]), what was when ([`timelines`], a tenant at a
+//! time [`fairness`]) and the cluster at a glance ([`cluster`]).
 //! [`queries`] answers from it. The deciders' own folds are in [`shared`]. Nothing here reads a
 //! clock: times are the broker's, and `now` is the caller's.
 
 pub mod cluster;
+pub mod fairness;
 #[cfg(test)]
 mod history;
 pub mod jobs;

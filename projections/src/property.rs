@@ -103,6 +103,7 @@ fn end(history: &mut History, state: &mut At, id: &str, number: u32) {
                 job: job(id),
                 reason: "cancelled".to_owned(),
                 attempts: 0,
+                code: None,
                 ingress_sequence: None,
                 basis: None,
             },

@@ -4,8 +4,10 @@ use dormouse_messages::{Fold, Recorded};
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::Overview;
+use crate::fairness::Fairness;
 use crate::jobs::{JobTable, PhaseCounts};
 use crate::nodes::NodeTable;
+use crate::shared::Queues;
 use crate::timelines::Timelines;
 
 /// Everything that the queries answer from.
@@ -19,12 +21,16 @@ pub struct ReadModel {
     pub nodes: NodeTable,
     /// What was when.
     pub timelines: Timelines,
+    /// The tenants' queues.
+    pub queues: Queues,
+    /// What was when, a tenant at a time.
+    pub fairness: Fairness,
     counted: PhaseCounts,
 }
 
 impl Fold for ReadModel {
     const NAME: &'static str = "read-model";
-    const VERSION: u32 = 1;
+    const VERSION: u32 = 2;
 
     /// Folds an event everywhere; one that must not count is only flagged.
     fn evolve(&mut self, recorded: &Recorded) {
@@ -35,6 +41,8 @@ impl Fold for ReadModel {
         self.jobs.evolve(recorded);
         self.nodes.evolve(recorded);
         self.timelines.evolve(recorded);
+        self.queues.evolve(recorded);
+        self.fairness.evolve(recorded, &self.queues);
         if self.counted != *self.jobs.counts() {
             self.counted = *self.jobs.counts();
             self.timelines.count(recorded.stored_at, &self.counted);
@@ -43,6 +51,7 @@ impl Fold for ReadModel {
 
     fn check_invariants(&self) -> Result<(), String> {
         self.jobs.check_invariants()?;
+        self.queues.check_invariants()?;
         self.nodes.check_invariants()
     }
 }

@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use dormouse_messages::events::Outcome;
+use dormouse_messages::events::{AllocationDecided, Outcome};
 use dormouse_messages::{Event, Fold, JobId, Recorded, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -77,16 +77,34 @@ pub enum Metric {
     Containers,
     /// Jobs queued, waiting, running and in transit.
     Jobs,
+    /// |s − ŝ| of the busiest jobs, or of one.
+    FairnessLossByJob,
+    /// Σ |s − ŝ| of each tenant's jobs.
+    FairnessLossByTenant,
+    /// Dominant share of what each tenant has.
+    DominantShare,
+    /// Dominant share of what each tenant has queued.
+    DemandShare,
+    /// Mean time in the queue so far, by tenant.
+    Waiting,
+    /// What backlogged tenants lack of their weights' shares.
+    Unfairness,
 }
 
 impl Metric {
     /// Every metric.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 11] = [
         Self::Utilization,
         Self::FairnessLoss,
         Self::Adjustments,
         Self::Containers,
         Self::Jobs,
+        Self::FairnessLossByJob,
+        Self::FairnessLossByTenant,
+        Self::DominantShare,
+        Self::DemandShare,
+        Self::Waiting,
+        Self::Unfairness,
     ];
 
     /// Its name on the command line.
@@ -98,7 +116,39 @@ impl Metric {
             Self::Adjustments => "adjustments",
             Self::Containers => "containers",
             Self::Jobs => "jobs",
+            Self::FairnessLossByJob => "fairness-loss-by-job",
+            Self::FairnessLossByTenant => "fairness-loss-by-tenant",
+            Self::DominantShare => "dominant-share",
+            Self::DemandShare => "demand-share",
+            Self::Waiting => "waiting",
+            Self::Unfairness => "unfairness",
         }
+    }
+
+    /// Unit and title.
+    const fn words(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Utilization => ("fraction", "Utilization of the cluster"),
+            Self::FairnessLoss => ("fraction", "Fairness loss Σ |s − ŝ|"),
+            Self::Adjustments => ("jobs", "Adjusted jobs"),
+            Self::Containers => ("containers", "Containers that run"),
+            Self::Jobs => ("jobs", "Jobs by phase"),
+            Self::FairnessLossByJob => ("fraction", "Fairness loss |s − ŝ| by job"),
+            Self::FairnessLossByTenant => ("fraction", "Fairness loss Σ |s − ŝ| by tenant"),
+            Self::DominantShare => ("fraction", "Dominant share of what each tenant has"),
+            Self::DemandShare => ("fraction", "Dominant share of what each tenant has queued"),
+            Self::Waiting => ("seconds", "Mean time in the queue so far"),
+            Self::Unfairness => (
+                "fraction",
+                "What backlogged tenants lack, Σ max(0, w/W − share)",
+            ),
+        }
+    }
+
+    /// Whether it is a job's, too.
+    #[must_use]
+    pub const fn is_of_jobs(self) -> bool {
+        matches!(self, Self::Containers | Self::FairnessLossByJob)
     }
 }
 
@@ -125,9 +175,46 @@ pub struct Window {
     pub to: Option<Timestamp>,
 }
 
+/// Draws step functions by name within a window of time.
+#[must_use]
+pub fn draw(
+    metric: Metric,
+    named: &[(String, &Steps)],
+    window: Window,
+    now: Timestamp,
+) -> Timeline {
+    let (unit, title) = metric.words();
+    let first = named.iter().filter_map(|(_, steps)| steps.first()).min();
+    let from = window.from.or(first).unwrap_or(now);
+    let to = window.to.unwrap_or(now).max(from);
+    let series = named.iter().map(|(name, steps)| {
+        let points = steps.within(window.from, window.to);
+        let whole = window.from.is_none() && window.to.is_none();
+        let summary = if whole {
+            steps.summary(to)
+        } else {
+            summarise(&points, to)
+        };
+        Series {
+            name: name.clone(),
+            points,
+            summary,
+        }
+    });
+    Timeline {
+        metric: metric.as_str().to_owned(),
+        unit: unit.to_owned(),
+        title: title.to_owned(),
+        from,
+        to,
+        series: series.collect(),
+    }
+}
+
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 struct JobSteps {
     containers: Steps,
+    loss: Steps,
     ended: bool,
 }
 
@@ -197,49 +284,22 @@ impl Timelines {
         window: Window,
         busiest: usize,
     ) -> Timeline {
-        let (unit, title) = match metric {
-            Metric::Utilization => ("fraction", "Utilization of the cluster"),
-            Metric::FairnessLoss => ("fraction", "Fairness loss Σ |s − ŝ|"),
-            Metric::Adjustments => ("jobs", "Adjusted jobs"),
-            Metric::Containers => ("containers", "Containers that run"),
-            Metric::Jobs => ("jobs", "Jobs by phase"),
+        let of: fn(&JobSteps) -> &Steps = match metric {
+            Metric::FairnessLossByJob => |steps| &steps.loss,
+            _ => |steps| &steps.containers,
         };
-        let named: Vec<(String, &Steps)> = match (metric, job) {
-            (Metric::Containers, Some(job)) => {
-                let steps = self.jobs.get(job).map(|steps| &steps.containers);
+        let named: Vec<(String, &Steps)> = match (metric.is_of_jobs(), job) {
+            (true, Some(job)) => {
+                let steps = self.jobs.get(job).map(of);
                 steps
                     .into_iter()
                     .map(|steps| (job.to_string(), steps))
                     .collect()
             }
-            (Metric::Containers, None) => self.busiest(busiest),
+            (true, None) => self.busiest(metric, busiest, of),
             _ => self.cluster(metric),
         };
-        let first = named.iter().filter_map(|(_, steps)| steps.first()).min();
-        let from = window.from.or(first).unwrap_or(self.now);
-        let to = window.to.unwrap_or(self.now).max(from);
-        let series = named.into_iter().map(|(name, steps)| {
-            let points = steps.within(window.from, window.to);
-            let whole = window.from.is_none() && window.to.is_none();
-            let summary = if whole {
-                steps.summary(to)
-            } else {
-                summarise(&points, to)
-            };
-            Series {
-                name,
-                points,
-                summary,
-            }
-        });
-        Timeline {
-            metric: metric.as_str().to_owned(),
-            unit: unit.to_owned(),
-            title: title.to_owned(),
-            from,
-            to,
-            series: series.collect(),
-        }
+        draw(metric, &named, window, self.now)
     }
 
     fn cluster(&self, metric: Metric) -> Vec<(String, &Steps)> {
@@ -259,31 +319,51 @@ impl Timelines {
                 ("cumulative", &self.adjusted_total),
                 ("of these forced", &self.forced_total),
             ],
-            Metric::Containers => vec![("all jobs", &self.containers)],
             Metric::Jobs => vec![
                 ("running", &self.running),
                 ("in transit", &self.in_transit),
                 ("waiting", &self.waiting),
                 ("queued", &self.queued),
             ],
+            // Of jobs or of tenants.
+            _ => Vec::new(),
         };
         list.into_iter()
             .map(|(name, steps)| (name.to_owned(), steps))
             .collect()
     }
 
-    fn busiest(&self, limit: usize) -> Vec<(String, &Steps)> {
-        let mut jobs: Vec<_> = self
-            .jobs
-            .iter()
-            .map(|(id, job)| (id, &job.containers))
-            .collect();
-        let work = |steps: &Steps| steps.integral(self.now);
+    /// The jobs that ran the most, by the series that `of` takes; their containers with the sum.
+    fn busiest(
+        &self,
+        metric: Metric,
+        limit: usize,
+        of: fn(&JobSteps) -> &Steps,
+    ) -> Vec<(String, &Steps)> {
+        let mut jobs: Vec<_> = self.jobs.iter().collect();
+        let work = |steps: &JobSteps| steps.containers.integral(self.now);
         jobs.sort_by(|a, b| work(b.1).total_cmp(&work(a.1)).then_with(|| a.0.cmp(b.0)));
         jobs.truncate(limit);
-        let all = std::iter::once(("all jobs".to_owned(), &self.containers));
-        all.chain(jobs.into_iter().map(|(id, steps)| (id.to_string(), steps)))
-            .collect()
+        let all = (metric == Metric::Containers).then(|| ("all jobs".to_owned(), &self.containers));
+        let jobs = jobs
+            .into_iter()
+            .map(|(id, steps)| (id.to_string(), of(steps)));
+        all.into_iter().chain(jobs).collect()
+    }
+
+    /// The fairness loss of each job that an allocation lists and that has or had containers.
+    fn lost(&mut self, event: &AllocationDecided, at: Timestamp) {
+        for job in &event.jobs {
+            if let Some(steps) = self.jobs.get_mut(&job.job) {
+                let loss = (job.share - job.fair_share).abs();
+                steps.loss.push(at, loss, JOB_POINTS);
+            } else if job.containers > 0 {
+                let mut steps = JobSteps::default();
+                let loss = (job.share - job.fair_share).abs();
+                steps.loss.push(at, loss, JOB_POINTS);
+                self.jobs.insert(job.job.clone(), steps);
+            }
+        }
     }
 
     fn decided(&mut self, outcome: &Outcome, kept: bool, at: Timestamp) {
@@ -350,7 +430,7 @@ impl Timelines {
 
 impl Fold for Timelines {
     const NAME: &'static str = "timelines";
-    const VERSION: u32 = 1;
+    const VERSION: u32 = 2;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.now = recorded.stored_at;
@@ -359,7 +439,10 @@ impl Fold for Timelines {
         };
         let at = recorded.stored_at;
         match event {
-            Event::AllocationDecided(e) => self.decided(&e.outcome, false, at),
+            Event::AllocationDecided(e) => {
+                self.decided(&e.outcome, false, at);
+                self.lost(e, at);
+            }
             Event::AllocationKept(e) => self.decided(&e.outcome, true, at),
             Event::PartitionStarted(e) => self.runs(&e.job, e.containers, at),
             Event::PartitionStopped(e) => self.runs(&e.job, 0, at),

@@ -199,10 +199,10 @@ fn a_failing_job_is_retried_then_failed() {
     };
     engine.model(id("t/a"), model);
     run(&mut engine, 1000.0);
-    let failed = count(
-        &engine,
-        |event| matches!(event, Event::JobFailed(failed) if failed.attempts == 3),
-    );
+    let failed = count(&engine, |event| {
+        let says = "rank 0 on n0 exited with 1, after 3 attempts";
+        matches!(event, Event::JobFailed(failed) if failed.attempts == 3 && failed.reason.starts_with(says))
+    });
     if failed != 1 {
         print_log(engine.log());
         panic!("not failed after three attempts");
@@ -262,7 +262,8 @@ fn bad_submissions_are_refused_with_a_reason() {
         "[1,2]",
         "{}",
         r#"{"command":{"start":["a"]},"demand":{"cpu":1},"colour":"red"}"#,
-        r#"{"command":{"start":["a"]},"demand":{"cpu":1},"priority":3}"#,
+        r#"{"command":{"start":["a"]},"demand":{"cpu":1},"priority":3000}"#,
+        r#"{"command":{"start":["a"]},"demand":{"cpu":1},"tasks":{"count":3}}"#,
         r#"{"command":{"start":["a"]},"demand":{"cpu":1},"executor":"petuum"}"#,
         r#"{"command":{"start":["a"]},"demand":{"cpu":0}}"#,
         r#"{"command":{"start":["a"]},"demand":{"cpu":-1}}"#,

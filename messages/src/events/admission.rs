@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::Basis;
 use crate::ids::{JobId, TenantId};
 use crate::job::{Containers, JobSpec};
+use crate::policy::Queue;
 
 /// How `raw` holds the payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -84,9 +85,32 @@ pub struct JobRefused {
 pub struct JobReleased {
     /// The job.
     pub job: JobId,
+    /// What the queue was when it was its turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn: Option<Turn>,
+    /// Jobs at the head of their queues that did not fit when it went by; said once of each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub passed_over: Vec<JobId>,
     /// What it was decided on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,
+}
+
+/// Why it was a tenant's turn, before the release. Shares are fractions of the cluster.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Turn {
+    /// The policy that chose it.
+    pub queue: Queue,
+    /// Dominant share of what the tenant runs.
+    pub share: f64,
+    /// Dominant share of what the tenant has queued.
+    pub demand_share: f64,
+    /// The tenant's weight.
+    pub weight: u32,
+    /// Its queued jobs, this one among them.
+    pub queued: u64,
+    /// How long the job was queued.
+    pub waited_ms: u64,
 }
 
 /// A job's weight or bounds change.

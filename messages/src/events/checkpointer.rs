@@ -171,6 +171,9 @@ pub struct JobCancelled {
     pub reason: String,
     /// Lives that ended in a failure of the job's own.
     pub attempts: u32,
+    /// Machine-readable cause, where nobody asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
     /// The request, where admission carried it out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ingress_sequence: Option<u64>,

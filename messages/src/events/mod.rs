@@ -252,6 +252,7 @@ registry! {
     CheckpointSaved "checkpoint.saved.v1" [Node] node observation;
     CheckpointFailed "checkpoint.failed.v1" [Node] node observation;
     Progress "progress.v1" [Node] node observation;
+    TenantConfigured "tenant.configured.v1" [Operator] shard observation;
 }
 
 impl Event {

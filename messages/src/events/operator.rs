@@ -3,14 +3,33 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::ids::NodeId;
+use crate::ids::{NodeId, TenantId};
 use crate::policy::Policy;
+use crate::quantity::Amounts;
 
 /// The policy in force from here on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ClusterConfigured {
     /// The whole policy.
     pub policy: Policy,
+}
+
+/// What a tenant is entitled to from here on; it replaces what was said before.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TenantConfigured {
+    /// The tenant.
+    pub tenant: TenantId,
+    /// Its weight beside the other tenants, 1 or more.
+    pub weight: u32,
+    /// The most it may have at one time, by resource; no bound where a resource is absent.
+    #[serde(default)]
+    pub quota: Amounts,
+    /// The largest weight that a job of it may ask for; no bound where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_job_weight: Option<u32>,
+    /// The priority in its own queue of jobs that ask for none; 0 where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<i32>,
 }
 
 /// A node takes no containers from here on; what it runs moves away.

@@ -79,6 +79,8 @@ fn spec() -> JobSpec {
             read_only: true,
         }],
         retries: 2,
+        priority: 0,
+        depends_on: Vec::new(),
     }
 }
 
@@ -132,6 +134,7 @@ pub fn events() -> Vec<Event> {
     checkpointer(&mut events);
     ends(&mut events);
     agent(&mut events);
+    tenant(&mut events);
     events
 }
 
@@ -141,6 +144,16 @@ fn operator(events: &mut Vec<Event>) {
     }));
     events.push(Event::from(NodeDrained { node: node() }));
     events.push(Event::from(NodeRestored { node: node() }));
+}
+
+fn tenant(events: &mut Vec<Event>) {
+    events.push(Event::from(TenantConfigured {
+        tenant: "ads".parse().expect("a tenant"),
+        weight: 3,
+        quota: amounts("cpu=20,memory=64Gi"),
+        max_job_weight: Some(4),
+        priority: Some(1),
+    }));
 }
 
 fn admission(events: &mut Vec<Event>) {
@@ -170,6 +183,8 @@ fn admission(events: &mut Vec<Event>) {
     }));
     events.push(Event::from(JobReleased {
         job: job(),
+        turn: None,
+        passed_over: Vec::new(),
         basis: basis(),
     }));
     events.push(Event::from(JobRevised {
@@ -324,6 +339,7 @@ fn ends(events: &mut Vec<Event>) {
         job: job(),
         reason: "cancelled by its tenant".to_owned(),
         attempts: 0,
+        code: None,
         ingress_sequence: Some(20),
         basis: basis(),
     }));

@@ -14,6 +14,7 @@ pub mod reason;
 mod table;
 #[cfg(test)]
 mod tests;
+pub mod turn;
 
 use dormouse_messages::events::StopReason;
 use dormouse_messages::job::{Containers, Executor, JobSpec, Kind};
@@ -224,7 +225,7 @@ pub struct Life {
     pub resumed_step: Option<u64>,
 }
 
-/// A refused submission, cancellation or revision.
+/// A refused submission.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refused {
     /// When it was refused.
@@ -233,7 +234,7 @@ pub struct Refused {
     pub job: Option<JobId>,
     /// Its tenant, where that is a valid name.
     pub tenant: Option<TenantId>,
-    /// `submit`, `cancel` or `revise`; empty where the submission is not known.
+    /// `submit`; empty where the submission is not known.
     pub verb: String,
     /// The submission.
     pub ingress_sequence: u64,

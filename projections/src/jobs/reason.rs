@@ -10,12 +10,12 @@ use super::{Exit, Gang, Job, Live, Phase, Transit};
 /// Nodes that are named in one line before the rest is counted.
 const NAMED_NODES: usize = 4;
 
-/// Why the job is in its phase. `ahead` is the number of queued jobs before it, where it is
-/// queued and the caller knows.
+/// Why the job is in its phase. `queued` is what its tenant's queue says of it ([`super::turn`]),
+/// where it is queued and the caller knows.
 #[must_use]
-pub fn reason(job: &Job, now: Timestamp, ahead: Option<usize>) -> String {
+pub fn reason(job: &Job, now: Timestamp, queued: Option<&str>) -> String {
     let text = match (&job.live, job.phase) {
-        (Some(live), phase) => live_reason(job, live, phase, now, ahead),
+        (Some(live), phase) => live_reason(job, live, phase, now, queued),
         (None, Phase::Cancelled) if job.note.is_empty() => "cancelled by its tenant".to_owned(),
         (None, _) => job.note.clone(),
     };
@@ -32,15 +32,10 @@ fn live_reason(
     live: &Live,
     phase: Phase,
     now: Timestamp,
-    ahead: Option<usize>,
+    queued: Option<&str>,
 ) -> String {
     match phase {
-        Phase::Queued => match ahead {
-            None => "queued for release".to_owned(),
-            Some(0) => "next in the queue".to_owned(),
-            Some(1) => "queued behind 1 job".to_owned(),
-            Some(ahead) => format!("queued behind {ahead} jobs"),
-        },
+        Phase::Queued => queued.unwrap_or("queued for release").to_owned(),
         Phase::Waiting if job.note.is_empty() => after_stop(job, live).unwrap_or_else(|| {
             "released; the next allocation decides whether it has room".to_owned()
         }),

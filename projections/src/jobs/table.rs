@@ -142,6 +142,12 @@ impl JobTable {
     fn refuse(&mut self, event: &JobRefused, at: Timestamp) {
         let submitted = self.submitted(event.ingress_sequence);
         self.refused_total += 1;
+        // A cancellation or revision that was refused is no refused job.
+        if let Some((_, verb)) = &submitted
+            && verb != "submit"
+        {
+            return;
+        }
         if self.refused.len() == REFUSED_LIMIT {
             self.refused.pop_front();
         }

@@ -15,7 +15,9 @@ use crate::history::{History, at, job};
 fn then(history: &History, id: &str, phase: Phase, why: &str) -> Job {
     let model = history.model();
     let found = model.jobs.get(&job(id)).expect("the job is in the table");
-    let text = reason(found, history.now(), Some(0));
+    let queued = (found.phase == Phase::Queued)
+        .then(|| turn::queued(&model.queues, &model.jobs, &job(id), Some(1), history.now()));
+    let text = reason(found, history.now(), queued.as_deref());
     assert_eq!((found.phase, text.as_str()), (phase, why));
     found.clone()
 }
@@ -214,6 +216,7 @@ fn cancellation_while_queued_and_while_running() {
         job: job(id),
         reason: "cancelled by ads".to_owned(),
         attempts: 0,
+        code: None,
         ingress_sequence: None,
         basis: None,
     };
@@ -259,7 +262,7 @@ fn refusals_are_kept_bounded_and_counted() {
 #[test]
 fn a_revision_changes_weight_and_bounds() {
     let mut history = History::default();
-    history.submit("ads/lr").push(JobRevised {
+    history.join("n0", 1).submit("ads/lr").push(JobRevised {
         job: job("ads/lr"),
         ingress_sequence: 5,
         weight: Some(4),

@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use super::QueryError;
 use crate::ReadModel;
-use crate::jobs::{Job, Life, Phase, Refused, SavedCheckpoint, reason::reason};
+use crate::jobs::{Job, Life, Phase, Refused, SavedCheckpoint, reason::reason, turn};
+use crate::shared::Queues;
 use crate::timelines::{Metric, Timeline, Window};
 
 /// Which jobs. All filters must hold; none is every job.
@@ -33,7 +34,7 @@ pub struct JobsAnswer {
     pub jobs: Vec<JobRow>,
     /// Refused submissions, newest last; only where they were asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub refused: Vec<RefusedRow>,
+    pub refused: Vec<Refused>,
     /// Jobs that match beyond the limit.
     pub more: usize,
 }
@@ -51,6 +52,15 @@ pub struct JobRow {
     pub phase: Phase,
     /// Why it is as it is, for a person.
     pub reason: String,
+    /// Its place in its tenant's queue, from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub position: Option<u64>,
+    /// While it is queued: dominant share of what its tenant has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant_share: Option<f64>,
+    /// While it is queued: dominant share of what its tenant has queued.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub demand_share: Option<f64>,
     /// Machine-readable cause of waiting.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub code: String,
@@ -121,25 +131,6 @@ pub struct ContainerCounts {
     pub now: u32,
     /// How many the last allocation gives it.
     pub target: u32,
-}
-
-/// A refused submission.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RefusedRow {
-    /// When.
-    pub at: Timestamp,
-    /// The job it named, where it could be told.
-    pub job: Option<JobId>,
-    /// Its tenant.
-    pub tenant: Option<TenantId>,
-    /// `submit`, `cancel` or `revise`.
-    pub verb: String,
-    /// The submission.
-    pub ingress_sequence: u64,
-    /// Machine-readable cause.
-    pub code: String,
-    /// What is wrong and what to do.
-    pub reason: String,
 }
 
 /// Which job.
@@ -251,16 +242,15 @@ pub(super) fn jobs(
         query.limit
     };
     let more = found.len().saturating_sub(limit);
-    let queue = queue(model);
-    let rows = found
-        .drain(more..)
-        .map(|(id, job)| row(id, job, &queue, now));
+    let places = places(&model.queues);
+    let rows = found.drain(more..);
+    let rows = rows.map(|(id, job)| row(model, id, job, places.get(id).copied(), now));
     let jobs = rows.collect();
     let refused = model.jobs.refused().filter(|refused| {
         let tenant = refused.tenant.as_ref().map_or("", TenantId::as_str);
         phases.refused && of_tenant(tenant)
     });
-    let mut refused: Vec<RefusedRow> = refused.map(refused_row).collect();
+    let mut refused: Vec<Refused> = refused.cloned().collect();
     let more_refused = refused.len().saturating_sub(limit);
     refused.drain(..more_refused);
     Ok(JobsAnswer {
@@ -286,13 +276,14 @@ pub(super) fn job(
             ),
         }));
     };
+    let place = places(&model.queues).get(&query.job).copied();
     let window = Window::default();
     let containers_timeline =
         model
             .timelines
             .timeline(Metric::Containers, Some(&query.job), window, 1);
     Ok(JobDetail {
-        row: row(&query.job, job, &queue(model), now),
+        row: row(model, &query.job, job, place, now),
         demand: job.demand.clone(),
         spec: job.live.as_ref().map(|live| live.spec.clone()),
         checkpoint: job.checkpoint.as_deref().cloned(),
@@ -302,24 +293,25 @@ pub(super) fn job(
     })
 }
 
-/// The admissions of the queued jobs, in order: a job's place in it is what it waits for.
-fn queue(model: &ReadModel) -> Vec<u64> {
-    let queued = model
-        .jobs
-        .live()
-        .filter(|(_, job)| job.phase == Phase::Queued);
-    let mut queue: Vec<u64> = queued.map(|(_, job)| job.admitted_sequence.0).collect();
-    queue.sort_unstable();
-    queue
+/// The place of each queued job in its tenant's queue, from 1.
+fn places(queues: &Queues) -> BTreeMap<&JobId, u64> {
+    let queues = queues.tenants.values();
+    let places = queues.flat_map(|tenant| tenant.order.iter().map(|(_, id)| id).zip(1..));
+    places.collect()
 }
 
 fn seconds(ms: u64) -> f64 {
     Duration::from_millis(ms).as_secs_f64()
 }
 
-fn row(id: &JobId, job: &Job, queue: &[u64], now: Timestamp) -> JobRow {
-    let queued = job.phase == Phase::Queued;
-    let ahead = queued.then(|| queue.partition_point(|s| *s < job.admitted_sequence.0));
+fn row(model: &ReadModel, id: &JobId, job: &Job, position: Option<u64>, now: Timestamp) -> JobRow {
+    let queued = (job.phase == Phase::Queued)
+        .then(|| turn::queued(&model.queues, &model.jobs, id, position, now));
+    let tenant = model
+        .queues
+        .tenants
+        .get(id.tenant())
+        .filter(|_| queued.is_some());
     let times = &job.times;
     let progress = job.progress.as_deref();
     let metrics = progress.map(|p| p.metrics.iter().cloned().collect());
@@ -329,7 +321,10 @@ fn row(id: &JobId, job: &Job, queue: &[u64], now: Timestamp) -> JobRow {
         kind: job.kind,
         executor: job.executor,
         phase: job.phase,
-        reason: reason(job, now, ahead),
+        reason: reason(job, now, queued.as_deref()),
+        position,
+        tenant_share: tenant.map(|tenant| model.queues.share(tenant).as_f64()),
+        demand_share: tenant.map(|tenant| model.queues.demand_share(tenant).as_f64()),
         code: job.code.clone(),
         weight: job.weight,
         containers: ContainerCounts {
@@ -384,17 +379,5 @@ fn life_row(life: &Life, now: Timestamp) -> LifeRow {
             .map_or(0.0, |started| until.seconds_since(started).max(0.0)),
         stop_reason: life.stop_reason,
         resumed_step: life.resumed_step,
-    }
-}
-
-fn refused_row(refused: &Refused) -> RefusedRow {
-    RefusedRow {
-        at: refused.at,
-        job: refused.job.clone(),
-        tenant: refused.tenant.clone(),
-        verb: refused.verb.clone(),
-        ingress_sequence: refused.ingress_sequence,
-        code: refused.code.clone(),
-        reason: refused.reason.clone(),
     }
 }

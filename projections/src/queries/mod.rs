@@ -8,6 +8,7 @@ mod cluster;
 mod jobs;
 mod ledger;
 mod nodes;
+mod tenants;
 #[cfg(test)]
 mod tests;
 mod timeline;
@@ -18,18 +19,18 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use cluster::{ClusterAnswer, FlaggedEvent, LogHead, NodeCounts, ResourceUse};
-pub use jobs::{
-    ContainerCounts, JobDetail, JobQuery, JobRow, JobsAnswer, JobsQuery, LifeRow, RefusedRow,
-};
+pub use jobs::{ContainerCounts, JobDetail, JobQuery, JobRow, JobsAnswer, JobsQuery, LifeRow};
 pub use ledger::{LedgerAnswer, LedgerQuery, LedgerRow, TenantLedger};
 pub use nodes::{NodeContainer, NodeDetail, NodeQuery, NodeRow, NodesAnswer};
+pub use tenants::{QueuedJob, TenantDetail, TenantQuery, TenantRow, TenantsAnswer};
 pub use timeline::TimelineQuery;
 
 use crate::ReadModel;
+pub use crate::jobs::Refused as RefusedRow;
 
 /// The queries by name.
-pub const NAMES: [&str; 7] = [
-    "cluster", "job", "jobs", "ledger", "node", "nodes", "timeline",
+pub const NAMES: [&str; 9] = [
+    "cluster", "job", "jobs", "ledger", "node", "nodes", "tenant", "tenants", "timeline",
 ];
 
 /// Why a query has no answer.
@@ -76,6 +77,8 @@ pub fn answer(
         "ledger" => value(&ledger::ledger(model, &read(name, request)?, now)),
         "node" => value(&nodes::node(model, &read(name, request)?)?),
         "nodes" => value(&nodes::nodes(model)),
+        "tenant" => value(&tenants::tenant(model, &read(name, request)?, now)?),
+        "tenants" => value(&tenants::tenants(model, now)),
         "timeline" => value(&timeline::timeline(model, &read(name, request)?, now)?),
         _ => Err(QueryError {
             code: "unknown_query".to_owned(),

@@ -1,10 +1,15 @@
 //! Given a history, what the queries answer.
 
-use dormouse_messages::events::{JobRefused, JobReleased, StopReason};
+use dormouse_messages::events::{
+    JobRefused, JobReleased, RawEncoding, StopReason, SubmissionReceived, TenantConfigured,
+};
 use dormouse_messages::{Body, Writer};
 use serde_json::{Value, json};
 
-use super::{ClusterAnswer, JobDetail, JobsAnswer, LedgerAnswer, NodeDetail, NodesAnswer, answer};
+use super::{
+    ClusterAnswer, JobDetail, JobsAnswer, LedgerAnswer, NodeDetail, NodesAnswer, TenantDetail,
+    TenantsAnswer, answer,
+};
 use crate::history::{History, job};
 use crate::timelines::Timeline;
 
@@ -53,7 +58,11 @@ fn jobs_are_filtered_and_in_order() {
     let all: JobsAnswer = ask(&history, "jobs", Value::Null);
     let names: Vec<&str> = all.jobs.iter().map(|row| row.job.as_str()).collect();
     assert_eq!(names, ["ads/lr", "vision/a", "vision/b"]);
-    assert_eq!(all.jobs[2].reason, "queued behind 1 job");
+    assert_eq!(all.jobs[2].reason, "queued behind 1 job of vision");
+    assert_eq!(
+        (all.jobs[1].position, all.jobs[2].position),
+        (Some(1), Some(2))
+    );
     let queued: JobsAnswer = ask(&history, "jobs", json!({"phase": "queued", "limit": 1}));
     assert_eq!((queued.jobs.len(), queued.more), (1, 1));
     let ads: JobsAnswer = ask(&history, "jobs", json!({"tenant": "ads", "phase": "live"}));
@@ -152,6 +161,8 @@ fn what_must_not_count_is_flagged_once() {
     let mut history = busy();
     let released = JobReleased {
         job: job("vision/a"),
+        turn: None,
+        passed_over: Vec::new(),
         basis: None,
     };
     history
@@ -169,4 +180,114 @@ fn what_must_not_count_is_flagged_once() {
         cluster.jobs["queued"], 2,
         "the wrong writer released nothing"
     );
+}
+
+fn tenant(history: &mut History, name: &str, weight: u32, quota: &str) {
+    history.push_by(
+        Writer::Operator,
+        TenantConfigured {
+            tenant: name.parse().expect("a tenant"),
+            weight,
+            quota: quota.parse().unwrap_or_default(),
+            max_job_weight: None,
+            priority: None,
+        },
+    );
+}
+
+#[test]
+fn tenants_with_their_shares_and_what_their_queues_wait_for() {
+    let mut history = busy();
+    tenant(&mut history, "vision", 3, "cpu=1");
+    tenant(&mut history, "idle", 1, "");
+    let answer: TenantsAnswer = ask(&history, "tenants", Value::Null);
+    let names: Vec<&str> = answer
+        .tenants
+        .iter()
+        .map(|row| row.tenant.as_str())
+        .collect();
+    assert_eq!(names, ["ads", "idle", "vision"]);
+    let [ads, idle, vision] = &answer.tenants[..] else {
+        panic!("three");
+    };
+    assert_eq!((ads.released_jobs, ads.configured), (1, false));
+    // 2 containers of 8 GiB in 2 nodes of 16 GiB; weights 1 and 3.
+    assert!(ads.share > 0.0 && (ads.entitled - 0.25).abs() < 1e-12);
+    assert_eq!(idle.reason, "nothing queued");
+    assert_eq!((vision.queued_jobs, vision.weight), (2, 3));
+    assert!(
+        vision.reason.contains("quota of 1 cpu"),
+        "{}",
+        vision.reason
+    );
+    let detail: TenantDetail = ask(&history, "tenant", json!({"tenant": "vision"}));
+    let places: Vec<_> = detail
+        .queue
+        .iter()
+        .map(|job| (job.position, job.job.as_str()))
+        .collect();
+    assert_eq!(places, [(1, "vision/a"), (2, "vision/b")]);
+    assert_eq!(
+        refused(&history, "tenant", json!({"tenant": "x"})).0,
+        "not_found"
+    );
+}
+
+#[test]
+fn timelines_by_tenant_and_by_job() {
+    let history = busy();
+    for metric in [
+        "dominant-share",
+        "demand-share",
+        "waiting",
+        "fairness-loss-by-tenant",
+    ] {
+        let drawn: Timeline = ask(&history, "timeline", json!({"metric": metric}));
+        let names: Vec<&str> = drawn
+            .series
+            .iter()
+            .map(|series| series.name.as_str())
+            .collect();
+        assert_eq!(names, ["ads", "vision"], "{metric}");
+    }
+    let drawn: Timeline = ask(&history, "timeline", json!({"metric": "demand-share"}));
+    assert!(drawn.series[1].summary.last > drawn.series[0].summary.last);
+    let drawn: Timeline = ask(&history, "timeline", json!({"metric": "unfairness"}));
+    assert!(drawn.title.contains("area"), "{}", drawn.title);
+    let tenants: TenantsAnswer = ask(&history, "tenants", Value::Null);
+    assert!(tenants.unfairness_area > 0.0);
+    // vision has two jobs queued and nothing else: it lacks its half.
+    assert_eq!(drawn.series[0].summary.last, 0.5);
+    let by_job = json!({"metric": "fairness-loss-by-job", "job": "ads/lr"});
+    let drawn: Timeline = ask(&history, "timeline", by_job);
+    assert_eq!(drawn.series.len(), 1);
+}
+
+/// A cancellation that is refused is no refused job.
+#[test]
+fn a_refused_cancellation_is_not_a_refused_job() {
+    let mut history = busy();
+    history.push(SubmissionReceived {
+        ingress_sequence: 77,
+        tenant: "ads".to_owned(),
+        verb: "cancel".to_owned(),
+        content_type: "application/json".to_owned(),
+        bytes: 2,
+        sha256: String::new(),
+        raw: "{}".to_owned(),
+        raw_encoding: RawEncoding::Utf8,
+    });
+    history.push(JobRefused {
+        job: Some(job("ads/nobody")),
+        tenant: None,
+        ingress_sequence: 77,
+        code: "no_such_job".to_owned(),
+        reason: "ads/nobody does not exist".to_owned(),
+        basis: None,
+    });
+    let (code, message) = refused(&history, "job", json!({"job": "ads/nobody"}));
+    assert_eq!(code, "not_found");
+    assert!(message.starts_with("there is no job"), "{message}");
+    let answer: JobsAnswer = ask(&history, "jobs", json!({"phase": "refused"}));
+    assert_eq!(answer.refused.len(), 1);
 }

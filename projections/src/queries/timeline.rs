@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::QueryError;
 use crate::ReadModel;
-use crate::timelines::{Metric, Timeline, Window};
+use crate::timelines::{Metric, Timeline, Window, draw};
 
 /// Jobs drawn where none is named: more lines than that nobody can tell apart.
 const BUSIEST: usize = 7;
@@ -16,12 +16,12 @@ const POINTS: usize = 2_000;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TimelineQuery {
-    /// `utilization`, `fairness-loss`, `adjustments`, `containers` or `jobs`.
+    /// One of [`Metric::ALL`].
     pub metric: String,
-    /// For `containers`: of this job only.
+    /// For `containers` and `fairness-loss-by-job`: of this job only.
     #[serde(default)]
     pub job: Option<JobId>,
-    /// For `containers` without a job: so many of the busiest jobs, besides the sum.
+    /// For these without a job: so many of the busiest jobs, besides the sum.
     #[serde(default)]
     pub busiest: Option<usize>,
     /// From here.
@@ -42,10 +42,12 @@ pub(super) fn timeline(
 ) -> Result<Timeline, QueryError> {
     let metric: Metric = query.metric.parse().map_err(QueryError::bad_request)?;
     if let Some(job) = &query.job {
-        if metric != Metric::Containers {
+        if !metric.is_of_jobs() {
             return Err(QueryError::bad_request(format!(
-                "{} is of the whole cluster; of one job there is containers",
-                metric.as_str()
+                "{} is not of one job; of one job there are {} and {}",
+                metric.as_str(),
+                Metric::Containers.as_str(),
+                Metric::FairnessLossByJob.as_str()
             )));
         }
         if model.jobs.get(job).is_none() && model.timelines.job(job).is_none() {
@@ -59,6 +61,15 @@ pub(super) fn timeline(
         // A log that ended long ago is drawn to its end, not to the present.
         to: query.to.map(|to| to.min(now)),
     };
+    let of_tenants = model.fairness.series(metric);
+    if !of_tenants.is_empty() {
+        let mut drawn = draw(metric, &of_tenants, window, model.queues.now);
+        if metric == Metric::Unfairness {
+            let area = model.fairness.area(model.queues.now);
+            drawn.title = format!("{}; area {area:.1} share-seconds", drawn.title);
+        }
+        return Ok(drawn.bounded(query.points.unwrap_or(POINTS)));
+    }
     let busiest = query.busiest.unwrap_or(BUSIEST);
     let drawn = model
         .timelines

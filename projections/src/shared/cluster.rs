@@ -20,6 +20,7 @@ use super::job::{
     Assignment, ContainerPhase, Job, Life, LifeContainer, LifePhase, Place, SavedCheckpoint, Stop,
 };
 use super::membership::Membership;
+use super::tenants::Tenants;
 
 /// The newest allocation.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -66,6 +67,8 @@ pub struct ClusterState {
     pub policy: Policy,
     /// The nodes.
     pub nodes: Membership,
+    /// What the operator said of the tenants.
+    pub tenants: Tenants,
     /// Admitted jobs that are not yet released.
     pub queued: BTreeMap<JobId, Job>,
     /// Released jobs that have not ended.
@@ -94,6 +97,9 @@ impl Fold for ClusterState {
         self.sequence = recorded.sequence;
         self.now = recorded.stored_at;
         if self.nodes.evolve(recorded) {
+            self.last_trigger = recorded.sequence;
+        }
+        if self.tenants.evolve(recorded) {
             self.last_trigger = recorded.sequence;
         }
         let Some(event) = recorded.event() else {
@@ -248,13 +254,15 @@ impl ClusterState {
             }
             Event::PartitionStopped(event) => {
                 if let Some(job) = self.jobs.get_mut(&event.job) {
-                    job.life = None;
+                    let ended = job.life.take();
+                    let why = ended.as_ref().and_then(Life::first_failure);
                     job.attempts = event.attempts;
                     job.last_stop = Some(Stop {
                         incarnation: event.incarnation,
                         reason: event.reason,
                         at: recorded.stored_at,
                         sequence: recorded.sequence,
+                        why: why.map(str::to_owned),
                     });
                     // It had to give its room up, and only now the room is there for anybody.
                     if job.assignment.is_none() {
@@ -483,14 +491,17 @@ impl ClusterState {
 fn describe_exit(event: &ContainerExited, rank: Rank) -> String {
     let how = match (&event.reason, event.exit_code, event.signal) {
         (Some(reason), _, _) => reason.clone(),
-        (None, Some(code), _) => format!("exit code {code}"),
-        (None, None, Some(signal)) => format!("signal {signal}"),
-        (None, None, None) => "an unknown end".to_owned(),
+        (None, Some(code), _) => format!("exited with {code}"),
+        (None, None, Some(signal)) => format!("was killed by signal {signal}"),
+        (None, None, None) => "ended in an unknown way".to_owned(),
     };
     let memory = if event.out_of_memory {
         ", out of memory"
     } else {
         ""
     };
-    format!("rank {rank} on {}: {how}{memory}", event.node)
+    match &event.reason {
+        Some(_) => format!("rank {rank} on {}: {how}{memory}", event.node),
+        None => format!("rank {rank} on {} {how}{memory}", event.node),
+    }
 }

@@ -157,6 +157,22 @@ impl Life {
         !self.containers.values().any(LifeContainer::holds_room)
     }
 
+    /// The first of its containers that did not succeed, in words.
+    #[must_use]
+    pub fn first_failure(&self) -> Option<&str> {
+        let exits = self.containers.values();
+        let failed = exits.filter_map(|container| match &container.phase {
+            ContainerPhase::Exited {
+                success: false,
+                why,
+                at,
+                ..
+            } => Some((*at, why.as_str())),
+            _ => None,
+        });
+        failed.min().map(|(_, why)| why)
+    }
+
     /// Whether every container has been seen running (or past it).
     #[must_use]
     pub fn all_started(&self) -> bool {
@@ -176,6 +192,8 @@ pub struct Stop {
     pub at: Timestamp,
     /// The event.
     pub sequence: Sequence,
+    /// The first exit that was no success, in words.
+    pub why: Option<String>,
 }
 
 /// A complete checkpoint.

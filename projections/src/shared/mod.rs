@@ -2,11 +2,16 @@
 //!
 //! 1. [`membership`]: which nodes there are, what they offer, whether they may be used.
 //! 2. [`job`]: one live job: what it asked for, where it is assigned, the life it lives.
-//! 3. [`cluster`]: both together, with the policy and the epochs; what the services embed.
+//! 3. [`tenants`], [`queues`]: what each tenant is entitled to, has queued and runs, with exact
+//!    dominant shares ([`share`]).
+//! 4. [`cluster`]: nodes and jobs together, with the policy and the epochs; what the services embed.
 
 pub mod cluster;
 pub mod job;
 pub mod membership;
+pub mod queues;
+pub mod share;
+pub mod tenants;
 #[cfg(test)]
 mod tests;
 
@@ -15,3 +20,6 @@ pub use job::{
     Assignment, ContainerPhase, Job, Life, LifeContainer, LifePhase, Place, SavedCheckpoint, Stop,
 };
 pub use membership::{Membership, Node, NodePhase};
+pub use queues::{QueueJob, Queues, Stand, TenantQueue, Waits};
+pub use share::Share;
+pub use tenants::{Tenant, Tenants};

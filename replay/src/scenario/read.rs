@@ -295,7 +295,8 @@ fn submission(
     let parsed: job::JobDocument =
         serde_json::from_value(spec).map_err(|error| format!("spec: {error}"))?;
     let kind = parsed.kind;
-    let (job, _) = parse_job(parsed, tenant, name).map_err(|refusal| format!("spec: {refusal}"))?;
+    let (job, _) =
+        parse_job(parsed, tenant, name, 0).map_err(|refusal| format!("spec: {refusal}"))?;
     Ok((job, payload, kind))
 }
 

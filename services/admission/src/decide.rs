@@ -6,7 +6,10 @@
 //!
 //! 1. Each submission on the log without a decision, in the order of the ingress: it is parsed
 //!    from its record alone, then admitted, refused with a reason, or carried out.
-//! 2. Queued jobs are released, first in, first out ([`crate::release`]).
+//! 2. A queued job whose dependency ended without success is cancelled.
+//! 3. Queued jobs are released, one by one until nothing fits ([`crate::release`]).
+//!
+//! Completions before arrivals before releases at one instant: ends are folded, then 1, then 3.
 //!
 //! Invariant: every submission gets exactly one decision, and a job's id stands for one job for
 //! ever. Left to others: everything about containers.
@@ -14,17 +17,18 @@
 use std::collections::BTreeSet;
 
 use dormouse_messages::events::{
-    JobAdmitted, JobCancelRequested, JobCancelled, JobRefused, JobReleased, JobRevised,
-    SubmissionReceived,
+    JobAdmitted, JobCancelRequested, JobCancelled, JobRefused, JobRevised, SubmissionReceived,
 };
-use dormouse_messages::job::{Containers, JobDocument};
+use dormouse_messages::job::{Containers, JobDocument, JobSpec};
 use dormouse_messages::{
     Decider, Decision, Event, JobId, Proposal, Sequence, TenantId, Timestamp, Writer,
 };
+use dormouse_projections::shared::Stand;
 use serde::Deserialize;
 
+use crate::limits::{check_dependencies, check_job, check_tenant};
 use crate::parse::{Refusal, decode, parse_job};
-use crate::release::{Releases, releases};
+use crate::release::{Changes, releases};
 use crate::state::AdmissionState;
 
 /// Decisions in one append: a batch of the broker holds a thousand messages.
@@ -39,12 +43,19 @@ impl Decider for Admission {
 
     const WRITER: Writer = Writer::Admission;
 
-    fn decide(&self, state: &AdmissionState, _now: Timestamp) -> Decision {
+    fn decide(&self, state: &AdmissionState, now: Timestamp) -> Decision {
         let mut intake = Intake::new(state);
         for (sequence, submission) in state.undecided.values().take(MOST_DECISIONS / 2) {
             intake.decide(*sequence, submission);
         }
-        let proposals = intake.release();
+        intake.cancel_doomed(MOST_DECISIONS / 4);
+        let Intake {
+            mut proposals,
+            changes,
+            ..
+        } = intake;
+        let most = MOST_DECISIONS.saturating_sub(proposals.len());
+        proposals.extend(releases(&state.queues, &changes, now, most));
         Decision {
             proposals,
             next_wake: None,
@@ -73,10 +84,9 @@ struct ReviseDocument {
 struct Intake<'a> {
     state: &'a AdmissionState,
     proposals: Vec<Proposal>,
-    /// Names taken, and jobs ended, by this very decision.
+    /// Names taken by this very decision.
     taken: BTreeSet<JobId>,
-    cancelled: BTreeSet<JobId>,
-    admitted: Vec<(Sequence, JobAdmitted)>,
+    changes: Changes,
 }
 
 impl<'a> Intake<'a> {
@@ -85,8 +95,7 @@ impl<'a> Intake<'a> {
             state,
             proposals: Vec::new(),
             taken: BTreeSet::new(),
-            cancelled: BTreeSet::new(),
-            admitted: Vec::new(),
+            changes: Changes::default(),
         }
     }
 
@@ -133,28 +142,34 @@ impl<'a> Intake<'a> {
         submission: &SubmissionReceived,
         tenant: &TenantId,
     ) -> Result<Event, (Option<JobId>, Refusal)> {
+        let queues = &self.state.queues;
+        check_tenant(queues, tenant).map_err(|refusal| (None, refusal))?;
         let document: JobDocument = decode(submission).map_err(|refusal| (None, refusal))?;
         let named = document
             .name
             .as_deref()
             .and_then(|name| JobId::new(tenant, name).ok());
         let fallback = format!("job-{}", submission.ingress_sequence);
+        let priority = queues.config.get(tenant.as_str()).map_or(0, |t| t.priority);
         let (job, spec) =
-            parse_job(document, tenant, &fallback).map_err(|refusal| (named, refusal))?;
+            parse_job(document, tenant, &fallback, priority).map_err(|refusal| (named, refusal))?;
         if self.state.is_taken(&job) || self.taken.contains(&job) {
             let reason = format!(
                 "{job} exists already; choose another name, or leave it out to have one made"
             );
             return Err((Some(job), Refusal::new("name_in_use", reason)));
         }
-        let nodes = &self.state.cluster.nodes;
-        let fits = |capacity| spec.demand.times_in(capacity) >= 1;
-        if nodes.iter().next().is_some() && !nodes.iter().any(|(_, node)| fits(&node.capacity)) {
-            let reason = format!(
-                "one container needs {} and no node has that much; ask for less, or for more containers of less",
-                spec.demand
-            );
-            return Err((Some(job), Refusal::new("larger_than_any_node", reason)));
+        let checked = check_job(
+            queues,
+            job.tenant(),
+            spec.weight,
+            &spec.demand,
+            spec.containers,
+        )
+        .and_then(|()| check_dependencies(self.state, &job, &spec, &self.taken))
+        .and_then(|()| self.check_nodes(&spec));
+        if let Err(refusal) = checked {
+            return Err((Some(job), refusal));
         }
         self.taken.insert(job.clone());
         let admitted = JobAdmitted {
@@ -163,8 +178,47 @@ impl<'a> Intake<'a> {
             ingress_sequence: submission.ingress_sequence,
             basis: None,
         };
-        self.admitted.push((sequence, admitted.clone()));
+        let waits = |id: &JobId| queues.jobs.contains_key(id) || self.taken.contains(id);
+        if !admitted.spec.depends_on.iter().any(waits) {
+            self.changes.admitted.push((sequence, admitted.clone()));
+        }
         Ok(Event::from(admitted))
+    }
+
+    /// Whether some node there is could ever run one container.
+    fn check_nodes(&self, spec: &JobSpec) -> Result<(), Refusal> {
+        let nodes = &self.state.queues.nodes;
+        let fits = |capacity| spec.demand.times_in(capacity) >= 1;
+        if nodes.iter().next().is_none() || nodes.iter().any(|(_, node)| fits(&node.capacity)) {
+            return Ok(());
+        }
+        let reason = format!(
+            "one container needs {} and no node has that much; ask for less, or for more containers of less",
+            spec.demand
+        );
+        Err(Refusal::new("larger_than_any_node", reason))
+    }
+
+    /// Step 2.
+    fn cancel_doomed(&mut self, most: usize) {
+        for (id, cause) in self.state.queues.doomed.iter().take(most) {
+            let Some(Stand::Doomed { by, .. }) = self.state.queues.jobs.get(id).map(|j| &j.stand)
+            else {
+                continue;
+            };
+            if !self.changes.cancelled.insert(id.clone()) {
+                continue;
+            }
+            let event = JobCancelled {
+                job: id.clone(),
+                reason: format!("it depends on {by}, which did not complete"),
+                attempts: 0,
+                code: Some("dependency_failed".to_owned()),
+                ingress_sequence: None,
+                basis: None,
+            };
+            self.proposals.push(Proposal::new(event, *cause));
+        }
     }
 
     fn cancel(
@@ -175,20 +229,24 @@ impl<'a> Intake<'a> {
         let document: CancelDocument = decode(submission).map_err(|refusal| (None, refusal))?;
         let job = self.named(tenant, &document.job)?;
         let ingress_sequence = submission.ingress_sequence;
-        if self.state.cluster.queued.contains_key(&job) && self.cancelled.insert(job.clone()) {
-            return Ok(Event::from(JobCancelled {
-                job,
-                reason: "cancelled while queued".to_owned(),
-                attempts: 0,
-                ingress_sequence: Some(ingress_sequence),
-                basis: None,
-            }));
-        }
-        match self.state.cluster.jobs.get(&job) {
-            Some(released) if released.cancel_requested.is_none() => {
+        let stand = self.state.queues.jobs.get(&job).map(|job| &job.stand);
+        match stand {
+            Some(Stand::Released { cancelling, .. }) if !cancelling => {
                 Ok(Event::from(JobCancelRequested {
                     job,
                     ingress_sequence,
+                    basis: None,
+                }))
+            }
+            Some(Stand::Queued { .. } | Stand::Held { .. } | Stand::Doomed { .. })
+                if self.changes.cancelled.insert(job.clone()) =>
+            {
+                Ok(Event::from(JobCancelled {
+                    job,
+                    reason: "cancelled while queued".to_owned(),
+                    attempts: 0,
+                    code: None,
+                    ingress_sequence: Some(ingress_sequence),
                     basis: None,
                 }))
             }
@@ -210,7 +268,7 @@ impl<'a> Intake<'a> {
         let document: ReviseDocument = decode(submission).map_err(|refusal| (None, refusal))?;
         let job = self.named(tenant, &document.job)?;
         let refuse = |code, reason: &str| Err((Some(job.clone()), Refusal::new(code, reason)));
-        let Some(live) = self.state.cluster.job(&job) else {
+        let Some(live) = self.state.queues.jobs.get(&job) else {
             return refuse("already_ending", "it has ended");
         };
         let bounds = document.containers.unwrap_or(live.containers);
@@ -220,6 +278,10 @@ impl<'a> Intake<'a> {
         if document.weight == Some(0) {
             return refuse("bad_weight", "weight must be at least 1");
         }
+        let weight = document.weight.unwrap_or(live.weight);
+        let queues = &self.state.queues;
+        check_job(queues, job.tenant(), weight, &live.demand, bounds)
+            .map_err(|refusal| (Some(job.clone()), refusal))?;
         Ok(Event::from(JobRevised {
             job: job.clone(),
             ingress_sequence: submission.ingress_sequence,
@@ -242,31 +304,5 @@ impl<'a> Intake<'a> {
             format!("{job} does not exist; see `dormouse jobs`"),
         );
         Err((Some(job), refusal))
-    }
-
-    /// Step 2: the queue as it is after step 1.
-    fn release(mut self) -> Vec<Proposal> {
-        let cluster = &self.state.cluster;
-        let mut room = Releases::of(cluster);
-        let live = |id: &JobId| cluster.queued.get(id);
-        let queue = self
-            .state
-            .queue
-            .iter()
-            .filter(|(_, id)| !self.cancelled.contains(*id));
-        let most = MOST_DECISIONS.saturating_sub(self.proposals.len());
-        let mut released = releases(&mut room, queue.take(most), live);
-        for (received, admitted) in &self.admitted {
-            let spec = &admitted.spec;
-            let all_seen = self.state.queue.len() <= most;
-            if !room.is_blocked() && all_seen && room.next(&spec.demand, spec.containers.min) {
-                released.push((*received, admitted.job.clone()));
-            }
-        }
-        for (cause, job) in released.into_iter().take(most) {
-            self.proposals
-                .push(Proposal::new(JobReleased { job, basis: None }, cause));
-        }
-        self.proposals
     }
 }

@@ -2,6 +2,7 @@
 
 mod decide;
 mod intake;
+mod limits;
 mod parse;
 mod release;
 mod state;

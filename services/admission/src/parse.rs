@@ -2,6 +2,7 @@
 
 use dormouse_messages::events::SubmissionReceived;
 use dormouse_messages::job::{CheckpointMode, EnvValue, JobDocument, JobSpec, Kind};
+use dormouse_messages::policy::MAX_WEIGHT;
 use dormouse_messages::{Amounts, JobId, TenantId};
 use serde::de::DeserializeOwned;
 
@@ -9,18 +10,18 @@ use crate::intake;
 
 /// The most containers a job may ask for: the largest cluster that is planned for.
 const MAX_CONTAINERS: u32 = 10_000;
-/// Weights are shares of a person's choosing; beyond this the arithmetic of shares is pointless.
-const MAX_WEIGHT: u32 = 1_000_000;
 /// A day: longer than any checkpoint.
 const MAX_GRACE_S: u32 = 86_400;
 /// What a job may try again: beyond it the job is broken, not unlucky.
 const MAX_RETRIES: u32 = 1_000;
+/// Priorities order one tenant's own jobs: more steps than people tell apart.
+const MAX_PRIORITY: i32 = 1_000;
+/// A job that waits for more than this many others waits for one that gathers them.
+const MAX_DEPENDENCIES: usize = 64;
 /// Fields whose names are kept for later.
-const LATER: [&str; 8] = [
-    "priority",
+const LATER: [&str; 6] = [
     "roles",
     "tasks",
-    "depends_on",
     "service",
     "gpu_limit",
     "gpu_memory",
@@ -100,7 +101,8 @@ fn wrong_shape(format: &str, error: &str) -> Refusal {
     )
 }
 
-/// Checks and normalises a job document. `fallback_name` is taken where it has no name.
+/// Checks and normalises a job document. `fallback_name` is taken where it has no name,
+/// `default_priority` where it has no priority.
 ///
 /// # Errors
 /// The first thing that is wrong, with what to do about it.
@@ -108,6 +110,7 @@ pub fn parse_job(
     document: JobDocument,
     tenant: &TenantId,
     fallback_name: &str,
+    default_priority: i32,
 ) -> Result<(JobId, JobSpec), Refusal> {
     if let Some(other) = document
         .tenant
@@ -141,6 +144,8 @@ pub fn parse_job(
     }
     check_numbers(&document)?;
     check_commands(&document)?;
+    let priority = document.priority.unwrap_or(default_priority);
+    let depends_on = dependencies(&document, tenant)?;
     let spec = JobSpec {
         name,
         tenant: tenant.to_string(),
@@ -157,8 +162,39 @@ pub fn parse_job(
         success: document.success,
         mounts: document.mounts,
         retries: document.retries,
+        priority,
+        depends_on,
     };
     Ok((job, spec))
+}
+
+/// The jobs that `depends_on` names, each once, in their order.
+fn dependencies(document: &JobDocument, tenant: &TenantId) -> Result<Vec<JobId>, Refusal> {
+    let refuse = |reason: String| Err(Refusal::new("bad_dependency", reason));
+    if document.depends_on.len() > MAX_DEPENDENCIES {
+        return refuse(format!(
+            "depends_on names {} jobs; the most is {MAX_DEPENDENCIES}: let one job gather them",
+            document.depends_on.len()
+        ));
+    }
+    let mut jobs = Vec::new();
+    for text in &document.depends_on {
+        let name = match text.split_once('/') {
+            Some((other, _)) if other != tenant.as_str() => {
+                return refuse(format!(
+                    "depends_on: {text:?} is another tenant's; a job depends on jobs of its own tenant"
+                ));
+            }
+            Some((_, name)) => name,
+            None => text,
+        };
+        let job = JobId::new(tenant, name)
+            .map_err(|error| Refusal::new("bad_dependency", format!("depends_on: {error}")))?;
+        if !jobs.contains(&job) {
+            jobs.push(job);
+        }
+    }
+    Ok(jobs)
 }
 
 fn check_numbers(document: &JobDocument) -> Result<(), Refusal> {
@@ -202,6 +238,13 @@ fn check_numbers(document: &JobDocument) -> Result<(), Refusal> {
         return Err(Refusal::new(
             "bad_checkpoint",
             format!("checkpoint.grace_s must lie between 1 and {MAX_GRACE_S}"),
+        ));
+    }
+    let priority = document.priority.unwrap_or(0);
+    if priority.unsigned_abs() > MAX_PRIORITY.unsigned_abs() {
+        return Err(Refusal::new(
+            "bad_priority",
+            format!("priority {priority} must lie between -{MAX_PRIORITY} and {MAX_PRIORITY}"),
         ));
     }
     if document.retries > MAX_RETRIES {

@@ -94,10 +94,7 @@ fn ended_between_lives(id: &JobId, job: &Job) -> Option<Step> {
     if reason == Some(StopReason::GaveUp) {
         let event = JobFailed {
             job: id.clone(),
-            reason: format!(
-                "failed {} times with {} retries; see `dormouse job logs {id}`",
-                job.attempts, job.retries
-            ),
+            reason: gave_up(id, job),
             attempts: job.attempts,
             basis: None,
         };
@@ -109,10 +106,21 @@ fn ended_between_lives(id: &JobId, job: &Job) -> Option<Step> {
         job: id.clone(),
         reason: "cancelled on request".to_owned(),
         attempts: job.attempts,
+        code: None,
         ingress_sequence: None,
         basis: None,
     };
     Some(Proposal::new(event, requested).into())
+}
+
+fn gave_up(id: &JobId, job: &Job) -> String {
+    let why = job.last_stop.as_ref().and_then(|stop| stop.why.as_deref());
+    let attempts = match job.attempts {
+        1 => "1 attempt".to_owned(),
+        attempts => format!("{attempts} attempts"),
+    };
+    let why = why.unwrap_or("the gang did not start in time");
+    format!("{why}, after {attempts}; see `dormouse job logs {id}`")
 }
 
 /// Failures wait 1, 2, 4, … at most 60 s, so that a job that dies at once does not flood the log.

@@ -1,11 +1,14 @@
 //! The command line: what there is to say, with examples.
 
+mod tenants;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use dormouse_messages::{Amounts, JobId, NodeId, Prefix};
 
 pub use crate::commands::simulate::SimulateArgs;
+pub use tenants::{TenantCommand, TenantSetArgs};
 
 /// Shares one cluster among machine-learning jobs, over one log that anyone can read and replay.
 #[derive(Debug, Parser)]
@@ -186,6 +189,14 @@ pub enum Command {
     /// Act on a node
     #[command(subcommand)]
     Node(NodeCommand),
+    /// List tenants: what each is entitled to, has, and waits for
+    #[command(
+        after_help = "Examples:\n  dormouse tenants\n  dormouse tenants -o wide\n  dormouse tenants -o json\n\nWEIGHT in brackets: not configured, the policy's."
+    )]
+    Tenants,
+    /// Look at one tenant, or say what it is entitled to
+    #[command(subcommand)]
+    Tenant(TenantCommand),
     /// The cluster at a glance: policy, use, jobs by phase
     #[command(after_help = "Examples:\n  dormouse cluster\n  dormouse cluster -o json")]
     Cluster,
@@ -212,7 +223,7 @@ pub enum Command {
     Simulate(SimulateArgs),
     /// Draw a metric over time
     #[command(
-        after_help = "Examples:\n  dormouse timeline utilization\n  dormouse timeline containers --svg containers.svg\n  dormouse timeline fairness-loss -o json\n\nMetrics: utilization, fairness-loss, adjustments, containers, jobs."
+        after_help = "Examples:\n  dormouse timeline utilization\n  dormouse timeline containers --svg containers.svg\n  dormouse timeline fairness-loss -o json\n\nMetrics of the cluster: utilization, fairness-loss, adjustments, containers, jobs, unfairness;\nby tenant: dominant-share, demand-share, waiting, fairness-loss-by-tenant;\nby job (--job): containers, fairness-loss-by-job."
     )]
     Timeline(TimelineArgs),
     /// Print the shell's completion script

@@ -1,6 +1,6 @@
 //! One line about each event, for people who read the log.
 
-use dormouse_messages::events::{ContainerExited, Outcome};
+use dormouse_messages::events::{ContainerExited, JobReleased, Outcome, TenantConfigured};
 use dormouse_messages::{Event, JobId};
 
 /// What the event says, in a line.
@@ -13,6 +13,7 @@ pub fn describe(event: &Event) -> String {
             e.policy.theta1,
             e.policy.theta2
         ),
+        Event::TenantConfigured(e) => tenant(e),
         Event::NodeDrained(_) | Event::NodeRestored(_) => "by the operator".to_owned(),
         Event::SubmissionReceived(e) => format!("{} from {}, {} bytes", e.verb, e.tenant, e.bytes),
         Event::JobAdmitted(e) => format!(
@@ -20,7 +21,7 @@ pub fn describe(event: &Event) -> String {
             e.spec.demand, e.spec.containers.min, e.spec.containers.max
         ),
         Event::JobRefused(e) => format!("{}: {}", e.code, e.reason),
-        Event::JobReleased(_) => "may have containers".to_owned(),
+        Event::JobReleased(e) => released(e),
         Event::JobRevised(e) => {
             let weight = e.weight.map(|weight| format!("weight {weight}"));
             let containers = e
@@ -50,6 +51,29 @@ pub fn describe(event: &Event) -> String {
         Event::NodeRecovered(_) => "a member again".to_owned(),
         _ => life(event),
     }
+}
+
+fn tenant(event: &TenantConfigured) -> String {
+    let quota = match event.quota.is_empty() {
+        true => "no quota".to_owned(),
+        false => format!("quota {}", event.quota),
+    };
+    format!("{}: weight {}, {quota}", event.tenant, event.weight)
+}
+
+fn released(event: &JobReleased) -> String {
+    event.turn.as_ref().map_or_else(
+        || "may have containers".to_owned(),
+        |turn| {
+            format!(
+                "{} turn: {} runs {:.1}% and has {:.1}% queued",
+                turn.queue.as_str(),
+                event.job.tenant(),
+                100.0 * turn.share,
+                100.0 * turn.demand_share
+            )
+        },
+    )
 }
 
 /// What an event of a job's life, or of a node, says.
@@ -182,6 +206,7 @@ pub fn concerns(event: &Event, job: &JobId) -> bool {
         Event::CheckpointFailed(e) => e.job == *job,
         Event::Progress(e) => e.job == *job,
         Event::ClusterConfigured(_)
+        | Event::TenantConfigured(_)
         | Event::NodeDrained(_)
         | Event::NodeRestored(_)
         | Event::SubmissionReceived(_)

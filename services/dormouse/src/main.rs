@@ -15,7 +15,7 @@ mod up;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
-use cli::{Cli, Command, LogCommand, NodeCommand, Output, OutputArg};
+use cli::{Cli, Command, LogCommand, NodeCommand, Output, OutputArg, TenantCommand};
 use context::Context;
 
 fn main() -> ExitCode {
@@ -54,6 +54,11 @@ async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Job(command) => commands::job::run(&context, &command).await,
         Command::Nodes => commands::nodes::run(&context).await,
         Command::Node(NodeCommand::Show(args)) => commands::nodes::show(&context, &args.name).await,
+        Command::Tenants => commands::tenants::run(&context).await,
+        Command::Tenant(TenantCommand::Show(args)) => {
+            commands::tenants::show(&context, &args.name).await
+        }
+        Command::Tenant(TenantCommand::Set(args)) => commands::tenants::set(&context, &args).await,
         Command::Cluster => commands::nodes::cluster(&context).await,
         Command::Node(NodeCommand::Drain(args)) => {
             commands::configure::drain(&context, &args).await

@@ -26,6 +26,7 @@ mod offers;
 mod p2;
 mod report;
 mod state;
+mod tenants;
 
 pub use check::{Violation, check};
 pub use decide::Optimizer;

@@ -1,7 +1,8 @@
 //! The problem that a folded cluster poses: what runs, what is in transit, what waits.
 //!
 //! A job in transit is pinned at its target, and what its former life still holds is reserved:
-//! its old and its new room count as taken.
+//! its old and its new room count as taken. Weights and largest partitions are what the tenants'
+//! entitlements make of them ([`crate::tenants`]).
 
 use std::collections::BTreeMap;
 
@@ -12,6 +13,7 @@ use dormouse_projections::shared::{ClusterState, Job};
 
 use crate::decimal::Decimal;
 use crate::problem::{self, Budget, Policy, Problem, ProblemJob, ProblemNode};
+use crate::tenants;
 
 /// After an adjustment was given up the job is left alone this long: a checkpoint that failed
 /// just now is likely to fail again.
@@ -22,14 +24,23 @@ const KEPT_COOL_DOWN_MS: u64 = 10 * 60 * 1000;
 pub fn problem_of(state: &ClusterState, now: Timestamp, budget: Budget) -> Problem {
     let mut released: Vec<(&JobId, &Job)> = state.jobs.iter().collect();
     released.sort_by_key(|(_, job)| job.released);
-    let live = released
-        .iter()
-        .filter(|(_, job)| job.cancel_requested.is_none());
+    released.retain(|(_, job)| job.cancel_requested.is_none());
+    let weights = tenants::weights(state, &released);
+    let caps = tenants::caps(state, &released);
+    let jobs = released.iter().map(|(id, job)| {
+        let mut posed = problem_job(state, id, job, now);
+        posed.weight = weights.get(id).copied().unwrap_or(job.weight);
+        if let Some(cap) = caps.get(id) {
+            // What cannot be restarted now keeps what it has.
+            let pinned = posed.previous.iter().filter(|_| !posed.adjustable);
+            let kept: u32 = pinned.flat_map(BTreeMap::values).sum();
+            posed.max = posed.max.min((*cap).max(kept));
+        }
+        posed
+    });
     Problem {
         nodes: nodes(state),
-        jobs: live
-            .map(|(id, job)| problem_job(state, id, job, now))
-            .collect(),
+        jobs: jobs.collect(),
         policy: policy_of(&state.policy),
         budget,
     }

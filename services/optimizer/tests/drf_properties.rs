@@ -79,7 +79,46 @@ fn filled(totals: &[u64], users: &[User]) -> (Vec<Q>, Vec<Q>) {
         .unzip()
 }
 
+/// Pools in which every user needs the first resource the most.
+fn bottlenecked((mut totals, mut users): (Vec<u64>, Vec<User>)) -> (Vec<u64>, Vec<User>) {
+    totals[0] = 20;
+    for user in &mut users {
+        user.demand[0] = user.demand[0].max(1);
+        let first = user.demand[0];
+        for (amount, total) in user.demand.iter_mut().zip(&totals).skip(1) {
+            *amount = (*amount).min(first * total / 20);
+        }
+    }
+    (totals, users)
+}
+
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    /// With a bottleneck filling is max-min fairness of that resource: equal s/w.
+    #[test]
+    fn filling_a_bottleneck_is_weighted_equality(pool in pools(false, false).prop_map(bottlenecked)) {
+        let (totals, users) = pool;
+        let shares = filled(&totals, &users).1;
+        let weights: Q = users.iter().map(w).sum();
+        for (user, share) in users.iter().zip(shares) {
+            prop_assert_eq!(share, w(user) / &weights);
+        }
+    }
+
+    #[test]
+    fn offers_of_a_bottleneck_are_nearly_equal(pool in pools(false, false).prop_map(bottlenecked)) {
+        let (totals, users) = pool;
+        let got = drf::offer(&totals, &users, Misfit::Skip);
+        let key = |i: usize| delta(&users[i], &totals) * q(u64::from(got.tasks[i])) / w(&users[i]);
+        for i in 0..users.len() {
+            for k in 0..users.len() {
+                let slack = (delta(&users[k], &totals) + delta(&users[i], &totals)) / w(&users[k]);
+                prop_assert!(key(k) < key(i) + slack);
+            }
+        }
+    }
+
     #[test]
     fn filling_is_pareto_efficient_and_feasible((totals, users) in pools(false, true)) {
         let (tasks, _) = filled(&totals, &users);
@@ -231,6 +270,79 @@ proptest! {
             }
         }
     }
+}
+
+/// The first pool of a fixed series in which `holds` does not.
+fn counterexample(holds: impl Fn(&[u64], &[User], u64) -> bool) -> Option<(Vec<u64>, Vec<User>)> {
+    let mut state = 7u64;
+    let mut next = |bound: u64| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % bound
+    };
+    for _ in 0..20_000 {
+        let totals = vec![9 + next(20), 9 + next(20)];
+        let user = |demand| User {
+            demand,
+            weight: 1,
+            ..User::default()
+        };
+        let users: Vec<User> = (0..3)
+            .map(|_| user(vec![1 + next(5), 1 + next(5)]))
+            .collect();
+        let other = next(u64::MAX);
+        if !holds(&totals, &users, other) {
+            return Some((totals, users));
+        }
+    }
+    None
+}
+
+/// What is not claimed of whole tasks does not hold: the table says so, and so do these.
+#[test]
+fn whole_tasks_are_neither_strategy_proof_nor_monotone() {
+    let tasks = |totals: &[u64], users: &[User]| drf::offer(totals, users, Misfit::Skip).tasks;
+    let strategy = counterexample(|totals, users, other| {
+        let mut lying = users.to_vec();
+        lying[0].demand = vec![1 + other % 7, 1 + other / 7 % 7];
+        let got = u64::from(tasks(totals, &lying)[0]);
+        let pairs = lying[0].demand.iter().zip(&users[0].demand);
+        let useful = pairs.map(|(lie, demand)| lie * got / demand).min();
+        useful <= Some(u64::from(tasks(totals, users)[0]))
+    });
+    let population = counterexample(|totals, users, _| {
+        let (all, fewer) = (tasks(totals, users), tasks(totals, &users[1..]));
+        all[1..]
+            .iter()
+            .zip(&fewer)
+            .all(|(with, without)| without >= with)
+    });
+    let resource = counterexample(|totals, users, other| {
+        let more = [totals[0] + other % 9, totals[1]];
+        let (less, more) = (tasks(totals, users), tasks(&more, users));
+        less.iter().zip(&more).all(|(less, more)| more >= less)
+    });
+    for found in [strategy, population, resource] {
+        println!("{:?}", found.expect("it does not hold"));
+    }
+}
+
+/// The offer experiments of the paper, with immediate allocation: 6 CPUs and 6,758 MB.
+#[test]
+fn the_offer_experiments() {
+    let running = |demands: &[[u64; 2]]| {
+        let users = demands.iter().map(|demand| User {
+            demand: demand.to_vec(),
+            weight: 1,
+            ..User::default()
+        });
+        drf::offer(&[6_000, 6_758], &users.collect::<Vec<_>>(), Misfit::Skip).tasks
+    };
+    assert_eq!(running(&[[500, 512]; 2]), [6, 6]);
+    assert_eq!(running(&[[500, 512]; 3]), [4, 4, 4]);
+    assert_eq!(running(&[[2_000, 1_000], [1_000, 2_000]]), [2, 2]);
+    assert_eq!(running(&[[2_000, 1_000], [1_000, 2_500]]), [2, 1]);
 }
 
 #[test]

@@ -371,7 +371,12 @@ mod tests {
             status_subject(&prefix, &completed).as_deref(),
             Some("dormouse.status.ads.lr.job.completed")
         );
-        let released = Event::from(JobReleased { job, basis: None });
+        let released = Event::from(JobReleased {
+            job,
+            turn: None,
+            passed_over: Vec::new(),
+            basis: None,
+        });
         assert_eq!(status_subject(&prefix, &released), None);
     }
 

@@ -46,7 +46,15 @@ impl Decider for Second {
     fn decide(&self, state: &SecondState, _: Timestamp) -> Decision {
         let release = |(sequence, node): (&Sequence, &String)| {
             let job = format!("toy/{node}").parse().expect("a job");
-            Proposal::new(JobReleased { job, basis: None }, *sequence)
+            Proposal::new(
+                JobReleased {
+                    job,
+                    turn: None,
+                    passed_over: Vec::new(),
+                    basis: None,
+                },
+                *sequence,
+            )
         };
         Decision {
             proposals: state.open.iter().map(release).collect(),

@@ -22,7 +22,11 @@ struct ClusterDocument {
     policy: Policy,
 }
 
-async fn append(context: &Context, event: Event, said: &str) -> anyhow::Result<u8> {
+/// Appends an event of the operator and says so.
+///
+/// # Errors
+/// When it cannot be appended.
+pub async fn append(context: &Context, event: Event, said: &str) -> anyhow::Result<u8> {
     append_to(context.connect().await?, context, event, said).await
 }
 

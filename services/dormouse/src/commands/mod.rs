@@ -9,6 +9,7 @@ pub mod replay;
 pub mod simulate;
 pub mod solve;
 pub mod submit;
+pub mod tenants;
 pub mod timeline;
 
 use dormouse_messages::{Event, Recorded};

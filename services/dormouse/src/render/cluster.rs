@@ -13,7 +13,7 @@ use super::words::{age, count, date, number, share};
 pub fn cluster(answer: &ClusterAnswer, style: &Style) -> String {
     let policy = &answer.policy;
     let allocation = format!("{:?}", policy.allocation).to_lowercase();
-    let queue = format!("{:?}", policy.queue).to_lowercase();
+    let queue = policy.queue.as_str();
     let nodes = &answer.nodes;
     let mut facts = vec![
         (

@@ -72,6 +72,19 @@ fn facts(detail: &JobDetail) -> Vec<(&'static str, String)> {
             row.epoch
         ),
     ));
+    if let (Some(has), Some(queued)) = (row.tenant_share, row.demand_share) {
+        let place = row.position.map(|position| format!("place {position}; "));
+        facts.push((
+            "Queue",
+            format!(
+                "{}{} has {} of the cluster and {} queued",
+                place.unwrap_or_default(),
+                row.job.tenant(),
+                share(has),
+                share(queued)
+            ),
+        ));
+    }
     if row.step.is_some() {
         facts.push(("Progress", progress_text(row)));
     }

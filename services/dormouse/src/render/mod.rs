@@ -11,6 +11,7 @@ mod job;
 mod style;
 mod svg;
 mod table;
+mod tenants;
 #[cfg(test)]
 mod tests;
 mod words;
@@ -21,3 +22,4 @@ pub use job::job;
 pub use style::Style;
 pub use svg::timeline as timeline_svg;
 pub use table::{jobs, node, nodes};
+pub use tenants::{tenant, tenants};

@@ -58,6 +58,8 @@ impl Decider for Intake {
             };
             let released = JobReleased {
                 job: format!("ads/job-{ingress}").parse().expect("a job"),
+                turn: None,
+                passed_over: Vec::new(),
                 basis: None,
             };
             [

@@ -1,0 +1,182 @@
+//! Fairness over time, a tenant at a time: what each has, asks for, waits and loses.
+//!
+//! - Dominant share of what a tenant runs, and of what it has queued, by the shared queues.
+//! - Mean waiting time so far of all that arrived, the queued ones with their present age.
+//! - Unfairness: what backlogged tenants lack, Σ max(0, w/W − share) over the tenants with queued
+//!   jobs that their own quota does not hold back, W the weights of all that have or ask. The area under its curve
+//!   (share-seconds) is the figure by which runs are compared.
+//! - Fairness loss of a tenant: Σ |s − ŝ| of its jobs (Dorm, eq. 11, 12).
+
+use std::collections::BTreeMap;
+
+use dormouse_messages::events::AllocationDecided;
+use dormouse_messages::{Event, JobId, Recorded, TenantId, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::shared::{Queues, TenantQueue};
+use crate::steps::Steps;
+use crate::timelines::Metric;
+
+/// Points of a tenant's series.
+const TENANT_POINTS: usize = 2_000;
+/// Points of the cluster's series.
+const CLUSTER_POINTS: usize = 20_000;
+
+/// One tenant's step functions.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+struct TenantSteps {
+    share: Steps,
+    demand: Steps,
+    waiting: Steps,
+    loss: Steps,
+}
+
+/// Step functions of every tenant.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Fairness {
+    tenants: BTreeMap<TenantId, TenantSteps>,
+    unfairness: Steps,
+    /// |s − ŝ| of each live job, by the allocation that last named it.
+    losses: BTreeMap<JobId, f64>,
+}
+
+impl Fairness {
+    /// What an event has changed; `queues` have folded it already.
+    pub fn evolve(&mut self, recorded: &Recorded, queues: &Queues) {
+        let at = recorded.stored_at;
+        match recorded.event() {
+            Some(Event::JobAdmitted(e)) => self.tenant(e.job.tenant(), queues, at),
+            Some(Event::JobReleased(e)) => self.tenant(e.job.tenant(), queues, at),
+            Some(Event::JobRevised(e)) => self.tenant(e.job.tenant(), queues, at),
+            Some(Event::JobCompleted(e)) => self.ended(&e.job, queues, at),
+            Some(Event::JobFailed(e)) => self.ended(&e.job, queues, at),
+            Some(Event::JobCancelled(e)) => self.ended(&e.job, queues, at),
+            Some(Event::AllocationDecided(e)) => {
+                self.allocated(e, at);
+                self.all(queues, at);
+            }
+            Some(
+                Event::TenantConfigured(_)
+                | Event::ClusterConfigured(_)
+                | Event::NodeJoined(_)
+                | Event::NodeLost(_)
+                | Event::NodeRecovered(_)
+                | Event::NodeDrained(_)
+                | Event::NodeRestored(_),
+            ) => self.all(queues, at),
+            _ => {}
+        }
+    }
+
+    fn all(&mut self, queues: &Queues, at: Timestamp) {
+        for (name, tenant) in &queues.tenants {
+            self.measure(name.as_str(), tenant, queues, at);
+        }
+        let lacking = lacking(queues);
+        self.unfairness.push(at, lacking, CLUSTER_POINTS);
+    }
+
+    fn tenant(&mut self, name: &str, queues: &Queues, at: Timestamp) {
+        if let Some(tenant) = queues.tenants.get(name) {
+            self.measure(name, tenant, queues, at);
+        }
+        let lacking = lacking(queues);
+        self.unfairness.push(at, lacking, CLUSTER_POINTS);
+    }
+
+    fn measure(&mut self, name: &str, tenant: &TenantQueue, queues: &Queues, at: Timestamp) {
+        let Some(steps) = self.steps(name) else {
+            return;
+        };
+        let push = |steps: &mut Steps, value| steps.push(at, value, TENANT_POINTS);
+        push(&mut steps.share, queues.share(tenant).as_f64());
+        push(&mut steps.demand, queues.demand_share(tenant).as_f64());
+        push(&mut steps.waiting, tenant.waits.mean_s(at));
+    }
+
+    fn steps(&mut self, name: &str) -> Option<&mut TenantSteps> {
+        if !self.tenants.contains_key(name) {
+            let id = TenantId::new(name).ok()?;
+            self.tenants.insert(id, TenantSteps::default());
+        }
+        self.tenants.get_mut(name)
+    }
+
+    fn allocated(&mut self, event: &AllocationDecided, at: Timestamp) {
+        for job in &event.jobs {
+            let loss = (job.share - job.fair_share).abs();
+            self.losses.insert(job.job.clone(), loss);
+        }
+        self.lose(at);
+    }
+
+    fn ended(&mut self, job: &JobId, queues: &Queues, at: Timestamp) {
+        if self.losses.remove(job).is_some() {
+            self.lose(at);
+        }
+        self.tenant(job.tenant(), queues, at);
+    }
+
+    /// Sums the losses anew by tenant.
+    fn lose(&mut self, at: Timestamp) {
+        let mut sums: BTreeMap<&str, f64> = BTreeMap::new();
+        for (job, loss) in &self.losses {
+            *sums.entry(job.tenant()).or_insert(0.0) += loss;
+        }
+        for (name, steps) in &mut self.tenants {
+            let loss = sums.get(name.as_str()).copied().unwrap_or(0.0);
+            steps.loss.push(at, loss, TENANT_POINTS);
+        }
+    }
+
+    /// A tenant's fairness loss now.
+    #[must_use]
+    pub fn loss(&self, tenant: &str) -> f64 {
+        self.tenants
+            .get(tenant)
+            .map_or(0.0, |steps| steps.loss.last())
+    }
+
+    /// The area under the unfairness until `now`, in share-seconds.
+    #[must_use]
+    pub fn area(&self, now: Timestamp) -> f64 {
+        self.unfairness.integral(now)
+    }
+
+    /// The series of a metric, by name; empty where it is not of the tenants.
+    #[must_use]
+    pub fn series(&self, metric: Metric) -> Vec<(String, &Steps)> {
+        let of: fn(&TenantSteps) -> &Steps = match metric {
+            Metric::DominantShare => |steps| &steps.share,
+            Metric::DemandShare => |steps| &steps.demand,
+            Metric::Waiting => |steps| &steps.waiting,
+            Metric::FairnessLossByTenant => |steps| &steps.loss,
+            Metric::Unfairness => return vec![("unfairness".to_owned(), &self.unfairness)],
+            _ => return Vec::new(),
+        };
+        let tenants = self.tenants.iter();
+        tenants
+            .map(|(name, steps)| (name.to_string(), of(steps)))
+            .collect()
+    }
+}
+
+/// Σ max(0, w/W − share) over the backlogged tenants that their own quota does not hold back.
+fn lacking(queues: &Queues) -> f64 {
+    let active = queues.tenants.iter();
+    let active: Vec<_> = active
+        .filter(|(_, tenant)| tenant.released > 0 || !tenant.order.is_empty())
+        .map(|(name, tenant)| (name, f64::from(queues.weight(name.as_str())), tenant))
+        .collect();
+    let weights: f64 = active.iter().map(|(_, weight, _)| weight).sum();
+    let held_back = |name: &TenantId, tenant: &TenantQueue| {
+        let head = tenant.order.first().and_then(|(_, id)| queues.needs(id));
+        head.is_none_or(|needs| queues.over_quota(name.as_str(), &needs).is_some())
+    };
+    let backlogged = active
+        .iter()
+        .filter(|(name, _, tenant)| !held_back(name, tenant));
+    let lack =
+        backlogged.map(|(_, weight, tenant)| weight / weights - queues.share(tenant).as_f64());
+    lack.fold(0.0, |sum, lack| sum + lack.max(0.0))
+}

@@ -1,0 +1,114 @@
+//! Why a queued job is not released: its dependencies, its place, its tenant's quota, the room.
+
+use dormouse_messages::policy::Queue;
+use dormouse_messages::{Amounts, JobId, Timestamp};
+
+use super::JobTable;
+use crate::shared::{Queues, Stand};
+
+/// Jobs that are named in one line before the rest is counted.
+const NAMED: usize = 3;
+
+/// Why `id` waits, as its tenant's queue says; `position` is its place there, from 1.
+#[must_use]
+pub fn queued(
+    queues: &Queues,
+    table: &JobTable,
+    id: &JobId,
+    position: Option<u64>,
+    now: Timestamp,
+) -> String {
+    let stand = queues.jobs.get(id).map(|job| &job.stand);
+    match (stand, position) {
+        (Some(Stand::Held { unmet }), _) => {
+            let phase = |id: &JobId| table.get(id).map_or("unknown", |job| job.phase.as_str());
+            let named = unmet.iter().take(NAMED);
+            let named: Vec<String> = named.map(|id| format!("{id} ({})", phase(id))).collect();
+            let more = match unmet.len().saturating_sub(NAMED) {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            format!("waits for {}{more} to complete", named.join(", "))
+        }
+        (Some(Stand::Doomed { by, .. }), _) => {
+            format!("it depends on {by}, which did not complete; it is being cancelled")
+        }
+        (_, Some(1)) => head(queues, id, now),
+        (_, Some(position)) => {
+            let ahead = match position - 1 {
+                1 => "1 job".to_owned(),
+                ahead => format!("{ahead} jobs"),
+            };
+            format!("queued behind {ahead} of {}", id.tenant())
+        }
+        _ => "queued for release".to_owned(),
+    }
+}
+
+/// What the first job of a queue waits for.
+#[must_use]
+pub fn head(queues: &Queues, id: &JobId, now: Timestamp) -> String {
+    let Some(job) = queues.jobs.get(id) else {
+        return "queued for release".to_owned();
+    };
+    let needs = queues.needs(id).unwrap_or_default();
+    if needs.first_short(&queues.total, 1).is_some() || !queues.some_node_fits(&job.demand) {
+        return format!("the nodes that are up have no room for {needs} at all");
+    }
+    if let Some(reason) = over_quota(queues, id.tenant(), &needs) {
+        return reason;
+    }
+    let mut with = queues.committed();
+    with.add(&needs, 1);
+    let short = needs.iter().map(|(resource, _)| resource);
+    let mut short = short.filter(|r| with.get(r) > queues.total.get(r));
+    let Some(resource) = short.next() else {
+        return match queues.policy.queue {
+            Queue::Fifo => match first_in(queues) {
+                Some(first) if first != id => {
+                    format!("first of {}; {first} came before it", id.tenant())
+                }
+                _ => "next in the queue".to_owned(),
+            },
+            queue => format!(
+                "first of {}; its turn comes by {}",
+                id.tenant(),
+                queue.as_str()
+            ),
+        };
+    };
+    let committed = queues.committed().get(resource);
+    let free = queues.total.get(resource).saturating_sub(committed);
+    let reserved = queues.passed_over.get(id).map(|since| {
+        let passed_s = now.ms_since(*since) / 1000;
+        match passed_s >= u64::from(queues.policy.reserve_after_s) {
+            true => "; room is being kept for it".to_owned(),
+            false => format!("; others went by for {passed_s} s"),
+        }
+    });
+    format!(
+        "first of {}; it needs {} {} and {} is not spoken for{}",
+        id.tenant(),
+        resource.name(),
+        resource.display(needs.get(resource)),
+        resource.display(free),
+        reserved.unwrap_or_default()
+    )
+}
+
+/// The head that came first of all.
+fn first_in(queues: &Queues) -> Option<&JobId> {
+    let heads = queues.tenants.values().filter_map(|t| t.order.first());
+    let first = heads.min_by_key(|((_, admitted), _)| *admitted);
+    first.map(|(_, id)| id)
+}
+
+fn over_quota(queues: &Queues, tenant: &str, needs: &Amounts) -> Option<String> {
+    let (resource, has, most) = queues.over_quota(tenant, needs)?;
+    Some(format!(
+        "{tenant} has {} of its quota of {} {}; it waits until less is used",
+        resource.display(has),
+        resource.display(most),
+        resource.name()
+    ))
+}

@@ -1,0 +1,384 @@
+//! What each event does to the queues.
+
+use std::collections::BTreeSet;
+
+use dormouse_messages::events::{AllocationDecided, JobAdmitted, JobReleased, JobRevised};
+use dormouse_messages::{Event, Fold, JobId, Recorded, Sequence, TenantId, Timestamp};
+
+use super::{FAILED_LIMIT, QueueJob, Queues, Stand, TenantQueue};
+
+impl Fold for Queues {
+    const NAME: &'static str = "queues";
+    const VERSION: u32 = 1;
+
+    fn evolve(&mut self, recorded: &Recorded) {
+        self.sequence = recorded.sequence;
+        self.now = recorded.stored_at;
+        self.credit_arrivals();
+        if self.nodes.evolve(recorded) {
+            self.total = self.nodes.total();
+        }
+        self.config.evolve(recorded);
+        match recorded.event() {
+            Some(Event::ClusterConfigured(event)) => self.policy = event.policy,
+            Some(Event::JobAdmitted(event)) => self.admit(event, recorded.sequence),
+            Some(Event::JobReleased(event)) => self.release(event),
+            Some(Event::JobRevised(event)) => self.revise(event),
+            Some(Event::JobCancelRequested(event)) => {
+                self.update(&event.job, |job| {
+                    if let Stand::Released { cancelling, .. } = &mut job.stand {
+                        *cancelling = true;
+                    }
+                });
+            }
+            Some(Event::AllocationDecided(event)) => self.allocate(event),
+            Some(Event::PartitionStarted(event)) => {
+                self.update(&event.job, |job| {
+                    if let Stand::Released { running, .. } = &mut job.stand {
+                        *running = event.containers;
+                    }
+                });
+            }
+            Some(Event::PartitionKept(event)) => {
+                self.update(&event.job, |job| {
+                    if let Stand::Released { running, given, .. } = &mut job.stand {
+                        *given = *running;
+                    }
+                });
+            }
+            Some(Event::JobCompleted(event)) => self.end(&event.job, recorded.sequence, true),
+            Some(Event::JobFailed(event)) => self.end(&event.job, recorded.sequence, false),
+            Some(Event::JobCancelled(event)) => self.end(&event.job, recorded.sequence, false),
+            _ => {}
+        }
+    }
+
+    fn check_invariants(&self) -> Result<(), String> {
+        let mut again = std::collections::BTreeMap::new();
+        let mut live = 0;
+        for (id, job) in &self.jobs {
+            let tenant: &mut TenantQueue = again.entry(id.tenant()).or_default();
+            match &job.stand {
+                Stand::Queued { .. } => {
+                    live += 1;
+                    tenant.order.insert((job.order(), id.clone()));
+                    tenant
+                        .queued
+                        .add(&job.demand, u64::from(job.containers.min));
+                }
+                Stand::Released { .. } => {
+                    live += 1;
+                    tenant.count(job, true);
+                }
+                Stand::Held { .. } => tenant.held += 1,
+                Stand::Doomed { .. } => {}
+            }
+        }
+        for (name, tenant) in &self.tenants {
+            let again = again.remove(name.as_str()).unwrap_or_default();
+            let same = tenant.order == again.order
+                && tenant.queued == again.queued
+                && tenant.runs == again.runs
+                && tenant.firm == again.firm
+                && (tenant.released, tenant.weights) == (again.released, again.weights)
+                && (tenant.held, tenant.waits.queued) == (again.held, again.order.len() as u64);
+            if !same {
+                return Err(format!("the sums of {name} are not those of its jobs"));
+            }
+        }
+        let queued: usize = self.tenants.values().map(|t| t.order.len()).sum();
+        match live == self.live && queued == self.credit.len() {
+            true => Ok(()),
+            false => Err(format!("{live} jobs live but {} are counted", self.live)),
+        }
+    }
+}
+
+impl TenantQueue {
+    /// Counts a released job in or out.
+    fn count(&mut self, job: &QueueJob, inwards: bool) {
+        let weight = u64::from(job.weight);
+        if inwards {
+            self.runs.add(&job.demand, job.held());
+            self.firm.add(&job.demand, job.firm());
+            self.released += 1;
+            self.weights += weight;
+        } else {
+            self.runs.subtract(&job.demand, job.held());
+            self.firm.subtract(&job.demand, job.firm());
+            self.released = self.released.saturating_sub(1);
+            self.weights = self.weights.saturating_sub(weight);
+        }
+    }
+}
+
+impl Queues {
+    /// The queue of a job's tenant, with the time.
+    fn of(&mut self, id: &JobId) -> Option<&mut TenantQueue> {
+        self.tenants.get_mut(id.tenant())
+    }
+
+    /// Counts a job in, or out before it changes.
+    fn count(&mut self, id: &JobId, job: &QueueJob, inwards: bool) {
+        let min = u64::from(job.containers.min);
+        let amount = match job.stand {
+            Stand::Queued { .. } => min,
+            Stand::Released { .. } => job.held(),
+            Stand::Held { .. } | Stand::Doomed { .. } => 0,
+        };
+        let Some(tenant) = self.tenants.get_mut(id.tenant()) else {
+            return;
+        };
+        match &job.stand {
+            Stand::Queued { .. } if inwards => {
+                tenant.order.insert((job.order(), id.clone()));
+                tenant.queued.add(&job.demand, min);
+            }
+            Stand::Queued { .. } => {
+                tenant.order.remove(&(job.order(), id.clone()));
+                tenant.queued.subtract(&job.demand, min);
+            }
+            Stand::Released { .. } => tenant.count(job, inwards),
+            Stand::Held { .. } if inwards => tenant.held += 1,
+            Stand::Held { .. } => tenant.held = tenant.held.saturating_sub(1),
+            Stand::Doomed { .. } => {}
+        }
+        if amount > 0 && inwards {
+            self.asked.add(&job.demand, amount);
+            self.live += 1;
+        } else if amount > 0 {
+            self.asked.subtract(&job.demand, amount);
+            self.live = self.live.saturating_sub(1);
+        }
+    }
+
+    /// Changes a live job and keeps the sums right.
+    fn update(&mut self, id: &JobId, change: impl FnOnce(&mut QueueJob)) {
+        let Some(mut job) = self.jobs.remove(id) else {
+            return;
+        };
+        self.count(id, &job, false);
+        change(&mut job);
+        self.count(id, &job, true);
+        self.jobs.insert(id.clone(), job);
+    }
+
+    fn admit(&mut self, event: &JobAdmitted, sequence: Sequence) {
+        let Ok(tenant) = TenantId::new(event.job.tenant()) else {
+            return;
+        };
+        self.tenants.entry(tenant).or_default();
+        let wanted = &event.spec.depends_on;
+        let failed = wanted.iter().find(|id| self.failed.contains(id));
+        let unmet: BTreeSet<JobId> = wanted
+            .iter()
+            .filter(|id| self.jobs.contains_key(*id))
+            .cloned()
+            .collect();
+        for dependency in &unmet {
+            let dependents = self.dependents.entry(dependency.clone()).or_default();
+            dependents.insert(event.job.clone());
+        }
+        let stand = match failed {
+            Some(by) => Stand::Doomed {
+                by: by.clone(),
+                at: sequence,
+            },
+            None => Stand::Held { unmet },
+        };
+        if failed.is_some() {
+            self.doomed.insert(event.job.clone(), sequence);
+        }
+        let job = QueueJob {
+            demand: event.spec.demand.clone(),
+            weight: event.spec.weight,
+            containers: event.spec.containers,
+            adjustable: event.spec.adjustable(),
+            priority: event.spec.priority,
+            admitted: sequence,
+            stand,
+        };
+        self.count(&event.job, &job, true);
+        self.jobs.insert(event.job.clone(), job);
+        self.join_if_free(&event.job);
+    }
+
+    /// A job that waits for nothing more joins its tenant's queue.
+    fn join_if_free(&mut self, id: &JobId) {
+        let free = |job: &QueueJob| matches!(&job.stand, Stand::Held { unmet } if unmet.is_empty());
+        let Some(admitted) = self
+            .jobs
+            .get(id)
+            .filter(|job| free(job))
+            .map(|j| j.admitted)
+        else {
+            return;
+        };
+        let now = self.now;
+        let gap_us = self.gap_us().map_or(0, |(over, under)| over / under.max(1));
+        let gap_us = i64::try_from(gap_us).unwrap_or(i64::MAX);
+        let Some(tenant) = self.of(id) else { return };
+        let paced = tenant.last_credited.as_micros().saturating_add(gap_us);
+        let credited = now.max(Timestamp::from_micros(paced));
+        tenant.last_credited = credited;
+        tenant.waits.join(now);
+        if credited <= now {
+            tenant.credited.join(credited);
+        }
+        self.credit.join(credited, admitted, now);
+        self.update(id, |job| {
+            job.stand = Stand::Queued {
+                since: now,
+                credited,
+            };
+        });
+        if credited > now {
+            self.waiting_credit.insert(admitted, id.clone());
+        }
+    }
+
+    /// Credits the arrivals whose time has come.
+    fn credit_arrivals(&mut self) {
+        while let Some((credited, admitted)) = self.credit.to_come.first().copied() {
+            if credited > self.now {
+                return;
+            }
+            self.credit.to_come.pop_first();
+            let Some(id) = self.waiting_credit.remove(&admitted) else {
+                continue;
+            };
+            if let Some(tenant) = self.of(&id) {
+                tenant.credited.join(credited);
+            }
+        }
+    }
+
+    /// Takes a queued job out of the credited sums.
+    fn leave_credit(&mut self, id: &JobId, job: &QueueJob, credited: Timestamp, released: bool) {
+        let now = self.now;
+        let early = self.waiting_credit.remove(&job.admitted).is_some();
+        if early {
+            self.credit.to_come.remove(&(credited, job.admitted));
+        }
+        let Some(tenant) = self.tenants.get_mut(id.tenant()) else {
+            return;
+        };
+        match (early, released) {
+            // Released before its waiting was credited: it arrived, and waited for nothing.
+            (true, true) => tenant.credited.arrived += 1,
+            (true, false) => {}
+            (false, true) => tenant.credited.release(credited, now),
+            (false, false) => tenant.credited.leave(credited),
+        }
+        match released {
+            true => self.credit.release(),
+            false => self.credit.leave(credited, job.admitted),
+        }
+    }
+
+    fn release(&mut self, event: &JobReleased) {
+        let now = self.now;
+        for passed in &event.passed_over {
+            if self.jobs.contains_key(passed) {
+                self.passed_over.entry(passed.clone()).or_insert(now);
+            }
+        }
+        self.passed_over.remove(&event.job);
+        let Some(job) = self.jobs.get(&event.job).cloned() else {
+            return;
+        };
+        let Stand::Queued { since, credited } = job.stand else {
+            return;
+        };
+        self.leave_credit(&event.job, &job, credited, true);
+        if let Some(tenant) = self.of(&event.job) {
+            tenant.waits.release(since, now);
+        }
+        self.update(&event.job, |job| {
+            job.stand = Stand::Released {
+                at: now,
+                given: 0,
+                running: 0,
+                cancelling: false,
+            };
+        });
+        self.last = TenantId::new(event.job.tenant()).ok();
+    }
+
+    fn revise(&mut self, event: &JobRevised) {
+        self.update(&event.job, |job| {
+            job.weight = event.weight.unwrap_or(job.weight);
+            job.containers = event.containers.unwrap_or(job.containers);
+        });
+    }
+
+    fn allocate(&mut self, event: &AllocationDecided) {
+        for allocated in &event.jobs {
+            self.update(&allocated.job, |job| {
+                if let Stand::Released { given, .. } = &mut job.stand {
+                    *given = allocated.containers;
+                }
+            });
+        }
+    }
+
+    fn end(&mut self, id: &JobId, sequence: Sequence, success: bool) {
+        let Some(job) = self.jobs.remove(id) else {
+            return;
+        };
+        self.count(id, &job, false);
+        self.passed_over.remove(id);
+        self.doomed.remove(id);
+        match &job.stand {
+            Stand::Queued { since, credited } => {
+                self.leave_credit(id, &job, *credited, false);
+                let since = *since;
+                if let Some(tenant) = self.of(id) {
+                    tenant.waits.leave(since);
+                }
+            }
+            Stand::Held { unmet } => {
+                for dependency in unmet {
+                    if let Some(dependents) = self.dependents.get_mut(dependency) {
+                        dependents.remove(id);
+                    }
+                }
+            }
+            Stand::Released { at, .. } if success => {
+                let ran_us = self.now.as_micros() - at.as_micros();
+                self.durations.count += 1;
+                self.durations.total_us += u64::try_from(ran_us).unwrap_or(0);
+            }
+            Stand::Released { .. } | Stand::Doomed { .. } => {}
+        }
+        if !success {
+            self.failed.push_back(id.clone());
+            if self.failed.len() > FAILED_LIMIT {
+                self.failed.pop_front();
+            }
+        }
+        for dependent in self.dependents.remove(id).unwrap_or_default() {
+            self.dependency_ended(&dependent, id, sequence, success);
+        }
+    }
+
+    fn dependency_ended(&mut self, id: &JobId, dependency: &JobId, at: Sequence, success: bool) {
+        let mut doomed = false;
+        self.update(id, |job| {
+            if let Stand::Held { unmet } = &mut job.stand {
+                unmet.remove(dependency);
+                doomed = !success;
+            }
+            if doomed {
+                job.stand = Stand::Doomed {
+                    by: dependency.clone(),
+                    at,
+                };
+            }
+        });
+        match doomed {
+            true => drop(self.doomed.insert(id.clone(), at)),
+            false => self.join_if_free(id),
+        }
+    }
+}

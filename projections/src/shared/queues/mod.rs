@@ -1,0 +1,242 @@
+//! The tenants' queues: who has what queued, what each tenant runs, how long it has waited.
+//!
+//! One fold for admission, which releases from it, and for the read models, which show it. All
+//! that a release is decided on is kept as sums a tenant ([`TenantQueue`]), so that a release
+//! costs the same with ten queued jobs and with a hundred thousand.
+//!
+//! 1. `job.admitted`: the job joins its tenant's queue, or waits for the jobs it depends on.
+//! 2. A dependency completes: the last one lets the job join; one that failed dooms it.
+//! 3. `job.released`: it leaves the queue, and what it has counts as run by its tenant: at least
+//!    its smallest partition, and what the newest allocation gives it.
+//! 4. Its end gives that back; a completion is a sample of how long jobs run.
+
+mod credit;
+mod evolve;
+mod tenant;
+#[cfg(test)]
+mod tests;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use dormouse_messages::job::Containers;
+use dormouse_messages::policy::Policy;
+use dormouse_messages::{Amounts, JobId, Resource, Sequence, TenantId, Timestamp};
+use serde::{Deserialize, Serialize};
+
+pub use credit::Credit;
+pub use tenant::{TenantQueue, Waits};
+
+use super::membership::Membership;
+use super::share::Share;
+use super::tenants::{Tenants, exceeds};
+
+/// Jobs that ended without success and are remembered for those that depend on them: what an
+/// admission decided just before such an end was appended may still name it.
+const FAILED_LIMIT: usize = 10_000;
+
+/// Where a job stands in its tenant's queue: the highest priority first, then by admission.
+pub type Order = (Reverse<i32>, Sequence);
+
+/// A live job, as far as the queue is concerned.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueJob {
+    /// Demand of one container.
+    pub demand: Amounts,
+    /// Weight of its fair share.
+    pub weight: u32,
+    /// Fewest and most containers.
+    pub containers: Containers,
+    /// Whether it can be resized while it runs.
+    pub adjustable: bool,
+    /// Its priority in its tenant's queue.
+    pub priority: i32,
+    /// The event that admitted it.
+    pub admitted: Sequence,
+    /// Where it stands.
+    pub stand: Stand,
+}
+
+/// Where a live job stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Stand {
+    /// It waits for the jobs that it depends on.
+    Held {
+        /// Those that have not completed.
+        unmet: BTreeSet<JobId>,
+    },
+    /// A job that it depends on ended without success: admission cancels it.
+    Doomed {
+        /// Which.
+        by: JobId,
+        /// The event that ended it, or that admitted this job after it.
+        at: Sequence,
+    },
+    /// It is queued.
+    Queued {
+        /// Since when.
+        since: Timestamp,
+        /// From when on its waiting is credited ([`credit`]).
+        credited: Timestamp,
+    },
+    /// It may have containers.
+    Released {
+        /// Since when.
+        at: Timestamp,
+        /// Containers by the newest allocation.
+        given: u32,
+        /// Containers of its present life.
+        running: u32,
+        /// Whether it is to be cancelled.
+        cancelling: bool,
+    },
+}
+
+impl QueueJob {
+    /// Its place in the queue.
+    #[must_use]
+    pub fn order(&self) -> Order {
+        (Reverse(self.priority), self.admitted)
+    }
+
+    /// What it has: containers of the newest allocation, at least its smallest partition.
+    #[must_use]
+    pub fn held(&self) -> u64 {
+        let given = match self.stand {
+            Stand::Released { given, .. } => given,
+            _ => 0,
+        };
+        u64::from(given.max(self.containers.min))
+    }
+
+    /// What it cannot be made to give back while it runs.
+    #[must_use]
+    pub fn firm(&self) -> u64 {
+        match self.adjustable {
+            true => u64::from(self.containers.min),
+            false => self.held(),
+        }
+    }
+}
+
+/// How long jobs run, from release to completion.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Durations {
+    /// Completed jobs.
+    pub count: u64,
+    /// Their durations together, in microseconds.
+    pub total_us: u64,
+}
+
+/// The folded queues.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Queues {
+    /// The broker's time of the last event.
+    pub now: Timestamp,
+    /// The last sequence folded.
+    pub sequence: Sequence,
+    /// The policy in force.
+    pub policy: Policy,
+    /// The nodes.
+    pub nodes: Membership,
+    /// What the usable nodes offer together.
+    pub total: Amounts,
+    /// What the operator said of the tenants.
+    pub config: Tenants,
+    /// The queue of every tenant that ever had a job admitted.
+    pub tenants: BTreeMap<TenantId, TenantQueue>,
+    /// Live jobs.
+    pub jobs: BTreeMap<JobId, QueueJob>,
+    /// Jobs that are to be cancelled because of one they depend on, and by which event.
+    pub doomed: BTreeMap<JobId, Sequence>,
+    /// Heads that did not fit while others went by, with the first time of it.
+    pub passed_over: BTreeMap<JobId, Timestamp>,
+    /// The tenant that released last keeps its turn in a tie.
+    pub last: Option<TenantId>,
+    /// Queued and released jobs.
+    pub live: u64,
+    /// What they ask for and have.
+    pub asked: Amounts,
+    /// How long jobs run.
+    pub durations: Durations,
+    /// When the jobs would be released if it were first in, first out.
+    pub credit: Credit,
+    /// The queued jobs whose credited arrival is still to come.
+    waiting_credit: BTreeMap<Sequence, JobId>,
+    /// The dependents of each live job.
+    dependents: BTreeMap<JobId, BTreeSet<JobId>>,
+    /// Jobs that ended without success, the oldest first.
+    failed: VecDeque<JobId>,
+}
+
+impl Queues {
+    /// The mean time between two releases when the cluster is full, in microseconds as an exact
+    /// fraction: mean duration ÷ slots, slots = live jobs ÷ the dominant share that they have
+    /// and ask for together. `None` before the first completion.
+    #[must_use]
+    pub fn gap_us(&self) -> Option<(u128, u128)> {
+        if self.durations.count == 0 || self.live == 0 {
+            return None;
+        }
+        let share = Share::dominant(&self.asked, &self.total);
+        let over = u128::from(self.durations.total_us).saturating_mul(u128::from(share.over));
+        let jobs = u128::from(self.durations.count).saturating_mul(u128::from(self.live));
+        Some((over, jobs.saturating_mul(u128::from(share.under))))
+    }
+
+    /// The dominant share of what a tenant runs.
+    #[must_use]
+    pub fn share(&self, tenant: &TenantQueue) -> Share {
+        Share::dominant(&tenant.runs, &self.total)
+    }
+
+    /// The dominant share of what a tenant has queued.
+    #[must_use]
+    pub fn demand_share(&self, tenant: &TenantQueue) -> Share {
+        Share::dominant(&tenant.queued, &self.total)
+    }
+
+    /// A tenant's weight.
+    #[must_use]
+    pub fn weight(&self, tenant: &str) -> u32 {
+        self.config.weight(tenant, &self.policy)
+    }
+
+    /// What the jobs that are released hold for certain: what they cannot be made to give back.
+    #[must_use]
+    pub fn committed(&self) -> Amounts {
+        let mut committed = Amounts::new();
+        for tenant in self.tenants.values() {
+            committed.add(tenant.certain(&self.policy), 1);
+        }
+        committed
+    }
+
+    /// The first resource of which `tenant` would have more than its quota with `needs`, with
+    /// what it has of it and the quota.
+    #[must_use]
+    pub fn over_quota(&self, tenant: &str, needs: &Amounts) -> Option<(&Resource, u64, u64)> {
+        let quota = self.config.quota(tenant)?;
+        let mut with = self.tenants.get(tenant)?.certain(&self.policy).clone();
+        with.add(needs, 1);
+        let (resource, most) = exceeds(&with, quota)?;
+        let has = with.get(resource).saturating_sub(needs.get(resource));
+        Some((resource, has, most))
+    }
+
+    /// What the smallest partition of a live job needs.
+    #[must_use]
+    pub fn needs(&self, id: &JobId) -> Option<Amounts> {
+        let job = self.jobs.get(id)?;
+        let mut needs = Amounts::new();
+        needs.add(&job.demand, u64::from(job.containers.min));
+        Some(needs)
+    }
+
+    /// Whether one container of `demand` fits a usable node.
+    #[must_use]
+    pub fn some_node_fits(&self, demand: &Amounts) -> bool {
+        let mut usable = self.nodes.usable();
+        usable.any(|(_, node)| demand.times_in(&node.capacity) >= 1)
+    }
+}

@@ -1,0 +1,1 @@
+//! Given events, the queues.

@@ -1,0 +1,298 @@
+//! Tenants through the whole pipeline: what they may ask for, quotas, shares, dependencies.
+
+use dormouse_messages::events::{ClusterConfigured, TenantConfigured};
+use dormouse_messages::policy::{Policy, Queue, Shares, UnknownTenants};
+use dormouse_messages::{Event, JobId, Timestamp};
+use dormouse_replay::Verifier;
+use dormouse_replay::engine::agents::ModelJob;
+use dormouse_replay::engine::{Action, Engine};
+
+fn at(seconds: u64) -> Timestamp {
+    Timestamp::from_micros(1_800_000_000_000_000).plus_ms(1000 * seconds)
+}
+
+/// Two nodes of 8 CPUs under `policy`.
+fn cluster(policy: Policy) -> Engine {
+    let mut engine = Engine::new(at(0), true);
+    engine.at(at(0), Action::Operator(ClusterConfigured { policy }.into()));
+    for index in 0..2 {
+        let node = format!("n{index}").parse().expect("a node");
+        let capacity = "cpu=8,memory=16Gi".parse().expect("amounts");
+        engine.at(at(0), Action::Join { node, capacity });
+    }
+    engine
+}
+
+fn tenant(engine: &mut Engine, name: &str, weight: u32, quota: &str, max_job_weight: Option<u32>) {
+    let configured = TenantConfigured {
+        tenant: name.parse().expect("a tenant"),
+        weight,
+        quota: quota.parse().unwrap_or_default(),
+        max_job_weight,
+        priority: None,
+    };
+    engine.at(at(0), Action::Operator(configured.into()));
+}
+
+/// A job of one-CPU containers; `more` are further fields.
+fn submit(engine: &mut Engine, second: u64, id: &str, bounds: (u32, u32), more: &str) {
+    let (tenant, name) = id.split_once('/').expect("tenant/name");
+    let (min, max) = bounds;
+    let payload = format!(
+        r#"{{"name":"{name}","command":{{"start":["run"]}},"demand":{{"cpu":1}},"containers":{{"min":{min},"max":{max}}},"checkpoint":{{"mode":"exit"}}{more}}}"#
+    );
+    send(engine, second, tenant, "submit", &payload);
+    let job = id.parse().expect("a job");
+    engine.model(job, ModelJob::linear(f64::from(max) * 60.0));
+}
+
+fn send(engine: &mut Engine, second: u64, tenant: &str, verb: &str, payload: &str) {
+    let action = Action::Submit {
+        tenant: tenant.to_owned(),
+        verb: verb.to_owned(),
+        payload: payload.as_bytes().to_vec(),
+    };
+    engine.at(at(second), action);
+}
+
+/// Runs on, and verifies every decision.
+fn run(engine: &mut Engine, seconds: u64) {
+    engine.run_until(at(seconds)).expect("a healthy run");
+    let mut verifier = Verifier::default();
+    for recorded in engine.log() {
+        verifier.read(recorded);
+    }
+    assert_eq!(verifier.report().findings, []);
+}
+
+/// Code and reason of every refusal.
+fn refusals(engine: &Engine) -> Vec<(String, String)> {
+    let events = engine.log().iter().filter_map(|recorded| recorded.event());
+    let refused = events.filter_map(|event| match event {
+        Event::JobRefused(event) => Some((event.code.clone(), event.reason.clone())),
+        _ => None,
+    });
+    refused.collect()
+}
+
+#[track_caller]
+fn assert_refused(engine: &Engine, code: &str, says: &[&str]) {
+    let refusals = refusals(engine);
+    let found = refusals.iter().find(|(found, _)| found == code);
+    let (_, reason) = found.unwrap_or_else(|| panic!("{code} is not among {refusals:?}"));
+    for part in says {
+        assert!(reason.contains(part), "{part:?} is not in {reason:?}");
+    }
+}
+
+/// When each event about `id` of a kind happened, in seconds.
+fn when(engine: &Engine, id: &str, kind: &str) -> Option<f64> {
+    let job: JobId = id.parse().expect("a job");
+    let about = |event: &Event| match event {
+        Event::JobReleased(e) => e.job == job && kind == "released",
+        Event::JobCompleted(e) => e.job == job && kind == "completed",
+        Event::JobCancelled(e) => e.job == job && kind == "cancelled",
+        _ => false,
+    };
+    let found = engine.log().iter().find(|r| r.event().is_some_and(about));
+    found.map(|recorded| recorded.stored_at.seconds_since(at(0)))
+}
+
+#[test]
+fn what_a_tenant_may_not_ask_for_is_refused_with_what_to_do() {
+    let mut engine = cluster(Policy {
+        unknown_tenants: UnknownTenants::Refuse,
+        ..Policy::default()
+    });
+    tenant(&mut engine, "ads", 2, "cpu=4", Some(3));
+    submit(&mut engine, 1, "stranger/a", (1, 1), "");
+    submit(&mut engine, 1, "ads/wide", (5, 8), "");
+    submit(&mut engine, 1, "ads/heavy", (1, 1), r#","weight":4"#);
+    submit(&mut engine, 1, "ads/good", (1, 1), r#","weight":3"#);
+    send(
+        &mut engine,
+        2,
+        "ads",
+        "revise",
+        r#"{"job":"good","weight":9}"#,
+    );
+    run(&mut engine, 300);
+    assert_refused(
+        &engine,
+        "unknown_tenant",
+        &["stranger", "dormouse tenant set stranger"],
+    );
+    assert_refused(
+        &engine,
+        "above_quota",
+        &["needs 5 cpu", "is 4", "ask for less"],
+    );
+    assert_refused(&engine, "weight_above_limit", &["weight 4", "at most 3"]);
+    assert_eq!(refusals(&engine).len(), 4);
+    assert!(when(&engine, "ads/good", "completed").is_some());
+}
+
+#[test]
+fn a_bad_dependency_or_priority_is_refused_by_name() {
+    let mut engine = cluster(Policy::default());
+    submit(&mut engine, 1, "ads/a", (1, 1), r#","depends_on":["a"]"#);
+    submit(
+        &mut engine,
+        1,
+        "ads/b",
+        (1, 1),
+        r#","depends_on":["nobody"]"#,
+    );
+    submit(
+        &mut engine,
+        1,
+        "ads/c",
+        (1, 1),
+        r#","depends_on":["lab/other"]"#,
+    );
+    let many: Vec<String> = (0..65).map(|n| format!("\"x{n}\"")).collect();
+    let many = format!(r#","depends_on":[{}]"#, many.join(","));
+    submit(&mut engine, 1, "ads/d", (1, 1), &many);
+    submit(&mut engine, 1, "ads/e", (1, 1), r#","priority":1001"#);
+    submit(&mut engine, 1, "ads/f", (1, 1), r#","tasks":{"count":0}"#);
+    run(&mut engine, 60);
+    assert_refused(&engine, "dependency_cycle", &["ads/a depends on itself"]);
+    assert_refused(
+        &engine,
+        "unknown_dependency",
+        &["no job ads/nobody", "before ads/b"],
+    );
+    assert_refused(&engine, "bad_dependency", &["another tenant's"]);
+    assert_refused(&engine, "bad_priority", &["-1000 and 1000"]);
+    assert_refused(&engine, "unknown_field", &["`tasks`"]);
+    assert_eq!(refusals(&engine).len(), 6);
+}
+
+#[test]
+fn a_job_waits_for_those_it_depends_on() {
+    let mut engine = cluster(Policy::default());
+    submit(&mut engine, 1, "ads/first", (1, 1), "");
+    submit(
+        &mut engine,
+        1,
+        "ads/second",
+        (1, 2),
+        r#","depends_on":["first"]"#,
+    );
+    submit(
+        &mut engine,
+        1,
+        "ads/last",
+        (1, 1),
+        r#","depends_on":["first","ads/second"]"#,
+    );
+    run(&mut engine, 600);
+    let completed = |id| when(&engine, id, "completed").expect("completed");
+    let released = |id| when(&engine, id, "released").expect("released");
+    assert!(released("ads/second") >= completed("ads/first"));
+    assert!(released("ads/last") >= completed("ads/second"));
+    // What has completed is no longer waited for.
+    submit(
+        &mut engine,
+        700,
+        "ads/later",
+        (1, 1),
+        r#","depends_on":["first"]"#,
+    );
+    run(&mut engine, 900);
+    assert!((when(&engine, "ads/later", "released").expect("released") - 700.0).abs() < 1e-9);
+}
+
+#[test]
+fn what_depends_on_a_job_that_did_not_complete_is_cancelled_with_the_reason() {
+    let mut engine = cluster(Policy::default());
+    submit(&mut engine, 1, "ads/first", (1, 1), "");
+    submit(
+        &mut engine,
+        1,
+        "ads/second",
+        (1, 1),
+        r#","depends_on":["first"]"#,
+    );
+    submit(
+        &mut engine,
+        1,
+        "ads/third",
+        (1, 1),
+        r#","depends_on":["second"]"#,
+    );
+    send(&mut engine, 10, "ads", "cancel", r#"{"job":"first"}"#);
+    submit(
+        &mut engine,
+        20,
+        "ads/fourth",
+        (1, 1),
+        r#","depends_on":["first"]"#,
+    );
+    run(&mut engine, 60);
+    let cancelled = engine
+        .log()
+        .iter()
+        .filter_map(|recorded| match recorded.event() {
+            Some(Event::JobCancelled(event)) => Some((event.job.to_string(), event.reason.clone())),
+            _ => None,
+        });
+    let reasons: Vec<(String, String)> = cancelled.collect();
+    let says = |id: &str, part: &str| reasons.iter().any(|(job, r)| job == id && r.contains(part));
+    assert!(says("ads/second", "depends on ads/first"), "{reasons:?}");
+    assert!(says("ads/third", "depends on ads/second"), "{reasons:?}");
+    assert_refused(
+        &engine,
+        "dependency_failed",
+        &["ads/first did not complete"],
+    );
+}
+
+#[test]
+fn the_optimizer_keeps_a_tenant_within_its_quota() {
+    let mut engine = cluster(Policy::default());
+    tenant(&mut engine, "ads", 1, "cpu=6", None);
+    submit(&mut engine, 1, "ads/a", (1, 16), "");
+    submit(&mut engine, 2, "ads/b", (1, 16), "");
+    run(&mut engine, 30);
+    let mut given = std::collections::BTreeMap::new();
+    for recorded in engine.log() {
+        if let Some(Event::AllocationDecided(event)) = recorded.event() {
+            let jobs = event.jobs.iter();
+            given.extend(jobs.map(|job| (job.job.clone(), job.containers)));
+            assert!(given.values().sum::<u32>() <= 6, "{given:?}");
+        }
+    }
+    assert_eq!(given.values().sum::<u32>(), 6);
+}
+
+/// One tenant with four jobs beside one with one job: by job it gets four fifths, by tenant half.
+#[test]
+fn shares_by_tenant_divide_a_tenants_weight_among_its_jobs() {
+    let fair = |shares| {
+        let mut engine = cluster(Policy {
+            shares,
+            queue: Queue::Drf,
+            ..Policy::default()
+        });
+        for job in ["many/a", "many/b", "many/c", "many/d", "one/a"] {
+            submit(&mut engine, 1, job, (1, 16), "");
+        }
+        run(&mut engine, 30);
+        let decided = engine
+            .log()
+            .iter()
+            .rev()
+            .find_map(|recorded| match recorded.event() {
+                Some(Event::AllocationDecided(event)) if event.jobs.len() == 5 => {
+                    Some(event.clone())
+                }
+                _ => None,
+            });
+        let jobs = decided.expect("an allocation of all five").jobs;
+        let one = jobs.iter().find(|job| job.job.as_str() == "one/a");
+        one.expect("listed").fair_share
+    };
+    assert!((fair(Shares::Job) - 0.2).abs() < 1e-9);
+    assert!((fair(Shares::Tenant) - 0.5).abs() < 1e-9);
+}

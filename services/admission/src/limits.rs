@@ -1,0 +1,92 @@
+//! What a tenant may ask for: the operator's bounds on it, and the jobs it may depend on.
+
+use std::collections::BTreeSet;
+
+use dormouse_messages::job::{Containers, JobSpec};
+use dormouse_messages::policy::UnknownTenants;
+use dormouse_messages::{Amounts, JobId, TenantId};
+use dormouse_projections::shared::Queues;
+use dormouse_projections::shared::tenants::exceeds;
+
+use crate::parse::Refusal;
+use crate::state::AdmissionState;
+
+/// Whether the tenant may submit at all.
+pub fn check_tenant(queues: &Queues, tenant: &TenantId) -> Result<(), Refusal> {
+    let known = queues.config.get(tenant.as_str()).is_some();
+    if known || queues.policy.unknown_tenants == UnknownTenants::Accept {
+        return Ok(());
+    }
+    let reason = format!(
+        "tenant {tenant} is not configured here; the operator lets it in with `dormouse tenant set {tenant} --weight 1`"
+    );
+    Err(Refusal::new("unknown_tenant", reason))
+}
+
+/// Whether one job of the tenant may have this weight and this smallest partition.
+pub fn check_job(
+    queues: &Queues,
+    tenant: &str,
+    weight: u32,
+    demand: &Amounts,
+    containers: Containers,
+) -> Result<(), Refusal> {
+    let most = queues.config.get(tenant).and_then(|t| t.max_job_weight);
+    if let Some(most) = most.filter(|most| weight > *most) {
+        let reason = format!(
+            "weight {weight} is above {most}, the largest that a job of {tenant} may have; ask for at most {most}"
+        );
+        return Err(Refusal::new("weight_above_limit", reason));
+    }
+    let Some(quota) = queues.config.quota(tenant) else {
+        return Ok(());
+    };
+    let mut smallest = Amounts::new();
+    smallest.add(demand, u64::from(containers.min));
+    match exceeds(&smallest, quota) {
+        None => Ok(()),
+        Some((resource, most)) => Err(Refusal::new(
+            "above_quota",
+            format!(
+                "its smallest partition needs {} {} and the quota of {tenant} is {}; ask for less, or have the quota raised",
+                resource.display(smallest.get(resource)),
+                resource.name(),
+                resource.display(most)
+            ),
+        )),
+    }
+}
+
+/// The jobs that `names` means, and that each of them can still complete. `taken` are the jobs
+/// that this very decision admits.
+pub fn check_dependencies(
+    state: &AdmissionState,
+    job: &JobId,
+    spec: &JobSpec,
+    taken: &BTreeSet<JobId>,
+) -> Result<(), Refusal> {
+    for dependency in &spec.depends_on {
+        if dependency == job {
+            let reason = format!("depends_on: {job} depends on itself; leave it out");
+            return Err(Refusal::new("dependency_cycle", reason));
+        }
+        let live = state.queues.jobs.contains_key(dependency) || taken.contains(dependency);
+        match state.ended.get(dependency) {
+            Some(true) => {}
+            Some(false) => {
+                let reason = format!(
+                    "depends_on: {dependency} did not complete, so {job} could never run; submit it again first, under another name"
+                );
+                return Err(Refusal::new("dependency_failed", reason));
+            }
+            None if live => {}
+            None => {
+                let reason = format!(
+                    "depends_on: there is no job {dependency}; submit it before {job} (jobs that depend on each other in a circle cannot be submitted)"
+                );
+                return Err(Refusal::new("unknown_dependency", reason));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,231 @@
+//! One tenant's line in a decision: its queue on the log, with what the decision itself admits,
+//! cancels and releases.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::collections::btree_set;
+use std::iter::Peekable;
+
+use dormouse_messages::{Amounts, JobId, Sequence, Timestamp};
+use dormouse_projections::shared::queues::Order;
+use dormouse_projections::shared::{QueueJob, Queues, Share, Stand, TenantQueue, Waits};
+
+use super::Changes;
+use super::room::Room;
+
+/// Jobs of one tenant that are looked at in one decision although no node could run them: more
+/// wait until the nodes change or they are cancelled.
+const LOOKAHEAD: usize = 1_000;
+
+/// The first job of a line that could run.
+#[derive(Debug, Clone)]
+pub struct Head {
+    /// The job.
+    pub id: JobId,
+    /// What one container needs.
+    pub demand: Amounts,
+    /// The fewest containers.
+    pub min: u64,
+    /// The event that admitted it, or the submission where this decision does.
+    pub cause: Sequence,
+    /// Its place in the log: the order of arrival over all tenants.
+    pub arrival: Sequence,
+    /// Since when it is queued.
+    pub since: Timestamp,
+    /// From when on its waiting is credited.
+    pub credited: Timestamp,
+}
+
+/// A tenant's line.
+pub struct Line<'a> {
+    /// The tenant.
+    pub tenant: &'a str,
+    /// Its weight.
+    pub weight: u32,
+    /// What it has, with what this decision releases.
+    pub runs: Amounts,
+    /// What it holds for certain, for its quota.
+    pub firm: Amounts,
+    /// What it has queued.
+    pub queued: Amounts,
+    /// How many jobs.
+    pub count: u64,
+    /// Waiting times by arrival.
+    pub waits: Waits,
+    /// Waiting times by credited arrival.
+    pub credited: Waits,
+    /// Its queued jobs whose arrival is credited.
+    pub credited_count: u64,
+    /// The first job that could run.
+    pub head: Option<Head>,
+    /// Whether it is passed over for the rest of the decision.
+    pub blocked: bool,
+    /// Dominant share of what it has.
+    pub share: Share,
+    /// Dominant share of what it has queued.
+    pub demand_share: Share,
+    queues: &'a Queues,
+    stored: Peekable<btree_set::Iter<'a, (Order, JobId)>>,
+    fresh: Vec<(Order, Head)>,
+    cancelled: &'a BTreeSet<JobId>,
+}
+
+/// The lines of all tenants with a queue, by name.
+pub fn lines<'a>(queues: &'a Queues, changes: &'a Changes, now: Timestamp) -> Vec<Line<'a>> {
+    let admitted = changes.admitted.iter();
+    let fresh: BTreeSet<&str> = admitted.map(|(_, event)| event.job.tenant()).collect();
+    let known = queues.tenants.iter();
+    let known = known.map(|(name, queue)| (name.as_str(), Some(queue)));
+    let queued = known.filter(|(name, queue)| {
+        queue.is_some_and(|queue| !queue.order.is_empty()) || fresh.contains(name)
+    });
+    let mut lines: Vec<Line<'a>> = queued
+        .filter_map(|(name, queue)| Some(Line::of(queues, name, queue?, changes)))
+        .collect();
+    let unknown = |name: &&&str| !queues.tenants.contains_key(**name);
+    let new: Vec<&str> = fresh.iter().filter(unknown).copied().collect();
+    lines.extend(
+        new.into_iter()
+            .map(|name| Line::of(queues, name, empty(), changes)),
+    );
+    lines.sort_by_key(|line| line.tenant);
+    for (index, (cause, event)) in (1..).zip(&changes.admitted) {
+        let line = lines.iter_mut().find(|l| l.tenant == event.job.tenant());
+        let Some(line) = line else { continue };
+        let arrival = Sequence(queues.sequence.0 + index);
+        let min = u64::from(event.spec.containers.min);
+        line.queued.add(&event.spec.demand, min);
+        line.count += 1;
+        line.waits.join(now);
+        line.credited.join(now);
+        line.credited_count += 1;
+        let head = Head {
+            id: event.job.clone(),
+            demand: event.spec.demand.clone(),
+            min,
+            cause: *cause,
+            arrival,
+            since: now,
+            credited: now,
+        };
+        line.fresh
+            .push(((Reverse(event.spec.priority), arrival), head));
+    }
+    for line in &mut lines {
+        // From the last to the first, so that the next one is popped.
+        line.fresh.sort_by_key(|(order, _)| Reverse(*order));
+        line.measure();
+    }
+    lines
+}
+
+/// The queue of a tenant that has none yet.
+fn empty<'a>() -> &'a TenantQueue {
+    static EMPTY: std::sync::OnceLock<TenantQueue> = std::sync::OnceLock::new();
+    EMPTY.get_or_init(TenantQueue::default)
+}
+
+impl<'a> Line<'a> {
+    fn of(
+        queues: &'a Queues,
+        tenant: &'a str,
+        queue: &'a TenantQueue,
+        changes: &'a Changes,
+    ) -> Self {
+        let mut line = Self {
+            tenant,
+            weight: queues.weight(tenant),
+            runs: queue.runs.clone(),
+            firm: queue.certain(&queues.policy).clone(),
+            queued: queue.queued.clone(),
+            count: queue.order.len() as u64,
+            waits: queue.waits.clone(),
+            credited: queue.credited.clone(),
+            credited_count: queue.credited.queued,
+            head: None,
+            blocked: false,
+            share: Share::ZERO,
+            demand_share: Share::ZERO,
+            queues,
+            stored: queue.order.iter().peekable(),
+            fresh: Vec::new(),
+            cancelled: &changes.cancelled,
+        };
+        for id in changes.cancelled.iter().filter(|id| id.tenant() == tenant) {
+            if let Some(job) = queues.jobs.get(id) {
+                line.queued
+                    .subtract(&job.demand, u64::from(job.containers.min));
+                line.count = line.count.saturating_sub(1);
+            }
+        }
+        line
+    }
+
+    fn measure(&mut self) {
+        self.share = Share::dominant(&self.runs, &self.queues.total);
+        self.demand_share = Share::dominant(&self.queued, &self.queues.total);
+    }
+
+    /// Finds the first job that could run on some node there is.
+    pub fn advance(&mut self, room: &mut Room<'_>) {
+        self.head = None;
+        for _ in 0..LOOKAHEAD {
+            let Some(head) = self.pop() else { return };
+            if room.could_run(&head.demand, head.min) {
+                self.head = Some(head);
+                return;
+            }
+        }
+    }
+
+    fn pop(&mut self) -> Option<Head> {
+        let queues = self.queues;
+        let stored_first = match (self.stored.peek(), self.fresh.last()) {
+            (Some((stored, _)), Some((fresh, _))) => stored < fresh,
+            (stored, _) => stored.is_some(),
+        };
+        if !stored_first {
+            return self.fresh.pop().map(|(_, head)| head);
+        }
+        let cancelled = self.cancelled;
+        let (_, id) = self
+            .stored
+            .by_ref()
+            .find(|(_, id)| !cancelled.contains(id))?;
+        let job = queues.jobs.get(id)?;
+        Some(head_of(id, job))
+    }
+
+    /// Takes the head out of the line and counts it as run.
+    pub fn take(&mut self, room: &mut Room<'_>, now: Timestamp) -> Option<Head> {
+        let head = self.head.take()?;
+        self.runs.add(&head.demand, head.min);
+        self.firm.add(&head.demand, head.min);
+        self.queued.subtract(&head.demand, head.min);
+        self.count = self.count.saturating_sub(1);
+        match head.credited <= now {
+            true => self.credited_count = self.credited_count.saturating_sub(1),
+            false => self.credited.arrived += 1,
+        }
+        room.take(&head);
+        self.measure();
+        self.advance(room);
+        Some(head)
+    }
+}
+
+fn head_of(id: &JobId, job: &QueueJob) -> Head {
+    let (since, credited) = match job.stand {
+        Stand::Queued { since, credited } => (since, credited),
+        _ => Default::default(),
+    };
+    Head {
+        id: id.clone(),
+        demand: job.demand.clone(),
+        min: u64::from(job.containers.min),
+        cause: job.admitted,
+        arrival: job.admitted,
+        since,
+        credited,
+    }
+}

@@ -1,0 +1,150 @@
+//! Which queued jobs may have containers now: released one by one until nothing fits.
+//!
+//! 1. Of the tenants with a queued job that could run, the policy names whose turn it is
+//!    ([`score`]); ties go to the tenant that released last, at the start to the first by name.
+//! 2. Its first job is released if it fits ([`room`]). If the tenant's quota is used up, or if
+//!    there is no room, the tenant is passed over until the next decision; first in, first out,
+//!    a job without room holds everybody back instead.
+//! 3. Shares and queues are reckoned again ([`line`]), and so on.
+//!
+//! A large job could wait for ever while smaller ones take every bit of room that becomes free.
+//! The first time that others go while it, at the head of its queue, does not fit is recorded in `job.released.passed_over`; [`Policy::reserve_after_s`] later room
+//! is reserved for it: nothing else is released into what it needs.
+//!
+//! [`Policy::reserve_after_s`]: dormouse_messages::policy::Policy
+
+mod line;
+mod room;
+mod score;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+
+use dormouse_messages::events::{JobAdmitted, JobReleased, Turn};
+use dormouse_messages::policy::Queue;
+use dormouse_messages::{JobId, Proposal, Sequence, Timestamp};
+use dormouse_projections::shared::{Queues, Share};
+
+use line::Line;
+use room::{Fit, Room};
+
+/// What this decision has changed already.
+#[derive(Debug, Default)]
+pub struct Changes {
+    /// Jobs that it admits and that wait for nothing, with the submission's event.
+    pub admitted: Vec<(Sequence, JobAdmitted)>,
+    /// Queued jobs that it cancels.
+    pub cancelled: BTreeSet<JobId>,
+}
+
+/// Releases at most `most` jobs.
+#[must_use]
+pub fn releases(queues: &Queues, changes: &Changes, now: Timestamp, most: usize) -> Vec<Proposal> {
+    let mut release = Release::new(queues, changes, now);
+    let mut proposals = Vec::new();
+    while proposals.len() < most
+        && let Some(proposal) = release.next()
+    {
+        proposals.push(proposal);
+    }
+    proposals
+}
+
+/// The heads that do not fit as things are, and of which that was not known. One that would fit
+/// in place of another that is released is not among them: it only was not its turn. First in,
+/// first out nobody goes by.
+fn no_room(queues: &Queues, lines: &[Line<'_>], room: &Room<'_>) -> Vec<JobId> {
+    if queues.policy.queue == Queue::Fifo {
+        return Vec::new();
+    }
+    let heads = lines
+        .iter()
+        .filter_map(|line| Some((line, line.head.as_ref()?)));
+    let known = |id: &JobId| queues.passed_over.contains_key(id);
+    let passed =
+        heads.filter(|(line, head)| !known(&head.id) && room.fit(line, head) == Fit::NoRoom);
+    passed.map(|(_, head)| head.id.clone()).collect()
+}
+
+struct Release<'a> {
+    queues: &'a Queues,
+    now: Timestamp,
+    lines: Vec<Line<'a>>,
+    room: Room<'a>,
+    /// Index of the tenant that released last.
+    last: Option<usize>,
+    /// Heads without room when the decision began, not yet recorded as passed over.
+    passed: Vec<JobId>,
+    /// Jobs released in this decision.
+    released: usize,
+    held_back: bool,
+}
+
+impl<'a> Release<'a> {
+    fn new(queues: &'a Queues, changes: &'a Changes, now: Timestamp) -> Self {
+        let mut room = Room::new(queues, now);
+        let mut lines = line::lines(queues, changes, now);
+        for line in &mut lines {
+            line.advance(&mut room);
+        }
+        let passed = no_room(queues, &lines, &room);
+        let last = queues.last.as_ref();
+        let last = last.and_then(|last| lines.iter().position(|line| line.tenant == last.as_str()));
+        Self {
+            queues,
+            now,
+            lines,
+            room,
+            last,
+            passed,
+            released: 0,
+            held_back: false,
+        }
+    }
+
+    /// The next release, if anything fits.
+    fn next(&mut self) -> Option<Proposal> {
+        while !self.held_back {
+            let turn = self.turn()?;
+            let line = &self.lines[turn];
+            let head = line.head.as_ref()?;
+            match self.room.fit(line, head) {
+                Fit::Yes => return self.release(turn),
+                Fit::NoRoom if self.queues.policy.queue == Queue::Fifo => self.held_back = true,
+                Fit::OverQuota | Fit::NoRoom | Fit::Reserved => self.lines[turn].blocked = true,
+            }
+        }
+        None
+    }
+
+    fn turn(&self) -> Option<usize> {
+        score::turn(self.queues, &self.lines, self.last, self.released, self.now)
+    }
+
+    fn release(&mut self, turn: usize) -> Option<Proposal> {
+        let line = &mut self.lines[turn];
+        let total = &self.queues.total;
+        let about = Turn {
+            queue: self.queues.policy.queue,
+            share: Share::dominant(&line.runs, total).as_f64(),
+            demand_share: Share::dominant(&line.queued, total).as_f64(),
+            weight: line.weight,
+            queued: line.count,
+            waited_ms: 0,
+        };
+        let head = line.take(&mut self.room, self.now)?;
+        self.last = Some(turn);
+        self.released += 1;
+        let event = JobReleased {
+            turn: Some(Turn {
+                waited_ms: self.now.ms_since(head.since),
+                ..about
+            }),
+            passed_over: std::mem::take(&mut self.passed),
+            job: head.id,
+            basis: None,
+        };
+        Some(Proposal::new(event, head.cause))
+    }
+}

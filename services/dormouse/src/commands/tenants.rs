@@ -1,0 +1,144 @@
+//! `tenants`, `tenant show`, `tenant set`.
+
+use anyhow::bail;
+use dormouse_messages::events::TenantConfigured;
+use dormouse_messages::policy::MAX_WEIGHT;
+use dormouse_messages::{Amounts, Event, TenantId};
+use dormouse_projections::queries::{TenantDetail, TenantQuery, TenantRow, TenantsAnswer};
+use serde_json::Value;
+
+use super::{configure, query};
+use crate::cli::TenantSetArgs;
+use crate::context::Context;
+use crate::error::DONE;
+use crate::print;
+use crate::render::{self, Style};
+
+/// Lists tenants.
+///
+/// # Errors
+/// When the query service does not answer.
+pub async fn run(context: &Context) -> anyhow::Result<u8> {
+    let log = context.connect().await?;
+    let answer: TenantsAnswer = query(&log, "tenants", Value::Null).await?;
+    print::value(context.output()?, &answer, |wide| {
+        render::tenants(&answer, &Style::of_stdout(wide))
+    })?;
+    Ok(DONE)
+}
+
+/// Shows one tenant.
+///
+/// # Errors
+/// When there is no such tenant, or the query service does not answer.
+pub async fn show(context: &Context, name: &TenantId) -> anyhow::Result<u8> {
+    let log = context.connect().await?;
+    let request = TenantQuery {
+        tenant: name.clone(),
+    };
+    let answer: TenantDetail = query(&log, "tenant", serde_json::to_value(request)?).await?;
+    print::value(context.output()?, &answer, |wide| {
+        render::tenant(&answer, &Style::of_stdout(wide))
+    })?;
+    Ok(DONE)
+}
+
+/// Says what a tenant is entitled to; what is not named stays as it is.
+///
+/// # Errors
+/// When a number is wrong, or the event cannot be appended.
+pub async fn set(context: &Context, args: &TenantSetArgs) -> anyhow::Result<u8> {
+    let log = context.connect().await?;
+    let known: TenantsAnswer = query(&log, "tenants", Value::Null).await?;
+    let before = known.tenants.iter().find(|row| row.tenant == args.name);
+    let event = configured(args, before.filter(|row| row.configured))?;
+    let quota = match event.quota.is_empty() {
+        true => "no quota".to_owned(),
+        false => format!("quota {}", event.quota),
+    };
+    let said = format!("{} has weight {} and {quota}", event.tenant, event.weight);
+    configure::append(context, Event::from(event), &said).await
+}
+
+fn configured(
+    args: &TenantSetArgs,
+    before: Option<&TenantRow>,
+) -> anyhow::Result<TenantConfigured> {
+    let weight = args.weight.or(before.map(|row| row.weight)).unwrap_or(1);
+    let max_job_weight = args
+        .max_job_weight
+        .or(before.and_then(|row| row.max_job_weight));
+    for (flag, value) in [
+        ("--weight", Some(weight)),
+        ("--max-job-weight", max_job_weight),
+    ] {
+        if value.is_some_and(|value| !(1..=MAX_WEIGHT).contains(&value)) {
+            bail!("{flag} must lie between 1 and {MAX_WEIGHT}");
+        }
+    }
+    let quota = match args.quota.as_deref() {
+        None => before.map(|row| row.quota.clone()).unwrap_or_default(),
+        Some("none") => Amounts::new(),
+        Some(text) => parse_quota(text)?,
+    };
+    let priority = args.priority.or(before.map(|row| row.priority));
+    Ok(TenantConfigured {
+        tenant: args.name.clone(),
+        weight,
+        quota,
+        max_job_weight,
+        priority: priority.filter(|priority| *priority != 0),
+    })
+}
+
+fn parse_quota(text: &str) -> anyhow::Result<Amounts> {
+    let quota: Amounts = text.parse()?;
+    let named = text
+        .split(',')
+        .filter(|part| !part.trim().is_empty())
+        .count();
+    if quota.iter().count() != named || named == 0 {
+        bail!(
+            "--quota {text}: name each resource once, with more than 0 (an absent one has no bound; --quota none lifts all)"
+        );
+    }
+    Ok(quota)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(quota: Option<&str>, weight: Option<u32>) -> TenantSetArgs {
+        TenantSetArgs {
+            name: "ads".parse().expect("valid"),
+            weight,
+            quota: quota.map(str::to_owned),
+            max_job_weight: None,
+            priority: None,
+        }
+    }
+
+    #[test]
+    fn what_is_not_named_has_its_default() {
+        let event = configured(&args(Some("cpu=20,memory=64Gi"), None), None).expect("valid");
+        assert_eq!(
+            (event.weight, event.quota.to_string().as_str()),
+            (1, "cpu=20,memory=64Gi")
+        );
+        assert_eq!((event.max_job_weight, event.priority), (None, None));
+    }
+
+    #[test]
+    fn bad_numbers_are_refused() {
+        assert!(configured(&args(None, Some(0)), None).is_err());
+        for quota in ["gpu=0", "", "cpu=1,cpu=2", "cpu"] {
+            assert!(
+                configured(&args(Some(quota), None), None).is_err(),
+                "{quota}"
+            );
+        }
+        let lifted = configured(&args(Some("none"), None), None).expect("valid");
+        assert!(lifted.quota.is_empty());
+    }
+}

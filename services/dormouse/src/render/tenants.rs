@@ -1,0 +1,172 @@
+//! The list of tenants and the page of one.
+
+use comfy_table::{Cell, CellAlignment, Row};
+use dormouse_projections::queries::{TenantDetail, TenantRow, TenantsAnswer};
+
+use super::style::Style;
+use super::words::{age, number, share};
+
+const HEADER: [&str; 8] = [
+    "TENANT",
+    "WEIGHT",
+    "SHARE",
+    "QUEUED",
+    "JOBS",
+    "QUEUE",
+    "MEAN WAIT",
+    "REASON",
+];
+
+const HEADER_WIDE: [&str; 15] = [
+    "TENANT",
+    "WEIGHT",
+    "ENTITLED",
+    "SHARE",
+    "QUEUED",
+    "JOBS",
+    "QUEUE",
+    "HELD",
+    "MEAN WAIT",
+    "LONGEST",
+    "LOSS",
+    "HAS",
+    "QUOTA",
+    "MAX WEIGHT",
+    "REASON",
+];
+
+/// The list of tenants.
+#[must_use]
+pub fn tenants(answer: &TenantsAnswer, style: &Style) -> String {
+    if answer.tenants.is_empty() {
+        return "no tenants".to_owned();
+    }
+    let header: &[&str] = if style.wide { &HEADER_WIDE } else { &HEADER };
+    let mut table = style.table(header);
+    for row in &answer.tenants {
+        table.add_row(if style.wide { wide(row) } else { narrow(row) });
+    }
+    format!(
+        "{}\n\nQueue: {}; unfairness since the beginning: {} share-seconds",
+        style.write(table),
+        answer.queue.as_str(),
+        number(answer.unfairness_area)
+    )
+}
+
+fn right(text: impl ToString) -> Cell {
+    Cell::new(text.to_string()).set_alignment(CellAlignment::Right)
+}
+
+fn weight(row: &TenantRow) -> String {
+    match row.configured {
+        true => row.weight.to_string(),
+        false => format!("({})", row.weight),
+    }
+}
+
+fn narrow(row: &TenantRow) -> Row {
+    Row::from(vec![
+        Cell::new(row.tenant.as_str()),
+        right(weight(row)),
+        right(share(row.share)),
+        right(share(row.demand_share)),
+        right(row.released_jobs),
+        right(row.queued_jobs + row.held_jobs),
+        right(age(row.mean_wait_s)),
+        Cell::new(&row.reason),
+    ])
+}
+
+fn wide(row: &TenantRow) -> Row {
+    Row::from(vec![
+        Cell::new(row.tenant.as_str()),
+        right(weight(row)),
+        right(share(row.entitled)),
+        right(share(row.share)),
+        right(share(row.demand_share)),
+        right(row.released_jobs),
+        right(row.queued_jobs),
+        right(row.held_jobs),
+        right(age(row.mean_wait_s)),
+        right(age(row.longest_wait_s)),
+        right(share(row.fairness_loss)),
+        Cell::new(or_dash(row.runs.to_string())),
+        Cell::new(or_dash(row.quota.to_string())),
+        right(
+            row.max_job_weight
+                .map_or("-".to_owned(), |most| most.to_string()),
+        ),
+        Cell::new(&row.reason),
+    ])
+}
+
+fn or_dash(text: String) -> String {
+    match text.is_empty() {
+        true => "-".to_owned(),
+        false => text,
+    }
+}
+
+/// The page of one tenant.
+#[must_use]
+pub fn tenant(detail: &TenantDetail, style: &Style) -> String {
+    let row = &detail.row;
+    let mut page = format!("{}  {}\n\n", style.bold(row.tenant.as_str()), row.reason);
+    let configured = match row.configured {
+        true => String::new(),
+        false => " (not configured; the policy's)".to_owned(),
+    };
+    let most = row.max_job_weight;
+    let most = most.map_or(String::new(), |most| format!("; a job's at most {most}"));
+    let facts = [
+        ("Weight", format!("{}{configured}{most}", row.weight)),
+        ("Quota", or_dash(row.quota.to_string())),
+        (
+            "Has",
+            format!(
+                "{} in {} jobs: {} of the cluster, entitled to {}",
+                or_dash(row.runs.to_string()),
+                row.released_jobs,
+                share(row.share),
+                share(row.entitled)
+            ),
+        ),
+        (
+            "Queued",
+            format!(
+                "{} in {} jobs: {} of the cluster; {} wait for others",
+                or_dash(row.queued.to_string()),
+                row.queued_jobs,
+                share(row.demand_share),
+                row.held_jobs
+            ),
+        ),
+        (
+            "Waits",
+            format!(
+                "{} on average, {} at the longest",
+                age(row.mean_wait_s),
+                age(row.longest_wait_s)
+            ),
+        ),
+        ("Loss", share(row.fairness_loss)),
+    ];
+    for (name, text) in facts {
+        page.push_str(&format!("  {name:<11} {text}\n"));
+    }
+    if !detail.queue.is_empty() {
+        let mut table = style.table(&["PLACE", "JOB", "PRIORITY", "NEEDS", "WAITED"]);
+        for job in &detail.queue {
+            table.add_row(Row::from(vec![
+                right(job.position),
+                Cell::new(&job.job),
+                right(job.priority),
+                Cell::new(job.needs.to_string()),
+                right(age(job.waited_s)),
+            ]));
+        }
+        page.push_str(&format!("\n{}", style.write(table)));
+    }
+    page.trim_end().to_owned()
+}

@@ -1,0 +1,178 @@
+//! What the tenants' entitlements make of the jobs: weights and largest partitions.
+//!
+//! 1. Weights. By job (as in Dorm) each has its own. By tenant, the tenant's weight is divided
+//!    among its live jobs in proportion to theirs: w_i = W · w / Σ w, brought to whole numbers by
+//!    the common multiple of the sums, so that the proportions are exact.
+//! 2. Largest partitions. What a tenant's jobs have together stays within its quota: each keeps
+//!    its least, then what it has, then what is left is given in the order of release.
+
+use std::collections::BTreeMap;
+
+use dormouse_messages::job::CheckpointMode;
+use dormouse_messages::policy::Shares;
+use dormouse_messages::{Amounts, JobId, Resource};
+use dormouse_projections::shared::{ClusterState, Job};
+use num_integer::Integer;
+
+/// A live job.
+pub type Live<'a> = (&'a JobId, &'a Job);
+
+/// The weight of each live job in the problem.
+pub fn weights<'a>(state: &ClusterState, live: &[Live<'a>]) -> BTreeMap<&'a JobId, u32> {
+    if state.policy.shares == Shares::Job {
+        return live.iter().map(|(id, job)| (*id, job.weight)).collect();
+    }
+    let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
+    for (id, job) in live {
+        *sums.entry(id.tenant()).or_insert(0) += u64::from(job.weight.max(1));
+    }
+    let weight = |tenant: &str| u64::from(state.tenants.weight(tenant, &state.policy));
+    let heaviest = sums.keys().map(|tenant| weight(tenant)).max().unwrap_or(1);
+    let most = u64::from(u32::MAX) / heaviest;
+    // Sums without a small common multiple are brought to the largest numbers there are instead.
+    let common = sums.values().try_fold(1u64, |common, sum| {
+        let next = u128::from(common / common.gcd(sum)) * u128::from(*sum);
+        u64::try_from(next).ok().filter(|next| *next <= most)
+    });
+    let scale = common.unwrap_or(most);
+    let of = |(id, job): &Live<'a>| {
+        let sum = sums.get(id.tenant()).copied().unwrap_or(1);
+        let share = u128::from(weight(id.tenant())) * u128::from(job.weight.max(1));
+        let scaled = share * u128::from(scale) / u128::from(sum);
+        (*id, u32::try_from(scaled).unwrap_or(u32::MAX).max(1))
+    };
+    live.iter().map(of).collect()
+}
+
+/// The largest partitions that keep each tenant within its quota; jobs of tenants without one
+/// are not listed.
+pub fn caps<'a>(state: &ClusterState, live: &[Live<'a>]) -> BTreeMap<&'a JobId, u32> {
+    let mut caps = BTreeMap::new();
+    let mut by_tenant: BTreeMap<&str, Vec<&Live<'a>>> = BTreeMap::new();
+    for job in live {
+        by_tenant.entry(job.0.tenant()).or_default().push(job);
+    }
+    for (tenant, jobs) in by_tenant {
+        let Some(quota) = state.tenants.quota(tenant) else {
+            continue;
+        };
+        let mut left = Left::of(quota);
+        for (id, job) in &jobs {
+            caps.insert(*id, left.grant(&job.demand, least(job), 0, true));
+        }
+        for upto in [present, |job: &Job| job.containers.max] {
+            for (id, job) in &jobs {
+                if let Some(cap) = caps.get_mut(*id) {
+                    *cap = left.grant(&job.demand, upto(job), *cap, false);
+                }
+            }
+        }
+    }
+    caps
+}
+
+/// What a job cannot go below.
+fn least(job: &Job) -> u32 {
+    match job.mode {
+        CheckpointMode::None => present(job).max(job.containers.min),
+        _ => job.containers.min,
+    }
+}
+
+fn present(job: &Job) -> u32 {
+    let assignment = job.assignment.as_ref();
+    assignment.map_or(0, |assignment| assignment.containers())
+}
+
+/// What is left of a quota: zero is not the same as no bound.
+struct Left(BTreeMap<Resource, u64>);
+
+impl Left {
+    fn of(quota: &Amounts) -> Self {
+        let amounts = quota.iter();
+        Self(amounts.map(|(r, amount)| (r.clone(), amount)).collect())
+    }
+
+    /// Raises `had` containers towards `wanted` as far as what is left allows, or regardless.
+    fn grant(&mut self, demand: &Amounts, wanted: u32, had: u32, regardless: bool) -> u32 {
+        let mut more = u64::from(wanted.saturating_sub(had));
+        for (resource, amount) in demand.iter().filter(|_| !regardless) {
+            if let Some(left) = self.0.get(resource) {
+                more = more.min(left / amount);
+            }
+        }
+        for (resource, amount) in demand.iter() {
+            if let Some(left) = self.0.get_mut(resource) {
+                *left = left.saturating_sub(amount.saturating_mul(more));
+            }
+        }
+        had.saturating_add(u32::try_from(more).unwrap_or(u32::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_messages::Sequence;
+    use dormouse_messages::events::TenantConfigured;
+    use dormouse_messages::job::JobSpec;
+    use dormouse_messages::{Envelope, Fold, Recorded, Timestamp, Writer};
+
+    use super::*;
+
+    fn job(weight: u32, max: u32) -> Job {
+        let spec: JobSpec = serde_json::from_value(serde_json::json!({
+            "name": "a", "tenant": "ads", "command": {"start": ["train"]},
+            "demand": {"cpu_milli": 1000}, "weight": weight,
+            "containers": {"min": 1, "max": max}, "checkpoint": {"mode": "exit"},
+        }))
+        .expect("valid");
+        Job::admitted(&spec, Sequence(1))
+    }
+
+    /// `ads` has weight 3 and 8 CPUs at most; the other tenants are not configured.
+    fn state(shares: Shares) -> ClusterState {
+        let mut state = ClusterState::default();
+        state.policy.shares = shares;
+        let event = TenantConfigured {
+            tenant: "ads".parse().expect("valid"),
+            weight: 3,
+            quota: "cpu=8".parse().expect("valid"),
+            max_job_weight: None,
+            priority: None,
+        };
+        let now = Timestamp::default();
+        state.evolve(&Recorded {
+            sequence: Sequence(1),
+            stored_at: now,
+            writer: Writer::Operator,
+            envelope: Envelope::new("1".to_owned(), Writer::Operator, now, None, event.into()),
+        });
+        state
+    }
+
+    fn ids() -> [JobId; 3] {
+        ["ads/a", "ads/b", "lab/c"].map(|text| text.parse().expect("valid"))
+    }
+
+    #[test]
+    fn a_tenants_weight_is_divided_among_its_jobs_exactly() {
+        let (ids, jobs) = (ids(), [job(1, 4), job(2, 4), job(5, 4)]);
+        let live: Vec<Live<'_>> = ids.iter().zip(&jobs).collect();
+        let by_job = weights(&state(Shares::Job), &live);
+        assert_eq!(by_job.values().copied().collect::<Vec<_>>(), [1, 2, 5]);
+        // 3 in 1 : 2, against 1 for the other tenant: 1, 2, 1.
+        let by_tenant = weights(&state(Shares::Tenant), &live);
+        let [a, b, c] = [&ids[0], &ids[1], &ids[2]].map(|id| by_tenant[id]);
+        assert_eq!((b, c), (2 * a, a));
+    }
+
+    #[test]
+    fn a_quota_bounds_what_the_jobs_of_a_tenant_have_together() {
+        let (ids, jobs) = (ids(), [job(1, 6), job(1, 6), job(1, 60)]);
+        let live: Vec<Live<'_>> = ids.iter().zip(&jobs).collect();
+        let caps = caps(&state(Shares::Job), &live);
+        assert_eq!(caps.get(&ids[0]), Some(&6));
+        assert_eq!(caps.get(&ids[1]), Some(&2));
+        assert_eq!(caps.get(&ids[2]), None);
+    }
+}
