@@ -4,8 +4,7 @@ use dormouse_messages::events::{ClusterConfigured, TenantConfigured};
 use dormouse_messages::policy::{Policy, Queue, Shares, UnknownTenants};
 use dormouse_messages::{Event, JobId, Timestamp};
 use dormouse_replay::Verifier;
-use dormouse_replay::engine::agents::ModelJob;
-use dormouse_replay::engine::{Action, Engine};
+use dormouse_replay::engine::{Action, Engine, ModelJob};
 
 fn at(seconds: u64) -> Timestamp {
     Timestamp::from_micros(1_800_000_000_000_000).plus_ms(1000 * seconds)

@@ -10,8 +10,7 @@ use std::collections::BTreeMap;
 use dormouse_messages::events::ClusterConfigured;
 use dormouse_messages::policy::{Allocation, Policy, Queue};
 use dormouse_messages::{Event, Timestamp};
-use dormouse_replay::engine::agents::ModelJob;
-use dormouse_replay::engine::{Action, Engine};
+use dormouse_replay::engine::{Action, Engine, ModelJob};
 
 const START_US: i64 = 1_800_000_000_000_000;
 const TENANTS: [&str; 3] = ["aurora", "marathon", "scylla"];

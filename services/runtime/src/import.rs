@@ -15,7 +15,7 @@ use dormouse_messages::{Body, Recorded, Sequence, Timestamp};
 use crate::decode::timestamp;
 use crate::error::LogError;
 use crate::log::{Log, within};
-use crate::publish::{Fence, MAX_BATCH, Outgoing, PublishError, batch_len, subject};
+use crate::publish::{Fence, MAX_BATCH, Outgoing, PublishError, batch_len};
 use crate::streams;
 
 /// The original time, in microseconds.
@@ -119,7 +119,7 @@ impl Log {
     fn imported(&self, recorded: &Recorded) -> Result<Outgoing, LogError> {
         let prefix = self.prefix();
         let (subject, type_name) = match &recorded.envelope.body {
-            Body::Event(event) => (subject(prefix, recorded.writer, event), event.type_name()),
+            Body::Event(event) => (prefix.event(recorded.writer, event), event.type_name()),
             Body::Unknown { .. } => (
                 format!("{}.log.{}.0.unknown", prefix.as_str(), recorded.writer),
                 "unknown",

@@ -104,7 +104,7 @@ pub(crate) fn outgoing(
     traceparent: Option<String>,
     event: Event,
 ) -> Result<Outgoing, CodecError> {
-    let subject = subject(prefix, place.writer, &event);
+    let subject = prefix.event(place.writer, &event);
     let type_name = event.type_name();
     let data = rmp_serde::to_vec_named(&event)?;
     let hash = blake3::hash(&data).to_hex();
@@ -136,20 +136,6 @@ pub(crate) struct Place<'a> {
     pub expected: u64,
     /// Its index among the appends that build on that.
     pub index: usize,
-}
-
-/// Where an event is stored.
-pub(crate) fn subject(prefix: &Prefix, writer: Writer, event: &Event) -> String {
-    match event.key() {
-        Key::Node(_) => prefix.event(writer, event),
-        Key::Job(_) | Key::Shard => {
-            format!(
-                "{}.log.{writer}.0.{}",
-                prefix.as_str(),
-                event.subject_name()
-            )
-        }
-    }
 }
 
 /// Where a tenant sees an event of its job; `None` for other events.
