@@ -1,1 +1,78 @@
 //! Given events, the queues.
+
+use dormouse_messages::Fold;
+
+use super::*;
+use crate::history::{History, job};
+
+fn fold(history: &History) -> Queues {
+    let mut queues = Queues::default();
+    for recorded in &history.log {
+        queues.evolve(recorded);
+        queues.check_invariants().expect("sound after every event");
+    }
+    queues
+}
+
+#[test]
+fn a_job_is_counted_where_it_stands() {
+    let mut history = History::default();
+    history.join("n0", 1).submit("ads/a").submit("ads/b");
+    let queues = fold(&history);
+    let ads = &queues.tenants["ads"];
+    assert_eq!((ads.order.len(), ads.waits.arrived, queues.live), (2, 2, 2));
+    assert_eq!(ads.queued.to_string(), "cpu=4,memory=16Gi");
+    history.release("ads/a");
+    let queues = fold(&history);
+    let ads = &queues.tenants["ads"];
+    assert_eq!((ads.order.len(), ads.released), (1, 1));
+    assert_eq!(ads.runs.to_string(), "cpu=2,memory=8Gi");
+    // What the allocation gives above the least is what it has, but not what it must keep ...
+    history.allocate(1, &[("ads/a", 0, 3)], &[]);
+    let queues = fold(&history);
+    assert_eq!(queues.tenants["ads"].runs.to_string(), "cpu=6,memory=24Gi");
+    // ... unless it cannot be resized.
+    assert_eq!(queues.tenants["ads"].firm.to_string(), "cpu=6,memory=24Gi");
+    history.complete("ads/a");
+    let queues = fold(&history);
+    assert!(queues.tenants["ads"].runs.is_empty());
+    assert_eq!((queues.durations.count, queues.live), (1, 1));
+}
+
+#[test]
+fn waits_are_paid_at_the_release() {
+    let mut history = History::default();
+    history.join("n0", 1).submit("ads/a").submit("ads/b");
+    let admitted = |queues: &Queues, id: &str| match queues.jobs[&job(id)].stand {
+        Stand::Queued { since, .. } => since,
+        _ => panic!("{id} is not queued"),
+    };
+    let queues = fold(&history);
+    let (a, b) = (admitted(&queues, "ads/a"), admitted(&queues, "ads/b"));
+    history.release("ads/a");
+    let queues = fold(&history);
+    let waits = &queues.tenants["ads"].waits;
+    let now = queues.now.as_micros();
+    assert_eq!(waits.paid_us, now - a.as_micros());
+    let so_far = now - a.as_micros() + now - b.as_micros();
+    assert_eq!(waits.so_far_us(queues.now), so_far);
+    assert_eq!((waits.arrived, waits.queued), (2, 1));
+}
+
+#[test]
+fn the_gap_is_the_mean_duration_over_the_slots() {
+    let mut history = History::default();
+    history.join("n0", 1).submit("ads/a").release("ads/a");
+    let released = history.now();
+    history.complete("ads/a");
+    let ran_us = history.now().as_micros() - released.as_micros();
+    history.submit("ads/b");
+    let queues = fold(&history);
+    let (over, under) = queues.gap_us().expect("one has completed");
+    // One job asks for a share s of the cluster: 1/s run at a time, a gap of duration · s.
+    let share = queues.demand_share(&queues.tenants["ads"]);
+    assert_eq!(
+        over * u128::from(share.under),
+        u128::from(ran_us.unsigned_abs()) * u128::from(share.over) * under
+    );
+}

@@ -37,7 +37,7 @@ const JOB_HEADER: [&str; 7] = [
     "REASON",
 ];
 
-const JOB_HEADER_WIDE: [&str; 17] = [
+const JOB_HEADER_WIDE: [&str; 19] = [
     "JOB",
     "KIND",
     "EXECUTOR",
@@ -46,6 +46,8 @@ const JOB_HEADER_WIDE: [&str; 17] = [
     "WEIGHT",
     "SHARE",
     "FAIR",
+    "PLACE",
+    "TENANT HAS/QUEUED",
     "EPOCH",
     "LIFE",
     "RESIZES",
@@ -102,6 +104,11 @@ fn wide_row(row: &JobRow) -> Row {
         right(row.weight),
         right(share_of(row)),
         right(share(row.fair_share)),
+        right(
+            row.position
+                .map_or("-".to_owned(), |place| place.to_string()),
+        ),
+        right(tenant_shares(row)),
         right(row.epoch),
         right(row.incarnation),
         right(row.resizes),
@@ -112,6 +119,14 @@ fn wide_row(row: &JobRow) -> Row {
         Cell::new(nodes_of(&row.nodes, 3)),
         Cell::new(&row.reason),
     ])
+}
+
+/// While it is queued: what its tenant has and has queued.
+fn tenant_shares(row: &JobRow) -> String {
+    match (row.tenant_share, row.demand_share) {
+        (Some(has), Some(queued)) => format!("{}/{}", share(has), share(queued)),
+        _ => "-".to_owned(),
+    }
 }
 
 fn share_of(row: &JobRow) -> String {

@@ -2,7 +2,7 @@
 
 use dormouse_messages::Timestamp;
 use dormouse_projections::queries::{
-    ClusterAnswer, JobDetail, JobsAnswer, LedgerAnswer, NodeDetail, NodesAnswer,
+    ClusterAnswer, JobDetail, JobsAnswer, LedgerAnswer, NodeDetail, NodesAnswer, TenantsAnswer,
 };
 use dormouse_projections::steps::Steps;
 use dormouse_projections::timelines::{Series, Timeline};
@@ -65,6 +65,7 @@ fn the_wide_list_has_more_columns() {
     let text = jobs(&some_jobs(), &wide);
     for word in [
         "EXECUTOR",
+        "PLACE",
         "torch",
         "LOST",
         "n0 (2), n1 (1)",
@@ -285,4 +286,39 @@ fn words_for_figures() {
     );
     let numbers = [0.0, 0.5, 1234.5678, 1e-6, -2.25].map(number);
     assert_eq!(numbers, ["0", "0.5", "1234.6", "1.00e-6", "-2.25"]);
+}
+
+#[test]
+fn tenants_and_the_page_of_one() {
+    let row = json!({
+        "tenant": "ads", "configured": true, "weight": 3, "quota": {"cpu_milli": 3000},
+        "max_job_weight": 4, "priority": 0, "entitled": 0.75, "share": 0.375,
+        "demand_share": 0.125, "runs": {"cpu_milli": 3000}, "queued": {"cpu_milli": 1000},
+        "released_jobs": 3, "queued_jobs": 1, "held_jobs": 1, "mean_wait_s": 12.0,
+        "longest_wait_s": 60.0, "fairness_loss": 0.0,
+        "reason": "t4: ads has 3 of its quota of 3 cpu; it waits until less is used",
+    });
+    let answer: TenantsAnswer = read(json!({
+        "queue": "demand-drf", "tenants": [row], "unfairness_area": 3.5,
+    }));
+    let text = tenants(&answer, &Style::default());
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[0].starts_with("TENANT  WEIGHT  SHARE"), "{text}");
+    assert!(
+        lines[1].contains("0.375") && lines[1].contains("quota of 3 cpu"),
+        "{text}"
+    );
+    assert!(text.ends_with("Queue: demand-drf; unfairness since the beginning: 3.5 share-seconds"));
+    let mut detail = row;
+    detail["queue"] = json!([{"position": 1, "job": "ads/t4", "priority": 2,
+                              "needs": {"cpu_milli": 1000}, "waited_s": 7.0}]);
+    let text = tenant(&read(detail), &Style::default());
+    for part in [
+        "entitled to 0.750",
+        "a job's at most 4",
+        "ads/t4",
+        "1 wait for others",
+    ] {
+        assert!(text.contains(part), "{part} in\n{text}");
+    }
 }

@@ -1,0 +1,106 @@
+//! The metrics by name.
+
+use serde::{Deserialize, Serialize};
+
+/// What a timeline can show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Metric {
+    /// Utilization by resource and in total (Dorm, eq. 5).
+    Utilization,
+    /// Fairness loss and its bound (Dorm, eq. 11, 12, 15).
+    FairnessLoss,
+    /// Running jobs adjusted, by decision and since the beginning.
+    Adjustments,
+    /// Containers that run.
+    Containers,
+    /// Jobs queued, waiting, running and in transit.
+    Jobs,
+    /// |s − ŝ| of the busiest jobs, or of one.
+    FairnessLossByJob,
+    /// Σ |s − ŝ| of each tenant's jobs.
+    FairnessLossByTenant,
+    /// Dominant share of what each tenant has.
+    DominantShare,
+    /// Dominant share of what each tenant has queued.
+    DemandShare,
+    /// Mean time in the queue so far, by tenant.
+    Waiting,
+    /// What backlogged tenants lack of their weights' shares.
+    Unfairness,
+}
+
+impl Metric {
+    /// Every metric.
+    pub const ALL: [Self; 11] = [
+        Self::Utilization,
+        Self::FairnessLoss,
+        Self::Adjustments,
+        Self::Containers,
+        Self::Jobs,
+        Self::FairnessLossByJob,
+        Self::FairnessLossByTenant,
+        Self::DominantShare,
+        Self::DemandShare,
+        Self::Waiting,
+        Self::Unfairness,
+    ];
+
+    /// Its name on the command line.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Utilization => "utilization",
+            Self::FairnessLoss => "fairness-loss",
+            Self::Adjustments => "adjustments",
+            Self::Containers => "containers",
+            Self::Jobs => "jobs",
+            Self::FairnessLossByJob => "fairness-loss-by-job",
+            Self::FairnessLossByTenant => "fairness-loss-by-tenant",
+            Self::DominantShare => "dominant-share",
+            Self::DemandShare => "demand-share",
+            Self::Waiting => "waiting",
+            Self::Unfairness => "unfairness",
+        }
+    }
+
+    /// Unit and title.
+    pub(super) const fn words(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Utilization => ("fraction", "Utilization of the cluster"),
+            Self::FairnessLoss => ("fraction", "Fairness loss Σ |s − ŝ|"),
+            Self::Adjustments => ("jobs", "Adjusted jobs"),
+            Self::Containers => ("containers", "Containers that run"),
+            Self::Jobs => ("jobs", "Jobs by phase"),
+            Self::FairnessLossByJob => ("fraction", "Fairness loss |s − ŝ| by job"),
+            Self::FairnessLossByTenant => ("fraction", "Fairness loss Σ |s − ŝ| by tenant"),
+            Self::DominantShare => ("fraction", "Dominant share of what each tenant has"),
+            Self::DemandShare => ("fraction", "Dominant share of what each tenant has queued"),
+            Self::Waiting => ("seconds", "Mean time in the queue so far"),
+            Self::Unfairness => (
+                "fraction",
+                "What backlogged tenants lack, Σ max(0, w/W − share)",
+            ),
+        }
+    }
+
+    /// Whether it is a job's, too.
+    #[must_use]
+    pub const fn is_of_jobs(self) -> bool {
+        matches!(self, Self::Containers | Self::FairnessLossByJob)
+    }
+}
+
+impl std::str::FromStr for Metric {
+    type Err = String;
+
+    /// Reads a name, with `_` for `-` too.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let name = text.replace('_', "-");
+        let found = Self::ALL.into_iter().find(|metric| metric.as_str() == name);
+        found.ok_or_else(|| {
+            let names = Self::ALL.map(Self::as_str).join(", ");
+            format!("{text:?} is not a metric; the metrics are {names}")
+        })
+    }
+}
