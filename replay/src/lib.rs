@@ -5,6 +5,7 @@ pub mod archive;
 pub mod audit;
 pub mod engine;
 pub mod random;
+pub mod report;
 pub mod scenario;
 pub mod simulate;
 pub mod torture;

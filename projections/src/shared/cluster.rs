@@ -83,6 +83,8 @@ pub struct ClusterState {
     pub decided_asof: Sequence,
     /// Whether jobs were in transit when the newest allocation was decided or kept.
     pub decided_in_transit: bool,
+    /// The newest event with which a job came to run, or gave room back.
+    pub transit_sequence: Sequence,
     /// What adjustments have cost so far.
     pub stalls: Stalls,
     /// What the newest allocation says of waiting jobs.
@@ -279,6 +281,7 @@ impl ClusterState {
     /// An allocation that was decided while jobs were in transit took their old and their new
     /// room as taken; once the last of them has arrived it is worth deciding again.
     fn transit_ended(&mut self, sequence: Sequence) {
+        self.transit_sequence = sequence;
         if self.decided_in_transit && !self.jobs.values().any(Job::in_transit) {
             self.decided_in_transit = false;
             self.last_trigger = sequence;
@@ -345,6 +348,10 @@ impl ClusterState {
     fn decided(&mut self, basis: Option<&Basis>) {
         self.decided_asof = basis.map_or(self.sequence, |basis| basis.asof);
         self.decided_in_transit = self.jobs.values().any(Job::in_transit);
+        // A slow decision that was overtaken took room as taken that is free by now.
+        if self.transit_sequence > self.decided_asof {
+            self.last_trigger = self.last_trigger.max(self.transit_sequence);
+        }
     }
 
     fn placed(&mut self, event: &PlacementDecided, sequence: Sequence) {

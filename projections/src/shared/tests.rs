@@ -1,11 +1,11 @@
 //! The shared fold, given histories in which a service had not seen everything when it appended.
 
 use dormouse_messages::Fold;
-use dormouse_messages::events::{NodeLost, StopReason};
+use dormouse_messages::events::{AllocationKept, Basis, NodeLost, StopReason};
 use dormouse_messages::{Incarnation, Timestamp};
 
 use super::{ClusterState, ContainerPhase, NodePhase};
-use crate::history::{History, job, node};
+use crate::history::{History, job, node, outcome};
 
 fn fold(history: &History) -> ClusterState {
     let mut state = ClusterState::default();
@@ -101,4 +101,31 @@ fn room_that_was_given_up_asks_for_another_allocation() {
     let after = fold(&history);
     assert!(after.last_trigger > before);
     assert_eq!(after.last_trigger, after.sequence);
+}
+
+#[test]
+fn a_decision_that_was_overtaken_by_a_stop_is_made_again() {
+    let mut history = placed();
+    history.request_start(1, "t/a", 1, 2);
+    history
+        .container_started("t/a", 1, 0, "n0")
+        .container_started("t/a", 1, 1, "n0");
+    history.started(1, "t/a", 1, 2);
+    lose(&mut history, "n1");
+    let asof = fold(&history).sequence;
+    history.container_exited("t/a", 1, 0, "n0", Some(143));
+    history.container_exited("t/a", 1, 1, "n0", Some(143));
+    history.stopped(1, "t/a", 1, StopReason::NodeLost);
+    let stopped = fold(&history).sequence;
+    // Decided on the log up to the loss, when the old containers still held their room.
+    history.push(AllocationKept {
+        reason: "nothing fits".to_owned(),
+        outcome: outcome(&[("t/a", "waits")]),
+        basis: Some(Basis {
+            asof,
+            ..Basis::default()
+        }),
+    });
+    let state = fold(&history);
+    assert_eq!((state.decided_asof, state.last_trigger), (asof, stopped));
 }

@@ -145,6 +145,7 @@ pub(super) struct Measures {
     pub horizon_s: f64,
     demands: BTreeMap<JobId, Amounts>,
     capacities: BTreeMap<NodeId, Amounts>,
+    total: Amounts,
     running: BTreeMap<ContainerId, NodeId>,
     used: Amounts,
     live: BTreeMap<JobId, Live>,
@@ -166,6 +167,7 @@ impl Measures {
             horizon_s: scenario.horizon_s,
             demands: BTreeMap::new(),
             capacities: BTreeMap::new(),
+            total: Amounts::new(),
             running: BTreeMap::new(),
             used: Amounts::new(),
             live: BTreeMap::new(),
@@ -190,10 +192,7 @@ impl Measures {
         self.events += 1;
         let at_s = seconds(recorded.stored_at);
         match recorded.event() {
-            Some(Event::NodeJoined(event)) => {
-                let capacity = event.capacity.clone();
-                self.capacities.insert(event.node.clone(), capacity);
-            }
+            Some(Event::NodeJoined(event)) => self.joined(&event.node, &event.capacity),
             Some(Event::NodeLost(event)) => self.lost(&event.node, at_s),
             Some(Event::JobAdmitted(event)) => {
                 self.demands
@@ -217,6 +216,14 @@ impl Measures {
             Some(Event::JobFailed(event)) => self.end(&event.job, End::Failed, at_s),
             Some(Event::JobCancelled(event)) => self.end(&event.job, End::Cancelled, at_s),
             _ => {}
+        }
+    }
+
+    fn joined(&mut self, node: &NodeId, capacity: &Amounts) {
+        self.capacities.insert(node.clone(), capacity.clone());
+        self.total = Amounts::new();
+        for capacity in self.capacities.values() {
+            self.total.add(capacity, 1);
         }
     }
 
@@ -247,12 +254,8 @@ impl Measures {
     }
 
     fn used_changed(&mut self, at_s: f64) {
-        let mut total = Amounts::new();
-        for capacity in self.capacities.values() {
-            total.add(capacity, 1);
-        }
-        let value = total
-            .iter()
+        let resources = self.total.iter();
+        let value = resources
             .map(|(resource, total)| part(&self.used, resource, total))
             .sum();
         self.utilization.push(at_s, value);

@@ -5,15 +5,37 @@ use std::collections::{BTreeMap, BTreeSet};
 use dormouse_messages::{Amounts, NodeId};
 use dormouse_projections::shared::{Assignment, ClusterState, Job};
 
+/// The room of a decision: counted when the first gang asks for it, since most decisions start
+/// none and a large cluster has thousands of containers.
+pub struct Room<'a> {
+    state: &'a ClusterState,
+    counted: Option<Counted>,
+}
+
+impl<'a> Room<'a> {
+    /// What the containers that may still run leave free.
+    pub fn of(state: &'a ClusterState) -> Self {
+        Self {
+            state,
+            counted: None,
+        }
+    }
+
+    /// Takes the room of the whole gang, or nothing.
+    pub fn take(&mut self, job: &Job, assignment: &Assignment) -> bool {
+        let counted = self.counted.get_or_insert_with(|| Counted::of(self.state));
+        counted.take(job, assignment)
+    }
+}
+
 /// Free room and held GPUs of each usable node.
-pub struct Room {
+struct Counted {
     free: BTreeMap<NodeId, Amounts>,
     held_gpus: BTreeSet<(NodeId, String)>,
 }
 
-impl Room {
-    /// What the containers that may still run leave free.
-    pub fn of(state: &ClusterState) -> Self {
+impl Counted {
+    fn of(state: &ClusterState) -> Self {
         let usable = state.nodes.usable();
         let mut free: BTreeMap<NodeId, Amounts> = usable
             .map(|(name, node)| (name.clone(), node.capacity.clone()))
@@ -38,8 +60,7 @@ impl Room {
         }
     }
 
-    /// Takes the room of the whole gang, or nothing.
-    pub fn take(&mut self, job: &Job, assignment: &Assignment) -> bool {
+    fn take(&mut self, job: &Job, assignment: &Assignment) -> bool {
         let counts = assignment.by_node();
         let fits = counts.iter().all(|(node, count)| {
             let free = self.free.get(node);

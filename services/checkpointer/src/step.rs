@@ -26,7 +26,7 @@ pub fn step(
     nodes: &Membership,
     (id, job): (&JobId, &Job),
     now: Timestamp,
-    room: &mut Room,
+    room: &mut Room<'_>,
 ) -> Step {
     let Some(life) = &job.life else {
         return between_lives(id, job, now, room);
@@ -50,7 +50,7 @@ pub fn step(
 }
 
 /// No container runs: the job ends, waits for room or for another placement, or starts.
-fn between_lives(id: &JobId, job: &Job, now: Timestamp, room: &mut Room) -> Step {
+fn between_lives(id: &JobId, job: &Job, now: Timestamp, room: &mut Room<'_>) -> Step {
     if let Some(ended) = ended_between_lives(id, job) {
         return ended;
     }

@@ -168,8 +168,10 @@ fn names_only_what_is(state: &ClusterState, event: &AllocationDecided) -> bool {
 fn decided(state: &ClusterState, problem: &Problem, solution: Solution) -> Event {
     let mut jobs = Vec::new();
     let mut touched: BTreeSet<&NodeId> = BTreeSet::new();
+    // Both are in the problem's order.
+    let mut posed = problem.jobs.iter();
     for share in &solution.jobs {
-        let Some(job) = problem.jobs.iter().find(|job| job.job == share.job) else {
+        let Some(job) = posed.find(|job| job.job == share.job) else {
             continue;
         };
         if !is_changed(job, share) {

@@ -179,32 +179,44 @@ fn removed<'a>(id: &'a JobId, old: &'a Assignment) -> impl Iterator<Item = Remov
 
 /// Step 3.
 fn place_retries(state: &ClusterState) -> Option<Proposal> {
+    let retries: Vec<_> = state
+        .jobs
+        .iter()
+        .filter_map(|(id, job)| retry(id, job))
+        .collect();
+    if retries.is_empty() {
+        return None;
+    }
     let mut ports = Ports::in_use(state);
     let mut create = Vec::new();
     let mut remove = Vec::new();
     let mut causes = Vec::new();
-    for (id, job) in &state.jobs {
-        let (Some(assignment), Some(stop)) = (&job.assignment, &job.last_stop) else {
-            continue;
-        };
-        let stopped = job.life.is_none() && stop.incarnation >= assignment.incarnation;
-        if !stopped || assignment.displaced || !retried(job) {
-            continue;
-        }
+    for (id, job, assignment, stopped) in retries {
         let places = assignment.places.values().cloned().collect();
         create.extend(created(id, job, places, &mut ports));
         remove.extend(removed(id, assignment));
-        causes.push(stop.sequence);
+        causes.push(stopped);
     }
-    (!create.is_empty()).then(|| {
-        let placed = PlacementDecided {
-            epoch: state.placed_epoch,
-            create,
-            remove,
-            basis: None,
-        };
-        Proposal::caused_by(placed, causes)
-    })
+    let placed = PlacementDecided {
+        epoch: state.placed_epoch,
+        create,
+        remove,
+        basis: None,
+    };
+    Some(Proposal::caused_by(placed, causes))
+}
+
+/// A gang that has stopped and is to be tried again where it was, and the event of its stop.
+fn retry<'a>(
+    id: &'a JobId,
+    job: &'a Job,
+) -> Option<(&'a JobId, &'a Job, &'a Assignment, Sequence)> {
+    let (Some(assignment), Some(stop)) = (&job.assignment, &job.last_stop) else {
+        return None;
+    };
+    let stopped = job.life.is_none() && stop.incarnation >= assignment.incarnation;
+    let again = stopped && !assignment.displaced && retried(job);
+    again.then_some((id, job, assignment, stop.sequence))
 }
 
 /// Whether the stopped gang is to be tried again.

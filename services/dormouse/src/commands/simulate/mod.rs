@@ -5,6 +5,8 @@ mod faults;
 mod runs;
 mod table;
 
+use anyhow::Context as _;
+use dormouse_replay::report;
 use dormouse_replay::scenario::generate::generate;
 use dormouse_replay::simulate::compare::{Difference, compare};
 use dormouse_replay::simulate::{Figures, Outcome};
@@ -58,11 +60,34 @@ pub fn run(context: &Context, args: &SimulateArgs) -> anyhow::Result<u8> {
     let runs =
         runs::plan(args).map_err(|error| Coded::new("bad_scenario", format!("{error:#}")))?;
     let outcomes = runs::run(&runs, args)?;
+    if let Some(file) = &args.report {
+        std::fs::write(file, page(&runs, &outcomes)).with_context(|| file.display().to_string())?;
+        eprintln!("the report is in {}", file.display());
+    }
     let answer = answer(&runs, &outcomes);
     print::value(output, &answer, |wide| {
         table::text(&answer, &Style::of_stdout(wide))
     })?;
     Ok(DONE)
+}
+
+/// The page that compares the runs: named by what they differ in.
+fn page(runs: &[Run], outcomes: &[Outcome]) -> String {
+    let several = runs.iter().any(|run| run.scenario != runs[0].scenario);
+    let name = |run: &Run| match (several, run.variant.as_str()) {
+        (false, "") => run.scenario.clone(),
+        (false, variant) => variant.to_owned(),
+        (true, variant) => format!("{} {variant}", run.scenario).trim().to_owned(),
+    };
+    let named = runs.iter().zip(outcomes).map(|(run, outcome)| report::Run {
+        name: name(run),
+        outcome,
+    });
+    let title = match (several, runs.first()) {
+        (false, Some(run)) => format!("Simulation of {}", run.scenario),
+        _ => format!("{} simulations", runs.len()),
+    };
+    report::page(&title, &named.collect::<Vec<_>>())
 }
 
 fn answer<'a>(runs: &'a [Run], outcomes: &'a [Outcome]) -> Answer<'a> {
