@@ -1,8 +1,9 @@
 //! The problem that a folded cluster poses: what runs, what is in transit, what waits.
 //!
 //! A job in transit is pinned at its target, and what its former life still holds is reserved:
-//! its old and its new room count as taken. Weights and largest partitions are what the tenants'
-//! entitlements make of them ([`crate::tenants`]).
+//! its old and its new room count as taken; so do those of a cancelled job until it has ended.
+//! Weights and largest partitions are what the tenants' entitlements make of them
+//! ([`crate::tenants`]).
 
 use std::collections::BTreeMap;
 
@@ -85,10 +86,17 @@ fn nodes(state: &ClusterState) -> Vec<ProblemNode> {
     let mut reserved: BTreeMap<NodeId, Amounts> = BTreeMap::new();
     for job in state.jobs.values() {
         let assignment = job.assignment.as_ref();
-        let assignment = assignment.filter(|a| !a.displaced && job.cancel_requested.is_none());
-        if let Some(assignment) =
-            assignment.filter(|_| job.in_transit() || job.mode == CheckpointMode::None)
-        {
+        let cancelled = job.cancel_requested.is_some();
+        // The placer, too, gives a cancelled job's places to nobody before it has ended.
+        for (node, count) in assignment.iter().flat_map(|a| a.by_node()) {
+            if cancelled {
+                let count = u64::from(count);
+                reserved.entry(node).or_default().add(&job.demand, count);
+            }
+        }
+        let assignment = assignment.filter(|a| cancelled || !a.displaced);
+        let stays = !cancelled && (job.in_transit() || job.mode == CheckpointMode::None);
+        if let Some(assignment) = assignment.filter(|_| stays) {
             for (node, count) in assignment.by_node() {
                 pinned
                     .entry(node)

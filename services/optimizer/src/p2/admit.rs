@@ -19,7 +19,7 @@ use super::instance::{Cluster, Instance, loss_bound, runs};
 use super::pipeline::{Found, Verdict, gap, may_be_feasible, search};
 use super::plan::Plan;
 use super::revert::revert;
-use super::solver;
+use super::solver::{self, Purse};
 
 /// Decides by P2.
 pub(crate) fn solve(problem: &Problem) -> Solution {
@@ -36,6 +36,8 @@ struct Queue<'a> {
     /// Displaced jobs, then new ones.
     candidates: Vec<usize>,
     hopeless: BTreeMap<usize, (WaitCode, String)>,
+    /// The time of the whole decision, however many instances it tries.
+    purse: Purse,
 }
 
 /// The instance with a prefix of the queue, solved.
@@ -54,6 +56,7 @@ impl<'a> Queue<'a> {
             running: Vec::new(),
             candidates: Vec::new(),
             hopeless: BTreeMap::new(),
+            purse: Purse::new(problem.budget.seconds),
         };
         let mut fresh = Vec::new();
         for (index, job) in problem.jobs.iter().enumerate() {
@@ -168,7 +171,7 @@ impl<'a> Queue<'a> {
         if instance.jobs.is_empty() {
             return None;
         }
-        match search(&instance, &self.problem.budget) {
+        match search(&instance, &self.problem.budget, &self.purse) {
             Verdict::Found(found) => Some(Admitted {
                 count,
                 instance,
@@ -186,7 +189,7 @@ impl<'a> Queue<'a> {
         }
         let mut instance = self.instance(1);
         instance.loss_bound = f64::INFINITY;
-        match search(&instance, &self.problem.budget) {
+        match search(&instance, &self.problem.budget, &self.purse) {
             Verdict::Found(found) => Some(Admitted {
                 count: 1,
                 instance,

@@ -277,22 +277,6 @@ impl Instance {
         }
     }
 
-    /// The instance with the restarts decided: of the running jobs, exactly those marked in
-    /// `restarted` are restarted. Whoever stays is taken out of the nodes' rooms.
-    pub fn decided(&self, restarted: &[bool]) -> Self {
-        let mut decided = self.clone();
-        decided.rooms = self.free_rooms(restarted);
-        for (job, restarted) in decided.jobs.iter_mut().zip(restarted) {
-            if job.state == State::Running && *restarted {
-                job.state = State::Free;
-            } else if job.state != State::Free {
-                job.state = State::Pinned;
-                job.previous.clear();
-            }
-        }
-        decided
-    }
-
     /// l of one job at `count` containers (Dorm, equations 11 and 12).
     pub fn loss(&self, job: usize, count: u32) -> f64 {
         let job = &self.jobs[job];

@@ -3,17 +3,27 @@
 //! 1. [`admit`]: which jobs take part; 2. [`pipeline`]: counts and slots for them;
 //! 3. [`assign`]: slots to jobs; 4. [`revert`]: restarts that are not worth it are taken back;
 //! 5. [`diagnose`]: why the others wait.
+//!
+//! Small instances go to HiGHS ([`model`]); on large ones ([`large`]) prices are found that bound
+//! P2 ([`relax`], [`ascent`], with [`lattice`] and [`rates`] for what a node's room is worth), then
+//! restarts ([`choose`]) and containers ([`pack`]) that come close to the bound.
 
 pub(crate) mod admit;
+pub(crate) mod ascent;
 pub(crate) mod assign;
+pub(crate) mod choose;
 pub(crate) mod diagnose;
-pub(crate) mod dive;
 pub(crate) mod groups;
+pub(crate) mod held;
 pub(crate) mod instance;
+pub(crate) mod large;
+pub(crate) mod lattice;
 pub(crate) mod model;
+pub(crate) mod pack;
 pub(crate) mod pipeline;
 pub(crate) mod place;
 pub(crate) mod plan;
+pub(crate) mod rates;
+pub(crate) mod relax;
 pub(crate) mod revert;
-pub(crate) mod settle;
 pub(crate) mod solver;

@@ -18,7 +18,7 @@ use num_integer::Integer;
 use super::groups::Groups;
 use super::instance::{Instance, Job, State, fits};
 use super::plan::Plan;
-use super::solver::{Column, Model, Outcome};
+use super::solver::{Column, Model, Outcome, Row};
 
 /// How much a unit of loss costs when the objective gives it no weight: only a tie-break.
 const LOSS_TIE: f64 = 1e-6;
@@ -37,6 +37,31 @@ pub(crate) struct TypeModel<'a> {
     pub restart: Vec<Option<Column>>,
     losses: Vec<Option<Column>>,
     pub slots: Vec<Vec<Option<Column>>>,
+    rows: Rows,
+}
+
+/// Where a model's rows are.
+#[derive(Debug, Default)]
+struct Rows {
+    /// Per type.
+    types: Vec<Option<Row>>,
+    /// Resource, group, the amount that counts 1, and the row.
+    capacity: Vec<(usize, usize, u64, Row)>,
+    restarts: Option<Row>,
+    loss: Option<Row>,
+}
+
+/// The prices that a linear relaxation's duals say, in the objective's unit.
+#[derive(Debug)]
+pub(crate) struct Duals {
+    /// Per type: one container.
+    pub containers: Vec<f64>,
+    /// Per group and resource: one unit of it.
+    pub rates: Vec<Vec<f64>>,
+    /// One restart.
+    pub restart: f64,
+    /// One unit of fairness loss.
+    pub loss: f64,
 }
 
 impl<'a> TypeModel<'a> {
@@ -55,6 +80,7 @@ impl<'a> TypeModel<'a> {
             restart: Vec::new(),
             losses: Vec::new(),
             slots: Vec::new(),
+            rows: Rows::default(),
         };
         for job in &instance.jobs {
             built.job_columns(job);
@@ -131,7 +157,7 @@ impl<'a> TypeModel<'a> {
         }
         if !all.is_empty() {
             let bound = f64::from(self.instance.restart_bound);
-            self.model.row(f64::NEG_INFINITY, bound, &all);
+            self.rows.restarts = Some(self.model.row(f64::NEG_INFINITY, bound, &all));
         }
     }
 
@@ -163,8 +189,11 @@ impl<'a> TypeModel<'a> {
         }
         self.constant -= weight * fixed;
         if bound.is_finite() {
-            self.model
-                .row(f64::NEG_INFINITY, (bound - fixed) * self.scale, &all);
+            self.rows.loss = Some(self.model.row(
+                f64::NEG_INFINITY,
+                (bound - fixed) * self.scale,
+                &all,
+            ));
         }
     }
 
@@ -176,9 +205,8 @@ impl<'a> TypeModel<'a> {
                     terms.push((fresh, -1.0));
                 }
             }
-            if !terms.is_empty() {
-                self.model.row(0.0, 0.0, &terms);
-            }
+            let row = (!terms.is_empty()).then(|| self.model.row(0.0, 0.0, &terms));
+            self.rows.types.push(row);
         }
     }
 
@@ -235,8 +263,10 @@ impl<'a> TypeModel<'a> {
             room.saturating_sub(pinned) as f64
         };
         if !terms.is_empty() {
-            self.model
+            let row = self
+                .model
                 .row(f64::NEG_INFINITY, rest / unit as f64, &terms);
+            self.rows.capacity.push((resource, group, unit, row));
         }
     }
 
@@ -249,6 +279,27 @@ impl<'a> TypeModel<'a> {
             .loss_bound
             .min(2.0 * self.instance.jobs.len() as f64);
         outcome_bound / self.scale + self.constant + tie * most
+    }
+
+    /// The prices that the duals of a linear run say; none below 0, whatever rounding did.
+    pub fn duals(&self, outcome: &Outcome) -> Duals {
+        let dual = |row: Row| outcome.duals.get(row).copied().unwrap_or(0.0);
+        let price = |dual: f64| (dual / self.scale).max(0.0);
+        let mut rates = vec![vec![0.0; self.instance.totals.len()]; self.groups.len()];
+        for (resource, group, unit, row) in &self.rows.capacity {
+            rates[*group][*resource] = price(dual(*row)) / *unit as f64;
+        }
+        let types = self.rows.types.iter();
+        Duals {
+            // A slot without a job, which the row forbids, would be worth minus its dual.
+            containers: types
+                .map(|row| row.map_or(0.0, |row| price(-dual(row))))
+                .collect(),
+            rates,
+            restart: self.rows.restarts.map_or(0.0, |row| price(dual(row))),
+            // Losses and their bound are both scaled.
+            loss: self.rows.loss.map_or(0.0, |row| dual(row).max(0.0)),
+        }
     }
 
     /// The columns that say what a plan says, to begin a run with.

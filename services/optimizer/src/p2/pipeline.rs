@@ -1,28 +1,23 @@
-//! The search for an allocation of one instance, stage by stage, until the gap is small enough:
+//! The search for an allocation of one instance, stage by stage, until the gap is small enough.
 //!
+//! Where the exact model is small:
 //! 1. `classes`: the type model over classes of equal nodes. It bounds P2; if it has no solution,
 //!    P2 has none. Its restarts and counts, packed into the nodes, are often optimal already.
 //! 2. `exact`: the type model with every node on its own, which is P2, begun with the best plan.
 //!
-//! Where the exact model is too large, after the class relaxation:
-//!
-//! 3. `relax`: the linear relaxation over single nodes, or groups of similar ones: a tighter bound,
-//!    and how much of each running job it would restart;
-//! 4. [`dive`]: which running jobs are restarted;
-//! 5. `round`, `choose`: with the restarts decided, counts and slots (`settle`).
-
-use std::collections::BTreeSet;
+//! Where it is not:
+//! 3. `prices` ([`super::large`]): bounds and plans from prices of containers, rooms and restarts;
+//! 4. `classes` if that found no plan, then `exact` if the gap is still open and it can be tried.
 
 use crate::problem::Budget;
 
-use super::dive::dive;
-use super::groups::{Groups, classes, similar, single_nodes};
-use super::instance::{Instance, State, fits};
+use super::groups::{Groups, classes, single_nodes};
+use super::instance::Instance;
+use super::large;
 use super::model::TypeModel;
 use super::place::{grow, place};
 use super::plan::Plan;
-use super::settle::Settling;
-use super::solver::{Ending, Limits, Outcome};
+use super::solver::{Ending, Limits, Outcome, Purse};
 
 /// The gap within which an allocation counts as optimal: below what a container is worth on any
 /// cluster of a few thousand nodes, above what floats lose.
@@ -31,16 +26,10 @@ const OPTIMAL: f64 = 1e-6;
 const DEFAULT_NODES: u64 = 2_000;
 /// The same for an exact model that is not small: its cuts at the root close most of the gap.
 const LARGE_NODES: u64 = 10;
-/// The largest exact model that is solved without a dive first: the testbed's is 140.
+/// The largest exact model, in columns of slots, that is solved first: the testbed's is 140.
 const SMALL_COLUMNS: usize = 600;
-/// The largest exact model, in columns of slots, that is tried.
+/// The largest that is tried at all.
 const EXACT_COLUMNS: usize = 4_000;
-
-/// The largest relaxation, in columns of slots: half a second.
-const RELAXED_COLUMNS: usize = 30_000;
-
-/// The same over groups: larger instances have more jobs, and so more rows, too.
-const GROUPED_COLUMNS: usize = 8_000;
 
 /// What the search found.
 #[derive(Debug, Clone)]
@@ -69,10 +58,11 @@ pub(crate) fn gap(objective: f64, bound: f64) -> f64 {
 }
 
 /// Searches for an allocation of `instance`.
-pub(crate) fn search(instance: &Instance, budget: &Budget) -> Verdict {
+pub(crate) fn search(instance: &Instance, budget: &Budget, purse: &Purse) -> Verdict {
     let mut search = Search {
         instance,
         budget,
+        purse,
         best: None,
         bound: f64::INFINITY,
         stopped_by: "stages",
@@ -92,12 +82,14 @@ pub(crate) fn may_be_feasible(instance: &Instance) -> bool {
         nodes: 0,
         seconds: None,
     };
-    model.model.maximise(limits, None).ending != Ending::Infeasible
+    model.model.maximise(&limits, None).ending != Ending::Infeasible
 }
 
-struct Search<'a> {
-    instance: &'a Instance,
+/// A search on the way: the best plan and the least bound so far.
+pub(crate) struct Search<'a> {
+    pub instance: &'a Instance,
     budget: &'a Budget,
+    purse: &'a Purse,
     best: Option<(Plan, f64, &'static str)>,
     bound: f64,
     stopped_by: &'static str,
@@ -113,11 +105,7 @@ impl Search<'_> {
             }
             return Some(());
         }
-        self.relax(&classes(self.instance))?;
-        let groups = self.relaxation_groups();
-        let fractions = self.relax(&groups)?;
-        let restarted = dive(self.instance, &groups, &fractions, self.limits(0.1));
-        self.settle(&restarted);
+        large::search(self)?;
         if self.best.is_none() {
             self.classes()?;
         }
@@ -127,23 +115,22 @@ impl Search<'_> {
         Some(())
     }
 
-    /// Single nodes as long as the relaxation stays small enough, else groups of similar ones.
-    fn relaxation_groups(&self) -> Groups {
-        if self.exact_columns() <= RELAXED_COLUMNS {
-            return single_nodes(self.instance);
-        }
-        similar(
-            self.instance,
-            GROUPED_COLUMNS / self.instance.types.len().max(1),
-        )
-    }
-
-    fn limits(&self, seconds_part: f64) -> Limits {
+    /// What a run may spend: at most `part` of the time that is left.
+    pub fn limits(&self, part: f64) -> Limits {
         Limits {
             gap: self.budget.gap.max(0.0),
             nodes: self.budget.nodes.unwrap_or(DEFAULT_NODES),
-            seconds: self.budget.seconds.map(|seconds| seconds * seconds_part),
+            seconds: self.purse.left().map(|seconds| seconds * part),
         }
+    }
+
+    /// Whether the time is over; recorded as what stopped the search.
+    pub fn is_late(&mut self) -> bool {
+        let late = self.purse.is_empty();
+        if late {
+            self.stopped_by = "time";
+        }
+        late
     }
 
     fn exact_columns(&self) -> usize {
@@ -167,62 +154,10 @@ impl Search<'_> {
         Some(())
     }
 
-    /// Solves the linear relaxation over `groups`: a bound, and how much of each job it restarts.
-    fn relax(&mut self, groups: &Groups) -> Option<Vec<f64>> {
-        let mut model = TypeModel::new(self.instance, groups, false);
-        let outcome = std::mem::take(&mut model.model).maximise(self.limits(0.2), None);
-        if outcome.ending == Ending::Infeasible {
-            return None;
-        }
-        self.bound = self.bound.min(model.bound(outcome.bound));
-        let columns = outcome.columns.unwrap_or_default();
-        let value = |r: Option<usize>| r.and_then(|r| columns.get(r).copied()).unwrap_or(0.0);
-        Some(model.restart.iter().map(|r| value(*r)).collect())
-    }
-
-    /// With the restarts decided: counts and slots.
-    fn settle(&mut self, restarted: &[bool]) {
-        let decided = self.instance.decided(restarted);
-        if slot_columns(&decided) > RELAXED_COLUMNS {
-            return self.settle_groups(&decided, restarted);
-        }
-        let Some(settling) = Settling::new(self.instance, restarted, self.limits(0.2)) else {
-            return;
-        };
-        self.offer(settling.round(), "round");
-        if !self.good_enough() {
-            let limits = Limits {
-                gap: self.budget.gap / 10.0,
-                ..self.limits(0.3)
-            };
-            let start = self.best.as_ref().map(|(plan, _, _)| plan);
-            let plan = settling.choose(limits, start);
-            self.offer(plan, "choose");
-        }
-    }
-
-    /// The same on a cluster too large for that: counts from groups of similar nodes, packed.
-    fn settle_groups(&mut self, decided: &Instance, restarted: &[bool]) {
-        let free = decided.jobs.iter().filter(|job| job.state == State::Free);
-        let types: BTreeSet<usize> = free.map(|job| job.ty).collect();
-        let groups = similar(decided, GROUPED_COLUMNS / types.len().max(1));
-        let mut model = TypeModel::new(decided, &groups, false);
-        let outcome = std::mem::take(&mut model.model).maximise(self.limits(0.2), None);
-        if let Some(columns) = outcome.columns {
-            let count = |fresh: &Option<usize>| fresh.map_or(0.0, |fresh| columns[fresh]);
-            let targets: Vec<u32> = model
-                .fresh
-                .iter()
-                .map(|fresh| count(fresh).round().max(0.0) as u32)
-                .collect();
-            self.offer(place(self.instance, restarted, &targets), "groups");
-        }
-    }
-
     fn exact(&mut self) -> Option<()> {
         let groups = single_nodes(self.instance);
         let start = self.best.as_ref().map(|(plan, _, _)| plan.clone());
-        let mut limits = self.limits(0.7);
+        let mut limits = self.limits(0.9);
         if self.budget.nodes.is_none() && self.exact_columns() > SMALL_COLUMNS {
             limits.nodes = LARGE_NODES;
         }
@@ -243,8 +178,8 @@ impl Search<'_> {
         let mut model = TypeModel::new(self.instance, groups, true);
         let start = start.map(|plan| model.columns(plan));
         let linear = std::mem::take(&mut model.model);
-        let outcome = linear.maximise(limits, start.as_deref());
-        self.bound = self.bound.min(model.bound(outcome.bound));
+        let outcome = linear.maximise(&limits, start.as_deref());
+        self.bounded(model.bound(outcome.bound));
         self.stopped_by = match outcome.ending {
             Ending::Optimal => "gap",
             Ending::Limit => "nodes",
@@ -255,8 +190,13 @@ impl Search<'_> {
         (outcome, plan)
     }
 
+    /// Notes that no allocation exceeds `bound`.
+    pub fn bounded(&mut self, bound: f64) {
+        self.bound = self.bound.min(bound);
+    }
+
     /// Takes a plan if it is feasible and better than the best so far.
-    fn offer(&mut self, plan: Option<Plan>, stage: &'static str) {
+    pub fn offer(&mut self, plan: Option<Plan>, stage: &'static str) {
         let Some(mut plan) = plan.filter(|plan| plan.is_feasible(self.instance)) else {
             return;
         };
@@ -271,7 +211,8 @@ impl Search<'_> {
         }
     }
 
-    fn good_enough(&self) -> bool {
+    /// Whether the best plan is within the gap that was asked.
+    pub fn good_enough(&self) -> bool {
         let best = self.best.as_ref();
         best.is_some_and(|(_, objective, _)| gap(*objective, self.bound) <= self.budget.gap)
     }
@@ -294,19 +235,4 @@ impl Search<'_> {
             stopped_by,
         }))
     }
-}
-
-/// How many slots an instance with decided restarts has: free types and nodes that they fit.
-fn slot_columns(decided: &Instance) -> usize {
-    let free = decided.jobs.iter().filter(|job| job.state == State::Free);
-    let types: BTreeSet<usize> = free.map(|job| job.ty).collect();
-    let nodes = |ty: &usize| {
-        let demand = &decided.types[*ty].demand;
-        decided
-            .rooms
-            .iter()
-            .filter(|room| fits(demand, room) > 0)
-            .count()
-    };
-    types.iter().map(nodes).sum()
 }

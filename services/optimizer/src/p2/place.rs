@@ -1,34 +1,14 @@
 //! Puts a count of containers of each type into the nodes' rooms: scarce types first, each on the
 //! nodes that it fits most tightly; what does not fit is given up, what is left over is used.
 
-use std::collections::BTreeMap;
-
 use super::instance::{Instance, fits, take};
 use super::plan::{Plan, SHARE_SLACK};
 
 /// A plan with the given restarts and, as far as they fit, the given counts; `None` when a job's
 /// minimum does not fit or a bound is broken.
 pub(crate) fn place(instance: &Instance, restarted: &[bool], targets: &[u32]) -> Option<Plan> {
-    place_around(instance, restarted, targets, &[])
-}
-
-/// The same, with `slots` filled already.
-pub(crate) fn place_around(
-    instance: &Instance,
-    restarted: &[bool],
-    targets: &[u32],
-    slots: &[BTreeMap<usize, u32>],
-) -> Option<Plan> {
     let mut packing = Packing::new(instance, restarted, targets);
     for ty in packing.scarce_first() {
-        for (node, count) in slots.get(ty).into_iter().flatten() {
-            let fit = fits(&instance.types[ty].demand, &packing.rooms[*node]);
-            packing.put(
-                ty,
-                *node,
-                u32::try_from(fit).map_or(*count, |fit| fit.min(*count)),
-            );
-        }
         packing.place_type(ty)?;
     }
     packing.use_rest();

@@ -1,18 +1,46 @@
 //! HiGHS, wrapped: a model of columns and rows in, the outcome of one deterministic run out.
 //!
 //! One thread and a fixed seed: a run that stops by optimality, gap or node limit gives the same
-//! columns every time. A time limit does not; the outcome says when it struck.
+//! columns every time. A time limit does not; the outcome says when it struck. The [`Purse`] is the
+//! time of one whole decision: every run takes from what is left. Without a limit no clock is read.
+
+use std::time::Instant;
 
 use highs::{HighsModelStatus, HighsSolutionStatus, RowProblem, Sense};
 
 /// A column's index.
 pub(crate) type Column = usize;
+/// A row's index.
+pub(crate) type Row = usize;
+
+/// The time that one decision may take.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Purse(Option<(Instant, f64)>);
+
+impl Purse {
+    /// `seconds` from now on, or no limit.
+    pub fn new(seconds: Option<f64>) -> Self {
+        Self(seconds.map(|seconds| (Instant::now(), seconds)))
+    }
+
+    /// The seconds left, if limited.
+    pub fn left(&self) -> Option<f64> {
+        self.0
+            .map(|(start, seconds)| (seconds - start.elapsed().as_secs_f64()).max(0.0))
+    }
+
+    /// Whether nothing is left.
+    pub fn is_empty(&self) -> bool {
+        self.left().is_some_and(|left| left <= 0.0)
+    }
+}
 
 /// A linear model to maximise.
 #[derive(Debug, Default)]
 pub(crate) struct Model {
     problem: RowProblem,
     columns: Vec<highs::Col>,
+    rows: usize,
     integers: bool,
 }
 
@@ -50,6 +78,8 @@ pub(crate) struct Outcome {
     pub columns: Option<Vec<f64>>,
     /// What no solution exceeds.
     pub bound: f64,
+    /// The rows' dual values.
+    pub duals: Vec<f64>,
 }
 
 impl Model {
@@ -66,18 +96,14 @@ impl Model {
     }
 
     /// Adds a row `lower ≤ Σ factor · column ≤ upper`.
-    pub fn row(&mut self, lower: f64, upper: f64, terms: &[(Column, f64)]) {
+    pub fn row(&mut self, lower: f64, upper: f64, terms: &[(Column, f64)]) -> Row {
         let terms: Vec<_> = terms
             .iter()
             .map(|(c, factor)| (self.columns[*c], *factor))
             .collect();
         self.problem.add_row(lower..=upper, terms);
-    }
-
-    /// Narrows a column's bounds.
-    pub fn bound(&mut self, column: Column, lower: f64, upper: f64) {
-        self.problem
-            .change_column_bounds(self.columns[column], lower..=upper);
+        self.rows += 1;
+        self.rows - 1
     }
 
     /// The number of columns.
@@ -86,16 +112,17 @@ impl Model {
     }
 
     /// Maximises; `start` is a solution to begin with.
-    pub fn maximise(self, limits: Limits, start: Option<&[f64]>) -> Outcome {
+    pub fn maximise(self, limits: &Limits, start: Option<&[f64]>) -> Outcome {
         let integers = self.integers;
         self.run(limits, start, integers).unwrap_or(Outcome {
             ending: Ending::Error,
             columns: None,
             bound: f64::INFINITY,
+            duals: Vec::new(),
         })
     }
 
-    fn run(self, limits: Limits, start: Option<&[f64]>, integers: bool) -> Option<Outcome> {
+    fn run(self, limits: &Limits, start: Option<&[f64]>, integers: bool) -> Option<Outcome> {
         let mut model = self.problem.try_optimise(Sense::Maximise).ok()?;
         model.try_set_option("output_flag", false).ok()?;
         model.try_set_option("threads", 1).ok()?;
@@ -128,6 +155,7 @@ impl Model {
                 ending,
                 columns: Some(Vec::new()),
                 bound: 0.0,
+                duals: Vec::new(),
             });
         }
         let found = ending != Ending::Infeasible
@@ -144,6 +172,7 @@ impl Model {
         };
         let solution = solved.get_solution();
         Some(Outcome {
+            duals: solution.dual_rows().to_vec(),
             ending,
             columns: (found && ending != Ending::Infeasible).then(|| solution.columns().to_vec()),
             bound: if bound.is_finite() {
@@ -195,12 +224,12 @@ mod tests {
         let a = model.column(5.0, 0.0, 3.0, true);
         let b = model.column(4.0, 0.0, 3.0, true);
         model.row(f64::NEG_INFINITY, 10.0, &[(a, 4.0), (b, 3.0)]);
-        let outcome = model.maximise(limits, None);
+        let outcome = model.maximise(&limits, None);
         assert_eq!(outcome.ending, Ending::Optimal);
         assert!((outcome.bound - 13.0).abs() < 1e-6);
         let mut model = Model::default();
         let a = model.column(1.0, 0.0, 1.0, true);
         model.row(2.0, f64::INFINITY, &[(a, 1.0)]);
-        assert_eq!(model.maximise(limits, None).ending, Ending::Infeasible);
+        assert_eq!(model.maximise(&limits, None).ending, Ending::Infeasible);
     }
 }

@@ -1,0 +1,155 @@
+//! The search on a large cluster: bounds and plans from prices.
+//!
+//! 1. [`super::ascent`] lowers a bound step by step, and learns on the way what rooms, containers
+//!    and restarts are worth.
+//! 2. After some of its steps, restarts are chosen at those prices ([`super::choose`]), beginning
+//!    with the jobs that the ascent restarted most.
+//! 3. The nodes are packed for them ([`super::pack`]). The packing has prices of its own; averaged
+//!    with the earlier ones they choose restarts again, as players who learn from each other's
+//!    past do, a few times.
+//! 4. The best packing is refilled node by node.
+//!
+//! It ends as soon as the gap is proven. All of it is deterministic; the step counts are the
+//! budget.
+
+use super::ascent::{Ascent, mix};
+use super::choose::choose;
+use super::held::Held;
+use super::instance::State;
+use super::lattice::Lattice;
+use super::pack::Packing;
+use super::pipeline::Search;
+use super::plan::{Plan, SHARE_SLACK};
+use super::relax::gains;
+
+/// After how many steps of the ascent plans are made. Most instances are done after the second
+/// or third; the steps' sizes shrink until [`SETTLED`].
+const STOPS: [i32; 6] = [60, 120, 200, 300, 450, 600];
+const SETTLED: i32 = 300;
+/// How often restarts are chosen at each stop.
+const ROUNDS: usize = 5;
+/// A job that the ascent restarted more often than this is restarted to begin with.
+const OFTEN: f64 = 0.3;
+/// What a unit of unfairness is made to cost at least, and how much more, when a plan breaks its
+/// bound: the scale is that of shares, where 1 is the whole cluster.
+const FAIRER: (f64, f64) = (0.02, 1.5);
+
+/// Searches; `None` when P2 is proven to have no solution.
+pub(crate) fn search(search: &mut Search<'_>) -> Option<()> {
+    let instance = search.instance;
+    search.offer(Some(Plan::standing(instance)), "standing");
+    let lattice = Lattice::new(instance);
+    let held = Held::new(instance, &lattice);
+    let mut ascent = Ascent::new(instance, &lattice, &held, SETTLED, &search.limits(0.5))?;
+    search.bounded(ascent.bound);
+    let mut plans = Plans {
+        lattice: &lattice,
+        unfair: 0.0,
+    };
+    let mut steps = 0;
+    for stop in STOPS {
+        while steps < stop && !search.good_enough() && !search.is_late() {
+            ascent.step();
+            search.bounded(ascent.bound);
+            steps += 1;
+        }
+        if search.good_enough() || search.is_late() {
+            break;
+        }
+        plans.make(search, &ascent);
+    }
+    Some(())
+}
+
+struct Plans<'a> {
+    lattice: &'a Lattice,
+    /// What is added to λ, since plans were too unfair without it.
+    unfair: f64,
+}
+
+impl Plans<'_> {
+    /// Steps 2 to 4.
+    fn make(&mut self, search: &mut Search<'_>, ascent: &Ascent<'_>) {
+        let instance = search.instance;
+        let averages = &ascent.averages;
+        let (mut table, mut gained) = (averages.table.clone(), averages.gains.clone());
+        let mut start = self.often(search, &averages.restarted);
+        let mut tried: Vec<Vec<bool>> = Vec::new();
+        let mut best: Option<(f64, Packing<'_>, Vec<bool>)> = None;
+        for round in 0..ROUNDS {
+            let restarted = choose(instance, self.lattice, &table, &gained, &start);
+            if tried.contains(&restarted) || search.is_late() {
+                break;
+            }
+            tried.push(restarted.clone());
+            let loss = ascent.prices.loss + self.unfair;
+            let mut packing = Packing::new(instance, self.lattice, &restarted, loss);
+            let market = packing.settle(&ascent.prices.container);
+            let value = packing.value() + standing_worth(search, &restarted, loss);
+            self.offer(search, &packing, &restarted, "priced");
+            if search.good_enough() {
+                return;
+            }
+            if best.as_ref().is_none_or(|(best, _, _)| value > *best) {
+                best = Some((value, packing, restarted.clone()));
+            }
+            let known = market.prices.iter().zip(&ascent.prices.container);
+            let prices: Vec<f64> = known.map(|(p, a)| if *p > 0.0 { *p } else { *a }).collect();
+            let weight = 1.0 / (round as f64 + 2.0);
+            mix(&mut table, market.table.into_iter(), weight);
+            mix(
+                &mut gained,
+                gains(instance, &prices, loss).into_iter(),
+                weight,
+            );
+            start = restarted;
+        }
+        if let Some((_, mut packing, restarted)) = best {
+            packing.refill();
+            self.offer(search, &packing, &restarted, "refilled");
+        }
+    }
+
+    /// The jobs that the ascent restarted most often, as many as may be.
+    fn often(&self, search: &Search<'_>, restarted: &[f64]) -> Vec<bool> {
+        let mut order: Vec<usize> = (0..restarted.len())
+            .filter(|job| restarted[*job] > OFTEN)
+            .collect();
+        order.sort_by(|a, b| restarted[*b].total_cmp(&restarted[*a]).then(a.cmp(b)));
+        order.truncate(search.instance.restart_bound as usize);
+        let mut often = vec![false; restarted.len()];
+        order.into_iter().for_each(|job| often[job] = true);
+        often
+    }
+
+    fn offer(
+        &mut self,
+        search: &mut Search<'_>,
+        packing: &Packing<'_>,
+        restarted: &[bool],
+        stage: &'static str,
+    ) {
+        let plan = packing.plan(restarted);
+        let bound = search.instance.loss_bound + SHARE_SLACK;
+        if plan
+            .as_ref()
+            .is_some_and(|plan| plan.loss(search.instance) > bound)
+        {
+            self.unfair = (self.unfair * FAIRER.1).max(FAIRER.0);
+        }
+        search.offer(plan, stage);
+    }
+}
+
+/// What the jobs are worth with the new ones and the restarted ones at their minima.
+fn standing_worth(search: &Search<'_>, restarted: &[bool], loss: f64) -> f64 {
+    let instance = search.instance;
+    let worth = |index: usize| {
+        let job = &instance.jobs[index];
+        let free = job.state == State::Free || restarted[index];
+        let count = if free { job.min } else { job.count };
+        let restart = if restarted[index] { job.restart } else { 0.0 };
+        instance.worth(index, count) - loss * instance.loss(index, count) - restart
+    };
+    (0..instance.jobs.len()).map(worth).sum()
+}

@@ -1,0 +1,369 @@
+//! With the restarts decided: which new containers every node gets.
+//!
+//! 1. [`Packing::settle`]: container prices at which the nodes, each taking its best filling,
+//!    supply what the jobs want at those prices. In the last rounds every node keeps the filling
+//!    of another round, so that together they mix fillings as an optimum does.
+//! 2. [`Packing::refill`]: node after node is emptied of its new containers and filled again at
+//!    what they are worth to their jobs; kept where the sum grows.
+//!
+//! A heuristic: the plan that comes of it is checked. It ends 0.2–0.5 % below the bound that the
+//! prices of step 1 prove for these restarts.
+
+use std::collections::BTreeMap;
+
+use super::ascent::mix;
+use super::instance::{Instance, State, fits, give, take};
+use super::lattice::Lattice;
+use super::plan::Plan;
+
+/// Rounds of step 1, and how many of the last are mixed.
+const ROUNDS: i32 = 100;
+const MIXED: i32 = 40;
+/// The first and the last step of a price, as parts of its container's value.
+const FIRST: f64 = 0.03;
+const LAST: f64 = 0.002;
+/// Memory of the slope and of its square.
+const SLOPE: f64 = 0.7;
+const SQUARE: f64 = 0.9;
+/// Passes of step 2: a third rarely finds anything.
+const PASSES: usize = 2;
+/// A pass that gains less than this part of everything is the last.
+const WORTHWHILE: f64 = 1e-4;
+/// Prices of step 2 are renewed when one moves by more than this part: half as often as at a
+/// tenth, and no worse.
+const MOVED: f64 = 0.5;
+/// They are averages over so many further containers: a job's worth per container has a kink.
+const AHEAD: usize = 12;
+
+/// What the jobs of one type want.
+#[derive(Debug, Clone, Default)]
+struct Demand {
+    /// The sum of their minima.
+    min: usize,
+    /// What each further container is worth, and whose it is, in descending order.
+    worth: Vec<(f64, usize)>,
+}
+
+/// The prices of step 1, on average over the mixed rounds.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Market {
+    /// Per type; 0 where nobody wants any.
+    pub prices: Vec<f64>,
+    /// V at the prices.
+    pub table: Vec<f64>,
+}
+
+/// A packing on the way.
+#[derive(Debug, Clone)]
+pub(crate) struct Packing<'a> {
+    instance: &'a Instance,
+    lattice: &'a Lattice,
+    demands: Vec<Demand>,
+    /// What a container below a job's minimum is worth: more than any other.
+    urgent: f64,
+    rooms: Vec<Vec<u64>>,
+    /// Per node: how many new containers of each type.
+    placed: Vec<BTreeMap<usize, u32>>,
+    /// Per type: how many are placed.
+    counts: Vec<usize>,
+}
+
+impl<'a> Packing<'a> {
+    /// Nothing is placed yet; `loss` is the price of a unit of fairness loss.
+    pub fn new(
+        instance: &'a Instance,
+        lattice: &'a Lattice,
+        restarted: &[bool],
+        loss: f64,
+    ) -> Self {
+        let mut demands = vec![Demand::default(); instance.types.len()];
+        let fresh = |index: usize| instance.jobs[index].state == State::Free || restarted[index];
+        for index in (0..instance.jobs.len()).filter(|index| fresh(*index)) {
+            let job = &instance.jobs[index];
+            let demand = &mut demands[job.ty];
+            demand.min += job.min as usize;
+            let worth =
+                |count: u32| instance.worth(index, count) - loss * instance.loss(index, count);
+            let more = (job.min..job.max).map(|count| (worth(count + 1) - worth(count), index));
+            demand.worth.extend(more.filter(|(worth, _)| *worth > 0.0));
+        }
+        for demand in &mut demands {
+            // Stable, and each job's own are in order: the kth is never taken before the first.
+            demand.worth.sort_by(|a, b| b.0.total_cmp(&a.0));
+        }
+        let worths = demands
+            .iter()
+            .filter_map(|demand| Some(demand.worth.first()?.0));
+        let values = instance.types.iter().map(|ty| ty.value);
+        Self {
+            instance,
+            lattice,
+            urgent: 10.0 * worths.chain(values).fold(0.0, f64::max),
+            rooms: instance.free_rooms(restarted),
+            placed: vec![BTreeMap::new(); instance.rooms.len()],
+            counts: vec![0; instance.types.len()],
+            demands,
+        }
+    }
+
+    fn is_wanted(&self, ty: usize) -> bool {
+        self.demands[ty].min > 0
+    }
+
+    /// What one container more is worth when there are `count`.
+    fn worth(&self, ty: usize, count: usize) -> f64 {
+        let demand = &self.demands[ty];
+        match count.checked_sub(demand.min) {
+            None => self.urgent,
+            Some(extra) => demand.worth.get(extra).map_or(0.0, |(worth, _)| *worth),
+        }
+    }
+
+    /// What is placed beyond the minima is worth, less what is missing of them.
+    pub fn value(&self) -> f64 {
+        let worth = |(ty, count): (usize, &usize)| {
+            let min = self.demands[ty].min;
+            let beyond: f64 = (min..*count).map(|count| self.worth(ty, count)).sum();
+            beyond - self.urgent * min.saturating_sub(*count) as f64
+        };
+        self.counts.iter().enumerate().map(worth).sum()
+    }
+
+    /// Step 1, from `prices` on.
+    pub fn settle(&mut self, prices: &[f64]) -> Market {
+        let mut alike: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for (node, room) in self.rooms.iter().enumerate() {
+            alike
+                .entry(self.lattice.entry_of(room))
+                .or_default()
+                .push(node);
+        }
+        let mut tatonnement = Tatonnement::new(self, prices);
+        let mut chosen: Vec<Vec<usize>> = vec![Vec::new(); self.rooms.len()];
+        for round in 0..ROUNDS {
+            let mixed = usize::try_from(round - (ROUNDS - MIXED)).ok();
+            tatonnement.price_rooms(self.lattice, mixed);
+            let mut supply = vec![0.0; prices.len()];
+            for (entry, nodes) in &alike {
+                let filling = tatonnement.filling(self.lattice, *entry);
+                filling
+                    .iter()
+                    .for_each(|ty| supply[*ty] += nodes.len() as f64);
+                let Some(mixed) = mixed else { continue };
+                // Nodes alike take turns; the node's number keeps single nodes apart.
+                let turn = |index: usize, node: usize| (index + node) % MIXED as usize == mixed;
+                for (index, node) in nodes.iter().enumerate() {
+                    if turn(index, *node) {
+                        chosen[*node].clone_from(&filling);
+                    }
+                }
+            }
+            tatonnement.step(self, &supply, round);
+        }
+        for (node, chosen) in chosen.into_iter().enumerate() {
+            self.put_all(node, chosen);
+        }
+        (0..self.rooms.len()).for_each(|node| self.top_up(node));
+        tatonnement.market
+    }
+
+    fn put_all(&mut self, node: usize, types: Vec<usize>) {
+        for ty in types {
+            if self.worth(ty, self.counts[ty]) > 0.0 {
+                self.put(node, ty);
+            }
+        }
+    }
+
+    fn put(&mut self, node: usize, ty: usize) {
+        if take(&self.instance.types[ty].demand, 1, &mut self.rooms[node]) {
+            self.counts[ty] += 1;
+            *self.placed[node].entry(ty).or_insert(0) += 1;
+        }
+    }
+
+    /// Puts whatever still fits on a node and is worth something, the most valuable first.
+    fn top_up(&mut self, node: usize) {
+        loop {
+            let open = (0..self.counts.len()).filter(|ty| self.is_wanted(*ty));
+            let fit =
+                open.filter(|ty| fits(&self.instance.types[*ty].demand, &self.rooms[node]) > 0);
+            let worth = fit.map(|ty| (self.worth(ty, self.counts[ty]), ty));
+            let best = worth.max_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
+            match best {
+                Some((worth, ty)) if worth > 0.0 => self.put(node, ty),
+                _ => return,
+            }
+        }
+    }
+
+    /// Step 2.
+    pub fn refill(&mut self) {
+        for _ in 0..PASSES {
+            let before = self.value();
+            let mut table = Vec::new();
+            let mut prices: Vec<f64> = Vec::new();
+            for node in 0..self.rooms.len() {
+                self.refill_node(node, &mut prices, &mut table);
+            }
+            if self.value() - before < WORTHWHILE * before {
+                return;
+            }
+        }
+    }
+
+    fn refill_node(&mut self, node: usize, prices: &mut Vec<f64>, table: &mut Vec<f64>) {
+        if self.placed[node].is_empty() && self.rooms[node].iter().all(|room| *room == 0) {
+            return;
+        }
+        let before = self.worth_of(node);
+        let old = self.clear(node);
+        let now: Vec<f64> = (0..self.counts.len())
+            .map(|ty| self.worth_ahead(ty))
+            .collect();
+        let moved = |(a, b): (&f64, &f64)| (a - b).abs() > MOVED * a.max(*b);
+        if prices.is_empty() || now.iter().zip(prices.iter()).any(moved) {
+            *prices = now;
+            self.lattice.fill(prices, table);
+        }
+        let entry = self.lattice.entry_of(&self.rooms[node]);
+        if table[entry] > before {
+            let mut chosen = Vec::new();
+            self.lattice
+                .filling(entry, prices, table, |ty| chosen.push(ty));
+            self.put_all(node, chosen);
+            self.top_up(node);
+            if self.worth_of(node) > before + 1e-12 {
+                return;
+            }
+            self.clear(node);
+        }
+        for (ty, count) in &old {
+            take(
+                &self.instance.types[*ty].demand,
+                *count,
+                &mut self.rooms[node],
+            );
+            self.counts[*ty] += *count as usize;
+        }
+        self.placed[node] = old;
+    }
+
+    fn worth_ahead(&self, ty: usize) -> f64 {
+        let count = self.counts[ty];
+        if !self.is_wanted(ty) || count < self.demands[ty].min {
+            return self.worth(ty, count) * f64::from(u8::from(self.is_wanted(ty)));
+        }
+        let ahead = (count..count + AHEAD).map(|count| self.worth(ty, count));
+        ahead.sum::<f64>() / AHEAD as f64
+    }
+
+    /// What the containers on `node` are worth as the last ones placed.
+    fn worth_of(&self, node: usize) -> f64 {
+        let last = |(ty, count): (&usize, &u32)| {
+            let counts = self.counts[*ty] - *count as usize..self.counts[*ty];
+            counts.map(|count| self.worth(*ty, count)).sum::<f64>()
+        };
+        self.placed[node].iter().map(last).sum()
+    }
+
+    fn clear(&mut self, node: usize) -> BTreeMap<usize, u32> {
+        let placed = std::mem::take(&mut self.placed[node]);
+        for (ty, count) in &placed {
+            give(
+                &self.instance.types[*ty].demand,
+                *count,
+                &mut self.rooms[node],
+            );
+            self.counts[*ty] -= *count as usize;
+        }
+        placed
+    }
+
+    /// The plan; `None` when a minimum did not fit.
+    pub fn plan(&self, restarted: &[bool]) -> Option<Plan> {
+        let mut plan = Plan::standing(self.instance);
+        plan.restarted = restarted.to_vec();
+        for (index, job) in self.instance.jobs.iter().enumerate() {
+            if plan.is_free(self.instance, index) {
+                plan.counts[index] = job.min;
+            }
+        }
+        for (demand, count) in self.demands.iter().zip(&self.counts) {
+            let extra = count.checked_sub(demand.min)?;
+            for (_, job) in demand.worth.get(..extra)? {
+                plan.counts[*job] += 1;
+            }
+        }
+        for (node, placed) in self.placed.iter().enumerate() {
+            for (ty, count) in placed {
+                plan.slots[*ty].insert(node, *count);
+            }
+        }
+        Some(plan)
+    }
+}
+
+/// Prices that follow supply and demand.
+struct Tatonnement {
+    prices: Vec<f64>,
+    table: Vec<f64>,
+    slope: Vec<f64>,
+    square: Vec<f64>,
+    market: Market,
+}
+
+impl Tatonnement {
+    fn new(packing: &Packing<'_>, prices: &[f64]) -> Self {
+        let priced = |(ty, price): (usize, &f64)| if packing.is_wanted(ty) { *price } else { 0.0 };
+        Self {
+            prices: prices.iter().enumerate().map(priced).collect(),
+            table: Vec::new(),
+            slope: vec![0.0; prices.len()],
+            square: vec![0.0; prices.len()],
+            market: Market::default(),
+        }
+    }
+
+    /// V at the prices; averaged in the mixed rounds, every third of which is enough.
+    fn price_rooms(&mut self, lattice: &Lattice, mixed: Option<usize>) {
+        lattice.fill(&self.prices, &mut self.table);
+        match mixed {
+            Some(0) => {
+                self.market.table.clone_from(&self.table);
+                self.market.prices.clone_from(&self.prices);
+            }
+            Some(round) if round % 3 == 0 => {
+                let weight = 3.0 / (round as f64 + 3.0);
+                mix(&mut self.market.table, self.table.iter().copied(), weight);
+                mix(&mut self.market.prices, self.prices.iter().copied(), weight);
+            }
+            _ => {}
+        }
+    }
+
+    fn filling(&self, lattice: &Lattice, entry: usize) -> Vec<usize> {
+        let mut filling = Vec::new();
+        lattice.filling(entry, &self.prices, &self.table, |ty| filling.push(ty));
+        filling
+    }
+
+    fn step(&mut self, packing: &Packing<'_>, supply: &[f64], round: i32) {
+        let done = (f64::from(round) / f64::from(ROUNDS - MIXED)).min(1.0);
+        let size = FIRST * (LAST / FIRST).powf(done);
+        for (ty, supply) in supply
+            .iter()
+            .enumerate()
+            .filter(|(ty, _)| packing.is_wanted(*ty))
+        {
+            let demand = &packing.demands[ty];
+            let price = self.prices[ty];
+            let wanted = demand.min + demand.worth.partition_point(|(worth, _)| *worth > price);
+            let slope = supply - wanted as f64;
+            self.slope[ty] = SLOPE * self.slope[ty] + (1.0 - SLOPE) * slope;
+            self.square[ty] = SQUARE * self.square[ty] + (1.0 - SQUARE) * slope * slope;
+            let step = size * packing.instance.types[ty].value * self.slope[ty];
+            self.prices[ty] = (price - step / (self.square[ty].sqrt() + 1.0)).max(0.0);
+        }
+    }
+}

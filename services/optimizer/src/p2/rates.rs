@@ -1,0 +1,152 @@
+//! A linear bound on what a room is worth: rates w ≥ 0, one a resource, with w · d_t ≥ π_t for
+//! every type t that fits the node at all. Any filling z of a room is then worth
+//! Σ π_t z_t ≤ w · Σ d_t z_t ≤ w · room.
+//!
+//! [`rates`] minimises w · room over such w (the dual of the fractional knapsack, by the simplex
+//! method in as many rows as there are resources); [`raise`] makes any rates valid again after
+//! the prices have moved. Whatever rounding does, `raise` comes last, so the bound holds.
+
+/// Added to every room as a part of the capacity: a room of 0 would leave a rate free to be as
+/// large as it likes, and it would then price blocks badly.
+const SPARE: f64 = 0.1;
+/// Pivots at most: far more than a handful of rows needs.
+const PIVOTS: usize = 40;
+
+/// The containers that are priced: their demands, and the prices.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Goods<'a> {
+    pub demands: &'a [&'a [u64]],
+    pub prices: &'a [f64],
+}
+
+impl Goods<'_> {
+    /// The types with a price that fit `capacity`.
+    fn fitting<'a>(&'a self, capacity: &'a [u64]) -> impl Iterator<Item = usize> + 'a {
+        let fits = move |ty: &usize| self.demands[*ty].iter().zip(capacity).all(|(d, c)| d <= c);
+        (0..self.demands.len()).filter(move |ty| self.prices[*ty] > 0.0 && fits(ty))
+    }
+}
+
+/// The rates that bound `room` of a node with `capacity` most tightly.
+pub(crate) fn rates(room: &[i64], capacity: &[u64], goods: Goods<'_>) -> Vec<f64> {
+    let types: Vec<usize> = goods.fitting(capacity).collect();
+    let (rows, columns) = (capacity.len(), types.len());
+    let rest = columns + rows;
+    // Amounts as parts of the capacity; slack columns, then the right-hand side.
+    let part = |resource: usize, amount: f64| match capacity[resource] {
+        0 => 0.0,
+        whole => amount / whole as f64,
+    };
+    let mut tableau: Vec<Vec<f64>> = (0..rows)
+        .map(|row| {
+            let demands = types
+                .iter()
+                .map(|ty| part(row, goods.demands[*ty][row] as f64));
+            let slacks = (0..rows).map(|slack| f64::from(u8::from(slack == row)));
+            let room = part(row, room[row].max(0) as f64) + SPARE;
+            demands.chain(slacks).chain([room]).collect()
+        })
+        .collect();
+    let mut gains: Vec<f64> = types.iter().map(|ty| goods.prices[*ty]).collect();
+    gains.resize(rest + 1, 0.0);
+    for _ in 0..PIVOTS {
+        let Some((row, column)) = pivot(&tableau, &gains, rest) else {
+            break;
+        };
+        eliminate(&mut tableau, &mut gains, row, column);
+    }
+    let rate = |row: usize| match capacity[row] {
+        0 => 0.0,
+        whole => (-gains[columns + row]).max(0.0) / whole as f64,
+    };
+    let mut rates: Vec<f64> = (0..rows).map(rate).collect();
+    raise(&mut rates, capacity, goods);
+    rates
+}
+
+fn pivot(tableau: &[Vec<f64>], gains: &[f64], rest: usize) -> Option<(usize, usize)> {
+    let gaining = (0..rest).filter(|column| gains[*column] > 1e-12);
+    let column = gaining.max_by(|a, b| gains[*a].total_cmp(&gains[*b]))?;
+    let able = (0..tableau.len()).filter(|row| tableau[*row][column] > 1e-9);
+    let reach = |row: usize| tableau[row][rest] / tableau[row][column];
+    let row = able.min_by(|a, b| reach(*a).total_cmp(&reach(*b)))?;
+    Some((row, column))
+}
+
+fn eliminate(tableau: &mut [Vec<f64>], gains: &mut [f64], row: usize, column: usize) {
+    let by = tableau[row][column];
+    tableau[row].iter_mut().for_each(|value| *value /= by);
+    let pivot = tableau[row].clone();
+    let clear = |line: &mut [f64]| {
+        let times = line[column];
+        for (value, pivot) in line.iter_mut().zip(&pivot) {
+            *value -= times * pivot;
+        }
+    };
+    clear(gains);
+    for (index, line) in tableau.iter_mut().enumerate() {
+        if index != row {
+            clear(line);
+        }
+    }
+}
+
+/// Raises rates until they cover every price.
+pub(crate) fn raise(rates: &mut [f64], capacity: &[u64], goods: Goods<'_>) {
+    for ty in goods.fitting(capacity) {
+        let demand = goods.demands[ty];
+        let covered: f64 = worth_of(demand, rates);
+        if covered <= 0.0 {
+            // Nothing that it needs has a rate: the first such resource gets one.
+            if let Some(resource) = demand.iter().position(|amount| *amount > 0) {
+                rates[resource] = goods.prices[ty] / demand[resource] as f64;
+            }
+        } else if covered < goods.prices[ty] {
+            let times = goods.prices[ty] / covered;
+            rates.iter_mut().for_each(|rate| *rate *= times);
+        }
+    }
+}
+
+fn worth_of(amounts: &[u64], rates: &[f64]) -> f64 {
+    amounts
+        .iter()
+        .zip(rates)
+        .map(|(amount, rate)| *amount as f64 * rate)
+        .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rates_of_a_room_are_its_fractional_knapsack() {
+        let demands: [&[u64]; 3] = [&[1, 4], &[3, 1], &[2, 2]];
+        let goods = Goods {
+            demands: &demands,
+            prices: &[4.0, 6.0, 1.0],
+        };
+        let (room, capacity) = ([9, 18], [9, 18]);
+        let rates = rates(&room, &capacity, goods);
+        // Both of the first two are worth filling with: w₁ + 4 w₂ = 4 and 3 w₁ + w₂ = 6.
+        assert!((rates[0] - 20.0 / 11.0).abs() < 1e-9 && (rates[1] - 6.0 / 11.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn raised_rates_cover_every_price() {
+        let demands: [&[u64]; 2] = [&[1, 0], &[1, 5]];
+        let goods = Goods {
+            demands: &demands,
+            prices: &[3.0, 4.0],
+        };
+        let mut rates = vec![0.0, 0.1];
+        raise(&mut rates, &[8, 8], goods);
+        assert!(
+            demands
+                .iter()
+                .zip(goods.prices)
+                .all(|(d, p)| worth_of(d, &rates) >= p - 1e-12)
+        );
+    }
+}
