@@ -350,7 +350,7 @@ mod tests {
             basis: None,
         });
         assert_eq!(
-            subject(&prefix, Writer::Checkpointer, &completed),
+            prefix.event(Writer::Checkpointer, &completed),
             "dormouse.log.checkpointer.0.job.completed"
         );
         assert_eq!(
