@@ -53,12 +53,38 @@ pub struct Command {
 
 /// An environment value: plain, or a reference to a secret on the node.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged)]
+#[serde(untagged, from = "WrittenValue")]
 pub enum EnvValue {
     /// A literal value.
     Plain(String),
     /// Read by the agent when the container starts; never on the log.
     Secret(SecretFrom),
+}
+
+/// An environment value as people write it: `BATCH: 512` needs no quotes.
+#[derive(Deserialize, JsonSchema)]
+#[serde(
+    untagged,
+    expecting = "an environment value is text, a number, true or false, or a secret such as {from: {file: /run/token}}"
+)]
+enum WrittenValue {
+    Text(String),
+    Flag(bool),
+    Whole(i64),
+    Number(f64),
+    Secret(SecretFrom),
+}
+
+impl From<WrittenValue> for EnvValue {
+    fn from(written: WrittenValue) -> Self {
+        match written {
+            WrittenValue::Text(text) => Self::Plain(text),
+            WrittenValue::Flag(flag) => Self::Plain(flag.to_string()),
+            WrittenValue::Whole(number) => Self::Plain(number.to_string()),
+            WrittenValue::Number(number) => Self::Plain(number.to_string()),
+            WrittenValue::Secret(secret) => Self::Secret(secret),
+        }
+    }
 }
 
 /// Where on the node a secret is read from.
@@ -302,5 +328,25 @@ impl JobSpec {
     #[must_use]
     pub fn adjustable(&self) -> bool {
         self.checkpoint.mode != CheckpointMode::None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn environment_values_need_no_quotes() {
+        let written =
+            r#"{"a": "text", "b": 512, "c": 0.5, "d": true, "e": {"from": {"env": "TOKEN"}}}"#;
+        let env: BTreeMap<String, EnvValue> = serde_json::from_str(written).expect("read");
+        let plain = |text: &str| EnvValue::Plain(text.to_owned());
+        assert_eq!(env["a"], plain("text"));
+        assert_eq!(env["b"], plain("512"));
+        assert_eq!(env["c"], plain("0.5"));
+        assert_eq!(env["d"], plain("true"));
+        assert!(matches!(&env["e"], EnvValue::Secret(_)));
+        let wrong = serde_json::from_str::<EnvValue>("[1]").expect_err("a list");
+        assert!(wrong.to_string().contains("environment value"), "{wrong}");
     }
 }
