@@ -1,8 +1,10 @@
-//! How long a decision takes: the published testbed and large clusters, P2 against the greedy
-//! offers on the same instances. `cargo bench -p dormouse-optimizer`.
+//! How long a decision takes: the published testbed and large clusters, P2 against two baselines on
+//! the same instances: the greedy DRF offers, and P2 to the letter given to HiGHS with a time
+//! limit. `cargo bench -p dormouse-optimizer`.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
+mod literal;
 
 use common::{carry_over, large_problem, testbed_jobs, testbed_nodes};
 use dormouse_optimizer::problem::{Allocation, Problem};
@@ -38,6 +40,39 @@ fn testbed_p2(bencher: divan::Bencher, jobs: usize) {
 fn testbed_offers(bencher: divan::Bencher, jobs: usize) {
     let mut problem = testbed(jobs);
     problem.policy.allocation = Allocation::Drf;
+    bencher.bench_local(|| solve(divan::black_box(&problem)));
+}
+
+/// Stopped after ten seconds, as a decision is.
+#[divan::bench(args = [10, 25, 50], sample_count = 1, sample_size = 1)]
+fn testbed_literal_p2(bencher: divan::Bencher, jobs: usize) {
+    let problem = testbed(jobs);
+    bencher.bench_local(|| literal::solve(divan::black_box(&problem), 10.0));
+}
+
+#[divan::bench(args = [(100, 100)], sample_count = 1, sample_size = 1)]
+fn large_literal_p2(bencher: divan::Bencher, (nodes, jobs): (usize, usize)) {
+    let problem = large_problem(nodes, jobs, 24, 0);
+    bencher.bench_local(|| literal::solve(divan::black_box(&problem), 10.0));
+}
+
+#[divan::bench(args = [(100, 100), (1000, 500)], sample_count = 3, sample_size = 1)]
+fn large_offers(bencher: divan::Bencher, (nodes, jobs): (usize, usize)) {
+    let mut problem = large_problem(nodes, jobs, 24, 0);
+    problem.policy.allocation = Allocation::Drf;
+    bencher.bench_local(|| solve(divan::black_box(&problem)));
+}
+
+/// An allocation decided before, one job ended, one come.
+#[divan::bench(args = [(1000, 500, 24)], sample_count = 3, sample_size = 1)]
+fn one_event(bencher: divan::Bencher, (nodes, jobs, shapes): (usize, usize, u64)) {
+    let mut problem = large_problem(nodes, jobs, shapes, 0);
+    let before = solve(&problem);
+    carry_over(&mut problem, &before);
+    problem.jobs.remove(jobs / 2);
+    problem
+        .jobs
+        .push(large_problem(nodes, jobs, shapes, 9).jobs.remove(jobs - 1));
     bencher.bench_local(|| solve(divan::black_box(&problem)));
 }
 

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use common::{large_problem, solved};
 use dormouse_optimizer::decimal::Decimal;
+use dormouse_optimizer::problem::Objective;
 use dormouse_optimizer::{Solution, solve};
 
 fn env(name: &str, default: usize) -> usize {
@@ -30,6 +31,9 @@ fn figures(nodes: usize, jobs: usize, shapes: u64, seed: u64, theta: (u64, u64))
     let mut problem = large_problem(nodes, jobs, shapes, seed);
     problem.policy.theta1 = Decimal::new(theta.0, 1);
     problem.policy.theta2 = Decimal::new(theta.1, 1);
+    if std::env::var("OBJECTIVE").is_ok_and(|name| name == "paper") {
+        problem.policy.objective = Objective::paper();
+    }
     let (start, cpu) = (Instant::now(), cpu_seconds());
     let unchecked = if std::env::var("ONCE").is_ok() {
         solve(&problem)
@@ -73,7 +77,8 @@ fn a_hundred_nodes() {
 #[ignore = "minutes: figures for a size, seeds and demands given in the environment"]
 fn figures_on_request() {
     let (nodes, jobs) = (env("NODES", 1000), env("JOBS", 500));
-    for seed in 0..env("SEEDS", 3) as u64 {
+    let from = env("FROM", 0) as u64;
+    for seed in from..from + env("SEEDS", 3) as u64 {
         for theta in [(2, 1), (1, 2), (1, 1)] {
             figures(nodes, jobs, env("SHAPES", 24) as u64, seed, theta);
         }

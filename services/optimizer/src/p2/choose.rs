@@ -5,7 +5,7 @@
 //! which counts what two neighbours' rooms are worth together. It is built greedily and improved
 //! by exchanges. A heuristic: it proves nothing, the plan that comes of it is checked.
 
-use super::held::rooms_beside_all;
+use super::held::Held;
 use super::instance::{Instance, State};
 use super::lattice::Lattice;
 
@@ -21,9 +21,13 @@ pub(crate) struct Choice<'a> {
     table: &'a [f64],
     /// Per running job: what its restart gains, its room apart.
     gains: &'a [f64],
+    held: &'a Held,
     rooms: Vec<Vec<i64>>,
     restarted: Vec<bool>,
+    /// How many more may be restarted.
     open: usize,
+    /// Per job: what changing its state would add to F; forgotten when a neighbour changes.
+    deltas: Vec<Option<f64>>,
 }
 
 /// Chooses at most as many restarts as the instance allows; `table` is V at the prices that
@@ -31,6 +35,7 @@ pub(crate) struct Choice<'a> {
 pub(crate) fn choose(
     instance: &Instance,
     lattice: &Lattice,
+    held: &Held,
     table: &[f64],
     gains: &[f64],
     start: &[bool],
@@ -40,7 +45,9 @@ pub(crate) fn choose(
         lattice,
         table,
         gains,
-        rooms: rooms_beside_all(instance),
+        held,
+        rooms: held.nodes.iter().map(|node| node.room.clone()).collect(),
+        deltas: vec![None; instance.jobs.len()],
         restarted: vec![false; instance.jobs.len()],
         open: usize::try_from(instance.restart_bound).unwrap_or(usize::MAX),
     };
@@ -66,28 +73,27 @@ impl Choice<'_> {
     }
 
     /// What changing the state of `job` would add to F.
-    fn delta(&self, job: usize, room: &mut Vec<i64>) -> f64 {
+    fn delta(&self, job: usize) -> f64 {
         let sign = if self.restarted[job] { -1 } else { 1 };
-        let demand = &self.instance.types[self.instance.jobs[job].ty].demand;
-        let mut delta = if sign > 0 {
-            self.gains[job]
-        } else {
-            -self.gains[job]
-        };
-        for (node, count) in &self.instance.jobs[job].previous {
-            room.clone_from(&self.rooms[*node]);
-            let before = self.value(room);
-            shift(room, demand, *count, sign);
-            delta += self.value(room) - before;
+        let mut delta = self.gains[job] * sign as f64;
+        for block in &self.held.of_job[job] {
+            let block = &self.held.blocks[*block];
+            let mut room = self.rooms[block.node].clone();
+            let before = self.value(&room);
+            shift(&mut room, &block.size, sign);
+            delta += self.value(&room) - before;
         }
         delta
     }
 
     fn flip(&mut self, job: usize) {
         let sign = if self.restarted[job] { -1 } else { 1 };
-        let demand = &self.instance.types[self.instance.jobs[job].ty].demand;
-        for (node, count) in &self.instance.jobs[job].previous {
-            shift(&mut self.rooms[*node], demand, *count, sign);
+        for block in &self.held.of_job[job] {
+            let node = self.held.blocks[*block].node;
+            shift(&mut self.rooms[node], &self.held.blocks[*block].size, sign);
+            for neighbour in self.held.nodes[node].blocks.clone() {
+                self.deltas[self.held.blocks[neighbour].job] = None;
+            }
         }
         self.restarted[job] = !self.restarted[job];
         if sign > 0 {
@@ -99,14 +105,15 @@ impl Choice<'_> {
 
     fn add_best(&mut self) -> bool {
         let mut best: Option<(f64, usize)> = None;
-        let mut room = Vec::new();
         for job in 0..self.instance.jobs.len() {
             let able = self.instance.jobs[job].state == State::Running && !self.restarted[job];
-            if able {
-                let delta = self.delta(job, &mut room);
-                if delta > 1e-12 && best.is_none_or(|(other, _)| delta > other) {
-                    best = Some((delta, job));
-                }
+            if !able {
+                continue;
+            }
+            let delta = self.deltas[job].unwrap_or_else(|| self.delta(job));
+            self.deltas[job] = Some(delta);
+            if delta > 1e-12 && best.is_none_or(|(other, _)| delta > other) {
+                best = Some((delta, job));
             }
         }
         best.map(|(_, job)| self.flip(job)).is_some()
@@ -125,8 +132,8 @@ impl Choice<'_> {
     }
 }
 
-fn shift(room: &mut [i64], demand: &[u64], count: u32, sign: i64) {
-    for (room, amount) in room.iter_mut().zip(demand) {
-        *room += sign * i64::try_from(amount * u64::from(count)).unwrap_or(i64::MAX);
+fn shift(room: &mut [i64], size: &[i64], sign: i64) {
+    for (room, size) in room.iter_mut().zip(size) {
+        *room += sign * size;
     }
 }

@@ -95,7 +95,7 @@ impl HeldNode {
 }
 
 /// The rooms beside all that runs; negative on a node that shrank.
-pub(crate) fn rooms_beside_all(instance: &Instance) -> Vec<Vec<i64>> {
+fn rooms_beside_all(instance: &Instance) -> Vec<Vec<i64>> {
     let rooms = instance.rooms.iter();
     let mut rooms: Vec<Vec<i64>> = rooms
         .map(|room| room.iter().map(|amount| signed(*amount)).collect())

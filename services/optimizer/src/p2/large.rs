@@ -28,6 +28,8 @@ const STOPS: [i32; 6] = [60, 120, 200, 300, 450, 600];
 const SETTLED: i32 = 300;
 /// How often restarts are chosen at each stop.
 const ROUNDS: usize = 5;
+/// How much of what one stop has learnt from its packings counts at the next.
+const LEARNT: f64 = 0.6;
 /// A job that the ascent restarted more often than this is restarted to begin with.
 const OFTEN: f64 = 0.3;
 /// What a unit of unfairness is made to cost at least, and how much more, when a plan breaks its
@@ -44,7 +46,9 @@ pub(crate) fn search(search: &mut Search<'_>) -> Option<()> {
     search.bounded(ascent.bound);
     let mut plans = Plans {
         lattice: &lattice,
+        held: &held,
         unfair: 0.0,
+        learnt: None,
     };
     let mut steps = 0;
     for stop in STOPS {
@@ -63,8 +67,12 @@ pub(crate) fn search(search: &mut Search<'_>) -> Option<()> {
 
 struct Plans<'a> {
     lattice: &'a Lattice,
+    held: &'a Held,
     /// What is added to λ, since plans were too unfair without it.
     unfair: f64,
+    /// V and the jobs' gains as the last stop left them. Every other stop begins with them and the
+    /// best restarts so far, the others anew: neither way wins always.
+    learnt: Option<(Vec<f64>, Vec<f64>)>,
 }
 
 impl Plans<'_> {
@@ -74,10 +82,16 @@ impl Plans<'_> {
         let averages = &ascent.averages;
         let (mut table, mut gained) = (averages.table.clone(), averages.gains.clone());
         let mut start = self.often(search, &averages.restarted);
+        let learnt = self.learnt.is_some();
+        if let (Some((rooms, gains)), Some(best)) = (self.learnt.take(), search.restarted()) {
+            mix(&mut table, rooms.into_iter(), LEARNT);
+            mix(&mut gained, gains.into_iter(), LEARNT);
+            start = best.to_vec();
+        }
         let mut tried: Vec<Vec<bool>> = Vec::new();
         let mut best: Option<(f64, Packing<'_>, Vec<bool>)> = None;
         for round in 0..ROUNDS {
-            let restarted = choose(instance, self.lattice, &table, &gained, &start);
+            let restarted = choose(instance, self.lattice, self.held, &table, &gained, &start);
             if tried.contains(&restarted) || search.is_late() {
                 break;
             }
@@ -85,6 +99,10 @@ impl Plans<'_> {
             let loss = ascent.prices.loss + self.unfair;
             let mut packing = Packing::new(instance, self.lattice, &restarted, loss);
             let market = packing.settle(&ascent.prices.container);
+            if packing.misses_any() {
+                // Room for a minimum is made by giving up others' containers.
+                packing.refill();
+            }
             let value = packing.value() + standing_worth(search, &restarted, loss);
             self.offer(search, &packing, &restarted, "priced");
             if search.good_enough() {
@@ -104,6 +122,7 @@ impl Plans<'_> {
             );
             start = restarted;
         }
+        self.learnt = (!learnt).then_some((table, gained));
         if let Some((_, mut packing, restarted)) = best {
             packing.refill();
             self.offer(search, &packing, &restarted, "refilled");
@@ -152,4 +171,136 @@ fn standing_worth(search: &Search<'_>, restarted: &[bool], loss: f64) -> f64 {
         instance.worth(index, count) - loss * instance.loss(index, count) - restart
     };
     (0..instance.jobs.len()).map(worth).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::p2::instance::{Cluster, Instance};
+    use crate::p2::pipeline::{Verdict, search, search_by_prices};
+    use crate::p2::solver::Purse;
+    use crate::problem::{Budget, Problem, ProblemJob, ProblemNode};
+
+    /// A cluster of `nodes` with random jobs, two in three of which run; `None` where they do not
+    /// fit. On the last node many small jobs run, more than all sets of which are tried.
+    fn random(seed: u64) -> Option<Instance> {
+        let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+        let mut below = move |bound: u64| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state % bound
+        };
+        let names = ["a", "b", "c", "d"];
+        let capacities = [
+            "cpu=8,gpu=1,memory=16Gi",
+            "cpu=8,memory=16Gi",
+            "cpu=6,memory=24Gi",
+            "cpu=16,memory=32Gi",
+        ];
+        let node = |(name, capacity): (&str, &str)| ProblemNode {
+            name: name.parse().expect("a name"),
+            capacity: capacity.parse().expect("amounts"),
+            reserved: Default::default(),
+        };
+        let mut problem = Problem {
+            nodes: names.into_iter().zip(capacities).map(node).collect(),
+            ..Problem::default()
+        };
+        for index in 0..14u64 {
+            let small = index < 9;
+            let demand = match (small, below(6)) {
+                (true, _) => "cpu=1,memory=1Gi".to_owned(),
+                (false, 0) => "cpu=2,gpu=1,memory=4Gi".to_owned(),
+                (false, _) => format!("cpu={},memory={}Gi", 1 + below(4), 1 + below(8)),
+            };
+            let (min, span) = (1 + (below(2) as u32) * u32::from(!small), below(5) as u32);
+            let runs = small || below(3) > 0;
+            let at = if small { "d" } else { names[below(4) as usize] };
+            let previous = runs.then(|| [(at.parse().expect("a name"), min)].into());
+            problem.jobs.push(ProblemJob {
+                job: format!("t/j{index:02}").parse().expect("an id"),
+                demand: demand.parse().expect("amounts"),
+                weight: 1 + below(3) as u32,
+                min,
+                max: min + span,
+                adjustable: below(8) > 0,
+                displaced: false,
+                previous,
+                stall_s: 0.0,
+                static_containers: None,
+            });
+        }
+        let cluster = Cluster::new(&problem);
+        let members: Vec<usize> = (0..problem.jobs.len()).collect();
+        let instance = Instance::new(&problem, &cluster, &members);
+        let held = |node: usize| {
+            instance.jobs.iter().flat_map(move |job| {
+                job.previous
+                    .iter()
+                    .filter(move |(at, _)| *at == node)
+                    .map(move |(_, count)| (job.ty, *count))
+            })
+        };
+        let fits = (0..4).all(|node| {
+            (0..instance.totals.len()).all(|k| {
+                let used: u64 = held(node)
+                    .map(|(ty, count)| instance.types[ty].demand[k] * u64::from(count))
+                    .sum();
+                used <= instance.rooms[node][k]
+            })
+        });
+        fits.then_some(instance)
+    }
+
+    /// The bound is never below the optimum that branch and bound proves, the plan never above it
+    /// and never infeasible; and it is within a few containers of it.
+    #[test]
+    fn prices_bound_the_optimum_and_their_plans_are_feasible() {
+        let (mut solved, mut compared) = (0, 0);
+        for seed in 0..60 {
+            let Some(instance) = random(seed) else {
+                continue;
+            };
+            let exact = Budget {
+                gap: 0.0,
+                nodes: Some(20_000),
+                seconds: None,
+            };
+            let exact = match search(&instance, &exact, &Purse::new(None)) {
+                Verdict::Found(found) if found.stopped_by == "optimal" => found,
+                Verdict::Infeasible | Verdict::Unknown | Verdict::Found(_) => continue,
+            };
+            let optimum = exact.plan.objective(&instance);
+            compared += 1;
+            match search_by_prices(
+                &instance,
+                &Budget {
+                    gap: 0.0,
+                    nodes: None,
+                    seconds: None,
+                },
+            ) {
+                Verdict::Found(found) => {
+                    solved += 1;
+                    assert!(
+                        found.bound >= optimum - 1e-6,
+                        "seed {seed}: bound {} < {optimum}",
+                        found.bound
+                    );
+                    assert!(found.plan.is_feasible(&instance), "seed {seed}");
+                    let reached = found.plan.objective(&instance);
+                    assert!(
+                        reached <= optimum + 1e-6,
+                        "seed {seed}: {reached} > {optimum}"
+                    );
+                }
+                Verdict::Infeasible => panic!("seed {seed} has a solution"),
+                Verdict::Unknown => {}
+            }
+        }
+        assert!(
+            compared >= 10 && solved * 10 >= compared * 9,
+            "{solved} of {compared}"
+        );
+    }
 }

@@ -249,3 +249,102 @@ fn every_demand_counts(instance: &Instance, axes: &[(usize, u64, u64)]) -> bool 
         axes.iter().any(counts)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::p2::instance::{Cluster, Instance};
+    use crate::problem::{Problem, ProblemJob, ProblemNode};
+
+    /// One node, and a new job of each demand.
+    fn instance(capacity: &str, demands: &[&str]) -> Instance {
+        let node = ProblemNode {
+            name: "n".parse().expect("a name"),
+            capacity: capacity.parse().expect("amounts"),
+            reserved: Default::default(),
+        };
+        let job = |(index, demand): (usize, &&str)| ProblemJob {
+            job: format!("t/j{index}").parse().expect("an id"),
+            demand: demand.parse().expect("amounts"),
+            weight: 1,
+            min: 1,
+            max: 9,
+            adjustable: true,
+            displaced: false,
+            previous: None,
+            stall_s: 0.0,
+            static_containers: None,
+        };
+        let problem = Problem {
+            nodes: vec![node],
+            jobs: demands.iter().enumerate().map(job).collect(),
+            ..Problem::default()
+        };
+        let members: Vec<usize> = (0..demands.len()).collect();
+        Instance::new(&problem, &Cluster::new(&problem), &members)
+    }
+
+    /// The best filling of a room, by trying all.
+    fn brute(instance: &Instance, prices: &[f64], room: &[u64], from: usize) -> f64 {
+        let mut best = 0.0f64;
+        for ty in from..prices.len() {
+            let demand = &instance.types[ty].demand;
+            if demand.iter().zip(room).all(|(d, r)| d <= r) {
+                let rest: Vec<u64> = room.iter().zip(demand).map(|(r, d)| r - d).collect();
+                best = best.max(prices[ty] + brute(instance, prices, &rest, ty));
+            }
+        }
+        best
+    }
+
+    #[test]
+    fn every_room_is_worth_its_best_filling() {
+        let demands = [
+            "cpu=2,memory=3Gi",
+            "cpu=1,memory=4Gi",
+            "cpu=3,memory=1Gi",
+            "cpu=1,gpu=1,memory=1Gi",
+        ];
+        let instance = instance("cpu=9,gpu=2,memory=14Gi", &demands);
+        let lattice = Lattice::new(&instance);
+        let prices = [2.9, 2.4, 3.1, 5.0];
+        let mut table = Vec::new();
+        lattice.fill(&prices, &mut table);
+        let whole = &instance.rooms[0];
+        for part in 0..=8u64 {
+            let room: Vec<u64> = whole.iter().map(|amount| amount * part / 8).collect();
+            let entry = lattice.entry_of(&room);
+            let best = brute(&instance, &prices, &room, 0);
+            assert!(
+                (table[entry] - best).abs() < 1e-9,
+                "{part}/8: {} not {best}",
+                table[entry]
+            );
+            let mut value = 0.0;
+            let mut left = room.clone();
+            lattice.filling(entry, &prices, &table, |ty| {
+                value += prices[ty];
+                for (left, demand) in left.iter_mut().zip(&instance.types[ty].demand) {
+                    *left = left.checked_sub(*demand).expect("fits");
+                }
+            });
+            assert!((value - best).abs() < 1e-9);
+        }
+        assert_eq!(lattice.entry(&[-1, 0, 0]), None);
+    }
+
+    /// Demands without a useful common divisor: the table is coarser, and never below the truth.
+    #[test]
+    fn a_coarse_lattice_is_an_upper_bound() {
+        let demands = ["cpu=1001m,memory=3000000001", "cpu=1999m,memory=7000000003"];
+        let instance = instance("cpu=16,memory=64Gi", &demands);
+        let lattice = Lattice::new(&instance);
+        let mut table = Vec::new();
+        let prices = [1.0, 2.2];
+        lattice.fill(&prices, &mut table);
+        let best = brute(&instance, &prices, &instance.rooms[0], 0);
+        let value = table[lattice.entry_of(&instance.rooms[0])];
+        assert!(value >= best && value <= 1.1 * best, "{value} for {best}");
+        assert!(table.len() <= STATES.1);
+    }
+}

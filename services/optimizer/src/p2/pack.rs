@@ -119,6 +119,12 @@ impl<'a> Packing<'a> {
         }
     }
 
+    /// Whether of some type not even the minima are placed.
+    pub fn misses_any(&self) -> bool {
+        let pairs = self.counts.iter().zip(&self.demands);
+        pairs.into_iter().any(|(count, demand)| *count < demand.min)
+    }
+
     /// What is placed beyond the minima is worth, less what is missing of them.
     pub fn value(&self) -> f64 {
         let worth = |(ty, count): (usize, &usize)| {

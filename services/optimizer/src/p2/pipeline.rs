@@ -73,6 +73,24 @@ pub(crate) fn search(instance: &Instance, budget: &Budget, purse: &Purse) -> Ver
     }
 }
 
+/// The search as on a large cluster, whatever the size, without the exact model.
+#[cfg(test)]
+pub(crate) fn search_by_prices(instance: &Instance, budget: &Budget) -> Verdict {
+    let mut search = Search {
+        instance,
+        budget,
+        purse: &Purse::new(None),
+        best: None,
+        bound: f64::INFINITY,
+        stopped_by: "stages",
+    };
+    match large::search(&mut search) {
+        Some(()) if search.best.is_none() => Verdict::Unknown,
+        Some(()) => search.verdict(),
+        None => Verdict::Infeasible,
+    }
+}
+
 /// Whether the class relaxation has a solution: a cheap necessary condition.
 pub(crate) fn may_be_feasible(instance: &Instance) -> bool {
     let groups = classes(instance);
@@ -209,6 +227,13 @@ impl Search<'_> {
         {
             self.best = Some((plan, objective, stage));
         }
+    }
+
+    /// The restarts of the best plan so far.
+    pub fn restarted(&self) -> Option<&[bool]> {
+        self.best
+            .as_ref()
+            .map(|(plan, _, _)| plan.restarted.as_slice())
     }
 
     /// Whether the best plan is within the gap that was asked.
