@@ -1,8 +1,9 @@
-//! What happens to the cluster of a trial from outside: jobs of every kind come, are cancelled
-//! and revised, nodes are lost and come back, are drained and restored.
+//! What happens to the cluster of a trial from outside: jobs of every kind and of three tenants
+//! come, depend on each other, are cancelled and revised, nodes are lost and come back, are
+//! drained and restored, under any queue policy.
 
-use dormouse_messages::events::ClusterConfigured;
-use dormouse_messages::policy::{Allocation, Objective, Policy};
+use dormouse_messages::events::{ClusterConfigured, TenantConfigured};
+use dormouse_messages::policy::{Allocation, Objective, Policy, Queue, Shares};
 use dormouse_messages::{Amounts, Event, NodeId, Resource};
 use serde_json::json;
 
@@ -11,8 +12,8 @@ use crate::random::Random;
 use crate::scenario::Scenario;
 use crate::simulate::seconds_after_start;
 
-/// The tenant of every job.
-const TENANT: &str = "t";
+/// The tenants; the first may have a quota.
+const TENANTS: [&str; 3] = ["t", "u", "v"];
 
 /// Two to four nodes and up to twelve jobs within five minutes.
 pub fn small_cluster(engine: &mut Engine, random: &mut Random) {
@@ -20,6 +21,7 @@ pub fn small_cluster(engine: &mut Engine, random: &mut Random) {
         policy: policy(random),
     });
     engine.at(seconds_after_start(0.0), Action::Operator(policy));
+    configure_tenant(engine, random);
     let nodes: Vec<(NodeId, Amounts)> = (0..2 + random.below(3))
         .filter_map(|index| node(index, random))
         .collect();
@@ -66,8 +68,30 @@ fn policy(random: &mut Random) -> Policy {
         theta1: *random.choose(&thresholds),
         theta2: *random.choose(&thresholds),
         objective: *random.choose(&[Objective::default(), paper]),
+        queue: *random.choose(&Queue::ALL),
+        shares: *random.choose(&[Shares::Job, Shares::Tenant]),
+        reserve_after_s: *random.choose(&[0, 20, 600]),
         ..Policy::default()
     }
+}
+
+/// The first tenant's weight, and in half of the trials a quota.
+fn configure_tenant(engine: &mut Engine, random: &mut Random) {
+    let mut quota = Amounts::new();
+    if random.chance(0.5) {
+        quota.set(Resource::Cpu, 1000 * (2 + random.below(10)));
+    }
+    let configured = Event::from(TenantConfigured {
+        tenant: match TENANTS[0].parse() {
+            Ok(tenant) => tenant,
+            Err(_) => return,
+        },
+        weight: 2,
+        quota,
+        max_job_weight: None,
+        priority: None,
+    });
+    engine.at(seconds_after_start(0.0), Action::Operator(configured));
 }
 
 fn node(index: u64, random: &mut Random) -> Option<(NodeId, Amounts)> {
@@ -86,9 +110,9 @@ fn join(engine: &mut Engine, node: &NodeId, capacity: &Amounts, at_s: f64) {
     engine.at(seconds_after_start(at_s), action);
 }
 
-fn submit(engine: &mut Engine, at_s: f64, verb: &str, document: &serde_json::Value) {
+fn submit(engine: &mut Engine, at_s: f64, tenant: &str, verb: &str, document: &serde_json::Value) {
     let action = Action::Submit {
-        tenant: TENANT.to_owned(),
+        tenant: tenant.to_owned(),
         verb: verb.to_owned(),
         payload: document.to_string().into_bytes(),
     };
@@ -107,7 +131,14 @@ fn job(engine: &mut Engine, number: u64, nodes: &[(NodeId, Amounts)], random: &m
         .sum();
     let min = 1 + random.below(room.clamp(1, 3));
     let max = min + random.below(7);
+    let tenant = *random.choose(&TENANTS);
+    // One of any tenant: where that is another's job, or not there yet, it is refused.
+    let before = random
+        .chance(0.15)
+        .then(|| format!("j{}", random.below(number + 1)));
     let document = json!({
+        "priority": random.below(3),
+        "depends_on": before.into_iter().collect::<Vec<_>>(),
         "name": name, "command": {"start": ["x"]},
         "demand": {"cpu": cpu, "memory": "1Gi"},
         "weight": 1 + random.below(5),
@@ -119,8 +150,8 @@ fn job(engine: &mut Engine, number: u64, nodes: &[(NodeId, Amounts)], random: &m
         "success": random.choose(&["all", "chief"]),
         "retries": random.below(3),
     });
-    submit(engine, at_s, "submit", &document);
-    if let Ok(id) = format!("{TENANT}/{name}").parse() {
+    submit(engine, at_s, tenant, "submit", &document);
+    if let Ok(id) = format!("{tenant}/{name}").parse() {
         let model = ModelJob {
             save_s: random.between(0.0, 20.0),
             resume_s: random.between(0.0, 20.0),
@@ -131,7 +162,13 @@ fn job(engine: &mut Engine, number: u64, nodes: &[(NodeId, Amounts)], random: &m
     }
     if random.chance(0.15) {
         let after_s = random.between(0.0, 200.0);
-        submit(engine, at_s + after_s, "cancel", &json!({"job": name}));
+        submit(
+            engine,
+            at_s + after_s,
+            tenant,
+            "cancel",
+            &json!({"job": name}),
+        );
     }
     if random.chance(0.2) {
         let after_s = random.between(0.0, 200.0);
@@ -140,13 +177,13 @@ fn job(engine: &mut Engine, number: u64, nodes: &[(NodeId, Amounts)], random: &m
             "job": name, "weight": 1 + random.below(5),
             "containers": {"min": min, "max": min + random.below(6)},
         });
-        submit(engine, at_s + after_s, "revise", &revised);
+        submit(engine, at_s + after_s, tenant, "revise", &revised);
     }
     if random.chance(0.05) {
         // The same once more, a malformed one, and one that does not exist.
-        submit(engine, at_s + 1.0, "submit", &document);
-        submit(engine, at_s, "submit", &json!({"name": 7}));
-        submit(engine, at_s, "cancel", &json!({"job": "nobody"}));
+        submit(engine, at_s + 1.0, tenant, "submit", &document);
+        submit(engine, at_s, tenant, "submit", &json!({"name": 7}));
+        submit(engine, at_s, tenant, "cancel", &json!({"job": "nobody"}));
     }
 }
 
