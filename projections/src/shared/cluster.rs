@@ -266,8 +266,9 @@ impl ClusterState {
                         sequence: recorded.sequence,
                         why: why.map(str::to_owned),
                     });
-                    // It had to give its room up, and only now the room is there for anybody.
-                    if job.assignment.is_none() {
+                    // It has to give its room up, and only now the room is there for anybody.
+                    let stays = job.assignment.as_ref().filter(|to| !to.displaced);
+                    if stays.is_none() {
                         self.last_trigger = recorded.sequence;
                     }
                 }

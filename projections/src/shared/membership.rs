@@ -99,9 +99,7 @@ impl Membership {
                 }
                 _ => false,
             },
-            Some(Event::NodeRecovered(event)) => {
-                self.change(&event.node, |node| node.phase = NodePhase::Up)
-            }
+            Some(Event::NodeRecovered(event)) => self.recovered(&event.node),
             Some(Event::NodeDrained(event)) => {
                 self.drained_early.insert(event.node.clone(), ());
                 self.change(&event.node, |node| node.drained = true)
@@ -112,6 +110,14 @@ impl Membership {
             }
             _ => false,
         }
+    }
+
+    /// A placer that had not seen another loss yet recovers a node that is lost again: that is
+    /// then nothing.
+    fn recovered(&mut self, name: &NodeId) -> bool {
+        let returning = |node: &&mut Node| matches!(node.phase, NodePhase::Returning { .. });
+        let node = self.nodes.get_mut(name).filter(returning);
+        node.map(|node| node.phase = NodePhase::Up).is_some()
     }
 
     fn change(&mut self, name: &NodeId, change: impl FnOnce(&mut Node)) -> bool {

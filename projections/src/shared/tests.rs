@@ -1,7 +1,7 @@
 //! The shared fold, given histories in which a service had not seen everything when it appended.
 
 use dormouse_messages::Fold;
-use dormouse_messages::events::{AllocationKept, Basis, NodeLost, StopReason};
+use dormouse_messages::events::{AllocationKept, Basis, NodeLost, NodeRecovered, StopReason};
 use dormouse_messages::{Incarnation, Timestamp};
 
 use super::{ClusterState, ContainerPhase, NodePhase};
@@ -128,4 +128,22 @@ fn a_decision_that_was_overtaken_by_a_stop_is_made_again() {
     });
     let state = fold(&history);
     assert_eq!((state.decided_asof, state.last_trigger), (asof, stopped));
+}
+
+#[test]
+fn a_node_that_is_lost_again_is_not_recovered_by_a_placer_that_has_not_seen_it() {
+    let mut history = placed();
+    lose(&mut history, "n1");
+    history.join("n1", 2);
+    history.push(NodeLost {
+        node: node("n1"),
+        incarnation: 2,
+        last_seen: Timestamp::default(),
+    });
+    history.push(NodeRecovered {
+        node: node("n1"),
+        last_seen: Timestamp::default(),
+        basis: None,
+    });
+    assert!(fold(&history).nodes.is_lost(&node("n1")));
 }

@@ -27,7 +27,7 @@ pub fn svg(jobs: &[JobRecord], end_h: f64) -> String {
         ));
     }
     for (index, job) in shown.iter().enumerate() {
-        row_of(&mut svg, job, (number(index) * row, row), &x);
+        row_of(&mut svg, job, (number(index) * row, row), x);
     }
     svg.push_str("</svg>");
     if shown.len() < jobs.len() {

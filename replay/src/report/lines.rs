@@ -71,7 +71,7 @@ impl Chart<'_> {
         ));
         for (index, line) in self.lines.iter().enumerate() {
             let colour = colour(first + index);
-            let path = self.path(line, &x, &y);
+            let path = self.path(line, x, y);
             let at = TOP + 12.0 + 20.0 * number(index);
             svg.push_str(&format!(
                 "<path class=\"step\" style=\"stroke:{colour}\" d=\"{path}\"/><path style=\"stroke:{colour};stroke-width:3\" d=\"M{:.1} {:.1}h16\"/><text class=\"name\" x=\"{:.1}\" y=\"{at:.1}\">{}</text>",

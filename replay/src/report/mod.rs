@@ -50,64 +50,12 @@ pub fn page(title: &str, runs: &[Run<'_>]) -> String {
         escape(title)
     );
     page.push_str(&table(runs));
-    let hours = |points: &[(f64, f64)]| {
-        points
-            .iter()
-            .map(|(at_s, value)| (at_s / 3600.0, *value))
-            .collect()
-    };
-    let over_time = |of: fn(&Outcome) -> &[(f64, f64)]| -> Vec<Line> {
-        let line = |run: &Run<'_>| Line {
-            name: run.name.clone(),
-            points: hours(of(run.outcome)),
-        };
-        runs.iter().map(line).collect()
-    };
     let end_h = runs
         .iter()
         .map(|run| run.outcome.figures.makespan_s / 3600.0)
         .fold(0.0, f64::max);
-    let drawings = [
-        (
-            "Utilization",
-            "Sum over the resources of the fraction in use (as figure 6 of the Dorm paper)",
-            over_time(|o| &o.utilization),
-        ),
-        (
-            "Fairness loss",
-            "Σ |share − fair share| of the running jobs (as figure 7)",
-            over_time(|o| &o.loss),
-        ),
-        (
-            "Adjustments",
-            "Running jobs that were resized, in all (as figure 8)",
-            over_time(|o| &o.adjustments),
-        ),
-    ];
-    for (name, what, lines) in drawings {
-        let chart = Chart {
-            x: "hours",
-            end: end_h,
-            steps: true,
-            lines,
-        };
-        section(&mut page, name, what, &chart.svg());
-    }
-    if let Some((first, others)) = runs.split_first().filter(|(_, others)| !others.is_empty()) {
-        let lines: Vec<Line> = others.iter().map(|run| speed_ups(first, run)).collect();
-        let what = format!(
-            "Completion time under {} over that of the run, jobs in order of it (as figure 9)",
-            first.name
-        );
-        // The first run has a colour of its own in the other drawings.
-        let chart = Chart {
-            x: "% of the jobs",
-            end: 100.0,
-            steps: false,
-            lines,
-        };
-        section(&mut page, "Speed-up", &what, &chart.svg_from(1));
-    }
+    over_time(&mut page, runs, end_h);
+    against_the_first(&mut page, runs);
     section(
         &mut page,
         "Waiting by tenant",
@@ -125,6 +73,68 @@ pub fn page(title: &str, runs: &[Run<'_>]) -> String {
     }
     page.push_str("</body></html>\n");
     page
+}
+
+/// Figures 6 to 8.
+fn over_time(page: &mut String, runs: &[Run<'_>], end_h: f64) {
+    let hours = |points: &[(f64, f64)]| {
+        points
+            .iter()
+            .map(|(at_s, value)| (at_s / 3600.0, *value))
+            .collect()
+    };
+    let lines = |of: fn(&Outcome) -> &[(f64, f64)]| -> Vec<Line> {
+        let line = |run: &Run<'_>| Line {
+            name: run.name.clone(),
+            points: hours(of(run.outcome)),
+        };
+        runs.iter().map(line).collect()
+    };
+    let drawings = [
+        (
+            "Utilization",
+            "Sum over the resources of the fraction in use (as figure 6 of the Dorm paper)",
+            lines(|o| &o.utilization),
+        ),
+        (
+            "Fairness loss",
+            "Σ |share − fair share| of the running jobs (as figure 7)",
+            lines(|o| &o.loss),
+        ),
+        (
+            "Adjustments",
+            "Running jobs that were resized, in all (as figure 8)",
+            lines(|o| &o.adjustments),
+        ),
+    ];
+    for (name, what, lines) in drawings {
+        let chart = Chart {
+            x: "hours",
+            end: end_h,
+            steps: true,
+            lines,
+        };
+        section(page, name, what, &chart.svg());
+    }
+}
+
+/// Figure 9.
+fn against_the_first(page: &mut String, runs: &[Run<'_>]) {
+    if let Some((first, others)) = runs.split_first().filter(|(_, others)| !others.is_empty()) {
+        let lines: Vec<Line> = others.iter().map(|run| speed_ups(first, run)).collect();
+        let what = format!(
+            "Completion time under {} over that of the run, jobs in order of it (as figure 9)",
+            first.name
+        );
+        // The first run has a colour of its own in the other drawings.
+        let chart = Chart {
+            x: "% of the jobs",
+            end: 100.0,
+            steps: false,
+            lines,
+        };
+        section(page, "Speed-up", &what, &chart.svg_from(1));
+    }
 }
 
 fn section(page: &mut String, name: &str, what: &str, drawing: &str) {
