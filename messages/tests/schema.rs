@@ -13,8 +13,9 @@ use std::path::{Path, PathBuf};
 
 use common::{LOG, events, samples};
 use dormouse_messages::Event;
+use dormouse_messages::events::{JobReleased, Turn};
 use dormouse_messages::job::JobDocument;
-use dormouse_messages::policy::Policy;
+use dormouse_messages::policy::{Policy, Queue};
 use jsonschema::Validator;
 use serde_json::{Value, json};
 
@@ -112,6 +113,30 @@ fn every_sample_is_valid_by_its_schema() {
         assert_eq!(errors, Vec::<String>::new(), "{name}: {data}");
         assert!(!validator.is_valid(&json!({})), "{name} requires something");
     }
+}
+
+/// Fields that the committed samples, which are older, do not have.
+#[test]
+fn a_release_with_its_turn_reads_back_and_is_valid() {
+    let released = JobReleased {
+        job: "ads/lr".parse().expect("a job id"),
+        turn: Some(Turn {
+            queue: Queue::BalancedWait,
+            share: 0.25,
+            demand_share: 0.5,
+            weight: 3,
+            queued: 7,
+            waited_ms: 1_500,
+        }),
+        passed_over: vec!["vision/wide".parse().expect("a job id")],
+        basis: None,
+    };
+    let value = serde_json::to_value(&released).expect("JSON");
+    assert_eq!(value["turn"]["queue"], json!("balanced-wait"));
+    let validator = validator(&schemars::schema_for!(JobReleased).to_value());
+    assert!(validator.is_valid(&value), "{value}");
+    let back: JobReleased = serde_json::from_value(value).expect("reads back");
+    assert_eq!(back, released);
 }
 
 #[test]

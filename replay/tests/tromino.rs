@@ -225,10 +225,12 @@ fn a_flood_is_not_rewarded() {
         waits.means_s
     };
     let fifo = flooded(Queue::Fifo);
+    let demand = flooded(Queue::DemandDrf);
     let projected = flooded(Queue::ProjectedWait);
     let balanced = flooded(Queue::BalancedWait);
     for victim in [1, 2] {
         assert!(balanced[victim] < 0.7 * projected[victim], "{balanced:?}");
         assert!(balanced[victim] < 0.6 * fifo[victim], "{balanced:?}");
+        assert!(balanced[victim] < 0.8 * demand[victim], "{balanced:?}");
     }
 }

@@ -83,11 +83,12 @@ struct Release<'a> {
 
 impl<'a> Release<'a> {
     fn new(queues: &'a Queues, changes: &'a Changes, now: Timestamp) -> Self {
-        let mut room = Room::new(queues, now);
+        let mut room = Room::new(queues);
         let mut lines = line::lines(queues, changes, now);
         for line in &mut lines {
             line.advance(&mut room);
         }
+        room.reserve(&lines, now);
         let passed = no_room(queues, &lines, &room);
         let last = queues.last.as_ref();
         let last = last.and_then(|last| lines.iter().position(|line| line.tenant == last.as_str()));

@@ -9,8 +9,8 @@
 use std::collections::BTreeMap;
 
 use dormouse_messages::{Amounts, JobId, Timestamp};
+use dormouse_projections::shared::Queues;
 use dormouse_projections::shared::tenants::exceeds;
-use dormouse_projections::shared::{Queues, Stand};
 
 use super::line::{Head, Line};
 
@@ -31,45 +31,41 @@ pub enum Fit {
 pub struct Room<'a> {
     queues: &'a Queues,
     committed: Amounts,
-    /// A job that was passed over long ago, and what its smallest partition needs.
-    reserved: Option<(&'a JobId, Amounts)>,
+    /// A head that was passed over long ago, and what its smallest partition needs.
+    reserved: Option<(JobId, Amounts)>,
     /// By demand: whether some node fits one container.
     fits_node: BTreeMap<Amounts, bool>,
 }
 
 impl<'a> Room<'a> {
     /// What the released jobs leave.
-    pub fn new(queues: &'a Queues, now: Timestamp) -> Self {
-        let mut room = Self {
+    pub fn new(queues: &'a Queues) -> Self {
+        Self {
             queues,
             committed: queues.committed(),
             reserved: None,
             fits_node: BTreeMap::new(),
-        };
-        room.reserved = room.longest_passed(now);
-        room
+        }
     }
 
-    /// The job that was passed over first, once that is long enough ago.
-    fn longest_passed(&mut self, now: Timestamp) -> Option<(&'a JobId, Amounts)> {
+    /// Reserves room for the head that others went by first, once that is long enough ago. Only
+    /// for a head that its quota lets go: room for one that cannot go would be kept for nothing,
+    /// and for ever where a job of a higher priority has come before it.
+    pub fn reserve(&mut self, lines: &[Line<'_>], now: Timestamp) {
         let patience_ms = u64::from(self.queues.policy.reserve_after_s) * 1000;
-        let passed = self.queues.passed_over.iter();
-        let long_ago = passed.filter(|(_, since)| now.ms_since(**since) >= patience_ms);
-        let mut candidates: Vec<_> = long_ago.map(|(id, since)| (*since, id)).collect();
-        candidates.sort_unstable();
-        for (_, id) in candidates {
-            let Some(job) = self.queues.jobs.get(id) else {
-                continue;
-            };
-            let min = u64::from(job.containers.min);
-            let queued = matches!(job.stand, Stand::Queued { .. });
-            if queued && self.could_run(&job.demand, min) {
-                let mut needs = Amounts::new();
-                needs.add(&job.demand, min);
-                return Some((id, needs));
-            }
-        }
-        None
+        let heads = lines.iter().filter_map(|line| {
+            let head = line.head.as_ref()?;
+            let since = self.queues.passed_over.get(&head.id)?;
+            let long_ago = now.ms_since(*since) >= patience_ms;
+            let may_go = self.fit(line, head) != Fit::OverQuota;
+            (long_ago && may_go).then_some((*since, head))
+        });
+        let first = heads.min_by_key(|(since, head)| (*since, head.arrival));
+        self.reserved = first.map(|(_, head)| {
+            let mut needs = Amounts::new();
+            needs.add(&head.demand, head.min);
+            (head.id.clone(), needs)
+        });
     }
 
     /// Whether it could run if nothing else did, on the nodes that there are.
@@ -98,7 +94,7 @@ impl<'a> Room<'a> {
             return Fit::NoRoom;
         }
         match &self.reserved {
-            Some((id, needs)) if **id != head.id && self.short(head, Some(needs)) => Fit::Reserved,
+            Some((id, needs)) if *id != head.id && self.short(head, Some(needs)) => Fit::Reserved,
             _ => Fit::Yes,
         }
     }
@@ -116,11 +112,7 @@ impl<'a> Room<'a> {
     /// Takes the room of a released job.
     pub fn take(&mut self, head: &Head) {
         self.committed.add(&head.demand, head.min);
-        if self
-            .reserved
-            .as_ref()
-            .is_some_and(|(id, _)| **id == head.id)
-        {
+        if self.reserved.as_ref().is_some_and(|(id, _)| *id == head.id) {
             self.reserved = None;
         }
     }

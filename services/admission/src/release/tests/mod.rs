@@ -295,6 +295,26 @@ fn a_job_that_was_passed_over_long_ago_has_room_reserved() {
     assert_eq!(given.carry_out()[0], "a/large");
 }
 
+/// Room was kept for a job behind another of its own tenant, and nothing ran again.
+#[test]
+fn no_room_is_reserved_for_what_is_not_the_head() {
+    let mut given = Given::cluster("cpu=4", Queue::Drf);
+    given.run("b/now", "cpu=2");
+    given.run("a/now", "cpu=1");
+    given.queue("a/large", "cpu=3");
+    given.queue("b/small", "cpu=1");
+    assert_eq!(given.decide()[0].passed_over.len(), 1);
+    given.carry_out();
+    given.queue_with("a/urgent", "cpu=3", 5);
+    given.seconds(700);
+    for id in ["b/now", "a/now", "b/small"] {
+        given.complete(id);
+    }
+    assert_eq!(given.carry_out(), ["a/urgent"]);
+    given.complete("a/urgent");
+    given.then(&["a/large"]);
+}
+
 #[test]
 fn a_tenant_over_its_quota_waits_and_holds_nobody_back() {
     for queue in Queue::ALL {
