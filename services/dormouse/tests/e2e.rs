@@ -216,7 +216,7 @@ fn every_bad_message_is_on_the_log_with_a_reason() {
         with("weight", json!("heavy")),
         with("containers", json!({"min": 3, "max": 2})),
         with("colour", json!("red")),
-        with("priority", json!(3)),
+        with("tasks", json!({"count": 3})),
         with("tenant", json!("search")),
         with("name", json!("taken")),
         // Stored, but larger than what is kept of it on the log.

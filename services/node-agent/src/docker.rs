@@ -43,6 +43,10 @@ const RETRY: Duration = Duration::from_millis(500);
 /// How long after the exit the last output may take to arrive.
 const LAST_OUTPUT: Duration = Duration::from_secs(2);
 
+/// How long after a kill the engine may take to say that memory was the cause: on an idle
+/// machine it knows at once, on a busy one it took tens of milliseconds.
+const LATE_WORD: Duration = Duration::from_millis(250);
+
 /// Runs Docker containers.
 #[derive(Clone)]
 pub struct DockerRuntime {
@@ -224,7 +228,7 @@ impl Inner {
             match found {
                 Ok(found) => {
                     if let Some(exit) = exit_in(&found) {
-                        return exit;
+                        return self.with_late_word(name, exit).await;
                     }
                 }
                 Err(error) if status_code(&error) == Some(404) => {
@@ -236,6 +240,16 @@ impl Inner {
                 tokio::time::sleep(RETRY).await;
             }
         }
+    }
+
+    /// The engine may hear of a want of memory a moment after the end that it caused.
+    async fn with_late_word(&self, name: &str, exit: Exit) -> Exit {
+        if exit.signal != Some(9) || exit.out_of_memory {
+            return exit;
+        }
+        tokio::time::sleep(LATE_WORD).await;
+        let found = self.inspect(name).await.ok();
+        found.as_ref().and_then(exit_in).unwrap_or(exit)
     }
 
     fn with_eviction(&self, exit: Exit, container: &ContainerId) -> Exit {
