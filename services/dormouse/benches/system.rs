@@ -21,6 +21,10 @@ use dormouse_replay::{LogReader, LogWriter};
 use dormouse_runtime::{Followed, LocalBroker, Log, Settings};
 use tokio::sync::mpsc::Receiver;
 
+/// As in the product.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 struct Up(Child);
 
 impl Drop for Up {
