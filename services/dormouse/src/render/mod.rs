@@ -20,6 +20,7 @@ pub use chart::timeline;
 pub use cluster::{cluster, ledger};
 pub use job::job;
 pub use style::Style;
+pub(crate) use style::right;
 pub use svg::timeline as timeline_svg;
 pub use table::{jobs, node, nodes};
 pub use tenants::{tenant, tenants};

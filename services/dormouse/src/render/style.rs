@@ -2,7 +2,9 @@
 
 use std::io::IsTerminal as _;
 
-use comfy_table::{Cell, Color, ColumnConstraint, ContentArrangement, Table, Width, presets};
+use comfy_table::{
+    Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Table, Width, presets,
+};
 use dormouse_projections::jobs::Phase;
 use dormouse_projections::nodes::NodeState;
 
@@ -132,4 +134,9 @@ pub(super) const fn node_colour(state: NodeState) -> Color {
 /// A phase as a cell.
 pub(super) fn phase_cell(phase: Phase) -> Cell {
     Cell::new(phase).fg(phase_colour(phase))
+}
+
+/// A cell of a number.
+pub(crate) fn right(text: impl ToString) -> Cell {
+    Cell::new(text.to_string()).set_alignment(CellAlignment::Right)
 }

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use comfy_table::{Cell, CellAlignment, Color, Row};
+use comfy_table::{Cell, Color, Row};
 use dormouse_messages::NodeId;
 use dormouse_projections::queries::{
     ContainerCounts, JobRow, JobsAnswer, NodeDetail, NodeRow, NodesAnswer, RefusedRow,
 };
 
-use super::style::{Style, node_colour, phase_cell};
+use super::style::{Style, node_colour, phase_cell, right};
 use super::words::{age, count, date, number, share, used_of};
 
 /// The list of jobs, and below it the refused submissions where they were asked for.
@@ -76,10 +76,6 @@ fn job_table(rows: &[JobRow], style: &Style) -> String {
         });
     }
     style.write(table)
-}
-
-fn right(text: impl ToString) -> Cell {
-    Cell::new(text.to_string()).set_alignment(CellAlignment::Right)
 }
 
 fn narrow_row(row: &JobRow) -> Row {

@@ -1,9 +1,9 @@
 //! The list of tenants and the page of one.
 
-use comfy_table::{Cell, CellAlignment, Row};
+use comfy_table::{Cell, Row};
 use dormouse_projections::queries::{TenantDetail, TenantRow, TenantsAnswer};
 
-use super::style::Style;
+use super::style::{Style, right};
 use super::words::{age, number, share};
 
 const HEADER: [&str; 8] = [
@@ -52,10 +52,6 @@ pub fn tenants(answer: &TenantsAnswer, style: &Style) -> String {
         answer.queue.as_str(),
         number(answer.unfairness_area)
     )
-}
-
-fn right(text: impl ToString) -> Cell {
-    Cell::new(text.to_string()).set_alignment(CellAlignment::Right)
 }
 
 fn weight(row: &TenantRow) -> String {

@@ -1,10 +1,10 @@
 //! The figures of simulations as tables.
 
-use comfy_table::{Cell, CellAlignment};
+use comfy_table::Cell;
 use dormouse_replay::simulate::compare::Difference;
 
 use super::{Answer, AnswerRun};
-use crate::render::Style;
+use crate::render::{Style, right};
 
 /// The runs, how they differ, and with `wide` the tenants.
 pub fn text(answer: &Answer<'_>, style: &Style) -> String {
@@ -130,10 +130,6 @@ fn tenants(answer: &Answer<'_>, style: &Style) -> String {
         }
     }
     style.write(table)
-}
-
-fn right(text: String) -> Cell {
-    Cell::new(text).set_alignment(CellAlignment::Right)
 }
 
 /// `43s`, `12.5m`, `3.4h`, `2.1d`.
