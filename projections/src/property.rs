@@ -159,7 +159,7 @@ proptest! {
 /// How fast the whole read model folds from memory. Not a gate: run it by hand with
 /// `cargo test --release -p dormouse-projections -- --ignored --nocapture fold_speed`.
 #[test]
-#[ignore = "a measurement"]
+#[ignore = "a measurement, run by hand as said above; it checks nothing"]
 fn fold_speed() {
     let names: Vec<String> = (0..500)
         .map(|n| format!("tenant-{}/job-{n}", n % 7))

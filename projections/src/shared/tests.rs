@@ -84,14 +84,20 @@ fn a_container_asked_of_a_lost_node_is_lost_at_once() {
     assert!(life.containers.values().all(lost) && life.is_over());
 }
 
-#[test]
-fn room_that_was_given_up_asks_for_another_allocation() {
+/// Both containers of t/a run.
+fn started() -> History {
     let mut history = placed();
     history.request_start(1, "t/a", 1, 2);
     history
         .container_started("t/a", 1, 0, "n0")
         .container_started("t/a", 1, 1, "n0");
     history.started(1, "t/a", 1, 2);
+    history
+}
+
+#[test]
+fn room_that_was_given_up_asks_for_another_allocation() {
+    let mut history = started();
     history.allocate(2, &[("t/a", 2, 0)], &[("t/a", "waits")]);
     history.place(2, "t/b", 1, &[]);
     let before = fold(&history).last_trigger;
@@ -105,12 +111,7 @@ fn room_that_was_given_up_asks_for_another_allocation() {
 
 #[test]
 fn a_decision_that_was_overtaken_by_a_stop_is_made_again() {
-    let mut history = placed();
-    history.request_start(1, "t/a", 1, 2);
-    history
-        .container_started("t/a", 1, 0, "n0")
-        .container_started("t/a", 1, 1, "n0");
-    history.started(1, "t/a", 1, 2);
+    let mut history = started();
     lose(&mut history, "n1");
     let asof = fold(&history).sequence;
     history.container_exited("t/a", 1, 0, "n0", Some(143));

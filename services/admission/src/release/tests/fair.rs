@@ -9,7 +9,7 @@ use super::Given;
 /// How many releases a second: run by hand with
 /// `cargo test --release -p dormouse-admission -- --ignored --nocapture release_rate`.
 #[test]
-#[ignore = "a measurement"]
+#[ignore = "a measurement, run by hand as said above; it checks nothing"]
 fn release_rate() {
     for queue in Queue::ALL {
         let mut given = Given::cluster("cpu=20000", queue);
