@@ -117,6 +117,29 @@ pub struct Containers {
     pub max: u32,
 }
 
+/// Independent tasks of one job: its command line runs once for each of them.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(deny_unknown_fields)]
+pub struct Tasks {
+    /// How many; each finds its number, from 0, in `DORMOUSE_TASK`.
+    pub count: u32,
+    /// The most that run at once: the most containers of the job.
+    pub concurrency: u32,
+}
+
+impl Tasks {
+    /// The containers that the job may have.
+    #[must_use]
+    pub fn containers(&self) -> Containers {
+        Containers {
+            min: 1,
+            max: self.concurrency.min(self.count),
+        }
+    }
+}
+
 /// How a running job saves its state when its partition is resized.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
@@ -245,7 +268,7 @@ pub struct JobDocument {
     /// Folders of the node.
     #[serde(default)]
     pub mounts: Vec<Mount>,
-    /// How often a failed gang is started again.
+    /// How often a failed gang, or a failed task of a task set, is started again.
     #[serde(default)]
     pub retries: u32,
     /// Its place in the tenant's own queue: the highest goes first; the tenant's default where
@@ -255,6 +278,9 @@ pub struct JobDocument {
     /// Jobs of the same tenant that must complete before it may have containers.
     #[serde(default)]
     pub depends_on: Vec<String>,
+    /// A batch job of many tasks: one submission, tracked and cancelled as one.
+    #[serde(default)]
+    pub tasks: Option<Tasks>,
 }
 
 const fn default_weight() -> u32 {
@@ -313,6 +339,9 @@ pub struct JobSpec {
     /// Jobs that must complete before it may have containers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends_on: Vec<JobId>,
+    /// A batch job of many tasks, each of which is retried by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tasks: Option<Tasks>,
 }
 
 #[expect(

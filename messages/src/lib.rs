@@ -11,6 +11,7 @@ pub mod job;
 pub mod policy;
 pub mod quantity;
 pub mod subject;
+pub mod tasks;
 pub mod time;
 
 pub use decider::{Decider, Decision, Fold, Proposal};
@@ -19,4 +20,5 @@ pub use events::{Basis, Event, Writer};
 pub use ids::{ContainerId, Epoch, Incarnation, JobId, NodeId, Rank, Sequence, TenantId};
 pub use quantity::{Amounts, Resource};
 pub use subject::Prefix;
+pub use tasks::TaskRanges;
 pub use time::Timestamp;

@@ -41,6 +41,12 @@ impl Timestamp {
         (self.0 - earlier.0) as f64 / 1e6
     }
 
+    /// Microseconds from `earlier` to here, 0 when `earlier` is later.
+    #[must_use]
+    pub fn micros_since(self, earlier: Self) -> u64 {
+        u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0)
+    }
+
     /// Whole milliseconds from `earlier` to here, 0 when `earlier` is later.
     #[must_use]
     pub fn ms_since(self, earlier: Self) -> u64 {

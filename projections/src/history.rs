@@ -54,6 +54,7 @@ pub fn spec(id: &JobId) -> JobSpec {
         retries: 2,
         priority: 0,
         depends_on: Vec::new(),
+        tasks: None,
     }
 }
 

@@ -4,7 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Basis;
-use crate::ids::{Epoch, Incarnation, JobId};
+use crate::ids::{Epoch, Incarnation, JobId, Rank};
+use crate::tasks::TaskRanges;
 
 /// Why a partition is stopped, or has stopped.
 #[derive(
@@ -57,6 +58,34 @@ pub struct PartitionStartRequested {
     /// What it was decided on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,
+}
+
+/// Containers of a task set are to run these tasks next, in this order.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TasksAssigned {
+    /// The job.
+    pub job: JobId,
+    /// The life whose containers run them.
+    pub incarnation: Incarnation,
+    /// What each container gets, after what it has.
+    pub assigned: Vec<Assigned>,
+    /// What it was decided on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basis: Option<Basis>,
+}
+
+/// What one container of a task set gets.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Assigned {
+    /// The container's place in its partition.
+    pub rank: Rank,
+    /// The tasks: at most [`Assigned::RANGES`] ranges.
+    pub tasks: TaskRanges,
+}
+
+impl Assigned {
+    /// The most ranges of one assignment: an agent passes it on in one line of less than 4 KiB.
+    pub const RANGES: usize = 64;
 }
 
 /// The partition's containers are to be stopped.

@@ -253,6 +253,8 @@ registry! {
     CheckpointFailed "checkpoint.failed.v1" [Node] node observation;
     Progress "progress.v1" [Node] node observation;
     TenantConfigured "tenant.configured.v1" [Operator] shard observation;
+    TasksAssigned "tasks.assigned.v1" [Checkpointer] job decision;
+    TasksEnded "tasks.ended.v1" [Node] node observation;
 }
 
 impl Event {

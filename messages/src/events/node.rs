@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{ContainerId, Incarnation, JobId, NodeId, Rank};
 use crate::quantity::Amounts;
+use crate::tasks::TaskRanges;
 
 /// An agent has started on a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -143,4 +144,31 @@ pub struct Progress {
     /// Whatever else the job reports.
     #[serde(default)]
     pub metrics: BTreeMap<String, f64>,
+}
+
+/// Tasks of a task set have ended in one container: all that did since its last report.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TasksEnded {
+    /// The job.
+    pub job: JobId,
+    /// The life that they were assigned to.
+    pub incarnation: Incarnation,
+    /// The container's place in its partition.
+    pub rank: Rank,
+    /// The node.
+    pub node: NodeId,
+    /// Those that exited with 0.
+    pub completed: TaskRanges,
+    /// Those that did not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failed: Vec<FailedTask>,
+}
+
+/// A task that did not exit with 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct FailedTask {
+    /// Which one.
+    pub task: u32,
+    /// As a shell reports it: 128 + n where signal n ended it, 127 where it was not found.
+    pub exit_code: i32,
 }

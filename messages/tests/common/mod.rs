@@ -81,6 +81,7 @@ fn spec() -> JobSpec {
         retries: 2,
         priority: 0,
         depends_on: Vec::new(),
+        tasks: None,
     }
 }
 
@@ -135,6 +136,7 @@ pub fn events() -> Vec<Event> {
     ends(&mut events);
     agent(&mut events);
     tenant(&mut events);
+    of_task_sets(&mut events);
     events
 }
 
@@ -414,6 +416,29 @@ fn checkpoints(events: &mut Vec<Event>) {
         steps_total: 500,
         containers: 5,
         metrics: BTreeMap::from([("loss".to_owned(), 0.31), ("accuracy".to_owned(), 0.8125)]),
+    }));
+}
+
+fn of_task_sets(events: &mut Vec<Event>) {
+    events.push(Event::from(TasksAssigned {
+        job: job(),
+        incarnation: Incarnation(2),
+        assigned: vec![Assigned {
+            rank: Rank(1),
+            tasks: [4, 5, 6, 9].into_iter().collect(),
+        }],
+        basis: basis(),
+    }));
+    events.push(Event::from(TasksEnded {
+        job: job(),
+        incarnation: Incarnation(2),
+        rank: Rank(1),
+        node: node(),
+        completed: [4, 5, 9].into_iter().collect(),
+        failed: vec![FailedTask {
+            task: 6,
+            exit_code: 137,
+        }],
     }));
 }
 

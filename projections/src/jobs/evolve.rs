@@ -4,7 +4,7 @@ use dormouse_messages::Timestamp;
 use dormouse_messages::events::{
     CheckpointRequested, CheckpointSaved, ContainerExited, JobAllocation, JobRevised,
     PartitionKept, PartitionStartRequested, PartitionStarted, PartitionStopRequested,
-    PartitionStopped, Progress, StopReason,
+    PartitionStopped, Progress, StopReason, TasksAssigned, TasksEnded,
 };
 
 use super::{Exit, Job, LIVES_LIMIT, Life, Live, Phase, ProgressPoint, SavedCheckpoint, Transit};
@@ -119,6 +119,10 @@ impl Job {
             None => live.transit = Some(self.transit(event.reason, at)),
         }
         self.close_life(Some(event.reason), at);
+        if let (Some(set), Some(counts)) = (&mut live.tasks, &mut self.tasks) {
+            set.life_ended();
+            counts.assigned = 0;
+        }
         live.gangs
             .retain(|gang| gang.incarnation > event.incarnation);
         live.seen = 0;
@@ -238,6 +242,42 @@ impl Job {
                 reason: event.reason.clone(),
             });
         }
+    }
+
+    pub(super) fn tasks_assigned(&mut self, live: &mut Live, event: &TasksAssigned, at: Timestamp) {
+        if event.incarnation != self.incarnation {
+            return;
+        }
+        if let (Some(set), Some(counts)) = (&mut live.tasks, &mut self.tasks) {
+            for assigned in &event.assigned {
+                set.assign(assigned, at);
+            }
+            counts.assigned = u32::try_from(set.running()).unwrap_or(u32::MAX);
+        }
+    }
+
+    pub(super) fn tasks_ended(&mut self, live: &mut Live, event: &TasksEnded, at: Timestamp) {
+        if event.incarnation != self.incarnation {
+            return;
+        }
+        let (Some(set), Some(counts)) = (&mut live.tasks, &mut self.tasks) else {
+            return;
+        };
+        let before = (set.running(), set.completed, set.failed.len());
+        set.ended(event, live.spec.retries, at);
+        let ended = before.0 - set.running();
+        let done = u64::from(set.completed - before.1) + set.failed.len() - before.2;
+        let number = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+        counts.retried += number(ended.saturating_sub(done));
+        counts.completed = set.completed;
+        counts.failed = number(set.failed.len());
+        counts.assigned = number(set.running());
+        self.progress = Some(Box::new(ProgressPoint {
+            at,
+            step: u64::from(set.completed),
+            steps_total: u64::from(set.count),
+            metrics: Vec::new(),
+        }));
     }
 
     pub(super) fn progressed(&mut self, event: &Progress, at: Timestamp) {

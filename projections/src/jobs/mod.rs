@@ -23,6 +23,8 @@ use dormouse_messages::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::shared::TaskSet;
+
 pub use phase::{Phase, PhaseCounts};
 pub use table::JobTable;
 
@@ -91,8 +93,25 @@ pub struct Job {
     pub lives: Vec<Life>,
     /// Lives older than those.
     pub lives_dropped: u32,
+    /// How far its tasks are, where it is a task set.
+    pub tasks: Option<TaskCounts>,
     /// What only a live job needs.
     pub live: Option<Box<Live>>,
+}
+
+/// How far a task set is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskCounts {
+    /// All of its tasks.
+    pub count: u32,
+    /// Those that exited with 0.
+    pub completed: u32,
+    /// Those that failed for good.
+    pub failed: u32,
+    /// Those that containers have: run, or are to run next.
+    pub assigned: u32,
+    /// Failures of tasks that were, or are to be, tried again.
+    pub retried: u32,
 }
 
 /// When things happened, by the broker's time.
@@ -127,6 +146,8 @@ pub struct Live {
     pub seen: u32,
     /// Whether its tenant asked to cancel it.
     pub cancel_requested: bool,
+    /// Its tasks, where it is a task set.
+    pub tasks: Option<TaskSet>,
 }
 
 /// The containers of one life by node.

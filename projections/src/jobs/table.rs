@@ -7,8 +7,10 @@ use dormouse_messages::{Event, Fold, Incarnation, JobId, Recorded, Sequence, Tim
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ENDED_LIMIT, Job, Live, PENDING_LIMIT, Phase, PhaseCounts, REFUSED_LIMIT, Refused, Times,
+    ENDED_LIMIT, Job, Live, PENDING_LIMIT, Phase, PhaseCounts, REFUSED_LIMIT, Refused, TaskCounts,
+    Times,
 };
+use crate::shared::TaskSet;
 
 /// Every job, by id. See the module for what is kept how long.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -123,6 +125,10 @@ impl JobTable {
             checkpoint: None,
             lives: Vec::new(),
             lives_dropped: 0,
+            tasks: event.spec.tasks.map(|tasks| TaskCounts {
+                count: tasks.count,
+                ..TaskCounts::default()
+            }),
             live: Some(Box::new(Live {
                 spec: event.spec.clone(),
                 gangs: Vec::new(),
@@ -130,6 +136,7 @@ impl JobTable {
                 exit: None,
                 seen: 0,
                 cancel_requested: false,
+                tasks: event.spec.tasks.map(TaskSet::new),
             })),
         };
         self.ended.remove(&event.job);
@@ -203,6 +210,12 @@ impl JobTable {
             Event::PartitionKept(e) => {
                 self.update(&e.job, |job, live| job.kept(live, e, at));
             }
+            Event::TasksAssigned(e) => {
+                self.update(&e.job, |job, live| job.tasks_assigned(live, e, at));
+            }
+            Event::TasksEnded(e) => {
+                self.update(&e.job, |job, live| job.tasks_ended(live, e, at));
+            }
             Event::JobCompleted(e) => {
                 self.end(&e.job, Phase::Completed, &e.reason, e.attempts, at);
             }
@@ -220,7 +233,7 @@ impl JobTable {
 
 impl Fold for JobTable {
     const NAME: &'static str = "jobs";
-    const VERSION: u32 = 1;
+    const VERSION: u32 = 2;
 
     fn evolve(&mut self, recorded: &Recorded) {
         let Some(event) = recorded.event() else {

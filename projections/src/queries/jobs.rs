@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::QueryError;
 use crate::ReadModel;
-use crate::jobs::{Job, Life, Phase, Refused, SavedCheckpoint, reason::reason, turn};
+use crate::jobs::{Job, Life, Phase, Refused, SavedCheckpoint, TaskCounts, reason::reason, turn};
 use crate::shared::Queues;
 use crate::timelines::{Metric, Timeline, Window};
 
@@ -110,6 +110,9 @@ pub struct JobRow {
     pub step: Option<u64>,
     /// Steps in all, where it is known.
     pub steps_total: Option<u64>,
+    /// How far its tasks are, where it is a task set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tasks: Option<TaskCounts>,
     /// When it last reported.
     pub progress_at: Option<Timestamp>,
     /// Whatever else it reports, such as loss or accuracy.
@@ -358,6 +361,7 @@ fn row(model: &ReadModel, id: &JobId, job: &Job, position: Option<u64>, now: Tim
         container_s: job.container_s(now),
         step: progress.map(|p| p.step),
         steps_total: progress.map(|p| p.steps_total).filter(|total| *total > 0),
+        tasks: job.tasks,
         progress_at: progress.map(|p| p.at),
         metrics: metrics.unwrap_or_default(),
         nodes: nodes.unwrap_or_default(),

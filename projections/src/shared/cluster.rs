@@ -93,7 +93,7 @@ pub struct ClusterState {
 
 impl Fold for ClusterState {
     const NAME: &'static str = "cluster";
-    const VERSION: u32 = 2;
+    const VERSION: u32 = 3;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.sequence = recorded.sequence;
@@ -168,6 +168,11 @@ impl Fold for ClusterState {
             }
             if let Some(resource) = used.first_short(&node.capacity, 1) {
                 return Err(format!("{name} holds more {} than it has", resource.name()));
+            }
+        }
+        for (id, job) in &self.jobs {
+            if let Some(tasks) = &job.tasks {
+                tasks.check().map_err(|why| format!("{id}: {why}"))?;
             }
         }
         Ok(())
@@ -257,6 +262,9 @@ impl ClusterState {
             Event::PartitionStopped(event) => {
                 if let Some(job) = self.jobs.get_mut(&event.job) {
                     let ended = job.life.take();
+                    if let Some(tasks) = &mut job.tasks {
+                        tasks.life_ended();
+                    }
                     let why = ended.as_ref().and_then(Life::first_failure);
                     job.attempts = event.attempts;
                     job.last_stop = Some(Stop {
@@ -275,6 +283,23 @@ impl ClusterState {
                 self.transit_ended(recorded.sequence);
             }
             Event::PartitionKept(event) => self.kept(&event.job, recorded),
+            Event::TasksAssigned(event) => {
+                let job = self.jobs.get_mut(&event.job);
+                if let Some(tasks) = job.and_then(|job| job.tasks_of(event.incarnation)) {
+                    for assigned in &event.assigned {
+                        tasks.assign(assigned, recorded.stored_at);
+                    }
+                }
+            }
+            Event::TasksEnded(event) => {
+                if let Some(job) = self.jobs.get_mut(&event.job) {
+                    let retries = job.retries;
+                    if let Some(tasks) = job.tasks_of(event.incarnation) {
+                        tasks.ended(event, retries, recorded.stored_at);
+                    }
+                    job.bound_by_tasks();
+                }
+            }
             _ => {}
         }
     }

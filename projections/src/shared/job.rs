@@ -11,6 +11,8 @@ use dormouse_messages::job::{CheckpointMode, Containers, JobSpec, Success};
 use dormouse_messages::{Amounts, Epoch, Incarnation, NodeId, Rank, Sequence, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use super::tasks::TaskSet;
+
 /// A checkpointer is behind by a moment, in which a job is placed once or twice; the agents keep
 /// as many.
 const SUPERSEDED_KEPT: usize = 4;
@@ -253,6 +255,8 @@ pub struct Job {
     pub stall_ms: Option<u64>,
     /// The highest incarnation ever placed.
     pub last_incarnation: Incarnation,
+    /// Its tasks, where it is a task set.
+    pub tasks: Option<TaskSet>,
 }
 
 impl Job {
@@ -281,7 +285,27 @@ impl Job {
             adjusting_since: None,
             stall_ms: None,
             last_incarnation: Incarnation(0),
+            tasks: spec.tasks.map(TaskSet::new),
         }
+    }
+
+    /// The tasks of its present life.
+    pub fn tasks_of(&mut self, incarnation: Incarnation) -> Option<&mut TaskSet> {
+        let life = self.life.as_ref()?;
+        let is_present = life.incarnation == incarnation;
+        self.tasks.as_mut().filter(|_| is_present)
+    }
+
+    /// A task set never needs more containers than it has tasks left; those that it has it
+    /// keeps, since taking one away stops them all.
+    pub fn bound_by_tasks(&mut self) {
+        let Some(tasks) = &self.tasks else {
+            return;
+        };
+        let left = u32::try_from(tasks.remaining()).unwrap_or(u32::MAX);
+        let has = self.assignment.as_ref().map_or(0, Assignment::containers);
+        let needs = left.max(has).max(self.containers.min);
+        self.containers.max = self.containers.max.min(needs);
     }
 
     /// Another assignment takes the place of the present one.

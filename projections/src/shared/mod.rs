@@ -2,15 +2,17 @@
 //!
 //! 1. [`membership`]: which nodes there are, what they offer, whether they may be used.
 //! 2. [`job`]: one live job: what it asked for, where it is assigned, the life it lives.
-//! 3. [`tenants`], [`queues`]: what each tenant is entitled to, has queued and runs, with exact
+//! 3. [`tasks`]: how far a task set is.
+//! 4. [`tenants`], [`queues`]: what each tenant is entitled to, has queued and runs, with exact
 //!    dominant shares ([`share`]).
-//! 4. [`cluster`]: nodes and jobs together, with the policy and the epochs; what the services embed.
+//! 5. [`cluster`]: nodes and jobs together, with the policy and the epochs; what the services embed.
 
 pub mod cluster;
 pub mod job;
 pub mod membership;
 pub mod queues;
 pub mod share;
+pub mod tasks;
 pub mod tenants;
 #[cfg(test)]
 mod tests;
@@ -22,4 +24,5 @@ pub use job::{
 pub use membership::{Membership, Node, NodePhase};
 pub use queues::{QueueJob, Queues, Stand, TenantQueue, Waits};
 pub use share::Share;
+pub use tasks::{Given, TaskSet};
 pub use tenants::{Tenant, Tenants};

@@ -7,20 +7,24 @@
 //! 4. A node that dies takes its containers with it. What was asked of it until it came back is
 //!    void.
 //!
+//! 5. A container of a task set runs what it is given ([`super::tasks`]) and leaves when asked.
+//!
 //! What is due is kept by time. Work that is interrupted makes a new plan, and what was due under
 //! an older plan is void.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::{
-    CheckpointFailed, CheckpointSaved, ContainerExited, ContainerStarted, PlacementDecided,
+    CheckpointFailed, CheckpointSaved, ContainerExited, ContainerStarted, FailedTask,
+    PlacementDecided, TasksAssigned, TasksEnded,
 };
 use dormouse_messages::ids::{ContainerId, Incarnation, Rank};
 use dormouse_messages::job::CheckpointMode;
-use dormouse_messages::{Event, JobId, NodeId, Recorded, Timestamp};
+use dormouse_messages::{Event, JobId, NodeId, Recorded, TaskRanges, Timestamp};
 
 use super::faults::{Faults, Saving};
 use super::model::ModelJob;
+use super::tasks::{Queue, fail_one};
 
 /// One life of a job.
 type LifeId = (JobId, Incarnation);
@@ -33,6 +37,8 @@ enum Due {
     Saved,
     SaveFailed,
     Stopped,
+    TasksEnded(Rank),
+    Drained,
 }
 
 /// A container, as its node knows it.
@@ -50,6 +56,9 @@ struct Gang {
     size: u32,
     resumes: bool,
     stopping: bool,
+    /// A task set's: it takes nothing more.
+    draining: bool,
+    tasks: BTreeMap<Rank, Queue>,
 }
 
 /// A job that runs.
@@ -57,6 +66,8 @@ struct Gang {
 struct Simulated {
     model: ModelJob,
     mode: CheckpointMode,
+    /// How long one task takes, of a task set.
+    task_s: Option<f64>,
     /// Work done, and how much of it a checkpoint holds, in seconds of one container.
     done: f64,
     saved: f64,
@@ -136,8 +147,11 @@ impl ModelAgents {
             Some(Event::JobAdmitted(event)) => {
                 // A job without a model works for a minute.
                 let model = self.models.remove(&event.job);
+                let model = model.unwrap_or_else(|| ModelJob::linear(60.0));
+                let tasks = event.spec.tasks;
                 let job = Simulated {
-                    model: model.unwrap_or_else(|| ModelJob::linear(60.0)),
+                    task_s: tasks.map(|tasks| model.work_container_s / f64::from(tasks.count)),
+                    model,
                     mode: event.spec.checkpoint.mode,
                     done: 0.0,
                     saved: 0.0,
@@ -165,6 +179,7 @@ impl ModelAgents {
                     self.schedule(now, life, Due::Stopped);
                 }
             }
+            Some(Event::TasksAssigned(event)) => self.give(event, now),
             Some(Event::JobCompleted(event)) => self.forget(&event.job),
             Some(Event::JobFailed(event)) => self.forget(&event.job),
             Some(Event::JobCancelled(event)) => self.forget(&event.job),
@@ -215,7 +230,7 @@ impl ModelAgents {
             containers,
             size,
             resumes,
-            stopping: false,
+            ..Gang::default()
         };
         self.gangs.insert(life.clone(), gang);
         let start_s = self.jobs.get(&life.0).map_or(0.0, |job| job.model.start_s);
@@ -230,6 +245,16 @@ impl ModelAgents {
         let Some(job) = self.jobs.get_mut(&life.0) else {
             return;
         };
+        if job.task_s.is_some() {
+            // Nothing is saved, so nothing fails; a task may take longer than the grace.
+            let leaves = faults.saving() != Saving::Hangs;
+            let at = after(now, job.model.save_s);
+            if let Some(gang) = self.gangs.get_mut(&life).filter(|_| leaves) {
+                gang.draining = true;
+                self.schedule(at, life, Due::Drained);
+            }
+            return;
+        }
         job.pause(now);
         let saved_at = after(now, job.model.save_s);
         match faults.saving() {
@@ -239,11 +264,90 @@ impl ModelAgents {
         }
     }
 
+    /// Containers that idle begin what they are given.
+    fn give(&mut self, event: &TasksAssigned, now: Timestamp) {
+        let life = (event.job.clone(), event.incarnation);
+        let task_s = self.jobs.get(&life.0).and_then(|job| job.task_s);
+        let (Some(task_s), Some(gang)) = (task_s, self.gangs.get_mut(&life)) else {
+            return;
+        };
+        let mut begun = Vec::new();
+        for assigned in &event.assigned {
+            let queue = gang.tasks.entry(assigned.rank).or_default();
+            begun.extend(queue.give(&assigned.tasks, now).map(|n| (assigned.rank, n)));
+        }
+        for (rank, tasks) in begun {
+            self.run_tasks(&life, rank, tasks, task_s, now);
+        }
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "at most a million tasks")]
+    fn run_tasks(&mut self, life: &LifeId, rank: Rank, tasks: u64, task_s: f64, now: Timestamp) {
+        let at = after(now, task_s * tasks as f64);
+        self.schedule(at, life.clone(), Due::TasksEnded(rank));
+    }
+
+    /// A batch has ended in one container; it begins what waits, unless it is to leave.
+    fn tasks_ended(
+        &mut self,
+        life: &LifeId,
+        rank: Rank,
+        now: Timestamp,
+        faults: &mut Faults,
+        events: &mut Vec<Event>,
+    ) {
+        let task_s = self.jobs.get(&life.0).and_then(|job| job.task_s);
+        let gang = self.gangs.get_mut(life).filter(|gang| !gang.stopping);
+        let (Some(task_s), Some(gang)) = (task_s, gang) else {
+            return;
+        };
+        let (Some((node, _)), Some(queue)) =
+            (gang.containers.get(&rank), gang.tasks.get_mut(&rank))
+        else {
+            return;
+        };
+        let mut completed = queue.ended();
+        let failed = match faults.task_fails() {
+            true => fail_one(&mut completed),
+            false => Vec::new(),
+        };
+        events.extend(tasks_report(life, rank, node, completed, failed));
+        let next = match gang.draining {
+            true => None,
+            false => queue.begin(now),
+        };
+        if let Some(tasks) = next {
+            self.run_tasks(life, rank, tasks, task_s, now);
+        }
+    }
+
+    /// Every container of a task set leaves; what it was about to run never ends there.
+    fn drained(&mut self, life: &LifeId, now: Timestamp, events: &mut Vec<Event>) {
+        let task_s = self.jobs.get(&life.0).and_then(|job| job.task_s);
+        if let (Some(task_s), Some(gang)) = (task_s, self.gangs.get_mut(life)) {
+            for (rank, queue) in &mut gang.tasks {
+                let completed = queue.cut_short(task_s, now);
+                if let Some((node, _)) = gang.containers.get(rank) {
+                    events.extend(tasks_report(life, *rank, node, completed, Vec::new()));
+                }
+            }
+        }
+        self.exit(life, 0, events);
+    }
+
     /// From `pause_s` on the whole gang works, until it is done or dies.
     fn work(&mut self, life: LifeId, pause_s: f64, now: Timestamp, faults: &mut Faults) {
         let (Some(job), Some(gang)) = (self.jobs.get_mut(&life.0), self.gangs.get(&life)) else {
             return;
         };
+        if job.task_s.is_some() {
+            job.plan += 1;
+            let plan = job.plan;
+            if let Some(dies_s) = faults.dies_after_s() {
+                self.schedule(after(now, dies_s), life, Due::Ended { code: 1, plan });
+            }
+            return;
+        }
         let speed = job.model.scaling.speed(gang.size);
         let since = after(now, pause_s);
         job.plan += 1;
@@ -275,6 +379,10 @@ impl ModelAgents {
                 Due::Ended { code, plan } => self.ended(&life, code, plan, now, &mut events),
                 Due::Saved => self.saved(&life, &mut events),
                 Due::SaveFailed => self.save_failed(&life, &mut events),
+                Due::TasksEnded(rank) => {
+                    self.tasks_ended(&life, rank, now, faults, &mut events);
+                }
+                Due::Drained => self.drained(&life, now, &mut events),
                 Due::Stopped => {
                     if let Some(job) = self.jobs.get_mut(&life.0) {
                         job.die();
@@ -399,6 +507,27 @@ impl ModelAgents {
             }));
         }
     }
+}
+
+/// What a container reports of its tasks, if there is something.
+fn tasks_report(
+    life: &LifeId,
+    rank: Rank,
+    node: &NodeId,
+    completed: TaskRanges,
+    failed: Vec<FailedTask>,
+) -> Option<Event> {
+    if completed.is_empty() && failed.is_empty() {
+        return None;
+    }
+    Some(Event::from(TasksEnded {
+        job: life.0.clone(),
+        incarnation: life.1,
+        rank,
+        node: node.clone(),
+        completed,
+        failed,
+    }))
 }
 
 fn container_id(life: &LifeId, rank: Rank) -> ContainerId {

@@ -174,6 +174,11 @@ impl Faults {
             .then(|| self.random.exponential(60.0))
     }
 
+    /// Whether one task of a batch fails.
+    pub(super) fn task_fails(&mut self) -> bool {
+        self.hits(|rates| rates.container)
+    }
+
     /// What becomes of a checkpoint.
     pub(super) fn saving(&mut self) -> Saving {
         if self.hits(|rates| rates.save_fails) {

@@ -15,6 +15,7 @@ mod faults;
 mod log;
 mod model;
 mod service;
+mod tasks;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -150,6 +150,10 @@ fn job(engine: &mut Engine, number: u64, nodes: &[(NodeId, Amounts)], random: &m
         "success": random.choose(&["all", "chief"]),
         "retries": random.below(3),
     });
+    let document = match random.chance(0.2) {
+        true => as_task_set(document, random),
+        false => document,
+    };
     submit(engine, at_s, tenant, "submit", &document);
     if let Ok(id) = format!("{tenant}/{name}").parse() {
         let model = ModelJob {
@@ -185,6 +189,20 @@ fn job(engine: &mut Engine, number: u64, nodes: &[(NodeId, Amounts)], random: &m
         submit(engine, at_s, tenant, "submit", &json!({"name": 7}));
         submit(engine, at_s, tenant, "cancel", &json!({"job": "nobody"}));
     }
+}
+
+/// The same job as a set of tasks.
+fn as_task_set(mut document: serde_json::Value, random: &mut Random) -> serde_json::Value {
+    let grace_s = document["checkpoint"]["grace_s"].take();
+    if let Some(fields) = document.as_object_mut() {
+        fields.retain(|name, _| !["containers", "success"].contains(&name.as_str()));
+    }
+    document["kind"] = json!("batch");
+    document["checkpoint"] = json!({"grace_s": grace_s});
+    document["tasks"] = json!({
+        "count": 1 + random.below(40), "concurrency": 1 + random.below(6),
+    });
+    document
 }
 
 /// A node is lost, or drained, and comes back, but for the last one, which may stay away.

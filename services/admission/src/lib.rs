@@ -6,6 +6,7 @@ mod limits;
 mod parse;
 mod release;
 mod state;
+mod tasks;
 
 pub use decide::Admission;
 pub use intake::received;

@@ -6,10 +6,10 @@ use dormouse_messages::policy::MAX_WEIGHT;
 use dormouse_messages::{Amounts, JobId, TenantId};
 use serde::de::DeserializeOwned;
 
-use crate::intake;
+use crate::{intake, tasks};
 
 /// The most containers a job may ask for: the largest cluster that is planned for.
-const MAX_CONTAINERS: u32 = 10_000;
+pub const MAX_CONTAINERS: u32 = 10_000;
 /// A day: longer than any checkpoint.
 const MAX_GRACE_S: u32 = 86_400;
 /// What a job may try again: beyond it the job is broken, not unlucky.
@@ -19,14 +19,7 @@ const MAX_PRIORITY: i32 = 1_000;
 /// A job that waits for more than this many others waits for one that gathers them.
 const MAX_DEPENDENCIES: usize = 64;
 /// Fields whose names are kept for later.
-const LATER: [&str; 6] = [
-    "roles",
-    "tasks",
-    "service",
-    "gpu_limit",
-    "gpu_memory",
-    "resize",
-];
+const LATER: [&str; 5] = ["roles", "service", "gpu_limit", "gpu_memory", "resize"];
 /// Signals that a process can catch, plus none that stop it.
 const SIGNALS: [&str; 7] = [
     "SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGQUIT", "SIGALRM",
@@ -142,6 +135,7 @@ pub fn parse_job(
             "demand is empty; say what one container needs, such as {cpu: 1, memory: 1Gi}",
         ));
     }
+    let document = tasks::normalise(document)?;
     check_numbers(&document)?;
     check_commands(&document)?;
     let priority = document.priority.unwrap_or(default_priority);
@@ -164,6 +158,7 @@ pub fn parse_job(
         retries: document.retries,
         priority,
         depends_on,
+        tasks: document.tasks,
     };
     Ok((job, spec))
 }
@@ -219,10 +214,10 @@ fn check_numbers(document: &JobDocument) -> Result<(), Refusal> {
             ),
         ));
     }
-    if document.kind == Kind::Batch && containers.max > 1 {
+    if document.kind == Kind::Batch && document.tasks.is_none() && containers.max > 1 {
         return Err(Refusal::new(
             "bad_containers",
-            "a batch job has one container; use kind: training for more",
+            "a batch job has one container; use kind: training for more, or tasks: {count, concurrency} for many tasks",
         ));
     }
     if document.weight == 0 || document.weight > MAX_WEIGHT {

@@ -1,7 +1,7 @@
 //! The life of each released job, one job at a time.
 //!
 //! Folds: the shared [`ClusterState`]. Appends: `checkpoint.requested`,
-//! `partition.{start_requested, started, stop_requested, stopped, kept}`,
+//! `partition.{start_requested, started, stop_requested, stopped, kept}`, `tasks.assigned`,
 //! `job.{completed, failed, cancelled}`.
 //!
 //! ```text
@@ -16,7 +16,8 @@
 //! 1. For each job, in the order of its release: one step ([`crate::step`]), if one is due.
 //! 2. A start is due only when the room of the whole gang is free ([`crate::room`]); what this
 //!    decision starts is taken from the room that the next job sees.
-//! 3. The earliest time-out of all jobs is the next wake.
+//! 3. A running task set gives each container its next tasks before it runs out ([`crate::tasks`]).
+//! 4. The earliest time-out of all jobs is the next wake.
 //!
 //! Invariant: at most one incarnation of a job has containers, and no node is over-committed:
 //! whatever held the room has exited, by the agent's own word, or its node is lost. Left to

@@ -3,5 +3,6 @@
 mod decide;
 mod room;
 mod step;
+mod tasks;
 
 pub use decide::Checkpointer;

@@ -3,7 +3,7 @@
 use dormouse_messages::events::{
     CheckpointRequested, JobCancelled, JobCompleted, JobFailed, PartitionKept,
     PartitionStartRequested, PartitionStarted, PartitionStopRequested, PartitionStopped,
-    StopReason,
+    StopReason, TasksAssigned,
 };
 use dormouse_messages::job::{CheckpointMode, Success};
 use dormouse_messages::{Epoch, JobId, Proposal, Rank, Sequence, Timestamp};
@@ -11,6 +11,11 @@ use dormouse_projections::shared::{ContainerPhase, Job, Life, LifePhase, Members
 
 use crate::decide::Checkpointer;
 use crate::room::Room;
+use crate::tasks;
+
+/// The containers of a task set lose little when one of them dies: the set is started again this
+/// often at least.
+const TASK_SET_RETRIES: u32 = 3;
 
 /// What is to be done for a job now.
 pub enum Step {
@@ -86,10 +91,15 @@ fn between_lives(id: &JobId, job: &Job, now: Timestamp, room: &mut Room<'_>) -> 
 
 fn ended_between_lives(id: &JobId, job: &Job) -> Option<Step> {
     let stop = job.last_stop.as_ref();
-    let reason = stop.map(|stop| stop.reason);
+    let over = job.tasks.as_ref().and_then(tasks::over);
+    let reason = over.or(stop.map(|stop| stop.reason));
     if reason == Some(StopReason::Completed) {
         let stop = stop.map_or(Sequence(0), |stop| stop.sequence);
-        return Some(completed(id, job, "the chief succeeded", stop));
+        let how = match &job.tasks {
+            Some(tasks) => format!("all {} tasks completed", tasks.count),
+            None => "the chief succeeded".to_owned(),
+        };
+        return Some(completed(id, job, &how, stop));
     }
     if reason == Some(StopReason::GaveUp) {
         let event = JobFailed {
@@ -114,6 +124,13 @@ fn ended_between_lives(id: &JobId, job: &Job) -> Option<Step> {
 }
 
 fn gave_up(id: &JobId, job: &Job) -> String {
+    if let Some(why) = job
+        .tasks
+        .as_ref()
+        .and_then(|set| tasks::why_failed(id, set))
+    {
+        return why;
+    }
     let why = job.last_stop.as_ref().and_then(|stop| stop.why.as_deref());
     let attempts = match job.attempts {
         1 => "1 attempt".to_owned(),
@@ -172,12 +189,14 @@ impl Act<'_> {
     fn verdict(&self) -> Verdict {
         let mut succeeded = Some(Sequence(0));
         let mut failed = None;
+        // A container of a task set runs until it is asked to leave.
+        let may_leave = self.job.tasks.is_none();
         for (rank, container) in &self.life.containers {
             match &container.phase {
                 ContainerPhase::Lost { at } => return Verdict::Lost(*at),
                 ContainerPhase::Exited {
                     success: true, at, ..
-                } => {
+                } if may_leave => {
                     if *rank == Rank(0) && self.job.success == Success::Chief {
                         return match self.life.is_over() {
                             true => Verdict::Succeeded(*at),
@@ -224,7 +243,11 @@ impl Act<'_> {
     }
 
     fn fail(&self, evicted: bool, at: Sequence) -> Step {
-        let last_try = !evicted && self.job.attempts >= self.job.retries;
+        let retries = match self.job.tasks {
+            Some(_) => self.job.retries.max(TASK_SET_RETRIES),
+            None => self.job.retries,
+        };
+        let last_try = !evicted && self.job.attempts >= retries;
         let reason = match last_try {
             true => StopReason::GaveUp,
             false => StopReason::Failed,
@@ -240,6 +263,9 @@ impl Act<'_> {
         if self.life.phase == LifePhase::Starting {
             return self.starting(config, now);
         }
+        if let Some(reason) = self.job.tasks.as_ref().and_then(tasks::over) {
+            return self.stop(reason, self.life.last_event);
+        }
         if let Some((epoch, placed)) = self.adjusted() {
             if self.job.mode == CheckpointMode::None {
                 return self.stop(StopReason::Adjusted, placed);
@@ -251,6 +277,16 @@ impl Act<'_> {
                 basis: None,
             };
             return Proposal::new(event, placed).into();
+        }
+        let set = self.job.tasks.as_ref();
+        if let Some(assigned) = set.and_then(|set| tasks::assign(set, self.life)) {
+            let event = TasksAssigned {
+                job: self.id.clone(),
+                incarnation: self.life.incarnation,
+                assigned,
+                basis: None,
+            };
+            return Proposal::new(event, self.life.last_event).into();
         }
         // The optimizer found no room for a gang whose node was drained: it is stopped, and
         // starts again when there is room.

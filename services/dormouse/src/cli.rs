@@ -430,6 +430,9 @@ pub struct JobLogsArgs {
     /// Of this incarnation; default: the newest.
     #[arg(long)]
     pub incarnation: Option<u32>,
+    /// Of this task of a task set, wherever it ran.
+    #[arg(long, conflicts_with_all = ["rank", "incarnation"])]
+    pub task: Option<u32>,
 }
 
 /// `node …`.

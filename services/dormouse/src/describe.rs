@@ -118,6 +118,27 @@ fn life(event: &Event) -> String {
             format!("step {}, {} bytes in {} ms", e.step, e.bytes, e.duration_ms)
         }
         Event::CheckpointFailed(e) => e.reason.clone(),
+        Event::TasksAssigned(e) => {
+            let tasks: u64 = e.assigned.iter().map(|given| given.tasks.len()).sum();
+            format!("{tasks} tasks for {} containers", e.assigned.len())
+        }
+        Event::TasksEnded(e) => {
+            let failed = match e.failed.first() {
+                Some(first) => format!(
+                    ", {} failed (task {} with exit code {})",
+                    e.failed.len(),
+                    first.task,
+                    first.exit_code
+                ),
+                None => String::new(),
+            };
+            format!(
+                "{} tasks completed at rank {} on {}{failed}",
+                e.completed.len(),
+                e.rank,
+                e.node
+            )
+        }
         Event::Progress(e) => {
             let metrics = e
                 .metrics
@@ -204,6 +225,8 @@ pub fn concerns(event: &Event, job: &JobId) -> bool {
         Event::ContainerExited(e) => e.job == *job,
         Event::CheckpointSaved(e) => e.job == *job,
         Event::CheckpointFailed(e) => e.job == *job,
+        Event::TasksAssigned(e) => e.job == *job,
+        Event::TasksEnded(e) => e.job == *job,
         Event::Progress(e) => e.job == *job,
         Event::ClusterConfigured(_)
         | Event::TenantConfigured(_)

@@ -27,7 +27,8 @@ use crate::reconcile::{Action, Ending, Life, Machine, Observed, apply, reconcile
 use crate::report::{self, Reports};
 use crate::runtime::{ContainerRuntime, Exit, Found};
 use crate::state::{AgentState, Phase};
-use crate::watch::{Complete, Watch};
+use crate::tasks::{Orders, TaskFiles};
+use crate::watch::{Complete, Watch, Watched};
 pub use handlers::{Batch, Leave, LogLost, RuntimeExit};
 
 /// What is taken away, but by no fence, has this long to end.
@@ -151,17 +152,21 @@ impl Agent {
 
     /// What a container left that ended while no agent ran: reported before its exit.
     fn last_look(&mut self, id: &ContainerId) {
-        let Some(mut watch) = self.watch(id, true) else {
+        let (Some(mut watch), orders) = (self.watch(id, true), self.orders(id)) else {
             return;
         };
-        let look = watch.look();
+        let look = watch.look(&orders);
+        if !look.tasks.is_empty() {
+            self.note(id, What::TasksEnded(look.tasks));
+        }
         if let Some(line) = look.progress {
             self.note(id, What::Progress(line));
         }
         let save = self
             .state
             .partition(id)
-            .and_then(|(_, partition)| partition.save);
+            .and_then(|(_, partition)| partition.save)
+            .filter(|_| matches!(watch, Watched::Chief(_)));
         match (look.checkpoint, save) {
             (Some(complete), save) => {
                 let answer = save.map(|request| (request, Duration::ZERO));
@@ -175,27 +180,41 @@ impl Agent {
         }
     }
 
-    /// Rank 0's files; after an adoption without what the log has of them.
-    fn watch(&self, id: &ContainerId, adopted: bool) -> Option<Watch> {
-        let (_, partition) = self.state.partition(id).filter(|_| id.rank == Rank(0))?;
+    /// What a container of a task set was given and has not reported.
+    fn orders(&self, id: &ContainerId) -> Orders {
+        let partition = self.state.partition(id);
+        partition.map_or_else(Orders::new, |(_, partition)| {
+            partition.orders_of(id.rank).clone()
+        })
+    }
+
+    /// A task set's files, or rank 0's; after an adoption without what the log has of them.
+    fn watch(&self, id: &ContainerId, adopted: bool) -> Option<Watched> {
+        let (job, partition) = self.state.partition(id)?;
         let layout = self.config.layout();
+        if job.spec.as_ref().is_some_and(|spec| spec.tasks.is_some()) {
+            return Some(Watched::Tasks(TaskFiles::new(layout.container(id))));
+        }
+        if id.rank != Rank(0) {
+            return None;
+        }
         let watch = Watch::new(
             layout.checkpoint(&id.job, id.incarnation),
             layout::progress_in(&layout.container(id)),
         );
         if !adopted {
-            return Some(watch);
+            return Some(Watched::Chief(watch));
         }
         let known = partition.saved;
         let known = known.map(|(step, bytes)| Complete { step, bytes });
-        Some(watch.knowing(known, partition.step))
+        Some(Watched::Chief(watch.knowing(known, partition.step)))
     }
 
     fn container(
         &mut self,
         id: &ContainerId,
         is_running: bool,
-        watch: Option<Watch>,
+        watch: Option<Watched>,
         ctx: &mut Context<Self>,
     ) -> Addr<Container> {
         let directory = self.config.layout().container(id);
@@ -240,6 +259,7 @@ impl Agent {
                 self.tell(&id, container::Evict { reason, grace });
             }
             Action::Save(id, request) => self.save(&id, request),
+            Action::Give(id, _) => self.tell(&id, container::Give(self.orders(&id))),
             Action::TellStarted(id, pid) => {
                 let causes = self.causes(&id);
                 self.reports
@@ -308,7 +328,9 @@ impl Agent {
             return;
         };
         let checkpoint = &spec.checkpoint;
-        let how = if checkpoint.command.is_empty() {
+        let how = if spec.tasks.is_some() {
+            How::Drain
+        } else if checkpoint.command.is_empty() {
             match plan::save_signal(spec) {
                 Ok(signal) => How::Signal(signal),
                 Err(_) => How::NotAtAll,
@@ -362,6 +384,10 @@ impl Agent {
             What::SaveFailed(request, reason) => {
                 self.reports
                     .send(report::save_failed(id, node, reason), vec![request]);
+            }
+            What::TasksEnded(results) => {
+                let event = report::tasks_ended(id, node, results);
+                self.reports.send(event, self.causes(id));
             }
             What::Progress(line) => {
                 if self.reports.takes_progress()

@@ -5,6 +5,8 @@
 //!   saving ends it, is not signalled twice.
 //! - An eviction is written down before the first signal, so that the exit says so even if the
 //!   agent does not live to see it.
+//! - The actor of a task set's container passes its orders on and looks for results every 20 ms
+//!   while it has tasks. It tells them ten times a second, and at once when there is nothing left.
 //! - The actor of rank 0 looks for checkpoints and progress every second, every 20 ms while a
 //!   requested checkpoint is awaited, and once more after the exit, before it is told.
 
@@ -19,10 +21,11 @@ use nix::sys::signal::Signal;
 
 use dormouse_messages::{ContainerId, Sequence};
 
-pub use messages::{Ended, Evict, How, Note, Save, Start, Stop, What};
+pub use messages::{Ended, Evict, Give, How, Note, Save, Start, Stop, What};
 
 use crate::runtime::{ContainerRuntime, Exit};
-use crate::watch::{Complete, Line, Look, Watch};
+use crate::tasks::{Orders, Results, TaskFiles};
+use crate::watch::{Complete, Line, Look, Watched};
 
 /// Between two looks.
 const LOOK: Duration = Duration::from_secs(1);
@@ -32,6 +35,10 @@ const LOOK_CLOSELY: Duration = Duration::from_millis(20);
 
 /// At most one progress, and one unrequested checkpoint, in this time: the log's contract.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
+
+/// Between two reports of ended tasks: a thousand busy containers are ten thousand events a
+/// second.
+const REPORT_TASKS_EVERY: Duration = Duration::from_millis(100);
 
 struct Saving {
     request: Sequence,
@@ -46,8 +53,8 @@ pub struct Container {
     agent: Recipient<Note>,
     directory: PathBuf,
     is_running: bool,
-    /// Rank 0's files; elsewhere while a look is under way.
-    watch: Option<Watch>,
+    /// Rank 0's files, or a task set's; elsewhere while a look is under way.
+    watch: Option<Watched>,
     is_looking: bool,
     next_look: Option<SpawnHandle>,
     saving: Option<Saving>,
@@ -62,6 +69,11 @@ pub struct Container {
     unsaid_checkpoint: Option<Complete>,
     last_progress: Option<Instant>,
     unsaid_progress: Option<Line>,
+    /// Orders that were not passed on yet.
+    orders: Orders,
+    is_busy: bool,
+    last_tasks: Option<Instant>,
+    unsaid_tasks: Results,
     problem: Option<String>,
 }
 
@@ -74,7 +86,7 @@ impl Container {
         agent: Recipient<Note>,
         directory: PathBuf,
         is_running: bool,
-        watch: Option<Watch>,
+        watch: Option<Watched>,
     ) -> Self {
         Self {
             id,
@@ -95,6 +107,10 @@ impl Container {
             unsaid_checkpoint: None,
             last_progress: None,
             unsaid_progress: None,
+            orders: Orders::new(),
+            is_busy: false,
+            last_tasks: None,
+            unsaid_tasks: Results::default(),
             problem: None,
         }
     }
@@ -184,8 +200,9 @@ impl Container {
             return;
         };
         let at_exit = self.exit.is_some();
+        let orders = std::mem::take(&mut self.orders);
         let look = tokio::task::spawn_blocking(move || {
-            let look = watch.look();
+            let look = watch.look(&orders);
             (watch, look)
         });
         ctx.spawn(look.into_actor(self).map(move |looked, actor, ctx| {
@@ -203,7 +220,7 @@ impl Container {
             } else if actor.exit.is_some() {
                 actor.look(ctx);
             } else {
-                let closely = actor.saving.is_some();
+                let closely = actor.saving.is_some() || actor.is_busy || !actor.orders.is_empty();
                 let pause = if closely { LOOK_CLOSELY } else { LOOK };
                 actor.look_in(pause, ctx);
             }
@@ -246,6 +263,8 @@ impl Container {
         {
             self.save_failed("no complete checkpoint within checkpoint.grace_s");
         }
+        self.is_busy = look.is_busy;
+        self.unsaid_tasks.add(look.tasks);
         self.say_what_is_due(false);
     }
 
@@ -264,6 +283,13 @@ impl Container {
         {
             self.last_saved = Some(Instant::now());
             self.tell(What::Saved(complete, None));
+        }
+        let last = self.last_tasks;
+        let waited = last.is_none_or(|last| last.elapsed() >= REPORT_TASKS_EVERY);
+        if !self.unsaid_tasks.is_empty() && (waited || at_exit || !self.is_busy) {
+            self.last_tasks = Some(Instant::now());
+            let tasks = std::mem::take(&mut self.unsaid_tasks);
+            self.tell(What::TasksEnded(tasks));
         }
     }
 
@@ -357,7 +383,7 @@ impl Handler<Save> for Container {
 
     fn handle(&mut self, save: Save, ctx: &mut Context<Self>) {
         let now = Instant::now();
-        if self.is_looking {
+        if self.is_looking && !matches!(save.how, How::Drain) {
             self.saving = Some(Saving {
                 request: save.request,
                 since: now,
@@ -395,10 +421,26 @@ impl Handler<Save> for Container {
                     }
                 }));
             }
+            How::Drain => {
+                if let Err(error) = TaskFiles::drain(&self.directory) {
+                    tracing::warn!(container = %self.id, %error, "cannot be asked to leave; it is stopped when its grace is over");
+                }
+            }
             How::NotAtAll => {}
         }
         // Not in a second: the look that is scheduled is too far away.
         self.look_in(LOOK_CLOSELY, ctx);
+    }
+}
+
+impl Handler<Give> for Container {
+    type Result = ();
+
+    fn handle(&mut self, Give(orders): Give, ctx: &mut Context<Self>) {
+        self.orders.extend(orders);
+        if self.is_running && self.watch.is_some() {
+            self.look_in(Duration::ZERO, ctx);
+        }
     }
 }
 

@@ -7,9 +7,11 @@
 //! | tensorflow | `TF_CONFIG`: every container is a worker, worker 0 acts as chief |
 //! | torch | `MASTER_ADDR`, `MASTER_PORT`, `RANK`, `WORLD_SIZE`, `LOCAL_RANK` (0: a process sees its own GPUs only) |
 //! | mpi, mxnet | see [`mpi`] and [`mxnet`] |
+//! | plain, of a task set | `DORMOUSE_TASK`, `DORMOUSE_TASKS`: see [`tasks`] |
 
 pub mod mpi;
 pub mod mxnet;
+pub mod tasks;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -91,7 +93,10 @@ pub fn launch(setting: &Setting<'_>) -> Result<Launch, String> {
     let argv = setting.command()?;
     let mut env = common(setting)?;
     let argv = match setting.spec.executor {
-        Executor::Plain => argv,
+        Executor::Plain => match setting.spec.tasks {
+            Some(set) => tasks::launch(setting, set, argv, &mut env),
+            None => argv,
+        },
         Executor::Tensorflow => {
             env.insert("TF_CONFIG".to_owned(), tf_config(setting));
             argv

@@ -9,6 +9,8 @@
 //!     process, exit, ended    the plain-process runtime's records
 //!     stop asked leaving evicted   what the agent has asked of it
 //!     told                    its exit is on the log
+//!     orders results drain    a task set's: what to run, what has ended, leave
+//!     tasks/<task>            what a task printed
 //! <checkpoints>/<tenant>/<name>/<incarnation>/
 //!     checkpoint.json         written last, and atomically, by the job
 //! ```
@@ -92,12 +94,27 @@ pub fn progress_in(directory: &Path) -> PathBuf {
 /// has it. `None` where it never ran here.
 #[must_use]
 pub fn logs_path(data_dir: &Path, container: &ContainerId) -> Option<Logs> {
+    directory_of(data_dir, container).map(|directory| logs_in(&directory))
+}
+
+/// Where a task's output lies, if it ran in this container.
+#[must_use]
+pub fn task_output(data_dir: &Path, container: &ContainerId, task: u32) -> Option<PathBuf> {
+    directory_of(data_dir, container).map(|directory| task_output_in(&directory, task))
+}
+
+/// Where a task prints to, in its container's directory.
+#[must_use]
+pub fn task_output_in(directory: &Path, task: u32) -> PathBuf {
+    directory.join("tasks").join(task.to_string())
+}
+
+fn directory_of(data_dir: &Path, container: &ContainerId) -> Option<PathBuf> {
     let nodes = std::fs::read_dir(data_dir.join("nodes")).ok()?;
     nodes
         .flatten()
         .map(|node| node.path().join("containers").join(container.to_string()))
         .find(|directory| directory.is_dir())
-        .map(|directory| logs_in(&directory))
 }
 
 /// The URI of a directory.

@@ -32,6 +32,7 @@ pub mod report;
 pub mod runtime;
 pub mod secrets;
 pub mod state;
+pub mod tasks;
 pub mod watch;
 pub mod wire;
 
@@ -45,7 +46,7 @@ use actix::prelude::*;
 use tokio::sync::{mpsc, oneshot};
 
 pub use config::{AgentConfig, RuntimeKind};
-pub use layout::{Logs, logs_path};
+pub use layout::{Logs, logs_path, task_output};
 pub use wire::Wires;
 
 use agent::{Agent, Batch, Leave, LogLost, RuntimeExit};

@@ -42,6 +42,8 @@ pub struct Observed {
     pub told: Known,
     /// The last request to save that was passed on.
     pub asked: Option<Sequence>,
+    /// The last order of tasks that was passed on.
+    pub given: Option<Sequence>,
 }
 
 /// Where a container is in its life.
@@ -77,6 +79,8 @@ pub enum Action {
     Evict(ContainerId, String),
     /// Ask it to save.
     Save(ContainerId, Sequence),
+    /// Give it the tasks of its orders up to this one.
+    Give(ContainerId, Sequence),
     /// Append `container.started`.
     TellStarted(ContainerId, u32),
     /// Append `container.exited`.
@@ -100,6 +104,7 @@ impl Observed {
             ending: Ending::No,
             told: Known::Nothing,
             asked: None,
+            given: None,
         }
     }
 
@@ -191,6 +196,12 @@ fn live(id: &ContainerId, seen: &Observed, want: &Wanted, actions: &mut Vec<Acti
     {
         actions.push(Action::TellStarted(id.clone(), pid));
     }
+    if let Some(order) = want.order
+        && seen.given < Some(order)
+        && want.want == Want::Run
+    {
+        actions.push(Action::Give(id.clone(), order));
+    }
     if want.want == Want::Stop {
         if seen.ending == Ending::No {
             actions.push(Action::Stop(id.clone()));
@@ -264,6 +275,7 @@ pub fn apply(machine: &mut Machine, action: &Action) {
         Action::Stop(id) => set(containers, id, |seen| seen.ending = Ending::Stopping),
         Action::Evict(id, _) => set(containers, id, |seen| seen.ending = Ending::Evicting),
         Action::Save(id, request) => set(containers, id, |seen| seen.asked = Some(*request)),
+        Action::Give(id, order) => set(containers, id, |seen| seen.given = Some(*order)),
         Action::TellStarted(id, _) => set(containers, id, |seen| seen.told = Known::Started),
         Action::TellExited(id, request, exit) => {
             let seen = containers

@@ -9,12 +9,14 @@ use tokio::sync::mpsc;
 
 use dormouse_messages::events::{
     CheckpointFailed, CheckpointSaved, ContainerExited, ContainerStarted, NodeJoined, Progress,
+    TasksEnded,
 };
 use dormouse_messages::{ContainerId, Event, NodeId, Sequence};
 
 use crate::config::AgentConfig;
 use crate::layout;
 use crate::runtime::Exit;
+use crate::tasks::Results;
 use crate::watch::{Complete, Line};
 use crate::wire::{Outlet, OutletError};
 
@@ -177,5 +179,18 @@ pub fn progress(container: &ContainerId, node: &NodeId, containers: u32, line: L
         steps_total: line.steps_total,
         containers,
         metrics: line.metrics,
+    }
+}
+
+/// `tasks.ended`.
+#[must_use]
+pub fn tasks_ended(container: &ContainerId, node: &NodeId, results: Results) -> TasksEnded {
+    TasksEnded {
+        job: container.job.clone(),
+        incarnation: container.incarnation,
+        rank: container.rank,
+        node: node.clone(),
+        completed: results.completed,
+        failed: results.failed,
     }
 }

@@ -11,6 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use crate::tasks::Orders;
+
 use dormouse_messages::job::JobSpec;
 use dormouse_messages::{
     Body, ContainerId, Event, Fold, Incarnation, JobId, NodeId, Rank, Recorded, Sequence,
@@ -67,6 +69,8 @@ pub struct Partition {
     pub saved: Option<(u64, u64)>,
     /// The last step that was reported as progress.
     pub step: Option<u64>,
+    /// A task set's: what the containers here were given and have not reported.
+    pub orders: BTreeMap<Rank, Orders>,
 }
 
 /// A member's place.
@@ -124,6 +128,8 @@ pub struct Wanted {
     pub want: Want,
     /// An unanswered request to save.
     pub save: Option<Sequence>,
+    /// The newest order of tasks that is not done.
+    pub order: Option<Sequence>,
 }
 
 /// What is wanted of a container.
@@ -135,6 +141,16 @@ pub enum Want {
     Stop,
     /// Not to exist: the platform ends it, for this reason.
     Gone(String),
+}
+
+static NO_ORDERS: Orders = Orders::new();
+
+impl Partition {
+    /// What a container was given and has not reported.
+    #[must_use]
+    pub fn orders_of(&self, rank: Rank) -> &Orders {
+        self.orders.get(&rank).unwrap_or(&NO_ORDERS)
+    }
 }
 
 impl Phase {
@@ -184,6 +200,10 @@ impl AgentState {
                         known: *known,
                         want: want.clone(),
                         save: partition.save,
+                        order: partition
+                            .orders_of(*rank)
+                            .last_key_value()
+                            .map(|(at, _)| *at),
                     };
                     wanted.insert(container, entry);
                 }
@@ -220,7 +240,7 @@ impl AgentState {
 
 impl Fold for AgentState {
     const NAME: &'static str = "node-agent";
-    const VERSION: u32 = 1;
+    const VERSION: u32 = 2;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.folded = recorded.sequence;

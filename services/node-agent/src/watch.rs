@@ -1,4 +1,5 @@
-//! What rank 0 leaves on disk for the agent: complete checkpoints, and progress.
+//! What a container leaves on disk for the agent: rank 0 complete checkpoints and progress, a
+//! container of a task set the ends of its tasks.
 //!
 //! Blocking: the file system may be another machine's. A checkpoint is complete when
 //! `checkpoint.json` (written last, and atomically) is there; another inode, time or size of it
@@ -13,6 +14,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use serde_json::Value;
+
+use crate::tasks::{Orders, Results, TaskFiles};
 
 /// Read at one look; a job that reports faster is read on at the next.
 const CHUNK_BYTES: u64 = 1 << 20;
@@ -52,6 +55,44 @@ pub struct Look {
     pub progress: Option<Line>,
     /// A `checkpoint.json` that cannot be read, and why.
     pub problem: Option<String>,
+    /// Tasks that have ended.
+    pub tasks: Results,
+    /// Whether more tasks are to end.
+    pub is_busy: bool,
+}
+
+/// The files of one container that are watched.
+#[derive(Debug, Clone)]
+pub enum Watched {
+    /// Of rank 0: what the gang saves, and how far it is.
+    Chief(Watch),
+    /// Of any container of a task set.
+    Tasks(TaskFiles),
+}
+
+impl Watched {
+    /// Passes over what is there from before the start.
+    pub fn pass_over(&mut self) {
+        if let Self::Chief(watch) = self {
+            watch.pass_over();
+        }
+    }
+
+    /// Passes new orders on, and looks what is new.
+    pub fn look(&mut self, orders: &Orders) -> Look {
+        match self {
+            Self::Chief(watch) => watch.look(),
+            Self::Tasks(files) => {
+                files.give(orders);
+                files.write();
+                Look {
+                    tasks: files.results(),
+                    is_busy: files.is_busy(),
+                    ..Look::default()
+                }
+            }
+        }
+    }
 }
 
 /// Watches the files of one gang's rank 0.

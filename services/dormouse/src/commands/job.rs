@@ -5,7 +5,7 @@ use std::io::Write;
 use anyhow::bail;
 use dormouse_messages::ids::{ContainerId, Incarnation, Rank};
 use dormouse_messages::{Event, JobId, TenantId};
-use dormouse_node_agent::logs_path;
+use dormouse_node_agent::{logs_path, task_output};
 use dormouse_projections::queries::{JobDetail, JobQuery};
 use serde_json::json;
 
@@ -93,6 +93,9 @@ async fn logs(context: &Context, args: &JobLogsArgs) -> anyhow::Result<u8> {
             args.id
         );
     };
+    if let Some(task) = args.task {
+        return task_logs(context, &containers, task);
+    }
     let wanted = |id: &ContainerId| {
         id.incarnation == incarnation && args.rank.is_none_or(|rank| id.rank == Rank(rank))
     };
@@ -118,6 +121,31 @@ async fn logs(context: &Context, args: &JobLogsArgs) -> anyhow::Result<u8> {
         eprintln!(
             "incarnation {incarnation} of {} has printed nothing",
             args.id
+        );
+    }
+    Ok(DONE)
+}
+
+/// What one task printed, in every container that it ran in.
+fn task_logs(
+    context: &Context,
+    containers: &[(ContainerId, String)],
+    task: u32,
+) -> anyhow::Result<u8> {
+    let mut printed = 0;
+    for (id, node) in containers {
+        let path = task_output(&context.data, id, task);
+        let bytes = path.and_then(|path| std::fs::read(path).ok());
+        if let Some(bytes) = bytes.filter(|bytes| !bytes.is_empty()) {
+            eprintln!("── task {task} in {id} on {node}");
+            std::io::stdout().write_all(&bytes)?;
+            printed += 1;
+        }
+    }
+    if printed == 0 {
+        eprintln!(
+            "task {task} has printed nothing below {}",
+            context.data.display()
         );
     }
     Ok(DONE)

@@ -3,6 +3,7 @@
 use comfy_table::{Cell, CellAlignment};
 use dormouse_messages::Timestamp;
 use dormouse_messages::events::StopReason;
+use dormouse_projections::jobs::TaskCounts;
 use dormouse_projections::queries::{JobDetail, JobRow, LifeRow};
 
 use super::chart;
@@ -85,7 +86,9 @@ fn facts(detail: &JobDetail) -> Vec<(&'static str, String)> {
             ),
         ));
     }
-    if row.step.is_some() {
+    if let Some(tasks) = row.tasks {
+        facts.push(("Tasks", tasks_text(tasks)));
+    } else if row.step.is_some() {
         facts.push(("Progress", progress_text(row)));
     }
     if let Some(saved) = &detail.checkpoint {
@@ -132,6 +135,20 @@ fn kind(detail: &JobDetail) -> String {
         Some(_) => format!("{kind}; never adjusted while it runs (it has no checkpoint)"),
         None => kind,
     }
+}
+
+/// `17 of 100 completed, 2 failed, 3 failures tried again, 8 in containers`.
+fn tasks_text(tasks: TaskCounts) -> String {
+    let mut text = format!("{} of {} completed", tasks.completed, tasks.count);
+    let parts = [
+        (tasks.failed, "failed"),
+        (tasks.retried, "failures tried again"),
+        (tasks.assigned, "in containers"),
+    ];
+    for (count, what) in parts.into_iter().filter(|(count, _)| *count > 0) {
+        text.push_str(&format!(", {count} {what}"));
+    }
+    text
 }
 
 fn progress_text(row: &JobRow) -> String {

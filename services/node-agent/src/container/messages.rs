@@ -8,6 +8,7 @@ use nix::sys::signal::Signal;
 use dormouse_messages::{ContainerId, Sequence};
 
 use crate::runtime::{ContainerPlan, Exit};
+use crate::tasks::{Orders, Results};
 use crate::watch::{Complete, Line};
 
 /// What a container's actor tells the agent.
@@ -33,6 +34,8 @@ pub enum What {
     SaveFailed(Sequence, String),
     /// It reports progress.
     Progress(Line),
+    /// Tasks of a task set have ended in it.
+    TasksEnded(Results),
 }
 
 /// Start it.
@@ -54,9 +57,16 @@ pub struct Save {
     pub how: How,
 }
 
+/// Give it tasks.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Give(pub Orders);
+
 /// How a container is asked to save.
 #[derive(Debug)]
 pub enum How {
+    /// It leaves between two tasks: what has ended is on the log, and nothing is to be saved.
+    Drain,
     /// By a signal.
     Signal(Signal),
     /// By a command beside it.

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::{
     CheckpointFailed, CheckpointRequested, CheckpointSaved, NodeJoined, NodeLost,
-    PartitionStartRequested, PartitionStopRequested, PlacementDecided, Progress,
+    PartitionStartRequested, PartitionStopRequested, PlacementDecided, Progress, TasksAssigned,
+    TasksEnded,
 };
 use dormouse_messages::{ContainerId, Event, Incarnation, JobId, NodeId, Sequence};
 
@@ -132,6 +133,34 @@ impl AgentState {
         }
     }
 
+    fn give(&mut self, event: &TasksAssigned, sequence: Sequence) {
+        let Some(partition) = self.partition_mut(&event.job, event.incarnation) else {
+            return;
+        };
+        for assigned in &event.assigned {
+            if partition.here.contains_key(&assigned.rank) {
+                let orders = partition.orders.entry(assigned.rank).or_default();
+                orders.insert(sequence, assigned.tasks.clone());
+            }
+        }
+    }
+
+    fn tasks_ended(&mut self, event: &TasksEnded) {
+        let partition = self.partition_mut(&event.job, event.incarnation);
+        let Some(orders) = partition.and_then(|it| it.orders.get_mut(&event.rank)) else {
+            return;
+        };
+        // A task stands in one order of a container at a time: it is given again only after
+        // its end was reported.
+        for tasks in orders.values_mut() {
+            let _ = tasks.take_common(&event.completed);
+            for failed in &event.failed {
+                tasks.remove(failed.task);
+            }
+        }
+        orders.retain(|_, tasks| !tasks.is_empty());
+    }
+
     fn know(&mut self, container: &ContainerId, known: Known) {
         if let Some(partition) = self.partition_mut(&container.job, container.incarnation)
             && let Some(entry) = partition.here.get_mut(&container.rank)
@@ -202,6 +231,8 @@ impl AgentState {
             Event::ContainerExited(event) if self.is_here(&event.node) => {
                 self.know(&event.container, Known::Exited);
             }
+            Event::TasksAssigned(event) => self.give(event, sequence),
+            Event::TasksEnded(event) if self.is_here(&event.node) => self.tasks_ended(event),
             Event::JobCompleted(event) => self.ended(&event.job),
             Event::JobFailed(event) => self.ended(&event.job),
             Event::JobCancelled(event) => self.ended(&event.job),

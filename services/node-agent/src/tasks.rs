@@ -1,0 +1,295 @@
+//! The files by which the agent gives a container of a task set its tasks, and learns of their
+//! ends; `deploy/executors/tasks.sh` is at the other end.
+//!
+//! - An order is one line in a pipe, written whole or not at all. The agent may write it again
+//!   after a restart: the container knows the last order that it took.
+//! - A result names its order, so that a task's earlier failure is not taken for its later end.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead, BufReader, ErrorKind, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::OFlag;
+
+use dormouse_messages::events::FailedTask;
+use dormouse_messages::{Sequence, TaskRanges};
+
+use crate::layout::task_output_in;
+
+/// Results read at one look: what one event then holds.
+const RESULTS_LIMIT: usize = 4096;
+
+/// The orders of a container that have tasks without a known end.
+pub type Orders = BTreeMap<Sequence, TaskRanges>;
+
+/// Tasks that have ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Results {
+    /// With exit code 0.
+    pub completed: TaskRanges,
+    /// With another one.
+    pub failed: Vec<FailedTask>,
+}
+
+impl Results {
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.completed.is_empty() && self.failed.is_empty()
+    }
+
+    /// Adds what has ended since.
+    pub fn add(&mut self, later: Self) {
+        self.completed.extend(&later.completed);
+        self.failed.extend(later.failed);
+    }
+}
+
+/// A container's task files.
+#[derive(Debug, Clone)]
+pub struct TaskFiles {
+    directory: PathBuf,
+    /// Given, and without a known end.
+    open: Orders,
+    /// The newest order given.
+    newest: Sequence,
+    /// Those that the pipe has not taken yet.
+    unwritten: Vec<Sequence>,
+    /// How much of the results was read.
+    offset: u64,
+}
+
+impl TaskFiles {
+    /// The files in a container's directory, of which nothing was read.
+    #[must_use]
+    pub const fn new(directory: PathBuf) -> Self {
+        Self {
+            directory,
+            open: Orders::new(),
+            newest: Sequence(0),
+            unwritten: Vec::new(),
+            offset: 0,
+        }
+    }
+
+    /// Takes orders note that are newer than those it has.
+    pub fn give(&mut self, orders: &Orders) {
+        for (order, tasks) in orders {
+            if *order > self.newest {
+                self.newest = *order;
+                self.open.insert(*order, tasks.clone());
+                self.unwritten.push(*order);
+            }
+        }
+    }
+
+    /// Whether the container has tasks to run.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        !self.open.is_empty()
+    }
+
+    /// Passes on what was not yet, as far as the container takes it.
+    pub fn write(&mut self) {
+        let mut written = 0;
+        for order in &self.unwritten {
+            let Some(tasks) = self.open.get(order) else {
+                written += 1;
+                continue;
+            };
+            let ranges = tasks.ranges();
+            let ranges: Vec<_> = ranges
+                .map(|(first, last)| format!("{first}-{last}"))
+                .collect();
+            let line = format!("{order} {}\n", ranges.join(" "));
+            if !tell(&self.directory, &line) {
+                break;
+            }
+            written += 1;
+        }
+        self.unwritten.drain(..written);
+    }
+
+    /// Asks the container to leave when the task that it runs has ended.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn drain(directory: &Path) -> std::io::Result<()> {
+        fs::write(directory.join("drain"), "")?;
+        // A line that is no order: it wakes a container that waits for one.
+        tell(directory, "0\n");
+        Ok(())
+    }
+
+    /// What has ended since the last look. What tasks did not print is not kept.
+    pub fn results(&mut self) -> Results {
+        let mut results = Results::default();
+        let Ok(mut file) = File::open(self.directory.join("results")) else {
+            return results;
+        };
+        if file.seek(SeekFrom::Start(self.offset)).is_err() {
+            return results;
+        }
+        let mut lines = BufReader::new(file);
+        let mut line = String::new();
+        for _ in 0..RESULTS_LIMIT {
+            line.clear();
+            match lines.read_line(&mut line) {
+                Ok(_) if line.ends_with('\n') => {}
+                _ => break,
+            }
+            let Some((order, ended)) = parse(&line) else {
+                tracing::warn!(directory = %self.directory.display(), line, "not a result; passed over");
+                self.offset += line.len() as u64;
+                continue;
+            };
+            // Of an order that is on its way to this agent, which was started again.
+            if order > self.newest {
+                break;
+            }
+            self.offset += line.len() as u64;
+            if self.close(order, ended.task) {
+                self.remove_if_empty(ended.task);
+                match ended.exit_code {
+                    0 => results.completed.insert(ended.task),
+                    _ => results.failed.push(ended),
+                }
+            }
+        }
+        results
+    }
+
+    fn close(&mut self, order: Sequence, task: u32) -> bool {
+        let Some(tasks) = self.open.get_mut(&order) else {
+            return false;
+        };
+        let was_open = tasks.remove(task);
+        if tasks.is_empty() {
+            self.open.remove(&order);
+        }
+        was_open
+    }
+
+    fn remove_if_empty(&self, task: u32) {
+        let output = task_output_in(&self.directory, task);
+        if fs::metadata(&output).is_ok_and(|file| file.len() == 0)
+            && let Err(error) = fs::remove_file(&output)
+            && error.kind() != ErrorKind::NotFound
+        {
+            tracing::debug!(%error, "cannot remove {}", output.display());
+        }
+    }
+}
+
+/// Whether the pipe took a line; it does not before the container listens.
+fn tell(directory: &Path, line: &str) -> bool {
+    let pipe = OpenOptions::new()
+        .write(true)
+        .custom_flags(OFlag::O_NONBLOCK.bits())
+        .open(directory.join("orders"));
+    // Less than PIPE_BUF bytes: whole, or not at all.
+    pipe.and_then(|mut pipe| pipe.write_all(line.as_bytes()))
+        .is_ok()
+}
+
+fn parse(line: &str) -> Option<(Sequence, FailedTask)> {
+    let mut words = line.split_ascii_whitespace();
+    let order = words.next()?.parse().ok().map(Sequence)?;
+    let task = words.next()?.parse().ok()?;
+    let exit_code = words.next()?.parse().ok()?;
+    Some((order, FailedTask { task, exit_code }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn orders(orders: &[(u64, &[u32])]) -> Orders {
+        let orders = orders.iter();
+        orders
+            .map(|(order, tasks)| (Sequence(*order), tasks.iter().copied().collect()))
+            .collect()
+    }
+
+    fn files(text: &str) -> (tempfile::TempDir, TaskFiles) {
+        let folder = tempfile::tempdir().expect("a folder");
+        fs::write(folder.path().join("results"), text).expect("written");
+        let files = TaskFiles::new(folder.path().to_owned());
+        (folder, files)
+    }
+
+    fn completed(results: &Results) -> String {
+        results.completed.to_string()
+    }
+
+    #[test]
+    fn a_result_counts_once_and_only_for_its_own_order() {
+        // Task 3 failed under order 7, which the log knows; order 9 gives it again.
+        let (folder, mut files) = files("7 3 1\n7 4 0\n");
+        files.give(&orders(&[(9, &[3])]));
+        assert!(files.results().is_empty());
+        assert!(files.is_busy());
+        fs::write(folder.path().join("results"), "7 3 1\n7 4 0\n9 3 0\n").expect("written");
+        assert_eq!(completed(&files.results()), "3");
+        assert!(files.results().is_empty() && !files.is_busy());
+    }
+
+    #[test]
+    fn a_result_of_an_order_that_is_still_on_its_way_waits() {
+        let (_folder, mut files) = files("7 3 0\n8 4 2\n");
+        assert!(files.results().is_empty());
+        files.give(&orders(&[(7, &[3])]));
+        assert_eq!(completed(&files.results()), "3");
+        files.give(&orders(&[(7, &[3]), (8, &[4])]));
+        let failed = files.results().failed;
+        assert_eq!(
+            failed,
+            [FailedTask {
+                task: 4,
+                exit_code: 2
+            }]
+        );
+    }
+
+    #[test]
+    fn half_a_line_waits_and_a_wrong_one_is_passed_over() {
+        let (folder, mut files) = files("nonsense\n7 3 0\n7 4");
+        files.give(&orders(&[(7, &[3, 4])]));
+        assert_eq!(completed(&files.results()), "3");
+        fs::write(folder.path().join("results"), "nonsense\n7 3 0\n7 4 0\n").expect("written");
+        assert_eq!(completed(&files.results()), "4");
+    }
+
+    #[test]
+    fn empty_output_is_not_kept() {
+        let (folder, mut files) = files("7 3 0\n7 4 0\n");
+        fs::create_dir(folder.path().join("tasks")).expect("a folder");
+        fs::write(folder.path().join("tasks/3"), "").expect("written");
+        fs::write(folder.path().join("tasks/4"), "said").expect("written");
+        files.give(&orders(&[(7, &[3, 4])]));
+        files.results();
+        assert!(!task_output_in(folder.path(), 3).exists());
+        assert!(task_output_in(folder.path(), 4).exists());
+    }
+
+    #[test]
+    fn orders_wait_until_somebody_listens() {
+        let (folder, mut files) = files("");
+        files.give(&orders(&[(7, &[0, 1, 2, 9])]));
+        files.write();
+        assert_eq!(files.unwritten, [Sequence(7)]);
+        let pipe = folder.path().join("orders");
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+        let listening = File::options().read(true).write(true).open(&pipe);
+        let listening = listening.expect("open at both ends");
+        files.write();
+        assert!(files.unwritten.is_empty());
+        let mut line = String::new();
+        BufReader::new(listening)
+            .read_line(&mut line)
+            .expect("a line");
+        assert_eq!(line, "7 0-2 9-9\n");
+    }
+}
