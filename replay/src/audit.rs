@@ -6,13 +6,16 @@
 //! 3. No node is over-committed by what runs on it.
 //! 4. A job ends once, and nothing of it runs afterwards.
 //! 5. Every submission is decided once.
+//! 6. A task set completes when each of its tasks was reported to have.
 //!
 //! What it keeps is bounded by what is live, but for the names of ended jobs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::ids::ContainerId;
-use dormouse_messages::{Amounts, Event, Incarnation, JobId, NodeId, Rank, Recorded, Sequence};
+use dormouse_messages::{
+    Amounts, Event, Incarnation, JobId, NodeId, Rank, Recorded, Sequence, TaskRanges,
+};
 
 /// A fact that may not be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +32,8 @@ struct Open {
     demand: Amounts,
     running: BTreeMap<(Incarnation, Rank), NodeId>,
     seen: BTreeSet<(Incarnation, Rank)>,
+    /// Tasks that were not reported to have completed.
+    tasks: TaskRanges,
 }
 
 /// A node, and what runs on it.
@@ -65,6 +70,7 @@ impl Audit {
                 self.decided(at, event.ingress_sequence);
                 let open = Open {
                     demand: event.spec.demand.clone(),
+                    tasks: TaskRanges::first(event.spec.tasks.map_or(0, |tasks| tasks.count)),
                     ..Open::default()
                 };
                 self.open.insert(event.job.clone(), open);
@@ -74,7 +80,19 @@ impl Audit {
             Some(Event::JobCancelRequested(event)) => self.decided(at, event.ingress_sequence),
             Some(Event::ContainerStarted(event)) => self.started(at, &event.container, &event.node),
             Some(Event::ContainerExited(event)) => self.exited(&event.container),
-            Some(Event::JobCompleted(event)) => self.ended(at, &event.job),
+            Some(Event::TasksEnded(event)) => {
+                if let Some(open) = self.open.get_mut(&event.job) {
+                    let _ = open.tasks.take_common(&event.completed);
+                }
+            }
+            Some(Event::JobCompleted(event)) => {
+                let open = self.open.get(&event.job);
+                if let Some(open) = open.filter(|open| !open.tasks.is_empty()) {
+                    let what = format!("{} completed without its tasks {}", event.job, open.tasks);
+                    self.violation(at, what);
+                }
+                self.ended(at, &event.job);
+            }
             Some(Event::JobFailed(event)) => self.ended(at, &event.job),
             Some(Event::JobCancelled(event)) => {
                 if let Some(ingress_sequence) = event.ingress_sequence {

@@ -283,11 +283,18 @@ impl ClusterState {
                 self.transit_ended(recorded.sequence);
             }
             Event::PartitionKept(event) => self.kept(&event.job, recorded),
+            _ => self.evolve_tasks(event, recorded.stored_at),
+        }
+    }
+
+    /// What the tasks of a task set come to.
+    fn evolve_tasks(&mut self, event: &Event, at: Timestamp) {
+        match event {
             Event::TasksAssigned(event) => {
                 let job = self.jobs.get_mut(&event.job);
                 if let Some(tasks) = job.and_then(|job| job.tasks_of(event.incarnation)) {
                     for assigned in &event.assigned {
-                        tasks.assign(assigned, recorded.stored_at);
+                        tasks.assign(assigned, at);
                     }
                 }
             }
@@ -295,7 +302,7 @@ impl ClusterState {
                 if let Some(job) = self.jobs.get_mut(&event.job) {
                     let retries = job.retries;
                     if let Some(tasks) = job.tasks_of(event.incarnation) {
-                        tasks.ended(event, retries, recorded.stored_at);
+                        tasks.ended(event, retries, at);
                     }
                     job.bound_by_tasks();
                 }

@@ -118,6 +118,24 @@ fn life(event: &Event) -> String {
             format!("step {}, {} bytes in {} ms", e.step, e.bytes, e.duration_ms)
         }
         Event::CheckpointFailed(e) => e.reason.clone(),
+        Event::Progress(e) => {
+            let metrics = e
+                .metrics
+                .iter()
+                .map(|(name, value)| format!(", {name} {value:.4}"));
+            format!(
+                "step {} of {}{}",
+                e.step,
+                e.steps_total,
+                metrics.collect::<String>()
+            )
+        }
+        _ => tasks(event),
+    }
+}
+
+fn tasks(event: &Event) -> String {
+    match event {
         Event::TasksAssigned(e) => {
             let tasks: u64 = e.assigned.iter().map(|given| given.tasks.len()).sum();
             format!("{tasks} tasks for {} containers", e.assigned.len())
@@ -137,18 +155,6 @@ fn life(event: &Event) -> String {
                 e.completed.len(),
                 e.rank,
                 e.node
-            )
-        }
-        Event::Progress(e) => {
-            let metrics = e
-                .metrics
-                .iter()
-                .map(|(name, value)| format!(", {name} {value:.4}"));
-            format!(
-                "step {} of {}{}",
-                e.step,
-                e.steps_total,
-                metrics.collect::<String>()
             )
         }
         _ => String::new(),

@@ -22,7 +22,7 @@ use dormouse_runtime::{Log, Settings};
 use nix::sys::signal::Signal;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 const SERVICES: [&str; 5] = ["admission", "optimizer", "placer", "checkpointer", "api"];
@@ -81,6 +81,10 @@ impl Processes {
     fn submit(&mut self, name: &str, steps: u32, most: u32) {
         let mut job = count_job(name, steps, (1, most), &[]);
         job["retries"] = json!(1_000);
+        self.publish(&job);
+    }
+
+    fn publish(&mut self, job: &Value) {
         let tenant = TenantId::new("ads").expect("valid");
         let payload = job.to_string().into_bytes();
         poll("the submission", PATIENCE, || {
@@ -92,7 +96,19 @@ impl Processes {
             );
             self.runtime.block_on(stored).ok()
         });
+        let name = job["name"].as_str().expect("a name");
         self.submitted.push(format!("ads/{name}"));
+    }
+
+    /// The same, of a task set: each task notes that it ran.
+    fn submit_tasks(&mut self, name: &str, count: u32) {
+        let notes = self.cluster.dir().join(format!("{name}-tasks"));
+        let note = format!("echo $DORMOUSE_TASK >>{}; sleep 0.05", notes.display());
+        self.publish(&json!({
+            "name": name, "kind": "batch", "command": {"start": ["/bin/sh", "-c", note]},
+            "demand": {"cpu": 1, "memory": "64Mi"}, "retries": 1_000,
+            "tasks": {"count": count, "concurrency": 4},
+        }));
     }
 
     /// The copy of a service that holds its lease, by the process id in the holder's name.
@@ -161,6 +177,9 @@ fn nothing_is_lost_when_single_processes_are_killed() {
             let name = format!("job-{kill}");
             let (steps, most) = (random.random_range(20..100), random.random_range(1..=8));
             processes.submit(&name, steps, most);
+        }
+        if kill % 16 == 2 {
+            processes.submit_tasks(&format!("set-{kill}"), random.random_range(20..200));
         }
         sleep(Duration::from_millis(random.random_range(0..400)));
         let victim = victim(&mut random);

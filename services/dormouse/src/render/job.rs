@@ -86,11 +86,9 @@ fn facts(detail: &JobDetail) -> Vec<(&'static str, String)> {
             ),
         ));
     }
-    if let Some(tasks) = row.tasks {
-        facts.push(("Tasks", tasks_text(tasks)));
-    } else if row.step.is_some() {
-        facts.push(("Progress", progress_text(row)));
-    }
+    let tasks = row.tasks.map(|tasks| ("Tasks", tasks_text(tasks)));
+    let steps = row.step.map(|_| ("Progress", progress_text(row)));
+    facts.extend(tasks.or(steps));
     if let Some(saved) = &detail.checkpoint {
         let size = bytes(saved.bytes);
         let took = std::time::Duration::from_millis(saved.duration_ms).as_secs_f64();
