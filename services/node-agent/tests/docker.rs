@@ -258,3 +258,24 @@ fn a_successor_adopts_by_labels() {
     wait_removed(&config);
     agent.stop().expect("left in order");
 }
+
+#[test]
+fn a_task_set_runs_in_a_container() {
+    if !engine() {
+        return;
+    }
+    let (folder, log) = (tempfile::tempdir().expect("a folder"), FakeLog::default());
+    let config = config(folder.path(), "tasks");
+    let _agent = Running::start(&log, config.clone(), false);
+    log.append(admitted(task_set("[ $DORMOUSE_TASK != 3 ] || exit 7")));
+    log.append(placed(1, 1));
+    log.append(start(1, None));
+    log.wait_started(&id(1, 0));
+    log.append(assigned(&[(0, 0..50)]));
+    wait_tasks(&log, 50);
+    let (completed, failures) = task_reports(&log);
+    assert_eq!((completed.len(), failures), (49, vec![(3, 7)]));
+    log.append(save(1));
+    assert_eq!(log.wait_exited(&id(1, 0)).exit_code, Some(0));
+    wait_removed(&config);
+}

@@ -108,6 +108,29 @@ fn what_the_log_does_not_know_is_told() {
 }
 
 #[test]
+fn orders_are_passed_on_once_and_again_to_an_agent_that_starts() {
+    let given = |tasks| assigned(&[(0, tasks)]);
+    let before = with(
+        vec![joined(1), admitted(task_set("true")), placed(1, 1)],
+        [start(1, None), started(&id(1, 0)), given(0..3)],
+    );
+    let running = || {
+        let mut machine = member(1);
+        let seen = Observed::new(sequence(4), Life::Running(77));
+        machine.containers.insert(id(1, 0), seen);
+        machine
+    };
+    let mut machine = running();
+    let give = |at| Action::Give(id(1, 0), sequence(at));
+    assert_eq!(settle(&fold(&before), &mut machine), [give(6)]);
+    let after = fold(&with(before, [given(3..5)]));
+    assert_eq!(settle(&after, &mut machine), [give(7)]);
+    assert_eq!(settle(&after, &mut running()), [give(7)]);
+    let (_, partition) = after.partition(&id(1, 0)).expect("it is here");
+    assert_eq!(partition.orders_of(id(1, 0).rank).len(), 2, "both are open");
+}
+
+#[test]
 fn what_the_log_saw_start_and_the_machine_lacks_has_vanished() {
     let state = fold(&with(
         admitted_and_placed(),

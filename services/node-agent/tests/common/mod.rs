@@ -6,11 +6,12 @@
     reason = "each test binary uses its own part of this"
 )]
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use dormouse_messages::events::*;
-use dormouse_messages::job::{Command, JobSpec};
+use dormouse_messages::job::{Command, JobSpec, Tasks};
 use dormouse_messages::{
     ContainerId, Envelope, Event, Incarnation, JobId, NodeId, Rank, Recorded, Sequence, Timestamp,
     Writer,
@@ -120,6 +121,54 @@ pub fn save(incarnation: u32) -> Event {
         basis: None,
     }
     .into()
+}
+
+/// Tasks for each rank of the first life.
+pub fn assigned(tasks: &[(u32, std::ops::Range<u32>)]) -> Event {
+    let assigned = tasks.iter().map(|(rank, tasks)| Assigned {
+        rank: Rank(*rank),
+        tasks: tasks.clone().collect(),
+    });
+    Event::from(TasksAssigned {
+        job: job(),
+        incarnation: Incarnation(1),
+        assigned: assigned.collect(),
+        basis: None,
+    })
+}
+
+/// A task set that runs a script for each task.
+pub fn task_set(script: &str) -> JobSpec {
+    JobSpec {
+        tasks: Some(Tasks {
+            count: 1_000,
+            concurrency: 2,
+        }),
+        ..spec(&["/bin/sh", "-c", script])
+    }
+}
+
+/// What was reported of the tasks: how often each completed, and the failures with their codes.
+pub fn task_reports(log: &FakeLog) -> (BTreeMap<u32, u32>, Vec<(u32, i32)>) {
+    let (mut completed, mut failures) = (BTreeMap::new(), Vec::new());
+    for event in log.events() {
+        if let Event::TasksEnded(event) = event {
+            for task in event.completed.iter() {
+                *completed.entry(task).or_insert(0) += 1;
+            }
+            let failed = event.failed.iter();
+            failures.extend(failed.map(|failed| (failed.task, failed.exit_code)));
+        }
+    }
+    (completed, failures)
+}
+
+/// Waits until so many tasks were reported.
+pub fn wait_tasks(log: &FakeLog, count: usize) {
+    log.wait("the tasks", |_| {
+        let (completed, failed) = task_reports(log);
+        (completed.len() + failed.len() >= count).then_some(())
+    });
 }
 
 pub fn lost(life: u64) -> Event {
