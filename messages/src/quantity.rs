@@ -306,16 +306,38 @@ impl FromStr for Amounts {
 
     /// Parses `cpu=8,memory=16Gi`.
     fn from_str(text: &str) -> Result<Self, QuantityError> {
+        text.parse().map(|entries: Entries| entries.into())
+    }
+}
+
+/// Resources with an amount each, as they were written, zeros too.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Entries(pub Vec<(Resource, u64)>);
+
+impl From<Entries> for Amounts {
+    fn from(Entries(entries): Entries) -> Self {
         let mut amounts = Self::new();
+        for (resource, amount) in entries {
+            amounts.set(resource, amount);
+        }
+        amounts
+    }
+}
+
+impl FromStr for Entries {
+    type Err = QuantityError;
+
+    fn from_str(text: &str) -> Result<Self, QuantityError> {
+        let mut entries = Vec::new();
         for part in text.split(',').filter(|part| !part.trim().is_empty()) {
             let (name, value) = part
                 .split_once('=')
                 .ok_or_else(|| QuantityError::List(text.to_owned()))?;
             let resource = Resource::from_name(name.trim())?;
             let amount = resource.parse(value)?;
-            amounts.set(resource, amount);
+            entries.push((resource, amount));
         }
-        Ok(amounts)
+        Ok(Self(entries))
     }
 }
 
@@ -341,9 +363,15 @@ impl Serialize for Amounts {
 
 impl<'de> Deserialize<'de> for Amounts {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct AmountsVisitor;
-        impl<'de> Visitor<'de> for AmountsVisitor {
-            type Value = Amounts;
+        Entries::deserialize(deserializer).map(Self::from)
+    }
+}
+
+impl<'de> Deserialize<'de> for Entries {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct EntriesVisitor;
+        impl<'de> Visitor<'de> for EntriesVisitor {
+            type Value = Entries;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str(
@@ -351,22 +379,22 @@ impl<'de> Deserialize<'de> for Amounts {
                 )
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Amounts, A::Error> {
-                let mut amounts = Amounts::new();
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries, A::Error> {
+                let mut entries = Vec::new();
                 while let Some(name) = map.next_key::<std::borrow::Cow<'_, str>>()? {
                     if let Some(resource) = Resource::from_field(&name) {
-                        amounts.set(resource, map.next_value()?);
+                        entries.push((resource, map.next_value()?));
                     } else {
                         let written = map.next_value::<Written>()?;
                         let resource = Resource::from_name(&name).map_err(de::Error::custom)?;
                         let amount = resource.parse(&written.0).map_err(de::Error::custom)?;
-                        amounts.set(resource, amount);
+                        entries.push((resource, amount));
                     }
                 }
-                Ok(amounts)
+                Ok(Entries(entries))
             }
         }
-        deserializer.deserialize_map(AmountsVisitor)
+        deserializer.deserialize_map(EntriesVisitor)
     }
 }
 

@@ -132,6 +132,34 @@ fn what_a_tenant_may_not_ask_for_is_refused_with_what_to_do() {
 }
 
 #[test]
+fn a_quota_of_nothing_is_no_missing_quota() {
+    let mut engine = cluster(Policy::default());
+    tenant(&mut engine, "ads", 1, "gpu=0", None);
+    let gpu = r#"{"name":"gpu","command":{"start":["a"]},"demand":{"cpu":1,"gpu":1}}"#;
+    send(&mut engine, 1, "ads", "submit", gpu);
+    submit(&mut engine, 1, "ads/cpu", (1, 1), "");
+    run(&mut engine, 300);
+    assert_refused(&engine, "above_quota", &["needs 1 gpu", "is 0"]);
+    assert!(when(&engine, "ads/cpu", "completed").is_some());
+}
+
+#[test]
+fn a_task_set_makes_room_for_others_and_completes() {
+    let mut engine = cluster(Policy::default());
+    let set = r#"{"name":"set","kind":"batch","command":{"start":["a"]},"demand":{"cpu":1},"tasks":{"count":200,"concurrency":64}}"#;
+    send(&mut engine, 1, "ads", "submit", set);
+    engine.model("ads/set".parse().expect("a job"), ModelJob::linear(4000.0));
+    submit(&mut engine, 60, "lab/other", (1, 64), "");
+    run(&mut engine, 3600);
+    for job in ["ads/set", "lab/other"] {
+        assert!(when(&engine, job, "completed").is_some(), "{job}");
+    }
+    let started = |it: &&std::sync::Arc<dormouse_messages::Recorded>| matches!(it.event(), Some(Event::PartitionStarted(event)) if event.job.as_str() == "ads/set");
+    let lives = engine.log().iter().filter(started).count();
+    assert!(lives > 1, "it gave way to the other one");
+}
+
+#[test]
 fn a_bad_dependency_or_priority_is_refused_by_name() {
     let mut engine = cluster(Policy::default());
     submit(&mut engine, 1, "ads/a", (1, 1), r#","depends_on":["a"]"#);
@@ -163,7 +191,7 @@ fn a_bad_dependency_or_priority_is_refused_by_name() {
     );
     assert_refused(&engine, "bad_dependency", &["another tenant's"]);
     assert_refused(&engine, "bad_priority", &["-1000 and 1000"]);
-    assert_refused(&engine, "unknown_field", &["`tasks`"]);
+    assert_refused(&engine, "missing_field", &["`concurrency`"]);
     assert_eq!(refusals(&engine).len(), 6);
 }
 

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{NodeId, TenantId};
 use crate::policy::Policy;
-use crate::quantity::Amounts;
+use crate::quota::Quota;
 
 /// The policy in force from here on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -23,7 +23,7 @@ pub struct TenantConfigured {
     pub weight: u32,
     /// The most it may have at one time, by resource; no bound where a resource is absent.
     #[serde(default)]
-    pub quota: Amounts,
+    pub quota: Quota,
     /// The largest weight that a job of it may ask for; no bound where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_job_weight: Option<u32>,

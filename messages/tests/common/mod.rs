@@ -152,7 +152,7 @@ fn tenant(events: &mut Vec<Event>) {
     events.push(Event::from(TenantConfigured {
         tenant: "ads".parse().expect("a tenant"),
         weight: 3,
-        quota: amounts("cpu=20,memory=64Gi"),
+        quota: "cpu=20,memory=64Gi".parse().expect("a quota"),
         max_job_weight: Some(4),
         priority: Some(1),
     }));

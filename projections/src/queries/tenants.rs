@@ -1,7 +1,7 @@
 //! The queries `tenants` and `tenant`.
 
 use dormouse_messages::policy::Queue;
-use dormouse_messages::{Amounts, JobId, TenantId, Timestamp};
+use dormouse_messages::{Amounts, JobId, Quota, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::QueryError;
@@ -33,7 +33,7 @@ pub struct TenantRow {
     /// Its weight beside the others.
     pub weight: u32,
     /// The most it may have at one time; no bound where a resource is absent.
-    pub quota: Amounts,
+    pub quota: Quota,
     /// The largest weight of a job of it.
     pub max_job_weight: Option<u32>,
     /// The priority of its jobs that ask for none.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use dormouse_messages::policy::Policy;
-use dormouse_messages::{Amounts, Event, Recorded, TenantId};
+use dormouse_messages::{Event, Quota, Recorded, TenantId};
 use serde::{Deserialize, Serialize};
 
 /// A configured tenant.
@@ -12,7 +12,7 @@ pub struct Tenant {
     /// Its weight beside the others.
     pub weight: u32,
     /// The most it may have at one time; no bound where a resource is absent.
-    pub quota: Amounts,
+    pub quota: Quota,
     /// The largest weight of a job of it.
     pub max_job_weight: Option<u32>,
     /// The priority of its jobs that ask for none.
@@ -59,19 +59,8 @@ impl Tenants {
 
     /// A tenant's quota, where it has one.
     #[must_use]
-    pub fn quota(&self, name: &str) -> Option<&Amounts> {
+    pub fn quota(&self, name: &str) -> Option<&Quota> {
         let quota = &self.get(name)?.quota;
         (!quota.is_empty()).then_some(quota)
     }
-}
-
-/// The first resource of which `used` has more than `quota` allows, if any.
-#[must_use]
-pub fn exceeds<'a>(
-    used: &Amounts,
-    quota: &'a Amounts,
-) -> Option<(&'a dormouse_messages::Resource, u64)> {
-    quota
-        .iter()
-        .find(|(resource, most)| used.get(resource) > *most)
 }

@@ -4,7 +4,7 @@
 
 use dormouse_messages::events::{ClusterConfigured, TenantConfigured};
 use dormouse_messages::policy::{Allocation, Objective, Policy, Queue, Shares};
-use dormouse_messages::{Amounts, Event, NodeId, Resource};
+use dormouse_messages::{Amounts, Event, NodeId, Quota, Resource};
 use serde_json::json;
 
 use crate::engine::{Action, Engine, ModelJob};
@@ -77,7 +77,7 @@ fn policy(random: &mut Random) -> Policy {
 
 /// The first tenant's weight, and in half of the trials a quota.
 fn configure_tenant(engine: &mut Engine, random: &mut Random) {
-    let mut quota = Amounts::new();
+    let mut quota = Quota::new();
     if random.chance(0.5) {
         quota.set(Resource::Cpu, 1000 * (2 + random.below(10)));
     }

@@ -6,7 +6,6 @@ use dormouse_messages::job::{Containers, JobSpec};
 use dormouse_messages::policy::UnknownTenants;
 use dormouse_messages::{Amounts, JobId, TenantId};
 use dormouse_projections::shared::Queues;
-use dormouse_projections::shared::tenants::exceeds;
 
 use crate::parse::Refusal;
 use crate::state::AdmissionState;
@@ -43,7 +42,7 @@ pub fn check_job(
     };
     let mut smallest = Amounts::new();
     smallest.add(demand, u64::from(containers.min));
-    match exceeds(&smallest, quota) {
+    match quota.exceeded_by(&smallest) {
         None => Ok(()),
         Some((resource, most)) => Err(Refusal::new(
             "above_quota",

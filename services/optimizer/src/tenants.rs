@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use dormouse_messages::job::CheckpointMode;
 use dormouse_messages::policy::Shares;
-use dormouse_messages::{Amounts, JobId, Resource};
+use dormouse_messages::{Amounts, JobId, Quota, Resource};
 use dormouse_projections::shared::{ClusterState, Job};
 use num_integer::Integer;
 
@@ -88,7 +88,7 @@ fn present(job: &Job) -> u32 {
 struct Left(BTreeMap<Resource, u64>);
 
 impl Left {
-    fn of(quota: &Amounts) -> Self {
+    fn of(quota: &Quota) -> Self {
         let amounts = quota.iter();
         Self(amounts.map(|(r, amount)| (r.clone(), amount)).collect())
     }

@@ -29,7 +29,7 @@ pub use tenant::{TenantQueue, Waits};
 
 use super::membership::Membership;
 use super::share::Share;
-use super::tenants::{Tenants, exceeds};
+use super::tenants::Tenants;
 
 /// Jobs that ended without success and are remembered for those that depend on them: what an
 /// admission decided just before such an end was appended may still name it.
@@ -219,7 +219,7 @@ impl Queues {
         let quota = self.config.quota(tenant)?;
         let mut with = self.tenants.get(tenant)?.certain(&self.policy).clone();
         with.add(needs, 1);
-        let (resource, most) = exceeds(&with, quota)?;
+        let (resource, most) = quota.exceeded_by(&with)?;
         let has = with.get(resource).saturating_sub(needs.get(resource));
         Some((resource, has, most))
     }

@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 
 use dormouse_messages::{Amounts, JobId, Timestamp};
 use dormouse_projections::shared::Queues;
-use dormouse_projections::shared::tenants::exceeds;
 
 use super::line::{Head, Line};
 
@@ -86,7 +85,7 @@ impl<'a> Room<'a> {
         if let Some(quota) = self.queues.config.quota(line.tenant) {
             let mut with = line.firm.clone();
             with.add(&head.demand, head.min);
-            if exceeds(&with, quota).is_some() {
+            if quota.exceeded_by(&with).is_some() {
                 return Fit::OverQuota;
             }
         }

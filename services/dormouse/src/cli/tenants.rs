@@ -13,7 +13,7 @@ pub enum TenantCommand {
     Show(TenantArg),
     /// Say what a tenant is entitled to; what is not named stays as it is
     #[command(
-        after_help = "Examples:\n  dormouse tenant set ads --weight 3\n  dormouse tenant set ads --quota cpu=20,memory=64Gi --max-job-weight 4\n  dormouse tenant set ads --quota none\n\nA quota bounds what the tenant's jobs have together; a job that needs more at the least is refused."
+        after_help = "Examples:\n  dormouse tenant set ads --weight 3\n  dormouse tenant set ads --quota cpu=20,memory=64Gi --max-job-weight 4\n  dormouse tenant set ads --quota gpu=0\n  dormouse tenant set ads --quota none\n\nA quota bounds what the tenant's jobs have together; a job that needs more at the least is refused."
     )]
     Set(TenantSetArgs),
 }

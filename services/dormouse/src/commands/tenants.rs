@@ -3,7 +3,7 @@
 use anyhow::bail;
 use dormouse_messages::events::TenantConfigured;
 use dormouse_messages::policy::MAX_WEIGHT;
-use dormouse_messages::{Amounts, Event, TenantId};
+use dormouse_messages::{Event, Quota, TenantId};
 use dormouse_projections::queries::{TenantDetail, TenantQuery, TenantRow, TenantsAnswer};
 use serde_json::Value;
 
@@ -78,7 +78,7 @@ fn configured(
     }
     let quota = match args.quota.as_deref() {
         None => before.map(|row| row.quota.clone()).unwrap_or_default(),
-        Some("none") => Amounts::new(),
+        Some("none") => Quota::new(),
         Some(text) => parse_quota(text)?,
     };
     let priority = args.priority.or(before.map(|row| row.priority));
@@ -91,15 +91,15 @@ fn configured(
     })
 }
 
-fn parse_quota(text: &str) -> anyhow::Result<Amounts> {
-    let quota: Amounts = text.parse()?;
+fn parse_quota(text: &str) -> anyhow::Result<Quota> {
+    let quota: Quota = text.parse()?;
     let named = text
         .split(',')
         .filter(|part| !part.trim().is_empty())
         .count();
     if quota.iter().count() != named || named == 0 {
         bail!(
-            "--quota {text}: name each resource once, with more than 0 (an absent one has no bound; --quota none lifts all)"
+            "--quota {text}: name each resource once (an absent one has no bound, one with 0 may not be had; --quota none lifts all)"
         );
     }
     Ok(quota)
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn bad_numbers_are_refused() {
         assert!(configured(&args(None, Some(0)), None).is_err());
-        for quota in ["gpu=0", "", "cpu=1,cpu=2", "cpu"] {
+        for quota in ["", "cpu=1,cpu=2", "cpu"] {
             assert!(
                 configured(&args(Some(quota), None), None).is_err(),
                 "{quota}"
