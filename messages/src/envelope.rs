@@ -4,13 +4,16 @@
 //! puts `type` before `data`, so that decoding takes one pass; a foreign writer's other order
 //! takes two.
 
+use std::convert::Infallible;
 use std::fmt;
+use std::str::FromStr;
 
 use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
-use crate::events::{Event, Key, Writer};
+use crate::events::{Event, EventType, Key, Writer};
 use crate::ids::{NodeId, Sequence};
+use crate::text;
 use crate::time::Timestamp;
 
 /// The media type of an event on the log.
@@ -323,7 +326,7 @@ impl<'a> Wire<'a> {
 enum Parsed {
     Whole(Whole),
     /// `data` came before `type`: read again, knowing the type.
-    TypeCameLate(String),
+    TypeCameLate(TypeName),
 }
 
 struct Whole {
@@ -352,7 +355,48 @@ enum Field {
 }
 
 struct EnvelopeSeed {
-    known_type: Option<String>,
+    known_type: Option<TypeName>,
+}
+
+/// A type as it is read.
+enum TypeName {
+    Known(EventType),
+    Unknown(String),
+}
+
+impl FromStr for TypeName {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        let unknown = || Self::Unknown(text.to_owned());
+        Ok(EventType::of(text).map_or_else(unknown, Self::Known))
+    }
+}
+
+impl<'de> Deserialize<'de> for TypeName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        text::parsed(deserializer)
+    }
+}
+
+/// The version of CloudEvents.
+struct Version;
+
+impl FromStr for Version {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "1.0" => Ok(Self),
+            other => Err(format!("specversion {other:?} is not 1.0")),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Version {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        text::parsed(deserializer)
+    }
 }
 
 impl<'de> DeserializeSeed<'de> for EnvelopeSeed {
@@ -367,14 +411,14 @@ impl<'de> DeserializeSeed<'de> for EnvelopeSeed {
 struct Fields {
     id: Option<String>,
     source: Option<String>,
-    type_name: Option<String>,
+    type_name: Option<TypeName>,
     subject: Option<String>,
     time: Option<Timestamp>,
     traceparent: Option<String>,
     log: Option<String>,
     sequence: Option<String>,
     stored_at: Option<Timestamp>,
-    event: Option<Option<Event>>,
+    event: Option<Event>,
 }
 
 impl<'de> Visitor<'de> for EnvelopeSeed {
@@ -390,12 +434,7 @@ impl<'de> Visitor<'de> for EnvelopeSeed {
         while let Some(field) = map.next_key::<Field>()? {
             match field {
                 Field::Specversion => {
-                    let version = map.next_value::<std::borrow::Cow<'_, str>>()?;
-                    if version != "1.0" {
-                        return Err(de::Error::custom(format!(
-                            "specversion {version:?} is not 1.0"
-                        )));
-                    }
+                    map.next_value::<Version>()?;
                 }
                 Field::Id => fields.id = Some(map.next_value()?),
                 Field::Source => fields.source = Some(map.next_value()?),
@@ -407,8 +446,11 @@ impl<'de> Visitor<'de> for EnvelopeSeed {
                 Field::Sequence => fields.sequence = Some(map.next_value()?),
                 Field::Storedat => fields.stored_at = Some(map.next_value()?),
                 Field::Data => match fields.type_name.as_ref().or(self.known_type.as_ref()) {
-                    Some(type_name) => {
-                        fields.event = Some(map.next_value_seed(DataSeed(type_name))?)
+                    Some(TypeName::Known(event_type)) => {
+                        fields.event = Some(map.next_value_seed(DataSeed(*event_type))?);
+                    }
+                    Some(TypeName::Unknown(_)) => {
+                        map.next_value::<IgnoredAny>()?;
                     }
                     None => {
                         data_skipped = true;
@@ -428,12 +470,12 @@ impl<'de> Visitor<'de> for EnvelopeSeed {
 }
 
 impl Fields {
-    fn finish<E: de::Error>(self, type_name: Option<String>) -> Result<Parsed, E> {
+    fn finish<E: de::Error>(self, type_name: Option<TypeName>) -> Result<Parsed, E> {
         let type_name = type_name.ok_or_else(|| E::missing_field("type"))?;
-        let body = match self.event.flatten() {
-            Some(event) => Body::Event(event),
-            None if Event::is_known(&type_name) => return Err(E::missing_field("data")),
-            None => Body::Unknown { type_name },
+        let body = match (self.event, type_name) {
+            (Some(event), _) => Body::Event(event),
+            (None, TypeName::Known(_)) => return Err(E::missing_field("data")),
+            (None, TypeName::Unknown(type_name)) => Body::Unknown { type_name },
         };
         let sequence = match self.sequence {
             Some(text) => Some(Sequence(text.parse().map_err(E::custom)?)),
@@ -455,13 +497,13 @@ impl Fields {
     }
 }
 
-struct DataSeed<'a>(&'a str);
+struct DataSeed(EventType);
 
-impl<'de> DeserializeSeed<'de> for DataSeed<'_> {
-    type Value = Option<Event>;
+impl<'de> DeserializeSeed<'de> for DataSeed {
+    type Value = Event;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        Event::deserialize(self.0, deserializer)
+        self.0.deserialize(deserializer)
     }
 }
 
@@ -469,9 +511,7 @@ impl Event {
     /// Whether this build knows the type.
     #[must_use]
     pub fn is_known(type_name: &str) -> bool {
-        type_name
-            .strip_prefix("dormouse.")
-            .is_some_and(|name| Self::TYPES.contains(&name))
+        EventType::of(type_name).is_some()
     }
 
     /// Whether this build knows the type in another version: a decider that meets one stops.

@@ -6,6 +6,8 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::text::{self, Shared};
+
 /// What is wrong with an id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} {text:?} is not 1 to 63 of a-z, 0-9 and '-'")]
@@ -27,7 +29,7 @@ macro_rules! name_id {
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
         #[serde(transparent)]
-        pub struct $id(String);
+        pub struct $id(Shared);
 
         impl $id {
             /// Checks and takes a name.
@@ -37,7 +39,7 @@ macro_rules! name_id {
             pub fn new(text: impl Into<String>) -> Result<Self, IdError> {
                 let text = text.into();
                 if is_name(&text) {
-                    Ok(Self(text))
+                    Ok(Self(text.into()))
                 } else {
                     Err(IdError { kind: $kind, text })
                 }
@@ -87,7 +89,7 @@ impl std::borrow::Borrow<str> for TenantId {
     Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(transparent)]
-pub struct JobId(String);
+pub struct JobId(Shared);
 
 impl JobId {
     /// The job `name` of `tenant`.
@@ -96,7 +98,7 @@ impl JobId {
     /// When the name is not 1 to 63 of `a-z`, `0-9` and `-`.
     pub fn new(tenant: &TenantId, name: &str) -> Result<Self, IdError> {
         if is_name(name) {
-            Ok(Self(format!("{tenant}/{name}")))
+            Ok(Self(format!("{tenant}/{name}").into()))
         } else {
             Err(IdError {
                 kind: "job name",
@@ -114,13 +116,19 @@ impl JobId {
     /// The tenant's part.
     #[must_use]
     pub fn tenant(&self) -> &str {
-        self.0.split_once('/').map_or("", |(tenant, _)| tenant)
+        self.parts().0
     }
 
     /// The name within the tenant.
     #[must_use]
     pub fn name(&self) -> &str {
-        self.0.split_once('/').map_or("", |(_, name)| name)
+        self.parts().1
+    }
+
+    /// Found byte by byte: an id is short, and folds ask for its tenant with every event.
+    fn parts(&self) -> (&str, &str) {
+        let slash = self.0.bytes().position(|byte| byte == b'/');
+        slash.map_or(("", ""), |slash| (&self.0[..slash], &self.0[slash + 1..]))
     }
 }
 
@@ -138,7 +146,11 @@ impl FromStr for JobId {
             kind: "job id (tenant/name)",
             text: text.to_owned(),
         })?;
-        Self::new(&TenantId::new(tenant)?, name)
+        if !is_name(tenant) || !is_name(name) {
+            // Says which of the two it is.
+            return Self::new(&TenantId::new(tenant)?, name);
+        }
+        Ok(Self(text.into()))
     }
 }
 
@@ -230,8 +242,7 @@ impl Serialize for ContainerId {
 
 impl<'de> Deserialize<'de> for ContainerId {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
-        text.parse().map_err(serde::de::Error::custom)
+        text::parsed(deserializer)
     }
 }
 

@@ -13,11 +13,12 @@ pub mod quantity;
 pub mod quota;
 pub mod subject;
 pub mod tasks;
+mod text;
 pub mod time;
 
 pub use decider::{Decider, Decision, Fold, Proposal};
 pub use envelope::{Body, CodecError, Envelope, Recorded};
-pub use events::{Basis, Event, Writer};
+pub use events::{Basis, Event, EventType, Writer};
 pub use ids::{ContainerId, Epoch, Incarnation, JobId, NodeId, Rank, Sequence, TenantId};
 pub use quantity::{Amounts, Resource};
 pub use quota::Quota;

@@ -4,7 +4,6 @@
 //! `<name>_milli`, `memory_bytes`). People write `cpu: 2`, `500m`, `gpu: 0.25`, `memory: 8Gi`.
 //! Sums, comparisons and shares are exact; no `f64` quantity ever reaches an event.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -193,29 +192,47 @@ pub enum QuantityError {
 
 /// Amounts of several resources, in log units; a resource that is not named is 0.
 ///
-/// Zero entries are kept out, so that equal amounts compare equal.
+/// Zero entries are kept out, so that equal amounts compare equal. In the order of the resources;
+/// they are few, so a list is faster than a map.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Amounts(BTreeMap<Resource, u64>);
+pub struct Amounts(Vec<(Resource, u64)>);
 
 impl Amounts {
     /// No resources.
     #[must_use]
     pub const fn new() -> Self {
-        Self(BTreeMap::new())
+        Self(Vec::new())
     }
 
     /// The amount of one resource.
     #[must_use]
     pub fn get(&self, resource: &Resource) -> u64 {
-        self.0.get(resource).copied().unwrap_or(0)
+        let entry = self.0.iter().find(|(name, _)| name == resource);
+        entry.map_or(0, |(_, amount)| *amount)
     }
 
     /// Sets the amount of one resource.
     pub fn set(&mut self, resource: Resource, amount: u64) {
-        if amount == 0 {
-            self.0.remove(&resource);
-        } else {
-            self.0.insert(resource, amount);
+        match self.position(&resource) {
+            Ok(index) if amount == 0 => drop(self.0.remove(index)),
+            Ok(index) => self.0[index].1 = amount,
+            Err(_) if amount == 0 => {}
+            Err(index) => self.0.insert(index, (resource, amount)),
+        }
+    }
+
+    fn position(&self, resource: &Resource) -> Result<usize, usize> {
+        self.0.binary_search_by(|(name, _)| name.cmp(resource))
+    }
+
+    /// Changes the amount of one resource; it is copied only where it was not named.
+    fn change(&mut self, resource: &Resource, change: impl FnOnce(u64) -> u64) {
+        match self.position(resource) {
+            Ok(index) => match change(self.0[index].1) {
+                0 => drop(self.0.remove(index)),
+                amount => self.0[index].1 = amount,
+            },
+            Err(_) => self.set(resource.clone(), change(0)),
         }
     }
 
@@ -233,20 +250,16 @@ impl Amounts {
     /// Adds `times` × `other`; saturates at the largest integer.
     pub fn add(&mut self, other: &Self, times: u64) {
         for (resource, amount) in &other.0 {
-            let sum = self
-                .get(resource)
-                .saturating_add(amount.saturating_mul(times));
-            self.set(resource.clone(), sum);
+            let more = amount.saturating_mul(times);
+            self.change(resource, |amount| amount.saturating_add(more));
         }
     }
 
     /// Subtracts `times` × `other`; stops at 0.
     pub fn subtract(&mut self, other: &Self, times: u64) {
         for (resource, amount) in &other.0 {
-            let rest = self
-                .get(resource)
-                .saturating_sub(amount.saturating_mul(times));
-            self.set(resource.clone(), rest);
+            let less = amount.saturating_mul(times);
+            self.change(resource, |amount| amount.saturating_sub(less));
         }
     }
 
@@ -316,6 +329,11 @@ pub(crate) struct Entries(pub Vec<(Resource, u64)>);
 
 impl From<Entries> for Amounts {
     fn from(Entries(entries): Entries) -> Self {
+        // As the log has them: in order, each once.
+        let in_order = entries.is_sorted_by(|(a, _), (b, _)| a < b);
+        if in_order && entries.iter().all(|(_, amount)| *amount > 0) {
+            return Self(entries);
+        }
         let mut amounts = Self::new();
         for (resource, amount) in entries {
             amounts.set(resource, amount);
@@ -361,6 +379,29 @@ impl Serialize for Amounts {
     }
 }
 
+/// What an amount is called: with its unit, as on the log, or as people say it.
+enum Name {
+    Field(Resource),
+    Plain(Resource),
+}
+
+impl FromStr for Name {
+    type Err = QuantityError;
+
+    fn from_str(name: &str) -> Result<Self, QuantityError> {
+        match Resource::from_field(name) {
+            Some(resource) => Ok(Self::Field(resource)),
+            None => Resource::from_name(name).map(Self::Plain),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Name {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        crate::text::parsed(deserializer)
+    }
+}
+
 impl<'de> Deserialize<'de> for Amounts {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Entries::deserialize(deserializer).map(Self::from)
@@ -381,14 +422,14 @@ impl<'de> Deserialize<'de> for Entries {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries, A::Error> {
                 let mut entries = Vec::new();
-                while let Some(name) = map.next_key::<std::borrow::Cow<'_, str>>()? {
-                    if let Some(resource) = Resource::from_field(&name) {
-                        entries.push((resource, map.next_value()?));
-                    } else {
-                        let written = map.next_value::<Written>()?;
-                        let resource = Resource::from_name(&name).map_err(de::Error::custom)?;
-                        let amount = resource.parse(&written.0).map_err(de::Error::custom)?;
-                        entries.push((resource, amount));
+                while let Some(name) = map.next_key::<Name>()? {
+                    match name {
+                        Name::Field(resource) => entries.push((resource, map.next_value()?)),
+                        Name::Plain(resource) => {
+                            let written = map.next_value::<Written>()?;
+                            let amount = resource.parse(&written.0).map_err(de::Error::custom)?;
+                            entries.push((resource, amount));
+                        }
                     }
                 }
                 Ok(Entries(entries))

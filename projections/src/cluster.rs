@@ -121,12 +121,6 @@ impl Overview {
     }
 }
 
-/// The place of an event's type in the registry.
-fn type_index(event: &Event) -> Option<usize> {
-    let name = event.type_name().strip_prefix("dormouse.")?;
-    Event::TYPES.iter().position(|known| *known == name)
-}
-
 impl Fold for Overview {
     const NAME: &'static str = "overview";
     const VERSION: u32 = 1;
@@ -143,12 +137,11 @@ impl Fold for Overview {
             Some(event) if Self::accepts(recorded) => event,
             _ => return self.flag(recorded),
         };
-        if let Some(index) = type_index(event) {
-            if self.by_type.len() <= index {
-                self.by_type.resize(Event::TYPES.len(), 0);
-            }
-            self.by_type[index] += 1;
+        let index = event.event_type() as usize;
+        if self.by_type.len() <= index {
+            self.by_type.resize(Event::TYPES.len(), 0);
         }
+        self.by_type[index] += 1;
         match event {
             Event::ClusterConfigured(e) => {
                 self.policy = e.policy;

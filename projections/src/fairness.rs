@@ -7,7 +7,7 @@
 //!   (share-seconds) is the figure by which runs are compared.
 //! - Fairness loss of a tenant: Σ |s − ŝ| of its jobs (Dorm, eq. 11, 12).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::AllocationDecided;
 use dormouse_messages::{Event, JobId, Recorded, TenantId, Timestamp};
@@ -36,8 +36,8 @@ struct TenantSteps {
 pub struct Fairness {
     tenants: BTreeMap<TenantId, TenantSteps>,
     unfairness: Steps,
-    /// |s − ŝ| of each live job, by the allocation that last named it.
-    losses: BTreeMap<JobId, f64>,
+    /// |s − ŝ| of each live job, by the allocation that last named it; by tenant.
+    losses: BTreeMap<TenantId, BTreeMap<JobId, f64>>,
 }
 
 impl Fairness {
@@ -103,28 +103,45 @@ impl Fairness {
     }
 
     fn allocated(&mut self, event: &AllocationDecided, at: Timestamp) {
+        let mut named: BTreeSet<&str> = BTreeSet::new();
         for job in &event.jobs {
+            let tenant = job.job.tenant();
             let loss = (job.share - job.fair_share).abs();
-            self.losses.insert(job.job.clone(), loss);
+            if let Some(losses) = self.losses_of(tenant) {
+                losses.insert(job.job.clone(), loss);
+                named.insert(tenant);
+            }
         }
-        self.lose(at);
+        self.lose(&named, at);
+    }
+
+    fn losses_of(&mut self, tenant: &str) -> Option<&mut BTreeMap<JobId, f64>> {
+        if !self.losses.contains_key(tenant) {
+            let id = TenantId::new(tenant).ok()?;
+            self.losses.insert(id, BTreeMap::new());
+        }
+        self.losses.get_mut(tenant)
     }
 
     fn ended(&mut self, job: &JobId, queues: &Queues, at: Timestamp) {
-        if self.losses.remove(job).is_some() {
-            self.lose(at);
+        let tenant = job.tenant();
+        let losses = self.losses.get_mut(tenant);
+        if losses.is_some_and(|losses| losses.remove(job).is_some()) {
+            self.lose(&BTreeSet::from([tenant]), at);
         }
-        self.tenant(job.tenant(), queues, at);
+        self.tenant(tenant, queues, at);
     }
 
-    /// Sums the losses anew by tenant.
-    fn lose(&mut self, at: Timestamp) {
-        let mut sums: BTreeMap<&str, f64> = BTreeMap::new();
-        for (job, loss) in &self.losses {
-            *sums.entry(job.tenant()).or_insert(0.0) += loss;
-        }
+    /// Sums the losses of the tenants `named` anew; the others' stay as they are.
+    fn lose(&mut self, named: &BTreeSet<&str>, at: Timestamp) {
         for (name, steps) in &mut self.tenants {
-            let loss = sums.get(name.as_str()).copied().unwrap_or(0.0);
+            let loss = match named.contains(name.as_str()) {
+                true => {
+                    let losses = self.losses.get(name).into_iter().flat_map(BTreeMap::values);
+                    losses.fold(0.0, |sum, loss| sum + loss)
+                }
+                false => steps.loss.last(),
+            };
             steps.loss.push(at, loss, TENANT_POINTS);
         }
     }
@@ -169,9 +186,13 @@ fn lacking(queues: &Queues) -> f64 {
         .map(|(name, tenant)| (name, f64::from(queues.weight(name.as_str())), tenant))
         .collect();
     let weights: f64 = active.iter().map(|(_, weight, _)| weight).sum();
-    let held_back = |name: &TenantId, tenant: &TenantQueue| {
-        let head = tenant.order.first().and_then(|(_, id)| queues.needs(id));
-        head.is_none_or(|needs| queues.over_quota(name.as_str(), &needs).is_some())
+    let held_back = |name: &TenantId, tenant: &TenantQueue| match tenant.order.first() {
+        None => true,
+        Some(_) if queues.config.quota(name.as_str()).is_none() => false,
+        Some((_, head)) => {
+            let needs = queues.needs(head);
+            needs.is_none_or(|needs| queues.over_quota(name.as_str(), &needs).is_some())
+        }
     };
     let backlogged = active
         .iter()

@@ -5,17 +5,19 @@
 //! microseconds as `i64`, the writer's number as one byte, then the event. It starts with the
 //! magic `dormouse-log-1\n` and the log's identity on a line.
 
+mod decoding;
+
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use dormouse_messages::{CodecError, Envelope, Recorded, Sequence, Timestamp, Writer};
+use dormouse_messages::{CodecError, Recorded, Writer};
+
+use decoding::Decoding;
 
 const MAGIC: &str = "dormouse-log-1";
 /// Fast to write, and a third smaller than level 1 on event logs.
 const LEVEL: i32 = 3;
-/// The broker takes no larger message.
-const MOST_BYTES: usize = 8 * 1024 * 1024;
 
 /// What is wrong with a log file.
 #[derive(Debug, thiserror::Error)]
@@ -143,7 +145,7 @@ fn write_record(sink: &mut impl Write, recorded: &Recorded, event: &[u8]) -> io:
 
 enum Source {
     Lines(Box<dyn BufRead>),
-    Archive(Box<BufReader<zstd::Decoder<'static, BufReader<File>>>>),
+    Archive(Decoding),
 }
 
 /// Reads a log from a file, event by event.
@@ -151,7 +153,6 @@ pub struct LogReader {
     path: PathBuf,
     log: String,
     number: u64,
-    buffer: Vec<u8>,
     line: String,
     source: Source,
 }
@@ -179,7 +180,7 @@ impl LogReader {
             }
             decoder.read_line(&mut log).map_err(failed)?;
             log.truncate(log.trim_end().len());
-            Source::Archive(Box::new(decoder))
+            Source::Archive(Decoding::start(path, decoder))
         } else if path.as_os_str() == "-" {
             Source::Lines(Box::new(BufReader::new(io::stdin())))
         } else {
@@ -189,7 +190,6 @@ impl LogReader {
             path: path.to_owned(),
             log,
             number: 0,
-            buffer: Vec::new(),
             line: String::new(),
             source,
         })
@@ -230,53 +230,15 @@ impl LogReader {
             }
         }
     }
-
-    fn read_record(&mut self) -> Result<Option<Recorded>, ArchiveError> {
-        let Source::Archive(decoder) = &mut self.source else {
-            return Ok(None);
-        };
-        self.number += 1;
-        let mut head = [0u8; 21];
-        match decoder.fill_buf() {
-            Ok([]) => return Ok(None),
-            Ok(_) => {}
-            Err(error) => return Err(self.wrong(error)),
-        }
-        if let Err(error) = decoder.read_exact(&mut head) {
-            return Err(self.wrong(format!("the archive is cut off: {error}")));
-        }
-        let (length, rest) = head.split_at(4);
-        let (sequence, rest) = rest.split_at(8);
-        let (stored_at, writer) = rest.split_at(8);
-        let eight = |bytes: &[u8]| bytes.try_into().unwrap_or([0u8; 8]);
-        let length = u32::from_le_bytes(length.try_into().unwrap_or([0u8; 4])) as usize;
-        if length > MOST_BYTES {
-            return Err(self.wrong(format!("an event of {length} bytes is damaged")));
-        }
-        self.buffer.resize(length, 0);
-        if let Err(error) = decoder.read_exact(&mut self.buffer) {
-            return Err(self.wrong(format!("the archive is cut off: {error}")));
-        }
-        let writer = writer
-            .first()
-            .and_then(|index| Writer::ALL.get(usize::from(*index)));
-        let envelope = Envelope::from_msgpack(&self.buffer).map_err(|error| self.wrong(error))?;
-        Ok(Some(Recorded {
-            sequence: Sequence(u64::from_le_bytes(eight(sequence))),
-            stored_at: Timestamp::from_micros(i64::from_le_bytes(eight(stored_at))),
-            writer: *writer.ok_or_else(|| self.wrong("its writer is unknown"))?,
-            envelope,
-        }))
-    }
 }
 
 impl Iterator for LogReader {
     type Item = Result<Recorded, ArchiveError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        match self.source {
+        match &mut self.source {
             Source::Lines(_) => self.read_line().transpose(),
-            Source::Archive(_) => self.read_record().transpose(),
+            Source::Archive(decoding) => decoding.next(),
         }
     }
 }

@@ -141,14 +141,61 @@ macro_rules! registry {
             )*
         }
 
+        /// The types of events, in the order of [`Event::TYPES`].
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum EventType {
+            $(
+                #[doc = concat!("`dormouse.", $type, "`")]
+                $name,
+            )*
+        }
+
+        impl EventType {
+            /// The type that stands on the log as `type_name`, if this build knows it.
+            #[must_use]
+            pub fn of(type_name: &str) -> Option<Self> {
+                match type_name {
+                    $( concat!("dormouse.", $type) => Some(Self::$name), )*
+                    _ => None,
+                }
+            }
+
+            /// As it stands on the log.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self { $( Self::$name => concat!("dormouse.", $type), )* }
+            }
+
+            /// Decodes the data of an event of this type.
+            ///
+            /// # Errors
+            /// The deserializer's.
+            pub fn deserialize<'de, D: serde::Deserializer<'de>>(
+                self,
+                deserializer: D,
+            ) -> Result<Event, D::Error> {
+                match self {
+                    $( Self::$name => {
+                        <$name>::deserialize(deserializer).map(|event| Event::$name(Box::new(event)))
+                    } )*
+                }
+            }
+        }
+
         impl Event {
             /// Every type: the name on the log without its prefix and version, and the version.
             pub const TYPES: &'static [&'static str] = &[ $( $type ),* ];
 
+            /// The type.
+            #[must_use]
+            pub const fn event_type(&self) -> EventType {
+                match self { $( Self::$name(_) => EventType::$name, )* }
+            }
+
             /// The type as it stands on the log.
             #[must_use]
             pub const fn type_name(&self) -> &'static str {
-                match self { $( Self::$name(_) => concat!("dormouse.", $type), )* }
+                self.event_type().as_str()
             }
 
             /// Who may write it.
@@ -172,22 +219,6 @@ macro_rules! registry {
             /// Records what the decision was made from; observations have no place for it.
             pub fn set_basis(&mut self, basis: Option<Basis>) {
                 match self { $( Self::$name(event) => registry!(@set event basis $basis), )* }
-            }
-
-            /// Decodes the data of an event of type `type_name`; `None` if the type is unknown.
-            ///
-            /// # Errors
-            /// The deserializer's.
-            pub fn deserialize<'de, D: serde::Deserializer<'de>>(
-                type_name: &str,
-                deserializer: D,
-            ) -> Result<Option<Self>, D::Error> {
-                match type_name {
-                    $( concat!("dormouse.", $type) => {
-                        <$name>::deserialize(deserializer).map(|event| Some(Self::$name(Box::new(event))))
-                    } )*
-                    _ => serde::de::IgnoredAny::deserialize(deserializer).map(|_| None),
-                }
             }
 
             /// The JSON Schema of every type's data, by type.

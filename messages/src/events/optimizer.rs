@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::Basis;
 use crate::ids::{Epoch, JobId, NodeId};
 use crate::quantity::Amounts;
 
 /// A new allocation. Lists what changes.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct AllocationDecided {
     /// Its number.
     pub epoch: Epoch,
@@ -29,7 +29,7 @@ pub struct AllocationDecided {
 }
 
 /// The allocation stays as it is.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct AllocationKept {
     /// Why nothing changes.
     pub reason: String,
@@ -40,6 +40,58 @@ pub struct AllocationKept {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,
 }
+
+/// Reads an event with the figures among its own fields. `flatten` would read every value twice,
+/// the first time into one that can be anything.
+macro_rules! with_figures {
+    ($event:ident { $($field:ident: $type:ty),* }) => {
+        impl<'de> Deserialize<'de> for $event {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                #[derive(Deserialize)]
+                struct Flat {
+                    $($field: $type,)*
+                    waiting: Vec<Waiting>,
+                    utilization: Utilization,
+                    fairness_loss: f64,
+                    fairness_loss_all: f64,
+                    fairness_loss_bound: f64,
+                    adjusted_jobs: u32,
+                    adjustment_bound: u32,
+                    forced_jobs: u32,
+                    unbounded: bool,
+                    solver: Solver,
+                    #[serde(default)]
+                    basis: Option<Basis>,
+                }
+                let flat = Flat::deserialize(deserializer)?;
+                Ok(Self {
+                    $($field: flat.$field,)*
+                    outcome: Outcome {
+                        waiting: flat.waiting,
+                        utilization: flat.utilization,
+                        fairness_loss: flat.fairness_loss,
+                        fairness_loss_all: flat.fairness_loss_all,
+                        fairness_loss_bound: flat.fairness_loss_bound,
+                        adjusted_jobs: flat.adjusted_jobs,
+                        adjustment_bound: flat.adjustment_bound,
+                        forced_jobs: flat.forced_jobs,
+                        unbounded: flat.unbounded,
+                        solver: flat.solver,
+                    },
+                    basis: flat.basis,
+                })
+            }
+        }
+    };
+}
+
+with_figures!(AllocationDecided {
+    epoch: Epoch,
+    jobs: Vec<JobAllocation>,
+    shapes: Vec<Shape>,
+    slots: Vec<Slot>
+});
+with_figures!(AllocationKept { reason: String });
 
 /// One job in an allocation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -154,7 +154,12 @@ fn describe(
     }
 }
 
-fn created(id: &JobId, job: &Job, places: Vec<Place>, ports: &mut Ports) -> Vec<PlacedContainer> {
+fn created(
+    id: &JobId,
+    job: &Job,
+    places: Vec<Place>,
+    ports: &mut Ports<'_>,
+) -> Vec<PlacedContainer> {
     let incarnation = job.last_incarnation.next();
     let ranks = (0..).map(dormouse_messages::Rank);
     let created = ranks.zip(places).map(|(rank, place)| PlacedContainer {

@@ -1,7 +1,7 @@
 //! Port blocks for containers: their own on the node, and their own in the whole cluster while
 //! there are enough, because nodes of a local cluster share one machine.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use dormouse_messages::NodeId;
 use dormouse_messages::events::PORTS_PER_CONTAINER;
@@ -11,60 +11,108 @@ use dormouse_projections::shared::{ClusterState, Place};
 /// ephemeral ports of Linux (32768), which any client may hold at any moment.
 const FIRST_PORT: u16 = 20_000;
 const BLOCKS: u16 = (32_000 - FIRST_PORT) / PORTS_PER_CONTAINER;
+const WORDS: usize = (BLOCKS as usize).div_ceil(64);
+
+/// A set of blocks: a bit each.
+#[derive(Debug, Clone, Copy)]
+struct Blocks([u64; WORDS]);
+
+impl Blocks {
+    const NONE: Self = Self([0; WORDS]);
+
+    /// Adds the block that begins at `port`; another port is none of ours.
+    fn insert(&mut self, port: u16) {
+        let offset = port.checked_sub(FIRST_PORT);
+        let begins = offset.filter(|offset| offset.is_multiple_of(PORTS_PER_CONTAINER));
+        let block = begins.map(|offset| offset / PORTS_PER_CONTAINER);
+        if let Some(block) = block.filter(|block| *block < BLOCKS) {
+            self.0[usize::from(block / 64)] |= 1 << (block % 64);
+        }
+    }
+
+    fn holds(&self, block: u16) -> bool {
+        self.0[usize::from(block / 64)] & (1 << (block % 64)) != 0
+    }
+
+    /// The first block that is not in the set, from `start` on and round.
+    fn first_free(&self, start: u16) -> Option<u16> {
+        (start..BLOCKS)
+            .chain(0..start)
+            .find(|block| !self.holds(*block))
+    }
+}
 
 /// The blocks in use, and where the search goes on.
-pub struct Ports {
-    by_node: BTreeMap<NodeId, BTreeSet<u16>>,
-    anywhere: BTreeSet<u16>,
+pub struct Ports<'a> {
+    state: &'a ClusterState,
+    anywhere: Blocks,
+    /// Once none is free everywhere: those in use on each node.
+    by_node: Option<BTreeMap<NodeId, Blocks>>,
+    /// What was taken in this decision.
+    taken: Vec<(NodeId, u16)>,
     next_block: u16,
 }
 
-impl Ports {
+impl<'a> Ports<'a> {
     /// The ports of every assignment and of every life. The search starts at another block each
     /// time (by the log's sequence), so that a port just left is not taken at once.
-    pub fn in_use(state: &ClusterState) -> Self {
+    pub fn in_use(state: &'a ClusterState) -> Self {
         let start = state.sequence.0.wrapping_mul(13) % u64::from(BLOCKS);
-        let mut ports = Self {
-            by_node: BTreeMap::new(),
-            anywhere: BTreeSet::new(),
-            next_block: u16::try_from(start).unwrap_or(0),
-        };
-        for job in state.jobs.values() {
-            let assigned = job.assignment.iter().flat_map(|a| a.places.values());
-            let living = job.life.iter().flat_map(|life| life.containers.values());
-            for place in assigned.chain(living.map(|container| &container.place)) {
-                ports.hold(place);
-            }
+        let mut anywhere = Blocks::NONE;
+        for place in held(state) {
+            anywhere.insert(place.port);
         }
-        ports
-    }
-
-    fn hold(&mut self, place: &Place) {
-        self.by_node
-            .entry(place.node.clone())
-            .or_default()
-            .insert(place.port);
-        self.anywhere.insert(place.port);
+        Self {
+            state,
+            anywhere,
+            by_node: None,
+            taken: Vec::new(),
+            next_block: u16::try_from(start).unwrap_or(0),
+        }
     }
 
     /// Takes a free block on `node`: free everywhere if one is, else free on the node; 0 where
     /// the node has none left.
     pub fn take(&mut self, node: &NodeId) -> u16 {
-        let used_here = self.by_node.entry(node.clone()).or_default();
-        let candidates = (0..BLOCKS).map(|offset| {
-            let block = (self.next_block + offset) % BLOCKS;
-            FIRST_PORT + block * PORTS_PER_CONTAINER
-        });
-        let free_anywhere = candidates
-            .clone()
-            .find(|port| !self.anywhere.contains(port));
-        let free_here = || candidates.clone().find(|port| !used_here.contains(port));
-        let Some(port) = free_anywhere.or_else(free_here) else {
+        let free_anywhere = self.anywhere.first_free(self.next_block);
+        let Some(block) = free_anywhere.or_else(|| self.free_on(node)) else {
             return 0;
         };
-        self.next_block = ((port - FIRST_PORT) / PORTS_PER_CONTAINER + 1) % BLOCKS;
-        used_here.insert(port);
+        let port = FIRST_PORT + block * PORTS_PER_CONTAINER;
+        self.next_block = (block + 1) % BLOCKS;
         self.anywhere.insert(port);
+        match &mut self.by_node {
+            Some(nodes) => nodes
+                .entry(node.clone())
+                .or_insert(Blocks::NONE)
+                .insert(port),
+            None => self.taken.push((node.clone(), port)),
+        }
         port
     }
+
+    fn free_on(&mut self, node: &NodeId) -> Option<u16> {
+        let (state, taken) = (self.state, &mut self.taken);
+        let nodes = self.by_node.get_or_insert_with(|| {
+            let mut nodes: BTreeMap<NodeId, Blocks> = BTreeMap::new();
+            let held = held(state).map(|place| (place.node.clone(), place.port));
+            for (node, port) in held.chain(taken.drain(..)) {
+                nodes.entry(node).or_insert(Blocks::NONE).insert(port);
+            }
+            nodes
+        });
+        nodes
+            .get(node)
+            .unwrap_or(&Blocks::NONE)
+            .first_free(self.next_block)
+    }
+}
+
+/// Where containers are assigned or live.
+fn held(state: &ClusterState) -> impl Iterator<Item = &Place> {
+    state.jobs.values().flat_map(|job| {
+        let assigned = job.assignment.iter().flat_map(|a| a.places.values());
+        let living = job.life.iter().flat_map(|life| life.containers.values());
+        assigned.chain(living.map(|container| &container.place))
+    })
 }

@@ -1,9 +1,9 @@
 //! What each event does to the queues.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::{AllocationDecided, JobAdmitted, JobReleased, JobRevised};
-use dormouse_messages::{Event, Fold, JobId, Recorded, Sequence, TenantId, Timestamp};
+use dormouse_messages::{Amounts, Event, Fold, JobId, Recorded, Sequence, TenantId, Timestamp};
 
 use super::{FAILED_LIMIT, QueueJob, Queues, Stand, TenantQueue};
 
@@ -25,19 +25,15 @@ impl Fold for Queues {
             Some(Event::JobReleased(event)) => self.release(event),
             Some(Event::JobRevised(event)) => self.revise(event),
             Some(Event::JobCancelRequested(event)) => {
-                self.update(&event.job, |job| {
-                    if let Stand::Released { cancelling, .. } = &mut job.stand {
-                        *cancelling = true;
-                    }
-                });
+                if let Some(Stand::Released { cancelling, .. }) = self.stand_mut(&event.job) {
+                    *cancelling = true;
+                }
             }
             Some(Event::AllocationDecided(event)) => self.allocate(event),
             Some(Event::PartitionStarted(event)) => {
-                self.update(&event.job, |job| {
-                    if let Stand::Released { running, .. } = &mut job.stand {
-                        *running = event.containers;
-                    }
-                });
+                if let Some(Stand::Released { running, .. }) = self.stand_mut(&event.job) {
+                    *running = event.containers;
+                }
             }
             Some(Event::PartitionKept(event)) => {
                 self.update(&event.job, |job| {
@@ -54,7 +50,7 @@ impl Fold for Queues {
     }
 
     fn check_invariants(&self) -> Result<(), String> {
-        let mut again = std::collections::BTreeMap::new();
+        let mut again = BTreeMap::new();
         let mut live = 0;
         for (id, job) in &self.jobs {
             let tenant: &mut TenantQueue = again.entry(id.tenant()).or_default();
@@ -112,12 +108,14 @@ impl TenantQueue {
     }
 }
 
-impl Queues {
-    /// The queue of a job's tenant, with the time.
-    fn of(&mut self, id: &JobId) -> Option<&mut TenantQueue> {
-        self.tenants.get_mut(id.tenant())
-    }
+/// What is summed over the live jobs.
+struct Sums<'a> {
+    tenants: &'a mut BTreeMap<TenantId, TenantQueue>,
+    asked: &'a mut Amounts,
+    live: &'a mut u64,
+}
 
+impl Sums<'_> {
     /// Counts a job in, or out before it changes.
     fn count(&mut self, id: &JobId, job: &QueueJob, inwards: bool) {
         let min = u64::from(job.containers.min);
@@ -145,22 +143,47 @@ impl Queues {
         }
         if amount > 0 && inwards {
             self.asked.add(&job.demand, amount);
-            self.live += 1;
+            *self.live += 1;
         } else if amount > 0 {
             self.asked.subtract(&job.demand, amount);
-            self.live = self.live.saturating_sub(1);
+            *self.live = self.live.saturating_sub(1);
+        }
+    }
+}
+
+impl Queues {
+    /// The queue of a job's tenant, with the time.
+    fn of(&mut self, id: &JobId) -> Option<&mut TenantQueue> {
+        self.tenants.get_mut(id.tenant())
+    }
+
+    /// Where a live job stands, to change what no sum counts.
+    fn stand_mut(&mut self, id: &JobId) -> Option<&mut Stand> {
+        self.jobs.get_mut(id).map(|job| &mut job.stand)
+    }
+
+    /// The sums that a job is counted in.
+    fn sums(&mut self) -> Sums<'_> {
+        Sums {
+            tenants: &mut self.tenants,
+            asked: &mut self.asked,
+            live: &mut self.live,
         }
     }
 
     /// Changes a live job and keeps the sums right.
     fn update(&mut self, id: &JobId, change: impl FnOnce(&mut QueueJob)) {
-        let Some(mut job) = self.jobs.remove(id) else {
+        let mut sums = Sums {
+            tenants: &mut self.tenants,
+            asked: &mut self.asked,
+            live: &mut self.live,
+        };
+        let Some(job) = self.jobs.get_mut(id) else {
             return;
         };
-        self.count(id, &job, false);
-        change(&mut job);
-        self.count(id, &job, true);
-        self.jobs.insert(id.clone(), job);
+        sums.count(id, job, false);
+        change(job);
+        sums.count(id, job, true);
     }
 
     fn admit(&mut self, event: &JobAdmitted, sequence: Sequence) {
@@ -198,7 +221,7 @@ impl Queues {
             admitted: sequence,
             stand,
         };
-        self.count(&event.job, &job, true);
+        self.sums().count(&event.job, &job, true);
         self.jobs.insert(event.job.clone(), job);
         self.join_if_free(&event.job);
     }
@@ -326,7 +349,7 @@ impl Queues {
         let Some(job) = self.jobs.remove(id) else {
             return;
         };
-        self.count(id, &job, false);
+        self.sums().count(id, &job, false);
         self.passed_over.remove(id);
         self.doomed.remove(id);
         match &job.stand {

@@ -1,0 +1,104 @@
+//! How fast a log folds into the read models, from the compact archive and from memory.
+//!
+//! Wall-clock rates, and the processor time of the whole process (decoding goes on beside the
+//! fold). Without a log a trace of 3,000 jobs on 200 nodes is simulated first.
+//!
+//! `cargo bench -p dormouse-replay --bench fold [LOG.dmlog] [events]`
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use dormouse_messages::{Fold, Recorded};
+use dormouse_projections::ReadModel;
+use dormouse_replay::scenario::generate::{Kind, Size, generate};
+use dormouse_replay::scenario::read_value;
+use dormouse_replay::simulate::{Options, simulate};
+use dormouse_replay::{LogReader, LogWriter};
+
+/// As in the product.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// A short log is read so often that this many events are, or as many as the caller wants.
+const EVENTS: u64 = 1_000_000;
+
+fn main() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let given = std::env::args().find(|arg| arg.ends_with(".dmlog"));
+    let log = given.map_or_else(|| simulated(dir.path()), PathBuf::from);
+    let kept: Vec<Recorded> = read(&log).collect();
+    let events = kept.len() as u64;
+    let wanted = std::env::args().find_map(|arg| arg.parse().ok());
+    let times = wanted.unwrap_or(EVENTS).div_ceil(events.max(1));
+    println!("{events} events, {times} times");
+    measure("decoded", events, times, || {
+        assert_eq!(read(&log).count() as u64, events);
+    });
+    measure("folded from memory", events, times, || {
+        fold(&kept);
+    });
+    drop(kept);
+    measure("decoded and folded", events, times, || {
+        let mut model = ReadModel::default();
+        for recorded in read(&log) {
+            model.evolve(&recorded);
+        }
+    });
+}
+
+fn fold(events: &[Recorded]) {
+    let mut model = ReadModel::default();
+    for recorded in events {
+        model.evolve(recorded);
+    }
+}
+
+fn read(log: &Path) -> impl Iterator<Item = Recorded> {
+    let reader = LogReader::open(log).expect("opens");
+    reader.map(|recorded| recorded.expect("decodes"))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a rate")]
+fn measure(name: &str, events: u64, times: u64, mut once: impl FnMut()) {
+    let (cpu_s, started) = (processor_s(), Instant::now());
+    for _ in 0..times {
+        once();
+    }
+    let (wall_s, cpu_s) = (started.elapsed().as_secs_f64(), processor_s() - cpu_s);
+    let all = (events * times) as f64;
+    println!(
+        "{name:<20} {:>10.0}/s, {:.2} µs of processor time each",
+        all / wall_s,
+        cpu_s * 1e6 / all
+    );
+}
+
+/// User and system time of this process (`utime` and `stime` of proc(5), in ticks of 10 ms).
+fn processor_s() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let ticks = stat.split(' ').skip(13).take(2);
+    ticks
+        .filter_map(|ticks| ticks.parse::<f64>().ok())
+        .sum::<f64>()
+        / 100.0
+}
+
+fn simulated(dir: &Path) -> PathBuf {
+    let size = Size {
+        jobs: 3_000,
+        nodes: 200,
+        days: 1.0,
+    };
+    let mut document = generate(Kind::Trace, 7, size);
+    document["policy"]["allocation"] = "drf".into();
+    let scenario = read_value(document).expect("a scenario");
+    let path = dir.join("log.dmlog");
+    let mut writer = LogWriter::create(&path, "bench").expect("creates");
+    let each = |recorded: &std::sync::Arc<Recorded>| {
+        let written = writer.write(recorded);
+        written.map_err(|error| error.to_string())
+    };
+    simulate(&scenario, &Options::default(), each, |_| {}).expect("simulates");
+    writer.finish().expect("finishes");
+    path
+}
