@@ -5,6 +5,8 @@
 //! 3. Ten thousand submissions as fast as they can be published: decided a second, against the
 //!    rate at which the same client publishes to the ingress stream.
 //! 4. Folding: the read models over the log from the broker and from the compact archive.
+//! 6. Tasks of a task set that do nothing, a process each: ended a second on the log, against a
+//!    shell that starts as many.
 //! 5. Submit to container started with Docker, against create and start through its API alone.
 //!
 //! `cargo bench -p dormouse --bench system [jobs] [submissions]`
@@ -354,6 +356,58 @@ async fn folds(log: &Log, dir: &std::path::Path) {
     );
 }
 
+/// As many containers as the set has processors to run on.
+const SET_CONTAINERS: usize = 2;
+
+async fn task_set(log: &Log, tenant: &TenantId, tasks: usize) {
+    let script = format!(
+        "i=0; while [ $i -lt {} ]; do (exec /bin/true); i=$((i+1)); done",
+        tasks / SET_CONTAINERS
+    );
+    let started = Instant::now();
+    let shells: Vec<Child> = (0..SET_CONTAINERS)
+        .map(|_| {
+            let shell = Command::new("/bin/sh").args(["-c", &script]).spawn();
+            shell.expect("a shell starts")
+        })
+        .collect();
+    for mut shell in shells {
+        shell.wait().expect("it ends");
+    }
+    let alone_s = started.elapsed().as_secs_f64();
+    let before = log.head().await.expect("a head");
+    let mut events = log.follow(before.next());
+    let payload = format!(
+        r#"{{"name":"set","kind":"batch","command":{{"start":["/bin/true"]}},"demand":{{"cpu":1}},"tasks":{{"count":{tasks},"concurrency":{SET_CONTAINERS}}}}}"#
+    );
+    let started = Instant::now();
+    log.publish_ingress(
+        tenant,
+        "submit",
+        "application/json",
+        payload.into_bytes().into(),
+    )
+    .await
+    .expect("stored");
+    wait_for(&mut events, |event| matches!(event, Event::JobCompleted(_))).await;
+    let seconds = started.elapsed().as_secs_f64();
+    let head = log.head().await.expect("a head");
+    #[expect(clippy::cast_precision_loss, reason = "a rate")]
+    let tasks = tasks as f64;
+    println!(
+        "{:<44} {:9.0}/s",
+        "processes that two shells start",
+        tasks / alone_s
+    );
+    println!(
+        "{:<44} {:9.0}/s",
+        "tasks of a set, ended on the log",
+        tasks / seconds
+    );
+    println!("{:<44} {:9.2}", "  ratio", alone_s / seconds);
+    println!("{:<44} {:9}", "  events", head.0 - before.0);
+}
+
 fn main() {
     let numbers: Vec<usize> = std::env::args()
         .filter_map(|arg| arg.parse().ok())
@@ -367,6 +421,7 @@ fn main() {
         let log = connect(dir.path()).await;
         let tenant: TenantId = "bench".parse().expect("valid");
         latency(&log, &tenant, jobs).await;
+        task_set(&log, &tenant, 10 * submissions).await;
         resizes(&log, &tenant, 20).await;
         throughput(&log, &tenant, submissions).await;
         folds(&log, dir.path()).await;

@@ -3,6 +3,7 @@
 mod tenants;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use dormouse_messages::{Amounts, JobId, NodeId, Prefix};
@@ -257,9 +258,33 @@ pub struct UpArgs {
     /// Seconds without a sign of life until a node counts as lost.
     #[arg(long, default_value_t = 10.0, value_name = "SECONDS")]
     pub lease: f64,
+    /// What ended containers printed is kept so long.
+    #[command(flatten)]
+    pub keep: KeepArgs,
     /// Address of the Prometheus metrics, such as 127.0.0.1:9464.
     #[arg(long, env = "DORMOUSE_METRICS", value_name = "ADDRESS")]
     pub metrics: Option<std::net::SocketAddr>,
+}
+
+/// What is kept on a node.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct KeepArgs {
+    /// Days for which a node keeps what ended containers printed; 0: for ever.
+    #[arg(
+        long = "keep-logs",
+        env = "DORMOUSE_KEEP_LOGS",
+        default_value_t = 30,
+        value_name = "DAYS"
+    )]
+    pub days: u32,
+}
+
+impl KeepArgs {
+    /// As the agent takes it.
+    #[must_use]
+    pub fn logs(self) -> Option<Duration> {
+        (self.days > 0).then(|| Duration::from_secs(u64::from(self.days) * 86_400))
+    }
 }
 
 /// What runs containers.
@@ -319,6 +344,9 @@ pub struct ServeArgs {
         value_name = "SECONDS"
     )]
     pub lease: f64,
+    /// What ended containers printed is kept so long.
+    #[command(flatten)]
+    pub keep: KeepArgs,
     /// Seconds until a standing-by copy takes over.
     #[arg(long, default_value_t = 2.0, value_name = "SECONDS")]
     pub takeover: f64,

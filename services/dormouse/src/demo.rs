@@ -114,6 +114,7 @@ fn options(data: PathBuf) -> anyhow::Result<LocalOptions> {
         sync_always: false,
         port: None,
         lease: Duration::from_secs(10),
+        keep_logs: None,
         path,
     })
 }

@@ -287,6 +287,7 @@ fn agent_config(
             .clone()
             .unwrap_or_else(|| local.checkpoint_dir.clone()),
         lease_ttl: lease,
+        keep_logs: args.keep.logs(),
         working_dir: Some(std::env::current_dir()?),
         cluster: context.global().prefix.as_str().to_owned(),
         ..local

@@ -41,6 +41,8 @@ pub struct LocalOptions {
     pub port: Option<u16>,
     /// The nodes' leases.
     pub lease: Duration,
+    /// How long the nodes keep what ended containers printed.
+    pub keep_logs: Option<Duration>,
     /// First in the `PATH` of plain processes.
     pub path: Vec<PathBuf>,
 }
@@ -149,6 +151,7 @@ fn agent(options: &LocalOptions, index: u32) -> anyhow::Result<AgentConfig> {
     Ok(AgentConfig {
         runtime: options.runtime,
         lease_ttl: options.lease,
+        keep_logs: options.keep_logs,
         path: options.path.clone(),
         working_dir: Some(std::env::current_dir()?),
         // The next `up` on this folder finds its Docker containers by this label.
@@ -200,6 +203,7 @@ pub async fn run(context: &Context, args: &UpArgs) -> anyhow::Result<u8> {
         sync_always: args.sync == SyncArg::Always,
         port: args.port,
         lease: Duration::from_secs_f64(args.lease.max(1.0)),
+        keep_logs: args.keep.logs(),
         path: Vec::new(),
     };
     let mut cluster = LocalCluster::start(&options).await?;

@@ -23,6 +23,7 @@ use crate::container::{self, Container, How, What};
 use crate::layout;
 use crate::lease::fence_grace;
 use crate::plan;
+use crate::prune::prune;
 use crate::reconcile::{Action, Ending, Life, Machine, Observed, apply, reconcile};
 use crate::report::{self, Reports};
 use crate::runtime::{ContainerRuntime, Exit, Found};
@@ -36,6 +37,9 @@ const EVICT_GRACE: Duration = Duration::from_secs(2);
 
 /// Between two attempts to list what runs, while the engine does not answer.
 const LIST_AGAIN: Duration = Duration::from_secs(1);
+
+/// Between two looks for what ended containers have left and nobody needs any more.
+const PRUNE_EVERY: Duration = Duration::from_secs(3600);
 
 /// A reconciliation can make the next one possible (what was in the way is forgotten), not more
 /// often than this.
@@ -112,12 +116,27 @@ impl Agent {
                 }
                 actor.stage = Stage::Live;
                 actor.act(ctx);
+                actor.prune(ctx);
             }
             Err(error) => {
                 tracing::error!(%error, "what runs on this node is not known; trying again");
                 ctx.run_later(LIST_AGAIN, Self::list);
             }
         }));
+    }
+
+    fn prune(&mut self, ctx: &mut Context<Self>) {
+        let Some(keep) = self.config.keep_logs else {
+            return;
+        };
+        let containers = self.config.layout().containers();
+        tokio::task::spawn_blocking(move || {
+            let removed = prune(&containers, keep);
+            if removed > 0 {
+                tracing::info!(removed, "removed what old containers have left");
+            }
+        });
+        ctx.run_later(PRUNE_EVERY, Self::prune);
     }
 
     fn adopt(&mut self, found: Found, ctx: &mut Context<Self>) {

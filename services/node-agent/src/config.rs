@@ -50,6 +50,9 @@ pub struct AgentConfig {
     pub working_dir: Option<PathBuf>,
     /// Folders that every Docker container is given, at the same path.
     pub mounts: Vec<Mount>,
+    /// How long the directories of ended containers are kept, with what they printed; absent:
+    /// for ever.
+    pub keep_logs: Option<Duration>,
 }
 
 impl AgentConfig {
@@ -70,6 +73,7 @@ impl AgentConfig {
             path: Vec::new(),
             working_dir: None,
             mounts: Vec::new(),
+            keep_logs: None,
         }
     }
 

@@ -27,6 +27,7 @@ pub mod layout;
 pub mod lease;
 pub mod plan;
 pub mod process;
+pub mod prune;
 pub mod reconcile;
 pub mod report;
 pub mod runtime;
