@@ -5,9 +5,9 @@
 //! 3. Ten thousand submissions as fast as they can be published: decided a second, against the
 //!    rate at which the same client publishes to the ingress stream.
 //! 4. Folding: the read models over the log from the broker and from the compact archive.
-//! 6. Tasks of a task set that do nothing, a process each: ended a second on the log, against a
+//! 5. Tasks of a task set that do nothing, a process each: ended a second on the log, against a
 //!    shell that starts as many.
-//! 5. Submit to container started with Docker, against create and start through its API alone.
+//! 6. Submit to container started with Docker, against create and start through its API alone.
 //!
 //! `cargo bench -p dormouse --bench system [jobs] [submissions]`
 
@@ -225,6 +225,18 @@ async fn docker(dir: &std::path::Path, jobs: usize) {
         Err(error) => return println!("docker: left out, no engine answers: {error}"),
     };
     let mut alone = Vec::new();
+    // The same container as the agent's: its limit, and its mounts.
+    let own = [dir.join("own"), dir.join("checkpoint")];
+    for folder in &own {
+        std::fs::create_dir_all(folder).expect("a folder");
+    }
+    let own = own
+        .iter()
+        .map(|folder| format!("{0}:{0}", folder.display()));
+    let system = ["/usr", "/lib", "/lib64", "/bin", "/etc/alternatives"];
+    let binds: Vec<_> = own
+        .chain(system.map(|folder| format!("{folder}:{folder}:ro")))
+        .collect();
     for index in 0..jobs {
         let name = format!("dormouse-bench-{index}");
         let body = ContainerCreateBody {
@@ -233,7 +245,9 @@ async fn docker(dir: &std::path::Path, jobs: usize) {
             host_config: Some(HostConfig {
                 network_mode: Some("host".to_owned()),
                 init: Some(true),
-                binds: Some(vec!["/usr:/usr:ro".to_owned()]),
+                binds: Some(binds.clone()),
+                cpu_period: Some(100_000),
+                cpu_quota: Some(100_000),
                 ..Default::default()
             }),
             ..Default::default()
@@ -421,8 +435,8 @@ fn main() {
         let log = connect(dir.path()).await;
         let tenant: TenantId = "bench".parse().expect("valid");
         latency(&log, &tenant, jobs).await;
-        task_set(&log, &tenant, 10 * submissions).await;
         resizes(&log, &tenant, 20).await;
+        task_set(&log, &tenant, 10 * submissions).await;
         throughput(&log, &tenant, submissions).await;
         folds(&log, dir.path()).await;
         drop(up);

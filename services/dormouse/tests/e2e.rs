@@ -251,3 +251,45 @@ fn every_bad_message_is_on_the_log_with_a_reason() {
     assert!(error.contains("10485760"), "{error}");
     cluster.check();
 }
+
+#[test]
+fn prometheus_finds_every_service() {
+    let mut cluster = Cluster::new();
+    let address = format!("127.0.0.1:{}", common::free_port());
+    let args = [
+        "up",
+        "--nodes",
+        "1",
+        "--capacity",
+        NODE,
+        "--metrics",
+        &address,
+    ];
+    cluster.start("up", &args, &cluster.dir().to_owned());
+    cluster.wait_for_nodes(1);
+    cluster.submit(&count_job("a", 5, (1, 1), &[])).ok();
+    cluster.wait_completed("ads/a");
+    let page = metrics(&address);
+    for service in ["admission", "optimizer", "placer", "checkpointer"] {
+        let appended = format!("dormouse_appends_total{{service=\"{service}\"}} ");
+        let line = page.lines().find_map(|line| line.strip_prefix(&appended));
+        let count: f64 = line.and_then(|it| it.parse().ok()).unwrap_or(0.0);
+        assert!(count >= 1.0, "{service} has appended: {page}");
+    }
+    assert!(
+        page.contains("# TYPE dormouse_events_folded_total counter"),
+        "{page}"
+    );
+}
+
+/// The page that Prometheus reads.
+fn metrics(address: &str) -> String {
+    use std::io::{Read, Write};
+    let mut stream = std::net::TcpStream::connect(address).expect("it listens");
+    let request = "GET /metrics HTTP/1.0\r\nHost: dormouse\r\n\r\n";
+    stream.write_all(request.as_bytes()).expect("asked");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("answered");
+    assert!(answer.contains(" 200 "), "{answer}");
+    answer
+}

@@ -75,13 +75,20 @@ fn not_found(id: &JobId) -> anyhow::Error {
 async fn logs(context: &Context, args: &JobLogsArgs) -> anyhow::Result<u8> {
     let log = context.connect().await?;
     let mut newest = None;
+    let mut has_tasks = false;
     let mut containers: Vec<(ContainerId, String)> = Vec::new();
     read_log(&log, 1, None, |recorded| {
-        if let Some(Event::PlacementDecided(event)) = recorded.event() {
-            for placed in event.create.iter().filter(|placed| placed.job == args.id) {
-                newest = newest.max(Some(placed.incarnation));
-                containers.push((placed.container(), placed.node.to_string()));
+        match recorded.event() {
+            Some(Event::JobAdmitted(event)) if event.job == args.id => {
+                has_tasks = event.spec.tasks.is_some();
             }
+            Some(Event::PlacementDecided(event)) => {
+                for placed in event.create.iter().filter(|placed| placed.job == args.id) {
+                    newest = newest.max(Some(placed.incarnation));
+                    containers.push((placed.container(), placed.node.to_string()));
+                }
+            }
+            _ => {}
         }
         Ok(())
     })
@@ -117,7 +124,12 @@ async fn logs(context: &Context, args: &JobLogsArgs) -> anyhow::Result<u8> {
             printed += bytes.len();
         }
     }
-    if printed == 0 {
+    if has_tasks {
+        eprintln!(
+            "what the tasks of {} printed: `dormouse job logs {} --task 0`, and so on",
+            args.id, args.id
+        );
+    } else if printed == 0 {
         eprintln!(
             "incarnation {incarnation} of {} has printed nothing",
             args.id
