@@ -1,12 +1,14 @@
 //! Prices that bound well: the duals of the class relaxation, improved step by step.
 //!
 //! The linear relaxation over classes of equal nodes (a few hundred rows, 30 ms at a thousand
-//! nodes) gives prices at which the bound of [`super::relax`] is already at or below its own. From
-//! there every price moves against its slope, by a part of its own size that shrinks with time and
-//! with how much the slope swings (the steps of Adam, Kingma and Ba 2015, on a concave dual: plain
-//! subgradient steps needed ten times as many). Any prices give a bound; the least is kept.
+//! nodes) gives prices to begin with. A step then renews the prices of blocks node by node
+//! ([`super::release`]), at a heat that falls from step to step; the price of a restart goes past
+//! where it would be best, as the jobs' gains follow it; the few prices of containers and of the
+//! loss move against their slopes, by a part of their own size that shrinks with time and with how
+//! much the slope swings (the steps of Adam, Kingma and Ba 2015). Any prices give a bound; the
+//! least is kept. A hundred steps bound as well as two thousand that move every price by its slope.
 //!
-//! On the way, averages over the last steps say what a fractional optimum looks like: how often
+//! On the way, averages over the last steps say what a fractional optimum looks like: how likely
 //! each job is restarted, what room and restarts are worth.
 
 use super::groups::classes;
@@ -17,18 +19,20 @@ use super::model::TypeModel;
 use super::relax::{Prices, Relaxation, gains};
 use super::solver::{Ending, Limits};
 
-/// First and last step, as parts of a price; chosen on three seeds, not sensitive within ×3.
-const FIRST: f64 = 0.05;
-const LAST: f64 = 0.001;
-/// How much faster blocks move than restarts, and containers slower: there are thousands of
-/// blocks, each seen by one node, and few containers' prices, seen by all.
-const BLOCKS: f64 = 6.0;
-const CONTAINERS: f64 = 0.3;
+/// First and last step, as parts of a price; not sensitive within ×2.
+const FIRST: f64 = 0.03;
+const LAST: f64 = 0.0005;
+/// First and last heat, as parts of a container's mean value: hotter is smoother and further from
+/// the true bound.
+const HOT: f64 = 0.03;
+const COOL: f64 = 0.005;
+/// How far the price of a restart goes, as parts of the way to where it is best. At 4 it swings.
+const FURTHER: f64 = 2.0;
 /// Memory of the slope and of its square.
 const SLOPE: f64 = 0.5;
 const SQUARE: f64 = 0.99;
 /// Weight of a step in the averages.
-const NEW: f64 = 0.03;
+const NEW: f64 = 0.1;
 const NEW_ROOMS: f64 = 0.2;
 /// A price moves at least as if it were this part of a container's value.
 const LEAST: f64 = 0.3;
@@ -36,7 +40,7 @@ const LEAST: f64 = 0.3;
 /// What the steps so far say together.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Averages {
-    /// Per job: how often it was restarted.
+    /// Per job: how likely it is restarted.
     pub restarted: Vec<f64>,
     /// V.
     pub table: Vec<f64>,
@@ -57,6 +61,8 @@ pub(crate) struct Ascent<'a> {
     /// The least bound so far.
     pub bound: f64,
     pub averages: Averages,
+    /// A container's mean value.
+    value: f64,
 }
 
 impl<'a> Ascent<'a> {
@@ -95,7 +101,7 @@ impl<'a> Ascent<'a> {
             restart: duals.restart,
             loss: duals.loss,
         };
-        let scale = scales(instance, held, &prices);
+        let scale = scales(instance, &prices);
         let bound = match outcome.ending {
             Ending::Optimal => model.bound(outcome.bound),
             _ => f64::INFINITY,
@@ -110,63 +116,48 @@ impl<'a> Ascent<'a> {
             steps,
             bound,
             averages: Averages::default(),
+            value: mean_value(instance),
         })
     }
 
     /// Takes one step.
     pub fn step(&mut self) {
-        let answer = self.relaxation.answer(&self.prices);
-        self.bound = self.bound.min(answer.bound);
-        self.average(&answer.restarted);
         let done = f64::from(self.step.min(self.steps)) / f64::from(self.steps.max(1));
-        let size = FIRST * (LAST / FIRST).powf(done);
+        let shrunk = |first: f64, last: f64| first * (last / first).powf(done);
+        let heat = self.value * shrunk(HOT, COOL);
+        let answer = self.relaxation.sweep(&mut self.prices, heat);
+        self.bound = self.bound.min(answer.bound);
+        self.average(&answer.going);
         self.step += 1;
+        let restart = &mut self.prices.restart;
+        *restart = (*restart + FURTHER * (answer.restart - *restart)).max(0.0);
+        let size = shrunk(FIRST, LAST);
         let (slope_memory, square_memory) = (SLOPE.powi(self.step), SQUARE.powi(self.step));
-        let Prices {
-            container,
-            block,
-            restart,
-            loss,
-        } = &mut self.prices;
-        let slopes = &answer.slopes;
-        let containers = container
-            .iter_mut()
-            .zip(&slopes.container)
-            .map(|pair| (pair, CONTAINERS));
-        let blocks = block
-            .iter_mut()
-            .zip(&slopes.block)
-            .map(|pair| (pair, BLOCKS));
-        let others = [
-            ((restart, &slopes.restart), 1.0),
-            ((loss, &slopes.loss), 1.0),
-        ];
-        for (index, ((price, slope), speed)) in containers.chain(blocks).chain(others).enumerate() {
-            if !slope.is_finite() {
-                continue;
-            }
+        let prices = self.prices.container.iter_mut();
+        let prices = prices.chain([&mut self.prices.loss]);
+        let slopes = answer.container.iter().chain([&answer.loss]);
+        for (index, (price, slope)) in prices.zip(slopes).enumerate() {
             let (mean, square) = (&mut self.slope[index], &mut self.square[index]);
             *mean = SLOPE * *mean + (1.0 - SLOPE) * slope;
             *square = SQUARE * *square + (1.0 - SQUARE) * slope * slope;
             let mean = *mean / (1.0 - slope_memory);
             let swing = (*square / (1.0 - square_memory)).sqrt() + 1e-6;
-            *price = (*price - speed * size * self.scale[index] * mean / swing).max(0.0);
+            *price = (*price - size * self.scale[index] * mean / swing).max(0.0);
         }
     }
 
-    fn average(&mut self, restarted: &[bool]) {
-        let now = |restarted: &bool| f64::from(u8::from(*restarted));
+    fn average(&mut self, going: &[f64]) {
         let instance = self.relaxation.instance;
         let gains = gains(instance, &self.prices.container, self.prices.loss);
         let table = &self.relaxation.table;
         let averages = &mut self.averages;
         if self.step == 0 {
-            averages.restarted = restarted.iter().map(now).collect();
+            averages.restarted = going.to_vec();
             averages.table.clone_from(table);
             averages.gains = gains;
             return;
         }
-        mix(&mut averages.restarted, restarted.iter().map(now), NEW);
+        mix(&mut averages.restarted, going.iter().copied(), NEW);
         mix(&mut averages.gains, gains.into_iter(), NEW_ROOMS);
         mix(&mut averages.table, table.iter().copied(), NEW_ROOMS);
     }
@@ -180,21 +171,13 @@ pub(crate) fn mix(average: &mut [f64], new: impl Iterator<Item = f64>, weight: f
 }
 
 /// Per price, in the order of the steps: what its steps are parts of.
-fn scales(instance: &Instance, held: &Held, prices: &Prices) -> Vec<f64> {
-    let value = |ty: usize| LEAST * instance.types[ty].value;
-    let containers = prices
-        .container
-        .iter()
-        .enumerate()
-        .map(|(ty, price)| price.max(value(ty)));
-    let blocks = held.blocks.iter().zip(&prices.block).map(|(block, price)| {
-        let job = &instance.jobs[block.job];
-        let on_node = job.previous.iter().filter(|(node, _)| *node == block.node);
-        let count: u32 = on_node.map(|(_, count)| count).sum();
-        price.max(value(job.ty) * f64::from(count))
-    });
-    let kinds = instance.types.len().max(1);
-    let mean = instance.types.iter().map(|ty| ty.value).sum::<f64>() / kinds as f64;
-    let others = [prices.restart.max(mean), prices.loss.max(0.1)];
-    containers.chain(blocks).chain(others).collect()
+fn scales(instance: &Instance, prices: &Prices) -> Vec<f64> {
+    let pairs = prices.container.iter().zip(&instance.types);
+    let containers = pairs.map(|(price, ty)| price.max(LEAST * ty.value));
+    containers.chain([prices.loss.max(0.1)]).collect()
+}
+
+fn mean_value(instance: &Instance) -> f64 {
+    let values = instance.types.iter().map(|ty| ty.value);
+    values.sum::<f64>() / instance.types.len().max(1) as f64
 }

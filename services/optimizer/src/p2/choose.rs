@@ -137,3 +137,90 @@ fn shift(room: &mut [i64], size: &[i64], sign: i64) {
         *room += sign * size;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::p2::relax::gains;
+    use crate::p2::samples::random;
+
+    /// F of a set of restarts, all rooms counted anew.
+    fn worth(
+        instance: &Instance,
+        lattice: &Lattice,
+        held: &Held,
+        table: &[f64],
+        gains: &[f64],
+        restarted: &[bool],
+    ) -> f64 {
+        let mut sum = 0.0;
+        let mut rooms: Vec<Vec<i64>> = held.nodes.iter().map(|node| node.room.clone()).collect();
+        for job in (0..instance.jobs.len()).filter(|job| restarted[*job]) {
+            sum += gains[job];
+            for block in &held.of_job[job] {
+                let block = &held.blocks[*block];
+                shift(&mut rooms[block.node], &block.size, 1);
+            }
+        }
+        let value = |room: &Vec<i64>| lattice.entry(room).map_or(OVERFULL, |entry| table[entry]);
+        sum + rooms.iter().map(value).sum::<f64>()
+    }
+
+    /// The best F of at most `open` restarts of `job` and the later ones.
+    fn brute(
+        instance: &Instance,
+        worth: &dyn Fn(&[bool]) -> f64,
+        restarted: &mut Vec<bool>,
+        job: usize,
+        open: u32,
+    ) -> f64 {
+        if job == restarted.len() {
+            return worth(restarted);
+        }
+        let mut best = brute(instance, worth, restarted, job + 1, open);
+        if open > 0 && instance.jobs[job].state == State::Running {
+            restarted[job] = true;
+            best = best.max(brute(instance, worth, restarted, job + 1, open - 1));
+            restarted[job] = false;
+        }
+        best
+    }
+
+    #[test]
+    fn as_many_as_may_and_nearly_as_good_as_the_best() {
+        let (mut exact, mut all) = (0, 0);
+        for seed in 0..60 {
+            let Some(mut instance) = random(seed) else {
+                continue;
+            };
+            instance.restart_bound = 1 + (seed % 3) as u32;
+            let lattice = Lattice::new(&instance);
+            let held = Held::new(&instance, &lattice);
+            let prices: Vec<f64> = instance.types.iter().map(|ty| 0.8 * ty.value).collect();
+            let mut table = Vec::new();
+            lattice.fill(&prices, &mut table);
+            let gains = gains(&instance, &prices, 0.0);
+            let nobody = vec![false; instance.jobs.len()];
+            let worth =
+                |restarted: &[bool]| worth(&instance, &lattice, &held, &table, &gains, restarted);
+            let chosen = choose(&instance, &lattice, &held, &table, &gains, &nobody);
+            let many = chosen.iter().filter(|restarted| **restarted).count();
+            assert!(many <= instance.restart_bound as usize, "seed {seed}");
+            let best = brute(
+                &instance,
+                &worth,
+                &mut nobody.clone(),
+                0,
+                instance.restart_bound,
+            );
+            let reached = worth(&chosen);
+            assert!(
+                reached >= worth(&nobody) - 1e-12 && reached <= best + 1e-9,
+                "seed {seed}"
+            );
+            exact += u32::from(reached > best - 1e-9);
+            all += 1;
+        }
+        assert!(all >= 10 && exact * 10 >= all * 9, "{exact} of {all}");
+    }
+}

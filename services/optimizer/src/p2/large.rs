@@ -22,10 +22,10 @@ use super::pipeline::Search;
 use super::plan::{Plan, SHARE_SLACK};
 use super::relax::gains;
 
-/// After how many steps of the ascent plans are made. Most instances are done after the second
-/// or third; the steps' sizes shrink until [`SETTLED`].
-const STOPS: [i32; 6] = [60, 120, 200, 300, 450, 600];
-const SETTLED: i32 = 300;
+/// After how many steps of the ascent plans are made. Most instances are done after the first
+/// or second; the steps' sizes shrink until [`SETTLED`].
+const STOPS: [i32; 6] = [60, 100, 140, 180, 240, 300];
+const SETTLED: i32 = 180;
 /// How often restarts are chosen at each stop.
 const ROUNDS: usize = 5;
 /// How much of what one stop has learnt from its packings counts at the next.
@@ -175,82 +175,10 @@ fn standing_worth(search: &Search<'_>, restarted: &[bool], loss: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use crate::p2::instance::{Cluster, Instance};
     use crate::p2::pipeline::{Verdict, search, search_by_prices};
+    use crate::p2::samples::random;
     use crate::p2::solver::Purse;
-    use crate::problem::{Budget, Problem, ProblemJob, ProblemNode};
-
-    /// A cluster of `nodes` with random jobs, two in three of which run; `None` where they do not
-    /// fit. On the last node many small jobs run, more than all sets of which are tried.
-    fn random(seed: u64) -> Option<Instance> {
-        let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-        let mut below = move |bound: u64| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state % bound
-        };
-        let names = ["a", "b", "c", "d"];
-        let capacities = [
-            "cpu=8,gpu=1,memory=16Gi",
-            "cpu=8,memory=16Gi",
-            "cpu=6,memory=24Gi",
-            "cpu=16,memory=32Gi",
-        ];
-        let node = |(name, capacity): (&str, &str)| ProblemNode {
-            name: name.parse().expect("a name"),
-            capacity: capacity.parse().expect("amounts"),
-            reserved: Default::default(),
-        };
-        let mut problem = Problem {
-            nodes: names.into_iter().zip(capacities).map(node).collect(),
-            ..Problem::default()
-        };
-        for index in 0..14u64 {
-            let small = index < 9;
-            let demand = match (small, below(6)) {
-                (true, _) => "cpu=1,memory=1Gi".to_owned(),
-                (false, 0) => "cpu=2,gpu=1,memory=4Gi".to_owned(),
-                (false, _) => format!("cpu={},memory={}Gi", 1 + below(4), 1 + below(8)),
-            };
-            let (min, span) = (1 + (below(2) as u32) * u32::from(!small), below(5) as u32);
-            let runs = small || below(3) > 0;
-            let at = if small { "d" } else { names[below(4) as usize] };
-            let previous = runs.then(|| [(at.parse().expect("a name"), min)].into());
-            problem.jobs.push(ProblemJob {
-                job: format!("t/j{index:02}").parse().expect("an id"),
-                demand: demand.parse().expect("amounts"),
-                weight: 1 + below(3) as u32,
-                min,
-                max: min + span,
-                adjustable: below(8) > 0,
-                displaced: false,
-                previous,
-                stall_s: 0.0,
-                static_containers: None,
-            });
-        }
-        let cluster = Cluster::new(&problem);
-        let members: Vec<usize> = (0..problem.jobs.len()).collect();
-        let instance = Instance::new(&problem, &cluster, &members);
-        let held = |node: usize| {
-            instance.jobs.iter().flat_map(move |job| {
-                job.previous
-                    .iter()
-                    .filter(move |(at, _)| *at == node)
-                    .map(move |(_, count)| (job.ty, *count))
-            })
-        };
-        let fits = (0..4).all(|node| {
-            (0..instance.totals.len()).all(|k| {
-                let used: u64 = held(node)
-                    .map(|(ty, count)| instance.types[ty].demand[k] * u64::from(count))
-                    .sum();
-                used <= instance.rooms[node][k]
-            })
-        });
-        fits.then_some(instance)
-    }
+    use crate::problem::Budget;
 
     /// The bound is never below the optimum that branch and bound proves, the plan never above it
     /// and never infeasible; and it is within a few containers of it.

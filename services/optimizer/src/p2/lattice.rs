@@ -43,6 +43,8 @@ struct Step {
     row: Vec<usize>,
     rows: usize,
     last: usize,
+    /// The entries whose levels are 0 along the first axes, of which it needs nothing.
+    span: usize,
     fits: bool,
 }
 
@@ -117,6 +119,10 @@ impl Lattice {
                     0
                 },
                 last: axes.last().map_or(0, at),
+                span: match row.iter().position(|at| *at > 0).unwrap_or(row.len()) {
+                    0 => size,
+                    axis => axes[axis - 1].stride,
+                },
                 row,
                 fits,
             }
@@ -154,31 +160,48 @@ impl Lattice {
     }
 
     /// Fills `table` with V at these prices.
+    ///
+    /// The order of the types is free, so those that need nothing of the first axes come first:
+    /// while only they are in, all slabs along those axes are equal, and one is worked out.
     pub fn fill(&self, prices: &[f64], table: &mut Vec<f64>) {
         table.clear();
         table.resize(self.size, 0.0);
+        let counts = |ty: &usize| {
+            self.steps[*ty].fits && prices[*ty] > 0.0 && !self.is_dominated(*ty, prices)
+        };
+        let mut types: Vec<usize> = (0..self.steps.len()).filter(counts).collect();
+        types.sort_by_key(|ty| self.steps[*ty].span);
+        let mut done = types.first().map_or(self.size, |ty| self.steps[*ty].span);
+        for ty in types {
+            let span = self.steps[ty].span;
+            repeat(&mut table[..span], done);
+            done = span;
+            self.add(&self.steps[ty], prices[ty], &mut table[..span]);
+        }
+        repeat(table, done);
+    }
+
+    /// Lets one more type into a part of the table.
+    fn add(&self, step: &Step, price: f64, table: &mut [f64]) {
         let width = self.width();
-        for (ty, (step, price)) in self.steps.iter().zip(prices).enumerate() {
-            if !step.fits || *price <= 0.0 || self.is_dominated(ty, prices) {
+        for row in step.rows..table.len() / width {
+            if self.rows[row]
+                .iter()
+                .zip(&step.row)
+                .any(|(at, step)| at < step)
+            {
                 continue;
             }
-            for (row, at) in self.rows.iter().enumerate() {
-                if at.iter().zip(&step.row).any(|(at, step)| at < step) {
-                    continue;
+            if step.rows == 0 {
+                let cells = &mut table[row * width..(row + 1) * width];
+                for cell in step.last.max(1)..width {
+                    cells[cell] = cells[cell].max(cells[cell - step.last.max(1)] + price);
                 }
-                if step.rows == 0 {
-                    let cells = &mut table[row * width..(row + 1) * width];
-                    for cell in step.last.max(1)..width {
-                        cells[cell] = cells[cell].max(cells[cell - step.last.max(1)] + price);
-                    }
-                    continue;
-                }
-                let (before, here) = table.split_at_mut(row * width);
-                let from = &before[(row - step.rows) * width..][..width - step.last];
-                for (to, from) in here[step.last..width].iter_mut().zip(from) {
-                    *to = to.max(*from + price);
-                }
+                continue;
             }
+            let (before, here) = table.split_at_mut(row * width);
+            let from = &before[(row - step.rows) * width..][..width - step.last];
+            raise(&mut here[step.last..width], from, price);
         }
     }
 
@@ -239,6 +262,23 @@ impl Lattice {
             }
             entry -= distance;
         }
+    }
+}
+
+/// The inner loop of everything here. A function of its own, so that the compiler knows that the
+/// slices are apart and takes several entries at once.
+#[inline(never)]
+fn raise(to: &mut [f64], from: &[f64], price: f64) {
+    for (to, from) in to.iter_mut().zip(from) {
+        let value = from + price;
+        *to = if value > *to { value } else { *to };
+    }
+}
+
+/// Repeats the first `part` of a table to its end.
+fn repeat(table: &mut [f64], part: usize) {
+    for at in (part..table.len()).step_by(part.max(1)) {
+        table.copy_within(..part, at);
     }
 }
 

@@ -5,7 +5,7 @@
 //! 5. [`diagnose`]: why the others wait.
 //!
 //! Small instances go to HiGHS ([`model`]); on large ones ([`large`]) prices are found that bound
-//! P2 ([`relax`], [`ascent`], with [`lattice`] and [`rates`] for what a node's room is worth), then
+//! P2 ([`relax`], [`release`], [`ascent`], with [`lattice`] and [`rates`] for what room is worth), then
 //! restarts ([`choose`]) and containers ([`pack`]) that come close to the bound.
 
 pub(crate) mod admit;
@@ -25,5 +25,8 @@ pub(crate) mod place;
 pub(crate) mod plan;
 pub(crate) mod rates;
 pub(crate) mod relax;
+pub(crate) mod release;
 pub(crate) mod revert;
+#[cfg(test)]
+pub(crate) mod samples;
 pub(crate) mod solver;

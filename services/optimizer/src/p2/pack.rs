@@ -373,3 +373,80 @@ impl Tatonnement {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::p2::samples::random;
+
+    /// The most that the objective reaches with new containers of `ty` and later types on `node`
+    /// and later ones, `counts` being placed.
+    fn brute(
+        packing: &Packing<'_>,
+        node: usize,
+        ty: usize,
+        room: &mut Vec<u64>,
+        counts: &mut Vec<usize>,
+    ) -> f64 {
+        if ty == counts.len() {
+            return match packing.rooms.get(node + 1) {
+                Some(next) => brute(packing, node + 1, 0, &mut next.clone(), counts),
+                None => Packing {
+                    counts: counts.clone(),
+                    ..packing.clone()
+                }
+                .value(),
+            };
+        }
+        let mut best = brute(packing, node, ty + 1, room, counts);
+        let wanted = packing.worth(ty, counts[ty]) > 0.0;
+        if wanted && take(&packing.instance.types[ty].demand, 1, room) {
+            counts[ty] += 1;
+            best = best.max(brute(packing, node, ty, room, counts));
+            counts[ty] -= 1;
+            give(&packing.instance.types[ty].demand, 1, room);
+        }
+        best
+    }
+
+    #[test]
+    fn nearly_as_good_as_every_packing() {
+        let (mut reached, mut most, mut all) = (0.0, 0.0, 0);
+        for seed in 0..60 {
+            let Some(instance) = random(seed) else {
+                continue;
+            };
+            let lattice = Lattice::new(&instance);
+            let restarted = vec![false; instance.jobs.len()];
+            let mut packing = Packing::new(&instance, &lattice, &restarted, 0.0);
+            let mut counts = packing.counts.clone();
+            let best = brute(&packing, 0, 0, &mut packing.rooms[0].clone(), &mut counts);
+            let prices: Vec<f64> = instance.types.iter().map(|ty| 0.8 * ty.value).collect();
+            packing.settle(&prices);
+            let settled = packing.value();
+            packing.refill();
+            assert!(
+                packing.value() >= settled - 1e-9,
+                "seed {seed}: refilled for worse"
+            );
+            assert!(
+                packing.value() <= best + 1e-9,
+                "seed {seed}: {} > {best}",
+                packing.value()
+            );
+            if best < 0.0 {
+                continue;
+            }
+            if let Some(plan) = packing.plan(&restarted) {
+                assert!(plan.rooms(&instance).is_some(), "seed {seed}: overfull");
+                reached += packing.value();
+            }
+            most += best;
+            all += 1;
+        }
+        assert!(
+            all >= 10 && reached >= 0.9 * most,
+            "{reached} of {most} in {all}"
+        );
+    }
+}

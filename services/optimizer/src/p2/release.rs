@@ -1,0 +1,384 @@
+//! What leaves a node: the sets of its blocks, how good each is, and how much each block decides.
+//!
+//! What a job gains by its restart is shared among the job and the nodes that it is on: of what
+//! hangs on block b, u_b is left to the job, the rest is paid to the node. With g_b the gain of the
+//! job without what it is paid for b, a set B of leaving blocks is worth
+//! V(room beside the others) + Σ_{b ∈ B} (g_b − u_b) to the node, whatever the u.
+//!
+//! The u of one node are renewed together. Were every set taken with a probability that falls
+//! e-fold with each `heat` of worth, block b would leave with some odds; u_b is set so that the
+//! job, cooled the same way, leaves with the same odds. Each such step lowers the smoothed bound
+//! as far as one block's price can (the star updates of Globerson and Jaakkola, Fixing
+//! Max-Product, 2007, at a temperature): it needs no step size, and gets past the ties at which
+//! steps without a temperature stop.
+//!
+//! Proves: `value` is never below the worth of any set. All sets of up to [`TABULATED`] blocks are
+//! tried. Where a node has more, all sets of its most likely ones are, and whatever goes beyond is
+//! bounded linearly ([`super::rates`]).
+
+use super::held::{Block, HeldNode, OVERFULL, TABULATED, entries};
+use super::lattice::Lattice;
+use super::rates::{Goods, raise, rates};
+
+/// What is left to the job of an unlikely block, of what it lacks: little, so that the linear bound
+/// stays low.
+const LEFT: f64 = 0.1;
+/// The most that may hang on a block: one without which the node is overfull.
+const DECISIVE: f64 = 10.0;
+/// Sets that are worth less than the best by more than so many times the heat do not count.
+const COLD: f64 = 12.0;
+/// A block's weight changes at most e-fold so often at once.
+const HOTTER: f64 = 40.0;
+/// Sets less likely than this are not asked what they would be filled with.
+const RARE: f64 = 0.01;
+
+/// A node's decision.
+#[derive(Debug, Default)]
+pub(crate) struct Release {
+    /// What the node has of it at most.
+    pub value: f64,
+    /// Per block of the node: u.
+    pub left: Vec<f64>,
+    /// Lattice entries of its room, and how likely each is.
+    pub rooms: Vec<(usize, f64)>,
+    /// Per set of blocks, bit by bit: its worth.
+    values: Vec<f64>,
+    /// The sets that count, and their weights.
+    warm: Vec<(usize, f64)>,
+}
+
+impl Release {
+    /// Decides for a node of few blocks; `left` holds u as it was. False where the node stays
+    /// overfull whoever leaves.
+    pub fn of_few(&mut self, node: &HeldNode, gains: &[f64], table: &[f64], heat: f64) -> bool {
+        let all: Vec<usize> = (0..gains.len()).collect();
+        self.decide(&node.entries, &all, gains, table, heat)
+    }
+
+    /// Decides among all sets of `likely` blocks.
+    fn decide(
+        &mut self,
+        entries: &[u32],
+        likely: &[usize],
+        gains: &[f64],
+        table: &[f64],
+        heat: f64,
+    ) -> bool {
+        self.rooms.clear();
+        let best = self.evaluate(entries, likely, gains, table);
+        if best == f64::NEG_INFINITY {
+            return false;
+        }
+        let worths = self.values.iter().enumerate();
+        let warm = worths.filter(|(_, value)| **value > best - COLD * heat);
+        self.warm.clear();
+        self.warm
+            .extend(warm.map(|(set, value)| (set, ((value - best) / heat).exp())));
+        let mut changes = [0.0; TABULATED];
+        for (bit, block) in likely.iter().enumerate() {
+            let odds = self.odds(bit, best, heat);
+            let change = 0.5 * (odds - self.left[*block]);
+            self.left[*block] += change;
+            changes[bit] = change;
+            // Bounded so that no product of them overflows.
+            let times = (-change / heat).clamp(-HOTTER, HOTTER).exp();
+            for (_, weight) in self.warm.iter_mut().filter(|(set, _)| set >> bit & 1 == 1) {
+                *weight *= times;
+            }
+        }
+        self.value = self.renewed(best - COLD * heat, &changes);
+        let total: f64 = self.warm.iter().map(|(_, weight)| weight).sum();
+        let often = self
+            .warm
+            .iter()
+            .filter(|(_, weight)| *weight > RARE * total);
+        self.rooms
+            .extend(often.map(|(set, weight)| (entries[*set] as usize, weight / total)));
+        true
+    }
+
+    /// The worth of every set; returns the best.
+    fn evaluate(&mut self, entries: &[u32], likely: &[usize], gains: &[f64], table: &[f64]) -> f64 {
+        let values = &mut self.values;
+        values.clear();
+        // First what leaves, doubling block by block.
+        values.push(0.0);
+        for block in likely {
+            let gain = gains[*block] - self.left[*block];
+            for set in 0..values.len() {
+                values.push(values[set] + gain);
+            }
+        }
+        let mut best = f64::NEG_INFINITY;
+        for (value, entry) in values.iter_mut().zip(entries) {
+            *value = match *entry {
+                OVERFULL => f64::NEG_INFINITY,
+                entry => *value + table[entry as usize],
+            };
+            best = if *value > best { *value } else { best };
+        }
+        best
+    }
+
+    /// By how much it is better, at this heat, that block `bit` leaves.
+    fn odds(&self, bit: usize, best: f64, heat: f64) -> f64 {
+        let (mut with, mut without) = (0.0, 0.0);
+        for (set, weight) in &self.warm {
+            if set >> bit & 1 == 1 {
+                with += weight;
+            } else {
+                without += weight;
+            }
+        }
+        if with > 0.0 && without > 0.0 {
+            return heat * f64::ln(with / without);
+        }
+        // One side is cold altogether: what its best lacks.
+        let from = if with > 0.0 { 0 } else { 1 << bit };
+        let sides = self.values.chunks_exact(2 << bit);
+        let other = sides.flat_map(|sets| &sets[from..from + (1 << bit)]).fold(
+            f64::NEG_INFINITY,
+            |best, value| if *value > best { *value } else { best },
+        );
+        let lacks = (best - other).min(DECISIVE);
+        if with > 0.0 { lacks } else { -lacks }
+    }
+
+    /// The best worth after u has changed; no set that is not warm was worth more than `cold`.
+    fn renewed(&self, cold: f64, changes: &[f64; TABULATED]) -> f64 {
+        let worth = |set: usize| {
+            let leaving = changes.iter().enumerate();
+            let leaving = leaving.filter(|(bit, _)| set >> bit & 1 == 1);
+            self.values[set] - leaving.map(|(_, change)| change).sum::<f64>()
+        };
+        let best_of = |sets: &mut dyn Iterator<Item = usize>| {
+            sets.map(worth).fold(f64::NEG_INFINITY, f64::max)
+        };
+        let warm = best_of(&mut self.warm.iter().map(|(set, _)| *set));
+        let rise: f64 = changes.iter().map(|change| (-change).max(0.0)).sum();
+        if warm >= cold + rise {
+            return warm;
+        }
+        best_of(&mut (0..self.values.len()))
+    }
+}
+
+/// A node of many blocks.
+#[derive(Debug)]
+pub(crate) struct Many<'a> {
+    pub node: &'a HeldNode,
+    pub blocks: &'a [Block],
+    pub capacity: &'a [u64],
+    pub goods: Goods<'a>,
+    /// g per block.
+    pub gains: &'a [f64],
+}
+
+impl Many<'_> {
+    /// What each block's room is worth at `rates`, with g.
+    fn surpluses(&self, rates: &[f64]) -> Vec<f64> {
+        let pairs = self.blocks.iter().zip(self.gains);
+        pairs
+            .map(|(block, gain)| at_rates(&block.size, rates) + gain)
+            .collect()
+    }
+
+    /// The linear bound: all blocks with a surplus leave.
+    fn linear(&self, rates: &[f64]) -> f64 {
+        let surpluses = self.surpluses(rates).into_iter();
+        at_rates(&self.node.room, rates) + surpluses.map(|surplus| surplus.max(0.0)).sum::<f64>()
+    }
+
+    /// Makes `rates` valid again, and better if those of the room that would be free are.
+    fn tighten(&self, rates_now: &mut Vec<f64>) {
+        raise(rates_now, self.capacity, self.goods);
+        let mut room = self.node.room.clone();
+        for (block, surplus) in self.blocks.iter().zip(self.surpluses(rates_now)) {
+            if surplus > 0.0 {
+                let pairs = room.iter_mut().zip(&block.size);
+                pairs.for_each(|(room, size)| *room += size);
+            }
+        }
+        let others = rates(&room, self.capacity, self.goods);
+        if self.linear(&others) < self.linear(rates_now) {
+            *rates_now = others;
+        }
+    }
+
+    /// Decides, as [`Release::of_few`]; `rates` are valid or nearly so.
+    pub fn decide(
+        &self,
+        release: &mut Release,
+        rates: &mut Vec<f64>,
+        lattice: &Lattice,
+        table: &[f64],
+        heat: f64,
+    ) -> bool {
+        self.tighten(rates);
+        let surpluses = self.surpluses(rates);
+        let mut order: Vec<usize> = (0..self.blocks.len()).collect();
+        order.sort_by(|a, b| surpluses[*b].total_cmp(&surpluses[*a]).then(a.cmp(b)));
+        let (likely, others) = order.split_at(TABULATED.min(order.len()));
+        let sizes: Vec<&[i64]> = likely
+            .iter()
+            .map(|block| self.blocks[*block].size.as_slice())
+            .collect();
+        let entries = entries(&self.node.room, &sizes, lattice);
+        if !release.decide(&entries, likely, self.gains, table, heat) {
+            release.value = f64::NEG_INFINITY;
+        }
+        let Some(first) = others.first() else {
+            return release.value > f64::NEG_INFINITY;
+        };
+        for block in others {
+            let surplus = surpluses[*block];
+            release.left[*block] = surplus.max(LEFT * surplus);
+        }
+        // With at least one of the others: linear. The first of them lacks least.
+        let over = |block: &usize| surpluses[*block] - release.left[*block];
+        let gained: f64 = likely.iter().map(|block| over(block).max(0.0)).sum();
+        let beyond = at_rates(&self.node.room, rates) + gained + over(first);
+        release.value = release.value.max(beyond);
+        true
+    }
+}
+
+fn at_rates(amounts: &[i64], rates: &[f64]) -> f64 {
+    amounts
+        .iter()
+        .zip(rates)
+        .map(|(amount, rate)| *amount as f64 * rate)
+        .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::p2::held::Held;
+    use crate::p2::samples::{chance, random};
+
+    /// The worth of every set of a node's blocks, one by one.
+    fn worths(
+        node: &HeldNode,
+        blocks: &[Block],
+        worth: &[f64],
+        lattice: &Lattice,
+        table: &[f64],
+    ) -> Vec<f64> {
+        let set_worth = |set: usize| {
+            let (mut room, mut sum) = (node.room.clone(), 0.0);
+            for (bit, block) in blocks
+                .iter()
+                .enumerate()
+                .filter(|(bit, _)| set >> bit & 1 == 1)
+            {
+                let pairs = room.iter_mut().zip(&block.size);
+                pairs.for_each(|(room, size)| *room += size);
+                sum += worth[bit];
+            }
+            let entry = lattice.entry(&room);
+            entry.map_or(f64::NEG_INFINITY, |entry| table[entry] + sum)
+        };
+        (0..1 << blocks.len()).map(set_worth).collect()
+    }
+
+    /// ln Σ e^x, as smooth a maximum as `heat` makes it.
+    fn soft(values: impl Iterator<Item = f64>, heat: f64) -> f64 {
+        heat * values.map(|value| (value / heat).exp()).sum::<f64>().ln()
+    }
+
+    /// One node of a random instance.
+    struct Sample<'a> {
+        many: Many<'a>,
+        lattice: &'a Lattice,
+        table: &'a [f64],
+        release: Release,
+    }
+
+    impl Sample<'_> {
+        /// The worth of every set, and the best.
+        fn worths(&self) -> (Vec<f64>, f64) {
+            let pairs = self.many.gains.iter().zip(&self.release.left);
+            let worth: Vec<f64> = pairs.map(|(gain, left)| gain - left).collect();
+            let (node, blocks) = (self.many.node, self.many.blocks);
+            let worths = worths(node, blocks, &worth, self.lattice, self.table);
+            let best = worths.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            (worths, best)
+        }
+
+        fn check_few(&mut self, heat: f64) {
+            let mut before = f64::INFINITY;
+            for _ in 0..4 {
+                let Many { node, gains, .. } = self.many;
+                assert!(self.release.of_few(node, gains, self.table, heat));
+                let (sets, best) = self.worths();
+                assert!((self.release.value - best).abs() < 1e-9);
+                let jobs = self.release.left.iter();
+                let jobs = jobs.map(|left| soft([0.0, *left].into_iter(), heat));
+                let now = soft(sets.into_iter(), heat) + jobs.sum::<f64>();
+                assert!(now <= before + 1e-4, "{before} to {now}");
+                before = now;
+            }
+        }
+
+        fn check_many(&mut self, heat: f64) {
+            let mut rates = vec![0.0; self.many.capacity.len()];
+            for _ in 0..4 {
+                let (many, release) = (&self.many, &mut self.release);
+                assert!(many.decide(release, &mut rates, self.lattice, self.table, heat));
+                assert!(self.release.value >= self.worths().1 - 1e-9);
+            }
+        }
+    }
+
+    #[test]
+    fn no_set_is_worth_more_and_every_step_lowers_the_smoothed_bound() {
+        let mut large = 0;
+        for seed in 0..40 {
+            let Some(instance) = random(seed) else {
+                continue;
+            };
+            let lattice = Lattice::new(&instance);
+            let held = Held::new(&instance, &lattice);
+            let prices: Vec<f64> = instance.types.iter().map(|ty| ty.value).collect();
+            let mut table = Vec::new();
+            lattice.fill(&prices, &mut table);
+            let types = instance.types.iter();
+            let demands: Vec<&[u64]> = types.map(|ty| ty.demand.as_slice()).collect();
+            let mut below = chance(seed + 1000);
+            for (node, capacity) in held.nodes.iter().zip(&instance.rooms) {
+                let blocks = &held.blocks[node.blocks.clone()];
+                let mut random = |_| 0.4 - below(100) as f64 / 100.0;
+                let gains: Vec<f64> = blocks.iter().map(&mut random).collect();
+                let left = blocks.iter().map(&mut random).collect();
+                let goods = Goods {
+                    demands: &demands,
+                    prices: &prices,
+                };
+                let many = Many {
+                    node,
+                    blocks,
+                    capacity,
+                    goods,
+                    gains: &gains,
+                };
+                let mut sample = Sample {
+                    many,
+                    lattice: &lattice,
+                    table: &table,
+                    release: Release {
+                        left,
+                        ..Release::default()
+                    },
+                };
+                if node.is_tabulated() {
+                    sample.check_few(0.05);
+                } else {
+                    large += 1;
+                    sample.check_many(0.05);
+                }
+            }
+        }
+        assert!(large > 0, "a node of many blocks");
+    }
+}
