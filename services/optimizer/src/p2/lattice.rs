@@ -13,8 +13,8 @@ use num_integer::Integer;
 
 use super::instance::Instance;
 
-/// Table entries times types at most: four milliseconds a table.
-const WORK: usize = 10_000_000;
+/// Table entries times types at most: a few milliseconds a table.
+const WORK: usize = 40_000_000;
 /// Entries at most, and how many are always allowed.
 const STATES: (usize, usize) = (20_000, 400_000);
 
