@@ -6,7 +6,8 @@
 //! where it would be best, as the jobs' gains follow it; the few prices of containers and of the
 //! loss move against their slopes, by a part of their own size that shrinks with time and with how
 //! much the slope swings (the steps of Adam, Kingma and Ba 2015). Any prices give a bound; the
-//! least is kept. A hundred steps bound as well as two thousand that move every price by its slope.
+//! least is kept. On one cluster of a thousand nodes a hundred steps bounded as well as two thousand
+//! that moved every price by its slope.
 //!
 //! On the way, averages over the last steps say what a fractional optimum looks like: how likely
 //! each job is restarted, what room and restarts are worth.
