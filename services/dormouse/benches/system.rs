@@ -20,7 +20,7 @@ use bollard::query_parameters::{CreateContainerOptions, RemoveContainerOptions};
 use dormouse_messages::{Event, Fold, JobId, Sequence, TenantId};
 use dormouse_projections::ReadModel;
 use dormouse_replay::{LogReader, LogWriter};
-use dormouse_runtime::{Followed, LocalBroker, Log, Settings};
+use dormouse_runtime::{BrokerConfig, Followed, LocalBroker, Log, Settings};
 use tokio::sync::mpsc::Receiver;
 
 /// As in the product.
@@ -331,7 +331,12 @@ async fn throughput(log: &Log, tenant: &TenantId, submissions: usize) {
     println!("{:<44} {:9.2}", "  ratio", published_s / seconds);
 }
 
-async fn folds(log: &Log, dir: &std::path::Path) {
+/// The log of the sections before, once nothing else is done with it.
+async fn folds(dir: &std::path::Path) {
+    let config = BrokerConfig::new(dir.join("broker"));
+    let broker = LocalBroker::start(config).await.expect("the broker runs");
+    let settings = Settings::new(broker.url(), "bench");
+    let log = Log::connect(&settings).await.expect("connects");
     let head = log.head().await.expect("a head");
     let archive = dir.join("log.dmlog");
     let mut writer = LogWriter::create(&archive, "bench").expect("creates");
@@ -438,8 +443,8 @@ fn main() {
         resizes(&log, &tenant, 20).await;
         task_set(&log, &tenant, 10 * submissions).await;
         throughput(&log, &tenant, submissions).await;
-        folds(&log, dir.path()).await;
         drop(up);
+        folds(dir.path()).await;
         docker(dir.path(), 30).await;
     });
 }

@@ -51,7 +51,12 @@ impl Draft {
 pub(crate) fn write(problem: &Problem, cluster: &Cluster, draft: Draft) -> Solution {
     let runs_now = |index: usize| !draft.placed[index].is_empty();
     let fair = fair_shares(problem, cluster, runs_now);
-    let fair_all = fair_shares(problem, cluster, |_| true);
+    // Where nobody waits they are the same.
+    let all_run = (0..problem.jobs.len()).all(runs_now);
+    let fair_all = match all_run {
+        true => fair.clone(),
+        false => fair_shares(problem, cluster, |_| true),
+    };
     let mut written = Written::new(problem, cluster);
     let (mut loss, mut loss_all) = (0.0, 0.0);
     for (index, job) in problem.jobs.iter().enumerate() {
@@ -200,24 +205,20 @@ fn slots(
             .zip(placed)
             .filter(|(_, placed)| !placed.is_empty())
     };
-    let mut shapes: Vec<Amounts> = with().map(|(job, _)| job.demand.clone()).collect();
+    let mut shapes: Vec<&Amounts> = with().map(|(job, _)| &job.demand).collect();
     shapes.sort();
     shapes.dedup();
-    let mut slots: Slots = cluster
-        .names
-        .iter()
-        .map(|n| (n.clone(), BTreeMap::new()))
-        .collect();
+    let mut slots: Vec<BTreeMap<usize, u32>> = vec![BTreeMap::new(); cluster.names.len()];
     for (job, placed) in with() {
-        let Ok(shape) = shapes.binary_search(&job.demand) else {
+        let Ok(shape) = shapes.binary_search(&&job.demand) else {
             continue;
         };
         for (node, count) in placed {
-            if let Some(slots) = slots.get_mut(&cluster.names[*node]) {
-                *slots.entry(shape).or_insert(0) += count;
-            }
+            *slots[*node].entry(shape).or_insert(0) += count;
         }
     }
+    let shapes = shapes.into_iter().cloned().collect();
+    let slots = cluster.names.iter().cloned().zip(slots).collect();
     (shapes, slots)
 }
 

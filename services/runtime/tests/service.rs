@@ -224,6 +224,17 @@ async fn a_slow_decision_that_was_overtaken_is_made_again() {
     service.stop().await;
 }
 
+/// It does not ask how far the log reaches before it appends.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_decider_that_is_quick_answers_once_while_others_write() {
+    let broker = Broker::start().await;
+    let log = broker.log().await;
+    let service = run(SlowToy::default(), &log, without_lease());
+    drain(&log, 0..100).await;
+    assert_once(&until_answered(&log, 100).await, 100);
+    service.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wake_up_fires_on_a_silent_log_and_does_not_spin() {
     let broker = Broker::start().await;

@@ -7,7 +7,7 @@
 mod signals;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use actix::fut::wrap_future;
 use actix::{ActorContext, ActorFutureExt, Addr, AsyncContext, Context, SpawnHandle};
@@ -31,6 +31,11 @@ use crate::trace;
 
 /// A wake-up that is due already is not answered more often than this.
 const WAKE_FLOOR: Duration = Duration::from_millis(10);
+
+/// A slow decision that took no longer is appended as one that was made in place is: on what is
+/// folded, without asking how far the log reaches. The question costs a round trip, with every
+/// allocation of an idle cluster.
+const QUICK: Duration = Duration::from_millis(20);
 
 /// What permissions or limits forbid does not change by itself.
 const REFUSED_PAUSE: Duration = Duration::from_secs(5);
@@ -80,7 +85,7 @@ pub(crate) struct DeciderActor<D: Decider> {
 struct Slow {
     made: Made,
     started: Timestamp,
-    /// Whether the log's head of that time has been folded.
+    /// Whether the log's head of that time has been folded, or need not be: see [`QUICK`].
     at_head: bool,
 }
 
@@ -164,7 +169,8 @@ impl<D: Decider> DeciderActor<D> {
         let decider = Arc::clone(&self.decider);
         let (state, folded) = (self.core.state.clone(), self.core.folded);
         let hash_due = self.core.hash_due();
-        let deciding = actix::fut::wrap_future::<_, Self>(tokio::task::spawn_blocking(move || {
+        let begun = Instant::now();
+        let deciding = wrap_future::<_, Self>(tokio::task::spawn_blocking(move || {
             make(&*decider, &state, folded, now, hash_due)
         }));
         context.spawn(deciding.map(move |made, actor, context| {
@@ -175,12 +181,16 @@ impl<D: Decider> DeciderActor<D> {
                     actor.advance(context);
                 }
                 Ok(made) => {
+                    let at_head = begun.elapsed() <= QUICK;
                     actor.slow = Some(Slow {
                         made,
                         started,
-                        at_head: false,
+                        at_head,
                     });
-                    actor.fold_to_head(context);
+                    match at_head {
+                        true => actor.advance(context),
+                        false => actor.fold_to_head(context),
+                    }
                 }
                 Err(_) => actor.end(Err(ServiceError::Panicked(D::WRITER.as_str())), context),
             }
