@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::events::{Event, EventType, Key, Writer};
 use crate::ids::{NodeId, Sequence};
-use crate::msgpack::Reader;
 use crate::text;
 use crate::time::Timestamp;
 
@@ -142,7 +141,10 @@ impl Envelope {
     /// # Errors
     /// When the bytes are not an event.
     pub fn from_msgpack(bytes: &[u8]) -> Result<Self, CodecError> {
-        let read = |known_type| EnvelopeSeed { known_type }.deserialize(&mut Reader::new(bytes));
+        let read = |known_type| {
+            let mut deserializer = rmp_serde::Deserializer::from_read_ref(bytes);
+            EnvelopeSeed { known_type }.deserialize(&mut deserializer)
+        };
         match read(None)? {
             Parsed::Whole(whole) => Ok(whole.envelope),
             Parsed::TypeCameLate(type_name) => match read(Some(type_name))? {

@@ -8,7 +8,6 @@ pub mod envelope;
 pub mod events;
 pub mod ids;
 pub mod job;
-mod msgpack;
 pub mod policy;
 pub mod quantity;
 pub mod quota;
