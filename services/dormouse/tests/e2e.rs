@@ -265,7 +265,8 @@ fn prometheus_finds_every_service() {
         "--metrics",
         &address,
     ];
-    cluster.start("up", &args, &cluster.dir().to_owned());
+    let dir = cluster.dir().to_owned();
+    cluster.start("up", &args, &dir);
     cluster.wait_for_nodes(1);
     cluster.submit(&count_job("a", 5, (1, 1), &[])).ok();
     cluster.wait_completed("ads/a");
