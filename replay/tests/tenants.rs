@@ -132,6 +132,28 @@ fn what_a_tenant_may_not_ask_for_is_refused_with_what_to_do() {
 }
 
 #[test]
+fn a_revision_may_not_ask_for_what_a_submission_may_not() {
+    let mut engine = cluster(Policy::default());
+    let batch = r#"{"name":"one","kind":"batch","command":{"start":["a"]},"demand":{"cpu":1}}"#;
+    send(&mut engine, 1, "ads", "submit", batch);
+    submit(&mut engine, 1, "ads/many", (1, 2), "");
+    for revised in [
+        r#"{"job":"one","containers":{"min":1,"max":2}}"#,
+        r#"{"job":"many","containers":{"min":1,"max":10001}}"#,
+    ] {
+        send(&mut engine, 2, "ads", "revise", revised);
+    }
+    run(&mut engine, 300);
+    let reasons = refusals(&engine);
+    assert_eq!(reasons.len(), 2, "{reasons:?}");
+    assert!(
+        reasons[0].1.contains("a batch job has one container"),
+        "{reasons:?}"
+    );
+    assert!(reasons[1].1.contains("≤ 10000"), "{reasons:?}");
+}
+
+#[test]
 fn a_quota_of_nothing_is_no_missing_quota() {
     let mut engine = cluster(Policy::default());
     tenant(&mut engine, "ads", 1, "gpu=0", None);

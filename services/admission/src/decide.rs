@@ -27,7 +27,7 @@ use dormouse_projections::shared::Stand;
 use serde::Deserialize;
 
 use crate::limits::{check_dependencies, check_job, check_tenant};
-use crate::parse::{Refusal, decode, parse_job};
+use crate::parse::{MAX_CONTAINERS, Refusal, decode, parse_job};
 use crate::release::{Changes, releases};
 use crate::state::AdmissionState;
 
@@ -272,8 +272,15 @@ impl<'a> Intake<'a> {
             return refuse("already_ending", "it has ended");
         };
         let bounds = document.containers.unwrap_or(live.containers);
-        if bounds.min == 0 || bounds.min > bounds.max {
-            return refuse("bad_containers", "containers must satisfy 1 ≤ min ≤ max");
+        if bounds.min == 0 || bounds.min > bounds.max || bounds.max > MAX_CONTAINERS {
+            let reason = format!("containers must satisfy 1 ≤ min ≤ max ≤ {MAX_CONTAINERS}");
+            return refuse("bad_containers", &reason);
+        }
+        if live.single && bounds.max > 1 {
+            return refuse(
+                "bad_containers",
+                "a batch job has one container; submit a task set for more",
+            );
         }
         if document.weight == Some(0) {
             return refuse("bad_weight", "weight must be at least 1");

@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::{AllocationDecided, JobAdmitted, JobReleased, JobRevised};
+use dormouse_messages::job::Kind;
 use dormouse_messages::{Amounts, Event, Fold, JobId, Recorded, Sequence, TenantId, Timestamp};
 
 use super::{FAILED_LIMIT, QueueJob, Queues, Stand, TenantQueue};
 
 impl Fold for Queues {
     const NAME: &'static str = "queues";
-    const VERSION: u32 = 1;
+    const VERSION: u32 = 2;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.sequence = recorded.sequence;
@@ -217,6 +218,7 @@ impl Queues {
             weight: event.spec.weight,
             containers: event.spec.containers,
             adjustable: event.spec.adjustable(),
+            single: event.spec.kind == Kind::Batch && event.spec.tasks.is_none(),
             priority: event.spec.priority,
             admitted: sequence,
             stand,

@@ -49,6 +49,8 @@ pub struct QueueJob {
     pub containers: Containers,
     /// Whether it can be resized while it runs.
     pub adjustable: bool,
+    /// Whether it is batch work of one container, and stays so.
+    pub single: bool,
     /// Its priority in its tenant's queue.
     pub priority: i32,
     /// The event that admitted it.
