@@ -292,8 +292,8 @@ impl Amounts {
     ) -> Result<Self, QuantityError> {
         let mut amounts = Self::new();
         for (name, written) in entries {
-            let (resource, amount) = match Resource::from_field(name) {
-                Some(resource) => {
+            let (resource, amount) = match name.parse()? {
+                Name::Field(resource) => {
                     let exact = |_| QuantityError::Amount {
                         resource: name.to_owned(),
                         text: written.0.clone(),
@@ -302,8 +302,7 @@ impl Amounts {
                     let amount = written.0.parse::<u64>().map_err(exact)?;
                     (resource, amount)
                 }
-                None => {
-                    let resource = Resource::from_name(name)?;
+                Name::Plain(resource) => {
                     let amount = resource.parse(&written.0)?;
                     (resource, amount)
                 }
@@ -361,22 +360,39 @@ impl FromStr for Entries {
 
 impl fmt::Display for Amounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, (resource, amount)) in self.iter().enumerate() {
-            let comma = if index == 0 { "" } else { "," };
-            write!(f, "{comma}{}={}", resource.name(), resource.display(amount))?;
-        }
-        Ok(())
+        write_entries(f, self.iter())
     }
 }
 
 impl Serialize for Amounts {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(self.0.len()))?;
-        for (resource, amount) in &self.0 {
-            map.serialize_entry(&resource.field(), amount)?;
-        }
-        map.end()
+        serialize_entries(serializer, self.0.len(), self.iter())
     }
+}
+
+/// `cpu=8,memory=16Gi`.
+pub(crate) fn write_entries<'a>(
+    f: &mut fmt::Formatter<'_>,
+    entries: impl Iterator<Item = (&'a Resource, u64)>,
+) -> fmt::Result {
+    for (index, (resource, amount)) in entries.enumerate() {
+        let comma = if index == 0 { "" } else { "," };
+        write!(f, "{comma}{}={}", resource.name(), resource.display(amount))?;
+    }
+    Ok(())
+}
+
+/// A map from `cpu_milli` and the like to whole numbers.
+pub(crate) fn serialize_entries<'a, S: Serializer>(
+    serializer: S,
+    count: usize,
+    entries: impl Iterator<Item = (&'a Resource, u64)>,
+) -> Result<S::Ok, S::Error> {
+    let mut map = serializer.serialize_map(Some(count))?;
+    for (resource, amount) in entries {
+        map.serialize_entry(&resource.field(), &amount)?;
+    }
+    map.end()
 }
 
 /// What an amount is called: with its unit, as on the log, or as people say it.

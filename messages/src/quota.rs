@@ -5,10 +5,11 @@ use std::fmt;
 use std::str::FromStr;
 
 use schemars::JsonSchema;
-use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::quantity::{Amounts, Entries, QuantityError, Resource};
+use crate::quantity::{
+    Amounts, Entries, QuantityError, Resource, serialize_entries, write_entries,
+};
 
 /// Upper bounds of several resources, in log units. A resource that is not named has no bound;
 /// one with 0 may not be had at all.
@@ -64,21 +65,13 @@ impl FromStr for Quota {
 /// `cpu=8,gpu=0`.
 impl fmt::Display for Quota {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, (resource, most)) in self.iter().enumerate() {
-            let comma = if index == 0 { "" } else { "," };
-            write!(f, "{comma}{}={}", resource.name(), resource.display(most))?;
-        }
-        Ok(())
+        write_entries(f, self.iter())
     }
 }
 
 impl Serialize for Quota {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(self.0.len()))?;
-        for (resource, most) in &self.0 {
-            map.serialize_entry(&resource.field(), most)?;
-        }
-        map.end()
+        serialize_entries(serializer, self.0.len(), self.iter())
     }
 }
 

@@ -7,7 +7,9 @@ use dormouse_messages::events::{
     PartitionStopped, Progress, StopReason, TasksAssigned, TasksEnded,
 };
 
-use super::{Exit, Job, LIVES_LIMIT, Life, Live, Phase, ProgressPoint, SavedCheckpoint, Transit};
+use super::{
+    Exit, Job, LIVES_LIMIT, Life, Live, Phase, ProgressPoint, SavedCheckpoint, TaskCounts, Transit,
+};
 
 impl Job {
     pub(super) fn enter(&mut self, phase: Phase, at: Timestamp) {
@@ -119,9 +121,9 @@ impl Job {
             None => live.transit = Some(self.transit(event.reason, at)),
         }
         self.close_life(Some(event.reason), at);
-        if let (Some(set), Some(counts)) = (&mut live.tasks, &mut self.tasks) {
+        if let Some(set) = &mut live.tasks {
             set.life_ended();
-            counts.assigned = 0;
+            self.tasks = Some(TaskCounts::of(set));
         }
         live.gangs
             .retain(|gang| gang.incarnation > event.incarnation);
@@ -248,11 +250,11 @@ impl Job {
         if event.incarnation != self.incarnation {
             return;
         }
-        if let (Some(set), Some(counts)) = (&mut live.tasks, &mut self.tasks) {
+        if let Some(set) = &mut live.tasks {
             for assigned in &event.assigned {
                 set.assign(assigned, at);
             }
-            counts.assigned = u32::try_from(set.running()).unwrap_or(u32::MAX);
+            self.tasks = Some(TaskCounts::of(set));
         }
     }
 
@@ -260,18 +262,11 @@ impl Job {
         if event.incarnation != self.incarnation {
             return;
         }
-        let (Some(set), Some(counts)) = (&mut live.tasks, &mut self.tasks) else {
+        let Some(set) = &mut live.tasks else {
             return;
         };
-        let before = (set.running(), set.completed, set.failed.len());
         set.ended(event, live.spec.retries, at);
-        let ended = before.0 - set.running();
-        let done = u64::from(set.completed - before.1) + set.failed.len() - before.2;
-        let number = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
-        counts.retried += number(ended.saturating_sub(done));
-        counts.completed = set.completed;
-        counts.failed = number(set.failed.len());
-        counts.assigned = number(set.running());
+        self.tasks = Some(TaskCounts::of(set));
         self.progress = Some(Box::new(ProgressPoint {
             at,
             step: u64::from(set.completed),

@@ -114,6 +114,21 @@ pub struct TaskCounts {
     pub retried: u32,
 }
 
+impl TaskCounts {
+    /// The figures of a set.
+    #[must_use]
+    pub fn of(set: &TaskSet) -> Self {
+        let number = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+        Self {
+            count: set.count,
+            completed: set.completed,
+            failed: number(set.failed.len()),
+            assigned: number(set.running()),
+            retried: set.retried,
+        }
+    }
+}
+
 /// When things happened, by the broker's time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Times {

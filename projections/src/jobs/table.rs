@@ -93,6 +93,7 @@ impl JobTable {
     fn admit(&mut self, event: &JobAdmitted, sequence: Sequence, at: Timestamp) {
         let submitted = self.submitted(event.ingress_sequence);
         let submitted = submitted.map_or(at, |(time, _)| time);
+        let tasks = event.spec.tasks.map(TaskSet::new);
         let job = Job {
             admitted_sequence: sequence,
             kind: event.spec.kind,
@@ -125,10 +126,7 @@ impl JobTable {
             checkpoint: None,
             lives: Vec::new(),
             lives_dropped: 0,
-            tasks: event.spec.tasks.map(|tasks| TaskCounts {
-                count: tasks.count,
-                ..TaskCounts::default()
-            }),
+            tasks: tasks.as_ref().map(TaskCounts::of),
             live: Some(Box::new(Live {
                 spec: event.spec.clone(),
                 gangs: Vec::new(),
@@ -136,7 +134,7 @@ impl JobTable {
                 exit: None,
                 seen: 0,
                 cancel_requested: false,
-                tasks: event.spec.tasks.map(TaskSet::new),
+                tasks,
             })),
         };
         self.ended.remove(&event.job);

@@ -47,6 +47,8 @@ pub struct TaskSet {
     pub first_failed: Option<FailedTask>,
     /// How often those tasks have failed that are to be tried again.
     pub failures: BTreeMap<u32, u32>,
+    /// How many failures were, or are to be, tried again.
+    pub retried: u32,
     /// How long a task takes in one container, in microseconds, of late.
     pub pace_us: Option<u64>,
 }
@@ -63,6 +65,7 @@ impl TaskSet {
             failed: TaskRanges::default(),
             first_failed: None,
             failures: BTreeMap::new(),
+            retried: 0,
             pace_us: None,
         }
     }
@@ -129,6 +132,7 @@ impl TaskSet {
         let failures = self.failures.entry(failed.task).or_insert(0);
         *failures += 1;
         if *failures <= retries {
+            self.retried += 1;
             self.pending.insert(failed.task);
             return;
         }

@@ -6,6 +6,8 @@
 //! method in as many rows as there are resources); [`raise`] makes any rates valid again after
 //! the prices have moved. Whatever rounding does, `raise` comes last, so the bound holds.
 
+use num_traits::AsPrimitive;
+
 /// Added to every room as a part of the capacity: a room of 0 would leave a rate free to be as
 /// large as it likes, and it would then price blocks badly.
 const SPARE: f64 = 0.1;
@@ -95,7 +97,7 @@ fn eliminate(tableau: &mut [Vec<f64>], gains: &mut [f64], row: usize, column: us
 pub(crate) fn raise(rates: &mut [f64], capacity: &[u64], goods: Goods<'_>) {
     for ty in goods.fitting(capacity) {
         let demand = goods.demands[ty];
-        let covered: f64 = worth_of(demand, rates);
+        let covered: f64 = at_rates(demand, rates);
         if covered <= 0.0 {
             // Nothing that it needs has a rate: the first such resource gets one.
             if let Some(resource) = demand.iter().position(|amount| *amount > 0) {
@@ -108,11 +110,12 @@ pub(crate) fn raise(rates: &mut [f64], capacity: &[u64], goods: Goods<'_>) {
     }
 }
 
-fn worth_of(amounts: &[u64], rates: &[f64]) -> f64 {
+/// What amounts are worth at rates a unit of each resource.
+pub(super) fn at_rates<N: AsPrimitive<f64>>(amounts: &[N], rates: &[f64]) -> f64 {
     amounts
         .iter()
         .zip(rates)
-        .map(|(amount, rate)| *amount as f64 * rate)
+        .map(|(amount, rate)| amount.as_() * rate)
         .sum()
 }
 
@@ -146,7 +149,7 @@ mod tests {
             demands
                 .iter()
                 .zip(goods.prices)
-                .all(|(d, p)| worth_of(d, &rates) >= p - 1e-12)
+                .all(|(d, p)| at_rates(d, &rates) >= p - 1e-12)
         );
     }
 }

@@ -18,7 +18,7 @@
 
 use super::held::{Block, HeldNode, OVERFULL, TABULATED, entries};
 use super::lattice::Lattice;
-use super::rates::{Goods, raise, rates};
+use super::rates::{Goods, at_rates, raise, rates};
 
 /// What is left to the job of an unlikely block, of what it lacks: little, so that the linear bound
 /// stays low.
@@ -241,14 +241,6 @@ impl Many<'_> {
         release.value = release.value.max(beyond);
         true
     }
-}
-
-fn at_rates(amounts: &[i64], rates: &[f64]) -> f64 {
-    amounts
-        .iter()
-        .zip(rates)
-        .map(|(amount, rate)| *amount as f64 * rate)
-        .sum()
 }
 
 #[cfg(test)]
