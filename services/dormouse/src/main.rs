@@ -73,8 +73,8 @@ async fn run(cli: Cli) -> anyhow::Result<u8> {
         }
         Command::Configure(args) => commands::configure::configure(&context, &args).await,
         Command::Log(LogCommand::Tail { from }) => commands::log::tail(&context, from).await,
-        Command::Log(LogCommand::Export { from, to }) => {
-            commands::log::export(&context, from, to).await
+        Command::Log(LogCommand::Export { from, to, log }) => {
+            commands::log::export(&context, from, to, &log).await
         }
         Command::Log(LogCommand::Import { file }) => commands::log::import(&context, &file).await,
         Command::Replay(command) => commands::replay::run(&context, &command).await,

@@ -167,6 +167,26 @@ fn a_log_is_exported_imported_and_replayed() {
     let at = |sequence: &str| cluster.run(&[&state[..], &[sequence]].concat()).ok();
     assert!(at(&last).out.contains("completed"));
     assert!(!at("1").out.contains("ads/a"));
+    let of_file = |command: &[&str]| cluster.run(&[command, &["--log", file]].concat()).ok();
+    let events = ["job", "events", "ads/a"];
+    assert_eq!(of_file(&events).out, cluster.run(&events).ok().out);
+    assert_eq!(
+        of_file(&["job", "show", "ads/a"]).json()["phase"],
+        "completed"
+    );
+    assert_eq!(of_file(&["timeline", "jobs"]).json()["metric"], "jobs");
+    let archive = file.replace(".jsonl", ".dmlog");
+    let again = file.replace(".jsonl", "-again.jsonl");
+    let export =
+        |from: &str, to: &str| cluster.run_with(&["log", "export", "--log", from], &["-o", to]);
+    export(file, &archive).ok();
+    export(&archive, &again).ok();
+    let read = |file: &str| std::fs::read(file).expect("a file");
+    assert_eq!(read(&again), read(file));
+    // Onto itself it would be gone.
+    let before = read(&archive);
+    assert_eq!(export(&archive, &archive).code, 1);
+    assert_eq!(read(&archive), before);
 }
 
 #[test]

@@ -9,8 +9,9 @@ use dormouse_node_agent::{logs_path, task_output};
 use dormouse_projections::queries::{JobDetail, JobQuery};
 use serde_json::json;
 
-use super::{log as log_command, next_event, query, read_log};
-use crate::cli::{JobCommand, JobLogsArgs};
+use super::history::{History, read_log};
+use super::{log as log_command, next_event};
+use crate::cli::{JobCommand, JobHistoryArgs, JobLogsArgs};
 use crate::context::Context;
 use crate::describe::concerns;
 use crate::error::{CANCELLED, Coded, DONE, FAILED};
@@ -23,41 +24,41 @@ use crate::render::{self, Style};
 /// When the job is not known, or the cluster does not answer.
 pub async fn run(context: &Context, command: &JobCommand) -> anyhow::Result<u8> {
     match command {
-        JobCommand::Show(args) => show(context, &args.id).await,
-        JobCommand::Events(args) => events(context, &args.id).await,
+        JobCommand::Show(args) => show(context, args).await,
+        JobCommand::Events(args) => events(context, args).await,
         JobCommand::Logs(args) => logs(context, args).await,
         JobCommand::Cancel(args) => cancel(context, &args.id).await,
         JobCommand::Wait(args) => wait(context, &args.id).await,
     }
 }
 
-async fn detail(log: &dormouse_runtime::Log, id: &JobId) -> anyhow::Result<JobDetail> {
+async fn detail(history: History, id: &JobId) -> anyhow::Result<JobDetail> {
     let request = JobQuery { job: id.clone() };
-    query(log, "job", serde_json::to_value(request)?).await
+    history.ask("job", serde_json::to_value(request)?).await
 }
 
-async fn show(context: &Context, id: &JobId) -> anyhow::Result<u8> {
-    let log = context.connect().await?;
-    let detail = detail(&log, id).await?;
+async fn show(context: &Context, args: &JobHistoryArgs) -> anyhow::Result<u8> {
+    let history = History::open(context, &args.log).await?;
+    let detail = detail(history, &args.job.id).await?;
     print::value(context.output()?, &detail, |wide| {
         render::job(&detail, &Style::of_stdout(wide))
     })?;
     Ok(DONE)
 }
 
-async fn events(context: &Context, id: &JobId) -> anyhow::Result<u8> {
-    let output = context.output()?;
-    let log = context.connect().await?;
-    let identity = log.identity();
+async fn events(context: &Context, args: &JobHistoryArgs) -> anyhow::Result<u8> {
+    let (output, id) = (context.output()?, &args.job.id);
+    let history = History::open(context, &args.log).await?;
+    let identity = history.identity();
     let mut found = 0;
-    read_log(&log, 1, None, |recorded| {
+    let read = history.read(1, None, |recorded| {
         if recorded.event().is_some_and(|event| concerns(event, id)) {
             found += 1;
             log_command::event(recorded, &identity, output)?;
         }
         Ok(())
-    })
-    .await?;
+    });
+    read.await?;
     if found == 0 {
         return Err(not_found(id));
     }
@@ -199,7 +200,7 @@ async fn wait(context: &Context, id: &JobId) -> anyhow::Result<u8> {
     // Follow first, then ask: an end between the two is seen by one of them.
     let head = log.head().await?;
     let mut events = log.follow(head.next());
-    let detail = detail(&log, id).await?;
+    let detail = detail(History::Cluster(log), id).await?;
     let ended = |phase: &str, reason: &str, code: u8| {
         let answer = json!({"job": id, "phase": phase, "reason": reason});
         print::value(context.output()?, &answer, |_| {
