@@ -230,6 +230,20 @@ fn cancelling_ends_queued_and_running_jobs() {
     verify(&engine);
 }
 
+/// The optimizer leaves a job that is ending out of a node's counts, and so does the placer.
+#[test]
+fn beside_a_job_that_is_ending_another_of_its_shape_is_placed_at_once() {
+    let mut engine = cluster(1);
+    job(&mut engine, 0.0, "a", (4, 4), 10_000.0, "");
+    submit(&mut engine, 20.0, "cancel", r#"{"job":"a"}"#);
+    job(&mut engine, 20.0, "b", (2, 2), 20.0, "");
+    run(&mut engine, 100.0);
+    assert!(completed(&engine, "b"));
+    let refused = |event: &Event| matches!(event, Event::PlacementRefused(_));
+    assert_eq!(count(&engine, refused), 0);
+    verify(&engine);
+}
+
 #[test]
 fn a_job_without_a_checkpoint_is_never_adjusted() {
     let mut engine = cluster(2);
