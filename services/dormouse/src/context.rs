@@ -111,6 +111,14 @@ impl Context {
     /// # Errors
     /// When there is none, with what to do.
     pub async fn connect_with(&self, replicas: usize) -> anyhow::Result<Log> {
+        let named = self.global.data.is_some() && self.server.is_none();
+        if named && LocalBroker::url_of(&self.broker_dir()).is_none() {
+            let data = self.data.display();
+            let message = format!(
+                "no cluster has run in {data}; start one with `dormouse up --data {data}`, or name a broker with --server"
+            );
+            return Err(Coded::new("no_cluster", message).into());
+        }
         let settings = Settings {
             replicas,
             connect_timeout: Duration::from_secs(3),

@@ -6,14 +6,32 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use dormouse_messages::{Amounts, NodeId};
 
+/// What a node offers: something.
+fn capacity(text: &str) -> Result<Amounts, String> {
+    let capacity: Amounts = text.parse().map_err(|error| format!("{error}"))?;
+    match capacity.is_empty() {
+        true => Err("a node offers something, such as cpu=8,memory=16Gi".to_owned()),
+        false => Ok(capacity),
+    }
+}
+
+/// Seconds that a lease may last: a broker's round trip must fit well into it.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|error| format!("{error}"))?;
+    match (1.0..=86_400.0).contains(&seconds) {
+        true => Ok(Duration::from_secs_f64(seconds)),
+        false => Err("from 1 to 86400 seconds".to_owned()),
+    }
+}
+
 /// `up`.
 #[derive(Debug, Clone, Args)]
 pub struct UpArgs {
-    /// Number of nodes.
+    /// Number of nodes; 0: agents join from elsewhere.
     #[arg(long, default_value_t = 1)]
     pub nodes: u32,
     /// What each node offers. Default: this machine's processors and memory, divided.
-    #[arg(long, value_name = "AMOUNTS")]
+    #[arg(long, value_name = "AMOUNTS", value_parser = capacity)]
     pub capacity: Option<Amounts>,
     /// What runs the containers.
     #[arg(long, default_value = "process")]
@@ -25,8 +43,8 @@ pub struct UpArgs {
     #[arg(long)]
     pub port: Option<u16>,
     /// Seconds without a sign of life until a node counts as lost.
-    #[arg(long, default_value_t = 10.0, value_name = "SECONDS")]
-    pub lease: f64,
+    #[arg(long, default_value = "10", value_name = "SECONDS", value_parser = seconds)]
+    pub lease: Duration,
     /// What ended containers printed is kept so long.
     #[command(flatten)]
     pub keep: KeepArgs,
@@ -94,7 +112,12 @@ pub struct ServeArgs {
     #[arg(long, env = "DORMOUSE_NODE", required_if_eq("service", "agent"))]
     pub node: Option<NodeId>,
     /// What the node offers, such as cpu=8,memory=16Gi.
-    #[arg(long, env = "DORMOUSE_CAPACITY", required_if_eq("service", "agent"))]
+    #[arg(
+        long,
+        env = "DORMOUSE_CAPACITY",
+        value_parser = capacity,
+        required_if_eq("service", "agent")
+    )]
     pub capacity: Option<Amounts>,
     /// Where other nodes reach this one: an IP address.
     #[arg(long, env = "DORMOUSE_ADDRESS", default_value = "127.0.0.1")]
@@ -109,16 +132,17 @@ pub struct ServeArgs {
     #[arg(
         long,
         env = "DORMOUSE_LEASE",
-        default_value_t = 10.0,
-        value_name = "SECONDS"
+        default_value = "10",
+        value_name = "SECONDS",
+        value_parser = seconds
     )]
-    pub lease: f64,
+    pub lease: Duration,
     /// What ended containers printed is kept so long.
     #[command(flatten)]
     pub keep: KeepArgs,
     /// Seconds until a standing-by copy takes over.
-    #[arg(long, default_value_t = 2.0, value_name = "SECONDS")]
-    pub takeover: f64,
+    #[arg(long, default_value = "2", value_name = "SECONDS", value_parser = seconds)]
+    pub takeover: Duration,
     /// The broker's streams.
     #[command(flatten)]
     pub streams: StreamArgs,
