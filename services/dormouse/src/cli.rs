@@ -13,7 +13,8 @@ use dormouse_messages::Prefix;
 pub use crate::commands::simulate::SimulateArgs;
 pub use history::{LogCommand, LogFileArg, ReplayCommand, TimelineArgs};
 pub use jobs::{
-    JobCommand, JobHistoryArgs, JobLogsArgs, JobsArgs, NodeArg, NodeCommand, SubmitArgs,
+    DEFAULT_TENANT, JobCommand, JobHistoryArgs, JobLogsArgs, JobsArgs, NodeArg, NodeCommand,
+    SubmitArgs,
 };
 pub use serve::{ConfigureArgs, DemoArgs, RuntimeArg, ServeArgs, ServiceArg, SyncArg, UpArgs};
 pub use tenants::{TenantCommand, TenantSetArgs};
@@ -35,6 +36,7 @@ pub struct Cli {
 
 /// Flags of every command.
 #[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Cluster and output")]
 pub struct Global {
     /// The broker: one or more NATS URLs. Default: the local cluster of --data, if one runs.
     #[arg(long, global = true, env = "DORMOUSE_SERVER", value_name = "URL")]

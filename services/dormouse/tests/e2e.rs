@@ -199,7 +199,12 @@ fn draining_a_node_moves_its_job() {
     });
     let unknown = cluster.run(&["node", "drain", "n9"]);
     assert_eq!(unknown.error()["code"], "not_found");
-    cluster.run(&["node", "drain", before.as_str()]).ok();
+    let drain = ["node", "drain", before.as_str()];
+    assert!(cluster.run(&drain).ok().json()["sequence"].is_u64());
+    assert!(
+        cluster.run(&drain).ok().json()["sequence"].is_null(),
+        "again"
+    );
     cluster.wait_event("the start elsewhere", |event| match event {
         Event::ContainerStarted(event) => (event.node != before).then_some(()),
         _ => None,

@@ -7,6 +7,9 @@ use dormouse_messages::{JobId, NodeId};
 
 use super::LogFileArg;
 
+/// The tenant of whoever names none.
+pub const DEFAULT_TENANT: &str = "default";
+
 /// `submit`.
 #[derive(Debug, Clone, Args)]
 pub struct SubmitArgs {
@@ -54,8 +57,16 @@ pub enum JobCommand {
     Wait(JobArg),
 }
 
+/// A job's id; without a tenant, that of `submit`.
 fn job_id(text: &str) -> Result<JobId, String> {
-    text.parse().map_err(|error| {
+    let whole = match text.contains('/') {
+        true => text.to_owned(),
+        false => {
+            let tenant = std::env::var("DORMOUSE_TENANT");
+            format!("{}/{text}", tenant.as_deref().unwrap_or(DEFAULT_TENANT))
+        }
+    };
+    whole.parse().map_err(|error| {
         format!("{error}; write tenant/name, such as ads/lr (`dormouse jobs` lists them)")
     })
 }
@@ -63,7 +74,7 @@ fn job_id(text: &str) -> Result<JobId, String> {
 /// A job.
 #[derive(Debug, Clone, Args)]
 pub struct JobArg {
-    /// tenant/name.
+    /// tenant/name; a name alone is of DORMOUSE_TENANT, else of `default`.
     #[arg(value_parser = job_id)]
     pub id: JobId,
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use anyhow::bail;
 use dormouse_messages::{Fold, Recorded, Sequence, Timestamp};
 use dormouse_projections::{ReadModel, queries};
 use dormouse_replay::LogReader;
@@ -41,6 +42,26 @@ impl History {
             first: rest.next().transpose()?,
             rest,
         })
+    }
+
+    /// The same, for what can only be told from the first event on.
+    ///
+    /// # Errors
+    /// Those of [`History::open`], and that a file begins later or is empty.
+    pub async fn open_whole(context: &Context, log: &LogFileArg) -> anyhow::Result<Self> {
+        let history = Self::open(context, log).await?;
+        if let (Self::File { first, .. }, Some(file)) = (&history, &log.file) {
+            let file = file.display();
+            match first {
+                None => bail!("{file} holds no event"),
+                Some(first) if first.sequence > Sequence(1) => bail!(
+                    "{file} begins with event {}: the state before it is not known; export the log from event 1",
+                    first.sequence
+                ),
+                Some(_) => {}
+            }
+        }
+        Ok(history)
     }
 
     /// Which log it is.

@@ -85,6 +85,11 @@ pub async fn export(
         OutputArg::File(file) => file.as_path(),
         OutputArg::Format(_) => Path::new("-"),
     };
+    if to.is_some_and(|to| to < from) {
+        bail!(
+            "nothing lies between event {from} and an earlier one; --to must not be below --from"
+        );
+    }
     if let Some(source) = &log.file
         && let (Ok(source), Ok(target)) = (source.canonicalize(), file.canonicalize())
         && source == target

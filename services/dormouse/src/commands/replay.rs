@@ -40,7 +40,7 @@ pub async fn run(context: &Context, command: &ReplayCommand) -> anyhow::Result<u
 /// # Errors
 /// When the log cannot be read.
 async fn verify(context: &Context, log: &LogFileArg) -> anyhow::Result<Report> {
-    let history = History::open(context, log).await?;
+    let history = History::open_whole(context, log).await?;
     let progress = ProgressBar::new_spinner().with_style(ProgressStyle::with_template(
         "{spinner} {pos} events, {per_sec}, {elapsed}",
     )?);
@@ -83,7 +83,7 @@ async fn state(context: &Context, at: Option<u64>, log: &LogFileArg) -> anyhow::
     let mut model = ReadModel::default();
     let mut now = Timestamp::default();
     let mut last = 0;
-    let history = History::open(context, log).await?;
+    let history = History::open_whole(context, log).await?;
     let read = history.read(1, at, |recorded| {
         model.evolve(recorded);
         now = recorded.stored_at;

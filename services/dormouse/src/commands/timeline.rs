@@ -21,7 +21,7 @@ pub async fn run(context: &Context, args: &TimelineArgs) -> anyhow::Result<u8> {
         job: args.job.clone(),
         ..TimelineQuery::default()
     };
-    let history = History::open(context, &args.log).await?;
+    let history = History::open_whole(context, &args.log).await?;
     let timeline: Timeline = history
         .ask("timeline", serde_json::to_value(request)?)
         .await?;
