@@ -369,6 +369,20 @@ impl Cluster {
     }
 }
 
+/// What each process said last: whoever reads of the failure may not have the folder.
+fn print_ends_of_logs(folder: &Path) {
+    let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let logs = files.map(|file| file.path());
+    for log in logs.filter(|path| path.extension().is_some_and(|it| it == "log")) {
+        let text = std::fs::read_to_string(&log).unwrap_or_default();
+        let from = text.lines().count().saturating_sub(8);
+        eprintln!("the end of {}:", log.display());
+        for line in text.lines().skip(from) {
+            eprintln!("  {line}");
+        }
+    }
+}
+
 impl Drop for Cluster {
     fn drop(&mut self) {
         let names: Vec<String> = self.children.keys().cloned().collect();
@@ -390,6 +404,7 @@ impl Drop for Cluster {
         if std::thread::panicking()
             && let Some(folder) = self.folder.take()
         {
+            print_ends_of_logs(folder.path());
             eprintln!("kept: {}", folder.keep().display());
         }
     }
