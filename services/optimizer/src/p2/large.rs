@@ -1,5 +1,7 @@
 //! The search on a large cluster: bounds and plans from prices.
 //!
+//! Plans without a restart come first. Then:
+//!
 //! 1. [`super::ascent`] lowers a bound step by step, and learns on the way what rooms, containers
 //!    and restarts are worth.
 //! 2. After some of its steps, restarts are chosen at those prices ([`super::choose`]), beginning
@@ -14,10 +16,11 @@
 use super::ascent::{Ascent, mix};
 use super::choose::choose;
 use super::held::Held;
-use super::instance::State;
+use super::instance::{Instance, State};
 use super::lattice::Lattice;
 use super::pack::Packing;
 use super::pipeline::Search;
+use super::place::place;
 use super::plan::{Plan, SHARE_SLACK};
 use super::relax::gains;
 
@@ -42,6 +45,7 @@ const FAIRER: (f64, f64) = (0.02, 1.5);
 pub(crate) fn search(search: &mut Search<'_>) -> Option<()> {
     let instance = search.instance;
     search.offer(Some(Plan::standing(instance)), "standing");
+    search.offer(beside(instance), "beside");
     let lattice = Lattice::new(instance);
     let held = Held::new(instance, &lattice);
     let mut ascent = Ascent::new(instance, &lattice, &held, SETTLED, &search.limits(0.5))?;
@@ -65,6 +69,13 @@ pub(crate) fn search(search: &mut Search<'_>) -> Option<()> {
         plans.make(search, &ascent);
     }
     Some(())
+}
+
+/// The new jobs in the room beside all that runs, as far as it goes: after a single event that is
+/// often good enough.
+fn beside(instance: &Instance) -> Option<Plan> {
+    let minima: Vec<u32> = instance.jobs.iter().map(|job| job.min).collect();
+    place(instance, &vec![false; minima.len()], &minima)
 }
 
 struct Plans<'a> {

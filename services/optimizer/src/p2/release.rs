@@ -28,9 +28,11 @@ const LEFT: f64 = 0.1;
 /// The most that may hang on a block: one without which the node is overfull.
 const DECISIVE: f64 = 10.0;
 /// Sets that are worth less than the best by more than so many times the heat do not count.
-const COLD: f64 = 12.0;
+const COLD: f64 = 8.0;
 /// A block's weight changes at most e-fold so often at once.
 const HOTTER: f64 = 40.0;
+/// How many sums are kept at once, so that no addition waits for the one before.
+const LANES: usize = 4;
 /// Sets less likely than this are not asked what they would be filled with.
 const RARE: f64 = 0.01;
 
@@ -45,8 +47,9 @@ pub(crate) struct Release {
     pub rooms: Vec<(usize, f64)>,
     /// Per set of blocks, bit by bit: its worth.
     values: Vec<f64>,
-    /// The sets that count, and their weights.
-    warm: Vec<(usize, f64)>,
+    /// The sets that count, and their weights; a multiple of [`LANES`], the last weights 0.
+    warm: Vec<i32>,
+    weights: Vec<f64>,
     /// Per set: by how much u has changed.
     shifts: Vec<f64>,
     beyond: Beyond,
@@ -74,11 +77,7 @@ impl Release {
         if best == f64::NEG_INFINITY {
             return false;
         }
-        let worths = self.values.iter().enumerate();
-        let warm = worths.filter(|(_, value)| **value > best - COLD * heat);
-        self.warm.clear();
-        self.warm
-            .extend(warm.map(|(set, value)| (set, ((value - best) / heat).exp())));
+        self.warm_up(best, heat);
         let mut changes = [0.0; TABULATED];
         for (bit, block) in likely.iter().enumerate() {
             let odds = self.odds(bit, best, heat);
@@ -87,18 +86,16 @@ impl Release {
             changes[bit] = change;
             // Bounded so that no product of them overflows.
             let times = (-change / heat).clamp(-HOTTER, HOTTER).exp();
-            for (_, weight) in self.warm.iter_mut().filter(|(set, _)| set >> bit & 1 == 1) {
-                *weight *= times;
+            for (weight, set) in self.weights.iter_mut().zip(&self.warm) {
+                *weight *= if set >> bit & 1 == 1 { times } else { 1.0 };
             }
         }
-        self.value = self.renewed(best - COLD * heat, &changes[..likely.len()]);
-        let total: f64 = self.warm.iter().map(|(_, weight)| weight).sum();
-        let often = self
-            .warm
-            .iter()
-            .filter(|(_, weight)| *weight > RARE * total);
+        self.value = self.renewed(&changes[..likely.len()]);
+        let total: f64 = self.weights.iter().sum();
+        let pairs = self.warm.iter().zip(&self.weights);
+        let often = pairs.filter(|(_, weight)| **weight > RARE * total);
         self.rooms
-            .extend(often.map(|(set, weight)| (entries[*set] as usize, weight / total)));
+            .extend(often.map(|(set, weight)| (entries[*set as usize] as usize, weight / total)));
         true
     }
 
@@ -125,16 +122,39 @@ impl Release {
         best
     }
 
-    /// By how much it is better, at this heat, that block `bit` leaves.
-    fn odds(&self, bit: usize, best: f64, heat: f64) -> f64 {
-        let (mut with, mut without) = (0.0, 0.0);
-        for (set, weight) in &self.warm {
-            if set >> bit & 1 == 1 {
-                with += weight;
-            } else {
-                without += weight;
+    /// Takes the sets that count when the best is worth `best`.
+    fn warm_up(&mut self, best: f64, heat: f64) {
+        self.warm.clear();
+        self.weights.clear();
+        let least = best - COLD * heat;
+        for (set, value) in (0..).zip(&self.values) {
+            if *value > least {
+                self.warm.push(set);
+                self.weights.push(((value - best) / heat).exp());
             }
         }
+        let whole = self.warm.len().next_multiple_of(LANES);
+        self.warm.resize(whole, 0);
+        self.weights.resize(whole, 0.0);
+    }
+
+    /// The weights of the sets with block `bit`, and of those without.
+    fn sides(&self, bit: usize) -> (f64, f64) {
+        let (mut with, mut without) = ([0.0; LANES], [0.0; LANES]);
+        let sets = self.warm.chunks_exact(LANES);
+        for (sets, weights) in sets.zip(self.weights.chunks_exact(LANES)) {
+            for lane in 0..LANES {
+                let is_in = sets[lane] >> bit & 1 == 1;
+                with[lane] += if is_in { weights[lane] } else { 0.0 };
+                without[lane] += if is_in { 0.0 } else { weights[lane] };
+            }
+        }
+        (with.iter().sum(), without.iter().sum())
+    }
+
+    /// By how much it is better, at this heat, that block `bit` leaves.
+    fn odds(&self, bit: usize, best: f64, heat: f64) -> f64 {
+        let (with, without) = self.sides(bit);
         if with > 0.0 && without > 0.0 {
             return heat * f64::ln(with / without);
         }
@@ -149,18 +169,8 @@ impl Release {
         if with > 0.0 { lacks } else { -lacks }
     }
 
-    /// The best worth after u has changed; no set that is not warm was worth more than `cold`.
-    fn renewed(&mut self, cold: f64, changes: &[f64]) -> f64 {
-        let mut warm = f64::NEG_INFINITY;
-        for (set, _) in &self.warm {
-            let leaving = changes.iter().enumerate();
-            let leaving = leaving.filter(|(bit, _)| set >> bit & 1 == 1);
-            warm = warm.max(self.values[*set] - leaving.map(|(_, change)| change).sum::<f64>());
-        }
-        let rise: f64 = changes.iter().map(|change| (-change).max(0.0)).sum();
-        if warm >= cold + rise {
-            return warm;
-        }
+    /// The best worth after u has changed.
+    fn renewed(&mut self, changes: &[f64]) -> f64 {
         let shifts = &mut self.shifts;
         shifts.clear();
         shifts.push(0.0);
