@@ -22,7 +22,7 @@ use super::solver::{Ending, Limits};
 
 /// First and last step, as parts of a price; not sensitive within ×2.
 const FIRST: f64 = 0.04;
-const LAST: f64 = 0.003;
+const LAST: f64 = 0.001;
 /// Steps in which only blocks and restarts find their prices: those of containers would follow
 /// slopes that mean nothing yet. It saves a third of the steps that follow.
 const SETTLING: i32 = 8;

@@ -191,6 +191,26 @@ impl Release {
     }
 }
 
+/// What a node of many blocks keeps from one decision to the next.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    /// Valid or nearly so at the next prices.
+    rates: Vec<f64>,
+    /// The likely blocks, and the lattice entries of the room beside every set of them.
+    likely: Vec<usize>,
+    entries: Vec<u32>,
+}
+
+impl Memory {
+    /// Before the first decision.
+    pub fn new(rates: Vec<f64>) -> Self {
+        Self {
+            rates,
+            ..Self::default()
+        }
+    }
+}
+
 /// A node of many blocks.
 #[derive(Debug)]
 pub(crate) struct Many<'a> {
@@ -233,32 +253,37 @@ impl Many<'_> {
         }
     }
 
-    /// Decides, as [`Release::of_few`]; `rates` are valid or nearly so.
+    /// Decides, as [`Release::of_few`].
     pub fn decide(
         &self,
         release: &mut Release,
-        rates: &mut Vec<f64>,
+        memory: &mut Memory,
         lattice: &Lattice,
         table: &[f64],
         heat: f64,
     ) -> bool {
-        self.tighten(rates);
+        self.tighten(&mut memory.rates);
+        let rates = &memory.rates;
         let surpluses = self.surpluses(rates);
         let mut order: Vec<usize> = (0..self.blocks.len()).collect();
         order.sort_by(|a, b| surpluses[*b].total_cmp(&surpluses[*a]).then(a.cmp(b)));
-        let (likely, others) = order.split_at(TABULATED.min(order.len()));
-        let sizes: Vec<&[i64]> = likely
-            .iter()
-            .map(|block| self.blocks[*block].size.as_slice())
-            .collect();
-        let entries = entries(&self.node.room, &sizes, lattice);
-        if !release.decide(&entries, likely, self.gains, table, heat) {
+        let many = TABULATED.min(order.len());
+        let (likely, others) = order.split_at_mut(many);
+        likely.sort_unstable();
+        if memory.likely != likely {
+            let sizes = likely
+                .iter()
+                .map(|block| self.blocks[*block].size.as_slice());
+            memory.entries = entries(&self.node.room, &sizes.collect::<Vec<_>>(), lattice);
+            memory.likely = likely.to_vec();
+        }
+        if !release.decide(&memory.entries, likely, self.gains, table, heat) {
             release.value = f64::NEG_INFINITY;
         }
         let Some(first) = others.first() else {
             return release.value > f64::NEG_INFINITY;
         };
-        for block in others {
+        for block in &*others {
             let surplus = surpluses[*block];
             release.left[*block] = surplus.max(LEFT * surplus);
         }
@@ -354,10 +379,10 @@ mod tests {
         }
 
         fn check_many(&mut self, heat: f64) {
-            let mut rates = vec![0.0; self.many.capacity.len()];
+            let mut memory = Memory::new(vec![0.0; self.many.capacity.len()]);
             for _ in 0..4 {
                 let (many, release) = (&self.many, &mut self.release);
-                assert!(many.decide(release, &mut rates, self.lattice, self.table, heat));
+                assert!(many.decide(release, &mut memory, self.lattice, self.table, heat));
                 assert!(self.release.value >= self.worths().1 - 1e-9);
             }
         }
