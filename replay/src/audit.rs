@@ -7,6 +7,7 @@
 //! 4. A job ends once, and nothing of it runs afterwards.
 //! 5. Every submission is decided once.
 //! 6. A task set completes when each of its tasks was reported to have.
+//! 7. Allocations are not decided and refused in turns while nothing else happens.
 //!
 //! What it keeps is bounded by what is live, but for the names of ended jobs.
 
@@ -16,6 +17,10 @@ use dormouse_messages::ids::ContainerId;
 use dormouse_messages::{
     Amounts, Event, Incarnation, JobId, NodeId, Rank, Recorded, Sequence, TaskRanges,
 };
+
+/// A refused allocation is decided again with what refused it in view; twice, when a node is lost
+/// meanwhile. More often, and optimizer and placer see different clusters.
+const REFUSALS: u32 = 4;
 
 /// A fact that may not be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,6 +55,8 @@ pub struct Audit {
     nodes: BTreeMap<NodeId, Node>,
     ended: BTreeSet<JobId>,
     undecided: BTreeSet<u64>,
+    /// Refusals with nothing but decisions between them.
+    refusals: u32,
     violations: Vec<Violation>,
 }
 
@@ -57,6 +64,16 @@ impl Audit {
     /// The next event of the log.
     pub fn read(&mut self, recorded: &Recorded) {
         let at = recorded.sequence;
+        match recorded.event() {
+            Some(Event::AllocationDecided(_)) => {}
+            Some(Event::PlacementRefused(event)) => {
+                self.refusals += 1;
+                if self.refusals == REFUSALS {
+                    self.violation(at, format!("refused again and again: {}", event.reason));
+                }
+            }
+            _ => self.refusals = 0,
+        }
         match recorded.event() {
             Some(Event::NodeJoined(event)) => {
                 let node = self.nodes.entry(event.node.clone()).or_default();

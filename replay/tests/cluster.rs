@@ -169,6 +169,22 @@ fn a_drained_node_is_emptied_and_used_again() {
     verify(&engine);
 }
 
+/// With nowhere to go a job saves, waits, and goes on where there is room again.
+#[test]
+fn a_drained_node_is_emptied_though_there_is_no_other() {
+    let mut engine = cluster(1);
+    job(&mut engine, 0.0, "a", (2, 8), 400.0, "");
+    engine.at(at(30.0), Action::Drain(node(0)));
+    run(&mut engine, 60.0);
+    let stopped = |event: &Event| matches!(event, Event::PartitionStopped(_));
+    let saved = |event: &Event| matches!(event, Event::CheckpointSaved(_));
+    assert_eq!((count(&engine, stopped), count(&engine, saved)), (1, 1));
+    engine.at(at(60.0), Action::Restore(node(0)));
+    run(&mut engine, 200.0);
+    assert!(completed(&engine, "a"));
+    verify(&engine);
+}
+
 #[test]
 fn more_jobs_than_room_wait_and_all_complete() {
     let mut engine = cluster(2);
@@ -227,6 +243,20 @@ fn cancelling_ends_queued_and_running_jobs() {
         count(&engine, |event| matches!(event, Event::JobRefused(_))),
         1
     );
+    verify(&engine);
+}
+
+/// The optimizer leaves a job that is ending out of a node's counts, and so does the placer.
+#[test]
+fn beside_a_job_that_is_ending_another_of_its_shape_is_placed_at_once() {
+    let mut engine = cluster(1);
+    job(&mut engine, 0.0, "a", (4, 4), 10_000.0, "");
+    submit(&mut engine, 20.0, "cancel", r#"{"job":"a"}"#);
+    job(&mut engine, 20.0, "b", (2, 2), 20.0, "");
+    run(&mut engine, 100.0);
+    assert!(completed(&engine, "b"));
+    let refused = |event: &Event| matches!(event, Event::PlacementRefused(_));
+    assert_eq!(count(&engine, refused), 0);
     verify(&engine);
 }
 

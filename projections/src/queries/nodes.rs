@@ -45,6 +45,9 @@ pub struct NodeRow {
     pub labels: BTreeMap<String, String>,
     /// When its agent last started.
     pub joined_at: Option<Timestamp>,
+    /// When the operator drained it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drained_at: Option<Timestamp>,
     /// When it was last seen before it was lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_seen: Option<Timestamp>,
@@ -131,6 +134,7 @@ fn row(name: &NodeId, node: &Node) -> NodeRow {
         address: node.address.clone(),
         labels: node.labels.clone(),
         joined_at: node.joined,
+        drained_at: node.drained,
         last_seen: node.last_seen.filter(|_| node.lost.is_some()),
     }
 }

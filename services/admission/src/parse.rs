@@ -56,24 +56,44 @@ pub fn decode<T: DeserializeOwned>(received: &SubmissionReceived) -> Result<T, R
             ),
         ));
     };
-    let json = received.content_type.contains("json");
-    match json {
-        true => {
-            serde_json::from_slice(&bytes).map_err(|error| wrong_shape("JSON", &error.to_string()))
-        }
-        false => match rmp_serde::from_slice(&bytes) {
-            Ok(document) => Ok(document),
-            Err(error) => Err(wrong_shape("MessagePack", &error.to_string())),
-        },
+    if received.content_type.contains("json") {
+        let mut document = serde_json::Deserializer::from_slice(&bytes);
+        let decoded: T = serde_path_to_error::deserialize(&mut document).map_err(|error| {
+            let place = error.path().to_string();
+            let error = error.into_inner();
+            let text = error.to_string();
+            // Positions are those of what was published: nobody wrote a line of that.
+            let text = match text.rsplit_once(" at line ") {
+                Some((text, _)) if error.is_data() => text.to_owned(),
+                _ => text,
+            };
+            wrong_shape("JSON", &place, &text)
+        })?;
+        return match document.end() {
+            Ok(()) => Ok(decoded),
+            Err(error) => Err(wrong_shape("JSON", ".", &error.to_string())),
+        };
     }
+    let mut document = rmp_serde::Deserializer::from_read_ref(&*bytes);
+    serde_path_to_error::deserialize(&mut document).map_err(|error| {
+        let place = error.path().to_string();
+        wrong_shape("MessagePack", &place, &error.into_inner().to_string())
+    })
 }
 
-fn wrong_shape(format: &str, error: &str) -> Refusal {
+/// The refusal for an error at a dotted path of the document.
+fn wrong_shape(format: &str, place: &str, error: &str) -> Refusal {
     let quoted = |prefix: &str| {
         let rest = error.split_once(prefix)?.1;
         rest.split_once('`').map(|(name, _)| name.to_owned())
     };
-    if let Some(field) = quoted("unknown field `") {
+    let unknown = quoted("unknown field `");
+    let error = match place {
+        "." => error.to_owned(),
+        place if unknown.as_deref() == Some(place) => error.to_owned(),
+        place => format!("{place}: {error}"),
+    };
+    if let Some(field) = unknown {
         return match LATER.contains(&field.as_str()) {
             true => Refusal::new(
                 "unknown_field",
@@ -302,4 +322,75 @@ fn check_commands(document: &JobDocument) -> Result<(), Refusal> {
         ));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_messages::Event;
+
+    use super::*;
+
+    /// The reason that a JSON text and the same in MessagePack are refused for.
+    fn reasons(json: &str) -> Vec<String> {
+        let value: Option<serde_json::Value> = serde_json::from_str(json).ok();
+        let packed = value.map(|value| rmp_serde::to_vec_named(&value).expect("encodes"));
+        let payloads = [Some(json.as_bytes().to_vec()), packed];
+        let reason = |payload: Vec<u8>| {
+            let Event::SubmissionReceived(received) =
+                intake::received(1, "ads", "submit", None, &payload)
+            else {
+                panic!("a submission");
+            };
+            let decoded: Result<JobDocument, Refusal> = decode(&received);
+            decoded.expect_err("wrong").reason
+        };
+        payloads.into_iter().flatten().map(reason).collect()
+    }
+
+    #[test]
+    fn a_refusal_names_the_place_in_the_document() {
+        let all = |json: &str, beginning: &str, place: &str| {
+            for reason in reasons(json) {
+                assert!(reason.starts_with(beginning), "{reason}");
+                assert!(reason.contains(place), "{reason}");
+                assert!(!reason.contains("column"), "{reason}");
+            }
+        };
+        all(
+            r#"{"colour": 1}"#,
+            "unknown field `colour`, expected",
+            "remove it",
+        );
+        all(
+            r#"{"containers": {"mim": 1}}"#,
+            "containers.mim: unknown field `mim`",
+            "`min`",
+        );
+        all(
+            r#"{"containers": {"min": "four at line 3"}}"#,
+            "not a valid ",
+            "document: containers.min: ",
+        );
+        all(
+            r#"{"command": {"start": ["sh", 4]}}"#,
+            "not a valid ",
+            "command.start[1]: ",
+        );
+        all(
+            r#"{"service": {}}"#,
+            "field `service` is kept for a later version",
+            "",
+        );
+    }
+
+    #[test]
+    fn what_is_not_json_names_the_position() {
+        let twice =
+            r#"{"executor": "plain", "command": {"start": ["true"]}, "demand": {"cpu": 1}} {}"#;
+        for json in [r#"{"name": "#, twice, "[", r#"{"name" 4}"#] {
+            for reason in reasons(json) {
+                assert!(reason.contains("at line 1 column"), "{reason}");
+            }
+        }
+    }
 }

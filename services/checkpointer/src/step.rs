@@ -226,6 +226,13 @@ impl Act<'_> {
         newer.then_some((assignment.epoch, assignment.placed))
     }
 
+    /// The optimizer found no room for a gang whose node was drained: it starts again when there
+    /// is room.
+    fn leaving(&self) -> Option<(Epoch, Sequence)> {
+        let leaves = self.job.assignment.is_none();
+        leaves.then_some((self.life.epoch, self.life.last_event))
+    }
+
     /// Starting or running, and something says that it is over.
     fn ended(&self) -> Option<Step> {
         match self.verdict() {
@@ -266,7 +273,7 @@ impl Act<'_> {
         if let Some(reason) = self.job.tasks.as_ref().and_then(tasks::over) {
             return self.stop(reason, self.life.last_event);
         }
-        if let Some((epoch, placed)) = self.adjusted() {
+        if let Some((epoch, placed)) = self.adjusted().or_else(|| self.leaving()) {
             if self.job.mode == CheckpointMode::None {
                 return self.stop(StopReason::Adjusted, placed);
             }
@@ -287,11 +294,6 @@ impl Act<'_> {
                 basis: None,
             };
             return Proposal::new(event, self.life.last_event).into();
-        }
-        // The optimizer found no room for a gang whose node was drained: it is stopped, and
-        // starts again when there is room.
-        if self.job.assignment.is_none() {
-            return self.stop(StopReason::Adjusted, self.life.last_event);
         }
         Step::Wait(None)
     }

@@ -1,14 +1,22 @@
 //! The command line: what there is to say, with examples.
 
+mod history;
+mod jobs;
+mod serve;
 mod tenants;
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use dormouse_messages::{Amounts, JobId, NodeId, Prefix};
+use dormouse_messages::Prefix;
 
 pub use crate::commands::simulate::SimulateArgs;
+pub use history::{LogCommand, LogFileArg, ReplayCommand, TimelineArgs};
+pub use jobs::{
+    DEFAULT_TENANT, JobCommand, JobHistoryArgs, JobLogsArgs, JobsArgs, NodeArg, NodeCommand,
+    SubmitArgs,
+};
+pub use serve::{ConfigureArgs, DemoArgs, RuntimeArg, ServeArgs, ServiceArg, SyncArg, UpArgs};
 pub use tenants::{TenantCommand, TenantSetArgs};
 
 /// Shares one cluster among machine-learning jobs, over one log that anyone can read and replay.
@@ -28,6 +36,7 @@ pub struct Cli {
 
 /// Flags of every command.
 #[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Cluster and output")]
 pub struct Global {
     /// The broker: one or more NATS URLs. Default: the local cluster of --data, if one runs.
     #[arg(long, global = true, env = "DORMOUSE_SERVER", value_name = "URL")]
@@ -224,7 +233,7 @@ pub enum Command {
     Simulate(SimulateArgs),
     /// Draw a metric over time
     #[command(
-        after_help = "Examples:\n  dormouse timeline utilization\n  dormouse timeline containers --svg containers.svg\n  dormouse timeline fairness-loss -o json\n\nMetrics of the cluster: utilization, fairness-loss, adjustments, containers, jobs, unfairness;\nby tenant: dominant-share, demand-share, waiting, fairness-loss-by-tenant;\nby job (--job): containers, fairness-loss-by-job."
+        after_help = "Examples:\n  dormouse timeline utilization\n  dormouse timeline containers --svg containers.svg\n  dormouse timeline fairness-loss -o json\n  dormouse timeline jobs --log log.jsonl\n\nMetrics of the cluster: utilization, fairness-loss, adjustments, containers, jobs, unfairness;\nby tenant: dominant-share, demand-share, waiting, fairness-loss-by-tenant;\nby job (--job): containers, fairness-loss-by-job."
     )]
     Timeline(TimelineArgs),
     /// Print the shell's completion script
@@ -237,326 +246,9 @@ pub enum Command {
     },
 }
 
-/// `up`.
-#[derive(Debug, Clone, Args)]
-pub struct UpArgs {
-    /// Number of nodes.
-    #[arg(long, default_value_t = 1)]
-    pub nodes: u32,
-    /// What each node offers. Default: this machine's processors and memory, divided.
-    #[arg(long, value_name = "AMOUNTS")]
-    pub capacity: Option<Amounts>,
-    /// What runs the containers.
-    #[arg(long, default_value = "process")]
-    pub runtime: RuntimeArg,
-    /// When the broker writes to disk: survive a killed process, or a power failure too.
-    #[arg(long, default_value = "default")]
-    pub sync: SyncArg,
-    /// Port of the broker. Default: a free one.
-    #[arg(long)]
-    pub port: Option<u16>,
-    /// Seconds without a sign of life until a node counts as lost.
-    #[arg(long, default_value_t = 10.0, value_name = "SECONDS")]
-    pub lease: f64,
-    /// What ended containers printed is kept so long.
-    #[command(flatten)]
-    pub keep: KeepArgs,
-    /// Address of the Prometheus metrics, such as 127.0.0.1:9464.
-    #[arg(long, env = "DORMOUSE_METRICS", value_name = "ADDRESS")]
-    pub metrics: Option<std::net::SocketAddr>,
-}
-
-/// What is kept on a node.
-#[derive(Debug, Clone, Copy, Args)]
-pub struct KeepArgs {
-    /// Days for which a node keeps what ended containers printed; 0: for ever.
-    #[arg(
-        long = "keep-logs",
-        env = "DORMOUSE_KEEP_LOGS",
-        default_value_t = 30,
-        value_name = "DAYS"
-    )]
-    pub days: u32,
-}
-
-impl KeepArgs {
-    /// As the agent takes it.
-    #[must_use]
-    pub fn logs(self) -> Option<Duration> {
-        (self.days > 0).then(|| Duration::from_secs(u64::from(self.days) * 86_400))
-    }
-}
-
-/// What runs containers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum RuntimeArg {
-    /// Plain processes.
-    Process,
-    /// Docker.
-    Docker,
-}
-
-/// When the broker writes to disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum SyncArg {
-    /// Every two minutes; a killed process loses nothing.
-    Default,
-    /// Before every acknowledgement.
-    Always,
-}
-
-/// `demo`.
-#[derive(Debug, Clone, Args)]
-pub struct DemoArgs {
-    /// Folder of the example jobs.
-    #[arg(long, default_value = "deploy/examples", value_name = "DIR")]
-    pub examples: PathBuf,
-    /// Where the log is exported to.
-    #[arg(long, default_value = "demo/log.jsonl", value_name = "FILE")]
-    pub export: PathBuf,
-}
-
-/// `serve`.
-#[derive(Debug, Clone, Args)]
-pub struct ServeArgs {
-    /// The service.
-    pub service: ServiceArg,
-    /// The agent's node.
-    #[arg(long, env = "DORMOUSE_NODE", required_if_eq("service", "agent"))]
-    pub node: Option<NodeId>,
-    /// What the node offers, such as cpu=8,memory=16Gi.
-    #[arg(long, env = "DORMOUSE_CAPACITY", required_if_eq("service", "agent"))]
-    pub capacity: Option<Amounts>,
-    /// Where other nodes reach this one: an IP address.
-    #[arg(long, env = "DORMOUSE_ADDRESS", default_value = "127.0.0.1")]
-    pub address: String,
-    /// What runs the containers.
-    #[arg(long, env = "DORMOUSE_RUNTIME", default_value = "process")]
-    pub runtime: RuntimeArg,
-    /// Where checkpoints go; a shared file system on a cluster. Default: below --data.
-    #[arg(long, env = "DORMOUSE_CHECKPOINTS", value_name = "DIR")]
-    pub checkpoints: Option<PathBuf>,
-    /// Seconds without a sign of life until the node counts as lost.
-    #[arg(
-        long,
-        env = "DORMOUSE_LEASE",
-        default_value_t = 10.0,
-        value_name = "SECONDS"
-    )]
-    pub lease: f64,
-    /// What ended containers printed is kept so long.
-    #[command(flatten)]
-    pub keep: KeepArgs,
-    /// Seconds until a standing-by copy takes over.
-    #[arg(long, default_value_t = 2.0, value_name = "SECONDS")]
-    pub takeover: f64,
-    /// The broker's streams.
-    #[command(flatten)]
-    pub streams: StreamArgs,
-    /// Address of the Prometheus metrics, such as 127.0.0.1:9464.
-    #[arg(long, env = "DORMOUSE_METRICS", value_name = "ADDRESS")]
-    pub metrics: Option<std::net::SocketAddr>,
-}
-
-/// The broker's streams.
-#[derive(Debug, Clone, Args)]
-pub struct StreamArgs {
-    /// Create or update the streams on the broker first.
-    #[arg(long)]
-    pub ensure_streams: bool,
-    /// Copies of each stream on a broker of several servers: 1 or 3.
-    #[arg(long, env = "DORMOUSE_REPLICAS", default_value_t = 1)]
-    pub replicas: usize,
-}
-
-/// The services.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum ServiceArg {
-    /// Intake and release.
-    Admission,
-    /// How many containers each job has.
-    Optimizer,
-    /// Where they stand.
-    Placer,
-    /// When they start, save and stop.
-    Checkpointer,
-    /// The queries.
-    Api,
-    /// One node.
-    Agent,
-}
-
-/// `configure`.
-#[derive(Debug, Clone, Args)]
-pub struct ConfigureArgs {
-    /// The document; - is standard input.
-    pub file: PathBuf,
-    /// The broker's streams.
-    #[command(flatten)]
-    pub streams: StreamArgs,
-}
-
-/// `submit`.
-#[derive(Debug, Clone, Args)]
-pub struct SubmitArgs {
-    /// The job's document; - is standard input.
-    pub file: PathBuf,
-    /// The tenant. Default: the document's, else `default`.
-    #[arg(long, env = "DORMOUSE_TENANT")]
-    pub tenant: Option<String>,
-}
-
-/// `jobs`.
-#[derive(Debug, Clone, Args)]
-pub struct JobsArgs {
-    /// Only this tenant's.
-    #[arg(long)]
-    pub tenant: Option<String>,
-    /// Only jobs in this phase, such as running or queued.
-    #[arg(long)]
-    pub phase: Option<String>,
-}
-
-/// `job …`.
-#[derive(Debug, Subcommand)]
-pub enum JobCommand {
-    /// Everything about a job
-    Show(JobArg),
-    /// Its events on the log
-    Events(JobArg),
-    /// What its containers printed
-    Logs(JobLogsArgs),
-    /// End it
-    Cancel(JobArg),
-    /// Wait until it has ended (exit code 0 completed, 3 failed, 4 cancelled)
-    Wait(JobArg),
-}
-
-fn job_id(text: &str) -> Result<JobId, String> {
-    text.parse().map_err(|error| {
-        format!("{error}; write tenant/name, such as ads/lr (`dormouse jobs` lists them)")
-    })
-}
-
-/// A job.
-#[derive(Debug, Clone, Args)]
-pub struct JobArg {
-    /// tenant/name.
-    #[arg(value_parser = job_id)]
-    pub id: JobId,
-}
-
-/// `job logs`.
-#[derive(Debug, Clone, Args)]
-pub struct JobLogsArgs {
-    /// tenant/name.
-    #[arg(value_parser = job_id)]
-    pub id: JobId,
-    /// Only this rank's.
-    #[arg(long)]
-    pub rank: Option<u32>,
-    /// Of this incarnation; default: the newest.
-    #[arg(long)]
-    pub incarnation: Option<u32>,
-    /// Of this task of a task set, wherever it ran.
-    #[arg(long, conflicts_with_all = ["rank", "incarnation"])]
-    pub task: Option<u32>,
-}
-
-/// `node …`.
-#[derive(Debug, Subcommand)]
-pub enum NodeCommand {
-    /// Everything about a node
-    Show(NodeArg),
-    /// Move everything off a node and place nothing on it
-    Drain(NodeArg),
-    /// Use a drained node again
-    Restore(NodeArg),
-}
-
-/// A node.
-#[derive(Debug, Clone, Args)]
-pub struct NodeArg {
-    /// Its name.
-    pub name: NodeId,
-}
-
 /// A file.
 #[derive(Debug, Clone, Args)]
 pub struct FileArg {
     /// The file; - is standard input.
     pub file: PathBuf,
-}
-
-/// `log …`.
-#[derive(Debug, Subcommand)]
-pub enum LogCommand {
-    /// Print events as they happen
-    #[command(
-        after_help = "Examples:\n  dormouse log tail\n  dormouse log tail --from 1 -o json | jq .type"
-    )]
-    Tail {
-        /// Start at this sequence instead of now.
-        #[arg(long)]
-        from: Option<u64>,
-    },
-    /// Write the log to a file: JSON lines, or a compact archive if it ends in .dmlog
-    #[command(
-        after_help = "Examples:\n  dormouse log export -o log.jsonl\n  dormouse log export -o log.dmlog --to 4712\n  dormouse log export | jq .type\n\n-o names the file here; without it the events go to the standard output."
-    )]
-    Export {
-        /// From this sequence.
-        #[arg(long, default_value_t = 1)]
-        from: u64,
-        /// Up to this sequence.
-        #[arg(long)]
-        to: Option<u64>,
-    },
-    /// Put an exported log onto the empty log of a broker
-    #[command(
-        after_help = "Examples:\n  dormouse log import log.jsonl --server nats://127.0.0.1:4333"
-    )]
-    Import {
-        /// The file.
-        file: PathBuf,
-    },
-}
-
-/// `replay …`.
-#[derive(Debug, Subcommand)]
-pub enum ReplayCommand {
-    /// The jobs and nodes as they were after an event
-    #[command(
-        after_help = "Examples:\n  dormouse replay state --at 4712\n  dormouse replay state --log log.jsonl --at 100 -o json"
-    )]
-    State {
-        /// After this sequence; default: the last.
-        #[arg(long)]
-        at: Option<u64>,
-        /// A log file instead of the cluster's log.
-        #[arg(long)]
-        log: Option<PathBuf>,
-    },
-    /// Make every decision again from its basis and compare
-    #[command(
-        after_help = "Examples:\n  dormouse replay verify\n  dormouse replay verify --log log.jsonl"
-    )]
-    Verify {
-        /// A log file instead of the cluster's log.
-        #[arg(long)]
-        log: Option<PathBuf>,
-    },
-}
-
-/// `timeline`.
-#[derive(Debug, Clone, Args)]
-pub struct TimelineArgs {
-    /// The metric.
-    pub metric: String,
-    /// Only this job's.
-    #[arg(long)]
-    pub job: Option<JobId>,
-    /// Draw into this file instead.
-    #[arg(long, value_name = "FILE")]
-    pub svg: Option<PathBuf>,
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use dormouse_runtime::{LocalBroker, Log, Settings, Tls};
+use dormouse_runtime::{LocalBroker, Log, LogError, Settings, Tls};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -111,15 +111,25 @@ impl Context {
     /// # Errors
     /// When there is none, with what to do.
     pub async fn connect_with(&self, replicas: usize) -> anyhow::Result<Log> {
+        let named = self.global.data.is_some() && self.server.is_none();
+        if named && LocalBroker::url_of(&self.broker_dir()).is_none() {
+            let data = self.data.display();
+            let message = format!(
+                "no cluster has run in {data}; start one with `dormouse up --data {data}`, or name a broker with --server"
+            );
+            return Err(Coded::new("no_cluster", message).into());
+        }
         let settings = Settings {
             replicas,
             connect_timeout: Duration::from_secs(3),
             ..self.settings("dormouse-cli")
         };
-        let server = settings.server.clone();
-        Log::connect(&settings).await.map_err(|error| {
-            let message = format!("no cluster at {server}; start one with `dormouse up`, or name its broker with --server: {error}");
-            Coded::new("no_cluster", message).into()
+        Log::connect(&settings).await.map_err(|error| match error {
+            LogError::Connect { server, why } => {
+                let message = format!("no cluster at {server} ({why}); start one with `dormouse up`, or name its broker with --server nats://HOST:PORT");
+                Coded::new("no_cluster", message).into()
+            }
+            error => error.into(),
         })
     }
 }
@@ -135,6 +145,15 @@ pub fn read_text(path: &Path) -> anyhow::Result<String> {
     std::fs::read_to_string(path).with_context(|| path.display().to_string())
 }
 
+/// A file as messages name it.
+#[must_use]
+pub fn shown(path: &Path) -> String {
+    match path.as_os_str() == "-" {
+        true => "standard input".to_owned(),
+        false => path.display().to_string(),
+    }
+}
+
 /// Reads a YAML or JSON document.
 ///
 /// # Errors
@@ -147,5 +166,5 @@ pub fn read_document<T: DeserializeOwned>(path: &Path) -> anyhow::Result<T> {
             false => bail!("{} is empty", path.display()),
         }
     }
-    serde_norway::from_str(&text).with_context(|| path.display().to_string())
+    serde_norway::from_str(&text).with_context(|| shown(path))
 }

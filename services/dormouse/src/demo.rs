@@ -23,6 +23,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::cli::DemoArgs;
+use crate::commands::history::{History, read_log};
 use crate::commands::{log as log_command, replay};
 use crate::context::{Context, read_document};
 use crate::error::DONE;
@@ -238,13 +239,14 @@ async fn finish(log: &Log, model: &ReadModel, args: &DemoArgs) -> anyhow::Result
         println!("{}\n", render::timeline(&timeline, &style));
     }
     let mut verifier = Verifier::default();
-    crate::commands::read_log(log, 1, None, |recorded| {
+    read_log(log, 1, None, |recorded| {
         verifier.read(recorded);
         Ok(())
     })
     .await?;
     println!("replay verify: {}", replay::text(verifier.report()));
-    let events = log_command::export_to(log, &args.export, 1, None).await?;
+    let events =
+        log_command::export_to(History::Cluster(log.clone()), &args.export, 1, None).await?;
     println!("{events} events exported to {}", args.export.display());
     println!(
         "\nNext:\n  dormouse replay state --log {0} --at 100    the cluster after event 100\n  dormouse replay verify --log {0}            every decision made again\n  dormouse up --nodes 2                        a cluster of your own\n  dormouse submit deploy/examples/count.yaml   a job of your own, in another terminal",

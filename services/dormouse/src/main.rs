@@ -24,7 +24,10 @@ use context::Context;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
     let output = match cli.global.output {
         OutputArg::Format(output) => output,
         OutputArg::File(_) => Output::Table,
@@ -46,6 +49,35 @@ fn main() -> ExitCode {
             ExitCode::from(error::ERROR)
         }
     }
+}
+
+/// Help and versions as they are; an error in the form that is asked for. 2 would say that a job was
+/// accepted.
+fn usage(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        // A reader that goes away has seen enough.
+        let _ = error.print();
+        return ExitCode::from(error::DONE);
+    }
+    let words: Vec<String> = std::env::args().collect();
+    let wanted = words.windows(2).filter_map(|pair| match pair {
+        [flag, form] if flag == "-o" || flag == "--output" => Some(form.as_str()),
+        _ => None,
+    });
+    let joined = words.iter().filter_map(|word| {
+        word.strip_prefix("--output=")
+            .or_else(|| word.strip_prefix("-o"))
+    });
+    let set = std::env::var("DORMOUSE_OUTPUT");
+    let mut forms = wanted.chain(joined).chain(set.as_deref().ok());
+    if forms.any(|form| form == "json") {
+        let text = error.render().to_string();
+        let text = text.trim_start_matches("error: ").trim_end().to_owned();
+        error::print(&error::Coded::new("usage", text).into(), Output::Json);
+    } else {
+        let _ = error.print();
+    }
+    ExitCode::from(error::ERROR)
 }
 
 async fn run(cli: Cli) -> anyhow::Result<u8> {
@@ -73,8 +105,8 @@ async fn run(cli: Cli) -> anyhow::Result<u8> {
         }
         Command::Configure(args) => commands::configure::configure(&context, &args).await,
         Command::Log(LogCommand::Tail { from }) => commands::log::tail(&context, from).await,
-        Command::Log(LogCommand::Export { from, to }) => {
-            commands::log::export(&context, from, to).await
+        Command::Log(LogCommand::Export { from, to, log }) => {
+            commands::log::export(&context, from, to, &log).await
         }
         Command::Log(LogCommand::Import { file }) => commands::log::import(&context, &file).await,
         Command::Replay(command) => commands::replay::run(&context, &command).await,

@@ -253,7 +253,7 @@ pub async fn run(context: &Context, args: &ServeArgs) -> anyhow::Result<u8> {
         asked_to_stop().await;
         stop.cancel();
     });
-    let lease = Duration::from_secs_f64(args.lease.max(1.0));
+    let lease = args.lease;
     if args.service == ServiceArg::Agent {
         let config = agent_config(context, args, lease)?;
         agent(config, log, shutdown).await?;
@@ -262,7 +262,7 @@ pub async fn run(context: &Context, args: &ServeArgs) -> anyhow::Result<u8> {
     let role = Role {
         data: context.data.clone(),
         lease,
-        takeover: Duration::from_secs_f64(args.takeover.max(1.0)),
+        takeover: args.takeover,
     };
     service(args.service, log, &role, shutdown).await?;
     Ok(DONE)

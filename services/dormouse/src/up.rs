@@ -11,8 +11,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use dormouse_messages::ids::IdError;
 use dormouse_messages::{Amounts, NodeId, Prefix, Resource};
-use dormouse_node_agent::{AgentConfig, RuntimeKind};
+use dormouse_node_agent::{AgentConfig, AgentError, RuntimeKind};
 use dormouse_runtime::{BrokerConfig, LocalBroker, Log, Settings};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -66,14 +67,17 @@ impl LocalCluster {
     /// # Errors
     /// The part that does not start, with what to do.
     pub async fn start(options: &LocalOptions) -> anyhow::Result<Self> {
-        std::fs::create_dir_all(&options.data)
-            .with_context(|| options.data.display().to_string())?;
+        std::fs::create_dir_all(&options.data).with_context(|| {
+            let data = options.data.display();
+            format!("{data} cannot be the folder of a cluster; name another with --data")
+        })?;
         let broker = LocalBroker::start(BrokerConfig {
             port: options.port,
             sync_always: options.sync_always,
             ..BrokerConfig::new(options.data.join("broker"))
         })
         .await?;
+        end_former_nodes(options).await?;
         let url = broker.url().to_owned();
         let settings = |name: &str| Settings {
             prefix: options.prefix.clone(),
@@ -104,7 +108,7 @@ impl LocalCluster {
             parts.spawn(async move { serve::service(service, log, &role, shutdown).await });
         }
         for index in 0..options.nodes {
-            let config = agent(options, index)?;
+            let config = agent(options, node(index)?)?;
             let log = Log::connect(&settings(&format!("agent-{}", config.node))).await?;
             connections.push(log.clone());
             let shutdown = shutdown.clone();
@@ -146,8 +150,38 @@ impl LocalCluster {
     }
 }
 
-fn agent(options: &LocalOptions, index: u32) -> anyhow::Result<AgentConfig> {
-    let node = NodeId::new(format!("n{index}"))?;
+/// The nodes that an earlier run had and this one has not are lost: what still runs there ends
+/// before their jobs start elsewhere.
+async fn end_former_nodes(options: &LocalOptions) -> anyhow::Result<()> {
+    let present: Vec<NodeId> = (0..options.nodes).map(node).collect::<Result<_, _>>()?;
+    let Ok(folders) = std::fs::read_dir(options.data.join("nodes")) else {
+        return Ok(());
+    };
+    for folder in folders {
+        let name = folder?.file_name();
+        let Some(Ok(node)) = name.to_str().map(NodeId::new) else {
+            continue;
+        };
+        if present.contains(&node) {
+            continue;
+        }
+        match dormouse_node_agent::abandon(&agent(options, node.clone())?).await {
+            Ok(0) => {}
+            Ok(ended) => {
+                tracing::warn!(%node, containers = ended, "ended what ran on a node that this cluster no longer has");
+            }
+            Err(AgentError::Locked(_)) => tracing::warn!(%node, "another agent runs this node"),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+fn node(index: u32) -> Result<NodeId, IdError> {
+    NodeId::new(format!("n{index}"))
+}
+
+fn agent(options: &LocalOptions, node: NodeId) -> anyhow::Result<AgentConfig> {
     Ok(AgentConfig {
         runtime: options.runtime,
         lease_ttl: options.lease,
@@ -202,15 +236,17 @@ pub async fn run(context: &Context, args: &UpArgs) -> anyhow::Result<u8> {
         },
         sync_always: args.sync == SyncArg::Always,
         port: args.port,
-        lease: Duration::from_secs_f64(args.lease.max(1.0)),
+        lease: args.lease,
         keep_logs: args.keep.logs(),
         path: Vec::new(),
     };
     let mut cluster = LocalCluster::start(&options).await?;
+    let nodes = match options.nodes {
+        0 => "without nodes (`dormouse serve agent` adds one)".to_owned(),
+        nodes => format!("of {nodes} × {}", options.capacity),
+    };
     eprintln!(
-        "A cluster of {} × {} runs at {}, in {}.\nSubmit a job in another terminal: dormouse submit job.yaml\nStop it here with ^C; containers run on, and the next `up` adopts them.",
-        options.nodes,
-        options.capacity,
+        "A cluster {nodes} runs at {}, in {}.\nSubmit a job in another terminal: dormouse submit job.yaml\nStop it here with ^C; containers run on, and the next `up` adopts them.",
         cluster.url,
         options.data.display()
     );

@@ -167,6 +167,26 @@ fn a_log_is_exported_imported_and_replayed() {
     let at = |sequence: &str| cluster.run(&[&state[..], &[sequence]].concat()).ok();
     assert!(at(&last).out.contains("completed"));
     assert!(!at("1").out.contains("ads/a"));
+    let of_file = |command: &[&str]| cluster.run(&[command, &["--log", file]].concat()).ok();
+    let events = ["job", "events", "ads/a"];
+    assert_eq!(of_file(&events).out, cluster.run(&events).ok().out);
+    assert_eq!(
+        of_file(&["job", "show", "ads/a"]).json()["phase"],
+        "completed"
+    );
+    assert_eq!(of_file(&["timeline", "jobs"]).json()["metric"], "jobs");
+    let archive = file.replace(".jsonl", ".dmlog");
+    let again = file.replace(".jsonl", "-again.jsonl");
+    let export =
+        |from: &str, to: &str| cluster.run_with(&["log", "export", "--log", from], &["-o", to]);
+    export(file, &archive).ok();
+    export(&archive, &again).ok();
+    let read = |file: &str| std::fs::read(file).expect("a file");
+    assert_eq!(read(&again), read(file));
+    // Onto itself it would be gone.
+    let before = read(&archive);
+    assert_eq!(export(&archive, &archive).code, 1);
+    assert_eq!(read(&archive), before);
 }
 
 #[test]
@@ -179,7 +199,12 @@ fn draining_a_node_moves_its_job() {
     });
     let unknown = cluster.run(&["node", "drain", "n9"]);
     assert_eq!(unknown.error()["code"], "not_found");
-    cluster.run(&["node", "drain", before.as_str()]).ok();
+    let drain = ["node", "drain", before.as_str()];
+    assert!(cluster.run(&drain).ok().json()["sequence"].is_u64());
+    assert!(
+        cluster.run(&drain).ok().json()["sequence"].is_null(),
+        "again"
+    );
     cluster.wait_event("the start elsewhere", |event| match event {
         Event::ContainerStarted(event) => (event.node != before).then_some(()),
         _ => None,

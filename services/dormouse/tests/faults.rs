@@ -71,6 +71,41 @@ fn a_container_that_cannot_start_says_why() {
     cluster.check();
 }
 
+/// What an earlier run's node held ends before its jobs start elsewhere.
+#[test]
+fn an_up_with_fewer_nodes_ends_what_ran_on_the_others() {
+    let mut cluster = Cluster::up(2, "cpu=4,memory=8Gi");
+    cluster.submit(&count_job("a", 60, (4, 8), &[])).ok();
+    poll("both nodes", PATIENCE, || {
+        (cluster.programs_below("nodes/n1").len() >= 4).then_some(())
+    });
+    cluster.kill("up");
+    assert!(cluster.programs_below("nodes/n1").len() >= 4, "they run on");
+    cluster.start_up(1, "cpu=4,memory=8Gi");
+    assert!(cluster.programs_below("nodes/n1").is_empty());
+    cluster.wait_completed("ads/a");
+    cluster.check();
+}
+
+/// It would take the other cluster's broker for its own.
+#[test]
+fn a_port_in_use_is_refused_and_its_cluster_goes_on() {
+    let cluster = Cluster::up(1, "cpu=4,memory=8Gi");
+    let url = cluster.url();
+    let port = url.rsplit_once(':').expect("a port").1;
+    let other = Cluster::new();
+    let said = other.run(&["up", "--port", port]);
+    assert_eq!(said.code, 1);
+    assert!(
+        said.error()["message"]
+            .as_str()
+            .expect("text")
+            .contains("is in use")
+    );
+    cluster.submit(&count_job("a", 5, (1, 1), &[])).ok();
+    cluster.wait_completed("ads/a");
+}
+
 /// Each of ten thousand, a tenth of them wrong, is decided once; the queries go on meanwhile.
 #[test]
 fn ten_thousand_submissions_at_once_are_each_decided() {

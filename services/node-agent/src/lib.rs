@@ -134,6 +134,26 @@ pub async fn run_wired(
     ended.await.map_err(|_| AgentError::Thread)?
 }
 
+/// Ends what still runs of a node that has no agent any more, and says how many containers that
+/// were. Nothing is reported: the node counts as lost, and its jobs go on elsewhere.
+///
+/// # Errors
+/// When an agent runs there, or the container runtime fails.
+pub async fn abandon(config: &AgentConfig) -> Result<usize, AgentError> {
+    let _lock = lock(config).await?;
+    let (exits, mut exited) = mpsc::unbounded_channel();
+    let runtime = open_runtime(config, exits).await?;
+    let found = runtime.list().await?;
+    let running = || found.iter().filter(|found| found.status.is_ok());
+    for found in running() {
+        runtime.kill(&found.container).await?;
+    }
+    for _ in running() {
+        exited.recv().await;
+    }
+    Ok(running().count())
+}
+
 async fn live(
     config: AgentConfig,
     wires: Wires,

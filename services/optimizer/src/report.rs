@@ -151,10 +151,11 @@ impl<'a> Written<'a> {
         let nodes: BTreeMap<NodeId, u32> = placed.iter().map(named).collect();
         let containers: u32 = nodes.values().sum();
         let share = share(self.cluster, job, containers);
+        // Of a displaced job `previous` is what survived: nothing, at times.
         let had = job
             .previous
             .as_ref()
-            .filter(|previous| previous.values().any(|c| *c > 0));
+            .filter(|previous| job.displaced || previous.values().any(|c| *c > 0));
         let same = had.map_or(nodes.is_empty(), |had| {
             had.iter().filter(|(_, count)| **count > 0).eq(nodes.iter())
         });

@@ -75,6 +75,11 @@ fn free_slots(state: &ClusterState, changed: &BTreeSet<&JobId>) -> Slots {
         }
     }
     let unlisted = |node: &NodeId| !state.allocation.slots.contains_key(node);
+    // The allocation's counts leave out the containers of a job that it knew to be ending.
+    let left_out = |job: &Job| {
+        job.cancel_requested
+            .is_some_and(|requested| requested <= state.decided_asof)
+    };
     for (id, job) in &state.jobs {
         let counts = job
             .assignment
@@ -89,8 +94,8 @@ fn free_slots(state: &ClusterState, changed: &BTreeSet<&JobId>) -> Slots {
             // On an unlisted node a job that stays adds its slots and takes them again.
             match (unlisted(&node), changed.contains(id)) {
                 (true, true) => *slot += count,
-                (false, false) => *slot = slot.saturating_sub(count),
-                (true, false) | (false, true) => {}
+                (false, false) if !left_out(job) => *slot = slot.saturating_sub(count),
+                (true, false) | (false, _) => {}
             }
         }
     }

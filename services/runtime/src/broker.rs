@@ -100,7 +100,7 @@ impl LocalBroker {
         let files = Files::new(&config.store_dir)?;
         let lock = files.lock()?;
         files.end_leftover().await;
-        let port = files.choose_port(config.port);
+        let port = files.choose_port(config.port)?;
         let url = format!("nats://127.0.0.1:{port}");
         files.write("nats-server.conf", &configuration(&config, &files, port))?;
         let pid = Arc::new(AtomicU32::new(0));
@@ -226,14 +226,15 @@ impl Files {
         }
     }
 
-    fn choose_port(&self, wanted: Option<u16>) -> u16 {
+    fn choose_port(&self, wanted: Option<u16>) -> Result<u16, BrokerError> {
         if let Some(port) = wanted.filter(|port| *port != 0) {
-            return port;
+            // Another cluster's broker there would take this one's services for its own.
+            return free_port(port).ok_or(BrokerError::PortInUse(port));
         }
         let before = LocalBroker::url_of(&self.dir)
             .and_then(|url| url.rsplit_once(':')?.1.parse::<u16>().ok())
             .filter(|port| free_port(*port).is_some());
-        before.or_else(|| free_port(0)).unwrap_or(4222)
+        Ok(before.or_else(|| free_port(0)).unwrap_or(4222))
     }
 }
 

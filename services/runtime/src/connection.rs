@@ -162,6 +162,11 @@ fn note(
     connections: &watch::Sender<u64>,
     lost: &watch::Sender<Option<Instant>>,
 ) {
+    let mark = || {
+        lost.send_modify(|since| {
+            since.get_or_insert_with(Instant::now);
+        });
+    };
     match event {
         Event::Connected => {
             let lost_for = lost.send_replace(None).map(|since| since.elapsed());
@@ -172,9 +177,7 @@ fn note(
             }
         }
         Event::Disconnected => {
-            lost.send_modify(|since| {
-                since.get_or_insert_with(Instant::now);
-            });
+            mark();
             tracing::warn!("lost the broker; trying again until it is back");
         }
         Event::ServerError(error) => {
@@ -188,11 +191,7 @@ fn note(
             tracing::error!(subscription, "messages were dropped: read too slowly");
         }
         Event::ClientError(error) => tracing::debug!(%error, "client error"),
-        Event::Closed => {
-            lost.send_modify(|since| {
-                since.get_or_insert_with(Instant::now);
-            });
-        }
+        Event::Closed => mark(),
         Event::Draining => {}
         Event::LameDuckMode => tracing::info!("the broker is about to stop"),
     }

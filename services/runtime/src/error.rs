@@ -120,6 +120,9 @@ pub enum BrokerError {
     /// Another process runs a broker on the same data.
     #[error("{0} is in use by another dormouse; stop it, or choose another directory")]
     InUse(PathBuf),
+    /// Something else listens where the broker was told to.
+    #[error("port {0} is in use; name another with --port, or leave it out for a free one")]
+    PortInUse(u16),
     /// A file of the broker cannot be written.
     #[error("cannot write {path}: {source}")]
     File {

@@ -1,6 +1,6 @@
 //! `configure`, `node drain`, `node restore`: what the operator says, as events.
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use dormouse_messages::events::{ClusterConfigured, NodeDrained, NodeRestored};
 use dormouse_messages::policy::Policy;
 use dormouse_messages::{Event, Writer};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::query;
 use crate::cli::{ConfigureArgs, NodeArg};
-use crate::context::{Context, read_document};
+use crate::context::{Context, read_document, shown};
 use crate::error::{Coded, DONE};
 use crate::print;
 
@@ -31,6 +31,10 @@ pub async fn append(context: &Context, event: Event, said: &str) -> anyhow::Resu
 }
 
 async fn append_to(log: Log, context: &Context, event: Event, said: &str) -> anyhow::Result<u8> {
+    // Without its stream an append would wait for it for ever.
+    log.head()
+        .await
+        .context("there is no log at this broker; `dormouse up` makes one, or `dormouse configure FILE --ensure-streams`")?;
     let sequence = log
         .appender(Writer::Operator, None)
         .append(event, &[])
@@ -50,7 +54,7 @@ pub async fn configure(context: &Context, args: &ConfigureArgs) -> anyhow::Resul
     let document: ClusterDocument = read_document(&args.file)?;
     let policy = document.policy;
     if let Some(problem) = policy.problem() {
-        bail!("{}: {problem}", args.file.display());
+        bail!("{}: {problem}", shown(&args.file));
     }
     let log = context.connect_with(args.streams.replicas).await?;
     if args.streams.ensure_streams {
@@ -67,11 +71,12 @@ pub async fn configure(context: &Context, args: &ConfigureArgs) -> anyhow::Resul
     .await
 }
 
-async fn check_node(context: &Context, args: &NodeArg) -> anyhow::Result<()> {
+/// Whether the node is drained.
+async fn is_drained(context: &Context, args: &NodeArg) -> anyhow::Result<bool> {
     let log = context.connect().await?;
     let nodes: NodesAnswer = query(&log, "nodes", Value::Null).await?;
-    if nodes.nodes.iter().any(|node| node.node == args.name) {
-        return Ok(());
+    if let Some(node) = nodes.nodes.iter().find(|node| node.node == args.name) {
+        return Ok(node.drained_at.is_some());
     }
     let message = format!(
         "there is no node {}; `dormouse nodes` lists them",
@@ -80,13 +85,22 @@ async fn check_node(context: &Context, args: &NodeArg) -> anyhow::Result<()> {
     Err(Coded::new("not_found", message).into())
 }
 
+/// Says that nothing was to be done.
+fn unchanged(context: &Context, said: &str) -> anyhow::Result<u8> {
+    let answer = json!({"sequence": null});
+    print::value(context.output()?, &answer, |_| said.to_owned())?;
+    Ok(DONE)
+}
+
 /// `node drain NAME`.
 ///
 /// # Errors
 /// When there is no such node or the event cannot be appended.
 pub async fn drain(context: &Context, args: &NodeArg) -> anyhow::Result<u8> {
-    check_node(context, args).await?;
     let node = args.name.clone();
+    if is_drained(context, args).await? {
+        return unchanged(context, &format!("{node} is drained already"));
+    }
     let said = format!("{node} is drained: what can move, moves");
     append(context, Event::from(NodeDrained { node }), &said).await
 }
@@ -96,8 +110,10 @@ pub async fn drain(context: &Context, args: &NodeArg) -> anyhow::Result<u8> {
 /// # Errors
 /// When there is no such node or the event cannot be appended.
 pub async fn restore(context: &Context, args: &NodeArg) -> anyhow::Result<u8> {
-    check_node(context, args).await?;
     let node = args.name.clone();
+    if !is_drained(context, args).await? {
+        return unchanged(context, &format!("{node} is not drained"));
+    }
     let said = format!("{node} takes containers again");
     append(context, Event::from(NodeRestored { node }), &said).await
 }

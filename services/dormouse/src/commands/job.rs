@@ -1,16 +1,19 @@
 //! `job show|events|logs|cancel|wait`.
 
 use std::io::Write;
+use std::path::Path;
 
 use anyhow::bail;
 use dormouse_messages::ids::{ContainerId, Incarnation, Rank};
-use dormouse_messages::{Event, JobId, TenantId};
+use dormouse_messages::{Event, JobId, NodeId, TenantId};
 use dormouse_node_agent::{logs_path, task_output};
 use dormouse_projections::queries::{JobDetail, JobQuery};
+use serde::Serialize;
 use serde_json::json;
 
-use super::{log as log_command, next_event, query, read_log};
-use crate::cli::{JobCommand, JobLogsArgs};
+use super::history::{History, read_log};
+use super::{log as log_command, next_event};
+use crate::cli::{JobCommand, JobHistoryArgs, JobLogsArgs, Output};
 use crate::context::Context;
 use crate::describe::concerns;
 use crate::error::{CANCELLED, Coded, DONE, FAILED};
@@ -23,41 +26,41 @@ use crate::render::{self, Style};
 /// When the job is not known, or the cluster does not answer.
 pub async fn run(context: &Context, command: &JobCommand) -> anyhow::Result<u8> {
     match command {
-        JobCommand::Show(args) => show(context, &args.id).await,
-        JobCommand::Events(args) => events(context, &args.id).await,
+        JobCommand::Show(args) => show(context, args).await,
+        JobCommand::Events(args) => events(context, args).await,
         JobCommand::Logs(args) => logs(context, args).await,
         JobCommand::Cancel(args) => cancel(context, &args.id).await,
         JobCommand::Wait(args) => wait(context, &args.id).await,
     }
 }
 
-async fn detail(log: &dormouse_runtime::Log, id: &JobId) -> anyhow::Result<JobDetail> {
+async fn detail(history: History, id: &JobId) -> anyhow::Result<JobDetail> {
     let request = JobQuery { job: id.clone() };
-    query(log, "job", serde_json::to_value(request)?).await
+    history.ask("job", serde_json::to_value(request)?).await
 }
 
-async fn show(context: &Context, id: &JobId) -> anyhow::Result<u8> {
-    let log = context.connect().await?;
-    let detail = detail(&log, id).await?;
+async fn show(context: &Context, args: &JobHistoryArgs) -> anyhow::Result<u8> {
+    let history = History::open_whole(context, &args.log).await?;
+    let detail = detail(history, &args.job.id).await?;
     print::value(context.output()?, &detail, |wide| {
         render::job(&detail, &Style::of_stdout(wide))
     })?;
     Ok(DONE)
 }
 
-async fn events(context: &Context, id: &JobId) -> anyhow::Result<u8> {
-    let output = context.output()?;
-    let log = context.connect().await?;
-    let identity = log.identity();
+async fn events(context: &Context, args: &JobHistoryArgs) -> anyhow::Result<u8> {
+    let (output, id) = (context.output()?, &args.job.id);
+    let history = History::open(context, &args.log).await?;
+    let identity = history.identity();
     let mut found = 0;
-    read_log(&log, 1, None, |recorded| {
+    let read = history.read(1, None, |recorded| {
         if recorded.event().is_some_and(|event| concerns(event, id)) {
             found += 1;
             log_command::event(recorded, &identity, output)?;
         }
         Ok(())
-    })
-    .await?;
+    });
+    read.await?;
     if found == 0 {
         return Err(not_found(id));
     }
@@ -72,27 +75,85 @@ fn not_found(id: &JobId) -> anyhow::Error {
     .into()
 }
 
-async fn logs(context: &Context, args: &JobLogsArgs) -> anyhow::Result<u8> {
-    let log = context.connect().await?;
-    let mut newest = None;
-    let mut has_tasks = false;
-    let mut containers: Vec<(ContainerId, String)> = Vec::new();
-    read_log(&log, 1, None, |recorded| {
-        match recorded.event() {
-            Some(Event::JobAdmitted(event)) if event.job == args.id => {
-                has_tasks = event.spec.tasks.is_some();
-            }
-            Some(Event::PlacementDecided(event)) => {
-                for placed in event.create.iter().filter(|placed| placed.job == args.id) {
-                    newest = newest.max(Some(placed.incarnation));
-                    containers.push((placed.container(), placed.node.to_string()));
+/// Where a job's containers were, in which order.
+struct Traces {
+    /// Of a task set.
+    tasks: Option<u32>,
+    /// With their nodes.
+    containers: Vec<(ContainerId, NodeId)>,
+}
+
+impl Traces {
+    async fn read(log: &dormouse_runtime::Log, id: &JobId) -> anyhow::Result<Self> {
+        let mut traces = None;
+        read_log(log, 1, None, |recorded| {
+            match recorded.event() {
+                Some(Event::JobAdmitted(event)) if event.job == *id => {
+                    traces = Some(Self {
+                        tasks: event.spec.tasks.as_ref().map(|tasks| tasks.count),
+                        containers: Vec::new(),
+                    });
                 }
+                Some(Event::PlacementDecided(event)) => {
+                    let placed = event.create.iter().filter(|placed| placed.job == *id);
+                    let placed = placed.map(|placed| (placed.container(), placed.node.clone()));
+                    if let Some(traces) = &mut traces {
+                        traces.containers.extend(placed);
+                    }
+                }
+                _ => {}
             }
-            _ => {}
+            Ok(())
+        })
+        .await?;
+        traces.ok_or_else(|| not_found(id))
+    }
+}
+
+/// What one file of a container holds.
+#[derive(Serialize)]
+struct Printed<'a> {
+    container: &'a ContainerId,
+    node: &'a NodeId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    task: Option<u32>,
+    stream: &'static str,
+    text: String,
+}
+
+/// Prints a file's content; whether there was any.
+fn printed(output: Output, of: Printed<'_>, path: &Path) -> anyhow::Result<bool> {
+    let bytes = std::fs::read(path).unwrap_or_default();
+    if bytes.is_empty() {
+        return Ok(false);
+    }
+    match output {
+        Output::Table | Output::Wide => {
+            let task = of.task.map(|task| format!("task {task} in "));
+            let (task, container) = (task.unwrap_or_default(), of.container);
+            eprintln!("── {task}{container} on {}, {}", of.node, of.stream);
+            std::io::stdout().write_all(&bytes)?;
         }
-        Ok(())
-    })
-    .await?;
+        Output::Json | Output::Yaml => {
+            let text = String::from_utf8_lossy(&bytes).into_owned();
+            let value = serde_json::to_string(&Printed { text, ..of })?;
+            match output {
+                Output::Json => print::line(value)?,
+                _ => print::yaml(&value)?,
+            }
+        }
+    }
+    Ok(true)
+}
+
+async fn logs(context: &Context, args: &JobLogsArgs) -> anyhow::Result<u8> {
+    let output = context.output()?;
+    let log = context.connect().await?;
+    let Traces { tasks, containers } = Traces::read(&log, &args.id).await?;
+    if let Some(task) = args.task {
+        return task_logs(context, &args.id, tasks, &containers, task);
+    }
+    let newest = containers.iter().map(|(id, _)| id.incarnation).max();
     let Some(incarnation) = args.incarnation.map(Incarnation).or(newest) else {
         bail!(
             "{} has had no container yet; see `dormouse job show {}`",
@@ -100,39 +161,38 @@ async fn logs(context: &Context, args: &JobLogsArgs) -> anyhow::Result<u8> {
             args.id
         );
     };
-    if let Some(task) = args.task {
-        return task_logs(context, &containers, task);
-    }
     let wanted = |id: &ContainerId| {
         id.incarnation == incarnation && args.rank.is_none_or(|rank| id.rank == Rank(rank))
     };
-    let mut printed = 0;
-    for (id, node) in containers.iter().filter(|(id, _)| wanted(id)) {
-        let Some(paths) = logs_path(&context.data, id) else {
+    let mut any = false;
+    for (container, node) in containers.iter().filter(|(id, _)| wanted(id)) {
+        let Some(paths) = logs_path(&context.data, container) else {
             eprintln!(
-                "{id} printed on node {node}; its files are not below {}",
+                "{container} printed on node {node}; its files are not below {}",
                 context.data.display()
             );
             continue;
         };
-        for (name, path) in [("stdout", paths.stdout), ("stderr", paths.stderr)] {
-            let bytes = std::fs::read(&path).unwrap_or_default();
-            if !bytes.is_empty() {
-                eprintln!("── {id} on {node}, {name}");
-                std::io::stdout().write_all(&bytes)?;
-            }
-            printed += bytes.len();
+        for (stream, path) in [("stdout", paths.stdout), ("stderr", paths.stderr)] {
+            let of = Printed {
+                container,
+                node,
+                task: None,
+                stream,
+                text: String::new(),
+            };
+            any |= printed(output, of, &path)?;
         }
     }
-    if has_tasks {
+    if tasks.is_some() {
         eprintln!(
             "what the tasks of {} printed: `dormouse job logs {} --task 0`, and so on",
             args.id, args.id
         );
-    } else if printed == 0 {
+    } else if !any {
         eprintln!(
-            "incarnation {incarnation} of {} has printed nothing",
-            args.id
+            "incarnation {incarnation} of {} has printed nothing; why it ended: `dormouse job show {}`",
+            args.id, args.id
         );
     }
     Ok(DONE)
@@ -141,22 +201,33 @@ async fn logs(context: &Context, args: &JobLogsArgs) -> anyhow::Result<u8> {
 /// What one task printed, in every container that it ran in.
 fn task_logs(
     context: &Context,
-    containers: &[(ContainerId, String)],
+    id: &JobId,
+    tasks: Option<u32>,
+    containers: &[(ContainerId, NodeId)],
     task: u32,
 ) -> anyhow::Result<u8> {
-    let mut printed = 0;
-    for (id, node) in containers {
-        let path = task_output(&context.data, id, task);
-        let bytes = path.and_then(|path| std::fs::read(path).ok());
-        if let Some(bytes) = bytes.filter(|bytes| !bytes.is_empty()) {
-            eprintln!("── task {task} in {id} on {node}");
-            std::io::stdout().write_all(&bytes)?;
-            printed += 1;
+    match tasks {
+        None => bail!("{id} is no task set; leave --task out"),
+        Some(count) if task >= count => bail!("the tasks of {id} are 0 to {}", count - 1),
+        Some(_) => {}
+    }
+    let output = context.output()?;
+    let mut any = false;
+    for (container, node) in containers {
+        let of = Printed {
+            container,
+            node,
+            task: Some(task),
+            stream: "output",
+            text: String::new(),
+        };
+        if let Some(path) = task_output(&context.data, container, task) {
+            any |= printed(output, of, &path)?;
         }
     }
-    if printed == 0 {
+    if !any {
         eprintln!(
-            "task {task} has printed nothing below {}",
+            "task {task} has printed nothing yet below {}",
             context.data.display()
         );
     }
@@ -187,7 +258,9 @@ async fn cancel(context: &Context, id: &JobId) -> anyhow::Result<u8> {
     })
     .await?;
     let Some(said) = decided.transpose()? else {
-        bail!("the request is stored, but nothing decides on it: is admission running?");
+        bail!(
+            "the request is stored and holds, but nothing decides on it now: is `dormouse up`, or admission, running? Do not repeat it"
+        );
     };
     let answer = json!({"job": id, "ingress_sequence": ingress, "state": said});
     print::value(context.output()?, &answer, |_| format!("{id} {said}"))?;
@@ -199,7 +272,7 @@ async fn wait(context: &Context, id: &JobId) -> anyhow::Result<u8> {
     // Follow first, then ask: an end between the two is seen by one of them.
     let head = log.head().await?;
     let mut events = log.follow(head.next());
-    let detail = detail(&log, id).await?;
+    let detail = detail(History::Cluster(log), id).await?;
     let ended = |phase: &str, reason: &str, code: u8| {
         let answer = json!({"job": id, "phase": phase, "reason": reason});
         print::value(context.output()?, &answer, |_| {

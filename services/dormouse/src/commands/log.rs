@@ -7,8 +7,8 @@ use dormouse_messages::{Recorded, Sequence};
 use dormouse_replay::{LogReader, LogWriter};
 use dormouse_runtime::Followed;
 
-use super::read_log;
-use crate::cli::{Output, OutputArg};
+use super::history::History;
+use crate::cli::{LogFileArg, Output, OutputArg};
 use crate::context::Context;
 use crate::describe::describe;
 use crate::error::DONE;
@@ -75,13 +75,32 @@ pub async fn tail(context: &Context, from: Option<u64>) -> anyhow::Result<u8> {
 ///
 /// # Errors
 /// When the log cannot be read or the file not written.
-pub async fn export(context: &Context, from: u64, to: Option<u64>) -> anyhow::Result<u8> {
+pub async fn export(
+    context: &Context,
+    from: u64,
+    to: Option<u64>,
+    log: &LogFileArg,
+) -> anyhow::Result<u8> {
     let file = match &context.global().output {
         OutputArg::File(file) => file.as_path(),
         OutputArg::Format(_) => Path::new("-"),
     };
-    let log = context.connect().await?;
-    let count = export_to(&log, file, from, to).await?;
+    if to.is_some_and(|to| to < from) {
+        bail!(
+            "nothing lies between event {from} and an earlier one; --to must not be below --from"
+        );
+    }
+    if let Some(source) = &log.file
+        && let (Ok(source), Ok(target)) = (source.canonicalize(), file.canonicalize())
+        && source == target
+    {
+        bail!(
+            "{} would be overwritten by itself; name another file with -o",
+            source.display()
+        );
+    }
+    let history = History::open(context, log).await?;
+    let count = export_to(history, file, from, to).await?;
     if file.as_os_str() != "-" {
         eprintln!("{count} events written to {}", file.display());
     }
@@ -93,7 +112,7 @@ pub async fn export(context: &Context, from: u64, to: Option<u64>) -> anyhow::Re
 /// # Errors
 /// When the log cannot be read or the file not written.
 pub async fn export_to(
-    log: &dormouse_runtime::Log,
+    history: History,
     file: &Path,
     from: u64,
     to: Option<u64>,
@@ -104,13 +123,13 @@ pub async fn export_to(
     {
         std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     }
-    let mut writer = LogWriter::create(file, &log.identity())?;
+    let mut writer = LogWriter::create(file, &history.identity())?;
     let mut count = 0;
-    read_log(log, from, to, |recorded| {
+    let read = history.read(from, to, |recorded| {
         count += 1;
         Ok(writer.write(recorded)?)
-    })
-    .await?;
+    });
+    read.await?;
     writer.finish()?;
     Ok(count)
 }

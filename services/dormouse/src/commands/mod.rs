@@ -1,6 +1,7 @@
 //! The commands that ask or tell a cluster something, one file each.
 
 pub mod configure;
+pub mod history;
 pub mod job;
 pub mod jobs;
 pub mod log;
@@ -12,11 +13,10 @@ pub mod submit;
 pub mod tenants;
 pub mod timeline;
 
-use dormouse_messages::{Event, Recorded};
+use dormouse_messages::Event;
 use dormouse_runtime::{Followed, Log};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::Receiver;
 
@@ -69,31 +69,4 @@ pub async fn next_event<T>(
             ),
         }
     }
-}
-
-/// Every event from `from` to `to` (or the head), through `each`.
-///
-/// # Errors
-/// When the log cannot be read, or `each` fails.
-pub async fn read_log(
-    log: &Log,
-    from: u64,
-    to: Option<u64>,
-    mut each: impl FnMut(&Arc<Recorded>) -> anyhow::Result<()>,
-) -> anyhow::Result<u64> {
-    use dormouse_messages::Sequence;
-    let to = match to {
-        Some(to) => Sequence(to),
-        None => log.head().await?,
-    };
-    let mut events = log.read(Sequence(from), to).await?;
-    let mut flagged = 0;
-    while let Some(followed) = events.recv().await {
-        match followed {
-            Followed::Event(recorded) => each(&recorded)?,
-            Followed::Flagged { .. } => flagged += 1,
-            Followed::CaughtUp(_) => return Ok(flagged),
-        }
-    }
-    anyhow::bail!("the log could not be read to its end; try again")
 }

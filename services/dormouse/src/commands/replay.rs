@@ -1,18 +1,16 @@
 //! `replay state|verify`: over the cluster's log or a file.
 
-use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
-use dormouse_messages::{Fold, Recorded, Timestamp};
+use dormouse_messages::{Fold, Timestamp};
 use dormouse_projections::queries::{JobsAnswer, NodesAnswer};
 use dormouse_projections::{ReadModel, queries};
-use dormouse_replay::{LogReader, Report, Verifier};
+use dormouse_replay::{Report, Verifier};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
-use super::read_log;
-use crate::cli::ReplayCommand;
+use super::history::History;
+use crate::cli::{LogFileArg, ReplayCommand};
 use crate::context::Context;
 use crate::error::{DONE, ERROR};
 use crate::print;
@@ -24,9 +22,9 @@ use crate::render::Style;
 /// When the log cannot be read.
 pub async fn run(context: &Context, command: &ReplayCommand) -> anyhow::Result<u8> {
     match command {
-        ReplayCommand::State { at, log } => state(context, *at, log.as_deref()).await,
+        ReplayCommand::State { at, log } => state(context, *at, log).await,
         ReplayCommand::Verify { log } => {
-            let report = verify(context, log.as_deref()).await?;
+            let report = verify(context, log).await?;
             print::value(context.output()?, &report, |_| text(&report))?;
             Ok(if report.findings.is_empty() {
                 DONE
@@ -37,47 +35,23 @@ pub async fn run(context: &Context, command: &ReplayCommand) -> anyhow::Result<u
     }
 }
 
-/// Every event of a file or of the cluster's log, up to `to`.
-async fn each_event(
-    context: &Context,
-    file: Option<&Path>,
-    to: Option<u64>,
-    mut each: impl FnMut(&Arc<Recorded>),
-) -> anyhow::Result<()> {
-    let Some(file) = file else {
-        let log = context.connect().await?;
-        read_log(&log, 1, to, |recorded| {
-            each(recorded);
-            Ok(())
-        })
-        .await?;
-        return Ok(());
-    };
-    for recorded in LogReader::open(file)? {
-        let recorded = Arc::new(recorded?);
-        if to.is_some_and(|to| recorded.sequence.0 > to) {
-            break;
-        }
-        each(&recorded);
-    }
-    Ok(())
-}
-
 /// Makes every decision again.
 ///
 /// # Errors
 /// When the log cannot be read.
-pub async fn verify(context: &Context, file: Option<&Path>) -> anyhow::Result<Report> {
+async fn verify(context: &Context, log: &LogFileArg) -> anyhow::Result<Report> {
+    let history = History::open_whole(context, log).await?;
     let progress = ProgressBar::new_spinner().with_style(ProgressStyle::with_template(
         "{spinner} {pos} events, {per_sec}, {elapsed}",
     )?);
     progress.enable_steady_tick(Duration::from_millis(100));
     let mut verifier = Verifier::default();
-    each_event(context, file, None, |recorded| {
+    let read = history.read(1, None, |recorded| {
         verifier.read(recorded);
         progress.inc(1);
-    })
-    .await?;
+        Ok(())
+    });
+    read.await?;
     progress.finish_and_clear();
     Ok(verifier.report().clone())
 }
@@ -105,16 +79,18 @@ pub fn text(report: &Report) -> String {
     text
 }
 
-async fn state(context: &Context, at: Option<u64>, file: Option<&Path>) -> anyhow::Result<u8> {
+async fn state(context: &Context, at: Option<u64>, log: &LogFileArg) -> anyhow::Result<u8> {
     let mut model = ReadModel::default();
     let mut now = Timestamp::default();
     let mut last = 0;
-    each_event(context, file, at, |recorded| {
+    let history = History::open_whole(context, log).await?;
+    let read = history.read(1, at, |recorded| {
         model.evolve(recorded);
         now = recorded.stored_at;
         last = recorded.sequence.0;
-    })
-    .await?;
+        Ok(())
+    });
+    read.await?;
     if let Some(at) = at.filter(|at| *at > last) {
         eprintln!("the log ends at event {last}, before {at}");
     }

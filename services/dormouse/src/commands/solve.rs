@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::cli::{FileArg, Output};
-use crate::context::{Context, read_text};
+use crate::context::{Context, read_text, shown};
 use crate::error::{Coded, DONE};
 use crate::print;
 
@@ -16,7 +16,9 @@ pub fn run(context: &Context, args: &FileArg) -> anyhow::Result<u8> {
     let started = Instant::now();
     let answer =
         dormouse_optimizer::solve_document(&text, || Some(started.elapsed().as_secs_f64()))
-            .map_err(|error| Coded::new("bad_problem", error.to_string()))?;
+            .map_err(|error| {
+                Coded::new("bad_problem", format!("{}: {error}", shown(&args.file)))
+            })?;
     match context.output()? {
         Output::Yaml => print::line(serde_norway::to_string(&answer)?.trim_end())?,
         Output::Json => print::line(answer)?,

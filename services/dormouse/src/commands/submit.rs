@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::Receiver;
 
 use super::{next_event, query};
-use crate::cli::SubmitArgs;
+use crate::cli::{DEFAULT_TENANT, SubmitArgs};
 use crate::context::{Context, read_document};
 use crate::error::{Coded, DONE, WAITS};
 use crate::print;
@@ -42,7 +42,7 @@ pub async fn run(context: &Context, args: &SubmitArgs) -> anyhow::Result<u8> {
     let tenant = match (&args.tenant, document.get("tenant").and_then(Value::as_str)) {
         (Some(tenant), _) => TenantId::new(tenant.as_str())?,
         (None, Some(tenant)) => TenantId::new(tenant)?,
-        (None, None) => TenantId::new("default")?,
+        (None, None) => TenantId::new(DEFAULT_TENANT)?,
     };
     let log = context.connect().await?;
     let submitted = submit(&log, &tenant, &document).await?;

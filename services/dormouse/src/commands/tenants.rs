@@ -48,6 +48,12 @@ pub async fn show(context: &Context, name: &TenantId) -> anyhow::Result<u8> {
 /// # Errors
 /// When a number is wrong, or the event cannot be appended.
 pub async fn set(context: &Context, args: &TenantSetArgs) -> anyhow::Result<u8> {
+    if args.weight.or(args.max_job_weight).is_none()
+        && args.quota.is_none()
+        && args.priority.is_none()
+    {
+        bail!("nothing to set: name --weight, --quota, --max-job-weight or --priority");
+    }
     let log = context.connect().await?;
     let known: TenantsAnswer = query(&log, "tenants", Value::Null).await?;
     let before = known.tenants.iter().find(|row| row.tenant == args.name);

@@ -4,7 +4,7 @@ use anyhow::Context as _;
 use dormouse_projections::queries::TimelineQuery;
 use dormouse_projections::timelines::Timeline;
 
-use super::query;
+use super::history::History;
 use crate::cli::TimelineArgs;
 use crate::context::Context;
 use crate::error::DONE;
@@ -21,8 +21,10 @@ pub async fn run(context: &Context, args: &TimelineArgs) -> anyhow::Result<u8> {
         job: args.job.clone(),
         ..TimelineQuery::default()
     };
-    let log = context.connect().await?;
-    let timeline: Timeline = query(&log, "timeline", serde_json::to_value(request)?).await?;
+    let history = History::open_whole(context, &args.log).await?;
+    let timeline: Timeline = history
+        .ask("timeline", serde_json::to_value(request)?)
+        .await?;
     if let Some(file) = &args.svg {
         let drawing = render::timeline_svg(&timeline)?;
         std::fs::write(file, drawing).with_context(|| file.display().to_string())?;

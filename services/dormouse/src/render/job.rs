@@ -135,13 +135,13 @@ fn kind(detail: &JobDetail) -> String {
     }
 }
 
-/// `17 of 100 completed, 2 failed, 3 failures tried again, 8 in containers`.
+/// `17 of 100 completed, 2 failed, 3 failures tried again, 8 handed out`.
 fn tasks_text(tasks: TaskCounts) -> String {
     let mut text = format!("{} of {} completed", tasks.completed, tasks.count);
     let parts = [
         (tasks.failed, "failed"),
         (tasks.retried, "failures tried again"),
-        (tasks.assigned, "in containers"),
+        (tasks.assigned, "handed out"),
     ];
     for (count, what) in parts.into_iter().filter(|(count, _)| *count > 0) {
         text.push_str(&format!(", {count} {what}"));

@@ -351,6 +351,11 @@ impl Cluster {
         log
     }
 
+    /// The same, of one node.
+    pub fn programs_below(&self, name: &str) -> Vec<i32> {
+        processes(&self.dir.join(name), Some("count.py"))
+    }
+
     /// Programs of containers that still run.
     pub fn programs(&self) -> Vec<i32> {
         processes(&self.dir, Some("count.py"))

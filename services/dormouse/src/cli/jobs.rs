@@ -1,0 +1,129 @@
+//! `submit`, `jobs`, `job …`, `node …`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use dormouse_messages::{JobId, NodeId};
+
+use super::LogFileArg;
+
+/// The tenant of whoever names none.
+pub const DEFAULT_TENANT: &str = "default";
+
+/// `submit`.
+#[derive(Debug, Clone, Args)]
+pub struct SubmitArgs {
+    /// The job's document; - is standard input.
+    pub file: PathBuf,
+    /// The tenant. Default: the document's, else `default`.
+    #[arg(long, env = "DORMOUSE_TENANT")]
+    pub tenant: Option<String>,
+}
+
+/// `jobs`.
+#[derive(Debug, Clone, Args)]
+pub struct JobsArgs {
+    /// Only this tenant's.
+    #[arg(long)]
+    pub tenant: Option<String>,
+    /// Only jobs in this phase, such as running or queued.
+    #[arg(long)]
+    pub phase: Option<String>,
+}
+
+/// `job …`.
+#[derive(Debug, Subcommand)]
+pub enum JobCommand {
+    /// Everything about a job
+    #[command(
+        after_help = "Examples:\n  dormouse job show ads/lr\n  dormouse job show ads/lr -o json\n  dormouse job show ads/lr --log log.jsonl     # as it was at the end of an exported log"
+    )]
+    Show(JobHistoryArgs),
+    /// Its events on the log
+    #[command(
+        after_help = "Examples:\n  dormouse job events ads/lr\n  dormouse job events ads/lr -o json | jq .type\n  dormouse job events ads/lr --log log.jsonl"
+    )]
+    Events(JobHistoryArgs),
+    /// What its containers printed
+    #[command(
+        after_help = "Examples:\n  dormouse job logs ads/lr\n  dormouse job logs ads/lr --incarnation 1 --rank 0\n  dormouse job logs ads/sweep --task 17"
+    )]
+    Logs(JobLogsArgs),
+    /// End it
+    #[command(after_help = "Examples:\n  dormouse job cancel ads/lr")]
+    Cancel(JobArg),
+    /// Wait until it has ended (exit code 0 completed, 3 failed, 4 cancelled)
+    #[command(after_help = "Examples:\n  dormouse job wait ads/lr && dormouse job logs ads/lr")]
+    Wait(JobArg),
+}
+
+/// A job's id; without a tenant, that of `submit`.
+fn job_id(text: &str) -> Result<JobId, String> {
+    let whole = match text.contains('/') {
+        true => text.to_owned(),
+        false => {
+            let tenant = std::env::var("DORMOUSE_TENANT");
+            format!("{}/{text}", tenant.as_deref().unwrap_or(DEFAULT_TENANT))
+        }
+    };
+    whole.parse().map_err(|error| {
+        format!("{error}; write tenant/name, such as ads/lr (`dormouse jobs` lists them)")
+    })
+}
+
+/// A job.
+#[derive(Debug, Clone, Args)]
+pub struct JobArg {
+    /// tenant/name; a name alone is of DORMOUSE_TENANT, else of `default`.
+    #[arg(value_parser = job_id)]
+    pub id: JobId,
+}
+
+/// A job, now or in an exported log.
+#[derive(Debug, Clone, Args)]
+pub struct JobHistoryArgs {
+    /// The job.
+    #[command(flatten)]
+    pub job: JobArg,
+    /// Where it is read.
+    #[command(flatten)]
+    pub log: LogFileArg,
+}
+
+/// `job logs`.
+#[derive(Debug, Clone, Args)]
+pub struct JobLogsArgs {
+    /// tenant/name.
+    #[arg(value_parser = job_id)]
+    pub id: JobId,
+    /// Only this rank's.
+    #[arg(long)]
+    pub rank: Option<u32>,
+    /// Of this incarnation; default: the newest.
+    #[arg(long)]
+    pub incarnation: Option<u32>,
+    /// Of this task of a task set, wherever it ran.
+    #[arg(long, conflicts_with_all = ["rank", "incarnation"])]
+    pub task: Option<u32>,
+}
+
+/// `node …`.
+#[derive(Debug, Subcommand)]
+pub enum NodeCommand {
+    /// Everything about a node
+    #[command(after_help = "Examples:\n  dormouse node show n1\n  dormouse node show n1 -o json")]
+    Show(NodeArg),
+    /// Move everything off a node and place nothing on it
+    #[command(after_help = "Examples:\n  dormouse node drain n1")]
+    Drain(NodeArg),
+    /// Use a drained node again
+    #[command(after_help = "Examples:\n  dormouse node restore n1")]
+    Restore(NodeArg),
+}
+
+/// A node.
+#[derive(Debug, Clone, Args)]
+pub struct NodeArg {
+    /// Its name.
+    pub name: NodeId,
+}

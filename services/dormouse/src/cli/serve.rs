@@ -1,0 +1,190 @@
+//! `up`, `demo`, `serve`, `configure`: what runs a cluster.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use dormouse_messages::{Amounts, NodeId};
+
+/// What a node offers: something.
+fn capacity(text: &str) -> Result<Amounts, String> {
+    let capacity: Amounts = text.parse().map_err(|error| format!("{error}"))?;
+    match capacity.is_empty() {
+        true => Err("a node offers something, such as cpu=8,memory=16Gi".to_owned()),
+        false => Ok(capacity),
+    }
+}
+
+/// Seconds that a lease may last: a broker's round trip must fit well into it.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|error| format!("{error}"))?;
+    match (1.0..=86_400.0).contains(&seconds) {
+        true => Ok(Duration::from_secs_f64(seconds)),
+        false => Err("from 1 to 86400 seconds".to_owned()),
+    }
+}
+
+/// `up`.
+#[derive(Debug, Clone, Args)]
+pub struct UpArgs {
+    /// Number of nodes; 0: agents join from elsewhere.
+    #[arg(long, default_value_t = 1)]
+    pub nodes: u32,
+    /// What each node offers. Default: this machine's processors and memory, divided.
+    #[arg(long, value_name = "AMOUNTS", value_parser = capacity)]
+    pub capacity: Option<Amounts>,
+    /// What runs the containers.
+    #[arg(long, default_value = "process")]
+    pub runtime: RuntimeArg,
+    /// When the broker writes to disk: survive a killed process, or a power failure too.
+    #[arg(long, default_value = "default")]
+    pub sync: SyncArg,
+    /// Port of the broker. Default: a free one.
+    #[arg(long)]
+    pub port: Option<u16>,
+    /// Seconds without a sign of life until a node counts as lost.
+    #[arg(long, default_value = "10", value_name = "SECONDS", value_parser = seconds)]
+    pub lease: Duration,
+    /// What ended containers printed is kept so long.
+    #[command(flatten)]
+    pub keep: KeepArgs,
+    /// Address of the Prometheus metrics, such as 127.0.0.1:9464.
+    #[arg(long, env = "DORMOUSE_METRICS", value_name = "ADDRESS")]
+    pub metrics: Option<std::net::SocketAddr>,
+}
+
+/// What is kept on a node.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct KeepArgs {
+    /// Days for which a node keeps what ended containers printed; 0: for ever.
+    #[arg(
+        long = "keep-logs",
+        env = "DORMOUSE_KEEP_LOGS",
+        default_value_t = 30,
+        value_name = "DAYS"
+    )]
+    pub days: u32,
+}
+
+impl KeepArgs {
+    /// As the agent takes it.
+    #[must_use]
+    pub fn logs(self) -> Option<Duration> {
+        (self.days > 0).then(|| Duration::from_secs(u64::from(self.days) * 86_400))
+    }
+}
+
+/// What runs containers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum RuntimeArg {
+    /// Plain processes.
+    Process,
+    /// Docker.
+    Docker,
+}
+
+/// When the broker writes to disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SyncArg {
+    /// Every two minutes; a killed process loses nothing.
+    Default,
+    /// Before every acknowledgement.
+    Always,
+}
+
+/// `demo`.
+#[derive(Debug, Clone, Args)]
+pub struct DemoArgs {
+    /// Folder of the example jobs.
+    #[arg(long, default_value = "deploy/examples", value_name = "DIR")]
+    pub examples: PathBuf,
+    /// Where the log is exported to.
+    #[arg(long, default_value = "demo/log.jsonl", value_name = "FILE")]
+    pub export: PathBuf,
+}
+
+/// `serve`.
+#[derive(Debug, Clone, Args)]
+pub struct ServeArgs {
+    /// The service.
+    pub service: ServiceArg,
+    /// The agent's node.
+    #[arg(long, env = "DORMOUSE_NODE", required_if_eq("service", "agent"))]
+    pub node: Option<NodeId>,
+    /// What the node offers, such as cpu=8,memory=16Gi.
+    #[arg(
+        long,
+        env = "DORMOUSE_CAPACITY",
+        value_parser = capacity,
+        required_if_eq("service", "agent")
+    )]
+    pub capacity: Option<Amounts>,
+    /// Where other nodes reach this one: an IP address.
+    #[arg(long, env = "DORMOUSE_ADDRESS", default_value = "127.0.0.1")]
+    pub address: String,
+    /// What runs the containers.
+    #[arg(long, env = "DORMOUSE_RUNTIME", default_value = "process")]
+    pub runtime: RuntimeArg,
+    /// Where checkpoints go; a shared file system on a cluster. Default: below --data.
+    #[arg(long, env = "DORMOUSE_CHECKPOINTS", value_name = "DIR")]
+    pub checkpoints: Option<PathBuf>,
+    /// Seconds without a sign of life until the node counts as lost.
+    #[arg(
+        long,
+        env = "DORMOUSE_LEASE",
+        default_value = "10",
+        value_name = "SECONDS",
+        value_parser = seconds
+    )]
+    pub lease: Duration,
+    /// What ended containers printed is kept so long.
+    #[command(flatten)]
+    pub keep: KeepArgs,
+    /// Seconds until a standing-by copy takes over.
+    #[arg(long, default_value = "2", value_name = "SECONDS", value_parser = seconds)]
+    pub takeover: Duration,
+    /// The broker's streams.
+    #[command(flatten)]
+    pub streams: StreamArgs,
+    /// Address of the Prometheus metrics, such as 127.0.0.1:9464.
+    #[arg(long, env = "DORMOUSE_METRICS", value_name = "ADDRESS")]
+    pub metrics: Option<std::net::SocketAddr>,
+}
+
+/// The broker's streams.
+#[derive(Debug, Clone, Args)]
+pub struct StreamArgs {
+    /// Create or update the streams on the broker first.
+    #[arg(long)]
+    pub ensure_streams: bool,
+    /// Copies of each stream on a broker of several servers: 1 or 3.
+    #[arg(long, env = "DORMOUSE_REPLICAS", default_value_t = 1)]
+    pub replicas: usize,
+}
+
+/// The services.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ServiceArg {
+    /// Intake and release.
+    Admission,
+    /// How many containers each job has.
+    Optimizer,
+    /// Where they stand.
+    Placer,
+    /// When they start, save and stop.
+    Checkpointer,
+    /// The queries.
+    Api,
+    /// One node.
+    Agent,
+}
+
+/// `configure`.
+#[derive(Debug, Clone, Args)]
+pub struct ConfigureArgs {
+    /// The document; - is standard input.
+    pub file: PathBuf,
+    /// The broker's streams.
+    #[command(flatten)]
+    pub streams: StreamArgs,
+}

@@ -1,0 +1,146 @@
+//! History: the cluster's log, or an exported one.
+
+use std::sync::Arc;
+
+use anyhow::bail;
+use dormouse_messages::{Fold, Recorded, Sequence, Timestamp};
+use dormouse_projections::{ReadModel, queries};
+use dormouse_replay::LogReader;
+use dormouse_runtime::{Followed, Log};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::query;
+use crate::cli::LogFileArg;
+use crate::context::Context;
+use crate::error::Coded;
+
+/// A log to read from its beginning.
+pub enum History {
+    /// The cluster's.
+    Cluster(Log),
+    /// A file's.
+    File {
+        /// Its first event, which names the log.
+        first: Option<Recorded>,
+        /// The others.
+        rest: Box<LogReader>,
+    },
+}
+
+impl History {
+    /// The log that is asked for.
+    ///
+    /// # Errors
+    /// When there is no such file, it is not a log, or there is no cluster.
+    pub async fn open(context: &Context, log: &LogFileArg) -> anyhow::Result<Self> {
+        let Some(file) = &log.file else {
+            return Ok(Self::Cluster(context.connect().await?));
+        };
+        let mut rest = Box::new(LogReader::open(file)?);
+        Ok(Self::File {
+            first: rest.next().transpose()?,
+            rest,
+        })
+    }
+
+    /// The same, for what can only be told from the first event on.
+    ///
+    /// # Errors
+    /// Those of [`History::open`], and that a file begins later or is empty.
+    pub async fn open_whole(context: &Context, log: &LogFileArg) -> anyhow::Result<Self> {
+        let history = Self::open(context, log).await?;
+        if let (Self::File { first, .. }, Some(file)) = (&history, &log.file) {
+            let file = file.display();
+            match first {
+                None => bail!("{file} holds no event"),
+                Some(first) if first.sequence > Sequence(1) => bail!(
+                    "{file} begins with event {}: the state before it is not known; export the log from event 1",
+                    first.sequence
+                ),
+                Some(_) => {}
+            }
+        }
+        Ok(history)
+    }
+
+    /// Which log it is.
+    pub fn identity(&self) -> String {
+        match self {
+            Self::Cluster(log) => log.identity(),
+            Self::File { rest, .. } => rest.log().to_owned(),
+        }
+    }
+
+    /// Every event from `from` to `to` (or the end), through `each`.
+    ///
+    /// # Errors
+    /// When the log cannot be read, or `each` fails.
+    pub async fn read(
+        self,
+        from: u64,
+        to: Option<u64>,
+        mut each: impl FnMut(&Arc<Recorded>) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let (first, rest) = match self {
+            Self::Cluster(log) => return read_log(&log, from, to, each).await,
+            Self::File { first, rest } => (first, rest),
+        };
+        for recorded in first.map(Ok).into_iter().chain(rest) {
+            let recorded = recorded?;
+            if to.is_some_and(|to| recorded.sequence.0 > to) {
+                break;
+            }
+            if recorded.sequence.0 >= from {
+                each(&Arc::new(recorded))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks the query service; of a file, what it would have said at its end.
+    ///
+    /// # Errors
+    /// The refusal, or that nothing answers.
+    pub async fn ask<T: DeserializeOwned>(self, name: &str, request: Value) -> anyhow::Result<T> {
+        if let Self::Cluster(log) = &self {
+            return query(log, name, request).await;
+        }
+        let mut model = ReadModel::default();
+        let mut now = Timestamp::default();
+        self.read(1, None, |recorded| {
+            model.evolve(recorded);
+            now = recorded.stored_at;
+            Ok(())
+        })
+        .await?;
+        let answer = queries::answer(&model, name, request, now)
+            .map_err(|error| Coded::new(error.code, error.message))?;
+        Ok(serde_json::from_value(answer)?)
+    }
+}
+
+/// Every event from `from` to `to` (or the head), through `each`.
+///
+/// # Errors
+/// When the log cannot be read, or `each` fails.
+pub async fn read_log(
+    log: &Log,
+    from: u64,
+    to: Option<u64>,
+    mut each: impl FnMut(&Arc<Recorded>) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let to = match to {
+        Some(to) => Sequence(to),
+        None => log.head().await?,
+    };
+    let mut events = log.read(Sequence(from), to).await?;
+    while let Some(followed) = events.recv().await {
+        match followed {
+            Followed::Event(recorded) => each(&recorded)?,
+            Followed::Flagged { .. } => {}
+            Followed::CaughtUp(_) => return Ok(()),
+        }
+    }
+    anyhow::bail!("the log could not be read to its end; try again")
+}
