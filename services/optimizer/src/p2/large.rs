@@ -1,6 +1,6 @@
 //! The search on a large cluster: bounds and plans from prices.
 //!
-//! Plans without a restart come first. Then:
+//! Plans with at most one restart come first ([`super::beside`]). Then:
 //!
 //! 1. [`super::ascent`] lowers a bound step by step, and learns on the way what rooms, containers
 //!    and restarts are worth.
@@ -14,13 +14,13 @@
 //! budget.
 
 use super::ascent::{Ascent, mix};
+use super::beside::beside;
 use super::choose::choose;
 use super::held::Held;
-use super::instance::{Instance, State};
+use super::instance::State;
 use super::lattice::Lattice;
 use super::pack::Packing;
 use super::pipeline::Search;
-use super::place::place;
 use super::plan::{Plan, SHARE_SLACK};
 use super::relax::gains;
 
@@ -69,13 +69,6 @@ pub(crate) fn search(search: &mut Search<'_>) -> Option<()> {
         plans.make(search, &ascent);
     }
     Some(())
-}
-
-/// The new jobs in the room beside all that runs, as far as it goes: after a single event that is
-/// often good enough.
-fn beside(instance: &Instance) -> Option<Plan> {
-    let minima: Vec<u32> = instance.jobs.iter().map(|job| job.min).collect();
-    place(instance, &vec![false; minima.len()], &minima)
 }
 
 struct Plans<'a> {
