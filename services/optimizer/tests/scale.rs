@@ -101,6 +101,98 @@ fn an_overfull_cluster_that_loses_nodes() {
     }
 }
 
+/// What happens to a cluster between two decisions.
+#[derive(Debug, Clone, Copy)]
+enum Happening {
+    Arrival,
+    Completion,
+    Both,
+}
+
+/// `count` events in a row on a cluster that has just been decided, each decided from what the last
+/// left. Prints processor seconds and gaps; returns them.
+fn event_figures(
+    (nodes, jobs, shapes): (usize, usize, u64),
+    seed: u64,
+    theta: (u64, u64),
+    count: usize,
+) -> Vec<(f64, f64)> {
+    let mut problem = large_problem(nodes, jobs, shapes, seed);
+    problem.policy.theta1 = Decimal::new(theta.0, 1);
+    problem.policy.theta2 = Decimal::new(theta.1, 1);
+    let decided = solve(&problem);
+    common::carry_over(&mut problem, &decided);
+    let mut arrivals = large_jobs(count, nodes * count / jobs + 1, shapes, seed + 4321).into_iter();
+    let mut chance = common::Chance::new(seed ^ 0x5EED);
+    let mut measured = Vec::new();
+    for event in 0..count {
+        let happening = match event % 3 {
+            0 => Happening::Arrival,
+            1 => Happening::Completion,
+            _ => Happening::Both,
+        };
+        if !matches!(happening, Happening::Arrival) {
+            let ended = chance.below(problem.jobs.len() as u64) as usize;
+            problem.jobs.remove(ended);
+        }
+        if !matches!(happening, Happening::Completion) {
+            problem.jobs.extend(arrivals.next());
+        }
+        let cpu = cpu_seconds();
+        let solution = solve(&problem);
+        let cpu = cpu_seconds() - cpu;
+        if let Err(violation) = dormouse_optimizer::check(&problem, &solution) {
+            panic!("{violation}");
+        }
+        let solver = &solution.solver;
+        println!(
+            "{nodes}x{jobs} shapes {shapes} seed {seed} theta {theta:?} event {event} {happening:?}: cpu {cpu:.3} gap {:.4} {} by {} objective {:.4} bound {:.4} adjusted {}/{} waiting {}",
+            solver.gap,
+            solver.stage,
+            solver.stopped_by,
+            solver.objective,
+            solver.bound,
+            solution.adjusted_jobs,
+            solution.adjustment_bound,
+            solution.waiting.len()
+        );
+        measured.push((cpu, solver.gap));
+        common::carry_over(&mut problem, &solution);
+    }
+    measured
+}
+
+/// The middle one and the largest.
+fn middle_and_most(mut values: Vec<f64>) -> (f64, f64) {
+    values.sort_by(f64::total_cmp);
+    let at = |index: usize| values.get(index).copied().unwrap_or(f64::NAN);
+    (at(values.len() / 2), at(values.len().saturating_sub(1)))
+}
+
+#[test]
+#[ignore = "minutes: figures of single events, for a size, seeds and demands given in the environment"]
+fn events_on_request() {
+    let size = (
+        env("NODES", 1000),
+        env("JOBS", 500),
+        env("SHAPES", 24) as u64,
+    );
+    let from = env("FROM", 0) as u64;
+    let mut measured = Vec::new();
+    for seed in from..from + env("SEEDS", 3) as u64 {
+        for theta in [(2, 1), (1, 2), (1, 1)] {
+            measured.extend(event_figures(size, seed, theta, env("EVENTS", 10)));
+        }
+    }
+    let seconds = middle_and_most(measured.iter().map(|(cpu, _)| *cpu).collect());
+    let gaps = middle_and_most(measured.iter().map(|(_, gap)| *gap).collect());
+    println!(
+        "cpu seconds: median {:.3}, worst {:.3}",
+        seconds.0, seconds.1
+    );
+    println!("gap: median {:.4}, worst {:.4}", gaps.0, gaps.1);
+}
+
 #[test]
 #[ignore = "minutes: figures for a size, seeds and demands given in the environment"]
 fn figures_on_request() {

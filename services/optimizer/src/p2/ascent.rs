@@ -17,15 +17,18 @@ use super::held::Held;
 use super::instance::Instance;
 use super::lattice::Lattice;
 use super::model::TypeModel;
-use super::relax::{Prices, Relaxation, gains};
+use super::relax::{Answer, Prices, Relaxation, gains};
 use super::solver::{Ending, Limits};
 
 /// First and last step, as parts of a price; not sensitive within ×2.
-const FIRST: f64 = 0.03;
-const LAST: f64 = 0.0005;
+const FIRST: f64 = 0.04;
+const LAST: f64 = 0.001;
+/// Steps in which only blocks and restarts find their prices: those of containers would follow
+/// slopes that mean nothing yet. It saves a third of the steps that follow.
+const SETTLING: i32 = 8;
 /// First and last heat, as parts of a container's mean value: hotter is smoother and further from
 /// the true bound.
-const HOT: f64 = 0.03;
+const HOT: f64 = 0.06;
 const COOL: f64 = 0.005;
 /// How far the price of a restart goes, as parts of the way to where it is best. At 4 it swings.
 const FURTHER: f64 = 2.0;
@@ -130,10 +133,22 @@ impl<'a> Ascent<'a> {
         self.bound = self.bound.min(answer.bound);
         self.average(&answer.going);
         self.step += 1;
+        self.restart(answer.restart);
+        if self.step > SETTLING {
+            self.containers(&answer, shrunk(FIRST, LAST));
+        }
+    }
+
+    /// The price of a restart goes past where it would be best.
+    fn restart(&mut self, best: f64) {
         let restart = &mut self.prices.restart;
-        *restart = (*restart + FURTHER * (answer.restart - *restart)).max(0.0);
-        let size = shrunk(FIRST, LAST);
-        let (slope_memory, square_memory) = (SLOPE.powi(self.step), SQUARE.powi(self.step));
+        *restart = (*restart + FURTHER * (best - *restart)).max(0.0);
+    }
+
+    /// The prices of containers and of the loss take a step of `size`.
+    fn containers(&mut self, answer: &Answer, size: f64) {
+        let step = self.step - SETTLING;
+        let (slope_memory, square_memory) = (SLOPE.powi(step), SQUARE.powi(step));
         let prices = self.prices.container.iter_mut();
         let prices = prices.chain([&mut self.prices.loss]);
         let slopes = answer.container.iter().chain([&answer.loss]);

@@ -1,5 +1,7 @@
 //! The search on a large cluster: bounds and plans from prices.
 //!
+//! Plans with at most one restart come first ([`super::beside`]). Then:
+//!
 //! 1. [`super::ascent`] lowers a bound step by step, and learns on the way what rooms, containers
 //!    and restarts are worth.
 //! 2. After some of its steps, restarts are chosen at those prices ([`super::choose`]), beginning
@@ -12,6 +14,7 @@
 //! budget.
 
 use super::ascent::{Ascent, mix};
+use super::beside::beside;
 use super::choose::choose;
 use super::held::Held;
 use super::instance::State;
@@ -24,7 +27,7 @@ use super::relax::gains;
 /// After how many steps of the ascent plans are made. Most instances are done after the first
 /// or second; the steps' sizes shrink until [`SETTLED`].
 const STOPS: [i32; 6] = [60, 100, 140, 180, 240, 300];
-const SETTLED: i32 = 180;
+const SETTLED: i32 = 150;
 /// How often restarts are chosen at each stop.
 const ROUNDS: usize = 4;
 /// How much of what a packing says counts for the next choice. At a half the next plan is worse than
@@ -42,6 +45,7 @@ const FAIRER: (f64, f64) = (0.02, 1.5);
 pub(crate) fn search(search: &mut Search<'_>) -> Option<()> {
     let instance = search.instance;
     search.offer(Some(Plan::standing(instance)), "standing");
+    search.offer(beside(instance), "beside");
     let lattice = Lattice::new(instance);
     let held = Held::new(instance, &lattice);
     let mut ascent = Ascent::new(instance, &lattice, &held, SETTLED, &search.limits(0.5))?;

@@ -4,13 +4,16 @@
 //! 3. [`assign`]: slots to jobs; 4. [`revert`]: restarts that are not worth it are taken back;
 //! 5. [`diagnose`]: why the others wait.
 //!
-//! Small instances go to HiGHS ([`model`]); on large ones ([`large`]) prices are found that bound
-//! P2 ([`relax`], [`release`], [`ascent`], with [`lattice`] and [`rates`] for what room is worth), then
-//! restarts ([`choose`]) and containers ([`pack`]) that come close to the bound.
+//! Small instances go to HiGHS ([`model`]); on large ones ([`large`]) new jobs are first put beside
+//! what runs ([`beside`]); then prices are found that bound
+//! P2 ([`relax`], [`release`], [`beyond`], [`ascent`], with [`lattice`] and [`rates`] for what room is
+//! worth), then restarts ([`choose`]) and containers ([`pack`]) that come close to the bound.
 
 pub(crate) mod admit;
 pub(crate) mod ascent;
 pub(crate) mod assign;
+pub(crate) mod beside;
+pub(crate) mod beyond;
 pub(crate) mod choose;
 pub(crate) mod diagnose;
 pub(crate) mod groups;

@@ -20,7 +20,7 @@ use super::held::Held;
 use super::instance::{Instance, State};
 use super::lattice::Lattice;
 use super::rates::Goods;
-use super::release::{Many, Release};
+use super::release::{Many, Memory, Release};
 
 /// What adding some ten thousand floats may lose, relative to the sum.
 pub(crate) const FLOAT_SLACK: f64 = 1e-9;
@@ -62,8 +62,8 @@ pub(crate) struct Relaxation<'a> {
     pub instance: &'a Instance,
     pub lattice: &'a Lattice,
     pub held: &'a Held,
-    /// Per node of many blocks: its rates, which are good again at similar prices.
-    rates: BTreeMap<usize, Vec<f64>>,
+    /// Per node of many blocks: what is good again at similar prices.
+    memories: BTreeMap<usize, Memory>,
     /// V at the last prices.
     pub table: Vec<f64>,
     release: Release,
@@ -83,7 +83,9 @@ impl<'a> Relaxation<'a> {
             instance,
             lattice,
             held,
-            rates: large.map(|(index, _)| (index, rates(index))).collect(),
+            memories: large
+                .map(|(index, _)| (index, Memory::new(rates(index))))
+                .collect(),
             table: Vec::new(),
             release: Release::default(),
         }
@@ -147,9 +149,9 @@ impl<'a> Relaxation<'a> {
             release.left.extend(now.clone());
             unpaid.clear();
             unpaid.extend(now.zip(&*block_prices).map(|(gain, price)| gain - price));
-            let possible = match self.rates.get_mut(&index) {
+            let possible = match self.memories.get_mut(&index) {
                 None => release.of_few(node, &unpaid, table, heat),
-                Some(rates) => {
+                Some(memory) => {
                     let many = Many {
                         node,
                         blocks,
@@ -157,7 +159,7 @@ impl<'a> Relaxation<'a> {
                         goods,
                         gains: &unpaid,
                     };
-                    many.decide(release, rates, self.lattice, table, heat)
+                    many.decide(release, memory, self.lattice, table, heat)
                 }
             };
             // A node that stays overfull whoever leaves: the instance has no solution, and any
