@@ -86,20 +86,24 @@ impl Log {
             replicas,
             ..
         } = &*self.inner;
-        for config in [
+        for wanted in [
             streams::log(prefix, *replicas),
             streams::ingress(prefix, *replicas),
         ] {
-            let config = match within(jetstream.get_stream(&config.name)).await {
-                // What an import noted, and where the stream begins, stay.
-                Ok(stream) => Config {
-                    metadata: stream.cached_info().config.metadata.clone(),
-                    first_sequence: stream.cached_info().config.first_sequence,
-                    ..config
-                },
-                Err(_) => config,
+            let found = within(jetstream.get_stream(&wanted.name)).await;
+            let Ok(stream) = found else {
+                self.create(&wanted).await?;
+                continue;
             };
-            self.ensure_stream(&config).await?;
+            // What an import noted, where the stream begins, and what it reserves stay.
+            let found = &stream.cached_info().config;
+            let config = Config {
+                metadata: found.metadata.clone(),
+                first_sequence: found.first_sequence,
+                max_bytes: found.max_bytes,
+                ..wanted
+            };
+            self.create_or_update(&config, config.max_bytes).await?;
         }
         let bucket = streams::leases(prefix, *replicas);
         let name = bucket.bucket.clone();
@@ -113,22 +117,32 @@ impl Log {
         self.head().await.map(|_| ())
     }
 
-    /// Creates or updates a stream; where the broker has no room for what it reserves, with less.
-    async fn ensure_stream(&self, config: &Config) -> Result<(), LogError> {
+    /// Creates a stream. What it reserves is a quarter of the broker's room at most: it has to have
+    /// room for four times as much at first, or reserves less.
+    async fn create(&self, config: &Config) -> Result<(), LogError> {
+        if config.max_bytes < 0 {
+            return self.create_or_update(config, config.max_bytes).await;
+        }
         for max_bytes in streams::reservations(config.max_bytes) {
-            let made = patiently("create the stream", &config.name, lacks_room, || {
-                let config = Config {
-                    max_bytes,
-                    ..config.clone()
-                };
-                self.inner.jetstream.create_or_update_stream(config)
-            });
-            match made.await {
+            match self.create_or_update(config, 4 * max_bytes).await {
                 Err(LogError::NoRoom(_)) => {}
-                made => return made.map(|_| ()),
+                Ok(()) => return self.create_or_update(config, max_bytes).await,
+                Err(error) => return Err(error),
             }
         }
         Err(LogError::NoRoom(config.name.clone()))
+    }
+
+    async fn create_or_update(&self, config: &Config, max_bytes: i64) -> Result<(), LogError> {
+        let make = || {
+            let config = Config {
+                max_bytes,
+                ..config.clone()
+            };
+            self.inner.jetstream.create_or_update_stream(config)
+        };
+        let made = patiently("create the stream", &config.name, lacks_room, make);
+        made.await.map(|_| ())
     }
 
     /// What tells this log from another of the same name: the stream's name and when it was
