@@ -14,6 +14,7 @@ use std::time::Duration;
 use actix::prelude::*;
 use tokio::sync::oneshot;
 
+use dormouse_messages::events::PlacementDecided;
 use dormouse_messages::job::JobSpec;
 use dormouse_messages::{ContainerId, Rank, Sequence};
 
@@ -167,6 +168,37 @@ impl Agent {
         };
         let seen = Observed::new(found.request, life);
         self.machine.containers.insert(id, seen);
+    }
+
+    /// Makes the directories of containers that are about to start: the disk takes as long for
+    /// that as the checkpointer for its request. Whatever fails here is told by the start.
+    fn make_directories(&self, placed: &PlacementDecided) {
+        if self.stage != Stage::Live {
+            return;
+        }
+        let layout = self.config.layout();
+        let ours = placed
+            .create
+            .iter()
+            .filter(|it| it.node == self.config.node);
+        let folders: Vec<_> = ours
+            .flat_map(|it| {
+                let container = ContainerId {
+                    job: it.job.clone(),
+                    incarnation: it.incarnation,
+                    rank: it.rank,
+                };
+                let checkpoint = layout.checkpoint(&it.job, it.incarnation);
+                [layout.container(&container), checkpoint]
+            })
+            .collect();
+        if !folders.is_empty() {
+            tokio::task::spawn_blocking(move || {
+                for folder in folders {
+                    let _ = std::fs::create_dir_all(folder);
+                }
+            });
+        }
     }
 
     /// What a container left that ended while no agent ran: reported before its exit.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use actix::prelude::*;
 
-use dormouse_messages::{ContainerId, Fold};
+use dormouse_messages::{ContainerId, Event, Fold};
 
 use super::{Agent, Stage};
 use crate::AgentError;
@@ -49,7 +49,12 @@ impl Handler<Batch> for Agent {
     fn handle(&mut self, Batch(heard): Batch, ctx: &mut Context<Self>) {
         for heard in heard {
             match heard {
-                Heard::Event(recorded) => self.state.evolve(&recorded),
+                Heard::Event(recorded) => {
+                    self.state.evolve(&recorded);
+                    if let Some(Event::PlacementDecided(placed)) = recorded.event() {
+                        self.make_directories(placed);
+                    }
+                }
                 Heard::CaughtUp(_) => {
                     if let Stage::Folding { caught_up, .. } = &mut self.stage {
                         *caught_up = true;
