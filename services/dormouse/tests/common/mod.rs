@@ -454,7 +454,7 @@ fn nats_server() -> PathBuf {
     given.unwrap_or_else(|| root().join(".tools/bin/nats-server"))
 }
 
-/// Processes with `dir` in their arguments or environment, and `program` in their arguments.
+/// Processes with `dir` in their arguments, their environment or the name of their output, and `program` in their arguments.
 fn processes(dir: &Path, program: Option<&str>) -> Vec<i32> {
     let contains = |text: &[u8], part: &[u8]| text.windows(part.len()).any(|it| it == part);
     let dir = dir.as_os_str().as_encoded_bytes();
@@ -463,7 +463,11 @@ fn processes(dir: &Path, program: Option<&str>) -> Vec<i32> {
         let pid = entry.file_name().to_str()?.parse::<i32>().ok()?;
         let arguments = std::fs::read(entry.path().join("cmdline")).ok()?;
         let environment = std::fs::read(entry.path().join("environ")).unwrap_or_default();
-        let ours = contains(&arguments, dir) || contains(&environment, dir);
+        // A supervisor has nothing of it but its files.
+        let output = std::fs::read_link(entry.path().join("fd/1")).unwrap_or_default();
+        let output = output.as_os_str().as_encoded_bytes();
+        let ours =
+            contains(&arguments, dir) || contains(&environment, dir) || contains(output, dir);
         let wanted = program.is_none_or(|it| contains(&arguments, it.as_bytes()));
         (ours && wanted).then_some(pid)
     });
