@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use common::{large_jobs, large_problem, solved};
 use dormouse_optimizer::decimal::Decimal;
-use dormouse_optimizer::problem::Objective;
+use dormouse_optimizer::problem::{Objective, Problem};
 use dormouse_optimizer::{Solution, solve};
 
 fn env(name: &str, default: usize) -> usize {
@@ -27,8 +27,12 @@ fn cpu_seconds() -> f64 {
     nanoseconds.unwrap_or(f64::NAN) / 1e9
 }
 
-fn figures(nodes: usize, jobs: usize, shapes: u64, seed: u64, theta: (u64, u64)) -> Solution {
-    let mut problem = large_problem(nodes, jobs, shapes, seed);
+fn figures(
+    problem: &mut Problem,
+    (nodes, jobs, shapes): (usize, usize, u64),
+    seed: u64,
+    theta: (u64, u64),
+) -> Solution {
     problem.policy.theta1 = Decimal::new(theta.0, 1);
     problem.policy.theta2 = Decimal::new(theta.1, 1);
     if std::env::var("OBJECTIVE").is_ok_and(|name| name == "paper") {
@@ -36,15 +40,15 @@ fn figures(nodes: usize, jobs: usize, shapes: u64, seed: u64, theta: (u64, u64))
     }
     let (start, cpu) = (Instant::now(), cpu_seconds());
     let unchecked = if std::env::var("ONCE").is_ok() {
-        solve(&problem)
+        solve(problem)
     } else {
-        solved(&problem)
+        solved(problem)
     };
     let (seconds, cpu) = (start.elapsed().as_secs_f64(), cpu_seconds() - cpu);
     let solution = if std::env::var("ONCE").is_ok() {
         unchecked.clone()
     } else {
-        solved(&problem)
+        solved(problem)
     };
     assert_eq!(unchecked, solution, "the same again");
     let solver = &solution.solver;
@@ -68,7 +72,8 @@ fn figures(nodes: usize, jobs: usize, shapes: u64, seed: u64, theta: (u64, u64))
 #[test]
 fn a_hundred_nodes() {
     for seed in 0..1 {
-        let solution = figures(100, 100, 24, seed, (1, 1));
+        let mut problem = large_problem(100, 100, 24, seed);
+        let solution = figures(&mut problem, (100, 100, 24), seed, (1, 1));
         assert!(solution.solver.gap <= 0.01, "{:?}", solution.solver);
     }
 }
@@ -196,11 +201,16 @@ fn events_on_request() {
 #[test]
 #[ignore = "minutes: figures for a size, seeds and demands given in the environment"]
 fn figures_on_request() {
-    let (nodes, jobs) = (env("NODES", 1000), env("JOBS", 500));
+    let size = (
+        env("NODES", 1000),
+        env("JOBS", 500),
+        env("SHAPES", 24) as u64,
+    );
     let from = env("FROM", 0) as u64;
     for seed in from..from + env("SEEDS", 3) as u64 {
+        let mut problem = large_problem(size.0, size.1, size.2, seed);
         for theta in [(2, 1), (1, 2), (1, 1)] {
-            figures(nodes, jobs, env("SHAPES", 24) as u64, seed, theta);
+            figures(&mut problem, size, seed, theta);
         }
     }
 }

@@ -20,15 +20,16 @@ use super::model::TypeModel;
 use super::relax::{Answer, Prices, Relaxation, gains};
 use super::solver::{Ending, Limits};
 
-/// First and last step, as parts of a price; not sensitive within ×2.
-const FIRST: f64 = 0.04;
+/// First and last step, as parts of a container's value. The prices that it begins with are good
+/// where there are many kinds of demand: at four times this the bound rises for thirty steps.
+const FIRST: f64 = 0.01;
 const LAST: f64 = 0.001;
 /// Steps in which only blocks and restarts find their prices: those of containers would follow
 /// slopes that mean nothing yet. It saves a third of the steps that follow.
 const SETTLING: i32 = 8;
 /// First and last heat, as parts of a container's mean value: hotter is smoother and further from
-/// the true bound.
-const HOT: f64 = 0.06;
+/// the true bound. At five times this, what the first prices know is lost in the first steps.
+const HOT: f64 = 0.012;
 const COOL: f64 = 0.005;
 /// How far the price of a restart goes, as parts of the way to where it is best. At 4 it swings.
 const FURTHER: f64 = 2.0;
@@ -38,8 +39,9 @@ const SQUARE: f64 = 0.99;
 /// Weight of a step in the averages.
 const NEW: f64 = 0.1;
 const NEW_ROOMS: f64 = 0.2;
-/// A price moves at least as if it were this part of a container's value.
-const LEAST: f64 = 0.3;
+/// A price moves at least as if it were this part of a container's value: those of types with a
+/// scarce resource begin too high by half.
+const LEAST: f64 = 1.5;
 
 /// What the steps so far say together.
 #[derive(Debug, Clone, Default)]

@@ -27,9 +27,9 @@ use super::relax::gains;
 /// After how many steps of the ascent plans are made. Most instances are done after the first
 /// or second; the steps' sizes shrink until [`SETTLED`].
 const STOPS: [i32; 6] = [60, 100, 140, 180, 240, 300];
-const SETTLED: i32 = 150;
+const SETTLED: i32 = 250;
 /// How often restarts are chosen at each stop.
-const ROUNDS: usize = 4;
+const ROUNDS: usize = 2;
 /// How much of what a packing says counts for the next choice. At a half the next plan is worse than
 /// the first, by up to 10 % at ten thousand nodes.
 const HEARD: f64 = 0.125;

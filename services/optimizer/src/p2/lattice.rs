@@ -155,15 +155,31 @@ impl Lattice {
         self.axes.iter().map(level).sum()
     }
 
+    /// The levels of a room, axis by axis.
+    pub fn levels_of(&self, room: &[u64]) -> Vec<usize> {
+        let level = |axis: &Axis| {
+            let level = usize::try_from(room[axis.resource] / axis.unit).unwrap_or(usize::MAX);
+            level.min(axis.levels - 1)
+        };
+        self.axes.iter().map(level).collect()
+    }
+
+    /// The demand of a type in levels, axis by axis; `None` where it fits no node.
+    pub fn demand_of(&self, ty: usize) -> Option<Vec<usize>> {
+        let step = &self.steps[ty];
+        step.fits
+            .then(|| step.row.iter().copied().chain([step.last]).collect())
+    }
+
     fn width(&self) -> usize {
         self.axes.last().map_or(1, |axis| axis.levels)
     }
 
-    /// Fills `table` with V at these prices.
+    /// Fills `table` with V at these prices; returns the types that it is made of.
     ///
     /// The order of the types is free, so those that need nothing of the first axes come first:
     /// while only they are in, all slabs along those axes are equal, and one is worked out.
-    pub fn fill(&self, prices: &[f64], table: &mut Vec<f64>) {
+    pub fn fill(&self, prices: &[f64], table: &mut Vec<f64>) -> Vec<usize> {
         table.clear();
         table.resize(self.size, 0.0);
         let counts = |ty: &usize| {
@@ -172,13 +188,14 @@ impl Lattice {
         let mut types: Vec<usize> = (0..self.steps.len()).filter(counts).collect();
         types.sort_by_key(|ty| self.steps[*ty].span);
         let mut done = types.first().map_or(self.size, |ty| self.steps[*ty].span);
-        for ty in types {
-            let span = self.steps[ty].span;
+        for ty in &types {
+            let span = self.steps[*ty].span;
             repeat(&mut table[..span], done);
             done = span;
-            self.add(&self.steps[ty], prices[ty], &mut table[..span]);
+            self.add(&self.steps[*ty], prices[*ty], &mut table[..span]);
         }
         repeat(table, done);
+        types
     }
 
     /// Lets one more type into a part of the table.
@@ -226,10 +243,12 @@ impl Lattice {
             })
     }
 
-    /// The filling of one entry that `table` says: types, one by one.
+    /// The filling of one entry that `table` says, with what [`Self::fill`] returned: types, one
+    /// by one.
     pub fn filling(
         &self,
         mut entry: usize,
+        types: &[usize],
         prices: &[f64],
         table: &[f64],
         mut put: impl FnMut(usize),
@@ -237,19 +256,17 @@ impl Lattice {
         let width = self.width();
         while table[entry] > 0.0 {
             let (row, last) = (entry / width, entry % width);
+            let within = |step: &Step| {
+                let at = self.rows[row].iter();
+                last >= step.last && at.zip(&step.row).all(|(at, step)| at >= step)
+            };
             let mut best: Option<(f64, usize)> = None;
-            for (ty, (step, price)) in self.steps.iter().zip(prices).enumerate() {
-                let within = step.fits
-                    && *price > 0.0
-                    && last >= step.last
-                    && self.rows[row]
-                        .iter()
-                        .zip(&step.row)
-                        .all(|(at, step)| at >= step);
-                if within {
-                    let value = table[entry - step.rows * width - step.last] + price;
+            for ty in types {
+                let step = &self.steps[*ty];
+                if within(step) {
+                    let value = table[entry - step.rows * width - step.last] + prices[*ty];
                     if best.is_none_or(|(other, _)| value > other) {
-                        best = Some((value, ty));
+                        best = Some((value, *ty));
                     }
                 }
             }
@@ -268,7 +285,7 @@ impl Lattice {
 /// The inner loop of everything here. A function of its own, so that the compiler knows that the
 /// slices are apart and takes several entries at once.
 #[inline(never)]
-fn raise(to: &mut [f64], from: &[f64], price: f64) {
+pub(super) fn raise(to: &mut [f64], from: &[f64], price: f64) {
     for (to, from) in to.iter_mut().zip(from) {
         let value = from + price;
         *to = if value > *to { value } else { *to };
@@ -349,7 +366,7 @@ mod tests {
         let lattice = Lattice::new(&instance);
         let prices = [2.9, 2.4, 3.1, 5.0];
         let mut table = Vec::new();
-        lattice.fill(&prices, &mut table);
+        let types = lattice.fill(&prices, &mut table);
         let whole = &instance.rooms[0];
         for part in 0..=8u64 {
             let room: Vec<u64> = whole.iter().map(|amount| amount * part / 8).collect();
@@ -362,7 +379,7 @@ mod tests {
             );
             let mut value = 0.0;
             let mut left = room.clone();
-            lattice.filling(entry, &prices, &table, |ty| {
+            lattice.filling(entry, &types, &prices, &table, |ty| {
                 value += prices[ty];
                 for (left, demand) in left.iter_mut().zip(&instance.types[ty].demand) {
                     *left = left.checked_sub(*demand).expect("fits");

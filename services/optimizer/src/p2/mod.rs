@@ -7,8 +7,8 @@
 //! Where there is room for all, that is it ([`alone`]). Small instances go to HiGHS ([`model`]). On
 //! large ones ([`large`]) new jobs are first put beside what runs ([`beside`]); then prices are found
 //! that bound P2 ([`relax`], [`release`], [`beyond`], [`ascent`], with [`lattice`] and [`rates`] for
-//! what room is worth), then restarts ([`choose`]) and containers ([`pack`]) that come close to the
-//! bound.
+//! what room is worth), then restarts ([`choose`]) and containers ([`pack`], [`refill`],
+//! [`knapsack`]) that come close to the bound.
 
 pub(crate) mod admit;
 pub(crate) mod alone;
@@ -21,6 +21,7 @@ pub(crate) mod diagnose;
 pub(crate) mod groups;
 pub(crate) mod held;
 pub(crate) mod instance;
+pub(crate) mod knapsack;
 pub(crate) mod large;
 pub(crate) mod lattice;
 pub(crate) mod model;
@@ -29,6 +30,7 @@ pub(crate) mod pipeline;
 pub(crate) mod place;
 pub(crate) mod plan;
 pub(crate) mod rates;
+pub(crate) mod refill;
 pub(crate) mod relax;
 pub(crate) mod release;
 pub(crate) mod revert;

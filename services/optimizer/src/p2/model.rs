@@ -18,6 +18,7 @@ use num_integer::Integer;
 use super::groups::Groups;
 use super::instance::{Instance, Job, State, fits};
 use super::plan::Plan;
+use super::rates::at_rates;
 use super::solver::{Column, Model, Outcome, Row};
 
 /// How much a unit of loss costs when the objective gives it no weight: only a tie-break.
@@ -134,9 +135,14 @@ impl<'a> TypeModel<'a> {
             for group in self.groups {
                 let room = group.iter().map(|node| fits(&ty.demand, &rooms[*node]));
                 let upper = room.sum::<u64>().min(most);
-                row.push(
-                    (upper > 0).then(|| self.model.column(0.0, 0.0, upper as f64, self.integer)),
-                );
+                // In the relaxation the rows say all. A bound would have a dual of its own, and
+                // what it takes would be missing from the prices.
+                let bound = if self.integer {
+                    upper as f64
+                } else {
+                    f64::INFINITY
+                };
+                row.push((upper > 0).then(|| self.model.column(0.0, 0.0, bound, self.integer)));
             }
             self.slots.push(row);
         }
@@ -289,17 +295,29 @@ impl<'a> TypeModel<'a> {
         for (resource, group, unit, row) in &self.rows.capacity {
             rates[*group][*resource] = price(dual(*row)) / *unit as f64;
         }
-        let types = self.rows.types.iter();
+        let types = self.rows.types.iter().enumerate();
+        // A slot without a job, which the row forbids, would be worth minus its dual.
+        let containers = types.map(|(ty, row)| {
+            let least = row.map_or(0.0, |row| price(-dual(row)));
+            self.room_at(ty, &rates)
+                .map_or(least, |room| room.max(least))
+        });
         Duals {
-            // A slot without a job, which the row forbids, would be worth minus its dual.
-            containers: types
-                .map(|row| row.map_or(0.0, |row| price(-dual(row))))
-                .collect(),
+            containers: containers.collect(),
             rates,
             restart: self.rows.restarts.map_or(0.0, |row| price(dual(row))),
             // Losses and their bound are both scaled.
             loss: self.rows.loss.map_or(0.0, |row| dual(row).max(0.0)),
         }
+    }
+
+    /// The least that the room of a container costs at `rates`. Where a type gets none, its dual may
+    /// be anything below that; no allocation tells them apart, and this is the tightest.
+    fn room_at(&self, ty: usize, rates: &[Vec<f64>]) -> Option<f64> {
+        let demand = &self.instance.types[ty].demand;
+        let groups = self.slots[ty].iter().zip(rates);
+        let able = groups.filter_map(|(slot, rates)| slot.map(|_| at_rates(demand, rates)));
+        able.min_by(f64::total_cmp)
     }
 
     /// The columns that say what a plan says, to begin a run with.

@@ -3,8 +3,7 @@
 //! 1. [`Packing::settle`]: container prices at which the nodes, each taking its best filling,
 //!    supply what the jobs want at those prices. In the last rounds every node keeps the filling
 //!    of another round, so that together they mix fillings as an optimum does.
-//! 2. [`Packing::refill`]: node after node is emptied of its new containers and filled again at
-//!    what they are worth to their jobs; kept where the sum grows.
+//! 2. [`Packing::refill`] ([`super::refill`]): node after node is filled again beside the others.
 //!
 //! A heuristic: the plan that comes of it is checked. It ends 0.2–0.5 % below the bound that the
 //! prices of step 1 prove for these restarts.
@@ -17,7 +16,7 @@ use super::lattice::Lattice;
 use super::plan::Plan;
 
 /// Rounds of step 1, and how many of the last are mixed.
-const ROUNDS: i32 = 100;
+const ROUNDS: i32 = 60;
 const MIXED: i32 = 40;
 /// The first and the last step of a price, as parts of its container's value.
 const FIRST: f64 = 0.03;
@@ -25,23 +24,14 @@ const LAST: f64 = 0.002;
 /// Memory of the slope and of its square.
 const SLOPE: f64 = 0.7;
 const SQUARE: f64 = 0.9;
-/// Passes of step 2: a third rarely finds anything.
-const PASSES: usize = 2;
-/// A pass that gains less than this part of everything is the last.
-const WORTHWHILE: f64 = 1e-4;
-/// Prices of step 2 are renewed when one moves by more than this part: half as often as at a
-/// tenth, and no worse.
-const MOVED: f64 = 0.5;
-/// They are averages over so many further containers: a job's worth per container has a kink.
-const AHEAD: usize = 12;
 
 /// What the jobs of one type want.
 #[derive(Debug, Clone, Default)]
-struct Demand {
+pub(super) struct Demand {
     /// The sum of their minima.
-    min: usize,
+    pub min: usize,
     /// What each further container is worth, and whose it is, in descending order.
-    worth: Vec<(f64, usize)>,
+    pub worth: Vec<(f64, usize)>,
 }
 
 /// The prices of step 1, on average over the mixed rounds.
@@ -56,16 +46,16 @@ pub(crate) struct Market {
 /// A packing on the way.
 #[derive(Debug, Clone)]
 pub(crate) struct Packing<'a> {
-    instance: &'a Instance,
-    lattice: &'a Lattice,
-    demands: Vec<Demand>,
+    pub(super) instance: &'a Instance,
+    pub(super) lattice: &'a Lattice,
+    pub(super) demands: Vec<Demand>,
     /// What a container below a job's minimum is worth: more than any other.
     urgent: f64,
-    rooms: Vec<Vec<u64>>,
+    pub(super) rooms: Vec<Vec<u64>>,
     /// Per node: how many new containers of each type.
-    placed: Vec<BTreeMap<usize, u32>>,
+    pub(super) placed: Vec<BTreeMap<usize, u32>>,
     /// Per type: how many are placed.
-    counts: Vec<usize>,
+    pub(super) counts: Vec<usize>,
 }
 
 impl<'a> Packing<'a> {
@@ -106,12 +96,12 @@ impl<'a> Packing<'a> {
         }
     }
 
-    fn is_wanted(&self, ty: usize) -> bool {
+    pub(super) fn is_wanted(&self, ty: usize) -> bool {
         self.demands[ty].min > 0
     }
 
     /// What one container more is worth when there are `count`.
-    fn worth(&self, ty: usize, count: usize) -> f64 {
+    pub(super) fn worth(&self, ty: usize, count: usize) -> f64 {
         let demand = &self.demands[ty];
         match count.checked_sub(demand.min) {
             None => self.urgent,
@@ -181,7 +171,7 @@ impl<'a> Packing<'a> {
         }
     }
 
-    fn put(&mut self, node: usize, ty: usize) {
+    pub(super) fn put(&mut self, node: usize, ty: usize) {
         if take(&self.instance.types[ty].demand, 1, &mut self.rooms[node]) {
             self.counts[ty] += 1;
             *self.placed[node].entry(ty).or_insert(0) += 1;
@@ -203,77 +193,8 @@ impl<'a> Packing<'a> {
         }
     }
 
-    /// Step 2.
-    pub fn refill(&mut self) {
-        for _ in 0..PASSES {
-            let before = self.value();
-            let mut table = Vec::new();
-            let mut prices: Vec<f64> = Vec::new();
-            for node in 0..self.rooms.len() {
-                self.refill_node(node, &mut prices, &mut table);
-            }
-            if self.value() - before < WORTHWHILE * before {
-                return;
-            }
-        }
-    }
-
-    fn refill_node(&mut self, node: usize, prices: &mut Vec<f64>, table: &mut Vec<f64>) {
-        if self.placed[node].is_empty() && self.rooms[node].iter().all(|room| *room == 0) {
-            return;
-        }
-        let before = self.worth_of(node);
-        let old = self.clear(node);
-        let now: Vec<f64> = (0..self.counts.len())
-            .map(|ty| self.worth_ahead(ty))
-            .collect();
-        let moved = |(a, b): (&f64, &f64)| (a - b).abs() > MOVED * a.max(*b);
-        if prices.is_empty() || now.iter().zip(prices.iter()).any(moved) {
-            *prices = now;
-            self.lattice.fill(prices, table);
-        }
-        let entry = self.lattice.entry_of(&self.rooms[node]);
-        if table[entry] > before {
-            let mut chosen = Vec::new();
-            self.lattice
-                .filling(entry, prices, table, |ty| chosen.push(ty));
-            self.put_all(node, chosen);
-            self.top_up(node);
-            if self.worth_of(node) > before + 1e-12 {
-                return;
-            }
-            self.clear(node);
-        }
-        for (ty, count) in &old {
-            take(
-                &self.instance.types[*ty].demand,
-                *count,
-                &mut self.rooms[node],
-            );
-            self.counts[*ty] += *count as usize;
-        }
-        self.placed[node] = old;
-    }
-
-    fn worth_ahead(&self, ty: usize) -> f64 {
-        let count = self.counts[ty];
-        if !self.is_wanted(ty) || count < self.demands[ty].min {
-            return self.worth(ty, count) * f64::from(u8::from(self.is_wanted(ty)));
-        }
-        let ahead = (count..count + AHEAD).map(|count| self.worth(ty, count));
-        ahead.sum::<f64>() / AHEAD as f64
-    }
-
-    /// What the containers on `node` are worth as the last ones placed.
-    fn worth_of(&self, node: usize) -> f64 {
-        let last = |(ty, count): (&usize, &u32)| {
-            let counts = self.counts[*ty] - *count as usize..self.counts[*ty];
-            counts.map(|count| self.worth(*ty, count)).sum::<f64>()
-        };
-        self.placed[node].iter().map(last).sum()
-    }
-
-    fn clear(&mut self, node: usize) -> BTreeMap<usize, u32> {
+    /// Takes the new containers off a node.
+    pub(super) fn clear(&mut self, node: usize) -> BTreeMap<usize, u32> {
         let placed = std::mem::take(&mut self.placed[node]);
         for (ty, count) in &placed {
             give(
@@ -313,7 +234,9 @@ impl<'a> Packing<'a> {
 /// Prices that follow supply and demand.
 struct Tatonnement {
     prices: Vec<f64>,
+    /// V at the prices, and the types that it is made of.
     table: Vec<f64>,
+    types: Vec<usize>,
     slope: Vec<f64>,
     square: Vec<f64>,
     market: Market,
@@ -325,6 +248,7 @@ impl Tatonnement {
         Self {
             prices: prices.iter().enumerate().map(priced).collect(),
             table: Vec::new(),
+            types: Vec::new(),
             slope: vec![0.0; prices.len()],
             square: vec![0.0; prices.len()],
             market: Market::default(),
@@ -333,7 +257,7 @@ impl Tatonnement {
 
     /// V at the prices; averaged in the mixed rounds, every third of which is enough.
     fn price_rooms(&mut self, lattice: &Lattice, mixed: Option<usize>) {
-        lattice.fill(&self.prices, &mut self.table);
+        self.types = lattice.fill(&self.prices, &mut self.table);
         match mixed {
             Some(0) => {
                 self.market.table.clone_from(&self.table);
@@ -350,7 +274,9 @@ impl Tatonnement {
 
     fn filling(&self, lattice: &Lattice, entry: usize) -> Vec<usize> {
         let mut filling = Vec::new();
-        lattice.filling(entry, &self.prices, &self.table, |ty| filling.push(ty));
+        lattice.filling(entry, &self.types, &self.prices, &self.table, |ty| {
+            filling.push(ty)
+        });
         filling
     }
 

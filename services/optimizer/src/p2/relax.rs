@@ -66,6 +66,8 @@ pub(crate) struct Relaxation<'a> {
     memories: BTreeMap<usize, Memory>,
     /// V at the last prices.
     pub table: Vec<f64>,
+    /// The types that it is made of.
+    types: Vec<usize>,
     release: Release,
 }
 
@@ -87,13 +89,14 @@ impl<'a> Relaxation<'a> {
                 .map(|(index, _)| (index, Memory::new(rates(index))))
                 .collect(),
             table: Vec::new(),
+            types: Vec::new(),
             release: Release::default(),
         }
     }
 
     /// The decisions at `prices`, of which those of blocks are renewed on the way.
     pub fn sweep(&mut self, prices: &mut Prices, heat: f64) -> Answer {
-        self.lattice.fill(&prices.container, &mut self.table);
+        self.types = self.lattice.fill(&prices.container, &mut self.table);
         let mut answer = Answer {
             bound: 0.0,
             container: vec![0.0; prices.container.len()],
@@ -181,7 +184,9 @@ impl<'a> Relaxation<'a> {
         let supply = &mut answer.container;
         for (entry, times) in used {
             self.lattice
-                .filling(entry, &prices.container, table, |ty| supply[ty] += times);
+                .filling(entry, &self.types, &prices.container, table, |ty| {
+                    supply[ty] += times
+                });
         }
     }
 
