@@ -8,7 +8,8 @@
 //! 4. Folding: the read models over the log from the broker and from the compact archive.
 //! 5. Tasks of a task set that do nothing, a process each: ended a second on the log, against a
 //!    shell that starts as many.
-//! 6. Submit to container started with Docker, against create and start through its API alone.
+//! 6. Submit to container started with Docker, against create and start through its API alone;
+//!    each container is begun when the one before is removed, and then once more without waiting.
 //!
 //! `cargo bench -p dormouse --bench system [SECTION…] [jobs] [submissions]`, where a section is
 //! `latency`, `resize`, `tasks`, `throughput`, `fold` or `docker`; without one, all.
@@ -18,7 +19,9 @@ use std::time::{Duration, Instant};
 
 use bollard::Docker;
 use bollard::models::{ContainerCreateBody, HostConfig};
-use bollard::query_parameters::{CreateContainerOptions, RemoveContainerOptions};
+use bollard::query_parameters::{
+    CreateContainerOptions, ListContainersOptions, RemoveContainerOptions,
+};
 use dormouse_messages::{Event, Fold, JobId, Recorded, Sequence, TenantId, Timestamp};
 use dormouse_projections::ReadModel;
 use dormouse_replay::{LogReader, LogWriter};
@@ -117,7 +120,7 @@ async fn latency(log: &Log, tenant: &TenantId, jobs: usize) {
         bare.push(started.elapsed().as_secs_f64() * 1e3);
         let _ = child.expect("spawns").wait();
     }
-    let (mut ours, mut hops) = submit_to_started(log, tenant, jobs).await;
+    let (mut ours, mut hops) = submit_to_started(log, tenant, "latency", jobs, None).await;
     let (bare_median, bare_p99) = print_latency("fork and exec alone", &mut bare);
     let (median, p99) = print_latency("submit to container.started on the log", &mut ours);
     println!(
@@ -171,12 +174,19 @@ impl Hops {
     }
 }
 
-/// Milliseconds from the publish of a job to its start on the log, one job after the other.
-async fn submit_to_started(log: &Log, tenant: &TenantId, jobs: usize) -> (Vec<f64>, Hops) {
+/// Milliseconds from the publish of a job to its start on the log, one job after the other; the
+/// next one once the `engine`, where there is one, has removed the container of the one before.
+async fn submit_to_started(
+    log: &Log,
+    tenant: &TenantId,
+    prefix: &str,
+    jobs: usize,
+    engine: Option<&Docker>,
+) -> (Vec<f64>, Hops) {
     let (mut ours, mut hops) = (Vec::new(), Hops::default());
     let mut events = log.follow(log.head().await.expect("a head").next());
     for index in 0..jobs {
-        let name = format!("latency-{index}");
+        let name = format!("{prefix}-{index}");
         let started = Instant::now();
         let payload = document(&name, "1").into();
         log.publish_ingress(tenant, "submit", "application/json", payload)
@@ -195,8 +205,24 @@ async fn submit_to_started(log: &Log, tenant: &TenantId, jobs: usize) -> (Vec<f6
                 _ => {}
             }
         }
+        if let Some(engine) = engine {
+            removed(engine, &name).await;
+        }
     }
     (ours, hops)
+}
+
+/// Waits until the engine has no container of this job any more.
+async fn removed(engine: &Docker, job: &str) {
+    let options = ListContainersOptions {
+        all: true,
+        filters: Some([("name".to_owned(), vec![format!("{job}\\.")])].into()),
+        ..Default::default()
+    };
+    let list = async || engine.list_containers(Some(options.clone())).await;
+    while !list().await.expect("listed").is_empty() {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }
 
 /// A job that counts steps for longer than the benchmark, and saves in no time.
@@ -323,12 +349,14 @@ async fn docker(dir: &std::path::Path, jobs: usize) {
     let up = start(&data, "docker");
     let log = connect(&data).await;
     let tenant: TenantId = "bench".parse().expect("valid");
-    let (mut ours, mut hops) = submit_to_started(&log, &tenant, jobs).await;
+    let (mut ours, mut hops) = submit_to_started(&log, &tenant, "one", jobs, Some(&engine)).await;
+    let (mut at_once, _) = submit_to_started(&log, &tenant, "next", jobs, None).await;
     drop(up);
     let (alone, _) = print_latency("create and start through Docker's API", &mut alone);
     let (ours, _) = print_latency("submit to container.started, Docker", &mut ours);
     println!("{:<44} {:9.2}", "  ratio of the medians", ours / alone);
     hops.print();
+    print_latency("  one at the end of the other, Docker", &mut at_once);
 }
 
 async fn throughput(log: &Log, tenant: &TenantId, submissions: usize) {

@@ -1,5 +1,6 @@
 //! What the agent's actor is told, and what it makes of it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix::prelude::*;
@@ -151,8 +152,13 @@ impl Handler<Leave> for Agent {
 
     fn handle(&mut self, _: Leave, ctx: &mut Context<Self>) {
         let drain = self.reports.clone().drain(Duration::from_secs(2));
+        let runtime = Arc::clone(&self.runtime);
+        let leave = async move {
+            drain.await;
+            runtime.leave().await;
+        };
         ctx.spawn(
-            drain
+            leave
                 .into_actor(self)
                 .map(|(), actor, _| actor.finish(Ok(()))),
         );
