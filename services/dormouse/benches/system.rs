@@ -24,7 +24,7 @@ use bollard::query_parameters::{
 };
 use dormouse_messages::{Event, Fold, JobId, Recorded, Sequence, TenantId, Timestamp};
 use dormouse_projections::ReadModel;
-use dormouse_replay::{LogReader, LogWriter};
+use dormouse_replay::{ArchiveError, LogReader, LogWriter};
 use dormouse_runtime::{BrokerConfig, Followed, LocalBroker, Log, Settings};
 use tokio::sync::mpsc::Receiver;
 
@@ -434,10 +434,13 @@ async fn folds(dir: &std::path::Path) {
     let started = Instant::now();
     let mut model = ReadModel::default();
     let mut from_archive = 0u32;
-    for recorded in LogReader::open(&archive).expect("opens") {
-        model.evolve(&recorded.expect("decodes"));
+    let each = |recorded: &Recorded| {
+        model.evolve(recorded);
         from_archive += 1;
-    }
+        Ok::<(), ArchiveError>(())
+    };
+    let reader = LogReader::open(&archive).expect("opens");
+    reader.look(each).expect("decodes");
     let archive_s = started.elapsed().as_secs_f64();
     println!(
         "{:<44} {:9.0}/s",

@@ -16,11 +16,12 @@ use tokio::sync::oneshot;
 
 use dormouse_messages::events::PlacementDecided;
 use dormouse_messages::job::JobSpec;
-use dormouse_messages::{ContainerId, Rank, Sequence};
+use dormouse_messages::{ContainerId, Rank, Sequence, Timestamp};
 
 use crate::AgentError;
 use crate::config::AgentConfig;
 use crate::container::{self, Container, How, What};
+use crate::kept::Kept;
 use crate::layout;
 use crate::lease::fence_grace;
 use crate::plan;
@@ -62,21 +63,26 @@ pub struct Agent {
     runtime: Arc<dyn ContainerRuntime>,
     actors: BTreeMap<ContainerId, Addr<Container>>,
     reports: Reports,
+    kept: Option<Kept>,
+    /// The broker's time of the last event folded.
+    stored_at: Timestamp,
     done: Option<oneshot::Sender<Result<(), AgentError>>>,
 }
 
 impl Agent {
-    /// An agent that has heard nothing yet; `leased` where it needs no lease.
+    /// An agent that has heard nothing since `kept` was; `leased` where it needs no lease.
     #[must_use]
     pub fn new(
         config: AgentConfig,
         runtime: Arc<dyn ContainerRuntime>,
         reports: Reports,
+        mut kept: Option<Kept>,
         leased: bool,
         done: oneshot::Sender<Result<(), AgentError>>,
     ) -> Self {
+        let node = || AgentState::new(config.node.clone());
         Self {
-            state: AgentState::new(config.node.clone()),
+            state: kept.as_mut().map_or_else(node, Kept::take),
             config,
             machine: Machine::default(),
             stage: Stage::Folding {
@@ -86,6 +92,8 @@ impl Agent {
             runtime,
             actors: BTreeMap::new(),
             reports,
+            kept,
+            stored_at: Timestamp::default(),
             done: Some(done),
         }
     }

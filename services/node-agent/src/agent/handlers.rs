@@ -44,6 +44,18 @@ impl Actor for Agent {
     }
 }
 
+impl Agent {
+    /// Writes the last snapshot.
+    fn keep(&mut self) -> impl Future<Output = ()> + use<> {
+        let (kept, state, stored_at) = (self.kept.take(), self.state.clone(), self.stored_at);
+        async move {
+            if let Some(kept) = kept {
+                kept.save_last(state, stored_at).await;
+            }
+        }
+    }
+}
+
 impl Handler<Batch> for Agent {
     type Result = ();
 
@@ -52,6 +64,7 @@ impl Handler<Batch> for Agent {
             match heard {
                 Heard::Event(recorded) => {
                     self.state.evolve(&recorded);
+                    self.stored_at = recorded.stored_at;
                     if let Some(Event::PlacementDecided(placed)) = recorded.event() {
                         self.make_directories(placed);
                     }
@@ -66,6 +79,9 @@ impl Handler<Batch> for Agent {
         if let Some(type_name) = self.state.too_new.take() {
             self.finish(Err(AgentError::TooNew(type_name)));
             return;
+        }
+        if let Some(kept) = &mut self.kept {
+            kept.save_now_and_then(&self.state, self.stored_at);
         }
         self.begin_if_ready(ctx);
         self.act(ctx);
@@ -160,6 +176,7 @@ impl Handler<Leave> for Agent {
         ctx.spawn(
             leave
                 .into_actor(self)
+                .then(|(), actor, _| actor.keep().into_actor(actor))
                 .map(|(), actor, _| actor.finish(Ok(()))),
         );
     }
