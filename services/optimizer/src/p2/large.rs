@@ -13,7 +13,7 @@
 //! It ends as soon as the gap is proven. All of it is deterministic; the step counts are the
 //! budget.
 
-use super::ascent::{Ascent, mix};
+use super::ascent::{Ascent, Pace, mix};
 use super::beside::beside;
 use super::choose::choose;
 use super::held::Held;
@@ -28,6 +28,9 @@ use super::relax::gains;
 /// or second; the steps' sizes shrink until [`SETTLED`].
 const STOPS: [i32; 6] = [60, 100, 140, 180, 240, 300];
 const SETTLED: i32 = 250;
+/// The same where the first few left a new job without room: an ascent of wider steps.
+const FEW: usize = 2;
+const SOON_SETTLED: i32 = 150;
 /// How often restarts are chosen at each stop.
 const ROUNDS: usize = 2;
 /// How much of what a packing says counts for the next choice. At a half the next plan is worse than
@@ -48,25 +51,23 @@ pub(crate) fn search(search: &mut Search<'_>) -> Option<()> {
     search.offer(beside(instance), "beside");
     let lattice = Lattice::new(instance);
     let held = Held::new(instance, &lattice);
-    let mut ascent = Ascent::new(instance, &lattice, &held, SETTLED, &search.limits(0.5))?;
-    search.bounded(ascent.bound);
     let mut plans = Plans {
         lattice: &lattice,
         held: &held,
         unfair: 0.0,
         learnt: None,
     };
-    let mut steps = 0;
-    for stop in STOPS {
-        while steps < stop && !search.good_enough() && !search.is_late() {
-            ascent.step();
-            search.bounded(ascent.bound);
-            steps += 1;
-        }
-        if search.good_enough() || search.is_late() {
-            break;
-        }
-        plans.make(search, &ascent);
+    let limits = search.limits(0.5);
+    let fine = (SETTLED, Pace::FINE);
+    let mut ascent = Ascent::new(instance, &lattice, &held, fine, &limits)?;
+    plans.climb(search, &mut ascent, &STOPS[..FEW]);
+    if search.restarted().is_none() && !search.is_late() {
+        plans.learnt = None;
+        let wide = (SOON_SETTLED, Pace::WIDE);
+        ascent = Ascent::new(instance, &lattice, &held, wide, &limits)?;
+        plans.climb(search, &mut ascent, &STOPS);
+    } else {
+        plans.climb(search, &mut ascent, &STOPS[FEW..]);
     }
     Some(())
 }
@@ -82,6 +83,21 @@ struct Plans<'a> {
 }
 
 impl Plans<'_> {
+    /// Steps 1 to 4 until the gap is proven, at most until the last of `stops`.
+    fn climb(&mut self, search: &mut Search<'_>, ascent: &mut Ascent<'_>, stops: &[i32]) {
+        search.bounded(ascent.bound);
+        for stop in stops {
+            while ascent.step < *stop && !search.good_enough() && !search.is_late() {
+                ascent.step();
+                search.bounded(ascent.bound);
+            }
+            if search.good_enough() || search.is_late() {
+                return;
+            }
+            self.make(search, ascent);
+        }
+    }
+
     /// Steps 2 to 4.
     fn make(&mut self, search: &mut Search<'_>, ascent: &Ascent<'_>) {
         let instance = search.instance;
