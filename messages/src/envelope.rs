@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::events::{Event, EventType, Key, Writer};
 use crate::ids::{NodeId, Sequence};
-use crate::text;
+use crate::text::{self, Text};
 use crate::time::Timestamp;
 
 /// The media type of an event on the log.
@@ -23,11 +23,11 @@ pub const CONTENT_TYPE: &str = "application/cloudevents+msgpack";
 #[derive(Debug, Clone, PartialEq)]
 pub struct Envelope {
     /// Deterministic: the same append has the same id.
-    pub id: String,
+    pub id: Text,
     /// `/dormouse/<writer>`, for an agent with its node.
-    pub source: String,
+    pub source: Text,
     /// What the event is about: a job, a node, an epoch.
-    pub subject: String,
+    pub subject: Text,
     /// When the writer decided or saw it.
     pub time: Timestamp,
     /// W3C trace context.
@@ -103,7 +103,7 @@ impl Envelope {
     /// Wraps `event`, written by `writer` at `time`.
     #[must_use]
     pub fn new(
-        id: String,
+        id: impl Into<Text>,
         writer: Writer,
         time: Timestamp,
         traceparent: Option<String>,
@@ -119,9 +119,9 @@ impl Envelope {
             (_, Key::Shard) => (format!("/dormouse/{writer}"), shard_subject(&event)),
         };
         Self {
-            id,
-            source,
-            subject,
+            id: id.into(),
+            source: source.into(),
+            subject: subject.into(),
             time,
             traceparent,
             body: Body::Event(event),
@@ -409,10 +409,10 @@ impl<'de> DeserializeSeed<'de> for EnvelopeSeed {
 
 #[derive(Default)]
 struct Fields {
-    id: Option<String>,
-    source: Option<String>,
+    id: Option<Text>,
+    source: Option<Text>,
     type_name: Option<TypeName>,
-    subject: Option<String>,
+    subject: Option<Text>,
     time: Option<Timestamp>,
     traceparent: Option<String>,
     log: Option<String>,

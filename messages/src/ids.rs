@@ -6,7 +6,7 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::text::{self, Shared};
+use crate::text::{self, Text};
 
 /// What is wrong with an id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -29,7 +29,7 @@ macro_rules! name_id {
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
         #[serde(transparent)]
-        pub struct $id(Shared);
+        pub struct $id(Text);
 
         impl $id {
             /// Checks and takes a name.
@@ -89,7 +89,7 @@ impl std::borrow::Borrow<str> for TenantId {
     Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(transparent)]
-pub struct JobId(Shared);
+pub struct JobId(Text);
 
 impl JobId {
     /// The job `name` of `tenant`.

@@ -24,4 +24,5 @@ pub use quantity::{Amounts, Resource};
 pub use quota::Quota;
 pub use subject::Prefix;
 pub use tasks::TaskRanges;
+pub use text::Text;
 pub use time::Timestamp;

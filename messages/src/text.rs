@@ -1,22 +1,36 @@
-//! Text: parsed where it lies, and shared instead of copied.
+//! Text: parsed where it lies, kept without memory of its own where it is short.
 
 use std::borrow::Cow;
 use std::fmt::{self, Debug, Display};
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::str::FromStr;
-use std::sync::Arc;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 use serde::ser::{Serialize, Serializer};
+use smol_str::SmolStr;
 
-/// Text that never changes. The folds and decisions hold the same names in many places: a clone
-/// is one more owner.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Shared(Arc<str>);
+/// Text that never changes. The folds and decisions hold the same names in many places: up to 23
+/// bytes, as nearly all of them have, stand in the value itself, a longer text has many owners.
+#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Text(SmolStr);
 
-impl Deref for Shared {
+impl Text {
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Display for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Deref for Text {
     type Target = str;
 
     fn deref(&self) -> &str {
@@ -24,19 +38,19 @@ impl Deref for Shared {
     }
 }
 
-impl From<&str> for Shared {
+impl From<&str> for Text {
     fn from(text: &str) -> Self {
         Self(text.into())
     }
 }
 
-impl From<String> for Shared {
+impl From<String> for Text {
     fn from(text: String) -> Self {
         Self(text.into())
     }
 }
 
-impl FromStr for Shared {
+impl FromStr for Text {
     type Err = std::convert::Infallible;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -44,25 +58,25 @@ impl FromStr for Shared {
     }
 }
 
-impl Debug for Shared {
+impl Debug for Text {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Debug::fmt(&**self, f)
     }
 }
 
-impl Serialize for Shared {
+impl Serialize for Text {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self)
     }
 }
 
-impl<'de> Deserialize<'de> for Shared {
+impl<'de> Deserialize<'de> for Text {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         parsed(deserializer)
     }
 }
 
-impl JsonSchema for Shared {
+impl JsonSchema for Text {
     fn inline_schema() -> bool {
         String::inline_schema()
     }

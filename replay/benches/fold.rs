@@ -13,7 +13,7 @@ use dormouse_projections::ReadModel;
 use dormouse_replay::scenario::generate::{Kind, Size, generate};
 use dormouse_replay::scenario::read_value;
 use dormouse_replay::simulate::{Options, simulate};
-use dormouse_replay::{LogReader, LogWriter};
+use dormouse_replay::{ArchiveError, LogReader, LogWriter};
 
 /// As in the product.
 #[global_allocator]
@@ -40,9 +40,12 @@ fn main() {
     drop(kept);
     measure("decoded and folded", events, times, || {
         let mut model = ReadModel::default();
-        for recorded in read(&log) {
-            model.evolve(&recorded);
-        }
+        let reader = LogReader::open(&log).expect("opens");
+        let each = |recorded: &Recorded| {
+            model.evolve(recorded);
+            Ok::<(), ArchiveError>(())
+        };
+        reader.look(each).expect("decodes");
     });
 }
 

@@ -59,7 +59,7 @@ pub struct ContainerStarted {
     pub rank: Rank,
     /// The node.
     pub node: NodeId,
-    /// The first process, in the node's own numbering.
+    /// The first process, in the node's own numbering; 0 if it was over before it could be seen.
     #[serde(default)]
     pub pid: u32,
 }

@@ -1,25 +1,30 @@
 //! Whole-system figures, each as a ratio against a baseline measured in the same run.
 //!
-//! 1. Submit to process started, one job at a time, against fork and exec alone.
+//! 1. Submit to process started, one job at a time, against fork and exec alone; from one event
+//!    on the log to the next, by the broker's times.
 //! 2. Resizes of a running job, from the request to the partition started again, less the save.
 //! 3. Ten thousand submissions as fast as they can be published: decided a second, against the
 //!    rate at which the same client publishes to the ingress stream.
 //! 4. Folding: the read models over the log from the broker and from the compact archive.
 //! 5. Tasks of a task set that do nothing, a process each: ended a second on the log, against a
 //!    shell that starts as many.
-//! 6. Submit to container started with Docker, against create and start through its API alone.
+//! 6. Submit to container started with Docker, against create and start through its API alone;
+//!    each container is begun when the one before is removed, and then once more without waiting.
 //!
-//! `cargo bench -p dormouse --bench system [jobs] [submissions]`
+//! `cargo bench -p dormouse --bench system [SECTION…] [jobs] [submissions]`, where a section is
+//! `latency`, `resize`, `tasks`, `throughput`, `fold` or `docker`; without one, all.
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use bollard::Docker;
 use bollard::models::{ContainerCreateBody, HostConfig};
-use bollard::query_parameters::{CreateContainerOptions, RemoveContainerOptions};
-use dormouse_messages::{Event, Fold, JobId, Sequence, TenantId};
+use bollard::query_parameters::{
+    CreateContainerOptions, ListContainersOptions, RemoveContainerOptions,
+};
+use dormouse_messages::{Event, Fold, JobId, Recorded, Sequence, TenantId, Timestamp};
 use dormouse_projections::ReadModel;
-use dormouse_replay::{LogReader, LogWriter};
+use dormouse_replay::{ArchiveError, LogReader, LogWriter};
 use dormouse_runtime::{BrokerConfig, Followed, LocalBroker, Log, Settings};
 use tokio::sync::mpsc::Receiver;
 
@@ -115,7 +120,7 @@ async fn latency(log: &Log, tenant: &TenantId, jobs: usize) {
         bare.push(started.elapsed().as_secs_f64() * 1e3);
         let _ = child.expect("spawns").wait();
     }
-    let mut ours = submit_to_started(log, tenant, jobs).await;
+    let (mut ours, mut hops) = submit_to_started(log, tenant, "latency", jobs, None).await;
     let (bare_median, bare_p99) = print_latency("fork and exec alone", &mut bare);
     let (median, p99) = print_latency("submit to container.started on the log", &mut ours);
     println!(
@@ -124,32 +129,100 @@ async fn latency(log: &Log, tenant: &TenantId, jobs: usize) {
         median - bare_median,
         p99 - bare_p99
     );
+    hops.print();
 }
 
-/// Milliseconds from the publish of a job to its start on the log, one job after the other.
-async fn submit_to_started(log: &Log, tenant: &TenantId, jobs: usize) -> Vec<f64> {
-    let mut ours = Vec::new();
+/// The events of a batch job of one container, as they follow one another.
+const ROAD: [&str; 9] = [
+    "submission.received.v1",
+    "job.admitted.v1",
+    "job.released.v1",
+    "allocation.decided.v1",
+    "placement.decided.v1",
+    "partition.start_requested.v1",
+    "container.started.v1",
+    "container.exited.v1",
+    "job.completed.v1",
+];
+
+/// Times from one event to the next.
+#[derive(Default)]
+struct Hops {
+    last: Option<Timestamp>,
+    millis: [Vec<f64>; ROAD.len()],
+}
+
+impl Hops {
+    fn see(&mut self, recorded: &Recorded) {
+        let name = recorded.event().map_or("", Event::type_name);
+        let name = name.strip_prefix("dormouse.").unwrap_or(name);
+        let Some(at) = ROAD.iter().position(|known| *known == name) else {
+            return;
+        };
+        if at == 0 {
+            self.last = None;
+        }
+        if let Some(last) = self.last.replace(recorded.stored_at) {
+            self.millis[at].push(recorded.stored_at.seconds_since(last) * 1e3);
+        }
+    }
+
+    fn print(&mut self) {
+        for (name, millis) in ROAD.iter().zip(&mut self.millis).skip(1) {
+            print_latency(&format!("    to {name}"), millis);
+        }
+    }
+}
+
+/// Milliseconds from the publish of a job to its start on the log, one job after the other; the
+/// next one once the `engine`, where there is one, has removed the container of the one before.
+async fn submit_to_started(
+    log: &Log,
+    tenant: &TenantId,
+    prefix: &str,
+    jobs: usize,
+    engine: Option<&Docker>,
+) -> (Vec<f64>, Hops) {
+    let (mut ours, mut hops) = (Vec::new(), Hops::default());
     let mut events = log.follow(log.head().await.expect("a head").next());
     for index in 0..jobs {
-        let name = format!("latency-{index}");
+        let name = format!("{prefix}-{index}");
         let started = Instant::now();
         let payload = document(&name, "1").into();
         log.publish_ingress(tenant, "submit", "application/json", payload)
             .await
             .expect("published");
-        wait_for(
-            &mut events,
-            |event| matches!(event, Event::ContainerStarted(it) if it.job.name() == name),
-        )
-        .await;
-        ours.push(started.elapsed().as_secs_f64() * 1e3);
-        wait_for(
-            &mut events,
-            |event| matches!(event, Event::JobCompleted(it) if it.job.name() == name),
-        )
-        .await;
+        loop {
+            let Some(Followed::Event(recorded)) = events.recv().await else {
+                continue;
+            };
+            hops.see(&recorded);
+            match recorded.event() {
+                Some(Event::ContainerStarted(it)) if it.job.name() == name => {
+                    ours.push(started.elapsed().as_secs_f64() * 1e3);
+                }
+                Some(Event::JobCompleted(it)) if it.job.name() == name => break,
+                _ => {}
+            }
+        }
+        if let Some(engine) = engine {
+            removed(engine, &name).await;
+        }
     }
-    ours
+    (ours, hops)
+}
+
+/// Waits until the engine has no container of this job any more.
+async fn removed(engine: &Docker, job: &str) {
+    let options = ListContainersOptions {
+        all: true,
+        filters: Some([("name".to_owned(), vec![format!("{job}\\.")])].into()),
+        ..Default::default()
+    };
+    let list = async || engine.list_containers(Some(options.clone())).await;
+    while !list().await.expect("listed").is_empty() {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }
 
 /// A job that counts steps for longer than the benchmark, and saves in no time.
@@ -276,11 +349,14 @@ async fn docker(dir: &std::path::Path, jobs: usize) {
     let up = start(&data, "docker");
     let log = connect(&data).await;
     let tenant: TenantId = "bench".parse().expect("valid");
-    let mut ours = submit_to_started(&log, &tenant, jobs).await;
+    let (mut ours, mut hops) = submit_to_started(&log, &tenant, "one", jobs, Some(&engine)).await;
+    let (mut at_once, _) = submit_to_started(&log, &tenant, "next", jobs, None).await;
     drop(up);
     let (alone, _) = print_latency("create and start through Docker's API", &mut alone);
     let (ours, _) = print_latency("submit to container.started, Docker", &mut ours);
     println!("{:<44} {:9.2}", "  ratio of the medians", ours / alone);
+    hops.print();
+    print_latency("  one at the end of the other, Docker", &mut at_once);
 }
 
 async fn throughput(log: &Log, tenant: &TenantId, submissions: usize) {
@@ -358,10 +434,13 @@ async fn folds(dir: &std::path::Path) {
     let started = Instant::now();
     let mut model = ReadModel::default();
     let mut from_archive = 0u32;
-    for recorded in LogReader::open(&archive).expect("opens") {
-        model.evolve(&recorded.expect("decodes"));
+    let each = |recorded: &Recorded| {
+        model.evolve(recorded);
         from_archive += 1;
-    }
+        Ok::<(), ArchiveError>(())
+    };
+    let reader = LogReader::open(&archive).expect("opens");
+    reader.look(each).expect("decodes");
     let archive_s = started.elapsed().as_secs_f64();
     println!(
         "{:<44} {:9.0}/s",
@@ -427,24 +506,42 @@ async fn task_set(log: &Log, tenant: &TenantId, tasks: usize) {
     println!("{:<44} {:9}", "  events", head.0 - before.0);
 }
 
+const SECTIONS: [&str; 6] = ["latency", "resize", "tasks", "throughput", "fold", "docker"];
+
 fn main() {
     let numbers: Vec<usize> = std::env::args()
         .filter_map(|arg| arg.parse().ok())
         .collect();
     let jobs = numbers.first().copied().unwrap_or(200);
     let submissions = numbers.get(1).copied().unwrap_or(10_000);
+    let named: Vec<String> = std::env::args()
+        .filter(|arg| SECTIONS.contains(&arg.as_str()))
+        .collect();
+    let wants = |section: &str| named.is_empty() || named.iter().any(|name| name == section);
     let dir = tempfile::tempdir().expect("a folder");
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
         let up = start(dir.path(), "process");
         let log = connect(dir.path()).await;
         let tenant: TenantId = "bench".parse().expect("valid");
-        latency(&log, &tenant, jobs).await;
-        resizes(&log, &tenant, 20).await;
-        task_set(&log, &tenant, 10 * submissions).await;
-        throughput(&log, &tenant, submissions).await;
+        if wants("latency") {
+            latency(&log, &tenant, jobs).await;
+        }
+        if wants("resize") {
+            resizes(&log, &tenant, 20).await;
+        }
+        if wants("tasks") {
+            task_set(&log, &tenant, 10 * submissions).await;
+        }
+        if wants("throughput") {
+            throughput(&log, &tenant, submissions).await;
+        }
         drop(up);
-        folds(dir.path()).await;
-        docker(dir.path(), 30).await;
+        if wants("fold") {
+            folds(dir.path()).await;
+        }
+        if wants("docker") {
+            docker(dir.path(), 30).await;
+        }
     });
 }

@@ -185,10 +185,11 @@ async fn api(log: Log, shutdown: CancellationToken) -> anyhow::Result<()> {
 /// # Errors
 /// Why it cannot go on.
 pub async fn agent(
-    config: AgentConfig,
+    mut config: AgentConfig,
     log: Log,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
+    config.build = build();
     dormouse_node_agent::run(config, log, shutdown.cancelled_owned()).await?;
     Ok(())
 }

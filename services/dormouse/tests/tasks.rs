@@ -152,9 +152,8 @@ fn a_set_is_cancelled_as_one() {
     cluster
         .submit(&set(&cluster, "set", (100_000, 4), "sleep 30"))
         .ok();
-    cluster.wait_event("the start", |event| match event {
-        Event::TasksAssigned(_) => Some(()),
-        _ => None,
+    common::poll("a task", common::PATIENCE, || {
+        cluster.dir().join("set").exists().then_some(())
     });
     cluster.run(&["job", "cancel", "ads/set"]).ok();
     cluster.wait_event("the end", |event| match event {

@@ -14,12 +14,14 @@ use std::time::Duration;
 use actix::prelude::*;
 use tokio::sync::oneshot;
 
+use dormouse_messages::events::PlacementDecided;
 use dormouse_messages::job::JobSpec;
-use dormouse_messages::{ContainerId, Rank, Sequence};
+use dormouse_messages::{ContainerId, Rank, Sequence, Timestamp};
 
 use crate::AgentError;
 use crate::config::AgentConfig;
 use crate::container::{self, Container, How, What};
+use crate::kept::Kept;
 use crate::layout;
 use crate::lease::fence_grace;
 use crate::plan;
@@ -61,21 +63,26 @@ pub struct Agent {
     runtime: Arc<dyn ContainerRuntime>,
     actors: BTreeMap<ContainerId, Addr<Container>>,
     reports: Reports,
+    kept: Option<Kept>,
+    /// The broker's time of the last event folded.
+    stored_at: Timestamp,
     done: Option<oneshot::Sender<Result<(), AgentError>>>,
 }
 
 impl Agent {
-    /// An agent that has heard nothing yet; `leased` where it needs no lease.
+    /// An agent that has heard nothing since `kept` was; `leased` where it needs no lease.
     #[must_use]
     pub fn new(
         config: AgentConfig,
         runtime: Arc<dyn ContainerRuntime>,
         reports: Reports,
+        mut kept: Option<Kept>,
         leased: bool,
         done: oneshot::Sender<Result<(), AgentError>>,
     ) -> Self {
+        let node = || AgentState::new(config.node.clone());
         Self {
-            state: AgentState::new(config.node.clone()),
+            state: kept.as_mut().map_or_else(node, Kept::take),
             config,
             machine: Machine::default(),
             stage: Stage::Folding {
@@ -85,6 +92,8 @@ impl Agent {
             runtime,
             actors: BTreeMap::new(),
             reports,
+            kept,
+            stored_at: Timestamp::default(),
             done: Some(done),
         }
     }
@@ -167,6 +176,37 @@ impl Agent {
         };
         let seen = Observed::new(found.request, life);
         self.machine.containers.insert(id, seen);
+    }
+
+    /// Makes the directories of containers that are about to start: the disk takes as long for
+    /// that as the checkpointer for its request. Whatever fails here is told by the start.
+    fn make_directories(&self, placed: &PlacementDecided) {
+        if self.stage != Stage::Live {
+            return;
+        }
+        let layout = self.config.layout();
+        let ours = placed
+            .create
+            .iter()
+            .filter(|it| it.node == self.config.node);
+        let folders: Vec<_> = ours
+            .flat_map(|it| {
+                let container = ContainerId {
+                    job: it.job.clone(),
+                    incarnation: it.incarnation,
+                    rank: it.rank,
+                };
+                let checkpoint = layout.checkpoint(&it.job, it.incarnation);
+                [layout.container(&container), checkpoint]
+            })
+            .collect();
+        if !folders.is_empty() {
+            tokio::task::spawn_blocking(move || {
+                for folder in folders {
+                    let _ = std::fs::create_dir_all(folder);
+                }
+            });
+        }
     }
 
     /// What a container left that ended while no agent ran: reported before its exit.

@@ -25,6 +25,8 @@ pub enum RuntimeKind {
 pub struct AgentConfig {
     /// The cluster's name: Docker containers carry it as a label.
     pub cluster: String,
+    /// This build: a snapshot of another one is not used.
+    pub build: String,
     /// The node's name.
     pub node: NodeId,
     /// What it offers.
@@ -61,6 +63,7 @@ impl AgentConfig {
     pub fn local(node: NodeId, capacity: Amounts, data_dir: PathBuf) -> Self {
         Self {
             cluster: "dormouse".to_owned(),
+            build: env!("CARGO_PKG_VERSION").to_owned(),
             node,
             capacity,
             labels: BTreeMap::new(),

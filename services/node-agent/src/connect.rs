@@ -10,16 +10,18 @@ use dormouse_runtime::{
 };
 
 use crate::config::AgentConfig;
+use crate::kept::Kept;
 use crate::wire::{Heard, Lease, LeaseError, Outlet, OutletError, Wires};
 
 /// Events that may wait for the agent.
 const WAITING: usize = 1_024;
 
-/// Ties an agent to the cluster behind `log`.
-#[must_use]
-pub fn wires(config: &AgentConfig, log: &Log) -> Wires {
+/// Ties an agent to the cluster behind `log`; it goes on from its last snapshot.
+pub async fn wires(config: &AgentConfig, log: &Log) -> Wires {
+    let kept = Kept::load(config, log).await;
+    tracing::info!(node = %config.node, from = %kept.next(), "following the log");
     let (heard_tx, heard) = mpsc::channel(WAITING);
-    tokio::spawn(hear(log.follow(Sequence(1)), heard_tx));
+    tokio::spawn(hear(log.follow(kept.next()), heard_tx));
     let started = u64::try_from(SystemClock.now().as_micros()).unwrap_or(1);
     // The lease names the agent by when it started: later than any life of it on the log, so that
     // a successor takes its predecessor's lease over at once, and the predecessor hears of it.
@@ -31,6 +33,7 @@ pub fn wires(config: &AgentConfig, log: &Log) -> Wires {
         heard,
         outlet: Box::new(appender),
         lease: Some(Box::new(lease)),
+        kept: Some(kept),
     }
 }
 

@@ -6,25 +6,23 @@
 //!   handler ignores SIGTERM), the node's own paths for the checkpoint and the container's
 //!   directory, so that a job sees the same paths under both runtimes.
 //! - What it prints is copied to the same files as a plain process's.
-//! - It is removed once its exit is on the log.
+//! - It is removed once its exit is on the log and nothing is being started.
 
 mod body;
+mod output;
+mod pauses;
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::Write;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bollard::Docker;
-use bollard::container::LogOutput;
 use bollard::errors::Error;
 use bollard::exec::{CreateExecOptions, StartExecResults};
 use bollard::models::{ContainerInspectResponse, ContainerStateStatusEnum};
 use bollard::query_parameters::{
     CreateContainerOptions, InspectContainerOptions, KillContainerOptions, ListContainersOptions,
-    LogsOptions, RemoveContainerOptions, WaitContainerOptions,
+    RemoveContainerOptions, WaitContainerOptions,
 };
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
@@ -36,9 +34,18 @@ use crate::config::AgentConfig;
 use crate::layout::{self, Layout};
 use crate::runtime::{ContainerPlan, ContainerRuntime, Exit, Exits, Found, RuntimeError};
 use crate::secrets;
+use pauses::Pauses;
 
 /// Between two attempts to reach an engine that went away.
 const RETRY: Duration = Duration::from_millis(500);
+
+/// How long a leaving agent clears away what has ended; its successor does the rest.
+const CLEARING: Duration = Duration::from_secs(2);
+
+/// How long the number of the first process is waited for. An engine tells it in a millisecond,
+/// but not while it clears away a container that has ended, for which it takes fifty: such a
+/// process has no number any more.
+const PID_WAIT: Duration = Duration::from_millis(2);
 
 /// How long after the exit the last output may take to arrive.
 const LAST_OUTPUT: Duration = Duration::from_secs(2);
@@ -58,6 +65,7 @@ struct Inner {
     config: AgentConfig,
     layout: Layout,
     exits: Exits,
+    pauses: Pauses,
 }
 
 impl DockerRuntime {
@@ -77,6 +85,7 @@ impl DockerRuntime {
                 config: config.clone(),
                 layout: config.layout(),
                 exits,
+                pauses: Pauses::default(),
             }),
         })
     }
@@ -155,6 +164,7 @@ impl Inner {
     }
 
     async fn start(self: &Arc<Self>, plan: ContainerPlan) -> Result<u32, String> {
+        let _starting = self.pauses.start();
         let name = self.name(&plan.container);
         let prepared = plan.clone();
         let env = tokio::task::spawn_blocking(move || prepare(&prepared))
@@ -166,9 +176,9 @@ impl Inner {
             let _ = Self::remove(&self.docker, &name).await;
             return Err(format!("{}; see command, image and mounts", words(&error)));
         }
-        let found = self.inspect(&name).await.map_err(|error| words(&error))?;
+        let found = tokio::time::timeout(PID_WAIT, self.inspect(&name)).await;
         self.watch(plan.container, name);
-        Ok(pid_of(&found))
+        Ok(found.ok().and_then(Result::ok).as_ref().map_or(0, pid_of))
     }
 
     async fn create(&self, name: &str, plan: &ContainerPlan, env: &[String]) -> Result<(), String> {
@@ -211,7 +221,7 @@ impl Inner {
         let inner = Arc::clone(self);
         tokio::spawn(async move {
             let directory = inner.layout.container(&container);
-            let output = tokio::spawn(copy_output(inner.docker.clone(), name.clone(), directory));
+            let output = tokio::spawn(output::copy(inner.docker.clone(), name.clone(), directory));
             let exit = inner.ended(&name).await;
             let _ = tokio::time::timeout(LAST_OUTPUT, output).await;
             let exit = inner.explained(exit, &container);
@@ -405,40 +415,6 @@ fn environment(plan: &ContainerPlan) -> Result<Vec<String>, String> {
         .collect())
 }
 
-/// Copies all that a container prints, from its first line on, until it ends.
-async fn copy_output(docker: Docker, name: String, directory: PathBuf) {
-    let logs = layout::logs_in(&directory);
-    let (Ok(mut stdout), Ok(mut stderr)) = (File::create(&logs.stdout), File::create(&logs.stderr))
-    else {
-        tracing::warn!(
-            name,
-            "its output cannot be copied to {}",
-            directory.display()
-        );
-        return;
-    };
-    let options = LogsOptions {
-        follow: true,
-        stdout: true,
-        stderr: true,
-        ..LogsOptions::default()
-    };
-    let mut output = docker.logs(&name, Some(options));
-    while let Some(Ok(output)) = output.next().await {
-        let written = match &output {
-            LogOutput::StdErr { message } => stderr.write_all(message),
-            LogOutput::StdOut { message } | LogOutput::Console { message } => {
-                stdout.write_all(message)
-            }
-            LogOutput::StdIn { .. } => Ok(()),
-        };
-        if let Err(error) = written {
-            tracing::warn!(name, %error, "its output is no longer copied");
-            return;
-        }
-    }
-}
-
 impl ContainerRuntime for DockerRuntime {
     fn name(&self) -> &'static str {
         "docker"
@@ -477,6 +453,7 @@ impl ContainerRuntime for DockerRuntime {
         let inner = Arc::clone(&self.inner);
         let name = inner.name(container);
         async move {
+            let _removing = inner.pauses.removal().await;
             // A container that was made for a later request keeps the name.
             if let Ok(found) = inner.inspect(&name).await
                 && request_of(&found) == Some(request)
@@ -486,5 +463,9 @@ impl ContainerRuntime for DockerRuntime {
             }
         }
         .boxed()
+    }
+
+    fn leave(&self) -> BoxFuture<'_, ()> {
+        self.inner.pauses.end(CLEARING).boxed()
     }
 }

@@ -2,10 +2,11 @@
 //!
 //! ```text
 //! <data>/nodes/<node>/lock
+//! <data>/nodes/<node>/snapshots/  what the agent has folded
 //! <data>/nodes/<node>/containers/<tenant>/<name>/<incarnation>/<rank>/
 //!     stdout.log stderr.log   what it printed
 //!     progress.jsonl          what it reports (DORMOUSE_PROGRESS)
-//!     request                 the start request that it was started for
+//!     request                 the start request that it was started for, its control groups
 //!     process, exit, ended    the plain-process runtime's records
 //!     stop asked leaving evicted   what the agent has asked of it
 //!     told                    its exit is on the log

@@ -10,7 +10,7 @@
 //! All effect, its decisions pure: [`state`] folds what the log asks of the node, [`reconcile`]
 //! says what to do about the difference to what runs, [`executor`] and [`plan`] say how.
 //!
-//! - Nothing is done twice: an agent that starts folds the log, adopts what runs, reports what
+//! - Nothing is done twice: an agent that starts folds the log (from its last snapshot: [`kept`]), adopts what runs, reports what
 //!   the log does not know, starts what is wanted and was never started.
 //! - An agent that cannot renew its lease ends its containers before the lease can end.
 //! - An agent that finds another writing as its node stops, with an error, and touches nothing:
@@ -23,6 +23,7 @@ pub mod connect;
 pub mod container;
 pub mod docker;
 pub mod executor;
+pub mod kept;
 pub mod layout;
 pub mod lease;
 pub mod plan;
@@ -109,7 +110,7 @@ pub async fn run(
     log: dormouse_runtime::Log,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), AgentError> {
-    let wires = connect::wires(&config, &log);
+    let wires = connect::wires(&config, &log).await;
     run_wired(config, wires, shutdown).await
 }
 
@@ -167,11 +168,12 @@ async fn live(
         mut heard,
         outlet,
         lease,
+        kept,
     } = wires;
     let ttl = config.lease_ttl;
     let agent = Agent::create(|ctx| {
         let reports = Reports::new(outlet, ctx.address().recipient());
-        Agent::new(config, runtime, reports, lease.is_none(), done)
+        Agent::new(config, runtime, reports, kept, lease.is_none(), done)
     });
     if let Some(lease) = lease {
         actix::spawn(lease::hold(lease, ttl, agent.clone().recipient()));

@@ -11,11 +11,13 @@ mod cgroup;
 mod procfs;
 mod record;
 mod start;
+mod supervisor;
 
 use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -27,6 +29,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use dormouse_messages::{ContainerId, Sequence};
+use dormouse_runtime::{Clock, SystemClock};
 
 pub use cgroup::{Cgroups, Group};
 pub use procfs::{Identity, stat};
@@ -35,6 +38,7 @@ use crate::config::AgentConfig;
 use crate::layout::{self, Layout};
 use crate::runtime::{ContainerPlan, ContainerRuntime, Exit, Exits, Found, RuntimeError};
 use record::Recorded;
+use supervisor::Waiting;
 
 /// A supervisor that found another one at work says so by this exit code.
 const NOT_MINE: i32 = 125;
@@ -68,6 +72,12 @@ struct Inner {
     working_dir: Option<PathBuf>,
     has_gpus: bool,
     live: Mutex<BTreeMap<ContainerId, Live>>,
+    /// Supervisors that wait for a container.
+    waiting: Mutex<Vec<Waiting>>,
+    is_filling: AtomicBool,
+    groups_made: AtomicU64,
+    /// Tells the groups of this life of the agent from a former one's.
+    life: i64,
 }
 
 #[derive(Debug, Clone)]
@@ -101,6 +111,10 @@ impl ProcessRuntime {
                 working_dir: config.working_dir.clone(),
                 has_gpus: !config.gpus.is_empty(),
                 live: Mutex::default(),
+                waiting: Mutex::default(),
+                is_filling: AtomicBool::new(false),
+                groups_made: AtomicU64::new(0),
+                life: SystemClock.now().as_micros(),
             }),
         }
     }
@@ -114,6 +128,7 @@ impl ProcessRuntime {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        self.end_waiting();
         self.cgroups.remove_if_empty();
     }
 }
@@ -147,7 +162,7 @@ impl Inner {
     fn remember(&self, container: &ContainerId, identity: Identity, directory: PathBuf) -> Live {
         let live = Live {
             identity,
-            group: self.cgroups.group(container),
+            group: self.cgroups.group_in(&directory, container),
             directory,
         };
         self.live().insert(container.clone(), live.clone());
@@ -209,7 +224,7 @@ impl Inner {
 
     fn list(self: &Arc<Self>) -> Result<Vec<Found>, RuntimeError> {
         let patience = Instant::now() + SETTLE_TIMEOUT;
-        let mut found = Vec::new();
+        let (mut found, mut groups) = (Vec::new(), Vec::new());
         for (container, directory) in directories(&self.layout.containers())? {
             let Some(request) = record::request(&directory) else {
                 continue;
@@ -217,6 +232,7 @@ impl Inner {
             if directory.join("told").exists() {
                 continue;
             }
+            groups.push(self.cgroups.group_in(&directory, &container));
             let status = match record::settled(&directory, patience) {
                 Recorded::Nothing => continue,
                 Recorded::Running(identity) => {
@@ -232,18 +248,20 @@ impl Inner {
                 status,
             });
         }
+        self.cgroups.remove_unused(&groups);
         Ok(found)
     }
 
     /// An exit with what its control group and the agent's notes add to it.
     fn completed(&self, container: &ContainerId, exit: Exit) -> Exit {
-        let group = self.cgroups.group(container);
+        let directory = self.layout.container(container);
+        let group = self.cgroups.group_in(&directory, container);
         let out_of_memory = !exit.is_success() && group.ran_out_of_memory();
         let exit = Exit {
             out_of_memory,
             ..exit
         };
-        layout::with_eviction(exit, &self.layout.container(container))
+        layout::with_eviction(exit, &directory)
     }
 
     async fn kill(&self, container: &ContainerId) {
@@ -369,8 +387,12 @@ impl ContainerRuntime for ProcessRuntime {
     fn list(&self) -> BoxFuture<'_, Result<Vec<Found>, RuntimeError>> {
         let inner = Arc::clone(&self.inner);
         async move {
-            match tokio::task::spawn_blocking(move || inner.list()).await {
-                Ok(found) => found,
+            let listing = Arc::clone(&inner);
+            match tokio::task::spawn_blocking(move || listing.list()).await {
+                Ok(found) => {
+                    inner.fill_later();
+                    found
+                }
                 Err(error) => Err(RuntimeError::List(error.to_string())),
             }
         }
@@ -379,11 +401,13 @@ impl ContainerRuntime for ProcessRuntime {
 
     fn forget(&self, container: &ContainerId, request: Sequence) -> BoxFuture<'static, ()> {
         self.inner.live().remove(container);
-        self.inner.cgroups.group(container).remove();
         let directory = self.inner.layout.container(container);
+        let group = self.inner.cgroups.group_in(&directory, container);
         if record::request(&directory) == Some(request) {
             let _ = std::fs::write(directory.join("told"), "");
         }
-        futures::future::ready(()).boxed()
+        // It waits for whoever moves a process at this moment.
+        let removing = tokio::task::spawn_blocking(move || group.remove());
+        removing.map(drop).boxed()
     }
 }

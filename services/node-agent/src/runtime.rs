@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use futures::FutureExt;
 use futures::future::BoxFuture;
 use nix::sys::signal::Signal;
 use tokio::sync::mpsc;
@@ -146,4 +147,9 @@ pub trait ContainerRuntime: Send + Sync + 'static {
     /// The exit is on the log: frees what is held of the container that was started for
     /// `request`, except its logs. The name is free at once; the future does the rest.
     fn forget(&self, container: &ContainerId, request: Sequence) -> BoxFuture<'static, ()>;
+
+    /// The agent leaves, and the containers run on: what was put off is done now.
+    fn leave(&self) -> BoxFuture<'_, ()> {
+        futures::future::ready(()).boxed()
+    }
 }

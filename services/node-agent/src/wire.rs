@@ -8,6 +8,8 @@ use tokio::sync::mpsc;
 
 use dormouse_messages::{Event, Recorded, Sequence};
 
+use crate::kept::Kept;
+
 /// What is heard of the log.
 #[derive(Debug, Clone)]
 pub enum Heard {
@@ -60,10 +62,12 @@ pub enum LeaseError {
 
 /// All ties together.
 pub struct Wires {
-    /// The log, from its first event on.
+    /// The log, from the first event on that is not folded.
     pub heard: mpsc::Receiver<Heard>,
     /// Where events go.
     pub outlet: Box<dyn Outlet>,
     /// The lease; without one the agent never fences itself.
     pub lease: Option<Box<dyn Lease>>,
+    /// What is folded already, and where that is kept; absent: nothing is, nowhere.
+    pub kept: Option<Kept>,
 }

@@ -8,9 +8,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use bollard::Docker;
+use bollard::models::{ContainerCreateBody, HostConfig};
+use bollard::query_parameters::CreateContainerOptions;
 use common::*;
-use dormouse_messages::Event;
 use dormouse_messages::job::{CheckpointMode, JobSpec, Mount};
+use dormouse_messages::{ContainerId, Event, Incarnation, Sequence};
 use dormouse_node_agent::{AgentConfig, RuntimeKind, logs_path};
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
@@ -101,7 +103,7 @@ fn containers_start_save_stop_and_are_removed() {
     log.append(admitted(sh(script)));
     log.append(placed(1, 2));
     let request = log.append(start(1, None));
-    assert!(log.wait_started(&id(1, 0)) > 0);
+    log.wait_started(&id(1, 0));
     log.wait_started(&id(1, 1));
     println!("two started after {:?}", log.at(request).elapsed());
     log.wait("progress", |event| {
@@ -125,6 +127,94 @@ fn containers_start_save_stop_and_are_removed() {
     assert_eq!(fs::read_to_string(logs.stderr).expect("read"), "err\n");
     wait_removed(&config);
     agent.stop().expect("left in order");
+}
+
+#[test]
+fn what_has_ended_is_removed_before_the_agent_leaves() {
+    if !engine() {
+        return;
+    }
+    let (folder, log) = (tempfile::tempdir().expect("a folder"), FakeLog::default());
+    let config = config(folder.path(), "over");
+    let agent = Running::start(&log, config.clone(), false);
+    log.append(admitted(sh("exit 3")));
+    log.append(placed(1, 3));
+    log.append(start(1, None));
+    for rank in 0..3 {
+        // Over at once, and told as started all the same.
+        log.wait_started(&id(1, rank));
+        assert_eq!(log.wait_exited(&id(1, rank)).exit_code, Some(3));
+    }
+    agent.stop().expect("left in order");
+    assert_eq!(names(&config), Vec::<String>::new());
+}
+
+#[test]
+fn one_that_was_created_and_never_started_is_started_once() {
+    if !engine() {
+        return;
+    }
+    let (folder, log) = (tempfile::tempdir().expect("a folder"), FakeLog::default());
+    let config = config(folder.path(), "created");
+    log.append(admitted(sh(
+        "echo started >>$DORMOUSE_CHECKPOINT_DIR/starts",
+    )));
+    log.append(placed(1, 1));
+    let request = log.append(start(1, None));
+    // As an agent leaves it that dies between the two calls.
+    let checkpoint = config.layout().checkpoint(&job(), Incarnation(1));
+    fs::create_dir_all(&checkpoint).expect("made");
+    create(&config, &id(1, 0), request, &checkpoint);
+    let agent = Running::start(&log, config.clone(), false);
+    assert_eq!(log.wait_joined(1).running, []);
+    log.wait_started(&id(1, 0));
+    assert_eq!(log.wait_exited(&id(1, 0)).exit_code, Some(0));
+    let starts = fs::read_to_string(checkpoint.join("starts")).expect("read");
+    assert_eq!(starts, "started\n");
+    agent.stop().expect("left in order");
+    assert_eq!(names(&config), Vec::<String>::new());
+}
+
+/// Creates a container as the agent does, and does not start it.
+fn create(config: &AgentConfig, container: &ContainerId, request: Sequence, checkpoint: &Path) {
+    let labels = [
+        ("dormouse.cluster", config.cluster.clone()),
+        ("dormouse.node", config.node.to_string()),
+        ("dormouse.container", container.to_string()),
+        ("dormouse.request", request.to_string()),
+    ];
+    let folders = ["/usr", "/lib", "/lib64", "/bin"].map(|folder| format!("{folder}:{folder}:ro"));
+    let checkpoint = checkpoint.display();
+    let body = ContainerCreateBody {
+        image: Some("dormouse/empty".to_owned()),
+        cmd: Some(
+            [
+                "/bin/sh",
+                "-c",
+                &format!("echo started >>{checkpoint}/starts"),
+            ]
+            .map(str::to_owned)
+            .into(),
+        ),
+        labels: Some(labels.map(|(name, value)| (name.to_owned(), value)).into()),
+        host_config: Some(HostConfig {
+            network_mode: Some("host".to_owned()),
+            binds: Some([folders.to_vec(), vec![format!("{checkpoint}:{checkpoint}")]].concat()),
+            ..Default::default()
+        }),
+        ..Default::default()
+    };
+    let id = container.to_string().replace('/', ".");
+    let options = CreateContainerOptions {
+        name: Some(format!("{}-{}-{id}", config.cluster, config.node)),
+        ..Default::default()
+    };
+    block_on(async {
+        let docker = Docker::connect_with_defaults().expect("an engine");
+        let docker = docker.negotiate_version().await.expect("an engine");
+        let created = docker.create_container(Some(options), body).await;
+        created.expect("created");
+    });
 }
 
 #[test]

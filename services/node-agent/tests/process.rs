@@ -2,14 +2,16 @@
 
 mod common;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
-use std::time::Duration;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use common::*;
 use dormouse_messages::Sequence;
-use dormouse_messages::job::Mount;
+use dormouse_messages::job::{EnvValue, Mount};
 use dormouse_node_agent::AgentConfig;
 use dormouse_node_agent::process::{Cgroups, ProcessRuntime, stat};
 use dormouse_node_agent::runtime::{ContainerPlan, ContainerRuntime, Exit};
@@ -257,6 +259,89 @@ async fn a_full_disk_is_a_container_that_cannot_start() {
     assert!(unmounted.expect("umount runs").success());
 }
 
+/// A supervisor with these orders, until it ends.
+fn supervise(orders: &str) -> std::process::ExitStatus {
+    let mut supervisor = std::process::Command::new("/bin/sh")
+        .args(["-c", include_str!("../src/process/supervise.sh")])
+        .arg("dormouse")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("runs");
+    let mut stdin = supervisor.stdin.take().expect("a pipe");
+    stdin.write_all(orders.as_bytes()).expect("written");
+    drop(stdin);
+    supervisor.wait().expect("ends")
+}
+
+#[test]
+fn a_supervisor_with_half_its_orders_runs_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let orders = format!(
+        "directory='{0}'\nenvironment() {{ :; }}\ncd \"$directory\"\nset -- /bin/sh -c 'touch ran'\n",
+        folder.path().display()
+    );
+    for length in 0..=orders.len() {
+        supervise(&orders[..length]);
+        assert_eq!(fs::read_dir(folder.path()).expect("read").count(), 0);
+    }
+}
+
+#[tokio::test]
+async fn those_that_wait_are_used_and_leave_nothing_behind() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for limits in [false, true] {
+        let (runtime, mut exited) = runtime(folder.path(), limits);
+        let (mut names, mut parent) = (BTreeSet::new(), None::<PathBuf>);
+        let first = 1 + 10 * u32::from(limits);
+        for incarnation in first..first + 9 {
+            let mut plan = plan(
+                folder.path(),
+                incarnation,
+                "echo $A; pwd; cat; cat /proc/self/cgroup >groups; exit 3",
+            );
+            plan.demand = "cpu=500m,memory=64Mi".parse().expect("valid");
+            let value = EnvValue::Plain(format!("it's {incarnation}"));
+            plan.env.insert("A".to_owned(), value);
+            let (container, directory) = (plan.container.clone(), plan.directory.clone());
+            runtime.start(plan).await.expect("started");
+            assert_eq!(exit(&mut exited).await.code, Some(3));
+            let stdout = fs::read_to_string(directory.join("stdout.log")).expect("read");
+            assert_eq!(
+                stdout,
+                format!("it's {incarnation}\n{}\n", directory.display())
+            );
+            if limits && runtime.has_limits() {
+                let groups = fs::read_to_string(directory.join("groups")).expect("read");
+                let request = fs::read_to_string(directory.join("request")).expect("read");
+                let name = request.lines().nth(1).expect("a name").to_owned();
+                let memory = groups.lines().find_map(|it| it.split_once(":memory:"));
+                let path = memory.map_or("", |(_, path)| path);
+                assert!(path.ends_with(&name), "{name} is not in {groups}");
+                let group = Path::new("/sys/fs/cgroup/memory").join(&path[1..]);
+                parent = group.parent().map(Path::to_owned);
+                names.insert(name);
+            }
+            runtime
+                .forget(&container, Sequence(incarnation.into()))
+                .await;
+            // The first finds none that waits, the others do.
+            tokio::time::sleep(Duration::from_millis(60)).await;
+        }
+        assert!(
+            !limits || !runtime.has_limits() || names.len() == 9,
+            "{names:?}"
+        );
+        drop(runtime);
+        let until = Instant::now() + Duration::from_secs(5);
+        while let Some(parent) = parent.as_ref().filter(|parent| parent.exists()) {
+            assert!(Instant::now() < until, "{} is left", parent.display());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_supervisor_that_comes_too_late_runs_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -266,18 +351,12 @@ async fn a_supervisor_that_comes_too_late_runs_nothing() {
     fs::write(plan.directory.join("request"), "1").expect("written");
     let (runtime, mut exited) = runtime(folder.path(), false);
     assert_eq!(runtime.list().await.expect("listed"), []);
-    let late = std::process::Command::new("/bin/sh")
-        .args([
-            "-c",
-            include_str!("../src/process/supervise.sh"),
-            "dormouse",
-        ])
-        .arg(&plan.directory)
-        .args(["", "/bin/sh", "-c", "touch ran-late"])
-        .current_dir(&plan.directory)
-        .output()
-        .expect("runs");
-    assert_eq!(late.status.code(), Some(125));
+    let orders = format!(
+        "directory='{}'\nenvironment() {{ :; }}\ncd \"$directory\"\nset -- /bin/sh -c 'touch ran-late'\ntold=1\n",
+        plan.directory.display()
+    );
+    let late = supervise(&orders);
+    assert_eq!(late.code(), Some(125));
     assert!(!plan.directory.join("ran-late").exists());
     // It can be started again, once.
     let stdout = plan.directory.join("stdout.log");

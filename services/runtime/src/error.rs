@@ -33,6 +33,11 @@ pub enum LogError {
         /// Why not.
         why: String,
     },
+    /// The broker has less room than the stream must have.
+    #[error(
+        "the broker has no room for the stream {0}; free space on its disk, or raise its max_file_store"
+    )]
+    NoRoom(String),
     /// The message is larger than the broker takes.
     #[error("the payload has {bytes} bytes; the broker takes {limit} at most")]
     TooLarge {

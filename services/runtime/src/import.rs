@@ -131,7 +131,7 @@ impl Log {
             .map_err(|error| LogError::request("encode", recorded.sequence.to_string(), error))?;
         Ok(Outgoing {
             subject,
-            id: recorded.envelope.id.clone(),
+            id: recorded.envelope.id.to_string(),
             type_name,
             stored_at: Some(recorded.stored_at),
             payload: payload.into(),

@@ -4,8 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use async_nats::jetstream;
+use async_nats::jetstream::context::{CreateStreamError, CreateStreamErrorKind};
 use async_nats::jetstream::stream::{Config, Stream};
+use async_nats::jetstream::{self, ErrorCode};
 use dormouse_messages::{NodeId, Prefix, Sequence, Writer};
 use tokio::sync::mpsc;
 
@@ -85,32 +86,63 @@ impl Log {
             replicas,
             ..
         } = &*self.inner;
-        for config in [
+        for wanted in [
             streams::log(prefix, *replicas),
             streams::ingress(prefix, *replicas),
         ] {
-            let name = config.name.clone();
-            let config = match within(jetstream.get_stream(&name)).await {
-                // What an import noted, and where the stream begins, stay.
-                Ok(stream) => Config {
-                    metadata: stream.cached_info().config.metadata.clone(),
-                    first_sequence: stream.cached_info().config.first_sequence,
-                    ..config
-                },
-                Err(_) => config,
+            let found = within(jetstream.get_stream(&wanted.name)).await;
+            let Ok(stream) = found else {
+                self.create(&wanted).await?;
+                continue;
             };
-            patiently("create the stream", &name, || {
-                jetstream.create_or_update_stream(config.clone())
-            })
-            .await?;
+            // What an import noted, where the stream begins, and what it reserves stay.
+            let found = &stream.cached_info().config;
+            let config = Config {
+                metadata: found.metadata.clone(),
+                first_sequence: found.first_sequence,
+                max_bytes: found.max_bytes,
+                ..wanted
+            };
+            self.create_or_update(&config, config.max_bytes).await?;
         }
         let bucket = streams::leases(prefix, *replicas);
         let name = bucket.bucket.clone();
-        patiently("create the bucket", &name, || {
-            jetstream.create_or_update_key_value(bucket.clone())
-        })
+        patiently(
+            "create the bucket",
+            &name,
+            |_| false,
+            || jetstream.create_or_update_key_value(bucket.clone()),
+        )
         .await?;
         self.head().await.map(|_| ())
+    }
+
+    /// Creates a stream. What it reserves is a quarter of the broker's room at most: it has to have
+    /// room for four times as much at first, or reserves less.
+    async fn create(&self, config: &Config) -> Result<(), LogError> {
+        if config.max_bytes < 0 {
+            return self.create_or_update(config, config.max_bytes).await;
+        }
+        for max_bytes in streams::reservations(config.max_bytes) {
+            match self.create_or_update(config, 4 * max_bytes).await {
+                Err(LogError::NoRoom(_)) => {}
+                Ok(()) => return self.create_or_update(config, max_bytes).await,
+                Err(error) => return Err(error),
+            }
+        }
+        Err(LogError::NoRoom(config.name.clone()))
+    }
+
+    async fn create_or_update(&self, config: &Config, max_bytes: i64) -> Result<(), LogError> {
+        let make = || {
+            let config = Config {
+                max_bytes,
+                ..config.clone()
+            };
+            self.inner.jetstream.create_or_update_stream(config)
+        };
+        let made = patiently("create the stream", &config.name, lacks_room, make);
+        made.await.map(|_| ())
     }
 
     /// What tells this log from another of the same name: the stream's name and when it was
@@ -206,6 +238,8 @@ impl Log {
     }
 }
 
+const NO_ANSWER: &str = "no answer in time";
+
 /// Bounds a request also where the library does not: while its buffer is full.
 pub(crate) async fn within<T, E: std::fmt::Display>(
     request: impl IntoFuture<Output = Result<T, E>>,
@@ -213,14 +247,25 @@ pub(crate) async fn within<T, E: std::fmt::Display>(
     match tokio::time::timeout(ANSWER_TIMEOUT, request).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err("no answer in time".to_owned()),
+        Err(_) => Err(NO_ANSWER.to_owned()),
     }
 }
 
-/// Asks until it is done: a cluster that has just started elects its leaders first.
+/// Whether the broker has less room than the stream reserves.
+fn lacks_room(error: &CreateStreamError) -> bool {
+    const CODES: [ErrorCode; 2] = [
+        ErrorCode::STORAGE_RESOURCES_EXCEEDED,
+        ErrorCode::INSUFFICIENT_RESOURCES,
+    ];
+    matches!(error.kind(), CreateStreamErrorKind::JetStream(error) if CODES.contains(&error.error_code()))
+}
+
+/// Asks until it is done, or there is no room for it: a cluster that has just started elects its
+/// leaders first.
 async fn patiently<T, E, F>(
     operation: &'static str,
     name: &str,
+    lacks_room: impl Fn(&E) -> bool,
     mut request: impl FnMut() -> F,
 ) -> Result<T, LogError>
 where
@@ -229,16 +274,19 @@ where
 {
     let mut attempts_left = 60_u32;
     loop {
-        match within(request()).await {
-            Ok(answer) => return Ok(answer),
-            Err(why) if attempts_left == 0 => return Err(LogError::request(operation, name, why)),
-            Err(why) => {
-                if attempts_left.is_multiple_of(10) {
-                    tracing::info!(operation, name, why, "not yet; trying again");
-                }
-                attempts_left -= 1;
-                tokio::time::sleep(Duration::from_millis(500)).await;
-            }
+        let why = match tokio::time::timeout(ANSWER_TIMEOUT, request()).await {
+            Ok(Ok(answer)) => return Ok(answer),
+            Ok(Err(error)) if lacks_room(&error) => return Err(LogError::NoRoom(name.to_owned())),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => NO_ANSWER.to_owned(),
+        };
+        if attempts_left == 0 {
+            return Err(LogError::request(operation, name, why));
         }
+        if attempts_left.is_multiple_of(10) {
+            tracing::info!(operation, name, why, "not yet; trying again");
+        }
+        attempts_left -= 1;
+        tokio::time::sleep(Duration::from_millis(500)).await;
     }
 }

@@ -32,6 +32,7 @@ pub(crate) const MAX_BATCH: usize = 1_000;
 /// The broker holds a batch in memory until it is committed.
 const MAX_BATCH_BYTES: usize = 8 << 20;
 
+const WRONG_LAST_ID: u64 = 10_070;
 const WRONG_LAST_SEQUENCE: u64 = 10_071;
 const DUPLICATE_IN_BATCH: u64 = 10_201;
 
@@ -202,6 +203,30 @@ impl Log {
         self.ask(message, headers).await.map(|reply| reply.seq)
     }
 
+    /// Appends messages one behind the other without waiting in between. The first one carries
+    /// the fence; each next is stored only if the last message of the whole log is the one before
+    /// it, so that whatever is written in between makes the rest fail, with a conflict.
+    pub(crate) async fn publish_chain(
+        &self,
+        messages: &[Outgoing],
+        fence: &Fence,
+    ) -> Vec<Result<u64, PublishError>> {
+        let before = std::iter::once(None).chain(messages.iter().map(Some));
+        let publishing = messages
+            .iter()
+            .zip(before)
+            .map(|(message, before)| async move {
+                let Some(before) = before else {
+                    return self.publish(message, fence).await;
+                };
+                self.check_size(message)?;
+                let mut headers = headers(message);
+                headers.insert("Nats-Expected-Last-Msg-Id", before.id.as_str());
+                self.ask(message, headers).await.map(|reply| reply.seq)
+            });
+        futures::future::join_all(publishing).await
+    }
+
     /// Appends all of up to [`MAX_BATCH`] messages or none; the sequence of the last one. They
     /// are stored one after another. The first one carries the fence for all: the broker checks
     /// it when it commits.
@@ -312,7 +337,7 @@ fn failed(message: &Outgoing, error: NoAnswer) -> PublishError {
 
 fn refused(message: &Outgoing, error: ReplyError) -> PublishError {
     match (error.err_code, error.code) {
-        (WRONG_LAST_SEQUENCE | DUPLICATE_IN_BATCH, _) => PublishError::Conflict,
+        (WRONG_LAST_ID | WRONG_LAST_SEQUENCE | DUPLICATE_IN_BATCH, _) => PublishError::Conflict,
         // 5xx: no leader, no resources, a server that is going down.
         (_, 500..) => PublishError::Doubt(error.description),
         (code, _) => PublishError::Rejected {

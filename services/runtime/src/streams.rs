@@ -18,6 +18,15 @@ const INGRESS_MAX_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
 /// A tenant that floods the ingress fills this, then is refused; it cannot fill the disk.
 const INGRESS_MAX_BYTES: i64 = 4 << 30;
 
+/// A broker with less room than this is too small.
+const LEAST_MAX_BYTES: i64 = 64 << 20;
+
+/// What a stream tries to reserve of the broker's room, the most first: a small disk has less.
+pub(crate) fn reservations(max_bytes: i64) -> impl Iterator<Item = i64> {
+    let less = |max_bytes: &i64| Some(max_bytes / 4).filter(|less| *less >= LEAST_MAX_BYTES);
+    std::iter::successors(Some(max_bytes), less)
+}
+
 /// How long the broker keeps the marker of an ended lease.
 const LEASE_MARKER: Duration = Duration::from_secs(3600);
 

@@ -24,6 +24,48 @@ async fn restricted() -> Broker {
     .await
 }
 
+/// A broker that stores up to `max_file_store`.
+async fn small(max_file_store: &str) -> Broker {
+    Broker::with(|config| {
+        let store = config.store_dir.join("jetstream");
+        config.extra =
+            format!("jetstream {{ store_dir: {store:?}, max_file_store: {max_file_store} }}");
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broker_with_little_room_reserves_less_for_the_ingress() {
+    let broker = small("1GiB").await;
+    let log = Log::connect(&Settings::new(broker.broker.url(), "test"))
+        .await
+        .expect("connects");
+    log.ensure_streams().await.expect("streams");
+    log.ensure_streams().await.expect("the same again");
+    let client = async_nats::connect(broker.broker.url())
+        .await
+        .expect("connects");
+    let ingress = async_nats::jetstream::new(client)
+        .get_stream("DORMOUSE_IN")
+        .await
+        .expect("it is there");
+    assert_eq!(ingress.cached_info().config.max_bytes, 256 << 20);
+
+    let broker = small("32MiB").await;
+    let log = Log::connect(&Settings::new(broker.broker.url(), "test"))
+        .await
+        .expect("connects");
+    let said = log
+        .ensure_streams()
+        .await
+        .expect_err("too small")
+        .to_string();
+    assert_eq!(
+        said,
+        "the broker has no room for the stream DORMOUSE_IN; free space on its disk, or raise its max_file_store"
+    );
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_denied_append_says_so_at_once() {
     let broker = restricted().await;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::bail;
 use dormouse_messages::{Fold, Recorded, Sequence, Timestamp};
 use dormouse_projections::{ReadModel, queries};
-use dormouse_replay::LogReader;
+use dormouse_replay::{ArchiveError, LogReader};
 use dormouse_runtime::{Followed, Log};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -103,17 +103,19 @@ impl History {
     /// # Errors
     /// The refusal, or that nothing answers.
     pub async fn ask<T: DeserializeOwned>(self, name: &str, request: Value) -> anyhow::Result<T> {
-        if let Self::Cluster(log) = &self {
-            return query(log, name, request).await;
-        }
+        let (first, rest) = match self {
+            Self::Cluster(log) => return query(&log, name, request).await,
+            Self::File { first, rest } => (first, rest),
+        };
         let mut model = ReadModel::default();
         let mut now = Timestamp::default();
-        self.read(1, None, |recorded| {
+        let mut fold = |recorded: &Recorded| {
             model.evolve(recorded);
             now = recorded.stored_at;
-            Ok(())
-        })
-        .await?;
+            Ok::<(), ArchiveError>(())
+        };
+        first.as_ref().map_or(Ok(()), &mut fold)?;
+        rest.look(fold)?;
         let answer = queries::answer(&model, name, request, now)
             .map_err(|error| Coded::new(error.code, error.message))?;
         Ok(serde_json::from_value(answer)?)

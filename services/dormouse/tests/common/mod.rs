@@ -369,6 +369,20 @@ impl Cluster {
     }
 }
 
+/// What each process said last: whoever reads of the failure may not have the folder.
+fn print_ends_of_logs(folder: &Path) {
+    let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let logs = files.map(|file| file.path());
+    for log in logs.filter(|path| path.extension().is_some_and(|it| it == "log")) {
+        let text = std::fs::read_to_string(&log).unwrap_or_default();
+        let from = text.lines().count().saturating_sub(8);
+        eprintln!("the end of {}:", log.display());
+        for line in text.lines().skip(from) {
+            eprintln!("  {line}");
+        }
+    }
+}
+
 impl Drop for Cluster {
     fn drop(&mut self) {
         let names: Vec<String> = self.children.keys().cloned().collect();
@@ -390,6 +404,7 @@ impl Drop for Cluster {
         if std::thread::panicking()
             && let Some(folder) = self.folder.take()
         {
+            print_ends_of_logs(folder.path());
             eprintln!("kept: {}", folder.keep().display());
         }
     }
@@ -439,7 +454,7 @@ fn nats_server() -> PathBuf {
     given.unwrap_or_else(|| root().join(".tools/bin/nats-server"))
 }
 
-/// Processes with `dir` in their arguments or environment, and `program` in their arguments.
+/// Processes with `dir` in their arguments, their environment or the name of their output, and `program` in their arguments.
 fn processes(dir: &Path, program: Option<&str>) -> Vec<i32> {
     let contains = |text: &[u8], part: &[u8]| text.windows(part.len()).any(|it| it == part);
     let dir = dir.as_os_str().as_encoded_bytes();
@@ -448,7 +463,11 @@ fn processes(dir: &Path, program: Option<&str>) -> Vec<i32> {
         let pid = entry.file_name().to_str()?.parse::<i32>().ok()?;
         let arguments = std::fs::read(entry.path().join("cmdline")).ok()?;
         let environment = std::fs::read(entry.path().join("environ")).unwrap_or_default();
-        let ours = contains(&arguments, dir) || contains(&environment, dir);
+        // A supervisor has nothing of it but its files.
+        let output = std::fs::read_link(entry.path().join("fd/1")).unwrap_or_default();
+        let output = output.as_os_str().as_encoded_bytes();
+        let ours =
+            contains(&arguments, dir) || contains(&environment, dir) || contains(output, dir);
         let wanted = program.is_none_or(|it| contains(&arguments, it.as_bytes()));
         (ours && wanted).then_some(pid)
     });

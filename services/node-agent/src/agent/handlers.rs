@@ -1,10 +1,11 @@
 //! What the agent's actor is told, and what it makes of it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix::prelude::*;
 
-use dormouse_messages::{ContainerId, Fold};
+use dormouse_messages::{ContainerId, Event, Fold};
 
 use super::{Agent, Stage};
 use crate::AgentError;
@@ -43,13 +44,31 @@ impl Actor for Agent {
     }
 }
 
+impl Agent {
+    /// Writes the last snapshot.
+    fn keep(&mut self) -> impl Future<Output = ()> + use<> {
+        let (kept, state, stored_at) = (self.kept.take(), self.state.clone(), self.stored_at);
+        async move {
+            if let Some(kept) = kept {
+                kept.save_last(state, stored_at).await;
+            }
+        }
+    }
+}
+
 impl Handler<Batch> for Agent {
     type Result = ();
 
     fn handle(&mut self, Batch(heard): Batch, ctx: &mut Context<Self>) {
         for heard in heard {
             match heard {
-                Heard::Event(recorded) => self.state.evolve(&recorded),
+                Heard::Event(recorded) => {
+                    self.state.evolve(&recorded);
+                    self.stored_at = recorded.stored_at;
+                    if let Some(Event::PlacementDecided(placed)) = recorded.event() {
+                        self.make_directories(placed);
+                    }
+                }
                 Heard::CaughtUp(_) => {
                     if let Stage::Folding { caught_up, .. } = &mut self.stage {
                         *caught_up = true;
@@ -60,6 +79,9 @@ impl Handler<Batch> for Agent {
         if let Some(type_name) = self.state.too_new.take() {
             self.finish(Err(AgentError::TooNew(type_name)));
             return;
+        }
+        if let Some(kept) = &mut self.kept {
+            kept.save_now_and_then(&self.state, self.stored_at);
         }
         self.begin_if_ready(ctx);
         self.act(ctx);
@@ -146,9 +168,15 @@ impl Handler<Leave> for Agent {
 
     fn handle(&mut self, _: Leave, ctx: &mut Context<Self>) {
         let drain = self.reports.clone().drain(Duration::from_secs(2));
+        let runtime = Arc::clone(&self.runtime);
+        let leave = async move {
+            drain.await;
+            runtime.leave().await;
+        };
         ctx.spawn(
-            drain
+            leave
                 .into_actor(self)
+                .then(|(), actor, _| actor.keep().into_actor(actor))
                 .map(|(), actor, _| actor.finish(Ok(()))),
         );
     }

@@ -13,6 +13,9 @@ const PERIOD_US: u64 = 100_000;
 /// The kernel takes no smaller quota.
 const LEAST_QUOTA_US: u64 = 1_000;
 
+/// Begins the name of a group; each is used once.
+const NAMED: &str = ".once-";
+
 /// Where control groups can be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cgroups {
@@ -76,14 +79,17 @@ impl Cgroups {
         Ok(Self::V2(parent))
     }
 
-    /// Removes the parents, unless a container is left in them.
-    pub fn remove_if_empty(&self) {
-        let parents = match self {
+    fn parents(&self) -> Vec<&PathBuf> {
+        match self {
             Self::V1 { memory, cpu } => vec![memory, cpu],
             Self::V2(parent) => vec![parent],
             Self::Absent(_) => Vec::new(),
-        };
-        for parent in parents {
+        }
+    }
+
+    /// Removes the parents, unless a container is left in them.
+    pub fn remove_if_empty(&self) {
+        for parent in self.parents() {
             let _ = fs::remove_dir(parent);
         }
     }
@@ -91,24 +97,62 @@ impl Cgroups {
     /// The groups of a container, whether they exist or not.
     #[must_use]
     pub fn group(&self, container: &ContainerId) -> Group {
-        let name = container.to_string().replace('/', "_");
-        let folders = match self {
-            Self::V1 { memory, cpu } => vec![memory.join(&name), cpu.join(&name)],
-            Self::V2(parent) => vec![parent.join(&name)],
-            Self::Absent(_) => Vec::new(),
-        };
-        Group { folders }
+        self.named(&container.to_string().replace('/', "_"))
     }
 
-    /// Makes the groups of a container and sets its limits.
+    fn named(&self, name: &str) -> Group {
+        let parents = self.parents().into_iter();
+        Group {
+            folders: parents.map(|parent| parent.join(name)).collect(),
+        }
+    }
+
+    /// Makes groups for a container to come. They have a quota from the first: the machine's first
+    /// group with one costs the kernel half a millisecond, the next ones next to nothing.
     ///
     /// # Errors
     /// What the kernel refuses.
-    pub fn create(&self, container: &ContainerId, demand: &Amounts) -> io::Result<Group> {
-        let group = self.group(container);
+    pub fn create(&self, name: &str) -> io::Result<Group> {
+        let group = self.named(&format!("{NAMED}{name}"));
         for folder in &group.folders {
             fs::create_dir_all(folder)?;
         }
+        let mut demand = Amounts::new();
+        demand.set(Resource::Cpu, 1000);
+        self.limit(&group, &demand)?;
+        Ok(group)
+    }
+
+    /// The groups of a container: those that its request names.
+    #[must_use]
+    pub fn group_in(&self, directory: &Path, container: &ContainerId) -> Group {
+        let request = fs::read_to_string(directory.join("request")).unwrap_or_default();
+        match request.split_once('\n') {
+            Some((_, name)) if name.starts_with(NAMED) => self.named(name),
+            _ => self.group(container),
+        }
+    }
+
+    /// Removes groups that a former agent has made and not used.
+    pub fn remove_unused(&self, used: &[Group]) {
+        let parents = self.parents().into_iter();
+        for entry in parents
+            .filter_map(|it| fs::read_dir(it).ok())
+            .flatten()
+            .flatten()
+        {
+            let is_used = used.iter().any(|it| it.folders.contains(&entry.path()));
+            if !is_used && entry.file_name().to_string_lossy().starts_with(NAMED) {
+                let _ = fs::remove_dir(entry.path());
+            }
+        }
+    }
+
+    /// Sets the limits of a group to what a container asks for.
+    ///
+    /// # Errors
+    /// What the kernel refuses.
+    pub fn limit(&self, group: &Group, demand: &Amounts) -> io::Result<()> {
         let memory_bytes = demand.get(&Resource::Memory);
         let quota_us = demand.get(&Resource::Cpu) * PERIOD_US / 1000;
         let quota_us = (quota_us > 0).then(|| quota_us.max(LEAST_QUOTA_US));
@@ -120,31 +164,48 @@ impl Cgroups {
                     // Without swap accounting the file is absent, and nothing is lost.
                     let _ = fs::write(memory.join("memory.memsw.limit_in_bytes"), &limit);
                 }
-                if let Some(quota_us) = quota_us {
-                    fs::write(cpu.join("cpu.cfs_quota_us"), quota_us.to_string())?;
-                }
+                let quota_us = quota_us.map_or("-1".to_owned(), |quota_us| quota_us.to_string());
+                fs::write(cpu.join("cpu.cfs_quota_us"), quota_us)?;
             }
             (Self::V2(_), [folder]) => {
                 if memory_bytes > 0 {
                     fs::write(folder.join("memory.max"), memory_bytes.to_string())?;
                     let _ = fs::write(folder.join("memory.swap.max"), "0");
                 }
-                if let Some(quota_us) = quota_us {
-                    fs::write(folder.join("cpu.max"), format!("{quota_us} {PERIOD_US}"))?;
-                }
+                let quota_us = quota_us.map_or("max".to_owned(), |quota_us| quota_us.to_string());
+                fs::write(folder.join("cpu.max"), format!("{quota_us} {PERIOD_US}"))?;
             }
             _ => {}
         }
-        Ok(group)
+        Ok(())
     }
 }
 
 impl Group {
+    /// Its name; empty where there are no groups.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let name = self.folders.first().and_then(|folder| folder.file_name());
+        name.map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+    }
+
     /// The file that lists and takes members, of the first tree.
     #[must_use]
     pub fn procs(&self) -> Option<PathBuf> {
         let first = self.folders.first()?.join("cgroup.procs");
         first.exists().then_some(first)
+    }
+
+    /// Takes a process in. The kernel waits for milliseconds at the first of several moves, and
+    /// no process can fork meanwhile.
+    ///
+    /// # Errors
+    /// What the kernel refuses.
+    pub fn enter(&self, pid: u32) -> io::Result<()> {
+        let files = self.folders.iter().map(|it| it.join("cgroup.procs"));
+        files
+            .into_iter()
+            .try_for_each(|file| fs::write(file, pid.to_string()))
     }
 
     /// The files that take members, for the supervisor.
@@ -207,12 +268,20 @@ mod tests {
         let root = tempfile::tempdir().expect("a folder");
         fs::write(root.path().join("cgroup.controllers"), "cpu memory").expect("written");
         let cgroups = Cgroups::detect_in(root.path(), "me");
-        let container = "ads/lr/1/0".parse().expect("valid");
-        let demand = "cpu=500m,memory=64Mi".parse().expect("valid");
-        let group = cgroups.create(&container, &demand).expect("made");
+        let group = cgroups.create("1").expect("made");
         let read = |file: &str| fs::read_to_string(group.folders[0].join(file)).expect("written");
+        assert_eq!(read("cpu.max"), "100000 100000");
+        cgroups.limit(&group, &Amounts::new()).expect("written");
+        assert_eq!(read("cpu.max"), "max 100000");
+        let demand = "cpu=500m,memory=64Mi".parse().expect("valid");
+        cgroups.limit(&group, &demand).expect("written");
         assert_eq!(read("memory.max"), (64 << 20).to_string());
         assert_eq!(read("cpu.max"), "50000 100000");
+        let directory = root.path().join("container");
+        fs::create_dir(&directory).expect("made");
+        let container = "ads/lr/1/0".parse().expect("valid");
+        fs::write(directory.join("request"), format!("7\n{}", group.name())).expect("written");
+        assert_eq!(cgroups.group_in(&directory, &container), group);
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub enum Recorded {
 #[must_use]
 pub fn request(directory: &Path) -> Option<Sequence> {
     let text = fs::read_to_string(directory.join("request")).ok()?;
-    text.trim().parse().ok().map(Sequence)
+    text.lines().next()?.parse().ok().map(Sequence)
 }
 
 /// What stands in `process` where a supervisor came too late: it will not run its program.

@@ -11,12 +11,11 @@ use std::sync::Arc;
 use dormouse_messages::job::Mount;
 use tokio::process::Command;
 
-use super::{Group, Inner, procfs, record};
+use super::supervisor::Orders;
+use super::{Group, Inner, record};
 use crate::layout::{Logs, disk, logs_in};
 use crate::runtime::ContainerPlan;
 use crate::secrets;
-
-const SUPERVISE: &str = include_str!("supervise.sh");
 
 /// Enters the control groups and becomes the program.
 const ENTER: &str = "for group in $1; do echo $$ >\"$group\"; done; shift; exec \"$@\"";
@@ -70,38 +69,33 @@ impl Inner {
             )
         })?;
         let env = self.environment(plan)?;
-        let program = find(&plan.argv, &env, self.working_dir(plan))?;
-        let request = directory.join("request");
-        fs::write(&request, plan.request.to_string())
-            .map_err(|error| disk("cannot write", &request, &error))?;
-        let group = self
-            .cgroups
-            .create(&plan.container, &plan.demand)
-            .map_err(|error| format!("its limits cannot be set: {error}; see demand"))?;
-        let mut command = Command::new("/bin/sh");
-        command
-            .args(["-c", SUPERVISE, "dormouse"])
-            .arg(directory)
-            .arg(group.all_procs())
-            .arg(program)
-            .args(&plan.argv[1..]);
-        self.dress(&mut command, plan, &env)?;
-        let ended = directory.join("ended");
-        command.stderr(append(&ended)?);
-        touch(&logs_in(directory).stderr)?;
-        let mut child = command
-            .spawn()
-            .map_err(|error| format!("/bin/sh: {error}; the node is out of processes or memory"))?;
-        let pid = child.id().unwrap_or_default();
-        let identity = procfs::stat(pid).map(|stat| stat.identity);
-        let identity = identity.ok_or("its process cannot be seen in /proc; mount it")?;
+        let working_dir = self.working_dir(plan);
+        if !working_dir.is_dir() {
+            return Err(format!(
+                "its working directory {} is not there",
+                working_dir.display()
+            ));
+        }
+        let program = find(&plan.argv, &env, working_dir)?;
+        let (supervisor, groups) = self.supervisor(plan, &env)?;
+        let identity = supervisor.identity;
+        let told = supervisor.tell(&Orders {
+            directory,
+            groups: &groups,
+            working_dir,
+            program: &program,
+            arguments: &plan.argv[1..],
+            env: &env,
+        });
+        let mut child = told.map_err(|error| format!("its supervisor has ended ({error})"))?;
         self.remember(&plan.container, identity, directory.clone());
+        self.fill_later();
         let (inner, container) = (Arc::clone(self), plan.container.clone());
         tokio::spawn(async move {
             let status = child.wait().await.ok();
             inner.finish(container, status).await;
         });
-        Ok(pid)
+        Ok(identity.pid)
     }
 
     /// A supervisor was here before: it is watched, not repeated.
@@ -155,7 +149,7 @@ impl Inner {
     pub(super) async fn beside(self: &Arc<Self>, plan: ContainerPlan) -> Result<(), String> {
         let env = self.environment(&plan)?;
         let program = find(&plan.argv, &env, self.working_dir(&plan))?;
-        let group: Group = self.cgroups.group(&plan.container);
+        let group: Group = self.cgroups.group_in(&plan.directory, &plan.container);
         let mut command = Command::new("/bin/sh");
         command
             .args(["-c", ENTER, "dormouse"])
@@ -195,10 +189,6 @@ fn append(path: &Path) -> Result<File, String> {
         .append(true)
         .open(path)
         .map_err(|error| disk("cannot open", path, &error))
-}
-
-fn touch(path: &Path) -> Result<(), String> {
-    append(path).map(drop)
 }
 
 /// Finds the program as `exec` would, so that its absence is told before anything runs.

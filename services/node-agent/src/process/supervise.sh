@@ -1,6 +1,12 @@
 # Supervises one container that is a plain process, so that its exit code outlives the agent.
 #
-#   sh -c SCRIPT dormouse DIRECTORY "CGROUP_PROCS…" PROGRAM ARGUMENT…
+#   sh -c SCRIPT dormouse <ORDERS
+#
+# It may wait for its orders long before there is a container: a fork, and a move to a control
+# group, take milliseconds. Orders are a script: `directory`, `groups` (the files of those that it
+# is not in yet), the function `environment`, the working directory, the program with its
+# arguments, and last `told`. An agent that dies closes them, and a supervisor without complete
+# orders ends.
 #
 # Only builtins until the program runs: no fork but its own.
 # - A trap (not ignoring) lets the supervisor outlive what is sent to its process group; the
@@ -9,8 +15,9 @@
 #   container (an agent that died while starting it, and its successor) only one goes on.
 # - The shell writes to its standard error (the file `ended`) that a signal ended the program,
 #   which its exit code alone cannot tell from an exit code above 128.
-directory=$1 groups=$2
-shift 2
+. /proc/self/fd/0
+[ -n "$told" ] || exit 0
+command exec </dev/null >>"$directory/stdout.log" 2>>"$directory/ended" || exit 125
 read -r boot </proc/sys/kernel/random/boot_id
 read -r stat </proc/$$/stat
 set -C
@@ -18,7 +25,7 @@ echo "$boot $stat" >"$directory/process" || exit 125
 set +C
 for group in $groups; do echo $$ >"$group"; done
 trap : 1 2 3 10 12 14 15 23 26 27 28 29
-(exec "$@" 2>>"$directory/stderr.log")
+(exec 2>>"$directory/stderr.log"; environment; exec "$@")
 code=$?
 echo "$code" >"$directory/exit"
 exit "$code"

@@ -382,6 +382,7 @@ impl Running {
             heard: log.follow(),
             outlet: Box::new(log.clone()),
             lease: with_lease.then(|| Box::new(log.clone()) as Box<dyn Lease>),
+            kept: None,
         };
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Runtime::new().expect("a runtime");

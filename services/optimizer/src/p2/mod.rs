@@ -4,12 +4,14 @@
 //! 3. [`assign`]: slots to jobs; 4. [`revert`]: restarts that are not worth it are taken back;
 //! 5. [`diagnose`]: why the others wait.
 //!
-//! Small instances go to HiGHS ([`model`]); on large ones ([`large`]) new jobs are first put beside
-//! what runs ([`beside`]); then prices are found that bound
-//! P2 ([`relax`], [`release`], [`beyond`], [`ascent`], with [`lattice`] and [`rates`] for what room is
-//! worth), then restarts ([`choose`]) and containers ([`pack`], [`refill`], [`knapsack`]) that come close to the bound.
+//! Where there is room for all, that is it ([`alone`]). Small instances go to HiGHS ([`model`]). On
+//! large ones ([`large`]) new jobs are first put beside what runs ([`beside`]); then prices are found
+//! that bound P2 ([`relax`], [`release`], [`beyond`], [`ascent`], with [`lattice`] and [`rates`] for
+//! what room is worth), then restarts ([`choose`]) and containers ([`pack`], [`refill`],
+//! [`knapsack`]) that come close to the bound.
 
 pub(crate) mod admit;
+pub(crate) mod alone;
 pub(crate) mod ascent;
 pub(crate) mod assign;
 pub(crate) mod beside;

@@ -1,6 +1,6 @@
 //! The search for an allocation of one instance, stage by stage, until the gap is small enough.
 //!
-//! Where the exact model is small:
+//! Where there is room for all ([`super::alone`]), that. Where the exact model is small:
 //! 1. `classes`: the type model over classes of equal nodes. It bounds P2; if it has no solution,
 //!    P2 has none. Its restarts and counts, packed into the nodes, are often optimal already.
 //! 2. `exact`: the type model with every node on its own, which is P2, begun with the best plan.
@@ -11,6 +11,7 @@
 
 use crate::problem::Budget;
 
+use super::alone::alone;
 use super::groups::{Groups, classes, single_nodes};
 use super::instance::Instance;
 use super::large;
@@ -116,6 +117,12 @@ pub(crate) struct Search<'a> {
 impl Search<'_> {
     /// Runs the stages; `None` when P2 is proven to have no solution.
     fn stages(&mut self) -> Option<()> {
+        let (bound, plan) = alone(self.instance);
+        self.bounded(bound);
+        self.offer(plan, "alone");
+        if self.is_within(OPTIMAL) {
+            return Some(());
+        }
         if self.exact_columns() <= SMALL_COLUMNS {
             self.classes()?;
             if !self.good_enough() {
@@ -238,8 +245,12 @@ impl Search<'_> {
 
     /// Whether the best plan is within the gap that was asked.
     pub fn good_enough(&self) -> bool {
+        self.is_within(self.budget.gap)
+    }
+
+    fn is_within(&self, wanted: f64) -> bool {
         let best = self.best.as_ref();
-        best.is_some_and(|(_, objective, _)| gap(*objective, self.bound) <= self.budget.gap)
+        best.is_some_and(|(_, objective, _)| gap(*objective, self.bound) <= wanted)
     }
 
     fn verdict(self) -> Verdict {

@@ -1,10 +1,12 @@
 //! The actor that appends what was decided.
 //!
 //! Several events are a chain. The first is fenced by the last own sequence that is folded, each
-//! next one by the acknowledged sequence of the one before. That is the one refinement of "never
-//! from an acknowledgement": within one chain the acknowledgements are only compared with what
-//! the broker then finds, so that any other writer in between makes the rest fail. What came of
-//! it all the service learns from the fold.
+//! next one by the id of the one before, which has to be the last message of the log: so all go
+//! out at once. If another service writes in between, the rest follows one by one, each fenced by
+//! the acknowledged sequence of the one before. That is the one refinement of "never from an
+//! acknowledgement": within one chain the acknowledgements are only compared with what the broker
+//! then finds, so that any other copy of this service in between makes the rest fail. What came
+//! of it all the service learns from the fold.
 
 use std::time::Instant;
 
@@ -77,7 +79,31 @@ async fn append(log: Log, chain: Chain) -> Outcome {
         error: None,
         took: std::time::Duration::ZERO,
     };
+    let mut stored = |outcome: &mut Outcome, fence: &mut Fence, last: u64, count: usize| {
+        // The members of a batch are stored one after another.
+        let first = (last + 1).saturating_sub(count as u64);
+        for (span, sequence) in spans.by_ref().take(count).zip(first..) {
+            span.stored(sequence);
+        }
+        fence.last = last;
+        outcome.last = Some(last);
+        outcome.stored += count;
+    };
     let mut rest = messages.as_slice();
+    if (2..BATCH_FROM).contains(&rest.len()) {
+        for published in log.publish_chain(rest, &fence).await {
+            match published {
+                Ok(last) => stored(&mut outcome, &mut fence, last, 1),
+                // Someone wrote behind one that is stored.
+                Err(PublishError::Conflict) if outcome.stored > 0 => break,
+                Err(error) => {
+                    outcome.error = Some(error);
+                    break;
+                }
+            }
+        }
+        rest = rest.get(outcome.stored..).unwrap_or_default();
+    }
     while !rest.is_empty() && outcome.error.is_none() {
         let count = if rest.len() < BATCH_FROM {
             1
@@ -86,16 +112,7 @@ async fn append(log: Log, chain: Chain) -> Outcome {
         };
         let (now, later) = rest.split_at(count.min(rest.len()));
         match log.publish_batch(now, &fence).await {
-            Ok(last) => {
-                // The members of a batch are stored one after another.
-                let first = (last + 1).saturating_sub(now.len() as u64);
-                for (span, sequence) in spans.by_ref().take(now.len()).zip(first..) {
-                    span.stored(sequence);
-                }
-                fence.last = last;
-                outcome.last = Some(last);
-                outcome.stored += now.len();
-            }
+            Ok(last) => stored(&mut outcome, &mut fence, last, now.len()),
             Err(error) => outcome.error = Some(error),
         }
         rest = later;

@@ -1,0 +1,142 @@
+//! Removals wait for a pause of the starts: the engine takes half as long to remove a container
+//! as to start one, and does both on the same disk and under the same locks. A job waits for its
+//! start, nobody for a removal.
+
+use std::time::Duration;
+
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
+use tokio::time::timeout;
+
+/// A pause is one when nothing was started for this long: a start that follows an exit by the
+/// log comes within tens of milliseconds.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Where starts never pause, what has ended is removed beside them after this long.
+const LONGEST: Duration = Duration::from_secs(10);
+
+/// The starts under way, and the removals that wait.
+pub struct Pauses {
+    under_way: watch::Sender<UnderWay>,
+    /// One removal at a time.
+    turn: Semaphore,
+}
+
+#[derive(Default)]
+struct UnderWay {
+    starts: usize,
+    removals: usize,
+    /// Nothing will be started any more.
+    is_over: bool,
+}
+
+/// A start under way.
+pub struct Starting<'a>(&'a Pauses);
+
+/// A removal under way.
+pub struct Removing<'a> {
+    pauses: &'a Pauses,
+    _turn: Option<SemaphorePermit<'a>>,
+}
+
+impl Default for Pauses {
+    fn default() -> Self {
+        Self {
+            under_way: watch::Sender::new(UnderWay::default()),
+            turn: Semaphore::new(1),
+        }
+    }
+}
+
+impl Pauses {
+    /// A start begins; it is over when the guard is dropped.
+    pub fn start(&self) -> Starting<'_> {
+        self.under_way.send_modify(|it| it.starts += 1);
+        Starting(self)
+    }
+
+    /// Returns in a pause: the caller removes one container, and drops the guard.
+    pub async fn removal(&self) -> Removing<'_> {
+        self.under_way.send_modify(|it| it.removals += 1);
+        let mut removing = Removing {
+            pauses: self,
+            _turn: None,
+        };
+        let _ = timeout(LONGEST, self.quiet()).await;
+        removing._turn = self.turn.acquire().await.ok();
+        removing
+    }
+
+    /// Returns when nothing was started for [`PAUSE`], or nothing more will be.
+    async fn quiet(&self) {
+        let mut under_way = self.under_way.subscribe();
+        loop {
+            let still = under_way.wait_for(|it| it.starts == 0 || it.is_over).await;
+            if still.is_ok_and(|it| it.is_over) {
+                return;
+            }
+            let more = under_way.wait_for(|it| it.starts > 0 || it.is_over);
+            if timeout(PAUSE, more).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Nothing is started any more: removals no longer wait. Returns when they are done, or the
+    /// time is over.
+    pub async fn end(&self, limit: Duration) {
+        self.under_way.send_modify(|it| it.is_over = true);
+        let mut under_way = self.under_way.subscribe();
+        let _ = timeout(limit, under_way.wait_for(|it| it.removals == 0)).await;
+    }
+}
+
+impl Drop for Starting<'_> {
+    fn drop(&mut self) {
+        self.0.under_way.send_modify(|it| it.starts -= 1);
+    }
+}
+
+impl Drop for Removing<'_> {
+    fn drop(&mut self) {
+        self.pauses.under_way.send_modify(|it| it.removals -= 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+    use tokio::time::sleep;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_removal_waits_until_the_starts_are_over() {
+        let pauses = Pauses::default();
+        let (one, other) = (pauses.start(), pauses.start());
+        let mut removal = Box::pin(pauses.removal());
+        assert!((&mut removal).now_or_never().is_none());
+        drop(one);
+        sleep(2 * PAUSE).await;
+        assert!((&mut removal).now_or_never().is_none());
+        drop(other);
+        let removing = removal.await;
+        let mut next = Box::pin(pauses.removal());
+        assert!((&mut next).now_or_never().is_none());
+        sleep(2 * PAUSE).await;
+        assert!((&mut next).now_or_never().is_none(), "one at a time");
+        drop(removing);
+        drop(next.await);
+    }
+
+    #[tokio::test]
+    async fn at_the_end_removals_wait_no_more_and_are_waited_for() {
+        let pauses = Pauses::default();
+        let _starting = pauses.start();
+        let removals = futures::future::join_all((0..3).map(|_| async {
+            drop(pauses.removal().await);
+        }));
+        let (removed, ()) = tokio::join!(removals, pauses.end(LONGEST));
+        assert_eq!(removed.len(), 3);
+        assert_eq!(pauses.under_way.borrow().removals, 0);
+    }
+}

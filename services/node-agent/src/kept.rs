@@ -1,0 +1,94 @@
+//! What an agent has folded, kept on disk: one that starts again folds only what came since.
+//!
+//! A snapshot is thrown away on any doubt. Beside what the runtime asks of every one (the build,
+//! the log, its place on it) this one must be of the agent's own node.
+
+use dormouse_messages::{Sequence, Timestamp};
+use dormouse_runtime::{Log, Snapshot, Snapshots};
+use tokio::task::JoinHandle;
+
+use crate::config::AgentConfig;
+use crate::state::AgentState;
+
+/// Events between two snapshots: as the services have it.
+const EVERY: u64 = 20_000;
+
+/// The snapshots of one agent.
+pub struct Kept {
+    snapshots: Snapshots,
+    log: Log,
+    state: AgentState,
+    /// What the last snapshot holds.
+    saved: Sequence,
+    saving: Option<JoinHandle<()>>,
+}
+
+impl Kept {
+    /// The last snapshot of this agent, if it can be used with this log; else nothing is folded.
+    pub async fn load(config: &AgentConfig, log: &Log) -> Self {
+        let dir = config.layout().node().join("snapshots");
+        let snapshots = Snapshots::new(dir, &config.build);
+        let found = snapshots.load::<AgentState>(log).await;
+        let found = found
+            .map(|snapshot| snapshot.state)
+            .filter(|state| state.node.as_ref() == Some(&config.node));
+        let state = found.unwrap_or_else(|| AgentState::new(config.node.clone()));
+        Self {
+            snapshots,
+            log: log.clone(),
+            saved: state.folded,
+            state,
+            saving: None,
+        }
+    }
+
+    /// The first event that is not folded yet.
+    #[must_use]
+    pub const fn next(&self) -> Sequence {
+        self.state.folded.next()
+    }
+
+    /// The state to go on from.
+    pub fn take(&mut self) -> AgentState {
+        std::mem::take(&mut self.state)
+    }
+
+    /// Writes a snapshot, where enough has happened since the last one.
+    pub fn save_now_and_then(&mut self, state: &AgentState, stored_at: Timestamp) {
+        let is_idle = self.saving.as_ref().is_none_or(JoinHandle::is_finished);
+        if is_idle && state.folded.0 >= self.saved.0 + EVERY {
+            self.save(state, stored_at);
+        }
+    }
+
+    /// Writes the last snapshot, behind one that is being written.
+    pub async fn save_last(mut self, state: AgentState, stored_at: Timestamp) {
+        if let Some(saving) = self.saving.take() {
+            let _ = saving.await;
+        }
+        if state.folded > self.saved {
+            self.save(&state, stored_at);
+        }
+        if let Some(saving) = self.saving.take() {
+            let _ = saving.await;
+        }
+    }
+
+    fn save(&mut self, state: &AgentState, stored_at: Timestamp) {
+        self.saved = state.folded;
+        let snapshots = self.snapshots.clone();
+        let snapshot = Snapshot {
+            state: state.clone(),
+            log: self.log.identity(),
+            sequence: state.folded,
+            stored_at,
+            own_last: Sequence(0),
+        };
+        self.saving = Some(tokio::task::spawn_blocking(move || {
+            if let Err(error) = snapshots.save(&snapshot) {
+                let path = snapshots.path::<AgentState>();
+                tracing::warn!(%error, "cannot write {}", path.display());
+            }
+        }));
+    }
+}
