@@ -31,8 +31,10 @@ const SETTLED: i32 = 250;
 /// The same where the first few left a new job without room: an ascent of wider steps.
 const FEW: usize = 2;
 const SOON_SETTLED: i32 = 150;
-/// How often restarts are chosen at each stop.
-const ROUNDS: usize = 2;
+/// How often restarts are chosen at each stop, and how many rounds a packing settles in: at first,
+/// and where room for a new job is hard to find.
+const QUICK: (usize, i32) = (2, 60);
+const THOROUGH: (usize, i32) = (4, 100);
 /// How much of what a packing says counts for the next choice. At a half the next plan is worse than
 /// the first, by up to 10 % at ten thousand nodes.
 const HEARD: f64 = 0.125;
@@ -56,13 +58,14 @@ pub(crate) fn search(search: &mut Search<'_>) -> Option<()> {
         held: &held,
         unfair: 0.0,
         learnt: None,
+        rounds: QUICK,
     };
     let limits = search.limits(0.5);
     let fine = (SETTLED, Pace::FINE);
     let mut ascent = Ascent::new(instance, &lattice, &held, fine, &limits)?;
     plans.climb(search, &mut ascent, &STOPS[..FEW]);
     if search.restarted().is_none() && !search.is_late() {
-        plans.learnt = None;
+        (plans.learnt, plans.rounds) = (None, THOROUGH);
         let wide = (SOON_SETTLED, Pace::WIDE);
         ascent = Ascent::new(instance, &lattice, &held, wide, &limits)?;
         plans.climb(search, &mut ascent, &STOPS);
@@ -80,6 +83,8 @@ struct Plans<'a> {
     /// V and the jobs' gains as the last stop left them. Every other stop begins with them and the
     /// best restarts so far, the others anew: neither way wins always.
     learnt: Option<(Vec<f64>, Vec<f64>)>,
+    /// [`QUICK`] or [`THOROUGH`].
+    rounds: (usize, i32),
 }
 
 impl Plans<'_> {
@@ -112,7 +117,7 @@ impl Plans<'_> {
         }
         let mut tried: Vec<Vec<bool>> = Vec::new();
         let mut best: Option<(f64, Packing<'_>, Vec<bool>)> = None;
-        for _ in 0..ROUNDS {
+        for _ in 0..self.rounds.0 {
             let restarted = choose(instance, self.lattice, self.held, &table, &gained, &start);
             if tried.contains(&restarted) || search.is_late() {
                 break;
@@ -120,7 +125,7 @@ impl Plans<'_> {
             tried.push(restarted.clone());
             let loss = ascent.prices.loss + self.unfair;
             let mut packing = Packing::new(instance, self.lattice, &restarted, loss);
-            let market = packing.settle(&ascent.prices.container);
+            let market = packing.settle(&ascent.prices.container, self.rounds.1);
             if packing.misses_any() {
                 // Room for a minimum is made by giving up others' containers.
                 packing.refill();
