@@ -20,16 +20,41 @@ use super::model::TypeModel;
 use super::relax::{Answer, Prices, Relaxation, gains};
 use super::solver::{Ending, Limits};
 
-/// First and last step, as parts of a container's value. The prices that it begins with are good
-/// where there are many kinds of demand: at four times this the bound rises for thirty steps.
-const FIRST: f64 = 0.01;
+/// How an ascent begins.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pace {
+    /// The first step, as a part of a price.
+    first: f64,
+    /// A price moves at least as if it were this part of a container's value.
+    least: f64,
+    /// The first heat, as a part of a container's mean value.
+    hot: f64,
+}
+
+impl Pace {
+    /// Keeps to what the first prices know: bounds soonest. Prices of types with a scarce resource
+    /// begin too high by half, so all move as if they were so high.
+    pub const FINE: Self = Self {
+        first: 0.01,
+        least: 1.5,
+        hot: 0.012,
+    };
+    /// Goes far: finds the price at which others make room for a new job. The bound rises for thirty
+    /// steps first.
+    pub const WIDE: Self = Self {
+        first: 0.04,
+        least: 0.3,
+        hot: 0.06,
+    };
+}
+
+/// The last step, as a part of a price.
 const LAST: f64 = 0.001;
 /// Steps in which only blocks and restarts find their prices: those of containers would follow
 /// slopes that mean nothing yet. It saves a third of the steps that follow.
 const SETTLING: i32 = 8;
-/// First and last heat, as parts of a container's mean value: hotter is smoother and further from
-/// the true bound. At five times this, what the first prices know is lost in the first steps.
-const HOT: f64 = 0.012;
+/// The last heat, as a part of a container's mean value: hotter is smoother and further from the
+/// true bound.
 const COOL: f64 = 0.005;
 /// How far the price of a restart goes, as parts of the way to where it is best. At 4 it swings.
 const FURTHER: f64 = 2.0;
@@ -39,10 +64,6 @@ const SQUARE: f64 = 0.99;
 /// Weight of a step in the averages.
 const NEW: f64 = 0.1;
 const NEW_ROOMS: f64 = 0.2;
-/// A price moves at least as if it were this part of a container's value: those of types with a
-/// scarce resource begin too high by half.
-const LEAST: f64 = 1.5;
-
 /// What the steps so far say together.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Averages {
@@ -62,8 +83,10 @@ pub(crate) struct Ascent<'a> {
     scale: Vec<f64>,
     slope: Vec<f64>,
     square: Vec<f64>,
-    step: i32,
+    /// How many steps it has taken.
+    pub step: i32,
     steps: i32,
+    pace: Pace,
     /// The least bound so far.
     pub bound: f64,
     pub averages: Averages,
@@ -77,7 +100,7 @@ impl<'a> Ascent<'a> {
         instance: &'a Instance,
         lattice: &'a Lattice,
         held: &'a Held,
-        steps: i32,
+        (steps, pace): (i32, Pace),
         limits: &Limits,
     ) -> Option<Self> {
         let groups = classes(instance);
@@ -107,7 +130,7 @@ impl<'a> Ascent<'a> {
             restart: duals.restart,
             loss: duals.loss,
         };
-        let scale = scales(instance, &prices);
+        let scale = scales(instance, &prices, pace.least);
         let bound = match outcome.ending {
             Ending::Optimal => model.bound(outcome.bound),
             _ => f64::INFINITY,
@@ -120,6 +143,7 @@ impl<'a> Ascent<'a> {
             prices,
             step: 0,
             steps,
+            pace,
             bound,
             averages: Averages::default(),
             value: mean_value(instance),
@@ -130,14 +154,14 @@ impl<'a> Ascent<'a> {
     pub fn step(&mut self) {
         let done = f64::from(self.step.min(self.steps)) / f64::from(self.steps.max(1));
         let shrunk = |first: f64, last: f64| first * (last / first).powf(done);
-        let heat = self.value * shrunk(HOT, COOL);
+        let heat = self.value * shrunk(self.pace.hot, COOL);
         let answer = self.relaxation.sweep(&mut self.prices, heat);
         self.bound = self.bound.min(answer.bound);
         self.average(&answer.going);
         self.step += 1;
         self.restart(answer.restart);
         if self.step > SETTLING {
-            self.containers(&answer, shrunk(FIRST, LAST));
+            self.containers(&answer, shrunk(self.pace.first, LAST));
         }
     }
 
@@ -189,9 +213,9 @@ pub(crate) fn mix(average: &mut [f64], new: impl Iterator<Item = f64>, weight: f
 }
 
 /// Per price, in the order of the steps: what its steps are parts of.
-fn scales(instance: &Instance, prices: &Prices) -> Vec<f64> {
+fn scales(instance: &Instance, prices: &Prices, least: f64) -> Vec<f64> {
     let pairs = prices.container.iter().zip(&instance.types);
-    let containers = pairs.map(|(price, ty)| price.max(LEAST * ty.value));
+    let containers = pairs.map(|(price, ty)| price.max(least * ty.value));
     containers.chain([prices.loss.max(0.1)]).collect()
 }
 

@@ -13,7 +13,7 @@
 //! It ends as soon as the gap is proven. All of it is deterministic; the step counts are the
 //! budget.
 
-use super::ascent::{Ascent, mix};
+use super::ascent::{Ascent, Pace, mix};
 use super::beside::beside;
 use super::choose::choose;
 use super::held::Held;
@@ -28,8 +28,13 @@ use super::relax::gains;
 /// or second; the steps' sizes shrink until [`SETTLED`].
 const STOPS: [i32; 6] = [60, 100, 140, 180, 240, 300];
 const SETTLED: i32 = 250;
-/// How often restarts are chosen at each stop.
-const ROUNDS: usize = 2;
+/// The same where the first few left a new job without room: an ascent of wider steps.
+const FEW: usize = 2;
+const SOON_SETTLED: i32 = 150;
+/// How often restarts are chosen at each stop, and how many rounds a packing settles in: at first,
+/// and where room for a new job is hard to find.
+const QUICK: (usize, i32) = (2, 60);
+const THOROUGH: (usize, i32) = (4, 100);
 /// How much of what a packing says counts for the next choice. At a half the next plan is worse than
 /// the first, by up to 10 % at ten thousand nodes.
 const HEARD: f64 = 0.125;
@@ -48,25 +53,24 @@ pub(crate) fn search(search: &mut Search<'_>) -> Option<()> {
     search.offer(beside(instance), "beside");
     let lattice = Lattice::new(instance);
     let held = Held::new(instance, &lattice);
-    let mut ascent = Ascent::new(instance, &lattice, &held, SETTLED, &search.limits(0.5))?;
-    search.bounded(ascent.bound);
     let mut plans = Plans {
         lattice: &lattice,
         held: &held,
         unfair: 0.0,
         learnt: None,
+        rounds: QUICK,
     };
-    let mut steps = 0;
-    for stop in STOPS {
-        while steps < stop && !search.good_enough() && !search.is_late() {
-            ascent.step();
-            search.bounded(ascent.bound);
-            steps += 1;
-        }
-        if search.good_enough() || search.is_late() {
-            break;
-        }
-        plans.make(search, &ascent);
+    let limits = search.limits(0.5);
+    let fine = (SETTLED, Pace::FINE);
+    let mut ascent = Ascent::new(instance, &lattice, &held, fine, &limits)?;
+    plans.climb(search, &mut ascent, &STOPS[..FEW]);
+    if search.restarted().is_none() && !search.is_late() {
+        (plans.learnt, plans.rounds) = (None, THOROUGH);
+        let wide = (SOON_SETTLED, Pace::WIDE);
+        ascent = Ascent::new(instance, &lattice, &held, wide, &limits)?;
+        plans.climb(search, &mut ascent, &STOPS);
+    } else {
+        plans.climb(search, &mut ascent, &STOPS[FEW..]);
     }
     Some(())
 }
@@ -79,9 +83,26 @@ struct Plans<'a> {
     /// V and the jobs' gains as the last stop left them. Every other stop begins with them and the
     /// best restarts so far, the others anew: neither way wins always.
     learnt: Option<(Vec<f64>, Vec<f64>)>,
+    /// [`QUICK`] or [`THOROUGH`].
+    rounds: (usize, i32),
 }
 
 impl Plans<'_> {
+    /// Steps 1 to 4 until the gap is proven, at most until the last of `stops`.
+    fn climb(&mut self, search: &mut Search<'_>, ascent: &mut Ascent<'_>, stops: &[i32]) {
+        search.bounded(ascent.bound);
+        for stop in stops {
+            while ascent.step < *stop && !search.good_enough() && !search.is_late() {
+                ascent.step();
+                search.bounded(ascent.bound);
+            }
+            if search.good_enough() || search.is_late() {
+                return;
+            }
+            self.make(search, ascent);
+        }
+    }
+
     /// Steps 2 to 4.
     fn make(&mut self, search: &mut Search<'_>, ascent: &Ascent<'_>) {
         let instance = search.instance;
@@ -96,7 +117,7 @@ impl Plans<'_> {
         }
         let mut tried: Vec<Vec<bool>> = Vec::new();
         let mut best: Option<(f64, Packing<'_>, Vec<bool>)> = None;
-        for _ in 0..ROUNDS {
+        for _ in 0..self.rounds.0 {
             let restarted = choose(instance, self.lattice, self.held, &table, &gained, &start);
             if tried.contains(&restarted) || search.is_late() {
                 break;
@@ -104,7 +125,7 @@ impl Plans<'_> {
             tried.push(restarted.clone());
             let loss = ascent.prices.loss + self.unfair;
             let mut packing = Packing::new(instance, self.lattice, &restarted, loss);
-            let market = packing.settle(&ascent.prices.container);
+            let market = packing.settle(&ascent.prices.container, self.rounds.1);
             if packing.misses_any() {
                 // Room for a minimum is made by giving up others' containers.
                 packing.refill();

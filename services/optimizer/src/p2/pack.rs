@@ -15,8 +15,7 @@ use super::instance::{Instance, State, fits, give, take};
 use super::lattice::Lattice;
 use super::plan::Plan;
 
-/// Rounds of step 1, and how many of the last are mixed.
-const ROUNDS: i32 = 60;
+/// Of how many of the last rounds of step 1 the choices are mixed.
 const MIXED: i32 = 40;
 /// The first and the last step of a price, as parts of its container's value.
 const FIRST: f64 = 0.03;
@@ -126,7 +125,7 @@ impl<'a> Packing<'a> {
     }
 
     /// Step 1, from `prices` on.
-    pub fn settle(&mut self, prices: &[f64]) -> Market {
+    pub fn settle(&mut self, prices: &[f64], rounds: i32) -> Market {
         let mut alike: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for (node, room) in self.rooms.iter().enumerate() {
             alike
@@ -136,8 +135,8 @@ impl<'a> Packing<'a> {
         }
         let mut tatonnement = Tatonnement::new(self, prices);
         let mut chosen: Vec<Vec<usize>> = vec![Vec::new(); self.rooms.len()];
-        for round in 0..ROUNDS {
-            let mixed = usize::try_from(round - (ROUNDS - MIXED)).ok();
+        for round in 0..rounds {
+            let mixed = usize::try_from(round - (rounds - MIXED)).ok();
             tatonnement.price_rooms(self.lattice, mixed);
             let mut supply = vec![0.0; prices.len()];
             for (entry, nodes) in &alike {
@@ -154,7 +153,8 @@ impl<'a> Packing<'a> {
                     }
                 }
             }
-            tatonnement.step(self, &supply, round);
+            let done = f64::from(round) / f64::from(rounds - MIXED);
+            tatonnement.step(self, &supply, done.min(1.0));
         }
         for (node, chosen) in chosen.into_iter().enumerate() {
             self.put_all(node, chosen);
@@ -280,8 +280,7 @@ impl Tatonnement {
         filling
     }
 
-    fn step(&mut self, packing: &Packing<'_>, supply: &[f64], round: i32) {
-        let done = (f64::from(round) / f64::from(ROUNDS - MIXED)).min(1.0);
+    fn step(&mut self, packing: &Packing<'_>, supply: &[f64], done: f64) {
         let size = FIRST * (LAST / FIRST).powf(done);
         for (ty, supply) in supply
             .iter()
@@ -348,7 +347,7 @@ mod tests {
             let mut counts = packing.counts.clone();
             let best = brute(&packing, 0, 0, &mut packing.rooms[0].clone(), &mut counts);
             let prices: Vec<f64> = instance.types.iter().map(|ty| 0.8 * ty.value).collect();
-            packing.settle(&prices);
+            packing.settle(&prices, 60);
             let settled = packing.value();
             packing.refill();
             assert!(

@@ -8,8 +8,8 @@
 //! there is of it, as with prices, but with every container. From pass to pass the smoothing
 //! shrinks.
 //!
-//! Where each of five hundred jobs has a demand of its own this ends 0.3 % below what the best
-//! prices bound, filling at the steps themselves 2.5 %.
+//! On a cluster of a thousand nodes where each of five hundred jobs has a demand of its own this ended
+//! 0.3 % below what settled prices bound for the same restarts, filling at the steps themselves 1.5 %.
 
 use super::instance::take;
 use super::knapsack::Knapsack;
