@@ -191,13 +191,8 @@ impl Agent {
             .filter(|it| it.node == self.config.node);
         let folders: Vec<_> = ours
             .flat_map(|it| {
-                let container = ContainerId {
-                    job: it.job.clone(),
-                    incarnation: it.incarnation,
-                    rank: it.rank,
-                };
                 let checkpoint = layout.checkpoint(&it.job, it.incarnation);
-                [layout.container(&container), checkpoint]
+                [layout.container(&it.container()), checkpoint]
             })
             .collect();
         if !folders.is_empty() {

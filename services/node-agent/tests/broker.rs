@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use common::*;
 use dormouse_messages::{Event, Sequence};
 use dormouse_node_agent::{AgentConfig, run};
-use dormouse_runtime::{BrokerConfig, Followed, LocalBroker, Log, Settings};
+use dormouse_runtime::{Followed, Log, Settings};
 
 /// Longer than a test waits: whoever waits for its end fails.
 const LEASE: Duration = Duration::from_secs(60);
@@ -72,12 +72,6 @@ async fn wait(log: &Log, what: &str, check: impl Fn(&Event) -> bool) -> Event {
     }
 }
 
-async fn append(log: &Log, event: Event) {
-    let writer = event.writers()[0];
-    let mut appender = log.appender(writer, None);
-    appender.append(event, &[]).await.expect("appended");
-}
-
 fn count(events: &[Event], name: &str) -> usize {
     events
         .iter()
@@ -88,22 +82,9 @@ fn count(events: &[Event], name: &str) -> usize {
 #[tokio::test(flavor = "multi_thread")]
 #[expect(clippy::too_many_lines, reason = "one history, told in order")]
 async fn killed_agents_lose_and_repeat_nothing() {
-    if BrokerConfig::find_binary().is_none() {
-        let text = "SKIPPED: no nats-server; run scripts/install.sh nats";
-        assert!(
-            std::env::var("DORMOUSE_NO_SKIP").as_deref() != Ok("1"),
-            "{text}"
-        );
-        eprintln!("{text}");
+    let Some((folder, broker, log)) = broker().await else {
         return;
-    }
-    let folder = tempfile::tempdir().expect("a folder");
-    let broker = LocalBroker::start(BrokerConfig::new(folder.path().join("broker"))).await;
-    let broker = broker.expect("the broker runs");
-    let log = Log::connect(&Settings::new(broker.url(), "test"))
-        .await
-        .expect("connects");
-    log.ensure_streams().await.expect("streams");
+    };
     let data = folder.path().join("data");
 
     let mut agent = spawn(broker.url(), &data);

@@ -13,7 +13,7 @@ use dormouse_messages::{Event, Fold, Sequence, Timestamp};
 use dormouse_node_agent::kept::Kept;
 use dormouse_node_agent::state::AgentState;
 use dormouse_node_agent::{AgentConfig, run};
-use dormouse_runtime::{BrokerConfig, Followed, LocalBroker, Log, Settings, Snapshot, Snapshots};
+use dormouse_runtime::{Followed, Log, Snapshot, Snapshots};
 use tokio::sync::oneshot;
 
 /// The state that the whole log gives, and what happened.
@@ -41,11 +41,6 @@ async fn wait(log: &Log, what: &str, check: impl Fn(&Event) -> bool) {
     }
 }
 
-async fn append(log: &Log, event: Event) {
-    let mut appender = log.appender(event.writers()[0], None);
-    appender.append(event, &[]).await.expect("appended");
-}
-
 /// An agent in this process; the sender stops it.
 fn start_agent(
     config: &AgentConfig,
@@ -61,22 +56,9 @@ fn start_agent(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_goes_on_from_a_snapshot_that_it_can_use() {
-    if BrokerConfig::find_binary().is_none() {
-        let text = "SKIPPED: no nats-server; run scripts/install.sh nats";
-        assert!(
-            std::env::var("DORMOUSE_NO_SKIP").as_deref() != Ok("1"),
-            "{text}"
-        );
-        eprintln!("{text}");
+    let Some((folder, broker, log)) = broker().await else {
         return;
-    }
-    let folder = tempfile::tempdir().expect("a folder");
-    let broker = LocalBroker::start(BrokerConfig::new(folder.path().join("broker"))).await;
-    let broker = broker.expect("the broker runs");
-    let log = Log::connect(&Settings::new(broker.url(), "test"))
-        .await
-        .expect("connects");
-    log.ensure_streams().await.expect("streams");
+    };
     let config = AgentConfig::local(node(), Default::default(), folder.path().join("data"));
     assert_eq!(Kept::load(&config, &log).await.next(), Sequence(1));
 

@@ -167,6 +167,17 @@ fn event_figures(
     measured
 }
 
+/// Nodes, jobs and shapes, and the seeds, as the environment asks for them.
+fn requested() -> ((usize, usize, u64), std::ops::Range<u64>) {
+    let size = (
+        env("NODES", 1000),
+        env("JOBS", 500),
+        env("SHAPES", 24) as u64,
+    );
+    let from = env("FROM", 0) as u64;
+    (size, from..from + env("SEEDS", 3) as u64)
+}
+
 /// The middle one and the largest.
 fn middle_and_most(mut values: Vec<f64>) -> (f64, f64) {
     values.sort_by(f64::total_cmp);
@@ -177,14 +188,9 @@ fn middle_and_most(mut values: Vec<f64>) -> (f64, f64) {
 #[test]
 #[ignore = "minutes: figures of single events, for a size, seeds and demands given in the environment"]
 fn events_on_request() {
-    let size = (
-        env("NODES", 1000),
-        env("JOBS", 500),
-        env("SHAPES", 24) as u64,
-    );
-    let from = env("FROM", 0) as u64;
+    let (size, seeds) = requested();
     let mut measured = Vec::new();
-    for seed in from..from + env("SEEDS", 3) as u64 {
+    for seed in seeds {
         for theta in [(2, 1), (1, 2), (1, 1)] {
             measured.extend(event_figures(size, seed, theta, env("EVENTS", 10)));
         }
@@ -201,13 +207,8 @@ fn events_on_request() {
 #[test]
 #[ignore = "minutes: figures for a size, seeds and demands given in the environment"]
 fn figures_on_request() {
-    let size = (
-        env("NODES", 1000),
-        env("JOBS", 500),
-        env("SHAPES", 24) as u64,
-    );
-    let from = env("FROM", 0) as u64;
-    for seed in from..from + env("SEEDS", 3) as u64 {
+    let (size, seeds) = requested();
+    for seed in seeds {
         let mut problem = large_problem(size.0, size.1, size.2, seed);
         for theta in [(2, 1), (1, 2), (1, 1)] {
             figures(&mut problem, size, seed, theta);

@@ -18,11 +18,46 @@ use dormouse_messages::{
 };
 use dormouse_node_agent::wire::{Heard, Lease, LeaseError, Outlet, OutletError, Wires};
 use dormouse_node_agent::{AgentConfig, AgentError, run_wired};
+use dormouse_runtime::{BrokerConfig, LocalBroker, Log, Settings};
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use tempfile::TempDir;
 use tokio::sync::{mpsc, oneshot};
 
 pub const NODE: &str = "n0";
+
+/// Says loudly why a test does nothing, and fails where none may do that.
+#[track_caller]
+pub fn skipped(why: &str) {
+    let text = format!("SKIPPED: {why}");
+    assert!(
+        std::env::var("DORMOUSE_NO_SKIP").as_deref() != Ok("1"),
+        "{text}"
+    );
+    eprintln!("{text}");
+}
+
+/// A real broker in a folder, and its log; `None`, loudly, without a nats-server.
+pub async fn broker() -> Option<(TempDir, LocalBroker, Log)> {
+    if BrokerConfig::find_binary().is_none() {
+        skipped("no nats-server; run scripts/install.sh nats");
+        return None;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let broker = LocalBroker::start(BrokerConfig::new(folder.path().join("broker"))).await;
+    let broker = broker.expect("the broker runs");
+    let log = Log::connect(&Settings::new(broker.url(), "test"))
+        .await
+        .expect("connects");
+    log.ensure_streams().await.expect("streams");
+    Some((folder, broker, log))
+}
+
+/// Appends an event as one of its writers.
+pub async fn append(log: &Log, event: Event) {
+    let mut appender = log.appender(event.writers()[0], None);
+    appender.append(event, &[]).await.expect("appended");
+}
 
 pub fn node() -> NodeId {
     NODE.parse().expect("valid")
