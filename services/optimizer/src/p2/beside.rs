@@ -3,6 +3,8 @@
 //! 1. Everything that runs stays; the new jobs get the room that there is.
 //! 2. Where a minimum does not fit, one running job is restarted to make room for it: of those on
 //!    whose nodes a container would then fit, the first few by how little they have.
+//! 3. Where none of them is enough, several are restarted, one after the other: always the one that
+//!    makes most room for how much it has.
 //!
 //! A heuristic: the plan is checked, and what it is worth is compared with the bound.
 
@@ -10,26 +12,30 @@ use super::instance::{Instance, State, fits};
 use super::place::place;
 use super::plan::Plan;
 
-/// How many jobs are tried in step 2: a few milliseconds each.
-const TRIES: usize = 8;
+/// How many jobs are tried in step 2, and restarted in step 3: a few milliseconds each.
+const TRIES: usize = 12;
+const TOGETHER: u32 = 24;
 
-/// The best plan with at most one restart that was found.
+/// The best plan with at most one restart that was found, or one with the fewest that are enough.
 pub(crate) fn beside(instance: &Instance) -> Option<Plan> {
     let mut restarted = vec![false; instance.jobs.len()];
-    // A restarted job gets back as much of what it had as fits.
+    // Of what it had, a restarted job gets back as much as fits; where that leaves no room for
+    // others' minima, as much as is left over.
+    let minima: Vec<u32> = instance.jobs.iter().map(|job| job.min).collect();
     let counts = instance.jobs.iter().map(|job| match job.state {
         State::Free => job.min,
         State::Running | State::Pinned => job.count,
     });
     let counts: Vec<u32> = counts.collect();
-    let plan = place(instance, &restarted, &counts);
+    let plan = place(instance, &restarted, &minima);
     if plan.is_some() || instance.restart_bound == 0 {
         return plan;
     }
     let mut best: Option<(f64, Plan)> = None;
     for job in makes_room(instance) {
         restarted[job] = true;
-        if let Some(plan) = place(instance, &restarted, &counts) {
+        let plan = place(instance, &restarted, &counts);
+        if let Some(plan) = plan.or_else(|| place(instance, &restarted, &minima)) {
             let objective = plan.objective(instance);
             if best.as_ref().is_none_or(|(most, _)| objective > *most) {
                 best = Some((objective, plan));
@@ -38,49 +44,116 @@ pub(crate) fn beside(instance: &Instance) -> Option<Plan> {
         restarted[job] = false;
     }
     best.map(|(_, plan)| plan)
+        .or_else(|| with_several(instance, &minima))
 }
 
-/// The running jobs without which a container of a new job fits that does not fit now, the
-/// smallest first.
+/// A plan with as many restarts as it takes, up to [`TOGETHER`].
+fn with_several(instance: &Instance, minima: &[u32]) -> Option<Plan> {
+    let mut restarted = vec![false; instance.jobs.len()];
+    let mut room = Room::new(instance);
+    for _ in 0..TOGETHER.min(instance.restart_bound) {
+        let worth = |job: usize| room.made_by(job) * spare(instance, job) / size(instance, job);
+        let others = (0..restarted.len()).filter(|job| !restarted[*job]);
+        let best = others.max_by(|a, b| worth(*a).total_cmp(&worth(*b)).then(b.cmp(a)))?;
+        if worth(best) <= 0.0 {
+            return None;
+        }
+        restarted[best] = true;
+        let plan = place(instance, &restarted, minima);
+        if plan.is_some() {
+            return plan;
+        }
+        room.rooms = instance.free_rooms(&restarted);
+    }
+    None
+}
+
+/// The running jobs without which a container of a new job fits that does not fit now: those first
+/// that need not have all of that back, the smallest first.
 fn makes_room(instance: &Instance) -> Vec<usize> {
-    let rooms = instance.free_rooms(&vec![false; instance.jobs.len()]);
-    let demand = |job: usize| &instance.types[instance.jobs[job].ty].demand;
-    let fit = |job: usize| {
-        rooms
-            .iter()
-            .map(|room| fits(demand(job), room))
-            .sum::<u64>()
-    };
-    let new = (0..instance.jobs.len()).filter(|job| instance.jobs[*job].state == State::Free);
-    let lacking = new.filter(|job| fit(*job) < u64::from(instance.jobs[*job].min));
-    let lacking: Vec<usize> = lacking.collect();
-    let helps = |job: &usize| {
-        let running = &instance.jobs[*job];
-        running.state == State::Running
-            && running.previous.iter().any(|(node, count)| {
-                let with = rooms[*node].iter().zip(demand(*job));
-                let room: Vec<u64> = with.map(|(room, d)| room + d * u64::from(*count)).collect();
-                let more =
-                    |new: &usize| fits(demand(*new), &room) > fits(demand(*new), &rooms[*node]);
-                lacking.iter().any(more)
-            })
-    };
-    let mut jobs: Vec<usize> = (0..instance.jobs.len()).filter(helps).collect();
-    let size = |job: usize| {
-        instance.types[instance.jobs[job].ty].value * f64::from(instance.jobs[job].count)
-    };
-    jobs.sort_by(|a, b| size(*a).total_cmp(&size(*b)).then(a.cmp(b)));
+    let room = Room::new(instance);
+    let mut jobs: Vec<usize> = (0..instance.jobs.len())
+        .filter(|job| room.made_by(*job) > 0.0)
+        .collect();
+    let gives = |job: usize| room.made_by(job) * spare(instance, job) >= 1.0;
+    jobs.sort_by(|a, b| {
+        let (a_size, b_size) = (size(instance, *a), size(instance, *b));
+        let larger = a_size.total_cmp(&b_size).then(a.cmp(b));
+        gives(*b).cmp(&gives(*a)).then(larger)
+    });
     jobs.truncate(TRIES);
     jobs
+}
+
+/// How much a job has.
+fn size(instance: &Instance, job: usize) -> f64 {
+    let job = &instance.jobs[job];
+    instance.types[job.ty].value * f64::from(job.count)
+}
+
+/// How much of what a job has it need not have back.
+fn spare(instance: &Instance, job: usize) -> f64 {
+    let job = &instance.jobs[job];
+    1.0 - f64::from(job.min) / f64::from(job.count.max(1))
+}
+
+/// The room that there is, and the new jobs whose minimum did not fit it at first.
+struct Room<'a> {
+    instance: &'a Instance,
+    rooms: Vec<Vec<u64>>,
+    lacking: Vec<usize>,
+}
+
+impl<'a> Room<'a> {
+    /// The room beside all that runs.
+    fn new(instance: &'a Instance) -> Self {
+        let jobs = instance.jobs.len();
+        let mut room = Self {
+            instance,
+            rooms: instance.free_rooms(&vec![false; jobs]),
+            lacking: Vec::new(),
+        };
+        let new = (0..jobs).filter(|job| instance.jobs[*job].state == State::Free);
+        let lacking = new.filter(|job| {
+            let fit = room.rooms.iter().map(|free| fits(room.demand(*job), free));
+            fit.sum::<u64>() < u64::from(instance.jobs[*job].min)
+        });
+        room.lacking = lacking.collect();
+        room
+    }
+
+    fn demand(&self, job: usize) -> &[u64] {
+        &self.instance.types[self.instance.jobs[job].ty].demand
+    }
+
+    /// How many more containers of the lacking jobs would fit without a running job.
+    fn made_by(&self, index: usize) -> f64 {
+        let job = &self.instance.jobs[index];
+        if job.state != State::Running {
+            return 0.0;
+        }
+        let more = |(node, count): &(usize, u32)| {
+            let pairs = self.rooms[*node].iter().zip(self.demand(index));
+            let with: Vec<u64> = pairs.map(|(r, d)| r + d * u64::from(*count)).collect();
+            let more = |new: &usize| {
+                let demand = self.demand(*new);
+                fits(demand, &with) - fits(demand, &self.rooms[*node])
+            };
+            self.lacking.iter().map(more).sum::<u64>()
+        };
+        job.previous.iter().map(more).sum::<u64>() as f64
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::p2::instance::{Job, Type};
     use crate::p2::samples::random;
+    use crate::problem::Objective;
 
     #[test]
-    fn at_most_one_restart_and_only_where_nothing_fits_without() {
+    fn restarts_only_where_nothing_fits_without() {
         let (mut stood, mut made) = (0, 0);
         for seed in 0..200 {
             let Some(instance) = random(seed) else {
@@ -92,10 +165,51 @@ mod tests {
             assert!(plan.is_feasible(&instance), "seed {seed}");
             let minima: Vec<u32> = instance.jobs.iter().map(|job| job.min).collect();
             let without = place(&instance, &vec![false; minima.len()], &minima);
-            assert_eq!(plan.restarts(), u32::from(without.is_none()), "seed {seed}");
+            assert_eq!(plan.restarts() == 0, without.is_some(), "seed {seed}");
             stood += u32::from(without.is_some());
             made += u32::from(without.is_none());
         }
         assert!(stood > 0 && made > 0, "{stood} stood, {made} made room");
+    }
+
+    /// Two nodes, a job on each that can give up one of its two containers, a new one that needs two.
+    #[test]
+    fn two_make_room_together() {
+        let job = |index: usize, min: u32, previous: Vec<(usize, u32)>| Job {
+            index,
+            ty: 0,
+            state: match previous.is_empty() {
+                true => State::Free,
+                false => State::Running,
+            },
+            min,
+            max: 2,
+            count: previous.iter().map(|(_, count)| count).sum(),
+            previous,
+            fair: 0.4,
+            restart: 0.001,
+        };
+        let mut instance = Instance {
+            totals: vec![4],
+            rooms: vec![vec![2], vec![2]],
+            types: vec![Type {
+                demand: vec![1],
+                value: 0.25,
+                share: 0.25,
+            }],
+            jobs: vec![
+                job(0, 1, vec![(0, 2)]),
+                job(1, 1, vec![(1, 2)]),
+                job(2, 2, Vec::new()),
+            ],
+            objective: Objective::default(),
+            loss_bound: f64::INFINITY,
+            restart_bound: 2,
+        };
+        let plan = beside(&instance).expect("there is room");
+        assert!(plan.is_feasible(&instance));
+        assert_eq!((plan.restarts(), plan.counts), (2, vec![1, 1, 2]));
+        instance.restart_bound = 1;
+        assert_eq!(beside(&instance), None);
     }
 }

@@ -13,28 +13,23 @@
 //! It ends as soon as the gap is proven. All of it is deterministic; the step counts are the
 //! budget.
 
-use super::ascent::{Ascent, Pace, mix};
+use super::ascent::{Ascent, mix};
 use super::beside::beside;
 use super::choose::choose;
 use super::held::Held;
 use super::instance::State;
 use super::lattice::Lattice;
 use super::pack::Packing;
-use super::pipeline::Search;
+use super::pipeline::{Search, may_be_feasible};
 use super::plan::{Plan, SHARE_SLACK};
 use super::relax::gains;
 
 /// After how many steps of the ascent plans are made. Most instances are done after the first
-/// or second; the steps' sizes shrink until [`SETTLED`].
+/// or second.
 const STOPS: [i32; 6] = [60, 100, 140, 180, 240, 300];
-const SETTLED: i32 = 250;
-/// The same where the first few left a new job without room: an ascent of wider steps.
-const FEW: usize = 2;
-const SOON_SETTLED: i32 = 150;
-/// How often restarts are chosen at each stop, and how many rounds a packing settles in: at first,
-/// and where room for a new job is hard to find.
-const QUICK: (usize, i32) = (2, 60);
-const THOROUGH: (usize, i32) = (4, 100);
+/// How often restarts are chosen at each stop, and how many rounds a packing settles in.
+const CHOICES: usize = 2;
+const ROUNDS: i32 = 60;
 /// How much of what a packing says counts for the next choice. At a half the next plan is worse than
 /// the first, by up to 10 % at ten thousand nodes.
 const HEARD: f64 = 0.125;
@@ -51,6 +46,9 @@ pub(crate) fn search(search: &mut Search<'_>) -> Option<()> {
     let instance = search.instance;
     search.offer(Some(Plan::standing(instance)), "standing");
     search.offer(beside(instance), "beside");
+    if search.restarted().is_none() && !may_be_feasible(instance) {
+        return None;
+    }
     let lattice = Lattice::new(instance);
     let held = Held::new(instance, &lattice);
     let mut plans = Plans {
@@ -58,20 +56,8 @@ pub(crate) fn search(search: &mut Search<'_>) -> Option<()> {
         held: &held,
         unfair: 0.0,
         learnt: None,
-        rounds: QUICK,
     };
-    let limits = search.limits(0.5);
-    let fine = (SETTLED, Pace::FINE);
-    let mut ascent = Ascent::new(instance, &lattice, &held, fine, &limits)?;
-    plans.climb(search, &mut ascent, &STOPS[..FEW]);
-    if search.restarted().is_none() && !search.is_late() {
-        (plans.learnt, plans.rounds) = (None, THOROUGH);
-        let wide = (SOON_SETTLED, Pace::WIDE);
-        ascent = Ascent::new(instance, &lattice, &held, wide, &limits)?;
-        plans.climb(search, &mut ascent, &STOPS);
-    } else {
-        plans.climb(search, &mut ascent, &STOPS[FEW..]);
-    }
+    plans.climb(search, &mut Ascent::new(instance, &lattice, &held));
     Some(())
 }
 
@@ -83,16 +69,14 @@ struct Plans<'a> {
     /// V and the jobs' gains as the last stop left them. Every other stop begins with them and the
     /// best restarts so far, the others anew: neither way wins always.
     learnt: Option<(Vec<f64>, Vec<f64>)>,
-    /// [`QUICK`] or [`THOROUGH`].
-    rounds: (usize, i32),
 }
 
 impl Plans<'_> {
-    /// Steps 1 to 4 until the gap is proven, at most until the last of `stops`.
-    fn climb(&mut self, search: &mut Search<'_>, ascent: &mut Ascent<'_>, stops: &[i32]) {
+    /// Steps 1 to 4 until the gap is proven, at most until the last stop.
+    fn climb(&mut self, search: &mut Search<'_>, ascent: &mut Ascent<'_>) {
         search.bounded(ascent.bound);
-        for stop in stops {
-            while ascent.step < *stop && !search.good_enough() && !search.is_late() {
+        for stop in STOPS {
+            while ascent.step < stop && !search.good_enough() && !search.is_late() {
                 ascent.step();
                 search.bounded(ascent.bound);
             }
@@ -117,7 +101,7 @@ impl Plans<'_> {
         }
         let mut tried: Vec<Vec<bool>> = Vec::new();
         let mut best: Option<(f64, Packing<'_>, Vec<bool>)> = None;
-        for _ in 0..self.rounds.0 {
+        for _ in 0..CHOICES {
             let restarted = choose(instance, self.lattice, self.held, &table, &gained, &start);
             if tried.contains(&restarted) || search.is_late() {
                 break;
@@ -125,7 +109,7 @@ impl Plans<'_> {
             tried.push(restarted.clone());
             let loss = ascent.prices.loss + self.unfair;
             let mut packing = Packing::new(instance, self.lattice, &restarted, loss);
-            let market = packing.settle(&ascent.prices.container, self.rounds.1);
+            let market = packing.settle(&ascent.prices.container, ROUNDS);
             if packing.misses_any() {
                 // Room for a minimum is made by giving up others' containers.
                 packing.refill();

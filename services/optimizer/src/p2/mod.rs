@@ -25,6 +25,7 @@ pub(crate) mod knapsack;
 pub(crate) mod large;
 pub(crate) mod lattice;
 pub(crate) mod model;
+pub(crate) mod opening;
 pub(crate) mod pack;
 pub(crate) mod pipeline;
 pub(crate) mod place;
@@ -36,4 +37,5 @@ pub(crate) mod release;
 pub(crate) mod revert;
 #[cfg(test)]
 pub(crate) mod samples;
+pub(crate) mod shor;
 pub(crate) mod solver;

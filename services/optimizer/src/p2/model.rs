@@ -18,7 +18,6 @@ use num_integer::Integer;
 use super::groups::Groups;
 use super::instance::{Instance, Job, State, fits};
 use super::plan::Plan;
-use super::rates::at_rates;
 use super::solver::{Column, Model, Outcome, Row};
 
 /// How much a unit of loss costs when the objective gives it no weight: only a tie-break.
@@ -50,19 +49,6 @@ struct Rows {
     capacity: Vec<(usize, usize, u64, Row)>,
     restarts: Option<Row>,
     loss: Option<Row>,
-}
-
-/// The prices that a linear relaxation's duals say, in the objective's unit.
-#[derive(Debug)]
-pub(crate) struct Duals {
-    /// Per type: one container.
-    pub containers: Vec<f64>,
-    /// Per group and resource: one unit of it.
-    pub rates: Vec<Vec<f64>>,
-    /// One restart.
-    pub restart: f64,
-    /// One unit of fairness loss.
-    pub loss: f64,
 }
 
 impl<'a> TypeModel<'a> {
@@ -285,39 +271,6 @@ impl<'a> TypeModel<'a> {
             .loss_bound
             .min(2.0 * self.instance.jobs.len() as f64);
         outcome_bound / self.scale + self.constant + tie * most
-    }
-
-    /// The prices that the duals of a linear run say; none below 0, whatever rounding did.
-    pub fn duals(&self, outcome: &Outcome) -> Duals {
-        let dual = |row: Row| outcome.duals.get(row).copied().unwrap_or(0.0);
-        let price = |dual: f64| (dual / self.scale).max(0.0);
-        let mut rates = vec![vec![0.0; self.instance.totals.len()]; self.groups.len()];
-        for (resource, group, unit, row) in &self.rows.capacity {
-            rates[*group][*resource] = price(dual(*row)) / *unit as f64;
-        }
-        let types = self.rows.types.iter().enumerate();
-        // A slot without a job, which the row forbids, would be worth minus its dual.
-        let containers = types.map(|(ty, row)| {
-            let least = row.map_or(0.0, |row| price(-dual(row)));
-            self.room_at(ty, &rates)
-                .map_or(least, |room| room.max(least))
-        });
-        Duals {
-            containers: containers.collect(),
-            rates,
-            restart: self.rows.restarts.map_or(0.0, |row| price(dual(row))),
-            // Losses and their bound are both scaled.
-            loss: self.rows.loss.map_or(0.0, |row| dual(row).max(0.0)),
-        }
-    }
-
-    /// The least that the room of a container costs at `rates`. Where a type gets none, its dual may
-    /// be anything below that; no allocation tells them apart, and this is the tightest.
-    fn room_at(&self, ty: usize, rates: &[Vec<f64>]) -> Option<f64> {
-        let demand = &self.instance.types[ty].demand;
-        let groups = self.slots[ty].iter().zip(rates);
-        let able = groups.filter_map(|(slot, rates)| slot.map(|_| at_rates(demand, rates)));
-        able.min_by(f64::total_cmp)
     }
 
     /// The columns that say what a plan says, to begin a run with.

@@ -243,7 +243,7 @@ fn chance(gain: f64, heat: f64) -> f64 {
 }
 
 /// What `count` containers of a job are worth at loss price `price`.
-fn worth(instance: &Instance, job: usize, count: u32, price: f64) -> f64 {
+pub(crate) fn worth(instance: &Instance, job: usize, count: u32, price: f64) -> f64 {
     instance.worth(job, count) - price * instance.loss(job, count)
 }
 

@@ -78,8 +78,6 @@ pub(crate) struct Outcome {
     pub columns: Option<Vec<f64>>,
     /// What no solution exceeds.
     pub bound: f64,
-    /// The rows' dual values.
-    pub duals: Vec<f64>,
 }
 
 impl Model {
@@ -118,7 +116,6 @@ impl Model {
             ending: Ending::Error,
             columns: None,
             bound: f64::INFINITY,
-            duals: Vec::new(),
         })
     }
 
@@ -155,7 +152,6 @@ impl Model {
                 ending,
                 columns: Some(Vec::new()),
                 bound: 0.0,
-                duals: Vec::new(),
             });
         }
         let found = ending != Ending::Infeasible
@@ -172,7 +168,6 @@ impl Model {
         };
         let solution = solved.get_solution();
         Some(Outcome {
-            duals: solution.dual_rows().to_vec(),
             ending,
             columns: (found && ending != Ending::Infeasible).then(|| solution.columns().to_vec()),
             bound: if bound.is_finite() {

@@ -1,0 +1,174 @@
+//! The least of a convex function that has kinks.
+//!
+//! Shor's r-algorithm (Minimization Methods for Non-Differentiable Functions, 1985, chapter 3): a
+//! step goes against a slope until the function rises again, then space is stretched along the
+//! difference of the last two slopes. Across a valley of kinks slopes swing; the stretching turns the
+//! steps along it.
+
+/// By how much space is shrunk along a difference of slopes.
+const SHRINK: f64 = 0.4;
+/// A step that has to be repeated more often than this grows, one that goes too far shrinks.
+const REPEATS: u32 = 3;
+const GROWTH: f64 = 1.15;
+const DECLINE: f64 = 0.985;
+
+/// A way down among variables that are not negative: below 0 the function is continued upwards.
+#[derive(Debug)]
+pub(crate) struct Descent {
+    /// Where it is; also below 0.
+    at: Vec<f64>,
+    size: f64,
+    /// How space is stretched: row by row.
+    space: Vec<Vec<f64>>,
+    /// Where the steps go, and the slope when they began to.
+    direction: Option<(Vec<f64>, Vec<f64>)>,
+    repeats: u32,
+}
+
+impl Descent {
+    /// From `at` on, with steps of about `size`.
+    pub fn new(at: Vec<f64>, size: f64) -> Self {
+        let width = at.len();
+        let row = |index: usize| {
+            (0..width)
+                .map(|at| f64::from(u8::from(at == index)))
+                .collect()
+        };
+        Self {
+            at,
+            size,
+            space: (0..width).map(row).collect(),
+            direction: None,
+            repeats: 0,
+        }
+    }
+
+    /// Goes on from where the slope is `slope`; returns where to, `None` at the end.
+    pub fn step(&mut self, slope: &[f64]) -> Option<Vec<f64>> {
+        let slope = &self.continued(slope);
+        if let Some((direction, before)) = self.direction.take() {
+            if self.repeats > REPEATS {
+                self.size *= GROWTH;
+            }
+            if dot(slope, &direction) > 0.0 {
+                self.direction = Some((direction, before));
+            } else {
+                if self.repeats == 1 {
+                    self.size *= DECLINE;
+                }
+                let change = slope.iter().zip(&before).map(|(now, before)| now - before);
+                self.shrink(&change.collect::<Vec<f64>>());
+            }
+        }
+        if self.direction.is_none() {
+            let turned = self.turned(slope)?;
+            self.direction = Some((self.back(&turned), slope.to_vec()));
+            self.repeats = 0;
+        }
+        self.repeats += 1;
+        let (direction, _) = self.direction.as_ref()?;
+        for (at, by) in self.at.iter_mut().zip(direction) {
+            *at -= self.size * by;
+        }
+        Some(self.at.iter().map(|at| at.max(0.0)).collect())
+    }
+
+    /// The slope, made to fall towards 0 from below.
+    fn continued(&self, slope: &[f64]) -> Vec<f64> {
+        let steep = slope.iter().map(|slope| slope.abs()).fold(0.0, f64::max);
+        let pairs = slope.iter().zip(&self.at);
+        let inside = |(slope, at): (&f64, &f64)| match *at < 0.0 {
+            true => slope.min(0.0) - steep,
+            false => *slope,
+        };
+        pairs.map(inside).collect()
+    }
+
+    /// Bᵀ v, of length 1; `None` if there is nothing of it.
+    fn turned(&self, vector: &[f64]) -> Option<Vec<f64>> {
+        let mut turned = vec![0.0; vector.len()];
+        for (row, part) in self.space.iter().zip(vector) {
+            let cells = turned.iter_mut().zip(row);
+            cells.for_each(|(sum, cell)| *sum += cell * part);
+        }
+        let length = dot(&turned, &turned).sqrt();
+        turned.iter_mut().for_each(|part| *part /= length);
+        (length > 1e-12).then_some(turned)
+    }
+
+    /// B v.
+    fn back(&self, vector: &[f64]) -> Vec<f64> {
+        self.space.iter().map(|row| dot(row, vector)).collect()
+    }
+
+    /// Shrinks space along `change`.
+    fn shrink(&mut self, change: &[f64]) {
+        let Some(axis) = self.turned(change) else {
+            return;
+        };
+        let image = self.back(&axis);
+        for (row, image) in self.space.iter_mut().zip(image) {
+            let by = (SHRINK - 1.0) * image;
+            row.iter_mut()
+                .zip(&axis)
+                .for_each(|(cell, axis)| *cell += by * axis);
+        }
+    }
+}
+
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
+/// Where the least value was found of variables that are not negative, and whatever `look` says of
+/// it, when it has been asked `most` times. `look` gives the value and the slope at a point.
+pub(crate) fn minimise<T>(
+    start: Vec<f64>,
+    size: f64,
+    most: u32,
+    mut look: impl FnMut(&[f64]) -> (f64, Vec<f64>, T),
+) -> (Vec<f64>, T) {
+    let mut descent = Descent::new(start.clone(), size);
+    let (mut least, mut slope, said) = look(&start);
+    let mut best = (start, said);
+    for _ in 1..most {
+        let Some(at) = descent.step(&slope) else {
+            break;
+        };
+        let (value, next, said) = look(&at);
+        slope = next;
+        if value < least {
+            least = value;
+            best = (at, said);
+        }
+    }
+    best
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A valley of kinks a hundred times steeper across than along, whose least point has a variable
+    /// at 0.
+    #[test]
+    fn the_end_of_a_narrow_valley_is_found() {
+        let look = |x: &[f64]| {
+            let across = x[0] - 2.0 * x[1];
+            let value = 100.0 * across.abs() + (x[0] + x[1] - 6.0).abs() + x[2];
+            let end = (x[0] + x[1] - 6.0).signum();
+            let slope = vec![
+                100.0 * across.signum() + end,
+                -200.0 * across.signum() + end,
+                1.0,
+            ];
+            (value, slope, value)
+        };
+        let (at, value) = minimise(vec![0.5, 3.0, 1.0], 1.0, 300, look);
+        assert!(value < 0.01, "{value} at {at:?}");
+        assert!(
+            (at[0] - 4.0).abs() < 0.01 && (at[1] - 2.0).abs() < 0.01,
+            "{at:?}"
+        );
+    }
+}
