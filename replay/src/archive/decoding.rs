@@ -205,10 +205,10 @@ struct Decoder {
 
 impl Decoder {
     fn run(self, blocks: &Receiver<Unread>) {
-        let mut unpacked = Vec::new();
+        let mut unpacker = Unpacker::default();
         for block in blocks {
             let decoded = match block {
-                Ok(block) => self.decode(&block, &mut unpacked),
+                Ok(block) => self.decode(&block, &mut unpacker),
                 Err(error) => self.send(vec![Err(error)], true),
             };
             if decoded.is_none() {
@@ -218,11 +218,11 @@ impl Decoder {
     }
 
     /// Decodes a block; `None` when nobody wants it, or nothing can follow.
-    fn decode(&self, block: &Block, unpacked: &mut Vec<u8>) -> Option<()> {
+    fn decode(&self, block: &Block, unpacker: &mut Unpacker) -> Option<()> {
         let mut number = block.first;
         let mut events = self.empty();
         let mut wanted = true;
-        let decoded = unpack(block, unpacked).and_then(|()| {
+        let decoded = unpacker.unpack(block).and_then(|unpacked| {
             decode_block(unpacked, block.head.events, |recorded| {
                 events.push(Ok(recorded));
                 number += 1;
@@ -254,14 +254,23 @@ impl Decoder {
     }
 }
 
-fn unpack(block: &Block, unpacked: &mut Vec<u8>) -> Result<(), String> {
-    unpacked.clear();
-    unpacked.reserve(block.head.unpacked);
-    let mut unpack = || Decompressor::new()?.decompress_to_buffer(&block.packed, unpacked);
-    match unpack() {
-        Ok(length) if length == block.head.unpacked => Ok(()),
-        Ok(_) => Err("the archive is damaged".to_owned()),
-        Err(error) => Err(format!("the archive is damaged: {error}")),
+/// Unpacks one block after the other in the same memory.
+#[derive(Default)]
+struct Unpacker {
+    zstd: Decompressor<'static>,
+    unpacked: Vec<u8>,
+}
+
+impl Unpacker {
+    fn unpack(&mut self, block: &Block) -> Result<&[u8], String> {
+        let Self { zstd, unpacked } = self;
+        unpacked.clear();
+        unpacked.reserve(block.head.unpacked);
+        match zstd.decompress_to_buffer(&block.packed, unpacked) {
+            Ok(length) if length == block.head.unpacked => Ok(unpacked),
+            Ok(_) => Err("the archive is damaged".to_owned()),
+            Err(error) => Err(format!("the archive is damaged: {error}")),
+        }
     }
 }
 

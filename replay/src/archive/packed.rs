@@ -25,6 +25,7 @@
 mod access;
 mod block;
 mod reader;
+mod serializer;
 #[cfg(test)]
 mod tests;
 mod writer;

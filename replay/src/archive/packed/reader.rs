@@ -67,6 +67,7 @@ impl<'de> Cursor<'de> {
         self.rest.is_empty()
     }
 
+    #[inline]
     pub fn byte(&mut self) -> Result<u8, Error> {
         let Some((byte, rest)) = self.rest.split_first() else {
             return damaged();
@@ -75,12 +76,17 @@ impl<'de> Cursor<'de> {
         Ok(*byte)
     }
 
+    #[inline]
     pub fn number(&mut self) -> Result<u64, Error> {
         let byte = self.byte()?;
         if byte < 0x80 {
             return Ok(byte.into());
         }
-        let mut number = u64::from(byte & 0x7f);
+        self.long_number(byte)
+    }
+
+    fn long_number(&mut self, first: u8) -> Result<u64, Error> {
+        let mut number = u64::from(first & 0x7f);
         for shift in (7..64).step_by(7) {
             let byte = self.byte()?;
             number |= u64::from(byte & 0x7f) << shift;
@@ -158,6 +164,7 @@ impl<'t, 'de> ValueReader<'t, 'de> {
     }
 
     /// The text behind `tag`, if it is one.
+    #[inline]
     fn text_of(&mut self, tag: u8) -> Result<Option<&'de str>, Error> {
         match tag {
             tag::FIRST_WORD.. => self.word((tag - tag::FIRST_WORD).into()).map(Some),
