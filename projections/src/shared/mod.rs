@@ -8,6 +8,7 @@
 //! 5. [`cluster`]: nodes and jobs together, with the policy and the epochs; what the services embed.
 
 pub mod cluster;
+pub mod id_map;
 pub mod job;
 pub mod membership;
 pub mod queues;
@@ -18,6 +19,7 @@ pub mod tenants;
 mod tests;
 
 pub use cluster::ClusterState;
+pub use id_map::IdMap;
 pub use job::{
     Assignment, ContainerPhase, Job, Life, LifeContainer, LifePhase, Place, SavedCheckpoint, Stop,
 };
