@@ -23,11 +23,11 @@ use super::packed::{BlockHead, decode_block};
 
 /// Events of a part: so many that handing them over costs nothing, and few enough that those
 /// under way stay in the caches.
-const PART_EVENTS: usize = 256;
+const PART_EVENTS: usize = 512;
 
 /// Parts that wait behind each decoding thread: those of a block, so that no thread waits for its
 /// turn before it is done with one.
-const WAITING_PARTS: usize = 8;
+const WAITING_PARTS: usize = 4;
 
 /// Blocks that wait before each decoding thread.
 const WAITING_BLOCKS: usize = 2;

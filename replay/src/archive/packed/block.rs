@@ -232,9 +232,9 @@ fn read(
         stored_at: Timestamp::from_micros(stored_at),
         writer: *writer,
         envelope: Envelope {
-            id: reader.text()?.into(),
-            source: reader.text()?.into(),
-            subject: reader.text()?.into(),
+            id: reader.text()?,
+            source: reader.text()?,
+            subject: reader.text()?,
             time: Timestamp::from_micros(time),
             traceparent: reader.optional_text()?.map(str::to_owned),
             body: read_body(reader, type_name, event_type)?,

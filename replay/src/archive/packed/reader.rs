@@ -3,7 +3,7 @@
 use std::cell::OnceCell;
 use std::ptr;
 
-use dormouse_messages::{EventType, Timestamp};
+use dormouse_messages::{EventType, Text, Timestamp};
 use serde::de::value::{BorrowedStrDeserializer, Error};
 use serde::de::{Deserializer, Error as _, Visitor};
 use serde::forward_to_deserialize_any;
@@ -18,32 +18,46 @@ const DEEPEST: u32 = 100;
 #[derive(Default)]
 pub struct Tables<'de> {
     pub types: Vec<(&'de str, Option<EventType>)>,
-    words: Vec<&'de str>,
+    words: Vec<Word<'de>>,
     shapes: Vec<Shape<'de>>,
+}
+
+/// A text that several values are.
+struct Word<'de> {
+    text: &'de str,
+    owned: OnceCell<Text>,
 }
 
 /// The names of a record's fields.
 #[derive(Default)]
 pub struct Shape<'de> {
     pub names: Vec<&'de str>,
-    /// The fields of the struct that was first read from such a record, and for each name which
-    /// of them it is.
-    places: OnceCell<(Names, Vec<Option<u64>>)>,
+    /// The fields of the struct that was first read from such a record, and where they are.
+    places: OnceCell<(Names, Places)>,
+}
+
+/// Where the fields of a struct are in a record.
+pub enum Places {
+    /// They are its names, in this order.
+    Same,
+    /// Which of the fields each name is, counted from 0.
+    Of(Vec<Option<u64>>),
 }
 
 type Names = &'static [&'static str];
 
 impl Shape<'_> {
-    /// Which of the struct's `fields` each name is, counted from 0. Only for the first struct:
-    /// hardly a shape is that of two.
-    fn places(&self, fields: Names) -> Option<&[Option<u64>]> {
+    /// Where the struct's `fields` are. Only for the first struct: hardly a shape is that of two.
+    fn places(&self, fields: Names) -> Option<&Places> {
         let place = |name: &&str| {
             let place = fields.iter().position(|field| field == name)?;
             u64::try_from(place).ok()
         };
-        let (known, places) = self
-            .places
-            .get_or_init(|| (fields, self.names.iter().map(place).collect()));
+        let places = || match self.names == fields {
+            true => Places::Same,
+            false => Places::Of(self.names.iter().map(place).collect()),
+        };
+        let (known, places) = self.places.get_or_init(|| (fields, places()));
         ptr::eq(*known, fields).then_some(places)
     }
 }
@@ -128,7 +142,10 @@ impl<'de> Cursor<'de> {
         let event_type = |name| (name, EventType::of(name));
         Ok(Tables {
             types: self.list(|cursor| cursor.text().map(event_type))?,
-            words: self.list(Self::text)?,
+            words: self.list(|cursor| {
+                let (text, owned) = (cursor.text()?, OnceCell::new());
+                Ok(Word { text, owned })
+            })?,
             shapes: self.list(|cursor| {
                 let names = cursor.list(Self::text)?;
                 let places = OnceCell::new();
@@ -157,30 +174,40 @@ impl<'t, 'de> ValueReader<'t, 'de> {
         }
     }
 
-    fn word(&self, number: u64) -> Result<&'de str, Error> {
+    fn word(&self, number: u64) -> Result<&'t Word<'de>, Error> {
         let number = usize::try_from(number).unwrap_or(usize::MAX);
-        let word = self.tables.words.get(number);
-        word.copied().map_or_else(damaged, Ok)
+        self.tables.words.get(number).map_or_else(damaged, Ok)
     }
 
     /// The text behind `tag`, if it is one.
     #[inline]
     fn text_of(&mut self, tag: u8) -> Result<Option<&'de str>, Error> {
         match tag {
-            tag::FIRST_WORD.. => self.word((tag - tag::FIRST_WORD).into()).map(Some),
+            tag::FIRST_WORD.. => {
+                let word = self.word((tag - tag::FIRST_WORD).into())?;
+                Ok(Some(word.text))
+            }
             tag::TEXT => self.cursor.text().map(Some),
             tag::WORD => {
                 let number = self.cursor.number()?;
-                self.word(number).map(Some)
+                Ok(Some(self.word(number)?.text))
             }
             _ => Ok(None),
         }
     }
 
-    /// A text.
-    pub fn text(&mut self) -> Result<&'de str, Error> {
-        let tag = self.cursor.byte()?;
-        self.text_of(tag)?.map_or_else(damaged, Ok)
+    /// A text; one that is a word is made once.
+    pub fn text(&mut self) -> Result<Text, Error> {
+        let word = match self.cursor.byte()? {
+            tag @ tag::FIRST_WORD.. => self.word((tag - tag::FIRST_WORD).into())?,
+            tag::WORD => {
+                let number = self.cursor.number()?;
+                self.word(number)?
+            }
+            tag::TEXT => return self.cursor.text().map(Text::from),
+            _ => return damaged(),
+        };
+        Ok(word.owned.get_or_init(|| word.text.into()).clone())
     }
 
     /// A text, or nothing.
@@ -213,13 +240,27 @@ impl<'t, 'de> ValueReader<'t, 'de> {
         value
     }
 
+    fn list<V: Visitor<'de>>(&mut self, length: usize, visitor: V) -> Result<V::Value, Error> {
+        self.inside(|reader| {
+            let mut items = Items::new(reader, length);
+            let value = visitor.visit_seq(&mut items)?;
+            items.end()?;
+            Ok(value)
+        })
+    }
+
     fn record<V: Visitor<'de>>(
         &mut self,
         fields: Option<Names>,
         visitor: V,
     ) -> Result<V::Value, Error> {
         let shape = self.shape()?;
-        let places = fields.and_then(|fields| shape.places(fields));
+        let places = match fields.and_then(|fields| shape.places(fields)) {
+            // Derived structs read their fields as a list, too: without a look at what comes.
+            Some(Places::Same) => return self.list(shape.names.len(), visitor),
+            Some(Places::Of(places)) => Some(places.as_slice()),
+            None => None,
+        };
         self.inside(|reader| {
             let mut fields = Fields::new(reader, &shape.names, places);
             let value = visitor.visit_map(&mut fields)?;
@@ -247,12 +288,7 @@ impl<'t, 'de> ValueReader<'t, 'de> {
             tag::TIME => visitor.visit_string(Timestamp::from_micros(self.time()?).to_string()),
             tag::LIST => {
                 let length = self.cursor.length()?;
-                self.inside(|reader| {
-                    let mut items = Items::new(reader, length);
-                    let value = visitor.visit_seq(&mut items)?;
-                    items.end()?;
-                    Ok(value)
-                })
+                self.list(length, visitor)
             }
             tag::RECORD => self.record(None, visitor),
             tag => match self.text_of(tag)? {
