@@ -48,6 +48,7 @@ type Names = &'static [&'static str];
 
 impl Shape<'_> {
     /// Where the struct's `fields` are. Only for the first struct: hardly a shape is that of two.
+    /// No field of an event has another name besides (`alias`): that would be counted as well.
     fn places(&self, fields: Names) -> Option<&Places> {
         let place = |name: &&str| {
             let place = fields.iter().position(|field| field == name)?;
@@ -63,7 +64,6 @@ impl Shape<'_> {
 }
 
 /// Bytes that are read, front to back.
-#[derive(Clone)]
 pub struct Cursor<'de> {
     rest: &'de [u8],
 }
@@ -179,35 +179,34 @@ impl<'t, 'de> ValueReader<'t, 'de> {
         self.tables.words.get(number).map_or_else(damaged, Ok)
     }
 
+    /// The word behind `tag`, if it is one.
+    #[inline]
+    fn word_of(&mut self, tag: u8) -> Result<Option<&'t Word<'de>>, Error> {
+        let number = match tag {
+            tag::FIRST_WORD.. => (tag - tag::FIRST_WORD).into(),
+            tag::WORD => self.cursor.number()?,
+            _ => return Ok(None),
+        };
+        self.word(number).map(Some)
+    }
+
     /// The text behind `tag`, if it is one.
     #[inline]
     fn text_of(&mut self, tag: u8) -> Result<Option<&'de str>, Error> {
-        match tag {
-            tag::FIRST_WORD.. => {
-                let word = self.word((tag - tag::FIRST_WORD).into())?;
-                Ok(Some(word.text))
-            }
-            tag::TEXT => self.cursor.text().map(Some),
-            tag::WORD => {
-                let number = self.cursor.number()?;
-                Ok(Some(self.word(number)?.text))
-            }
-            _ => Ok(None),
+        if tag == tag::TEXT {
+            return self.cursor.text().map(Some);
         }
+        Ok(self.word_of(tag)?.map(|word| word.text))
     }
 
     /// A text; one that is a word is made once.
     pub fn text(&mut self) -> Result<Text, Error> {
-        let word = match self.cursor.byte()? {
-            tag @ tag::FIRST_WORD.. => self.word((tag - tag::FIRST_WORD).into())?,
-            tag::WORD => {
-                let number = self.cursor.number()?;
-                self.word(number)?
-            }
-            tag::TEXT => return self.cursor.text().map(Text::from),
-            _ => return damaged(),
-        };
-        Ok(word.owned.get_or_init(|| word.text.into()).clone())
+        let tag = self.cursor.byte()?;
+        if let Some(word) = self.word_of(tag)? {
+            return Ok(word.owned.get_or_init(|| word.text.into()).clone());
+        }
+        self.text_of(tag)?
+            .map_or_else(damaged, |text| Ok(text.into()))
     }
 
     /// A text, or nothing.
