@@ -6,6 +6,8 @@
 //! 4. [`tenants`], [`queues`]: what each tenant is entitled to, has queued and runs, with exact
 //!    dominant shares ([`share`]).
 //! 5. [`cluster`]: nodes and jobs together, with the policy and the epochs; what the services embed.
+//!
+//! [`id_map`] is the map that the read models find jobs and nodes in.
 
 pub mod cluster;
 pub mod id_map;
