@@ -110,15 +110,48 @@ impl Overview {
         last.sequence = recorded.sequence;
         last.at = recorded.stored_at;
         last.kept = kept.map(str::to_owned);
-        last.utilization.clone_from(&outcome.utilization);
+        copy_utilization(&mut last.utilization, &outcome.utilization);
         last.fairness_loss = outcome.fairness_loss;
         last.fairness_loss_all = outcome.fairness_loss_all;
         last.fairness_loss_bound = outcome.fairness_loss_bound;
         last.adjusted_jobs = outcome.adjusted_jobs;
         last.adjustment_bound = outcome.adjustment_bound;
         last.forced_jobs = outcome.forced_jobs;
-        last.solver.clone_from(&outcome.solver);
+        copy_solver(&mut last.solver, &outcome.solver);
     }
+}
+
+/// Copies without memory of its own where the resources are the same, as they nearly always are.
+fn copy_utilization(to: &mut Utilization, from: &Utilization) {
+    to.total = from.total;
+    if to.resources.keys().eq(from.resources.keys()) {
+        for (to, from) in to.resources.values_mut().zip(from.resources.values()) {
+            *to = *from;
+        }
+    } else {
+        to.resources.clone_from(&from.resources);
+    }
+}
+
+/// Copies into the texts that are there.
+fn copy_solver(to: &mut Solver, from: &Solver) {
+    let Solver {
+        name,
+        version,
+        status,
+        objective,
+        bound,
+        gap,
+        nodes,
+        stopped_by,
+        stage,
+    } = from;
+    to.name.clone_from(name);
+    to.version.clone_from(version);
+    to.status.clone_from(status);
+    to.stopped_by.clone_from(stopped_by);
+    to.stage.clone_from(stage);
+    (to.objective, to.bound, to.gap, to.nodes) = (*objective, *bound, *gap, *nodes);
 }
 
 impl Fold for Overview {

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 pub use metric::Metric;
 
 use crate::jobs::{Phase, PhaseCounts};
+use crate::shared::IdMap;
 use crate::steps::{Point, Steps, Summary, summarise, thin};
 
 /// Points of a series of the cluster: every decision of some days, 16 bytes each.
@@ -132,7 +133,7 @@ pub struct Timelines {
     adjusted_total: Steps,
     forced_total: Steps,
     containers: Steps,
-    jobs: BTreeMap<JobId, JobSteps>,
+    jobs: IdMap<JobId, JobSteps>,
     ended: VecDeque<JobId>,
     queued: Steps,
     waiting: Steps,
@@ -241,7 +242,7 @@ impl Timelines {
         limit: usize,
         of: fn(&JobSteps) -> &Steps,
     ) -> Vec<(String, &Steps)> {
-        let mut jobs: Vec<_> = self.jobs.iter().collect();
+        let mut jobs: Vec<_> = self.jobs.in_any_order().collect();
         let work = |steps: &JobSteps| steps.containers.integral(self.now);
         jobs.sort_by(|a, b| work(b.1).total_cmp(&work(a.1)).then_with(|| a.0.cmp(b.0)));
         jobs.truncate(limit);
@@ -299,18 +300,15 @@ impl Timelines {
 
     fn runs(&mut self, job: &JobId, containers: u32, at: Timestamp) {
         let value = f64::from(containers);
-        if !self.jobs.contains_key(job) {
-            if containers == 0 {
-                return;
-            }
-            self.jobs.insert(job.clone(), JobSteps::default());
-        }
-        if let Some(steps) = self.jobs.get_mut(job) {
-            let all = self.containers.last() - steps.containers.last() + value;
-            steps.containers.push(at, value, JOB_POINTS);
-            steps.ended = false;
-            self.containers.push(at, all, CLUSTER_POINTS);
-        }
+        let steps = match self.jobs.get_mut(job) {
+            Some(steps) => steps,
+            None if containers == 0 => return,
+            None => self.jobs.or_default(job),
+        };
+        let all = self.containers.last() - steps.containers.last() + value;
+        steps.containers.push(at, value, JOB_POINTS);
+        steps.ended = false;
+        self.containers.push(at, all, CLUSTER_POINTS);
     }
 
     fn end(&mut self, job: &JobId, at: Timestamp) {

@@ -1,23 +1,24 @@
 //! The log as a file: JSON lines for people and other languages, or a compact archive.
 //!
-//! The archive (any name that ends in `.dmlog`) is a zstd stream of records: the length of an
-//! event's MessagePack as a little-endian `u32`, its sequence as `u64`, the broker's time in
-//! microseconds as `i64`, the writer's number as one byte, then the event. It starts with the
-//! magic `dormouse-log-1\n` and the log's identity on a line.
+//! The archive (any name that ends in `.dmlog`) is described in [`packed`]; those of the first
+//! version ([`version1`]) are read as well.
 
 mod decoding;
+mod packed;
+mod version1;
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use dormouse_messages::{CodecError, Recorded, Writer};
+use dormouse_messages::{CodecError, Recorded};
 
 use decoding::Decoding;
+use packed::BlockWriter;
+use version1::Records;
 
-const MAGIC: &str = "dormouse-log-1";
-/// Fast to write, and a third smaller than level 1 on event logs.
-const LEVEL: i32 = 3;
+/// What an archive begins with; the log's identity is on the next line.
+const MAGIC: &str = "dormouse-log-2\n";
 
 /// What is wrong with a log file.
 #[derive(Debug, thiserror::Error)]
@@ -48,7 +49,7 @@ fn is_archive(path: &Path) -> bool {
 
 enum Sink {
     Lines(BufWriter<Box<dyn Write>>),
-    Archive(zstd::Encoder<'static, BufWriter<File>>),
+    Archive(Box<BlockWriter<BufWriter<File>>>),
 }
 
 /// Writes a log to a file; its ending chooses the form. `-` is the standard output.
@@ -69,10 +70,9 @@ impl LogWriter {
             source: error,
         };
         let sink = if is_archive(path) {
-            let file = BufWriter::new(File::create(path).map_err(failed)?);
-            let mut encoder = zstd::Encoder::new(file, LEVEL).map_err(failed)?;
-            writeln!(encoder, "{MAGIC}\n{log}").map_err(failed)?;
-            Sink::Archive(encoder)
+            let mut file = BufWriter::new(File::create(path).map_err(failed)?);
+            writeln!(file, "{MAGIC}{log}").map_err(failed)?;
+            Sink::Archive(Box::new(BlockWriter::new(file).map_err(failed)?))
         } else if path.as_os_str() == "-" {
             Sink::Lines(BufWriter::new(Box::new(io::stdout())))
         } else {
@@ -101,10 +101,7 @@ impl LogWriter {
                 let line = recorded.to_json(&self.log).map_err(encode)?;
                 writeln!(lines, "{line}")
             }
-            Sink::Archive(encoder) => {
-                let event = recorded.envelope.to_msgpack().map_err(encode)?;
-                write_record(encoder, recorded, &event)
-            }
+            Sink::Archive(blocks) => blocks.write(recorded),
         };
         written.map_err(|error| ArchiveError::File {
             path: self.path.clone(),
@@ -119,7 +116,7 @@ impl LogWriter {
     pub fn finish(self) -> Result<(), ArchiveError> {
         let finished = match self.sink {
             Sink::Lines(mut lines) => lines.flush(),
-            Sink::Archive(encoder) => encoder.finish().and_then(|mut file| file.flush()),
+            Sink::Archive(blocks) => blocks.finish(),
         };
         finished.map_err(|error| ArchiveError::File {
             path: self.path,
@@ -128,24 +125,10 @@ impl LogWriter {
     }
 }
 
-fn write_record(sink: &mut impl Write, recorded: &Recorded, event: &[u8]) -> io::Result<()> {
-    let length = u32::try_from(event.len()).map_err(|_| io::Error::other("event too large"))?;
-    let writer = Writer::ALL
-        .iter()
-        .position(|writer| *writer == recorded.writer);
-    let writer = writer
-        .and_then(|index| u8::try_from(index).ok())
-        .unwrap_or(u8::MAX);
-    sink.write_all(&length.to_le_bytes())?;
-    sink.write_all(&recorded.sequence.0.to_le_bytes())?;
-    sink.write_all(&recorded.stored_at.as_micros().to_le_bytes())?;
-    sink.write_all(&[writer])?;
-    sink.write_all(event)
-}
-
 enum Source {
     Lines(Box<dyn BufRead>),
     Archive(Decoding),
+    Version1(Box<Records>),
 }
 
 /// Reads a log from a file, event by event.
@@ -170,17 +153,21 @@ impl LogReader {
         let mut log = String::new();
         let source = if is_archive(path) {
             let file = File::open(path).map_err(failed)?;
-            let decoder = zstd::Decoder::new(file).map_err(failed)?;
-            // A large buffer: one copy out of the decoder for some hundred events.
-            let mut decoder = BufReader::with_capacity(256 * 1024, decoder);
-            let mut magic = String::new();
-            decoder.read_line(&mut magic).map_err(failed)?;
-            if magic.trim_end() != MAGIC {
-                return Err(failed(io::Error::other("it is not a dormouse log archive")));
+            let mut file = BufReader::with_capacity(256 * 1024, file);
+            if file
+                .fill_buf()
+                .map_err(failed)?
+                .starts_with(MAGIC.as_bytes())
+            {
+                file.consume(MAGIC.len());
+                file.read_line(&mut log).map_err(failed)?;
+                log.truncate(log.trim_end().len());
+                Source::Archive(Decoding::start(path, file))
+            } else {
+                let records;
+                (log, records) = Records::open(file).map_err(failed)?;
+                Source::Version1(Box::new(records))
             }
-            decoder.read_line(&mut log).map_err(failed)?;
-            log.truncate(log.trim_end().len());
-            Source::Archive(Decoding::start(path, decoder))
         } else if path.as_os_str() == "-" {
             Source::Lines(Box::new(BufReader::new(io::stdin())))
         } else {
@@ -213,10 +200,7 @@ impl LogReader {
         if let Source::Archive(decoding) = self.source {
             return decoding.look(each);
         }
-        while let Some(recorded) = self.read_line()? {
-            each(&recorded)?;
-        }
-        Ok(())
+        self.try_for_each(|recorded| each(&recorded?))
     }
 
     fn wrong(&self, error: impl ToString) -> ArchiveError {
@@ -257,6 +241,16 @@ impl Iterator for LogReader {
         match &mut self.source {
             Source::Lines(_) => self.read_line().transpose(),
             Source::Archive(decoding) => decoding.next(),
+            Source::Version1(records) => {
+                self.number += 1;
+                let read = records.next();
+                let read = read.map_err(|error| self.wrong(error)).transpose();
+                if !matches!(read, Some(Ok(_))) {
+                    // Nothing can follow.
+                    self.source = Source::Lines(Box::new(io::empty()));
+                }
+                read
+            }
         }
     }
 }

@@ -10,12 +10,12 @@ use super::{
     ENDED_LIMIT, Job, Live, PENDING_LIMIT, Phase, PhaseCounts, REFUSED_LIMIT, Refused, TaskCounts,
     Times,
 };
-use crate::shared::TaskSet;
+use crate::shared::{IdMap, TaskSet};
 
 /// Every job, by id. See the module for what is kept how long.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct JobTable {
-    live: BTreeMap<JobId, Box<Job>>,
+    live: IdMap<JobId, Box<Job>>,
     ended: BTreeMap<JobId, Box<Job>>,
     /// The admissions of ended jobs in the order they ended: the oldest goes first.
     ended_order: VecDeque<(Sequence, JobId)>,
@@ -281,7 +281,8 @@ impl Fold for JobTable {
             }
         }
         for (phase, count) in self.counts.iter().filter(|(phase, _)| !phase.is_over()) {
-            let found = self.live().filter(|(_, job)| job.phase == phase).count() as u64;
+            let live = self.live.in_any_order();
+            let found = live.filter(|(_, job)| job.phase == phase).count() as u64;
             if found != count {
                 return Err(format!("{found} jobs are {phase} but {count} are counted"));
             }

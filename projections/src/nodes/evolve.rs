@@ -7,11 +7,13 @@ use dormouse_messages::{
     Amounts, Event, Fold, Incarnation, JobId, NodeId, Rank, Recorded, Sequence, Timestamp,
 };
 
-use super::{Gang, JobGangs, Member, MemberState, Node, NodeTable, Standing};
+use crate::shared::IdMap;
+
+use super::{Gang, JobGangs, Member, MemberState, Node, NodeTable};
 
 impl NodeTable {
     fn joined(&mut self, event: &NodeJoined, at: Timestamp) {
-        let node = self.nodes.entry(event.node.clone()).or_default();
+        let node = self.nodes.or_default(&event.node);
         node.capacity.clone_from(&event.capacity);
         node.labels.clone_from(&event.labels);
         node.gpus.clone_from(&event.gpus);
@@ -51,7 +53,7 @@ impl NodeTable {
     /// Room is gone with the loss and comes back with the next start.
     fn clear(&mut self, name: &NodeId) {
         let Self { nodes, jobs, .. } = self;
-        for entry in jobs.values_mut() {
+        for entry in jobs.values_mut_in_any_order() {
             for gang in &mut entry.gangs {
                 gang.members.retain(|member| {
                     let stays = member.node != *name;
@@ -163,7 +165,7 @@ impl NodeTable {
 }
 
 /// Takes a member's room off its node.
-fn leave(nodes: &mut BTreeMap<NodeId, Node>, demand: &Amounts, member: &Member) {
+fn leave(nodes: &mut IdMap<NodeId, Node>, demand: &Amounts, member: &Member) {
     let Some(node) = nodes.get_mut(&member.node) else {
         return;
     };
@@ -181,7 +183,7 @@ fn leave(nodes: &mut BTreeMap<NodeId, Node>, demand: &Amounts, member: &Member) 
 impl JobGangs {
     fn gang_mut(
         &mut self,
-        nodes: &mut BTreeMap<NodeId, Node>,
+        nodes: &mut IdMap<NodeId, Node>,
         incarnation: Incarnation,
         placed: Sequence,
     ) -> &mut Gang {
@@ -214,7 +216,7 @@ impl JobGangs {
 
     fn drop_member(
         &mut self,
-        nodes: &mut BTreeMap<NodeId, Node>,
+        nodes: &mut IdMap<NodeId, Node>,
         incarnation: Incarnation,
         rank: Rank,
         only_if: impl Fn(&Member) -> bool,
@@ -232,7 +234,7 @@ impl JobGangs {
         self.gangs.retain(|gang| !gang.members.is_empty());
     }
 
-    fn drop_gangs(&mut self, nodes: &mut BTreeMap<NodeId, Node>, which: impl Fn(&Gang) -> bool) {
+    fn drop_gangs(&mut self, nodes: &mut IdMap<NodeId, Node>, which: impl Fn(&Gang) -> bool) {
         let demand = &self.demand;
         self.gangs.retain(|gang| {
             let goes = which(gang);
@@ -285,16 +287,23 @@ impl Fold for NodeTable {
     }
 
     fn check_invariants(&self) -> Result<(), String> {
-        for (name, node) in &self.nodes {
-            let taking = |s: &Standing<'_>| s.member.state != MemberState::Reserved;
-            let (taken, reserved): (Vec<_>, Vec<_>) = self.standing(name).partition(taking);
-            if taken.len() != node.containers as usize || reserved.len() != node.reserved as usize {
+        let mut standing: BTreeMap<&NodeId, (u32, u32)> = BTreeMap::new();
+        let entries = self.jobs.in_any_order();
+        for gang in entries.flat_map(|(_, entry)| &entry.gangs) {
+            for member in &gang.members {
+                let (taken, reserved) = standing.entry(&member.node).or_default();
+                match member.state {
+                    MemberState::Reserved => *reserved += 1,
+                    MemberState::Starting | MemberState::Running => *taken += 1,
+                }
+            }
+        }
+        for (name, node) in self.nodes.in_any_order() {
+            let (taken, reserved) = standing.get(name).copied().unwrap_or_default();
+            if (taken, reserved) != (node.containers, node.reserved) {
                 return Err(format!(
-                    "{} containers stand on {name} and {} are reserved, but {} and {} are counted",
-                    taken.len(),
-                    reserved.len(),
-                    node.containers,
-                    node.reserved
+                    "{taken} containers stand on {name} and {reserved} are reserved, but {} and {} are counted",
+                    node.containers, node.reserved
                 ));
             }
             if node.running > node.containers {

@@ -15,6 +15,8 @@ use dormouse_messages::events::Gpu;
 use dormouse_messages::{Amounts, Incarnation, JobId, NodeId, Rank, Sequence, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use crate::shared::IdMap;
+
 /// Whether a node takes containers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -113,8 +115,8 @@ struct JobGangs {
 /// Every node, and the containers of the jobs that live.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct NodeTable {
-    nodes: BTreeMap<NodeId, Node>,
-    jobs: BTreeMap<JobId, JobGangs>,
+    nodes: IdMap<NodeId, Node>,
+    jobs: IdMap<JobId, JobGangs>,
     /// Drained before they joined.
     drained_early: BTreeMap<NodeId, Timestamp>,
 }
@@ -163,7 +165,7 @@ impl NodeTable {
     #[must_use]
     pub fn capacity(&self) -> (Amounts, Amounts) {
         let (mut present, mut up) = (Amounts::new(), Amounts::new());
-        for node in self.nodes.values() {
+        for (_, node) in self.nodes.in_any_order() {
             match node.state() {
                 NodeState::Up => up.add(&node.capacity, 1),
                 NodeState::Drained => {}

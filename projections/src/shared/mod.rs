@@ -6,8 +6,11 @@
 //! 4. [`tenants`], [`queues`]: what each tenant is entitled to, has queued and runs, with exact
 //!    dominant shares ([`share`]).
 //! 5. [`cluster`]: nodes and jobs together, with the policy and the epochs; what the services embed.
+//!
+//! [`id_map`] is the map that the read models find jobs and nodes in.
 
 pub mod cluster;
+pub mod id_map;
 pub mod job;
 pub mod membership;
 pub mod queues;
@@ -18,6 +21,7 @@ pub mod tenants;
 mod tests;
 
 pub use cluster::ClusterState;
+pub use id_map::IdMap;
 pub use job::{
     Assignment, ContainerPhase, Job, Life, LifeContainer, LifePhase, Place, SavedCheckpoint, Stop,
 };

@@ -1,50 +1,58 @@
 //! Decoding an archive on threads beside the one that folds it.
 //!
-//! 1. One thread unpacks the archive and cuts it into parts of whole records.
-//! 2. The parts go round the decoding threads, one after the other.
-//! 3. The reader takes the decoded parts in the same order, so the events come as they stand.
+//! 1. One thread reads the blocks of the archive.
+//! 2. They go round the decoding threads, one after the other, which unpack and decode them.
+//! 3. The reader takes the decoded events in the same order, a part of a block at a time.
 //! 4. What the reader has only looked at goes back to the thread that made it: it frees its own
 //!    memory at a fraction of what another thread pays, and while that is still in its cache.
 //!
 //! Every channel is bounded: a slow reader holds the threads back, and one that is dropped ends
-//! them.
+//! them. What is damaged ends the archive.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
-use std::{iter, thread, vec};
+use std::{mem, thread, vec};
 
-use dormouse_messages::{Envelope, Recorded, Sequence, Timestamp, Writer};
+use dormouse_messages::Recorded;
+use zstd::bulk::Decompressor;
 
 use super::ArchiveError;
+use super::packed::{BlockHead, decode_block};
 
-/// The broker takes no larger message.
-const MOST_BYTES: usize = 8 * 1024 * 1024;
+/// Events of a part: so many that handing them over costs nothing, and few enough that those
+/// under way stay in the caches.
+const PART_EVENTS: usize = 512;
 
-/// Length, sequence, time, writer.
-const HEAD_BYTES: usize = 4 + 8 + 8 + 1;
+/// Parts that wait behind each decoding thread: those of a block, so that no thread waits for its
+/// turn before it is done with one.
+const WAITING_PARTS: usize = 4;
 
-/// A part: some hundred events, so that handing them over costs nothing, and few enough that
-/// those under way need little memory.
-const PART_BYTES: usize = 64 * 1024;
-
-/// Parts that wait before and behind each decoding thread.
-const WAITING: usize = 2;
+/// Blocks that wait before each decoding thread.
+const WAITING_BLOCKS: usize = 2;
 
 /// Three threads decode faster than one folds.
 const MOST_THREADS: usize = 3;
 
-type Unpacked = BufReader<zstd::Decoder<'static, BufReader<File>>>;
 type Decoded = Result<Recorded, ArchiveError>;
 
-/// Whole records as they lie in the archive.
-struct Part {
-    /// The number of the first one, counted from 1.
+/// A block as it lies in the archive.
+struct Block {
+    /// The number of its first event, counted from 1.
     first: u64,
-    bytes: Vec<u8>,
-    /// Why the archive ends here, where it should not.
-    broken: Option<String>,
+    head: BlockHead,
+    packed: Vec<u8>,
+}
+
+/// What the reading thread passes on; nothing behind an error.
+type Unread = Result<Block, ArchiveError>;
+
+/// Decoded events, in order.
+struct Part {
+    events: Vec<Decoded>,
+    /// Whether the next part is another thread's.
+    ends_block: bool,
 }
 
 /// The decoded events, in order.
@@ -58,28 +66,32 @@ pub struct Decoding {
 
 /// The reader's ends of one decoding thread's channels.
 struct Lane {
-    decoded: Receiver<Vec<Decoded>>,
+    decoded: Receiver<Part>,
     /// Parts that were looked at. Not bounded itself: no more come back than went out.
     read: Sender<Vec<Decoded>>,
 }
 
 impl Decoding {
-    /// Starts the threads; `unpacked` stands at the first record.
-    pub fn start(path: &Path, unpacked: Unpacked) -> Self {
+    /// Starts the threads; `file` stands at the first block.
+    pub fn start(path: &Path, file: BufReader<File>) -> Self {
         let processors = thread::available_parallelism().map_or(1, usize::from);
         let threads = processors.saturating_sub(1).clamp(1, MOST_THREADS);
-        let (mut parts, mut lanes) = (Vec::new(), Vec::new());
-        let (emptied, empty) = channel();
+        let (mut blocks, mut lanes) = (Vec::new(), Vec::new());
         for _ in 0..threads {
-            let (part, unread) = sync_channel(WAITING);
-            let (out, decoded) = sync_channel(WAITING);
+            let (block, unread) = sync_channel(WAITING_BLOCKS);
+            let (out, decoded) = sync_channel(WAITING_PARTS);
             let (read, back) = channel();
-            let (path, emptied) = (path.to_owned(), emptied.clone());
-            thread::spawn(move || decode_all(&path, &unread, &emptied, &out, &back));
-            parts.push(part);
+            let decoder = Decoder {
+                path: path.to_owned(),
+                out,
+                back,
+            };
+            thread::spawn(move || decoder.run(&unread));
+            blocks.push(block);
             lanes.push(Lane { decoded, read });
         }
-        thread::spawn(move || cut(unpacked, &parts, &empty));
+        let path = path.to_owned();
+        thread::spawn(move || read_blocks(&path, file, &blocks));
         Self {
             lanes,
             turn: 0,
@@ -105,10 +117,12 @@ impl Decoding {
     /// The next part, and whose it is.
     fn next_part(&mut self) -> Option<(usize, Vec<Decoded>)> {
         let turn = self.turn;
-        // The thread whose turn it is ends only when there are no more parts.
+        // The thread whose turn it is ends only when there are no more blocks.
         let part = self.lanes[turn].decoded.recv().ok()?;
-        self.turn = (turn + 1) % self.lanes.len();
-        Some((turn, part))
+        if part.ends_block {
+            self.turn = (turn + 1) % self.lanes.len();
+        }
+        Some((turn, part.events))
     }
 
     /// Shows every event that is left, until `each` fails.
@@ -116,7 +130,7 @@ impl Decoding {
         mut self,
         mut each: impl FnMut(&Recorded) -> Result<(), E>,
     ) -> Result<(), E> {
-        for decoded in std::mem::take(&mut self.part) {
+        for decoded in mem::take(&mut self.part) {
             each(&decoded?)?;
         }
         while let Some((turn, mut part)) = self.next_part() {
@@ -136,133 +150,139 @@ impl Decoding {
     }
 }
 
-/// Cuts the archive into parts, until it ends or nobody wants them any more.
-fn cut(mut unpacked: Unpacked, parts: &[SyncSender<Part>], empty: &Receiver<Vec<u8>>) {
+/// Reads blocks until the archive ends, or nobody wants them any more.
+fn read_blocks(path: &Path, mut file: BufReader<File>, blocks: &[SyncSender<Unread>]) {
     let mut first = 1;
-    for part in parts.iter().cycle() {
-        let mut bytes = empty.try_recv().unwrap_or_default();
-        bytes.clear();
-        bytes.reserve(2 * PART_BYTES);
-        let (mut count, mut broken) = (0, None);
-        while bytes.len() < PART_BYTES {
-            match append_record(&mut unpacked, &mut bytes) {
-                Ok(true) => count += 1,
-                Ok(false) => break,
-                Err(why) => {
-                    broken = Some(why);
-                    break;
-                }
-            }
-        }
-        let is_last = bytes.len() < PART_BYTES;
-        let cut = Part {
-            first,
-            bytes,
-            broken,
+    for sender in blocks.iter().cycle() {
+        let block = match read_block(&mut file, first) {
+            Ok(None) => return,
+            Ok(Some(block)) => Ok(block),
+            Err(error) => Err(wrong(path, first, error)),
         };
-        if part.send(cut).is_err() || is_last {
+        let events = block.as_ref().ok().map(|block| block.head.events as u64);
+        if sender.send(block).is_err() {
             return;
         }
-        first += count;
-    }
-}
-
-/// Appends the next whole record; whether there was one.
-fn append_record(unpacked: &mut Unpacked, bytes: &mut Vec<u8>) -> Result<bool, String> {
-    if unpacked
-        .fill_buf()
-        .map_err(|error| error.to_string())?
-        .is_empty()
-    {
-        return Ok(false);
-    }
-    let start = bytes.len();
-    let cut_off = |error: std::io::Error| format!("the archive is cut off: {error}");
-    let mut head = [0u8; HEAD_BYTES];
-    unpacked.read_exact(&mut head).map_err(cut_off)?;
-    let length = length_of(&head);
-    if length > MOST_BYTES {
-        return Err(format!("an event of {length} bytes is damaged"));
-    }
-    bytes.extend_from_slice(&head);
-    bytes.resize(start + HEAD_BYTES + length, 0);
-    let read = unpacked.read_exact(&mut bytes[start + HEAD_BYTES..]);
-    if read.is_err() {
-        bytes.truncate(start);
-    }
-    read.map(|()| true).map_err(cut_off)
-}
-
-fn length_of(head: &[u8]) -> usize {
-    let length = head.first_chunk().copied().unwrap_or_default();
-    u32::from_le_bytes(length) as usize
-}
-
-fn decode_all(
-    path: &Path,
-    parts: &Receiver<Part>,
-    emptied: &Sender<Vec<u8>>,
-    out: &SyncSender<Vec<Decoded>>,
-    back: &Receiver<Vec<Decoded>>,
-) {
-    for part in parts {
-        let mut decoded = back.try_recv().unwrap_or_default();
-        decoded.clear();
-        back.try_iter().for_each(drop);
-        decode_part(path, &part, &mut decoded);
-        let _ = emptied.send(part.bytes);
-        if out.send(decoded).is_err() {
-            return;
+        match events {
+            Some(events) => first += events,
+            None => return,
         }
     }
 }
 
-fn decode_part(path: &Path, part: &Part, decoded: &mut Vec<Decoded>) {
-    let wrong = |number: u64, error: String| ArchiveError::Event {
-        path: PathBuf::from(path),
+fn read_block(file: &mut BufReader<File>, first: u64) -> Result<Option<Block>, String> {
+    let cut_off = |error| format!("the archive is cut off: {error}");
+    let mut head = [0; BlockHead::BYTES];
+    file.read_exact(&mut head).map_err(cut_off)?;
+    let head = BlockHead::read(&head)?;
+    if head.events == 0 {
+        return Ok(None);
+    }
+    let mut packed = vec![0; head.packed];
+    file.read_exact(&mut packed).map_err(cut_off)?;
+    Ok(Some(Block {
+        first,
+        head,
+        packed,
+    }))
+}
+
+fn wrong(path: &Path, number: u64, error: String) -> ArchiveError {
+    ArchiveError::Event {
+        path: path.to_owned(),
         number,
         error,
-    };
-    let mut rest = part.bytes.as_slice();
-    let records = iter::from_fn(|| {
-        let (record, later) = rest.split_at_checked(HEAD_BYTES + length_of(rest))?;
-        rest = later;
-        Some(record)
-    });
-    let numbered = (part.first..).zip(records);
-    decoded.extend(
-        numbered.map(|(number, record)| decode(record).map_err(|error| wrong(number, error))),
-    );
-    if let Some(why) = &part.broken {
-        let number = part.first + decoded.len() as u64;
-        decoded.push(Err(wrong(number, why.clone())));
     }
 }
 
-fn decode(record: &[u8]) -> Result<Recorded, String> {
-    let (head, event) = record.split_at(HEAD_BYTES);
-    let (_, head) = head.split_at(4);
-    let (sequence, head) = head.split_at(8);
-    let (stored_at, writer) = head.split_at(8);
-    let eight = |bytes: &[u8]| bytes.first_chunk().copied().unwrap_or_default();
-    let writer = writer
-        .first()
-        .and_then(|index| Writer::ALL.get(usize::from(*index)));
-    Ok(Recorded {
-        sequence: Sequence(u64::from_le_bytes(eight(sequence))),
-        stored_at: Timestamp::from_micros(i64::from_le_bytes(eight(stored_at))),
-        writer: *writer.ok_or("its writer is unknown")?,
-        envelope: Envelope::from_msgpack(event).map_err(|error| error.to_string())?,
-    })
+/// A decoding thread.
+struct Decoder {
+    path: PathBuf,
+    out: SyncSender<Part>,
+    /// Parts that were looked at.
+    back: Receiver<Vec<Decoded>>,
+}
+
+impl Decoder {
+    fn run(self, blocks: &Receiver<Unread>) {
+        let mut unpacker = Unpacker::default();
+        for block in blocks {
+            let decoded = match block {
+                Ok(block) => self.decode(&block, &mut unpacker),
+                Err(error) => self.send(vec![Err(error)], true),
+            };
+            if decoded.is_none() {
+                return;
+            }
+        }
+    }
+
+    /// Decodes a block; `None` when nobody wants it, or nothing can follow.
+    fn decode(&self, block: &Block, unpacker: &mut Unpacker) -> Option<()> {
+        let mut number = block.first;
+        let mut events = self.empty();
+        let mut wanted = true;
+        let decoded = unpacker.unpack(block).and_then(|unpacked| {
+            decode_block(unpacked, block.head.events, |recorded| {
+                events.push(Ok(recorded));
+                number += 1;
+                if events.len() == PART_EVENTS {
+                    let full = mem::replace(&mut events, self.empty());
+                    wanted = self.send(full, false).is_some();
+                }
+                wanted
+            })
+        });
+        let is_sound = decoded.is_ok();
+        if let Err(error) = decoded {
+            events.push(Err(wrong(&self.path, number, error)));
+        }
+        self.send(events, true).filter(|()| is_sound && wanted)
+    }
+
+    fn send(&self, events: Vec<Decoded>, ends_block: bool) -> Option<()> {
+        self.out.send(Part { events, ends_block }).ok()
+    }
+
+    /// A list for the next part; what has come back is freed here.
+    fn empty(&self) -> Vec<Decoded> {
+        let mut events = self.back.try_recv().unwrap_or_default();
+        events.clear();
+        self.back.try_iter().for_each(drop);
+        events.reserve(PART_EVENTS);
+        events
+    }
+}
+
+/// Unpacks one block after the other in the same memory.
+#[derive(Default)]
+struct Unpacker {
+    zstd: Decompressor<'static>,
+    unpacked: Vec<u8>,
+}
+
+impl Unpacker {
+    fn unpack(&mut self, block: &Block) -> Result<&[u8], String> {
+        let Self { zstd, unpacked } = self;
+        unpacked.clear();
+        unpacked.reserve(block.head.unpacked);
+        match zstd.decompress_to_buffer(&block.packed, unpacked) {
+            Ok(length) if length == block.head.unpacked => Ok(unpacked),
+            Ok(_) => Err("the archive is damaged".to_owned()),
+            Err(error) => Err(format!("the archive is damaged: {error}")),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use dormouse_messages::Event;
     use dormouse_messages::events::NodeDrained;
+    use dormouse_messages::{Envelope, Event, Sequence, Timestamp, Writer};
 
     use super::super::{LogReader, LogWriter};
     use super::*;
+
+    const EVENTS: u64 = 5_000;
 
     fn drained(number: u64) -> Recorded {
         let node = format!("n{number}").parse().expect("a name");
@@ -276,16 +296,34 @@ mod tests {
         }
     }
 
-    /// Enough events for parts on every thread.
+    /// Enough events for blocks on every thread.
     fn archive(dir: &Path) -> (PathBuf, Vec<Recorded>) {
         let path = dir.join("log.dmlog");
         let mut writer = LogWriter::create(&path, "test").expect("creates");
-        let events: Vec<Recorded> = (1..=5_000).map(drained).collect();
+        let events: Vec<Recorded> = (1..=EVENTS).map(drained).collect();
         for recorded in &events {
             writer.write(recorded).expect("writes");
         }
         writer.finish().expect("finishes");
         (path, events)
+    }
+
+    /// What can be read of it both ways, and the error behind that.
+    fn read(path: &Path) -> (usize, Option<String>) {
+        let mut looked = 0;
+        let each = |_: &Recorded| {
+            looked += 1;
+            Ok::<(), ArchiveError>(())
+        };
+        let reader = LogReader::open(path).expect("opens");
+        let error = reader.look(each).err().map(|error| error.to_string());
+        let mut reader = LogReader::open(path).expect("opens");
+        let whole = reader.by_ref().take(looked);
+        assert_eq!(whole.filter(Result::is_ok).count(), looked);
+        let behind = reader.next().and_then(Result::err);
+        assert_eq!(behind.map(|error| error.to_string()), error);
+        assert!(reader.next().is_none());
+        (looked, error)
     }
 
     #[test]
@@ -310,32 +348,34 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_is_said_behind_the_last_whole_event() {
+    fn what_is_cut_off_is_said_behind_the_last_whole_block() {
         let dir = tempfile::tempdir().expect("a folder");
         let (path, events) = archive(dir.path());
-        let packed = std::fs::read(&path).expect("reads");
-        let mut bytes = zstd::decode_all(packed.as_slice()).expect("unpacks");
-        bytes.truncate(bytes.len() - 1);
-        let packed = zstd::encode_all(bytes.as_slice(), 1).expect("packs");
-        std::fs::write(&path, packed).expect("writes");
-        let mut reader = LogReader::open(&path).expect("opens");
-        let whole = reader.by_ref().take(events.len() - 1).filter(Result::is_ok);
-        assert_eq!(whole.count(), events.len() - 1);
-        let error = reader.next().and_then(Result::err).expect("an error");
-        assert!(
-            error
-                .to_string()
-                .contains("event 5000: the archive is cut off"),
-            "{error}"
-        );
-        assert!(reader.next().is_none());
-        let mut looked = 0;
-        let each = |_: &Recorded| {
-            looked += 1;
-            Ok::<(), ArchiveError>(())
-        };
-        let error = LogReader::open(&path).expect("opens").look(each);
-        assert!(error.is_err_and(|error| error.to_string().contains("event 5000")));
-        assert_eq!(looked, events.len() - 1);
+        assert_eq!(read(&path), (events.len(), None));
+        let whole = std::fs::read(&path).expect("reads");
+        for (missing, readable) in [(1, 5_000), (BlockHead::BYTES, 5_000), (20, 4_096)] {
+            std::fs::write(&path, &whole[..whole.len() - missing]).expect("writes");
+            let (looked, error) = read(&path);
+            let expected = format!("event {}: the archive is cut off", readable + 1);
+            assert_eq!(looked, readable, "{missing}");
+            assert!(
+                error.is_some_and(|error| error.contains(&expected)),
+                "{missing}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_damaged_block_is_an_error() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (path, _) = archive(dir.path());
+        let whole = std::fs::read(&path).expect("reads");
+        for place in [30, 100, whole.len() / 2, whole.len() - 1] {
+            let mut bytes = whole.clone();
+            bytes[place] ^= 0x20;
+            std::fs::write(&path, bytes).expect("writes");
+            let (looked, error) = read(&path);
+            assert!(error.is_some() && looked < 5_001, "{place}");
+        }
     }
 }
