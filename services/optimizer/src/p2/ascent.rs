@@ -42,6 +42,7 @@ const FURTHER: f64 = 2.0;
 /// Weight of a step in the averages.
 const NEW: f64 = 0.1;
 const NEW_ROOMS: f64 = 0.2;
+
 /// What the steps so far say together.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Averages {

@@ -53,7 +53,8 @@ fn with_several(instance: &Instance, minima: &[u32]) -> Option<Plan> {
     let mut room = Room::new(instance);
     for _ in 0..TOGETHER.min(instance.restart_bound) {
         let worth = |job: usize| room.made_by(job) * spare(instance, job) / size(instance, job);
-        let others = (0..restarted.len()).filter(|job| !restarted[*job]);
+        let others = (0..restarted.len())
+            .filter(|job| instance.jobs[*job].state == State::Running && !restarted[*job]);
         let best = others.max_by(|a, b| worth(*a).total_cmp(&worth(*b)).then(b.cmp(a)))?;
         if worth(best) <= 0.0 {
             return None;

@@ -1,6 +1,6 @@
 //! The search on a large cluster: bounds and plans from prices.
 //!
-//! Plans with at most one restart come first ([`super::beside`]). Then:
+//! Plans with no more restarts than new jobs need come first ([`super::beside`]). Then:
 //!
 //! 1. [`super::ascent`] lowers a bound step by step, and learns on the way what rooms, containers
 //!    and restarts are worth.
