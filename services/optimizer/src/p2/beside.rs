@@ -16,7 +16,7 @@ use super::plan::Plan;
 const TRIES: usize = 12;
 const TOGETHER: u32 = 24;
 
-/// The best plan with at most one restart that was found, or one with the fewest that are enough.
+/// The best plan with at most one restart that was found, or the first one with more.
 pub(crate) fn beside(instance: &Instance) -> Option<Plan> {
     let mut restarted = vec![false; instance.jobs.len()];
     // Of what it had, a restarted job gets back as much as fits; where that leaves no room for
