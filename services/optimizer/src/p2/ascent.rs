@@ -59,7 +59,7 @@ pub(crate) struct Averages {
 pub(crate) struct Ascent<'a> {
     relaxation: Relaxation<'a>,
     pub prices: Prices,
-    /// The prices of the least bound, and when they were found.
+    /// The prices of the least bound, and the step at which they were found or last begun from.
     best: (Prices, i32),
     /// Per price that takes steps: what it is compared with.
     scale: Vec<f64>,

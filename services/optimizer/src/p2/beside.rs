@@ -55,10 +55,10 @@ fn with_several(instance: &Instance, minima: &[u32]) -> Option<Plan> {
         let worth = |job: usize| room.made_by(job) * spare(instance, job) / size(instance, job);
         let others = (0..restarted.len())
             .filter(|job| instance.jobs[*job].state == State::Running && !restarted[*job]);
-        let best = others.max_by(|a, b| worth(*a).total_cmp(&worth(*b)).then(b.cmp(a)))?;
-        if worth(best) <= 0.0 {
-            return None;
-        }
+        let valued = others.map(|job| (worth(job), job));
+        let (_, best) = valued
+            .filter(|(worth, _)| *worth > 0.0)
+            .max_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)))?;
         restarted[best] = true;
         let plan = place(instance, &restarted, minima);
         if plan.is_some() {
@@ -73,17 +73,22 @@ fn with_several(instance: &Instance, minima: &[u32]) -> Option<Plan> {
 /// that need not have all of that back, the smallest first.
 fn makes_room(instance: &Instance) -> Vec<usize> {
     let room = Room::new(instance);
-    let mut jobs: Vec<usize> = (0..instance.jobs.len())
-        .filter(|job| room.made_by(*job) > 0.0)
-        .collect();
-    let gives = |job: usize| room.made_by(job) * spare(instance, job) >= 1.0;
+    let mut jobs = Vec::new();
+    for job in 0..instance.jobs.len() {
+        let made = room.made_by(job);
+        if made > 0.0 {
+            let needs_all = made * spare(instance, job) < 1.0;
+            jobs.push((needs_all, size(instance, job), job));
+        }
+    }
     jobs.sort_by(|a, b| {
-        let (a_size, b_size) = (size(instance, *a), size(instance, *b));
-        let larger = a_size.total_cmp(&b_size).then(a.cmp(b));
-        gives(*b).cmp(&gives(*a)).then(larger)
+        let larger = a.1.total_cmp(&b.1).then(a.2.cmp(&b.2));
+        a.0.cmp(&b.0).then(larger)
     });
-    jobs.truncate(TRIES);
-    jobs
+    jobs.into_iter()
+        .map(|(_, _, job)| job)
+        .take(TRIES)
+        .collect()
 }
 
 /// How much a job has.
