@@ -31,16 +31,13 @@ pub(crate) fn alone(instance: &Instance) -> (f64, Option<Plan>) {
 mod tests {
     use super::*;
     use crate::p2::pipeline::{Verdict, search_by_prices};
-    use crate::p2::samples::random;
+    use crate::p2::samples::samples;
     use crate::problem::Budget;
 
     #[test]
     fn nothing_is_better_and_with_room_it_is_reached() {
         let (mut reached, mut short) = (0, 0);
-        for seed in 0..200 {
-            let Some(mut instance) = random(seed) else {
-                continue;
-            };
+        for (seed, mut instance) in samples(0..200) {
             let (bound, plan) = alone(&instance);
             let budget = Budget::default();
             if let Verdict::Found(found) = search_by_prices(&instance, &budget) {

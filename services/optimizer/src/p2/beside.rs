@@ -155,16 +155,13 @@ impl<'a> Room<'a> {
 mod tests {
     use super::*;
     use crate::p2::instance::{Job, Type};
-    use crate::p2::samples::random;
+    use crate::p2::samples::samples;
     use crate::problem::Objective;
 
     #[test]
     fn restarts_only_where_nothing_fits_without() {
         let (mut stood, mut made) = (0, 0);
-        for seed in 0..200 {
-            let Some(instance) = random(seed) else {
-                continue;
-            };
+        for (seed, instance) in samples(0..200) {
             let Some(plan) = beside(&instance) else {
                 continue;
             };

@@ -151,7 +151,7 @@ mod tests {
     use super::*;
     use crate::p2::held::Held;
     use crate::p2::rates::{Goods, at_rates, rates};
-    use crate::p2::samples::{chance, random};
+    use crate::p2::samples::{chance, samples};
 
     /// The best worth of `blocks` and sets of them, by trying all.
     fn brute(blocks: &[Leaving<'_>], room: &[i64], worth: &dyn Fn(&[i64]) -> f64) -> f64 {
@@ -166,10 +166,7 @@ mod tests {
     #[test]
     fn as_good_as_the_best_of_all_sets() {
         let mut large = 0;
-        for seed in 0..40 {
-            let Some(instance) = random(seed) else {
-                continue;
-            };
+        for (seed, instance) in samples(0..40) {
             let lattice = Lattice::new(&instance);
             let held = Held::new(&instance, &lattice);
             let prices: Vec<f64> = instance.types.iter().map(|ty| ty.value).collect();

@@ -142,7 +142,7 @@ fn shift(room: &mut [i64], size: &[i64], sign: i64) {
 mod tests {
     use super::*;
     use crate::p2::relax::gains;
-    use crate::p2::samples::random;
+    use crate::p2::samples::samples;
 
     /// F of a set of restarts, all rooms counted anew.
     fn worth(
@@ -189,10 +189,7 @@ mod tests {
     #[test]
     fn as_many_as_may_and_nearly_as_good_as_the_best() {
         let (mut exact, mut all) = (0, 0);
-        for seed in 0..60 {
-            let Some(mut instance) = random(seed) else {
-                continue;
-            };
+        for (seed, mut instance) in samples(0..60) {
             instance.restart_bound = 1 + (seed % 3) as u32;
             let lattice = Lattice::new(&instance);
             let held = Held::new(&instance, &lattice);

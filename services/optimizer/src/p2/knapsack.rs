@@ -137,14 +137,11 @@ fn add(table: &mut [f64], good: &Good<'_>, width: usize, strides: &[usize]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::p2::samples::{chance, random};
+    use crate::p2::samples::{chance, samples};
 
     #[test]
     fn as_good_as_the_table_of_all_rooms() {
-        for seed in 0..40 {
-            let Some(instance) = random(seed) else {
-                continue;
-            };
+        for (seed, instance) in samples(0..40) {
             let lattice = Lattice::new(&instance);
             let mut knapsack = Knapsack::new(&lattice, instance.types.len());
             let mut below = chance(seed);

@@ -18,12 +18,12 @@ use num_integer::Integer;
 use super::groups::Groups;
 use super::instance::{Instance, Job, State, fits};
 use super::plan::Plan;
-use super::solver::{Column, Model, Outcome, Row};
+use super::solver::{Column, Model, Outcome};
 
 /// How much a unit of loss costs when the objective gives it no weight: only a tie-break.
 const LOSS_TIE: f64 = 1e-6;
 
-/// Where a model's columns are.
+/// A model and where its columns are.
 pub(crate) struct TypeModel<'a> {
     pub model: Model,
     instance: &'a Instance,
@@ -37,18 +37,6 @@ pub(crate) struct TypeModel<'a> {
     pub restart: Vec<Option<Column>>,
     losses: Vec<Option<Column>>,
     pub slots: Vec<Vec<Option<Column>>>,
-    rows: Rows,
-}
-
-/// Where a model's rows are.
-#[derive(Debug, Default)]
-struct Rows {
-    /// Per type.
-    types: Vec<Option<Row>>,
-    /// Resource, group, the amount that counts 1, and the row.
-    capacity: Vec<(usize, usize, u64, Row)>,
-    restarts: Option<Row>,
-    loss: Option<Row>,
 }
 
 impl<'a> TypeModel<'a> {
@@ -67,7 +55,6 @@ impl<'a> TypeModel<'a> {
             restart: Vec::new(),
             losses: Vec::new(),
             slots: Vec::new(),
-            rows: Rows::default(),
         };
         for job in &instance.jobs {
             built.job_columns(job);
@@ -149,7 +136,7 @@ impl<'a> TypeModel<'a> {
         }
         if !all.is_empty() {
             let bound = f64::from(self.instance.restart_bound);
-            self.rows.restarts = Some(self.model.row(f64::NEG_INFINITY, bound, &all));
+            self.model.row(f64::NEG_INFINITY, bound, &all);
         }
     }
 
@@ -181,11 +168,8 @@ impl<'a> TypeModel<'a> {
         }
         self.constant -= weight * fixed;
         if bound.is_finite() {
-            self.rows.loss = Some(self.model.row(
-                f64::NEG_INFINITY,
-                (bound - fixed) * self.scale,
-                &all,
-            ));
+            self.model
+                .row(f64::NEG_INFINITY, (bound - fixed) * self.scale, &all);
         }
     }
 
@@ -197,8 +181,9 @@ impl<'a> TypeModel<'a> {
                     terms.push((fresh, -1.0));
                 }
             }
-            let row = (!terms.is_empty()).then(|| self.model.row(0.0, 0.0, &terms));
-            self.rows.types.push(row);
+            if !terms.is_empty() {
+                self.model.row(0.0, 0.0, &terms);
+            }
         }
     }
 
@@ -255,10 +240,8 @@ impl<'a> TypeModel<'a> {
             room.saturating_sub(pinned) as f64
         };
         if !terms.is_empty() {
-            let row = self
-                .model
+            self.model
                 .row(f64::NEG_INFINITY, rest / unit as f64, &terms);
-            self.rows.capacity.push((resource, group, unit, row));
         }
     }
 

@@ -263,7 +263,7 @@ fn add(sums: &mut [f64], at: usize, parts: &[f64], times: f64) {
 mod tests {
     use super::*;
     use crate::p2::model::TypeModel;
-    use crate::p2::samples::random;
+    use crate::p2::samples::samples;
     use crate::p2::solver::{Ending, Limits};
 
     /// Integral counts and losses only make it tighter than the linear relaxation of the classes,
@@ -271,10 +271,7 @@ mod tests {
     #[test]
     fn it_bounds_as_well_as_the_linear_relaxation() {
         let mut compared = 0;
-        for seed in 0..100 {
-            let Some(instance) = random(seed) else {
-                continue;
-            };
+        for (seed, instance) in samples(0..100) {
             let groups = classes(&instance);
             let mut model = TypeModel::new(&instance, &groups, false);
             let limits = Limits {
@@ -304,10 +301,7 @@ mod tests {
         use crate::problem::Budget;
 
         let mut compared = 0;
-        for seed in 0..100 {
-            let Some(instance) = random(seed) else {
-                continue;
-            };
+        for (seed, instance) in samples(0..100) {
             let verdict = search(&instance, &Budget::default(), &Purse::new(None));
             let Verdict::Found(found) = verdict else {
                 continue;

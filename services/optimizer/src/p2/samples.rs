@@ -1,5 +1,7 @@
 //! Small random instances for the tests of what is tried on large clusters.
 
+use std::ops::Range;
+
 use super::instance::{Cluster, Instance};
 use crate::problem::{Problem, ProblemJob, ProblemNode};
 
@@ -14,9 +16,14 @@ pub(crate) fn chance(seed: u64) -> impl FnMut(u64) -> u64 {
     }
 }
 
+/// Small clusters, each with its seed.
+pub(crate) fn samples(seeds: Range<u64>) -> impl Iterator<Item = (u64, Instance)> {
+    seeds.filter_map(|seed| Some((seed, random(seed)?)))
+}
+
 /// A cluster of four nodes with random jobs, two in three of which run; `None` where they do not
 /// fit. On the last node many small jobs run, more than all sets of which are tried.
-pub(crate) fn random(seed: u64) -> Option<Instance> {
+fn random(seed: u64) -> Option<Instance> {
     let mut below = chance(seed);
     let names = ["a", "b", "c", "d"];
     let capacities = [

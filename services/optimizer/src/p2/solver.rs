@@ -10,8 +10,6 @@ use highs::{HighsModelStatus, HighsSolutionStatus, RowProblem, Sense};
 
 /// A column's index.
 pub(crate) type Column = usize;
-/// A row's index.
-pub(crate) type Row = usize;
 
 /// The time that one decision may take.
 #[derive(Debug, Clone, Copy)]
@@ -40,7 +38,6 @@ impl Purse {
 pub(crate) struct Model {
     problem: RowProblem,
     columns: Vec<highs::Col>,
-    rows: usize,
     integers: bool,
 }
 
@@ -94,14 +91,12 @@ impl Model {
     }
 
     /// Adds a row `lower ≤ Σ factor · column ≤ upper`.
-    pub fn row(&mut self, lower: f64, upper: f64, terms: &[(Column, f64)]) -> Row {
+    pub fn row(&mut self, lower: f64, upper: f64, terms: &[(Column, f64)]) {
         let terms: Vec<_> = terms
             .iter()
             .map(|(c, factor)| (self.columns[*c], *factor))
             .collect();
         self.problem.add_row(lower..=upper, terms);
-        self.rows += 1;
-        self.rows - 1
     }
 
     /// The number of columns.
