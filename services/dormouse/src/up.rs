@@ -50,12 +50,10 @@ pub struct LocalOptions {
 
 /// A running local cluster.
 pub struct LocalCluster {
-    /// Its log.
+    /// Its log, which all its parts follow together.
     pub log: Log,
     /// Its broker's address.
     pub url: String,
-    /// Every part's connection.
-    connections: Vec<Log>,
     broker: LocalBroker,
     shutdown: CancellationToken,
     parts: JoinSet<anyhow::Result<()>>,
@@ -79,16 +77,15 @@ impl LocalCluster {
         .await?;
         end_former_nodes(options).await?;
         let url = broker.url().to_owned();
-        let settings = |name: &str| Settings {
+        let settings = Settings {
             prefix: options.prefix.clone(),
             data_dir: Some(options.data.clone()),
-            ..Settings::new(url.clone(), name)
+            ..Settings::new(url.clone(), "dormouse-up")
         };
-        let log = Log::connect(&settings("dormouse-up")).await?;
+        let log = Log::connect(&settings).await?;
         log.ensure_streams().await?;
         let shutdown = CancellationToken::new();
         let mut parts = JoinSet::new();
-        let mut connections = vec![log.clone()];
         for service in [
             ServiceArg::Admission,
             ServiceArg::Optimizer,
@@ -102,22 +99,17 @@ impl LocalCluster {
                 // Alone in its folder: nobody else is to take over.
                 takeover: Duration::from_secs(2),
             };
-            let log = Log::connect(&settings(serve::name(service))).await?;
-            connections.push(log.clone());
-            let shutdown = shutdown.clone();
+            let (log, shutdown) = (log.clone(), shutdown.clone());
             parts.spawn(async move { serve::service(service, log, &role, shutdown).await });
         }
         for index in 0..options.nodes {
             let config = agent(options, node(index)?)?;
-            let log = Log::connect(&settings(&format!("agent-{}", config.node))).await?;
-            connections.push(log.clone());
-            let shutdown = shutdown.clone();
+            let (log, shutdown) = (log.clone(), shutdown.clone());
             parts.spawn(async move { serve::agent(config, log, shutdown).await });
         }
         Ok(Self {
             log,
             url,
-            connections,
             broker,
             shutdown,
             parts,
@@ -145,7 +137,7 @@ impl LocalCluster {
         {
             tracing::warn!("some services did not stop within 10 s");
         }
-        futures::future::join_all(self.connections.iter().map(Log::close)).await;
+        self.log.close().await;
         self.broker.stop().await;
     }
 }

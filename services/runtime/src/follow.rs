@@ -1,4 +1,4 @@
-//! Following the log: every event in order, decoded.
+//! Reading the log: every event in order, decoded.
 //!
 //! The decoding runs beside the fetching of the next messages. Both channels are bounded: a
 //! slow reader slows the fetching, nothing piles up.
@@ -8,12 +8,12 @@ use std::sync::atomic::Ordering;
 use dormouse_messages::{Body, Event, Sequence};
 use tokio::sync::mpsc;
 
-use crate::decode::{Followed, decode};
+use crate::decode::{Followed, RawMessage, decode};
 use crate::fetch::{self, Fetched, Source};
 use crate::log::Log;
 
-/// Events that may wait for a reader.
-const WAITING: usize = 4_096;
+/// Items that may wait for a reader.
+pub(crate) const WAITING: usize = 4_096;
 
 /// Where to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,75 +24,90 @@ pub(crate) enum Until {
     At(Sequence),
 }
 
-/// Starts following.
-pub(crate) fn spawn(log: Log, from: Sequence, until: Until) -> mpsc::Receiver<Followed> {
-    let source = Source {
-        stream: log.prefix().log_stream(),
-        filter: String::new(),
-        from: from.0,
-        to: match until {
-            Until::Forever => None,
-            Until::At(to) => Some(to.0),
-        },
-        last_per_subject: false,
-        permanent: true,
-    };
-    let fetched = fetch::spawn(log.clone(), source);
-    let (out, followed) = mpsc::channel(WAITING);
-    log.spawn(decode_all(log.clone(), until, fetched, out));
-    followed
-}
-
-async fn decode_all(
+/// A reading of the log.
+pub(crate) struct Reader {
     log: Log,
     until: Until,
-    mut fetched: mpsc::Receiver<Fetched>,
-    out: mpsc::Sender<Followed>,
-) {
-    // The head as it was known at the first message after the last `CaughtUp`: under steady
-    // traffic nothing is ever pending for long, yet something nearly always is.
-    let mut head = None;
-    while let Some(fetched) = fetched.recv().await {
-        let messages = match fetched {
-            Fetched::Messages(messages) => messages,
-            Fetched::Connected => continue,
-            Fetched::Head(sequence) => {
-                head = None;
-                if out
-                    .send(Followed::CaughtUp(Sequence(sequence)))
-                    .await
-                    .is_err()
-                {
-                    return;
-                }
-                continue;
-            }
+    fetched: mpsc::Receiver<Fetched>,
+    /// The head as it was known at the first message after the last `CaughtUp`: under steady
+    /// traffic nothing is ever pending for long, yet something nearly always is.
+    head: Option<u64>,
+}
+
+impl Reader {
+    /// Starts reading.
+    pub fn new(log: &Log, from: Sequence, until: Until) -> Self {
+        let source = Source {
+            stream: log.prefix().log_stream(),
+            filter: String::new(),
+            from: from.0,
+            to: match until {
+                Until::Forever => None,
+                Until::At(to) => Some(to.0),
+            },
+            last_per_subject: false,
+            permanent: true,
         };
-        let imported_to = log.inner.imported_to.load(Ordering::Relaxed);
-        let decoded: Vec<Followed> = messages
-            .iter()
-            .map(|message| decode(log.prefix(), imported_to, message))
-            .collect();
-        if until == Until::Forever {
-            log.remember_traces(&decoded);
+        Self {
+            log: log.clone(),
+            until,
+            fetched: fetch::spawn(log.clone(), source),
+            head: None,
         }
-        for (message, followed) in messages.iter().zip(decoded) {
-            announce(&followed);
-            let known = *head.get_or_insert(message.sequence + message.pending);
-            let at_end = matches!(until, Until::At(to) if message.sequence >= to.0);
-            let caught_up = at_end || (until == Until::Forever && message.sequence >= known);
-            if out.send(followed).await.is_err() {
-                return;
-            }
-            if caught_up {
-                head = None;
-                let here = Followed::CaughtUp(Sequence(message.sequence));
-                if out.send(here).await.is_err() {
-                    return;
+    }
+
+    /// What comes next; `None` behind the end, and when the log went back. May be cancelled.
+    pub async fn next(&mut self) -> Option<Vec<Followed>> {
+        loop {
+            match self.fetched.recv().await? {
+                Fetched::Messages(messages) => return Some(self.decode(&messages)),
+                Fetched::Connected => {}
+                Fetched::Head(sequence) => {
+                    self.head = None;
+                    return Some(vec![Followed::CaughtUp(Sequence(sequence))]);
                 }
             }
         }
     }
+
+    fn decode(&mut self, messages: &[RawMessage]) -> Vec<Followed> {
+        let imported_to = self.log.inner.imported_to.load(Ordering::Relaxed);
+        let mut decoded = Vec::with_capacity(messages.len() + 1);
+        for message in messages {
+            let followed = decode(self.log.prefix(), imported_to, message);
+            announce(&followed);
+            decoded.push(followed);
+            let known = *self.head.get_or_insert(message.sequence + message.pending);
+            let caught_up = match self.until {
+                Until::At(to) => message.sequence >= to.0,
+                Until::Forever => message.sequence >= known,
+            };
+            if caught_up {
+                self.head = None;
+                decoded.push(Followed::CaughtUp(Sequence(message.sequence)));
+            }
+        }
+        if self.until == Until::Forever {
+            self.log.remember_traces(&decoded);
+        }
+        decoded
+    }
+}
+
+/// The events from `from` to `to`; the last item is `CaughtUp`.
+pub(crate) fn read(log: &Log, from: Sequence, to: Sequence) -> mpsc::Receiver<Followed> {
+    let mut reader = Reader::new(log, from, Until::At(to));
+    let (out, followed) = mpsc::channel(WAITING);
+    log.spawn(async move {
+        while let Some(items) = reader.next().await {
+            for item in items {
+                if out.send(item).await.is_err() {
+                    return;
+                }
+            }
+        }
+    });
+    followed
 }
 
 /// Says once, at the place where it is read, what readers will only count.

@@ -19,6 +19,7 @@ mod connection;
 mod counters;
 mod decode;
 mod error;
+mod feed;
 mod fetch;
 mod follow;
 mod import;

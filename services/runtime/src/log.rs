@@ -14,7 +14,8 @@ use crate::appender::Appender;
 use crate::connection::{ANSWER_TIMEOUT, Connection};
 use crate::decode::Followed;
 use crate::error::LogError;
-use crate::follow::{self, Until};
+use crate::feed::{self, Feed};
+use crate::follow;
 use crate::import::IMPORTED_TO;
 use crate::lease::Leases;
 use crate::settings::Settings;
@@ -40,6 +41,8 @@ pub(crate) struct Inner {
     home: tokio::runtime::Handle,
     /// The trace contexts of the last events that were followed.
     pub traces: Mutex<Remembered>,
+    /// The one reading for all that follow.
+    pub feed: Feed,
 }
 
 impl Log {
@@ -62,6 +65,7 @@ impl Log {
                 imported_to: AtomicU64::new(0),
                 home: tokio::runtime::Handle::current(),
                 traces: Mutex::new(Remembered::default()),
+                feed: Feed::default(),
             }),
         };
         // Before the streams exist there is nothing to identify.
@@ -194,7 +198,7 @@ impl Log {
     /// came back with an older disk): whoever folded it must start again.
     #[must_use]
     pub fn follow(&self, from: Sequence) -> mpsc::Receiver<Followed> {
-        follow::spawn(self.clone(), from, Until::Forever)
+        feed::follow(self, from)
     }
 
     /// The events from `from` to `to`, or to the head if that comes first; the last item is
@@ -208,7 +212,7 @@ impl Log {
         to: Sequence,
     ) -> Result<mpsc::Receiver<Followed>, LogError> {
         let head = self.head().await?;
-        Ok(follow::spawn(self.clone(), from, Until::At(to.min(head))))
+        Ok(follow::read(self, from, to.min(head)))
     }
 
     /// An appender for `writer`; an agent's names its node.

@@ -1,0 +1,294 @@
+//! One reading of the log for all that follow it over one connection.
+//!
+//! 1. The first who follows starts the feed where it begins; the broker delivers, and this
+//!    process decodes, each event once, however many services of it follow.
+//! 2. Whoever comes later, and begins further back, reads by itself until it has reached the feed
+//!    (`catch_up`), and is given everything from there on by the feed.
+//! 3. Nobody waits for a slower one: a follower with no room for more leaves the feed and reads by
+//!    itself again. Only a feed with a single follower waits for it.
+//! 4. The feed ends with its last follower.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dormouse_messages::Sequence;
+use tokio::sync::mpsc::{self, Sender, error::TrySendError};
+
+use crate::decode::Followed;
+use crate::follow::{Reader, Until, WAITING};
+use crate::log::Log;
+
+/// The last items of the feed are kept for those who have nearly reached it: under steady traffic
+/// a reading of their own never ends exactly where the feed is.
+const KEPT: usize = 1_024;
+
+/// How long until the head is asked for again.
+const AGAIN: Duration = Duration::from_millis(200);
+
+/// The feed of a connection.
+#[derive(Debug, Default)]
+pub(crate) struct Feed(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// Whether someone reads for all.
+    running: bool,
+    /// The last sequence that was passed on.
+    position: u64,
+    /// The last items before that, in order, without a gap.
+    kept: VecDeque<Followed>,
+    members: Vec<Member>,
+}
+
+/// A follower.
+#[derive(Debug)]
+struct Member {
+    out: Sender<Followed>,
+    /// The last sequence it was given, or wants not.
+    delivered: u64,
+    /// Where the log reached when it came: it is not caught up before. `None`: not asked yet.
+    head: Option<u64>,
+}
+
+/// What came of offering an item.
+enum Offered {
+    Taken,
+    Full,
+    Gone,
+}
+
+/// Every event from sequence `from` on, in order, for ever.
+pub(crate) fn follow(log: &Log, from: Sequence) -> mpsc::Receiver<Followed> {
+    let (out, followed) = mpsc::channel(WAITING);
+    let member = Member {
+        out,
+        delivered: from.0.max(1) - 1,
+        head: None,
+    };
+    match log.inner.feed.begin(member) {
+        Ok(from) => log.spawn(read_for_all(log.clone(), from)),
+        Err(member) => log.spawn(catch_up(log.clone(), member)),
+    }
+    followed
+}
+
+/// Reads until nobody follows any more.
+async fn read_for_all(log: Log, from: Sequence) {
+    let feed = &log.inner.feed;
+    let mut reader = Reader::new(&log, from, Until::Forever);
+    loop {
+        let items = tokio::select! {
+            biased;
+            items = reader.next() => items,
+            () = feed.abandoned() => Some(Vec::new()),
+        };
+        let Some(items) = items else {
+            // The log went back: so all that follow it are told, by the end of their channels.
+            feed.end();
+            return;
+        };
+        let mut items = VecDeque::from(items);
+        while let Some(full) = feed.pass_on(&log, &mut items) {
+            // It has room again, or is gone.
+            let _ = full.reserve().await;
+        }
+        if feed.end_if_abandoned() {
+            return;
+        }
+    }
+}
+
+/// Reads for one follower until it has reached the feed.
+async fn catch_up(log: Log, mut member: Member) {
+    while member.head.is_none() {
+        match log.head().await {
+            Ok(head) => member.head = Some(head.0),
+            Err(error) => {
+                tracing::debug!(%error, "the head is not known");
+                tokio::select! {
+                    () = tokio::time::sleep(AGAIN) => {}
+                    () = member.out.closed() => return,
+                }
+            }
+        }
+    }
+    loop {
+        let to = match log.inner.feed.join(member) {
+            Joined::Member => return,
+            Joined::First(from) => return read_for_all(log, from).await,
+            Joined::Behind(behind, to) => {
+                member = behind;
+                to
+            }
+        };
+        let from = Sequence(member.delivered + 1);
+        let mut reader = Reader::new(&log, from, Until::At(Sequence(to)));
+        while member.delivered < to {
+            let Some(items) = reader.next().await else {
+                // The log went back: the channel ends.
+                return;
+            };
+            for item in items {
+                let Some(sequence) = sequence(&item) else {
+                    continue;
+                };
+                if member.out.send(item).await.is_err() {
+                    return;
+                }
+                member.delivered = sequence;
+            }
+        }
+    }
+}
+
+/// What came of joining the feed.
+enum Joined {
+    Member,
+    /// There was no feed: this one reads for all, from here.
+    First(Sequence),
+    /// The feed is there already.
+    Behind(Member, u64),
+}
+
+impl Feed {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Whoever panicked held it over no change that is half done.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts the feed with its first member, if there is none.
+    fn begin(&self, member: Member) -> Result<Sequence, Member> {
+        self.state().begin(member)
+    }
+
+    fn join(&self, member: Member) -> Joined {
+        let mut state = self.state();
+        let mut member = match state.begin(member) {
+            Ok(from) => return Joined::First(from),
+            Err(member) => member,
+        };
+        let first_kept = state.kept.front().and_then(sequence);
+        let reached = first_kept.map_or(state.position, |first| first - 1);
+        if member.delivered < reached {
+            return Joined::Behind(member, state.position);
+        }
+        let here = Followed::CaughtUp(Sequence(state.position));
+        for item in state.kept.iter().chain([&here]) {
+            match member.offer(item) {
+                Offered::Taken => {}
+                Offered::Full => return Joined::Behind(member, state.position),
+                Offered::Gone => return Joined::Member,
+            }
+        }
+        state.members.push(member);
+        Joined::Member
+    }
+
+    /// Passes items on. Where there is one member, and it has no room, that member: what is left
+    /// is still to be given to it.
+    fn pass_on(&self, log: &Log, items: &mut VecDeque<Followed>) -> Option<Sender<Followed>> {
+        let mut state = self.state();
+        while let Some(item) = items.front() {
+            let alone = state.members.len() == 1;
+            let mut index = 0;
+            while let Some(member) = state.members.get_mut(index) {
+                match member.offer(item) {
+                    Offered::Taken => index += 1,
+                    Offered::Full if alone => return Some(member.out.clone()),
+                    Offered::Full => {
+                        let slow = state.members.swap_remove(index);
+                        log.spawn(catch_up(log.clone(), slow));
+                    }
+                    Offered::Gone => {
+                        state.members.swap_remove(index);
+                    }
+                }
+            }
+            let passed_on = items.pop_front();
+            if let Some(sequence) = passed_on.as_ref().and_then(sequence) {
+                state.position = sequence;
+                state.kept.extend(passed_on);
+                if state.kept.len() > KEPT {
+                    state.kept.pop_front();
+                }
+            }
+        }
+        None
+    }
+
+    /// Resolves when those that follow now have gone.
+    async fn abandoned(&self) {
+        let outs = |state: &State| -> Vec<_> {
+            let members = state.members.iter();
+            members.map(|member| member.out.clone()).collect()
+        };
+        let outs = outs(&self.state());
+        for out in outs {
+            out.closed().await;
+        }
+    }
+
+    fn end_if_abandoned(&self) -> bool {
+        let mut state = self.state();
+        state.members.retain(|member| !member.out.is_closed());
+        if state.members.is_empty() {
+            *state = State::default();
+        }
+        !state.running
+    }
+
+    fn end(&self) {
+        *self.state() = State::default();
+    }
+}
+
+impl State {
+    fn begin(&mut self, mut member: Member) -> Result<Sequence, Member> {
+        if self.running {
+            return Err(member);
+        }
+        // The feed itself finds out how far the log reaches.
+        member.head = Some(0);
+        let from = Sequence(member.delivered + 1);
+        *self = Self {
+            running: true,
+            position: member.delivered,
+            kept: VecDeque::new(),
+            members: vec![member],
+        };
+        Ok(from)
+    }
+}
+
+impl Member {
+    /// Gives it an item, unless it has it or wants it not.
+    fn offer(&mut self, item: &Followed) -> Offered {
+        let sequence = sequence(item);
+        let wanted = match (sequence, item) {
+            (Some(sequence), _) => sequence > self.delivered,
+            (None, Followed::CaughtUp(here)) => self.head.is_some_and(|head| here.0 >= head),
+            (None, _) => false,
+        };
+        if !wanted {
+            return Offered::Taken;
+        }
+        match self.out.try_send(item.clone()) {
+            Ok(()) => {
+                self.delivered = sequence.unwrap_or(self.delivered);
+                Offered::Taken
+            }
+            Err(TrySendError::Full(_)) => Offered::Full,
+            Err(TrySendError::Closed(_)) => Offered::Gone,
+        }
+    }
+}
+
+/// An item's place on the log, if it has one.
+fn sequence(item: &Followed) -> Option<u64> {
+    match item {
+        Followed::Event(recorded) => Some(recorded.sequence.0),
+        Followed::Flagged { sequence, .. } => Some(sequence.0),
+        Followed::CaughtUp(_) => None,
+    }
+}
