@@ -8,8 +8,9 @@
 //! 4. Folding: the read models over the log from the broker and from the compact archive.
 //! 5. Tasks of a task set that do nothing, a process each: ended a second on the log, against a
 //!    shell that starts as many.
-//! 6. Submit to container started with Docker, against create and start through its API alone;
-//!    each container is begun when the one before is removed, and then once more without waiting.
+//! 6. Submit to container started with Docker, against create and start through its API alone, in
+//!    turn; each container is begun when the one before is removed, half a second after its end,
+//!    and those of the log then once more without waiting.
 //!
 //! `cargo bench -p dormouse --bench system [SECTION…] [jobs] [submissions]`, where a section is
 //! `latency`, `resize`, `tasks`, `throughput`, `fold` or `docker`; without one, all.
@@ -120,7 +121,10 @@ async fn latency(log: &Log, tenant: &TenantId, jobs: usize) {
         bare.push(started.elapsed().as_secs_f64() * 1e3);
         let _ = child.expect("spawns").wait();
     }
-    let (mut ours, mut hops) = submit_to_started(log, tenant, "latency", jobs, None).await;
+    let (mut ours, mut hops) = (Vec::new(), Hops::default());
+    for index in 0..jobs {
+        ours.push(submit_to_started(log, tenant, &format!("latency-{index}"), &mut hops).await);
+    }
     let (bare_median, bare_p99) = print_latency("fork and exec alone", &mut bare);
     let (median, p99) = print_latency("submit to container.started on the log", &mut ours);
     println!(
@@ -174,42 +178,27 @@ impl Hops {
     }
 }
 
-/// Milliseconds from the publish of a job to its start on the log, one job after the other; the
-/// next one once the `engine`, where there is one, has removed the container of the one before.
-async fn submit_to_started(
-    log: &Log,
-    tenant: &TenantId,
-    prefix: &str,
-    jobs: usize,
-    engine: Option<&Docker>,
-) -> (Vec<f64>, Hops) {
-    let (mut ours, mut hops) = (Vec::new(), Hops::default());
+/// Milliseconds from the publish of a job to its start on the log; returns at its end.
+async fn submit_to_started(log: &Log, tenant: &TenantId, name: &str, hops: &mut Hops) -> f64 {
     let mut events = log.follow(log.head().await.expect("a head").next());
-    for index in 0..jobs {
-        let name = format!("{prefix}-{index}");
-        let started = Instant::now();
-        let payload = document(&name, "1").into();
-        log.publish_ingress(tenant, "submit", "application/json", payload)
-            .await
-            .expect("published");
-        loop {
-            let Some(Followed::Event(recorded)) = events.recv().await else {
-                continue;
-            };
-            hops.see(&recorded);
-            match recorded.event() {
-                Some(Event::ContainerStarted(it)) if it.job.name() == name => {
-                    ours.push(started.elapsed().as_secs_f64() * 1e3);
-                }
-                Some(Event::JobCompleted(it)) if it.job.name() == name => break,
-                _ => {}
+    let payload = document(name, "1").into();
+    let (started, mut took) = (Instant::now(), f64::NAN);
+    log.publish_ingress(tenant, "submit", "application/json", payload)
+        .await
+        .expect("published");
+    loop {
+        let Some(Followed::Event(recorded)) = events.recv().await else {
+            continue;
+        };
+        hops.see(&recorded);
+        match recorded.event() {
+            Some(Event::ContainerStarted(it)) if it.job.name() == name => {
+                took = started.elapsed().as_secs_f64() * 1e3;
             }
-        }
-        if let Some(engine) = engine {
-            removed(engine, &name).await;
+            Some(Event::JobCompleted(it)) if it.job.name() == name => return took,
+            _ => {}
         }
     }
-    (ours, hops)
 }
 
 /// Waits until the engine has no container of this job any more.
@@ -290,15 +279,8 @@ async fn resizes(log: &Log, tenant: &TenantId, count: usize) {
     print_latency("resize, request to started, less the save", &mut took);
 }
 
-/// Submit to started with Docker, against the same container through the engine's API alone.
-async fn docker(dir: &std::path::Path, jobs: usize) {
-    let engine = async { Docker::connect_with_defaults()?.negotiate_version().await };
-    let engine = match engine.await {
-        Ok(engine) => engine,
-        Err(error) => return println!("docker: left out, no engine answers: {error}"),
-    };
-    let mut alone = Vec::new();
-    // The same container as the agent's: its limit, and its mounts.
+/// The same container as the agent's: its limit, and its mounts.
+fn like_the_agents(dir: &std::path::Path) -> ContainerCreateBody {
     let own = [dir.join("own"), dir.join("checkpoint")];
     for folder in &own {
         std::fs::create_dir_all(folder).expect("a folder");
@@ -310,32 +292,44 @@ async fn docker(dir: &std::path::Path, jobs: usize) {
     let binds: Vec<_> = own
         .chain(system.map(|folder| format!("{folder}:{folder}:ro")))
         .collect();
-    for index in 0..jobs {
-        let name = format!("dormouse-bench-{index}");
-        let body = ContainerCreateBody {
-            image: Some("dormouse/empty".to_owned()),
-            cmd: Some(vec!["/bin/true".to_owned()]),
-            host_config: Some(HostConfig {
-                network_mode: Some("host".to_owned()),
-                init: Some(true),
-                binds: Some(binds.clone()),
-                cpu_period: Some(100_000),
-                cpu_quota: Some(100_000),
-                ..Default::default()
-            }),
+    ContainerCreateBody {
+        image: Some("dormouse/empty".to_owned()),
+        cmd: Some(vec!["/bin/true".to_owned()]),
+        host_config: Some(HostConfig {
+            network_mode: Some("host".to_owned()),
+            init: Some(true),
+            binds: Some(binds),
+            cpu_period: Some(100_000),
+            cpu_quota: Some(100_000),
             ..Default::default()
-        };
+        }),
+        ..Default::default()
+    }
+}
+
+/// Submit to started with Docker, against the same container through the engine's API alone.
+async fn docker(dir: &std::path::Path, jobs: usize) {
+    let engine = async { Docker::connect_with_defaults()?.negotiate_version().await };
+    let engine = match engine.await {
+        Ok(engine) => engine,
+        Err(error) => return println!("docker: left out, no engine answers: {error}"),
+    };
+    let body = like_the_agents(dir);
+    let create_and_start = async |index: usize| {
+        let name = format!("dormouse-bench-{index}");
         let options = CreateContainerOptions {
             name: Some(name.clone()),
             ..Default::default()
         };
         let started = Instant::now();
         engine
-            .create_container(Some(options), body)
+            .create_container(Some(options), body.clone())
             .await
             .expect("creates");
         engine.start_container(&name, None).await.expect("starts");
-        alone.push(started.elapsed().as_secs_f64() * 1e3);
+        let took = started.elapsed().as_secs_f64() * 1e3;
+        // An engine that has rested is slower: the agent's removals wait as long.
+        tokio::time::sleep(Duration::from_millis(500)).await;
         let force = RemoveContainerOptions {
             force: true,
             ..Default::default()
@@ -344,13 +338,24 @@ async fn docker(dir: &std::path::Path, jobs: usize) {
             .remove_container(&name, Some(force))
             .await
             .expect("removes");
-    }
+        took
+    };
     let data = dir.join("docker");
     let up = start(&data, "docker");
     let log = connect(&data).await;
     let tenant: TenantId = "bench".parse().expect("valid");
-    let (mut ours, mut hops) = submit_to_started(&log, &tenant, "one", jobs, Some(&engine)).await;
-    let (mut at_once, _) = submit_to_started(&log, &tenant, "next", jobs, None).await;
+    let (mut alone, mut ours, mut hops) = (Vec::new(), Vec::new(), Hops::default());
+    for index in 0..jobs {
+        alone.push(create_and_start(index).await);
+        let name = format!("one-{index}");
+        ours.push(submit_to_started(&log, &tenant, &name, &mut hops).await);
+        removed(&engine, &name).await;
+    }
+    let mut at_once = Vec::new();
+    for index in 0..jobs {
+        let name = format!("next-{index}");
+        at_once.push(submit_to_started(&log, &tenant, &name, &mut Hops::default()).await);
+    }
     drop(up);
     let (alone, _) = print_latency("create and start through Docker's API", &mut alone);
     let (ours, _) = print_latency("submit to container.started, Docker", &mut ours);

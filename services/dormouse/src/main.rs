@@ -17,6 +17,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 use cli::{Cli, Command, LogCommand, NodeCommand, Output, OutputArg, TenantCommand};
 use context::Context;
+use tokio::runtime::Builder;
 
 /// Events are many small allocations on many threads: with the system's allocator ten thousand
 /// submissions cost 1.8 s of processor time, with this one 1.1 s.
@@ -32,23 +33,23 @@ fn main() -> ExitCode {
         OutputArg::Format(output) => output,
         OutputArg::File(_) => Output::Table,
     };
-    let runtime = match tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-    {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            error::print(&error.into(), output);
-            return ExitCode::from(error::ERROR);
-        }
-    };
-    match runtime.block_on(run(cli)) {
+    match on_runtime(cli) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
             error::print(&error, output);
             ExitCode::from(error::ERROR)
         }
     }
+}
+
+/// A whole cluster in one process lives on one thread: see `dormouse_runtime::run_service`.
+fn on_runtime(cli: Cli) -> anyhow::Result<u8> {
+    if matches!(cli.command, Command::Up(_) | Command::Demo(_)) {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        return actix::System::with_tokio_rt(|| runtime).block_on(run(cli));
+    }
+    let runtime = Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(run(cli))
 }
 
 /// Help and versions as they are; an error in the form that is asked for. 2 would say that a job was

@@ -1,7 +1,7 @@
 //! `serve`: one service of a cluster, the same code as in `up`.
 
 use std::path::PathBuf;
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -18,7 +18,9 @@ use dormouse_runtime::{
     Followed, IngressSource, Inputs, LeaseWatcher, Log, Lost, ServiceOptions, Settings,
     run_service, telemetry,
 };
+use futures::FutureExt;
 use serde_json::Value;
+use tokio::sync::RwLock;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::{RuntimeArg, ServeArgs, ServiceArg};
@@ -35,6 +37,8 @@ pub struct Role {
     pub lease: Duration,
     /// How long until a standing-by copy takes over.
     pub takeover: Duration,
+    /// Whether it has a thread of its own.
+    pub own_thread: bool,
 }
 
 /// What a service is called.
@@ -88,6 +92,7 @@ async fn decider<D: Decider>(
 ) -> anyhow::Result<()> {
     let options = ServiceOptions {
         lease_ttl: role.takeover,
+        own_thread: role.own_thread,
         // A folder a service: three of them fold the same state to different positions.
         snapshot_dir: Some(role.data.join("snapshots").join(D::WRITER.as_str())),
         build: build(),
@@ -145,7 +150,7 @@ async fn api(log: Log, shutdown: CancellationToken) -> anyhow::Result<()> {
     let folding = async move {
         let mut batch = Vec::new();
         while events.recv_many(&mut batch, 1_024).await > 0 {
-            let Ok(mut model) = folded.write() else { break };
+            let mut model = folded.write().await;
             for followed in batch.drain(..) {
                 match followed {
                     Followed::Event(recorded) => model.evolve(&recorded),
@@ -158,20 +163,22 @@ async fn api(log: Log, shutdown: CancellationToken) -> anyhow::Result<()> {
     };
     let answer = move |name: String, request: bytes::Bytes| {
         let model = Arc::clone(&model);
-        async move {
+        // A long answer holds up nobody else on this thread.
+        let answering = tokio::task::spawn_blocking(move || {
             let refuse = |code: &str, why: String| (code.to_owned(), why);
             let request: Value = match request.is_empty() {
                 true => Value::Null,
                 false => serde_json::from_slice(&request)
                     .map_err(|error| refuse("bad_request", error.to_string()))?,
             };
-            let model = model
-                .read()
-                .map_err(|error| refuse("internal", error.to_string()))?;
+            let model = model.blocking_read();
             let answer = queries::answer(&model, &name, request, clock::now())
                 .map_err(|error| (error.code, error.message))?;
             serde_json::to_vec(&answer).map_err(|error| refuse("internal", error.to_string()))
-        }
+        });
+        answering.map(|answered| {
+            answered.unwrap_or_else(|error| Err(("internal".to_owned(), error.to_string())))
+        })
     };
     tokio::select! {
         folded = folding => folded.and_then(|()| anyhow::bail!("the log can no longer be followed")),
@@ -264,6 +271,7 @@ pub async fn run(context: &Context, args: &ServeArgs) -> anyhow::Result<u8> {
         data: context.data.clone(),
         lease,
         takeover: args.takeover,
+        own_thread: true,
     };
     service(args.service, log, &role, shutdown).await?;
     Ok(DONE)

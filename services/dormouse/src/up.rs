@@ -60,10 +60,13 @@ pub struct LocalCluster {
 }
 
 impl LocalCluster {
-    /// Starts everything.
+    /// Starts everything, in the actix system that it is called in.
     ///
     /// # Errors
     /// The part that does not start, with what to do.
+    ///
+    /// # Panics
+    /// Outside of an actix system.
     pub async fn start(options: &LocalOptions) -> anyhow::Result<Self> {
         std::fs::create_dir_all(&options.data).with_context(|| {
             let data = options.data.display();
@@ -98,14 +101,15 @@ impl LocalCluster {
                 lease: options.lease,
                 // Alone in its folder: nobody else is to take over.
                 takeover: Duration::from_secs(2),
+                own_thread: false,
             };
             let (log, shutdown) = (log.clone(), shutdown.clone());
-            parts.spawn(async move { serve::service(service, log, &role, shutdown).await });
+            parts.spawn_local(async move { serve::service(service, log, &role, shutdown).await });
         }
         for index in 0..options.nodes {
             let config = agent(options, node(index)?)?;
             let (log, shutdown) = (log.clone(), shutdown.clone());
-            parts.spawn(async move { serve::agent(config, log, shutdown).await });
+            parts.spawn_local(async move { serve::agent(config, log, shutdown).await });
         }
         Ok(Self {
             log,
@@ -178,6 +182,7 @@ fn agent(options: &LocalOptions, node: NodeId) -> anyhow::Result<AgentConfig> {
         runtime: options.runtime,
         lease_ttl: options.lease,
         keep_logs: options.keep_logs,
+        own_thread: false,
         path: options.path.clone(),
         working_dir: Some(std::env::current_dir()?),
         // The next `up` on this folder finds its Docker containers by this label.

@@ -55,6 +55,8 @@ pub struct AgentConfig {
     /// How long the directories of ended containers are kept, with what they printed; absent:
     /// for ever.
     pub keep_logs: Option<Duration>,
+    /// Whether it has a thread of its own, or lives in the actix system that it is run in.
+    pub own_thread: bool,
 }
 
 impl AgentConfig {
@@ -77,6 +79,7 @@ impl AgentConfig {
             working_dir: None,
             mounts: Vec::new(),
             keep_logs: None,
+            own_thread: true,
         }
     }
 

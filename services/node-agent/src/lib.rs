@@ -118,13 +118,18 @@ pub async fn run(
 ///
 /// # Errors
 /// Why it cannot go on.
+///
+/// # Panics
+/// Outside of an actix system, where `config.own_thread` is false.
 pub async fn run_wired(
     config: AgentConfig,
     wires: Wires,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), AgentError> {
+    if !config.own_thread {
+        return live(config, wires, shutdown).await;
+    }
     let (done, ended) = oneshot::channel();
-    // Actors live on a thread of their own: a solver in the same process cannot hold them up.
     std::thread::Builder::new()
         .name(format!("agent-{}", config.node))
         .spawn(move || {

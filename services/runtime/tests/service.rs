@@ -6,9 +6,12 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use common::toy::{SlowToy, Toy, ToyState, assert_once, run, until_answered, without_lease};
-use common::{Broker, drained, everything, fold_everything};
-use dormouse_messages::{Event, Sequence, Writer};
-use dormouse_runtime::{Followed, Log, ServiceError, ServiceOptions, Settings, Snapshots};
+use common::{Broker, PATIENCE, drained, everything, fold_everything};
+use dormouse_messages::{Decider, Decision, Event, Sequence, Timestamp, Writer};
+use dormouse_runtime::{
+    Followed, Log, ServiceError, ServiceOptions, Settings, Snapshots, run_service,
+};
+use tokio_util::sync::CancellationToken;
 
 async fn drain(log: &Log, numbers: std::ops::Range<u64>) {
     let mut operator = log.appender(Writer::Operator, None);
@@ -349,4 +352,79 @@ async fn a_snapshot_and_the_tail_are_the_whole_fold() {
         .expect("a directory")
         .count();
     assert_eq!(left, 1, "those of other builds are removed");
+}
+
+/// Panics over the first thing there is to decide.
+struct Panics;
+
+impl Decider for Panics {
+    type State = ToyState;
+    const WRITER: Writer = Writer::Placer;
+
+    fn decide(&self, state: &ToyState, _: Timestamp) -> Decision {
+        assert!(state.open.is_empty(), "as it was told to");
+        Decision::default()
+    }
+}
+
+#[test]
+fn services_share_the_thread_they_are_started_on() {
+    actix::System::new().block_on(async {
+        let broker = Broker::start().await;
+        let log = broker.log().await;
+        let options = || ServiceOptions {
+            own_thread: false,
+            ..without_lease()
+        };
+        let start = |stop: &CancellationToken| {
+            let service = run_service(Toy::default(), log.clone(), options(), None, stop.clone());
+            actix::spawn(service)
+        };
+        let stop = CancellationToken::new();
+        // Two copies: they write at the same time, on one thread.
+        let copies = [start(&stop), start(&stop)];
+        drain(&log, 0..200).await;
+        assert_once(&until_answered(&log, 200).await, 200);
+        stop.cancel();
+        for copy in copies {
+            copy.await.expect("ran").expect("stopped in order");
+        }
+        // One that panics ends alone, and says so.
+        drain(&log, 200..201).await;
+        let ended = run_service(
+            Panics,
+            log.clone(),
+            options(),
+            None,
+            CancellationToken::new(),
+        );
+        let ended = tokio::time::timeout(PATIENCE, ended)
+            .await
+            .expect("in time");
+        assert!(
+            matches!(ended, Err(ServiceError::Panicked("placer"))),
+            "{ended:?}"
+        );
+    });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_panic_on_a_thread_of_its_own_ends_the_service_alone() {
+    let broker = Broker::start().await;
+    let log = broker.log().await;
+    drain(&log, 0..1).await;
+    let ended = run_service(
+        Panics,
+        log.clone(),
+        without_lease(),
+        None,
+        CancellationToken::new(),
+    );
+    let ended = tokio::time::timeout(PATIENCE, ended)
+        .await
+        .expect("in time");
+    assert!(
+        matches!(ended, Err(ServiceError::Panicked("placer"))),
+        "{ended:?}"
+    );
 }

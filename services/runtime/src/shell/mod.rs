@@ -1,4 +1,5 @@
-//! The one shell around every decider: three actors on a thread of the service's own.
+//! The one shell around every decider: three actors, on a thread of the service's own or on the
+//! caller's.
 //!
 //! 1. The follower actor hands the log to the decider actor in batches, and waits for each to be
 //!    folded: what is not folded yet stays in the broker.
@@ -9,8 +10,10 @@
 //!    says what is on the log: after an acknowledgement the service waits until its append comes
 //!    back, after any doubt it folds to the head and decides again.
 //!
-//! A service needs its own thread because a decision computes; the broker's connection, the
-//! following and the lease stay on the caller's runtime and go on meanwhile.
+//! On a cluster a service has its own thread because a decision computes; the broker's connection,
+//! the following and the lease stay on the caller's runtime and go on meanwhile. Where all services
+//! are in one process they share its one thread: waking threads for every event cost more than all
+//! that they had to do, and nobody waits to take over.
 //!
 //! Tenants are shown the events of their jobs: the active copy publishes each of them on the
 //! job's status subject once it has come back from the log.
@@ -47,6 +50,9 @@ pub struct ServiceOptions {
     pub lease: bool,
     /// This copy's name in the lease.
     pub holder: String,
+    /// Whether its actors have a thread of their own, or live in the actix system that
+    /// [`run_service`] is called in.
+    pub own_thread: bool,
     /// Write a snapshot after so many events.
     pub snapshot_every: u64,
     /// Where; `None`: no snapshots.
@@ -63,6 +69,7 @@ impl Default for ServiceOptions {
             lease_ttl: Duration::from_secs(2),
             lease: true,
             holder: format!("pid-{}", std::process::id()),
+            own_thread: true,
             // A fold of 20,000 events takes a tenth of a second at the next start.
             snapshot_every: 20_000,
             snapshot_dir: None,
@@ -108,6 +115,9 @@ pub enum ServiceError {
 ///
 /// # Errors
 /// When the service cannot go on: see [`ServiceError`].
+///
+/// # Panics
+/// Outside of an actix system, where `options.own_thread` is false.
 pub async fn run_service<D: Decider>(
     decider: D,
     log: Log,
@@ -132,6 +142,7 @@ pub async fn run_service<D: Decider>(
         log.leases()
             .seek(name, &options.holder, 0, options.lease_ttl)
     });
+    let own_thread = options.own_thread;
     let parts = decider::Parts {
         decider: Arc::new(decider),
         log: log.clone(),
@@ -140,36 +151,49 @@ pub async fn run_service<D: Decider>(
         snapshots,
         snapshot,
         lease: lease.as_ref().map(crate::lease::Lease::watch),
-        // Dropping this future ends the thread as well.
+        // Dropping this future ends the actors as well.
         shutdown: shutdown.child_token(),
     };
     let _end_with_us = parts.shutdown.clone().drop_guard();
-    let (ended_tx, ended) = oneshot::channel();
-    let thread = std::thread::Builder::new()
-        .name(name.to_owned())
-        .spawn(move || {
-            let system = actix::System::new();
-            system.block_on(async move {
-                let (result_tx, result) = oneshot::channel();
-                let actor = decider::DeciderActor::<D>::new(parts, result_tx).start();
-                follower::FollowerActor::new(followed, actor).start();
-                let result = result.await;
-                let _ = ended_tx.send(result);
-            });
-        });
-    let result = match thread {
-        // A thread that panicked has dropped its sender.
-        Ok(_) => match ended.await {
-            Ok(Ok(result)) => result,
-            Ok(Err(_)) | Err(_) => Err(ServiceError::Panicked(name)),
-        },
-        Err(_) => Err(ServiceError::Panicked(name)),
+    let (result_tx, result) = oneshot::channel();
+    let start = move || {
+        let actor = decider::DeciderActor::<D>::new(parts, result_tx).start();
+        follower::FollowerActor::new(followed, actor).start();
     };
+    let result = if own_thread {
+        on_own_thread(name, start, result).await
+    } else {
+        start();
+        result.await.ok()
+    };
+    // Who panicked has dropped its sender.
+    let result = result.unwrap_or(Err(ServiceError::Panicked(name)));
     if let Some(lease) = lease {
         lease.release().await;
     }
     tracing::info!(service = name, ok = result.is_ok(), "stopped");
     result
+}
+
+/// Starts actors on a thread of their own, and waits until they have ended.
+async fn on_own_thread<T: Send + 'static>(
+    name: &str,
+    start: impl FnOnce() + Send + 'static,
+    result: oneshot::Receiver<T>,
+) -> Option<T> {
+    let (ended_tx, ended) = oneshot::channel();
+    let thread = std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(move || {
+            let system = actix::System::new();
+            let result = system.block_on(async move {
+                start();
+                result.await
+            });
+            let _ = ended_tx.send(result);
+        });
+    thread.ok()?;
+    ended.await.ok()?.ok()
 }
 
 fn nothing_folded<F: Fold>(log: &Log) -> Snapshot<F> {
