@@ -27,9 +27,8 @@ use super::relax::gains;
 /// After how many steps of the ascent plans are made. Most instances are done after the first
 /// or second.
 const STOPS: [i32; 6] = [60, 100, 140, 180, 240, 300];
-/// How often restarts are chosen at each stop, and how many rounds a packing settles in.
+/// How often restarts are chosen at each stop.
 const CHOICES: usize = 2;
-const ROUNDS: i32 = 60;
 /// How much of what a packing says counts for the next choice. At a half the next plan is worse than
 /// the first, by up to 10 % at ten thousand nodes.
 const HEARD: f64 = 0.125;
@@ -109,7 +108,7 @@ impl Plans<'_> {
             tried.push(restarted.clone());
             let loss = ascent.prices.loss + self.unfair;
             let mut packing = Packing::new(instance, self.lattice, &restarted, loss);
-            let market = packing.settle(&ascent.prices.container, ROUNDS);
+            let market = packing.settle(&ascent.prices.container);
             if packing.misses_any() {
                 // Room for a minimum is made by giving up others' containers.
                 packing.refill();

@@ -7,8 +7,8 @@
 //! Where there is room for all, that is it ([`alone`]). Small instances go to HiGHS ([`model`]). On
 //! large ones ([`large`]) new jobs are first put beside what runs ([`beside`]); then prices are found
 //! that bound P2 ([`opening`] and [`ascent`], by [`shor`]; [`relax`], [`release`], [`beyond`], with
-//! [`lattice`] and [`rates`] for what room is worth), then restarts ([`choose`]) and containers ([`pack`], [`refill`],
-//! [`knapsack`]) that come close to the bound.
+//! [`lattice`] and [`rates`] for what room is worth), then restarts ([`choose`]) and containers
+//! ([`pack`], [`settle`], [`refill`], [`knapsack`]) that come close to the bound.
 
 pub(crate) mod admit;
 pub(crate) mod alone;
@@ -37,5 +37,6 @@ pub(crate) mod release;
 pub(crate) mod revert;
 #[cfg(test)]
 pub(crate) mod samples;
+pub(crate) mod settle;
 pub(crate) mod shor;
 pub(crate) mod solver;

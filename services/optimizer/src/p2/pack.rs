@@ -1,8 +1,7 @@
 //! With the restarts decided: which new containers every node gets.
 //!
-//! 1. [`Packing::settle`]: container prices at which the nodes, each taking its best filling,
-//!    supply what the jobs want at those prices. In the last rounds every node keeps the filling
-//!    of another round, so that together they mix fillings as an optimum does.
+//! 1. [`Packing::settle`] ([`super::settle`]): container prices at which the nodes, each taking its
+//!    best filling, supply what the jobs want at those prices.
 //! 2. [`Packing::refill`] ([`super::refill`]): node after node is filled again beside the others.
 //!
 //! A heuristic: the plan that comes of it is checked. It ends 0.2–0.5 % below the bound that the
@@ -10,19 +9,9 @@
 
 use std::collections::BTreeMap;
 
-use super::ascent::mix;
 use super::instance::{Instance, State, fits, give, take};
 use super::lattice::Lattice;
 use super::plan::Plan;
-
-/// Of how many of the last rounds of step 1 the choices are mixed.
-const MIXED: i32 = 40;
-/// The first and the last step of a price, as parts of its container's value.
-const FIRST: f64 = 0.03;
-const LAST: f64 = 0.002;
-/// Memory of the slope and of its square.
-const SLOPE: f64 = 0.7;
-const SQUARE: f64 = 0.9;
 
 /// What the jobs of one type want.
 #[derive(Debug, Clone, Default)]
@@ -31,15 +20,6 @@ pub(super) struct Demand {
     pub min: usize,
     /// What each further container is worth, and whose it is, in descending order.
     pub worth: Vec<(f64, usize)>,
-}
-
-/// The prices of step 1, on average over the mixed rounds.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Market {
-    /// Per type; 0 where nobody wants any.
-    pub prices: Vec<f64>,
-    /// V at the prices.
-    pub table: Vec<f64>,
 }
 
 /// A packing on the way.
@@ -124,46 +104,7 @@ impl<'a> Packing<'a> {
         self.counts.iter().enumerate().map(worth).sum()
     }
 
-    /// Step 1, from `prices` on.
-    pub fn settle(&mut self, prices: &[f64], rounds: i32) -> Market {
-        let mut alike: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-        for (node, room) in self.rooms.iter().enumerate() {
-            alike
-                .entry(self.lattice.entry_of(room))
-                .or_default()
-                .push(node);
-        }
-        let mut tatonnement = Tatonnement::new(self, prices);
-        let mut chosen: Vec<Vec<usize>> = vec![Vec::new(); self.rooms.len()];
-        for round in 0..rounds {
-            let mixed = usize::try_from(round - (rounds - MIXED)).ok();
-            tatonnement.price_rooms(self.lattice, mixed);
-            let mut supply = vec![0.0; prices.len()];
-            for (entry, nodes) in &alike {
-                let filling = tatonnement.filling(self.lattice, *entry);
-                filling
-                    .iter()
-                    .for_each(|ty| supply[*ty] += nodes.len() as f64);
-                let Some(mixed) = mixed else { continue };
-                // Nodes alike take turns; the node's number keeps single nodes apart.
-                let turn = |index: usize, node: usize| (index + node) % MIXED as usize == mixed;
-                for (index, node) in nodes.iter().enumerate() {
-                    if turn(index, *node) {
-                        chosen[*node].clone_from(&filling);
-                    }
-                }
-            }
-            let done = f64::from(round) / f64::from(rounds - MIXED);
-            tatonnement.step(self, &supply, done.min(1.0));
-        }
-        for (node, chosen) in chosen.into_iter().enumerate() {
-            self.put_all(node, chosen);
-        }
-        (0..self.rooms.len()).for_each(|node| self.top_up(node));
-        tatonnement.market
-    }
-
-    fn put_all(&mut self, node: usize, types: Vec<usize>) {
+    pub(super) fn put_all(&mut self, node: usize, types: Vec<usize>) {
         for ty in types {
             if self.worth(ty, self.counts[ty]) > 0.0 {
                 self.put(node, ty);
@@ -179,7 +120,7 @@ impl<'a> Packing<'a> {
     }
 
     /// Puts whatever still fits on a node and is worth something, the most valuable first.
-    fn top_up(&mut self, node: usize) {
+    pub(super) fn top_up(&mut self, node: usize) {
         loop {
             let open = (0..self.counts.len()).filter(|ty| self.is_wanted(*ty));
             let fit =
@@ -231,74 +172,6 @@ impl<'a> Packing<'a> {
     }
 }
 
-/// Prices that follow supply and demand.
-struct Tatonnement {
-    prices: Vec<f64>,
-    /// V at the prices, and the types that it is made of.
-    table: Vec<f64>,
-    types: Vec<usize>,
-    slope: Vec<f64>,
-    square: Vec<f64>,
-    market: Market,
-}
-
-impl Tatonnement {
-    fn new(packing: &Packing<'_>, prices: &[f64]) -> Self {
-        let priced = |(ty, price): (usize, &f64)| if packing.is_wanted(ty) { *price } else { 0.0 };
-        Self {
-            prices: prices.iter().enumerate().map(priced).collect(),
-            table: Vec::new(),
-            types: Vec::new(),
-            slope: vec![0.0; prices.len()],
-            square: vec![0.0; prices.len()],
-            market: Market::default(),
-        }
-    }
-
-    /// V at the prices; averaged in the mixed rounds, every third of which is enough.
-    fn price_rooms(&mut self, lattice: &Lattice, mixed: Option<usize>) {
-        self.types = lattice.fill(&self.prices, &mut self.table);
-        match mixed {
-            Some(0) => {
-                self.market.table.clone_from(&self.table);
-                self.market.prices.clone_from(&self.prices);
-            }
-            Some(round) if round % 3 == 0 => {
-                let weight = 3.0 / (round as f64 + 3.0);
-                mix(&mut self.market.table, self.table.iter().copied(), weight);
-                mix(&mut self.market.prices, self.prices.iter().copied(), weight);
-            }
-            _ => {}
-        }
-    }
-
-    fn filling(&self, lattice: &Lattice, entry: usize) -> Vec<usize> {
-        let mut filling = Vec::new();
-        lattice.filling(entry, &self.types, &self.prices, &self.table, |ty| {
-            filling.push(ty)
-        });
-        filling
-    }
-
-    fn step(&mut self, packing: &Packing<'_>, supply: &[f64], done: f64) {
-        let size = FIRST * (LAST / FIRST).powf(done);
-        for (ty, supply) in supply
-            .iter()
-            .enumerate()
-            .filter(|(ty, _)| packing.is_wanted(*ty))
-        {
-            let demand = &packing.demands[ty];
-            let price = self.prices[ty];
-            let wanted = demand.min + demand.worth.partition_point(|(worth, _)| *worth > price);
-            let slope = supply - wanted as f64;
-            self.slope[ty] = SLOPE * self.slope[ty] + (1.0 - SLOPE) * slope;
-            self.square[ty] = SQUARE * self.square[ty] + (1.0 - SQUARE) * slope * slope;
-            let step = size * packing.instance.types[ty].value * self.slope[ty];
-            self.prices[ty] = (price - step / (self.square[ty].sqrt() + 1.0)).max(0.0);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -344,7 +217,7 @@ mod tests {
             let mut counts = packing.counts.clone();
             let best = brute(&packing, 0, 0, &mut packing.rooms[0].clone(), &mut counts);
             let prices: Vec<f64> = instance.types.iter().map(|ty| 0.8 * ty.value).collect();
-            packing.settle(&prices, 60);
+            packing.settle(&prices);
             let settled = packing.value();
             packing.refill();
             assert!(

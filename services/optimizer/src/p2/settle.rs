@@ -1,0 +1,182 @@
+//! The first step of a packing ([`super::pack`]): container prices at which the nodes, each taking
+//! its best filling, supply what the jobs want at those prices.
+//!
+//! 1. The dual of the packing, Σ V(room) + Σ (worth − price of what is wanted), is lowered by Shor's
+//!    method ([`super::shor`]): where it is least, supply meets demand as far as prices can make it.
+//!    Prices that each follow the demand for their own containers took hundreds of rounds to find
+//!    out that GPUs were to be had for nothing, so that nobody was restarted to use them.
+//! 2. From there on prices follow supply and demand with small steps. Every node keeps the filling of
+//!    another round, so that together they mix fillings as an optimum does.
+
+use std::collections::BTreeMap;
+
+use super::ascent::mix;
+use super::lattice::Lattice;
+use super::pack::Packing;
+use super::shor::minimise;
+
+/// How often step 1 looks at prices, and its first step as a part of a container's value.
+const LOOKS: u32 = 30;
+const FIRST: f64 = 0.2;
+/// How many rounds are mixed in step 2, and the step of a price as a part of its container's value.
+const MIXED: usize = 40;
+const STEP: f64 = 0.002;
+/// Memory of the slope and of its square.
+const SLOPE: f64 = 0.7;
+const SQUARE: f64 = 0.9;
+
+/// The prices of step 2, on average.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Market {
+    /// Per type; 0 where nobody wants any.
+    pub prices: Vec<f64>,
+    /// V at the prices.
+    pub table: Vec<f64>,
+}
+
+/// Per lattice entry of a room: the nodes that have it.
+type Alike = BTreeMap<usize, Vec<usize>>;
+
+impl Packing<'_> {
+    /// Fills the nodes; `prices` is what containers are thought to be worth.
+    pub fn settle(&mut self, prices: &[f64]) -> Market {
+        let mut alike = Alike::new();
+        for (node, room) in self.rooms.iter().enumerate() {
+            let entry = self.lattice.entry_of(room);
+            alike.entry(entry).or_default().push(node);
+        }
+        let mut tatonnement = Tatonnement::new(self.cleared(prices, &alike));
+        let mut chosen: Vec<Vec<usize>> = vec![Vec::new(); self.rooms.len()];
+        for round in 0..MIXED {
+            tatonnement.price_rooms(self.lattice, round);
+            let mut supply = vec![0.0; prices.len()];
+            for (entry, nodes) in &alike {
+                let filling = tatonnement.filling(self.lattice, *entry);
+                filling
+                    .iter()
+                    .for_each(|ty| supply[*ty] += nodes.len() as f64);
+                // Nodes alike take turns; the node's number keeps single nodes apart.
+                let turn = |index: usize, node: usize| (index + node) % MIXED == round;
+                for (index, node) in nodes.iter().enumerate() {
+                    if turn(index, *node) {
+                        chosen[*node].clone_from(&filling);
+                    }
+                }
+            }
+            tatonnement.step(self, &supply);
+        }
+        for (node, chosen) in chosen.into_iter().enumerate() {
+            self.put_all(node, chosen);
+        }
+        (0..self.rooms.len()).for_each(|node| self.top_up(node));
+        tatonnement.market
+    }
+
+    /// Step 1: prices at which the dual is low. A container's variable is its price as a part of its
+    /// value.
+    fn cleared(&self, prices: &[f64], alike: &Alike) -> Vec<f64> {
+        let wanted: Vec<usize> = (0..prices.len()).filter(|ty| self.is_wanted(*ty)).collect();
+        let value = |ty: usize| self.instance.types[ty].value;
+        let priced = |at: &[f64]| {
+            let mut prices = vec![0.0; prices.len()];
+            for (ty, at) in wanted.iter().zip(at) {
+                prices[*ty] = at * value(*ty);
+            }
+            prices
+        };
+        let start = wanted.iter().map(|ty| prices[*ty] / value(*ty)).collect();
+        let mut table = Vec::new();
+        let (at, ()) = minimise(start, FIRST, LOOKS, |at| {
+            let prices = priced(at);
+            let types = self.lattice.fill(&prices, &mut table);
+            let (mut dual, mut supply) = (0.0, vec![0.0; prices.len()]);
+            for (entry, nodes) in alike {
+                let many = nodes.len() as f64;
+                dual += many * table[*entry];
+                let fill = |ty: usize| supply[ty] += many;
+                self.lattice.filling(*entry, &types, &prices, &table, fill);
+            }
+            let slope = wanted.iter().map(|ty| {
+                let (count, surplus) = self.wanted_at(*ty, prices[*ty]);
+                dual += surplus;
+                (supply[*ty] - count as f64) * value(*ty)
+            });
+            let slope = slope.collect();
+            (dual, slope, ())
+        });
+        priced(&at)
+    }
+
+    /// How many containers of a type are wanted at a price, and what they are worth beyond it; the
+    /// minima are worth nothing.
+    fn wanted_at(&self, ty: usize, price: f64) -> (usize, f64) {
+        let demand = &self.demands[ty];
+        let more = demand.worth.iter().map(|(worth, _)| worth - price);
+        let (count, surplus) = more
+            .take_while(|surplus| *surplus > 0.0)
+            .fold((0, 0.0), |(count, sum), surplus| (count + 1, sum + surplus));
+        (demand.min + count, surplus - price * demand.min as f64)
+    }
+}
+
+/// Prices that follow supply and demand.
+struct Tatonnement {
+    prices: Vec<f64>,
+    /// V at the prices, and the types that it is made of.
+    table: Vec<f64>,
+    types: Vec<usize>,
+    slope: Vec<f64>,
+    square: Vec<f64>,
+    market: Market,
+}
+
+impl Tatonnement {
+    fn new(prices: Vec<f64>) -> Self {
+        Self {
+            table: Vec::new(),
+            types: Vec::new(),
+            slope: vec![0.0; prices.len()],
+            square: vec![0.0; prices.len()],
+            market: Market::default(),
+            prices,
+        }
+    }
+
+    /// V at the prices; on average over every third round, which is enough.
+    fn price_rooms(&mut self, lattice: &Lattice, round: usize) {
+        self.types = lattice.fill(&self.prices, &mut self.table);
+        match round {
+            0 => {
+                self.market.table.clone_from(&self.table);
+                self.market.prices.clone_from(&self.prices);
+            }
+            round if round % 3 == 0 => {
+                let weight = 3.0 / (round as f64 + 3.0);
+                mix(&mut self.market.table, self.table.iter().copied(), weight);
+                mix(&mut self.market.prices, self.prices.iter().copied(), weight);
+            }
+            _ => {}
+        }
+    }
+
+    fn filling(&self, lattice: &Lattice, entry: usize) -> Vec<usize> {
+        let mut filling = Vec::new();
+        lattice.filling(entry, &self.types, &self.prices, &self.table, |ty| {
+            filling.push(ty)
+        });
+        filling
+    }
+
+    fn step(&mut self, packing: &Packing<'_>, supply: &[f64]) {
+        let wanted = (0..supply.len()).filter(|ty| packing.is_wanted(*ty));
+        for ty in wanted {
+            let price = self.prices[ty];
+            let (count, _) = packing.wanted_at(ty, price);
+            let slope = supply[ty] - count as f64;
+            self.slope[ty] = SLOPE * self.slope[ty] + (1.0 - SLOPE) * slope;
+            self.square[ty] = SQUARE * self.square[ty] + (1.0 - SQUARE) * slope * slope;
+            let step = STEP * packing.instance.types[ty].value * self.slope[ty];
+            self.prices[ty] = (price - step / (self.square[ty].sqrt() + 1.0)).max(0.0);
+        }
+    }
+}
