@@ -23,7 +23,8 @@ use crate::log::Log;
 /// a reading of their own never ends exactly where the feed is.
 const KEPT: usize = 1_024;
 
-/// How long until the head is asked for again.
+/// How long until the head is asked for again, and until a feed that waits for its only follower
+/// looks whether it still is.
 const AGAIN: Duration = Duration::from_millis(200);
 
 /// The feed of a connection.
@@ -90,8 +91,8 @@ async fn read_for_all(log: Log, from: Sequence) {
         };
         let mut items = VecDeque::from(items);
         while let Some(full) = feed.pass_on(&log, &mut items) {
-            // It has room again, or is gone.
-            let _ = full.reserve().await;
+            // It has room again, is gone, or is no longer the only one.
+            let _ = tokio::time::timeout(AGAIN, full.reserve()).await;
         }
         if feed.end_if_abandoned() {
             return;
@@ -113,7 +114,8 @@ async fn catch_up(log: Log, mut member: Member) {
             }
         }
     }
-    loop {
+    // There is nothing to join for before it has room.
+    while member.out.reserve().await.is_ok() {
         let to = match log.inner.feed.join(member) {
             Joined::Member => return,
             Joined::First(from) => return read_for_all(log, from).await,

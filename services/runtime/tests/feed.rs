@@ -146,3 +146,36 @@ async fn the_last_to_go_ends_the_feed_and_the_next_begins_it_anew() {
     expect(&mut next, 15..30).await;
     assert_eq!(caught_up(&mut next).await, Sequence(30));
 }
+
+/// On one thread, as all services of `up` are: whoever waited without letting go of it would stop
+/// the broker's connection and the reader as well.
+#[tokio::test]
+async fn one_that_does_not_read_holds_up_nobody_on_its_thread() {
+    let broker = Broker::start().await;
+    let log = broker.log().await;
+    let mut reads = log.follow(Sequence(1));
+    assert_eq!(caught_up(&mut reads).await, Sequence(0));
+    let mut sleeps = log.follow(Sequence(1));
+    // Every event comes with a word that it was the last: both fill the channel.
+    let mut appender = log.appender(Writer::Operator, None);
+    for number in 0..MANY / 2 {
+        appender.append(drained(number), &[]).await.expect("stored");
+        expect(&mut reads, number..number + 1).await;
+    }
+    expect(&mut sleeps, 0..MANY / 2).await;
+    append(&log, MANY / 2..MANY / 2 + 10).await;
+    expect(&mut sleeps, MANY / 2..MANY / 2 + 10).await;
+}
+
+#[tokio::test]
+async fn whoever_joins_one_that_does_not_read_does_not_wait_for_it() {
+    let broker = Broker::start().await;
+    let log = broker.log().await;
+    append(&log, 0..MANY).await;
+    let _sleeps = log.follow(Sequence(1));
+    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    let mut joins = log.follow(Sequence(1));
+    expect(&mut joins, 0..MANY).await;
+    append(&log, MANY..MANY + 10).await;
+    expect(&mut joins, MANY..MANY + 10).await;
+}
