@@ -4,8 +4,8 @@
 //! 2. The four deciders and the query service follow the log.
 //! 3. One agent a node joins.
 //!
-//! The same services as on a cluster, over the same log. Stopping it stops no container: the
-//! next `up` on the same folder adopts what still runs.
+//! The same services as on a cluster, over the same log, with one connection and on one thread.
+//! Stopping it stops no container: the next `up` on the same folder adopts what still runs.
 
 use std::path::PathBuf;
 use std::time::Duration;
