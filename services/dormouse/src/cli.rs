@@ -188,7 +188,9 @@ pub enum Command {
     )]
     Submit(SubmitArgs),
     /// List jobs
-    #[command(after_help = "Examples:\n  dormouse jobs\n  dormouse jobs --tenant ads -o json")]
+    #[command(
+        after_help = "Examples:\n  dormouse jobs\n  dormouse jobs --phase live --limit 20\n  dormouse jobs --tenant ads -o json"
+    )]
     Jobs(JobsArgs),
     /// Look at one job, or act on it
     #[command(subcommand)]

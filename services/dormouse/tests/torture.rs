@@ -232,6 +232,9 @@ fn the_other_copy_of_each_service_goes_on() {
     processes.cluster.kill("api-a");
     let jobs = processes.cluster.run(&["jobs"]).ok().json();
     assert_eq!(jobs["jobs"].as_array().map(Vec::len), Some(8));
+    let newest = processes.cluster.run(&["jobs", "--limit", "3"]).ok().json();
+    assert_eq!(newest["jobs"].as_array().map(Vec::len), Some(3));
+    assert_eq!(newest["more"], 5);
     processes.end();
 }
 

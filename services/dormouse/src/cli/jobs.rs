@@ -26,9 +26,13 @@ pub struct JobsArgs {
     /// Only this tenant's.
     #[arg(long)]
     pub tenant: Option<String>,
-    /// Only jobs in this phase, such as running or queued.
+    /// Only jobs in these phases, such as running or queued,allocated; live for all that are not
+    /// over, refused for refused submissions.
     #[arg(long)]
     pub phase: Option<String>,
+    /// At most this many, the newest; 0 for all.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub limit: usize,
 }
 
 /// `job …`.

@@ -19,7 +19,7 @@ pub async fn run(context: &Context, args: &JobsArgs) -> anyhow::Result<u8> {
     let request = JobsQuery {
         tenant,
         phase: args.phase.clone(),
-        limit: 0,
+        limit: args.limit,
     };
     let log = context.connect().await?;
     let answer: JobsAnswer = query(&log, "jobs", serde_json::to_value(request)?).await?;
