@@ -221,11 +221,8 @@ impl Feed {
 
     /// Resolves when those that follow now have gone.
     async fn abandoned(&self) {
-        let outs = |state: &State| -> Vec<_> {
-            let members = state.members.iter();
-            members.map(|member| member.out.clone()).collect()
-        };
-        let outs = outs(&self.state());
+        let out = |member: &Member| member.out.clone();
+        let outs: Vec<_> = self.state().members.iter().map(out).collect();
         for out in outs {
             out.closed().await;
         }

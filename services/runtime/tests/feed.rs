@@ -18,6 +18,11 @@ async fn append(log: &Log, numbers: std::ops::Range<u64>) {
     }
 }
 
+fn append_aside(log: &Log, numbers: std::ops::Range<u64>) -> tokio::task::JoinHandle<()> {
+    let log = log.clone();
+    tokio::spawn(async move { append(&log, numbers).await })
+}
+
 async fn expect(followed: &mut Receiver<Followed>, numbers: std::ops::Range<u64>) {
     for number in numbers {
         let recorded = next_event(followed).await;
@@ -96,10 +101,7 @@ async fn nobody_waits_for_one_that_does_not_read() {
     assert_eq!(caught_up(&mut reads).await, Sequence(0));
     let mut sleeps = log.follow(Sequence(1));
     assert_eq!(caught_up(&mut sleeps).await, Sequence(0));
-    let appending = tokio::spawn({
-        let log = log.clone();
-        async move { append(&log, 0..MANY).await }
-    });
+    let appending = append_aside(&log, 0..MANY);
     expect(&mut reads, 0..MANY).await;
     appending.await.expect("appended");
     expect(&mut sleeps, 0..MANY).await;
@@ -115,10 +117,7 @@ async fn all_go_on_after_the_broker_was_killed() {
     let mut one = log.follow(Sequence(1));
     assert_eq!(caught_up(&mut one).await, Sequence(0));
     let mut other = log.follow(Sequence(1));
-    let appending = tokio::spawn({
-        let log = log.clone();
-        async move { append(&log, 0..1_000).await }
-    });
+    let appending = append_aside(&log, 0..1_000);
     expect(&mut one, 0..500).await;
     broker.kill();
     let mut third = log.follow(Sequence(1));

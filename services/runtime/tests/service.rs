@@ -367,6 +367,17 @@ impl Decider for Panics {
     }
 }
 
+async fn assert_its_panic_is_told(log: &Log, options: ServiceOptions) {
+    let ended = run_service(Panics, log.clone(), options, None, CancellationToken::new());
+    let ended = tokio::time::timeout(PATIENCE, ended)
+        .await
+        .expect("in time");
+    assert!(
+        matches!(ended, Err(ServiceError::Panicked("placer"))),
+        "{ended:?}"
+    );
+}
+
 #[test]
 fn services_share_the_thread_they_are_started_on() {
     actix::System::new().block_on(async {
@@ -391,20 +402,7 @@ fn services_share_the_thread_they_are_started_on() {
         }
         // One that panics ends alone, and says so.
         drain(&log, 200..201).await;
-        let ended = run_service(
-            Panics,
-            log.clone(),
-            options(),
-            None,
-            CancellationToken::new(),
-        );
-        let ended = tokio::time::timeout(PATIENCE, ended)
-            .await
-            .expect("in time");
-        assert!(
-            matches!(ended, Err(ServiceError::Panicked("placer"))),
-            "{ended:?}"
-        );
+        assert_its_panic_is_told(&log, options()).await;
     });
 }
 
@@ -413,18 +411,5 @@ async fn a_panic_on_a_thread_of_its_own_ends_the_service_alone() {
     let broker = Broker::start().await;
     let log = broker.log().await;
     drain(&log, 0..1).await;
-    let ended = run_service(
-        Panics,
-        log.clone(),
-        without_lease(),
-        None,
-        CancellationToken::new(),
-    );
-    let ended = tokio::time::timeout(PATIENCE, ended)
-        .await
-        .expect("in time");
-    assert!(
-        matches!(ended, Err(ServiceError::Panicked("placer"))),
-        "{ended:?}"
-    );
+    assert_its_panic_is_told(&log, without_lease()).await;
 }

@@ -5,7 +5,7 @@
 //! 2. [`Packing::refill`] ([`super::refill`]): node after node is filled again beside the others.
 //!
 //! A heuristic: the plan that comes of it is checked. It ends 0.2–0.5 % below the bound that the
-//! prices of step 1 prove for these restarts.
+//! prices of step 1 prove for these restarts, where all shapes are distinct up to 1 %.
 
 use std::collections::BTreeMap;
 
