@@ -15,8 +15,13 @@ use tokio::sync::mpsc;
 use crate::decode::{Delivery, RawMessage};
 use crate::log::{Log, within};
 
-/// Messages a pull request asks for; more brought nothing, fewer cost round trips.
-const BATCH: usize = 1_000;
+/// What a pull request asks for at most; the next one is sent when half of either has come. A reader
+/// that is on one thread with its connection fetches and decodes by turns, and the broker is to have
+/// work meanwhile: with 1,000 messages a fold from the broker took a quarter longer.
+const BATCH: usize = 30_000;
+const BATCH_BYTES: usize = 16 << 20;
+/// Messages that are passed on together at most.
+const CHUNK: usize = 1_000;
 
 /// What to fetch.
 #[derive(Debug, Clone)]
@@ -139,12 +144,13 @@ impl Fetcher {
         let messages = consumer
             .stream()
             .max_messages_per_batch(BATCH)
+            .max_bytes_per_batch(BATCH_BYTES)
             .expires(Duration::from_secs(5))
             .heartbeat(Duration::from_secs(1))
             .messages()
             .await;
         let mut messages = match messages {
-            Ok(messages) => messages.ready_chunks(BATCH),
+            Ok(messages) => messages.ready_chunks(CHUNK),
             Err(error) => return Left::Again(error.to_string()),
         };
         let mut deliveries = 0;
