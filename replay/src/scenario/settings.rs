@@ -3,6 +3,8 @@
 //! `policy.theta1=0.1,0.2` is two scenarios; several settings multiply. A value is read as JSON,
 //! and as a text where it is none: `policy.objective.amortise_s=null`, `policy.allocation=drf`.
 
+use std::fmt;
+
 use serde_json::{Map, Value};
 
 use super::ScenarioError;
@@ -101,6 +103,15 @@ impl Combination {
     }
 }
 
+/// As on the command line, each behind a space.
+impl fmt::Display for Combination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut settings = self.0.iter();
+        settings
+            .try_for_each(|(setting, value)| write!(f, " --set {}={value}", setting.path.join(".")))
+    }
+}
+
 /// Every combination of the settings' values, in the order in which they are written.
 #[must_use]
 pub fn combinations(settings: &[Setting]) -> Vec<Combination> {
@@ -169,6 +180,10 @@ mod tests {
         ];
         let all = combinations(&settings);
         let labels: Vec<String> = all.iter().map(Combination::label).collect();
+        assert_eq!(
+            all[1].to_string(),
+            r#" --set policy.theta1=0.1 --set policy.allocation="static" --set policy.objective={"amortise_s":null,"loss":0} --set jobs.0.spec.weight=3"#
+        );
         assert_eq!(
             labels,
             [

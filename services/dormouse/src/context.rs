@@ -166,5 +166,28 @@ pub fn read_document<T: DeserializeOwned>(path: &Path) -> anyhow::Result<T> {
             false => bail!("{} is empty", path.display()),
         }
     }
-    serde_norway::from_str(&text).with_context(|| shown(path))
+    parse_document(&text).with_context(|| shown(path))
+}
+
+fn parse_document<T: DeserializeOwned>(text: &str) -> Result<T, serde_norway::Error> {
+    // A mapping refuses a key that is there twice; whoever keeps the last one would not be told.
+    serde_norway::from_str::<serde_norway::Value>(text)?;
+    serde_norway::from_str(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_that_is_there_twice_is_named() {
+        for text in ["name: a\nname: b", r#"{"name": "a", "name": "b"}"#] {
+            let twice = parse_document::<serde_json::Value>(text);
+            let error = twice.expect_err("not one of the two").to_string();
+            assert!(
+                error.contains("duplicate") && error.contains("name"),
+                "{error}"
+            );
+        }
+    }
 }

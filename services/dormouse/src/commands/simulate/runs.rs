@@ -114,7 +114,8 @@ fn variant(
     };
     presets::apply(&fields, &mut document);
     settings.apply(&mut document)?;
-    let checked = read_value(document).with_context(|| name.to_owned())?;
+    // Without the settings it was read: what is wrong now is theirs.
+    let checked = read_value(document).with_context(|| format!("{name}{settings}"))?;
     let policy = if args.policies.is_empty() { "" } else { policy };
     let variant = format!("{policy} {}", settings.label());
     Ok(Run {
