@@ -110,6 +110,34 @@ async fn an_agent_goes_on_from_a_snapshot_that_it_can_use() {
     broker.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_runs_on_saves_every_twenty_thousand_events() {
+    let Some((folder, broker, log)) = broker().await else {
+        return;
+    };
+    let config = AgentConfig::local(node(), Default::default(), folder.path().join("data"));
+    let dir = config.layout().node().join("snapshots");
+    let path = Snapshots::new(dir, &config.build).path::<AgentState>();
+    let mut kept = Kept::load(&config, &log).await;
+    let mut state = kept.take();
+    for due in [20_000, 40_000] {
+        let mut save_at = |folded| {
+            state.folded = Sequence(folded);
+            kept.save_now_and_then(&state, Timestamp::from_micros(1));
+        };
+        save_at(due - 1);
+        assert!(!path.exists(), "before {due}");
+        let until = Instant::now() + Duration::from_secs(20);
+        while !path.exists() {
+            assert!(Instant::now() < until, "nothing at {due}");
+            save_at(due);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        fs::remove_file(&path).expect("was there");
+    }
+    broker.stop().await;
+}
+
 async fn what_is_doubtful_is_not_used(config: &AgentConfig, log: &Log, state: AgentState) {
     let next = async |config: &AgentConfig| Kept::load(config, log).await.next();
     let dir = |config: &AgentConfig| config.layout().node().join("snapshots");
