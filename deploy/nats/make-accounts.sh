@@ -115,7 +115,7 @@ lease() { echo "\$KV.${prefix}_leases.$1"; }
 
 cat <<EOF
 # Written by deploy/nats/make-accounts.sh. The log's account is the services'; each tenant has one of its own.
-# Nobody may delete or purge the log, and only the operator may create or change a stream.
+# Nobody may delete or purge the log, and only the operator may create or change a stream (and so lower its limits).
 accounts {
   SYS: {users: [{nkey: $(nkey sys)}]}
 

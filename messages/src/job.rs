@@ -32,7 +32,7 @@ pub enum Executor {
     Plain,
     /// MPICH: `mpiexec` at rank 0, a proxy in every container.
     Mpi,
-    /// MXNet's parameter server: a worker and a server a container, the scheduler at rank 0.
+    /// MXNet's parameter server: a worker a container, at most two servers, the scheduler at rank 0.
     Mxnet,
     /// `TF_CONFIG`.
     Tensorflow,

@@ -40,11 +40,7 @@ const ALLOWED: [(&str, &[&str]); 10] = [
     ("dormouse-runtime", &["dormouse-messages"]),
     (
         "dormouse-node-agent",
-        &[
-            "dormouse-messages",
-            "dormouse-projections",
-            "dormouse-runtime",
-        ],
+        &["dormouse-messages", "dormouse-runtime"],
     ),
     (
         "dormouse-replay",
