@@ -8,15 +8,14 @@
 //!
 //! `cargo bench -p dormouse-replay --bench fold [LOG.dmlog] [events] [memory|decoded|folded]`
 
+mod trace;
+
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use dormouse_messages::{Fold, Recorded};
 use dormouse_projections::ReadModel;
-use dormouse_replay::scenario::generate::{Kind, Size, generate};
-use dormouse_replay::scenario::read_value;
-use dormouse_replay::simulate::{Options, simulate};
 use dormouse_replay::{ArchiveError, LogReader, LogWriter};
 
 /// As in the product.
@@ -125,21 +124,12 @@ fn processor_s() -> f64 {
 }
 
 fn simulated(dir: &Path) -> PathBuf {
-    let size = Size {
-        jobs: 3_000,
-        nodes: 200,
-        days: 1.0,
-    };
-    let mut document = generate(Kind::Trace, 7, size);
-    document["policy"]["allocation"] = "drf".into();
-    let scenario = read_value(document).expect("a scenario");
     let path = dir.join("log.dmlog");
     let mut writer = LogWriter::create(&path, "bench").expect("creates");
-    let each = |recorded: &std::sync::Arc<Recorded>| {
+    trace::simulated(|recorded| {
         let written = writer.write(recorded);
         written.map_err(|error| error.to_string())
-    };
-    simulate(&scenario, &Options::default(), each, |_| {}).expect("simulates");
+    });
     writer.finish().expect("finishes");
     path
 }

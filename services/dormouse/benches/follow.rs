@@ -7,17 +7,18 @@
 //!
 //! `cargo bench -p dormouse --bench follow [events]`
 
+#[path = "../../../replay/benches/trace/mod.rs"]
+mod trace;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
 use async_nats::jetstream::Context;
 use async_nats::jetstream::consumer::{AckPolicy, pull};
+use dormouse_messages::envelope::CONTENT_TYPE;
 use dormouse_messages::{Body, Fold, Prefix, Recorded, Sequence};
 use dormouse_projections::ReadModel;
-use dormouse_replay::scenario::generate::{Kind, Size, generate};
-use dormouse_replay::scenario::read_value;
-use dormouse_replay::simulate::{Options, simulate};
 use dormouse_runtime::{BrokerConfig, Followed, LocalBroker, Log, Settings};
 use futures::StreamExt;
 
@@ -42,7 +43,11 @@ async fn main() {
     log.ensure_streams().await.expect("the streams are there");
     let jetstream = async_nats::connect(broker.url()).await.expect("connects");
     let jetstream = async_nats::jetstream::new(jetstream);
-    let trace = simulated();
+    let mut trace = Vec::new();
+    trace::simulated(|recorded| {
+        trace.push(Arc::clone(recorded));
+        Ok(())
+    });
     let times = wanted.div_ceil(trace.len());
     let events = times * trace.len();
     println!("{} events of a trace, {times} times", trace.len());
@@ -57,24 +62,6 @@ async fn main() {
     println!("{:<36} {:9.2}", "  ratio", folded / fetched);
 }
 
-fn simulated() -> Vec<Arc<Recorded>> {
-    let size = Size {
-        jobs: 3_000,
-        nodes: 200,
-        days: 1.0,
-    };
-    let mut document = generate(Kind::Trace, 7, size);
-    document["policy"]["allocation"] = "drf".into();
-    let scenario = read_value(document).expect("a scenario");
-    let mut events = Vec::new();
-    let each = |recorded: &Arc<Recorded>| {
-        events.push(Arc::clone(recorded));
-        Ok(())
-    };
-    simulate(&scenario, &Options::default(), each, |_| {}).expect("simulates");
-    events
-}
-
 /// Publishes with an id, the content type, and what is to be the last message.
 async fn publish(jetstream: &Context, trace: &[Arc<Recorded>], events: usize) {
     let prefix = Prefix::default();
@@ -87,7 +74,7 @@ async fn publish(jetstream: &Context, trace: &[Arc<Recorded>], events: usize) {
         let id = format!("{}-{number}", recorded.envelope.id);
         let mut headers = async_nats::HeaderMap::new();
         headers.insert("Nats-Msg-Id", id.as_str());
-        headers.insert("content-type", "application/cloudevents+msgpack");
+        headers.insert("content-type", CONTENT_TYPE);
         if let Some(before) = before.replace(id) {
             headers.insert("Nats-Expected-Last-Msg-Id", before);
         }
@@ -123,11 +110,8 @@ async fn fetch(jetstream: &Context, events: usize) {
     let consumer = consumer.expect("a consumer");
     let messages = consumer.stream().max_messages_per_batch(4_000);
     let messages = messages.messages().await.expect("begins");
-    let each = |message: Result<_, _>| {
-        message.map_or_else(
-            |error| panic!("{error}"),
-            drop::<async_nats::jetstream::Message>,
-        );
+    let each = |message: Result<_, pull::MessagesError>| {
+        message.expect("is delivered");
         std::future::ready(())
     };
     messages.take(events).for_each(each).await;

@@ -1,0 +1,21 @@
+//! The log that folding is measured with.
+
+use std::sync::Arc;
+
+use dormouse_messages::Recorded;
+use dormouse_replay::scenario::generate::{Kind, Size, generate};
+use dormouse_replay::scenario::read_value;
+use dormouse_replay::simulate::{Options, simulate};
+
+/// Simulates a trace of 3,000 jobs on 200 nodes, and passes on each event.
+pub fn simulated(each: impl FnMut(&Arc<Recorded>) -> Result<(), String>) {
+    let size = Size {
+        jobs: 3_000,
+        nodes: 200,
+        days: 1.0,
+    };
+    let mut document = generate(Kind::Trace, 7, size);
+    document["policy"]["allocation"] = "drf".into();
+    let scenario = read_value(document).expect("a scenario");
+    simulate(&scenario, &Options::default(), each, |_| {}).expect("simulates");
+}
