@@ -5,15 +5,14 @@
 //! 2. Resizes of a running job, from the request to the partition started again, less the save.
 //! 3. Ten thousand submissions as fast as they can be published: decided a second, against the
 //!    rate at which the same client publishes to the ingress stream.
-//! 4. Folding: the read models over the log from the broker and from the compact archive.
-//! 5. Tasks of a task set that do nothing, a process each: ended a second on the log, against a
+//! 4. Tasks of a task set that do nothing, a process each: ended a second on the log, against a
 //!    shell that starts as many.
-//! 6. Submit to container started with Docker, against create and start through its API alone, in
+//! 5. Submit to container started with Docker, against create and start through its API alone, in
 //!    turn; each container is begun when the one before is removed, half a second after its end,
 //!    and those of the log then once more without waiting.
 //!
 //! `cargo bench -p dormouse --bench system [SECTION…] [jobs] [submissions]`, where a section is
-//! `latency`, `resize`, `tasks`, `throughput`, `fold` or `docker`; without one, all.
+//! `latency`, `resize`, `tasks`, `throughput` or `docker`; without one, all.
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -23,10 +22,8 @@ use bollard::models::{ContainerCreateBody, HostConfig};
 use bollard::query_parameters::{
     CreateContainerOptions, ListContainersOptions, RemoveContainerOptions,
 };
-use dormouse_messages::{Event, Fold, JobId, Recorded, Sequence, TenantId, Timestamp};
-use dormouse_projections::ReadModel;
-use dormouse_replay::{ArchiveError, LogReader, LogWriter};
-use dormouse_runtime::{BrokerConfig, Followed, LocalBroker, Log, Settings};
+use dormouse_messages::{Event, JobId, Recorded, Sequence, TenantId, Timestamp};
+use dormouse_runtime::{Followed, LocalBroker, Log, Settings};
 use tokio::sync::mpsc::Receiver;
 
 /// As in the product.
@@ -412,53 +409,6 @@ async fn throughput(log: &Log, tenant: &TenantId, submissions: usize) {
     println!("{:<44} {:9.2}", "  ratio", published_s / seconds);
 }
 
-/// The log of the sections before, once nothing else is done with it.
-async fn folds(dir: &std::path::Path) {
-    let config = BrokerConfig::new(dir.join("broker"));
-    let broker = LocalBroker::start(config).await.expect("the broker runs");
-    let settings = Settings::new(broker.url(), "bench");
-    let log = Log::connect(&settings).await.expect("connects");
-    let head = log.head().await.expect("a head");
-    let archive = dir.join("log.dmlog");
-    let mut writer = LogWriter::create(&archive, "bench").expect("creates");
-    let mut events = log.read(Sequence(1), head).await.expect("reads");
-    let mut from_broker = 0u32;
-    let started = Instant::now();
-    let mut kept = Vec::new();
-    while let Some(followed) = events.recv().await {
-        if let Followed::Event(recorded) = followed {
-            from_broker += 1;
-            kept.push(recorded);
-        }
-    }
-    let read_s = started.elapsed().as_secs_f64();
-    for recorded in &kept {
-        writer.write(recorded).expect("writes");
-    }
-    writer.finish().expect("finishes");
-    let started = Instant::now();
-    let mut model = ReadModel::default();
-    let mut from_archive = 0u32;
-    let each = |recorded: &Recorded| {
-        model.evolve(recorded);
-        from_archive += 1;
-        Ok::<(), ArchiveError>(())
-    };
-    let reader = LogReader::open(&archive).expect("opens");
-    reader.look(each).expect("decodes");
-    let archive_s = started.elapsed().as_secs_f64();
-    println!(
-        "{:<44} {:9.0}/s",
-        "events read from the broker",
-        f64::from(from_broker) / read_s
-    );
-    println!(
-        "{:<44} {:9.0}/s",
-        "events folded from the archive",
-        f64::from(from_archive) / archive_s
-    );
-}
-
 /// As many containers as the set has processors to run on.
 const SET_CONTAINERS: usize = 2;
 
@@ -511,7 +461,7 @@ async fn task_set(log: &Log, tenant: &TenantId, tasks: usize) {
     println!("{:<44} {:9}", "  events", head.0 - before.0);
 }
 
-const SECTIONS: [&str; 6] = ["latency", "resize", "tasks", "throughput", "fold", "docker"];
+const SECTIONS: [&str; 5] = ["latency", "resize", "tasks", "throughput", "docker"];
 
 fn main() {
     let numbers: Vec<usize> = std::env::args()
@@ -542,9 +492,6 @@ fn main() {
             throughput(&log, &tenant, submissions).await;
         }
         drop(up);
-        if wants("fold") {
-            folds(dir.path()).await;
-        }
         if wants("docker") {
             docker(dir.path(), 30).await;
         }
