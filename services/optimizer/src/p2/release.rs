@@ -18,7 +18,7 @@
 //! With the linear bound alone, ten such nodes of a thousand gave half a per cent of everything away.
 
 use super::beyond::{Beyond, Leaving};
-use super::held::{Block, HeldNode, OVERFULL, TABULATED, entries};
+use super::held::{Block, HeldNode, TABULATED, entries};
 use super::lattice::Lattice;
 use super::rates::{Goods, at_rates, raise, rates};
 
@@ -50,7 +50,11 @@ pub(crate) struct Release {
     /// The sets that count, and their weights; a multiple of [`LANES`], the last weights 0.
     warm: Vec<i32>,
     weights: Vec<f64>,
-    /// Per set: by how much u has changed.
+    /// Per bit: the best worth of the sets with it, and of those without.
+    bests: [(f64, f64); TABULATED],
+    /// Per set: the worth of it or of one with higher bits.
+    better: Vec<f64>,
+    /// Per set: by how much u has changed, then its worth after that.
     shifts: Vec<f64>,
     beyond: Beyond,
 }
@@ -73,7 +77,8 @@ impl Release {
         heat: f64,
     ) -> bool {
         self.rooms.clear();
-        let best = self.evaluate(entries, likely, gains, table);
+        self.evaluate(entries, likely, gains, table);
+        let best = self.compare(likely.len());
         if best == f64::NEG_INFINITY {
             return false;
         }
@@ -99,27 +104,32 @@ impl Release {
         true
     }
 
-    /// The worth of every set; returns the best.
-    fn evaluate(&mut self, entries: &[u32], likely: &[usize], gains: &[f64], table: &[f64]) -> f64 {
-        let values = &mut self.values;
-        values.clear();
-        // First what leaves, doubling block by block.
-        values.push(0.0);
-        for block in likely {
-            let gain = gains[*block] - self.left[*block];
-            for set in 0..values.len() {
-                values.push(values[set] + gain);
+    /// The worth of every set.
+    fn evaluate(&mut self, entries: &[u32], likely: &[usize], gains: &[f64], table: &[f64]) {
+        // First what leaves.
+        let gains = likely.iter().map(|block| gains[*block] - self.left[*block]);
+        sums(gains, &mut self.values);
+        for (value, entry) in self.values.iter_mut().zip(entries) {
+            // An overfull node has no entry.
+            let room = table.get(*entry as usize);
+            *value = room.map_or(f64::NEG_INFINITY, |room| *value + room);
+        }
+    }
+
+    /// The best worth of all sets, and of those with and without each of `bits` bits: the sets with
+    /// and without the highest are compared as two halves, then one half of the better ones is left.
+    fn compare(&mut self, bits: usize) -> f64 {
+        let better = &mut self.better;
+        better.clone_from(&self.values);
+        for bit in (0..bits).rev() {
+            let (without, with) = better.split_at_mut(1 << bit);
+            self.bests[bit] = (most(with), most(without));
+            for (without, with) in without.iter_mut().zip(with) {
+                *without = larger(*without, *with);
             }
+            better.truncate(1 << bit);
         }
-        let mut best = f64::NEG_INFINITY;
-        for (value, entry) in values.iter_mut().zip(entries) {
-            *value = match *entry {
-                OVERFULL => f64::NEG_INFINITY,
-                entry => *value + table[entry as usize],
-            };
-            best = if *value > best { *value } else { best };
-        }
-        best
+        better[0]
     }
 
     /// Takes the sets that count when the best is worth `best`.
@@ -159,36 +169,52 @@ impl Release {
             return heat * f64::ln(with / without);
         }
         // One side is cold altogether: what its best lacks.
-        let from = if with > 0.0 { 0 } else { 1 << bit };
-        let sides = self.values.chunks_exact(2 << bit);
-        let other = sides.flat_map(|sets| &sets[from..from + (1 << bit)]).fold(
-            f64::NEG_INFINITY,
-            |best, value| if *value > best { *value } else { best },
-        );
-        let lacks = (best - other).min(DECISIVE);
-        if with > 0.0 { lacks } else { -lacks }
+        let (best_with, best_without) = self.bests[bit];
+        if with > 0.0 {
+            (best - best_without).min(DECISIVE)
+        } else {
+            -(best - best_with).min(DECISIVE)
+        }
     }
 
     /// The best worth after u has changed.
     fn renewed(&mut self, changes: &[f64]) -> f64 {
-        let shifts = &mut self.shifts;
-        shifts.clear();
-        shifts.push(0.0);
-        for change in changes {
-            for set in 0..shifts.len() {
-                shifts.push(shifts[set] + change);
-            }
+        sums(changes.iter().copied(), &mut self.shifts);
+        for (shift, value) in self.shifts.iter_mut().zip(&self.values) {
+            *shift = value - *shift;
         }
-        let worths = self
-            .values
-            .iter()
-            .zip(shifts)
-            .map(|(value, shift)| value - *shift);
-        worths.fold(
-            f64::NEG_INFINITY,
-            |best, worth| if worth > best { worth } else { best },
-        )
+        most(&self.shifts)
     }
+}
+
+/// The sum of every set of `terms`, bit by bit.
+fn sums(terms: impl ExactSizeIterator<Item = f64>, sums: &mut Vec<f64>) {
+    sums.clear();
+    sums.resize(1 << terms.len(), 0.0);
+    for (bit, term) in terms.enumerate() {
+        let (without, with) = sums.split_at_mut(1 << bit);
+        for (with, without) in with.iter_mut().zip(without) {
+            *with = *without + term;
+        }
+    }
+}
+
+/// The larger of two numbers; one machine instruction, as [`f64::max`] is not.
+fn larger(a: f64, b: f64) -> f64 {
+    if b > a { b } else { a }
+}
+
+/// The largest of many.
+fn most(values: &[f64]) -> f64 {
+    let (lanes, others) = values.as_chunks::<{ 2 * LANES }>();
+    let mut bests = [f64::NEG_INFINITY; 2 * LANES];
+    for values in lanes {
+        for (best, value) in bests.iter_mut().zip(values) {
+            *best = larger(*best, *value);
+        }
+    }
+    let all = bests.iter().chain(others).copied();
+    all.fold(f64::NEG_INFINITY, larger)
 }
 
 /// What a node of many blocks keeps from one decision to the next.
