@@ -18,6 +18,9 @@ const WORK: usize = 40_000_000;
 /// Entries at most, and how many are always allowed.
 const STATES: (usize, usize) = (20_000, 400_000);
 
+/// What adding some dozens of floats in another order may lose, relative to the sum.
+const ROUNDING: f64 = 1e-12;
+
 /// The lattice of an instance's rooms.
 #[derive(Debug, Clone)]
 pub(crate) struct Lattice {
@@ -171,6 +174,11 @@ impl Lattice {
             .then(|| step.row.iter().copied().chain([step.last]).collect())
     }
 
+    /// Entries of the table.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
     fn width(&self) -> usize {
         self.axes.last().map_or(1, |axis| axis.levels)
     }
@@ -253,32 +261,52 @@ impl Lattice {
         table: &[f64],
         mut put: impl FnMut(usize),
     ) {
-        let width = self.width();
-        while table[entry] > 0.0 {
-            let (row, last) = (entry / width, entry % width);
-            let within = |step: &Step| {
-                let at = self.rows[row].iter();
-                last >= step.last && at.zip(&step.row).all(|(at, step)| at >= step)
-            };
-            let mut best: Option<(f64, usize)> = None;
-            for ty in types {
-                let step = &self.steps[*ty];
-                if within(step) {
-                    let value = table[entry - step.rows * width - step.last] + prices[*ty];
-                    if best.is_none_or(|(other, _)| value > other) {
-                        best = Some((value, *ty));
-                    }
-                }
-            }
-            let Some((_, ty)) = best else { break };
+        while let Some(ty) = self.last(entry, types, prices, table) {
             put(ty);
-            let step = &self.steps[ty];
-            let distance = step.rows * width + step.last;
-            if distance == 0 {
-                break;
-            }
-            entry -= distance;
+            entry -= self.distance(ty);
         }
+    }
+
+    /// Such fillings of many entries: `times` says how often each is filled, and is 0 afterwards.
+    /// What is left of two rooms is soon the same room: each is looked at once.
+    pub fn fillings(
+        &self,
+        times: &mut [f64],
+        types: &[usize],
+        prices: &[f64],
+        table: &[f64],
+        mut put: impl FnMut(usize, f64),
+    ) {
+        let mut all = times.len();
+        while let Some(entry) = times[..all].iter().rposition(|times| *times > 0.0) {
+            let many = std::mem::take(&mut times[entry]);
+            if let Some(ty) = self.last(entry, types, prices, table) {
+                put(ty, many);
+                times[entry - self.distance(ty)] += many;
+            }
+            all = entry;
+        }
+    }
+
+    /// How far apart the entries are of a room with and without one container.
+    fn distance(&self, ty: usize) -> usize {
+        let step = &self.steps[ty];
+        step.rows * self.width() + step.last
+    }
+
+    /// One of the containers that an entry is filled with; `None` where it stays empty.
+    fn last(&self, entry: usize, types: &[usize], prices: &[f64], table: &[f64]) -> Option<usize> {
+        let width = self.width();
+        let (at, last) = (&self.rows[entry / width], entry % width);
+        let least = table[entry] - ROUNDING * table[entry];
+        let is_last = |ty: &usize| {
+            let step = &self.steps[*ty];
+            let distance = step.rows * width + step.last;
+            let fits = last >= step.last && at.iter().zip(&step.row).all(|(at, step)| at >= step);
+            fits && distance > 0 && table[entry - distance] + prices[*ty] >= least
+        };
+        let mut types = types.iter().copied();
+        types.find(is_last).filter(|_| table[entry] > 0.0)
     }
 }
 

@@ -68,6 +68,8 @@ pub(crate) struct Relaxation<'a> {
     pub table: Vec<f64>,
     /// The types that it is made of.
     types: Vec<usize>,
+    /// Per entry of V: how often it is filled.
+    used: Vec<f64>,
     release: Release,
 }
 
@@ -90,6 +92,7 @@ impl<'a> Relaxation<'a> {
                 .collect(),
             table: Vec::new(),
             types: Vec::new(),
+            used: vec![0.0; lattice.size()],
             release: Release::default(),
         }
     }
@@ -140,7 +143,6 @@ impl<'a> Relaxation<'a> {
             demands: &demands,
             prices: &prices.container,
         };
-        let mut used: BTreeMap<usize, f64> = BTreeMap::new();
         let held = self.held;
         let (table, release) = (&self.table, &mut self.release);
         let mut unpaid = Vec::new();
@@ -178,16 +180,14 @@ impl<'a> Relaxation<'a> {
             }
             answer.bound += release.value;
             for (entry, part) in &release.rooms {
-                *used.entry(*entry).or_insert(0.0) += part;
+                self.used[*entry] += part;
             }
         }
         let supply = &mut answer.container;
-        for (entry, times) in used {
-            self.lattice
-                .filling(entry, &self.types, &prices.container, table, |ty| {
-                    supply[ty] += times
-                });
-        }
+        let (types, prices) = (&self.types, &prices.container);
+        let put = |ty: usize, times: f64| supply[ty] += times;
+        self.lattice
+            .fillings(&mut self.used, types, prices, table, put);
     }
 
     /// What the restarts gain together: ρ R + Σ max { 0, gain − ρ } at the best ρ.

@@ -104,12 +104,14 @@ impl Packing<'_> {
     fn dual(&self, prices: &[f64], alike: &Alike, table: &mut Vec<f64>) -> (f64, Vec<f64>) {
         let types = self.lattice.fill(prices, table);
         let (mut dual, mut excess) = (0.0, vec![0.0; prices.len()]);
+        let mut rooms = vec![0.0; table.len()];
         for (entry, nodes) in alike {
-            let many = nodes.len() as f64;
-            dual += many * table[*entry];
-            let fill = |ty: usize| excess[ty] += many;
-            self.lattice.filling(*entry, &types, prices, table, fill);
+            rooms[*entry] = nodes.len() as f64;
+            dual += rooms[*entry] * table[*entry];
         }
+        let supply = |ty: usize, many: f64| excess[ty] += many;
+        self.lattice
+            .fillings(&mut rooms, &types, prices, table, supply);
         for ty in (0..prices.len()).filter(|ty| self.is_wanted(*ty)) {
             let (count, surplus) = self.wanted_at(ty, prices[ty]);
             dual += surplus;
