@@ -8,9 +8,10 @@
 //! large ones ([`large`]) new jobs are first put beside what runs ([`beside`]); then prices are found
 //! that bound P2 ([`opening`] and [`ascent`], by [`shor`]; [`relax`], [`release`], [`beyond`], with
 //! [`lattice`] and [`rates`] for what room is worth), then restarts ([`choose`]) and containers
-//! ([`pack`], [`settle`], [`refill`], [`knapsack`]) that come close to the bound.
+//! ([`pack`], [`settle`], [`agree`], [`refill`], [`knapsack`]) that come close to the bound.
 
 pub(crate) mod admit;
+pub(crate) mod agree;
 pub(crate) mod alone;
 pub(crate) mod ascent;
 pub(crate) mod assign;

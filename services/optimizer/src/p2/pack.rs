@@ -1,11 +1,12 @@
 //! With the restarts decided: which new containers every node gets.
 //!
 //! 1. [`Packing::settle`] ([`super::settle`]): container prices at which the nodes, each taking its
-//!    best filling, supply what the jobs want at those prices.
-//! 2. [`Packing::refill`] ([`super::refill`]): node after node is filled again beside the others.
+//!    best filling, supply what the jobs want at those prices;
+//! 2. prices that go on from there, and give every node some fillings to choose from;
+//! 3. the choice among them, node by node ([`super::agree`]).
+//! 4. [`Packing::refill`] ([`super::refill`]): node after node is filled again beside the others.
 //!
-//! A heuristic: the plan that comes of it is checked. It ends 0.2–0.5 % below the bound that the
-//! prices of step 1 prove for these restarts, where all shapes are distinct up to 1 %.
+//! A heuristic: the plan that comes of it is checked.
 
 use std::collections::BTreeMap;
 
@@ -104,10 +105,10 @@ impl<'a> Packing<'a> {
         self.counts.iter().enumerate().map(worth).sum()
     }
 
-    pub(super) fn put_all(&mut self, node: usize, types: Vec<usize>) {
+    pub(super) fn put_all(&mut self, node: usize, types: &[usize]) {
         for ty in types {
-            if self.worth(ty, self.counts[ty]) > 0.0 {
-                self.put(node, ty);
+            if self.worth(*ty, self.counts[*ty]) > 0.0 {
+                self.put(node, *ty);
             }
         }
     }

@@ -1,15 +1,17 @@
-//! The first step of a packing ([`super::pack`]): container prices at which the nodes, each taking
+//! The first steps of a packing ([`super::pack`]): container prices at which the nodes, each taking
 //! its best filling, supply what the jobs want at those prices.
 //!
 //! 1. The dual of the packing, Σ V(room) + Σ (worth − price of what is wanted), is lowered by Shor's
 //!    method ([`super::shor`]): where it is least, supply meets demand as far as prices can make it.
 //!    Prices that each follow the demand for their own containers took hundreds of rounds to find
 //!    out that GPUs were to be had for nothing, so that nobody was restarted to use them.
-//! 2. From there on prices follow supply and demand with small steps. Every node keeps the filling of
-//!    another round, so that together they mix fillings as an optimum does.
+//! 2. From there on prices follow supply and demand with small steps. Every node takes the filling of
+//!    another round, so that together they mix fillings as an optimum does, and then that of these
+//!    fillings which suits the others best ([`super::agree`]).
 
 use std::collections::BTreeMap;
 
+use super::agree::Choices;
 use super::ascent::mix;
 use super::lattice::Lattice;
 use super::pack::Packing;
@@ -42,7 +44,7 @@ impl Packing<'_> {
     pub fn settle(&mut self, prices: &[f64]) -> Market {
         let alike = self.alike();
         let mut tatonnement = Tatonnement::new(self.cleared(prices, &alike));
-        let mut chosen: Vec<Vec<usize>> = vec![Vec::new(); self.rooms.len()];
+        let mut choices = Choices::new(self.rooms.len());
         for round in 0..MIXED {
             tatonnement.price_rooms(self.lattice, round);
             let mut supply = vec![0.0; prices.len()];
@@ -51,18 +53,20 @@ impl Packing<'_> {
                 filling
                     .iter()
                     .for_each(|ty| supply[*ty] += nodes.len() as f64);
+                let filling = choices.add(*entry, filling);
                 // Nodes alike take turns; the node's number keeps single nodes apart.
                 let turn = |index: usize, node: usize| (index + node) % MIXED == round;
                 for (index, node) in nodes.iter().enumerate() {
                     if turn(index, *node) {
-                        chosen[*node].clone_from(&filling);
+                        choices.taken[*node] = (*entry, filling);
                     }
                 }
             }
             tatonnement.step(self, &supply);
         }
-        for (node, chosen) in chosen.into_iter().enumerate() {
-            self.put_all(node, chosen);
+        choices.agree(self);
+        for node in 0..self.rooms.len() {
+            self.put_all(node, choices.of(node));
         }
         (0..self.rooms.len()).for_each(|node| self.top_up(node));
         tatonnement.market
