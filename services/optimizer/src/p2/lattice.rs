@@ -196,37 +196,39 @@ impl Lattice {
         let mut types: Vec<usize> = (0..self.steps.len()).filter(counts).collect();
         types.sort_by_key(|ty| self.steps[*ty].span);
         let mut done = types.first().map_or(self.size, |ty| self.steps[*ty].span);
-        for ty in &types {
-            let span = self.steps[*ty].span;
+        for alike in types.chunk_by(|a, b| self.steps[*a].span == self.steps[*b].span) {
+            let span = self.steps[alike[0]].span;
             repeat(&mut table[..span], done);
             done = span;
-            self.add(&self.steps[*ty], prices[*ty], &mut table[..span]);
+            self.add(alike, prices, &mut table[..span]);
         }
         repeat(table, done);
         types
     }
 
-    /// Lets one more type into a part of the table.
-    fn add(&self, step: &Step, price: f64, table: &mut [f64]) {
+    /// Lets more types into a part of the table, row by row: the rows that a row is made of are final
+    /// before it, and it stays close to the processor while every type has its turn.
+    fn add(&self, types: &[usize], prices: &[f64], table: &mut [f64]) {
         let width = self.width();
-        for row in step.rows..table.len() / width {
-            if self.rows[row]
-                .iter()
-                .zip(&step.row)
-                .any(|(at, step)| at < step)
-            {
-                continue;
-            }
-            if step.rows == 0 {
-                let cells = &mut table[row * width..(row + 1) * width];
-                for cell in step.last.max(1)..width {
-                    cells[cell] = cells[cell].max(cells[cell - step.last.max(1)] + price);
-                }
-                continue;
-            }
+        for row in 0..table.len() / width {
             let (before, here) = table.split_at_mut(row * width);
-            let from = &before[(row - step.rows) * width..][..width - step.last];
-            raise(&mut here[step.last..width], from, price);
+            let here = &mut here[..width];
+            for ty in types {
+                let (step, price) = (&self.steps[*ty], prices[*ty]);
+                let at = self.rows[row].iter();
+                if at.zip(&step.row).any(|(at, step)| at < step) {
+                    continue;
+                }
+                if step.rows == 0 {
+                    let least = step.last.max(1);
+                    for cell in least..width {
+                        here[cell] = here[cell].max(here[cell - least] + price);
+                    }
+                    continue;
+                }
+                let from = &before[(row - step.rows) * width..][..width - step.last];
+                raise(&mut here[step.last..], from, price);
+            }
         }
     }
 

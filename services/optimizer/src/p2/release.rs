@@ -137,10 +137,19 @@ impl Release {
         self.warm.clear();
         self.weights.clear();
         let least = best - COLD * heat;
-        for (set, value) in (0..).zip(&self.values) {
-            if *value > least {
-                self.warm.push(set);
-                self.weights.push(((value - best) / heat).exp());
+        for (part, values) in self.values.chunks(2 * LANES).enumerate() {
+            // Most parts are cold altogether.
+            if !values
+                .iter()
+                .fold(false, |warm, value| warm | (*value > least))
+            {
+                continue;
+            }
+            for (set, value) in (part * 2 * LANES..).zip(values) {
+                if *value > least {
+                    self.warm.push(set as i32);
+                    self.weights.push(((value - best) / heat).exp());
+                }
             }
         }
         let whole = self.warm.len().next_multiple_of(LANES);
