@@ -341,6 +341,7 @@ fn every_demand_counts(instance: &Instance, axes: &[(usize, u64, u64)]) -> bool 
 mod tests {
     use super::*;
     use crate::p2::instance::{Cluster, Instance};
+    use crate::p2::samples::chance;
     use crate::problem::{Problem, ProblemJob, ProblemNode};
 
     /// One node, and a new job of each demand.
@@ -418,6 +419,26 @@ mod tests {
             assert!((value - best).abs() < 1e-9);
         }
         assert_eq!(lattice.entry(&[-1, 0, 0]), None);
+    }
+
+    #[test]
+    fn fillings_of_many_rooms_are_worth_what_each_is() {
+        let demands = ["cpu=2,memory=3Gi", "cpu=3,memory=1Gi", "memory=4Gi"];
+        let instance = instance("cpu=9,gpu=2,memory=14Gi", &demands);
+        let lattice = Lattice::new(&instance);
+        let prices = [2.9, 3.1, 1.3];
+        let mut table = Vec::new();
+        let types = lattice.fill(&prices, &mut table);
+        let mut below = chance(7);
+        let mut times: Vec<f64> = (0..lattice.size()).map(|_| below(3) as f64).collect();
+        let pairs = times.iter().zip(&table);
+        let wanted: f64 = pairs.map(|(times, worth)| times * worth).sum();
+        let mut worth = 0.0;
+        lattice.fillings(&mut times, &types, &prices, &table, |ty, times| {
+            worth += times * prices[ty]
+        });
+        assert!((worth - wanted).abs() < 1e-9 * wanted, "{worth} {wanted}");
+        assert!(times.iter().all(|times| *times == 0.0), "none is left");
     }
 
     /// Demands without a useful common divisor: the table is coarser, and never below the truth.
