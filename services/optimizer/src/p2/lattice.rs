@@ -298,17 +298,18 @@ impl Lattice {
 
     /// One of the containers that an entry is filled with; `None` where it stays empty.
     fn last(&self, entry: usize, types: &[usize], prices: &[f64], table: &[f64]) -> Option<usize> {
+        if table[entry] <= 0.0 {
+            return None;
+        }
         let width = self.width();
         let (at, last) = (&self.rows[entry / width], entry % width);
         let least = table[entry] - ROUNDING * table[entry];
         let is_last = |ty: &usize| {
-            let step = &self.steps[*ty];
-            let distance = step.rows * width + step.last;
+            let (step, distance) = (&self.steps[*ty], self.distance(*ty));
             let fits = last >= step.last && at.iter().zip(&step.row).all(|(at, step)| at >= step);
             fits && distance > 0 && table[entry - distance] + prices[*ty] >= least
         };
-        let mut types = types.iter().copied();
-        types.find(is_last).filter(|_| table[entry] > 0.0)
+        types.iter().copied().find(is_last)
     }
 }
 

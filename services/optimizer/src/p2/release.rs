@@ -139,10 +139,7 @@ impl Release {
         let least = best - COLD * heat;
         for (part, values) in self.values.chunks(2 * LANES).enumerate() {
             // Most parts are cold altogether.
-            if !values
-                .iter()
-                .fold(false, |warm, value| warm | (*value > least))
-            {
+            if most(values) <= least {
                 continue;
             }
             for (set, value) in (part * 2 * LANES..).zip(values) {
