@@ -2,11 +2,11 @@
 //!
 //! A step renews the prices of blocks node by node ([`super::release`]), at a heat that falls from
 //! step to step; the price of a restart goes past where it would be best, as the jobs' gains follow
-//! it; the few prices of containers and of the loss go down the slopes of the smoothed bound by
+//! it ([`super::pace`]); the few prices of containers and of the loss go down the slopes of the smoothed bound by
 //! Shor's method ([`super::shor`]), which soon finds out which of them belong together: with 240
 //! distinct shapes sixty such steps bounded as well as three hundred that moved every price by its
 //! own slope. As the other prices move beside them, it may go astray: when the bound has not fallen
-//! for a while it begins again at the best prices, with smaller steps. Any prices give a bound; the
+//! for a while it goes back to the best prices, with smaller steps but with what it has learnt. Any prices give a bound; the
 //! least is kept.
 //!
 //! On the way, averages over the last steps say what a fractional optimum looks like: how likely
@@ -16,6 +16,7 @@ use super::held::Held;
 use super::instance::Instance;
 use super::lattice::Lattice;
 use super::opening::Opening;
+use super::pace::Pace;
 use super::rates::at_rates;
 use super::relax::{Answer, Prices, Relaxation, gains};
 use super::shor::Descent;
@@ -31,14 +32,12 @@ const LEAST: f64 = 1.5;
 const HOT: f64 = 0.012;
 const COOL: f64 = 0.005;
 const SETTLED: i32 = 250;
-/// So many steps without a lower bound are the end of a descent; the next takes smaller steps.
+/// After so many steps without a lower bound it goes back, and takes smaller steps.
 const PATIENCE: i32 = 12;
 const SMALLER: f64 = 0.5;
 /// Steps in which only blocks and restarts find their prices: those of containers would follow
 /// slopes that mean nothing yet. It saves a third of the steps that follow.
 const SETTLING: i32 = 8;
-/// How far the price of a restart goes, as parts of the way to where it is best. At 4 it swings.
-const FURTHER: f64 = 2.0;
 /// Weight of a step in the averages.
 const NEW: f64 = 0.1;
 const NEW_ROOMS: f64 = 0.2;
@@ -63,8 +62,8 @@ pub(crate) struct Ascent<'a> {
     best: (Prices, i32),
     /// Per price that takes steps: what it is compared with.
     scale: Vec<f64>,
-    descent: Option<Descent>,
-    size: f64,
+    descent: Descent,
+    pace: Pace,
     /// How many steps it has taken.
     pub step: i32,
     /// The least bound so far.
@@ -93,10 +92,10 @@ impl<'a> Ascent<'a> {
         Self {
             relaxation,
             best: (prices.clone(), 0),
+            descent: Descent::new(parts(&prices, &scale), size),
+            pace: Pace::new(),
             prices,
-            descent: None,
             scale,
-            size,
             step: 0,
             bound: opening.bound,
             averages: Averages::default(),
@@ -118,42 +117,34 @@ impl<'a> Ascent<'a> {
             self.again();
             return;
         }
-        self.restart(answer.restart);
+        let restart = &mut self.prices.restart;
+        let way = self.pace.step(answer.restart - *restart, answer.bound);
+        *restart = (*restart + way).max(0.0);
         if self.step > SETTLING {
             self.descend(&answer);
         }
     }
 
-    /// The price of a restart goes past where it would be best.
-    fn restart(&mut self, best: f64) {
-        let restart = &mut self.prices.restart;
-        *restart = (*restart + FURTHER * (best - *restart)).max(0.0);
-    }
-
     /// The prices of containers and of the loss go down.
     fn descend(&mut self, answer: &Answer) {
+        let slopes = answer.container.iter().chain([&answer.loss]);
+        let slopes = slopes.zip(&self.scale).map(|(slope, scale)| slope * scale);
+        let to = self.descent.step(&slopes.collect::<Vec<f64>>());
         let Prices {
             container, loss, ..
         } = &mut self.prices;
-        let pairs = container.iter().chain([&*loss]).zip(&self.scale);
-        let at = || pairs.map(|(price, scale)| price / scale).collect();
-        let descent = &mut self.descent;
-        let descent = descent.get_or_insert_with(|| Descent::new(at(), self.size));
-        let slopes = answer.container.iter().chain([&answer.loss]);
-        let slopes = slopes.zip(&self.scale).map(|(slope, scale)| slope * scale);
-        let to = descent.step(&slopes.collect::<Vec<f64>>());
         let prices = container.iter_mut().chain([loss]).zip(&self.scale);
         for ((price, scale), to) in prices.zip(to.into_iter().flatten()) {
             *price = to * scale;
         }
     }
 
-    /// Begins again at the best prices.
+    /// Goes back to the best prices.
     fn again(&mut self) {
         self.prices = self.best.0.clone();
         self.best.1 = self.step;
-        self.size *= SMALLER;
-        self.descent = None;
+        let best = parts(&self.prices, &self.scale);
+        self.descent.return_to(best, SMALLER);
     }
 
     fn average(&mut self, going: &[f64]) {
@@ -178,6 +169,12 @@ pub(crate) fn mix(average: &mut [f64], new: impl Iterator<Item = f64>, weight: f
     for (average, new) in average.iter_mut().zip(new) {
         *average += weight * (new - *average);
     }
+}
+
+/// The prices that take steps, as parts of what they are compared with.
+fn parts(prices: &Prices, scale: &[f64]) -> Vec<f64> {
+    let pairs = prices.container.iter().chain([&prices.loss]).zip(scale);
+    pairs.map(|(price, scale)| price / scale).collect()
 }
 
 /// Per price that takes steps: what it is compared with.

@@ -5,10 +5,12 @@
 //! 1. [`super::ascent`] lowers a bound step by step, and learns on the way what rooms, containers
 //!    and restarts are worth.
 //! 2. After some of its steps, restarts are chosen at those prices ([`super::choose`]), beginning
-//!    with the jobs that the ascent restarted most.
-//! 3. The nodes are packed for them ([`super::pack`]). The packing has prices of its own; a part
+//!    with the jobs that the ascent restarted most. With them the rooms of a packing are known, and
+//!    it has prices of its own ([`super::settle`]), which bound what comes of these restarts; a part
 //!    of them mixed with the earlier ones, restarts are chosen again, a few times.
-//! 4. The best packing is refilled node by node.
+//! 3. If by those bounds the best of the choices may be good enough, the nodes are packed for it
+//!    ([`super::pack`]).
+//! 4. If that is not good enough, it is refilled node by node.
 //!
 //! It ends as soon as the gap is proven. All of it is deterministic; the step counts are the
 //! budget.
@@ -28,12 +30,9 @@ use super::relax::gains;
 /// or second.
 const STOPS: [i32; 6] = [60, 100, 140, 180, 240, 300];
 /// How often restarts are chosen at each stop.
-const CHOICES: usize = 2;
-/// How much of what a packing says counts for the next choice. At a half the next plan is worse than
-/// the first, by up to 10 % at ten thousand nodes.
-const HEARD: f64 = 0.125;
-/// How much of what one stop has learnt from its packings counts at the next.
-const LEARNT: f64 = 0.6;
+const CHOICES: usize = 3;
+/// How much of what a packing says counts for the next choice.
+const HEARD: f64 = 0.25;
 /// A job that the ascent restarted more often than this is restarted to begin with.
 const OFTEN: f64 = 0.3;
 /// What a unit of unfairness is made to cost at least, and how much more, when a plan breaks its
@@ -54,7 +53,6 @@ pub(crate) fn search(search: &mut Search<'_>) -> Option<()> {
         lattice: &lattice,
         held: &held,
         unfair: 0.0,
-        learnt: None,
     };
     plans.climb(search, &mut Ascent::new(instance, &lattice, &held));
     Some(())
@@ -65,14 +63,21 @@ struct Plans<'a> {
     held: &'a Held,
     /// What is added to λ, since plans were too unfair without it.
     unfair: f64,
-    /// V and the jobs' gains as the last stop left them. Every other stop begins with them and the
-    /// best restarts so far, the others anew: neither way wins always.
-    learnt: Option<(Vec<f64>, Vec<f64>)>,
 }
 
-impl Plans<'_> {
+/// Restarts, and their packing before anything is placed.
+struct Choice<'a> {
+    restarted: Vec<bool>,
+    packing: Packing<'a>,
+    /// Its cleared prices.
+    prices: Vec<f64>,
+    /// What no plan with these restarts exceeds.
+    most: f64,
+}
+
+impl<'p> Plans<'p> {
     /// Steps 1 to 4 until the gap is proven, at most until the last stop.
-    fn climb(&mut self, search: &mut Search<'_>, ascent: &mut Ascent<'_>) {
+    fn climb<'i: 'p>(&mut self, search: &mut Search<'i>, ascent: &mut Ascent<'_>) {
         search.bounded(ascent.bound);
         for stop in STOPS {
             while ascent.step < stop && !search.good_enough() && !search.is_late() {
@@ -87,55 +92,69 @@ impl Plans<'_> {
     }
 
     /// Steps 2 to 4.
-    fn make(&mut self, search: &mut Search<'_>, ascent: &Ascent<'_>) {
+    fn make<'i: 'p>(&mut self, search: &mut Search<'i>, ascent: &Ascent<'_>) {
+        let Some(choice) = self.choose(search, ascent) else {
+            return;
+        };
+        // At the first stop in any case: what comes of it may have to do if time ends.
+        if ascent.step > STOPS[0] && !search.would_do(choice.most) {
+            return;
+        }
+        let Choice {
+            restarted,
+            mut packing,
+            prices,
+            ..
+        } = choice;
+        packing.settle(&prices);
+        if packing.misses_any() {
+            // Room for a minimum is made by giving up others' containers.
+            packing.refill();
+        }
+        self.offer(search, &packing, &restarted, "priced");
+        if !search.good_enough() {
+            packing.refill();
+            self.offer(search, &packing, &restarted, "refilled");
+        }
+    }
+
+    /// Step 2: the choice with the highest bound.
+    fn choose<'i: 'p>(&self, search: &mut Search<'i>, ascent: &Ascent<'_>) -> Option<Choice<'p>> {
         let instance = search.instance;
         let averages = &ascent.averages;
         let (mut table, mut gained) = (averages.table.clone(), averages.gains.clone());
         let mut start = self.often(search, &averages.restarted);
-        let learnt = self.learnt.is_some();
-        if let (Some((rooms, gains)), Some(best)) = (self.learnt.take(), search.restarted()) {
-            mix(&mut table, rooms.into_iter(), LEARNT);
-            mix(&mut gained, gains.into_iter(), LEARNT);
-            start = best.to_vec();
-        }
+        let loss = ascent.prices.loss + self.unfair;
         let mut tried: Vec<Vec<bool>> = Vec::new();
-        let mut best: Option<(f64, Packing<'_>, Vec<bool>)> = None;
+        let mut best: Option<Choice<'_>> = None;
         for _ in 0..CHOICES {
             let restarted = choose(instance, self.lattice, self.held, &table, &gained, &start);
             if tried.contains(&restarted) || search.is_late() {
                 break;
             }
             tried.push(restarted.clone());
-            let loss = ascent.prices.loss + self.unfair;
-            let mut packing = Packing::new(instance, self.lattice, &restarted, loss);
-            let market = packing.settle(&ascent.prices.container);
-            if packing.misses_any() {
-                // Room for a minimum is made by giving up others' containers.
-                packing.refill();
-            }
-            let value = packing.value() + standing_worth(search, &restarted, loss);
-            self.offer(search, &packing, &restarted, "priced");
-            if search.good_enough() {
-                return;
-            }
-            if best.as_ref().is_none_or(|(best, _, _)| value > *best) {
-                best = Some((value, packing, restarted.clone()));
-            }
-            let known = market.prices.iter().zip(&ascent.prices.container);
+            let packing = Packing::new(instance, self.lattice, &restarted, loss);
+            let cleared = packing.cleared(&ascent.prices.container);
+            let known = cleared.prices.iter().zip(&ascent.prices.container);
             let prices: Vec<f64> = known.map(|(p, a)| if *p > 0.0 { *p } else { *a }).collect();
-            mix(&mut table, market.table.into_iter(), HEARD);
+            mix(&mut table, cleared.table.into_iter(), HEARD);
             mix(
                 &mut gained,
                 gains(instance, &prices, loss).into_iter(),
                 HEARD,
             );
-            start = restarted;
+            start.clone_from(&restarted);
+            let most = cleared.most + standing_worth(search, &restarted, loss);
+            if best.as_ref().is_none_or(|best| most > best.most) {
+                best = Some(Choice {
+                    restarted,
+                    packing,
+                    prices: cleared.prices,
+                    most,
+                });
+            }
         }
-        self.learnt = (!learnt).then_some((table, gained));
-        if let Some((_, mut packing, restarted)) = best {
-            packing.refill();
-            self.offer(search, &packing, &restarted, "refilled");
-        }
+        best
     }
 
     /// The jobs that the ascent restarted most often, as many as may be.
@@ -169,7 +188,8 @@ impl Plans<'_> {
     }
 }
 
-/// What the jobs are worth with the new ones and the restarted ones at their minima.
+/// What the jobs are worth with the new ones and the restarted ones at their minima, and what the
+/// bound on the loss is worth at its price.
 fn standing_worth(search: &Search<'_>, restarted: &[bool], loss: f64) -> f64 {
     let instance = search.instance;
     let worth = |index: usize| {
@@ -179,7 +199,11 @@ fn standing_worth(search: &Search<'_>, restarted: &[bool], loss: f64) -> f64 {
         let restart = if restarted[index] { job.restart } else { 0.0 };
         instance.worth(index, count) - loss * instance.loss(index, count) - restart
     };
-    (0..instance.jobs.len()).map(worth).sum()
+    let allowed = match instance.loss_bound.is_finite() {
+        true => loss * instance.loss_bound,
+        false => 0.0,
+    };
+    (0..instance.jobs.len()).map(worth).sum::<f64>() + allowed
 }
 
 #[cfg(test)]

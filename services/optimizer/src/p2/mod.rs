@@ -6,7 +6,7 @@
 //!
 //! Where there is room for all, that is it ([`alone`]). Small instances go to HiGHS ([`model`]). On
 //! large ones ([`large`]) new jobs are first put beside what runs ([`beside`]); then prices are found
-//! that bound P2 ([`opening`] and [`ascent`], by [`shor`]; [`relax`], [`release`], [`beyond`], with
+//! that bound P2 ([`opening`] and [`ascent`], by [`shor`] and [`pace`]; [`relax`], [`release`], [`beyond`], with
 //! [`lattice`] and [`rates`] for what room is worth), then restarts ([`choose`]) and containers
 //! ([`pack`], [`settle`], [`agree`], [`refill`], [`knapsack`]) that come close to the bound.
 
@@ -27,6 +27,7 @@ pub(crate) mod large;
 pub(crate) mod lattice;
 pub(crate) mod model;
 pub(crate) mod opening;
+pub(crate) mod pace;
 pub(crate) mod pack;
 pub(crate) mod pipeline;
 pub(crate) mod place;

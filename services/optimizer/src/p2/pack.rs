@@ -1,8 +1,8 @@
 //! With the restarts decided: which new containers every node gets.
 //!
-//! 1. [`Packing::settle`] ([`super::settle`]): container prices at which the nodes, each taking its
+//! 1. [`Packing::cleared`] ([`super::settle`]): container prices at which the nodes, each taking its
 //!    best filling, supply what the jobs want at those prices;
-//! 2. prices that go on from there, and give every node some fillings to choose from;
+//! 2. [`Packing::settle`]: prices that go on from there, and give every node some fillings to choose from;
 //! 3. the choice among them, node by node ([`super::agree`]).
 //! 4. [`Packing::refill`] ([`super::refill`]): node after node is filled again beside the others.
 //!
@@ -96,6 +96,7 @@ impl<'a> Packing<'a> {
     }
 
     /// What is placed beyond the minima is worth, less what is missing of them.
+    #[cfg(test)]
     pub fn value(&self) -> f64 {
         let worth = |(ty, count): (usize, &usize)| {
             let min = self.demands[ty].min;
@@ -218,7 +219,8 @@ mod tests {
             let mut counts = packing.counts.clone();
             let best = brute(&packing, 0, 0, &mut packing.rooms[0].clone(), &mut counts);
             let prices: Vec<f64> = instance.types.iter().map(|ty| 0.8 * ty.value).collect();
-            packing.settle(&prices);
+            let cleared = packing.cleared(&prices);
+            packing.settle(&cleared.prices);
             let settled = packing.value();
             packing.refill();
             assert!(

@@ -243,6 +243,11 @@ impl Search<'_> {
             .map(|(plan, _, _)| plan.restarted.as_slice())
     }
 
+    /// Whether a plan with such an objective were within the gap that was asked.
+    pub fn would_do(&self, objective: f64) -> bool {
+        gap(objective, self.bound) <= self.budget.gap
+    }
+
     /// Whether the best plan is within the gap that was asked.
     pub fn good_enough(&self) -> bool {
         self.is_within(self.budget.gap)

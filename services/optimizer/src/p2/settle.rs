@@ -1,18 +1,17 @@
 //! The first steps of a packing ([`super::pack`]): container prices at which the nodes, each taking
 //! its best filling, supply what the jobs want at those prices.
 //!
-//! 1. The dual of the packing, Σ V(room) + Σ (worth − price of what is wanted), is lowered by Shor's
+//! 1. [`Packing::cleared`]: the dual of the packing, Σ V(room) + Σ (worth − price of what is wanted), is lowered by Shor's
 //!    method ([`super::shor`]): where it is least, supply meets demand as far as prices can make it.
 //!    Prices that each follow the demand for their own containers took hundreds of rounds to find
 //!    out that GPUs were to be had for nothing, so that nobody was restarted to use them.
-//! 2. From there on prices follow supply and demand with small steps. Every node takes the filling of
+//! 2. [`Packing::settle`]: from there on prices follow supply and demand with small steps. Every node takes the filling of
 //!    another round, so that together they mix fillings as an optimum does, and then that of these
 //!    fillings which suits the others best ([`super::agree`]).
 
 use std::collections::BTreeMap;
 
 use super::agree::Choices;
-use super::ascent::mix;
 use super::lattice::Lattice;
 use super::pack::Packing;
 use super::shor::minimise;
@@ -27,26 +26,41 @@ const STEP: f64 = 0.002;
 const SLOPE: f64 = 0.7;
 const SQUARE: f64 = 0.9;
 
-/// The prices of step 2, on average.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Market {
+/// What step 1 finds.
+#[derive(Debug, Clone)]
+pub(crate) struct Cleared {
     /// Per type; 0 where nobody wants any.
     pub prices: Vec<f64>,
     /// V at the prices.
     pub table: Vec<f64>,
+    /// What no packing with all minima exceeds in [`Packing::value`].
+    pub most: f64,
 }
 
 /// Per lattice entry of a room: the nodes that have it.
 type Alike = BTreeMap<usize, Vec<usize>>;
 
 impl Packing<'_> {
-    /// Fills the nodes; `prices` is what containers are thought to be worth.
-    pub fn settle(&mut self, prices: &[f64]) -> Market {
+    /// Prices at which supply meets demand; `prices` is what containers are thought to be worth.
+    pub fn cleared(&self, prices: &[f64]) -> Cleared {
         let alike = self.alike();
-        let mut tatonnement = Tatonnement::new(self.cleared(prices, &alike));
+        let mut table = Vec::new();
+        let prices = self.clearing(prices, &alike, &mut table);
+        let (most, _) = self.dual(&prices, &alike, &mut table);
+        Cleared {
+            prices,
+            table,
+            most,
+        }
+    }
+
+    /// Fills the nodes; `prices` are the cleared ones.
+    pub fn settle(&mut self, prices: &[f64]) {
+        let alike = self.alike();
+        let mut tatonnement = Tatonnement::new(prices.to_vec());
         let mut choices = Choices::new(self.rooms.len());
         for round in 0..MIXED {
-            tatonnement.price_rooms(self.lattice, round);
+            tatonnement.price_rooms(self.lattice);
             let mut supply = vec![0.0; prices.len()];
             for (entry, nodes) in &alike {
                 let filling = tatonnement.filling(self.lattice, *entry);
@@ -69,7 +83,6 @@ impl Packing<'_> {
             self.put_all(node, choices.of(node));
         }
         (0..self.rooms.len()).for_each(|node| self.top_up(node));
-        tatonnement.market
     }
 
     fn alike(&self) -> Alike {
@@ -83,7 +96,7 @@ impl Packing<'_> {
 
     /// Step 1: prices at which the dual is low. A container's variable is its price as a part of its
     /// value.
-    fn cleared(&self, prices: &[f64], alike: &Alike) -> Vec<f64> {
+    fn clearing(&self, prices: &[f64], alike: &Alike, table: &mut Vec<f64>) -> Vec<f64> {
         let wanted: Vec<usize> = (0..prices.len()).filter(|ty| self.is_wanted(*ty)).collect();
         let value = |ty: usize| self.instance.types[ty].value;
         let priced = |at: &[f64]| {
@@ -94,9 +107,8 @@ impl Packing<'_> {
             prices
         };
         let start = wanted.iter().map(|ty| prices[*ty] / value(*ty)).collect();
-        let mut table = Vec::new();
         let (at, ()) = minimise(start, FIRST, LOOKS, |at| {
-            let (dual, excess) = self.dual(&priced(at), alike, &mut table);
+            let (dual, excess) = self.dual(&priced(at), alike, table);
             let slope = wanted.iter().map(|ty| excess[*ty] * value(*ty)).collect();
             (dual, slope, ())
         });
@@ -144,7 +156,6 @@ struct Tatonnement {
     types: Vec<usize>,
     slope: Vec<f64>,
     square: Vec<f64>,
-    market: Market,
 }
 
 impl Tatonnement {
@@ -154,26 +165,12 @@ impl Tatonnement {
             types: Vec::new(),
             slope: vec![0.0; prices.len()],
             square: vec![0.0; prices.len()],
-            market: Market::default(),
             prices,
         }
     }
 
-    /// V at the prices; on average over every third round, which is enough.
-    fn price_rooms(&mut self, lattice: &Lattice, round: usize) {
+    fn price_rooms(&mut self, lattice: &Lattice) {
         self.types = lattice.fill(&self.prices, &mut self.table);
-        match round {
-            0 => {
-                self.market.table.clone_from(&self.table);
-                self.market.prices.clone_from(&self.prices);
-            }
-            round if round % 3 == 0 => {
-                let weight = 3.0 / (round as f64 + 3.0);
-                mix(&mut self.market.table, self.table.iter().copied(), weight);
-                mix(&mut self.market.prices, self.prices.iter().copied(), weight);
-            }
-            _ => {}
-        }
     }
 
     fn filling(&self, lattice: &Lattice, entry: usize) -> Vec<usize> {
@@ -216,9 +213,9 @@ mod tests {
             let first: Vec<f64> = instance.types.iter().map(|ty| ty.value).collect();
             let mut table = Vec::new();
             let (dual_before, _) = packing.dual(&first, &alike, &mut table);
-            let cleared = packing.cleared(&first, &alike);
-            let (dual, _) = packing.dual(&cleared, &alike, &mut table);
-            packing.settle(&first);
+            let cleared = packing.cleared(&first);
+            let dual = cleared.most;
+            packing.settle(&cleared.prices);
             packing.refill();
             if packing.misses_any() {
                 continue;

@@ -43,6 +43,14 @@ impl Descent {
         }
     }
 
+    /// Goes elsewhere, to take steps of `part` of the size from there; what it has learnt of how to
+    /// stretch space stays.
+    pub fn return_to(&mut self, at: Vec<f64>, part: f64) {
+        self.at = at;
+        self.size *= part;
+        self.direction = None;
+    }
+
     /// Goes on from where the slope is `slope`; returns where to, `None` at the end.
     pub fn step(&mut self, slope: &[f64]) -> Option<Vec<f64>> {
         let slope = &self.continued(slope);
