@@ -187,7 +187,6 @@ impl<'a> Market<'a> {
         slopes.push(0.0);
         if instance.loss_bound.is_finite() {
             bound += lambda * instance.loss_bound;
-            slopes[last] += instance.loss_bound;
         }
         let mut going = Vec::new();
         for (index, job) in instance.jobs.iter().enumerate() {
@@ -226,6 +225,11 @@ impl<'a> Market<'a> {
             held.for_each(|(at, load)| slopes[*at] += load);
             slopes[last] += instance.loss(index, instance.jobs[index].count);
         }
+        // Without a bound on the loss a unit of it has no price.
+        slopes[last] = match instance.loss_bound.is_finite() {
+            true => slopes[last] + instance.loss_bound,
+            false => 0.0,
+        };
         Answer {
             bound: bound + FLOAT_SLACK * (1.0 + bound.abs()),
             slopes,

@@ -109,7 +109,6 @@ impl<'a> Relaxation<'a> {
         };
         if self.instance.loss_bound.is_finite() {
             answer.bound = prices.loss * self.instance.loss_bound;
-            answer.loss = self.instance.loss_bound;
         }
         let mut gains = self.gains(prices);
         self.nodes(prices, heat, &mut gains, &mut answer);
@@ -122,6 +121,11 @@ impl<'a> Relaxation<'a> {
         for job in 0..self.instance.jobs.len() {
             self.job(job, prices, &mut answer);
         }
+        // Without a bound on the loss a unit of it has no price.
+        answer.loss = match self.instance.loss_bound.is_finite() {
+            true => answer.loss + self.instance.loss_bound,
+            false => 0.0,
+        };
         answer.bound += FLOAT_SLACK * (1.0 + answer.bound.abs());
         answer
     }
