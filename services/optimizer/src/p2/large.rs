@@ -9,7 +9,7 @@
 //!    it has prices of its own ([`super::settle`]), which bound what comes of these restarts; a part
 //!    of them mixed with the earlier ones, restarts are chosen again, a few times.
 //! 3. If by those bounds the best of the choices may be good enough, the nodes are packed for it
-//!    ([`super::pack`]).
+//!    ([`super::pack`]); after the first and the last of these steps in any case.
 //! 4. If that is not good enough, it is refilled node by node.
 //!
 //! It ends as soon as the gap is proven. All of it is deterministic; the step counts are the
@@ -96,8 +96,9 @@ impl<'p> Plans<'p> {
         let Some(choice) = self.choose(search, ascent) else {
             return;
         };
-        // At the first stop in any case: what comes of it may have to do if time ends.
-        if ascent.step > STOPS[0] && !search.would_do(choice.most) {
+        // What comes of the first stop may have to do if time ends, and of the last if nothing does.
+        let in_any_case = ascent.step == STOPS[0] || ascent.step == STOPS[STOPS.len() - 1];
+        if !in_any_case && !search.would_do(choice.most) {
             return;
         }
         let Choice {

@@ -6,9 +6,9 @@
 //!
 //! Where there is room for all, that is it ([`alone`]). Small instances go to HiGHS ([`model`]). On
 //! large ones ([`large`]) new jobs are first put beside what runs ([`beside`]); then prices are found
-//! that bound P2 ([`opening`] and [`ascent`], by [`shor`] and [`pace`]; [`relax`], [`release`], [`beyond`], with
-//! [`lattice`] and [`rates`] for what room is worth), then restarts ([`choose`]) and containers
-//! ([`pack`], [`settle`], [`agree`], [`refill`], [`knapsack`]) that come close to the bound.
+//! that bound P2 ([`opening`] and [`ascent`], by [`shor`] and [`pace`]; [`relax`], [`release`],
+//! [`beyond`], with [`lattice`] and [`rates`] for what room is worth), then restarts ([`choose`]) and
+//! containers ([`pack`], [`settle`], [`agree`], [`refill`], [`knapsack`]) that come close to the bound.
 
 pub(crate) mod admit;
 pub(crate) mod agree;

@@ -2,7 +2,8 @@
 //!
 //! 1. [`Packing::cleared`] ([`super::settle`]): container prices at which the nodes, each taking its
 //!    best filling, supply what the jobs want at those prices;
-//! 2. [`Packing::settle`]: prices that go on from there, and give every node some fillings to choose from;
+//! 2. [`Packing::settle`]: prices that go on from there, and give every node some fillings to choose
+//!    from;
 //! 3. the choice among them, node by node ([`super::agree`]).
 //! 4. [`Packing::refill`] ([`super::refill`]): node after node is filled again beside the others.
 //!

@@ -1,13 +1,14 @@
 //! The first steps of a packing ([`super::pack`]): container prices at which the nodes, each taking
 //! its best filling, supply what the jobs want at those prices.
 //!
-//! 1. [`Packing::cleared`]: the dual of the packing, Σ V(room) + Σ (worth − price of what is wanted), is lowered by Shor's
-//!    method ([`super::shor`]): where it is least, supply meets demand as far as prices can make it.
+//! 1. [`Packing::cleared`]: the dual of the packing, Σ V(room) + Σ (worth − price of what is wanted),
+//!    is lowered by Shor's method ([`super::shor`]); where it is least, supply meets demand as far as
+//!    prices can make it.
 //!    Prices that each follow the demand for their own containers took hundreds of rounds to find
 //!    out that GPUs were to be had for nothing, so that nobody was restarted to use them.
-//! 2. [`Packing::settle`]: from there on prices follow supply and demand with small steps. Every node takes the filling of
-//!    another round, so that together they mix fillings as an optimum does, and then that of these
-//!    fillings which suits the others best ([`super::agree`]).
+//! 2. [`Packing::settle`]: from there on prices follow supply and demand with small steps. Every node
+//!    takes the filling of another round, so that together they mix fillings as an optimum does, and
+//!    then that of these fillings which suits the others best ([`super::agree`]).
 
 use std::collections::BTreeMap;
 
