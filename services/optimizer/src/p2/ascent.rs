@@ -2,10 +2,10 @@
 //!
 //! A step renews the prices of blocks node by node ([`super::release`]), at a heat that falls from
 //! step to step; the price of a restart goes past where it would be best, as the jobs' gains follow
-//! it ([`super::pace`]); the few prices of containers and of the loss go down the slopes of the smoothed bound by
-//! Shor's method ([`super::shor`]), which soon finds out which of them belong together: with 240
-//! distinct shapes sixty such steps bounded as well as three hundred that moved every price by its
-//! own slope. As the other prices move beside them, it may go astray: when the bound has not fallen
+//! it ([`super::pace`]); the few prices of containers and of the loss go down the slopes of the
+//! smoothed bound by Shor's method ([`super::shor`]), which soon finds out which of them belong
+//! together: with 240 distinct shapes sixty such steps bounded as well as three hundred that moved
+//! every price by its own slope. As the other prices move beside them, it may go astray: when the bound has not fallen
 //! for a while it goes back to the best prices, with smaller steps but with what it has learnt. Any
 //! prices give a bound; the least is kept.
 //!

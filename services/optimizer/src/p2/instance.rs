@@ -283,6 +283,23 @@ impl Instance {
         (self.types[job.ty].share * f64::from(count) - job.fair).abs()
     }
 
+    /// What the bound on the loss is worth at a price of a unit of it; nothing without a bound.
+    pub fn allowed_loss(&self, price: f64) -> f64 {
+        match self.loss_bound.is_finite() {
+            true => price * self.loss_bound,
+            false => 0.0,
+        }
+    }
+
+    /// How much less `loss` is than its bound: the slope of its price. Without a bound a unit of loss
+    /// has no price, and 0 keeps it there.
+    pub fn spared_loss(&self, loss: f64) -> f64 {
+        match self.loss_bound.is_finite() {
+            true => self.loss_bound - loss,
+            false => 0.0,
+        }
+    }
+
     /// What one job contributes to the objective at `count` containers, its restart apart.
     pub fn worth(&self, job: usize, count: u32) -> f64 {
         let value = self.types[self.jobs[job].ty].value * f64::from(count);

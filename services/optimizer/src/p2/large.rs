@@ -44,7 +44,7 @@ pub(crate) fn search(search: &mut Search<'_>) -> Option<()> {
     let instance = search.instance;
     search.offer(Some(Plan::standing(instance)), "standing");
     search.offer(beside(instance), "beside");
-    if search.restarted().is_none() && !may_be_feasible(instance) {
+    if !search.has_plan() && !may_be_feasible(instance) {
         return None;
     }
     let lattice = Lattice::new(instance);
@@ -200,11 +200,7 @@ fn standing_worth(search: &Search<'_>, restarted: &[bool], loss: f64) -> f64 {
         let restart = if restarted[index] { job.restart } else { 0.0 };
         instance.worth(index, count) - loss * instance.loss(index, count) - restart
     };
-    let allowed = match instance.loss_bound.is_finite() {
-        true => loss * instance.loss_bound,
-        false => 0.0,
-    };
-    (0..instance.jobs.len()).map(worth).sum::<f64>() + allowed
+    (0..instance.jobs.len()).map(worth).sum::<f64>() + instance.allowed_loss(loss)
 }
 
 #[cfg(test)]

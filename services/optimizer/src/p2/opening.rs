@@ -185,9 +185,7 @@ impl<'a> Market<'a> {
         let mut bound: f64 = pairs.map(|(room, price)| room * price).sum();
         let mut slopes = self.room.clone();
         slopes.push(0.0);
-        if instance.loss_bound.is_finite() {
-            bound += lambda * instance.loss_bound;
-        }
+        bound += instance.allowed_loss(lambda);
         let mut going = Vec::new();
         for (index, job) in instance.jobs.iter().enumerate() {
             let stays = match job.state {
@@ -225,11 +223,7 @@ impl<'a> Market<'a> {
             held.for_each(|(at, load)| slopes[*at] += load);
             slopes[last] += instance.loss(index, instance.jobs[index].count);
         }
-        // Without a bound on the loss a unit of it has no price.
-        slopes[last] = match instance.loss_bound.is_finite() {
-            true => slopes[last] + instance.loss_bound,
-            false => 0.0,
-        };
+        slopes[last] = instance.spared_loss(-slopes[last]);
         Answer {
             bound: bound + FLOAT_SLACK * (1.0 + bound.abs()),
             slopes,

@@ -86,7 +86,7 @@ pub(crate) fn search_by_prices(instance: &Instance, budget: &Budget) -> Verdict 
         stopped_by: "stages",
     };
     match large::search(&mut search) {
-        Some(()) if search.best.is_none() => Verdict::Unknown,
+        Some(()) if !search.has_plan() => Verdict::Unknown,
         Some(()) => search.verdict(),
         None => Verdict::Infeasible,
     }
@@ -131,7 +131,7 @@ impl Search<'_> {
             return Some(());
         }
         large::search(self)?;
-        if self.best.is_none() {
+        if !self.has_plan() {
             self.classes()?;
         }
         if !self.good_enough() && self.exact_columns() <= EXACT_COLUMNS {
@@ -236,11 +236,9 @@ impl Search<'_> {
         }
     }
 
-    /// The restarts of the best plan so far.
-    pub fn restarted(&self) -> Option<&[bool]> {
-        self.best
-            .as_ref()
-            .map(|(plan, _, _)| plan.restarted.as_slice())
+    /// Whether any plan was found.
+    pub fn has_plan(&self) -> bool {
+        self.best.is_some()
     }
 
     /// Whether a plan with such an objective were within the gap that was asked.

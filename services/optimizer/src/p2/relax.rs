@@ -101,15 +101,12 @@ impl<'a> Relaxation<'a> {
     pub fn sweep(&mut self, prices: &mut Prices, heat: f64) -> Answer {
         self.types = self.lattice.fill(&prices.container, &mut self.table);
         let mut answer = Answer {
-            bound: 0.0,
+            bound: self.instance.allowed_loss(prices.loss),
             container: vec![0.0; prices.container.len()],
             loss: 0.0,
             restart: 0.0,
             going: Vec::new(),
         };
-        if self.instance.loss_bound.is_finite() {
-            answer.bound = prices.loss * self.instance.loss_bound;
-        }
         let mut gains = self.gains(prices);
         self.nodes(prices, heat, &mut gains, &mut answer);
         answer.going = gains.iter().map(|gain| chance(*gain, heat)).collect();
@@ -121,11 +118,7 @@ impl<'a> Relaxation<'a> {
         for job in 0..self.instance.jobs.len() {
             self.job(job, prices, &mut answer);
         }
-        // Without a bound on the loss a unit of it has no price.
-        answer.loss = match self.instance.loss_bound.is_finite() {
-            true => answer.loss + self.instance.loss_bound,
-            false => 0.0,
-        };
+        answer.loss = self.instance.spared_loss(-answer.loss);
         answer.bound += FLOAT_SLACK * (1.0 + answer.bound.abs());
         answer
     }
