@@ -10,13 +10,25 @@
 //! to nothing at its most. Chosen at just that, no node alone can better what the first ones took. So
 //! the steps are smoothed at first: a container is worth the average over some before and after it.
 //! From pass to pass the smoothing shrinks.
+//!
+//! Where a price of the second step was wrong all along, none of the fillings has enough of its
+//! containers. So before each pass the prices go half of the way to what the last container and the
+//! next one are worth beside what there is, and every room's best filling at these prices joins its
+//! choices. Plans are then .1 % below their own bound, where without it minima were missing and
+//! .35 % was lost even after a refill.
 
 use std::collections::BTreeMap;
 
+use super::lattice::Lattice;
 use super::pack::Packing;
 
 /// Over how many containers each way, pass by pass.
 const SMOOTH: [usize; 10] = [16, 12, 8, 6, 4, 3, 2, 1, 0, 0];
+
+/// How far prices go before each pass.
+const WAY: f64 = 0.5;
+/// The price of what lacks a minimum, relative to the first container beyond it.
+const LACKING: f64 = 1.5;
 
 /// What the nodes may be filled with.
 #[derive(Debug)]
@@ -47,19 +59,39 @@ impl Choices {
         })
     }
 
+    /// The best filling of each room at `prices` joins its choices.
+    fn add_best(&mut self, lattice: &Lattice, prices: &[f64]) {
+        let mut table = Vec::new();
+        let types = lattice.fill(prices, &mut table);
+        let entries: Vec<usize> = self.fillings.keys().copied().collect();
+        for entry in entries {
+            let mut filling = Vec::new();
+            lattice.filling(entry, &types, prices, &table, |ty| filling.push(ty));
+            self.add(entry, filling);
+        }
+    }
+
     /// The containers that a node takes, by their types.
     pub fn of(&self, node: usize) -> &[usize] {
         let (entry, filling) = self.taken[node];
         &self.fillings[&entry][filling]
     }
 
-    /// Lets the nodes choose, one by one; what was placed before does not count.
-    pub fn agree(&mut self, packing: &Packing<'_>) {
+    /// Lets the nodes choose, one by one, beginning with fillings that were found at about `prices`;
+    /// what was placed before does not count.
+    pub fn agree(&mut self, packing: &Packing<'_>, mut prices: Vec<f64>) {
         let mut counts = vec![0; packing.counts.len()];
         for node in 0..self.taken.len() {
             self.of(node).iter().for_each(|ty| counts[*ty] += 1);
         }
+        let mut before = None;
         for smooth in SMOOTH {
+            if let Some(before) = before.replace(smooth) {
+                for (ty, price) in prices.iter_mut().enumerate() {
+                    *price += WAY * (worth_at(packing, ty, counts[ty], before) - *price);
+                }
+                self.add_best(packing.lattice, &prices);
+            }
             let worths = Worths::new(packing, smooth);
             for node in 0..self.taken.len() {
                 self.of(node).iter().for_each(|ty| counts[*ty] -= 1);
@@ -77,6 +109,20 @@ impl Choices {
             }
         }
     }
+}
+
+/// What the last container and the next one are worth when there are `count`, on average over
+/// `smooth` each way; of a type whose minima are not there, more than any.
+fn worth_at(packing: &Packing<'_>, ty: usize, count: usize, smooth: usize) -> f64 {
+    let demand = &packing.demands[ty];
+    let worth = |at: usize| demand.worth.get(at).map_or(0.0, |(worth, _)| *worth);
+    let Some(beyond) = count.checked_sub(demand.min) else {
+        let most = demand.worth.first().map(|(worth, _)| *worth);
+        return LACKING * most.unwrap_or(packing.instance.types[ty].value);
+    };
+    let around = beyond.saturating_sub(smooth)..beyond + smooth.max(1);
+    let many = around.len() as f64;
+    around.map(worth).sum::<f64>() / many
 }
 
 /// Per type: what so many containers are worth together.
@@ -164,7 +210,7 @@ mod tests {
                     .sum::<f64>()
             };
             before += worth(&choices);
-            choices.agree(&packing);
+            choices.agree(&packing, vec![0.0; packing.counts.len()]);
             let reached = worth(&choices);
             after += reached;
             for node in 0..packing.rooms.len() {
@@ -177,6 +223,28 @@ mod tests {
             }
         }
         assert!(after > 1.1 * before, "{before} to {after}");
+    }
+
+    #[test]
+    fn what_no_filling_had_is_supplied() {
+        let (mut wanted, mut supplied) = (0, 0);
+        for (_, instance) in samples(0..60) {
+            let lattice = Lattice::new(&instance);
+            let runs = |job: &Job| job.state == State::Running;
+            let restarted: Vec<bool> = instance.jobs.iter().map(runs).collect();
+            let packing = Packing::new(&instance, &lattice, &restarted, 0.0);
+            let mut choices = Choices::new(packing.rooms.len());
+            for (node, room) in packing.rooms.iter().enumerate() {
+                let entry = lattice.entry_of(room);
+                choices.taken[node] = (entry, choices.add(entry, Vec::new()));
+            }
+            choices.agree(&packing, vec![0.0; packing.counts.len()]);
+            let all = (0..packing.rooms.len()).flat_map(|node| choices.of(node).to_vec());
+            supplied += all.count();
+            let minima = packing.demands.iter().map(|demand| demand.min);
+            wanted += minima.sum::<usize>();
+        }
+        assert!(supplied >= wanted, "{supplied} for minima of {wanted}");
     }
 
     #[test]

@@ -60,8 +60,9 @@ pub(crate) struct Ascent<'a> {
     pub prices: Prices,
     /// The prices of the least bound, and the step at which they were found or last begun from.
     best: (Prices, i32),
-    /// Per price that takes steps: what it is compared with.
-    scale: Vec<f64>,
+    /// Per price that takes steps, those of containers and then that of the loss: what it is
+    /// compared with.
+    pub scale: Vec<f64>,
     descent: Descent,
     pace: Pace,
     /// How many steps it has taken.
@@ -101,6 +102,12 @@ impl<'a> Ascent<'a> {
             averages: Averages::default(),
             value: mean_value(instance),
         }
+    }
+
+    /// A way down from the best prices, with what the ascent has learnt of how they belong together.
+    pub fn from_best(&self, size: f64) -> Descent {
+        let best = parts(&self.best.0, &self.scale);
+        self.descent.beginning_at(best, size)
     }
 
     /// Takes one step.

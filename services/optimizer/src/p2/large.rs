@@ -33,6 +33,8 @@ const STOPS: [i32; 6] = [60, 100, 140, 180, 240, 300];
 const CHOICES: usize = 3;
 /// How much of what a packing says counts for the next choice.
 const HEARD: f64 = 0.25;
+/// The first step of a packing's prices, as a part of what they are compared with.
+const FIRST: f64 = 0.1;
 /// A job that the ascent restarted more often than this is restarted to begin with.
 const OFTEN: f64 = 0.3;
 /// What a unit of unfairness is made to cost at least, and how much more, when a plan breaks its
@@ -135,7 +137,7 @@ impl<'p> Plans<'p> {
             }
             tried.push(restarted.clone());
             let packing = Packing::new(instance, self.lattice, &restarted, loss);
-            let cleared = packing.cleared(&ascent.prices.container);
+            let cleared = packing.cleared(ascent.from_best(FIRST), &ascent.scale);
             let known = cleared.prices.iter().zip(&ascent.prices.container);
             let prices: Vec<f64> = known.map(|(p, a)| if *p > 0.0 { *p } else { *a }).collect();
             mix(&mut table, cleared.table.into_iter(), HEARD);

@@ -13,7 +13,7 @@
 use super::groups::classes;
 use super::instance::{Instance, State};
 use super::relax::{FLOAT_SLACK, best_fresh, worth};
-use super::shor::minimise;
+use super::shor::{Descent, minimise};
 
 /// The first step, as a part of what a whole resource is worth, and how many bounds are looked at:
 /// after a hundred they fall by less than a ten thousandth.
@@ -41,7 +41,7 @@ impl Opening {
     /// Finds them.
     pub fn new(instance: &Instance) -> Self {
         let market = Market::new(instance);
-        let (prices, answer) = minimise(market.first(), FIRST, LOOKS, |prices| {
+        let (prices, answer) = minimise(Descent::new(market.first(), FIRST), LOOKS, |prices| {
             let answer = market.answer(prices);
             (answer.bound, answer.slopes.clone(), answer)
         });

@@ -179,6 +179,7 @@ impl<'a> Packing<'a> {
 mod tests {
     use super::*;
     use crate::p2::samples::samples;
+    use crate::p2::shor::Descent;
 
     /// The most that the objective reaches with new containers of `ty` and later types on `node`
     /// and later ones, `counts` being placed.
@@ -219,8 +220,9 @@ mod tests {
             let mut packing = Packing::new(&instance, &lattice, &restarted, 0.0);
             let mut counts = packing.counts.clone();
             let best = brute(&packing, 0, 0, &mut packing.rooms[0].clone(), &mut counts);
-            let prices: Vec<f64> = instance.types.iter().map(|ty| 0.8 * ty.value).collect();
-            let cleared = packing.cleared(&prices);
+            let values: Vec<f64> = instance.types.iter().map(|ty| ty.value).collect();
+            let way = Descent::new(vec![0.8; values.len()], 0.2);
+            let cleared = packing.cleared(way, &values);
             packing.settle(&cleared.prices);
             let settled = packing.value();
             packing.refill();

@@ -3,23 +3,23 @@
 //!
 //! 1. [`Packing::cleared`]: the dual of the packing, Σ V(room) + Σ (worth − price of what is wanted),
 //!    is lowered by Shor's method ([`super::shor`]); where it is least, supply meets demand as far as
-//!    prices can make it.
+//!    prices can make it. The ascent lowered a function much like it, so the best prices that it
+//!    found are where this begins, with its stretching of space: thirty looks come twice as close.
 //!    Prices that each follow the demand for their own containers took hundreds of rounds to find
 //!    out that GPUs were to be had for nothing, so that nobody was restarted to use them.
 //! 2. [`Packing::settle`]: from there on prices follow supply and demand with small steps. Every node
-//!    takes the filling of another round, so that together they mix fillings as an optimum does, and
-//!    then that of these fillings which suits the others best ([`super::agree`]).
+//!    takes the filling of another round, so that together they mix fillings as an optimum does;
+//!    then they agree on fillings which suit each other ([`super::agree`]).
 
 use std::collections::BTreeMap;
 
 use super::agree::Choices;
 use super::lattice::Lattice;
 use super::pack::Packing;
-use super::shor::minimise;
+use super::shor::{Descent, minimise};
 
-/// How often step 1 looks at prices, and its first step as a part of a container's value.
+/// How often step 1 looks at prices.
 const LOOKS: u32 = 30;
-const FIRST: f64 = 0.2;
 /// How many rounds are mixed in step 2, and the step of a price as a part of its container's value.
 const MIXED: usize = 40;
 const STEP: f64 = 0.002;
@@ -42,11 +42,12 @@ pub(crate) struct Cleared {
 type Alike = BTreeMap<usize, Vec<usize>>;
 
 impl Packing<'_> {
-    /// Prices at which supply meets demand; `prices` is what containers are thought to be worth.
-    pub fn cleared(&self, prices: &[f64]) -> Cleared {
+    /// Prices at which supply meets demand. `descent` begins at what containers are thought to be
+    /// worth, as parts of `scale`; what it has beyond the types stays.
+    pub fn cleared(&self, descent: Descent, scale: &[f64]) -> Cleared {
         let alike = self.alike();
         let mut table = Vec::new();
-        let prices = self.clearing(prices, &alike, &mut table);
+        let prices = self.clearing(descent, scale, &alike, &mut table);
         let (most, _) = self.dual(&prices, &alike, &mut table);
         Cleared {
             prices,
@@ -79,7 +80,7 @@ impl Packing<'_> {
             }
             tatonnement.step(self, &supply);
         }
-        choices.agree(self);
+        choices.agree(self, tatonnement.prices);
         for node in 0..self.rooms.len() {
             self.put_all(node, choices.of(node));
         }
@@ -95,23 +96,24 @@ impl Packing<'_> {
         alike
     }
 
-    /// Step 1: prices at which the dual is low. A container's variable is its price as a part of its
-    /// value.
-    fn clearing(&self, prices: &[f64], alike: &Alike, table: &mut Vec<f64>) -> Vec<f64> {
-        let wanted: Vec<usize> = (0..prices.len()).filter(|ty| self.is_wanted(*ty)).collect();
-        let value = |ty: usize| self.instance.types[ty].value;
-        let priced = |at: &[f64]| {
-            let mut prices = vec![0.0; prices.len()];
-            for (ty, at) in wanted.iter().zip(at) {
-                prices[*ty] = at * value(*ty);
-            }
-            prices
-        };
-        let start = wanted.iter().map(|ty| prices[*ty] / value(*ty)).collect();
-        let (at, ()) = minimise(start, FIRST, LOOKS, |at| {
+    /// Step 1: prices at which the dual is low.
+    fn clearing(
+        &self,
+        descent: Descent,
+        scale: &[f64],
+        alike: &Alike,
+        table: &mut Vec<f64>,
+    ) -> Vec<f64> {
+        let types = self.counts.len();
+        // Of what nobody wants the price is 0, and has no slope.
+        let wanted = |ty: usize| if self.is_wanted(ty) { scale[ty] } else { 0.0 };
+        let priced =
+            |at: &[f64]| -> Vec<f64> { (0..types).map(|ty| at[ty] * wanted(ty)).collect() };
+        let (at, ()) = minimise(descent, LOOKS, |at| {
             let (dual, excess) = self.dual(&priced(at), alike, table);
-            let slope = wanted.iter().map(|ty| excess[*ty] * value(*ty)).collect();
-            (dual, slope, ())
+            let slope = (0..types).map(|ty| excess[ty] * wanted(ty));
+            let rest = std::iter::repeat_n(0.0, at.len() - types);
+            (dual, slope.chain(rest).collect(), ())
         });
         priced(&at)
     }
@@ -214,7 +216,8 @@ mod tests {
             let first: Vec<f64> = instance.types.iter().map(|ty| ty.value).collect();
             let mut table = Vec::new();
             let (dual_before, _) = packing.dual(&first, &alike, &mut table);
-            let cleared = packing.cleared(&first);
+            let way = Descent::new(vec![1.0; first.len()], 0.2);
+            let cleared = packing.cleared(way, &first);
             let dual = cleared.most;
             packing.settle(&cleared.prices);
             packing.refill();

@@ -13,7 +13,7 @@ const GROWTH: f64 = 1.15;
 const DECLINE: f64 = 0.985;
 
 /// A way down among variables that are not negative: below 0 the function is continued upwards.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Descent {
     /// Where it is; also below 0.
     at: Vec<f64>,
@@ -49,6 +49,17 @@ impl Descent {
         self.at = at;
         self.size *= part;
         self.direction = None;
+    }
+
+    /// Another way down, of a function that is much like this one: from `at`, with steps of `size`.
+    pub fn beginning_at(&self, at: Vec<f64>, size: f64) -> Self {
+        Self {
+            at,
+            size,
+            space: self.space.clone(),
+            direction: None,
+            repeats: 0,
+        }
     }
 
     /// Goes on from where the slope is `slope`; returns where to, `None` at the end.
@@ -129,14 +140,14 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
 }
 
 /// Where the least value was found of variables that are not negative, and whatever `look` says of
-/// it, when it has been asked `most` times. `look` gives the value and the slope at a point.
+/// it, when it has been asked `most` times. `look` gives the value and the slope at a point; the
+/// descent begins where it has not yet been.
 pub(crate) fn minimise<T>(
-    start: Vec<f64>,
-    size: f64,
+    mut descent: Descent,
     most: u32,
     mut look: impl FnMut(&[f64]) -> (f64, Vec<f64>, T),
 ) -> (Vec<f64>, T) {
-    let mut descent = Descent::new(start.clone(), size);
+    let start: Vec<f64> = descent.at.iter().map(|at| at.max(0.0)).collect();
     let (mut least, mut slope, said) = look(&start);
     let mut best = (start, said);
     for _ in 1..most {
@@ -172,7 +183,7 @@ mod tests {
             ];
             (value, slope, value)
         };
-        let (at, value) = minimise(vec![0.5, 3.0, 1.0], 1.0, 300, look);
+        let (at, value) = minimise(Descent::new(vec![0.5, 3.0, 1.0], 1.0), 300, look);
         assert!(value < 0.01, "{value} at {at:?}");
         assert!(
             (at[0] - 4.0).abs() < 0.01 && (at[1] - 2.0).abs() < 0.01,
