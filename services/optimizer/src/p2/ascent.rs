@@ -105,7 +105,7 @@ impl<'a> Ascent<'a> {
     }
 
     /// A way down from the best prices, with what the ascent has learnt of how they belong together.
-    pub fn from_best(&self, size: f64) -> Descent {
+    pub fn way_from_best(&self, size: f64) -> Descent {
         let best = parts(&self.best.0, &self.scale);
         self.descent.beginning_at(best, size)
     }

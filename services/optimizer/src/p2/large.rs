@@ -137,7 +137,7 @@ impl<'p> Plans<'p> {
             }
             tried.push(restarted.clone());
             let packing = Packing::new(instance, self.lattice, &restarted, loss);
-            let cleared = packing.cleared(ascent.from_best(FIRST), &ascent.scale);
+            let cleared = packing.cleared(ascent.way_from_best(FIRST), &ascent.scale);
             let known = cleared.prices.iter().zip(&ascent.prices.container);
             let prices: Vec<f64> = known.map(|(p, a)| if *p > 0.0 { *p } else { *a }).collect();
             mix(&mut table, cleared.table.into_iter(), HEARD);
