@@ -1,5 +1,6 @@
 //! The third step of a packing ([`super::pack`]): each node takes one of the fillings that the rounds
-//! of the second ([`super::settle`]) gave it, such that together they supply what is wanted.
+//! of the second ([`super::settle`]) gave it, or a better one, such that together they supply what is
+//! wanted.
 //!
 //! By turns they supply what is wanted on average, but of each of some hundred types a few containers
 //! too many or too few: on a cluster of a thousand nodes where each of five hundred jobs has a demand of
@@ -14,8 +15,8 @@
 //! Where a price of the second step was wrong all along, none of the fillings has enough of its
 //! containers. So before each pass the prices go half of the way to what the last container and the
 //! next one are worth beside what there is, and every room's best filling at these prices joins its
-//! choices. Plans are then .1 % below their own bound, where without it minima were missing and
-//! .35 % was lost even after a refill.
+//! choices. Plans are then .1 to .2 % below the bound of their packing, where without it minima were
+//! missing and .35 % was lost even after a refill.
 
 use std::collections::BTreeMap;
 
@@ -84,11 +85,11 @@ impl Choices {
         for node in 0..self.taken.len() {
             self.of(node).iter().for_each(|ty| counts[*ty] += 1);
         }
-        let mut before = None;
+        let mut last = None;
         for smooth in SMOOTH {
-            if let Some(before) = before.replace(smooth) {
+            if let Some(last) = last.replace(smooth) {
                 for (ty, price) in prices.iter_mut().enumerate() {
-                    *price += WAY * (worth_at(packing, ty, counts[ty], before) - *price);
+                    *price += WAY * (worth_at(packing, ty, counts[ty], last) - *price);
                 }
                 self.add_best(packing.lattice, &prices);
             }

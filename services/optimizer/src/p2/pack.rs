@@ -4,7 +4,8 @@
 //!    best filling, supply what the jobs want at those prices;
 //! 2. [`Packing::settle`]: prices that go on from there, and give every node some fillings to choose
 //!    from;
-//! 3. the choice among them, node by node ([`super::agree`]).
+//! 3. the choice among them and among better ones that are found on the way, node by node
+//!    ([`super::agree`]);
 //! 4. [`Packing::refill`] ([`super::refill`]): node after node is filled again beside the others.
 //!
 //! A heuristic: the plan that comes of it is checked.
