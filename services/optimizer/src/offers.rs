@@ -6,11 +6,12 @@
 //! last released first.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use crate::drf::{Key, User, key};
 use crate::fixed::keep_running;
 use crate::p2::diagnose::hopeless;
-use crate::p2::instance::{Cluster, limits, runs, take};
+use crate::p2::instance::{Cluster, fits, limits, runs, take};
 use crate::problem::{Misfit, Problem};
 use crate::report::{Draft, write};
 use crate::solution::{Solution, WaitCode};
@@ -115,33 +116,40 @@ fn offer_nodes(
         let first = (key(&taker.user, &cluster.totals, 0), index);
         queues.entry(&taker.user.demand).or_default().insert(first);
     }
+    let mut heads: BTreeSet<(Key, usize)> = queues
+        .values()
+        .filter_map(BTreeSet::first)
+        .copied()
+        .collect();
     for (node, room) in rooms.iter().enumerate() {
         let mut room = room.clone();
-        let mut open: BTreeSet<&[u64]> = queues.keys().copied().collect();
-        loop {
-            let heads = open.iter().filter_map(|demand| {
-                let head = queues.get(*demand)?.first()?;
-                Some((*head, *demand))
-            });
-            let Some(((first, index), demand)) = heads.min() else {
+        // What did not fit will not fit later, and who takes one comes later: one way through.
+        let mut from = Bound::Unbounded;
+        let demand = |index: usize| takers[index].user.demand.as_slice();
+        let may_take = |head: &&(Key, usize), room: &[u64]| {
+            misfit == Misfit::Stop || fits(demand(head.1), room) > 0
+        };
+        while let Some(head) = heads
+            .range((from, Bound::Unbounded))
+            .find(|head| may_take(head, &room))
+            .copied()
+        {
+            let (_, index) = head;
+            if !take(demand(index), 1, &mut room) {
                 break;
-            };
-            if !take(demand, 1, &mut room) {
-                open.remove(demand);
-                if misfit == Misfit::Stop {
-                    break;
-                }
-                continue;
             }
             counts[index] += 1;
             *got[index].entry(node).or_insert(0) += 1;
-            if let Some(queue) = queues.get_mut(demand) {
-                queue.remove(&(first, index));
+            heads.remove(&head);
+            if let Some(queue) = queues.get_mut(demand(index)) {
+                queue.remove(&head);
                 let user = &takers[index].user;
                 if user.cap != Some(counts[index]) {
                     queue.insert((key(user, &cluster.totals, counts[index]), index));
                 }
+                heads.extend(queue.first());
             }
+            from = Bound::Included(head);
         }
     }
     got
