@@ -116,10 +116,10 @@ fn offer_nodes(
         let first = (key(&taker.user, &cluster.totals, 0), index);
         queues.entry(&taker.user.demand).or_default().insert(first);
     }
+    // The first of each queue are apart.
     let mut heads: BTreeSet<(Key, usize)> = queues
-        .values()
-        .filter_map(BTreeSet::first)
-        .copied()
+        .values_mut()
+        .filter_map(BTreeSet::pop_first)
         .collect();
     for (node, room) in rooms.iter().enumerate() {
         let mut room = room.clone();
@@ -142,12 +142,11 @@ fn offer_nodes(
             *got[index].entry(node).or_insert(0) += 1;
             heads.remove(&head);
             if let Some(queue) = queues.get_mut(demand(index)) {
-                queue.remove(&head);
                 let user = &takers[index].user;
                 if user.cap != Some(counts[index]) {
                     queue.insert((key(user, &cluster.totals, counts[index]), index));
                 }
-                heads.extend(queue.first());
+                heads.extend(queue.pop_first());
             }
             from = Bound::Included(head);
         }

@@ -61,13 +61,13 @@ impl Choices {
     }
 
     /// The best filling of each room at `prices` joins its choices.
-    fn add_best(&mut self, lattice: &Lattice, prices: &[f64]) {
-        let mut table = Vec::new();
-        let types = lattice.fill(prices, &mut table);
+    /// `table` is room for V.
+    fn add_best(&mut self, lattice: &Lattice, prices: &[f64], table: &mut Vec<f64>) {
+        let types = lattice.fill(prices, table);
         let entries: Vec<usize> = self.fillings.keys().copied().collect();
         for entry in entries {
             let mut filling = Vec::new();
-            lattice.filling(entry, &types, prices, &table, |ty| filling.push(ty));
+            lattice.filling(entry, &types, prices, table, |ty| filling.push(ty));
             self.add(entry, filling);
         }
     }
@@ -85,29 +85,33 @@ impl Choices {
         for node in 0..self.taken.len() {
             self.of(node).iter().for_each(|ty| counts[*ty] += 1);
         }
-        let mut last = None;
+        let (mut last, mut table) = (None, Vec::new());
         for smooth in SMOOTH {
             if let Some(last) = last.replace(smooth) {
                 for (ty, price) in prices.iter_mut().enumerate() {
                     *price += WAY * (worth_at(packing, ty, counts[ty], last) - *price);
                 }
-                self.add_best(packing.lattice, &prices);
+                self.add_best(packing.lattice, &prices, &mut table);
             }
-            let worths = Worths::new(packing, smooth);
-            for node in 0..self.taken.len() {
-                self.of(node).iter().for_each(|ty| counts[*ty] -= 1);
-                let (entry, before) = self.taken[node];
-                let fillings = &self.fillings[&entry];
-                let mut best = (worths.added(&fillings[before], &counts), before);
-                for (number, filling) in fillings.iter().enumerate() {
-                    let worth = worths.added(filling, &counts);
-                    if worth > best.0 {
-                        best = (worth, number);
-                    }
+            self.choose(&Worths::new(packing, smooth), &mut counts);
+        }
+    }
+
+    /// One pass: each node takes the filling that is worth most beside what the others have.
+    fn choose(&mut self, worths: &Worths, counts: &mut [usize]) {
+        for node in 0..self.taken.len() {
+            self.of(node).iter().for_each(|ty| counts[*ty] -= 1);
+            let (entry, before) = self.taken[node];
+            let fillings = &self.fillings[&entry];
+            let mut best = (worths.added(&fillings[before], counts), before);
+            for (number, filling) in fillings.iter().enumerate() {
+                let worth = worths.added(filling, counts);
+                if worth > best.0 {
+                    best = (worth, number);
                 }
-                self.taken[node].1 = best.1;
-                self.of(node).iter().for_each(|ty| counts[*ty] += 1);
             }
+            self.taken[node].1 = best.1;
+            self.of(node).iter().for_each(|ty| counts[*ty] += 1);
         }
     }
 }
@@ -116,14 +120,11 @@ impl Choices {
 /// `smooth` each way; of a type whose minima are not there, more than any.
 fn worth_at(packing: &Packing<'_>, ty: usize, count: usize, smooth: usize) -> f64 {
     let demand = &packing.demands[ty];
-    let worth = |at: usize| demand.worth.get(at).map_or(0.0, |(worth, _)| *worth);
     let Some(beyond) = count.checked_sub(demand.min) else {
         let most = demand.worth.first().map(|(worth, _)| *worth);
         return LACKING * most.unwrap_or(packing.instance.types[ty].value);
     };
-    let around = beyond.saturating_sub(smooth)..beyond + smooth.max(1);
-    let many = around.len() as f64;
-    around.map(worth).sum::<f64>() / many
+    demand.mean_worth(beyond.saturating_sub(smooth)..beyond + smooth.max(1))
 }
 
 /// Per type: what so many containers are worth together.
@@ -165,10 +166,7 @@ fn smoothed(packing: &Packing<'_>, ty: usize, count: usize, smooth: usize) -> f6
     let Some(beyond) = count.checked_sub(demand.min).filter(|_| worth > 0.0) else {
         return worth;
     };
-    let around = beyond.saturating_sub(smooth)..beyond + smooth + 1;
-    let many = around.len() as f64;
-    let worth = |at: usize| demand.worth.get(at).map_or(0.0, |(worth, _)| *worth);
-    around.map(worth).sum::<f64>() / many
+    demand.mean_worth(beyond.saturating_sub(smooth)..beyond + smooth + 1)
 }
 
 #[cfg(test)]

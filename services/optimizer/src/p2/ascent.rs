@@ -5,9 +5,9 @@
 //! it ([`super::pace`]); the few prices of containers and of the loss go down the slopes of the
 //! smoothed bound by Shor's method ([`super::shor`]), which soon finds out which of them belong
 //! together: with 240 distinct shapes sixty such steps bounded as well as three hundred that moved
-//! every price by its own slope. As the other prices move beside them, it may go astray: when the bound has not fallen
-//! for a while it goes back to the best prices, with smaller steps but with what it has learnt. Any
-//! prices give a bound; the least is kept.
+//! every price by its own slope. As the other prices move beside them, it may go astray: when the
+//! bound has not fallen for a while it goes back to the best prices, with smaller steps but with what
+//! it has learnt. Any prices give a bound; the least is kept.
 //!
 //! On the way, averages over the last steps say what a fractional optimum looks like: how likely
 //! each job is restarted, what room and restarts are worth.

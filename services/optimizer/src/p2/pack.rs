@@ -11,6 +11,7 @@
 //! A heuristic: the plan that comes of it is checked.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use super::instance::{Instance, State, fits, give, take};
 use super::lattice::Lattice;
@@ -23,6 +24,19 @@ pub(super) struct Demand {
     pub min: usize,
     /// What each further container is worth, and whose it is, in descending order.
     pub worth: Vec<(f64, usize)>,
+}
+
+impl Demand {
+    /// What the next container is worth when there are `beyond` more than the minima.
+    pub fn worth_beyond(&self, beyond: usize) -> f64 {
+        self.worth.get(beyond).map_or(0.0, |(worth, _)| *worth)
+    }
+
+    /// The same, on average.
+    pub fn mean_worth(&self, beyond: Range<usize>) -> f64 {
+        let many = beyond.len() as f64;
+        beyond.map(|beyond| self.worth_beyond(beyond)).sum::<f64>() / many
+    }
 }
 
 /// A packing on the way.
@@ -87,7 +101,7 @@ impl<'a> Packing<'a> {
         let demand = &self.demands[ty];
         match count.checked_sub(demand.min) {
             None => self.urgent,
-            Some(extra) => demand.worth.get(extra).map_or(0.0, |(worth, _)| *worth),
+            Some(extra) => demand.worth_beyond(extra),
         }
     }
 

@@ -56,9 +56,8 @@ impl Descent {
         Self {
             at,
             size,
-            space: self.space.clone(),
             direction: None,
-            repeats: 0,
+            ..self.clone()
         }
     }
 
