@@ -52,7 +52,7 @@ impl Fairness {
             Some(Event::JobFailed(e)) => self.ended(&e.job, queues, at),
             Some(Event::JobCancelled(e)) => self.ended(&e.job, queues, at),
             Some(Event::AllocationDecided(e)) => {
-                self.allocated(e, at);
+                self.allocated(e, queues, at);
                 self.all(queues, at);
             }
             Some(
@@ -102,11 +102,15 @@ impl Fairness {
         self.tenants.get_mut(name)
     }
 
-    fn allocated(&mut self, event: &AllocationDecided, at: Timestamp) {
+    fn allocated(&mut self, event: &AllocationDecided, queues: &Queues, at: Timestamp) {
         let mut named: BTreeSet<&str> = BTreeSet::new();
         for job in &event.jobs {
             let tenant = job.job.tenant();
             let loss = (job.share - job.fair_share).abs();
+            // It may have ended while the allocation was decided.
+            if !queues.jobs.contains_key(&job.job) {
+                continue;
+            }
             if let Some(losses) = self.losses_of(tenant) {
                 losses.insert(job.job.clone(), loss);
                 named.insert(tenant);
@@ -200,4 +204,19 @@ fn lacking(queues: &Queues) -> f64 {
     let lack =
         backlogged.map(|(_, weight, tenant)| weight / weights - queues.share(tenant).as_f64());
     lack.fold(0.0, |sum, lack| sum + lack.max(0.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::history::History;
+
+    #[test]
+    fn an_allocation_that_crossed_a_jobs_end_leaves_no_loss() {
+        let mut history = History::default();
+        history.join("n0", 1).run("ads/lr", 2);
+        assert!(history.model().fairness.loss("ads") > 0.0);
+        history.complete("ads/lr");
+        history.allocate(2, &[("ads/lr", 2, 3)], &[]);
+        assert_eq!(history.model().fairness.loss("ads"), 0.0);
+    }
 }

@@ -105,9 +105,13 @@ impl History {
     }
 
     pub fn join(&mut self, name: &str, incarnation: u64) -> &mut Self {
+        self.join_with(name, incarnation, "cpu=8,memory=32Gi")
+    }
+
+    pub fn join_with(&mut self, name: &str, incarnation: u64, capacity: &str) -> &mut Self {
         self.push(NodeJoined {
             node: node(name),
-            capacity: "cpu=8,memory=32Gi".parse().expect("amounts"),
+            capacity: capacity.parse().expect("amounts"),
             labels: BTreeMap::new(),
             gpus: Vec::new(),
             incarnation,

@@ -317,6 +317,7 @@ impl Timelines {
             return;
         };
         steps.ended = true;
+        steps.loss.push(at, 0.0, JOB_POINTS);
         self.ended.push_back(job.clone());
         if self.ended.len() > ENDED_JOBS
             && let Some(oldest) = self.ended.pop_front()
@@ -329,7 +330,7 @@ impl Timelines {
 
 impl Fold for Timelines {
     const NAME: &'static str = "timelines";
-    const VERSION: u32 = 2;
+    const VERSION: u32 = 3;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.now = recorded.stored_at;

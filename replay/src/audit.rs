@@ -45,6 +45,8 @@ struct Open {
 #[derive(Debug, Clone, Default)]
 struct Node {
     capacity: Amounts,
+    /// That of its agent.
+    life: u64,
     used: Amounts,
 }
 
@@ -78,8 +80,9 @@ impl Audit {
             Some(Event::NodeJoined(event)) => {
                 let node = self.nodes.entry(event.node.clone()).or_default();
                 node.capacity.clone_from(&event.capacity);
+                node.life = event.incarnation;
             }
-            Some(Event::NodeLost(event)) => self.lost(&event.node),
+            Some(Event::NodeLost(event)) => self.lost(&event.node, event.incarnation),
             Some(Event::SubmissionReceived(event)) => {
                 self.undecided.insert(event.ingress_sequence);
             }
@@ -171,12 +174,15 @@ impl Audit {
         }
     }
 
-    fn lost(&mut self, node: &NodeId) {
+    fn lost(&mut self, name: &NodeId, life: u64) {
+        // The agent's next life, which has joined already, has taken the containers over.
+        let present = |node: &&mut Node| node.life <= life;
+        let Some(node) = self.nodes.get_mut(name).filter(present) else {
+            return;
+        };
+        node.used = Amounts::new();
         for open in self.open.values_mut() {
-            open.running.retain(|_, at| at != node);
-        }
-        if let Some(node) = self.nodes.get_mut(node) {
-            node.used = Amounts::new();
+            open.running.retain(|_, at| at != name);
         }
     }
 

@@ -90,7 +90,9 @@ impl Job {
             duration_ms: event.duration_ms,
         };
         match &mut self.checkpoint {
-            Some(checkpoint) => **checkpoint = saved,
+            // A node that comes back may report late what an earlier life has saved.
+            Some(known) if known.incarnation > saved.incarnation => {}
+            Some(known) => **known = saved,
             None => self.checkpoint = Some(Box::new(saved)),
         }
     }

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::job::{
     Assignment, ContainerPhase, Job, Life, LifeContainer, LifePhase, Place, SavedCheckpoint, Stop,
 };
-use super::membership::Membership;
+use super::membership::{Membership, Node};
 use super::tenants::Tenants;
 
 /// The newest allocation.
@@ -89,16 +89,19 @@ pub struct ClusterState {
     pub stalls: Stalls,
     /// What the newest allocation says of waiting jobs.
     pub waiting: Vec<Waiting>,
+    /// Nodes that joined again with less than was taken of them, and what that was.
+    pub overfull: BTreeMap<NodeId, Amounts>,
 }
 
 impl Fold for ClusterState {
     const NAME: &'static str = "cluster";
-    const VERSION: u32 = 3;
+    const VERSION: u32 = 4;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.sequence = recorded.sequence;
         self.now = recorded.stored_at;
-        if self.nodes.evolve(recorded) {
+        let members_changed = self.nodes.evolve(recorded);
+        if members_changed {
             self.last_trigger = recorded.sequence;
         }
         if self.tenants.evolve(recorded) {
@@ -112,7 +115,11 @@ impl Fold for ClusterState {
                 self.policy = event.policy;
                 self.last_trigger = recorded.sequence;
             }
-            Event::NodeLost(event) => self.lose(&event.node, recorded.sequence),
+            Event::NodeJoined(event) => self.joined(&event.node),
+            // That of an earlier life of the agent may come after the later one has joined.
+            Event::NodeLost(event) if members_changed => {
+                self.lose(&event.node, recorded.sequence);
+            }
             Event::NodeDrained(event) => self.displace(&event.node, false),
             Event::ContainerStarted(event) => {
                 self.container(&event.container, |container| {
@@ -124,11 +131,15 @@ impl Fold for ClusterState {
             Event::ContainerExited(event) => self.exited(event, recorded.sequence),
             Event::CheckpointSaved(event) => {
                 if let Some(job) = self.jobs.get_mut(&event.job) {
-                    job.checkpoint = Some(SavedCheckpoint {
-                        uri: event.uri.clone(),
-                        step: event.step,
-                        incarnation: event.incarnation,
-                    });
+                    // A node that comes back may report late what an earlier life has saved.
+                    let known = job.checkpoint.as_ref();
+                    if known.is_none_or(|known| known.incarnation <= event.incarnation) {
+                        job.checkpoint = Some(SavedCheckpoint {
+                            uri: event.uri.clone(),
+                            step: event.step,
+                            incarnation: event.incarnation,
+                        });
+                    }
                     if let Some(LifePhase::Saving { saved, .. }) =
                         life_phase(job, event.incarnation)
                     {
@@ -159,14 +170,10 @@ impl Fold for ClusterState {
     }
 
     fn check_invariants(&self) -> Result<(), String> {
+        let held = self.held();
         for (name, node) in self.nodes.iter() {
-            let mut used = Amounts::new();
-            for job in self.jobs.values() {
-                if let Some(count) = job.held_by_node().get(name) {
-                    used.add(&job.demand, *count);
-                }
-            }
-            if let Some(resource) = used.first_short(&node.capacity, 1) {
+            let room = self.overfull.get(name).unwrap_or(&node.capacity);
+            if let Some(resource) = held.get(name).and_then(|held| held.first_short(room, 1)) {
                 return Err(format!("{name} holds more {} than it has", resource.name()));
             }
         }
@@ -455,6 +462,36 @@ impl ClusterState {
         self.queued.remove(job);
         if self.jobs.remove(job).is_some() {
             self.last_trigger = sequence;
+            self.freed();
+        }
+    }
+
+    /// Of a node that joins again with less, what runs there or is placed there stays until it is
+    /// decided anew.
+    fn joined(&mut self, name: &NodeId) {
+        let mut taken = self.held().remove(name).unwrap_or_default();
+        for job in self.jobs.values() {
+            let placed = job.waits_to_start().map(Assignment::by_node);
+            if let Some(count) = placed.as_ref().and_then(|placed| placed.get(name)) {
+                taken.add(&job.demand, u64::from(*count));
+            }
+        }
+        let fits = |node: &Node| taken.first_short(&node.capacity, 1).is_none();
+        if self.nodes.get(name).is_some_and(fits) {
+            self.overfull.remove(name);
+        } else {
+            self.overfull.insert(name.clone(), taken);
+        }
+    }
+
+    /// Room was given up.
+    fn freed(&mut self) {
+        if !self.overfull.is_empty() {
+            let held = self.held();
+            self.overfull.retain(|name, _| {
+                let node = self.nodes.get(name).zip(held.get(name));
+                node.is_some_and(|(node, held)| held.first_short(&node.capacity, 1).is_some())
+            });
         }
     }
 
@@ -470,6 +507,7 @@ impl ClusterState {
             }
         }
         self.displace(node, true);
+        self.freed();
     }
 
     /// A job without a checkpoint is never adjusted while it runs: it stays on a drained node
@@ -505,6 +543,7 @@ impl ClusterState {
                 container.phase = phase;
             }
         });
+        self.freed();
     }
 
     /// The room that containers not known to have ended hold on each node.

@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use super::tasks::TaskSet;
 
-/// A checkpointer is behind by a moment, in which a job is placed once or twice; the agents keep
-/// as many.
+/// A checkpointer is behind by a moment, in which a job is placed once or twice. With the newest
+/// one, the agents keep as many.
 const SUPERSEDED_KEPT: usize = 4;
 
 /// Where one container of an assignment stands.

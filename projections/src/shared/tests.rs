@@ -148,3 +148,57 @@ fn a_node_that_is_lost_again_is_not_recovered_by_a_placer_that_has_not_seen_it()
     });
     assert!(fold(&history).nodes.is_lost(&node("n1")));
 }
+
+#[test]
+fn the_late_loss_of_an_earlier_life_leaves_the_later_one_alone() {
+    let mut history = started();
+    history.join("n0", 2);
+    lose(&mut history, "n0");
+    let state = fold(&history);
+    let job = &state.jobs[&job("t/a")];
+    assert!(!job.assignment.as_ref().expect("assigned").displaced);
+    let life = job.life.as_ref().expect("it lives");
+    assert!(
+        life.containers
+            .values()
+            .all(super::LifeContainer::holds_room)
+    );
+}
+
+#[test]
+fn a_late_checkpoint_of_an_earlier_life_is_not_the_newest() {
+    let mut history = started();
+    history.saved("t/a", 1, 100);
+    history.stopped(1, "t/a", 1, StopReason::NodeLost);
+    history.allocate(2, &[("t/a", 2, 1)], &[]);
+    history.place(2, "t/a", 2, &[("n1", 1)]);
+    history.request_start(2, "t/a", 2, 1).saved("t/a", 2, 300);
+    history.saved("t/a", 1, 200);
+    let state = fold(&history);
+    let saved = state.jobs[&job("t/a")].checkpoint.as_ref();
+    assert_eq!(saved.map(|saved| saved.step), Some(300));
+    let model = history.model();
+    let saved = model
+        .jobs
+        .get(&job("t/a"))
+        .and_then(|job| job.checkpoint.as_ref());
+    assert_eq!(saved.map(|saved| saved.step), Some(300));
+}
+
+#[test]
+fn what_ran_when_its_node_shrank_breaks_no_invariant_and_more_does() {
+    let mut history = started();
+    history.join_with("n0", 2, "cpu=2,memory=32Gi");
+    assert_eq!(fold(&history).overfull.len(), 1);
+    history.container_exited("t/a", 1, 0, "n0", Some(143));
+    assert!(fold(&history).overfull.is_empty());
+    history.submit("t/b").release("t/b");
+    history.place(2, "t/b", 1, &[("n0", 1)]);
+    history.request_start(2, "t/b", 1, 1);
+    let mut state = ClusterState::default();
+    history
+        .log
+        .iter()
+        .for_each(|recorded| state.evolve(recorded));
+    assert!(state.check_invariants().is_err());
+}

@@ -12,8 +12,8 @@ use dormouse_messages::{ContainerId, Event, Incarnation, JobId, NodeId, Sequence
 use super::{AgentState, Known, Partition, Phase, Place, Start};
 
 /// Placements that were never started are kept up to this many: a start may follow a placement
-/// that a newer one has already replaced.
-const PLACEMENTS_KEPT: usize = 4;
+/// that a newer one has already replaced. As many as the services keep: the newest and four before.
+const PLACEMENTS_KEPT: usize = 5;
 
 impl AgentState {
     fn is_here(&self, node: &NodeId) -> bool {
