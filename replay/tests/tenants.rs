@@ -137,15 +137,33 @@ fn a_revision_may_not_ask_for_what_a_submission_may_not() {
     let batch = r#"{"name":"one","kind":"batch","command":{"start":["a"]},"demand":{"cpu":1}}"#;
     send(&mut engine, 1, "ads", "submit", batch);
     submit(&mut engine, 1, "ads/many", (1, 2), "");
+    submit(
+        &mut engine,
+        1,
+        "ads/fixed",
+        (1, 4),
+        r#","static_containers":2"#,
+    );
+    let set = r#"{"name":"set","kind":"batch","command":{"start":["a"]},"demand":{"cpu":1},"tasks":{"count":9,"concurrency":4}}"#;
+    send(&mut engine, 1, "ads", "submit", set);
     for revised in [
         r#"{"job":"one","containers":{"min":1,"max":2}}"#,
         r#"{"job":"many","containers":{"min":1,"max":10001}}"#,
+        r#"{"job":"many","weight":4294967295}"#,
+        r#"{"job":"fixed","containers":{"min":3,"max":4}}"#,
+        r#"{"job":"set","containers":{"min":1,"max":5}}"#,
     ] {
         send(&mut engine, 2, "ads", "revise", revised);
     }
     run(&mut engine, 300);
     let reasons = refusals(&engine);
-    assert_eq!(reasons.len(), 2, "{reasons:?}");
+    assert_eq!(reasons.len(), 5, "{reasons:?}");
+    assert!(
+        reasons[2].1.contains("between 1 and 1000000"),
+        "{reasons:?}"
+    );
+    assert!(reasons[3].1.contains("static_containers 2"), "{reasons:?}");
+    assert!(reasons[4].1.contains("tasks.concurrency 4"), "{reasons:?}");
     assert!(
         reasons[0].1.contains("a batch job has one container"),
         "{reasons:?}"
@@ -344,4 +362,14 @@ fn shares_by_tenant_divide_a_tenants_weight_among_its_jobs() {
     };
     assert!((fair(Shares::Job) - 0.2).abs() < 1e-9);
     assert!((fair(Shares::Tenant) - 0.5).abs() < 1e-9);
+}
+
+#[test]
+fn a_job_that_is_cancelled_the_moment_it_is_submitted_does_not_run() {
+    let mut engine = cluster(Policy::default());
+    submit(&mut engine, 1, "ads/oops", (1, 1), "");
+    send(&mut engine, 1, "ads", "cancel", r#"{"job":"oops"}"#);
+    run(&mut engine, 300);
+    assert_eq!(refusals(&engine), []);
+    assert!(when(&engine, "ads/oops", "cancelled").is_some());
 }

@@ -19,6 +19,7 @@ use std::collections::BTreeSet;
 use dormouse_messages::events::{
     JobAdmitted, JobCancelRequested, JobCancelled, JobRefused, JobRevised, SubmissionReceived,
 };
+use dormouse_messages::ids::IdError;
 use dormouse_messages::job::{Containers, JobDocument, JobSpec};
 use dormouse_messages::{
     Decider, Decision, Event, JobId, Proposal, Sequence, TenantId, Timestamp, Writer,
@@ -27,7 +28,7 @@ use dormouse_projections::shared::Stand;
 use serde::Deserialize;
 
 use crate::limits::{check_dependencies, check_job, check_tenant};
-use crate::parse::{MAX_CONTAINERS, Refusal, decode, parse_job};
+use crate::parse::{Refusal, check_containers, check_weight, decode, parse_job};
 use crate::release::{Changes, releases};
 use crate::state::AdmissionState;
 
@@ -46,6 +47,9 @@ impl Decider for Admission {
     fn decide(&self, state: &AdmissionState, now: Timestamp) -> Decision {
         let mut intake = Intake::new(state);
         for (sequence, submission) in state.undecided.values().take(MOST_DECISIONS / 2) {
+            if intake.is_of_a_new_job(submission) {
+                break;
+            }
             intake.decide(*sequence, submission);
         }
         intake.cancel_doomed(MOST_DECISIONS / 4);
@@ -97,6 +101,23 @@ impl<'a> Intake<'a> {
             taken: BTreeSet::new(),
             changes: Changes::default(),
         }
+    }
+
+    /// Whether it cancels or revises a job that this very decision admits: once that is on the log,
+    /// the next decision takes it.
+    fn is_of_a_new_job(&self, submission: &SubmissionReceived) -> bool {
+        #[derive(Deserialize)]
+        struct Named {
+            job: String,
+        }
+        if self.taken.is_empty() || submission.verb == "submit" {
+            return false;
+        }
+        let tenant = TenantId::new(submission.tenant.as_str());
+        let (Ok(tenant), Ok(document)) = (tenant, decode::<Named>(submission)) else {
+            return false;
+        };
+        full_name(&tenant, &document.job).is_ok_and(|job| self.taken.contains(&job))
     }
 
     /// Step 1 for one submission.
@@ -272,22 +293,25 @@ impl<'a> Intake<'a> {
             return refuse("already_ending", "it has ended");
         };
         let bounds = document.containers.unwrap_or(live.containers);
-        if bounds.min == 0 || bounds.min > bounds.max || bounds.max > MAX_CONTAINERS {
-            let reason = format!("containers must satisfy 1 ≤ min ≤ max ≤ {MAX_CONTAINERS}");
-            return refuse("bad_containers", &reason);
-        }
-        if live.single && bounds.max > 1 {
-            return refuse(
-                "bad_containers",
-                "a batch job has one container; submit a task set for more",
-            );
-        }
-        if document.weight == Some(0) {
-            return refuse("bad_weight", "weight must be at least 1");
+        match live.most.filter(|most| bounds.max > *most) {
+            None => {}
+            Some(1) => {
+                let reason = "a batch job has one container; submit a task set for more";
+                return refuse("bad_containers", reason);
+            }
+            Some(most) => {
+                let reason = format!(
+                    "containers.max {} is above tasks.concurrency {most}; submit a task set with a higher one",
+                    bounds.max
+                );
+                return refuse("bad_containers", &reason);
+            }
         }
         let weight = document.weight.unwrap_or(live.weight);
         let queues = &self.state.queues;
-        check_job(queues, job.tenant(), weight, &live.demand, bounds)
+        check_containers(bounds, live.static_containers)
+            .and_then(|()| check_weight(weight))
+            .and_then(|()| check_job(queues, job.tenant(), weight, &live.demand, bounds))
             .map_err(|refusal| (Some(job.clone()), refusal))?;
         Ok(Event::from(JobRevised {
             job: job.clone(),
@@ -298,10 +322,9 @@ impl<'a> Intake<'a> {
         }))
     }
 
-    /// The tenant's job `text`, with or without the tenant before it.
+    /// The job that `text` names; it exists or has existed.
     fn named(&self, tenant: &TenantId, text: &str) -> Result<JobId, (Option<JobId>, Refusal)> {
-        let name = text.strip_prefix(&format!("{tenant}/")).unwrap_or(text);
-        let job = JobId::new(tenant, name)
+        let job = full_name(tenant, text)
             .map_err(|error| (None, Refusal::new("bad_name", error.to_string())))?;
         if self.state.is_taken(&job) {
             return Ok(job);
@@ -312,4 +335,10 @@ impl<'a> Intake<'a> {
         );
         Err((Some(job), refusal))
     }
+}
+
+/// The tenant's job `text`, with or without the tenant before it.
+fn full_name(tenant: &TenantId, text: &str) -> Result<JobId, IdError> {
+    let name = text.strip_prefix(&format!("{tenant}/")).unwrap_or(text);
+    JobId::new(tenant, name)
 }

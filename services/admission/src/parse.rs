@@ -1,7 +1,7 @@
 //! A submitted document to a normalised specification, or a refusal that says what to do.
 
 use dormouse_messages::events::SubmissionReceived;
-use dormouse_messages::job::{CheckpointMode, EnvValue, JobDocument, JobSpec, Kind};
+use dormouse_messages::job::{CheckpointMode, Containers, EnvValue, JobDocument, JobSpec, Kind};
 use dormouse_messages::policy::MAX_WEIGHT;
 use dormouse_messages::{Amounts, JobId, TenantId};
 use serde::de::DeserializeOwned;
@@ -212,41 +212,40 @@ fn dependencies(document: &JobDocument, tenant: &TenantId) -> Result<Vec<JobId>,
     Ok(jobs)
 }
 
+/// Whether there can be such bounds, with so many containers under the policy `static`.
+pub fn check_containers(bounds: Containers, fixed: Option<u32>) -> Result<(), Refusal> {
+    let Containers { min, max } = bounds;
+    let bad = |reason| Err(Refusal::new("bad_containers", reason));
+    if min == 0 || min > max || max > MAX_CONTAINERS {
+        return bad(format!(
+            "containers: min {min} and max {max} must satisfy 1 ≤ min ≤ max ≤ {MAX_CONTAINERS}"
+        ));
+    }
+    match fixed.filter(|fixed| !(min..=max).contains(fixed)) {
+        None => Ok(()),
+        Some(fixed) => bad(format!(
+            "static_containers {fixed} must lie between containers.min {min} and .max {max}"
+        )),
+    }
+}
+
+/// Whether a job can have such a weight.
+pub fn check_weight(weight: u32) -> Result<(), Refusal> {
+    if (1..=MAX_WEIGHT).contains(&weight) {
+        return Ok(());
+    }
+    let reason = format!("weight {weight} must lie between 1 and {MAX_WEIGHT}");
+    Err(Refusal::new("bad_weight", reason))
+}
+
 fn check_numbers(document: &JobDocument) -> Result<(), Refusal> {
     let containers = document.containers;
-    if containers.min == 0 || containers.min > containers.max || containers.max > MAX_CONTAINERS {
-        return Err(Refusal::new(
-            "bad_containers",
-            format!(
-                "containers: min {} and max {} must satisfy 1 ≤ min ≤ max ≤ {MAX_CONTAINERS}",
-                containers.min, containers.max
-            ),
-        ));
-    }
-    if let Some(fixed) = document.static_containers
-        && !(containers.min..=containers.max).contains(&fixed)
-    {
-        return Err(Refusal::new(
-            "bad_containers",
-            format!(
-                "static_containers {fixed} must lie between containers.min {} and .max {}",
-                containers.min, containers.max
-            ),
-        ));
-    }
+    check_containers(containers, document.static_containers)?;
+    check_weight(document.weight)?;
     if document.kind == Kind::Batch && document.tasks.is_none() && containers.max > 1 {
         return Err(Refusal::new(
             "bad_containers",
             "a batch job has one container; use kind: training for more, or tasks: {count, concurrency} for many tasks",
-        ));
-    }
-    if document.weight == 0 || document.weight > MAX_WEIGHT {
-        return Err(Refusal::new(
-            "bad_weight",
-            format!(
-                "weight {} must lie between 1 and {MAX_WEIGHT}",
-                document.weight
-            ),
         ));
     }
     if document.checkpoint.grace_s == 0 || document.checkpoint.grace_s > MAX_GRACE_S {

@@ -10,7 +10,7 @@ use super::{FAILED_LIMIT, QueueJob, Queues, Stand, TenantQueue};
 
 impl Fold for Queues {
     const NAME: &'static str = "queues";
-    const VERSION: u32 = 2;
+    const VERSION: u32 = 3;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.sequence = recorded.sequence;
@@ -218,7 +218,11 @@ impl Queues {
             weight: event.spec.weight,
             containers: event.spec.containers,
             adjustable: event.spec.adjustable(),
-            single: event.spec.kind == Kind::Batch && event.spec.tasks.is_none(),
+            most: match event.spec.tasks {
+                Some(tasks) => Some(tasks.concurrency),
+                None => (event.spec.kind == Kind::Batch).then_some(1),
+            },
+            static_containers: event.spec.static_containers,
             priority: event.spec.priority,
             admitted: sequence,
             stand,

@@ -49,8 +49,10 @@ pub struct QueueJob {
     pub containers: Containers,
     /// Whether it can be resized while it runs.
     pub adjustable: bool,
-    /// Whether it is batch work of one container, and stays so.
-    pub single: bool,
+    /// What a revision may not exceed: one container of a batch job, the concurrency of a task set.
+    pub most: Option<u32>,
+    /// Containers under the policy `static`, where the job names them.
+    pub static_containers: Option<u32>,
     /// Its priority in its tenant's queue.
     pub priority: i32,
     /// The event that admitted it.

@@ -72,23 +72,17 @@ pub struct Line<'a> {
 
 /// The lines of all tenants with a queue, by name.
 pub fn lines<'a>(queues: &'a Queues, changes: &'a Changes, now: Timestamp) -> Vec<Line<'a>> {
-    let admitted = changes.admitted.iter();
-    let fresh: BTreeSet<&str> = admitted.map(|(_, event)| event.job.tenant()).collect();
-    let known = queues.tenants.iter();
-    let known = known.map(|(name, queue)| (name.as_str(), Some(queue)));
-    let queued = known.filter(|(name, queue)| {
-        queue.is_some_and(|queue| !queue.order.is_empty()) || fresh.contains(name)
-    });
-    let mut lines: Vec<Line<'a>> = queued
-        .filter_map(|(name, queue)| Some(Line::of(queues, name, queue?, changes)))
-        .collect();
-    let unknown = |name: &&&str| !queues.tenants.contains_key(**name);
-    let new: Vec<&str> = fresh.iter().filter(unknown).copied().collect();
-    lines.extend(
-        new.into_iter()
-            .map(|name| Line::of(queues, name, empty(), changes)),
-    );
-    lines.sort_by_key(|line| line.tenant);
+    let queued = queues.tenants.iter();
+    let queued = queued.filter(|(_, queue)| !queue.order.is_empty());
+    let fresh = changes.admitted.iter();
+    let fresh = fresh.map(|(_, event)| event.job.tenant());
+    let names = queued.map(|(name, _)| name.as_str()).chain(fresh);
+    let names: BTreeSet<&str> = names.collect();
+    let line = |name| {
+        let queue = queues.tenants.get(name).unwrap_or_else(empty);
+        Line::of(queues, name, queue, changes)
+    };
+    let mut lines: Vec<Line<'a>> = names.into_iter().map(line).collect();
     for (index, (cause, event)) in (1..).zip(&changes.admitted) {
         let line = lines.iter_mut().find(|l| l.tenant == event.job.tenant());
         let Some(line) = line else { continue };
@@ -152,7 +146,8 @@ impl<'a> Line<'a> {
             cancelled: &changes.cancelled,
         };
         for id in changes.cancelled.iter().filter(|id| id.tenant() == tenant) {
-            if let Some(job) = queues.jobs.get(id) {
+            let queued = |job: &&QueueJob| matches!(job.stand, Stand::Queued { .. });
+            if let Some(job) = queues.jobs.get(id).filter(queued) {
                 line.queued
                     .subtract(&job.demand, u64::from(job.containers.min));
                 line.count = line.count.saturating_sub(1);

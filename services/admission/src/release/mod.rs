@@ -24,7 +24,7 @@ use std::collections::BTreeSet;
 use dormouse_messages::events::{JobAdmitted, JobReleased, Turn};
 use dormouse_messages::policy::Queue;
 use dormouse_messages::{JobId, Proposal, Sequence, Timestamp};
-use dormouse_projections::shared::{Queues, Share};
+use dormouse_projections::shared::Queues;
 
 use line::Line;
 use room::{Fit, Room};
@@ -125,23 +125,20 @@ impl<'a> Release<'a> {
 
     fn release(&mut self, turn: usize) -> Option<Proposal> {
         let line = &mut self.lines[turn];
-        let total = &self.queues.total;
+        let since = line.head.as_ref()?.since;
         let about = Turn {
             queue: self.queues.policy.queue,
-            share: Share::dominant(&line.runs, total).as_f64(),
-            demand_share: Share::dominant(&line.queued, total).as_f64(),
+            share: line.share.as_f64(),
+            demand_share: line.demand_share.as_f64(),
             weight: line.weight,
             queued: line.count,
-            waited_ms: 0,
+            waited_ms: self.now.ms_since(since),
         };
         let head = line.take(&mut self.room, self.now)?;
         self.last = Some(turn);
         self.released += 1;
         let event = JobReleased {
-            turn: Some(Turn {
-                waited_ms: self.now.ms_since(head.since),
-                ..about
-            }),
+            turn: Some(about),
             passed_over: std::mem::take(&mut self.passed),
             job: head.id,
             basis: None,

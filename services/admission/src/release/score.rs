@@ -69,12 +69,9 @@ pub fn turn(
     now: Timestamp,
 ) -> Option<usize> {
     let open = lines.iter().enumerate();
-    let mut open = open.filter(|(_, line)| !line.blocked);
-    let heads = open
-        .by_ref()
-        .filter_map(|(index, line)| Some((index, line, line.head.as_ref()?)));
+    let open = open.filter(|(_, line)| !line.blocked);
+    let heads = open.filter_map(|(index, line)| Some((index, line, line.head.as_ref()?)));
     let heads: Vec<(usize, &Line<'_>, &Head)> = heads.collect();
-    let all = |line: &Line<'_>| line.count;
     match queues.policy.queue {
         Queue::Fifo => heads
             .iter()
@@ -95,7 +92,7 @@ pub fn turn(
             )
         }),
         Queue::ProjectedWait => {
-            let queued = lines.iter().map(all).sum();
+            let queued = lines.iter().map(|line| line.count).sum();
             best(&heads, last, |line| {
                 projected(queues, line, line.count, queued, &line.waits, now)
             })

@@ -8,6 +8,7 @@ use dormouse_messages::events::{
 use dormouse_messages::policy::{Allocation, Policy, Queue};
 use dormouse_messages::{Decider, Envelope, Event, Fold, JobId, Recorded, Timestamp};
 
+use super::{Changes, releases};
 use crate::{Admission, AdmissionState};
 
 /// A history of admission's state; one second an event unless told otherwise.
@@ -381,4 +382,24 @@ fn balanced_wait_does_not_reward_a_flood() {
     };
     assert!(turns(Queue::ProjectedWait) <= 1);
     assert!(turns(Queue::BalancedWait) >= 4);
+}
+
+#[test]
+fn a_cancelled_job_that_was_not_yet_queued_counts_for_nothing() {
+    let mut given = Given::cluster("cpu=20", Queue::Drf);
+    given.queue("a/first", "cpu=1");
+    let Event::JobAdmitted(mut held) = given.admitted("a/held", "cpu=1", 0) else {
+        panic!("an admission");
+    };
+    held.spec.depends_on = vec!["a/first".parse().expect("a job")];
+    given.fold(Event::from(JobAdmitted::clone(&held)));
+    let changes = Changes {
+        cancelled: [held.job.clone()].into(),
+        ..Changes::default()
+    };
+    let released = releases(&given.state.queues, &changes, given.now, 9);
+    let Event::JobReleased(released) = &released[0].event else {
+        panic!("a release");
+    };
+    assert_eq!(released.turn.as_ref().map(|turn| turn.queued), Some(1));
 }
