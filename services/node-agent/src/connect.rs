@@ -1,14 +1,17 @@
 //! The agent's ties to a real cluster: the log it follows, the subjects it writes, its lease.
 
+use std::fs;
+
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::sync::mpsc;
 
 use dormouse_messages::{Event, Sequence, Writer};
 use dormouse_runtime::{
-    AppendError, Appender, Clock, Followed, Hold, Log, RenewError, SystemClock,
+    AppendError, Appender, Clock, Followed, Hold, Log, RenewError, SystemClock, home,
 };
 
+use crate::AgentError;
 use crate::config::AgentConfig;
 use crate::kept::Kept;
 use crate::wire::{Heard, Lease, LeaseError, Outlet, OutletError, Wires};
@@ -17,24 +20,31 @@ use crate::wire::{Heard, Lease, LeaseError, Outlet, OutletError, Wires};
 const WAITING: usize = 1_024;
 
 /// Ties an agent to the cluster behind `log`; it goes on from its last snapshot.
-pub async fn wires(config: &AgentConfig, log: &Log) -> Wires {
+pub async fn wires(config: &AgentConfig, log: &Log) -> Result<Wires, AgentError> {
+    let folder = config.layout().node().to_owned();
+    let home = fs::create_dir_all(&folder).and_then(|()| home(&folder.join("home")));
+    let home = home.map_err(|error| AgentError::Directory {
+        path: folder,
+        error,
+    })?;
     let kept = Kept::load(config, log).await;
     tracing::info!(node = %config.node, from = %kept.next(), "following the log");
     let (heard_tx, heard) = mpsc::channel(WAITING);
     tokio::spawn(hear(log.follow(kept.next()), heard_tx));
     let started = u64::try_from(SystemClock.now().as_micros()).unwrap_or(1);
     // The lease names the agent by when it started: later than any life of it on the log, so that
-    // a successor takes its predecessor's lease over at once, and the predecessor hears of it.
+    // a successor on the same folder takes its predecessor's lease over at once, and the
+    // predecessor hears of it.
     let lease = log
         .leases()
-        .hold_node(&config.node, started, config.lease_ttl);
+        .hold_node(&config.node, started, home, config.lease_ttl);
     let appender = log.appender(Writer::Node, Some(config.node.clone()));
-    Wires {
+    Ok(Wires {
         heard,
         outlet: Box::new(appender),
         lease: Some(Box::new(lease)),
         kept: Some(kept),
-    }
+    })
 }
 
 async fn hear(mut followed: mpsc::Receiver<Followed>, heard: mpsc::Sender<Heard>) {

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! <data>/nodes/<node>/lock
+//! <data>/nodes/<node>/home        tells this folder from every other
 //! <data>/nodes/<node>/snapshots/  what the agent has folded
 //! <data>/nodes/<node>/containers/<tenant>/<name>/<incarnation>/<rank>/
 //!     stdout.log stderr.log   what it printed

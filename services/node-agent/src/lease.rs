@@ -42,11 +42,15 @@ pub fn fence_grace(ttl: Duration) -> Duration {
     ttl / 8
 }
 
-/// Holds the lease for ever.
+/// Whose lease does not end in so many of its spans, another agent renews.
+const PATIENCE: u32 = 2;
+
+/// Holds the lease for ever. Where another agent acts for the node already, that one stays.
 pub async fn hold(mut lease: Box<dyn Lease>, ttl: Duration, agent: Recipient<LeaseNews>) {
     let mut renewed: Option<Instant> = None;
     let mut was_held = false;
     let mut said: Option<Instant> = None;
+    let begun = Instant::now();
     loop {
         let asked = Instant::now();
         let fence_at = renewed.map_or(asked + ttl, |renewed| renewed + fence_after(ttl));
@@ -60,7 +64,7 @@ pub async fn hold(mut lease: Box<dyn Lease>, ttl: Duration, agent: Recipient<Lea
                 sleep_until(asked + ttl / 4).await;
                 continue;
             }
-            Ok(Err(LeaseError::Held(by))) if was_held => {
+            Ok(Err(LeaseError::Held(by))) if was_held || begun.elapsed() > PATIENCE * ttl => {
                 agent.do_send(LeaseNews::Superseded(by));
                 return;
             }

@@ -110,7 +110,7 @@ pub async fn run(
     log: dormouse_runtime::Log,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), AgentError> {
-    let wires = connect::wires(&config, &log).await;
+    let wires = connect::wires(&config, &log).await?;
     run_wired(config, wires, shutdown).await
 }
 

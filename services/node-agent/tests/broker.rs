@@ -187,3 +187,27 @@ async fn killed_agents_lose_and_repeat_nothing() {
     }
     broker.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_agent_of_the_same_name_leaves_the_first_one_alone() {
+    let Some((folder, broker, log)) = broker().await else {
+        return;
+    };
+    let mut first = spawn(broker.url(), &folder.path().join("data"));
+    let joined = |event: &Event| matches!(event, Event::NodeJoined(_));
+    wait(&log, "join", joined).await;
+    let elsewhere = folder.path().join("elsewhere");
+    let mut config = AgentConfig::local(node(), Default::default(), elsewhere);
+    config.lease_ttl = Duration::from_secs(1);
+    let refused = run(config, log.clone(), std::future::pending()).await;
+    let refused = refused.expect_err("the node has an agent").to_string();
+    assert!(
+        refused.contains("another agent acts for this node"),
+        "{refused}"
+    );
+    assert_eq!(first.try_wait().expect("known"), None, "the first runs on");
+    assert_eq!(count(&events(&log).await, "node.joined"), 1);
+    first.kill().expect("killed");
+    first.wait().expect("ended");
+    broker.stop().await;
+}

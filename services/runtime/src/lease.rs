@@ -9,6 +9,8 @@
 //!    holder gives up before anyone else can begin.
 //! 4. A lost lease is sought again until it is given back.
 
+use std::io::ErrorKind;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -38,6 +40,9 @@ pub struct LeaseValue {
     /// Tells two holders of one name apart.
     #[serde(default)]
     pub token: String,
+    /// Where the holder lives: only from there does a later life of it take the lease over.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub home: String,
 }
 
 /// Whether a lease is held.
@@ -66,7 +71,6 @@ pub struct Leases {
 #[derive(Debug)]
 pub struct Lease {
     state: watch::Receiver<LeaseState>,
-    incarnation: watch::Sender<u64>,
     stopping: CancellationToken,
     task: Option<tokio::task::JoinHandle<()>>,
     ttl: Duration,
@@ -83,57 +87,43 @@ impl Leases {
         // The broker knows no shorter TTL.
         let ttl = ttl.max(Duration::from_secs(1));
         let (state_tx, state) = watch::channel(LeaseState::Waiting { by: None });
-        let (incarnation_tx, incarnation) = watch::channel(incarnation);
         let stopping = CancellationToken::new();
         let seeker = Seeker {
-            hold: self.hold(key, holder, 0, ttl),
-            incarnation,
+            hold: self.hold(key, holder, incarnation, ttl),
             ttl,
             state: state_tx,
         };
         let task = tokio::spawn(seeker.run(stopping.clone()));
         Lease {
             state,
-            incarnation: incarnation_tx,
             stopping,
             task: Some(task),
             ttl,
         }
     }
 
-    /// The lease `key` for `holder`, for a caller that renews it itself.
-    #[must_use]
-    pub fn hold(&self, key: &str, holder: &str, incarnation: u64, ttl: Duration) -> Hold {
+    fn hold(&self, key: &str, holder: &str, incarnation: u64, ttl: Duration) -> Hold {
         Hold {
             log: self.log.clone(),
             subject: format!("$KV.{}.{key}", self.log.prefix().lease_bucket()),
             value: LeaseValue {
                 incarnation,
                 holder: holder.to_owned(),
-                token: RandomIdGenerator::default().new_span_id().to_string(),
+                token: token(),
+                home: String::new(),
             },
             ttl: ttl.max(Duration::from_secs(1)),
             revision: None,
         }
     }
 
-    /// The lease of a node (`node.<name>`), for an agent that renews it itself.
+    /// The lease of a node (`node.<name>`), for an agent that renews it itself; `home` is that of
+    /// the agent's folder ([`home`]).
     #[must_use]
-    pub fn hold_node(&self, node: &NodeId, incarnation: u64, ttl: Duration) -> Hold {
-        self.hold(&format!("node.{node}"), node.as_str(), incarnation, ttl)
-    }
-
-    /// Waits until `holder` holds the lease `key`.
-    pub async fn acquire(&self, key: &str, holder: &str, ttl: Duration) -> Lease {
-        let mut lease = self.seek(key, holder, 0, ttl);
-        lease.held().await;
-        lease
-    }
-
-    /// The lease of a node: `node.<name>`.
-    #[must_use]
-    pub fn node(&self, node: &NodeId, incarnation: u64, ttl: Duration) -> Lease {
-        self.seek(&format!("node.{node}"), node.as_str(), incarnation, ttl)
+    pub fn hold_node(&self, node: &NodeId, incarnation: u64, home: String, ttl: Duration) -> Hold {
+        let mut hold = self.hold(&format!("node.{node}"), node.as_str(), incarnation, ttl);
+        hold.value.home = home;
+        hold
     }
 
     /// Who holds the lease `key` now.
@@ -183,11 +173,6 @@ impl Lease {
         let held = |state: &LeaseState| matches!(state, LeaseState::Held { .. });
         // The sender lives as long as the task, which only `release` and dropping end.
         let _ = self.state.wait_for(held).await;
-    }
-
-    /// Goes on as another life of the holder, from the next renewal on.
-    pub fn set_incarnation(&self, incarnation: u64) {
-        self.incarnation.send_replace(incarnation);
     }
 
     /// Gives it back, so that another need not wait for its end.
@@ -249,7 +234,7 @@ impl Hold {
                 let (revision, held) = read(&self.log, &self.subject).await.map_err(unanswered)?;
                 match held {
                     // A later life of the same holder, an agent that was killed and started
-                    // again, takes its own lease over at once.
+                    // again where it was, takes its own lease over at once.
                     Some(by) if by.token != self.value.token && !self.is_later_life_of(&by) => {
                         return Err(RenewError::Held { by });
                     }
@@ -265,12 +250,8 @@ impl Hold {
     }
 
     fn is_later_life_of(&self, other: &LeaseValue) -> bool {
-        self.value.holder == other.holder && self.value.incarnation > other.incarnation
-    }
-
-    /// Goes on as another life of the holder, from the next renewal on.
-    pub fn set_incarnation(&mut self, incarnation: u64) {
-        self.value.incarnation = incarnation;
+        let at_home = other.home.is_empty() || self.value.home == other.home;
+        at_home && self.value.holder == other.holder && self.value.incarnation > other.incarnation
     }
 
     /// Gives it back, so that another need not wait for its end.
@@ -294,7 +275,6 @@ impl Hold {
 
 struct Seeker {
     hold: Hold,
-    incarnation: watch::Receiver<u64>,
     ttl: Duration,
     state: watch::Sender<LeaseState>,
 }
@@ -308,7 +288,7 @@ impl Seeker {
             let end = self.end_of_term();
             let pause = tokio::select! {
                 biased;
-                attempt = self.attempt() => self.note(attempt, sent_at),
+                attempt = self.hold.renew() => self.note(attempt, sent_at),
                 () = until(end) => {
                     self.set(LeaseState::Waiting { by: None });
                     continue;
@@ -318,7 +298,6 @@ impl Seeker {
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
                 () = until(end) => self.set(LeaseState::Waiting { by: None }),
-                _ = self.incarnation.changed() => {}
                 () = stopping.cancelled() => {}
             }
         }
@@ -362,12 +341,25 @@ impl Seeker {
             LeaseState::Waiting { .. } => None,
         }
     }
+}
 
-    async fn attempt(&mut self) -> Result<(), RenewError> {
-        let incarnation = *self.incarnation.borrow_and_update();
-        self.hold.set_incarnation(incarnation);
-        self.hold.renew().await
+fn token() -> String {
+    RandomIdGenerator::default().new_span_id().to_string()
+}
+
+/// What tells a folder from every other: made once, and kept in the file `path`.
+///
+/// # Errors
+/// When the file can neither be read nor written.
+pub fn home(path: &Path) -> std::io::Result<String> {
+    match std::fs::read_to_string(path) {
+        Ok(home) if !home.is_empty() => return Ok(home),
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        Ok(_) | Err(_) => {}
     }
+    let home = token();
+    std::fs::write(path, &home)?;
+    Ok(home)
 }
 
 async fn until(end: Option<Instant>) {
@@ -457,38 +449,6 @@ pub(crate) fn parse(headers: Option<&HeaderMap>, payload: &[u8]) -> Option<Lease
 }
 
 impl Leases {
-    /// Takes or renews a node's lease, whoever held it: an agent that was killed and started
-    /// again goes on at once. Two agents of one name are told apart by the fence on the log.
-    ///
-    /// # Errors
-    /// When the broker does not confirm it.
-    pub async fn renew_node(
-        &self,
-        node: &NodeId,
-        incarnation: u64,
-        ttl: Duration,
-    ) -> Result<(), LogError> {
-        let subject = format!("$KV.{}.node.{node}", self.log.prefix().lease_bucket());
-        let failed = |why: String| LogError::request("renew the lease", &subject, why);
-        let value = LeaseValue {
-            incarnation,
-            holder: node.to_string(),
-            token: String::new(),
-        };
-        let payload = serde_json::to_vec(&value).map_err(|error| failed(error.to_string()))?;
-        let mut headers = HeaderMap::new();
-        headers.insert("Nats-TTL", format!("{}s", ttl.as_secs().max(1)).as_str());
-        let request = Request::new().headers(headers).payload(payload.into());
-        let answer = self.log.inner.connection.ask(&subject, request).await;
-        let answer = answer.map_err(|error| failed(format!("{error:?}")))?;
-        let answer: serde_json::Value =
-            serde_json::from_slice(&answer.payload).map_err(|error| failed(error.to_string()))?;
-        match answer.get("error") {
-            Some(error) => Err(failed(error.to_string())),
-            None => Ok(()),
-        }
-    }
-
     /// Follows every node's lease.
     #[must_use]
     pub fn table(&self) -> Arc<crate::lease_watch::LeaseTable> {

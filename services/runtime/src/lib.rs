@@ -43,7 +43,7 @@ pub use clock::{Clock, SystemClock};
 pub use decode::Followed;
 pub use error::{AppendError, BrokerError, LogError};
 pub use inputs::{IngressSource, Inputs, LeaseWatcher, Observation};
-pub use lease::{Hold, Lease, LeaseState, LeaseValue, Leases, RenewError};
+pub use lease::{Hold, Lease, LeaseState, LeaseValue, Leases, RenewError, home};
 pub use lease_watch::{LeaseTable, Lost};
 pub use log::Log;
 pub use settings::{Settings, Tls};

@@ -5,7 +5,7 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::Broker;
-use dormouse_runtime::{LeaseState, Log, Settings};
+use dormouse_runtime::{Lease, LeaseState, Log, Settings};
 use nix::sys::signal::Signal;
 use tokio::time::timeout;
 
@@ -19,12 +19,19 @@ async fn another(broker: &Broker) -> Log {
         .expect("connects")
 }
 
+/// Waits until `holder` holds the lease `key`.
+async fn acquire(log: &Log, key: &str, holder: &str, ttl: Duration) -> Lease {
+    let mut lease = log.leases().seek(key, holder, 0, ttl);
+    lease.held().await;
+    lease
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_fails_over_after_its_ttl_each_time() {
     let broker = Broker::start().await;
     let log = broker.log().await;
     let other = another(&broker).await;
-    let mut holder = log.leases().acquire("optimizer", "a", TTL).await;
+    let mut holder = acquire(&log, "optimizer", "a", TTL).await;
     assert!(holder.is_held());
     // Twice: a lease taken over the marker of an ended one must end as well.
     for round in 0..2 {
@@ -48,10 +55,9 @@ async fn a_released_lease_is_free_at_once_and_one_cut_off_lapses() {
     let broker = Broker::start().await;
     let log = broker.log().await;
     // Its term is longer than anyone waits.
-    let first = log.leases().acquire("placer", "a", LONG).await;
+    let first = acquire(&log, "placer", "a", LONG).await;
     first.release().await;
-    let leases = log.leases();
-    let second = timeout(PATIENCE, leases.acquire("placer", "b", TTL)).await;
+    let second = timeout(PATIENCE, acquire(&log, "placer", "b", TTL)).await;
     let second = second.expect("it is free");
     let value = log.leases().holder("placer").await.expect("answers");
     assert_eq!(value.map(|value| value.holder).as_deref(), Some("b"));
@@ -70,13 +76,13 @@ async fn a_released_lease_is_free_at_once_and_one_cut_off_lapses() {
 async fn a_lease_stopped_while_it_is_being_renewed_is_given_back() {
     let broker = Broker::start().await;
     let log = broker.log().await;
-    let leases = log.leases();
-    for round in 0..20 {
-        let held = timeout(PATIENCE, leases.acquire("placer", "a", LONG)).await;
+    // Renewed every 2 s; given back it is free before it would have ended.
+    let term = Duration::from_secs(6);
+    for round in 0..3 {
+        let held = timeout(term / 2, acquire(&log, "placer", "a", term)).await;
         let held = held.unwrap_or_else(|_| panic!("round {round}: not given back"));
         broker.signal(Signal::SIGSTOP);
-        held.set_incarnation(1);
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        tokio::time::sleep(term / 3 + Duration::from_millis(100)).await;
         let released = tokio::spawn(held.release());
         tokio::time::sleep(Duration::from_millis(5)).await;
         broker.signal(Signal::SIGCONT);
@@ -88,10 +94,9 @@ async fn a_lease_stopped_while_it_is_being_renewed_is_given_back() {
 async fn a_silent_node_is_lost_but_an_outage_does_not_count() {
     let broker = Broker::start().await;
     let log = broker.log().await;
-    let node = "n0".parse().expect("a name");
     let expected = vec![("n0".parse().expect("a name"), 1)];
     let agent = another(&broker).await;
-    let mut lease = agent.leases().node(&node, 1, TTL);
+    let mut lease = agent.leases().seek("node.n0", "n0", 1, TTL);
     lease.held().await;
     let table = log.leases().table();
     let watch = |span: Duration| {
