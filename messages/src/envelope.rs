@@ -207,22 +207,30 @@ impl Recorded {
     /// # Errors
     /// When it may not; `first_key` is the subject's first key token.
     pub fn check_writer(&self, first_key: &str) -> Result<(), CodecError> {
-        let Some(event) = self.event() else {
+        let (type_name, may_write) = match &self.envelope.body {
+            Body::Event(event) => {
+                let own_node = match event.key() {
+                    Key::Node(node) => node.as_str() == first_key,
+                    Key::Job(_) | Key::Shard => true,
+                };
+                let may_write = own_node && event.writers().contains(&self.writer);
+                (event.type_name(), may_write)
+            }
+            // In another version it stops every service that folds it.
+            Body::Unknown { type_name } => {
+                let writers = Event::writers_of_other_version(type_name);
+                let may_write = writers.is_none_or(|writers| writers.contains(&self.writer));
+                (type_name.as_str(), may_write)
+            }
+        };
+        if may_write {
             return Ok(());
-        };
-        let own_node = match event.key() {
-            Key::Node(node) => node.as_str() == first_key,
-            Key::Job(_) | Key::Shard => true,
-        };
-        if own_node && event.writers().contains(&self.writer) {
-            Ok(())
-        } else {
-            Err(CodecError::Writer {
-                type_name: event.type_name().to_owned(),
-                writer: self.writer,
-                key: first_key.to_owned(),
-            })
         }
+        Err(CodecError::Writer {
+            type_name: type_name.to_owned(),
+            writer: self.writer,
+            key: first_key.to_owned(),
+        })
     }
 }
 
@@ -508,25 +516,19 @@ impl<'de> DeserializeSeed<'de> for DataSeed {
 }
 
 impl Event {
-    /// Whether this build knows the type.
-    #[must_use]
-    pub fn is_known(type_name: &str) -> bool {
-        EventType::of(type_name).is_some()
-    }
-
     /// Whether this build knows the type in another version: a decider that meets one stops.
     #[must_use]
     pub fn is_other_version(type_name: &str) -> bool {
+        Self::writers_of_other_version(type_name).is_some()
+    }
+
+    /// Who may write a type that this build knows in another version only; `None` of any other type.
+    fn writers_of_other_version(type_name: &str) -> Option<&'static [Writer]> {
         let stem = |name: &str| name.rsplit_once(".v").map(|(stem, _)| stem.to_owned());
-        let Some(name) = type_name.strip_prefix("dormouse.") else {
-            return false;
-        };
-        !Self::TYPES.contains(&name)
-            && stem(name).is_some_and(|name| {
-                Self::TYPES
-                    .iter()
-                    .any(|known| stem(known).as_ref() == Some(&name))
-            })
+        let name = stem(type_name).filter(|_| EventType::of(type_name).is_none())?;
+        let mut table = Self::writer_table().into_iter();
+        let known = table.find(|(known, _)| stem(known).as_ref() == Some(&name));
+        known.map(|(_, writers)| writers)
     }
 }
 
@@ -596,6 +598,11 @@ mod tests {
         let mut recorded = released();
         recorded.writer = Writer::Optimizer;
         assert!(recorded.check_writer("0").is_err());
+        let type_name = "dormouse.job.released.v2".to_owned();
+        recorded.envelope.body = Body::Unknown { type_name };
+        assert!(recorded.check_writer("0").is_err());
+        recorded.writer = Writer::Admission;
+        assert!(recorded.check_writer("0").is_ok());
     }
 
     #[test]

@@ -18,15 +18,17 @@ use dormouse_runtime::{
     Followed, IngressSource, Inputs, LeaseWatcher, Log, Lost, ServiceOptions, Settings,
     run_service, telemetry,
 };
-use futures::FutureExt;
 use serde_json::Value;
-use tokio::sync::RwLock;
+use tokio::sync::{RwLock, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::{RuntimeArg, ServeArgs, ServiceArg};
 use crate::clock;
 use crate::context::Context;
 use crate::error::DONE;
+
+/// How long a query waits for the service to read the log after its start.
+const READING: Duration = Duration::from_secs(3);
 
 /// How a service of this process runs.
 #[derive(Debug, Clone)]
@@ -147,6 +149,8 @@ async fn api(log: Log, shutdown: CancellationToken) -> anyhow::Result<()> {
     let model = Arc::new(RwLock::new(ReadModel::default()));
     let mut events = log.follow(Sequence(1));
     let folded = Arc::clone(&model);
+    // Until it has read the log as it was, what it would answer is not so any more.
+    let (caught_up, ready) = watch::channel(false);
     let folding = async move {
         let mut batch = Vec::new();
         while events.recv_many(&mut batch, 1_024).await > 0 {
@@ -155,17 +159,16 @@ async fn api(log: Log, shutdown: CancellationToken) -> anyhow::Result<()> {
                 match followed {
                     Followed::Event(recorded) => model.evolve(&recorded),
                     Followed::Flagged { sequence, why, .. } => model.flag(sequence, why),
-                    Followed::CaughtUp(_) => {}
+                    Followed::CaughtUp(_) => drop(caught_up.send_replace(true)),
                 }
             }
         }
         anyhow::Ok(())
     };
     let answer = move |name: String, request: bytes::Bytes| {
-        let model = Arc::clone(&model);
-        // A long answer holds up nobody else on this thread.
-        let answering = tokio::task::spawn_blocking(move || {
-            let refuse = |code: &str, why: String| (code.to_owned(), why);
+        let (model, mut ready) = (Arc::clone(&model), ready.clone());
+        let refuse = |code: &str, why: String| (code.to_owned(), why);
+        let answering = move || {
             let request: Value = match request.is_empty() {
                 true => Value::Null,
                 false => serde_json::from_slice(&request)
@@ -175,10 +178,17 @@ async fn api(log: Log, shutdown: CancellationToken) -> anyhow::Result<()> {
             let answer = queries::answer(&model, &name, request, clock::now())
                 .map_err(|error| (error.code, error.message))?;
             serde_json::to_vec(&answer).map_err(|error| refuse("internal", error.to_string()))
-        });
-        answering.map(|answered| {
-            answered.unwrap_or_else(|error| Err(("internal".to_owned(), error.to_string())))
-        })
+        };
+        async move {
+            let read = tokio::time::timeout(READING, ready.wait_for(|ready| *ready));
+            if read.await.is_err() {
+                let why = "the query service is still reading the log; ask again in a moment";
+                return Err(refuse("unavailable", why.to_owned()));
+            }
+            // A long answer holds up nobody else on this thread.
+            let answered = tokio::task::spawn_blocking(answering).await;
+            answered.unwrap_or_else(|error| Err(refuse("internal", error.to_string())))
+        }
     };
     tokio::select! {
         folded = folding => folded.and_then(|()| anyhow::bail!("the log can no longer be followed")),

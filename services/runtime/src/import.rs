@@ -9,8 +9,9 @@
 use std::collections::HashMap;
 
 use async_nats::HeaderMap;
+use async_nats::jetstream::stream::Config;
 use bytes::Bytes;
-use dormouse_messages::{Body, Recorded, Sequence, Timestamp};
+use dormouse_messages::{Body, Event, Recorded, Sequence, Timestamp};
 
 use crate::decode::timestamp;
 use crate::error::LogError;
@@ -48,14 +49,22 @@ impl Log {
             Some(Err(error)) => return Err(failed(error.to_string())),
             None => return Ok(0),
         };
-        self.begin_at(first).await?;
+        let ingress = self.prefix().ingress_stream();
+        if self.last_of(&ingress).await? > 0 {
+            let why = "it has taken submissions already; use another --prefix or an empty broker";
+            return Err(LogError::request("import beside", &ingress, why));
+        }
+        if first > 1 {
+            self.begin(streams::log(self.prefix(), self.inner.replicas), first)
+                .await?;
+        }
         let mut import = Import {
             log: self,
             waiting: Vec::with_capacity(MAX_BATCH),
             stored: 0,
             next: first,
         };
-        let mut count = 0;
+        let (mut count, mut submissions) = (0, 0);
         for event in events {
             let recorded = event.map_err(|error| failed(error.to_string()))?;
             if recorded.sequence.0 < import.next {
@@ -66,30 +75,33 @@ impl Log {
                 import.add(self.filler()).await?;
             }
             import.add(self.imported(&recorded)?).await?;
+            if let Some(Event::SubmissionReceived(event)) = recorded.event() {
+                submissions = submissions.max(event.ingress_sequence);
+            }
             count += 1;
         }
         import.store().await?;
         self.note_imported(import.next - 1).await?;
+        // Admission has taken those: the next submission is a new one.
+        let ingress = streams::ingress(self.prefix(), self.inner.replicas);
+        self.begin(ingress, submissions + 1).await?;
         Ok(count)
     }
 
-    /// Makes the stream anew, so that its first sequence is `first`.
-    async fn begin_at(&self, first: u64) -> Result<(), LogError> {
-        if first <= 1 {
-            return Ok(());
-        }
-        let name = self.prefix().log_stream();
-        let failed = |why: String| LogError::request("begin the stream", &name, why);
-        let jetstream = &self.inner.jetstream;
-        within(jetstream.delete_stream(&name))
+    /// The last sequence of a stream.
+    async fn last_of(&self, name: &str) -> Result<u64, LogError> {
+        let found = within(self.inner.jetstream.get_stream(name)).await;
+        let stream = found.map_err(|why| LogError::request("read the state of", name, why))?;
+        Ok(stream.cached_info().state.last_sequence)
+    }
+
+    /// Makes a stream anew, so that its first sequence is `first`.
+    async fn begin(&self, mut config: Config, first: u64) -> Result<(), LogError> {
+        within(self.inner.jetstream.delete_stream(&config.name))
             .await
-            .map_err(failed)?;
-        let mut config = streams::log(self.prefix(), self.inner.replicas);
+            .map_err(|why| LogError::request("begin the stream", &config.name, why))?;
         config.first_sequence = Some(first);
-        within(jetstream.create_stream(config))
-            .await
-            .map_err(failed)?;
-        Ok(())
+        self.create(&config).await
     }
 
     /// From here on the original times are honoured, by every reader that connects.

@@ -123,7 +123,7 @@ impl Log {
 
     /// Creates a stream. What it reserves is a quarter of the broker's room at most: it has to have
     /// room for four times as much at first, or reserves less.
-    async fn create(&self, config: &Config) -> Result<(), LogError> {
+    pub(crate) async fn create(&self, config: &Config) -> Result<(), LogError> {
         if config.max_bytes < 0 {
             return self.create_or_update(config, config.max_bytes).await;
         }

@@ -4,6 +4,7 @@ mod common;
 
 use std::time::Duration;
 
+use common::intake;
 use common::toy::{Toy, assert_once, run, until_answered, without_lease};
 use common::{Broker, drained, everything, fold_everything, next_event};
 use dormouse_messages::events::Writer;
@@ -250,4 +251,48 @@ async fn an_imported_log_keeps_sequences_gaps_and_times() {
         .append(drained(9), &[])
         .await;
     assert_eq!(stored.expect("stored"), Sequence(6));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_an_import_submissions_are_counted_on() {
+    let broker = Broker::start().await;
+    let log = broker.log().await;
+    let source = Broker::start().await;
+    let tenant = "ads".parse().expect("a name");
+    let submission = |sequence| intake::received(sequence, "ads", "submit", None, b"{}");
+    let original = source.log().await;
+    let mut admission = original.appender(Writer::Admission, None);
+    for sequence in 1..=3 {
+        admission
+            .append(submission(sequence), &[])
+            .await
+            .expect("stored");
+    }
+    let events: Vec<Recorded> = everything(&original)
+        .await
+        .into_iter()
+        .filter_map(|followed| match followed {
+            Followed::Event(recorded) => Some((*recorded).clone()),
+            _ => None,
+        })
+        .collect();
+    let events = || {
+        events
+            .clone()
+            .into_iter()
+            .map(Ok::<_, std::convert::Infallible>)
+    };
+    assert_eq!(log.import(events()).await.expect("imported"), 3);
+    let stored = log.publish_ingress(&tenant, "submit", "application/json", intake::submission());
+    assert_eq!(stored.await.expect("stored"), 4);
+    // What waits there would be passed over.
+    let late = Broker::start().await;
+    let other = late.log().await;
+    let stored = other.publish_ingress(&tenant, "submit", "application/json", intake::submission());
+    stored.await.expect("stored");
+    let refused = other.import(events()).await.expect_err("not empty");
+    assert!(
+        refused.to_string().contains("has taken submissions"),
+        "{refused}"
+    );
 }

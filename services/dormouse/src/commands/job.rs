@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::history::{History, read_log};
-use super::{log as log_command, next_event};
+use super::{answers_up_to, log as log_command, next_event};
 use crate::cli::{JobCommand, JobHistoryArgs, JobLogsArgs, Output};
 use crate::context::Context;
 use crate::describe::concerns;
@@ -269,9 +269,10 @@ async fn cancel(context: &Context, id: &JobId) -> anyhow::Result<u8> {
 
 async fn wait(context: &Context, id: &JobId) -> anyhow::Result<u8> {
     let log = context.connect().await?;
-    // Follow first, then ask: an end between the two is seen by one of them.
+    // An end up to the head is in the answer, a later one comes as an event.
     let head = log.head().await?;
     let mut events = log.follow(head.next());
+    answers_up_to(&log, head).await?;
     let detail = detail(History::Cluster(log), id).await?;
     let ended = |phase: &str, reason: &str, code: u8| {
         let answer = json!({"job": id, "phase": phase, "reason": reason});

@@ -13,7 +13,8 @@ pub mod submit;
 pub mod tenants;
 pub mod timeline;
 
-use dormouse_messages::Event;
+use dormouse_messages::{Event, Sequence};
+use dormouse_projections::queries::ClusterAnswer;
 use dormouse_runtime::{Followed, Log};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -21,6 +22,9 @@ use std::time::Duration;
 use tokio::sync::mpsc::Receiver;
 
 use crate::error::Coded;
+
+/// How far the query service may be behind, in time.
+const BEHIND: Duration = Duration::from_secs(10);
 
 /// Asks the query service.
 ///
@@ -37,6 +41,28 @@ pub async fn query<T: DeserializeOwned>(
         other => Coded::new("unavailable", other.to_string()),
     })?;
     Ok(serde_json::from_slice(&answer)?)
+}
+
+/// Waits until the query service has folded the log up to `head`: for what is decided on its answers.
+///
+/// # Errors
+/// When it does not answer, or stays behind.
+pub async fn answers_up_to(log: &Log, head: Sequence) -> anyhow::Result<()> {
+    let deadline = tokio::time::Instant::now() + BEHIND;
+    loop {
+        let cluster: ClusterAnswer = query(log, "cluster", Value::Null).await?;
+        if cluster.log.head >= head {
+            return Ok(());
+        }
+        if tokio::time::Instant::now() > deadline {
+            let message = format!(
+                "the query service has read {} of {head} events; try again when it has caught up",
+                cluster.log.head
+            );
+            return Err(Coded::new("unavailable", message).into());
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 /// The next event that `wanted` makes something of, or `None` after `patience`.
