@@ -227,6 +227,30 @@ async fn a_slow_decision_that_was_overtaken_is_made_again() {
     service.stop().await;
 }
 
+/// Something new comes four times as often as a decision takes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_decision_that_is_overtaken_again_and_again_is_hurried() {
+    let broker = Broker::start().await;
+    let log = broker.log().await;
+    let toy = SlowToy {
+        takes: Duration::from_millis(800),
+        ..SlowToy::default()
+    };
+    let service = run(toy.clone(), &log, without_lease());
+    let always = async {
+        for number in 0.. {
+            drain(&log, number..number + 1).await;
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    tokio::select! {
+        () = always => {}
+        state = until_answered(&log, 1) => assert!(!state.answered.is_empty()),
+    }
+    assert!(toy.discarded.load(Ordering::Relaxed) >= 2);
+    service.stop().await;
+}
+
 /// It does not ask how far the log reaches before it appends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_decider_that_is_quick_answers_once_while_others_write() {

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use actix::fut::wrap_future;
 use actix::{ActorContext, ActorFutureExt, Addr, AsyncContext, Context, SpawnHandle};
+use dormouse_messages::events::Budget;
 use dormouse_messages::{Decider, Event, Sequence, Timestamp};
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -36,6 +37,9 @@ const WAKE_FLOOR: Duration = Duration::from_millis(10);
 /// folded, without asking how far the log reaches. The question costs a round trip, with every
 /// allocation of an idle cluster.
 const QUICK: Duration = Duration::from_millis(20);
+
+/// So many slow decisions may be discarded in a row before the next one has less time.
+const DISCARDS: u32 = 2;
 
 /// What permissions or limits forbid does not change by itself.
 const REFUSED_PAUSE: Duration = Duration::from_secs(5);
@@ -71,6 +75,8 @@ pub(crate) struct DeciderActor<D: Decider> {
     deciding: bool,
     /// A slow decision that waits for the fold to reach the head.
     slow: Option<Slow>,
+    /// Slow decisions discarded one after the other.
+    discarded: u32,
     wake: Option<SpawnHandle>,
     /// Nothing is appended before this, after failures.
     paused: bool,
@@ -109,6 +115,7 @@ impl<D: Decider> DeciderActor<D> {
             unobserved: true,
             deciding: false,
             slow: None,
+            discarded: 0,
             wake: None,
             paused: false,
             failures: 0,
@@ -156,6 +163,7 @@ impl<D: Decider> DeciderActor<D> {
             &self.core.state,
             self.core.folded,
             now,
+            self.decider.budget(),
             self.core.hash_due(),
         );
         self.decided(made, started, links, context);
@@ -169,9 +177,10 @@ impl<D: Decider> DeciderActor<D> {
         let decider = Arc::clone(&self.decider);
         let (state, folded) = (self.core.state.clone(), self.core.folded);
         let hash_due = self.core.hash_due();
+        let budget = self.decider.budget().map(|budget| self.hurried(budget));
         let begun = Instant::now();
         let deciding = wrap_future::<_, Self>(tokio::task::spawn_blocking(move || {
-            make(&*decider, &state, folded, now, hash_due)
+            make(&*decider, &state, folded, now, budget, hash_due)
         }));
         context.spawn(deciding.map(move |made, actor, context| {
             actor.deciding = false;
@@ -197,14 +206,26 @@ impl<D: Decider> DeciderActor<D> {
         }));
     }
 
+    /// After [`DISCARDS`] discards in a row, half the time for each further one: a cluster in which
+    /// something always ends while the solver runs is to be decided on as well.
+    fn hurried(&self, budget: Budget) -> Budget {
+        let halvings = self.discarded.saturating_sub(DISCARDS - 1).min(16);
+        let seconds = budget
+            .seconds
+            .map(|seconds| seconds / f64::from(1u32 << halvings));
+        Budget { seconds, ..budget }
+    }
+
     /// A slow decision is at the head: it still holds, or is made again.
     fn finish_slow(&mut self, slow: Slow, links: &mut Vec<Link>, context: &mut Context<Self>) {
         if self
             .decider
             .still_valid(&self.core.state, &slow.made.decision)
         {
+            self.discarded = 0;
             self.decided(slow.made, slow.started, links, context);
         } else {
+            self.discarded += 1;
             tracing::info!(service = %D::WRITER, asof = %slow.made.asof, "discarded: overtaken by the log");
             self.counters.discarded.increment(1);
             self.undecided = true;
@@ -459,15 +480,16 @@ fn make<D: Decider>(
     state: &D::State,
     asof: Sequence,
     now: Timestamp,
+    budget: Option<Budget>,
     hash_due: bool,
 ) -> Made {
-    let decision = decider.decide(state, now);
+    let decision = decider.decide_within(state, now, budget);
     let hashed = hash_due && !decision.proposals.is_empty();
     Made {
         decision,
         asof,
         now,
         state_hash: hashed.then(|| state_hash(state)).flatten(),
-        budget: decider.budget(),
+        budget,
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use dormouse_messages::events::{Event, NodeRecovered, Writer};
+use dormouse_messages::events::{Budget, Event, NodeRecovered, Writer};
 use dormouse_messages::{Decider, Decision, Fold, NodeId, Proposal, Recorded, Sequence, Timestamp};
 use dormouse_runtime::{Followed, Log, ServiceError, ServiceOptions, run_service};
 use serde::{Deserialize, Serialize};
@@ -83,11 +83,24 @@ impl Decider for SlowToy {
     const SLOW: bool = true;
 
     fn decide(&self, state: &ToyState, now: Timestamp) -> Decision {
-        std::thread::sleep(self.takes);
+        self.decide_within(state, now, self.budget())
+    }
+
+    fn decide_within(&self, state: &ToyState, now: Timestamp, budget: Option<Budget>) -> Decision {
+        let seconds = budget.and_then(|budget| budget.seconds);
+        std::thread::sleep(seconds.map_or(self.takes, Duration::from_secs_f64));
         Decision {
             proposals: answers(state, now),
             next_wake: None,
         }
+    }
+
+    fn budget(&self) -> Option<Budget> {
+        Some(Budget {
+            gap: 0.0,
+            nodes: None,
+            seconds: Some(self.takes.as_secs_f64()),
+        })
     }
 
     fn still_valid(&self, state: &ToyState, decision: &Decision) -> bool {
