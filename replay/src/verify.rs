@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use dormouse_admission::Admission;
 use dormouse_checkpointer::Checkpointer;
-use dormouse_messages::{Decider, Event, Fold, Proposal, Recorded, Sequence, Timestamp, Writer};
+use dormouse_messages::{Decider, Event, Fold, Proposal, Recorded, Sequence, Timestamp};
 use dormouse_optimizer::Optimizer;
 use dormouse_placer::Placer;
 use serde::Serialize;
@@ -175,20 +175,15 @@ impl Verifier {
         self.checkpointer.read(recorded, report);
     }
 
-    /// What was found so far.
+    /// What was found, once the log has ended: its end is folded as well.
     #[must_use]
-    pub fn report(&self) -> &Report {
-        &self.report
-    }
-
-    /// Writers whose decisions are verified.
-    #[must_use]
-    pub fn writers() -> [Writer; 4] {
-        [
-            Admission::WRITER,
-            Optimizer::WRITER,
-            Placer::WRITER,
-            Checkpointer::WRITER,
-        ]
+    pub fn finish(mut self) -> Report {
+        let report = &mut self.report;
+        let end = Sequence(u64::MAX);
+        self.admission.advance(end, report);
+        self.optimizer.advance(end, report);
+        self.placer.advance(end, report);
+        self.checkpointer.advance(end, report);
+        self.report
     }
 }

@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
-use dormouse_messages::events::StopReason;
-use dormouse_messages::{Event, JobId, NodeId, Recorded, Timestamp};
+use dormouse_messages::events::{
+    PartitionStartRequested, PlacedContainer, PlacementDecided, StopReason,
+};
+use dormouse_messages::ids::Rank;
+use dormouse_messages::{Envelope, Epoch, Event, Incarnation, JobId, NodeId, Recorded, Timestamp};
 
 use dormouse_replay::engine::{Action, Engine, ModelJob};
 use dormouse_replay::{Report, Verifier};
@@ -83,7 +86,7 @@ fn verify(engine: &Engine) -> Report {
     for recorded in engine.log() {
         verifier.read(recorded);
     }
-    let report = verifier.report().clone();
+    let report = verifier.finish();
     if !report.findings.is_empty() {
         print_log(engine.log());
         panic!("{:#?}", report.findings);
@@ -321,4 +324,61 @@ fn bad_submissions_are_refused_with_a_reason() {
         .collect();
     assert_eq!(refused.len(), bad.len(), "{refused:#?}");
     verify(&engine);
+}
+
+/// A container more than the node has room for, started by the last two events of a log.
+#[test]
+fn what_is_wrong_at_the_very_end_of_a_log_is_found() {
+    let mut engine = cluster(1);
+    job(&mut engine, 1.0, "a", (1, 4), 400.0, "");
+    run(&mut engine, 60.0);
+    let (epoch, incarnation) = (Epoch(99), Incarnation(99));
+    let create = (0..9).map(|rank| PlacedContainer {
+        job: id("t/a"),
+        incarnation,
+        rank: Rank(rank),
+        node: node(0),
+        gpus: Vec::new(),
+        port: 0,
+    });
+    let placed = PlacementDecided {
+        epoch,
+        create: create.collect(),
+        remove: Vec::new(),
+        basis: None,
+    };
+    let started = PartitionStartRequested {
+        job: id("t/a"),
+        epoch,
+        incarnation,
+        containers: 9,
+        resumed_from: None,
+        basis: None,
+    };
+    let mut log = engine.log().to_vec();
+    for event in [Event::from(placed), Event::from(started)] {
+        let last = log.last().expect("events");
+        let (sequence, stored_at) = (last.sequence.next(), last.stored_at);
+        let writer = event.writers()[0];
+        log.push(Arc::new(Recorded {
+            sequence,
+            stored_at,
+            writer,
+            envelope: Envelope::new(sequence.to_string(), writer, stored_at, None, event),
+        }));
+    }
+    let mut verifier = Verifier::default();
+    log.iter().for_each(|recorded| verifier.read(recorded));
+    let findings = verifier.finish().findings;
+    assert!(
+        findings
+            .iter()
+            .all(|finding| finding.what.contains("n0 holds more cpu")),
+        "{findings:?}"
+    );
+    assert_eq!(
+        findings.len(),
+        3,
+        "optimizer, placer, checkpointer: {findings:?}"
+    );
 }

@@ -122,7 +122,7 @@ fn a_simulated_log_is_the_same_every_time_and_verifies() {
     assert_eq!(lines(&log), lines(&run("dorm-seed1", "default").1));
     let mut verifier = Verifier::default();
     log.iter().for_each(|recorded| verifier.read(recorded));
-    let report = verifier.report();
+    let report = verifier.finish();
     assert!(report.findings.is_empty(), "{:#?}", report.findings);
     assert!(report.decisions > 500, "{report:?}");
 }

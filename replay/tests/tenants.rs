@@ -61,7 +61,7 @@ fn run(engine: &mut Engine, seconds: u64) {
     for recorded in engine.log() {
         verifier.read(recorded);
     }
-    assert_eq!(verifier.report().findings, []);
+    assert_eq!(verifier.finish().findings, []);
 }
 
 /// Code and reason of every refusal.

@@ -133,7 +133,7 @@ fn at_the_end(engine: &Engine, random: &mut Random) -> Result<Passed, String> {
     let log = engine.log();
     let mut verifier = Verifier::default();
     log.iter().for_each(|recorded| verifier.read(recorded));
-    let report = verifier.report();
+    let report = verifier.finish();
     if let Some(finding) = report.findings.first() {
         let (sequence, what) = (finding.sequence, &finding.what);
         return Err(format!("event {sequence} does not verify: {what}"));

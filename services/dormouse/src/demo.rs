@@ -244,7 +244,8 @@ async fn finish(log: &Log, model: &ReadModel, args: &DemoArgs) -> anyhow::Result
         Ok(())
     })
     .await?;
-    println!("replay verify: {}", replay::text(verifier.report()));
+    let report = verifier.finish();
+    println!("replay verify: {}", replay::text(&report));
     let events =
         log_command::export_to(History::Cluster(log.clone()), &args.export, 1, None).await?;
     println!("{events} events exported to {}", args.export.display());
@@ -252,7 +253,6 @@ async fn finish(log: &Log, model: &ReadModel, args: &DemoArgs) -> anyhow::Result
         "\nNext:\n  dormouse replay state --log {0} --at 100    the cluster after event 100\n  dormouse replay verify --log {0}            every decision made again\n  dormouse up --nodes 2                        a cluster of your own\n  dormouse submit deploy/examples/count.yaml   a job of your own, in another terminal",
         args.export.display()
     );
-    let report = verifier.report();
     let failed = jobs
         .jobs
         .iter()

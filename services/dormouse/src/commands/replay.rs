@@ -53,7 +53,7 @@ async fn verify(context: &Context, log: &LogFileArg) -> anyhow::Result<Report> {
     });
     read.await?;
     progress.finish_and_clear();
-    Ok(verifier.report().clone())
+    Ok(verifier.finish())
 }
 
 /// A verification in words.

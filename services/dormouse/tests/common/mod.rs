@@ -345,7 +345,7 @@ impl Cluster {
             verifier.read(recorded);
         }
         assert_eq!(audit.violations(), [], "{}", self.log_file().display());
-        let report = verifier.report();
+        let report = verifier.finish();
         assert!(report.decisions > 0, "{report:?}");
         assert_eq!(report.findings, [], "{}", self.log_file().display());
         log

@@ -15,8 +15,8 @@ use crate::decode::Followed;
 use crate::publish::{self, Outgoing, Place};
 use crate::snapshot::Snapshot;
 
-/// Every so many decisions the state's hash is recorded: hashing a large state costs more than
-/// most decisions.
+/// Every so many decisions, beginning with the first, the state's hash is recorded: hashing a large
+/// state costs more than most decisions.
 const HASH_EVERY: u64 = 1_000;
 
 /// What is folded, and what is waited for.
@@ -145,7 +145,7 @@ impl<F: Fold> Core<F> {
 
     /// Whether the next decision's state is to be hashed.
     pub fn hash_due(&self) -> bool {
-        self.decisions % HASH_EVERY == HASH_EVERY - 1
+        self.decisions.is_multiple_of(HASH_EVERY)
     }
 
     /// The messages of a decision's proposals.
