@@ -42,7 +42,10 @@ pub enum Executor {
 
 /// The command lines of a job.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a map such as {start: [python3, train.py]}"
+)]
 pub struct Command {
     /// Starts the job from nothing.
     pub start: Vec<String>,
@@ -109,7 +112,7 @@ pub enum SecretSource {
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a map such as {min: 1, max: 4}")]
 pub struct Containers {
     /// The fewest it can run with (all of them start together).
     pub min: u32,
@@ -121,7 +124,10 @@ pub struct Containers {
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a map such as {count: 100, concurrency: 8}"
+)]
 pub struct Tasks {
     /// How many; each finds its number, from 0, in `DORMOUSE_TASK`.
     pub count: u32,
@@ -157,7 +163,10 @@ pub enum CheckpointMode {
 
 /// The checkpoint contract of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a map such as {mode: exit, grace_s: 60}"
+)]
 pub struct Checkpoint {
     /// What saving does to the job. A contract that does not say it is one of a job that saves
     /// and ends.
@@ -213,7 +222,10 @@ pub enum Success {
 
 /// A folder of the node, given to each container.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a map such as {source: /data, target: /data}"
+)]
 pub struct Mount {
     /// Absolute path on the node.
     pub source: String,
@@ -226,7 +238,10 @@ pub struct Mount {
 
 /// A job as people submit it. An unknown field is an error that names it.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a map with name, command, demand and so on"
+)]
 pub struct JobDocument {
     /// `[a-z0-9-]`, unique within the tenant; generated if absent.
     #[serde(default)]

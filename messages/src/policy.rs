@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 /// The largest weight of a job or a tenant: beyond it the arithmetic of shares is pointless.
 pub const MAX_WEIGHT: u32 = 1_000_000;
 
+/// Priorities lie between this and its negative.
+pub const MAX_PRIORITY: i32 = 1_000;
+
 /// How containers are allocated to jobs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -187,6 +190,9 @@ impl Policy {
             ));
         }
         let objective = &self.objective;
+        if objective.utilization == 0.0 && objective.loss == 0.0 {
+            return Some("the objective's weights are both 0; one must be above".to_owned());
+        }
         let weights = [
             objective.utilization,
             objective.loss,

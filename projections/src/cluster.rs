@@ -30,7 +30,7 @@ pub struct LastAllocation {
     pub adjusted_jobs: u32,
     /// The bound of them.
     pub adjustment_bound: u32,
-    /// Of them forced by a lost node or revised bounds.
+    /// Besides, those forced by a lost node or revised bounds.
     pub forced_jobs: u32,
     /// How it was found.
     pub solver: Solver,

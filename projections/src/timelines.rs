@@ -164,7 +164,7 @@ impl Timelines {
         self.in_transit.push(at, sum(&transit), CLUSTER_POINTS);
     }
 
-    /// The adjusted jobs of all decisions, and those of them that were forced.
+    /// The jobs of all decisions that were adjusted by choice, and those that had to be.
     #[must_use]
     pub const fn adjustments(&self) -> (f64, f64) {
         (self.adjusted_total.last(), self.forced_total.last())
@@ -219,7 +219,7 @@ impl Timelines {
             Metric::Adjustments => vec![
                 ("by decision", &self.adjusted),
                 ("cumulative", &self.adjusted_total),
-                ("of these forced", &self.forced_total),
+                ("forced", &self.forced_total),
             ],
             Metric::Jobs => vec![
                 ("running", &self.running),

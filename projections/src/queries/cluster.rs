@@ -37,9 +37,9 @@ pub struct ClusterAnswer {
     pub allocations_kept: u64,
     /// Placements refused.
     pub placements_refused: u64,
-    /// Running jobs adjusted since the beginning.
+    /// Running jobs adjusted by choice since the beginning.
     pub adjusted: f64,
-    /// Of these forced by a lost node or revised bounds.
+    /// Besides, those forced by a lost node or revised bounds.
     pub forced: f64,
     /// The last allocation.
     pub allocation: Option<LastAllocation>,

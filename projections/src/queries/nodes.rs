@@ -150,8 +150,11 @@ fn reason(node: &Node) -> String {
             "its agent is back; waits for its recovery to be recorded".to_owned()
         }
         (Some(_), _) => {
-            let seen = node.last_seen.map(short).unwrap_or_default();
-            format!("its lease ended; last seen {seen}; its jobs restart elsewhere")
+            // Who found it lost may never have seen it.
+            let seen = node.last_seen.filter(|seen| *seen > Timestamp::default());
+            let seen = seen.map(|at| format!("last seen {}; ", short(at)));
+            let seen = seen.unwrap_or_default();
+            format!("its lease ended; {seen}its jobs restart elsewhere")
         }
         (None, Some(at)) => match node.containers {
             0 => format!("drained by the operator at {}; empty", short(at)),

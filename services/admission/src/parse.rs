@@ -2,7 +2,7 @@
 
 use dormouse_messages::events::SubmissionReceived;
 use dormouse_messages::job::{CheckpointMode, Containers, EnvValue, JobDocument, JobSpec, Kind};
-use dormouse_messages::policy::MAX_WEIGHT;
+use dormouse_messages::policy::{MAX_PRIORITY, MAX_WEIGHT};
 use dormouse_messages::{Amounts, JobId, TenantId};
 use serde::de::DeserializeOwned;
 
@@ -15,7 +15,6 @@ const MAX_GRACE_S: u32 = 86_400;
 /// What a job may try again: beyond it the job is broken, not unlucky.
 const MAX_RETRIES: u32 = 1_000;
 /// Priorities order one tenant's own jobs: more steps than people tell apart.
-const MAX_PRIORITY: i32 = 1_000;
 /// A job that waits for more than this many others waits for one that gathers them.
 const MAX_DEPENDENCIES: usize = 64;
 /// Fields whose names are kept for later.
@@ -108,6 +107,17 @@ fn wrong_shape(format: &str, place: &str, error: &str) -> Refusal {
     if let Some(field) = quoted("missing field `") {
         return Refusal::new("missing_field", format!("{error}; add `{field}`"));
     }
+    // The library's names of types, in words.
+    let words = [
+        ("expected u32", "expected a whole number"),
+        ("expected i32", "expected a whole number"),
+        (
+            "expected a sequence",
+            "expected a list such as [python3, train.py]",
+        ),
+    ];
+    let in_words = |text: String, (name, words): &(&str, &str)| text.replace(name, words);
+    let error = words.iter().fold(error, in_words);
     Refusal::new(
         "malformed",
         format!("not a valid {format} document: {error}"),
@@ -255,7 +265,7 @@ fn check_numbers(document: &JobDocument) -> Result<(), Refusal> {
         ));
     }
     let priority = document.priority.unwrap_or(0);
-    if priority.unsigned_abs() > MAX_PRIORITY.unsigned_abs() {
+    if !(-MAX_PRIORITY..=MAX_PRIORITY).contains(&priority) {
         return Err(Refusal::new(
             "bad_priority",
             format!("priority {priority} must lie between -{MAX_PRIORITY} and {MAX_PRIORITY}"),
@@ -374,6 +384,16 @@ mod tests {
             r#"{"command": {"start": ["sh", 4]}}"#,
             "not a valid ",
             "command.start[1]: ",
+        );
+        all(
+            r#"{"containers": 3}"#,
+            "not a valid ",
+            "expected a map such as {min: 1, max: 4}",
+        );
+        all(
+            r#"{"weight": 1.5}"#,
+            "not a valid ",
+            "weight: invalid type: floating point `1.5`, expected a whole number",
         );
         all(
             r#"{"service": {}}"#,

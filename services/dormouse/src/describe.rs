@@ -1,7 +1,7 @@
 //! One line about each event, for people who read the log.
 
 use dormouse_messages::events::{ContainerExited, JobReleased, Outcome, TenantConfigured};
-use dormouse_messages::{Event, JobId};
+use dormouse_messages::{Event, JobId, Timestamp};
 
 /// What the event says, in a line.
 #[must_use]
@@ -47,6 +47,7 @@ pub fn describe(event: &Event) -> String {
             format!("{} to create, {} to remove", e.create.len(), e.remove.len())
         }
         Event::PlacementRefused(e) => e.reason.clone(),
+        Event::NodeLost(e) if e.last_seen == Timestamp::default() => "not seen".to_owned(),
         Event::NodeLost(e) => format!("last seen {}", e.last_seen),
         Event::NodeRecovered(_) => "a member again".to_owned(),
         _ => life(event),
@@ -193,12 +194,18 @@ fn from(checkpoint: Option<&str>) -> String {
 }
 
 fn exit(event: &ContainerExited) -> String {
-    match (&event.reason, event.exit_code, event.signal) {
+    let how = match (&event.reason, event.exit_code, event.signal) {
         (Some(reason), _, _) => reason.clone(),
         (None, Some(code), _) => format!("exit code {code}"),
         (None, None, Some(signal)) => format!("signal {signal}"),
         (None, None, None) => "ended".to_owned(),
-    }
+    };
+    let memory = if event.out_of_memory {
+        ", out of memory"
+    } else {
+        ""
+    };
+    format!("{how}{memory}")
 }
 
 /// Whether the event is about `job`.

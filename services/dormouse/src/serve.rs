@@ -300,7 +300,7 @@ fn agent_config(
             RuntimeArg::Process => RuntimeKind::Process,
             RuntimeArg::Docker => RuntimeKind::Docker,
         },
-        address: args.address.clone(),
+        address: args.address.to_string(),
         checkpoint_dir: args
             .checkpoints
             .clone()

@@ -27,7 +27,7 @@ pub enum ApiError {
     },
     /// Nobody answers.
     #[error(
-        "nothing answers the query {name}: {why}; is `dormouse up`, or `dormouse serve api`, running?"
+        "nothing answers the query {name}: {why}; is `dormouse up`, or `dormouse serve api`, running, and under this --prefix?"
     )]
     Unanswered {
         /// The query.

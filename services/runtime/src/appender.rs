@@ -112,7 +112,7 @@ impl Appender {
                     Err(why) => why,
                 },
                 Err(PublishError::Doubt(why)) => why,
-                Err(error) => return Err(error.into()),
+                Err(PublishError::Refused(error)) => return Err(error),
             };
             patience.wait(&doubt).await;
         }
@@ -163,29 +163,6 @@ impl Appender {
             let id = id.map(|id| id.as_str().to_owned()).unwrap_or_default();
             (message.sequence, id)
         }))
-    }
-}
-
-impl From<PublishError> for AppendError {
-    fn from(error: PublishError) -> Self {
-        match error {
-            PublishError::Denied { subject } => Self::Denied { subject },
-            PublishError::TooLarge {
-                type_name,
-                bytes,
-                limit,
-            } => Self::TooLarge {
-                type_name,
-                bytes,
-                limit,
-            },
-            PublishError::Rejected { subject, code, why } => Self::Rejected { subject, code, why },
-            PublishError::Conflict | PublishError::Doubt(_) => Self::Rejected {
-                subject: String::new(),
-                code: 0,
-                why: "unsettled".to_owned(),
-            },
-        }
     }
 }
 

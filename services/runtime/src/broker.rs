@@ -60,7 +60,8 @@ impl BrokerConfig {
     /// The nats-server to run: `DORMOUSE_NATS_SERVER`, `.tools/bin` here or above, the PATH.
     #[must_use]
     pub fn find_binary() -> Option<PathBuf> {
-        if let Some(path) = std::env::var_os("DORMOUSE_NATS_SERVER") {
+        let named = std::env::var_os("DORMOUSE_NATS_SERVER");
+        if let Some(path) = named.filter(|path| !path.is_empty()) {
             return Some(PathBuf::from(path));
         }
         let here = std::env::current_dir().ok()?;
@@ -171,9 +172,9 @@ struct Files {
 
 impl Files {
     fn new(dir: &Path) -> Result<Self, BrokerError> {
-        let problem = |source| BrokerError::File {
+        let problem = |why| BrokerError::File {
             path: dir.to_owned(),
-            source,
+            why,
         };
         std::fs::create_dir_all(dir).map_err(problem)?;
         let dir = dir.canonicalize().map_err(problem)?;
@@ -186,12 +187,12 @@ impl Files {
 
     fn write(&self, name: &str, text: &str) -> Result<(), BrokerError> {
         let path = self.path(name);
-        std::fs::write(&path, text).map_err(|source| BrokerError::File { path, source })
+        std::fs::write(&path, text).map_err(|why| BrokerError::File { path, why })
     }
 
     fn lock(&self) -> Result<File, BrokerError> {
         let path = self.path("lock");
-        let file = File::create(&path).map_err(|source| BrokerError::File { path, source })?;
+        let file = File::create(&path).map_err(|why| BrokerError::File { path, why })?;
         match file.try_lock() {
             Ok(()) => Ok(file),
             Err(_) => Err(BrokerError::InUse(self.dir.clone())),
@@ -280,9 +281,9 @@ fn spawn(binary: &Path, files: &Files, pid: &AtomicU32) -> Result<Child, BrokerE
         .process_group(0)
         .kill_on_drop(true)
         .spawn()
-        .map_err(|source| BrokerError::File {
-            path: binary.to_owned(),
-            source,
+        .map_err(|why| BrokerError::Program {
+            binary: binary.to_owned(),
+            why,
         })?;
     pid.store(child.id().unwrap_or(0), Ordering::Relaxed);
     Ok(child)

@@ -3,6 +3,7 @@
 //! A denied publish gets no answer: the broker reports it on the connection. Those reports are
 //! kept here, so that whoever waits for the answer hears of it at once.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, Request};
@@ -10,6 +11,7 @@ use bytes::Bytes;
 use tokio::sync::{broadcast, watch};
 
 use crate::error::LogError;
+use crate::log::once;
 use crate::settings::Settings;
 
 /// An answer takes a round trip and a write; five seconds cover an election of a stream leader.
@@ -88,7 +90,7 @@ impl Connection {
                     async_nats::RequestErrorKind::MaxPayloadExceeded => NoAnswer::TooLarge {
                         limit: self.client.max_payload(),
                     },
-                    _ => NoAnswer::Doubt(error.to_string()),
+                    _ => NoAnswer::Doubt(once(error.to_string())),
                 }),
                 Err(_) => Err(NoAnswer::Doubt("no answer in time".to_owned())),
             },
@@ -123,7 +125,7 @@ impl Connection {
             .publish_with_headers(subject.to_owned(), headers, payload);
         match tokio::time::timeout(ANSWER_TIMEOUT, sent).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(NoAnswer::Doubt(error.to_string())),
+            Ok(Err(error)) => Err(NoAnswer::Doubt(once(error.to_string()))),
             Err(_) => Err(NoAnswer::Doubt("the connection takes no more".to_owned())),
         }
     }
@@ -198,21 +200,18 @@ fn note(
 }
 
 async fn options(settings: &Settings) -> Result<ConnectOptions, LogError> {
-    let credentials = |why: String| LogError::Credentials {
-        server: shown(&settings.server),
+    let unreadable = |path: &Path, why: std::io::Error| LogError::Unreadable {
+        path: path.to_owned(),
         why,
     };
     let mut options = ConnectOptions::new();
     if let Some(path) = &settings.creds {
-        options = options
-            .credentials_file(path)
-            .await
-            .map_err(|error| credentials(format!("{}: {error}", path.display())))?;
+        let read = options.credentials_file(path).await;
+        options = read.map_err(|why| unreadable(path, why))?;
     }
     if let Some(path) = &settings.nkey {
-        let seed = tokio::fs::read_to_string(path)
-            .await
-            .map_err(|error| credentials(format!("{}: {error}", path.display())))?;
+        let read = tokio::fs::read_to_string(path).await;
+        let seed = read.map_err(|why| unreadable(path, why))?;
         options = options.nkey(seed.trim().to_owned());
     }
     // The library reads them from a URL and then leaves them out.
@@ -221,6 +220,11 @@ async fn options(settings: &Settings) -> Result<ConnectOptions, LogError> {
         && let (Some(user), Some(password)) = (address.username(), address.password())
     {
         options = options.user_and_password(user.to_owned(), password.to_owned());
+    }
+    // The library reads these when a connection turns out to be encrypted.
+    let client = settings.tls.client.iter().flat_map(|(a, b)| [a, b]);
+    for path in settings.tls.ca.iter().chain(client) {
+        std::fs::File::open(path).map_err(|why| unreadable(path, why))?;
     }
     if let Some(ca) = &settings.tls.ca {
         options = options.add_root_certificates(ca.clone());

@@ -23,6 +23,14 @@ pub enum LogError {
         /// What was said.
         why: String,
     },
+    /// A file of credentials or certificates.
+    #[error("cannot read {path}: {why}")]
+    Unreadable {
+        /// Which.
+        path: PathBuf,
+        /// Why not.
+        why: std::io::Error,
+    },
     /// A request failed.
     #[error("cannot {operation} {subject}: {why}")]
     Request {
@@ -33,6 +41,16 @@ pub enum LogError {
         /// Why not.
         why: String,
     },
+    /// No stream of that name.
+    #[error(
+        "there is no log {0} at this broker; `dormouse up` makes one, or `dormouse configure FILE --ensure-streams`; or is --prefix another?"
+    )]
+    NoLog(String),
+    /// One server keeps one copy.
+    #[error(
+        "the broker is a single server and keeps one copy; use --replicas 1, or make it a cluster"
+    )]
+    NoReplicas,
     /// The broker has less room than the stream must have.
     #[error(
         "the broker has no room for the stream {0}; free space on its disk, or raise its max_file_store"
@@ -129,12 +147,22 @@ pub enum BrokerError {
     #[error("port {0} is in use; name another with --port, or leave it out for a free one")]
     PortInUse(u16),
     /// A file of the broker cannot be written.
-    #[error("cannot write {path}: {source}")]
+    #[error("cannot write {path}: {why}")]
     File {
         /// Which.
         path: PathBuf,
         /// Why.
-        source: std::io::Error,
+        why: std::io::Error,
+    },
+    /// It cannot be run.
+    #[error(
+        "cannot run {binary} as nats-server: {why}; set DORMOUSE_NATS_SERVER to its path, or put it on the PATH (version 2.12 or later)"
+    )]
+    Program {
+        /// Which.
+        binary: PathBuf,
+        /// Why not.
+        why: std::io::Error,
     },
     /// It does not start.
     #[error("nats-server did not become ready: {why}; see {log}")]

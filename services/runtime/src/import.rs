@@ -190,7 +190,8 @@ impl Import<'_> {
                 Err(PublishError::Conflict) => {
                     return Err(failed("someone else writes".to_owned()));
                 }
-                Err(error) => return Err(failed(format!("{error:?}"))),
+                Err(PublishError::Refused(error)) => return Err(failed(error.to_string())),
+                Err(PublishError::Doubt(why)) => return Err(failed(why)),
             }
             begin = end;
             rest = later;

@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use async_nats::jetstream::context::{CreateStreamError, CreateStreamErrorKind};
+use async_nats::jetstream::context::{
+    CreateStreamError, CreateStreamErrorKind, GetStreamError, GetStreamErrorKind,
+};
 use async_nats::jetstream::stream::{Config, Stream};
 use async_nats::jetstream::{self, ErrorCode};
 use dormouse_messages::{NodeId, Prefix, Sequence, Writer};
@@ -114,7 +116,7 @@ impl Log {
         patiently(
             "create the bucket",
             &name,
-            |_| false,
+            |_| None,
             || jetstream.create_or_update_key_value(bucket.clone()),
         )
         .await?;
@@ -145,7 +147,8 @@ impl Log {
             };
             self.inner.jetstream.create_or_update_stream(config)
         };
-        let made = patiently("create the stream", &config.name, lacks_room, make);
+        let hopeless = |error: &CreateStreamError| hopeless(error, &config.name);
+        let made = patiently("create the stream", &config.name, hopeless, make);
         made.await.map(|_| ())
     }
 
@@ -169,9 +172,21 @@ impl Log {
     /// When the stream does not exist, or the broker does not answer.
     pub async fn head(&self) -> Result<Sequence, LogError> {
         let name = self.inner.prefix.log_stream();
-        let info = within(self.inner.jetstream.get_stream(&name))
-            .await
-            .map_err(|why| LogError::request("read the state of stream", &name, why))?;
+        let asked = self.inner.jetstream.get_stream(&name);
+        let info = match tokio::time::timeout(ANSWER_TIMEOUT, asked).await {
+            Ok(Ok(info)) => info,
+            Ok(Err(error)) if is_absent(&error) => return Err(LogError::NoLog(name)),
+            Ok(Err(error)) => {
+                return Err(LogError::request("read the state of stream", &name, error));
+            }
+            Err(_) => {
+                return Err(LogError::request(
+                    "read the state of stream",
+                    &name,
+                    NO_ANSWER,
+                ));
+            }
+        };
         let info = info.cached_info();
         let created = info.created.unix_timestamp_nanos();
         let identity = format!("{name}@{}", crate::decode::timestamp(created));
@@ -250,26 +265,46 @@ pub(crate) async fn within<T, E: std::fmt::Display>(
 ) -> Result<T, String> {
     match tokio::time::timeout(ANSWER_TIMEOUT, request).await {
         Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(error)) => Err(error.to_string()),
+        Ok(Err(error)) => Err(once(error.to_string())),
         Err(_) => Err(NO_ANSWER.to_owned()),
     }
 }
 
-/// Whether the broker has less room than the stream reserves.
-fn lacks_room(error: &CreateStreamError) -> bool {
-    const CODES: [ErrorCode; 2] = [
-        ErrorCode::STORAGE_RESOURCES_EXCEEDED,
-        ErrorCode::INSUFFICIENT_RESOURCES,
-    ];
-    matches!(error.kind(), CreateStreamErrorKind::JetStream(error) if CODES.contains(&error.error_code()))
+/// The library's errors say their kind and their source, which often are the same words.
+pub(crate) fn once(why: String) -> String {
+    let halves = why.len().checked_sub(2).map(|rest| rest / 2);
+    match halves.and_then(|half| Some((why.get(..half)?, why.get(half..)?))) {
+        Some((first, second)) if second.strip_prefix(": ") == Some(first) => first.to_owned(),
+        _ => why,
+    }
 }
 
-/// Asks until it is done, or there is no room for it: a cluster that has just started elects its
+/// What asking again would not change.
+fn hopeless(error: &CreateStreamError, name: &str) -> Option<LogError> {
+    let CreateStreamErrorKind::JetStream(error) = error.kind() else {
+        return None;
+    };
+    match error.error_code() {
+        // It has less room than the stream reserves.
+        ErrorCode::STORAGE_RESOURCES_EXCEEDED | ErrorCode::INSUFFICIENT_RESOURCES => {
+            Some(LogError::NoRoom(name.to_owned()))
+        }
+        ErrorCode::STREAM_REPLICAS_NOT_SUPPORTED => Some(LogError::NoReplicas),
+        _ => None,
+    }
+}
+
+fn is_absent(error: &GetStreamError) -> bool {
+    let absent = ErrorCode::STREAM_NOT_FOUND;
+    matches!(error.kind(), GetStreamErrorKind::JetStream(error) if error.error_code() == absent)
+}
+
+/// Asks until it is done, or is hopeless: a cluster that has just started elects its
 /// leaders first.
 async fn patiently<T, E, F>(
     operation: &'static str,
     name: &str,
-    lacks_room: impl Fn(&E) -> bool,
+    hopeless: impl Fn(&E) -> Option<LogError>,
     mut request: impl FnMut() -> F,
 ) -> Result<T, LogError>
 where
@@ -280,8 +315,10 @@ where
     loop {
         let why = match tokio::time::timeout(ANSWER_TIMEOUT, request()).await {
             Ok(Ok(answer)) => return Ok(answer),
-            Ok(Err(error)) if lacks_room(&error) => return Err(LogError::NoRoom(name.to_owned())),
-            Ok(Err(error)) => error.to_string(),
+            Ok(Err(error)) => match hopeless(&error) {
+                Some(error) => return Err(error),
+                None => once(error.to_string()),
+            },
             Err(_) => NO_ANSWER.to_owned(),
         };
         if attempts_left == 0 {
@@ -292,5 +329,19 @@ where
         }
         attempts_left -= 1;
         tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::once;
+
+    #[test]
+    fn what_is_said_twice_is_said_once() {
+        let said = |why: &str| once(why.to_owned());
+        assert_eq!(said("no responders: no responders"), "no responders");
+        for why in ["", ":", ": ", "é: è", "no: responders"] {
+            assert_eq!(said(why), why);
+        }
     }
 }

@@ -19,6 +19,7 @@ use serde::Deserialize;
 use tokio::sync::broadcast;
 
 use crate::connection::NoAnswer;
+use crate::error::AppendError;
 use crate::import::STORED_AT;
 use crate::log::Log;
 
@@ -61,20 +62,8 @@ pub(crate) struct Fence {
 pub(crate) enum PublishError {
     /// The fence: another append came before.
     Conflict,
-    /// The permissions.
-    Denied { subject: String },
-    /// Larger than a message may be.
-    TooLarge {
-        type_name: &'static str,
-        bytes: usize,
-        limit: usize,
-    },
-    /// The broker's refusal, for good.
-    Rejected {
-        subject: String,
-        code: u64,
-        why: String,
-    },
+    /// For good.
+    Refused(AppendError),
     /// Perhaps stored, perhaps not, perhaps later.
     Doubt(String),
 }
@@ -270,7 +259,7 @@ impl Log {
             return tokio::select! {
                 biased;
                 reply = self.ask(message, headers) => reply.map(|reply| reply.seq),
-                subject = any_denial(&mut denied, messages) => Err(PublishError::Denied { subject }),
+                subject = any_denial(&mut denied, messages) => Err(PublishError::Refused(AppendError::Denied { subject })),
             };
         }
         Err(PublishError::Doubt("the batch has no end".to_owned()))
@@ -288,11 +277,7 @@ impl Log {
         if message.payload.len() <= limit {
             return Ok(());
         }
-        Err(PublishError::TooLarge {
-            type_name: message.type_name,
-            bytes: message.payload.len(),
-            limit,
-        })
+        Err(PublishError::Refused(too_large(message, limit)))
     }
 
     async fn ask(&self, message: &Outgoing, headers: HeaderMap) -> Result<Reply, PublishError> {
@@ -323,14 +308,10 @@ impl Log {
 
 fn failed(message: &Outgoing, error: NoAnswer) -> PublishError {
     match error {
-        NoAnswer::Denied => PublishError::Denied {
+        NoAnswer::Denied => PublishError::Refused(AppendError::Denied {
             subject: message.subject.clone(),
-        },
-        NoAnswer::TooLarge { limit } => PublishError::TooLarge {
-            type_name: message.type_name,
-            bytes: message.payload.len(),
-            limit,
-        },
+        }),
+        NoAnswer::TooLarge { limit } => PublishError::Refused(too_large(message, limit)),
         NoAnswer::Doubt(why) => PublishError::Doubt(why),
     }
 }
@@ -340,11 +321,19 @@ fn refused(message: &Outgoing, error: ReplyError) -> PublishError {
         (WRONG_LAST_ID | WRONG_LAST_SEQUENCE | DUPLICATE_IN_BATCH, _) => PublishError::Conflict,
         // 5xx: no leader, no resources, a server that is going down.
         (_, 500..) => PublishError::Doubt(error.description),
-        (code, _) => PublishError::Rejected {
+        (code, _) => PublishError::Refused(AppendError::Rejected {
             subject: message.subject.clone(),
             code,
             why: error.description,
-        },
+        }),
+    }
+}
+
+fn too_large(message: &Outgoing, limit: usize) -> AppendError {
+    AppendError::TooLarge {
+        type_name: message.type_name,
+        bytes: message.payload.len(),
+        limit,
     }
 }
 

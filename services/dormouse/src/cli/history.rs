@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use dormouse_messages::JobId;
 
+use super::jobs::job_id;
+
 /// Where history is read.
 #[derive(Debug, Clone, Args)]
 pub struct LogFileArg {
@@ -82,7 +84,7 @@ pub struct TimelineArgs {
     /// The metric.
     pub metric: String,
     /// Only this job's.
-    #[arg(long)]
+    #[arg(long, value_parser = job_id)]
     pub job: Option<JobId>,
     /// Draw into this file instead.
     #[arg(long, value_name = "FILE")]

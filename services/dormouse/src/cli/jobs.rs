@@ -26,7 +26,7 @@ pub struct JobsArgs {
     /// Only this tenant's.
     #[arg(long)]
     pub tenant: Option<String>,
-    /// Only jobs in these phases, such as running or queued,allocated; live for all that are not
+    /// Only jobs in these phases, such as running or queued,starting; live for all that are not
     /// over, refused for refused submissions.
     #[arg(long)]
     pub phase: Option<String>,
@@ -62,7 +62,7 @@ pub enum JobCommand {
 }
 
 /// A job's id; without a tenant, that of `submit`.
-fn job_id(text: &str) -> Result<JobId, String> {
+pub(super) fn job_id(text: &str) -> Result<JobId, String> {
     let whole = match text.contains('/') {
         true => text.to_owned(),
         false => {

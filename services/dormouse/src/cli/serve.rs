@@ -1,5 +1,6 @@
 //! `up`, `demo`, `serve`, `configure`: what runs a cluster.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -121,7 +122,7 @@ pub struct ServeArgs {
     pub capacity: Option<Amounts>,
     /// Where other nodes reach this one: an IP address.
     #[arg(long, env = "DORMOUSE_ADDRESS", default_value = "127.0.0.1")]
-    pub address: String,
+    pub address: IpAddr,
     /// What runs the containers.
     #[arg(long, env = "DORMOUSE_RUNTIME", default_value = "process")]
     pub runtime: RuntimeArg,

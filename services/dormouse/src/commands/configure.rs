@@ -1,6 +1,6 @@
 //! `configure`, `node drain`, `node restore`: what the operator says, as events.
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use dormouse_messages::events::{ClusterConfigured, NodeDrained, NodeRestored};
 use dormouse_messages::policy::Policy;
 use dormouse_messages::{Event, Writer};
@@ -32,9 +32,7 @@ pub async fn append(context: &Context, event: Event, said: &str) -> anyhow::Resu
 
 async fn append_to(log: Log, context: &Context, event: Event, said: &str) -> anyhow::Result<u8> {
     // Without its stream an append would wait for it for ever.
-    log.head()
-        .await
-        .context("there is no log at this broker; `dormouse up` makes one, or `dormouse configure FILE --ensure-streams`")?;
+    log.head().await?;
     let sequence = log
         .appender(Writer::Operator, None)
         .append(event, &[])

@@ -1,5 +1,6 @@
 //! `job show|events|logs|cancel|wait`.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::Path;
 
@@ -164,11 +165,16 @@ async fn logs(context: &Context, args: &JobLogsArgs) -> anyhow::Result<u8> {
     let wanted = |id: &ContainerId| {
         id.incarnation == incarnation && args.rank.is_none_or(|rank| id.rank == Rank(rank))
     };
-    let mut any = false;
-    for (container, node) in containers.iter().filter(|(id, _)| wanted(id)) {
+    let chosen: Vec<_> = containers.iter().filter(|(id, _)| wanted(id)).collect();
+    if chosen.is_empty() {
+        return Err(nothing_such(&args.id, incarnation, args.rank, &containers));
+    }
+    let (mut any, mut elsewhere) = (false, false);
+    for (container, node) in chosen {
         let Some(paths) = logs_path(&context.data, container) else {
+            elsewhere = true;
             eprintln!(
-                "{container} printed on node {node}; its files are not below {}",
+                "{container} is on node {node}, and its files are not below {}: run this there, or name that agent's --data",
                 context.data.display()
             );
             continue;
@@ -189,13 +195,42 @@ async fn logs(context: &Context, args: &JobLogsArgs) -> anyhow::Result<u8> {
             "what the tasks of {} printed: `dormouse job logs {} --task 0`, and so on",
             args.id, args.id
         );
-    } else if !any {
+    } else if !any && !elsewhere {
         eprintln!(
-            "incarnation {incarnation} of {} has printed nothing; why it ended: `dormouse job show {}`",
+            "incarnation {incarnation} of {} has printed nothing; what became of it: `dormouse job show {}`",
             args.id, args.id
         );
     }
     Ok(DONE)
+}
+
+/// Which containers there are, where none of those that were asked for is.
+fn nothing_such(
+    id: &JobId,
+    incarnation: Incarnation,
+    rank: Option<u32>,
+    containers: &[(ContainerId, NodeId)],
+) -> anyhow::Error {
+    let of_life = containers
+        .iter()
+        .filter(|(id, _)| id.incarnation == incarnation);
+    let ranks = of_life.map(|(id, _)| id.rank.0).max();
+    let message = match (ranks, rank) {
+        (Some(last), Some(rank)) => {
+            format!(
+                "incarnation {incarnation} of {id} has no rank {rank}; its ranks are 0 to {last}"
+            )
+        }
+        _ => {
+            let lives: BTreeSet<_> = containers.iter().map(|(id, _)| id.incarnation).collect();
+            let lives: Vec<String> = lives.iter().map(ToString::to_string).collect();
+            format!(
+                "{id} has no incarnation {incarnation}; it has had {}",
+                lives.join(", ")
+            )
+        }
+    };
+    Coded::new("not_found", message).into()
 }
 
 /// What one task printed, in every container that it ran in.

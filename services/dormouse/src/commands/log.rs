@@ -57,6 +57,10 @@ pub async fn tail(context: &Context, from: Option<u64>) -> anyhow::Result<u8> {
         Some(from) => Sequence(from),
         None => log.head().await?.next(),
     };
+    let head = log.head().await?;
+    if from > head.next() {
+        eprintln!("the log ends at event {head}; waiting for event {from}");
+    }
     let identity = log.identity();
     let mut events = log.follow(from);
     while let Some(followed) = events.recv().await {
@@ -101,6 +105,9 @@ pub async fn export(
     }
     let history = History::open(context, log).await?;
     let count = export_to(history, file, from, to).await?;
+    if count == 0 {
+        eprintln!("there is no event {from}; `dormouse cluster` says where the log ends");
+    }
     if file.as_os_str() != "-" {
         eprintln!("{count} events written to {}", file.display());
     }

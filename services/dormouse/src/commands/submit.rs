@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use dormouse_messages::events::{JobAllocation, Waiting};
 use dormouse_messages::{Event, JobId, TenantId};
 use dormouse_projections::queries::JobDetail;
@@ -60,10 +60,7 @@ pub async fn run(context: &Context, args: &SubmitArgs) -> anyhow::Result<u8> {
 }
 
 async fn submit(log: &Log, tenant: &TenantId, document: &Value) -> anyhow::Result<Submitted> {
-    let head = log
-        .head()
-        .await
-        .context("the cluster's log is not there yet; is `dormouse up` running?")?;
+    let head = log.head().await?;
     let mut events = log.follow(head.next());
     let payload = serde_json::to_vec(document)?;
     let ingress = log

@@ -2,7 +2,7 @@
 
 use anyhow::bail;
 use dormouse_messages::events::TenantConfigured;
-use dormouse_messages::policy::MAX_WEIGHT;
+use dormouse_messages::policy::{MAX_PRIORITY, MAX_WEIGHT};
 use dormouse_messages::{Event, Quota, TenantId};
 use dormouse_projections::queries::{TenantDetail, TenantQuery, TenantRow, TenantsAnswer};
 use serde_json::Value;
@@ -59,11 +59,7 @@ pub async fn set(context: &Context, args: &TenantSetArgs) -> anyhow::Result<u8> 
     let known: TenantsAnswer = query(&log, "tenants", Value::Null).await?;
     let before = known.tenants.iter().find(|row| row.tenant == args.name);
     let event = configured(args, before.filter(|row| row.configured))?;
-    let quota = match event.quota.is_empty() {
-        true => "no quota".to_owned(),
-        false => format!("quota {}", event.quota),
-    };
-    let said = format!("{} has weight {} and {quota}", event.tenant, event.weight);
+    let said = format!("{}: {}", event.tenant, entitled(&event));
     configure::append(context, Event::from(event), &said).await
 }
 
@@ -89,6 +85,9 @@ fn configured(
         Some(text) => parse_quota(text)?,
     };
     let priority = args.priority.or(before.map(|row| row.priority));
+    if priority.is_some_and(|priority| !(-MAX_PRIORITY..=MAX_PRIORITY).contains(&priority)) {
+        bail!("--priority must lie between -{MAX_PRIORITY} and {MAX_PRIORITY}");
+    }
     Ok(TenantConfigured {
         tenant: args.name.clone(),
         weight,
@@ -96,6 +95,21 @@ fn configured(
         max_job_weight,
         priority: priority.filter(|priority| *priority != 0),
     })
+}
+
+fn entitled(event: &TenantConfigured) -> String {
+    let mut said = format!("weight {}", event.weight);
+    match event.quota.is_empty() {
+        true => said.push_str(", no quota"),
+        false => said.push_str(&format!(", quota {}", event.quota)),
+    }
+    if let Some(most) = event.max_job_weight {
+        said.push_str(&format!(", a job's weight at most {most}"));
+    }
+    if let Some(priority) = event.priority {
+        said.push_str(&format!(", priority {priority}"));
+    }
+    said
 }
 
 fn parse_quota(text: &str) -> anyhow::Result<Quota> {

@@ -37,7 +37,7 @@ pub fn cluster(answer: &ClusterAnswer, style: &Style) -> String {
     facts.push((
         "Adjusted",
         format!(
-            "{} since the beginning, {} of them forced; {} allocations decided, {} kept",
+            "{} chosen and {} forced since the beginning; {} allocations decided, {} kept",
             number(answer.adjusted),
             number(answer.forced),
             answer.allocations_decided,

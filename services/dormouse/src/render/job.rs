@@ -31,7 +31,7 @@ pub fn job(detail: &JobDetail, style: &Style) -> String {
         page.push_str(&format!("\n{}\n", style.bold("Lives")));
         if detail.lives_dropped > 0 {
             let dropped = u64::from(detail.lives_dropped);
-            page.push_str(&format!("{} before these\n", count(dropped, "life")));
+            page.push_str(&format!("{dropped} earlier ones are left out\n"));
         }
         page.push_str(&lives(&detail.lives, row, style));
         page.push('\n');

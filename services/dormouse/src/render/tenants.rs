@@ -115,8 +115,15 @@ pub fn tenant(detail: &TenantDetail, style: &Style) -> String {
     };
     let most = row.max_job_weight;
     let most = most.map_or(String::new(), |most| format!("; a job's at most {most}"));
+    let priority = match row.priority {
+        0 => String::new(),
+        priority => format!("; its jobs' priority {priority}"),
+    };
     let facts = [
-        ("Weight", format!("{}{configured}{most}", row.weight)),
+        (
+            "Weight",
+            format!("{}{configured}{most}{priority}", row.weight),
+        ),
         ("Quota", or_dash(row.quota.to_string())),
         (
             "Has",

@@ -129,7 +129,11 @@ impl<'a> Queue<'a> {
         draft.solver = SolverReport {
             name: "highs".to_owned(),
             version: solver::version(),
-            status: "infeasible".to_owned(),
+            // Of nobody there is one allocation.
+            status: match self.running.is_empty() {
+                true => "optimal".to_owned(),
+                false => "infeasible".to_owned(),
+            },
             objective,
             bound: objective,
             stopped_by: "stages".to_owned(),

@@ -359,10 +359,7 @@ impl<D: Decider> DeciderActor<D> {
                 tracing::warn!(service = %D::WRITER, why, "in doubt whether an append was stored; deciding again");
                 Duration::from_millis(u64::from(self.failures.min(20)) * 50)
             }
-            PublishError::Denied { .. }
-            | PublishError::TooLarge { .. }
-            | PublishError::Rejected { .. } => {
-                let error = crate::error::AppendError::from(error);
+            PublishError::Refused(error) => {
                 tracing::error!(service = %D::WRITER, %error, "cannot append what was decided");
                 REFUSED_PAUSE
             }

@@ -50,14 +50,22 @@ pub struct SimulateArgs {
 #[derive(Debug, Clone, Copy, Args)]
 pub struct SizeArgs {
     /// Jobs of a generated trace.
-    #[arg(long, default_value_t = 2_000)]
+    #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(1..))]
     pub jobs: u32,
     /// Nodes of a generated trace.
-    #[arg(long, default_value_t = 50)]
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     pub nodes: u32,
     /// Days over which the jobs of a generated trace come.
-    #[arg(long, default_value_t = 7.0)]
+    #[arg(long, default_value_t = 7.0, value_parser = days)]
     pub days: f64,
+}
+
+fn days(text: &str) -> Result<f64, String> {
+    let days: f64 = text.parse().map_err(|error| format!("{error}"))?;
+    match days > 0.0 && days <= 36_500.0 {
+        true => Ok(days),
+        false => Err("it must lie above 0 and at most at 36500".to_owned()),
+    }
 }
 
 /// One seed, or all from one to another, both included.
