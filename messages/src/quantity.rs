@@ -4,6 +4,7 @@
 //! `<name>_milli`, `memory_bytes`). People write `cpu: 2`, `500m`, `gpu: 0.25`, `memory: 8Gi`.
 //! Sums, comparisons and shares are exact; no `f64` quantity ever reaches an event.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
@@ -70,7 +71,9 @@ impl Resource {
             "cpu_milli" => Some(Self::Cpu),
             "gpu_milli" => Some(Self::Gpu),
             "memory_bytes" => Some(Self::Memory),
-            other => Self::from_name(other.strip_suffix("_milli")?).ok(),
+            other => Self::from_name(other.strip_suffix("_milli")?)
+                .ok()
+                .filter(|resource| matches!(resource, Self::Other(_))),
         }
     }
 
@@ -128,8 +131,8 @@ impl Resource {
     }
 }
 
-/// The largest amount: sums over 10,000 nodes stay far from overflow, and below 2⁵³ a JSON
-/// reader with doubles keeps every integer exact.
+/// The largest amount: a JSON reader with doubles keeps every integer up to it exact, and sums of a
+/// thousand such do not overflow.
 const MAX_AMOUNT: u64 = 1 << 53;
 const TOO_LARGE: &str = "is too large";
 const BAD_MEMORY: &str =
@@ -291,15 +294,20 @@ impl Amounts {
         entries: impl IntoIterator<Item = (&'a str, &'a Written)>,
     ) -> Result<Self, QuantityError> {
         let mut amounts = Self::new();
+        let mut named = BTreeSet::new();
         for (name, written) in entries {
+            let wrong = |why| QuantityError::Amount {
+                resource: name.to_owned(),
+                text: written.0.clone(),
+                why,
+            };
             let (resource, amount) = match name.parse()? {
                 Name::Field(resource) => {
-                    let exact = |_| QuantityError::Amount {
-                        resource: name.to_owned(),
-                        text: written.0.clone(),
-                        why: "is not a whole number",
-                    };
-                    let amount = written.0.parse::<u64>().map_err(exact)?;
+                    let amount = written.0.parse::<u64>();
+                    let amount = amount.map_err(|_| wrong("is not a whole number"))?;
+                    if amount > MAX_AMOUNT {
+                        return Err(wrong(TOO_LARGE));
+                    }
                     (resource, amount)
                 }
                 Name::Plain(resource) => {
@@ -307,6 +315,9 @@ impl Amounts {
                     (resource, amount)
                 }
             };
+            if !named.insert(resource.clone()) {
+                return Err(wrong("says the same resource once more"));
+            }
             amounts.set(resource, amount);
         }
         Ok(amounts)
@@ -561,5 +572,20 @@ mod tests {
         assert_eq!(demand.times_in(&room), 2);
         assert_eq!(demand.first_short(&room, 3), Some(&Resource::Memory));
         assert_eq!(demand.to_string(), "cpu=2,memory=8Gi");
+    }
+
+    #[test]
+    fn a_field_form_is_held_to_the_same_bounds() {
+        let parse = |entries: &[(&str, &str)]| {
+            let written: Vec<_> = entries
+                .iter()
+                .map(|(name, text)| (*name, Written((*text).to_owned())))
+                .collect();
+            Amounts::parse(written.iter().map(|(name, text)| (*name, text)))
+        };
+        assert!(parse(&[("cpu_milli", "8000")]).is_ok());
+        assert!(parse(&[("cpu_milli", "18446744073709551615")]).is_err());
+        assert!(parse(&[("memory_milli", "8000")]).is_err());
+        assert!(parse(&[("cpu", "2"), ("cpu_milli", "2000")]).is_err());
     }
 }

@@ -3,7 +3,7 @@
 use crate::events::{Event, Key, Writer};
 use crate::ids::{NodeId, TenantId};
 
-/// The first token(s) of every subject, so that clusters can share an account.
+/// The first token of every subject, so that clusters can share an account.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prefix(String);
 
@@ -13,7 +13,7 @@ impl Default for Prefix {
     }
 }
 
-/// The prefix is not one to three subject tokens.
+/// The prefix is not one subject token.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("prefix {0:?} must be a name of letters, digits, '-' and '_'")]
 pub struct PrefixError(String);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use dormouse_messages::events::{Outcome, Solver, Utilization};
 use dormouse_messages::policy::Policy;
-use dormouse_messages::{Epoch, Event, Fold, Recorded, Sequence, Timestamp};
+use dormouse_messages::{Body, Epoch, Event, Fold, Recorded, Sequence, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// The last allocation, decided or kept, in figures.
@@ -93,14 +93,9 @@ impl Overview {
 
     fn flag(&mut self, recorded: &Recorded) {
         self.flagged += 1;
-        let what = match recorded.event() {
-            Some(event) => format!("{} written by {}", event.type_name(), recorded.writer),
-            None => match &recorded.envelope.body {
-                dormouse_messages::Body::Unknown { type_name } => {
-                    format!("{type_name} is not known to this build")
-                }
-                dormouse_messages::Body::Event(_) => String::new(),
-            },
+        let what = match &recorded.envelope.body {
+            Body::Event(event) => format!("{} written by {}", event.type_name(), recorded.writer),
+            Body::Unknown { type_name } => format!("{type_name} is not known to this build"),
         };
         self.last_flagged = Some((recorded.sequence, what));
     }

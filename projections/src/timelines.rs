@@ -256,15 +256,13 @@ impl Timelines {
     /// The fairness loss of each job that an allocation lists and that has or had containers.
     fn lost(&mut self, event: &AllocationDecided, at: Timestamp) {
         for job in &event.jobs {
-            if let Some(steps) = self.jobs.get_mut(&job.job) {
-                let loss = (job.share - job.fair_share).abs();
-                steps.loss.push(at, loss, JOB_POINTS);
-            } else if job.containers > 0 {
-                let mut steps = JobSteps::default();
-                let loss = (job.share - job.fair_share).abs();
-                steps.loss.push(at, loss, JOB_POINTS);
-                self.jobs.insert(job.job.clone(), steps);
-            }
+            let steps = match self.jobs.get_mut(&job.job) {
+                Some(steps) => steps,
+                None if job.containers == 0 => continue,
+                None => self.jobs.or_default(&job.job),
+            };
+            let loss = (job.share - job.fair_share).abs();
+            steps.loss.push(at, loss, JOB_POINTS);
         }
     }
 

@@ -297,7 +297,7 @@ impl Job {
         self.now > 0
     }
 
-    /// Job completion time in seconds: from the submission to the end (now, while it lives).
+    /// Job completion time in seconds: from the submission to the end; `None` while it lives.
     #[must_use]
     pub fn jct_s(&self) -> Option<f64> {
         let ended = self.times.ended?;

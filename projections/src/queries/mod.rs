@@ -37,7 +37,7 @@ pub const NAMES: [&str; 9] = [
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct QueryError {
-    /// For programs: `unknown_query`, `bad_request` or `not_found`.
+    /// For programs: `unknown_query`, `bad_request`, `not_found` or `internal`.
     pub code: String,
     /// For people: what happened, to what, and what to do next.
     pub message: String,

@@ -1,6 +1,6 @@
 //! Which nodes there are, what they offer, and whether containers may be placed on them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::Gpu;
 use dormouse_messages::{Amounts, Event, NodeId, Recorded, Sequence, Timestamp};
@@ -54,8 +54,8 @@ impl Node {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Membership {
     nodes: BTreeMap<NodeId, Node>,
-    /// Drained before they ever joined.
-    drained_early: BTreeMap<NodeId, ()>,
+    /// Those that the operator has drained, also before they ever joined.
+    drained: BTreeSet<NodeId>,
 }
 
 impl Membership {
@@ -73,10 +73,6 @@ impl Membership {
                         joined: recorded.sequence,
                     },
                 };
-                let drained = before.map_or_else(
-                    || self.drained_early.contains_key(&event.node),
-                    |node| node.drained,
-                );
                 let unchanged = before
                     .is_some_and(|node| node.phase == phase && node.capacity == event.capacity);
                 let node = Node {
@@ -85,7 +81,7 @@ impl Membership {
                     address: event.address.clone(),
                     incarnation: event.incarnation,
                     phase,
-                    drained,
+                    drained: self.drained.contains(&event.node),
                 };
                 self.nodes.insert(event.node.clone(), node);
                 !unchanged
@@ -101,11 +97,11 @@ impl Membership {
             },
             Some(Event::NodeRecovered(event)) => self.recovered(&event.node),
             Some(Event::NodeDrained(event)) => {
-                self.drained_early.insert(event.node.clone(), ());
+                self.drained.insert(event.node.clone());
                 self.change(&event.node, |node| node.drained = true)
             }
             Some(Event::NodeRestored(event)) => {
-                self.drained_early.remove(&event.node);
+                self.drained.remove(&event.node);
                 self.change(&event.node, |node| node.drained = false)
             }
             _ => false,

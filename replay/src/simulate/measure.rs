@@ -73,7 +73,7 @@ pub struct Outcome {
     pub adjustments: Vec<Point>,
 }
 
-/// A step function of the cluster, with its integral up to the end of the averages.
+/// A step function of the cluster.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Series {
     pub points: Vec<Point>,

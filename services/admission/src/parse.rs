@@ -3,10 +3,13 @@
 use dormouse_messages::events::SubmissionReceived;
 use dormouse_messages::job::{CheckpointMode, Containers, EnvValue, JobDocument, JobSpec, Kind};
 use dormouse_messages::policy::{MAX_PRIORITY, MAX_WEIGHT};
-use dormouse_messages::{Amounts, JobId, TenantId};
+use dormouse_messages::{Amounts, JobId, Resource, TenantId};
 use serde::de::DeserializeOwned;
 
 use crate::{intake, tasks};
+
+/// In less than this no program starts; whoever asks for it has left the unit out.
+const LEAST_MEMORY: u64 = 1 << 20;
 
 /// The most containers a job may ask for: the largest cluster that is planned for.
 pub const MAX_CONTAINERS: u32 = 10_000;
@@ -159,6 +162,13 @@ pub fn parse_job(
         .map(|(name, written)| (name.as_str(), written));
     let demand = Amounts::parse(entries)
         .map_err(|error| Refusal::new("bad_demand", format!("demand: {error}")))?;
+    let memory = demand.get(&Resource::Memory);
+    if (1..LEAST_MEMORY).contains(&memory) {
+        let reason = format!(
+            "demand: memory {memory} is {memory} bytes, in which nothing starts; with a unit it is {memory}Gi or {memory}Mi"
+        );
+        return Err(Refusal::new("bad_demand", reason));
+    }
     if demand.is_empty() {
         return Err(Refusal::new(
             "bad_demand",

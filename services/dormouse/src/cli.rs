@@ -16,7 +16,7 @@ pub use jobs::{
     DEFAULT_TENANT, JobCommand, JobHistoryArgs, JobLogsArgs, JobsArgs, NodeArg, NodeCommand,
     SubmitArgs,
 };
-pub use serve::{ConfigureArgs, DemoArgs, RuntimeArg, ServeArgs, ServiceArg, SyncArg, UpArgs};
+pub use serve::{ConfigureArgs, DemoArgs, ServeArgs, ServiceArg, SyncArg, UpArgs};
 pub use tenants::{TenantCommand, TenantSetArgs};
 
 /// Shares one cluster among machine-learning jobs, over one log that anyone can read and replay.

@@ -90,7 +90,6 @@ impl Context {
             creds: self.creds.clone(),
             nkey: self.nkey.clone(),
             tls: self.tls.clone(),
-            data_dir: Some(self.data.clone()),
             ..Settings::new(
                 server.unwrap_or_else(|| "nats://127.0.0.1:4222".to_owned()),
                 name,

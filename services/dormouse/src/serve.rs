@@ -9,7 +9,7 @@ use dormouse_admission::{Admission, AdmissionState, received};
 use dormouse_checkpointer::Checkpointer;
 use dormouse_messages::events::NodeLost;
 use dormouse_messages::{Decider, Event, Fold, NodeId, Sequence};
-use dormouse_node_agent::{AgentConfig, RuntimeKind};
+use dormouse_node_agent::AgentConfig;
 use dormouse_optimizer::Optimizer;
 use dormouse_placer::Placer;
 use dormouse_projections::shared::{ClusterState, NodePhase};
@@ -22,7 +22,7 @@ use serde_json::Value;
 use tokio::sync::{RwLock, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::cli::{RuntimeArg, ServeArgs, ServiceArg};
+use crate::cli::{ServeArgs, ServiceArg};
 use crate::clock;
 use crate::context::Context;
 use crate::error::DONE;
@@ -271,15 +271,14 @@ pub async fn run(context: &Context, args: &ServeArgs) -> anyhow::Result<u8> {
         asked_to_stop().await;
         stop.cancel();
     });
-    let lease = args.lease;
     if args.service == ServiceArg::Agent {
-        let config = agent_config(context, args, lease)?;
+        let config = agent_config(context, args)?;
         agent(config, log, shutdown).await?;
         return Ok(DONE);
     }
     let role = Role {
         data: context.data.clone(),
-        lease,
+        lease: args.lease,
         takeover: args.takeover,
         own_thread: true,
     };
@@ -287,25 +286,18 @@ pub async fn run(context: &Context, args: &ServeArgs) -> anyhow::Result<u8> {
     Ok(DONE)
 }
 
-fn agent_config(
-    context: &Context,
-    args: &ServeArgs,
-    lease: Duration,
-) -> anyhow::Result<AgentConfig> {
+fn agent_config(context: &Context, args: &ServeArgs) -> anyhow::Result<AgentConfig> {
     let node = args.node.clone().context("an agent needs --node")?;
     let capacity = args.capacity.clone().context("an agent needs --capacity")?;
     let local = AgentConfig::local(node, capacity, context.data.clone());
     Ok(AgentConfig {
-        runtime: match args.runtime {
-            RuntimeArg::Process => RuntimeKind::Process,
-            RuntimeArg::Docker => RuntimeKind::Docker,
-        },
+        runtime: args.runtime.into(),
         address: args.address.to_string(),
         checkpoint_dir: args
             .checkpoints
             .clone()
             .unwrap_or_else(|| local.checkpoint_dir.clone()),
-        lease_ttl: lease,
+        lease_ttl: args.lease,
         keep_logs: args.keep.logs(),
         working_dir: Some(std::env::current_dir()?),
         cluster: context.global().prefix.as_str().to_owned(),

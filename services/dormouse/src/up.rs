@@ -18,7 +18,7 @@ use dormouse_runtime::{BrokerConfig, LocalBroker, Log, Settings};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::cli::{RuntimeArg, ServiceArg, SyncArg, UpArgs};
+use crate::cli::{ServiceArg, SyncArg, UpArgs};
 use crate::context::Context;
 use crate::error::DONE;
 use crate::serve::{self, Role};
@@ -82,7 +82,6 @@ impl LocalCluster {
         let url = broker.url().to_owned();
         let settings = Settings {
             prefix: options.prefix.clone(),
-            data_dir: Some(options.data.clone()),
             ..Settings::new(url.clone(), "dormouse-up")
         };
         let log = Log::connect(&settings).await?;
@@ -227,10 +226,7 @@ pub async fn run(context: &Context, args: &UpArgs) -> anyhow::Result<u8> {
         prefix: context.global().prefix.clone(),
         nodes: args.nodes,
         capacity: args.capacity.clone().unwrap_or_else(|| machine(args.nodes)),
-        runtime: match args.runtime {
-            RuntimeArg::Process => RuntimeKind::Process,
-            RuntimeArg::Docker => RuntimeKind::Docker,
-        },
+        runtime: args.runtime.into(),
         sync_always: args.sync == SyncArg::Always,
         port: args.port,
         lease: args.lease,

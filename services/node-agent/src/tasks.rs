@@ -74,7 +74,7 @@ impl TaskFiles {
         }
     }
 
-    /// Takes orders note that are newer than those it has.
+    /// Takes note of orders that are newer than those it has.
     pub fn give(&mut self, orders: &Orders) {
         for (order, tasks) in orders {
             if *order > self.newest {
@@ -123,7 +123,7 @@ impl TaskFiles {
         Ok(())
     }
 
-    /// What has ended since the last look. What tasks did not print is not kept.
+    /// What has ended since the last look.
     pub fn results(&mut self) -> Results {
         let mut results = Results::default();
         let Ok(mut file) = File::open(self.directory.join("results")) else {

@@ -10,7 +10,6 @@
 //! 3. For an agent that is a second agent of the same name: an error. The operators' command
 //!    lines share their name: they take the new fence and append again.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_nats::jetstream::stream::LastRawMessageErrorKind;
@@ -35,7 +34,6 @@ pub struct Appender {
     filter: String,
     /// The last own sequence; `None` until it has been read.
     last: Option<u64>,
-    clock: Arc<dyn Clock>,
 }
 
 impl Appender {
@@ -52,7 +50,6 @@ impl Appender {
             node,
             filter,
             last: None,
-            clock: Arc::new(SystemClock),
         }
     }
 
@@ -68,7 +65,7 @@ impl Appender {
         causes: &[Sequence],
     ) -> Result<Sequence, AppendError> {
         let span = self.log.append_span(&event, causes);
-        let time = self.clock.now();
+        let time = SystemClock.now();
         loop {
             let expected = self.last().await;
             let place = Place {

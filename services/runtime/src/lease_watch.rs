@@ -39,7 +39,6 @@ pub struct Lost {
 pub struct LeaseTable {
     table: Mutex<Table>,
     changed: Arc<Notify>,
-    task: Mutex<Option<tokio::task::JoinHandle<()>>>,
 }
 
 #[derive(Debug)]
@@ -65,12 +64,9 @@ impl LeaseTable {
                 sighted: None,
             }),
             changed: Arc::new(Notify::new()),
-            task: Mutex::new(None),
         });
-        let task = tokio::spawn(watch(log, Arc::downgrade(&table)));
-        if let Ok(mut place) = table.task.lock() {
-            *place = Some(task);
-        }
+        // It ends soon after the last that has the table.
+        tokio::spawn(watch(log, Arc::downgrade(&table)));
         table
     }
 
@@ -88,16 +84,6 @@ impl LeaseTable {
 
     fn lock(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for LeaseTable {
-    fn drop(&mut self) {
-        if let Ok(mut task) = self.task.lock()
-            && let Some(task) = task.take()
-        {
-            task.abort();
-        }
     }
 }
 

@@ -340,7 +340,7 @@ mod tests {
     fn what_is_said_twice_is_said_once() {
         let said = |why: &str| once(why.to_owned());
         assert_eq!(said("no responders: no responders"), "no responders");
-        for why in ["", ":", ": ", "é: è", "no: responders"] {
+        for why in ["", ":", "é: è", "no: responders"] {
             assert_eq!(said(why), why);
         }
     }

@@ -22,8 +22,6 @@ pub struct Settings {
     pub name: String,
     /// Copies of each stream that [`crate::Log::ensure_streams`] asks for: 1 or 3.
     pub replicas: usize,
-    /// Where snapshots go.
-    pub data_dir: Option<PathBuf>,
     /// How long to try to connect at the start.
     pub connect_timeout: Duration,
 }
@@ -49,7 +47,6 @@ impl Default for Settings {
             tls: Tls::default(),
             name: "dormouse".to_owned(),
             replicas: 1,
-            data_dir: None,
             connect_timeout: Duration::from_secs(30),
         }
     }

@@ -78,7 +78,6 @@ pub(crate) fn leases(prefix: &Prefix, replicas: usize) -> kv::Config {
         bucket: prefix.lease_bucket(),
         description: "Dormouse: who is active, which nodes live".to_owned(),
         history: 1,
-        // A lease outlives no broker: after a restart everyone acquires again.
         storage: StorageType::File,
         num_replicas: replicas,
         limit_markers: Some(LEASE_MARKER),

@@ -153,7 +153,7 @@ impl Sums<'_> {
 }
 
 impl Queues {
-    /// The queue of a job's tenant, with the time.
+    /// The queue of a job's tenant.
     fn of(&mut self, id: &JobId) -> Option<&mut TenantQueue> {
         self.tenants.get_mut(id.tenant())
     }

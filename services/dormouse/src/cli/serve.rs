@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use dormouse_messages::{Amounts, NodeId};
+use dormouse_node_agent::RuntimeKind;
 
 /// What a node offers: something.
 fn capacity(text: &str) -> Result<Amounts, String> {
@@ -82,6 +83,15 @@ pub enum RuntimeArg {
     Process,
     /// Docker.
     Docker,
+}
+
+impl From<RuntimeArg> for RuntimeKind {
+    fn from(runtime: RuntimeArg) -> Self {
+        match runtime {
+            RuntimeArg::Process => Self::Process,
+            RuntimeArg::Docker => Self::Docker,
+        }
+    }
 }
 
 /// When the broker writes to disk.

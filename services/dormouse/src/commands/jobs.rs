@@ -1,14 +1,11 @@
 //! `jobs`.
 
 use dormouse_messages::TenantId;
-use dormouse_projections::queries::{JobsAnswer, JobsQuery};
+use dormouse_projections::queries::JobsQuery;
 
-use super::query;
 use crate::cli::JobsArgs;
 use crate::context::Context;
-use crate::error::DONE;
-use crate::print;
-use crate::render::{self, Style};
+use crate::render;
 
 /// Lists jobs.
 ///
@@ -21,10 +18,5 @@ pub async fn run(context: &Context, args: &JobsArgs) -> anyhow::Result<u8> {
         phase: args.phase.clone(),
         limit: args.limit,
     };
-    let log = context.connect().await?;
-    let answer: JobsAnswer = query(&log, "jobs", serde_json::to_value(request)?).await?;
-    print::value(context.output()?, &answer, |wide| {
-        render::jobs(&answer, &Style::of_stdout(wide))
-    })?;
-    Ok(DONE)
+    super::show(context, "jobs", &request, render::jobs).await
 }

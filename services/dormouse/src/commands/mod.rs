@@ -16,12 +16,16 @@ pub mod timeline;
 use dormouse_messages::{Event, Sequence};
 use dormouse_projections::queries::ClusterAnswer;
 use dormouse_runtime::{Followed, Log};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::time::Duration;
 use tokio::sync::mpsc::Receiver;
 
-use crate::error::Coded;
+use crate::context::Context;
+use crate::error::{Coded, DONE};
+use crate::print;
+use crate::render::Style;
 
 /// How far the query service may be behind, in time.
 const BEHIND: Duration = Duration::from_secs(10);
@@ -41,6 +45,24 @@ pub async fn query<T: DeserializeOwned>(
         other => Coded::new("unavailable", other.to_string()),
     })?;
     Ok(serde_json::from_slice(&answer)?)
+}
+
+/// Asks the query service and prints its answer.
+///
+/// # Errors
+/// Its refusal, or that nothing answers.
+pub async fn show<T: Serialize + DeserializeOwned>(
+    context: &Context,
+    name: &str,
+    request: &impl Serialize,
+    render: fn(&T, &Style) -> String,
+) -> anyhow::Result<u8> {
+    let log = context.connect().await?;
+    let answer: T = query(&log, name, serde_json::to_value(request)?).await?;
+    print::value(context.output()?, &answer, |wide| {
+        render(&answer, &Style::of_stdout(wide))
+    })?;
+    Ok(DONE)
 }
 
 /// Waits until the query service has folded the log up to `head`: for what is decided on its answers.

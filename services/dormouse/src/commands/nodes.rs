@@ -1,26 +1,17 @@
 //! `nodes`, `node show`, `cluster`.
 
 use dormouse_messages::NodeId;
-use dormouse_projections::queries::{ClusterAnswer, NodeDetail, NodeQuery, NodesAnswer};
-use serde_json::Value;
+use dormouse_projections::queries::NodeQuery;
 
-use super::query;
 use crate::context::Context;
-use crate::error::DONE;
-use crate::print;
-use crate::render::{self, Style};
+use crate::render;
 
 /// Lists nodes.
 ///
 /// # Errors
 /// When the query service does not answer.
 pub async fn run(context: &Context) -> anyhow::Result<u8> {
-    let log = context.connect().await?;
-    let answer: NodesAnswer = query(&log, "nodes", Value::Null).await?;
-    print::value(context.output()?, &answer, |wide| {
-        render::nodes(&answer, &Style::of_stdout(wide))
-    })?;
-    Ok(DONE)
+    super::show(context, "nodes", &(), render::nodes).await
 }
 
 /// Shows one node.
@@ -28,13 +19,8 @@ pub async fn run(context: &Context) -> anyhow::Result<u8> {
 /// # Errors
 /// When there is no such node, or the query service does not answer.
 pub async fn show(context: &Context, name: &NodeId) -> anyhow::Result<u8> {
-    let log = context.connect().await?;
     let request = NodeQuery { node: name.clone() };
-    let answer: NodeDetail = query(&log, "node", serde_json::to_value(request)?).await?;
-    print::value(context.output()?, &answer, |wide| {
-        render::node(&answer, &Style::of_stdout(wide))
-    })?;
-    Ok(DONE)
+    super::show(context, "node", &request, render::node).await
 }
 
 /// Shows the cluster at a glance.
@@ -42,10 +28,5 @@ pub async fn show(context: &Context, name: &NodeId) -> anyhow::Result<u8> {
 /// # Errors
 /// When the query service does not answer.
 pub async fn cluster(context: &Context) -> anyhow::Result<u8> {
-    let log = context.connect().await?;
-    let answer: ClusterAnswer = query(&log, "cluster", Value::Null).await?;
-    print::value(context.output()?, &answer, |wide| {
-        render::cluster(&answer, &Style::of_stdout(wide))
-    })?;
-    Ok(DONE)
+    super::show(context, "cluster", &(), render::cluster).await
 }

@@ -4,27 +4,20 @@ use anyhow::bail;
 use dormouse_messages::events::TenantConfigured;
 use dormouse_messages::policy::{MAX_PRIORITY, MAX_WEIGHT};
 use dormouse_messages::{Event, Quota, TenantId};
-use dormouse_projections::queries::{TenantDetail, TenantQuery, TenantRow, TenantsAnswer};
+use dormouse_projections::queries::{TenantQuery, TenantRow, TenantsAnswer};
 use serde_json::Value;
 
 use super::{answers_up_to, configure, query};
 use crate::cli::TenantSetArgs;
 use crate::context::Context;
-use crate::error::DONE;
-use crate::print;
-use crate::render::{self, Style};
+use crate::render;
 
 /// Lists tenants.
 ///
 /// # Errors
 /// When the query service does not answer.
 pub async fn run(context: &Context) -> anyhow::Result<u8> {
-    let log = context.connect().await?;
-    let answer: TenantsAnswer = query(&log, "tenants", Value::Null).await?;
-    print::value(context.output()?, &answer, |wide| {
-        render::tenants(&answer, &Style::of_stdout(wide))
-    })?;
-    Ok(DONE)
+    super::show(context, "tenants", &(), render::tenants).await
 }
 
 /// Shows one tenant.
@@ -32,15 +25,10 @@ pub async fn run(context: &Context) -> anyhow::Result<u8> {
 /// # Errors
 /// When there is no such tenant, or the query service does not answer.
 pub async fn show(context: &Context, name: &TenantId) -> anyhow::Result<u8> {
-    let log = context.connect().await?;
     let request = TenantQuery {
         tenant: name.clone(),
     };
-    let answer: TenantDetail = query(&log, "tenant", serde_json::to_value(request)?).await?;
-    print::value(context.output()?, &answer, |wide| {
-        render::tenant(&answer, &Style::of_stdout(wide))
-    })?;
-    Ok(DONE)
+    super::show(context, "tenant", &request, render::tenant).await
 }
 
 /// Says what a tenant is entitled to; what is not named stays as it is.

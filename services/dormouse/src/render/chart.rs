@@ -66,7 +66,7 @@ fn chart(timeline: &Timeline, style: &Style, rows: u16) -> Buffer {
     // The first series is drawn last: it is the one that matters most.
     let datasets = points.iter().enumerate().rev().map(|(index, points)| {
         Dataset::default()
-            .marker(marker(index, points.len(), timeline, style))
+            .marker(marker(index, timeline, style))
             .graph_type(GraphType::Line)
             .style(CellStyle::new().fg(COLOURS[index % COLOURS.len()].0))
             .data(points)
@@ -97,7 +97,7 @@ fn chart(timeline: &Timeline, style: &Style, rows: u16) -> Buffer {
 }
 
 /// Braille has the finest lines; where colour cannot tell series apart, marks do.
-fn marker(index: usize, _points: usize, timeline: &Timeline, style: &Style) -> Marker {
+fn marker(index: usize, timeline: &Timeline, style: &Style) -> Marker {
     if style.colour || timeline.series.len() == 1 {
         Marker::Braille
     } else {
