@@ -45,3 +45,8 @@ pub fn yaml(json: &str) -> anyhow::Result<()> {
         serde_norway::to_string(&value)?.trim_end()
     ))
 }
+
+/// Says something beside the answer; whether anyone hears it does not matter.
+pub fn aside(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}

@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use crate::cli::{ServiceArg, SyncArg, UpArgs};
 use crate::context::Context;
 use crate::error::DONE;
+use crate::print;
 use crate::serve::{self, Role};
 
 /// What a local cluster is made of.
@@ -238,17 +239,17 @@ pub async fn run(context: &Context, args: &UpArgs) -> anyhow::Result<u8> {
         0 => "without nodes (`dormouse serve agent` adds one)".to_owned(),
         nodes => format!("of {nodes} × {}", options.capacity),
     };
-    eprintln!(
+    print::aside(&format!(
         "A cluster {nodes} runs at {}, in {}.\nSubmit a job in another terminal: dormouse submit job.yaml\nStop it here with ^C; containers run on, and the next `up` adopts them.",
         cluster.url,
         options.data.display()
-    );
+    ));
     let ended = tokio::select! {
         ended = cluster.ended() => ended,
         () = serve::asked_to_stop() => Ok(()),
     };
-    eprintln!("Stopping.");
+    print::aside("Stopping.");
     cluster.stop().await;
-    eprintln!("Stopped.");
+    print::aside("Stopped.");
     ended.map(|()| DONE)
 }

@@ -106,6 +106,8 @@ pub fn init_with(
     let logs = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
+        // Whoever read them may have gone; that ends nothing.
+        .log_internal_errors(false)
         .with_writer(std::io::stderr);
     // A second initialisation in one process (tests) keeps the first.
     let _ = match format {
