@@ -29,6 +29,14 @@ fn jobs_end_as_their_programs_do_and_say_so() {
     assert_eq!(cluster.run(&["job", "wait", "ads/long"]).code, 4);
     let logs = cluster.run_with(&["job", "logs", "ads/done"], &[]).ok();
     assert!(logs.out.contains("count: from step 0"), "{logs:?}");
+    for (flag, said) in [
+        ("--rank", "its ranks are 0"),
+        ("--incarnation", "it has had 1"),
+    ] {
+        let logs = cluster.run(&["job", "logs", "ads/done", flag, "99"]);
+        let message = logs.error()["message"].to_string();
+        assert!(logs.code == 1 && message.contains(said), "{logs:?}");
+    }
     for query in [
         &["cluster"][..],
         &["timeline", "utilization"],
@@ -183,6 +191,32 @@ fn a_log_is_exported_imported_and_replayed() {
     let before = read(&archive);
     assert_eq!(export(&archive, &archive).code, 1);
     assert_eq!(read(&archive), before);
+}
+
+/// Each command reads what the one before has just written.
+#[test]
+fn what_a_tenant_is_entitled_to_stays_where_it_is_not_named() {
+    let cluster = Cluster::up(1, NODE);
+    for round in 1..20 {
+        let (weight, quota) = (round.to_string(), format!("cpu={round}"));
+        cluster
+            .run(&["tenant", "set", "ads", "--weight", &weight])
+            .ok();
+        cluster
+            .run(&["tenant", "set", "ads", "--quota", &quota])
+            .ok();
+        let set = cluster
+            .log()
+            .into_iter()
+            .rev()
+            .find_map(|it| match it.event() {
+                Some(Event::TenantConfigured(event)) => {
+                    Some((event.weight, event.quota.to_string()))
+                }
+                _ => None,
+            });
+        assert_eq!(set, Some((round, quota)));
+    }
 }
 
 #[test]

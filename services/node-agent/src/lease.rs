@@ -50,7 +50,7 @@ pub async fn hold(mut lease: Box<dyn Lease>, ttl: Duration, agent: Recipient<Lea
     let mut renewed: Option<Instant> = None;
     let mut was_held = false;
     let mut said: Option<Instant> = None;
-    let begun = Instant::now();
+    let mut taken: Option<Instant> = None;
     loop {
         let asked = Instant::now();
         let fence_at = renewed.map_or(asked + ttl, |renewed| renewed + fence_after(ttl));
@@ -64,12 +64,22 @@ pub async fn hold(mut lease: Box<dyn Lease>, ttl: Duration, agent: Recipient<Lea
                 sleep_until(asked + ttl / 4).await;
                 continue;
             }
-            Ok(Err(LeaseError::Held(by))) if was_held || begun.elapsed() > PATIENCE * ttl => {
-                agent.do_send(LeaseNews::Superseded(by));
-                return;
+            Ok(Err(LeaseError::Held(by))) => {
+                let since = *taken.get_or_insert(asked);
+                if was_held || since.elapsed() > PATIENCE * ttl {
+                    agent.do_send(LeaseNews::Superseded(by));
+                    return;
+                }
+                LeaseError::Held(by).to_string()
             }
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => "the broker does not answer".to_owned(),
+            Ok(Err(error)) => {
+                taken = None;
+                error.to_string()
+            }
+            Err(_) => {
+                taken = None;
+                "the broker does not answer".to_owned()
+            }
         };
         if said.is_none_or(|said| said.elapsed() > SAY_EVERY) {
             said = Some(Instant::now());

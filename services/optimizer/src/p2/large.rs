@@ -10,7 +10,8 @@
 //!    of them mixed with the earlier ones, restarts are chosen again, a few times.
 //! 3. If by those bounds the best of the choices may be good enough, the nodes are packed for it
 //!    ([`super::pack`]); after the first and the last of these steps in any case.
-//! 4. If that is not good enough, it is refilled node by node.
+//! 4. Where a minimum finds no room, which happens on clusters of a hundred nodes, it is refilled node
+//!    by node: others' containers give way.
 //!
 //! It ends as soon as the gap is proven. All of it is deterministic; the step counts are the
 //! budget.
@@ -111,14 +112,9 @@ impl<'p> Plans<'p> {
         } = choice;
         packing.settle(&prices);
         if packing.misses_any() {
-            // Room for a minimum is made by giving up others' containers.
             packing.refill();
         }
-        self.offer(search, &packing, &restarted, "priced");
-        if !search.good_enough() {
-            packing.refill();
-            self.offer(search, &packing, &restarted, "refilled");
-        }
+        self.offer(search, &packing, &restarted);
     }
 
     /// Step 2: the choice with the highest bound.
@@ -172,13 +168,7 @@ impl<'p> Plans<'p> {
         often
     }
 
-    fn offer(
-        &mut self,
-        search: &mut Search<'_>,
-        packing: &Packing<'_>,
-        restarted: &[bool],
-        stage: &'static str,
-    ) {
+    fn offer(&mut self, search: &mut Search<'_>, packing: &Packing<'_>, restarted: &[bool]) {
         let plan = packing.plan(restarted);
         let bound = search.instance.loss_bound + SHARE_SLACK;
         if plan
@@ -187,7 +177,7 @@ impl<'p> Plans<'p> {
         {
             self.unfair = (self.unfair * FAIRER.1).max(FAIRER.0);
         }
-        search.offer(plan, stage);
+        search.offer(plan, "priced");
     }
 }
 

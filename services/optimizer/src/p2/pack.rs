@@ -6,7 +6,8 @@
 //!    from;
 //! 3. the choice among them and among better ones that are found on the way, node by node
 //!    ([`super::agree`]);
-//! 4. [`Packing::refill`] ([`super::refill`]): node after node is filled again beside the others.
+//! 4. where a minimum found no room, [`Packing::refill`] ([`super::refill`]): node after node is filled
+//!    again beside the others.
 //!
 //! A heuristic: the plan that comes of it is checked.
 
