@@ -6,7 +6,8 @@
 use std::collections::BTreeMap;
 
 use dormouse_messages::events::{
-    AllocationDecided, Basis, ContainerExited, PartitionStartRequested, PlacementDecided, Waiting,
+    AllocationDecided, Basis, CheckpointSaved, ContainerExited, PartitionStartRequested,
+    PlacementDecided, Waiting,
 };
 use dormouse_messages::ids::{ContainerId, Rank};
 use dormouse_messages::job::CheckpointMode;
@@ -100,6 +101,11 @@ impl Fold for ClusterState {
     fn evolve(&mut self, recorded: &Recorded) {
         self.sequence = recorded.sequence;
         self.now = recorded.stored_at;
+        let had = match recorded.event() {
+            Some(Event::NodeJoined(event)) => self.nodes.get(&event.node),
+            _ => None,
+        };
+        let had = had.map(|node| node.capacity.clone());
         let members_changed = self.nodes.evolve(recorded);
         if members_changed {
             self.last_trigger = recorded.sequence;
@@ -115,7 +121,11 @@ impl Fold for ClusterState {
                 self.policy = event.policy;
                 self.last_trigger = recorded.sequence;
             }
-            Event::NodeJoined(event) => self.joined(&event.node),
+            Event::NodeJoined(event) => {
+                if had.is_some_and(|had| had.first_short(&event.capacity, 1).is_some()) {
+                    self.shrunk(&event.node);
+                }
+            }
             // That of an earlier life of the agent may come after the later one has joined.
             Event::NodeLost(event) if members_changed => {
                 self.lose(&event.node, recorded.sequence);
@@ -129,24 +139,7 @@ impl Fold for ClusterState {
                 });
             }
             Event::ContainerExited(event) => self.exited(event, recorded.sequence),
-            Event::CheckpointSaved(event) => {
-                if let Some(job) = self.jobs.get_mut(&event.job) {
-                    // A node that comes back may report late what an earlier life has saved.
-                    let known = job.checkpoint.as_ref();
-                    if known.is_none_or(|known| known.incarnation <= event.incarnation) {
-                        job.checkpoint = Some(SavedCheckpoint {
-                            uri: event.uri.clone(),
-                            step: event.step,
-                            incarnation: event.incarnation,
-                        });
-                    }
-                    if let Some(LifePhase::Saving { saved, .. }) =
-                        life_phase(job, event.incarnation)
-                    {
-                        *saved = Some(recorded.sequence);
-                    }
-                }
-            }
+            Event::CheckpointSaved(event) => self.saved(event, recorded.sequence),
             Event::CheckpointFailed(event) => {
                 if let Some(job) = self.jobs.get_mut(&event.job)
                     && let Some(LifePhase::Saving { failed, .. }) =
@@ -466,33 +459,36 @@ impl ClusterState {
         }
     }
 
-    /// Of a node that joins again with less, what runs there or is placed there stays until it is
-    /// decided anew.
-    fn joined(&mut self, name: &NodeId) {
-        let mut taken = self.held().remove(name).unwrap_or_default();
-        for job in self.jobs.values() {
-            let placed = job.waits_to_start().map(Assignment::by_node);
-            if let Some(count) = placed.as_ref().and_then(|placed| placed.get(name)) {
-                taken.add(&job.demand, u64::from(*count));
+    /// A node has joined again with less: what runs or is placed there stays until it is decided anew.
+    fn shrunk(&mut self, name: &NodeId) {
+        let taken = self.taken(name);
+        self.overfull.insert(name.clone(), taken);
+        self.freed();
+    }
+
+    /// Room may have been given up.
+    fn freed(&mut self) {
+        let names: Vec<NodeId> = self.overfull.keys().cloned().collect();
+        for name in names {
+            let node = self.nodes.get(&name);
+            let fits = |node: &Node| self.taken(&name).first_short(&node.capacity, 1).is_none();
+            if node.is_none_or(fits) {
+                self.overfull.remove(&name);
             }
-        }
-        let fits = |node: &Node| taken.first_short(&node.capacity, 1).is_none();
-        if self.nodes.get(name).is_some_and(fits) {
-            self.overfull.remove(name);
-        } else {
-            self.overfull.insert(name.clone(), taken);
         }
     }
 
-    /// Room was given up.
-    fn freed(&mut self) {
-        if !self.overfull.is_empty() {
-            let held = self.held();
-            self.overfull.retain(|name, _| {
-                let node = self.nodes.get(name).zip(held.get(name));
-                node.is_some_and(|(node, held)| held.first_short(&node.capacity, 1).is_some())
-            });
+    /// What runs on a node, and what is placed there and not yet started.
+    fn taken(&self, name: &NodeId) -> Amounts {
+        let mut taken = Amounts::new();
+        for job in self.jobs.values() {
+            let placed = job.waits_to_start().into_iter();
+            let placed = placed.flat_map(|assignment| assignment.places.values());
+            let placed = placed.filter(|place| place.node == *name).count() as u64;
+            let held = job.held_by_node().get(name).copied().unwrap_or(0);
+            taken.add(&job.demand, held + placed);
         }
+        taken
     }
 
     /// A node is lost: its containers are gone, and what is assigned to it must be decided again.
@@ -528,6 +524,24 @@ impl ClusterState {
             && let Some(container) = life.containers.get_mut(&id.rank)
         {
             change(container);
+        }
+    }
+
+    fn saved(&mut self, event: &CheckpointSaved, sequence: Sequence) {
+        let Some(job) = self.jobs.get_mut(&event.job) else {
+            return;
+        };
+        // A node that comes back may report late what an earlier life has saved.
+        let known = job.checkpoint.as_ref();
+        if known.is_none_or(|known| known.incarnation <= event.incarnation) {
+            job.checkpoint = Some(SavedCheckpoint {
+                uri: event.uri.clone(),
+                step: event.step,
+                incarnation: event.incarnation,
+            });
+        }
+        if let Some(LifePhase::Saving { saved, .. }) = life_phase(job, event.incarnation) {
+            *saved = Some(sequence);
         }
     }
 
