@@ -4,7 +4,7 @@
 //! 1. [`Packing::cleared`]: the dual of the packing, Σ V(room) + Σ (worth − price of what is wanted),
 //!    is lowered by Shor's method ([`super::shor`]); where it is least, supply meets demand as far as
 //!    prices can make it. The ascent lowered a function much like it, so the best prices that it
-//!    found are where this begins, with its stretching of space: as many looks come twice as close.
+//!    found are where this begins, with its stretching of space: thirty looks come twice as close.
 //!    Prices that each follow the demand for their own containers took hundreds of rounds to find
 //!    out that GPUs were to be had for nothing, so that nobody was restarted to use them.
 //! 2. [`Packing::settle`]: from there on prices follow supply and demand with small steps. Every node
@@ -18,11 +18,8 @@ use super::lattice::Lattice;
 use super::pack::Packing;
 use super::shor::{Descent, minimise};
 
-/// How often step 1 looks at prices: of up to so many types, and of more. A look at a few costs
-/// little, and with 24 types thirty looks ended .9 % above the least dual on one of 36 instances:
-/// choices of restarts that leave GPUs unused then seemed the best.
-const FEW: usize = 64;
-const LOOKS: (u32, u32) = (60, 30);
+/// How often step 1 looks at prices.
+const LOOKS: u32 = 30;
 /// How many rounds are mixed in step 2, and the step of a price as a part of its container's value.
 const MIXED: usize = 40;
 const STEP: f64 = 0.002;
@@ -112,8 +109,7 @@ impl Packing<'_> {
         let wanted = |ty: usize| if self.is_wanted(ty) { scale[ty] } else { 0.0 };
         let priced =
             |at: &[f64]| -> Vec<f64> { (0..types).map(|ty| at[ty] * wanted(ty)).collect() };
-        let looks = if types > FEW { LOOKS.1 } else { LOOKS.0 };
-        let (at, ()) = minimise(descent, looks, |at| {
+        let (at, ()) = minimise(descent, LOOKS, |at| {
             let (dual, excess) = self.dual(&priced(at), alike, table);
             let slope = (0..types).map(|ty| excess[ty] * wanted(ty));
             let rest = std::iter::repeat_n(0.0, at.len() - types);
