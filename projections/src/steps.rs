@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 /// A point: from this time on, the value.
 pub type Point = (Timestamp, f64);
 
-/// A step function that keeps about as many points as [`Steps::push`] is told, and its exact mean and extremes.
+/// A step function that keeps about as many points as [`Steps::push`] is told, and its exact mean
+/// and extremes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Steps {
     points: Vec<Point>,

@@ -549,7 +549,7 @@ impl ClusterState {
         let phase = ContainerPhase::Exited {
             success: event.exit_code == Some(0),
             evicted: event.evicted,
-            why: describe_exit(event, event.rank),
+            why: describe_exit(event),
             at: sequence,
         };
         self.container(&event.container, |container| {
@@ -581,7 +581,8 @@ impl ClusterState {
     }
 }
 
-fn describe_exit(event: &ContainerExited, rank: Rank) -> String {
+fn describe_exit(event: &ContainerExited) -> String {
+    let rank = event.rank;
     let how = match (&event.reason, event.exit_code, event.signal) {
         (Some(reason), _, _) => reason.clone(),
         (None, Some(code), _) => format!("exited with {code}"),

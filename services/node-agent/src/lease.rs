@@ -54,7 +54,13 @@ pub async fn hold(mut lease: Box<dyn Lease>, ttl: Duration, agent: Recipient<Lea
     loop {
         let asked = Instant::now();
         let fence_at = renewed.map_or(asked + ttl, |renewed| renewed + fence_after(ttl));
-        let why = match timeout_at(fence_at, lease.renew()).await {
+        let answer = timeout_at(fence_at, lease.renew()).await;
+        taken = match &answer {
+            Ok(Err(LeaseError::Held(_))) => taken.or(Some(asked)),
+            _ => None,
+        };
+        let patient = taken.is_none_or(|since| since.elapsed() <= PATIENCE * ttl);
+        let why = match answer {
             Ok(Ok(())) => {
                 if renewed.is_none() {
                     agent.do_send(LeaseNews::Held);
@@ -64,22 +70,12 @@ pub async fn hold(mut lease: Box<dyn Lease>, ttl: Duration, agent: Recipient<Lea
                 sleep_until(asked + ttl / 4).await;
                 continue;
             }
-            Ok(Err(LeaseError::Held(by))) => {
-                let since = *taken.get_or_insert(asked);
-                if was_held || since.elapsed() > PATIENCE * ttl {
-                    agent.do_send(LeaseNews::Superseded(by));
-                    return;
-                }
-                LeaseError::Held(by).to_string()
+            Ok(Err(LeaseError::Held(by))) if was_held || !patient => {
+                agent.do_send(LeaseNews::Superseded(by));
+                return;
             }
-            Ok(Err(error)) => {
-                taken = None;
-                error.to_string()
-            }
-            Err(_) => {
-                taken = None;
-                "the broker does not answer".to_owned()
-            }
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "the broker does not answer".to_owned(),
         };
         if said.is_none_or(|said| said.elapsed() > SAY_EVERY) {
             said = Some(Instant::now());

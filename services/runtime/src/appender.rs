@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 
 use async_nats::jetstream::stream::LastRawMessageErrorKind;
 use dormouse_messages::{Event, NodeId, Sequence, Writer};
-use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator};
 
 use crate::clock::{Clock, SystemClock};
 use crate::error::AppendError;
+use crate::lease::token;
 use crate::log::{Log, within};
 use crate::publish::{self, Fence, Outgoing, Place, PublishError};
 
@@ -39,7 +39,7 @@ pub struct Appender {
 impl Appender {
     pub(crate) fn new(log: Log, writer: Writer, node: Option<NodeId>) -> Self {
         let filter = log.prefix().writer(writer, node.as_ref());
-        let token = RandomIdGenerator::default().new_span_id();
+        let token = token();
         Self {
             log,
             writer,

@@ -343,7 +343,8 @@ impl Seeker {
     }
 }
 
-fn token() -> String {
+/// Tells one writer or holder from another of its name.
+pub(crate) fn token() -> String {
     RandomIdGenerator::default().new_span_id().to_string()
 }
 

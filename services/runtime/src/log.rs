@@ -172,20 +172,17 @@ impl Log {
     /// When the stream does not exist, or the broker does not answer.
     pub async fn head(&self) -> Result<Sequence, LogError> {
         let name = self.inner.prefix.log_stream();
-        let asked = self.inner.jetstream.get_stream(&name);
-        let info = match tokio::time::timeout(ANSWER_TIMEOUT, asked).await {
-            Ok(Ok(info)) => info,
-            Ok(Err(error)) if is_absent(&error) => return Err(LogError::NoLog(name)),
-            Ok(Err(error)) => {
-                return Err(LogError::request("read the state of stream", &name, error));
+        let asked = async {
+            match self.inner.jetstream.get_stream(&name).await {
+                Err(error) if is_absent(&error) => Ok(None),
+                asked => asked.map(Some),
             }
-            Err(_) => {
-                return Err(LogError::request(
-                    "read the state of stream",
-                    &name,
-                    NO_ANSWER,
-                ));
-            }
+        };
+        let found = within(asked)
+            .await
+            .map_err(|why| LogError::request("read the state of stream", &name, why))?;
+        let Some(info) = found else {
+            return Err(LogError::NoLog(name));
         };
         let info = info.cached_info();
         let created = info.created.unix_timestamp_nanos();

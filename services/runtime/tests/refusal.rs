@@ -198,6 +198,22 @@ async fn a_late_duplicate_is_refused_by_the_fence() {
     assert_once(&fold_everything(&log).await, 1);
 }
 
+/// Every event on the log.
+async fn recorded(log: &Log) -> Vec<Recorded> {
+    let events = everything(log).await.into_iter();
+    let events = events.filter_map(|followed| match followed {
+        Followed::Event(recorded) => Some((*recorded).clone()),
+        _ => None,
+    });
+    events.collect()
+}
+
+async fn import(log: &Log, events: &[Recorded]) -> Result<u64, LogError> {
+    let events = events.iter().cloned();
+    log.import(events.map(Ok::<_, std::convert::Infallible>))
+        .await
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_imported_log_keeps_sequences_gaps_and_times() {
     let broker = Broker::start().await;
@@ -206,14 +222,7 @@ async fn an_imported_log_keeps_sequences_gaps_and_times() {
     for number in 0..5 {
         operator.append(drained(number), &[]).await.expect("stored");
     }
-    let all: Vec<Recorded> = everything(&log)
-        .await
-        .into_iter()
-        .filter_map(|followed| match followed {
-            Followed::Event(recorded) => Some((*recorded).clone()),
-            _ => None,
-        })
-        .collect();
+    let all = recorded(&log).await;
     // A slice from 2 on, without 3.
     let slice: Vec<Recorded> = all
         .iter()
@@ -222,11 +231,7 @@ async fn an_imported_log_keeps_sequences_gaps_and_times() {
         .collect();
     let other = Broker::start().await;
     let copy = other.log().await;
-    let events = slice
-        .clone()
-        .into_iter()
-        .map(Ok::<_, std::convert::Infallible>);
-    assert_eq!(copy.import(events).await.expect("imported"), 3);
+    assert_eq!(import(&copy, &slice).await.expect("imported"), 3);
     let again = Log::connect(&Settings::new(other.broker.url(), "reader"))
         .await
         .expect("connects");
@@ -244,8 +249,7 @@ async fn an_imported_log_keeps_sequences_gaps_and_times() {
         })
         .collect();
     assert_eq!(read, slice);
-    let events = slice.into_iter().map(Ok::<_, std::convert::Infallible>);
-    assert!(copy.import(events).await.is_err(), "it is not empty");
+    assert!(import(&copy, &slice).await.is_err(), "it is not empty");
     let stored = again
         .appender(Writer::Operator, None)
         .append(drained(9), &[])
@@ -268,21 +272,8 @@ async fn after_an_import_submissions_are_counted_on() {
             .await
             .expect("stored");
     }
-    let events: Vec<Recorded> = everything(&original)
-        .await
-        .into_iter()
-        .filter_map(|followed| match followed {
-            Followed::Event(recorded) => Some((*recorded).clone()),
-            _ => None,
-        })
-        .collect();
-    let events = || {
-        events
-            .clone()
-            .into_iter()
-            .map(Ok::<_, std::convert::Infallible>)
-    };
-    assert_eq!(log.import(events()).await.expect("imported"), 3);
+    let events = recorded(&original).await;
+    assert_eq!(import(&log, &events).await.expect("imported"), 3);
     let stored = log.publish_ingress(&tenant, "submit", "application/json", intake::submission());
     assert_eq!(stored.await.expect("stored"), 4);
     // What waits there would be passed over.
@@ -290,7 +281,7 @@ async fn after_an_import_submissions_are_counted_on() {
     let other = late.log().await;
     let stored = other.publish_ingress(&tenant, "submit", "application/json", intake::submission());
     stored.await.expect("stored");
-    let refused = other.import(events()).await.expect_err("not empty");
+    let refused = import(&other, &events).await.expect_err("not empty");
     assert!(
         refused.to_string().contains("has taken submissions"),
         "{refused}"

@@ -9,7 +9,7 @@ use dormouse_runtime::Log;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{answers_up_to, query};
+use super::{caught_up, query};
 use crate::cli::{ConfigureArgs, NodeArg};
 use crate::context::{Context, read_document, shown};
 use crate::error::{Coded, DONE};
@@ -72,7 +72,7 @@ pub async fn configure(context: &Context, args: &ConfigureArgs) -> anyhow::Resul
 /// Whether the node is drained.
 async fn is_drained(context: &Context, args: &NodeArg) -> anyhow::Result<bool> {
     let log = context.connect().await?;
-    answers_up_to(&log, log.head().await?).await?;
+    caught_up(&log).await?;
     let nodes: NodesAnswer = query(&log, "nodes", Value::Null).await?;
     if let Some(node) = nodes.nodes.iter().find(|node| node.node == args.name) {
         return Ok(node.drained_at.is_some());

@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::history::{History, read_log};
-use super::{answers_up_to, log as log_command, next_event};
+use super::{caught_up, log as log_command, next_event};
 use crate::cli::{JobCommand, JobHistoryArgs, JobLogsArgs, Output};
 use crate::context::Context;
 use crate::describe::concerns;
@@ -305,9 +305,8 @@ async fn cancel(context: &Context, id: &JobId) -> anyhow::Result<u8> {
 async fn wait(context: &Context, id: &JobId) -> anyhow::Result<u8> {
     let log = context.connect().await?;
     // An end up to the head is in the answer, a later one comes as an event.
-    let head = log.head().await?;
+    let head = caught_up(&log).await?;
     let mut events = log.follow(head.next());
-    answers_up_to(&log, head).await?;
     let detail = detail(History::Cluster(log), id).await?;
     let ended = |phase: &str, reason: &str, code: u8| {
         let answer = json!({"job": id, "phase": phase, "reason": reason});

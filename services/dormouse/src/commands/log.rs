@@ -53,11 +53,8 @@ pub fn event(recorded: &Recorded, identity: &str, output: Output) -> anyhow::Res
 pub async fn tail(context: &Context, from: Option<u64>) -> anyhow::Result<u8> {
     let output = context.output()?;
     let log = context.connect().await?;
-    let from = match from {
-        Some(from) => Sequence(from),
-        None => log.head().await?.next(),
-    };
     let head = log.head().await?;
+    let from = from.map_or(head.next(), Sequence);
     if from > head.next() {
         eprintln!("the log ends at event {head}; waiting for event {from}");
     }

@@ -65,16 +65,18 @@ pub async fn show<T: Serialize + DeserializeOwned>(
     Ok(DONE)
 }
 
-/// Waits until the query service has folded the log up to `head`: for what is decided on its answers.
+/// Waits until the query service has folded the log as it is now, which it returns the head of: for
+/// what is decided on its answers.
 ///
 /// # Errors
 /// When it does not answer, or stays behind.
-pub async fn answers_up_to(log: &Log, head: Sequence) -> anyhow::Result<()> {
+pub async fn caught_up(log: &Log) -> anyhow::Result<Sequence> {
+    let head = log.head().await?;
     let deadline = tokio::time::Instant::now() + BEHIND;
     loop {
         let cluster: ClusterAnswer = query(log, "cluster", Value::Null).await?;
         if cluster.log.head >= head {
-            return Ok(());
+            return Ok(head);
         }
         if tokio::time::Instant::now() > deadline {
             let message = format!(

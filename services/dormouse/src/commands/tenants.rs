@@ -7,7 +7,7 @@ use dormouse_messages::{Event, Quota, TenantId};
 use dormouse_projections::queries::{TenantQuery, TenantRow, TenantsAnswer};
 use serde_json::Value;
 
-use super::{answers_up_to, configure, query};
+use super::{caught_up, configure, query};
 use crate::cli::TenantSetArgs;
 use crate::context::Context;
 use crate::render;
@@ -43,7 +43,7 @@ pub async fn set(context: &Context, args: &TenantSetArgs) -> anyhow::Result<u8> 
         bail!("nothing to set: name --weight, --quota, --max-job-weight or --priority");
     }
     let log = context.connect().await?;
-    answers_up_to(&log, log.head().await?).await?;
+    caught_up(&log).await?;
     let known: TenantsAnswer = query(&log, "tenants", Value::Null).await?;
     let before = known.tenants.iter().find(|row| row.tenant == args.name);
     let event = configured(args, before.filter(|row| row.configured))?;

@@ -172,9 +172,8 @@ fn smoothed(packing: &Packing<'_>, ty: usize, count: usize, smooth: usize) -> f6
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::p2::instance::{Job, State};
     use crate::p2::lattice::Lattice;
-    use crate::p2::samples::{chance, samples};
+    use crate::p2::samples::{all_restarted, chance, samples};
 
     /// Whatever the nodes began with, no single one could choose better in the end; and all together
     /// are worth more than by turns.
@@ -183,8 +182,7 @@ mod tests {
         let (mut before, mut after) = (0.0, 0.0);
         for (seed, instance) in samples(0..60) {
             let lattice = Lattice::new(&instance);
-            let runs = |job: &Job| job.state == State::Running;
-            let restarted: Vec<bool> = instance.jobs.iter().map(runs).collect();
+            let restarted = all_restarted(&instance);
             let packing = Packing::new(&instance, &lattice, &restarted, 0.0);
             let mut below = chance(seed);
             let mut choices = Choices::new(packing.rooms.len());
@@ -229,8 +227,7 @@ mod tests {
         let (mut wanted, mut supplied) = (0, 0);
         for (_, instance) in samples(0..60) {
             let lattice = Lattice::new(&instance);
-            let runs = |job: &Job| job.state == State::Running;
-            let restarted: Vec<bool> = instance.jobs.iter().map(runs).collect();
+            let restarted = all_restarted(&instance);
             let packing = Packing::new(&instance, &lattice, &restarted, 0.0);
             let mut choices = Choices::new(packing.rooms.len());
             for (node, room) in packing.rooms.iter().enumerate() {

@@ -53,13 +53,37 @@ pub(crate) struct Averages {
     pub gains: Vec<f64>,
 }
 
+/// The prices of the least bound that go back.
+#[derive(Debug)]
+struct Best {
+    container: Vec<f64>,
+    loss: f64,
+    /// The step at which they were found or last begun from.
+    step: i32,
+}
+
+impl Best {
+    fn of(prices: &Prices, step: i32) -> Self {
+        Self {
+            container: prices.container.clone(),
+            loss: prices.loss,
+            step,
+        }
+    }
+
+    /// As parts of what they are compared with.
+    fn parts(&self, scale: &[f64]) -> Vec<f64> {
+        let pairs = self.container.iter().chain([&self.loss]).zip(scale);
+        pairs.map(|(price, scale)| price / scale).collect()
+    }
+}
+
 /// An ascent on the way.
 #[derive(Debug)]
 pub(crate) struct Ascent<'a> {
     relaxation: Relaxation<'a>,
     pub prices: Prices,
-    /// The prices of the least bound, and the step at which they were found or last begun from.
-    best: (Prices, i32),
+    best: Best,
     /// Per price that takes steps, those of containers and then that of the loss: what it is
     /// compared with.
     pub scale: Vec<f64>,
@@ -90,10 +114,11 @@ impl<'a> Ascent<'a> {
         };
         let scale = scales(instance, &prices);
         let size = FIRST * (scale.len() as f64).sqrt();
+        let best = Best::of(&prices, 0);
         Self {
             relaxation,
-            best: (prices.clone(), 0),
-            descent: Descent::new(parts(&prices, &scale), size),
+            descent: Descent::new(best.parts(&scale), size),
+            best,
             pace: Pace::new(),
             prices,
             scale,
@@ -106,8 +131,8 @@ impl<'a> Ascent<'a> {
 
     /// A way down from the best prices, with what the ascent has learnt of how they belong together.
     pub fn way_from_best(&self, size: f64) -> Descent {
-        let best = parts(&self.best.0, &self.scale);
-        self.descent.beginning_at(best, size)
+        self.descent
+            .beginning_at(self.best.parts(&self.scale), size)
     }
 
     /// Takes one step.
@@ -119,8 +144,8 @@ impl<'a> Ascent<'a> {
         self.step += 1;
         if answer.bound < self.bound || self.step == 1 {
             self.bound = self.bound.min(answer.bound);
-            self.best = (self.prices.clone(), self.step);
-        } else if self.step - self.best.1 >= PATIENCE {
+            self.best = Best::of(&self.prices, self.step);
+        } else if self.step - self.best.step >= PATIENCE {
             self.again();
             return;
         }
@@ -150,14 +175,11 @@ impl<'a> Ascent<'a> {
     /// have found their way without a step size: sent back, they were on the same slow way again each
     /// time, with a bound .5 % too high for 200 steps.
     fn again(&mut self) {
-        let Prices {
-            container, loss, ..
-        } = &self.best.0;
-        self.prices.container.clone_from(container);
-        self.prices.loss = *loss;
-        self.best.1 = self.step;
-        let best = parts(&self.prices, &self.scale);
-        self.descent.return_to(best, SMALLER);
+        self.prices.container.clone_from(&self.best.container);
+        self.prices.loss = self.best.loss;
+        self.best.step = self.step;
+        self.descent
+            .return_to(self.best.parts(&self.scale), SMALLER);
     }
 
     fn average(&mut self, going: &[f64]) {
@@ -182,12 +204,6 @@ pub(crate) fn mix(average: &mut [f64], new: impl Iterator<Item = f64>, weight: f
     for (average, new) in average.iter_mut().zip(new) {
         *average += weight * (new - *average);
     }
-}
-
-/// The prices that take steps, as parts of what they are compared with.
-fn parts(prices: &Prices, scale: &[f64]) -> Vec<f64> {
-    let pairs = prices.container.iter().chain([&prices.loss]).zip(scale);
-    pairs.map(|(price, scale)| price / scale).collect()
 }
 
 /// Per price that takes steps: what it is compared with.
@@ -216,7 +232,7 @@ mod tests {
         for _ in 0..2 * SETTLING {
             ascent.step();
         }
-        let best = ascent.best.0.container.clone();
+        let best = ascent.best.container.clone();
         ascent.prices.restart += 1.0;
         ascent
             .prices

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::instance::{Cluster, Instance};
+use super::instance::{Cluster, Instance, State};
 use crate::problem::{Problem, ProblemJob, ProblemNode};
 
 /// Numbers that a seed decides.
@@ -19,6 +19,12 @@ pub(crate) fn chance(seed: u64) -> impl FnMut(u64) -> u64 {
 /// Small clusters, each with its seed.
 pub(crate) fn samples(seeds: Range<u64>) -> impl Iterator<Item = (u64, Instance)> {
     seeds.filter_map(|seed| Some((seed, random(seed)?)))
+}
+
+/// The restart of every running job.
+pub(crate) fn all_restarted(instance: &Instance) -> Vec<bool> {
+    let jobs = instance.jobs.iter();
+    jobs.map(|job| job.state == State::Running).collect()
 }
 
 /// A cluster of four nodes with random jobs, two in three of which run; `None` where they do not

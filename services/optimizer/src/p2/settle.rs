@@ -201,16 +201,14 @@ impl Tatonnement {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::p2::instance::{Job, State};
-    use crate::p2::samples::samples;
+    use crate::p2::samples::{all_restarted, samples};
 
     #[test]
     fn cleared_prices_bound_every_packing_and_lower_than_those_before() {
         let (mut before, mut after, mut packed, mut all) = (0.0, 0.0, 0.0, 0);
         for (_, instance) in samples(0..400) {
             let lattice = Lattice::new(&instance);
-            let runs = |job: &Job| job.state == State::Running;
-            let restarted: Vec<bool> = instance.jobs.iter().map(runs).collect();
+            let restarted = all_restarted(&instance);
             let mut packing = Packing::new(&instance, &lattice, &restarted, 0.0);
             let alike = packing.alike();
             let first: Vec<f64> = instance.types.iter().map(|ty| ty.value).collect();
