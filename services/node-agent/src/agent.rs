@@ -21,6 +21,7 @@ use dormouse_messages::{ContainerId, Rank, Sequence, Timestamp};
 use crate::AgentError;
 use crate::config::AgentConfig;
 use crate::container::{self, Container, How, What};
+use crate::folder::{aside, aside_in_time};
 use crate::kept::Kept;
 use crate::layout;
 use crate::lease::fence_grace;
@@ -31,7 +32,7 @@ use crate::report::{self, Reports};
 use crate::runtime::{ContainerRuntime, Exit, Found};
 use crate::state::{AgentState, Phase};
 use crate::tasks::{Orders, TaskFiles};
-use crate::watch::{Complete, Watch, Watched};
+use crate::watch::{Complete, Look, Watch, Watched};
 pub use handlers::{Batch, Leave, LogLost, RuntimeExit};
 
 /// What is taken away, but by no fence, has this long to end.
@@ -119,18 +120,44 @@ impl Agent {
         let runtime = Arc::clone(&self.runtime);
         let list = async move { runtime.list().await };
         ctx.spawn(list.into_actor(self).map(|found, actor, ctx| match found {
-            Ok(found) => {
-                for found in found {
-                    actor.adopt(found, ctx);
-                }
-                actor.stage = Stage::Live;
-                actor.act(ctx);
-                actor.prune(ctx);
-            }
+            Ok(found) => actor.look_at_the_ended(found, ctx),
             Err(error) => {
                 tracing::error!(%error, "what runs on this node is not known; trying again");
                 ctx.run_later(LIST_AGAIN, Self::list);
             }
+        }));
+    }
+
+    /// Looks at what ended while no agent ran, each container with a time limit; then the agent
+    /// is live.
+    fn look_at_the_ended(&mut self, found: Vec<Found>, ctx: &mut Context<Self>) {
+        let ended = found.iter().filter(|found| found.status.is_err());
+        let looks: Vec<_> = ended
+            .filter_map(|found| {
+                let id = found.container.clone();
+                let (mut watch, orders) = (self.watch(&id, true)?, self.orders(&id));
+                Some(async move {
+                    let is_chief = matches!(watch, Watched::Chief(_));
+                    let look = aside_in_time(move || watch.look(&orders)).await;
+                    (id, is_chief, look)
+                })
+            })
+            .collect();
+        let looked = futures::future::join_all(looks);
+        ctx.spawn(looked.into_actor(self).map(|looked, actor, ctx| {
+            for (id, is_chief, look) in looked {
+                let look = look.unwrap_or_else(|| {
+                    tracing::error!(container = %id, "the file system of what it has left does not answer");
+                    Look::default()
+                });
+                actor.last_look(&id, is_chief, look);
+            }
+            for found in found {
+                actor.adopt(found, ctx);
+            }
+            actor.stage = Stage::Live;
+            actor.act(ctx);
+            actor.prune(ctx);
         }));
     }
 
@@ -169,10 +196,7 @@ impl Agent {
                 }
                 Life::Running(pid)
             }
-            Err(exit) => {
-                self.last_look(&id);
-                Life::Ended(exit)
-            }
+            Err(exit) => Life::Ended(exit),
         };
         let seen = Observed::new(found.request, life);
         self.machine.containers.insert(id, seen);
@@ -191,25 +215,21 @@ impl Agent {
             .filter(|it| it.node == self.config.node);
         let folders: Vec<_> = ours
             .flat_map(|it| {
-                let checkpoint = layout.checkpoint(&it.job, it.incarnation);
-                [layout.container(&it.container()), checkpoint]
+                let checkpoint = layout.checkpoint_below(&it.job, it.incarnation);
+                [layout.container_below(&it.container()), checkpoint]
             })
             .collect();
         if !folders.is_empty() {
-            tokio::task::spawn_blocking(move || {
+            tokio::spawn(aside(move || {
                 for folder in folders {
-                    let _ = std::fs::create_dir_all(folder);
+                    let _ = folder.make();
                 }
-            });
+            }));
         }
     }
 
     /// What a container left that ended while no agent ran: reported before its exit.
-    fn last_look(&mut self, id: &ContainerId) {
-        let (Some(mut watch), orders) = (self.watch(id, true), self.orders(id)) else {
-            return;
-        };
-        let look = watch.look(&orders);
+    fn last_look(&mut self, id: &ContainerId, is_chief: bool, look: Look) {
         if !look.tasks.is_empty() {
             self.note(id, What::TasksEnded(look.tasks));
         }
@@ -220,7 +240,7 @@ impl Agent {
             .state
             .partition(id)
             .and_then(|(_, partition)| partition.save)
-            .filter(|_| matches!(watch, Watched::Chief(_)));
+            .filter(|_| is_chief);
         match (look.checkpoint, save) {
             (Some(complete), save) => {
                 let answer = save.map(|request| (request, Duration::ZERO));
@@ -247,14 +267,14 @@ impl Agent {
         let (job, partition) = self.state.partition(id)?;
         let layout = self.config.layout();
         if job.spec.as_ref().is_some_and(|spec| spec.tasks.is_some()) {
-            return Some(Watched::Tasks(TaskFiles::new(layout.container(id))));
+            return Some(Watched::Tasks(TaskFiles::new(layout.container_below(id))));
         }
         if id.rank != Rank(0) {
             return None;
         }
         let watch = Watch::new(
-            layout.checkpoint(&id.job, id.incarnation),
-            layout::progress_in(&layout.container(id)),
+            layout.checkpoint_below(&id.job, id.incarnation),
+            layout.container_below(id),
         );
         if !adopted {
             return Some(Watched::Chief(watch));
@@ -271,7 +291,7 @@ impl Agent {
         watch: Option<Watched>,
         ctx: &mut Context<Self>,
     ) -> Addr<Container> {
-        let directory = self.config.layout().container(id);
+        let directory = self.config.layout().container_below(id);
         let runtime = Arc::clone(&self.runtime);
         let agent = ctx.address().recipient();
         let actor = Container::new(id.clone(), runtime, agent, directory, is_running, watch);

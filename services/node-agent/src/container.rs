@@ -8,11 +8,11 @@
 //! - The actor of a task set's container passes its orders on and looks for results every 20 ms
 //!   while it has tasks. It tells them ten times a second, and at once when there is nothing left.
 //! - The actor of rank 0 looks for checkpoints and progress every second, every 20 ms while a
-//!   requested checkpoint is awaited, and once more after the exit, before it is told.
+//!   requested checkpoint is awaited, and once more after the exit, before it is told. A look that
+//!   hangs (a file system that does not answer) delays none of these by more than ten seconds.
 
 mod messages;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,6 +23,7 @@ use dormouse_messages::{ContainerId, Sequence};
 
 pub use messages::{Ended, Evict, Give, How, Note, Save, Start, Stop, What};
 
+use crate::folder::{Below, LOOK_TIMEOUT, aside, aside_in_time};
 use crate::runtime::{ContainerRuntime, Exit};
 use crate::tasks::{Orders, Results, TaskFiles};
 use crate::watch::{Complete, Line, Look, Watched};
@@ -51,11 +52,13 @@ pub struct Container {
     id: ContainerId,
     runtime: Arc<dyn ContainerRuntime>,
     agent: Recipient<Note>,
-    directory: PathBuf,
+    directory: Below,
     is_running: bool,
     /// Rank 0's files, or a task set's; elsewhere while a look is under way.
     watch: Option<Watched>,
     is_looking: bool,
+    /// The look under way has taken too long: what is under way without end is not waited for.
+    is_hung: bool,
     next_look: Option<SpawnHandle>,
     saving: Option<Saving>,
     /// It was asked to save, which ends it.
@@ -84,7 +87,7 @@ impl Container {
         id: ContainerId,
         runtime: Arc<dyn ContainerRuntime>,
         agent: Recipient<Note>,
-        directory: PathBuf,
+        directory: Below,
         is_running: bool,
         watch: Option<Watched>,
     ) -> Self {
@@ -95,8 +98,9 @@ impl Container {
             is_running,
             is_looking: watch.is_some(),
             watch,
+            is_hung: false,
             next_look: None,
-            is_leaving: is_running && directory.join("leaving").exists(),
+            is_leaving: is_running && directory.path().join("leaving").exists(),
             directory,
             saving: None,
             deferred: None,
@@ -125,7 +129,7 @@ impl Container {
     /// Remembers something across a restart of the agent. What a full disk forgets costs a
     /// second signal or a reason, no more.
     fn mark(&self, name: &str, text: &str) {
-        let path = self.directory.join(name);
+        let path = self.directory.path().join(name);
         if let Err(error) = std::fs::write(&path, text) {
             tracing::warn!(container = %self.id, %error, "cannot write {}", path.display());
         }
@@ -164,7 +168,7 @@ impl Container {
     }
 
     fn stop(&mut self, stop: &Stop, ctx: &mut Context<Self>) {
-        let is_asked = self.directory.join("stop").exists();
+        let is_asked = self.directory.path().join("stop").exists();
         if !self.is_leaving && !is_asked {
             self.mark("stop", "");
             self.signal(Signal::SIGTERM, ctx);
@@ -201,12 +205,15 @@ impl Container {
         };
         let at_exit = self.exit.is_some();
         let orders = std::mem::take(&mut self.orders);
-        let look = tokio::task::spawn_blocking(move || {
+        let late = ctx.run_later(LOOK_TIMEOUT, |actor, ctx| actor.hung(ctx));
+        let look = aside(move || {
             let look = watch.look(&orders);
             (watch, look)
         });
         ctx.spawn(look.into_actor(self).map(move |looked, actor, ctx| {
-            let Ok((watch, look)) = looked else {
+            ctx.cancel_future(late);
+            actor.is_hung = false;
+            let Some((watch, look)) = looked else {
                 tracing::error!(container = %actor.id, "looking at its files failed");
                 actor.is_looking = false;
                 actor.finish(ctx);
@@ -225,6 +232,30 @@ impl Container {
                 actor.look_in(pause, ctx);
             }
         }));
+    }
+
+    /// The look under way takes too long. It cannot be ended: the container goes on without it,
+    /// and with it again when the file system answers.
+    fn hung(&mut self, ctx: &mut Context<Self>) {
+        self.is_hung = true;
+        let path = self.directory.path();
+        let problem = format!(
+            "the file system of its checkpoints or of {} does not answer",
+            path.display()
+        );
+        tracing::warn!(container = %self.id, problem, "looking at its files is given up for now");
+        self.problem = Some(problem);
+        self.fail_late_save();
+        if self.exit.is_some() {
+            self.finish(ctx);
+        }
+    }
+
+    fn fail_late_save(&mut self) {
+        let now = Instant::now();
+        if self.saving.as_ref().is_some_and(|it| now >= it.deadline) {
+            self.save_failed("no complete checkpoint within checkpoint.grace_s");
+        }
     }
 
     /// Schedules the next look, in place of the one that was scheduled.
@@ -258,11 +289,7 @@ impl Container {
                 self.unsaid_checkpoint = Some(complete);
             }
         }
-        if let Some(saving) = &self.saving
-            && Instant::now() >= saving.deadline
-        {
-            self.save_failed("no complete checkpoint within checkpoint.grace_s");
-        }
+        self.fail_late_save();
         self.is_busy = look.is_busy;
         self.unsaid_tasks.add(look.tasks);
         self.say_what_is_due(false);
@@ -342,16 +369,16 @@ impl Handler<Start> for Container {
         // Whatever lies there is of before: not this container's work.
         let watch = self.watch.take();
         let passed_over = watch.map(|mut watch| {
-            tokio::task::spawn_blocking(move || {
+            tokio::spawn(aside_in_time(move || {
                 watch.pass_over();
                 watch
-            })
+            }))
         });
         let runtime = Arc::clone(&self.runtime);
         let start = async move {
             let started = runtime.start(plan).await;
             let watch = match passed_over {
-                Some(passing) => passing.await.ok(),
+                Some(passing) => passing.await.ok().flatten(),
                 None => None,
             };
             (started, watch)
@@ -390,10 +417,15 @@ impl Handler<Save> for Container {
                 deadline: now + save.grace,
             });
             self.problem = None;
+            ctx.run_later(save.grace, |actor, _| {
+                if actor.is_hung {
+                    actor.fail_late_save();
+                }
+            });
         }
         // Written before the signal: a job that is leaving must not be asked twice.
         let request = save.request.to_string();
-        let asked = std::fs::read_to_string(self.directory.join("asked"));
+        let asked = std::fs::read_to_string(self.directory.path().join("asked"));
         if asked.is_ok_and(|asked| asked == request) {
             return;
         }
@@ -422,9 +454,13 @@ impl Handler<Save> for Container {
                 }));
             }
             How::Drain => {
-                if let Err(error) = TaskFiles::drain(&self.directory) {
-                    tracing::warn!(container = %self.id, %error, "cannot be asked to leave; it is stopped when its grace is over");
-                }
+                let directory = self.directory.clone();
+                let drained = aside_in_time(move || TaskFiles::drain(&directory));
+                ctx.spawn(drained.into_actor(self).map(|drained, actor, _| {
+                    if !matches!(drained, Some(Ok(()))) {
+                        tracing::warn!(container = %actor.id, ?drained, "cannot be asked to leave; it is stopped when its grace is over");
+                    }
+                }));
             }
             How::NotAtAll => {}
         }
@@ -478,7 +514,7 @@ impl Handler<Ended> for Container {
         self.exit = Some(exit);
         if !self.is_running {
             // It was over before its start was told: that comes first.
-        } else if !self.is_looking {
+        } else if !self.is_looking || self.is_hung {
             self.finish(ctx);
         } else if self.watch.is_some() {
             self.look(ctx);

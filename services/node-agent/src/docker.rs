@@ -13,6 +13,7 @@ mod output;
 mod pauses;
 
 use std::collections::HashMap;
+use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,6 +32,7 @@ use nix::sys::signal::Signal;
 use dormouse_messages::{ContainerId, Sequence};
 
 use crate::config::AgentConfig;
+use crate::folder::aside;
 use crate::layout::{self, Layout};
 use crate::runtime::{ContainerPlan, ContainerRuntime, Exit, Exits, Found, RuntimeError};
 use crate::secrets;
@@ -49,6 +51,9 @@ const PID_WAIT: Duration = Duration::from_millis(2);
 
 /// How long after the exit the last output may take to arrive.
 const LAST_OUTPUT: Duration = Duration::from_secs(2);
+
+/// Where the init process says why it cannot run the program.
+const LAST_WORDS_BYTES: u64 = 4096;
 
 /// How long after a kill the engine may take to say that memory was the cause: on an idle
 /// machine it knows at once, on a busy one it took tens of milliseconds.
@@ -166,8 +171,8 @@ impl Inner {
     async fn start(self: &Arc<Self>, plan: ContainerPlan) -> Result<u32, String> {
         let _starting = self.pauses.start();
         let name = self.name(&plan.container);
-        let prepared = plan.clone();
-        let env = tokio::task::spawn_blocking(move || prepare(&prepared))
+        let (prepared, layout) = (plan.clone(), self.layout.clone());
+        let env = tokio::task::spawn_blocking(move || prepare(&layout, &prepared))
             .await
             .map_err(|error| error.to_string())??;
         self.create(&name, &plan, &env).await?;
@@ -220,7 +225,7 @@ impl Inner {
     fn watch(self: &Arc<Self>, container: ContainerId, name: String) {
         let inner = Arc::clone(self);
         tokio::spawn(async move {
-            let directory = inner.layout.container(&container);
+            let directory = inner.layout.container_below(&container);
             let output = tokio::spawn(output::copy(inner.docker.clone(), name.clone(), directory));
             let exit = inner.ended(&name).await;
             let _ = tokio::time::timeout(LAST_OUTPUT, output).await;
@@ -272,8 +277,15 @@ impl Inner {
         if !matches!(exit.code, Some(126 | 127)) {
             return exit;
         }
-        let logs = layout::logs_in(&self.layout.container(container));
-        let text = std::fs::read_to_string(logs.stderr).unwrap_or_default();
+        let directory = self.layout.container_below(container);
+        let text = directory.open().and_then(|it| it.file(layout::STDERR));
+        let mut bytes = Vec::new();
+        // It fails before anything else is printed.
+        let read = text.and_then(|text| text.take(LAST_WORDS_BYTES).read_to_end(&mut bytes));
+        let text = String::from_utf8_lossy(&bytes);
+        if read.is_err() {
+            return exit;
+        }
         match text
             .split_once("[FATAL tini")
             .and_then(|(_, rest)| rest.split_once("] "))
@@ -368,9 +380,12 @@ impl Inner {
     }
 
     async fn beside(&self, plan: ContainerPlan) -> Result<(), String> {
+        let prepared = plan.clone();
+        let env = aside(move || environment(&prepared)).await;
+        let env = env.ok_or("its environment cannot be read")??;
         let options = CreateExecOptions {
             cmd: Some(plan.argv.clone()),
-            env: Some(environment(&plan)?),
+            env: Some(env),
             attach_stdout: Some(true),
             attach_stderr: Some(true),
             ..CreateExecOptions::default()
@@ -395,10 +410,17 @@ impl Inner {
 }
 
 /// The folders that are mounted, and the environment; blocking.
-fn prepare(plan: &ContainerPlan) -> Result<Vec<String>, String> {
-    for folder in [&plan.directory, &plan.checkpoint] {
-        std::fs::create_dir_all(folder)
-            .map_err(|error| layout::disk("cannot create", folder, &error))?;
+fn prepare(layout: &Layout, plan: &ContainerPlan) -> Result<Vec<String>, String> {
+    let ContainerId {
+        job, incarnation, ..
+    } = &plan.container;
+    let folders = [
+        layout.container_below(&plan.container),
+        layout.checkpoint_below(job, *incarnation),
+    ];
+    for folder in folders {
+        let made = folder.make();
+        made.map_err(|error| layout::disk("cannot create", &folder.path(), &error))?;
     }
     // Another log's container of this name had its own.
     for name in layout::MARKS {

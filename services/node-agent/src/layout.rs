@@ -22,7 +22,9 @@ use std::path::{Path, PathBuf};
 
 use dormouse_messages::{ContainerId, Incarnation, JobId, NodeId};
 
+use crate::folder::Below;
 use crate::runtime::Exit;
+use crate::tasks::TASKS;
 
 /// The directories of one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,6 +32,14 @@ pub struct Layout {
     node: PathBuf,
     checkpoints: PathBuf,
 }
+
+/// The progress file, in a container's directory.
+pub const PROGRESS: &str = "progress.jsonl";
+
+/// What a container prints, in its directory.
+pub const STDOUT: &str = "stdout.log";
+/// What it prints as errors.
+pub const STDERR: &str = "stderr.log";
 
 /// What a container printed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,12 +78,22 @@ impl Layout {
         self.containers().join(container.to_string())
     }
 
+    /// The same, to look into.
+    #[must_use]
+    pub fn container_below(&self, container: &ContainerId) -> Below {
+        Below::new(self.containers(), container.to_string())
+    }
+
     /// The checkpoint directory of one incarnation.
     #[must_use]
     pub fn checkpoint(&self, job: &JobId, incarnation: Incarnation) -> PathBuf {
-        self.checkpoints
-            .join(job.as_str())
-            .join(incarnation.to_string())
+        self.checkpoint_below(job, incarnation).path()
+    }
+
+    /// The same, to look into.
+    #[must_use]
+    pub fn checkpoint_below(&self, job: &JobId, incarnation: Incarnation) -> Below {
+        Below::new(self.checkpoints.clone(), format!("{job}/{incarnation}"))
     }
 }
 
@@ -81,15 +101,15 @@ impl Layout {
 #[must_use]
 pub fn logs_in(directory: &Path) -> Logs {
     Logs {
-        stdout: directory.join("stdout.log"),
-        stderr: directory.join("stderr.log"),
+        stdout: directory.join(STDOUT),
+        stderr: directory.join(STDERR),
     }
 }
 
 /// The progress file in a container's directory.
 #[must_use]
 pub fn progress_in(directory: &Path) -> PathBuf {
-    directory.join("progress.jsonl")
+    directory.join(PROGRESS)
 }
 
 /// Where a container's output lies, on the machine of its node: on any node of `data_dir` that
@@ -105,10 +125,27 @@ pub fn task_output(data_dir: &Path, container: &ContainerId, task: u32) -> Optio
     directory_of(data_dir, container).map(|directory| task_output_in(&directory, task))
 }
 
+/// Opens a file of those that [`logs_path`] and [`task_output`] name. The job may have put there
+/// what it likes: only a regular file is opened.
+///
+/// # Errors
+/// The kernel's, or what is wrong with the file.
+pub fn open_log(path: &Path) -> std::io::Result<std::fs::File> {
+    let name = path.file_name().and_then(|name| name.to_str());
+    let (Some(name), Some(parent)) = (name, path.parent()) else {
+        return Err(ErrorKind::NotFound.into());
+    };
+    // Below the node's folder, so that no folder on the way is a link either.
+    let is_root = |folder: &&Path| folder.ends_with("containers");
+    let root = parent.ancestors().find(is_root).unwrap_or(parent);
+    let way = parent.strip_prefix(root).unwrap_or(Path::new(""));
+    Below::new(root.to_owned(), way).open()?.file(name)
+}
+
 /// Where a task prints to, in its container's directory.
 #[must_use]
 pub fn task_output_in(directory: &Path, task: u32) -> PathBuf {
-    directory.join("tasks").join(task.to_string())
+    directory.join(TASKS).join(task.to_string())
 }
 
 fn directory_of(data_dir: &Path, container: &ContainerId) -> Option<PathBuf> {

@@ -23,6 +23,7 @@ pub mod connect;
 pub mod container;
 pub mod docker;
 pub mod executor;
+pub mod folder;
 pub mod kept;
 pub mod layout;
 pub mod lease;
@@ -48,7 +49,7 @@ use actix::prelude::*;
 use tokio::sync::{mpsc, oneshot};
 
 pub use config::{AgentConfig, RuntimeKind};
-pub use layout::{Logs, logs_path, task_output};
+pub use layout::{Logs, logs_path, open_log, task_output};
 pub use wire::Wires;
 
 use agent::{Agent, Batch, Leave, LogLost, RuntimeExit};

@@ -1,13 +1,16 @@
 //! Secrets: references in a job, values in the container's environment, nowhere else.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use dormouse_messages::job::{EnvValue, SecretSource};
+
+use crate::folder::read_anywhere;
 
 /// Values longer than this are not secrets but a wrong path; Linux takes 128 KiB a variable.
 const LONGEST_BYTES: u64 = 100 * 1024;
 
-/// Reads the secrets that an environment refers to, on this node, now.
+/// Reads the secrets that an environment refers to, on this node, now. Blocking.
 ///
 /// # Errors
 /// Which variable's secret is missing, and what to do.
@@ -34,11 +37,9 @@ fn read(source: &SecretSource) -> Result<String, String> {
             let fail = |why: String| {
                 format!("cannot be read from {path} on this node ({why}); create it or correct the job")
             };
-            let size = std::fs::metadata(path).map_err(|error| fail(error.to_string()))?;
-            if size.len() > LONGEST_BYTES {
-                return Err(fail("it is too large for a variable".to_owned()));
-            }
-            let text = std::fs::read_to_string(path).map_err(|error| fail(error.to_string()))?;
+            let bytes = read_anywhere(Path::new(path), LONGEST_BYTES);
+            let bytes = bytes.map_err(|error| fail(error.to_string()))?;
+            let text = String::from_utf8(bytes).map_err(|_| fail("it is not text".to_owned()))?;
             Ok(text.strip_suffix('\n').unwrap_or(&text).to_owned())
         }
         SecretSource::Env(name) => std::env::var(name).map_err(|_| {
@@ -63,6 +64,18 @@ mod tests {
         let path = file.path().display().to_string();
         let env = resolve(&secret(SecretSource::File(path))).expect("resolved");
         assert_eq!(env["TOKEN"], "s3cret");
+    }
+
+    #[test]
+    fn what_never_ends_is_no_secret() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let pipe = folder.path().join("pipe");
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+        for path in ["/dev/zero", &pipe.display().to_string()] {
+            let error = resolve(&secret(SecretSource::File(path.to_owned())));
+            let error = error.expect_err("refused");
+            assert!(error.contains("regular file"), "{error}");
+        }
     }
 
     #[test]

@@ -6,20 +6,21 @@
 //! - A result names its order, so that a task's earlier failure is not taken for its later end.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
-use std::io::{BufRead, BufReader, ErrorKind, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
-
-use nix::fcntl::OFlag;
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 
 use dormouse_messages::events::FailedTask;
 use dormouse_messages::{Sequence, TaskRanges};
 
-use crate::layout::task_output_in;
+use crate::folder::{Below, Folder};
 
 /// Results read at one look: what one event then holds.
 const RESULTS_LIMIT: usize = 4096;
+
+/// What these may be long: a line is three numbers.
+const RESULTS_BYTES: u64 = 256 * 1024;
+
+/// Where tasks print to, in a container's directory.
+pub const TASKS: &str = "tasks";
 
 /// The orders of a container that have tasks without a known end.
 pub type Orders = BTreeMap<Sequence, TaskRanges>;
@@ -50,7 +51,7 @@ impl Results {
 /// A container's task files.
 #[derive(Debug, Clone)]
 pub struct TaskFiles {
-    directory: PathBuf,
+    directory: Below,
     /// Given, and without a known end.
     open: Orders,
     /// The newest order given.
@@ -64,7 +65,7 @@ pub struct TaskFiles {
 impl TaskFiles {
     /// The files in a container's directory, of which nothing was read.
     #[must_use]
-    pub const fn new(directory: PathBuf) -> Self {
+    pub const fn new(directory: Below) -> Self {
         Self {
             directory,
             open: Orders::new(),
@@ -93,6 +94,9 @@ impl TaskFiles {
 
     /// Passes on what was not yet, as far as the container takes it.
     pub fn write(&mut self) {
+        let Ok(folder) = self.directory.open() else {
+            return;
+        };
         let mut written = 0;
         for order in &self.unwritten {
             let Some(tasks) = self.open.get(order) else {
@@ -104,7 +108,7 @@ impl TaskFiles {
                 .map(|(first, last)| format!("{first}-{last}"))
                 .collect();
             let line = format!("{order} {}\n", ranges.join(" "));
-            if !tell(&self.directory, &line) {
+            if !tell(&folder, &line) {
                 break;
             }
             written += 1;
@@ -116,23 +120,27 @@ impl TaskFiles {
     ///
     /// # Errors
     /// The disk's.
-    pub fn drain(directory: &Path) -> std::io::Result<()> {
-        fs::write(directory.join("drain"), "")?;
+    pub fn drain(directory: &Below) -> std::io::Result<()> {
+        let folder = directory.open()?;
+        folder.write("drain", b"")?;
         // A line that is no order: it wakes a container that waits for one.
-        tell(directory, "0\n");
+        tell(&folder, "0\n");
         Ok(())
     }
 
     /// What has ended since the last look.
     pub fn results(&mut self) -> Results {
         let mut results = Results::default();
-        let Ok(mut file) = File::open(self.directory.join("results")) else {
+        let Ok(folder) = self.directory.open() else {
+            return results;
+        };
+        let Ok(mut file) = folder.file("results") else {
             return results;
         };
         if file.seek(SeekFrom::Start(self.offset)).is_err() {
             return results;
         }
-        let mut lines = BufReader::new(file);
+        let mut lines = BufReader::new(file.take(RESULTS_BYTES));
         let mut line = String::new();
         for _ in 0..RESULTS_LIMIT {
             line.clear();
@@ -141,7 +149,7 @@ impl TaskFiles {
                 _ => break,
             }
             let Some((order, ended)) = parse(&line) else {
-                tracing::warn!(directory = %self.directory.display(), line, "not a result; passed over");
+                tracing::warn!(directory = %self.directory.path().display(), bytes = line.len(), "not a result; passed over");
                 self.offset += line.len() as u64;
                 continue;
             };
@@ -151,7 +159,7 @@ impl TaskFiles {
             }
             self.offset += line.len() as u64;
             if self.close(order, ended.task) {
-                self.remove_if_empty(ended.task);
+                remove_if_empty(&folder, ended.task);
                 match ended.exit_code {
                     0 => results.completed.insert(ended.task),
                     _ => results.failed.push(ended),
@@ -171,24 +179,22 @@ impl TaskFiles {
         }
         was_open
     }
+}
 
-    fn remove_if_empty(&self, task: u32) {
-        let output = task_output_in(&self.directory, task);
-        if fs::metadata(&output).is_ok_and(|file| file.len() == 0)
-            && let Err(error) = fs::remove_file(&output)
-            && error.kind() != ErrorKind::NotFound
-        {
-            tracing::debug!(%error, "cannot remove {}", output.display());
-        }
+fn remove_if_empty(folder: &Folder, task: u32) {
+    let name = task.to_string();
+    if let Ok(tasks) = folder.folder(TASKS)
+        && let Ok(output) = tasks.file(&name)
+        && output.metadata().is_ok_and(|file| file.len() == 0)
+        && let Err(error) = tasks.remove(&name)
+    {
+        tracing::debug!(%error, task, "cannot remove its empty output");
     }
 }
 
 /// Whether the pipe took a line; it does not before the container listens.
-fn tell(directory: &Path, line: &str) -> bool {
-    let pipe = OpenOptions::new()
-        .write(true)
-        .custom_flags(OFlag::O_NONBLOCK.bits())
-        .open(directory.join("orders"));
+fn tell(folder: &Folder, line: &str) -> bool {
+    let pipe = folder.pipe("orders");
     // Less than PIPE_BUF bytes: whole, or not at all.
     pipe.and_then(|mut pipe| pipe.write_all(line.as_bytes()))
         .is_ok()
@@ -204,7 +210,10 @@ fn parse(line: &str) -> Option<(Sequence, FailedTask)> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::{self, File};
+
     use super::*;
+    use crate::layout::task_output_in;
 
     fn orders(orders: &[(u64, &[u32])]) -> Orders {
         let orders = orders.iter();
@@ -216,7 +225,7 @@ mod tests {
     fn files(text: &str) -> (tempfile::TempDir, TaskFiles) {
         let folder = tempfile::tempdir().expect("a folder");
         fs::write(folder.path().join("results"), text).expect("written");
-        let files = TaskFiles::new(folder.path().to_owned());
+        let files = TaskFiles::new(Below::new(folder.path().to_owned(), ""));
         (folder, files)
     }
 

@@ -1,24 +1,28 @@
 //! What a container leaves on disk for the agent: rank 0 complete checkpoints and progress, a
 //! container of a task set the ends of its tasks.
 //!
-//! Blocking: the file system may be another machine's. A checkpoint is complete when
+//! Blocking: the file system may be another machine's. Whatever lies there may be the job's worst,
+//! so it is read through [`crate::folder`] only. A checkpoint is complete when
 //! `checkpoint.json` (written last, and atomically) is there; another inode, time or size of it
 //! is another checkpoint. Progress is JSON, one report a line; what is no such line is counted
 //! and passed over.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::folder::{Below, Folder, read_all};
+use crate::layout::PROGRESS;
 use crate::tasks::{Orders, Results, TaskFiles};
 
 /// Read at one look; a job that reports faster is read on at the next.
 const CHUNK_BYTES: u64 = 1 << 20;
+
+/// `checkpoint.json` holds two numbers; a job may add words of its own.
+const DOCUMENT_BYTES: u64 = 64 * 1024;
 
 /// Metrics taken from one line: each becomes a number in an event.
 const METRICS_LIMIT: usize = 32;
@@ -98,8 +102,9 @@ impl Watched {
 /// Watches the files of one gang's rank 0.
 #[derive(Debug, Clone)]
 pub struct Watch {
-    checkpoint: PathBuf,
-    progress: PathBuf,
+    checkpoint: Below,
+    /// The container's directory.
+    directory: Below,
     seen: Option<Identity>,
     /// The checkpoint and the step that the log has, after a restart of the agent.
     known_checkpoint: Option<Complete>,
@@ -125,12 +130,12 @@ struct Document {
 }
 
 impl Watch {
-    /// Watches a checkpoint directory and a progress file.
+    /// Watches a checkpoint directory, and the progress file in a container's directory.
     #[must_use]
-    pub const fn new(checkpoint: PathBuf, progress: PathBuf) -> Self {
+    pub const fn new(checkpoint: Below, directory: Below) -> Self {
         Self {
             checkpoint,
-            progress,
+            directory,
             seen: None,
             known_checkpoint: None,
             known_step: None,
@@ -164,35 +169,42 @@ impl Watch {
     }
 
     fn look_for_checkpoint(&mut self, problem: &mut Option<String>) -> Option<Complete> {
-        let path = self.checkpoint.join("checkpoint.json");
-        let file = fs::metadata(&path).ok()?;
-        let identity = Identity {
-            inode: file.ino(),
-            modified_ns: i128::from(file.mtime()) * 1_000_000_000 + i128::from(file.mtime_nsec()),
-            bytes: file.len(),
-        };
-        if self.seen == Some(identity) {
-            return None;
-        }
-        let text = fs::read(&path).ok()?;
-        match serde_json::from_slice::<Document>(&text) {
-            Ok(document) => {
-                self.seen = Some(identity);
-                let complete = Complete {
-                    step: document.step.unwrap_or(self.last_step),
-                    bytes: document.bytes.unwrap_or_else(|| size(&self.checkpoint)),
-                };
-                (self.known_checkpoint.take() != Some(complete)).then_some(complete)
-            }
+        match self.read_checkpoint() {
+            Ok(complete) => complete,
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
             Err(error) => {
+                let path = self.checkpoint.path().join("checkpoint.json");
                 *problem = Some(format!("{}: {error}", path.display()));
                 None
             }
         }
     }
 
+    /// A complete checkpoint that was not seen before.
+    fn read_checkpoint(&mut self) -> io::Result<Option<Complete>> {
+        let folder = self.checkpoint.open()?;
+        let text = folder.file("checkpoint.json")?;
+        let file = text.metadata()?;
+        let identity = Identity {
+            inode: file.ino(),
+            modified_ns: i128::from(file.mtime()) * 1_000_000_000 + i128::from(file.mtime_nsec()),
+            bytes: file.len(),
+        };
+        if self.seen == Some(identity) {
+            return Ok(None);
+        }
+        let text = read_all(text, DOCUMENT_BYTES)?;
+        let document: Document = serde_json::from_slice(&text)?;
+        self.seen = Some(identity);
+        let complete = Complete {
+            step: document.step.unwrap_or(self.last_step),
+            bytes: document.bytes.unwrap_or_else(|| size(folder)),
+        };
+        Ok((self.known_checkpoint.take() != Some(complete)).then_some(complete))
+    }
+
     fn look_for_progress(&mut self) -> Option<Line> {
-        let mut file = File::open(&self.progress).ok()?;
+        let mut file = self.directory.open().ok()?.file(PROGRESS).ok()?;
         let length = file.metadata().ok()?.len();
         if length < self.offset {
             self.offset = 0;
@@ -220,7 +232,7 @@ impl Watch {
             }
         }
         if bad_before == 0 && self.bad_lines > 0 {
-            tracing::warn!(file = %self.progress.display(), lines = self.bad_lines, "progress holds lines that are not {{\"step\":N,…}}; they are passed over");
+            tracing::warn!(directory = %self.directory.path().display(), lines = self.bad_lines, "progress holds lines that are not {{\"step\":N,…}}; they are passed over");
         }
         if let Some(line) = &last {
             self.last_step = line.step;
@@ -268,19 +280,19 @@ fn parse_line(line: &[u8]) -> Result<Line, ()> {
 }
 
 /// The size of a folder's files.
-fn size(folder: &Path) -> u64 {
-    let mut folders = vec![folder.to_owned()];
+fn size(folder: Folder) -> u64 {
+    let mut folders = vec![folder];
     let (mut bytes, mut files) = (0, 0);
     while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+        for (name, entry) in folder.entries().unwrap_or_default() {
             files += 1;
             if files > FILES_LIMIT {
                 return bytes;
             }
-            match entry.metadata() {
-                Ok(file) if file.is_dir() => folders.push(entry.path()),
-                Ok(file) => bytes += file.len(),
-                Err(_) => {}
+            if entry.is_folder {
+                folders.extend(folder.folder(&name));
+            } else {
+                bytes += entry.bytes;
             }
         }
     }
@@ -289,13 +301,17 @@ fn size(folder: &Path) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+    use std::path::Path;
+
     use super::*;
 
     fn watch() -> (tempfile::TempDir, Watch) {
         let folder = tempfile::tempdir().expect("a folder");
-        let checkpoint = folder.path().join("checkpoint");
-        fs::create_dir(&checkpoint).expect("made");
-        let watch = Watch::new(checkpoint, folder.path().join("progress.jsonl"));
+        let at = |way: &str| Below::new(folder.path().to_owned(), way);
+        at("checkpoint").make().expect("made");
+        let watch = Watch::new(at("checkpoint"), at(""));
         (folder, watch)
     }
 
@@ -345,6 +361,25 @@ mod tests {
         assert!(look.problem.is_some());
         save(folder.path(), "{\"step\":1,\"bytes\":1}");
         assert!(watch.look().checkpoint.is_some());
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_a_problem_and_never_waited_for() {
+        let (folder, mut watch) = watch();
+        let document = folder.path().join("checkpoint/checkpoint.json");
+        let make_pipe = || nix::unistd::mkfifo(&document, nix::sys::stat::Mode::S_IRWXU);
+        make_pipe().expect("a pipe");
+        assert!(watch.look().problem.expect("told").contains("regular"));
+        fs::remove_file(&document).expect("removed");
+        symlink("/etc/hostname", &document).expect("linked");
+        assert!(watch.look().problem.expect("told").contains("link"));
+        fs::remove_file(&document).expect("removed");
+        fs::write(&document, vec![b' '; 1 << 20]).expect("written");
+        assert!(watch.look().problem.expect("told").contains("longer"));
+        let other = folder.path().join("other");
+        fs::write(&other, "{\"step\":1}\n").expect("written");
+        symlink(&other, folder.path().join("progress.jsonl")).expect("linked");
+        assert_eq!(watch.look().progress, None);
     }
 
     #[test]

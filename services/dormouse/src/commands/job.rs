@@ -1,13 +1,13 @@
 //! `job show|events|logs|cancel|wait`.
 
 use std::collections::BTreeSet;
-use std::io::Write;
+use std::io::{ErrorKind, Read};
 use std::path::Path;
 
 use anyhow::bail;
 use dormouse_messages::ids::{ContainerId, Incarnation, Rank};
 use dormouse_messages::{Event, JobId, NodeId, TenantId};
-use dormouse_node_agent::{logs_path, task_output};
+use dormouse_node_agent::{logs_path, open_log, task_output};
 use dormouse_projections::queries::{JobDetail, JobQuery};
 use serde::Serialize;
 use serde_json::json;
@@ -122,20 +122,33 @@ struct Printed<'a> {
     text: String,
 }
 
-/// Prints a file's content; whether there was any.
+/// Prints a file's content; whether there was any. The file is the job's, who may have put a pipe
+/// or a link in its place: that is said, and not followed.
 fn printed(output: Output, of: Printed<'_>, path: &Path) -> anyhow::Result<bool> {
-    let bytes = std::fs::read(path).unwrap_or_default();
-    if bytes.is_empty() {
+    let file = match open_log(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+        Err(error) => {
+            eprintln!("{} is not read: {error}", path.display());
+            return Ok(false);
+        }
+    };
+    // What is there now: a file that grows meanwhile has an end, too.
+    let bytes = file.metadata()?.len();
+    if bytes == 0 {
         return Ok(false);
     }
+    let mut file = file.take(bytes);
     match output {
         Output::Table | Output::Wide => {
             let task = of.task.map(|task| format!("task {task} in "));
             let (task, container) = (task.unwrap_or_default(), of.container);
             eprintln!("── {task}{container} on {}, {}", of.node, of.stream);
-            std::io::stdout().write_all(&bytes)?;
+            std::io::copy(&mut file, &mut std::io::stdout())?;
         }
         Output::Json | Output::Yaml => {
+            let mut bytes = Vec::new();
+            file.read_to_end(&mut bytes)?;
             let text = String::from_utf8_lossy(&bytes).into_owned();
             let value = serde_json::to_string(&Printed { text, ..of })?;
             match output {

@@ -1,27 +1,28 @@
 //! What a container prints, copied to the files where a plain process's would be.
 
-use std::fs::File;
 use std::io::Write;
-use std::path::PathBuf;
 
 use bollard::Docker;
 use bollard::container::LogOutput;
 use bollard::query_parameters::LogsOptions;
 use futures::StreamExt;
 
-use crate::layout;
+use crate::folder::Below;
+use crate::layout::{STDERR, STDOUT};
 
 /// Copies all that a container prints, from its first line on, until it ends.
-pub async fn copy(docker: Docker, name: String, directory: PathBuf) {
-    let logs = layout::logs_in(&directory);
-    let (Ok(mut stdout), Ok(mut stderr)) = (File::create(&logs.stdout), File::create(&logs.stderr))
-    else {
-        tracing::warn!(
-            name,
-            "its output cannot be copied to {}",
-            directory.display()
-        );
-        return;
+pub async fn copy(docker: Docker, name: String, directory: Below) {
+    let open = || {
+        let folder = directory.open()?;
+        Ok::<_, std::io::Error>((folder.create(STDOUT)?, folder.create(STDERR)?))
+    };
+    let (mut stdout, mut stderr) = match open() {
+        Ok(opened) => opened,
+        Err(error) => {
+            let path = directory.path();
+            tracing::warn!(name, %error, "its output cannot be copied to {}", path.display());
+            return;
+        }
     };
     let options = LogsOptions {
         follow: true,

@@ -8,12 +8,14 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 
+use dormouse_messages::ContainerId;
 use dormouse_messages::job::Mount;
 use tokio::process::Command;
 
 use super::supervisor::Orders;
 use super::{Group, Inner, record};
-use crate::layout::{Logs, disk, logs_in};
+use crate::folder::aside;
+use crate::layout::{Layout, Logs, disk, logs_in};
 use crate::runtime::ContainerPlan;
 use crate::secrets;
 
@@ -57,16 +59,17 @@ impl Inner {
     pub(super) fn start(self: &Arc<Self>, plan: &ContainerPlan) -> Result<u32, String> {
         let directory = &plan.directory;
         check_mounts(&plan.mounts)?;
-        make_directory(plan)?;
+        make_directory(&self.layout, plan)?;
         if directory.join("process").exists() {
             return self.resume_watching(plan);
         }
-        fs::create_dir_all(&plan.checkpoint).map_err(|error| {
-            disk(
-                "cannot create the checkpoint directory",
-                &plan.checkpoint,
-                &error,
-            )
+        let ContainerId {
+            job, incarnation, ..
+        } = &plan.container;
+        let checkpoint = self.layout.checkpoint_below(job, *incarnation);
+        checkpoint.make().map_err(|error| {
+            let what = "cannot create the checkpoint directory";
+            disk(what, &plan.checkpoint, &error)
         })?;
         let env = self.environment(plan)?;
         let working_dir = self.working_dir(plan);
@@ -147,8 +150,13 @@ impl Inner {
 
     /// Runs a command in the container's groups, and waits for it.
     pub(super) async fn beside(self: &Arc<Self>, plan: ContainerPlan) -> Result<(), String> {
-        let env = self.environment(&plan)?;
-        let program = find(&plan.argv, &env, self.working_dir(&plan))?;
+        let (inner, prepared) = (Arc::clone(self), plan.clone());
+        let prepare = aside(move || {
+            let env = inner.environment(&prepared)?;
+            let program = find(&prepared.argv, &env, inner.working_dir(&prepared))?;
+            Ok::<_, String>((env, program))
+        });
+        let (env, program) = prepare.await.ok_or("it cannot be prepared")??;
         let group: Group = self.cgroups.group_in(&plan.directory, &plan.container);
         let mut command = Command::new("/bin/sh");
         command
@@ -168,7 +176,7 @@ impl Inner {
 }
 
 /// Makes the container's directory; what another log left under its name is moved aside.
-fn make_directory(plan: &ContainerPlan) -> Result<(), String> {
+fn make_directory(layout: &Layout, plan: &ContainerPlan) -> Result<(), String> {
     let directory = &plan.directory;
     // Of another log, or of a start that was abandoned.
     if let Some(request) = record::request(directory)
@@ -179,7 +187,8 @@ fn make_directory(plan: &ContainerPlan) -> Result<(), String> {
         fs::rename(directory, &aside)
             .map_err(|error| disk("cannot move aside", directory, &error))?;
     }
-    fs::create_dir_all(directory)
+    let made = layout.container_below(&plan.container).make();
+    made.map(drop)
         .map_err(|error| disk("cannot create its directory", directory, &error))
 }
 

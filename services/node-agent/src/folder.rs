@@ -1,0 +1,392 @@
+//! The only way to a path that a job can write.
+//!
+//! A job may put anything where the agent looks: a pipe that nobody writes, a link to another
+//! tenant's file, a device, a file without an end. So, from a root that the operator named:
+//!
+//! 1. No link is followed, neither on the way nor at the end ([`Below`], [`Folder`]).
+//! 2. Opening never waits for a writer or a reader (`O_NONBLOCK`), and what is opened is believed
+//!    only if the kernel says that it is a regular file (or a pipe, for [`Folder::pipe`]).
+//! 3. Every read has a bound.
+//!
+//! What is left is a file system that does not answer at all: whoever looks here does so on a
+//! thread of its own and with a time limit ([`aside`], [`aside_in_time`]).
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use tokio::sync::Semaphore;
+
+/// Looks under way at once. Those that hang hold a thread each: of the 512 that the runtime has,
+/// most must be left for starts and kills.
+static LOOKS: Semaphore = Semaphore::const_new(64);
+
+/// How long a look may take: a slow disk needs milliseconds, a busy network file system a second.
+pub const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Entries read of one folder.
+pub const ENTRIES_LIMIT: usize = 10_000;
+
+const NEVER_FOLLOWED: OFlags = OFlags::NOFOLLOW
+    .union(OFlags::CLOEXEC)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOCTTY);
+
+const OF_THE_AGENT: Mode = Mode::from_raw_mode(0o644);
+const FOLDER: Mode = Mode::from_raw_mode(0o755);
+
+/// Where a folder is: a root that is trusted, and a way down on which no link is followed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Below {
+    root: PathBuf,
+    way: PathBuf,
+}
+
+/// An open folder.
+#[derive(Debug)]
+pub struct Folder(OwnedFd);
+
+/// What lies in a folder; of a link, what the link itself is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// Whether it is a folder.
+    pub is_folder: bool,
+    /// Its length.
+    pub bytes: u64,
+}
+
+impl Entry {
+    fn of(stat: &rustix::fs::Stat) -> Self {
+        Self {
+            is_folder: FileType::from_raw_mode(stat.st_mode) == FileType::Directory,
+            bytes: u64::try_from(stat.st_size).unwrap_or(0),
+        }
+    }
+}
+
+impl Below {
+    /// The folder `way` below `root`.
+    #[must_use]
+    pub fn new(root: PathBuf, way: impl Into<PathBuf>) -> Self {
+        let way = way.into();
+        Self { root, way }
+    }
+
+    /// The whole path, for messages and for the job.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        self.root.join(&self.way)
+    }
+
+    /// The folder `way` below this one.
+    #[must_use]
+    pub fn join(&self, way: impl AsRef<Path>) -> Self {
+        Self::new(self.root.clone(), self.way.join(way))
+    }
+
+    /// Opens it.
+    ///
+    /// # Errors
+    /// The kernel's; where a link is in the way, one that says so.
+    pub fn open(&self) -> io::Result<Folder> {
+        Folder::at(&self.root)?.descend(&self.way, false)
+    }
+
+    /// Opens it; what is missing on the way is made.
+    ///
+    /// # Errors
+    /// As for [`Below::open`].
+    pub fn make(&self) -> io::Result<Folder> {
+        std::fs::create_dir_all(&self.root)?;
+        Folder::at(&self.root)?.descend(&self.way, true)
+    }
+}
+
+impl Folder {
+    /// Opens a folder that the operator named: links on the way are the operator's.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn at(root: &Path) -> io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(Self(rustix::fs::open(root, flags, Mode::empty())?))
+    }
+
+    fn descend(mut self, way: &Path, make: bool) -> io::Result<Self> {
+        for step in way.components() {
+            let Component::Normal(name) = step else {
+                return Err(refused("leads out of its folder"));
+            };
+            if make {
+                match rustix::fs::mkdirat(&self.0, name, FOLDER) {
+                    Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            let flags = NEVER_FOLLOWED | OFlags::RDONLY | OFlags::DIRECTORY;
+            self = match rustix::fs::openat(&self.0, name, flags, Mode::empty()) {
+                Ok(opened) => Self(opened),
+                Err(error) => return Err(self.explained(Path::new(name), error)),
+            };
+        }
+        Ok(self)
+    }
+
+    /// The kernel says "not a directory", or "too many levels", of a link.
+    fn explained(&self, name: &Path, error: rustix::io::Errno) -> io::Error {
+        match rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(found) if FileType::from_raw_mode(found.st_mode) == FileType::Symlink => {
+                refused("is a link, which is never followed")
+            }
+            _ => error.into(),
+        }
+    }
+
+    fn open(&self, name: &str, flags: OFlags, kind: FileType) -> io::Result<File> {
+        let opened = rustix::fs::openat(&self.0, name, flags | NEVER_FOLLOWED, OF_THE_AGENT)
+            .map_err(|error| self.explained(Path::new(name), error))?;
+        let found = rustix::fs::fstat(&opened)?;
+        if FileType::from_raw_mode(found.st_mode) != kind {
+            return Err(refused(match kind {
+                FileType::Fifo => "is not a pipe",
+                _ => "is not a regular file",
+            }));
+        }
+        Ok(File::from(opened))
+    }
+
+    /// Opens a regular file to read.
+    ///
+    /// # Errors
+    /// The kernel's, or that it is no regular file.
+    pub fn file(&self, name: &str) -> io::Result<File> {
+        self.open(name, OFlags::RDONLY, FileType::RegularFile)
+    }
+
+    /// Opens a regular file to append to; it is made where it is missing.
+    ///
+    /// # Errors
+    /// As for [`Folder::file`].
+    pub fn append(&self, name: &str) -> io::Result<File> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND;
+        self.open(name, flags, FileType::RegularFile)
+    }
+
+    /// Opens a regular file to write from its beginning; it is made where it is missing.
+    ///
+    /// # Errors
+    /// As for [`Folder::file`].
+    pub fn create(&self, name: &str) -> io::Result<File> {
+        let file = self.open(name, OFlags::WRONLY | OFlags::CREATE, FileType::RegularFile)?;
+        file.set_len(0)?;
+        Ok(file)
+    }
+
+    /// Opens a pipe to write, if somebody reads it.
+    ///
+    /// # Errors
+    /// As for [`Folder::file`].
+    pub fn pipe(&self, name: &str) -> io::Result<File> {
+        self.open(name, OFlags::WRONLY, FileType::Fifo)
+    }
+
+    /// Reads a regular file that is no longer than `limit_bytes`.
+    ///
+    /// # Errors
+    /// As for [`Folder::file`], or that it is longer.
+    pub fn read(&self, name: &str, limit_bytes: u64) -> io::Result<Vec<u8>> {
+        read_all(self.file(name)?, limit_bytes)
+    }
+
+    /// The same, as text.
+    ///
+    /// # Errors
+    /// As for [`Folder::read`], or that it is no text.
+    pub fn read_text(&self, name: &str, limit_bytes: u64) -> io::Result<String> {
+        let bytes = self.read(name, limit_bytes)?;
+        String::from_utf8(bytes).map_err(|_| refused("is not text"))
+    }
+
+    /// Writes a file whole: beside its place first, then by a rename, so that a link or a pipe in
+    /// its place is replaced and never written to.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let beside = format!(".{name}.new");
+        let _ = self.remove(&beside);
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+        let mut file = self.open(&beside, flags, FileType::RegularFile)?;
+        file.write_all(bytes)?;
+        self.rename(&beside, name)
+    }
+
+    /// Gives a file or folder another name.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        Ok(rustix::fs::renameat(&self.0, from, &self.0, to)?)
+    }
+
+    /// Removes a file, or a link itself.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn remove(&self, name: &str) -> io::Result<()> {
+        Ok(rustix::fs::unlinkat(&self.0, name, AtFlags::empty())?)
+    }
+
+    /// What lies in it, by name, with what each is: at most [`ENTRIES_LIMIT`] of it.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn entries(&self) -> io::Result<Vec<(String, Entry)>> {
+        let mut found = Vec::new();
+        for entry in Dir::read_from(&self.0)?.take(ENTRIES_LIMIT) {
+            let entry = entry?;
+            let Ok(name) = entry.file_name().to_str() else {
+                continue;
+            };
+            if name == "." || name == ".." {
+                continue;
+            }
+            if let Ok(stat) = rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW) {
+                found.push((name.to_owned(), Entry::of(&stat)));
+            }
+        }
+        found.sort_by(|(a, _), (b, _)| a.cmp(b));
+        Ok(found)
+    }
+
+    /// The folder `name` in it.
+    ///
+    /// # Errors
+    /// As for [`Below::open`].
+    pub fn folder(&self, name: &str) -> io::Result<Self> {
+        Self(self.0.try_clone()?).descend(Path::new(name), false)
+    }
+}
+
+/// Reads a file that the job, or its submitter, has named anywhere on the node: links are
+/// followed, but only a regular file is believed, and none that is longer than `limit_bytes`.
+///
+/// # Errors
+/// The kernel's, or what is wrong with the file.
+pub fn read_anywhere(path: &Path, limit_bytes: u64) -> io::Result<Vec<u8>> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let opened = rustix::fs::open(path, flags, Mode::empty())?;
+    let found = rustix::fs::fstat(&opened)?;
+    if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
+        return Err(refused("is not a regular file"));
+    }
+    read_all(File::from(opened), limit_bytes)
+}
+
+/// Looks on a thread of its own; `None` where that panics. It cannot be ended: it holds one of
+/// [`LOOKS`] until the file system answers, whether it is still waited for or not.
+pub async fn aside<T: Send + 'static>(look: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let turn = LOOKS.acquire().await.ok()?;
+    let looking = tokio::task::spawn_blocking(move || {
+        let _turn = turn;
+        look()
+    });
+    looking.await.ok()
+}
+
+/// The same; `None`, too, where it takes longer than [`LOOK_TIMEOUT`].
+pub async fn aside_in_time<T: Send + 'static>(
+    look: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    let looked = tokio::time::timeout(LOOK_TIMEOUT, aside(look)).await;
+    looked.ok().flatten()
+}
+
+/// Reads an open file that is no longer than `limit_bytes`.
+///
+/// # Errors
+/// The kernel's, or that it is longer.
+pub fn read_all(file: File, limit_bytes: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.take(limit_bytes + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > limit_bytes {
+        return Err(refused(&format!("is longer than {limit_bytes} bytes")));
+    }
+    Ok(bytes)
+}
+
+fn refused(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("it {what}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    fn folder() -> (tempfile::TempDir, Folder) {
+        let at = tempfile::tempdir().expect("a folder");
+        let folder = Folder::at(at.path()).expect("opened");
+        (at, folder)
+    }
+
+    #[test]
+    fn only_regular_files_of_a_bounded_length_are_read() {
+        let (at, folder) = folder();
+        std::fs::write(at.path().join("good"), "12345").expect("written");
+        assert_eq!(folder.read("good", 5).expect("read"), b"12345");
+        let mut refusals = vec![folder.read("good", 4)];
+        symlink("good", at.path().join("link")).expect("linked");
+        refusals.push(folder.read("link", 5));
+        let pipe = at.path().join("pipe");
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("made");
+        refusals.push(folder.read("pipe", 5));
+        for refusal in refusals {
+            let error = refusal.expect_err("refused");
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{error}");
+        }
+        assert!(read_anywhere(Path::new("/dev/zero"), 5).is_err());
+        assert!(read_anywhere(&pipe, 5).is_err());
+    }
+
+    #[test]
+    fn no_link_is_followed_on_the_way_and_none_is_written_through() {
+        let (at, folder) = folder();
+        std::fs::create_dir(at.path().join("other")).expect("made");
+        std::fs::write(at.path().join("other/secret"), "s").expect("written");
+        symlink("other", at.path().join("own")).expect("linked");
+        let below = |way: &str| Below::new(at.path().to_owned(), way);
+        let error = below("own").open().expect_err("refused").to_string();
+        assert!(error.contains("a link"), "{error}");
+        assert!(below("own/further").make().is_err());
+        assert!(below("../x").make().is_err());
+        below("a/b").make().expect("made");
+        symlink("secret", at.path().join("other/log")).expect("linked");
+        let other = below("other").open().expect("opened");
+        assert!(other.append("log").is_err());
+        other.write("log", b"said").expect("replaced");
+        let secret = std::fs::read_to_string(at.path().join("other/secret"));
+        assert_eq!(secret.expect("read"), "s");
+        drop(folder);
+    }
+
+    #[tokio::test]
+    async fn looks_that_hang_are_given_up_and_leave_threads_to_others() {
+        let (release, held) = std::sync::mpsc::channel::<()>();
+        let held = std::sync::Arc::new(std::sync::Mutex::new(held));
+        let hang = |_| {
+            let held = std::sync::Arc::clone(&held);
+            let hang = aside(move || held.lock().is_ok_and(|held| held.recv().is_err()));
+            tokio::time::timeout(Duration::from_millis(50), hang)
+        };
+        let hung = futures::future::join_all((0..600).map(hang)).await;
+        assert!(hung.iter().all(Result::is_err));
+        let start = tokio::task::spawn_blocking(|| 7).await;
+        assert_eq!(start.expect("it runs"), 7);
+        drop(release);
+        assert_eq!(aside_in_time(|| 7).await, Some(7));
+    }
+}
