@@ -35,8 +35,8 @@ test: ## Run every test, with a real broker, container engine and training frame
 
 torture: ## Kill every process at random moments, then simulated clusters: make torture KILLS=1000 FAULTS=10000
 	scripts/install.sh build nats trainers
-	PATH="$(RUN_PATH)" DORMOUSE_TORTURE_KILLS=$(KILLS) cargo test -p dormouse --test torture $(ARGS) -- --nocapture
-	DORMOUSE_FAULTS=$(FAULTS) $(CARGO) test -p dormouse-replay --test torture -- --nocapture
+	PATH="$(RUN_PATH)" DORMOUSE_TORTURE_KILLS=$(KILLS) cargo test -p dormouse --test all torture:: $(ARGS) -- --nocapture
+	DORMOUSE_FAULTS=$(FAULTS) $(CARGO) test -p dormouse-replay --test all torture:: -- --nocapture
 
 lint: ## Check format and lints; a warning fails
 	scripts/install.sh build

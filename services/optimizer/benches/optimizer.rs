@@ -2,7 +2,7 @@
 //! the same instances: the greedy DRF offers, and P2 to the letter given to HiGHS with a time
 //! limit. `cargo bench -p dormouse-optimizer`.
 
-#[path = "../tests/common/mod.rs"]
+#[path = "../tests/all/common/mod.rs"]
 mod common;
 mod literal;
 

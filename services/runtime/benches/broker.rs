@@ -1,7 +1,7 @@
 //! What appending and following cost against a real broker on this machine. A plain program:
 //! `cargo bench -p dormouse-runtime`.
 
-#[path = "../tests/common/mod.rs"]
+#[path = "../tests/all/common/mod.rs"]
 mod common;
 
 use std::time::Instant;

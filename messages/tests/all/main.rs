@@ -1,0 +1,7 @@
+//! All integration tests of this crate in one binary, which is linked once: a module for each file.
+
+mod asyncapi;
+mod common;
+mod fixtures;
+mod fuzz;
+mod schema;

@@ -1,0 +1,11 @@
+//! All integration tests of this crate in one binary, which is linked once: a module for each file.
+
+mod archive;
+mod cluster;
+mod common;
+mod report;
+mod scenarios;
+mod table2;
+mod tenants;
+mod torture;
+mod tromino;

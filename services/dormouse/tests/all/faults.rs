@@ -1,0 +1,154 @@
+//! Jobs that misbehave, and a flood of submissions, on a real local cluster.
+
+use std::collections::BTreeSet;
+
+use crate::common::{Cluster, PATIENCE, count_job, poll};
+use dormouse_messages::{Event, TenantId};
+use dormouse_runtime::{Log, Settings};
+use serde_json::json;
+
+/// What `count.py` does when it is asked to save.
+const FAULTS: [&str; 4] = ["hang", "fail", "never", "die"];
+
+/// Each node is drained in its turn, so that every job is asked to save.
+#[test]
+fn a_checkpoint_that_goes_wrong_costs_work_but_no_job() {
+    let cluster = Cluster::up(2, "cpu=8,memory=8Gi");
+    for fault in FAULTS {
+        // Seldom: a periodic checkpoint that comes with the request would answer it.
+        let more = ["--on-checkpoint", fault, "--checkpoint-every", "45"];
+        let mut job = count_job(fault, 200, (2, 2), &more);
+        job["checkpoint"]["grace_s"] = json!(2);
+        job["retries"] = json!(20);
+        cluster.submit(&job);
+    }
+    for node in ["n0", "n1"] {
+        cluster.wait_event("progress", |event| match event {
+            Event::Progress(_) => Some(()),
+            _ => None,
+        });
+        cluster.run(&["node", "drain", node]).ok();
+        cluster.wait_event("a failed checkpoint", |event| match event {
+            Event::CheckpointFailed(_) => Some(()),
+            _ => None,
+        });
+        cluster.run(&["node", "restore", node]).ok();
+    }
+    for fault in FAULTS {
+        cluster.wait_completed(&format!("ads/{fault}"));
+    }
+    let log = cluster.check();
+    let mut failed = BTreeSet::new();
+    for event in log.iter().filter_map(|it| it.event()) {
+        match event {
+            Event::CheckpointFailed(event) => failed.insert(event.job.name().to_owned()),
+            // What hangs is killed when its time is over.
+            Event::ContainerExited(event) if event.signal == Some(9) => {
+                failed.insert(event.job.name().to_owned())
+            }
+            _ => false,
+        };
+    }
+    assert_eq!(failed, FAULTS.map(str::to_owned).into(), "all went wrong");
+    cluster.wait_no_programs();
+}
+
+#[test]
+fn a_container_that_cannot_start_says_why() {
+    let cluster = Cluster::up(1, "cpu=4,memory=8Gi");
+    let mut job = count_job("nothing", 10, (1, 1), &[]);
+    job["command"] = json!({"start": ["/no/such/program"]});
+    job["retries"] = json!(1);
+    cluster.submit(&job);
+    assert_eq!(cluster.run(&["job", "wait", "ads/nothing"]).code, 3);
+    let reason = cluster.wait_event("the end", |event| match event {
+        Event::ContainerExited(event) => event.reason.clone(),
+        _ => None,
+    });
+    assert!(reason.contains("/no/such/program"), "{reason}");
+    cluster.check();
+}
+
+/// What an earlier run's node held ends before its jobs start elsewhere.
+#[test]
+fn an_up_with_fewer_nodes_ends_what_ran_on_the_others() {
+    let mut cluster = Cluster::up(2, "cpu=4,memory=8Gi");
+    cluster.submit(&count_job("a", 60, (4, 8), &[])).ok();
+    poll("both nodes", PATIENCE, || {
+        (cluster.programs_below("nodes/n1").len() >= 4).then_some(())
+    });
+    cluster.kill("up");
+    assert!(cluster.programs_below("nodes/n1").len() >= 4, "they run on");
+    cluster.start_up(1, "cpu=4,memory=8Gi");
+    assert!(cluster.programs_below("nodes/n1").is_empty());
+    cluster.wait_completed("ads/a");
+    cluster.check();
+}
+
+/// It would take the other cluster's broker for its own.
+#[test]
+fn a_port_in_use_is_refused_and_its_cluster_goes_on() {
+    let cluster = Cluster::up(1, "cpu=4,memory=8Gi");
+    let url = cluster.url();
+    let port = url.rsplit_once(':').expect("a port").1;
+    let other = Cluster::new();
+    let said = other.run(&["up", "--port", port]);
+    assert_eq!(said.code, 1);
+    assert!(
+        said.error()["message"]
+            .as_str()
+            .expect("text")
+            .contains("is in use")
+    );
+    cluster.submit(&count_job("a", 5, (1, 1), &[])).ok();
+    cluster.wait_completed("ads/a");
+}
+
+/// Each of ten thousand, a tenth of them wrong, is decided once; the queries go on meanwhile.
+#[test]
+fn ten_thousand_submissions_at_once_are_each_decided() {
+    const COUNT: u32 = 10_000;
+    let cluster = Cluster::up(1, "cpu=4,memory=8Gi");
+    let mut blocker = count_job("blocker", 1_000_000, (4, 4), &[]);
+    blocker["checkpoint"] = json!({"mode": "none"});
+    cluster.submit(&blocker).ok();
+    let runtime = tokio::runtime::Runtime::new().expect("starts");
+    let settings = Settings::new(cluster.url(), "flood");
+    runtime.block_on(async {
+        let log = Log::connect(&settings).await.expect("connects");
+        let mut publishing = tokio::task::JoinSet::new();
+        for index in 0..COUNT {
+            let log = log.clone();
+            let job = count_job(&format!("job-{index}"), 10, (1, 1), &[]);
+            let payload = match index % 10 {
+                0 => b"{not a job".to_vec(),
+                _ => job.to_string().into_bytes(),
+            };
+            publishing.spawn(async move {
+                let tenant = TenantId::new("ads").expect("valid");
+                let sent =
+                    log.publish_ingress(&tenant, "submit", "application/json", payload.into());
+                sent.await.expect("stored");
+            });
+            while publishing.len() >= 512 {
+                publishing.join_next().await;
+            }
+        }
+        publishing.join_all().await;
+    });
+    cluster.run(&["cluster"]).ok();
+    let decided = || {
+        let (mut admitted, mut refused) = (0, 0);
+        for recorded in cluster.try_log()? {
+            match recorded.event() {
+                Some(Event::JobAdmitted(_)) => admitted += 1,
+                Some(Event::JobRefused(_)) => refused += 1,
+                _ => {}
+            }
+        }
+        (admitted + refused > COUNT).then_some((admitted, refused))
+    };
+    let decided = poll("every decision", 3 * PATIENCE, decided);
+    assert_eq!(decided, (COUNT / 10 * 9 + 1, COUNT / 10));
+    cluster.check();
+}

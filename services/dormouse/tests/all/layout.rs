@@ -1,0 +1,62 @@
+//! One test binary a crate: `tests/all/main.rs`, and every file beside it is a module of it. A
+//! further file in `tests/` would be linked as a binary of its own, one that `main.rs` does not
+//! name would never run.
+
+use std::path::{Path, PathBuf};
+
+use cargo_metadata::MetadataCommand;
+
+/// The names of the Rust files in a folder, without `.rs`; none if there is no such folder.
+fn files(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten();
+    let paths = entries.map(|entry| entry.expect("readable").path());
+    let rust = paths.filter(|path| path.extension().is_some_and(|it| it == "rs"));
+    let mut names: Vec<String> = rust
+        .filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned()))
+        .collect();
+    names.sort();
+    names
+}
+
+/// What is wrong with a crate's integration tests.
+fn misplaced(tests: &Path) -> Vec<String> {
+    let shown = |name: &str| tests.join(name).display().to_string();
+    let alone = files(tests)
+        .into_iter()
+        .map(|name| format!("{}.rs belongs into all/", shown(&name)));
+    let main = std::fs::read_to_string(tests.join("all/main.rs")).unwrap_or_default();
+    let named = |name: &String| main.lines().any(|line| line == format!("mod {name};"));
+    let unnamed = files(&tests.join("all"))
+        .into_iter()
+        .filter(|name| name != "main" && !named(name))
+        .map(|name| format!("{} does not name `mod {name};`", shown("all/main.rs")));
+    alone.chain(unnamed).collect()
+}
+
+#[test]
+fn every_test_file_is_a_module_of_the_one_binary() {
+    let metadata = MetadataCommand::new().no_deps().exec().expect("metadata");
+    let crates = metadata.packages.iter();
+    let folders: Vec<PathBuf> = crates
+        .map(|package| package.manifest_path.with_file_name("tests").into())
+        .collect();
+    assert!(folders.iter().any(|folder| folder.join("all").is_dir()));
+    let wrong: Vec<String> = folders.iter().flat_map(|it| misplaced(it)).collect();
+    assert_eq!(wrong, Vec::<String>::new());
+}
+
+#[test]
+fn a_misplaced_test_file_is_found() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let tests = folder.path();
+    std::fs::create_dir(tests.join("all")).expect("made");
+    for (name, text) in [
+        ("alone.rs", ""),
+        ("all/main.rs", "mod named;\n"),
+        ("all/named.rs", ""),
+        ("all/unnamed.rs", ""),
+    ] {
+        std::fs::write(tests.join(name), text).expect("written");
+    }
+    assert_eq!(misplaced(tests).len(), 2, "{:?}", misplaced(tests));
+}

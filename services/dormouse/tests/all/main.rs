@@ -1,0 +1,14 @@
+//! All integration tests of this crate in one binary, which is linked once: a module for each file.
+
+mod architecture;
+#[path = "../../../runtime/tests/all/common/collector.rs"]
+mod collector;
+mod common;
+mod e2e;
+mod faults;
+mod layout;
+mod secured;
+mod tasks;
+mod tenants;
+mod torture;
+mod trace;

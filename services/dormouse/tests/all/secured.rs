@@ -1,0 +1,147 @@
+//! A cluster as `deploy/` sets one up: three brokers with TLS, every message on three disks, an
+//! nkey and an account for everyone. Every process has its own key only; a broker dies meanwhile.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::common::{Cluster, PATIENCE, count_job, free_port, poll};
+use serde_json::json;
+
+const SERVERS: [&str; 3] = ["nats-1", "nats-2", "nats-3"];
+const SERVICES: [&str; 5] = ["admission", "optimizer", "placer", "checkpointer", "api"];
+
+fn nats(file: &str) -> PathBuf {
+    crate::common::root().join("deploy/nats").join(file)
+}
+
+#[track_caller]
+fn run(program: &Path, arguments: &[&str]) -> Vec<u8> {
+    let output = Command::new(program)
+        .args(arguments)
+        .output()
+        .expect("runs");
+    assert!(output.status.success(), "{output:?}");
+    output.stdout
+}
+
+/// Certificates, keys, and the servers' configuration beside the accounts.
+fn configure(dir: &Path) {
+    let text = |path: PathBuf| path.display().to_string();
+    let tls = text(dir.join("tls"));
+    run(
+        &nats("make-tls.sh"),
+        &[&[tls.as_str()], &SERVERS[..]].concat(),
+    );
+    let keys = text(dir.join("keys"));
+    let accounts = [
+        "--keys", &keys, "--tenant", "ads", "--node", "n0", "--node", "n1",
+    ];
+    let accounts = run(&nats("make-accounts.sh"), &accounts);
+    std::fs::write(dir.join("accounts.conf"), accounts).expect("writes");
+    for file in [
+        "cluster.conf",
+        "cluster-1.conf",
+        "cluster-2.conf",
+        "cluster-3.conf",
+    ] {
+        std::fs::copy(nats(file), dir.join(file)).expect("copies");
+    }
+}
+
+/// Starts the three brokers; they find each other over TLS.
+fn start_brokers(cluster: &mut Cluster) {
+    let dir = cluster.dir().to_path_buf();
+    let routes: Vec<u16> = SERVERS.iter().map(|_| free_port()).collect();
+    let mut urls = Vec::new();
+    for (index, server) in SERVERS.iter().enumerate() {
+        let port = free_port();
+        urls.push(format!("tls://127.0.0.1:{port}"));
+        let file = |name: String| dir.join("tls").join(name).display().to_string();
+        let mut environment = vec![
+            (
+                "DORMOUSE_NATS_LISTEN".to_owned(),
+                format!("127.0.0.1:{port}"),
+            ),
+            (
+                "DORMOUSE_NATS_MONITOR".to_owned(),
+                format!("127.0.0.1:{}", free_port()),
+            ),
+            (
+                "DORMOUSE_NATS_CLUSTER_LISTEN".to_owned(),
+                format!("127.0.0.1:{}", routes[index]),
+            ),
+            (
+                "DORMOUSE_NATS_STORE".to_owned(),
+                dir.join(server).display().to_string(),
+            ),
+            (
+                "DORMOUSE_NATS_CERT".to_owned(),
+                file(format!("{server}.pem")),
+            ),
+            (
+                "DORMOUSE_NATS_KEY".to_owned(),
+                file(format!("{server}.key")),
+            ),
+            ("DORMOUSE_NATS_CA".to_owned(), file("ca.pem".to_owned())),
+        ];
+        environment.extend((1..).zip(&routes).map(|(number, port)| {
+            (
+                format!("DORMOUSE_NATS_ROUTE_{number}"),
+                format!("tls://127.0.0.1:{port}"),
+            )
+        }));
+        let config = dir.join(format!("cluster-{}.conf", index + 1));
+        cluster.start_broker_of(server, &config, &environment);
+    }
+    cluster.set_url(urls.join(","));
+}
+
+/// Starts a process with its own key.
+fn start(cluster: &mut Cluster, user: &str, arguments: &[&str]) {
+    let dir = cluster.dir().to_path_buf();
+    let key = dir
+        .join("keys")
+        .join(format!("{user}.nk"))
+        .display()
+        .to_string();
+    let arguments = [&["serve"], arguments, &["--nkey", &key]].concat();
+    cluster.start(user, &arguments, &dir.join(user));
+}
+
+#[test]
+fn three_secured_brokers_carry_a_cluster_and_one_may_die() {
+    let mut cluster = Cluster::new();
+    let dir = cluster.dir().to_path_buf();
+    configure(&dir);
+    start_brokers(&mut cluster);
+    let file = |name: &str| dir.join(name).display().to_string();
+    cluster.env("DORMOUSE_TLS_CA", &file("tls/ca.pem"));
+    cluster.env("DORMOUSE_CHECKPOINTS", &file("checkpoints"));
+    // The command line is the operator's: it makes the streams.
+    cluster.env("DORMOUSE_NKEY", &file("keys/operator.nk"));
+    let policy = file("policy.yaml");
+    std::fs::write(&policy, "policy: {theta1: 0.2}").expect("writes");
+    let configure = ["configure", &policy, "--ensure-streams", "--replicas", "3"];
+    poll("the streams", PATIENCE, || {
+        (cluster.run(&configure).code == 0).then_some(())
+    });
+    for service in SERVICES {
+        start(&mut cluster, service, &[service]);
+    }
+    for node in ["n0", "n1"] {
+        let agent = ["agent", "--node", node, "--capacity", "cpu=4,memory=8Gi"];
+        start(&mut cluster, &format!("node-{node}"), &agent);
+    }
+    cluster.wait_for_nodes(2);
+    cluster.submit(&count_job("first", 200, (1, 8), &[])).ok();
+    cluster.kill("nats-1");
+    let mut second = count_job("second", 20, (1, 4), &[]);
+    second["weight"] = json!(2);
+    poll("the submission", PATIENCE, || {
+        let said = cluster.submit(&second);
+        (said.code != 1 || said.error()["code"] == "name_in_use").then_some(())
+    });
+    cluster.wait_completed("ads/second");
+    cluster.wait_completed("ads/first");
+    cluster.check();
+}

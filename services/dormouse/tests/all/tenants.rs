@@ -1,0 +1,115 @@
+//! Two thousand short tasks of three tenants on a real local cluster, each a submission and a
+//! process of its own: who waits longer is what the simulator says.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use crate::common::{Cluster, PATIENCE, poll};
+use dormouse_messages::TenantId;
+use dormouse_runtime::{Log, Settings};
+use serde_json::{Value, json};
+
+const NODE: &str = "cpu=16,memory=16Gi";
+/// A task's length; sixteen at a time are 80 a second, and 222 a second arrive.
+const TASK_S: f64 = 0.2;
+/// Tenant, tasks, seconds between two: they all arrive within nine seconds.
+const TENANTS: [(&str, u32, f64); 3] =
+    [("ads", 900, 0.01), ("lab", 650, 0.0138), ("web", 450, 0.02)];
+
+fn spec() -> Value {
+    json!({
+        "kind": "batch", "command": {"start": ["sleep", TASK_S.to_string()]},
+        "demand": {"cpu": 1, "memory": "64Mi"},
+    })
+}
+
+/// Mean waits by tenant in seconds, of a run's or a cluster's own figures.
+fn waits(of: impl Fn(&str) -> Option<f64>) -> BTreeMap<&'static str, f64> {
+    let waits = TENANTS.iter().map(|(name, ..)| (*name, of(name)));
+    waits
+        .map(|(name, wait)| (name, wait.unwrap_or_else(|| panic!("no wait of {name}"))))
+        .collect()
+}
+
+fn simulated(cluster: &Cluster, queue: &str) -> BTreeMap<&'static str, f64> {
+    let jobs = TENANTS.iter().map(|(tenant, count, interval_s)| {
+        let mut spec = spec();
+        spec["tenant"] = json!(tenant);
+        spec["name"] = json!("t");
+        let tasks = json!({"count": count, "interval_s": interval_s, "duration_s": TASK_S});
+        json!({"at_s": 0, "spec": spec, "model": {"tasks": tasks}})
+    });
+    let scenario = json!({
+        "scenario": "tenants", "horizon_s": 60,
+        "policy": {"allocation": "drf", "queue": queue},
+        "nodes": [{"name": "n0", "capacity": {"cpu": 16, "memory": "16Gi"}}],
+        "jobs": jobs.collect::<Vec<_>>(),
+    });
+    let path = cluster.dir().join("scenario.json");
+    std::fs::write(&path, scenario.to_string()).expect("writes");
+    let said = cluster.run(&["simulate", path.to_str().expect("UTF-8")]);
+    let run = said.ok().json()["runs"][0]["tenants"].clone();
+    waits(|tenant| run[tenant]["waiting_s"]["mean"].as_f64())
+}
+
+fn measured(cluster: &Cluster, queue: &str) -> BTreeMap<&'static str, f64> {
+    let policy = cluster.dir().join("policy.json");
+    let document = json!({"policy": {"allocation": "drf", "queue": queue}});
+    std::fs::write(&policy, document.to_string()).expect("writes");
+    cluster
+        .run(&["configure", policy.to_str().expect("UTF-8")])
+        .ok();
+    publish(cluster);
+    let all: u32 = TENANTS.iter().map(|(_, count, _)| count).sum();
+    let jobs = poll("the last task", 4 * PATIENCE, || {
+        let said = cluster.run(&["jobs", "--phase", "completed"]);
+        let jobs = said.json()["jobs"].as_array()?.clone();
+        (jobs.len() >= all as usize).then_some(jobs)
+    });
+    waits(|tenant| {
+        let of_tenant = |job: &&Value| job["job"].as_str().is_some_and(|id| id.starts_with(tenant));
+        let jobs = jobs.iter().filter(of_tenant);
+        let waits: Vec<_> = jobs.filter_map(|job| job["waiting_s"].as_f64()).collect();
+        let count = u32::try_from(waits.len()).expect("few");
+        (count > 0).then(|| waits.iter().sum::<f64>() / f64::from(count))
+    })
+}
+
+/// Every task when its time has come.
+fn publish(cluster: &Cluster) {
+    let runtime = tokio::runtime::Runtime::new().expect("starts");
+    let settings = Settings::new(cluster.url(), "tenants");
+    let log = runtime.block_on(Log::connect(&settings)).expect("connects");
+    let mut arrivals = Vec::new();
+    for (tenant, count, interval_s) in TENANTS {
+        let times = (0..count).map(|task| (f64::from(task) * interval_s, tenant, task));
+        arrivals.extend(times);
+    }
+    arrivals.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let started = Instant::now();
+    for (at_s, tenant, task) in arrivals {
+        let at = Duration::from_secs_f64(at_s);
+        std::thread::sleep(at.saturating_sub(started.elapsed()));
+        let mut spec = spec();
+        spec["name"] = json!(format!("t-{task}"));
+        let tenant = TenantId::new(tenant).expect("valid");
+        let payload = spec.to_string().into_bytes().into();
+        let stored = log.publish_ingress(&tenant, "submit", "application/json", payload);
+        runtime.block_on(stored).expect("stored");
+    }
+}
+
+#[test]
+fn the_waits_of_three_tenants_come_in_the_order_that_the_simulator_predicts() {
+    let cluster = Cluster::up(1, NODE);
+    let (predicted, seen) = (simulated(&cluster, "drf"), measured(&cluster, "drf"));
+    println!("mean waits in seconds: simulated {predicted:.2?}, measured {seen:.2?}");
+    for (one, other) in [("web", "lab"), ("lab", "ads"), ("web", "ads")] {
+        assert!(
+            predicted[one] < 0.9 * predicted[other],
+            "too close to tell: {predicted:?}"
+        );
+        assert!(seen[one] < seen[other], "{one}, {other}: {seen:?}");
+    }
+    cluster.check();
+}

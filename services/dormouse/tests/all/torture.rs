@@ -1,0 +1,258 @@
+//! Everything is killed with SIGKILL at random moments while jobs come, grow, shrink and go; every
+//! job must end well, and the log must hold no violation and no decision that does not come again.
+//!
+//! 1. A cluster of processes: a broker, two copies of every service, three agents. One process at
+//!    a time is killed, and started again after a while; at times that takes longer than a lease.
+//! 2. Every service's active copy is killed: the other one goes on.
+//! 3. A local cluster: the one process that runs everything is killed.
+//!
+//! The seed is printed: `DORMOUSE_TORTURE_SEED` repeats a run, as far as the machine's timing lets
+//! it; `DORMOUSE_TORTURE_KILLS` sets the number of kills (`make torture KILLS=1000`).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::thread::sleep;
+use std::time::Duration;
+
+use crate::common::{Cluster, PATIENCE, count_job, poll};
+use dormouse_messages::{Event, Recorded, TenantId};
+use dormouse_runtime::{Log, Settings};
+use nix::sys::signal::Signal;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+
+const SERVICES: [&str; 5] = ["admission", "optimizer", "placer", "checkpointer", "api"];
+const COPIES: [&str; 2] = ["a", "b"];
+const NODES: [&str; 3] = ["n0", "n1", "n2"];
+/// A node is lost after so long: some agents stay away for longer, most do not.
+const LEASE: &str = "3";
+
+/// The number of kills wanted, and chance with a printed seed.
+fn chance(test: &str, default_kills: u32) -> (u32, StdRng) {
+    let given = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
+    let seed = given("DORMOUSE_TORTURE_SEED").unwrap_or_else(|| u64::from(std::process::id()));
+    let kills = given("DORMOUSE_TORTURE_KILLS").and_then(|it| u32::try_from(it).ok());
+    println!("{test}: DORMOUSE_TORTURE_SEED={seed}");
+    (kills.unwrap_or(default_kills), StdRng::seed_from_u64(seed))
+}
+
+/// A cluster whose services and agents are processes of their own.
+struct Processes {
+    cluster: Cluster,
+    runtime: Runtime,
+    log: Log,
+    submitted: Vec<String>,
+}
+
+impl Processes {
+    fn start() -> Self {
+        let mut cluster = Cluster::broker();
+        let runtime = Runtime::new().expect("starts");
+        let settings = Settings::new(cluster.url(), "torture");
+        let log = poll("the broker", PATIENCE, || {
+            runtime.block_on(Log::connect(&settings)).ok()
+        });
+        runtime
+            .block_on(log.ensure_streams())
+            .expect("the streams are made");
+        for service in SERVICES {
+            for copy in COPIES {
+                start(&mut cluster, &format!("{service}-{copy}"));
+            }
+        }
+        for node in NODES {
+            start(&mut cluster, node);
+        }
+        cluster.wait_for_nodes(NODES.len());
+        Self {
+            cluster,
+            runtime,
+            log,
+            submitted: Vec::new(),
+        }
+    }
+
+    /// Publishes a job as a tenant does, until the broker has stored it. A second delivery of one
+    /// name is refused, which is part of the game.
+    fn submit(&mut self, name: &str, steps: u32, most: u32) {
+        let mut job = count_job(name, steps, (1, most), &[]);
+        job["retries"] = json!(1_000);
+        self.publish(&job);
+    }
+
+    fn publish(&mut self, job: &Value) {
+        let tenant = TenantId::new("ads").expect("valid");
+        let payload = job.to_string().into_bytes();
+        poll("the submission", PATIENCE, || {
+            let stored = self.log.publish_ingress(
+                &tenant,
+                "submit",
+                "application/json",
+                payload.clone().into(),
+            );
+            self.runtime.block_on(stored).ok()
+        });
+        let name = job["name"].as_str().expect("a name");
+        self.submitted.push(format!("ads/{name}"));
+    }
+
+    /// The same, of a task set: each task notes that it ran.
+    fn submit_tasks(&mut self, name: &str, count: u32) {
+        let notes = self.cluster.dir().join(format!("{name}-tasks"));
+        let note = format!("echo $DORMOUSE_TASK >>{}; sleep 0.05", notes.display());
+        self.publish(&json!({
+            "name": name, "kind": "batch", "command": {"start": ["/bin/sh", "-c", note]},
+            "demand": {"cpu": 1, "memory": "64Mi"}, "retries": 1_000,
+            "tasks": {"count": count, "concurrency": 4},
+        }));
+    }
+
+    /// The copy of a service that holds its lease, by the process id in the holder's name.
+    fn active(&self, service: &str) -> String {
+        let leases = self.log.leases();
+        poll("the lease's holder", PATIENCE, || {
+            let value = self.runtime.block_on(leases.holder(service)).ok()??;
+            let copies = COPIES.map(|copy| format!("{service}-{copy}"));
+            copies.into_iter().find(|copy| {
+                let pid = self.cluster.pid(copy);
+                pid.is_some_and(|pid| value.holder == format!("pid-{pid}"))
+            })
+        })
+    }
+
+    fn end(&self) -> Vec<Arc<Recorded>> {
+        for job in &self.submitted {
+            self.cluster.wait_completed(job);
+        }
+        self.cluster.wait_no_programs();
+        self.cluster.check()
+    }
+}
+
+/// Seven in ten a service's copy, two an agent, one the broker.
+fn victim(random: &mut StdRng) -> String {
+    match random.random_range(0..10) {
+        0 => "nats-server".to_owned(),
+        1..3 => NODES[random.random_range(0..NODES.len())].to_owned(),
+        _ => {
+            let service = SERVICES[random.random_range(0..SERVICES.len())];
+            format!("{service}-{}", COPIES[random.random_range(0..COPIES.len())])
+        }
+    }
+}
+
+/// Starts the process `name`: a service's copy (`placer-a`), an agent (`n0`) or the broker.
+fn start(cluster: &mut Cluster, name: &str) {
+    let copy = cluster.dir().join(name);
+    let Some((service, _)) = name.split_once('-') else {
+        let agent = ["serve", "agent", "--node", name, "--capacity"];
+        let rest = ["cpu=4,memory=8Gi", "--lease", LEASE];
+        // Checkpoints are shared, as on a cluster.
+        let checkpoints = cluster.dir().join("checkpoints").display().to_string();
+        let args = [&agent[..], &rest, &["--checkpoints", &checkpoints]].concat();
+        return cluster.start(name, &args, &copy);
+    };
+    match name {
+        "nats-server" => cluster.start_broker(),
+        _ => {
+            let args = ["serve", service, "--takeover", "1", "--lease", LEASE];
+            cluster.start(name, &args, &copy);
+        }
+    }
+}
+
+#[test]
+fn nothing_is_lost_when_single_processes_are_killed() {
+    let (kills, mut random) = chance("single processes", 100);
+    let mut processes = Processes::start();
+    let mut killed: BTreeMap<String, u32> = BTreeMap::new();
+    // It fills the cluster, and has to make room for every other.
+    processes.submit("base", 7 * kills, 12);
+    for kill in 0..kills {
+        if kill % 4 == 0 {
+            let name = format!("job-{kill}");
+            let (steps, most) = (random.random_range(20..100), random.random_range(1..=8));
+            processes.submit(&name, steps, most);
+        }
+        if kill % 16 == 2 {
+            processes.submit_tasks(&format!("set-{kill}"), random.random_range(20..200));
+        }
+        sleep(Duration::from_millis(random.random_range(0..400)));
+        let victim = victim(&mut random);
+        let long = random.random_bool(0.05);
+        let away = Duration::from_millis(if long {
+            5_000
+        } else {
+            random.random_range(0..300)
+        });
+        let cluster = &mut processes.cluster;
+        if random.random_bool(0.1) {
+            // Cut off or overtaken, not dead: it wakes up and believes in its lease.
+            cluster.signal(&victim, Signal::SIGSTOP);
+            sleep(away.max(Duration::from_millis(1_500)));
+            cluster.signal(&victim, Signal::SIGCONT);
+        } else {
+            cluster.kill(&victim);
+            if long && NODES.contains(&victim.as_str()) {
+                // The whole node dies, not its agent alone.
+                cluster.kill_below(&victim);
+            }
+            sleep(away);
+            start(cluster, &victim);
+            *killed.entry(victim).or_default() += 1;
+        }
+    }
+    println!("killed: {killed:?}");
+    let log = processes.end();
+    let resumed = |it: &&Arc<Recorded>| matches!(it.event(), Some(Event::PartitionStarted(it)) if it.resumed_from.is_some());
+    let resumed = log.iter().filter(resumed).count();
+    println!("{} events, {resumed} partitions resumed", log.len());
+    assert!(resumed > 0, "nothing was resized");
+}
+
+#[test]
+fn the_other_copy_of_each_service_goes_on() {
+    let mut processes = Processes::start();
+    for service in ["admission", "optimizer", "placer", "checkpointer"] {
+        processes.submit(&format!("before-{service}"), 30, 4);
+        let active = processes.active(service);
+        processes.cluster.kill(&active);
+        processes.submit(&format!("after-{service}"), 5, 4);
+        processes
+            .cluster
+            .wait_completed(&format!("ads/after-{service}"));
+        assert_ne!(processes.active(service), active);
+        start(&mut processes.cluster, &active);
+    }
+    // Queries are answered by every copy.
+    processes.cluster.kill("api-a");
+    let jobs = processes.cluster.run(&["jobs"]).ok().json();
+    assert_eq!(jobs["jobs"].as_array().map(Vec::len), Some(8));
+    let newest = processes.cluster.run(&["jobs", "--limit", "3"]).ok().json();
+    assert_eq!(newest["jobs"].as_array().map(Vec::len), Some(3));
+    assert_eq!(newest["more"], 5);
+    processes.end();
+}
+
+#[test]
+fn nothing_is_lost_when_a_local_cluster_is_killed() {
+    let (kills, mut random) = chance("a local cluster", 12);
+    let mut cluster = Cluster::up(2, "cpu=4,memory=8Gi");
+    for kill in 0..kills {
+        let steps = random.random_range(40..120);
+        let mut job = count_job(&format!("job-{kill}"), steps, (1, 6), &[]);
+        job["retries"] = json!(1_000);
+        cluster.submit(&job);
+        sleep(Duration::from_millis(random.random_range(0..900)));
+        cluster.kill("up");
+        sleep(Duration::from_millis(random.random_range(0..300)));
+        cluster.start_up(2, "cpu=4,memory=8Gi");
+    }
+    for kill in 0..kills {
+        cluster.wait_completed(&format!("ads/job-{kill}"));
+    }
+    cluster.wait_no_programs();
+    cluster.check();
+}

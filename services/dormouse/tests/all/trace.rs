@@ -1,0 +1,75 @@
+//! One trace leads from a job's submission to its end, through every service, each a process of
+//! its own, as a collector sees it.
+
+use crate::collector;
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::common::{Cluster, PATIENCE, count_job, poll};
+
+/// What follows from a submission, and who writes it.
+const CHAIN: [(&str, &str); 9] = [
+    ("admission", "append submission.received"),
+    ("admission", "append job.admitted"),
+    ("admission", "append job.released"),
+    ("optimizer", "append allocation.decided"),
+    ("placer", "append placement.decided"),
+    ("checkpointer", "append partition.start_requested"),
+    ("agent", "append container.started"),
+    ("checkpointer", "append partition.started"),
+    ("checkpointer", "append job.completed"),
+];
+
+#[test]
+fn a_job_is_one_trace_through_every_service() {
+    let runtime = tokio::runtime::Runtime::new().expect("starts");
+    let (url, received) = runtime.block_on(collector::collector());
+    let mut cluster = Cluster::broker();
+    cluster.env("OTEL_EXPORTER_OTLP_ENDPOINT", &url);
+    let dir = cluster.dir().to_path_buf();
+    let services = ["admission", "optimizer", "placer", "checkpointer", "api"];
+    for service in services {
+        let args = ["serve", service, "--ensure-streams"];
+        cluster.start(service, &args, &dir.join(service));
+    }
+    let agent = [
+        "serve",
+        "agent",
+        "--node",
+        "n0",
+        "--capacity",
+        "cpu=4,memory=8Gi",
+    ];
+    cluster.start("agent", &agent, &dir.join("agent"));
+    cluster.wait_for_nodes(1);
+    cluster.submit(&count_job("a", 5, (1, 2), &[])).ok();
+    cluster.wait_completed("ads/a");
+
+    let missing = || {
+        let spans = received.lock().expect("unpoisoned");
+        let mut traces: BTreeMap<&[u8], BTreeSet<(&str, &str)>> = BTreeMap::new();
+        for (service, span) in spans.iter() {
+            let trace = traces.entry(&span.trace_id).or_default();
+            trace.insert((service, &span.name));
+        }
+        // The job's trace is the one that ends with its end.
+        let job = traces.values().find(|trace| trace.contains(&CHAIN[8]))?;
+        let missing = CHAIN.iter().filter(|step| !job.contains(*step));
+        Some(missing.copied().collect::<Vec<_>>())
+    };
+    poll("the whole trace", PATIENCE, || {
+        missing().filter(Vec::is_empty)
+    });
+    let spans = received.lock().expect("unpoisoned");
+    let span = |step: &(&str, &str)| {
+        let found = spans
+            .iter()
+            .find(|(service, span)| (service.as_str(), span.name.as_str()) == *step);
+        found.expect("it was received").1.clone()
+    };
+    // Each step follows from one before it, back to the submission.
+    let ids: BTreeSet<Vec<u8>> = spans.iter().map(|(_, span)| span.span_id.clone()).collect();
+    assert!(span(&CHAIN[0]).parent_span_id.is_empty());
+    for step in &CHAIN[1..] {
+        assert!(ids.contains(&span(step).parent_span_id), "{step:?}");
+    }
+}

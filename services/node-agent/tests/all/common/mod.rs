@@ -1,0 +1,449 @@
+//! A log in memory, and what the services append to it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use dormouse_messages::events::*;
+use dormouse_messages::job::{Command, JobSpec, Tasks};
+use dormouse_messages::{
+    ContainerId, Envelope, Event, Incarnation, JobId, NodeId, Rank, Recorded, Sequence, Timestamp,
+    Writer,
+};
+use dormouse_node_agent::wire::{Heard, Lease, LeaseError, Outlet, OutletError, Wires};
+use dormouse_node_agent::{AgentConfig, AgentError, run_wired};
+use dormouse_runtime::{BrokerConfig, LocalBroker, Log, Settings};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use tempfile::TempDir;
+use tokio::sync::{mpsc, oneshot};
+
+pub const NODE: &str = "n0";
+
+/// Says loudly why a test does nothing, and fails where none may do that.
+#[track_caller]
+pub fn skipped(why: &str) {
+    let text = format!("SKIPPED: {why}");
+    assert!(
+        std::env::var("DORMOUSE_NO_SKIP").as_deref() != Ok("1"),
+        "{text}"
+    );
+    eprintln!("{text}");
+}
+
+/// A real broker in a folder, and its log; `None`, loudly, without a nats-server.
+pub async fn broker() -> Option<(TempDir, LocalBroker, Log)> {
+    if BrokerConfig::find_binary().is_none() {
+        skipped("no nats-server; run scripts/install.sh nats");
+        return None;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let broker = LocalBroker::start(BrokerConfig::new(folder.path().join("broker"))).await;
+    let broker = broker.expect("the broker runs");
+    let log = Log::connect(&Settings::new(broker.url(), "test"))
+        .await
+        .expect("connects");
+    log.ensure_streams().await.expect("streams");
+    Some((folder, broker, log))
+}
+
+/// Appends an event as one of its writers.
+pub async fn append(log: &Log, event: Event) {
+    let mut appender = log.appender(event.writers()[0], None);
+    appender.append(event, &[]).await.expect("appended");
+}
+
+pub fn node() -> NodeId {
+    NODE.parse().expect("valid")
+}
+
+pub fn job() -> JobId {
+    "ads/lr".parse().expect("valid")
+}
+
+pub fn id(incarnation: u32, rank: u32) -> ContainerId {
+    ContainerId {
+        job: job(),
+        incarnation: Incarnation(incarnation),
+        rank: Rank(rank),
+    }
+}
+
+pub fn spec(start: &[&str]) -> JobSpec {
+    serde_json::from_value(serde_json::json!({
+        "name": "lr", "tenant": "ads",
+        "command": Command { start: start.iter().map(ToString::to_string).collect(), resume: vec![] },
+        "demand": {}, "weight": 1, "containers": {"min": 1, "max": 4},
+        "checkpoint": {"mode": "exit", "signal": "SIGTERM", "grace_s": 5},
+    }))
+    .expect("valid")
+}
+
+pub fn admitted(spec: JobSpec) -> Event {
+    JobAdmitted {
+        job: job(),
+        spec,
+        ingress_sequence: 1,
+        basis: None,
+    }
+    .into()
+}
+
+/// Every rank on this node.
+pub fn placed(incarnation: u32, ranks: u32) -> Event {
+    placed_on(incarnation, &vec![NODE; ranks as usize])
+}
+
+pub fn placed_on(incarnation: u32, nodes: &[&str]) -> Event {
+    let create = nodes
+        .iter()
+        .zip(0..)
+        .map(|(node, rank)| PlacedContainer {
+            job: job(),
+            incarnation: Incarnation(incarnation),
+            rank: Rank(rank),
+            node: node.parse().expect("valid"),
+            gpus: vec![],
+            port: 21_000
+                + 100 * u16::try_from(incarnation).expect("small")
+                + 8 * u16::try_from(rank).expect("small"),
+        })
+        .collect();
+    PlacementDecided {
+        epoch: dormouse_messages::Epoch(1),
+        create,
+        remove: vec![],
+        basis: None,
+    }
+    .into()
+}
+
+pub fn start(incarnation: u32, resumed_from: Option<&str>) -> Event {
+    PartitionStartRequested {
+        job: job(),
+        epoch: dormouse_messages::Epoch(1),
+        incarnation: Incarnation(incarnation),
+        containers: 1,
+        resumed_from: resumed_from.map(ToOwned::to_owned),
+        basis: None,
+    }
+    .into()
+}
+
+pub fn stop(incarnation: u32) -> Event {
+    PartitionStopRequested {
+        job: job(),
+        epoch: dormouse_messages::Epoch(1),
+        incarnation: Incarnation(incarnation),
+        containers: 1,
+        reason: StopReason::Adjusted,
+        basis: None,
+    }
+    .into()
+}
+
+pub fn save(incarnation: u32) -> Event {
+    CheckpointRequested {
+        job: job(),
+        epoch: dormouse_messages::Epoch(1),
+        incarnation: Incarnation(incarnation),
+        basis: None,
+    }
+    .into()
+}
+
+/// Tasks for each rank of the first life.
+pub fn assigned(tasks: &[(u32, std::ops::Range<u32>)]) -> Event {
+    let assigned = tasks.iter().map(|(rank, tasks)| Assigned {
+        rank: Rank(*rank),
+        tasks: tasks.clone().collect(),
+    });
+    Event::from(TasksAssigned {
+        job: job(),
+        incarnation: Incarnation(1),
+        assigned: assigned.collect(),
+        basis: None,
+    })
+}
+
+/// A task set that runs a script for each task.
+pub fn task_set(script: &str) -> JobSpec {
+    JobSpec {
+        tasks: Some(Tasks {
+            count: 1_000,
+            concurrency: 2,
+        }),
+        ..spec(&["/bin/sh", "-c", script])
+    }
+}
+
+/// What was reported of the tasks: how often each completed, and the failures with their codes.
+pub fn task_reports(log: &FakeLog) -> (BTreeMap<u32, u32>, Vec<(u32, i32)>) {
+    let (mut completed, mut failures) = (BTreeMap::new(), Vec::new());
+    for event in log.events() {
+        if let Event::TasksEnded(event) = event {
+            for task in event.completed.iter() {
+                *completed.entry(task).or_insert(0) += 1;
+            }
+            let failed = event.failed.iter();
+            failures.extend(failed.map(|failed| (failed.task, failed.exit_code)));
+        }
+    }
+    (completed, failures)
+}
+
+/// Waits until so many tasks were reported.
+pub fn wait_tasks(log: &FakeLog, count: usize) {
+    log.wait("the tasks", |_| {
+        let (completed, failed) = task_reports(log);
+        (completed.len() + failed.len() >= count).then_some(())
+    });
+}
+
+pub fn lost(life: u64) -> Event {
+    NodeLost {
+        node: node(),
+        incarnation: life,
+        last_seen: Timestamp::default(),
+    }
+    .into()
+}
+
+pub fn joined(life: u64) -> Event {
+    NodeJoined {
+        node: node(),
+        capacity: Default::default(),
+        labels: Default::default(),
+        gpus: vec![],
+        incarnation: life,
+        running: vec![],
+        address: "127.0.0.1".to_owned(),
+        runtime: "process".to_owned(),
+    }
+    .into()
+}
+
+pub fn started(container: &ContainerId) -> Event {
+    dormouse_node_agent::report::started(container, &node(), 1).into()
+}
+
+pub fn exited(container: &ContainerId) -> Event {
+    dormouse_node_agent::report::exited(container, &node(), Default::default()).into()
+}
+
+/// An event as the log gives it.
+pub fn recorded(sequence: u64, event: Event) -> Recorded {
+    let writer = event.writers()[0];
+    let time = Timestamp::from_micros(i64::try_from(sequence).expect("small"));
+    Recorded {
+        sequence: Sequence(sequence),
+        stored_at: time,
+        writer,
+        envelope: Envelope::new(sequence.to_string(), writer, time, None, event),
+    }
+}
+
+/// A log in memory.
+#[derive(Clone, Default)]
+pub struct FakeLog(Arc<Mutex<Inner>>);
+
+#[derive(Default)]
+struct Inner {
+    events: Vec<(Arc<Recorded>, Instant)>,
+    followers: Vec<mpsc::Sender<Heard>>,
+    is_down: bool,
+    conflict: bool,
+}
+
+impl FakeLog {
+    pub fn append(&self, event: impl Into<Event>) -> Sequence {
+        let mut inner = self.0.lock().expect("unpoisoned");
+        let sequence = inner.events.len() as u64 + 1;
+        let recorded = Arc::new(recorded(sequence, event.into()));
+        inner.events.push((recorded.clone(), Instant::now()));
+        inner.followers.retain(|follower| {
+            follower.try_send(Heard::Event(recorded.clone())).is_ok()
+                && follower
+                    .try_send(Heard::CaughtUp(recorded.sequence))
+                    .is_ok()
+        });
+        Sequence(sequence)
+    }
+
+    pub fn events(&self) -> Vec<Event> {
+        let inner = self.0.lock().expect("unpoisoned");
+        inner
+            .events
+            .iter()
+            .filter_map(|(recorded, _)| recorded.event().cloned())
+            .collect()
+    }
+
+    /// What the agent has appended.
+    pub fn reports(&self) -> Vec<Event> {
+        let is_report = |event: &Event| event.writers() == [Writer::Node];
+        self.events().into_iter().filter(is_report).collect()
+    }
+
+    /// When the event at `sequence` was appended.
+    pub fn at(&self, sequence: Sequence) -> Instant {
+        self.0.lock().expect("unpoisoned").events[sequence.0 as usize - 1].1
+    }
+
+    pub fn set_down(&self, is_down: bool) {
+        self.0.lock().expect("unpoisoned").is_down = is_down;
+    }
+
+    pub fn set_conflict(&self) {
+        self.0.lock().expect("unpoisoned").conflict = true;
+    }
+
+    pub fn follow(&self) -> mpsc::Receiver<Heard> {
+        let (sender, receiver) = mpsc::channel(100_000);
+        let mut inner = self.0.lock().expect("unpoisoned");
+        for (recorded, _) in &inner.events {
+            sender
+                .try_send(Heard::Event(recorded.clone()))
+                .expect("room");
+        }
+        let head = Sequence(inner.events.len() as u64);
+        sender.try_send(Heard::CaughtUp(head)).expect("room");
+        inner.followers.push(sender);
+        receiver
+    }
+
+    /// Waits until an event satisfies `check`, from the `from`-th event on.
+    #[track_caller]
+    pub fn wait<T>(&self, what: &str, check: impl Fn(&Event) -> Option<T>) -> T {
+        let until = Instant::now() + Duration::from_secs(20);
+        loop {
+            if let Some(found) = self.events().iter().rev().find_map(&check) {
+                return found;
+            }
+            assert!(
+                Instant::now() < until,
+                "no {what}; there is {:#?}",
+                self.reports()
+            );
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    #[track_caller]
+    pub fn wait_started(&self, container: &ContainerId) -> u32 {
+        self.wait("container.started", |event| match event {
+            Event::ContainerStarted(event) if event.container == *container => Some(event.pid),
+            _ => None,
+        })
+    }
+
+    #[track_caller]
+    pub fn wait_exited(&self, container: &ContainerId) -> ContainerExited {
+        self.wait("container.exited", |event| match event {
+            Event::ContainerExited(event) if event.container == *container => {
+                Some((**event).clone())
+            }
+            _ => None,
+        })
+    }
+
+    #[track_caller]
+    pub fn wait_joined(&self, life: u64) -> NodeJoined {
+        self.wait("node.joined", |event| match event {
+            Event::NodeJoined(event) if event.incarnation == life => Some((**event).clone()),
+            _ => None,
+        })
+    }
+
+    pub fn count(&self, check: impl Fn(&Event) -> bool) -> usize {
+        self.events().iter().filter(|event| check(event)).count()
+    }
+}
+
+impl Outlet for FakeLog {
+    fn append(
+        &mut self,
+        event: Event,
+        _causes: Vec<Sequence>,
+    ) -> BoxFuture<'_, Result<Sequence, OutletError>> {
+        async move {
+            loop {
+                let (is_down, conflict) = {
+                    let inner = self.0.lock().expect("unpoisoned");
+                    (inner.is_down, inner.conflict)
+                };
+                if conflict {
+                    return Err(OutletError::Conflict("a test".to_owned()));
+                }
+                if !is_down {
+                    return Ok(FakeLog::append(self, event));
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+        .boxed()
+    }
+}
+
+impl Lease for FakeLog {
+    fn renew(&mut self) -> BoxFuture<'_, Result<(), LeaseError>> {
+        let is_down = self.0.lock().expect("unpoisoned").is_down;
+        let answer = if is_down {
+            Err(LeaseError::Unreachable("a test".to_owned()))
+        } else {
+            Ok(())
+        };
+        futures::future::ready(answer).boxed()
+    }
+}
+
+/// An agent that runs until it is stopped.
+pub struct Running {
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<std::thread::JoinHandle<Result<(), AgentError>>>,
+}
+
+impl Running {
+    pub fn start(log: &FakeLog, config: AgentConfig, with_lease: bool) -> Self {
+        let _ = tracing_subscriber::fmt().with_test_writer().try_init();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let wires = Wires {
+            heard: log.follow(),
+            outlet: Box::new(log.clone()),
+            lease: with_lease.then(|| Box::new(log.clone()) as Box<dyn Lease>),
+            kept: None,
+        };
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+            runtime.block_on(run_wired(config, wires, async move {
+                let _ = stopped.await;
+            }))
+        });
+        Self {
+            stop: Some(stop),
+            thread: Some(thread),
+        }
+    }
+
+    /// Stops it in order.
+    pub fn stop(mut self) -> Result<(), AgentError> {
+        drop(self.stop.take());
+        self.join()
+    }
+
+    /// Waits for its own end.
+    pub fn join(&mut self) -> Result<(), AgentError> {
+        let thread = self.thread.take().expect("not joined yet");
+        thread.join().expect("no panic")
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let ended = thread.join();
+            eprintln!("the agent has ended: {ended:?}");
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Real training through the executors: gangs that are saved, stopped and resumed with another
+//! number of containers. Needs the trainers of `scripts/install.sh trainers`; without them every
+//! test says SKIPPED, loudly, and fails where `DORMOUSE_NO_SKIP=1`.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::common::*;
+use dormouse_messages::Event;
+use dormouse_messages::job::{Executor, JobSpec, Mount};
+use dormouse_node_agent::{AgentConfig, RuntimeKind};
+
+fn root() -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    root.canonicalize().expect("the repository")
+}
+
+/// The folder of a Python that can import `module`.
+fn python_with(module: &str) -> Option<PathBuf> {
+    let python = std::env::var_os("DORMOUSE_PYTHON")
+        .map_or_else(|| root().join(".tools/venv/bin/python3"), PathBuf::from);
+    let imported = std::process::Command::new(&python)
+        .args(["-c", &format!("import {module}")])
+        .output();
+    if imported
+        .as_ref()
+        .is_ok_and(|output| output.status.success())
+    {
+        return python.parent().map(Path::to_owned);
+    }
+    let python = python.display();
+    skipped(&format!(
+        "{python} cannot import {module}; run scripts/install.sh trainers"
+    ));
+    None
+}
+
+fn trainer(executor: Executor, program: &str) -> JobSpec {
+    let command = |more: &[&str]| -> Vec<String> {
+        let program = format!("deploy/examples/{program}");
+        let start = ["python3", &program, "--steps", "120", "--step-ms", "100"];
+        start.iter().chain(more).map(ToString::to_string).collect()
+    };
+    let mut spec = spec(&[]);
+    spec.executor = executor;
+    spec.command.start = command(&[]);
+    spec.command.resume = command(&["--resume"]);
+    spec.checkpoint.grace_s = 20;
+    spec
+}
+
+fn config(folder: &Path, python: &Path) -> AgentConfig {
+    let mut config = AgentConfig::local(node(), Default::default(), folder.to_owned());
+    config.path = vec![python.to_owned()];
+    config.working_dir = Some(root());
+    config
+}
+
+/// Starts with `before` containers, saves, resumes with `after`, and runs to the end.
+/// Stops what still runs, also after a failure.
+struct EndOnDrop(FakeLog, PathBuf, Vec<u32>);
+
+impl Drop for EndOnDrop {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return;
+        }
+        for incarnation in &self.2 {
+            for rank in 0..3 {
+                if let Some(logs) = dormouse_node_agent::logs_path(&self.1, &id(*incarnation, rank))
+                {
+                    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+                    println!(
+                        "{incarnation}/{rank}: {}\n{}",
+                        read(logs.stdout),
+                        read(logs.stderr)
+                    );
+                }
+            }
+            self.0.append(lost(1));
+            self.0.append(stop(*incarnation));
+        }
+        std::thread::sleep(Duration::from_secs(4));
+    }
+}
+
+/// The tests run side by side: the incarnation, from `first` on, tells their ports apart.
+fn resize(config: AgentConfig, spec: JobSpec, first: u32, before: u32, after: u32) {
+    let second = first + 1;
+    let log = FakeLog::default();
+    let data = config.data_dir.clone();
+    let agent = Running::start(&log, config, true);
+    log.append(admitted(spec));
+    log.append(placed(first, before));
+    let began = Instant::now();
+    log.append(start(first, None));
+    // What a gang leaves running when this test fails would hold its ports for the next one.
+    let _end = EndOnDrop(log.clone(), data, vec![first, second]);
+    log.wait("progress", |event| {
+        matches!(event, Event::Progress(_)).then_some(())
+    });
+    println!("first progress after {:?}", began.elapsed());
+    std::thread::sleep(Duration::from_secs(1));
+    let asked = Instant::now();
+    log.append(save(first));
+    let saved = log.wait("saved", |event| match event {
+        Event::CheckpointSaved(it) => Some((**it).clone()),
+        _ => None,
+    });
+    log.append(stop(first));
+    for rank in 0..before {
+        let exit = log.wait_exited(&id(first, rank));
+        assert_eq!(exit.exit_code, Some(0), "{exit:?}");
+    }
+    println!(
+        "step {} saved and all out after {:?}",
+        saved.step,
+        asked.elapsed()
+    );
+    assert!(saved.step > 0 && saved.step < 120);
+    log.append(placed(second, after));
+    log.append(start(second, Some(&saved.uri)));
+    for rank in 0..after {
+        let exit = log.wait_exited(&id(second, rank));
+        assert_eq!(exit.exit_code, Some(0), "{exit:?}");
+    }
+    let last = log.wait("the last progress", |event| match event {
+        Event::Progress(it) if it.incarnation.0 == second => Some((**it).clone()),
+        _ => None,
+    });
+    assert_eq!((last.step, last.containers), (120, after));
+    let first = log.events().into_iter().find_map(|event| match event {
+        Event::Progress(it) if it.incarnation.0 == second => Some(it.step),
+        _ => None,
+    });
+    assert!(first.expect("progress") > saved.step, "it did not resume");
+    // The engine's containers are removed once their exits are on the log.
+    std::thread::sleep(Duration::from_secs(1));
+    agent.stop().expect("left in order");
+}
+
+#[test]
+fn mpi_is_resized_from_2_to_3() {
+    let Some(python) = python_with("mpi4py.MPI") else {
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let spec = trainer(Executor::Mpi, "train_mpi.py");
+    resize(config(folder.path(), &python), spec, 1, 2, 3);
+}
+
+#[test]
+fn mxnet_is_resized_from_2_to_3() {
+    let Some(python) = python_with("mxnet") else {
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let spec = trainer(Executor::Mxnet, "train_mxnet.py");
+    resize(config(folder.path(), &python), spec, 11, 2, 3);
+}
+
+#[test]
+fn mpi_in_docker_is_resized_from_3_to_2() {
+    let Some(python) = python_with("mpi4py.MPI") else {
+        return;
+    };
+    let engine = std::process::Command::new("docker")
+        .args(["image", "inspect", "dormouse/empty"])
+        .output();
+    if !engine.is_ok_and(|output| output.status.success()) {
+        skipped("no Docker engine with the image dormouse/empty; run scripts/install.sh docker");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut config = config(folder.path(), &python);
+    config.runtime = RuntimeKind::Docker;
+    config.cluster = format!("test-mpi-{}", std::process::id());
+    let root = root().display().to_string();
+    config.mounts = vec![Mount {
+        source: root.clone(),
+        target: root,
+        read_only: true,
+    }];
+    resize(config, trainer(Executor::Mpi, "train_mpi.py"), 21, 3, 2);
+}

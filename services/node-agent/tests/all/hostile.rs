@@ -1,0 +1,122 @@
+//! Jobs that put pipes, links and files without an end where the agent looks.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::common::*;
+use dormouse_messages::Event;
+use dormouse_messages::job::JobSpec;
+use dormouse_node_agent::{AgentConfig, logs_path, open_log};
+
+fn config(folder: &Path) -> AgentConfig {
+    AgentConfig::local(node(), Default::default(), folder.to_owned())
+}
+
+fn sh(script: &str) -> JobSpec {
+    spec(&["/bin/sh", "-c", script])
+}
+
+/// Runs a job to its end under an agent, and a second agent over what it has left.
+fn run(folder: &Path, script: &str) -> FakeLog {
+    let log = FakeLog::default();
+    let agent = Running::start(&log, config(folder), true);
+    log.append(admitted(sh(script)));
+    log.append(placed(1, 1));
+    log.append(start(1, None));
+    log.wait_exited(&id(1, 0));
+    agent.stop().expect("left in order");
+    log
+}
+
+#[test]
+fn a_pipe_as_checkpoint_holds_up_neither_the_agent_nor_its_successor() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = FakeLog::default();
+    let agent = Running::start(&log, config(folder.path()), true);
+    log.append(admitted(sh(
+        "mkfifo $DORMOUSE_CHECKPOINT_DIR/checkpoint.json; trap 'exit 3' TERM; while :; do sleep 0.05; done",
+    )));
+    log.append(placed(1, 1));
+    log.append(start(1, None));
+    log.wait_started(&id(1, 0));
+    std::thread::sleep(Duration::from_millis(200));
+    log.append(save(1));
+    log.append(stop(1));
+    let asked = Instant::now();
+    assert_eq!(log.wait_exited(&id(1, 0)).exit_code, Some(3));
+    assert!(asked.elapsed() < Duration::from_secs(5));
+    let why = log.wait("checkpoint.failed", |event| match event {
+        Event::CheckpointFailed(event) => Some(event.reason.clone()),
+        _ => None,
+    });
+    assert!(why.contains("regular file"), "{why}");
+    agent.stop().expect("left in order");
+
+    // A second one ends while no agent runs: the next agent looks at what it has left.
+    let agent = Running::start(&log, config(folder.path()), true);
+    log.append(admitted(sh(
+        "mkfifo $DORMOUSE_CHECKPOINT_DIR/checkpoint.json; sleep 0.5",
+    )));
+    log.append(placed(2, 1));
+    log.append(start(2, None));
+    log.wait_started(&id(2, 0));
+    agent.stop().expect("left in order");
+    std::thread::sleep(Duration::from_secs(1));
+    let agent = Running::start(&log, config(folder.path()), true);
+    assert_eq!(log.wait_exited(&id(2, 0)).exit_code, Some(0));
+    agent.stop().expect("left in order");
+}
+
+#[test]
+fn links_put_nothing_of_others_on_the_log() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let secret = folder.path().join("secret");
+    fs::write(&secret, "{\"step\": 666, \"steps_total\": 666}\n").expect("written");
+    let log = run(
+        folder.path(),
+        &format!(
+            "ln -s {0} $DORMOUSE_CHECKPOINT_DIR/checkpoint.json; ln -s {0} $DORMOUSE_PROGRESS; sleep 1.5",
+            secret.display()
+        ),
+    );
+    let leaked = |event: &Event| matches!(event, Event::CheckpointSaved(_) | Event::Progress(_));
+    assert_eq!(log.count(leaked), 0);
+}
+
+#[test]
+fn what_a_job_prints_is_read_only_from_a_regular_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = "cd $(dirname $DORMOUSE_PROGRESS); rm stdout.log stderr.log; mkfifo stdout.log; ln -s /etc/hostname stderr.log";
+    run(folder.path(), script);
+    let logs = logs_path(folder.path(), &id(1, 0)).expect("a place");
+    let error = open_log(&logs.stdout).expect_err("a pipe").to_string();
+    assert!(error.contains("regular file"), "{error}");
+    let error = open_log(&logs.stderr).expect_err("a link").to_string();
+    assert!(error.contains("link"), "{error}");
+}
+
+#[test]
+fn a_link_in_place_of_the_next_life_s_folder_is_not_entered() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let other = folder.path().join("checkpoints/other/job/1");
+    fs::create_dir_all(&other).expect("made");
+    fs::write(other.join("checkpoint.json"), "{\"step\":666}").expect("written");
+    let log = run(
+        folder.path(),
+        &format!(
+            "ln -s {} $(dirname $DORMOUSE_CHECKPOINT_DIR)/2",
+            other.display()
+        ),
+    );
+    let agent = Running::start(&log, config(folder.path()), true);
+    log.append(placed(2, 1));
+    log.append(start(2, None));
+    let reason = log.wait_exited(&id(2, 0)).reason.expect("a reason");
+    assert!(reason.contains("link"), "{reason}");
+    assert_eq!(
+        log.count(|event| matches!(event, Event::CheckpointSaved(_))),
+        0
+    );
+    agent.stop().expect("left in order");
+}

@@ -1,0 +1,13 @@
+//! All integration tests of this crate in one binary, which is linked once: a module for each file.
+
+mod agent;
+mod broker;
+mod common;
+mod docker;
+mod executor;
+mod executors;
+mod hostile;
+mod process;
+mod reconcile;
+mod snapshots;
+mod tasks;

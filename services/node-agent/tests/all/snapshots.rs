@@ -1,0 +1,187 @@
+//! An agent that starts again folds what came since its last snapshot, and is none the worse for
+//! a snapshot that it cannot use. Needs the nats-server of `scripts/install.sh nats`; without it
+//! the test says SKIPPED, loudly, and fails where `DORMOUSE_NO_SKIP=1`.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use crate::common::*;
+use dormouse_messages::{Event, Fold, Sequence, Timestamp};
+use dormouse_node_agent::kept::Kept;
+use dormouse_node_agent::state::AgentState;
+use dormouse_node_agent::{AgentConfig, run};
+use dormouse_runtime::{Followed, Log, Snapshot, Snapshots};
+use tokio::sync::oneshot;
+
+/// The state that the whole log gives, and what happened.
+async fn folded(log: &Log, to: Sequence) -> (AgentState, Vec<Event>) {
+    let mut followed = log.read(Sequence(1), to).await.expect("answers");
+    let (mut state, mut events) = (AgentState::new(node()), Vec::new());
+    while let Some(item) = followed.recv().await {
+        if let Followed::Event(recorded) = item {
+            state.evolve(&recorded);
+            events.extend(recorded.event().cloned());
+        }
+    }
+    (state, events)
+}
+
+async fn wait(log: &Log, what: &str, check: impl Fn(&Event) -> bool) {
+    let until = Instant::now() + Duration::from_secs(20);
+    loop {
+        let (_, events) = folded(log, log.head().await.expect("answers")).await;
+        if events.iter().any(&check) {
+            return;
+        }
+        assert!(Instant::now() < until, "no {what}; there is {events:#?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// An agent in this process; the sender stops it.
+fn start_agent(
+    config: &AgentConfig,
+    log: &Log,
+) -> (oneshot::Sender<()>, tokio::task::JoinHandle<()>) {
+    let (stop, stopped) = oneshot::channel::<()>();
+    let agent = run(config.clone(), log.clone(), async move {
+        let _ = stopped.await;
+    });
+    let agent = tokio::spawn(async move { agent.await.expect("left in order") });
+    (stop, agent)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_goes_on_from_a_snapshot_that_it_can_use() {
+    let Some((folder, broker, log)) = broker().await else {
+        return;
+    };
+    let config = AgentConfig::local(node(), Default::default(), folder.path().join("data"));
+    assert_eq!(Kept::load(&config, &log).await.next(), Sequence(1));
+
+    let (stop_agent, agent) = start_agent(&config, &log);
+    let is_join = |life| move |event: &Event| matches!(event, Event::NodeJoined(it) if it.incarnation == life);
+    wait(&log, "join", is_join(1)).await;
+    let script = "while :; do sleep 0.05; done";
+    append(&log, admitted(spec(&["/bin/sh", "-c", script]))).await;
+    append(&log, placed(1, 1)).await;
+    append(&log, start(1, None)).await;
+    wait(&log, "start", |event| {
+        matches!(event, Event::ContainerStarted(_))
+    })
+    .await;
+    drop(stop_agent);
+    agent.await.expect("ended");
+
+    // Equal to the fold from the start, and of all that the agent has heard.
+    let mut kept = Kept::load(&config, &log).await;
+    let next = kept.next();
+    let state = kept.take();
+    assert!(next > Sequence(4), "{next}");
+    assert_eq!(state, folded(&log, state.folded).await.0);
+
+    // A successor goes on from there, with what came since.
+    append(&log, stop(1)).await;
+    let (stop_agent, agent) = start_agent(&config, &log);
+    wait(&log, "join", |event| {
+        matches!(event, Event::NodeJoined(it) if it.incarnation == 2 && it.running == [id(1, 0)])
+    })
+    .await;
+    wait(
+        &log,
+        "exit",
+        |event| matches!(event, Event::ContainerExited(it) if it.signal == Some(15)),
+    )
+    .await;
+    drop(stop_agent);
+    agent.await.expect("ended");
+    let mut kept = Kept::load(&config, &log).await;
+    assert!(kept.next() > next);
+    let state = kept.take();
+    assert_eq!(state, folded(&log, state.folded).await.0);
+    let (_, events) = folded(&log, log.head().await.expect("answers")).await;
+    let started = |event: &&Event| matches!(event, Event::ContainerStarted(_));
+    assert_eq!(events.iter().filter(started).count(), 1);
+
+    what_is_doubtful_is_not_used(&config, &log, state).await;
+    broker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_runs_on_saves_every_twenty_thousand_events() {
+    let Some((folder, broker, log)) = broker().await else {
+        return;
+    };
+    let config = AgentConfig::local(node(), Default::default(), folder.path().join("data"));
+    let dir = config.layout().node().join("snapshots");
+    let path = Snapshots::new(dir, &config.build).path::<AgentState>();
+    let mut kept = Kept::load(&config, &log).await;
+    let mut state = kept.take();
+    for due in [20_000, 40_000] {
+        let mut save_at = |folded| {
+            state.folded = Sequence(folded);
+            kept.save_now_and_then(&state, Timestamp::from_micros(1));
+        };
+        save_at(due - 1);
+        assert!(!path.exists(), "before {due}");
+        let until = Instant::now() + Duration::from_secs(20);
+        while !path.exists() {
+            assert!(Instant::now() < until, "nothing at {due}");
+            save_at(due);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        fs::remove_file(&path).expect("was there");
+    }
+    broker.stop().await;
+}
+
+async fn what_is_doubtful_is_not_used(config: &AgentConfig, log: &Log, state: AgentState) {
+    let next = async |config: &AgentConfig| Kept::load(config, log).await.next();
+    let dir = |config: &AgentConfig| config.layout().node().join("snapshots");
+    let path = Snapshots::new(dir(config), &config.build).path::<AgentState>();
+    let good = fs::read(&path).expect("written");
+
+    // Another node's, another build's.
+    let other = AgentConfig::local(
+        "n1".parse().expect("valid"),
+        Default::default(),
+        config.data_dir.clone(),
+    );
+    fs::create_dir_all(dir(&other)).expect("made");
+    let name = PathBuf::from(path.file_name().expect("a file"));
+    fs::write(dir(&other).join(name), &good).expect("written");
+    assert_eq!(next(&other).await, Sequence(1));
+    let newer = AgentConfig {
+        build: "another".to_owned(),
+        ..config.clone()
+    };
+    assert_eq!(next(&newer).await, Sequence(1));
+
+    // Damaged.
+    let mut damaged = good.clone();
+    let middle = damaged.len() / 2;
+    damaged[middle] ^= 1;
+    fs::write(&path, damaged).expect("written");
+    assert_eq!(next(config).await, Sequence(1));
+    fs::write(&path, &good[..middle]).expect("written");
+    assert_eq!(next(config).await, Sequence(1));
+
+    // Of a log that has gone back since: it ends before the snapshot, or has gone on otherwise.
+    let head = log.head().await.expect("answers");
+    let snapshots = Snapshots::new(dir(config), &config.build);
+    for sequence in [Sequence(head.0 + 10), head] {
+        let snapshot = Snapshot {
+            state: state.clone(),
+            log: log.identity(),
+            sequence,
+            stored_at: Timestamp::from_micros(1),
+            own_last: Sequence(0),
+        };
+        snapshots.save(&snapshot).expect("written");
+        assert_eq!(next(config).await, Sequence(1));
+    }
+
+    fs::write(&path, &good).expect("written");
+    assert_eq!(next(config).await, state.folded.next());
+}

@@ -1,0 +1,354 @@
+//! Tiny instances against exhaustive search: the same jobs admitted, the same objective.
+
+use std::collections::BTreeMap;
+
+use crate::common::{job, node, placed, solved};
+use dormouse_optimizer::decimal::Decimal;
+use dormouse_optimizer::drf::{User, fill};
+use dormouse_optimizer::problem::{Budget, FairnessBound, Objective, Policy, Problem, ProblemJob};
+use proptest::prelude::*;
+
+const NAMES: [&str; 2] = ["a", "b"];
+
+#[derive(Debug, Clone)]
+struct Spec {
+    cpu: u64,
+    gpu: u64,
+    weight: u32,
+    min: u32,
+    span: u32,
+    previous: Option<(u32, u32)>,
+    adjustable: bool,
+}
+
+fn spec() -> impl Strategy<Value = Spec> {
+    let previous = prop::option::weighted(0.6, (0u32..3, 0u32..3));
+    (
+        1u64..4,
+        0u64..2,
+        1u32..4,
+        1u32..3,
+        0u32..3,
+        previous,
+        prop::bool::weighted(0.8),
+    )
+        .prop_map(|(cpu, gpu, weight, min, span, previous, adjustable)| {
+            let previous = previous.filter(|(a, b)| a + b > 0);
+            Spec {
+                cpu,
+                gpu,
+                weight,
+                min,
+                span,
+                previous,
+                adjustable,
+            }
+        })
+}
+
+/// Jobs whose previous containers fit their nodes.
+fn problem(
+    specs: &[Spec],
+    caps: [(u64, u64); 2],
+    theta: (u64, u64),
+    paper: bool,
+) -> Option<Problem> {
+    let nodes: Vec<_> = NAMES
+        .iter()
+        .zip(caps)
+        .map(|(name, (cpu, gpu))| node(name, &format!("cpu={cpu},gpu={gpu}")))
+        .collect();
+    let mut used = [(0, 0); 2];
+    let mut jobs = Vec::new();
+    for (index, spec) in specs.iter().enumerate() {
+        let demand = format!("cpu={},gpu={}", spec.cpu, spec.gpu);
+        let mut made = job(
+            &format!("j{index}"),
+            &demand,
+            spec.weight,
+            spec.min,
+            spec.min + spec.span,
+        );
+        made.adjustable = spec.adjustable;
+        if let Some((a, b)) = spec.previous {
+            for (used, count) in used.iter_mut().zip([a, b]) {
+                used.0 += spec.cpu * u64::from(count);
+                used.1 += spec.gpu * u64::from(count);
+            }
+            let at: Vec<_> = NAMES
+                .iter()
+                .copied()
+                .zip([a, b])
+                .filter(|(_, c)| *c > 0)
+                .collect();
+            made = placed(made, &at);
+        }
+        jobs.push(made);
+    }
+    let fit = used
+        .iter()
+        .zip(caps)
+        .all(|(used, cap)| used.0 <= cap.0 && used.1 <= cap.1);
+    let policy = Policy {
+        theta1: Decimal::new(theta.0, 2),
+        theta2: Decimal::new(theta.1, 2),
+        fairness_bound: if paper {
+            FairnessBound::Paper
+        } else {
+            FairnessBound::Exact
+        },
+        objective: if paper {
+            Objective::paper()
+        } else {
+            Objective::default()
+        },
+        ..Policy::default()
+    };
+    let budget = Budget {
+        gap: 0.0,
+        nodes: Some(100_000),
+        ..Budget::default()
+    };
+    fit.then_some(Problem {
+        nodes,
+        jobs,
+        policy,
+        budget,
+    })
+}
+
+struct Brute<'a> {
+    problem: &'a Problem,
+    totals: Vec<u64>,
+    members: Vec<&'a ProblemJob>,
+    fair: Vec<f64>,
+    loss_bound: f64,
+    restart_bound: u64,
+    best: Option<f64>,
+}
+
+fn demand(job: &ProblemJob, problem: &Problem) -> Vec<u64> {
+    let mut total = dormouse_messages::quantity::Amounts::new();
+    problem
+        .nodes
+        .iter()
+        .for_each(|node| total.add(&node.capacity, 1));
+    total
+        .iter()
+        .map(|(resource, _)| job.demand.get(resource))
+        .collect()
+}
+
+fn had(job: &ProblemJob) -> Option<[u32; 2]> {
+    let previous = job.previous.as_ref()?;
+    Some(NAMES.map(|name| {
+        previous
+            .get(&name.parse().expect("name"))
+            .copied()
+            .unwrap_or(0)
+    }))
+}
+
+impl<'a> Brute<'a> {
+    fn new(problem: &'a Problem, members: Vec<&'a ProblemJob>) -> Self {
+        let mut total = dormouse_messages::quantity::Amounts::new();
+        problem
+            .nodes
+            .iter()
+            .for_each(|node| total.add(&node.capacity, 1));
+        let totals: Vec<u64> = total.iter().map(|(_, amount)| amount).collect();
+        let user = |job: &&ProblemJob| User {
+            demand: demand(job, problem),
+            weight: job.weight,
+            floor: job.min,
+            cap: Some(job.max),
+        };
+        let filled = fill(&totals, &members.iter().map(user).collect::<Vec<_>>());
+        let twice = 2 * totals.len() as u64;
+        let running = members.iter().filter(|job| job.previous.is_some()).count() as u64;
+        Self {
+            fair: (0..members.len())
+                .map(|index| filled.share(index))
+                .collect(),
+            loss_bound: match problem.policy.fairness_bound {
+                FairnessBound::Paper => problem.policy.theta1.ceil_times(twice) as f64,
+                FairnessBound::Exact => problem.policy.theta1.to_f64() * twice as f64,
+            },
+            restart_bound: problem.policy.theta2.ceil_times(running),
+            problem,
+            totals,
+            members,
+            best: None,
+        }
+    }
+
+    fn rooms(&self) -> Vec<Vec<u64>> {
+        let mut total = dormouse_messages::quantity::Amounts::new();
+        self.problem
+            .nodes
+            .iter()
+            .for_each(|node| total.add(&node.capacity, 1));
+        let room = |node: &dormouse_optimizer::problem::ProblemNode| {
+            total
+                .iter()
+                .map(|(resource, _)| node.capacity.get(resource))
+                .collect()
+        };
+        self.problem.nodes.iter().map(room).collect()
+    }
+
+    /// Tries every x of job `index` and the later ones.
+    fn go(&mut self, index: usize, rooms: &[Vec<u64>], value: f64, loss: f64, restarts: u64) {
+        if loss > self.loss_bound + 1e-9 || restarts > self.restart_bound {
+            return;
+        }
+        let Some(job) = self.members.get(index).copied() else {
+            self.best = Some(self.best.map_or(value, |best| best.max(value)));
+            return;
+        };
+        let demand = demand(job, self.problem);
+        let unit: Vec<f64> = demand
+            .iter()
+            .zip(&self.totals)
+            .map(|(d, c)| *d as f64 / *c as f64)
+            .collect();
+        let (share, worth) = (
+            unit.iter().copied().fold(0.0, f64::max),
+            unit.iter().sum::<f64>(),
+        );
+        let objective = self.problem.policy.objective;
+        let most = job.max.max(had(job).map_or(0, |[a, b]| a + b));
+        for a in 0..=most {
+            for b in 0..=most - a {
+                let same = had(job) == Some([a, b]);
+                let outside = !(job.min..=job.max).contains(&(a + b));
+                if outside && (job.adjustable || !same) {
+                    continue;
+                }
+                let mut restart = 0;
+                let mut cost = 0.0;
+                if let Some(had) = had(job).filter(|_| !same) {
+                    let count = had[0] + had[1];
+                    if !job.adjustable {
+                        continue;
+                    }
+                    if (job.min..=job.max).contains(&count) {
+                        restart = 1;
+                        let stall = objective.amortise_s.map_or(0.0, |s| 180.0 / s);
+                        cost = 1e-3 + stall * worth * f64::from(count);
+                    }
+                }
+                let mut rooms = rooms.to_vec();
+                let fits = [a, b].iter().zip(&mut rooms).all(|(count, room)| {
+                    room.iter_mut().zip(&demand).all(|(room, d)| {
+                        let need = d * u64::from(*count);
+                        let fits = *room >= need;
+                        *room = room.saturating_sub(need);
+                        fits
+                    })
+                });
+                if fits {
+                    let n = f64::from(a + b);
+                    let l = (share * n - self.fair[index]).abs();
+                    let gain = objective.utilization * worth * n - objective.loss * l - cost;
+                    self.go(
+                        index + 1,
+                        &rooms,
+                        value + gain,
+                        loss + l,
+                        restarts + restart,
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// The best objective with the first `count` new jobs, if any allocation is feasible.
+fn brute(problem: &Problem, count: usize) -> Option<f64> {
+    let mut left = count;
+    let members = problem
+        .jobs
+        .iter()
+        .filter(|job| {
+            job.previous.is_some() || left.checked_sub(1).map(|rest| left = rest).is_some()
+        })
+        .collect();
+    let mut brute = Brute::new(problem, members);
+    let rooms = brute.rooms();
+    brute.go(0, &rooms, 0.0, 0.0, 0);
+    brute.best
+}
+
+fn compare(problem: &Problem) -> Result<(), TestCaseError> {
+    // Jobs that can never run do not take part; here they are left out of the comparison.
+    let solution = solved(problem);
+    prop_assume!(
+        !solution
+            .waiting
+            .iter()
+            .any(|w| { ["no_such_resource", "never_fits"].contains(&w.code.as_str()) })
+    );
+    let new = problem
+        .jobs
+        .iter()
+        .filter(|job| job.previous.is_none())
+        .count();
+    let running = problem.jobs.len() - new;
+    let best = (0..=new)
+        .rev()
+        .find_map(|count| Some((count, brute(problem, count)?)));
+    match best.filter(|(count, _)| count + running > 0) {
+        Some((count, value)) => {
+            prop_assert!(!solution.unbounded);
+            prop_assert_eq!(solution.waiting.len(), new - count);
+            prop_assert!(
+                (solution.solver.objective - value).abs() < 1e-5,
+                "objective {} instead of {value}",
+                solution.solver.objective
+            );
+            prop_assert!(solution.solver.bound >= value - 1e-6);
+        }
+        None if running > 0 => prop_assert!(!solution.changed),
+        None => prop_assert!(problem.jobs.is_empty() || solution.unbounded),
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn as_good_as_exhaustive_search(
+        specs in prop::collection::vec(spec(), 1..4),
+        caps in [(4u64..9, 0u64..3), (4u64..9, 0u64..3)],
+        theta in (0u64..60, 0u64..100),
+        paper in prop::bool::ANY,
+    ) {
+        if let Some(problem) = problem(&specs, caps, theta, paper) {
+            compare(&problem)?;
+        }
+    }
+}
+
+#[test]
+fn the_slots_are_those_of_the_jobs() {
+    let made = problem(
+        &[Spec {
+            cpu: 2,
+            gpu: 0,
+            weight: 1,
+            min: 1,
+            span: 2,
+            previous: None,
+            adjustable: true,
+        }],
+        [(4, 0), (4, 0)],
+        (10, 10),
+        true,
+    );
+    let solution = solved(&made.expect("a problem"));
+    let slots: BTreeMap<_, _> = solution.slots.values().flatten().collect();
+    assert_eq!(slots.len(), 1);
+    assert_eq!(solution.jobs[0].containers, 3);
+}

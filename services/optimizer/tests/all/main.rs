@@ -1,0 +1,10 @@
+//! All integration tests of this crate in one binary, which is linked once: a module for each file.
+
+mod brute_force;
+mod common;
+mod document;
+mod drf_golden;
+mod drf_properties;
+mod scale;
+mod state;
+mod testbed;

@@ -1,0 +1,215 @@
+//! Large clusters: every solution is checked; the figures are printed. The long ones run on
+//! request: `cargo test --release -p dormouse-optimizer --test all scale:: -- --ignored --nocapture`.
+
+use std::time::Instant;
+
+use crate::common::{large_jobs, large_problem, solved};
+use dormouse_optimizer::decimal::Decimal;
+use dormouse_optimizer::problem::{Objective, Problem};
+use dormouse_optimizer::{Solution, solve};
+
+fn env(name: &str, default: usize) -> usize {
+    std::env::var(name)
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(default)
+}
+
+/// The processor time of this thread so far: a busy machine stretches the clock, not this.
+fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let nanoseconds = stat
+        .split(' ')
+        .next()
+        .and_then(|text| text.parse::<f64>().ok());
+    nanoseconds.unwrap_or(f64::NAN) / 1e9
+}
+
+fn figures(
+    problem: &mut Problem,
+    (nodes, jobs, shapes): (usize, usize, u64),
+    seed: u64,
+    theta: (u64, u64),
+) -> Solution {
+    problem.policy.theta1 = Decimal::new(theta.0, 1);
+    problem.policy.theta2 = Decimal::new(theta.1, 1);
+    if std::env::var("OBJECTIVE").is_ok_and(|name| name == "paper") {
+        problem.policy.objective = Objective::paper();
+    }
+    let (start, cpu) = (Instant::now(), cpu_seconds());
+    let unchecked = if std::env::var("ONCE").is_ok() {
+        solve(problem)
+    } else {
+        solved(problem)
+    };
+    let (seconds, cpu) = (start.elapsed().as_secs_f64(), cpu_seconds() - cpu);
+    let solution = if std::env::var("ONCE").is_ok() {
+        unchecked.clone()
+    } else {
+        solved(problem)
+    };
+    assert_eq!(unchecked, solution, "the same again");
+    let solver = &solution.solver;
+    println!(
+        "{nodes}x{jobs} shapes {shapes} seed {seed} theta {theta:?}: {seconds:.2} s (cpu {cpu:.2}) gap {:.4} {} by {} objective {:.4} bound {:.4} util {:.4} loss {:.3}/{} adjusted {}/{} waiting {}",
+        solver.gap,
+        solver.stage,
+        solver.stopped_by,
+        solver.objective,
+        solver.bound,
+        solution.utilization.total,
+        solution.fairness_loss,
+        solution.fairness_loss_bound,
+        solution.adjusted_jobs,
+        solution.adjustment_bound,
+        solution.waiting.len()
+    );
+    solution
+}
+
+#[test]
+fn a_hundred_nodes() {
+    for seed in 0..1 {
+        let mut problem = large_problem(100, 100, 24, seed);
+        let solution = figures(&mut problem, (100, 100, 24), seed, (1, 1));
+        assert!(solution.solver.gap <= 0.01, "{:?}", solution.solver);
+    }
+}
+
+/// Far more demand than room, and a node in ten lost with what ran there: every bound is kept, and
+/// what the lost nodes held is placed again or waits.
+#[test]
+fn an_overfull_cluster_that_loses_nodes() {
+    for seed in 0..1 {
+        let mut problem = large_problem(80, 100, 10, seed);
+        problem.jobs.extend(large_jobs(60, 60, 10, seed + 500));
+        problem.budget.nodes = Some(5);
+        let keeping = solved(&problem);
+        assert!(keeping.solver.objective <= keeping.solver.bound + 1e-9);
+        crate::common::carry_over(&mut problem, &keeping);
+        problem
+            .nodes
+            .retain(|node| !node.name.as_str().ends_with('7'));
+        let left: Vec<_> = problem.nodes.iter().map(|node| node.name.clone()).collect();
+        for job in &mut problem.jobs {
+            let Some(previous) = &mut job.previous else {
+                continue;
+            };
+            let before = previous.len();
+            previous.retain(|node, _| left.contains(node));
+            job.displaced = previous.len() < before;
+        }
+        let after = solved(&problem);
+        assert!(after.solver.objective <= after.solver.bound + 1e-9);
+    }
+}
+
+/// What happens to a cluster between two decisions.
+#[derive(Debug, Clone, Copy)]
+enum Happening {
+    Arrival,
+    Completion,
+    Both,
+}
+
+/// `count` events in a row on a cluster that has just been decided, each decided from what the last
+/// left. Prints processor seconds and gaps; returns them.
+fn event_figures(
+    (nodes, jobs, shapes): (usize, usize, u64),
+    seed: u64,
+    theta: (u64, u64),
+    count: usize,
+) -> Vec<(f64, f64)> {
+    let mut problem = large_problem(nodes, jobs, shapes, seed);
+    problem.policy.theta1 = Decimal::new(theta.0, 1);
+    problem.policy.theta2 = Decimal::new(theta.1, 1);
+    let decided = solve(&problem);
+    crate::common::carry_over(&mut problem, &decided);
+    let mut arrivals = large_jobs(count, nodes * count / jobs + 1, shapes, seed + 4321).into_iter();
+    let mut chance = crate::common::Chance::new(seed ^ 0x5EED);
+    let mut measured = Vec::new();
+    for event in 0..count {
+        let happening = match event % 3 {
+            0 => Happening::Arrival,
+            1 => Happening::Completion,
+            _ => Happening::Both,
+        };
+        if !matches!(happening, Happening::Arrival) {
+            let ended = chance.below(problem.jobs.len() as u64) as usize;
+            problem.jobs.remove(ended);
+        }
+        if !matches!(happening, Happening::Completion) {
+            problem.jobs.extend(arrivals.next());
+        }
+        let cpu = cpu_seconds();
+        let solution = solve(&problem);
+        let cpu = cpu_seconds() - cpu;
+        if let Err(violation) = dormouse_optimizer::check(&problem, &solution) {
+            panic!("{violation}");
+        }
+        let solver = &solution.solver;
+        println!(
+            "{nodes}x{jobs} shapes {shapes} seed {seed} theta {theta:?} event {event} {happening:?}: cpu {cpu:.3} gap {:.4} {} by {} objective {:.4} bound {:.4} adjusted {}/{} waiting {}",
+            solver.gap,
+            solver.stage,
+            solver.stopped_by,
+            solver.objective,
+            solver.bound,
+            solution.adjusted_jobs,
+            solution.adjustment_bound,
+            solution.waiting.len()
+        );
+        measured.push((cpu, solver.gap));
+        crate::common::carry_over(&mut problem, &solution);
+    }
+    measured
+}
+
+/// Nodes, jobs and shapes, and the seeds, as the environment asks for them.
+fn requested() -> ((usize, usize, u64), std::ops::Range<u64>) {
+    let size = (
+        env("NODES", 1000),
+        env("JOBS", 500),
+        env("SHAPES", 24) as u64,
+    );
+    let from = env("FROM", 0) as u64;
+    (size, from..from + env("SEEDS", 3) as u64)
+}
+
+/// The middle one and the largest.
+fn middle_and_most(mut values: Vec<f64>) -> (f64, f64) {
+    values.sort_by(f64::total_cmp);
+    let at = |index: usize| values.get(index).copied().unwrap_or(f64::NAN);
+    (at(values.len() / 2), at(values.len().saturating_sub(1)))
+}
+
+#[test]
+#[ignore = "minutes: figures of single events, for a size, seeds and demands given in the environment"]
+fn events_on_request() {
+    let (size, seeds) = requested();
+    let mut measured = Vec::new();
+    for seed in seeds {
+        for theta in [(2, 1), (1, 2), (1, 1)] {
+            measured.extend(event_figures(size, seed, theta, env("EVENTS", 10)));
+        }
+    }
+    let seconds = middle_and_most(measured.iter().map(|(cpu, _)| *cpu).collect());
+    let gaps = middle_and_most(measured.iter().map(|(_, gap)| *gap).collect());
+    println!(
+        "cpu seconds: median {:.3}, worst {:.3}",
+        seconds.0, seconds.1
+    );
+    println!("gap: median {:.4}, worst {:.4}", gaps.0, gaps.1);
+}
+
+#[test]
+#[ignore = "minutes: figures for a size, seeds and demands given in the environment"]
+fn figures_on_request() {
+    let (size, seeds) = requested();
+    for seed in seeds {
+        let mut problem = large_problem(size.0, size.1, size.2, seed);
+        for theta in [(2, 1), (1, 2), (1, 1)] {
+            figures(&mut problem, size, seed, theta);
+        }
+    }
+}

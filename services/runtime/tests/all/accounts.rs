@@ -1,0 +1,306 @@
+//! Who may write where: the accounts that `deploy/nats/make-accounts.sh` writes, each user's
+//! rights and denials tried on a real broker.
+//!
+//! A publish or subscription that is denied is reported by the broker in the order it was asked
+//! for. So everyone asks for all that is tried and then for a last subject that nobody has: when
+//! that report comes, the reports before it are exactly what was denied.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::common::{Broker, PATIENCE};
+use async_nats::{Client, ConnectOptions, Event, HeaderMap};
+use dormouse_runtime::{Log, Settings};
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::timeout;
+
+/// Nobody's.
+const LAST: &str = "nobody.may.this";
+
+/// Every subject that matters: one of each writer, lease, tenant, and of the stream's management.
+const PUBLISHED: [&str; 27] = [
+    "dormouse.log.operator.0.node.drained",
+    "dormouse.log.admission.0.job.admitted",
+    "dormouse.log.optimizer.0.allocation.decided",
+    "dormouse.log.placer.0.node.lost",
+    "dormouse.log.checkpointer.0.job.completed",
+    "dormouse.log.autoscaler.0.service.scaled",
+    "dormouse.log.node.n0.container.started",
+    "dormouse.log.node.n1.container.started",
+    "$KV.dormouse_leases.admission",
+    "$KV.dormouse_leases.optimizer",
+    "$KV.dormouse_leases.placer",
+    "$KV.dormouse_leases.checkpointer",
+    "$KV.dormouse_leases.autoscaler",
+    "$KV.dormouse_leases.node.n0",
+    "$KV.dormouse_leases.node.n1",
+    "dormouse.in.ads.submit",
+    "dormouse.in.search.submit",
+    "dormouse.status.ads.a.job.completed",
+    "dormouse.status.search.a.job.completed",
+    "dormouse.api.jobs",
+    "$JS.API.STREAM.INFO.DORMOUSE_LOG",
+    "$JS.API.STREAM.INFO.DORMOUSE_IN",
+    "$JS.API.STREAM.UPDATE.DORMOUSE_LOG",
+    "$JS.API.STREAM.DELETE.DORMOUSE_LOG",
+    "$JS.API.STREAM.PURGE.DORMOUSE_LOG",
+    "$JS.API.STREAM.MSG.DELETE.DORMOUSE_LOG",
+    "$JS.API.CONSUMER.CREATE.DORMOUSE_LOG.x",
+];
+
+/// What each user may publish of [`PUBLISHED`], by the ends of the subjects.
+const MAY: [(&str, &[&str]); 11] = [
+    (
+        "admission",
+        &[
+            "log.admission.0.job.admitted",
+            "leases.admission",
+            "ads.a.job.completed",
+            "search.a.job.completed",
+            "INFO.DORMOUSE_LOG",
+            "INFO.DORMOUSE_IN",
+            "DORMOUSE_LOG.x",
+        ],
+    ),
+    (
+        "optimizer",
+        &[
+            "log.optimizer.0.allocation.decided",
+            "leases.optimizer",
+            "INFO.DORMOUSE_LOG",
+            "DORMOUSE_LOG.x",
+        ],
+    ),
+    (
+        "placer",
+        &[
+            "log.placer.0.node.lost",
+            "leases.placer",
+            "INFO.DORMOUSE_LOG",
+            "DORMOUSE_LOG.x",
+        ],
+    ),
+    (
+        "checkpointer",
+        &[
+            "log.checkpointer.0.job.completed",
+            "leases.checkpointer",
+            "ads.a.job.completed",
+            "search.a.job.completed",
+            "INFO.DORMOUSE_LOG",
+            "DORMOUSE_LOG.x",
+        ],
+    ),
+    (
+        "autoscaler",
+        &[
+            "log.autoscaler.0.service.scaled",
+            "leases.autoscaler",
+            "INFO.DORMOUSE_LOG",
+            "DORMOUSE_LOG.x",
+        ],
+    ),
+    (
+        "api",
+        &[
+            "in.ads.submit",
+            "in.search.submit",
+            "INFO.DORMOUSE_LOG",
+            "INFO.DORMOUSE_IN",
+            "DORMOUSE_LOG.x",
+        ],
+    ),
+    (
+        "operator",
+        &[
+            "log.operator.0.node.drained",
+            "in.ads.submit",
+            "in.search.submit",
+            "api.jobs",
+            "INFO.DORMOUSE_LOG",
+            "INFO.DORMOUSE_IN",
+            "UPDATE.DORMOUSE_LOG",
+            "DORMOUSE_LOG.x",
+        ],
+    ),
+    (
+        "node-n0",
+        &[
+            "log.node.n0.container.started",
+            "leases.node.n0",
+            "INFO.DORMOUSE_LOG",
+            "DORMOUSE_LOG.x",
+        ],
+    ),
+    (
+        "node-n1",
+        &[
+            "log.node.n1.container.started",
+            "leases.node.n1",
+            "INFO.DORMOUSE_LOG",
+            "DORMOUSE_LOG.x",
+        ],
+    ),
+    ("tenant-ads", &["in.ads.submit"]),
+    ("tenant-search", &["in.search.submit"]),
+];
+
+/// What may be listened to, and by whom.
+const HEARD: [(&str, &[&str]); 7] = [
+    (">", &[]),
+    ("dormouse.log.>", &[]),
+    ("dormouse.in.>", &[]),
+    ("dormouse.in.ads.>", &[]),
+    ("dormouse.api.>", &["api"]),
+    ("dormouse.status.ads.>", &["operator", "tenant-ads"]),
+    ("dormouse.status.search.>", &["operator", "tenant-search"]),
+];
+
+struct Secured {
+    broker: Broker,
+    keys: tempfile::TempDir,
+}
+
+impl Secured {
+    /// A broker with accounts for two tenants and two nodes, its streams made by the operator.
+    async fn start() -> Self {
+        let keys = tempfile::tempdir().expect("a folder");
+        let script =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/nats/make-accounts.sh");
+        let made = Command::new(script)
+            .arg("--keys")
+            .arg(keys.path())
+            .args([
+                "--tenant", "ads", "--tenant", "search", "--node", "n0", "--node", "n1",
+            ])
+            .output()
+            .expect("runs");
+        assert!(made.status.success(), "{made:?}");
+        let accounts = String::from_utf8(made.stdout).expect("UTF-8");
+        let broker = Broker::with(|config| config.extra = accounts).await;
+        let secured = Self { broker, keys };
+        let log = secured.log("operator").await;
+        log.ensure_streams().await.expect("the operator may");
+        secured
+    }
+
+    fn key(&self, user: &str) -> PathBuf {
+        self.keys.path().join(format!("{user}.nk"))
+    }
+
+    async fn log(&self, user: &str) -> Log {
+        let settings = Settings {
+            nkey: Some(self.key(user)),
+            ..Settings::new(self.broker.broker.url(), user)
+        };
+        Log::connect(&settings).await.expect("connects")
+    }
+
+    /// A plain client, and what the broker reports to it.
+    async fn client(&self, user: &str) -> (Client, UnboundedReceiver<String>) {
+        let seed = std::fs::read_to_string(self.key(user)).expect("a seed");
+        let (report, reports) = tokio::sync::mpsc::unbounded_channel();
+        let options = ConnectOptions::with_nkey(seed.trim().to_owned());
+        let options = options.event_callback(move |event| {
+            if let Event::ServerError(error) = event {
+                let _ = report.send(error.to_string());
+            }
+            std::future::ready(())
+        });
+        let client = options.connect(self.broker.broker.url()).await;
+        (client.expect("connects"), reports)
+    }
+}
+
+/// The quoted subjects of the reports up to that of [`LAST`].
+async fn denied(reports: &mut UnboundedReceiver<String>) -> BTreeSet<String> {
+    let mut denied = BTreeSet::new();
+    loop {
+        let report = timeout(PATIENCE, reports.recv()).await;
+        let report = report.expect("in time").expect("connected");
+        let subject = report.split('"').nth(1).unwrap_or(&report).to_owned();
+        if subject == LAST {
+            return denied;
+        }
+        denied.insert(subject);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_user_may_publish_what_is_its_own_and_nothing_else() {
+    let secured = Secured::start().await;
+    for (user, may) in MAY {
+        let (client, mut reports) = secured.client(user).await;
+        let inbox = client.new_inbox();
+        for subject in PUBLISHED.into_iter().chain([LAST]) {
+            // With an expectation that fails, so that nothing is stored.
+            let mut headers = HeaderMap::new();
+            headers.insert("Nats-Expected-Last-Sequence", "999999");
+            let sent =
+                client.publish_with_reply_and_headers(subject, inbox.clone(), headers, "".into());
+            sent.await.expect("sent");
+        }
+        let denied = denied(&mut reports).await;
+        let expected = PUBLISHED
+            .iter()
+            .filter(|subject| !may.iter().any(|may| subject.ends_with(may)));
+        let expected: BTreeSet<String> = expected.map(|&it| it.to_owned()).collect();
+        assert_eq!(denied, expected, "{user}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_listens_to_what_is_not_theirs() {
+    let secured = Secured::start().await;
+    for (user, _) in MAY {
+        let (client, mut reports) = secured.client(user).await;
+        let mut open = Vec::new();
+        for (subject, _) in HEARD {
+            open.push(client.subscribe(subject).await.expect("asked"));
+        }
+        client.publish(LAST, "".into()).await.expect("sent");
+        let denied = denied(&mut reports).await;
+        let expected = HEARD.iter().filter(|(_, may)| !may.contains(&user));
+        let expected: BTreeSet<String> = expected.map(|(it, _)| (*it).to_owned()).collect();
+        assert_eq!(denied, expected, "{user}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tenant_submits_and_a_forged_reply_reaches_nothing() {
+    let secured = Secured::start().await;
+    let (tenant, _) = secured.client("tenant-ads").await;
+    let stored = tenant.request("dormouse.in.ads.submit", "{}".into()).await;
+    let stored = stored.expect("acknowledged").payload;
+    let stored: serde_json::Value = serde_json::from_slice(&stored).expect("JSON");
+    assert_eq!(
+        (&stored["stream"], &stored["seq"]),
+        (&"DORMOUSE_IN".into(), &1.into())
+    );
+    // The acknowledgement would be stored on another tenant's ingress, or on the log.
+    for reply in [
+        "dormouse.in.search.submit",
+        "dormouse.log.operator.0.node.drained",
+    ] {
+        let sent = tenant.publish_with_reply("dormouse.in.ads.submit", reply, "{}".into());
+        sent.await.expect("sent");
+    }
+    tenant
+        .request("dormouse.in.ads.submit", "{}".into())
+        .await
+        .expect("acknowledged");
+    // Four submissions of this tenant, nothing else.
+    let (operator, _) = secured.client("operator").await;
+    let jetstream = async_nats::jetstream::new(operator);
+    for (stream, messages) in [("DORMOUSE_IN", 4), ("DORMOUSE_LOG", 0)] {
+        let stream = jetstream
+            .get_stream_no_info(stream)
+            .await
+            .expect("it is there");
+        let info = timeout(Duration::from_secs(5), stream.get_info()).await;
+        let info = info.expect("in time").expect("answered");
+        assert_eq!(info.state.messages, messages, "{}", info.config.name);
+    }
+}

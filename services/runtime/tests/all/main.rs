@@ -1,0 +1,11 @@
+//! All integration tests of this crate in one binary, which is linked once: a module for each file.
+
+mod accounts;
+mod common;
+mod feed;
+mod ingress;
+mod lease;
+mod log;
+mod refusal;
+mod service;
+mod trace;
