@@ -23,8 +23,8 @@ use crate::config::AgentConfig;
 use crate::container::{self, Container, How, What};
 use crate::folder::{aside, aside_in_time};
 use crate::kept::Kept;
-use crate::layout;
 use crate::lease::fence_grace;
+use crate::marks::{Mark, Marks};
 use crate::plan;
 use crate::prune::prune;
 use crate::reconcile::{Action, Ending, Life, Machine, Observed, apply, reconcile};
@@ -58,6 +58,7 @@ enum Stage {
 /// The actor.
 pub struct Agent {
     config: AgentConfig,
+    marks: Marks,
     state: AgentState,
     machine: Machine,
     stage: Stage,
@@ -74,7 +75,7 @@ impl Agent {
     /// An agent that has heard nothing since `kept` was; `leased` where it needs no lease.
     #[must_use]
     pub fn new(
-        config: AgentConfig,
+        (config, marks): (AgentConfig, Marks),
         runtime: Arc<dyn ContainerRuntime>,
         reports: Reports,
         mut kept: Option<Kept>,
@@ -85,6 +86,7 @@ impl Agent {
         Self {
             state: kept.as_mut().map_or_else(node, Kept::take),
             config,
+            marks,
             machine: Machine::default(),
             stage: Stage::Folding {
                 caught_up: false,
@@ -165,9 +167,9 @@ impl Agent {
         let Some(keep) = self.config.keep_logs else {
             return;
         };
-        let containers = self.config.layout().containers();
+        let (layout, marks) = (self.config.layout(), self.marks.clone());
         tokio::task::spawn_blocking(move || {
-            let removed = prune(&containers, keep);
+            let removed = prune(&layout, &marks, keep);
             if removed > 0 {
                 tracing::info!(removed, "removed what old containers have left");
             }
@@ -177,14 +179,16 @@ impl Agent {
 
     fn adopt(&mut self, found: Found, ctx: &mut Context<Self>) {
         let id = found.container;
+        let mark = self.marks.get(&id, found.request);
+        let mark = mark.unwrap_or_else(|| Mark::new(id.clone(), found.request));
         let life = match found.status {
             Ok(pid) => {
                 tracing::info!(container = %id, pid, "adopted");
                 let watch = self.watch(&id, true);
-                let addr = self.container(&id, true, watch, ctx);
                 // Its eviction had begun when the former agent died.
-                let directory = self.config.layout().container(&id);
-                if let Some(reason) = layout::evicted(&directory) {
+                let evicted = mark.evicted.clone();
+                let addr = self.container(mark, true, watch, ctx);
+                if let Some(reason) = evicted {
                     addr.do_send(container::Evict {
                         reason,
                         grace: EVICT_GRACE,
@@ -196,7 +200,7 @@ impl Agent {
                 }
                 Life::Running(pid)
             }
-            Err(exit) => Life::Ended(exit),
+            Err(exit) => Life::Ended(exit.with_eviction(mark.evicted)),
         };
         let seen = Observed::new(found.request, life);
         self.machine.containers.insert(id, seen);
@@ -286,17 +290,19 @@ impl Agent {
 
     fn container(
         &mut self,
-        id: &ContainerId,
+        mark: Mark,
         is_running: bool,
         watch: Option<Watched>,
         ctx: &mut Context<Self>,
     ) -> Addr<Container> {
-        let directory = self.config.layout().container_below(id);
+        let id = mark.container.clone();
+        let directory = self.config.layout().container_below(&id);
         let runtime = Arc::clone(&self.runtime);
         let agent = ctx.address().recipient();
-        let actor = Container::new(id.clone(), runtime, agent, directory, is_running, watch);
+        let noted = (self.marks.clone(), mark);
+        let actor = Container::new(noted, runtime, agent, directory, is_running, watch);
         let addr = actor.start();
-        self.actors.insert(id.clone(), addr.clone());
+        self.actors.insert(id, addr.clone());
         addr
     }
 
@@ -390,7 +396,8 @@ impl Agent {
         match plan::plan(&self.config, &self.state, id) {
             Ok(plan) => {
                 let watch = self.watch(id, false);
-                let addr = self.container(id, false, watch, ctx);
+                let mark = Mark::new(id.clone(), plan.request);
+                let addr = self.container(mark, false, watch, ctx);
                 addr.do_send(container::Start(plan));
             }
             Err(why) => self.ended(id, Exit::cannot_start(&why)),

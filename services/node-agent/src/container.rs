@@ -24,6 +24,7 @@ use dormouse_messages::{ContainerId, Sequence};
 pub use messages::{Ended, Evict, Give, How, Note, Save, Start, Stop, What};
 
 use crate::folder::{Below, LOOK_TIMEOUT, aside, aside_in_time};
+use crate::marks::{Mark, Marks};
 use crate::runtime::{ContainerRuntime, Exit};
 use crate::tasks::{Orders, Results, TaskFiles};
 use crate::watch::{Complete, Line, Look, Watched};
@@ -53,6 +54,8 @@ pub struct Container {
     runtime: Arc<dyn ContainerRuntime>,
     agent: Recipient<Note>,
     directory: Below,
+    marks: Marks,
+    mark: Mark,
     is_running: bool,
     /// Rank 0's files, or a task set's; elsewhere while a look is under way.
     watch: Option<Watched>,
@@ -84,7 +87,7 @@ impl Container {
     /// A container that is to be started, or (`is_running`) was found running.
     #[must_use]
     pub fn new(
-        id: ContainerId,
+        (marks, mark): (Marks, Mark),
         runtime: Arc<dyn ContainerRuntime>,
         agent: Recipient<Note>,
         directory: Below,
@@ -92,7 +95,7 @@ impl Container {
         watch: Option<Watched>,
     ) -> Self {
         Self {
-            id,
+            id: mark.container.clone(),
             runtime,
             agent,
             is_running,
@@ -100,7 +103,9 @@ impl Container {
             watch,
             is_hung: false,
             next_look: None,
-            is_leaving: is_running && directory.path().join("leaving").exists(),
+            is_leaving: mark.is_leaving,
+            marks,
+            mark,
             directory,
             saving: None,
             deferred: None,
@@ -126,13 +131,10 @@ impl Container {
         });
     }
 
-    /// Remembers something across a restart of the agent. What a full disk forgets costs a
-    /// second signal or a reason, no more.
-    fn mark(&self, name: &str, text: &str) {
-        let path = self.directory.path().join(name);
-        if let Err(error) = std::fs::write(&path, text) {
-            tracing::warn!(container = %self.id, %error, "cannot write {}", path.display());
-        }
+    /// Remembers something across a restart of the agent.
+    fn note(&mut self, change: impl Fn(&mut Mark)) {
+        change(&mut self.mark);
+        self.marks.change(&self.id, self.mark.request, change);
     }
 
     fn signal(&self, signal: Signal, ctx: &mut Context<Self>) {
@@ -168,9 +170,8 @@ impl Container {
     }
 
     fn stop(&mut self, stop: &Stop, ctx: &mut Context<Self>) {
-        let is_asked = self.directory.path().join("stop").exists();
-        if !self.is_leaving && !is_asked {
-            self.mark("stop", "");
+        if !self.is_leaving && !self.mark.is_stopped {
+            self.note(|mark| mark.is_stopped = true);
             self.signal(Signal::SIGTERM, ctx);
         }
         self.kill_after(stop.grace, ctx);
@@ -178,7 +179,7 @@ impl Container {
 
     fn evict(&mut self, evict: Evict, ctx: &mut Context<Self>) {
         tracing::warn!(container = %self.id, reason = evict.reason, "taken away");
-        self.mark("evicted", &evict.reason);
+        self.note(|mark| mark.evicted = Some(evict.reason.clone()));
         self.evicted = Some(evict.reason);
         if evict.grace.is_zero() {
             self.kill(ctx);
@@ -339,14 +340,7 @@ impl Container {
         };
         self.say_what_is_due(true);
         self.save_failed("it exited without a new complete checkpoint");
-        let exit = match self.evicted.take() {
-            Some(reason) => Exit {
-                evicted: true,
-                reason: Some(reason),
-                ..exit
-            },
-            None => exit,
-        };
+        let exit = exit.with_eviction(self.evicted.take());
         self.tell(What::Ended(exit));
         ctx.stop();
     }
@@ -424,17 +418,15 @@ impl Handler<Save> for Container {
             });
         }
         // Written before the signal: a job that is leaving must not be asked twice.
-        let request = save.request.to_string();
-        let asked = std::fs::read_to_string(self.directory.path().join("asked"));
-        if asked.is_ok_and(|asked| asked == request) {
+        if self.mark.asked == Some(save.request) {
             return;
         }
-        self.mark("asked", &request);
+        self.note(|mark| mark.asked = Some(save.request));
         match save.how {
             How::Signal(signal) => {
                 if save.ends_it {
                     self.is_leaving = true;
-                    self.mark("leaving", "");
+                    self.note(|mark| mark.is_leaving = true);
                 }
                 self.signal(signal, ctx);
             }

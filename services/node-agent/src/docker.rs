@@ -34,6 +34,7 @@ use dormouse_messages::{ContainerId, Sequence};
 use crate::config::AgentConfig;
 use crate::folder::aside;
 use crate::layout::{self, Layout};
+use crate::marks::Marks;
 use crate::runtime::{ContainerPlan, ContainerRuntime, Exit, Exits, Found, RuntimeError};
 use crate::secrets;
 use pauses::Pauses;
@@ -69,6 +70,7 @@ struct Inner {
     docker: Docker,
     config: AgentConfig,
     layout: Layout,
+    marks: Marks,
     exits: Exits,
     pauses: Pauses,
 }
@@ -78,7 +80,11 @@ impl DockerRuntime {
     ///
     /// # Errors
     /// When it does not answer.
-    pub async fn connect(config: &AgentConfig, exits: Exits) -> Result<Self, RuntimeError> {
+    pub async fn connect(
+        config: &AgentConfig,
+        marks: Marks,
+        exits: Exits,
+    ) -> Result<Self, RuntimeError> {
         let connect = async {
             let docker = Docker::connect_with_defaults()?;
             docker.negotiate_version().await
@@ -89,6 +95,7 @@ impl DockerRuntime {
                 docker,
                 config: config.clone(),
                 layout: config.layout(),
+                marks,
                 exits,
                 pauses: Pauses::default(),
             }),
@@ -230,7 +237,6 @@ impl Inner {
             let exit = inner.ended(&name).await;
             let _ = tokio::time::timeout(LAST_OUTPUT, output).await;
             let exit = inner.explained(exit, &container);
-            let exit = inner.with_eviction(exit, &container);
             let _ = inner.exits.send((container, exit));
         });
     }
@@ -265,10 +271,6 @@ impl Inner {
         tokio::time::sleep(LATE_WORD).await;
         let found = self.inspect(name).await.ok();
         found.as_ref().and_then(exit_in).unwrap_or(exit)
-    }
-
-    fn with_eviction(&self, exit: Exit, container: &ContainerId) -> Exit {
-        crate::layout::with_eviction(exit, &self.layout.container(container))
     }
 
     /// The engine starts its own init process, which then finds that there is no such program:
@@ -341,14 +343,9 @@ impl Inner {
         let Some(request) = request_of(&inspected) else {
             return Ok(None);
         };
-        let told = self.layout.container(&container).join("told").exists();
         let running = inspected.state.as_ref().and_then(|state| state.running);
         let status = match exit_in(&inspected) {
-            Some(_) if told => {
-                let _ = Self::remove(&self.docker, name).await;
-                return Ok(None);
-            }
-            Some(exit) => Err(self.with_eviction(exit, &container)),
+            Some(exit) => Err(exit),
             None if running == Some(true) => {
                 self.watch(container.clone(), name.to_owned());
                 Ok(pid_of(&inspected))
@@ -422,10 +419,6 @@ fn prepare(layout: &Layout, plan: &ContainerPlan) -> Result<Vec<String>, String>
         let made = folder.make();
         made.map_err(|error| layout::disk("cannot create", &folder.path(), &error))?;
     }
-    // Another log's container of this name had its own.
-    for name in layout::MARKS {
-        let _ = std::fs::remove_file(plan.directory.join(name));
-    }
     environment(plan)
 }
 
@@ -470,11 +463,11 @@ impl ContainerRuntime for DockerRuntime {
     }
 
     fn forget(&self, container: &ContainerId, request: Sequence) -> BoxFuture<'static, ()> {
-        let directory = self.inner.layout.container(container);
-        let _ = std::fs::write(directory.join("told"), "");
         let inner = Arc::clone(&self.inner);
         let name = inner.name(container);
+        let (marks, container) = (inner.marks.clone(), container.clone());
         async move {
+            let _ = tokio::task::spawn_blocking(move || marks.remove(&container, request)).await;
             let _removing = inner.pauses.removal().await;
             // A container that was made for a later request keeps the name.
             if let Ok(found) = inner.inspect(&name).await

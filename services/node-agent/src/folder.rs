@@ -146,7 +146,11 @@ impl Folder {
     }
 
     fn open(&self, name: &str, flags: OFlags, kind: FileType) -> io::Result<File> {
-        let opened = rustix::fs::openat(&self.0, name, flags | NEVER_FOLLOWED, OF_THE_AGENT)
+        self.open_as(name, flags, kind, OF_THE_AGENT)
+    }
+
+    fn open_as(&self, name: &str, flags: OFlags, kind: FileType, mode: Mode) -> io::Result<File> {
+        let opened = rustix::fs::openat(&self.0, name, flags | NEVER_FOLLOWED, mode)
             .map_err(|error| self.explained(Path::new(name), error))?;
         let found = rustix::fs::fstat(&opened)?;
         if FileType::from_raw_mode(found.st_mode) != kind {
@@ -216,10 +220,22 @@ impl Folder {
     /// # Errors
     /// The kernel's.
     pub fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        self.write_as(name, bytes, OF_THE_AGENT)
+    }
+
+    /// The same, for nobody else to read.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn write_private(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        self.write_as(name, bytes, Mode::RUSR | Mode::WUSR)
+    }
+
+    fn write_as(&self, name: &str, bytes: &[u8], mode: Mode) -> io::Result<()> {
         let beside = format!(".{name}.new");
         let _ = self.remove(&beside);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
-        let mut file = self.open(&beside, flags, FileType::RegularFile)?;
+        let mut file = self.open_as(&beside, flags, FileType::RegularFile, mode)?;
         file.write_all(bytes)?;
         self.rename(&beside, name)
     }
@@ -240,26 +256,35 @@ impl Folder {
         Ok(rustix::fs::unlinkat(&self.0, name, AtFlags::empty())?)
     }
 
+    /// The names of what lies in it, in order.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn names(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in Dir::read_from(&self.0)? {
+            let entry = entry?;
+            if let Ok(name) = entry.file_name().to_str()
+                && !matches!(name, "." | "..")
+            {
+                names.push(name.to_owned());
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
     /// What lies in it, by name, with what each is: at most [`ENTRIES_LIMIT`] of it.
     ///
     /// # Errors
     /// The kernel's.
     pub fn entries(&self) -> io::Result<Vec<(String, Entry)>> {
-        let mut found = Vec::new();
-        for entry in Dir::read_from(&self.0)?.take(ENTRIES_LIMIT) {
-            let entry = entry?;
-            let Ok(name) = entry.file_name().to_str() else {
-                continue;
-            };
-            if name == "." || name == ".." {
-                continue;
-            }
-            if let Ok(stat) = rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW) {
-                found.push((name.to_owned(), Entry::of(&stat)));
-            }
-        }
-        found.sort_by(|(a, _), (b, _)| a.cmp(b));
-        Ok(found)
+        let names = self.names()?.into_iter().take(ENTRIES_LIMIT);
+        let entry = |name: String| {
+            let stat = rustix::fs::statat(&self.0, &name, AtFlags::SYMLINK_NOFOLLOW);
+            Some((name, Entry::of(&stat.ok()?)))
+        };
+        Ok(names.filter_map(entry).collect())
     }
 
     /// The folder `name` in it.

@@ -4,27 +4,26 @@
 //! <data>/nodes/<node>/lock
 //! <data>/nodes/<node>/home        tells this folder from every other
 //! <data>/nodes/<node>/snapshots/  what the agent has folded
+//! <data>/nodes/<node>/secret, marks/   what it notes of its containers, unreadable to jobs
 //! <data>/nodes/<node>/containers/<tenant>/<name>/<incarnation>/<rank>/
 //!     stdout.log stderr.log   what it printed
 //!     progress.jsonl          what it reports (DORMOUSE_PROGRESS)
-//!     request                 the start request that it was started for, its control groups
-//!     process, exit, ended    the plain-process runtime's records
-//!     stop asked leaving evicted   what the agent has asked of it
-//!     told                    its exit is on the log
 //!     orders results drain    a task set's: what to run, what has ended, leave
 //!     tasks/<task>            what a task printed
 //! <checkpoints>/<tenant>/<name>/<incarnation>/
 //!     checkpoint.json         written last, and atomically, by the job
 //! ```
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use dormouse_messages::{ContainerId, Incarnation, JobId, NodeId};
 
 use crate::folder::Below;
-use crate::runtime::Exit;
 use crate::tasks::TASKS;
+
+/// `<tenant>/<name>/<incarnation>/<rank>`.
+const CONTAINER_DEPTH: u32 = 4;
 
 /// The directories of one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,6 +75,32 @@ impl Layout {
     #[must_use]
     pub fn container(&self, container: &ContainerId) -> PathBuf {
         self.containers().join(container.to_string())
+    }
+
+    /// Every container that has a directory. Blocking.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn existing_containers(&self) -> io::Result<Vec<ContainerId>> {
+        let mut level = vec![String::new()];
+        for _ in 0..CONTAINER_DEPTH {
+            let mut next = Vec::new();
+            for way in level {
+                let folder = match Below::new(self.containers(), &way).open() {
+                    Ok(folder) => folder,
+                    Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                    Err(error) => return Err(error),
+                };
+                let entries = folder.entries()?.into_iter();
+                let folders = entries.filter(|(_, entry)| entry.is_folder);
+                next.extend(folders.map(|(name, _)| match way.as_str() {
+                    "" => name,
+                    way => format!("{way}/{name}"),
+                }));
+            }
+            level = next;
+        }
+        Ok(level.iter().filter_map(|way| way.parse().ok()).collect())
     }
 
     /// The same, to look into.
@@ -166,28 +191,6 @@ pub fn uri(directory: &Path) -> String {
 #[must_use]
 pub fn path_of(uri: &str) -> &str {
     uri.strip_prefix("file://").unwrap_or(uri)
-}
-
-/// What the agent notes in a container's directory of what it has asked of it.
-pub const MARKS: [&str; 5] = ["stop", "asked", "leaving", "evicted", "told"];
-
-/// Why the platform took the container of this directory away, if it did.
-#[must_use]
-pub fn evicted(directory: &Path) -> Option<String> {
-    std::fs::read_to_string(directory.join("evicted")).ok()
-}
-
-/// Adds to an exit that the platform took the container away, if it did.
-#[must_use]
-pub fn with_eviction(exit: Exit, directory: &Path) -> Exit {
-    match evicted(directory) {
-        Some(reason) => Exit {
-            evicted: true,
-            reason: Some(reason),
-            ..exit
-        },
-        None => exit,
-    }
 }
 
 /// What went wrong with a file, and what to do about it.

@@ -27,6 +27,7 @@ pub mod folder;
 pub mod kept;
 pub mod layout;
 pub mod lease;
+pub mod marks;
 pub mod plan;
 pub mod process;
 pub mod prune;
@@ -36,6 +37,7 @@ pub mod runtime;
 pub mod secrets;
 pub mod state;
 pub mod tasks;
+mod upgrade;
 pub mod watch;
 pub mod wire;
 
@@ -54,6 +56,7 @@ pub use wire::Wires;
 
 use agent::{Agent, Batch, Leave, LogLost, RuntimeExit};
 use docker::DockerRuntime;
+use marks::Marks;
 use process::ProcessRuntime;
 use report::Reports;
 use runtime::{ContainerRuntime, Exits, RuntimeError};
@@ -149,7 +152,7 @@ pub async fn run_wired(
 pub async fn abandon(config: &AgentConfig) -> Result<usize, AgentError> {
     let _lock = lock(config).await?;
     let (exits, mut exited) = mpsc::unbounded_channel();
-    let runtime = open_runtime(config, exits).await?;
+    let runtime = open_runtime(config, open_marks(config)?, exits).await?;
     let found = runtime.list().await?;
     let running = || found.iter().filter(|found| found.status.is_ok());
     for found in running() {
@@ -168,7 +171,8 @@ async fn live(
 ) -> Result<(), AgentError> {
     let _lock = lock(&config).await?;
     let (exits, mut exited) = mpsc::unbounded_channel();
-    let runtime = open_runtime(&config, exits).await?;
+    let marks = open_marks(&config)?;
+    let runtime = open_runtime(&config, marks.clone(), exits).await?;
     let (done, ended) = oneshot::channel();
     let Wires {
         mut heard,
@@ -179,7 +183,14 @@ async fn live(
     let ttl = config.lease_ttl;
     let agent = Agent::create(|ctx| {
         let reports = Reports::new(outlet, ctx.address().recipient());
-        Agent::new(config, runtime, reports, kept, lease.is_none(), done)
+        Agent::new(
+            (config, marks),
+            runtime,
+            reports,
+            kept,
+            lease.is_none(),
+            done,
+        )
     });
     if let Some(lease) = lease {
         actix::spawn(lease::hold(lease, ttl, agent.clone().recipient()));
@@ -228,12 +239,23 @@ async fn lock(config: &AgentConfig) -> Result<File, AgentError> {
     Err(AgentError::Locked(directory))
 }
 
+fn open_marks(config: &AgentConfig) -> Result<Marks, AgentError> {
+    let layout = config.layout();
+    Marks::open(&layout).map_err(|error| AgentError::Directory {
+        path: layout.node().to_owned(),
+        error,
+    })
+}
+
 async fn open_runtime(
     config: &AgentConfig,
+    marks: Marks,
     exits: Exits,
 ) -> Result<Arc<dyn ContainerRuntime>, AgentError> {
     match config.runtime {
-        RuntimeKind::Process => Ok(Arc::new(ProcessRuntime::new(config, exits))),
-        RuntimeKind::Docker => Ok(Arc::new(DockerRuntime::connect(config, exits).await?)),
+        RuntimeKind::Process => Ok(Arc::new(ProcessRuntime::new(config, marks, exits))),
+        RuntimeKind::Docker => Ok(Arc::new(
+            DockerRuntime::connect(config, marks, exits).await?,
+        )),
     }
 }

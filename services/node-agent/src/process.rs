@@ -33,15 +33,17 @@ use dormouse_runtime::{Clock, SystemClock};
 
 pub use cgroup::{Cgroups, Group};
 pub use procfs::{Identity, stat};
+pub(crate) use procfs::{is_supervisor, parse_stat};
 
 use crate::config::AgentConfig;
-use crate::layout::{self, Layout};
+use crate::layout::Layout;
+use crate::marks::{Mark, Marks};
 use crate::runtime::{ContainerPlan, ContainerRuntime, Exit, Exits, Found, RuntimeError};
-use record::Recorded;
+use record::{Recorded, Records};
 use supervisor::Waiting;
 
-/// A supervisor that found another one at work says so by this exit code.
-const NOT_MINE: i32 = 125;
+/// A supervisor that cannot open its files says so by this exit code.
+const NO_RECORDS: i32 = 125;
 
 /// How long a supervisor whose program was killed may take to write the exit: a shell needs a
 /// millisecond, a starved machine a hundred.
@@ -54,10 +56,6 @@ const START_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long what a container left behind may take to die; longer, and it is not killable.
 const SWEEP_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long a successor waits, in all, for supervisors that its predecessor started as it died:
-/// a shell needs a millisecond to write its record.
-const SETTLE_TIMEOUT: Duration = Duration::from_millis(500);
-
 /// Runs plain processes.
 #[derive(Clone)]
 pub struct ProcessRuntime {
@@ -66,6 +64,7 @@ pub struct ProcessRuntime {
 
 struct Inner {
     layout: Layout,
+    marks: Marks,
     cgroups: Cgroups,
     exits: Exits,
     path: Vec<PathBuf>,
@@ -84,27 +83,33 @@ struct Inner {
 struct Live {
     identity: Identity,
     group: Group,
-    directory: PathBuf,
+    records: Records,
 }
 
 impl ProcessRuntime {
     /// The runtime of a node; says once, loudly, if this machine takes no limits.
     #[must_use]
-    pub fn new(config: &AgentConfig, exits: Exits) -> Self {
+    pub fn new(config: &AgentConfig, marks: Marks, exits: Exits) -> Self {
         let owner = format!("{:016x}-{}", fnv(&config.data_dir), config.node);
         let cgroups = Cgroups::detect(&owner);
         if let Cgroups::Absent(why) = &cgroups {
             tracing::warn!(node = %config.node, why, "containers run WITHOUT memory and CPU limits; run the agent as root, or with a delegated cgroup, to have them");
         }
-        Self::with_cgroups(config, cgroups, exits)
+        Self::with_cgroups(config, marks, cgroups, exits)
     }
 
     /// The runtime of a node with these control groups.
     #[must_use]
-    pub fn with_cgroups(config: &AgentConfig, cgroups: Cgroups, exits: Exits) -> Self {
+    pub fn with_cgroups(
+        config: &AgentConfig,
+        marks: Marks,
+        cgroups: Cgroups,
+        exits: Exits,
+    ) -> Self {
         Self {
             inner: Arc::new(Inner {
                 layout: config.layout(),
+                marks,
                 cgroups,
                 exits,
                 path: config.path.clone(),
@@ -159,20 +164,25 @@ impl Inner {
         self.live().get(container).cloned()
     }
 
-    fn remember(&self, container: &ContainerId, identity: Identity, directory: PathBuf) -> Live {
+    fn remember(&self, mark: &Mark, identity: Identity) {
         let live = Live {
             identity,
-            group: self.cgroups.group_in(&directory, container),
-            directory,
+            group: self.group_of(mark),
+            records: Records::of(&self.marks, mark),
         };
-        self.live().insert(container.clone(), live.clone());
-        live
+        self.live().insert(mark.container.clone(), live);
+    }
+
+    /// The control groups of a marked container.
+    fn group_of(&self, mark: &Mark) -> Group {
+        let name = mark.supervised.as_ref().map_or("", |it| it.group.as_str());
+        self.cgroups.group_of(&mark.container, name)
     }
 
     /// Waits for a process that is not this agent's child.
-    fn adopt(self: &Arc<Self>, container: ContainerId, identity: Identity, directory: PathBuf) {
-        let inner = Arc::clone(self);
-        inner.remember(&container, identity, directory);
+    fn adopt(self: &Arc<Self>, mark: &Mark, identity: Identity) {
+        let (inner, container) = (Arc::clone(self), mark.container.clone());
+        inner.remember(mark, identity);
         tokio::spawn(async move {
             if let Some(watch) = identity.watch() {
                 #[expect(
@@ -197,71 +207,49 @@ impl Inner {
         let Some(live) = self.get(&container) else {
             return;
         };
-        if let Some(other) = record::supervisor(&live.directory)
-            && other != live.identity
-            && status.and_then(|status| status.code()) == Some(NOT_MINE)
-        {
-            self.adopt(container, other, live.directory);
-            return;
-        }
         sweep(&container, &live).await;
-        let exit = match record::exit(&live.directory) {
+        let exit = match live.records.exit() {
             Some(exit) => exit,
-            // Nothing ran: the supervisor writes its record first.
-            None if status.and_then(|status| status.code()) == Some(NOT_MINE)
-                && record::supervisor(&live.directory).is_none() =>
-            {
-                Exit::cannot_start(&format!(
-                    "its record cannot be written to {}; free space on this node's disk",
-                    live.directory.display()
-                ))
+            // Nothing ran: the supervisor opens its files first.
+            None if status.and_then(|status| status.code()) == Some(NO_RECORDS) => {
+                record::unwritten(&container)
             }
             None => unrecorded(status),
         };
-        let exit = self.completed(&container, exit);
+        let exit = completed(&live.group, exit);
         let _ = self.exits.send((container, exit));
     }
 
     fn list(self: &Arc<Self>) -> Result<Vec<Found>, RuntimeError> {
-        let patience = Instant::now() + SETTLE_TIMEOUT;
         let (mut found, mut groups) = (Vec::new(), Vec::new());
-        for (container, directory) in directories(&self.layout.containers())? {
-            let Some(request) = record::request(&directory) else {
+        let marks = self.marks.all();
+        for mark in marks.map_err(|error| RuntimeError::List(error.to_string()))? {
+            let Some(supervised) = &mark.supervised else {
                 continue;
             };
-            if directory.join("told").exists() {
-                continue;
-            }
-            groups.push(self.cgroups.group_in(&directory, &container));
-            let status = match record::settled(&directory, patience) {
-                Recorded::Nothing => continue,
+            let group = self.group_of(&mark);
+            let status = match Records::of(&self.marks, &mark).read(supervised) {
+                // A former agent died before it gave its orders: it is started again.
+                Recorded::Nothing => {
+                    self.marks.remove(&mark.container, mark.request);
+                    continue;
+                }
                 Recorded::Running(identity) => {
-                    self.adopt(container.clone(), identity, directory);
+                    self.adopt(&mark, identity);
                     Ok(identity.pid)
                 }
-                Recorded::Ended(exit) => Err(self.completed(&container, exit)),
-                Recorded::Vanished => Err(self.completed(&container, unrecorded(None))),
+                Recorded::Ended(exit) => Err(completed(&group, exit)),
+                Recorded::Vanished => Err(completed(&group, unrecorded(None))),
             };
+            groups.push(group);
             found.push(Found {
-                container,
-                request,
+                container: mark.container,
+                request: mark.request,
                 status,
             });
         }
         self.cgroups.remove_unused(&groups);
         Ok(found)
-    }
-
-    /// An exit with what its control group and the agent's notes add to it.
-    fn completed(&self, container: &ContainerId, exit: Exit) -> Exit {
-        let directory = self.layout.container(container);
-        let group = self.cgroups.group_in(&directory, container);
-        let out_of_memory = !exit.is_success() && group.ran_out_of_memory();
-        let exit = Exit {
-            out_of_memory,
-            ..exit
-        };
-        layout::with_eviction(exit, &directory)
     }
 
     async fn kill(&self, container: &ContainerId) {
@@ -276,6 +264,15 @@ impl Inner {
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+    }
+}
+
+/// An exit with what its control group adds to it.
+fn completed(group: &Group, exit: Exit) -> Exit {
+    let out_of_memory = !exit.is_success() && group.ran_out_of_memory();
+    Exit {
+        out_of_memory,
+        ..exit
     }
 }
 
@@ -305,36 +302,6 @@ fn unrecorded(status: Option<ExitStatus>) -> Exit {
                 .to_owned(),
         ),
     }
-}
-
-/// Every container directory: `<tenant>/<name>/<incarnation>/<rank>`.
-fn directories(root: &Path) -> Result<Vec<(ContainerId, PathBuf)>, RuntimeError> {
-    let mut level = vec![(String::new(), root.to_owned())];
-    for _ in 0..4 {
-        let mut next = Vec::new();
-        for (name, folder) in level {
-            let entries = match std::fs::read_dir(&folder) {
-                Ok(entries) => entries,
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
-                Err(error) => {
-                    let why = format!("{}: {error}", folder.display());
-                    return Err(RuntimeError::List(why));
-                }
-            };
-            for entry in entries.flatten().filter(|entry| entry.path().is_dir()) {
-                let last = entry.file_name().to_string_lossy().into_owned();
-                let name = if name.is_empty() {
-                    last
-                } else {
-                    format!("{name}/{last}")
-                };
-                next.push((name, entry.path()));
-            }
-        }
-        level = next;
-    }
-    let parsed = |(name, folder): (String, PathBuf)| Some((name.parse().ok()?, folder));
-    Ok(level.into_iter().filter_map(parsed).collect())
 }
 
 impl ContainerRuntime for ProcessRuntime {
@@ -401,13 +368,14 @@ impl ContainerRuntime for ProcessRuntime {
 
     fn forget(&self, container: &ContainerId, request: Sequence) -> BoxFuture<'static, ()> {
         self.inner.live().remove(container);
-        let directory = self.inner.layout.container(container);
-        let group = self.inner.cgroups.group_in(&directory, container);
-        if record::request(&directory) == Some(request) {
-            let _ = std::fs::write(directory.join("told"), "");
-        }
+        let (inner, container) = (Arc::clone(&self.inner), container.clone());
         // It waits for whoever moves a process at this moment.
-        let removing = tokio::task::spawn_blocking(move || group.remove());
+        let removing = tokio::task::spawn_blocking(move || {
+            if let Some(mark) = inner.marks.get(&container, request) {
+                inner.group_of(&mark).remove();
+            }
+            inner.marks.remove(&container, request);
+        });
         removing.map(drop).boxed()
     }
 }

@@ -75,6 +75,19 @@ impl Exit {
         }
     }
 
+    /// The same exit, if the platform took the container away for a reason.
+    #[must_use]
+    pub fn with_eviction(self, reason: Option<String>) -> Self {
+        match reason {
+            Some(reason) => Self {
+                evicted: true,
+                reason: Some(reason),
+                ..self
+            },
+            None => self,
+        }
+    }
+
     /// Whether it exited with 0.
     #[must_use]
     pub fn is_success(&self) -> bool {

@@ -123,13 +123,14 @@ impl Cgroups {
         Ok(group)
     }
 
-    /// The groups of a container: those that its request names.
+    /// The groups of a container that were made under `name`; those of an agent that made them
+    /// under the container's own have none.
     #[must_use]
-    pub fn group_in(&self, directory: &Path, container: &ContainerId) -> Group {
-        let request = fs::read_to_string(directory.join("request")).unwrap_or_default();
-        match request.split_once('\n') {
-            Some((_, name)) if name.starts_with(NAMED) => self.named(name),
-            _ => self.group(container),
+    pub fn group_of(&self, container: &ContainerId, name: &str) -> Group {
+        if name.starts_with(NAMED) && !name.contains('/') {
+            self.named(name)
+        } else {
+            self.group(container)
         }
     }
 
@@ -277,11 +278,8 @@ mod tests {
         cgroups.limit(&group, &demand).expect("written");
         assert_eq!(read("memory.max"), (64 << 20).to_string());
         assert_eq!(read("cpu.max"), "50000 100000");
-        let directory = root.path().join("container");
-        fs::create_dir(&directory).expect("made");
         let container = "ads/lr/1/0".parse().expect("valid");
-        fs::write(directory.join("request"), format!("7\n{}", group.name())).expect("written");
-        assert_eq!(cgroups.group_in(&directory, &container), group);
+        assert_eq!(cgroups.group_of(&container, &group.name()), group);
     }
 
     #[test]

@@ -58,6 +58,13 @@ pub fn boot_id() -> String {
         .unwrap_or_default()
 }
 
+/// Whether a process is a supervisor of this or an earlier build: its script begins alike.
+#[must_use]
+pub fn is_supervisor(process: Identity) -> bool {
+    let script = command_line(process.pid).unwrap_or_default();
+    script.starts_with(b"/bin/sh\0-c\0# Supervises one container that is a plain process")
+}
+
 fn command_line(pid: u32) -> Option<Vec<u8>> {
     fs::read(format!("/proc/{pid}/cmdline")).ok()
 }

@@ -13,9 +13,10 @@ use dormouse_messages::job::Mount;
 use tokio::process::Command;
 
 use super::supervisor::Orders;
-use super::{Group, Inner, record};
-use crate::folder::aside;
-use crate::layout::{Layout, Logs, disk, logs_in};
+use super::{Group, Inner};
+use crate::folder::{Folder, aside};
+use crate::layout::{Layout, STDERR, STDOUT, disk};
+use crate::marks::Mark;
 use crate::runtime::ContainerPlan;
 use crate::secrets;
 
@@ -59,10 +60,11 @@ impl Inner {
     pub(super) fn start(self: &Arc<Self>, plan: &ContainerPlan) -> Result<u32, String> {
         let directory = &plan.directory;
         check_mounts(&plan.mounts)?;
-        make_directory(&self.layout, plan)?;
-        if directory.join("process").exists() {
-            return self.resume_watching(plan);
+        // A supervisor was here before: it is watched, not repeated.
+        if let Some(mark) = self.marks.get(&plan.container, plan.request) {
+            return self.resume_watching(&mark);
         }
+        make_directory(&self.layout, plan)?;
         let ContainerId {
             job, incarnation, ..
         } = &plan.container;
@@ -80,10 +82,11 @@ impl Inner {
             ));
         }
         let program = find(&plan.argv, &env, working_dir)?;
-        let (supervisor, groups) = self.supervisor(plan, &env)?;
+        let (supervisor, groups, mark) = self.supervisor(plan, &env)?;
         let identity = supervisor.identity;
         let told = supervisor.tell(&Orders {
             directory,
+            records: &self.marks.records(&plan.container, plan.request),
             groups: &groups,
             working_dir,
             program: &program,
@@ -91,7 +94,7 @@ impl Inner {
             env: &env,
         });
         let mut child = told.map_err(|error| format!("its supervisor has ended ({error})"))?;
-        self.remember(&plan.container, identity, directory.clone());
+        self.remember(&mark, identity);
         self.fill_later();
         let (inner, container) = (Arc::clone(self), plan.container.clone());
         tokio::spawn(async move {
@@ -101,11 +104,10 @@ impl Inner {
         Ok(identity.pid)
     }
 
-    /// A supervisor was here before: it is watched, not repeated.
-    fn resume_watching(self: &Arc<Self>, plan: &ContainerPlan) -> Result<u32, String> {
-        let identity = record::supervisor(&plan.directory)
-            .ok_or("it was started before, and the machine has restarted since")?;
-        self.adopt(plan.container.clone(), identity, plan.directory.clone());
+    fn resume_watching(self: &Arc<Self>, mark: &Mark) -> Result<u32, String> {
+        let identity = mark.supervised.as_ref().and_then(|it| it.identity());
+        let identity = identity.ok_or("it was started before the machine's last restart")?;
+        self.adopt(mark, identity);
         Ok(identity.pid)
     }
 
@@ -136,14 +138,15 @@ impl Inner {
         plan: &ContainerPlan,
         env: &BTreeMap<String, String>,
     ) -> Result<(), String> {
-        let Logs { stdout, stderr } = logs_in(&plan.directory);
+        let folder = self.layout.container_below(&plan.container).open();
+        let folder = folder.map_err(|error| disk("cannot open", &plan.directory, &error))?;
         command
             .env_clear()
             .envs(env)
             .current_dir(self.working_dir(plan))
             .stdin(Stdio::null())
-            .stdout(append(&stdout)?)
-            .stderr(append(&stderr)?)
+            .stdout(append(&folder, STDOUT)?)
+            .stderr(append(&folder, STDERR)?)
             .process_group(0);
         Ok(())
     }
@@ -157,7 +160,8 @@ impl Inner {
             Ok::<_, String>((env, program))
         });
         let (env, program) = prepare.await.ok_or("it cannot be prepared")??;
-        let group: Group = self.cgroups.group_in(&plan.directory, &plan.container);
+        let live = self.get(&plan.container);
+        let group = live.map_or_else(Group::default, |live| live.group);
         let mut command = Command::new("/bin/sh");
         command
             .args(["-c", ENTER, "dormouse"])
@@ -175,29 +179,34 @@ impl Inner {
     }
 }
 
-/// Makes the container's directory; what another log left under its name is moved aside.
+/// Makes the container's directory, empty but for the files that it prints to; what is there under
+/// its name is moved aside.
 fn make_directory(layout: &Layout, plan: &ContainerPlan) -> Result<(), String> {
     let directory = &plan.directory;
-    // Of another log, or of a start that was abandoned.
-    if let Some(request) = record::request(directory)
-        && (request != plan.request || record::is_abandoned(directory))
-    {
+    let below = layout.container_below(&plan.container);
+    let make = || {
+        let folder = below.make()?;
+        // Something printed here: of another log, or of a start that an agent did not live to see.
+        if folder.names()?.is_empty() {
+            return Ok(folder);
+        }
         let mut aside = directory.clone();
         aside.set_extension(format!("before-{}", plan.request));
-        fs::rename(directory, &aside)
-            .map_err(|error| disk("cannot move aside", directory, &error))?;
+        let _ = fs::remove_dir_all(&aside);
+        fs::rename(directory, &aside)?;
+        below.make()
+    };
+    let folder = make()
+        .map_err(|error: std::io::Error| disk("cannot create its directory", directory, &error))?;
+    for name in [STDOUT, STDERR] {
+        append(&folder, name)?;
     }
-    let made = layout.container_below(&plan.container).make();
-    made.map(drop)
-        .map_err(|error| disk("cannot create its directory", directory, &error))
+    Ok(())
 }
 
-fn append(path: &Path) -> Result<File, String> {
-    File::options()
-        .create(true)
-        .append(true)
-        .open(path)
-        .map_err(|error| disk("cannot open", path, &error))
+fn append(folder: &Folder, name: &str) -> Result<File, String> {
+    let file = folder.append(name);
+    file.map_err(|error| disk("cannot open", Path::new(name), &error))
 }
 
 /// Finds the program as `exec` would, so that its absence is told before anything runs.

@@ -19,6 +19,7 @@ use tokio::process::{Child, Command};
 
 use super::{Group, Identity, Inner, procfs};
 use crate::layout::disk;
+use crate::marks::{Mark, Supervised};
 use crate::runtime::ContainerPlan;
 
 const SUPERVISE: &str = include_str!("supervise.sh");
@@ -52,6 +53,8 @@ pub(super) struct Waiting {
 /// What a supervisor is told.
 pub(super) struct Orders<'a> {
     pub directory: &'a Path,
+    /// How the names of its own files begin.
+    pub records: &'a Path,
     /// The groups that it is not in yet.
     pub groups: &'a str,
     pub working_dir: &'a Path,
@@ -110,6 +113,7 @@ impl Orders<'_> {
         let mut add = |parts: &[&[u8]]| script.extend(parts.concat());
         let path = |path: &Path| quoted(path.as_os_str().as_bytes());
         add(&[b"directory=", &path(self.directory), b"\n"]);
+        add(&[b"records=", &path(self.records), b"\n"]);
         add(&[b"groups=", &quoted(self.groups.as_bytes()), b"\n"]);
         add(&[b"environment() {\n:\n"]);
         for (name, value) in self.env.iter().filter(|(name, _)| can_export(name)) {
@@ -133,14 +137,6 @@ impl Orders<'_> {
         add(&[b"\ntold=1\n"]);
         script
     }
-}
-
-/// Writes down which request the container is started for, and in which groups: one file, since
-/// a disk takes longer to make one than everything else here.
-fn note(plan: &ContainerPlan, group: &Group) -> Result<(), String> {
-    let request = plan.directory.join("request");
-    std::fs::write(&request, format!("{}\n{}", plan.request, group.name()))
-        .map_err(|error| disk("cannot write", &request, &error))
 }
 
 /// A word of the shell that stands for these bytes.
@@ -176,12 +172,23 @@ fn can_export(name: &str) -> bool {
 }
 
 impl Inner {
-    /// A supervisor for a container, and the groups that it has to enter yet.
+    /// Writes down which process stands for the container, and in which groups, before it is told
+    /// what to run.
+    fn note(&self, plan: &ContainerPlan, process: Identity, group: &Group) -> Result<Mark, String> {
+        let mut mark = Mark::new(plan.container.clone(), plan.request);
+        mark.supervised = Some(Supervised::new(process, group.name()));
+        let noted = self.marks.put(&mark);
+        let path = self.marks.records(&plan.container, plan.request);
+        noted.map_err(|error| disk("cannot write", &path, &error))?;
+        Ok(mark)
+    }
+
+    /// A supervisor for a container, the groups that it has to enter yet, and its mark.
     pub(super) fn supervisor(
         &self,
         plan: &ContainerPlan,
         env: &BTreeMap<String, String>,
-    ) -> Result<(Supervisor, String), String> {
+    ) -> Result<(Supervisor, String, Mark), String> {
         let limits = |error: io::Error| format!("its limits cannot be set: {error}; see demand");
         let odd: BTreeMap<_, _> = env.iter().filter(|(name, _)| !can_export(name)).collect();
         let odd: BTreeMap<_, _> = odd
@@ -194,9 +201,9 @@ impl Inner {
             let limited = self.cgroups.limit(&waiting.group, &plan.demand);
             return match limited
                 .map_err(limits)
-                .and_then(|()| note(plan, &waiting.group))
+                .and_then(|()| self.note(plan, waiting.supervisor.identity, &waiting.group))
             {
-                Ok(()) => Ok((waiting.supervisor, String::new())),
+                Ok(mark) => Ok((waiting.supervisor, String::new(), mark)),
                 Err(why) => {
                     waiting.end();
                     Err(why)
@@ -205,10 +212,10 @@ impl Inner {
         }
         let group = self.cgroups.create(&self.group_name()).map_err(limits)?;
         self.cgroups.limit(&group, &plan.demand).map_err(limits)?;
-        note(plan, &group)?;
         let supervisor = Supervisor::spawn(&odd)
             .map_err(|error| format!("/bin/sh: {error}; the node is out of processes or memory"))?;
-        Ok((supervisor, group.all_procs()))
+        let mark = self.note(plan, supervisor.identity, &group)?;
+        Ok((supervisor, group.all_procs(), mark))
     }
 
     fn take_waiting(&self) -> Option<Waiting> {
@@ -305,6 +312,7 @@ mod tests {
         let arguments = ["-c", "a 'b' $c", ""].map(str::to_owned);
         let orders = Orders {
             directory: Path::new("/tmp/it's here"),
+            records: Path::new("/tmp/records"),
             groups: "",
             working_dir: Path::new("/"),
             program: Path::new("/bin/true"),

@@ -120,3 +120,29 @@ fn a_link_in_place_of_the_next_life_s_folder_is_not_entered() {
     );
     agent.stop().expect("left in order");
 }
+
+#[test]
+fn marks_of_a_job_s_own_making_are_not_believed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = FakeLog::default();
+    let agent = Running::start(&log, config(folder.path()), true);
+    // Everywhere from its own directory up, by the names that an agent has ever used.
+    let forge = "d=$(dirname $DORMOUSE_PROGRESS); for mark in evicted told stop asked leaving request exit process; do \
+        for up in . .. ../.. ../../.. ../../../../../marks; do echo x >$d/$up/$mark; done; done";
+    log.append(admitted(sh(&format!(
+        "{forge}; while [ ! -e $(dirname $DORMOUSE_PROGRESS)/end ]; do sleep 0.02; done; exit 1"
+    ))));
+    log.append(placed(1, 1));
+    log.append(start(1, None));
+    let pid = log.wait_started(&id(1, 0));
+    std::thread::sleep(Duration::from_millis(300));
+    agent.stop().expect("left in order");
+    let agent = Running::start(&log, config(folder.path()), true);
+    assert_eq!(log.wait_joined(2).running, [id(1, 0)]);
+    let end = folder.path().join("nodes/n0/containers/ads/lr/1/0/end");
+    fs::write(end, "").expect("written");
+    let exit = log.wait_exited(&id(1, 0));
+    assert_eq!((exit.exit_code, exit.evicted), (Some(1), false));
+    assert!(!Path::new(&format!("/proc/{pid}")).exists());
+    agent.stop().expect("left in order");
+}

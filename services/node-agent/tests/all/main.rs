@@ -10,4 +10,5 @@ mod hostile;
 mod process;
 mod reconcile;
 mod snapshots;
+mod sources;
 mod tasks;

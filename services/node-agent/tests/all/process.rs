@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -11,7 +12,8 @@ use crate::common::*;
 use dormouse_messages::Sequence;
 use dormouse_messages::job::{EnvValue, Mount};
 use dormouse_node_agent::AgentConfig;
-use dormouse_node_agent::process::{Cgroups, ProcessRuntime, stat};
+use dormouse_node_agent::marks::{Mark, Marks, Supervised};
+use dormouse_node_agent::process::{Cgroups, Identity, ProcessRuntime, stat};
 use dormouse_node_agent::runtime::{ContainerPlan, ContainerRuntime, Exit};
 use nix::sys::signal::Signal;
 use tokio::sync::mpsc;
@@ -21,10 +23,11 @@ type Exited = mpsc::UnboundedReceiver<(dormouse_messages::ContainerId, Exit)>;
 fn runtime(folder: &Path, limits: bool) -> (ProcessRuntime, Exited) {
     let config = AgentConfig::local(node(), Default::default(), folder.to_owned());
     let (exits, exited) = mpsc::unbounded_channel();
+    let marks = Marks::open(&config.layout()).expect("opened");
     let runtime = if limits {
-        ProcessRuntime::new(&config, exits)
+        ProcessRuntime::new(&config, marks, exits)
     } else {
-        ProcessRuntime::with_cgroups(&config, Cgroups::Absent("a test".to_owned()), exits)
+        ProcessRuntime::with_cgroups(&config, marks, Cgroups::Absent("a test".to_owned()), exits)
     };
     (runtime, exited)
 }
@@ -49,6 +52,17 @@ fn plan(folder: &Path, incarnation: u32, script: &str) -> ContainerPlan {
     }
 }
 
+/// A former agent has noted that this process stands for the container, and given its orders.
+fn noted(folder: &Path, plan: &ContainerPlan, process: Identity) {
+    let config = AgentConfig::local(node(), Default::default(), folder.to_owned());
+    let marks = Marks::open(&config.layout()).expect("opened");
+    let mut mark = Mark::new(plan.container.clone(), plan.request);
+    mark.supervised = Some(Supervised::new(process, String::new()));
+    marks.put(&mark).expect("noted");
+    let records = marks.records(&plan.container, plan.request);
+    fs::write(format!("{}.ended", records.display()), "").expect("written");
+}
+
 async fn exit(exited: &mut Exited) -> Exit {
     let exit = tokio::time::timeout(Duration::from_secs(10), exited.recv()).await;
     exit.expect("in time").expect("open").1
@@ -63,18 +77,11 @@ async fn a_pid_of_another_start_time_is_never_signalled() {
         .expect("spawned");
     let found = stat(bystander.id()).expect("it runs");
     let plan = plan(folder.path(), 1, "true");
-    fs::create_dir_all(&plan.directory).expect("made");
-    fs::write(plan.directory.join("request"), "1").expect("written");
-    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("read");
-    let text = fs::read_to_string(format!("/proc/{}/stat", bystander.id())).expect("read");
-    let ticks = found.identity.started_ticks;
-    let stale = text.replace(&format!(" {ticks} "), &format!(" {} ", ticks - 1));
-    assert_ne!(stale, text);
-    fs::write(
-        plan.directory.join("process"),
-        format!("{} {stale}", boot.trim()),
-    )
-    .expect("written");
+    let stale = Identity {
+        started_ticks: found.identity.started_ticks - 1,
+        ..found.identity
+    };
+    noted(folder.path(), &plan, stale);
     let (runtime, _exited) = runtime(folder.path(), false);
     let listed = runtime.list().await.expect("listed");
     assert!(
@@ -267,7 +274,7 @@ fn supervise(orders: &str) -> std::process::ExitStatus {
 fn a_supervisor_with_half_its_orders_runs_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
     let orders = format!(
-        "directory='{0}'\nenvironment() {{ :; }}\ncd \"$directory\"\nset -- /bin/sh -c 'touch ran'\n",
+        "directory='{0}'\nrecords='{0}/r'\nenvironment() {{ :; }}\ncd \"$directory\"\nset -- /bin/sh -c 'touch ran'\n",
         folder.path().display()
     );
     for length in 0..=orders.len() {
@@ -281,6 +288,8 @@ async fn those_that_wait_are_used_and_leave_nothing_behind() {
     let folder = tempfile::tempdir().expect("a folder");
     for limits in [false, true] {
         let (runtime, mut exited) = runtime(folder.path(), limits);
+        let config = AgentConfig::local(node(), Default::default(), folder.path().to_owned());
+        let marks = Marks::open(&config.layout()).expect("opened");
         let (mut names, mut parent) = (BTreeSet::new(), None::<PathBuf>);
         let first = 1 + 10 * u32::from(limits);
         for incarnation in first..first + 9 {
@@ -302,8 +311,9 @@ async fn those_that_wait_are_used_and_leave_nothing_behind() {
             );
             if limits && runtime.has_limits() {
                 let groups = fs::read_to_string(directory.join("groups")).expect("read");
-                let request = fs::read_to_string(directory.join("request")).expect("read");
-                let name = request.lines().nth(1).expect("a name").to_owned();
+                let request = Sequence(incarnation.into());
+                let mark = marks.get(&container, request).expect("noted");
+                let name = mark.supervised.expect("it runs").group;
                 let memory = groups.lines().find_map(|it| it.split_once(":memory:"));
                 let path = memory.map_or("", |(_, path)| path);
                 assert!(path.ends_with(&name), "{name} is not in {groups}");
@@ -331,24 +341,53 @@ async fn those_that_wait_are_used_and_leave_nothing_behind() {
 }
 
 #[tokio::test]
-async fn a_supervisor_that_comes_too_late_runs_nothing() {
+async fn a_start_that_an_agent_did_not_live_to_see_is_made_again_once() {
     let folder = tempfile::tempdir().expect("a folder");
     let plan = plan(folder.path(), 1, "echo ran");
-    // A former agent died between its request and its supervisor's record.
-    fs::create_dir_all(&plan.directory).expect("made");
-    fs::write(plan.directory.join("request"), "1").expect("written");
+    // A former agent died between its note and its orders; its supervisor is gone with it.
+    let gone = Identity {
+        pid: std::process::id(),
+        started_ticks: 1,
+    };
+    noted(folder.path(), &plan, gone);
+    let config = AgentConfig::local(node(), Default::default(), folder.path().to_owned());
+    let marks = Marks::open(&config.layout()).expect("opened");
+    let records = marks.records(&plan.container, plan.request);
+    fs::remove_file(format!("{}.ended", records.display())).expect("removed");
     let (runtime, mut exited) = runtime(folder.path(), false);
     assert_eq!(runtime.list().await.expect("listed"), []);
-    let orders = format!(
-        "directory='{}'\nenvironment() {{ :; }}\ncd \"$directory\"\nset -- /bin/sh -c 'touch ran-late'\ntold=1\n",
-        plan.directory.display()
-    );
-    let late = supervise(&orders);
-    assert_eq!(late.code(), Some(125));
-    assert!(!plan.directory.join("ran-late").exists());
-    // It can be started again, once.
     let stdout = plan.directory.join("stdout.log");
     runtime.start(plan).await.expect("started");
     assert_eq!(exit(&mut exited).await.code, Some(0));
     assert_eq!(fs::read_to_string(stdout).expect("read"), "ran\n");
+}
+
+#[tokio::test]
+async fn what_runs_since_an_agent_of_before_is_adopted() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let plan = plan(folder.path(), 1, "");
+    fs::create_dir_all(&plan.directory).expect("made");
+    let script = "# Supervises one container that is a plain process, so that…\nsleep 60 & wait";
+    let mut supervisor = std::process::Command::new("/bin/sh")
+        .args(["-c", script, "dormouse"])
+        .process_group(0)
+        .spawn()
+        .expect("runs");
+    std::thread::sleep(Duration::from_millis(50));
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("read");
+    let stat = fs::read_to_string(format!("/proc/{}/stat", supervisor.id())).expect("read");
+    let write = |name: &str, text: &str| {
+        fs::write(plan.directory.join(name), text).expect("written");
+    };
+    write("request", "1\n");
+    write("process", &format!("{} {stat}", boot.trim()));
+    let (runtime, mut exited) = runtime(folder.path(), false);
+    let listed = runtime.list().await.expect("listed");
+    assert_eq!(listed[0].status, Ok(supervisor.id()));
+    write("ended", "");
+    write("exit", "7\n");
+    let signalled = runtime.signal(&plan.container, Signal::SIGKILL).await;
+    signalled.expect("signalled");
+    supervisor.wait().expect("ends");
+    assert_eq!(exit(&mut exited).await.code, Some(7));
 }

@@ -1,0 +1,77 @@
+//! Nobody looks at a path that a job can write but through `folder.rs`: a test over the sources.
+
+use std::fs;
+use std::path::Path;
+
+/// What reads, writes or waits at a path by its name, and so follows links and waits for pipes.
+const BY_NAME: [&str; 10] = [
+    "fs::read(",
+    "fs::read_to_string(",
+    "fs::write(",
+    "fs::metadata(",
+    "fs::create_dir_all(",
+    "File::open(",
+    "File::create(",
+    "File::options(",
+    "OpenOptions::",
+    ".exists()",
+];
+
+/// Files that look by name, and at what: nothing of it is a job's to write.
+const MAY: [(&str, &str); 8] = [
+    (
+        "src/folder.rs",
+        "the way itself: roots that the operator named",
+    ),
+    ("src/marks.rs", "/dev/urandom"),
+    ("src/lib.rs", "the agent's lock"),
+    ("src/connect.rs", "the agent's home"),
+    ("src/process/cgroup.rs", "/sys/fs/cgroup"),
+    ("src/process/procfs.rs", "/proc"),
+    ("src/docker/body.rs", "which system folders there are"),
+    (
+        "src/process/start.rs",
+        "whether programs and mounts are there: no content",
+    ),
+];
+
+/// The lines of a source that look by name; tests at its end may.
+fn looks(source: &str) -> Vec<&str> {
+    let tested = source.split("#[cfg(test)]").next().unwrap_or(source);
+    let by_name = |line: &&str| BY_NAME.iter().any(|it| line.contains(it));
+    tested.lines().filter(by_name).collect()
+}
+
+fn sources(folder: &Path, found: &mut Vec<String>) {
+    for entry in fs::read_dir(folder).expect("read").flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|it| it == "rs") {
+            found.push(path.display().to_string());
+        }
+    }
+}
+
+#[test]
+fn job_files_are_looked_at_in_one_way_only() {
+    let mut files = vec!["../dormouse/src/commands/job.rs".to_owned()];
+    sources(Path::new("src"), &mut files);
+    assert!(files.len() > 20);
+    for file in files {
+        let source = fs::read_to_string(&file).expect("read");
+        let may = MAY.iter().any(|(may, _)| *may == file);
+        let looks = looks(&source);
+        assert!(
+            may || looks.is_empty(),
+            "{file} looks at a path by its name; use folder.rs: {looks:#?}"
+        );
+        assert!(!may || !looks.is_empty(), "{file} needs no exception");
+    }
+}
+
+#[test]
+fn a_look_by_name_is_found() {
+    let source = "let text = std::fs::read_to_string(path);\n#[cfg(test)]\nfs::write(a, b);";
+    assert_eq!(looks(source).len(), 1);
+}
