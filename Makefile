@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build demo test torture lint fmt bench tools clean
+.PHONY: help build demo test torture lint fmt docs bench tools clean
 
 TOOLS := $(or $(DORMOUSE_TOOLS),$(CURDIR)/.tools)
 # What the tests and the demo find their servers and interpreters by.
@@ -45,6 +45,9 @@ lint: ## Check format and lints; a warning fails
 
 fmt: ## Format the sources
 	$(CARGO) fmt --all
+
+docs: ## Write the generated parts of the documents
+	UPDATE_DOCS=1 $(CARGO) test -p dormouse --bin dormouse documents
 
 bench: ## Run the benchmarks, optimised
 	scripts/install.sh build nats

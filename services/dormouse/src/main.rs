@@ -6,6 +6,9 @@ mod commands;
 mod context;
 mod demo;
 mod describe;
+#[cfg(test)]
+#[path = "../tests/documents/mod.rs"]
+mod documents;
 mod error;
 mod print;
 mod render;

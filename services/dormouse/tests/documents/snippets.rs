@@ -1,0 +1,115 @@
+//! Jobs, policies and problems that stand in a document are accepted as they are.
+
+use dormouse_messages::TenantId;
+use dormouse_messages::job::JobDocument;
+use dormouse_messages::policy::Policy;
+use dormouse_replay::scenario;
+use serde_json::Value;
+
+use super::markdown::{Block, Page};
+use super::{pages, read};
+
+fn job(value: Value) -> Result<(), String> {
+    let tenant = value["tenant"].as_str().unwrap_or("ads").to_owned();
+    let tenant: TenantId = tenant.parse().map_err(|error| format!("{error}"))?;
+    let document: JobDocument = serde_json::from_value(value).map_err(|error| error.to_string())?;
+    match dormouse_admission::parse_job(document, &tenant, "unnamed", 0) {
+        Ok(_) => Ok(()),
+        Err(refusal) => Err(refusal.to_string()),
+    }
+}
+
+/// What is wrong with a YAML or JSON block: what it is shows by its fields.
+fn problem(block: &Block) -> Option<String> {
+    let value: Result<Value, String> = match block.language.as_str() {
+        "yaml" => serde_norway::from_str(&block.text).map_err(|error| error.to_string()),
+        "json" => serde_json::from_str(&block.text).map_err(|error| error.to_string()),
+        _ => return None,
+    };
+    let checked = value.and_then(|value| {
+        let has = |field: &str| !value[field].is_null();
+        if has("command") {
+            job(value)
+        } else if has("scenario") {
+            scenario::read_value(value)
+                .map(drop)
+                .map_err(|error| error.to_string())
+        } else if has("nodes") && has("jobs") {
+            let solved = dormouse_optimizer::solve_document(&block.text, || None);
+            solved.map(drop).map_err(|error| error.to_string())
+        } else if has("policy") {
+            let policy = value["policy"].clone();
+            let policy: Policy =
+                serde_json::from_value(policy).map_err(|error| error.to_string())?;
+            policy.problem().map_or(Ok(()), Err)
+        } else {
+            Ok(())
+        }
+    });
+    checked.err()
+}
+
+fn wrong(page: &Page) -> Vec<String> {
+    let blocks = page.blocks().into_iter();
+    let wrong = blocks.filter_map(|block| Some((block.line, problem(&block)?)));
+    wrong
+        .map(|(line, why)| format!("{}:{line}: {why}", page.path))
+        .collect()
+}
+
+#[test]
+fn documents_in_documents_are_accepted() {
+    let wrong: Vec<String> = pages().iter().flat_map(wrong).collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_wrong_document_is_found() {
+    let page = Page {
+        path: "x.md".to_owned(),
+        text: "```yaml\ncommand: {start: [x]}\ndemand: {cpu: 1}\ngpus: 1\n```\n```yaml\npolicy: {theta1: 7}\n```\n```json\n{\n```\n```json\n{\"nodes\": [], \"jobs\": [{}]}\n```\n".to_owned(),
+    };
+    assert_eq!(wrong(&page).len(), 4, "{:?}", wrong(&page));
+}
+
+/// The front page shows the job that the first commands submit.
+#[test]
+fn the_first_job_is_the_example() {
+    let readme = pages()
+        .into_iter()
+        .find(|page| page.path == "README.md")
+        .expect("a README");
+    let shown = readme
+        .blocks()
+        .into_iter()
+        .find(|block| block.language == "yaml");
+    let shown = shown.expect("a job");
+    let parsed = |text: &str| serde_norway::from_str::<Value>(text).expect("YAML");
+    assert_eq!(
+        parsed(&shown.text),
+        parsed(&read("deploy/examples/count.yaml"))
+    );
+}
+
+/// What `docs/history.md` says of its problem's solution.
+#[test]
+fn the_problem_is_solved_as_the_page_says() {
+    let page = pages()
+        .into_iter()
+        .find(|page| page.path == "docs/history.md")
+        .expect("the page");
+    let problem = page
+        .blocks()
+        .into_iter()
+        .find(|block| block.language == "json")
+        .expect("a problem");
+    let answer = dormouse_optimizer::solve_document(&problem.text, || None).expect("a solution");
+    let count = |job: &str| {
+        let jobs = answer["jobs"].as_array().into_iter().flatten();
+        jobs.filter(|row| row["job"] == job)
+            .map(|row| row["containers"].clone())
+            .next()
+    };
+    assert_eq!(count("ads/lr"), Some(4.into()), "{answer:#}");
+    assert_eq!(count("search/new"), Some(2.into()), "{answer:#}");
+}
