@@ -4,6 +4,7 @@ mod architecture;
 #[path = "../../../runtime/tests/all/common/collector.rs"]
 mod collector;
 mod common;
+mod documents;
 mod e2e;
 mod faults;
 mod layout;
