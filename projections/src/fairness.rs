@@ -13,9 +13,9 @@ use dormouse_messages::events::AllocationDecided;
 use dormouse_messages::{Event, JobId, Recorded, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::shared::{Queues, TenantQueue};
 use crate::steps::Steps;
 use crate::timelines::Metric;
+use dormouse_state::{Queues, TenantQueue};
 
 /// Points of a tenant's series.
 const TENANT_POINTS: usize = 2_000;
@@ -208,15 +208,16 @@ fn lacking(queues: &Queues) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use crate::history::History;
+    use crate::ReadModel;
+    use dormouse_state::history::History;
 
     #[test]
     fn an_allocation_that_crossed_a_jobs_end_leaves_no_loss() {
         let mut history = History::default();
         history.join("n0", 1).run("ads/lr", 2);
-        assert!(history.model().fairness.loss("ads") > 0.0);
+        assert!(history.fold::<ReadModel>().fairness.loss("ads") > 0.0);
         history.complete("ads/lr");
         history.allocate(2, &[("ads/lr", 2, 3)], &[]);
-        assert_eq!(history.model().fairness.loss("ads"), 0.0);
+        assert_eq!(history.fold::<ReadModel>().fairness.loss("ads"), 0.0);
     }
 }

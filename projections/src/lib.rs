@@ -3,20 +3,17 @@
 //! [`ReadModel`] folds the whole log into what people ask for: the jobs ([`jobs`]), the nodes
 //! ([`nodes`]), what was when ([`timelines`], a tenant at a
 //! time [`fairness`]) and the cluster at a glance ([`cluster`]).
-//! [`queries`] answers from it. The deciders' own folds are in [`shared`]. Nothing here reads a
+//! [`queries`] answers from it. The deciders' own folds are in `dormouse-state`. Nothing here reads a
 //! clock: times are the broker's, and `now` is the caller's.
 
 pub mod cluster;
 pub mod fairness;
-#[cfg(test)]
-mod history;
 pub mod jobs;
 pub mod nodes;
 #[cfg(test)]
 mod property;
 pub mod queries;
 mod read_model;
-pub mod shared;
 pub mod steps;
 pub mod timelines;
 

@@ -8,7 +8,7 @@ use dormouse_messages::{Fold, Writer};
 use proptest::prelude::*;
 
 use crate::ReadModel;
-use crate::history::{History, at, job, node};
+use dormouse_state::history::{History, at, job, node};
 
 const JOBS: [&str; 4] = ["ads/a", "ads/b", "vision/c", "vision/d"];
 const NODES: [&str; 3] = ["n0", "n1", "n2"];
@@ -128,7 +128,7 @@ fn histories() -> impl Strategy<Value = History> {
 proptest! {
     #[test]
     fn a_snapshot_goes_on_as_the_whole_log(history in histories(), cut in 0.0f64..1.0) {
-        let whole = history.model();
+        let whole = history.fold::<ReadModel>();
         let cut = (history.log.len() as f64 * cut) as usize;
         let mut first = ReadModel::default();
         for recorded in &history.log[..cut] {
@@ -148,7 +148,7 @@ proptest! {
 
     #[test]
     fn every_query_answers_on_any_history(history in histories()) {
-        let model = history.model();
+        let model = history.fold::<ReadModel>();
         for name in ["cluster", "jobs", "ledger", "nodes"] {
             let answer = crate::queries::answer(&model, name, serde_json::Value::Null, history.now());
             prop_assert!(answer.is_ok(), "{name}: {answer:?}");

@@ -7,8 +7,8 @@ use crate::cluster::Overview;
 use crate::fairness::Fairness;
 use crate::jobs::{JobTable, PhaseCounts};
 use crate::nodes::NodeTable;
-use crate::shared::Queues;
 use crate::timelines::Timelines;
+use dormouse_state::Queues;
 
 /// Everything that the queries answer from.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

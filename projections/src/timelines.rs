@@ -17,8 +17,8 @@ use serde::{Deserialize, Serialize};
 pub use metric::Metric;
 
 use crate::jobs::{Phase, PhaseCounts};
-use crate::shared::IdMap;
 use crate::steps::{Point, Steps, Summary, summarise, thin};
+use dormouse_state::IdMap;
 
 /// Points of a series of the cluster: every decision of some days, 16 bytes each.
 const CLUSTER_POINTS: usize = 20_000;

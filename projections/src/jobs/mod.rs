@@ -23,7 +23,7 @@ use dormouse_messages::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::shared::TaskSet;
+use dormouse_state::TaskSet;
 
 pub use phase::{Phase, PhaseCounts};
 pub use table::JobTable;

@@ -10,7 +10,7 @@ use super::{
     ENDED_LIMIT, Job, Live, PENDING_LIMIT, Phase, PhaseCounts, REFUSED_LIMIT, Refused, TaskCounts,
     Times,
 };
-use crate::shared::{IdMap, TaskSet};
+use dormouse_state::{IdMap, TaskSet};
 
 /// Every job, by id. See the module for what is kept how long.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

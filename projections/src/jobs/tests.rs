@@ -9,11 +9,12 @@ use dormouse_messages::{Epoch, Incarnation, Writer};
 
 use super::reason::reason;
 use super::*;
-use crate::history::{History, at, job};
+use crate::ReadModel;
+use dormouse_state::history::{History, at, job};
 
 #[track_caller]
 fn then(history: &History, id: &str, phase: Phase, why: &str) -> Job {
-    let model = history.model();
+    let model = history.fold::<ReadModel>();
     let found = model.jobs.get(&job(id)).expect("the job is in the table");
     let queued = (found.phase == Phase::Queued)
         .then(|| turn::queued(&model.queues, &model.jobs, &job(id), Some(1), history.now()));
@@ -232,7 +233,7 @@ fn cancellation_while_queued_and_while_running() {
     then(&history, "ads/r", Phase::Running, text);
     history.push(cancelled("ads/r"));
     then(&history, "ads/r", Phase::Cancelled, "cancelled by ads");
-    let counts = *history.model().jobs.counts();
+    let counts = *history.fold::<ReadModel>().jobs.counts();
     assert_eq!(counts.get(Phase::Cancelled), 2);
     assert_eq!(counts.iter().map(|(_, count)| count).sum::<u64>(), 2);
 }
@@ -283,8 +284,25 @@ fn lives_are_bounded() {
             .request_start(1, "ads/lr", life, 1)
             .started(1, "ads/lr", life, 1);
     }
-    let model = history.model();
+    let model = history.fold::<ReadModel>();
     let found = model.jobs.get(&job("ads/lr")).expect("there");
     assert_eq!(found.lives.len(), LIVES_LIMIT);
     assert_eq!(found.lives_dropped as usize, LIVES_LIMIT + 9 - LIVES_LIMIT);
+}
+
+#[test]
+fn a_late_checkpoint_of_an_earlier_incarnation_is_not_the_newest() {
+    let mut history = History::default();
+    history.join("n0", 1).join("n1", 1);
+    history.run("t/a", 2);
+    history.saved("t/a", 1, 100);
+    history.stopped(1, "t/a", 1, StopReason::NodeLost);
+    history.allocate(2, &[("t/a", 2, 1)], &[]);
+    history.place(2, "t/a", 2, &[("n1", 1)]);
+    history.request_start(2, "t/a", 2, 1).saved("t/a", 2, 300);
+    history.saved("t/a", 1, 200);
+    let model = history.fold::<ReadModel>();
+    let job = model.jobs.get(&job("t/a")).expect("the job");
+    let saved = job.checkpoint.as_ref().expect("a checkpoint");
+    assert_eq!(saved.step, 300);
 }

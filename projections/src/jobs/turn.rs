@@ -4,7 +4,7 @@ use dormouse_messages::policy::Queue;
 use dormouse_messages::{Amounts, JobId, Timestamp};
 
 use super::JobTable;
-use crate::shared::{Queues, Stand};
+use dormouse_state::{Queues, Stand};
 
 /// Jobs that are named in one line before the rest is counted.
 const NAMED: usize = 3;

@@ -7,7 +7,7 @@ use dormouse_messages::{
     Amounts, Event, Fold, Incarnation, JobId, NodeId, Rank, Recorded, Sequence, Timestamp,
 };
 
-use crate::shared::IdMap;
+use dormouse_state::IdMap;
 
 use super::{Gang, JobGangs, Member, MemberState, Node, NodeTable};
 

@@ -3,11 +3,12 @@
 use dormouse_messages::events::{NodeDrained, NodeLost, NodeRecovered, NodeRestored, StopReason};
 
 use super::*;
-use crate::history::{History, at, node};
+use crate::ReadModel;
+use dormouse_state::history::{History, at, node};
 
 #[track_caller]
 fn then(history: &History, name: &str, state: NodeState, counts: [u32; 3], cpu: u64) {
-    let model = history.model();
+    let model = history.fold::<ReadModel>();
     let found = model.nodes.get(&node(name)).expect("the node has joined");
     let seen = [found.reserved, found.containers, found.running];
     let used = found.used.get(&dormouse_messages::Resource::Cpu);

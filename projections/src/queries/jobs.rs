@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use super::QueryError;
 use crate::ReadModel;
 use crate::jobs::{Job, Life, Phase, Refused, SavedCheckpoint, TaskCounts, reason::reason, turn};
-use crate::shared::Queues;
 use crate::timelines::{Metric, Timeline, Window};
+use dormouse_state::Queues;
 
 /// Which jobs. All filters must hold; none is every job.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

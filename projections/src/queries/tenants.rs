@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::QueryError;
 use crate::ReadModel;
 use crate::jobs::turn;
-use crate::shared::{Queues, Stand, TenantQueue};
+use dormouse_state::{Queues, Stand, TenantQueue};
 
 /// Queued jobs that the page of a tenant lists.
 const LISTED: usize = 50;

@@ -10,8 +10,9 @@ use super::{
     ClusterAnswer, JobDetail, JobsAnswer, LedgerAnswer, NodeDetail, NodesAnswer, TenantDetail,
     TenantsAnswer, answer,
 };
-use crate::history::{History, job};
+use crate::ReadModel;
 use crate::timelines::Timeline;
+use dormouse_state::history::{History, job};
 
 fn busy() -> History {
     let mut history = History::default();
@@ -42,13 +43,15 @@ fn busy() -> History {
 }
 
 fn ask<T: serde::de::DeserializeOwned>(history: &History, name: &str, request: Value) -> T {
-    let answer = answer(&history.model(), name, request, history.now()).expect("an answer");
+    let answer =
+        answer(&history.fold::<ReadModel>(), name, request, history.now()).expect("an answer");
     serde_json::from_value(answer).expect("reads back")
 }
 
 #[track_caller]
 fn refused(history: &History, name: &str, request: Value) -> (String, String) {
-    let error = answer(&history.model(), name, request, history.now()).expect_err("an error");
+    let error =
+        answer(&history.fold::<ReadModel>(), name, request, history.now()).expect_err("an error");
     (error.code, error.message)
 }
 

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use dormouse_admission::AdmissionState;
 use dormouse_messages::{Fold, Recorded};
 use dormouse_projections::ReadModel;
-use dormouse_projections::shared::ClusterState;
+use dormouse_state::ClusterState;
 
 use crate::engine::{Engine, Faults, Rates};
 use crate::random::Random;

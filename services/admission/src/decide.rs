@@ -24,7 +24,7 @@ use dormouse_messages::job::{Containers, JobDocument, JobSpec};
 use dormouse_messages::{
     Decider, Decision, Event, JobId, Proposal, Sequence, TenantId, Timestamp, Writer,
 };
-use dormouse_projections::shared::Stand;
+use dormouse_state::Stand;
 use serde::Deserialize;
 
 use crate::limits::{check_dependencies, check_job, check_tenant};

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use dormouse_messages::job::{Containers, JobSpec};
 use dormouse_messages::policy::UnknownTenants;
 use dormouse_messages::{Amounts, JobId, TenantId};
-use dormouse_projections::shared::Queues;
+use dormouse_state::Queues;
 
 use crate::parse::Refusal;
 use crate::state::AdmissionState;

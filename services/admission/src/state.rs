@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use dormouse_messages::events::SubmissionReceived;
 use dormouse_messages::{Event, Fold, JobId, Recorded, Sequence};
-use dormouse_projections::shared::Queues;
+use dormouse_state::Queues;
 use serde::{Deserialize, Serialize};
 
 /// Admission's state.

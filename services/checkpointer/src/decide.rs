@@ -24,7 +24,7 @@
 //! others: where containers stand (placer), how many there are (optimizer).
 
 use dormouse_messages::{Decider, Decision, JobId, Proposal, Timestamp, Writer};
-use dormouse_projections::shared::{ClusterState, Job};
+use dormouse_state::{ClusterState, Job};
 
 use crate::room::Room;
 use crate::step::{Step, step};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::{Amounts, NodeId};
-use dormouse_projections::shared::{Assignment, ClusterState, Job};
+use dormouse_state::{Assignment, ClusterState, Job};
 
 /// The room of a decision: counted when the first gang asks for it, since most decisions start
 /// none and a large cluster has thousands of containers.

@@ -7,7 +7,7 @@ use dormouse_messages::events::{
 };
 use dormouse_messages::job::{CheckpointMode, Success};
 use dormouse_messages::{Epoch, JobId, Proposal, Rank, Sequence, Timestamp};
-use dormouse_projections::shared::{ContainerPhase, Job, Life, LifePhase, Membership, Stop};
+use dormouse_state::{ContainerPhase, Job, Life, LifePhase, Membership, Stop};
 
 use crate::decide::Checkpointer;
 use crate::room::Room;

@@ -7,7 +7,7 @@
 
 use dormouse_messages::JobId;
 use dormouse_messages::events::{Assigned, StopReason};
-use dormouse_projections::shared::{ContainerPhase, Life, TaskSet};
+use dormouse_state::{ContainerPhase, Life, TaskSet};
 
 /// A report and its answer take a few hundredths of a second, on a busy machine a tenth.
 const AHEAD_US: u64 = 500_000;
@@ -82,7 +82,7 @@ pub fn assign(set: &TaskSet, life: &Life) -> Option<Vec<Assigned>> {
 mod tests {
     use dormouse_messages::job::Tasks;
     use dormouse_messages::{Epoch, Incarnation, Rank, TaskRanges, Timestamp};
-    use dormouse_projections::shared::{LifeContainer, LifePhase, Place};
+    use dormouse_state::{LifeContainer, LifePhase, Place};
 
     use super::*;
 

@@ -12,12 +12,12 @@ use dormouse_messages::{Decider, Event, Fold, NodeId, Sequence};
 use dormouse_node_agent::AgentConfig;
 use dormouse_optimizer::Optimizer;
 use dormouse_placer::Placer;
-use dormouse_projections::shared::{ClusterState, NodePhase};
 use dormouse_projections::{ReadModel, queries};
 use dormouse_runtime::{
     Followed, IngressSource, Inputs, LeaseWatcher, Log, Lost, ServiceOptions, Settings,
     run_service, telemetry,
 };
+use dormouse_state::{ClusterState, NodePhase};
 use serde_json::Value;
 use tokio::sync::{RwLock, watch};
 use tokio_util::sync::CancellationToken;

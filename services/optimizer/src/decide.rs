@@ -18,7 +18,7 @@ use dormouse_messages::events::{
     Slot, Solver, Utilization, Waiting,
 };
 use dormouse_messages::{Decider, Decision, Event, NodeId, Proposal, Sequence, Timestamp, Writer};
-use dormouse_projections::shared::ClusterState;
+use dormouse_state::ClusterState;
 
 use crate::problem::{Budget, Problem, ProblemJob};
 use crate::solution::{JobShare, Solution};
@@ -157,7 +157,7 @@ fn names_only_what_is(state: &ClusterState, event: &AllocationDecided) -> bool {
             || state
                 .nodes
                 .get(&slot.node)
-                .is_some_and(|node| node.phase == dormouse_projections::shared::NodePhase::Up)
+                .is_some_and(|node| node.phase == dormouse_state::NodePhase::Up)
     };
     event.epoch == state.allocation.epoch.next()
         && event.jobs.iter().all(live)

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use dormouse_messages::job::CheckpointMode;
 use dormouse_messages::policy::{self, FairnessBound};
 use dormouse_messages::{Amounts, JobId, NodeId, Timestamp};
-use dormouse_projections::shared::{ClusterState, Job};
+use dormouse_state::{ClusterState, Job};
 
 use crate::decimal::Decimal;
 use crate::problem::{self, Budget, Policy, Problem, ProblemJob, ProblemNode};

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use dormouse_messages::job::CheckpointMode;
 use dormouse_messages::policy::Shares;
 use dormouse_messages::{Amounts, JobId, Quota, Resource};
-use dormouse_projections::shared::{ClusterState, Job};
+use dormouse_state::{ClusterState, Job};
 use num_integer::Integer;
 
 /// A live job.

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::Short;
 use dormouse_messages::{Amounts, JobId, NodeId, Resource};
-use dormouse_projections::shared::{ClusterState, Job, Place};
+use dormouse_state::{ClusterState, Job, Place};
 
 /// A job that the allocation lists with containers.
 pub struct Wanted<'a> {

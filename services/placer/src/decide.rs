@@ -20,7 +20,7 @@ use dormouse_messages::events::{
     NodeRecovered, PlacedContainer, PlacementDecided, PlacementRefused, RemovedContainer,
 };
 use dormouse_messages::{Decider, Decision, Epoch, JobId, Proposal, Sequence, Timestamp, Writer};
-use dormouse_projections::shared::{Assignment, ClusterState, Job, NodePhase, Place};
+use dormouse_state::{Assignment, ClusterState, Job, NodePhase, Place};
 
 use crate::assign::{self, Wanted};
 use crate::ports::Ports;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use dormouse_messages::NodeId;
 use dormouse_messages::events::PORTS_PER_CONTAINER;
-use dormouse_projections::shared::{ClusterState, Place};
+use dormouse_state::{ClusterState, Place};
 
 /// The first port: above the registered services that a node is likely to run, and below the
 /// ephemeral ports of Linux (32768), which any client may hold at any moment.

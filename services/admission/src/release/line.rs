@@ -7,8 +7,8 @@ use std::collections::btree_set;
 use std::iter::Peekable;
 
 use dormouse_messages::{Amounts, JobId, Sequence, Timestamp};
-use dormouse_projections::shared::queues::Order;
-use dormouse_projections::shared::{QueueJob, Queues, Share, Stand, TenantQueue, Waits};
+use dormouse_state::queues::Order;
+use dormouse_state::{QueueJob, Queues, Share, Stand, TenantQueue, Waits};
 
 use super::Changes;
 use super::room::Room;

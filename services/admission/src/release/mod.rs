@@ -24,7 +24,7 @@ use std::collections::BTreeSet;
 use dormouse_messages::events::{JobAdmitted, JobReleased, Turn};
 use dormouse_messages::policy::Queue;
 use dormouse_messages::{JobId, Proposal, Sequence, Timestamp};
-use dormouse_projections::shared::Queues;
+use dormouse_state::Queues;
 
 use line::Line;
 use room::{Fit, Room};

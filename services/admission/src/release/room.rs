@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use dormouse_messages::{Amounts, JobId, Timestamp};
-use dormouse_projections::shared::Queues;
+use dormouse_state::Queues;
 
 use super::line::{Head, Line};
 

@@ -23,7 +23,7 @@ use std::cmp::Ordering;
 
 use dormouse_messages::Timestamp;
 use dormouse_messages::policy::Queue;
-use dormouse_projections::shared::Queues;
+use dormouse_state::Queues;
 use num_bigint::BigUint;
 
 use super::line::{Head, Line};
@@ -130,7 +130,7 @@ fn projected(
     line: &Line<'_>,
     queued: u64,
     all: u64,
-    waits: &dormouse_projections::shared::Waits,
+    waits: &dormouse_state::Waits,
     now: Timestamp,
 ) -> Score {
     let so_far = BigUint::from(u64::try_from(waits.so_far_us(now)).unwrap_or(0));

@@ -18,24 +18,25 @@ const IMPURE: [&str; 8] = [
 
 /// Crates and the Dormouse crates that they may depend on. A decider depends on the vocabulary
 /// and the shared folds, never on another service.
-const ALLOWED: [(&str, &[&str]); 10] = [
+const ALLOWED: [(&str, &[&str]); 11] = [
     ("dormouse-messages", &[]),
-    ("dormouse-projections", &["dormouse-messages"]),
+    ("dormouse-state", &["dormouse-messages"]),
+    (
+        "dormouse-projections",
+        &["dormouse-messages", "dormouse-state"],
+    ),
     (
         "dormouse-admission",
-        &["dormouse-messages", "dormouse-projections"],
+        &["dormouse-messages", "dormouse-state"],
     ),
     (
         "dormouse-optimizer",
-        &["dormouse-messages", "dormouse-projections"],
+        &["dormouse-messages", "dormouse-state"],
     ),
-    (
-        "dormouse-placer",
-        &["dormouse-messages", "dormouse-projections"],
-    ),
+    ("dormouse-placer", &["dormouse-messages", "dormouse-state"]),
     (
         "dormouse-checkpointer",
-        &["dormouse-messages", "dormouse-projections"],
+        &["dormouse-messages", "dormouse-state"],
     ),
     ("dormouse-runtime", &["dormouse-messages"]),
     (
@@ -46,6 +47,7 @@ const ALLOWED: [(&str, &[&str]); 10] = [
         "dormouse-replay",
         &[
             "dormouse-messages",
+            "dormouse-state",
             "dormouse-projections",
             "dormouse-admission",
             "dormouse-optimizer",
@@ -57,6 +59,7 @@ const ALLOWED: [(&str, &[&str]); 10] = [
         "dormouse",
         &[
             "dormouse-messages",
+            "dormouse-state",
             "dormouse-projections",
             "dormouse-replay",
             "dormouse-runtime",
@@ -69,8 +72,9 @@ const ALLOWED: [(&str, &[&str]); 10] = [
     ),
 ];
 
-const PURE: [&str; 7] = [
+const PURE: [&str; 8] = [
     "dormouse-messages",
+    "dormouse-state",
     "dormouse-projections",
     "dormouse-admission",
     "dormouse-optimizer",

@@ -3,7 +3,7 @@
 use dormouse_messages::{Fold, Recorded, Timestamp};
 use dormouse_optimizer::problem::Budget;
 use dormouse_optimizer::problem_of;
-use dormouse_projections::shared::ClusterState;
+use dormouse_state::ClusterState;
 
 fn folded(log: &str) -> ClusterState {
     let mut state = ClusterState::default();

@@ -1,4 +1,5 @@
-//! Histories for the tests: the events of a small cluster, one a second.
+//! Histories for tests: the events of a small cluster, one a second.
+#![allow(missing_docs, reason = "for tests only; the names say it")]
 
 use std::collections::BTreeMap;
 
@@ -9,8 +10,6 @@ use dormouse_messages::{
     Envelope, Epoch, Event, Fold, Incarnation, JobId, NodeId, Rank, Recorded, Sequence, Timestamp,
     Writer,
 };
-
-use crate::ReadModel;
 
 /// A log under construction; the clock stands at its last event.
 #[derive(Debug, Clone, Default)]
@@ -91,13 +90,14 @@ impl History {
         self
     }
 
-    pub fn model(&self) -> ReadModel {
-        let mut model = ReadModel::default();
+    /// What `F` is after the whole history, its invariants checked after every event.
+    pub fn fold<F: Fold>(&self) -> F {
+        let mut state = F::default();
         for recorded in &self.log {
-            model.evolve(recorded);
-            model.check_invariants().expect("invariants hold");
+            state.evolve(recorded);
+            state.check_invariants().expect("invariants hold");
         }
-        model
+        state
     }
 
     pub fn now(&self) -> Timestamp {

@@ -10,6 +10,8 @@
 //! [`id_map`] is the map that the read models find jobs and nodes in.
 
 pub mod cluster;
+#[cfg(any(test, feature = "history"))]
+pub mod history;
 pub mod id_map;
 pub mod job;
 pub mod membership;
