@@ -1,6 +1,6 @@
 //! The log, as a process sees it: one connection, and what to do with the stream.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -37,6 +37,10 @@ pub(crate) struct Inner {
     pub prefix: Prefix,
     pub replicas: usize,
     identity: RwLock<String>,
+    /// Whether the log stream has replicas, as far as is known: what may be sent to it depends on
+    /// it (see `publish`). The answer may change while the cluster grows, so it is read again with
+    /// every look at the head.
+    replicated: AtomicBool,
     /// Up to here the log was imported: its events have their original times.
     pub imported_to: AtomicU64,
     /// Where the background tasks run, also those that a service's own thread starts.
@@ -64,6 +68,7 @@ impl Log {
                 prefix: settings.prefix.clone(),
                 replicas: settings.replicas.max(1),
                 identity: RwLock::new(String::new()),
+                replicated: AtomicBool::new(settings.replicas > 1),
                 imported_to: AtomicU64::new(0),
                 home: tokio::runtime::Handle::current(),
                 traces: Mutex::new(Remembered::default()),
@@ -193,6 +198,8 @@ impl Log {
             Err(poisoned) => **poisoned.get_mut() = identity,
         }
         drop(known);
+        let replicated = info.config.num_replicas > 1;
+        self.inner.replicated.store(replicated, Ordering::Relaxed);
         let imported_to = info.config.metadata.get(IMPORTED_TO);
         if let Some(imported_to) = imported_to.and_then(|it| it.parse().ok()) {
             let known = &self.inner.imported_to;
@@ -203,6 +210,11 @@ impl Log {
             0 => Ok(Sequence(0)),
             _ => Ok(Sequence(info.state.last_sequence)),
         }
+    }
+
+    /// Whether the log stream has replicas.
+    pub(crate) fn is_replicated(&self) -> bool {
+        self.inner.replicated.load(Ordering::Relaxed)
     }
 
     /// Every event from sequence `from` on, in order, for ever. Outages are bridged; the

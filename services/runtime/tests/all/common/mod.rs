@@ -2,9 +2,11 @@
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+pub mod chatty;
 pub mod collector;
 pub mod intake;
 pub mod toy;
+pub mod trio;
 
 use std::path::Path;
 use std::sync::Arc;

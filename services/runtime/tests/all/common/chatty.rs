@@ -1,0 +1,114 @@
+//! Deciders that answer every `node.drained` with several events at once.
+
+use dormouse_messages::events::{JobCompleted, JobReleased, NodeJoined, NodeRecovered, Writer};
+use dormouse_messages::{Decider, Decision, Event, Fold, Proposal, Recorded, Sequence, Timestamp};
+use dormouse_runtime::Followed;
+use serde::{Deserialize, Serialize};
+
+/// How many events of each writer answer one drained node.
+pub const TIMES: u64 = 3;
+
+/// One of three writers.
+#[derive(Debug, Clone, Default)]
+pub struct Chatty<const W: u8>;
+
+/// What was asked, and what the writer has answered.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ChattyState<const W: u8> {
+    asked: u64,
+    answered: u64,
+    last: Sequence,
+}
+
+const fn writer(which: u8) -> Writer {
+    match which {
+        0 => Writer::Admission,
+        1 => Writer::Placer,
+        _ => Writer::Checkpointer,
+    }
+}
+
+impl<const W: u8> Fold for ChattyState<W> {
+    const NAME: &'static str = "chatty";
+    const VERSION: u32 = 1;
+
+    fn evolve(&mut self, recorded: &Recorded) {
+        if recorded.writer == writer(W) {
+            self.answered += 1;
+        } else if matches!(recorded.event(), Some(Event::NodeDrained(_))) {
+            self.asked += 1;
+            self.last = recorded.sequence;
+        }
+    }
+}
+
+fn answer(writer: Writer, number: u64, now: Timestamp) -> Event {
+    let job = || format!("t/j{number}").parse().expect("an id");
+    match writer {
+        Writer::Admission => Event::from(JobReleased {
+            job: job(),
+            turn: None,
+            passed_over: Vec::new(),
+            basis: None,
+        }),
+        Writer::Placer => Event::from(NodeRecovered {
+            node: format!("n{number}").parse().expect("a name"),
+            last_seen: now,
+            basis: None,
+        }),
+        _ => Event::from(JobCompleted {
+            job: job(),
+            reason: String::new(),
+            attempts: 0,
+            basis: None,
+        }),
+    }
+}
+
+impl<const W: u8> Decider for Chatty<W> {
+    type State = ChattyState<W>;
+    const WRITER: Writer = writer(W);
+
+    fn decide(&self, state: &Self::State, now: Timestamp) -> Decision {
+        let wanted = (state.asked * TIMES).min(state.answered + 7);
+        let proposals = (state.answered..wanted)
+            .map(|number| Proposal::new(answer(Self::WRITER, number, now), state.last))
+            .collect();
+        Decision {
+            proposals,
+            next_wake: None,
+        }
+    }
+}
+
+/// How many events of `writer` there are.
+pub fn count_of(all: &[Followed], writer: Writer) -> u64 {
+    let own = |followed: &&Followed| matches!(followed, Followed::Event(it) if it.writer == writer);
+    all.iter().filter(own).count() as u64
+}
+
+/// A `node.joined` that tells itself from others by its incarnation.
+pub fn joined(node: &str, incarnation: u64) -> Event {
+    Event::from(NodeJoined {
+        node: node.parse().expect("a name"),
+        capacity: "cpu=1,memory=1Gi".parse().expect("amounts"),
+        labels: Default::default(),
+        gpus: Vec::new(),
+        incarnation,
+        running: Vec::new(),
+        address: String::new(),
+        runtime: String::new(),
+    })
+}
+
+/// The incarnations that joined, in order.
+pub fn joins(all: &[Followed]) -> Vec<u64> {
+    let incarnation = |followed: &Followed| match followed {
+        Followed::Event(recorded) => match recorded.event() {
+            Some(Event::NodeJoined(event)) => Some(event.incarnation),
+            _ => None,
+        },
+        Followed::Flagged { .. } | Followed::CaughtUp(_) => None,
+    };
+    all.iter().filter_map(incarnation).collect()
+}

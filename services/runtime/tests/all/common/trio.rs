@@ -1,0 +1,131 @@
+//! Three brokers in one cluster, each a process of its own on this machine.
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use dormouse_runtime::{BrokerConfig, Log, Settings};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// The cluster.
+pub struct Trio {
+    servers: Vec<Server>,
+    dir: tempfile::TempDir,
+}
+
+struct Server {
+    port: u16,
+    process: Child,
+}
+
+impl Drop for Trio {
+    fn drop(&mut self) {
+        for server in &mut self.servers {
+            // Also one that stands still.
+            let _ = server.process.kill();
+            let _ = server.process.wait();
+        }
+    }
+}
+
+fn free_ports<const N: usize>() -> [u16; N] {
+    // All held at once, so that they differ.
+    let held = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").expect("a free port"));
+    held.map(|it| it.local_addr().expect("an address").port())
+}
+
+impl Trio {
+    /// Starts the three; they elect their leader while the streams are made.
+    pub async fn start() -> Self {
+        let _ = tracing_subscriber::fmt()
+            .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
+            .with_test_writer()
+            .try_init();
+        let binary = BrokerConfig::find_binary().expect("a nats-server");
+        let dir = tempfile::tempdir().expect("a directory");
+        let ports: [u16; 3] = free_ports();
+        let routes: [u16; 3] = free_ports();
+        let urls = routes.map(|port| format!("\"nats://127.0.0.1:{port}\""));
+        let servers = (0..3).map(|index| {
+            let file = |name: &str| dir.path().join(format!("s{index}.{name}"));
+            let configuration = format!(
+                "listen: \"127.0.0.1:{port}\"\nserver_name: \"s{index}\"\nmax_payload: 8MB\n\
+                 log_file: {log:?}\njetstream {{ store_dir: {store:?} }}\n\
+                 cluster {{ name: \"trio\", listen: \"127.0.0.1:{route}\", routes: [{routes}] }}\n",
+                port = ports[index],
+                route = routes[index],
+                log = file("log"),
+                store = file("store"),
+                routes = urls.join(", "),
+            );
+            std::fs::write(file("conf"), configuration).expect("written");
+            let process = Command::new(&binary)
+                .arg("-c")
+                .arg(file("conf"))
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .expect("nats-server starts");
+            Server {
+                port: ports[index],
+                process,
+            }
+        });
+        let servers = servers.collect();
+        Self { servers, dir }
+    }
+
+    /// A connection to one of them; the streams exist.
+    pub async fn log(&self, server: usize) -> Log {
+        let url = format!("nats://127.0.0.1:{}", self.servers[server].port);
+        let settings = Settings {
+            replicas: 3,
+            connect_timeout: Duration::from_secs(20),
+            ..Settings::new(&url, "test")
+        };
+        let log = Log::connect(&settings).await.expect("connects");
+        log.ensure_streams().await.expect("streams");
+        log
+    }
+
+    /// The servers that follow the log stream's leader.
+    pub async fn followers_of_the_log(&self, log: &Log) -> Vec<usize> {
+        let url = format!("nats://127.0.0.1:{}", self.servers[0].port);
+        let client = async_nats::connect(url).await.expect("connects");
+        let jetstream = async_nats::jetstream::new(client);
+        let name = log.prefix().log_stream();
+        let stream = jetstream.get_stream(name).await.expect("the stream");
+        let cluster = stream.cached_info().cluster.clone();
+        let leader = cluster.and_then(|it| it.leader).expect("a leader");
+        (0..3).filter(|it| format!("s{it}") != leader).collect()
+    }
+
+    /// One of them stands still.
+    pub fn stop(&self, server: usize) {
+        self.signal(server, Signal::SIGSTOP);
+    }
+
+    /// And goes on.
+    pub fn go_on(&self, server: usize) {
+        self.signal(server, Signal::SIGCONT);
+    }
+
+    fn signal(&self, server: usize, signal: Signal) {
+        let pid = i32::try_from(self.servers[server].process.id()).expect("a pid");
+        kill(Pid::from_raw(pid), signal).expect("signalled");
+    }
+
+    /// Fails if a replica of a stream has stopped.
+    #[track_caller]
+    pub fn assert_no_write_error(&self) {
+        for index in 0..3 {
+            let path: PathBuf = self.dir.path().join(format!("s{index}.log"));
+            let text = std::fs::read_to_string(path).expect("readable");
+            let stopped = text.lines().find(|it| it.contains("critical write error"));
+            assert_eq!(stopped, None);
+        }
+    }
+}

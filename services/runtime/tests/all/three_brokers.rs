@@ -1,0 +1,91 @@
+//! A log with three replicas: what several writers send it never stops it.
+
+use std::time::Duration;
+
+use crate::common::chatty::{Chatty, TIMES, count_of};
+use crate::common::toy::{run, without_lease};
+use crate::common::trio::Trio;
+use crate::common::{PATIENCE, drained, everything};
+use dormouse_messages::events::Writer;
+use dormouse_runtime::{Followed, Log, ServiceOptions};
+
+/// Drained nodes; each of three writers answers each of them with [`TIMES`] events.
+const NODES: u64 = 150;
+
+async fn drain(log: &Log) {
+    let mut operator = log.appender(Writer::Operator, None);
+    for number in 0..NODES {
+        operator.append(drained(number), &[]).await.expect("stored");
+    }
+}
+
+async fn until_answered(log: &Log) {
+    let answered = async {
+        loop {
+            let all = everything(log).await;
+            let done = [Writer::Admission, Writer::Placer, Writer::Checkpointer]
+                .iter()
+                .all(|writer| count_of(&all, *writer) == NODES * TIMES);
+            if done {
+                return all;
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    let all = tokio::time::timeout(6 * PATIENCE, answered)
+        .await
+        .expect("answered in time");
+    assert!(all.iter().all(|it| matches!(it, Followed::Event(_))));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writers_with_two_copies_each_never_stop_the_log() {
+    let trio = Trio::start().await;
+    let log = trio.log(0).await;
+    let mut services = Vec::new();
+    for server in [1, 2] {
+        let log = trio.log(server).await;
+        let options = || ServiceOptions {
+            own_thread: true,
+            ..without_lease()
+        };
+        services.push(run(Chatty::<0>, &log, options()));
+        services.push(run(Chatty::<1>, &log, options()));
+        services.push(run(Chatty::<2>, &log, options()));
+    }
+    drain(&log).await;
+    until_answered(&log).await;
+    for service in services {
+        service.stop().await;
+    }
+    trio.assert_no_write_error();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stalled_majority_loses_no_event_and_doubles_none() {
+    let trio = Trio::start().await;
+    let log = trio.log(0).await;
+    let mut agent = log.appender(Writer::Node, Some("n0".parse().expect("a name")));
+    let event = |number| crate::common::chatty::joined("n0", number);
+    agent.append(event(0), &[]).await.expect("stored");
+    let followers = trio.followers_of_the_log(&log).await;
+    for follower in &followers {
+        trio.stop(*follower);
+    }
+    let stall = async {
+        // Longer than an acknowledgement is waited for: the same event is sent again and again.
+        tokio::time::sleep(Duration::from_secs(8)).await;
+        for follower in &followers {
+            trio.go_on(*follower);
+        }
+    };
+    let append = async {
+        for number in 1..=5 {
+            let appended = tokio::time::timeout(4 * PATIENCE, agent.append(event(number), &[]));
+            appended.await.expect("in time").expect("not refused");
+        }
+    };
+    tokio::join!(stall, append);
+    let numbers: Vec<u64> = crate::common::chatty::joins(&everything(&log).await);
+    assert_eq!(numbers, [0, 1, 2, 3, 4, 5]);
+}
