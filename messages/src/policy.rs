@@ -103,7 +103,7 @@ pub enum Shares {
 }
 
 /// Weights of the optimizer's objective: maximise utilization · Σ u n − loss · Σ l −
-/// Σ r (10⁻³ + stall · u n̄ / `amortise_s`).
+/// Σ r (ε + stall · u n̄ / `amortise_s`).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Objective {

@@ -119,7 +119,7 @@ pub enum Misfit {
     Stop,
 }
 
-/// The objective: utilization · Σ u_i n_i − loss · Σ l_i − Σ r_i (10⁻³ + stall_s · u_i n̄_i /
+/// The objective: utilization · Σ u_i n_i − loss · Σ l_i − Σ r_i (ε + stall_s · u_i n̄_i /
 /// amortise_s).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Objective {

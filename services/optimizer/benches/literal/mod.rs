@@ -21,6 +21,9 @@ pub fn solve(problem: &Problem, seconds: f64) -> Option<f64> {
         totals.iter().map(part).collect()
     };
     let fair = fair_shares(problem, &totals);
+    // A restart's price: a tenth of the least u.
+    let values = (0..problem.jobs.len()).map(|index| demand(index).iter().sum::<f64>());
+    let tie = 0.1 * values.reduce(f64::min).unwrap_or(0.0);
     let mut model = RowProblem::default();
     let mut loads = vec![vec![Vec::new(); totals.len()]; problem.nodes.len()];
     let (mut losses, mut restarts) = (Vec::new(), Vec::new());
@@ -34,7 +37,7 @@ pub fn solve(problem: &Problem, seconds: f64) -> Option<f64> {
         let max = f64::from(job.max);
         let restart = previous
             .is_some()
-            .then(|| model.add_integer_column(-1e-3, 0..=1));
+            .then(|| model.add_integer_column(-tie, 0..=1));
         let loss = model.add_column(-problem.policy.objective.loss, 0.0..);
         let mut all = Vec::new();
         for (at, node) in problem.nodes.iter().enumerate() {

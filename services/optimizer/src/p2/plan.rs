@@ -42,7 +42,7 @@ impl Plan {
         }
     }
 
-    /// The objective of CONTRACTS: utilization · Σ u n − loss · Σ l − Σ r (10⁻³ + …).
+    /// The objective of CONTRACTS: utilization · Σ u n − loss · Σ l − Σ r (ε + …).
     pub fn objective(&self, instance: &Instance) -> f64 {
         let mut value = 0.0;
         for (index, count) in self.counts.iter().enumerate() {

@@ -124,6 +124,8 @@ struct Brute<'a> {
     fair: Vec<f64>,
     loss_bound: f64,
     restart_bound: u64,
+    /// What any restart costs: a tenth of the least u.
+    tie: f64,
     best: Option<f64>,
 }
 
@@ -175,6 +177,14 @@ impl<'a> Brute<'a> {
                 FairnessBound::Exact => problem.policy.theta1.to_f64() * twice as f64,
             },
             restart_bound: problem.policy.theta2.ceil_times(running),
+            tie: 0.1
+                * members
+                    .iter()
+                    .map(|job| {
+                        let parts = demand(job, problem).into_iter().zip(&totals);
+                        parts.map(|(d, c)| d as f64 / *c as f64).sum()
+                    })
+                    .fold(f64::INFINITY, f64::min),
             problem,
             totals,
             members,
@@ -235,7 +245,7 @@ impl<'a> Brute<'a> {
                     if (job.min..=job.max).contains(&count) {
                         restart = 1;
                         let stall = objective.amortise_s.map_or(0.0, |s| 180.0 / s);
-                        cost = 1e-3 + stall * worth * f64::from(count);
+                        cost = self.tie + stall * worth * f64::from(count);
                     }
                 }
                 let mut rooms = rooms.to_vec();

@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use crate::common::{large_jobs, large_problem, solved};
+use crate::common::{job, large_jobs, large_problem, node, placed, solved};
 use dormouse_optimizer::decimal::Decimal;
 use dormouse_optimizer::problem::{Objective, Problem};
 use dormouse_optimizer::{Solution, solve};
@@ -74,6 +74,23 @@ fn a_hundred_nodes() {
         let solution = figures(&mut problem, (100, 100, 24), seed, (1, 1));
         assert!(solution.solver.gap <= 0.01, "{:?}", solution.solver);
     }
+}
+
+/// A restart's price shrinks with the cluster: on a thousand nodes, too, one that wins a single
+/// container is worth it, however small a part of the cluster that is.
+#[test]
+fn a_single_container_is_worth_a_restart_on_a_large_cluster() {
+    let names: Vec<String> = (0..1_200).map(|index| format!("n{index:04}")).collect();
+    let had: Vec<(&str, u32)> = names[1..].iter().map(|name| (name.as_str(), 1)).collect();
+    let mut problem = Problem {
+        nodes: names.iter().map(|name| node(name, "cpu=1")).collect(),
+        jobs: vec![placed(job("a", "cpu=1", 1, 1, 1_200), &had)],
+        ..Problem::default()
+    };
+    problem.policy.objective = Objective::paper();
+    problem.budget.gap = 1e-9;
+    let solution = solved(&problem);
+    assert_eq!(solution.jobs[0].containers, 1_200, "{:?}", solution.solver);
 }
 
 /// Far more demand than room, and a node in ten lost with what ran there: every bound is kept, and
