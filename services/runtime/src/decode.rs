@@ -3,30 +3,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dormouse_messages::{Envelope, Prefix, Recorded, Sequence, Timestamp, Writer};
+use dormouse_messages::{Envelope, Prefix, Recorded, Sequence, Timestamp};
+pub use dormouse_shell::Followed;
 
 use crate::import::stored_at;
-
-/// What a follower of the log is given.
-#[derive(Debug, Clone)]
-pub enum Followed {
-    /// The next event. Its body is `Body::Unknown` where this build does not know the type.
-    Event(Arc<Recorded>),
-    /// A message that is no event, or one that its writer may not write. Readers count it and
-    /// go on.
-    Flagged {
-        /// Its place.
-        sequence: Sequence,
-        /// The broker's time.
-        stored_at: Timestamp,
-        /// Whose subject it was stored under, where that can be told.
-        writer: Option<Writer>,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// Everything up to here was the whole log at some moment since the last of these.
-    CaughtUp(Sequence),
-}
 
 /// A message as the broker delivers it.
 #[derive(Debug, Clone)]
@@ -121,6 +101,7 @@ impl Delivery {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dormouse_messages::Writer;
 
     #[test]
     fn both_forms_of_the_reply_subject_are_read() {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_messages::{Event, Fold, NodeId};
+pub use dormouse_shell::Observation;
 use tokio::sync::{Notify, mpsc};
 
 use crate::decode::RawMessage;
@@ -25,15 +26,6 @@ const SUBMISSION_BYTES: usize = 4 << 20;
 
 /// Further behind than this, fetching starts anew rather than reading on to the position.
 const FAR: u64 = 5_000;
-
-/// Something that was observed.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Observation {
-    /// The event to append.
-    pub event: Event,
-    /// The trace that it continues.
-    pub traceparent: Option<String>,
-}
 
 /// A source of observations.
 pub trait Inputs<S: Fold>: Send + 'static {

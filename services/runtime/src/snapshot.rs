@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 
 use async_nats::jetstream::stream::LastRawMessageErrorKind;
 use dormouse_messages::{Fold, Sequence, Timestamp};
+pub use dormouse_shell::Snapshot;
 use serde::{Deserialize, Serialize};
 
 use crate::import;
@@ -29,21 +30,6 @@ const ZSTD_LEVEL: i32 = 3;
 pub struct Snapshots {
     dir: PathBuf,
     build: String,
-}
-
-/// A folded state, and what it was folded from.
-#[derive(Debug, Clone)]
-pub struct Snapshot<F> {
-    /// The state.
-    pub state: F,
-    /// The log.
-    pub log: String,
-    /// The last sequence folded.
-    pub sequence: Sequence,
-    /// When that was stored.
-    pub stored_at: Timestamp,
-    /// The last sequence of the service's own; 0 for a fold that appends nothing.
-    pub own_last: Sequence,
 }
 
 #[derive(Serialize, Deserialize)]

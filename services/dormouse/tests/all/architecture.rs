@@ -18,7 +18,7 @@ const IMPURE: [&str; 8] = [
 
 /// Crates and the Dormouse crates that they may depend on. A decider depends on the vocabulary
 /// and the shared folds, never on another service.
-const ALLOWED: [(&str, &[&str]); 11] = [
+const ALLOWED: [(&str, &[&str]); 12] = [
     ("dormouse-messages", &[]),
     ("dormouse-state", &["dormouse-messages"]),
     (
@@ -38,7 +38,8 @@ const ALLOWED: [(&str, &[&str]); 11] = [
         "dormouse-checkpointer",
         &["dormouse-messages", "dormouse-state"],
     ),
-    ("dormouse-runtime", &["dormouse-messages"]),
+    ("dormouse-shell", &["dormouse-messages"]),
+    ("dormouse-runtime", &["dormouse-messages", "dormouse-shell"]),
     (
         "dormouse-node-agent",
         &["dormouse-messages", "dormouse-runtime"],
@@ -47,6 +48,7 @@ const ALLOWED: [(&str, &[&str]); 11] = [
         "dormouse-replay",
         &[
             "dormouse-messages",
+            "dormouse-shell",
             "dormouse-state",
             "dormouse-projections",
             "dormouse-admission",
@@ -72,8 +74,9 @@ const ALLOWED: [(&str, &[&str]); 11] = [
     ),
 ];
 
-const PURE: [&str; 8] = [
+const PURE: [&str; 9] = [
     "dormouse-messages",
+    "dormouse-shell",
     "dormouse-state",
     "dormouse-projections",
     "dormouse-admission",

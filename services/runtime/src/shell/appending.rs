@@ -25,7 +25,7 @@ const BATCH_FROM_REPLICATED: usize = 2;
 
 /// Events to append, in order.
 #[derive(Message)]
-#[rtype(result = "Outcome")]
+#[rtype(result = "Appended")]
 pub(crate) struct Chain {
     pub fence: Fence,
     pub links: Vec<Link>,
@@ -39,7 +39,7 @@ pub(crate) struct Link {
 
 /// What is known of an append.
 #[derive(Debug)]
-pub(crate) struct Outcome {
+pub(crate) struct Appended {
     /// The last sequence that was acknowledged.
     pub last: Option<u64>,
     /// How many were.
@@ -63,26 +63,26 @@ impl Actor for AppenderActor {
 }
 
 impl Handler<Chain> for AppenderActor {
-    type Result = ResponseFuture<Outcome>;
+    type Result = ResponseFuture<Appended>;
 
     fn handle(&mut self, chain: Chain, _: &mut Self::Context) -> Self::Result {
         Box::pin(append(self.log.clone(), chain))
     }
 }
 
-async fn append(log: Log, chain: Chain) -> Outcome {
+async fn append(log: Log, chain: Chain) -> Appended {
     let started = Instant::now();
     let Chain { mut fence, links } = chain;
     let (messages, spans): (Vec<_>, Vec<_>) =
         links.into_iter().map(|it| (it.message, it.span)).unzip();
     let mut spans = spans.into_iter();
-    let mut outcome = Outcome {
+    let mut outcome = Appended {
         last: None,
         stored: 0,
         error: None,
         took: std::time::Duration::ZERO,
     };
-    let mut stored = |outcome: &mut Outcome, fence: &mut Fence, last: u64, count: usize| {
+    let mut stored = |outcome: &mut Appended, fence: &mut Fence, last: u64, count: usize| {
         // The members of a batch are stored one after another.
         let first = (last + 1).saturating_sub(count as u64);
         for (span, sequence) in spans.by_ref().take(count).zip(first..) {

@@ -1,8 +1,7 @@
-//! The actor that folds and decides.
+//! The actor that drives the machine around one decider (`dormouse_shell::Shell`).
 //!
-//! `advance` is the loop's one step. It runs after everything that may have changed what can be
-//! done: a batch folded, an append answered, a slow decision made, the lease gained, a time
-//! reached, something observed.
+//! It tells the machine what has happened, and does what it asks for: spans and encoding, the
+//! broker's head, threads for slow decisions, timers, snapshots. It decides nothing itself.
 
 mod signals;
 
@@ -11,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use actix::fut::wrap_future;
 use actix::{ActorContext, ActorFutureExt, Addr, AsyncContext, Context, SpawnHandle};
-use dormouse_messages::events::Budget;
-use dormouse_messages::{Decider, Event, Sequence, Timestamp};
+use dormouse_messages::{CodecError, Decider, Sequence, Timestamp};
+use dormouse_shell::{Append, Effect, Failure, Outcome, Shell, Snapshot, Task};
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -21,13 +20,12 @@ use crate::decode::Followed;
 use crate::inputs::Inputs;
 use crate::lease::LeaseState;
 use crate::log::Log;
-use crate::publish::{Fence, PublishError};
-use crate::shell::appending::{AppenderActor, Chain, Link, Outcome};
-use crate::shell::core::{Core, Made, state_hash};
+use crate::publish::{self, Fence, Place, PublishError};
+use crate::shell::appending::{Appended, AppenderActor, Chain, Link};
 use crate::shell::status::Status;
 use crate::shell::{ServiceError, ServiceOptions};
-use crate::snapshot::{Snapshot, Snapshots};
-use crate::spans::{AppendSpan, DecideSpan, append_span, decide_span};
+use crate::snapshot::Snapshots;
+use crate::spans::{DecideSpan, append_span, decide_span};
 use crate::trace;
 
 /// A wake-up that is due already is not answered more often than this.
@@ -38,11 +36,8 @@ const WAKE_FLOOR: Duration = Duration::from_millis(10);
 /// allocation of an idle cluster.
 const QUICK: Duration = Duration::from_millis(20);
 
-/// So many slow decisions may be discarded in a row before the next one has less time.
-const DISCARDS: u32 = 2;
-
-/// What permissions or limits forbid does not change by itself.
-const REFUSED_PAUSE: Duration = Duration::from_secs(5);
+/// Causes whose traces a decision's span links: a span with a thousand links helps nobody.
+const LINKS: usize = 32;
 
 /// What the actor is made of.
 pub(crate) struct Parts<D: Decider> {
@@ -57,8 +52,7 @@ pub(crate) struct Parts<D: Decider> {
 }
 
 pub(crate) struct DeciderActor<D: Decider> {
-    decider: Arc<D>,
-    core: Core<D::State>,
+    shell: Shell<D>,
     log: Log,
     options: ServiceOptions,
     inputs: Option<Box<dyn Inputs<D::State>>>,
@@ -67,42 +61,24 @@ pub(crate) struct DeciderActor<D: Decider> {
     appender: Option<Addr<AppenderActor>>,
     status: Status,
     counters: Counters,
-    /// Something was folded, or a time was reached, since the last decision.
-    undecided: bool,
-    /// Something may have been observed.
-    unobserved: bool,
-    /// A slow decision is being made.
-    deciding: bool,
-    /// A slow decision that waits for the fold to reach the head.
-    slow: Option<Slow>,
-    /// Slow decisions discarded one after the other.
-    discarded: u32,
     wake: Option<SpawnHandle>,
-    /// Nothing is appended before this, after failures.
-    paused: bool,
-    failures: u32,
-    stopping: bool,
     snapshots: Option<Snapshots>,
-    snapshot_due: u64,
-    snapshotting: bool,
     result: Option<oneshot::Sender<Result<(), ServiceError>>>,
-}
-
-struct Slow {
-    made: Made,
-    started: Timestamp,
-    /// Whether the log's head of that time has been folded, or need not be: see [`QUICK`].
-    at_head: bool,
 }
 
 impl<D: Decider> DeciderActor<D> {
     pub fn new(parts: Parts<D>, result: oneshot::Sender<Result<(), ServiceError>>) -> Self {
-        let mut core = Core::new(parts.snapshot, D::WRITER);
-        core.active = parts.lease.is_none();
+        let every = parts
+            .snapshots
+            .as_ref()
+            .map(|_| parts.options.snapshot_every);
+        let build = parts.options.build.clone();
+        let mut shell = Shell::new(parts.decider, parts.snapshot, build, every);
+        if parts.lease.is_none() {
+            shell.activate();
+        }
         Self {
-            decider: parts.decider,
-            snapshot_due: core.folded.0 + parts.options.snapshot_every,
-            core,
+            shell,
             status: Status::new(parts.log.clone()),
             log: parts.log,
             options: parts.options,
@@ -111,177 +87,137 @@ impl<D: Decider> DeciderActor<D> {
             shutdown: parts.shutdown,
             appender: None,
             counters: Counters::new(D::WRITER),
-            undecided: true,
-            unobserved: true,
-            deciding: false,
-            slow: None,
-            discarded: 0,
             wake: None,
-            paused: false,
-            failures: 0,
-            stopping: false,
             snapshots: parts.snapshots,
-            snapshotting: false,
             result: Some(result),
         }
     }
 
-    /// Takes the next step, if there is one.
+    /// Takes the next step, and does what it asks for.
     fn advance(&mut self, context: &mut Context<Self>) {
-        if self.stopping {
-            self.stop_when_quiet(context);
-            return;
-        }
-        if self.paused || !self.core.may_append() {
-            return;
-        }
-        let mut links = Vec::new();
-        if let Some(slow) = self.slow.take_if(|slow| slow.at_head) {
-            self.finish_slow(slow, &mut links, context);
-        }
-        if links.is_empty() && self.slow.is_none() && !self.deciding && self.undecided {
-            self.undecided = false;
-            if D::SLOW {
-                if self.decider.is_due(&self.core.state) {
-                    self.decide_aside(context);
-                }
-            } else {
-                self.decide_here(&mut links, context);
-            }
-        }
-        self.observe(&mut links);
-        if !links.is_empty() {
-            self.append(links, context);
+        let started = Instant::now();
+        let inputs = &mut self.inputs;
+        self.shell.advance(self.options.clock.now(), |state| {
+            inputs
+                .as_mut()
+                .map(|inputs| inputs.observe(state))
+                .unwrap_or_default()
+        });
+        let took = started.elapsed();
+        for effect in self.shell.take_effects() {
+            self.perform(effect, took, context);
         }
     }
 
-    fn decide_here(&mut self, links: &mut Vec<Link>, context: &mut Context<Self>) {
-        let started = self.options.clock.now();
-        let now = self.core.now(self.options.clock.now());
-        let made = make(
-            &*self.decider,
-            &self.core.state,
-            self.core.folded,
-            now,
-            self.decider.budget(),
-            self.core.hash_due(),
-        );
-        self.decided(made, started, links, context);
-    }
-
-    /// Decides on another thread, on a copy of the state.
-    fn decide_aside(&mut self, context: &mut Context<Self>) {
-        self.deciding = true;
-        let started = self.options.clock.now();
-        let now = self.core.now(self.options.clock.now());
-        let decider = Arc::clone(&self.decider);
-        let (state, folded) = (self.core.state.clone(), self.core.folded);
-        let hash_due = self.core.hash_due();
-        let budget = self.decider.budget().map(|budget| self.hurried(budget));
-        let begun = Instant::now();
-        let deciding = wrap_future::<_, Self>(tokio::task::spawn_blocking(move || {
-            make(&*decider, &state, folded, now, budget, hash_due)
-        }));
-        context.spawn(deciding.map(move |made, actor, context| {
-            actor.deciding = false;
-            match made {
-                Ok(made) if made.decision.proposals.is_empty() => {
-                    actor.decided(made, started, &mut Vec::new(), context);
+    fn perform(&mut self, effect: Effect<D>, took: Duration, context: &mut Context<Self>) {
+        match effect {
+            Effect::Append(append) => self.append(append, context),
+            Effect::AskHead => self.ask_head(context),
+            Effect::Decide(task) => self.decide_aside(task, context),
+            Effect::WakeAt(at) => self.set_wake(at, context),
+            Effect::Pause(pause) => {
+                context.run_later(pause, |actor, context| {
+                    actor.shell.resumed();
                     actor.advance(context);
-                }
-                Ok(made) => {
-                    let at_head = begun.elapsed() <= QUICK;
-                    actor.slow = Some(Slow {
-                        made,
-                        started,
-                        at_head,
-                    });
-                    match at_head {
-                        true => actor.advance(context),
-                        false => actor.fold_to_head(context),
-                    }
-                }
-                Err(_) => actor.end(Err(ServiceError::Panicked(D::WRITER.as_str())), context),
+                });
             }
+            Effect::Show(recorded) => self.status.show(&recorded),
+            Effect::Save(snapshot) => self.save(snapshot, context),
+            Effect::Decided => {
+                self.counters.decisions.increment(1);
+                if !D::SLOW {
+                    self.counters.decided(took);
+                }
+            }
+            Effect::Discarded { asof } => {
+                tracing::info!(service = %D::WRITER, %asof, "discarded: overtaken by the log");
+                self.counters.discarded.increment(1);
+            }
+            Effect::End => self.end(Ok(()), context),
+        }
+    }
+
+    /// Makes a decision on another thread.
+    fn decide_aside(&mut self, task: Task<D>, context: &mut Context<Self>) {
+        let begun = Instant::now();
+        let deciding = wrap_future::<_, Self>(tokio::task::spawn_blocking(move || task.run()));
+        context.spawn(deciding.map(move |made, actor, context| match made {
+            Ok(made) => {
+                let took = begun.elapsed();
+                actor.counters.decided(took);
+                actor.shell.made(made, took <= QUICK);
+                actor.advance(context);
+            }
+            Err(_) => actor.end(Err(ServiceError::Panicked(D::WRITER.as_str())), context),
         }));
     }
 
-    /// After [`DISCARDS`] discards in a row, half the time for each further one: a cluster in which
-    /// something always ends while the solver runs is to be decided on as well.
-    fn hurried(&self, budget: Budget) -> Budget {
-        let halvings = self.discarded.saturating_sub(DISCARDS - 1).min(16);
-        let seconds = budget
-            .seconds
-            .map(|seconds| seconds / f64::from(1u32 << halvings));
-        Budget { seconds, ..budget }
-    }
-
-    /// A slow decision is at the head: it still holds, or is made again.
-    fn finish_slow(&mut self, slow: Slow, links: &mut Vec<Link>, context: &mut Context<Self>) {
-        if self
-            .decider
-            .still_valid(&self.core.state, &slow.made.decision)
-        {
-            self.discarded = 0;
-            self.decided(slow.made, slow.started, links, context);
-        } else {
-            self.discarded += 1;
-            tracing::info!(service = %D::WRITER, asof = %slow.made.asof, "discarded: overtaken by the log");
-            self.counters.discarded.increment(1);
-            self.undecided = true;
-        }
-    }
-
-    /// Takes a decision: its wake-up, its events.
-    fn decided(
-        &mut self,
-        made: Made,
-        started: Timestamp,
-        links: &mut Vec<Link>,
-        context: &mut Context<Self>,
-    ) {
-        self.counters.decisions.increment(1);
-        let took = self.options.clock.now().ms_since(started);
-        self.counters.decided(Duration::from_millis(took));
-        self.set_wake(made.decision.next_wake, context);
-        if made.decision.proposals.is_empty() {
+    fn append(&mut self, append: Append, context: &mut Context<Self>) {
+        let Some(appender) = self.appender.clone() else {
             return;
-        }
-        let causes: Vec<Sequence> = made
-            .decision
-            .proposals
-            .iter()
-            .filter_map(|proposal| proposal.causes.first().copied())
-            .collect();
-        let decision = self.decide_span(started, &causes, made.decision.proposals.len());
-        let log = self.log.clone();
-        let mut spans: Vec<AppendSpan> = Vec::new();
-        let trace = |event: &Event, causes: &[Sequence]| {
-            let span = append_span(event, None, log.contexts(causes), Some(&decision));
-            let traceparent = span.traceparent();
-            spans.push(span);
-            traceparent
         };
-        match self
-            .core
-            .prepare(log.prefix(), &self.options.build, made, trace)
-        {
-            Ok(messages) => links.extend(
-                messages
-                    .into_iter()
-                    .zip(spans)
-                    .map(|(message, span)| Link { message, span }),
-            ),
+        let fence = Fence {
+            filter: self.log.prefix().writer(D::WRITER, None),
+            last: append.expected.0,
+        };
+        let links = match self.links(append) {
+            Ok(links) => links,
             Err(error) => {
-                tracing::error!(service = %D::WRITER, %error, "a decision cannot be encoded");
-                self.pause(REFUSED_PAUSE, context);
+                tracing::error!(service = %D::WRITER, %error, "what was decided cannot be encoded");
+                self.shell.answered(Outcome {
+                    last: None,
+                    failure: Some(Failure::Refused(error.to_string())),
+                });
+                return self.perform_waiting(context);
             }
+        };
+        let sending = wrap_future::<_, Self>(appender.send(Chain { fence, links }));
+        context.spawn(sending.map(|appended, actor, context| match appended {
+            Ok(appended) => actor.answered(appended, context),
+            Err(_) => actor.end(Err(ServiceError::Panicked(D::WRITER.as_str())), context),
+        }));
+    }
+
+    /// What an input has made the machine ask for, before its next step.
+    fn perform_waiting(&mut self, context: &mut Context<Self>) {
+        for effect in self.shell.take_effects() {
+            self.perform(effect, Duration::ZERO, context);
         }
+    }
+
+    /// The messages of an append, each with its span.
+    fn links(&self, append: Append) -> Result<Vec<Link>, CodecError> {
+        let decision = append.decided.map(|(started, count)| {
+            let causes = append.drafts.iter().take(count);
+            let causes: Vec<Sequence> = causes
+                .filter_map(|draft| draft.causes.first().copied())
+                .collect();
+            self.decide_span(started, &causes, count)
+        });
+        let mut links = Vec::with_capacity(append.drafts.len());
+        for (index, draft) in append.drafts.into_iter().enumerate() {
+            let decided = append.decided.is_some_and(|(_, count)| index < count);
+            let parent = draft.traceparent.as_deref().and_then(trace::parse);
+            let causes = self.log.contexts(&draft.causes);
+            let decision = decision.as_ref().filter(|_| decided);
+            let span = append_span(&draft.event, parent, causes, decision);
+            let place = Place {
+                writer: D::WRITER,
+                name: D::WRITER.as_str(),
+                expected: append.expected.0,
+                index,
+            };
+            let traceparent = Some(span.traceparent());
+            let prefix = self.log.prefix();
+            let message = publish::outgoing(prefix, &place, append.time, traceparent, draft.event)?;
+            links.push(Link { message, span });
+        }
+        Ok(links)
     }
 
     fn decide_span(&self, started: Timestamp, causes: &[Sequence], count: usize) -> DecideSpan {
-        // The first cause is the parent; a span with a thousand links helps nobody.
-        let shown = causes.get(..causes.len().min(32)).unwrap_or(causes);
+        // The first cause is the parent.
+        let shown = causes.get(..causes.len().min(LINKS)).unwrap_or(causes);
         decide_span(
             format!("decide {}", D::WRITER),
             started,
@@ -290,97 +226,34 @@ impl<D: Decider> DeciderActor<D> {
         )
     }
 
-    /// Adds what was observed. Behind what was decided: both were made from the same prefix.
-    fn observe(&mut self, links: &mut Vec<Link>) {
-        let Some(inputs) = self.inputs.as_mut().filter(|_| self.unobserved) else {
-            return;
-        };
-        let observations = inputs.observe(&self.core.state);
-        // Level-triggered: as long as there is something, there may be more.
-        self.unobserved = !observations.is_empty();
-        let now = self.core.now(self.options.clock.now());
-        for observation in observations {
-            let parent = observation.traceparent.as_deref().and_then(trace::parse);
-            let span = append_span(&observation.event, parent, Vec::new(), None);
-            let message = self.core.message(
-                self.log.prefix(),
-                links.len(),
-                now,
-                span.traceparent(),
-                observation.event,
-            );
-            match message {
-                Ok(message) => links.push(Link { message, span }),
-                Err(error) => tracing::error!(%error, "an observation cannot be encoded"),
-            }
-        }
-    }
-
-    fn append(&mut self, links: Vec<Link>, context: &mut Context<Self>) {
-        let Some(appender) = &self.appender else {
-            return;
-        };
-        self.core.appending = true;
-        let fence = Fence {
-            filter: self.log.prefix().writer(D::WRITER, None),
-            last: self.core.own_last.0,
-        };
-        let sending = wrap_future::<_, Self>(appender.send(Chain { fence, links }));
-        context.spawn(sending.map(|outcome, actor, context| {
-            actor.core.appending = false;
-            match outcome {
-                Ok(outcome) => actor.answered(outcome, context),
-                Err(_) => actor.end(Err(ServiceError::Panicked(D::WRITER.as_str())), context),
-            }
-        }));
-    }
-
-    fn answered(&mut self, outcome: Outcome, context: &mut Context<Self>) {
-        self.counters.appends.increment(outcome.stored as u64);
-        self.counters.appended(outcome.took);
-        if let Some(last) = outcome.last {
-            self.core.await_folded(Sequence(last));
-        }
-        let Some(error) = outcome.error else {
-            self.failures = 0;
-            return self.advance(context);
-        };
-        self.undecided = true;
-        self.unobserved = true;
-        self.failures = self.failures.saturating_add(1);
-        let pause = match &error {
+    fn answered(&mut self, appended: Appended, context: &mut Context<Self>) {
+        self.counters.appends.increment(appended.stored as u64);
+        self.counters.appended(appended.took);
+        let failure = appended.error.map(|error| match error {
             PublishError::Conflict => {
                 self.counters.conflicts.increment(1);
-                tracing::info!(service = %D::WRITER, own_last = %self.core.own_last, "conflict: another copy appended; deciding again");
-                Duration::from_millis(u64::from(self.failures.min(20)) * 10)
+                tracing::info!(service = %D::WRITER, own_last = %self.shell.own_last(), "conflict: another copy appended; deciding again");
+                Failure::Conflict
             }
             PublishError::Doubt(why) => {
                 self.counters.doubts.increment(1);
                 tracing::warn!(service = %D::WRITER, why, "in doubt whether an append was stored; deciding again");
-                Duration::from_millis(u64::from(self.failures.min(20)) * 50)
+                Failure::Doubt(why)
             }
             PublishError::Refused(error) => {
                 tracing::error!(service = %D::WRITER, %error, "cannot append what was decided");
-                REFUSED_PAUSE
+                Failure::Refused(error.to_string())
             }
-        };
-        self.pause(pause, context);
-        self.fold_to_head(context);
-    }
-
-    /// Holds appending back for a while.
-    fn pause(&mut self, pause: Duration, context: &mut Context<Self>) {
-        self.paused = true;
-        self.undecided = true;
-        context.run_later(pause, |actor, context| {
-            actor.paused = false;
-            actor.advance(context);
         });
+        self.shell.answered(Outcome {
+            last: appended.last.map(Sequence),
+            failure,
+        });
+        self.advance(context);
     }
 
-    /// Asks how far the log reaches; nothing is appended until that much is folded.
-    fn fold_to_head(&mut self, context: &mut Context<Self>) {
-        self.core.asking += 1;
+    /// Asks how far the log reaches, for as long as it takes.
+    fn ask_head(&mut self, context: &mut Context<Self>) {
         let log = self.log.clone();
         let asking = wrap_future::<_, Self>(async move {
             loop {
@@ -392,11 +265,7 @@ impl<D: Decider> DeciderActor<D> {
             }
         });
         context.spawn(asking.map(|head, actor, context| {
-            actor.core.asking -= 1;
-            actor.core.await_folded(head);
-            if let Some(slow) = &mut actor.slow {
-                slow.at_head = true;
-            }
+            actor.shell.head(head);
             actor.advance(context);
         }));
     }
@@ -409,58 +278,39 @@ impl<D: Decider> DeciderActor<D> {
         let wait = Duration::from_millis(at.ms_since(self.options.clock.now()) + 1);
         self.wake = Some(context.run_later(wait.max(WAKE_FLOOR), |actor, context| {
             actor.wake = None;
-            actor.undecided = true;
+            actor.shell.woken();
             actor.advance(context);
         }));
     }
 
     fn fold(&mut self, batch: &[Followed]) -> Result<(), ServiceError> {
-        let showing = self.core.active && self.core.is_caught_up();
-        let (mut folded, mut flagged) = (0, 0);
-        for followed in batch {
-            let own = self
-                .core
-                .fold(followed)
+        let folded =
+            self.shell
+                .followed(batch)
                 .map_err(|unknown| ServiceError::UnknownVersion {
                     sequence: unknown.sequence,
                     type_name: unknown.type_name,
                     build: self.options.build.clone(),
                 })?;
-            match followed {
-                Followed::Event(recorded) => {
-                    folded += 1;
-                    if own.is_some() && showing {
-                        self.status.show(recorded);
-                    }
-                }
-                Followed::Flagged { .. } => flagged += 1,
-                Followed::CaughtUp(_) => {}
-            }
-        }
-        if folded + flagged > 0 {
-            self.undecided = true;
-            self.counters.folded.increment(folded);
-            self.counters.flagged.increment(flagged);
-            let lag = self.options.clock.now().ms_since(self.core.stored_at);
+        if folded.events + folded.flagged > 0 {
+            self.counters.folded.increment(folded.events);
+            self.counters.flagged.increment(folded.flagged);
+            let now = self.options.clock.now();
+            let lag = now.ms_since(self.shell.stored_at());
             self.counters.lag(Duration::from_millis(lag));
-            self.counters.own_head.set(value(self.core.own_last.0));
-            self.counters.folded_sequence.set(value(self.core.folded.0));
+            self.counters.own_head.set(value(self.shell.own_last().0));
+            let folded = self.shell.folded();
+            self.counters.folded_sequence.set(value(folded.0));
         }
         Ok(())
     }
 
-    fn set_active(&mut self, active: bool, context: &mut Context<Self>) {
-        if self.core.active == active {
-            return;
+    fn set_active(&mut self, active: bool) {
+        if self.shell.is_active() != active {
+            tracing::info!(service = %D::WRITER, active, "the lease");
+            self.counters.active.set(f64::from(u8::from(active)));
         }
-        tracing::info!(service = %D::WRITER, active, "the lease");
-        self.core.active = active;
-        self.counters.active.set(f64::from(u8::from(active)));
-        self.undecided = true;
-        self.unobserved = true;
-        if active {
-            self.fold_to_head(context);
-        }
+        self.shell.lease(active);
     }
 
     fn end(&mut self, result: Result<(), ServiceError>, context: &mut Context<Self>) {
@@ -469,24 +319,5 @@ impl<D: Decider> DeciderActor<D> {
             let _ = sender.send(result);
         }
         context.stop();
-    }
-}
-
-fn make<D: Decider>(
-    decider: &D,
-    state: &D::State,
-    asof: Sequence,
-    now: Timestamp,
-    budget: Option<Budget>,
-    hash_due: bool,
-) -> Made {
-    let decision = decider.decide_within(state, now, budget);
-    let hashed = hash_due && !decision.proposals.is_empty();
-    Made {
-        decision,
-        asof,
-        now,
-        state_hash: hashed.then(|| state_hash(state)).flatten(),
-        budget,
     }
 }

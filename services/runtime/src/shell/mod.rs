@@ -1,11 +1,10 @@
 //! The one shell around every decider: three actors, on a thread of the service's own or on the
-//! caller's.
+//! caller's, that drive the machine of `dormouse_shell`.
 //!
 //! 1. The follower actor hands the log to the decider actor in batches, and waits for each to be
 //!    folded: what is not folded yet stays in the broker.
-//! 2. The decider actor folds, and decides when the service is active, is caught up and has
-//!    folded its own last append (`core` says when; a slow decision is made on another thread
-//!    while the folding goes on).
+//! 2. The decider actor tells the machine what has happened, and does what it asks for (a slow
+//!    decision is made on another thread while the folding goes on).
 //! 3. The appender actor appends what was decided, under the fence, and reports. Only the fold
 //!    says what is on the log: after an acknowledgement the service waits until its append comes
 //!    back, after any doubt it folds to the head and decides again.
@@ -19,7 +18,6 @@
 //! job's status subject once it has come back from the log.
 
 mod appending;
-mod core;
 mod decider;
 mod follower;
 mod status;

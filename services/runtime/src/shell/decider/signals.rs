@@ -13,20 +13,16 @@ use crate::shell::{ServiceError, is_held};
 use crate::snapshot::{Snapshot, Snapshots};
 
 impl<D: Decider> DeciderActor<D> {
-    /// Writes a snapshot on another thread when enough was folded.
-    pub(super) fn snapshot_when_due(&mut self, context: &mut Context<Self>) {
-        if self.snapshotting || self.core.folded.0 < self.snapshot_due {
-            return;
-        }
-        let Some(snapshots) = self.snapshots.clone() else {
-            return;
-        };
-        self.snapshotting = true;
-        self.snapshot_due = self.core.folded.0 + self.options.snapshot_every.max(1);
-        let snapshot = self.core.snapshot();
-        let writing = tokio::task::spawn_blocking(move || save(&snapshots, &snapshot));
+    /// Writes a snapshot on another thread.
+    pub(super) fn save(&mut self, snapshot: Snapshot<D::State>, context: &mut Context<Self>) {
+        let snapshots = self.snapshots.clone();
+        let writing = tokio::task::spawn_blocking(move || {
+            if let Some(snapshots) = snapshots {
+                write(&snapshots, &snapshot);
+            }
+        });
         context.spawn(wrap_future::<_, Self>(writing).map(|_, actor, context| {
-            actor.snapshotting = false;
+            actor.shell.saved();
             actor.advance(context);
         }));
     }
@@ -55,24 +51,9 @@ impl<D: Decider> DeciderActor<D> {
         });
         context.add_stream(stop);
     }
-
-    pub(super) fn stop_when_quiet(&mut self, context: &mut Context<Self>) {
-        if self.core.appending || self.snapshotting || self.result.is_none() {
-            return;
-        }
-        let Some(snapshots) = self.snapshots.take() else {
-            return self.end(Ok(()), context);
-        };
-        self.snapshotting = true;
-        let snapshot = self.core.snapshot();
-        let writing = tokio::task::spawn_blocking(move || save(&snapshots, &snapshot));
-        context.spawn(
-            wrap_future::<_, Self>(writing).map(|_, actor, context| actor.end(Ok(()), context)),
-        );
-    }
 }
 
-fn save<F: dormouse_messages::Fold>(snapshots: &Snapshots, snapshot: &Snapshot<F>) {
+fn write<F: dormouse_messages::Fold>(snapshots: &Snapshots, snapshot: &Snapshot<F>) {
     let started = Instant::now();
     match snapshots.save(snapshot) {
         Ok(()) => {
@@ -99,7 +80,7 @@ impl<D: Decider> Actor for DeciderActor<D> {
         self.appender = Some(AppenderActor::new(self.log.clone()).start());
         self.counters
             .active
-            .set(f64::from(u8::from(self.core.active)));
+            .set(f64::from(u8::from(self.shell.is_active())));
         self.listen(context);
     }
 }
@@ -107,9 +88,9 @@ impl<D: Decider> Actor for DeciderActor<D> {
 impl<D: Decider> actix::StreamHandler<Signal> for DeciderActor<D> {
     fn handle(&mut self, signal: Signal, context: &mut Self::Context) {
         match signal {
-            Signal::Active(active) => self.set_active(active, context),
-            Signal::Observed => self.unobserved = true,
-            Signal::Stop => self.stopping = true,
+            Signal::Active(active) => self.set_active(active),
+            Signal::Observed => self.shell.observed(),
+            Signal::Stop => self.shell.stop(),
         }
         self.advance(context);
     }
@@ -125,7 +106,6 @@ impl<D: Decider> Handler<Batch> for DeciderActor<D> {
         if let Err(error) = self.fold(&batch.0) {
             return self.end(Err(error), context);
         }
-        self.snapshot_when_due(context);
         self.advance(context);
     }
 }
@@ -134,7 +114,7 @@ impl<D: Decider> Handler<WentBack> for DeciderActor<D> {
     type Result = ();
 
     fn handle(&mut self, _: WentBack, context: &mut Self::Context) {
-        let folded = self.core.folded;
+        let folded = self.shell.folded();
         self.end(Err(ServiceError::LogWentBack { folded }), context);
     }
 }

@@ -1,23 +1,58 @@
-//! The shell without its actors: what is folded, and when it may be decided on.
+//! What is folded, and when it may be decided on.
 //!
 //! 1. `fold` takes every item of the log, and keeps the last own sequence: the fence.
 //! 2. `may_append` is the gate: active, caught up, nothing in flight, the last own append
 //!    folded, and after a doubt the whole log as it then was.
-//! 3. `prepare` turns proposals and observations into messages under the fence.
 
-use dormouse_messages::events::{Basis, Budget};
-use dormouse_messages::{
-    Body, CodecError, Decision, Event, Fold, Prefix, Proposal, Recorded, Sequence, Timestamp,
-    Writer,
-};
+use dormouse_messages::events::Budget;
+use dormouse_messages::{Body, Decision, Event, Fold, Recorded, Sequence, Timestamp, Writer};
 
-use crate::decode::Followed;
-use crate::publish::{self, Outgoing, Place};
-use crate::snapshot::Snapshot;
+use crate::followed::Followed;
 
 /// Every so many decisions, beginning with the first, the state's hash is recorded: hashing a large
 /// state costs more than most decisions.
 const HASH_EVERY: u64 = 1_000;
+
+/// A folded state, and what it was folded from.
+#[derive(Debug, Clone)]
+pub struct Snapshot<F> {
+    /// The state.
+    pub state: F,
+    /// The log.
+    pub log: String,
+    /// The last sequence folded.
+    pub sequence: Sequence,
+    /// When that was stored.
+    pub stored_at: Timestamp,
+    /// The last sequence of the service's own; 0 for a fold that appends nothing.
+    pub own_last: Sequence,
+}
+
+/// A decision, and what it was made from.
+#[derive(Debug, Clone)]
+pub struct Made {
+    /// What was decided.
+    pub decision: Decision,
+    /// The last sequence folded.
+    pub asof: Sequence,
+    /// The time that the decider was given.
+    pub now: Timestamp,
+    /// What the clock showed when it began.
+    pub started: Timestamp,
+    /// The state's hash, now and then.
+    pub state_hash: Option<String>,
+    /// What the solver could spend.
+    pub budget: Option<Budget>,
+}
+
+/// A type in a version that this build does not know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownVersion {
+    /// Where.
+    pub sequence: Sequence,
+    /// Its type.
+    pub type_name: String,
+}
 
 /// What is folded, and what is waited for.
 pub(crate) struct Core<F> {
@@ -38,24 +73,7 @@ pub(crate) struct Core<F> {
     /// after a doubt.
     await_folded: Sequence,
     /// Decisions that led to events.
-    decisions: u64,
-}
-
-/// A decision, and what it was made from.
-#[derive(Debug)]
-pub(crate) struct Made {
-    pub decision: Decision,
-    pub asof: Sequence,
-    pub now: Timestamp,
-    pub state_hash: Option<String>,
-    pub budget: Option<Budget>,
-}
-
-/// A type in a version that this build does not know.
-#[derive(Debug)]
-pub(crate) struct UnknownVersion {
-    pub sequence: Sequence,
-    pub type_name: String,
+    pub decisions: u64,
 }
 
 impl<F: Fold> Core<F> {
@@ -102,7 +120,7 @@ impl<F: Fold> Core<F> {
                 sequence,
                 stored_at,
                 writer,
-                ..
+                why: _,
             } => {
                 self.passed(*sequence, *stored_at);
                 // It counts for the fence, which looks at subjects.
@@ -148,50 +166,6 @@ impl<F: Fold> Core<F> {
         self.decisions.is_multiple_of(HASH_EVERY)
     }
 
-    /// The messages of a decision's proposals.
-    pub fn prepare(
-        &mut self,
-        prefix: &Prefix,
-        build: &str,
-        made: Made,
-        mut traceparent: impl FnMut(&Event, &[Sequence]) -> String,
-    ) -> Result<Vec<Outgoing>, CodecError> {
-        self.decisions += u64::from(!made.decision.proposals.is_empty());
-        let mut messages = Vec::with_capacity(made.decision.proposals.len());
-        for Proposal { mut event, causes } in made.decision.proposals {
-            let trace = traceparent(&event, &causes);
-            event.set_basis(Some(Basis {
-                asof: made.asof,
-                now: made.now,
-                causes,
-                build: build.to_owned(),
-                state_hash: made.state_hash.clone(),
-                seed: 0,
-                budget: made.budget,
-            }));
-            messages.push(self.message(prefix, messages.len(), made.now, trace, event)?);
-        }
-        Ok(messages)
-    }
-
-    /// One message under the present fence.
-    pub fn message(
-        &self,
-        prefix: &Prefix,
-        index: usize,
-        time: Timestamp,
-        traceparent: String,
-        event: Event,
-    ) -> Result<Outgoing, CodecError> {
-        let place = Place {
-            writer: self.writer,
-            name: self.writer.as_str(),
-            expected: self.own_last.0,
-            index,
-        };
-        publish::outgoing(prefix, &place, time, Some(traceparent), event)
-    }
-
     /// What a snapshot holds now.
     pub fn snapshot(&self) -> Snapshot<F> {
         Snapshot {
@@ -205,7 +179,8 @@ impl<F: Fold> Core<F> {
 }
 
 /// The hash of a state, as it is recorded.
-pub(crate) fn state_hash<F: Fold>(state: &F) -> Option<String> {
+#[must_use]
+pub fn state_hash<F: Fold>(state: &F) -> Option<String> {
     let bytes = rmp_serde::to_vec_named(state).ok()?;
     Some(blake3::hash(&bytes).to_hex().to_string())
 }

@@ -1,0 +1,505 @@
+//! The machine alone: given what it was told, what it asks for; and two copies over a log whose
+//! answers are late, lost or refused.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use dormouse_messages::events::{Budget, NodeDrained, NodeRecovered};
+use dormouse_messages::{
+    Decider, Decision, Envelope, Event, Fold, NodeId, Proposal, Recorded, Sequence, Timestamp,
+    Writer,
+};
+use proptest::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use crate::{Effect, Failure, Followed, Observation, Outcome, Shell, Snapshot, hurried};
+
+/// What was drained and not answered, and how often each was answered.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+struct ToyState {
+    open: BTreeSet<NodeId>,
+    answered: BTreeMap<NodeId, u64>,
+}
+
+impl Fold for ToyState {
+    const NAME: &'static str = "toy";
+    const VERSION: u32 = 1;
+
+    fn evolve(&mut self, recorded: &Recorded) {
+        if let Some(Event::NodeDrained(event)) = recorded.event() {
+            self.open.insert(event.node.clone());
+        }
+        if let Some(Event::NodeRecovered(event)) = recorded.event() {
+            self.open.remove(&event.node);
+            *self.answered.entry(event.node.clone()).or_default() += 1;
+        }
+    }
+}
+
+/// Answers every drained node once, all that are open at a time.
+struct Toy<const SLOW: bool>;
+
+impl<const SLOW: bool> Decider for Toy<SLOW> {
+    type State = ToyState;
+    const WRITER: Writer = Writer::Placer;
+    const SLOW: bool = SLOW;
+
+    fn decide(&self, state: &ToyState, now: Timestamp) -> Decision {
+        let answer = |node: &NodeId| {
+            let event = NodeRecovered {
+                node: node.clone(),
+                last_seen: now,
+                basis: None,
+            };
+            Proposal::new(event, Sequence(1))
+        };
+        Decision {
+            proposals: state.open.iter().map(answer).collect(),
+            next_wake: Some(now.plus_ms(1_000)),
+        }
+    }
+
+    fn still_valid(&self, state: &ToyState, decision: &Decision) -> bool {
+        decision.proposals.len() == state.open.len()
+    }
+}
+
+fn at(seconds: u64) -> Timestamp {
+    Timestamp::from_micros(1_000_000).plus_ms(seconds * 1_000)
+}
+
+fn drained(number: u64) -> Event {
+    let node = format!("n{number}").parse().expect("a name");
+    Event::from(NodeDrained { node })
+}
+
+fn recorded(sequence: u64, writer: Writer, event: Event) -> Followed {
+    Followed::Event(Arc::new(Recorded {
+        sequence: Sequence(sequence),
+        stored_at: at(sequence),
+        writer,
+        envelope: Envelope::new(format!("id-{sequence}"), writer, at(0), None, event),
+    }))
+}
+
+fn shell<const SLOW: bool>() -> Shell<Toy<SLOW>> {
+    let nothing = Snapshot {
+        state: ToyState::default(),
+        log: "log".to_owned(),
+        sequence: Sequence(0),
+        stored_at: at(0),
+        own_last: Sequence(0),
+    };
+    Shell::new(Arc::new(Toy), nothing, "test", None)
+}
+
+/// An active copy that has folded `events` and the head.
+fn given<const SLOW: bool>(events: Vec<Followed>) -> Shell<Toy<SLOW>> {
+    let mut shell = shell();
+    shell.activate();
+    then_folds(&mut shell, events);
+    shell
+}
+
+fn then_folds<const SLOW: bool>(shell: &mut Shell<Toy<SLOW>>, mut events: Vec<Followed>) {
+    events.push(Followed::CaughtUp(Sequence(0)));
+    shell.followed(&events).expect("known versions");
+}
+
+/// The next step, in one word an effect; what only informs is left out.
+fn step<const SLOW: bool>(shell: &mut Shell<Toy<SLOW>>) -> Vec<String> {
+    shell.advance(at(0), |_| Vec::new());
+    let words = shell.take_effects().into_iter().filter_map(|effect| {
+        Some(match effect {
+            Effect::Append(append) => {
+                format!("append {} after {}", append.drafts.len(), append.expected)
+            }
+            Effect::AskHead => "ask head".to_owned(),
+            Effect::Decide(_) => "decide".to_owned(),
+            Effect::Pause(pause) => format!("pause {}", pause.as_millis()),
+            Effect::Discarded { asof } => format!("discarded {asof}"),
+            Effect::Save(snapshot) => format!("save {}", snapshot.sequence),
+            Effect::End => "end".to_owned(),
+            Effect::Show(_) => "show".to_owned(),
+            Effect::WakeAt(_) | Effect::Decided => return None,
+        })
+    });
+    words.collect()
+}
+
+fn failed(failure: Failure) -> Outcome {
+    Outcome {
+        last: None,
+        failure: Some(failure),
+    }
+}
+
+fn stored(last: u64) -> Outcome {
+    Outcome {
+        last: Some(Sequence(last)),
+        failure: None,
+    }
+}
+
+fn answer(sequence: u64, number: u64) -> Followed {
+    let node = format!("n{number}").parse().expect("a name");
+    let event = NodeRecovered {
+        node,
+        last_seen: at(0),
+        basis: None,
+    };
+    recorded(sequence, Writer::Placer, event.into())
+}
+
+#[test]
+fn nothing_is_decided_before_the_last_own_append_is_folded() {
+    let mut shell = given::<false>(vec![recorded(1, Writer::Operator, drained(1))]);
+    assert_eq!(step(&mut shell), ["append 1 after 0"]);
+    then_folds(&mut shell, vec![recorded(2, Writer::Operator, drained(2))]);
+    assert!(step(&mut shell).is_empty(), "one is in flight");
+    shell.answered(stored(3));
+    assert!(step(&mut shell).is_empty(), "acknowledged, not folded");
+    then_folds(&mut shell, vec![answer(3, 1)]);
+    assert_eq!(step(&mut shell), ["show", "append 1 after 3"]);
+}
+
+#[test]
+fn a_conflict_and_a_doubt_fold_to_the_head_and_decide_again() {
+    for (failure, pause) in [
+        (Failure::Conflict, "pause 10"),
+        (Failure::Doubt("lost".to_owned()), "pause 50"),
+        (Failure::Refused("denied".to_owned()), "pause 5000"),
+    ] {
+        let mut shell = given::<false>(vec![recorded(1, Writer::Operator, drained(1))]);
+        assert_eq!(step(&mut shell), ["append 1 after 0"]);
+        shell.answered(failed(failure));
+        assert_eq!(step(&mut shell), [pause, "ask head"]);
+        shell.head(Sequence(2));
+        shell.resumed();
+        assert!(step(&mut shell).is_empty(), "the head is not folded");
+        then_folds(&mut shell, vec![recorded(2, Writer::Operator, drained(2))]);
+        assert_eq!(step(&mut shell), ["append 2 after 0"]);
+    }
+}
+
+#[test]
+fn pauses_grow_with_the_failures_in_a_row_up_to_a_bound() {
+    let mut shell = given::<false>(vec![recorded(1, Writer::Operator, drained(1))]);
+    let mut pauses = Vec::new();
+    for _ in 0..25 {
+        assert_eq!(step(&mut shell), ["append 1 after 0"]);
+        shell.answered(failed(Failure::Conflict));
+        let effects = step(&mut shell);
+        pauses.push(effects[0].clone());
+        shell.head(Sequence(1));
+        shell.resumed();
+    }
+    assert_eq!(pauses[1], "pause 20");
+    assert_eq!(pauses[24], "pause 200");
+}
+
+#[test]
+fn a_copy_that_stands_by_folds_and_appends_only_when_it_has_the_lease() {
+    let mut shell = shell::<false>();
+    then_folds(&mut shell, vec![recorded(1, Writer::Operator, drained(1))]);
+    assert!(step(&mut shell).is_empty());
+    shell.lease(true);
+    assert_eq!(step(&mut shell), ["ask head"]);
+    shell.head(Sequence(1));
+    assert_eq!(step(&mut shell), ["append 1 after 0"]);
+    shell.answered(stored(2));
+    shell.lease(false);
+    then_folds(
+        &mut shell,
+        vec![answer(2, 1), recorded(3, Writer::Operator, drained(2))],
+    );
+    assert!(step(&mut shell).is_empty());
+}
+
+#[test]
+fn a_slow_decision_that_the_log_overtook_is_made_again() {
+    let mut shell = given::<true>(vec![recorded(1, Writer::Operator, drained(1))]);
+    let made = decide(&mut shell);
+    then_folds(&mut shell, vec![recorded(2, Writer::Operator, drained(2))]);
+    shell.made(made, false);
+    assert_eq!(step(&mut shell), ["ask head"]);
+    shell.head(Sequence(2));
+    assert_eq!(step(&mut shell), ["discarded 1", "decide"]);
+}
+
+#[test]
+fn a_slow_decision_that_holds_keeps_its_basis() {
+    let mut shell = given::<true>(vec![recorded(1, Writer::Operator, drained(1))]);
+    let made = decide(&mut shell);
+    shell.made(made, false);
+    shell.head(Sequence(2));
+    let unrelated = Event::from(NodeRecovered {
+        node: "n9".parse().expect("a name"),
+        last_seen: at(0),
+        basis: None,
+    });
+    then_folds(
+        &mut shell,
+        vec![recorded(2, Writer::Checkpointer, unrelated)],
+    );
+    shell.advance(at(0), |_| Vec::new());
+    let append = shell.take_effects().into_iter().find_map(|it| match it {
+        Effect::Append(append) => Some(append),
+        _ => None,
+    });
+    let append = append.expect("an append");
+    let basis = append.drafts[0].event.basis().expect("a basis");
+    assert_eq!((basis.asof, basis.build.as_str()), (Sequence(1), "test"));
+}
+
+/// Takes the step that asks for a slow decision, and makes it.
+#[track_caller]
+fn decide(shell: &mut Shell<Toy<true>>) -> crate::Made {
+    shell.advance(at(0), |_| Vec::new());
+    let task = shell.take_effects().into_iter().find_map(|it| match it {
+        Effect::Decide(task) => Some(task),
+        _ => None,
+    });
+    task.expect("a slow decision is asked for").run()
+}
+
+#[test]
+fn a_decision_that_is_overtaken_again_and_again_has_less_time() {
+    let budget = Budget {
+        gap: 0.0,
+        nodes: None,
+        seconds: Some(8.0),
+    };
+    let seconds = |discarded| hurried(budget, discarded).seconds;
+    assert_eq!(seconds(1), Some(8.0));
+    assert_eq!(seconds(2), Some(4.0));
+    assert_eq!(seconds(4), Some(1.0));
+}
+
+#[test]
+fn what_is_observed_goes_behind_what_is_decided_and_is_asked_for_again() {
+    let mut shell = given::<false>(vec![recorded(1, Writer::Operator, drained(1))]);
+    let seen = |_: &ToyState| {
+        vec![Observation {
+            event: drained(7),
+            traceparent: None,
+        }]
+    };
+    shell.advance(at(0), seen);
+    let appended = |effects: Vec<Effect<Toy<false>>>| {
+        effects.into_iter().find_map(|it| match it {
+            Effect::Append(append) => Some(append),
+            _ => None,
+        })
+    };
+    let append = appended(shell.take_effects()).expect("an append");
+    assert_eq!(append.drafts.len(), 2);
+    assert_eq!(append.drafts[1].event, drained(7));
+    assert!(append.drafts[1].event.basis().is_none());
+    shell.answered(failed(Failure::Doubt("lost".to_owned())));
+    shell.head(Sequence(1));
+    shell.resumed();
+    shell.advance(at(0), seen);
+    let again = appended(shell.take_effects()).expect("named again");
+    assert_eq!(again.drafts[1].event, drained(7));
+}
+
+#[test]
+fn the_end_waits_for_what_is_in_flight_and_keeps_a_snapshot() {
+    let nothing = Snapshot {
+        state: ToyState::default(),
+        log: "log".to_owned(),
+        sequence: Sequence(0),
+        stored_at: at(0),
+        own_last: Sequence(0),
+    };
+    let mut shell = Shell::new(Arc::new(Toy::<false>), nothing, "test", Some(100));
+    shell.activate();
+    then_folds(&mut shell, vec![recorded(1, Writer::Operator, drained(1))]);
+    assert_eq!(step(&mut shell), ["append 1 after 0"]);
+    shell.stop();
+    assert!(step(&mut shell).is_empty());
+    shell.answered(stored(2));
+    assert_eq!(step(&mut shell), ["save 1"]);
+    shell.saved();
+    assert_eq!(step(&mut shell), ["end"]);
+    assert!(step(&mut shell).is_empty());
+}
+
+#[test]
+fn a_version_that_is_not_known_is_not_passed() {
+    let mut shell = given::<false>(Vec::new());
+    let event = recorded(4, Writer::Operator, drained(1));
+    let Followed::Event(known) = event else {
+        unreachable!("an event")
+    };
+    let mut unknown = (*known).clone();
+    unknown.envelope.body = dormouse_messages::Body::Unknown {
+        type_name: "dormouse.node.drained.v2".into(),
+    };
+    let error = shell
+        .followed(&[Followed::Event(Arc::new(unknown))])
+        .expect_err("it stops");
+    assert_eq!(error.sequence, Sequence(4));
+    assert_eq!(shell.folded(), Sequence(0));
+}
+
+/// A log of one broker with a fence, whose answers may be lost.
+#[derive(Default)]
+struct Broker {
+    log: Vec<Followed>,
+    own_last: u64,
+}
+
+impl Broker {
+    fn head(&self) -> Sequence {
+        Sequence(self.log.len() as u64)
+    }
+
+    fn push(&mut self, writer: Writer, event: Event) {
+        let sequence = self.head().0 + 1;
+        if writer == Writer::Placer {
+            self.own_last = sequence;
+        }
+        self.log.push(recorded(sequence, writer, event));
+    }
+}
+
+/// One copy of the service, and what is under way to it.
+struct Copy {
+    shell: Shell<Toy<false>>,
+    read: usize,
+    appends: VecDeque<crate::Append>,
+    heads: u32,
+    pauses: u32,
+}
+
+impl Copy {
+    fn new() -> Self {
+        let mut shell = shell();
+        shell.activate();
+        Self {
+            shell,
+            read: 0,
+            appends: VecDeque::new(),
+            heads: 0,
+            pauses: 0,
+        }
+    }
+
+    fn advance(&mut self) {
+        self.shell.advance(at(0), |_| Vec::new());
+        for effect in self.shell.take_effects() {
+            match effect {
+                Effect::Append(append) => self.appends.push_back(append),
+                Effect::AskHead => self.heads += 1,
+                Effect::Pause(_) => self.pauses += 1,
+                Effect::Decide(_)
+                | Effect::WakeAt(_)
+                | Effect::Show(_)
+                | Effect::Save(_)
+                | Effect::Decided
+                | Effect::Discarded { .. }
+                | Effect::End => {}
+            }
+        }
+    }
+
+    /// The broker takes the append in flight, if its fence holds; its answer is lost or not. Of
+    /// several events, only `most` may arrive.
+    fn deliver(&mut self, broker: &mut Broker, lost: bool, most: usize) {
+        let Some(append) = self.appends.pop_front() else {
+            return;
+        };
+        let holds = append.expected.0 == broker.own_last;
+        if holds {
+            for draft in append.drafts.into_iter().take(most.max(1)) {
+                broker.push(Writer::Placer, draft.event);
+            }
+        }
+        self.shell.answered(match (lost, holds) {
+            (true, _) => failed(Failure::Doubt("lost".to_owned())),
+            (false, true) => stored(broker.own_last),
+            (false, false) => failed(Failure::Conflict),
+        });
+    }
+
+    fn fold(&mut self, broker: &Broker, most: usize) {
+        let to = (self.read + most).min(broker.log.len());
+        let mut batch = broker.log[self.read..to].to_vec();
+        if to == broker.log.len() {
+            batch.push(Followed::CaughtUp(broker.head()));
+        }
+        self.read = to;
+        self.shell.followed(&batch).expect("known versions");
+    }
+}
+
+proptest! {
+    /// Two active copies, told in any order of late folds, lost answers, cut-off decisions and
+    /// conflicts, answer every node exactly once.
+    #[test]
+    fn two_copies_answer_everything_once(steps in prop::collection::vec((0u8..7, 0usize..2, 1usize..4), 0..300)) {
+        let mut broker = Broker::default();
+        let mut copies = [Copy::new(), Copy::new()];
+        let mut nodes = 0;
+        for (what, which, number) in steps {
+            let copy = &mut copies[which];
+            match what {
+                0 => {
+                    nodes += 1;
+                    broker.push(Writer::Operator, drained(nodes));
+                }
+                1 => copy.fold(&broker, number),
+                2 => copy.deliver(&mut broker, false, 9),
+                3 => copy.deliver(&mut broker, true, number),
+                4 if copy.heads > 0 => {
+                    copy.heads -= 1;
+                    copy.shell.head(broker.head());
+                }
+                5 if copy.pauses > 0 => {
+                    copy.pauses -= 1;
+                    copy.shell.resumed();
+                }
+                _ => {}
+            }
+            copies[which].advance();
+        }
+        // Calm: everything arrives.
+        for _ in 0..2_000 {
+            for copy in &mut copies {
+                copy.fold(&broker, 100);
+                for _ in 0..std::mem::take(&mut copy.heads) {
+                    copy.shell.head(broker.head());
+                }
+                for _ in 0..std::mem::take(&mut copy.pauses) {
+                    copy.shell.resumed();
+                }
+                copy.advance();
+                copy.deliver(&mut broker, false, 9);
+            }
+        }
+        for copy in &mut copies {
+            copy.fold(&broker, 10_000);
+        }
+        let state = copies[0].shell.state();
+        prop_assert!(state.open.is_empty());
+        prop_assert_eq!(state.answered.len() as u64, nodes);
+        prop_assert!(state.answered.values().all(|times| *times == 1), "{:?}", state.answered);
+    }
+}
+
+#[test]
+fn a_wake_up_is_set_with_every_decision() {
+    let mut shell = given::<false>(Vec::new());
+    shell.advance(at(0), |_| Vec::new());
+    let wakes: Vec<_> = shell
+        .take_effects()
+        .into_iter()
+        .filter_map(|it| match it {
+            Effect::WakeAt(at) => at,
+            _ => None,
+        })
+        .collect();
+    assert_eq!(wakes, [at(0).plus_ms(1_000)]);
+}
