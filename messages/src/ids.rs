@@ -6,11 +6,15 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::plain;
 use crate::text::{self, Text};
 
 /// What is wrong with an id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{kind} {text:?} is not 1 to 63 of a-z, 0-9 and '-'")]
+#[error(
+    "{kind} {:?} is not 1 to 63 of a-z, 0-9 and '-'",
+    plain::shortened(text)
+)]
 pub struct IdError {
     kind: &'static str,
     text: String,

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::JobId;
 use crate::quantity::{Amounts, Written};
+use crate::whole::{maybe as maybe_whole, whole};
 
 /// What kind of work a job is.
 #[derive(
@@ -92,7 +93,10 @@ impl From<WrittenValue> for EnvValue {
 
 /// Where on the node a secret is read from.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a map such as {from: {file: /run/token}}"
+)]
 pub struct SecretFrom {
     /// The source.
     pub from: SecretSource,
@@ -115,8 +119,10 @@ pub enum SecretSource {
 #[serde(deny_unknown_fields, expecting = "a map such as {min: 1, max: 4}")]
 pub struct Containers {
     /// The fewest it can run with (all of them start together).
+    #[serde(deserialize_with = "whole")]
     pub min: u32,
     /// The most it can use.
+    #[serde(deserialize_with = "whole")]
     pub max: u32,
 }
 
@@ -130,8 +136,10 @@ pub struct Containers {
 )]
 pub struct Tasks {
     /// How many; each finds its number, from 0, in `DORMOUSE_TASK`.
+    #[serde(deserialize_with = "whole")]
     pub count: u32,
     /// The most that run at once: the most containers of the job.
+    #[serde(deserialize_with = "whole")]
     pub concurrency: u32,
 }
 
@@ -179,7 +187,7 @@ pub struct Checkpoint {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
     /// Seconds to save, and again to stop, before the gang is killed.
-    #[serde(default = "default_grace_s")]
+    #[serde(default = "default_grace_s", deserialize_with = "whole")]
     pub grace_s: u32,
 }
 
@@ -266,13 +274,13 @@ pub struct JobDocument {
     /// Demand of one container.
     pub demand: BTreeMap<String, Written>,
     /// Weight of the job's fair share.
-    #[serde(default = "default_weight")]
+    #[serde(default = "default_weight", deserialize_with = "whole")]
     pub weight: u32,
     /// Fewest and most containers.
     #[serde(default = "default_containers")]
     pub containers: Containers,
     /// Containers under the policy `static`; the most where it is absent.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "maybe_whole")]
     pub static_containers: Option<u32>,
     /// Checkpoint contract.
     #[serde(default)]
@@ -284,11 +292,11 @@ pub struct JobDocument {
     #[serde(default)]
     pub mounts: Vec<Mount>,
     /// How often a failed gang, or a failed task of a task set, is started again.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole")]
     pub retries: u32,
     /// Its place in the tenant's own queue: the highest goes first; the tenant's default where
     /// absent.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "maybe_whole")]
     pub priority: Option<i32>,
     /// Jobs of the same tenant that must complete before it may have containers.
     #[serde(default)]

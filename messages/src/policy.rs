@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::whole::whole;
+
 /// The largest weight of a job or a tenant: beyond it the arithmetic of shares is pointless.
 pub const MAX_WEIGHT: u32 = 1_000_000;
 
@@ -105,7 +107,11 @@ pub enum Shares {
 /// Weights of the optimizer's objective: maximise utilization · Σ u n − loss · Σ l −
 /// Σ r (ε + stall · u n̄ / `amortise_s`).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[serde(
+    default,
+    deny_unknown_fields,
+    expecting = "a map such as {utilization: 1, loss: 0.3, amortise_s: 900}"
+)]
 pub struct Objective {
     /// Weight of the cluster's utilization.
     pub utilization: f64,
@@ -128,7 +134,11 @@ impl Default for Objective {
 
 /// The cluster's policy.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[serde(
+    default,
+    deny_unknown_fields,
+    expecting = "a map such as {allocation: dorm, theta1: 0.1, theta2: 0.1}"
+)]
 pub struct Policy {
     /// How containers are allocated.
     pub allocation: Allocation,
@@ -144,10 +154,12 @@ pub struct Policy {
     pub queue: Queue,
     /// A job at the head of its queue that others went by because it did not fit, for the first
     /// time this many seconds ago, has room reserved for it.
+    #[serde(deserialize_with = "whole")]
     pub reserve_after_s: u32,
     /// Whether a tenant that was not configured may submit.
     pub unknown_tenants: UnknownTenants,
     /// The weight of such a tenant.
+    #[serde(deserialize_with = "whole")]
     pub unknown_weight: u32,
     /// Among whom the cluster is shared.
     pub shares: Shares,

@@ -59,6 +59,18 @@ impl Timestamp {
     }
 }
 
+impl Timestamp {
+    /// As people read it: date and time in UTC to the second, `2026-11-21 10:00:05Z`.
+    #[must_use]
+    pub fn to_words(self) -> String {
+        let text = self.to_string();
+        match (text.get(..10), text.get(11..19)) {
+            (Some(date), Some(clock)) => format!("{date} {clock}Z"),
+            _ => text,
+        }
+    }
+}
+
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match jiff::Timestamp::from_microsecond(self.0) {
@@ -194,6 +206,7 @@ mod tests {
         let time: Timestamp = "2026-11-21T10:00:00.004Z".parse().expect("valid");
         assert_eq!(time.to_string(), "2026-11-21T10:00:00.004000Z");
         assert_eq!(time.to_string().parse(), Ok(time));
+        assert_eq!(time.to_words(), "2026-11-21 10:00:00Z");
         assert_eq!(time.plus_ms(6).ms_since(time), 6);
         assert!("yesterday".parse::<Timestamp>().is_err());
     }

@@ -1,8 +1,9 @@
 //! Small parts of every drawing: escaping, axes in round steps.
 
-/// Text inside a document.
+/// Text inside a document: no markup, no control characters, bounded.
 pub fn escape(text: &str) -> String {
-    let escaped = text.chars().map(|letter| match letter {
+    let shown = dormouse_messages::plain::shown(text);
+    let escaped = shown.chars().map(|letter| match letter {
         '&' => "&amp;".to_owned(),
         '<' => "&lt;".to_owned(),
         '>' => "&gt;".to_owned(),

@@ -22,7 +22,7 @@ use dormouse_messages::events::{
 use dormouse_messages::ids::IdError;
 use dormouse_messages::job::{Containers, JobDocument, JobSpec};
 use dormouse_messages::{
-    Decider, Decision, Event, JobId, Proposal, Sequence, TenantId, Timestamp, Writer,
+    Decider, Decision, Event, JobId, Proposal, Sequence, TenantId, Timestamp, Writer, maybe_whole,
 };
 use dormouse_state::Stand;
 use serde::Deserialize;
@@ -79,7 +79,7 @@ struct CancelDocument {
 #[serde(deny_unknown_fields)]
 struct ReviseDocument {
     job: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "maybe_whole")]
     weight: Option<u32>,
     #[serde(default)]
     containers: Option<Containers>,

@@ -3,8 +3,9 @@
 use dormouse_messages::events::SubmissionReceived;
 use dormouse_messages::job::{CheckpointMode, Containers, EnvValue, JobDocument, JobSpec, Kind};
 use dormouse_messages::policy::{MAX_PRIORITY, MAX_WEIGHT};
-use dormouse_messages::{Amounts, JobId, Resource, TenantId};
+use dormouse_messages::{Amounts, JobId, Resource, TenantId, plain};
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::{intake, tasks};
 
@@ -22,6 +23,15 @@ const MAX_RETRIES: u32 = 1_000;
 const MAX_DEPENDENCIES: usize = 64;
 /// Fields whose names are kept for later.
 const LATER: [&str; 5] = ["roles", "service", "gpu_limit", "gpu_memory", "resize"];
+/// Fields that are maps, with an example of each.
+const MAPS: [(&str, &str); 6] = [
+    ("command", "{start: [python3, train.py]}"),
+    ("containers", "{min: 1, max: 4}"),
+    ("demand", "{cpu: 1, memory: 1Gi}"),
+    ("checkpoint", "{mode: exit, grace_s: 60}"),
+    ("tasks", "{count: 100, concurrency: 8}"),
+    ("env", "{BATCH: 512}"),
+];
 /// Signals that a process can catch, plus none that stop it.
 const SIGNALS: [&str; 7] = [
     "SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGQUIT", "SIGALRM",
@@ -38,10 +48,11 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    pub(crate) fn new(code: &'static str, reason: impl Into<String>) -> Self {
+    /// A refusal; what it repeats of the document is bounded and printable.
+    pub(crate) fn new(code: &'static str, reason: impl AsRef<str>) -> Self {
         Self {
             code,
-            reason: reason.into(),
+            reason: plain::shown(reason.as_ref()),
         }
     }
 }
@@ -58,33 +69,87 @@ pub fn decode<T: DeserializeOwned>(received: &SubmissionReceived) -> Result<T, R
             ),
         ));
     };
-    if received.content_type.contains("json") {
-        let mut document = serde_json::Deserializer::from_slice(&bytes);
-        let decoded: T = serde_path_to_error::deserialize(&mut document).map_err(|error| {
-            let place = error.path().to_string();
-            let error = error.into_inner();
-            let text = error.to_string();
-            // Positions are those of what was published: nobody wrote a line of that.
-            let text = match text.rsplit_once(" at line ") {
-                Some((text, _)) if error.is_data() => text.to_owned(),
-                _ => text,
-            };
-            wrong_shape("JSON", &place, &text)
-        })?;
-        return match document.end() {
-            Ok(()) => Ok(decoded),
-            Err(error) => Err(wrong_shape("JSON", ".", &error.to_string())),
-        };
+    let json = received.content_type.contains("json");
+    let value: Option<Value> = match json {
+        true => serde_json::from_slice(&bytes).ok(),
+        false => rmp_serde::from_slice(&bytes).ok(),
+    };
+    if let Some(refusal) = value.as_ref().and_then(list_for_a_map) {
+        return Err(refusal);
     }
-    let mut document = rmp_serde::Deserializer::from_read_ref(&*bytes);
+    match json {
+        true => decode_json(&bytes),
+        false => decode_msgpack(&bytes, value.is_some()),
+    }
+}
+
+fn decode_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
+    let mut document = serde_json::Deserializer::from_slice(bytes);
+    let decoded: T = serde_path_to_error::deserialize(&mut document).map_err(|error| {
+        let place = error.path().to_string();
+        let error = error.into_inner();
+        let text = error.to_string();
+        if !error.is_data() {
+            return unreadable("JSON", &text);
+        }
+        // Positions are those of what was published: nobody wrote a line of that.
+        let text = text
+            .rsplit_once(" at line ")
+            .map_or(&*text, |(text, _)| text);
+        wrong_shape(&place, text)
+    })?;
+    match document.end() {
+        Ok(()) => Ok(decoded),
+        Err(error) => Err(unreadable("JSON", &error.to_string())),
+    }
+}
+
+fn decode_msgpack<T: DeserializeOwned>(bytes: &[u8], readable: bool) -> Result<T, Refusal> {
+    let mut document = rmp_serde::Deserializer::from_read_ref(bytes);
     serde_path_to_error::deserialize(&mut document).map_err(|error| {
         let place = error.path().to_string();
-        wrong_shape("MessagePack", &place, &error.into_inner().to_string())
+        let text = error.into_inner().to_string();
+        match readable {
+            true => wrong_shape(&place, &text),
+            false => unreadable("MessagePack", &text),
+        }
     })
 }
 
+/// A list where the document has a map: read as one, its values would count by their order.
+fn list_for_a_map(document: &Value) -> Option<Refusal> {
+    let wrong = |place: &str, example: &str| {
+        let reason = format!("{place} is a list; it must be a map such as {example}");
+        Some(Refusal::new("malformed", reason))
+    };
+    if document.is_array() {
+        return wrong(
+            "the document",
+            "{command: {start: [python3, train.py]}, demand: {cpu: 1, memory: 1Gi}}",
+        );
+    }
+    let listed = |field: &str| document.get(field).is_some_and(Value::is_array);
+    if let Some((field, example)) = MAPS.iter().find(|(field, _)| listed(field)) {
+        return wrong(field, example);
+    }
+    let mounts = document.get("mounts")?.as_array()?;
+    match mounts.iter().any(Value::is_array) {
+        true => wrong("an entry of mounts", "{source: /data, target: /data}"),
+        false => None,
+    }
+}
+
+/// The refusal of bytes that are no document at all.
+fn unreadable(format: &str, error: &str) -> Refusal {
+    Refusal::new(
+        "malformed",
+        format!("not a valid {format} document: {error}"),
+    )
+}
+
 /// The refusal for an error at a dotted path of the document.
-fn wrong_shape(format: &str, place: &str, error: &str) -> Refusal {
+fn wrong_shape(place: &str, error: &str) -> Refusal {
+    let error = &plain::in_words(error);
     let quoted = |prefix: &str| {
         let rest = error.split_once(prefix)?.1;
         rest.split_once('`').map(|(name, _)| name.to_owned())
@@ -110,21 +175,11 @@ fn wrong_shape(format: &str, place: &str, error: &str) -> Refusal {
     if let Some(field) = quoted("missing field `") {
         return Refusal::new("missing_field", format!("{error}; add `{field}`"));
     }
-    // The library's names of types, in words.
-    let words = [
-        ("expected u32", "expected a whole number"),
-        ("expected i32", "expected a whole number"),
-        (
-            "expected a sequence",
-            "expected a list such as [python3, train.py]",
-        ),
-    ];
-    let in_words = |text: String, (name, words): &(&str, &str)| text.replace(name, words);
-    let error = words.iter().fold(error, in_words);
-    Refusal::new(
-        "malformed",
-        format!("not a valid {format} document: {error}"),
-    )
+    let error = error.replace(
+        "expected a list",
+        "expected a list such as [python3, train.py]",
+    );
+    Refusal::new("malformed", error)
 }
 
 /// Checks and normalises a job document. `fallback_name` is taken where it has no name,
@@ -387,29 +442,82 @@ mod tests {
         );
         all(
             r#"{"containers": {"min": "four at line 3"}}"#,
-            "not a valid ",
-            "document: containers.min: ",
+            "containers.min: ",
+            "expected a whole number",
         );
         all(
             r#"{"command": {"start": ["sh", 4]}}"#,
-            "not a valid ",
             "command.start[1]: ",
+            "expected a string",
         );
         all(
             r#"{"containers": 3}"#,
-            "not a valid ",
+            "containers: ",
             "expected a map such as {min: 1, max: 4}",
         );
         all(
             r#"{"weight": 1.5}"#,
-            "not a valid ",
             "weight: invalid type: floating point `1.5`, expected a whole number",
+            "0 or more",
         );
         all(
             r#"{"service": {}}"#,
             "field `service` is kept for a later version",
             "",
         );
+    }
+
+    #[test]
+    fn a_list_in_place_of_a_map_is_refused_by_name() {
+        for (json, place) in [
+            ("[1, 2]", "the document is a list"),
+            (r#"{"containers": [1, 4]}"#, "containers is a list"),
+            (r#"{"command": ["sh"]}"#, "command is a list"),
+            (
+                r#"{"mounts": [["/a", "/b"]]}"#,
+                "an entry of mounts is a list",
+            ),
+        ] {
+            for reason in reasons(json) {
+                assert!(reason.starts_with(place), "{reason}");
+                assert!(reason.contains("must be a map such as {"), "{reason}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_language_without_integers_can_submit() {
+        let json = r#"{"command": {"start": ["true"]}, "demand": {"cpu": 1.0}, "weight": 2.0,
+            "containers": {"min": 1.0, "max": 4.0}, "retries": 3.0, "priority": -1.0,
+            "checkpoint": {"grace_s": 30.0}}"#;
+        let Event::SubmissionReceived(received) =
+            intake::received(1, "ads", "submit", None, json.as_bytes())
+        else {
+            panic!("a submission");
+        };
+        let document: JobDocument = decode(&received).expect("valid");
+        let tenant = TenantId::new("ads").expect("valid");
+        let (_, spec) = parse_job(document, &tenant, "a", 0).expect("valid");
+        assert_eq!((spec.weight, spec.containers.max), (2, 4));
+        assert_eq!(
+            (spec.retries, spec.priority, spec.checkpoint.grace_s),
+            (3, -1, 30)
+        );
+    }
+
+    #[test]
+    fn what_a_refusal_repeats_is_bounded_and_printable() {
+        let name = "\\u001b[2J".repeat(10_000);
+        for json in [
+            format!(r#"{{"weight": "{name}"}}"#),
+            format!(r#"{{"{name}": 1}}"#),
+            format!(r#"{{"executor": "{name}"}}"#),
+        ] {
+            for reason in reasons(&json) {
+                assert!(reason.chars().count() < 2_000, "{}", reason.len());
+                assert!(!reason.contains(char::is_control), "{reason:?}");
+            }
+        }
     }
 
     #[test]

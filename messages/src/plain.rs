@@ -1,0 +1,208 @@
+//! Text of others in messages to people: no control characters, bounded, in words.
+//!
+//! Whatever a job, a file or a tenant says may reach a terminal: an escape code there would
+//! colour, move or hide what others read. Every message passes through here, where it is made
+//! (a refusal on the log) or where it is printed.
+
+use std::borrow::Cow;
+
+/// The most characters of a word that a message repeats: more than any name and most paths.
+const MOST_OF_WORD: usize = 160;
+/// What is kept of a longer word.
+const KEPT_OF_WORD: usize = 80;
+/// The most characters of a message.
+const MOST: usize = 1_600;
+/// Of a longer message, what is kept of its end: there it says what to do.
+const KEPT_OF_END: usize = 400;
+
+/// Whether a terminal would do something else with `c` than show it: control characters, and those
+/// that turn the direction of writing.
+fn acts(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// The text with control characters written out, such as `\u{1b}` and `\n`.
+#[must_use]
+pub fn printable(text: &str) -> Cow<'_, str> {
+    escaped(text, acts)
+}
+
+/// The same, for text of several lines: these stay, and so do tabs.
+#[must_use]
+pub fn printable_lines(text: &str) -> Cow<'_, str> {
+    escaped(text, |c| acts(c) && !matches!(c, '\n' | '\t'))
+}
+
+fn escaped(text: &str, acts: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if !text.contains(&acts) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match acts(c) {
+            true => out.extend(c.escape_default()),
+            false => out.push(c),
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// The text with long words and, if it is long, its middle cut out; it says how much there was.
+#[must_use]
+pub fn shortened(text: &str) -> Cow<'_, str> {
+    let mut text = Cow::Borrowed(text);
+    if text.len() > MOST_OF_WORD {
+        let long = |word: &str| word.chars().nth(MOST_OF_WORD).is_some();
+        if text.split_whitespace().any(long) {
+            let words = text.split_inclusive(char::is_whitespace).map(short_word);
+            text = Cow::Owned(words.collect::<String>());
+        }
+    }
+    let length = text.chars().count();
+    if length <= MOST {
+        return text;
+    }
+    let begin: String = text.chars().take(MOST - KEPT_OF_END).collect();
+    let end: String = text.chars().skip(length - KEPT_OF_END).collect();
+    Cow::Owned(format!("{begin} … {end}"))
+}
+
+/// A word with what follows it, cut in its middle if it is long.
+fn short_word(word: &str) -> String {
+    let length = word.trim_end().chars().count();
+    if length <= MOST_OF_WORD {
+        return word.to_owned();
+    }
+    let begin: String = word.chars().take(KEPT_OF_WORD).collect();
+    // Its end has the quote or the comma after a value.
+    let end: String = word
+        .chars()
+        .skip(word.chars().count().saturating_sub(8))
+        .collect();
+    format!("{begin}… ({length} characters) …{end}")
+}
+
+/// What a message may say of a text that is not ours: printable and bounded.
+#[must_use]
+pub fn shown(text: &str) -> String {
+    printable(&shortened(text)).into_owned()
+}
+
+/// The names of types that a reader of documents puts into its errors, in words.
+const TYPES: [(&str, &str); 6] = [
+    ("expected a sequence", "expected a list"),
+    ("expected a boolean", "expected true or false"),
+    ("invalid type: sequence", "found a list"),
+    ("invalid type: map", "found a map"),
+    ("invalid type: unit value", "found nothing"),
+    ("invalid type: null", "found nothing"),
+];
+
+/// An error of a reader of documents, without the names that types have in the program.
+#[must_use]
+pub fn in_words(error: &str) -> String {
+    let mut text = error.to_owned();
+    for (name, words) in TYPES {
+        text = text.replace(name, words);
+    }
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text.as_str();
+    while let Some((before, after)) = rest.split_once("expected ") {
+        out.push_str(before);
+        out.push_str("expected ");
+        rest = match type_in_words(after) {
+            Some((words, after)) => {
+                out.push_str(words);
+                after
+            }
+            None => after,
+        };
+    }
+    out.push_str(rest);
+    out
+}
+
+/// The type at the beginning of `text` in words, and what follows it.
+fn type_in_words(text: &str) -> Option<(&'static str, &str)> {
+    let name = |c: char| c.is_alphanumeric() || matches!(c, '_' | ':' | '<' | '>');
+    let end = |text: &str| text.find(|c| !name(c)).unwrap_or(text.len());
+    let (word, rest) = text.split_at(end(text));
+    match word {
+        "u8" | "u16" | "u32" | "u64" | "u128" | "usize" => {
+            Some(("a whole number, 0 or more", rest))
+        }
+        "i8" | "i16" | "i32" | "i64" | "i128" | "isize" => Some(("a whole number", rest)),
+        "f32" | "f64" => Some(("a number", rest)),
+        "struct" | "internally" => {
+            let rest = rest.trim_start();
+            Some(("a map", rest.get(end(rest)..).unwrap_or_default()))
+        }
+        "enum" | "variant" => {
+            let rest = rest.trim_start();
+            Some((
+                "one of its names",
+                rest.get(end(rest)..).unwrap_or_default(),
+            ))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_acts_on_a_terminal_is_written_out() {
+        let text = "a\u{1b}[2Jb\rc\u{9b}d\u{202e}e\nf\tö";
+        assert_eq!(
+            printable(text),
+            "a\\u{1b}[2Jb\\rc\\u{9b}d\\u{202e}e\\nf\\tö"
+        );
+        assert_eq!(printable_lines("a\nb\tc\u{7}"), "a\nb\tc\\u{7}");
+        assert!(matches!(printable("ö → …"), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn long_words_and_texts_are_cut() {
+        let name = "x".repeat(50_000);
+        let message = format!("job name {name:?} is not 1 to 63 of a-z, 0-9 and '-'");
+        let short = shown(&message);
+        assert!(short.len() < 250, "{short}");
+        assert!(short.contains("characters"), "{short}");
+        assert!(
+            short.ends_with("is not 1 to 63 of a-z, 0-9 and '-'"),
+            "{short}"
+        );
+        let words = format!("{}; correct it", "ab ".repeat(20_000));
+        let short = shown(&words);
+        assert!(short.chars().count() < 1_700, "{}", short.len());
+        assert!(short.ends_with("; correct it"), "{short}");
+        assert_eq!(shown("short"), "short");
+    }
+
+    #[test]
+    fn types_are_named_in_words() {
+        for (error, words) in [
+            (
+                "weight: invalid type: string \"a\", expected u32",
+                "weight: invalid type: string \"a\", expected a whole number, 0 or more",
+            ),
+            (
+                "invalid type: string \"x\", expected struct Policy at line 1",
+                "invalid type: string \"x\", expected a map at line 1",
+            ),
+            (
+                "invalid type: sequence, expected f64",
+                "found a list, expected a number",
+            ),
+            (
+                "unknown field `a`, expected `b`",
+                "unknown field `a`, expected `b`",
+            ),
+        ] {
+            assert_eq!(in_words(error), words);
+        }
+    }
+}
