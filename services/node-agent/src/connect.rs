@@ -83,9 +83,10 @@ impl Lease for Hold {
     fn renew(&mut self) -> BoxFuture<'_, Result<(), LeaseError>> {
         async move {
             Self::renew(self).await.map_err(|error| match error {
-                RenewError::Held { by } => {
-                    LeaseError::Held(format!("{}, life {}", by.holder, by.incarnation))
-                }
+                RenewError::Held { by, revision } => LeaseError::Held {
+                    by: format!("{}, incarnation {}", by.holder, by.incarnation),
+                    revision,
+                },
                 RenewError::Unanswered { why } => LeaseError::Unreachable(why),
             })
         }

@@ -360,6 +360,7 @@ impl Handler<Start> for Container {
     type Result = ();
 
     fn handle(&mut self, Start(plan): Start, ctx: &mut Context<Self>) {
+        tracing::debug!(container = %self.id, "starting");
         // Whatever lies there is of before: not this container's work.
         let watch = self.watch.take();
         let passed_over = watch.map(|mut watch| {

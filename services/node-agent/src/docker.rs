@@ -85,11 +85,7 @@ impl DockerRuntime {
         marks: Marks,
         exits: Exits,
     ) -> Result<Self, RuntimeError> {
-        let connect = async {
-            let docker = Docker::connect_with_defaults()?;
-            docker.negotiate_version().await
-        };
-        let docker = connect.await.map_err(engine)?;
+        let docker = engine_answers().await?;
         Ok(Self {
             inner: Arc::new(Inner {
                 docker,
@@ -101,6 +97,18 @@ impl DockerRuntime {
             }),
         })
     }
+}
+
+/// The engine of this machine.
+///
+/// # Errors
+/// When none answers.
+pub(crate) async fn engine_answers() -> Result<Docker, RuntimeError> {
+    let connect = async {
+        let docker = Docker::connect_with_defaults()?;
+        docker.negotiate_version().await
+    };
+    connect.await.map_err(engine)
 }
 
 fn engine(error: Error) -> RuntimeError {

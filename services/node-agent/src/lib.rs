@@ -144,6 +144,17 @@ pub async fn run_wired(
     ended.await.map_err(|_| AgentError::Thread)?
 }
 
+/// Whether the container runtime can be reached: a cluster without it is not worth starting.
+///
+/// # Errors
+/// When it cannot.
+pub async fn check_runtime(kind: RuntimeKind) -> Result<(), AgentError> {
+    match kind {
+        RuntimeKind::Process => Ok(()),
+        RuntimeKind::Docker => Ok(docker::engine_answers().await.map(drop)?),
+    }
+}
+
 /// Ends what still runs of a node that has no agent any more, and says how many containers that
 /// were. Nothing is reported: the node counts as lost, and its jobs go on elsewhere.
 ///

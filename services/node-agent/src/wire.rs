@@ -53,8 +53,13 @@ pub trait Lease: Send + 'static {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LeaseError {
     /// Someone else holds it.
-    #[error("the lease is held by {0}")]
-    Held(String),
+    #[error("the lease is held by {by}")]
+    Held {
+        /// Who.
+        by: String,
+        /// The holder's last write: it moves with each renewal.
+        revision: u64,
+    },
     /// The broker could not be asked.
     #[error("the lease could not be renewed: {0}")]
     Unreachable(String),

@@ -212,6 +212,8 @@ pub enum RenewError {
     Held {
         /// Who.
         by: LeaseValue,
+        /// The holder's last write: it moves with each renewal.
+        revision: u64,
     },
     /// No answer, or a refusal.
     #[error("the lease could not be written: {why}")]
@@ -236,7 +238,7 @@ impl Hold {
                     // A later life of the same holder, an agent that was killed and started
                     // again where it was, takes its own lease over at once.
                     Some(by) if by.token != self.value.token && !self.is_later_life_of(&by) => {
-                        return Err(RenewError::Held { by });
+                        return Err(RenewError::Held { by, revision });
                     }
                     _ => revision,
                 }
@@ -314,7 +316,7 @@ impl Seeker {
                 });
                 (self.ttl / 3).saturating_sub(sent_at.elapsed())
             }
-            Err(RenewError::Held { by }) => {
+            Err(RenewError::Held { by, .. }) => {
                 self.set(LeaseState::Waiting { by: Some(by) });
                 LOOK
             }

@@ -101,8 +101,7 @@ pub fn init_with(
     metrics: Option<SocketAddr>,
     otlp: Option<&str>,
 ) -> Result<Guard, TelemetryError> {
-    let filter = EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| EnvFilter::new("info,async_nats=error,opentelemetry=warn"));
+    let filter = EnvFilter::new(directives(std::env::var("RUST_LOG").ok().as_deref()));
     let logs = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
@@ -129,6 +128,24 @@ pub fn init_with(
         None => None,
     };
     Ok(Guard { traces })
+}
+
+/// What is logged. A level alone is Dormouse's own: the libraries below it would drown it; who wants
+/// them names them (`debug,async_nats=debug`).
+fn directives(asked: Option<&str>) -> String {
+    const LIBRARIES: &str = "info,async_nats=error,opentelemetry=warn";
+    let asked = asked.map(str::trim).filter(|asked| !asked.is_empty());
+    match asked {
+        None => LIBRARIES.to_owned(),
+        Some(level) if level.parse::<tracing::Level>().is_ok() => {
+            let quiet = matches!(level.to_ascii_lowercase().as_str(), "error" | "warn");
+            match quiet {
+                true => level.to_owned(),
+                false => format!("{LIBRARIES},dormouse={level}"),
+            }
+        }
+        Some(directives) => directives.to_owned(),
+    }
 }
 
 fn traces(service: &str, endpoint: &str) -> Result<SdkTracerProvider, TelemetryError> {
@@ -198,5 +215,22 @@ impl Drop for OnOwnRuntime {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::directives;
+
+    #[test]
+    fn a_level_alone_is_of_dormouse() {
+        assert_eq!(
+            directives(Some("debug")),
+            "info,async_nats=error,opentelemetry=warn,dormouse=debug"
+        );
+        assert_eq!(directives(Some("error")), "error");
+        assert_eq!(directives(Some("hyper=trace")), "hyper=trace");
+        assert!(directives(None).starts_with("info,"));
+        assert_eq!(directives(Some(" ")), directives(None));
     }
 }

@@ -194,6 +194,7 @@ impl<D: Decider> DeciderActor<D> {
                 .collect();
             self.decide_span(started, &causes, count)
         });
+        tracing::debug!(service = %D::WRITER, events = append.drafts.len(), "appending");
         let mut links = Vec::with_capacity(append.drafts.len());
         for (index, draft) in append.drafts.into_iter().enumerate() {
             let decided = append.decided.is_some_and(|(_, count)| index < count);
