@@ -137,7 +137,11 @@ fn gave_up(id: &JobId, job: &Job) -> String {
         attempts => format!("{attempts} attempts"),
     };
     let why = why.unwrap_or("the gang did not start in time");
-    format!("{why}, after {attempts}; see `dormouse job logs {id}`")
+    match job.last_stop.as_ref().is_some_and(|stop| stop.ran) {
+        true => format!("{why}, after {attempts}; see `dormouse job logs {id}`"),
+        // Nothing ran that could have printed anything.
+        false => format!("{why}, after {attempts}"),
+    }
 }
 
 /// Failures wait 1, 2, 4, … at most 60 s, so that a job that dies at once does not flood the log.

@@ -105,6 +105,7 @@ mod tests {
                 .map(|rank| (Rank(rank), container.clone()))
                 .collect(),
             phase: LifePhase::Running,
+            ran: true,
         }
     }
 

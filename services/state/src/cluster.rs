@@ -96,7 +96,7 @@ pub struct ClusterState {
 
 impl Fold for ClusterState {
     const NAME: &'static str = "cluster";
-    const VERSION: u32 = 4;
+    const VERSION: u32 = 5;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.sequence = recorded.sequence;
@@ -132,6 +132,7 @@ impl Fold for ClusterState {
             }
             Event::NodeDrained(event) => self.displace(&event.node, false),
             Event::ContainerStarted(event) => {
+                self.ran(&event.container);
                 self.container(&event.container, |container| {
                     if container.phase == ContainerPhase::Requested {
                         container.phase = ContainerPhase::Started;
@@ -273,6 +274,7 @@ impl ClusterState {
                         at: recorded.stored_at,
                         sequence: recorded.sequence,
                         why: why.map(str::to_owned),
+                        ran: ended.as_ref().is_some_and(|life| life.ran),
                     });
                     // It has to give its room up, and only now the room is there for anybody.
                     let stays = job.assignment.as_ref().filter(|to| !to.displaced);
@@ -352,6 +354,7 @@ impl ClusterState {
             resumed_from: event.resumed_from.clone(),
             containers: containers.collect(),
             phase: LifePhase::Starting,
+            ran: false,
         });
     }
 
@@ -527,6 +530,15 @@ impl ClusterState {
         }
     }
 
+    fn ran(&mut self, id: &ContainerId) {
+        let job = self.jobs.get_mut(&id.job);
+        if let Some(life) = job.and_then(|job| job.life.as_mut())
+            && life.incarnation == id.incarnation
+        {
+            life.ran = true;
+        }
+    }
+
     fn saved(&mut self, event: &CheckpointSaved, sequence: Sequence) {
         let Some(job) = self.jobs.get_mut(&event.job) else {
             return;
@@ -552,6 +564,10 @@ impl ClusterState {
             why: describe_exit(event),
             at: sequence,
         };
+        // One that ended before its start was reported had run all the same.
+        if event.exit_code.is_some() || event.signal.is_some() {
+            self.ran(&event.container);
+        }
         self.container(&event.container, |container| {
             if container.holds_room() {
                 container.phase = phase;

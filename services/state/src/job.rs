@@ -150,6 +150,8 @@ pub struct Life {
     pub containers: BTreeMap<Rank, LifeContainer>,
     /// How far it is.
     pub phase: LifePhase,
+    /// Whether any of its containers ran, however shortly: only these can have printed anything.
+    pub ran: bool,
 }
 
 impl Life {
@@ -196,6 +198,8 @@ pub struct Stop {
     pub sequence: Sequence,
     /// The first exit that was no success, in words.
     pub why: Option<String>,
+    /// Whether any of its containers ran.
+    pub ran: bool,
 }
 
 /// A complete checkpoint.

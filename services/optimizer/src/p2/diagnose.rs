@@ -45,7 +45,8 @@ pub(crate) fn hopeless(cluster: &Cluster, job: &ProblemJob) -> Option<(WaitCode,
         )
     } else {
         format!(
-            "its minimum of {min} containers ({} each) is more than the empty cluster holds ({room}); lower the minimum or add nodes",
+            "its minimum of {} ({} each) is more than the empty cluster holds ({room}); lower the minimum or add nodes",
+            containers(min),
             job.demand
         )
     };
@@ -62,8 +63,8 @@ pub(crate) fn blocked(standing: &Standing, instance: &Instance, head: usize) -> 
         relaxed.restart_bound = u32::MAX;
         return if may_be_feasible(&relaxed) {
             let reason = format!(
-                "room for its minimum of {} containers ({} each) could be made only by restarting more jobs than the adjustment bound allows ({bound}); it starts when a job ends, or with a larger theta2",
-                limits(job).0,
+                "room for its minimum of {} ({} each) could be made only by restarting more jobs than the adjustment bound allows ({bound}); it starts when a job ends, or with a larger theta2",
+                containers(limits(job).0),
                 job.demand
             );
             (WaitCode::AdjustmentBound, reason)
@@ -79,13 +80,42 @@ pub(crate) fn blocked(standing: &Standing, instance: &Instance, head: usize) -> 
         return (WaitCode::FairnessBound, reason);
     }
     let reason = format!(
-        "the amounts for its minimum of {} containers ({} each) exist, but in pieces too small on the nodes, or not within the bounds on restarts ({}) and fairness loss ({:.3})",
-        limits(job).0,
+        "the amounts for its minimum of {} ({} each) exist, but in pieces too small on the nodes, or not within the bounds on restarts ({}) and fairness loss ({:.3})",
+        containers(limits(job).0),
         job.demand,
         instance.restart_bound,
         instance.loss_bound
     );
     (WaitCode::Fragmentation, reason)
+}
+
+/// What others keep of one resource, at the least.
+struct Kept {
+    /// Of it all, what is reserved: by what leaves, and by jobs on their way elsewhere.
+    reserved: u128,
+    /// By jobs that nothing may change now.
+    pinned: u128,
+    /// By the minimums of the jobs that may shrink.
+    minimums: u128,
+}
+
+impl Kept {
+    /// `16 in all, of which jobs that may not change now keep 8, …`.
+    fn in_words(&self, amount: impl Fn(u128) -> String) -> String {
+        let parts = [
+            (self.pinned, "is of jobs that cannot be changed now"),
+            (
+                self.reserved,
+                "is still taken by containers that are to stop, beside what their jobs get instead",
+            ),
+            (self.minimums, "is the minimum of the jobs that may shrink"),
+        ];
+        let parts = parts.into_iter().filter(|(value, _)| *value > 0);
+        let parts: Vec<String> = parts
+            .map(|(value, what)| format!("{} {what}", amount(value)))
+            .collect();
+        parts.join(", ")
+    }
 }
 
 /// Which resource is short, and by how much, when everybody who can is at the minimum.
@@ -98,30 +128,72 @@ fn short(standing: &Standing, instance: &Instance, head: usize) -> String {
             .iter()
             .map(|room| u128::from(room[index]))
             .sum();
-        let held = |job: &super::instance::Job| {
-            let count = if job.state == State::Pinned {
-                job.count
-            } else {
-                job.min
-            };
-            u128::from(count) * u128::from(instance.types[job.ty].demand[index])
+        let total = u128::from(standing.cluster.totals[index]);
+        let mut kept = Kept {
+            reserved: total.saturating_sub(room),
+            pinned: 0,
+            minimums: 0,
         };
-        let others = instance.jobs.iter().filter(|job| job.index != head);
-        let taken: u128 = others.map(held).sum();
+        for other in instance.jobs.iter().filter(|job| job.index != head) {
+            let each = u128::from(instance.types[other.ty].demand[index]);
+            match other.state {
+                State::Pinned => kept.pinned += each * u128::from(other.count),
+                State::Running | State::Free => kept.minimums += each * u128::from(other.min),
+            }
+        }
+        let taken = kept.pinned + kept.minimums;
         let need = u128::from(min) * u128::from(job.demand.get(resource));
         if taken + need > room {
             let amount = |value: u128| resource.display(u64::try_from(value).unwrap_or(u64::MAX));
             let name = resource.name();
             return format!(
-                "its minimum of {min} containers needs {name}={}, and with every other job at its minimum {name}={} is left: {name}={} is short",
+                "its minimum of {} needs {name} {}, and {} can be had now: of {} in all, {}; {} more is needed",
+                containers(min),
                 amount(need),
                 amount(room.saturating_sub(taken)),
+                amount(total),
+                kept.in_words(amount),
                 amount(taken + need - room)
             );
         }
     }
     format!(
-        "its minimum of {min} containers ({} each) does not fit beside the minimum of every other job on the nodes large enough",
+        "its minimum of {} ({} each) does not fit on the nodes beside what the other jobs keep; it starts when a job ends or has moved",
+        containers(min),
         job.demand
     )
+}
+
+/// `1 container`, `4 containers`.
+fn containers(count: u32) -> String {
+    match count {
+        1 => "1 container".to_owned(),
+        count => format!("{count} containers"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    #[test]
+    fn what_is_short_says_who_keeps_the_rest() {
+        let document = json!({
+            "nodes": [{"name": "n0", "capacity": {"cpu": 16}, "reserved": {"cpu": 6}}],
+            "jobs": [
+                {"job": "ads/fixed", "demand": {"cpu": 1}, "containers": {"min": 1, "max": 4},
+                 "previous": {"n0": 4}, "adjustable": false},
+                {"job": "ads/new", "demand": {"cpu": 2}, "containers": {"min": 4, "max": 4}},
+            ],
+        });
+        let solved = crate::solve_document(&document.to_string(), || None).expect("a problem");
+        let reason = solved["waiting"][0]["reason"].as_str().expect("it waits");
+        for part in [
+            "its minimum of 4 containers needs cpu 8, and 6 can be had now",
+            "of 16 in all, 4 is of jobs that cannot be changed now, 6 is still taken",
+            "; 2 more is needed",
+        ] {
+            assert!(reason.contains(part), "{part:?} in {reason:?}");
+        }
+    }
 }
