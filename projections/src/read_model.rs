@@ -1,6 +1,6 @@
 //! The read model: every projection, folded together.
 
-use dormouse_messages::{Fold, Recorded};
+use dormouse_messages::{Amounts, Event, Fold, JobId, Recorded};
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::Overview;
@@ -26,11 +26,15 @@ pub struct ReadModel {
     /// What was when, a tenant at a time.
     pub fairness: Fairness,
     counted: PhaseCounts,
+    /// What the partitions that run take together.
+    running: Amounts,
+    /// What the nodes that are not lost offer.
+    capacity: Amounts,
 }
 
 impl Fold for ReadModel {
     const NAME: &'static str = "read-model";
-    const VERSION: u32 = 5;
+    const VERSION: u32 = 6;
 
     /// Folds an event everywhere; one that must not count is only flagged.
     fn evolve(&mut self, recorded: &Recorded) {
@@ -38,9 +42,24 @@ impl Fold for ReadModel {
         if !Overview::accepts(recorded) {
             return;
         }
+        let job = recorded.event().and_then(starts_or_stops);
+        if let Some(job) = job.and_then(|job| self.jobs.get(job)) {
+            self.running.subtract(&job.demand, u64::from(job.now));
+        }
         self.jobs.evolve(recorded);
+        if let Some(job) = job.and_then(|job| self.jobs.get(job)) {
+            self.running.add(&job.demand, u64::from(job.now));
+        }
         self.nodes.evolve(recorded);
         self.timelines.evolve(recorded);
+        let resized = recorded.event().is_some_and(changes_nodes);
+        if resized {
+            self.capacity = self.nodes.capacity().0;
+        }
+        if resized || job.is_some() {
+            self.timelines
+                .run(recorded.stored_at, &self.running, &self.capacity);
+        }
         self.queues.evolve(recorded);
         self.fairness.evolve(recorded, &self.queues);
         if self.counted != *self.jobs.counts() {
@@ -50,10 +69,40 @@ impl Fold for ReadModel {
     }
 
     fn check_invariants(&self) -> Result<(), String> {
+        let mut running = Amounts::new();
+        for (_, job) in self.jobs.live() {
+            running.add(&job.demand, u64::from(job.now));
+        }
+        if running != self.running {
+            return Err(format!(
+                "partitions that run take {running}, but {} is counted",
+                self.running
+            ));
+        }
         self.jobs.check_invariants()?;
         self.queues.check_invariants()?;
         self.nodes.check_invariants()
     }
+}
+
+/// The job whose containers the event starts or stops.
+const fn starts_or_stops(event: &Event) -> Option<&JobId> {
+    match event {
+        Event::PartitionStarted(e) => Some(&e.job),
+        Event::PartitionStopped(e) => Some(&e.job),
+        Event::JobAdmitted(e) => Some(&e.job),
+        Event::JobCompleted(e) => Some(&e.job),
+        Event::JobFailed(e) => Some(&e.job),
+        Event::JobCancelled(e) => Some(&e.job),
+        _ => None,
+    }
+}
+
+const fn changes_nodes(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::NodeJoined(_) | Event::NodeLost(_) | Event::NodeRecovered(_)
+    )
 }
 
 impl ReadModel {

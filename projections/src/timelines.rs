@@ -11,7 +11,7 @@ mod metric;
 use std::collections::{BTreeMap, VecDeque};
 
 use dormouse_messages::events::{AllocationDecided, Outcome};
-use dormouse_messages::{Event, Fold, JobId, Recorded, Timestamp};
+use dormouse_messages::{Amounts, Event, Fold, JobId, Recorded, Timestamp};
 use serde::{Deserialize, Serialize};
 
 pub use metric::Metric;
@@ -125,6 +125,9 @@ struct JobSteps {
 pub struct Timelines {
     utilization: BTreeMap<String, Steps>,
     utilization_total: Steps,
+    /// The same of the partitions that run.
+    running_utilization: BTreeMap<String, Steps>,
+    running_total: Steps,
     fairness_loss: Steps,
     fairness_loss_all: Steps,
     fairness_loss_bound: Steps,
@@ -162,6 +165,35 @@ impl Timelines {
         self.running
             .push(at, sum(&[Phase::Running]), CLUSTER_POINTS);
         self.in_transit.push(at, sum(&transit), CLUSTER_POINTS);
+    }
+
+    /// What partitions that run take from `at` on, of what the nodes offer; the read model calls
+    /// it, since the job table knows the demands.
+    pub fn run(&mut self, at: Timestamp, running: &Amounts, capacity: &Amounts) {
+        let mut total = 0.0;
+        for (resource, capacity) in capacity.iter().filter(|(_, capacity)| *capacity > 0) {
+            let part = fraction(running.get(resource), capacity);
+            total += part;
+            let name = resource.name();
+            if let Some(steps) = self.running_utilization.get_mut(name) {
+                steps.push(at, part, CLUSTER_POINTS);
+            } else {
+                let steps = self.running_utilization.entry(name.to_owned()).or_default();
+                steps.push(at, part, CLUSTER_POINTS);
+            }
+        }
+        self.running_total.push(at, total, CLUSTER_POINTS);
+    }
+
+    /// By resource and in `total`: which fraction of the cluster the last allocation gives to
+    /// jobs, and which fraction runs.
+    pub fn utilization(&self) -> impl Iterator<Item = (&str, f64, f64)> {
+        let resources = self.utilization.iter().map(|(name, allocated)| {
+            let running = self.running_utilization.get(name).map_or(0.0, Steps::last);
+            (name.as_str(), allocated.last(), running)
+        });
+        let total = (self.utilization_total.last(), self.running_total.last());
+        resources.chain(std::iter::once(("total", total.0, total.1)))
     }
 
     /// The jobs of all decisions that were adjusted by choice, and those that had to be.
@@ -207,9 +239,7 @@ impl Timelines {
     fn cluster(&self, metric: Metric) -> Vec<(String, &Steps)> {
         let list: Vec<(&str, &Steps)> = match metric {
             Metric::Utilization => {
-                let total = [("total", &self.utilization_total)];
-                let resources = self.utilization.iter().map(|(name, s)| (name.as_str(), s));
-                total.into_iter().chain(resources).collect()
+                return self.utilization_by_name();
             }
             Metric::FairnessLoss => vec![
                 ("running jobs", &self.fairness_loss),
@@ -233,6 +263,21 @@ impl Timelines {
         list.into_iter()
             .map(|(name, steps)| (name.to_owned(), steps))
             .collect()
+    }
+
+    /// What is allocated, and beside each series what runs.
+    fn utilization_by_name(&self) -> Vec<(String, &Steps)> {
+        let mut list = vec![
+            ("total".to_owned(), &self.utilization_total),
+            ("total running".to_owned(), &self.running_total),
+        ];
+        for (name, allocated) in &self.utilization {
+            list.push((name.clone(), allocated));
+            if let Some(running) = self.running_utilization.get(name) {
+                list.push((format!("{name} running"), running));
+            }
+        }
+        list
     }
 
     /// The jobs that ran the most, by the series that `of` takes; their containers with the sum.
@@ -326,9 +371,14 @@ impl Timelines {
     }
 }
 
+#[expect(clippy::cast_precision_loss, reason = "a figure to read")]
+fn fraction(part: u64, whole: u64) -> f64 {
+    part as f64 / whole as f64
+}
+
 impl Fold for Timelines {
     const NAME: &'static str = "timelines";
-    const VERSION: u32 = 3;
+    const VERSION: u32 = 4;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.now = recorded.stored_at;

@@ -158,16 +158,9 @@ fn containers(count: u32) -> String {
 
 /// The time of day in UTC to the second, with the date where it is not that of `now`.
 fn clock(time: Timestamp, now: Timestamp) -> String {
-    let (text, today) = (time.to_string(), now.to_string());
-    match (text.split_once('T'), today.split_once('T')) {
-        (Some((date, clock)), Some((today, _))) => {
-            let clock = clock.split('.').next().unwrap_or(clock);
-            if date == today {
-                format!("{clock}Z")
-            } else {
-                format!("{date} {clock}Z")
-            }
-        }
+    let (text, today) = (time.to_words(), now.to_words());
+    match (text.split_once(' '), today.split_once(' ')) {
+        (Some((date, clock)), Some((today, _))) if date == today => clock.to_owned(),
         _ => text,
     }
 }

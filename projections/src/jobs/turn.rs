@@ -77,6 +77,7 @@ pub fn head(queues: &Queues, id: &JobId, now: Timestamp) -> String {
             ),
         };
     };
+    let name = resource.name();
     let committed = queues.committed().get(resource);
     let free = queues.total.get(resource).saturating_sub(committed);
     let reserved = queues.passed_over.get(id).map(|since| {
@@ -87,11 +88,11 @@ pub fn head(queues: &Queues, id: &JobId, now: Timestamp) -> String {
         }
     });
     format!(
-        "first of {}; it needs {} {} and {} is not spoken for{}",
+        "first of {}; it needs {name} {} and {name} {} of {} is free{}",
         id.tenant(),
-        resource.name(),
         resource.display(needs.get(resource)),
         resource.display(free),
+        resource.display(queues.total.get(resource)),
         reserved.unwrap_or_default()
     )
 }
@@ -105,10 +106,10 @@ fn first_in(queues: &Queues) -> Option<&JobId> {
 
 fn over_quota(queues: &Queues, tenant: &str, needs: &Amounts) -> Option<String> {
     let (resource, has, most) = queues.over_quota(tenant, needs)?;
+    let name = resource.name();
     Some(format!(
-        "{tenant} has {} of its quota of {} {}; it waits until less is used",
+        "{tenant} has {name} {} of its quota of {name} {}; it waits until less is used",
         resource.display(has),
-        resource.display(most),
-        resource.name()
+        resource.display(most)
     ))
 }

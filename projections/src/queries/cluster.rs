@@ -88,10 +88,16 @@ pub struct NodeCounts {
 /// One resource of the cluster, in its unit on the log (thousandths; bytes).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResourceUse {
-    /// Taken by containers.
+    /// Taken by containers that are asked to start or run.
     pub used: u64,
     /// Offered by the nodes that are not lost.
     pub capacity: u64,
+    /// Given to jobs by the last allocation, whether their containers run yet or not.
+    #[serde(default)]
+    pub allocated: u64,
+    /// Of partitions that run.
+    #[serde(default)]
+    pub running: u64,
 }
 
 pub(super) fn cluster(model: &ReadModel, now: Timestamp) -> ClusterAnswer {
@@ -109,9 +115,19 @@ pub(super) fn cluster(model: &ReadModel, now: Timestamp) -> ClusterAnswer {
         containers += u64::from(node.containers);
     }
     let (capacity, _) = model.nodes.capacity();
+    let (mut allocated, mut running) = (Amounts::new(), Amounts::new());
+    for (_, job) in model.jobs.live() {
+        allocated.add(&job.demand, u64::from(job.target));
+        running.add(&job.demand, u64::from(job.now));
+    }
     let resources = capacity.iter().map(|(resource, capacity)| {
-        let used = used.get(resource);
-        (resource.name().to_owned(), ResourceUse { used, capacity })
+        let usage = ResourceUse {
+            used: used.get(resource),
+            capacity,
+            allocated: allocated.get(resource),
+            running: running.get(resource),
+        };
+        (resource.name().to_owned(), usage)
     });
     let counts = model.jobs.counts().iter();
     let (adjusted, forced) = model.timelines.adjustments();

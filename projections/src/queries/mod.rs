@@ -21,7 +21,9 @@ use serde_json::Value;
 pub use cluster::{ClusterAnswer, FlaggedEvent, LogHead, NodeCounts, ResourceUse};
 pub use jobs::{ContainerCounts, JobDetail, JobQuery, JobRow, JobsAnswer, JobsQuery, LifeRow};
 pub use ledger::{LedgerAnswer, LedgerQuery, LedgerRow, TenantLedger};
-pub use nodes::{NodeContainer, NodeDetail, NodeQuery, NodeRow, NodesAnswer};
+pub use nodes::{
+    LOST_LISTED_S, NodeContainer, NodeDetail, NodeQuery, NodeRow, NodesAnswer, NodesQuery,
+};
 pub use tenants::{QueuedJob, TenantDetail, TenantQuery, TenantRow, TenantsAnswer};
 pub use timeline::TimelineQuery;
 
@@ -76,7 +78,7 @@ pub fn answer(
         "jobs" => value(&jobs::jobs(model, &read(name, request)?, now)?),
         "ledger" => value(&ledger::ledger(model, &read(name, request)?, now)),
         "node" => value(&nodes::node(model, &read(name, request)?)?),
-        "nodes" => value(&nodes::nodes(model)),
+        "nodes" => value(&nodes::nodes(model, read(name, request)?, now)),
         "tenant" => value(&tenants::tenant(model, &read(name, request)?, now)?),
         "tenants" => value(&tenants::tenants(model, now)),
         "timeline" => value(&timeline::timeline(model, &read(name, request)?, now)?),

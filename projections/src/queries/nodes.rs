@@ -10,11 +10,25 @@ use super::QueryError;
 use crate::ReadModel;
 use crate::nodes::{MemberState, Node, NodeState};
 
+/// A node that was lost is listed so long: whoever looks after a night sees that morning's.
+pub const LOST_LISTED_S: u32 = 3_600;
+
+/// Which nodes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct NodesQuery {
+    /// Those too that were lost more than [`LOST_LISTED_S`] ago.
+    pub all: bool,
+}
+
 /// The nodes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct NodesAnswer {
     /// By name.
     pub nodes: Vec<NodeRow>,
+    /// Nodes that were lost long ago and are left out.
+    #[serde(default)]
+    pub left_out: u32,
 }
 
 /// A node's line in the list.
@@ -48,6 +62,9 @@ pub struct NodeRow {
     /// When the operator drained it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drained_at: Option<Timestamp>,
+    /// Since when it is lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost_at: Option<Timestamp>,
     /// When it was last seen before it was lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_seen: Option<Timestamp>,
@@ -89,11 +106,16 @@ pub struct NodeContainer {
     pub state: MemberState,
 }
 
-pub(super) fn nodes(model: &ReadModel) -> NodesAnswer {
-    let rows = model.nodes.iter().map(|(name, node)| row(name, node));
-    NodesAnswer {
-        nodes: rows.collect(),
+pub(super) fn nodes(model: &ReadModel, query: NodesQuery, now: Timestamp) -> NodesAnswer {
+    let long_ago = |lost: Timestamp| now.seconds_since(lost) > f64::from(LOST_LISTED_S);
+    let mut answer = NodesAnswer::default();
+    for (name, node) in model.nodes.iter() {
+        match node.lost.is_some_and(long_ago) && !query.all {
+            true => answer.left_out += 1,
+            false => answer.nodes.push(row(name, node)),
+        }
     }
+    answer
 }
 
 pub(super) fn node(model: &ReadModel, query: &NodeQuery) -> Result<NodeDetail, QueryError> {
@@ -135,16 +157,13 @@ fn row(name: &NodeId, node: &Node) -> NodeRow {
         labels: node.labels.clone(),
         joined_at: node.joined,
         drained_at: node.drained,
+        lost_at: node.lost,
         last_seen: node.last_seen.filter(|_| node.lost.is_some()),
     }
 }
 
 fn reason(node: &Node) -> String {
-    let short = |time: Timestamp| {
-        let text = time.to_string();
-        text.split_once('.')
-            .map_or(text.clone(), |(text, _)| format!("{text}Z"))
-    };
+    let short = |time: Timestamp| time.to_words();
     match (node.lost, node.drained) {
         (Some(lost), _) if node.joined > Some(lost) => {
             "its agent is back; waits for its recovery to be recorded".to_owned()

@@ -1,5 +1,7 @@
 //! The queries `tenants` and `tenant`.
 
+use std::collections::BTreeMap;
+
 use dormouse_messages::policy::Queue;
 use dormouse_messages::{Amounts, JobId, Quota, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -56,8 +58,16 @@ pub struct TenantRow {
     pub held_jobs: u64,
     /// Mean waiting time in the queue so far, in seconds.
     pub mean_wait_s: f64,
-    /// The longest wait of a released job, in seconds.
+    /// The longest wait in the queue so far, of released and queued jobs, in seconds.
     pub longest_wait_s: f64,
+    /// Mean time from the submission to the first start, in seconds: in the queue, for an
+    /// allocation and for its room. Those that never started count with their present age, or
+    /// their age at their end; ended jobs as long as they are kept.
+    #[serde(default)]
+    pub mean_start_wait_s: f64,
+    /// The longest of these.
+    #[serde(default)]
+    pub longest_start_wait_s: f64,
     /// Σ |s − ŝ| of its jobs.
     pub fairness_loss: f64,
     /// What its queue waits for, for a person.
@@ -103,11 +113,12 @@ pub(super) fn tenants(model: &ReadModel, now: Timestamp) -> TenantsAnswer {
     let mut names: Vec<&TenantId> = configured.chain(queues.tenants.keys()).collect();
     names.sort_unstable();
     names.dedup();
+    let waits = start_waits(model, None, now);
     TenantsAnswer {
         queue: queues.policy.queue,
         tenants: names
             .into_iter()
-            .map(|name| row(model, name, now))
+            .map(|name| row(model, name, &waits, now))
             .collect(),
         unfairness_area: model.fairness.area(now),
     }
@@ -144,12 +155,64 @@ pub(super) fn tenant(
         })
     });
     Ok(TenantDetail {
-        row: row(model, &query.tenant, now),
+        row: row(
+            model,
+            &query.tenant,
+            &start_waits(model, Some(name), now),
+            now,
+        ),
         queue: listed.collect(),
     })
 }
 
-fn row(model: &ReadModel, name: &TenantId, now: Timestamp) -> TenantRow {
+/// Waits until the first start.
+#[derive(Debug, Clone, Copy, Default)]
+struct StartWaits {
+    jobs: f64,
+    sum_s: f64,
+    longest_s: f64,
+}
+
+/// By tenant; of one only, where it is named.
+fn start_waits<'a>(
+    model: &'a ReadModel,
+    only: Option<&str>,
+    now: Timestamp,
+) -> BTreeMap<&'a str, StartWaits> {
+    let mut waits: BTreeMap<&str, StartWaits> = BTreeMap::new();
+    for (id, job) in model.jobs.live().chain(model.jobs.ended()) {
+        let tenant = id.tenant();
+        if only.is_some_and(|only| only != tenant) {
+            continue;
+        }
+        let waited_s = job.waiting_s(now);
+        let of = waits.entry(tenant).or_default();
+        of.jobs += 1.0;
+        of.sum_s += waited_s;
+        of.longest_s = of.longest_s.max(waited_s);
+    }
+    waits
+}
+
+/// The longest wait in the queue: of the released ones, or the oldest that is still in it.
+fn longest_wait_s(queues: &Queues, tenant: &TenantQueue, now: Timestamp) -> f64 {
+    let queued = tenant.order.iter().filter_map(|(_, id)| {
+        let job = queues.jobs.get(id)?;
+        match job.stand {
+            Stand::Queued { since, .. } => Some(now.seconds_since(since)),
+            _ => None,
+        }
+    });
+    queued.fold(seconds(tenant.waits.longest_us), f64::max)
+}
+
+fn row(
+    model: &ReadModel,
+    name: &TenantId,
+    waits: &BTreeMap<&str, StartWaits>,
+    now: Timestamp,
+) -> TenantRow {
+    let starts = waits.get(name.as_str()).copied().unwrap_or_default();
     let queues = &model.queues;
     let none = TenantQueue::default();
     let tenant = queues.tenants.get(name).unwrap_or(&none);
@@ -172,7 +235,9 @@ fn row(model: &ReadModel, name: &TenantId, now: Timestamp) -> TenantRow {
         queued_jobs: tenant.order.len() as u64,
         held_jobs: tenant.held,
         mean_wait_s: tenant.waits.mean_s(now),
-        longest_wait_s: seconds(tenant.waits.longest_us),
+        longest_wait_s: longest_wait_s(queues, tenant, now),
+        mean_start_wait_s: starts.sum_s / starts.jobs.max(1.0),
+        longest_start_wait_s: starts.longest_s,
         fairness_loss: model.fairness.loss(name.as_str()),
         reason: waits_for(queues, tenant, now),
     }

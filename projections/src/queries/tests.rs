@@ -219,7 +219,7 @@ fn tenants_with_their_shares_and_what_their_queues_wait_for() {
     assert_eq!(idle.reason, "nothing queued");
     assert_eq!((vision.queued_jobs, vision.weight), (2, 3));
     assert!(
-        vision.reason.contains("quota of 1 cpu"),
+        vision.reason.contains("quota of cpu 1"),
         "{}",
         vision.reason
     );
@@ -293,4 +293,95 @@ fn a_refused_cancellation_is_not_a_refused_job() {
     assert!(message.starts_with("there is no job"), "{message}");
     let answer: JobsAnswer = ask(&history, "jobs", json!({"phase": "refused"}));
     assert_eq!(answer.refused.len(), 1);
+}
+
+#[test]
+fn what_is_allocated_and_what_runs_are_told_apart() {
+    let mut history = History::default();
+    history.join("n0", 1).submit("ads/lr").release("ads/lr");
+    history
+        .allocate(1, &[("ads/lr", 0, 2)], &[])
+        .place(1, "ads/lr", 1, &[("n0", 2)]);
+    let cpu = |history: &History| {
+        let cluster: ClusterAnswer = ask(history, "cluster", Value::Null);
+        let cpu = cluster.resources["cpu"];
+        (cpu.allocated, cpu.used, cpu.running)
+    };
+    assert_eq!(cpu(&history), (4_000, 0, 0), "allocated, nothing starts");
+    history.request_start(1, "ads/lr", 1, 2);
+    assert_eq!(cpu(&history), (4_000, 4_000, 0), "asked to start");
+    history
+        .container_started("ads/lr", 1, 0, "n0")
+        .container_started("ads/lr", 1, 1, "n0")
+        .started(1, "ads/lr", 1, 2);
+    assert_eq!(cpu(&history), (4_000, 4_000, 4_000), "runs");
+    let drawn: Timeline = ask(&history, "timeline", json!({"metric": "utilization"}));
+    let named = |name: &str| drawn.series.iter().find(|series| series.name == name);
+    let running = named("cpu running").expect("a series of what runs");
+    let values: Vec<f64> = running.points.iter().map(|point| point.1).collect();
+    assert_eq!(values.first(), Some(&0.0));
+    assert!(running.summary.last > 0.0);
+    assert_eq!(drawn.series[0].name, "total");
+    assert!(named("total running").is_some());
+    history.complete("ads/lr");
+    assert_eq!(cpu(&history), (0, 0, 0));
+    let figures = history.fold::<ReadModel>();
+    let mut figures = figures.timelines.utilization();
+    assert!(figures.all(|(_, _, running)| running == 0.0));
+}
+
+#[test]
+fn a_tenants_mean_wait_is_never_above_its_longest() {
+    let mut history = History::default();
+    history.join("n0", 1).submit("ads/a");
+    for _ in 0..50 {
+        history.progress("ads/none", 1, 1, 0.5);
+    }
+    let row = |history: &History| {
+        let tenants: TenantsAnswer = ask(history, "tenants", Value::Null);
+        tenants.tenants[0].clone()
+    };
+    let queued = row(&history);
+    assert!(queued.mean_wait_s > 0.0);
+    assert!(queued.longest_wait_s >= queued.mean_wait_s, "{queued:?}");
+    // Released, it waits on: for an allocation, and for its room.
+    history.release("ads/a");
+    for _ in 0..50 {
+        history.progress("ads/none", 1, 1, 0.5);
+    }
+    let released = row(&history);
+    assert!(
+        released.mean_start_wait_s > released.mean_wait_s,
+        "{released:?}"
+    );
+    assert!(released.longest_start_wait_s >= released.mean_start_wait_s);
+}
+
+#[test]
+fn a_node_that_was_lost_long_ago_is_listed_only_on_request() {
+    use dormouse_messages::events::NodeLost;
+
+    let mut history = History::default();
+    history.join("n0", 1).join("n1", 1);
+    history.push(NodeLost {
+        node: dormouse_state::history::node("n1"),
+        incarnation: 1,
+        last_seen: history.now(),
+    });
+    let model = history.fold::<ReadModel>();
+    let ask = |request: Value, after_s: u64| -> NodesAnswer {
+        let now = history.now().plus_ms(after_s * 1_000);
+        let answer = answer(&model, "nodes", request, now).expect("an answer");
+        serde_json::from_value(answer).expect("reads back")
+    };
+    assert_eq!(
+        (
+            ask(Value::Null, 60).nodes.len(),
+            ask(Value::Null, 60).left_out
+        ),
+        (2, 0)
+    );
+    let later = ask(Value::Null, 4_000);
+    assert_eq!((later.nodes.len(), later.left_out), (1, 1));
+    assert_eq!(ask(json!({"all": true}), 4_000).nodes.len(), 2);
 }

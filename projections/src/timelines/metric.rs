@@ -67,7 +67,10 @@ impl Metric {
     /// Unit and title.
     pub(super) const fn words(self) -> (&'static str, &'static str) {
         match self {
-            Self::Utilization => ("fraction", "Utilization of the cluster"),
+            Self::Utilization => (
+                "fraction",
+                "Utilization of the cluster: allocated, and running",
+            ),
             Self::FairnessLoss => ("fraction", "Fairness loss Σ |s − ŝ|"),
             Self::Adjustments => ("jobs", "Adjusted jobs"),
             Self::Containers => ("containers", "Containers that run"),
