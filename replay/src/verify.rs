@@ -12,10 +12,10 @@ use dormouse_checkpointer::Checkpointer;
 use dormouse_messages::{Decider, Event, Fold, Proposal, Recorded, Sequence, Timestamp};
 use dormouse_optimizer::Optimizer;
 use dormouse_placer::Placer;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A decision that is not what its basis gives, or a broken invariant.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     /// Where.
     pub sequence: Sequence,
@@ -29,7 +29,7 @@ pub struct Finding {
 }
 
 /// What verification found.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// Events read.
     pub events: u64,

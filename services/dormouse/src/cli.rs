@@ -11,10 +11,10 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use dormouse_messages::Prefix;
 
 pub use crate::commands::simulate::SimulateArgs;
-pub use history::{LogCommand, LogFileArg, ReplayCommand, TimelineArgs};
+pub use history::{At, LogCommand, LogFileArg, ReplayCommand, TimelineArgs};
 pub use jobs::{
     DEFAULT_TENANT, JobCommand, JobHistoryArgs, JobLogsArgs, JobsArgs, NodeArg, NodeCommand,
-    SubmitArgs,
+    NodesArgs, SubmitArgs,
 };
 pub use serve::{ConfigureArgs, DemoArgs, ServeArgs, ServiceArg, SyncArg, UpArgs};
 pub use tenants::{TenantCommand, TenantSetArgs};
@@ -196,8 +196,10 @@ pub enum Command {
     #[command(subcommand)]
     Job(JobCommand),
     /// List nodes
-    #[command(after_help = "Examples:\n  dormouse nodes\n  dormouse nodes -o json")]
-    Nodes,
+    #[command(
+        after_help = "Examples:\n  dormouse nodes\n  dormouse nodes --all       # with those that were lost long ago\n  dormouse nodes -o json"
+    )]
+    Nodes(NodesArgs),
     /// Act on a node
     #[command(subcommand)]
     Node(NodeCommand),

@@ -13,7 +13,10 @@ use crate::error::Coded;
 
 /// The configuration file.
 #[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a map such as {server: nats://broker:4222}"
+)]
 struct ConfigFile {
     server: Option<String>,
     data: Option<PathBuf>,
@@ -168,10 +171,15 @@ pub fn read_document<T: DeserializeOwned>(path: &Path) -> anyhow::Result<T> {
     parse_document(&text).with_context(|| shown(path))
 }
 
-fn parse_document<T: DeserializeOwned>(text: &str) -> Result<T, serde_norway::Error> {
+fn parse_document<T: DeserializeOwned>(text: &str) -> anyhow::Result<T> {
+    let form = match text.trim_start().starts_with(['{', '[']) {
+        true => "JSON",
+        false => "YAML",
+    };
     // A mapping refuses a key that is there twice; whoever keeps the last one would not be told.
-    serde_norway::from_str::<serde_norway::Value>(text)?;
-    serde_norway::from_str(text)
+    serde_norway::from_str::<serde_norway::Value>(text)
+        .with_context(|| format!("not valid {form}"))?;
+    Ok(serde_norway::from_str(text)?)
 }
 
 #[cfg(test)]
@@ -179,10 +187,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_cannot_be_read_is_called_what_it_is() {
+        for (text, form) in [
+            ("policy: {theta1: [", "not valid YAML: "),
+            ("{\"policy\": {", "not valid JSON: "),
+        ] {
+            let error = parse_document::<serde_json::Value>(text).expect_err("wrong");
+            let error = format!("{error:#}");
+            assert!(error.starts_with(form), "{error}");
+        }
+    }
+
+    #[test]
     fn a_key_that_is_there_twice_is_named() {
         for text in ["name: a\nname: b", r#"{"name": "a", "name": "b"}"#] {
             let twice = parse_document::<serde_json::Value>(text);
-            let error = twice.expect_err("not one of the two").to_string();
+            let error = format!("{:#}", twice.expect_err("not one of the two"));
             assert!(
                 error.contains("duplicate") && error.contains("name"),
                 "{error}"

@@ -48,7 +48,7 @@ pub fn describe(event: &Event) -> String {
         }
         Event::PlacementRefused(e) => e.reason.clone(),
         Event::NodeLost(e) if e.last_seen == Timestamp::default() => "not seen".to_owned(),
-        Event::NodeLost(e) => format!("last seen {}", e.last_seen),
+        Event::NodeLost(e) => format!("last seen {}", e.last_seen.to_words()),
         Event::NodeRecovered(_) => "a member again".to_owned(),
         _ => life(event),
     }
@@ -163,7 +163,7 @@ fn tasks(event: &Event) -> String {
 }
 
 /// A word of the vocabulary, as it stands in the events.
-fn name(word: &impl serde::Serialize) -> String {
+pub fn name(word: &impl serde::Serialize) -> String {
     let value = serde_json::to_value(word).unwrap_or_default();
     value.as_str().unwrap_or_default().replace('_', " ")
 }

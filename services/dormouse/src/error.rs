@@ -1,8 +1,10 @@
 //! What a failed command prints and returns.
 
+use dormouse_messages::plain;
 use serde_json::json;
 
 use crate::cli::Output;
+use crate::print;
 
 /// Done.
 pub const DONE: u8 = 0;
@@ -35,25 +37,26 @@ impl Coded {
     }
 }
 
-/// Prints an error to stderr, as JSON where that is asked for.
-pub fn print(error: &anyhow::Error, output: Output) {
+/// Prints an error to stderr, as JSON where that is asked for, and says what the process returns.
+pub fn print(error: &anyhow::Error, output: Output) -> u8 {
     let closed = |cause: &(dyn std::error::Error + 'static)| {
         let cause = cause.downcast_ref::<std::io::Error>();
         cause.is_some_and(|cause| cause.kind() == std::io::ErrorKind::BrokenPipe)
     };
     if error.chain().any(closed) {
         // Whoever read has seen enough.
-        return;
+        return DONE;
     }
+    let message = plain::in_words(&format!("{error:#}"));
     if output == Output::Json {
         let code = error
             .downcast_ref::<Coded>()
             .map_or("error", |coded| coded.code.as_str());
-        eprintln!(
-            "{}",
-            json!({"error": {"code": code, "message": format!("{error:#}")}})
-        );
+        let message = plain::shortened(&message);
+        let error = json!({"error": {"code": code, "message": message}});
+        print::aside(error.to_string());
     } else {
-        eprintln!("error: {error:#}");
+        print::aside(format!("error: {}", plain::shortened(&message)));
     }
+    ERROR
 }

@@ -10,6 +10,7 @@ mod describe;
 #[path = "../tests/documents/mod.rs"]
 mod documents;
 mod error;
+mod load;
 mod print;
 mod render;
 mod serve;
@@ -20,6 +21,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 use cli::{Cli, Command, LogCommand, NodeCommand, Output, OutputArg, TenantCommand};
 use context::Context;
+use dormouse_messages::plain;
 use tokio::runtime::Builder;
 
 /// Events are many small allocations on many threads: with the system's allocator ten thousand
@@ -38,10 +40,7 @@ fn main() -> ExitCode {
     };
     match on_runtime(cli) {
         Ok(code) => ExitCode::from(code),
-        Err(error) => {
-            error::print(&error, output);
-            ExitCode::from(error::ERROR)
-        }
+        Err(error) => ExitCode::from(error::print(&error, output)),
     }
 }
 
@@ -78,6 +77,10 @@ fn usage(error: &clap::Error) -> ExitCode {
         let text = error.render().to_string();
         let text = text.trim_start_matches("error: ").trim_end().to_owned();
         error::print(&error::Coded::new("usage", text).into(), Output::Json);
+    } else if words.iter().any(|word| plain::shown(word) != *word) {
+        // It repeats a word that no terminal should see as it is.
+        let text = error.render().to_string();
+        print::aside(plain::shortened(text.trim_end()));
     } else {
         let _ = error.print();
     }
@@ -93,7 +96,7 @@ async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Submit(args) => commands::submit::run(&context, &args).await,
         Command::Jobs(args) => commands::jobs::run(&context, &args).await,
         Command::Job(command) => commands::job::run(&context, &command).await,
-        Command::Nodes => commands::nodes::run(&context).await,
+        Command::Nodes(args) => commands::nodes::run(&context, args).await,
         Command::Node(NodeCommand::Show(args)) => commands::nodes::show(&context, &args.name).await,
         Command::Tenants => commands::tenants::run(&context).await,
         Command::Tenant(TenantCommand::Show(args)) => {
@@ -118,12 +121,9 @@ async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Simulate(args) => commands::simulate::run(&context, &args),
         Command::Timeline(args) => commands::timeline::run(&context, &args).await,
         Command::Completion { shell } => {
-            clap_complete::generate(
-                shell,
-                &mut Cli::command(),
-                "dormouse",
-                &mut std::io::stdout(),
-            );
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "dormouse", &mut script);
+            print::line(String::from_utf8_lossy(&script).trim_end())?;
             Ok(error::DONE)
         }
     }

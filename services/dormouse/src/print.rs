@@ -1,17 +1,45 @@
 //! Values and lines to standard output, in the form that was asked for. A reader that goes away,
 //! as `head` does, is an error that [`crate::error::print`] keeps to itself.
+//!
+//! What people read passes through [`plain`] here, in one place: every text of an answer before
+//! it is made into a table, every line about an event, every word beside the answer. JSON and
+//! YAML stay as they are: they have escapes of their own.
 
-use std::io::Write;
+use std::io::{BufRead as _, BufReader, IsTerminal as _, Read, Write};
 
+use dormouse_messages::plain;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::cli::Output;
+
+/// A longer line of a program goes to the terminal in pieces.
+const LINE: u64 = 1 << 16;
 
 /// Prints `value` as JSON or YAML, or as what `table` makes of it (given whether it may be wide).
 ///
 /// # Errors
 /// When the value cannot be represented.
-pub fn value<T: Serialize>(
+pub fn value<T: Serialize + DeserializeOwned>(
+    output: Output,
+    value: &T,
+    table: impl FnOnce(&T, bool) -> String,
+) -> anyhow::Result<()> {
+    if matches!(output, Output::Table | Output::Wide) {
+        let cleaned = cleaned(value)?;
+        return ours(output, value, |wide| {
+            table(cleaned.as_ref().unwrap_or(value), wide)
+        });
+    }
+    ours(output, value, |_| String::new())
+}
+
+/// The same for a value without text of others.
+///
+/// # Errors
+/// When the value cannot be represented.
+pub fn ours<T: Serialize>(
     output: Output,
     value: &T,
     table: impl FnOnce(bool) -> String,
@@ -23,6 +51,72 @@ pub fn value<T: Serialize>(
         Output::Wide => table(true),
     };
     line(text.trim_end())
+}
+
+/// The value with all its texts fit to be shown; nothing where they are.
+fn cleaned<T: Serialize + DeserializeOwned>(value: &T) -> anyhow::Result<Option<T>> {
+    let mut value = serde_json::to_value(value)?;
+    match clean(&mut value) {
+        true => Ok(Some(serde_json::from_value(value)?)),
+        false => Ok(None),
+    }
+}
+
+/// Makes every text in `value` fit to be shown; whether any was not.
+fn clean(value: &mut Value) -> bool {
+    match value {
+        Value::String(text) => {
+            let shown = plain::shown(text);
+            let changed = shown != *text;
+            *text = shown;
+            changed
+        }
+        Value::Array(values) => clean_all(values.iter_mut()),
+        Value::Object(fields) => {
+            let names = fields.keys().any(|name| plain::shown(name) != *name);
+            if names {
+                let old = std::mem::take(fields);
+                fields.extend(old.into_iter().map(|(name, it)| (plain::shown(&name), it)));
+            }
+            clean_all(fields.values_mut()) || names
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+fn clean_all<'a>(values: impl Iterator<Item = &'a mut Value>) -> bool {
+    let mut changed = false;
+    for value in values {
+        changed |= clean(value);
+    }
+    changed
+}
+
+/// What a program printed, as it may go to the standard output: as it is into a file or a pipe,
+/// with its control characters written out onto a terminal.
+///
+/// # Errors
+/// When it cannot be read, or the standard output is closed.
+pub fn program_output(file: &mut impl Read) -> anyhow::Result<()> {
+    let mut out = std::io::stdout();
+    if !out.is_terminal() {
+        std::io::copy(file, &mut out)?;
+        return Ok(());
+    }
+    let mut file = BufReader::new(file);
+    let mut line = Vec::new();
+    while (&mut file).take(LINE).read_until(b'\n', &mut line)? > 0 {
+        out.write_all(for_terminal(&line).as_bytes())?;
+        line.clear();
+    }
+    Ok(())
+}
+
+fn for_terminal(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    // A progress bar writes over its own line: here each state has a line.
+    let text = text.replace("\r\n", "\n").replace('\r', "\n");
+    plain::printable_lines(&text).into_owned()
 }
 
 /// Prints one line.
@@ -47,6 +141,31 @@ pub fn yaml(json: &str) -> anyhow::Result<()> {
 }
 
 /// Says something beside the answer; whether anyone hears it does not matter.
-pub fn aside(text: &str) {
+pub fn aside(text: impl AsRef<str>) {
+    let text = plain::printable_lines(text.as_ref());
     let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn every_text_of_an_answer_is_fit_for_a_terminal() {
+        let answer =
+            json!({"jobs": [{"reason": "a\u{1b}[2Jb", "metrics": {"l\u{7}": 1.5}}], "n": 1});
+        let cleaned = cleaned(&answer).expect("a value").expect("cleaned");
+        let shown =
+            json!({"jobs": [{"reason": "a\\u{1b}[2Jb", "metrics": {"l\\u{7}": 1.5}}], "n": 1});
+        assert_eq!(cleaned, shown);
+        assert_eq!(super::cleaned(&shown).expect("a value"), None);
+    }
+
+    #[test]
+    fn what_programs_print_does_nothing_to_a_terminal() {
+        let text = for_terminal(b"10%\r20%\r\nred \x1b[31m\tcell\n\xff");
+        assert_eq!(text, "10%\n20%\nred \\u{1b}[31m\tcell\n\u{fffd}");
+    }
 }

@@ -162,6 +162,7 @@ async fn api(log: Log, shutdown: CancellationToken) -> anyhow::Result<()> {
                     Followed::CaughtUp(_) => drop(caught_up.send_replace(true)),
                 }
             }
+            show_utilization(&model);
         }
         anyhow::Ok(())
     };
@@ -174,6 +175,7 @@ async fn api(log: Log, shutdown: CancellationToken) -> anyhow::Result<()> {
                 false => serde_json::from_slice(&request)
                     .map_err(|error| refuse("bad_request", error.to_string()))?,
             };
+            tracing::debug!(query = name, "asked");
             let model = model.blocking_read();
             let answer = queries::answer(&model, &name, request, clock::now())
                 .map_err(|error| (error.code, error.message))?;
@@ -194,6 +196,17 @@ async fn api(log: Log, shutdown: CancellationToken) -> anyhow::Result<()> {
         folded = folding => folded.and_then(|()| anyhow::bail!("the log can no longer be followed")),
         served = log.serve_api(&queries::NAMES, answer) => served.map_err(anyhow::Error::from),
         () = shutdown.cancelled() => Ok(()),
+    }
+}
+
+/// Which fractions of the cluster are allocated and which run, for Prometheus.
+fn show_utilization(model: &ReadModel) {
+    for (resource, allocated, running) in model.timelines.utilization() {
+        for (kind, value) in [("allocated", allocated), ("running", running)] {
+            let resource = resource.to_owned();
+            metrics::gauge!("dormouse_utilization", "resource" => resource, "kind" => kind)
+                .set(value);
+        }
     }
 }
 

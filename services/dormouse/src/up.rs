@@ -73,6 +73,7 @@ impl LocalCluster {
             let data = options.data.display();
             format!("{data} cannot be the folder of a cluster; name another with --data")
         })?;
+        dormouse_node_agent::check_runtime(options.runtime).await?;
         let broker = LocalBroker::start(BrokerConfig {
             port: options.port,
             sync_always: options.sync_always,
@@ -239,7 +240,7 @@ pub async fn run(context: &Context, args: &UpArgs) -> anyhow::Result<u8> {
         0 => "without nodes (`dormouse serve agent` adds one)".to_owned(),
         nodes => format!("of {nodes} × {}", options.capacity),
     };
-    print::aside(&format!(
+    print::aside(format!(
         "A cluster {nodes} runs at {}, in {}.\nSubmit a job in another terminal: dormouse submit job.yaml\nStop it here with ^C; containers run on, and the next `up` adopts them.",
         cluster.url,
         options.data.display()

@@ -1,9 +1,10 @@
 //! `log …`, `replay …`, `timeline`.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::{Args, Subcommand};
-use dormouse_messages::JobId;
+use dormouse_messages::{JobId, Timestamp};
 
 use super::jobs::job_id;
 
@@ -52,17 +53,59 @@ pub enum LogCommand {
     },
 }
 
+/// A place on the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum At {
+    /// After this event.
+    Sequence(u64),
+    /// At this time.
+    Time(Timestamp),
+    /// At this time of the day of the log's last event, in microseconds.
+    Clock(i64),
+}
+
+impl FromStr for At {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Ok(sequence) = text.parse() {
+            return Ok(Self::Sequence(sequence));
+        }
+        // `2026-11-21 10:00:00Z` is how tables write it.
+        let dated = text.replacen(' ', "T", 1);
+        let whole = [
+            dated.clone(),
+            format!("{dated}Z"),
+            format!("{dated}T00:00:00Z"),
+        ];
+        if let Some(time) = whole.iter().find_map(|text| text.parse().ok()) {
+            return Ok(Self::Time(time));
+        }
+        let clock = text.trim_end_matches('Z');
+        let seconds = if clock.matches(':').count() == 1 {
+            ":00"
+        } else {
+            ""
+        };
+        let epoch: Result<Timestamp, _> = format!("1970-01-01T{clock}{seconds}Z").parse();
+        epoch.map(|time| Self::Clock(time.as_micros())).map_err(|_| {
+            format!("{text:?} is neither a sequence such as 4712 nor a time such as 2026-11-21T10:00:00Z or 10:00:00")
+        })
+    }
+}
+
 /// `replay …`.
 #[derive(Debug, Subcommand)]
 pub enum ReplayCommand {
     /// The jobs and nodes as they were after an event
     #[command(
-        after_help = "Examples:\n  dormouse replay state --at 4712\n  dormouse replay state --log log.jsonl --at 100 -o json"
+        after_help = "Examples:\n  dormouse replay state --at 4712\n  dormouse replay state --at 2026-11-21T10:00:00Z\n  dormouse replay state --at 10:00:00               # today, in UTC\n  dormouse replay state --log log.jsonl --at 100 -o json"
     )]
     State {
-        /// After this sequence; default: the last.
-        #[arg(long)]
-        at: Option<u64>,
+        /// After this sequence, or as it was at this time (RFC 3339, or a time of the day of the
+        /// log's last event, in UTC); default: the end.
+        #[arg(long, value_name = "SEQUENCE|TIME")]
+        at: Option<At>,
         /// Where it is read.
         #[command(flatten)]
         log: LogFileArg,
@@ -92,4 +135,28 @@ pub struct TimelineArgs {
     /// Where it is read.
     #[command(flatten)]
     pub log: LogFileArg,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_on_the_log_is_a_sequence_or_a_time() {
+        let at = |text: &str| text.parse::<At>();
+        assert_eq!(at("4712"), Ok(At::Sequence(4712)));
+        let time = At::Time("2026-11-21T10:00:00Z".parse().expect("a time"));
+        for text in [
+            "2026-11-21T10:00:00Z",
+            "2026-11-21 10:00:00Z",
+            "2026-11-21 10:00:00",
+        ] {
+            assert_eq!(at(text), Ok(time), "{text}");
+        }
+        let day = At::Time("2026-11-21T00:00:00Z".parse().expect("a time"));
+        assert_eq!(at("2026-11-21"), Ok(day));
+        assert_eq!(at("00:01"), Ok(At::Clock(60_000_000)));
+        assert_eq!(at("00:00:01.5Z"), Ok(At::Clock(1_500_000)));
+        assert!(at("yesterday").is_err());
+    }
 }

@@ -111,6 +111,14 @@ pub struct JobLogsArgs {
     pub task: Option<u32>,
 }
 
+/// `nodes`.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct NodesArgs {
+    /// Those too that were lost more than an hour ago.
+    #[arg(long)]
+    pub all: bool,
+}
+
 /// `node …`.
 #[derive(Debug, Subcommand)]
 pub enum NodeCommand {

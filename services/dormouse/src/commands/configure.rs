@@ -2,7 +2,7 @@
 
 use anyhow::bail;
 use dormouse_messages::events::{ClusterConfigured, NodeDrained, NodeRestored};
-use dormouse_messages::policy::Policy;
+use dormouse_messages::policy::{Policy, Shares, UnknownTenants};
 use dormouse_messages::{Event, Writer};
 use dormouse_projections::queries::NodesAnswer;
 use dormouse_runtime::Log;
@@ -12,12 +12,16 @@ use serde_json::{Value, json};
 use super::{caught_up, query};
 use crate::cli::{ConfigureArgs, NodeArg};
 use crate::context::{Context, read_document, shown};
+use crate::describe::name;
 use crate::error::{Coded, DONE};
 use crate::print;
 
 /// What `configure` reads.
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a map such as {policy: {theta1: 0.2}}"
+)]
 struct ClusterDocument {
     policy: Policy,
 }
@@ -38,8 +42,11 @@ async fn append_to(log: Log, context: &Context, event: Event, said: &str) -> any
         .append(event, &[])
         .await?;
     let answer = json!({"sequence": sequence});
-    print::value(context.output()?, &answer, |_| {
-        format!("{said} (event {sequence})")
+    print::value(context.output()?, &answer, |_, _| {
+        match said.split_once('\n') {
+            Some((first, rest)) => format!("{first} event {sequence}\n{rest}"),
+            None => format!("{said} (event {sequence})"),
+        }
     })?;
     Ok(DONE)
 }
@@ -49,7 +56,19 @@ async fn append_to(log: Log, context: &Context, event: Event, said: &str) -> any
 /// # Errors
 /// When the document is wrong or the event cannot be appended.
 pub async fn configure(context: &Context, args: &ConfigureArgs) -> anyhow::Result<u8> {
-    let document: ClusterDocument = read_document(&args.file)?;
+    let document: Value = read_document(&args.file)?;
+    if document.is_array() || document.get("policy").is_some_and(Value::is_array) {
+        bail!(
+            "{}: a list where a map is meant; write policy: {{allocation: dorm, theta1: 0.1}}",
+            shown(&args.file)
+        );
+    }
+    // Once more, so that an error names its field.
+    let document: Result<ClusterDocument, _> = serde_path_to_error::deserialize(document);
+    let document = document.map_err(|error| match error.path().to_string().as_str() {
+        "." => anyhow::anyhow!("{}: {}", shown(&args.file), error.inner()),
+        place => anyhow::anyhow!("{}: {place}: {}", shown(&args.file), error.inner()),
+    })?;
     let policy = document.policy;
     if let Some(problem) = policy.problem() {
         bail!("{}: {problem}", shown(&args.file));
@@ -58,8 +77,7 @@ pub async fn configure(context: &Context, args: &ConfigureArgs) -> anyhow::Resul
     if args.streams.ensure_streams {
         log.ensure_streams().await?;
     }
-    let shown = serde_json::to_string(&policy)?;
-    let said = format!("in force from here on: {shown}");
+    let said = format!("in force from{}", in_words(&policy));
     append_to(
         log,
         context,
@@ -69,16 +87,65 @@ pub async fn configure(context: &Context, args: &ConfigureArgs) -> anyhow::Resul
     .await
 }
 
+/// The whole policy, those parts too that the file left to their defaults.
+fn in_words(policy: &Policy) -> String {
+    let amortise = match policy.objective.amortise_s {
+        Some(seconds) => format!("a restart pays back over {seconds} s"),
+        None => "restarts cost only as a tie-break".to_owned(),
+    };
+    let unknown = match policy.unknown_tenants {
+        UnknownTenants::Accept => format!("accepted with weight {}", policy.unknown_weight),
+        UnknownTenants::Refuse => "refused".to_owned(),
+    };
+    let among = match policy.shares {
+        Shares::Job => "jobs",
+        Shares::Tenant => "tenants",
+    };
+    let lines = [
+        (
+            "allocation",
+            format!(
+                "{}, θ1 {} ({} fairness bound), θ2 {}",
+                name(&policy.allocation),
+                policy.theta1,
+                name(&policy.fairness_bound),
+                policy.theta2
+            ),
+        ),
+        (
+            "objective",
+            format!(
+                "utilization × {}, fairness loss × {}; {amortise}",
+                policy.objective.utilization, policy.objective.loss
+            ),
+        ),
+        (
+            "queue",
+            format!(
+                "{}; room is kept for a head that others passed for {} s",
+                policy.queue.as_str(),
+                policy.reserve_after_s
+            ),
+        ),
+        (
+            "tenants",
+            format!("shares among {among}; unknown ones are {unknown}"),
+        ),
+    ];
+    let lines = lines.map(|(name, text)| format!("\n  {name:<11} {text}"));
+    lines.concat()
+}
+
 /// Whether the node is drained.
 async fn is_drained(context: &Context, args: &NodeArg) -> anyhow::Result<bool> {
     let log = context.connect().await?;
     caught_up(&log).await?;
-    let nodes: NodesAnswer = query(&log, "nodes", Value::Null).await?;
+    let nodes: NodesAnswer = query(&log, "nodes", json!({"all": true})).await?;
     if let Some(node) = nodes.nodes.iter().find(|node| node.node == args.name) {
         return Ok(node.drained_at.is_some());
     }
     let message = format!(
-        "there is no node {}; `dormouse nodes` lists them",
+        "there is no node {}; `dormouse nodes --all` lists them",
         args.name
     );
     Err(Coded::new("not_found", message).into())
@@ -87,7 +154,7 @@ async fn is_drained(context: &Context, args: &NodeArg) -> anyhow::Result<bool> {
 /// Says that nothing was to be done.
 fn unchanged(context: &Context, said: &str) -> anyhow::Result<u8> {
     let answer = json!({"sequence": null});
-    print::value(context.output()?, &answer, |_| said.to_owned())?;
+    print::value(context.output()?, &answer, |_, _| said.to_owned())?;
     Ok(DONE)
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::bail;
 use dormouse_messages::ids::{ContainerId, Incarnation, Rank};
-use dormouse_messages::{Event, JobId, NodeId, TenantId};
+use dormouse_messages::{Event, JobId, NodeId, TenantId, plain};
 use dormouse_node_agent::{logs_path, open_log, task_output};
 use dormouse_projections::queries::{JobDetail, JobQuery};
 use serde::Serialize;
@@ -43,8 +43,8 @@ async fn detail(history: History, id: &JobId) -> anyhow::Result<JobDetail> {
 async fn show(context: &Context, args: &JobHistoryArgs) -> anyhow::Result<u8> {
     let history = History::open_whole(context, &args.log).await?;
     let detail = detail(history, &args.job.id).await?;
-    print::value(context.output()?, &detail, |wide| {
-        render::job(&detail, &Style::of_stdout(wide))
+    print::value(context.output()?, &detail, |detail, wide| {
+        render::job(detail, &Style::of_stdout(wide))
     })?;
     Ok(DONE)
 }
@@ -129,7 +129,7 @@ fn printed(output: Output, of: Printed<'_>, path: &Path) -> anyhow::Result<bool>
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
         Err(error) => {
-            eprintln!("{} is not read: {error}", path.display());
+            print::aside(format!("{} is not read: {error}", path.display()));
             return Ok(false);
         }
     };
@@ -143,8 +143,11 @@ fn printed(output: Output, of: Printed<'_>, path: &Path) -> anyhow::Result<bool>
         Output::Table | Output::Wide => {
             let task = of.task.map(|task| format!("task {task} in "));
             let (task, container) = (task.unwrap_or_default(), of.container);
-            eprintln!("── {task}{container} on {}, {}", of.node, of.stream);
-            std::io::copy(&mut file, &mut std::io::stdout())?;
+            print::aside(format!(
+                "── {task}{container} on {}, {}",
+                of.node, of.stream
+            ));
+            print::program_output(&mut file)?;
         }
         Output::Json | Output::Yaml => {
             let mut bytes = Vec::new();
@@ -169,11 +172,8 @@ async fn logs(context: &Context, args: &JobLogsArgs) -> anyhow::Result<u8> {
     }
     let newest = containers.iter().map(|(id, _)| id.incarnation).max();
     let Some(incarnation) = args.incarnation.map(Incarnation).or(newest) else {
-        bail!(
-            "{} has had no container yet; see `dormouse job show {}`",
-            args.id,
-            args.id
-        );
+        let became = became(log, &args.id).await?;
+        bail!("{} has had no container yet; it is {became}", args.id);
     };
     let wanted = |id: &ContainerId| {
         id.incarnation == incarnation && args.rank.is_none_or(|rank| id.rank == Rank(rank))
@@ -186,10 +186,10 @@ async fn logs(context: &Context, args: &JobLogsArgs) -> anyhow::Result<u8> {
     for (container, node) in chosen {
         let Some(paths) = logs_path(&context.data, container) else {
             elsewhere = true;
-            eprintln!(
+            print::aside(format!(
                 "{container} is on node {node}, and its files are not below {}: run this there, or name that agent's --data",
                 context.data.display()
-            );
+            ));
             continue;
         };
         for (stream, path) in [("stdout", paths.stdout), ("stderr", paths.stderr)] {
@@ -204,17 +204,24 @@ async fn logs(context: &Context, args: &JobLogsArgs) -> anyhow::Result<u8> {
         }
     }
     if tasks.is_some() {
-        eprintln!(
+        print::aside(format!(
             "what the tasks of {} printed: `dormouse job logs {} --task 0`, and so on",
             args.id, args.id
-        );
+        ));
     } else if !any && !elsewhere {
-        eprintln!(
-            "incarnation {incarnation} of {} has printed nothing; what became of it: `dormouse job show {}`",
-            args.id, args.id
-        );
+        let became = became(log, &args.id).await?;
+        print::aside(format!(
+            "incarnation {incarnation} of {} has printed nothing; the job is {became}",
+            args.id
+        ));
     }
     Ok(DONE)
+}
+
+/// The job's phase and the reason, for who looks for what it printed and finds nothing.
+async fn became(log: dormouse_runtime::Log, id: &JobId) -> anyhow::Result<String> {
+    let row = detail(History::Cluster(log), id).await?.row;
+    Ok(format!("{}: {}", row.phase, row.reason))
 }
 
 /// Which containers there are, where none of those that were asked for is.
@@ -274,10 +281,10 @@ fn task_logs(
         }
     }
     if !any {
-        eprintln!(
+        print::aside(format!(
             "task {task} has printed nothing yet below {}",
             context.data.display()
-        );
+        ));
     }
     Ok(DONE)
 }
@@ -311,7 +318,7 @@ async fn cancel(context: &Context, id: &JobId) -> anyhow::Result<u8> {
         );
     };
     let answer = json!({"job": id, "ingress_sequence": ingress, "state": said});
-    print::value(context.output()?, &answer, |_| format!("{id} {said}"))?;
+    print::value(context.output()?, &answer, |_, _| format!("{id} {said}"))?;
     Ok(DONE)
 }
 
@@ -323,8 +330,8 @@ async fn wait(context: &Context, id: &JobId) -> anyhow::Result<u8> {
     let detail = detail(History::Cluster(log), id).await?;
     let ended = |phase: &str, reason: &str, code: u8| {
         let answer = json!({"job": id, "phase": phase, "reason": reason});
-        print::value(context.output()?, &answer, |_| {
-            format!("{id} {phase}: {reason}")
+        print::value(context.output()?, &answer, |_, _| {
+            format!("{id} {phase}: {}", plain::shown(reason))
         })?;
         Ok(code)
     };

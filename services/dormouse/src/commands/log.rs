@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use anyhow::{Context as _, bail};
-use dormouse_messages::{Recorded, Sequence};
+use anyhow::bail;
+use dormouse_messages::{Recorded, Sequence, plain};
 use dormouse_replay::{LogReader, LogWriter};
 use dormouse_runtime::Followed;
 
@@ -21,14 +21,14 @@ pub fn line(recorded: &Recorded) -> String {
     let time = time.get(11..23).unwrap_or(&time);
     match recorded.event() {
         Some(event) => format!(
-            "{time} {:>7} {:<26} {:<24} {}",
+            "{time}Z {:>7} {:<26} {:<24} {}",
             recorded.sequence.0,
             event.subject_name(),
-            recorded.envelope.subject,
+            recorded.envelope.subject.as_str(),
             describe(event)
         ),
         None => format!(
-            "{time} {:>7} (a type that this build does not know)",
+            "{time}Z {:>7} (a type that this build does not know)",
             recorded.sequence.0
         ),
     }
@@ -42,7 +42,7 @@ pub fn event(recorded: &Recorded, identity: &str, output: Output) -> anyhow::Res
     match output {
         Output::Json => print::line(recorded.to_json(identity)?),
         Output::Yaml => print::yaml(&recorded.to_json(identity)?),
-        Output::Table | Output::Wide => print::line(line(recorded)),
+        Output::Table | Output::Wide => print::line(plain::printable(&line(recorded))),
     }
 }
 
@@ -56,7 +56,9 @@ pub async fn tail(context: &Context, from: Option<u64>) -> anyhow::Result<u8> {
     let head = log.head().await?;
     let from = from.map_or(head.next(), Sequence);
     if from > head.next() {
-        eprintln!("the log ends at event {head}; waiting for event {from}");
+        print::aside(format!(
+            "the log ends at event {head}; waiting for event {from}"
+        ));
     }
     let identity = log.identity();
     let mut events = log.follow(from);
@@ -64,7 +66,7 @@ pub async fn tail(context: &Context, from: Option<u64>) -> anyhow::Result<u8> {
         match followed {
             Followed::Event(recorded) => event(&recorded, &identity, output)?,
             Followed::Flagged { sequence, why, .. } => {
-                eprintln!("event {sequence} is flagged: {why}")
+                print::aside(format!("event {sequence} is flagged: {why}"));
             }
             Followed::CaughtUp(_) => {}
         }
@@ -103,10 +105,12 @@ pub async fn export(
     let history = History::open(context, log).await?;
     let count = export_to(history, file, from, to).await?;
     if count == 0 {
-        eprintln!("there is no event {from}; `dormouse cluster` says where the log ends");
+        print::aside(format!(
+            "there is no event {from}; `dormouse cluster` says where the log ends"
+        ));
     }
     if file.as_os_str() != "-" {
-        eprintln!("{count} events written to {}", file.display());
+        print::aside(format!("{count} events written to {}", file.display()));
     }
     Ok(DONE)
 }
@@ -121,11 +125,12 @@ pub async fn export_to(
     from: u64,
     to: Option<u64>,
 ) -> anyhow::Result<u64> {
-    if let Some(folder) = file
-        .parent()
-        .filter(|folder| !folder.as_os_str().is_empty())
-    {
-        std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    let folder = file.parent().unwrap_or(Path::new(""));
+    if !folder.as_os_str().is_empty() && !folder.is_dir() {
+        bail!(
+            "there is no folder {}; make it, or name another file with -o",
+            folder.display()
+        );
     }
     let mut writer = LogWriter::create(file, &history.identity())?;
     let mut count = 0;
@@ -146,6 +151,6 @@ pub async fn import(context: &Context, file: &Path) -> anyhow::Result<u8> {
     let log = context.connect().await?;
     log.ensure_streams().await?;
     let count = log.import(LogReader::open(file)?).await?;
-    eprintln!("{count} events imported from {}", file.display());
+    print::aside(format!("{count} events imported from {}", file.display()));
     Ok(DONE)
 }

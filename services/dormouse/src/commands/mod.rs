@@ -59,8 +59,8 @@ pub async fn show<T: Serialize + DeserializeOwned>(
 ) -> anyhow::Result<u8> {
     let log = context.connect().await?;
     let answer: T = query(&log, name, serde_json::to_value(request)?).await?;
-    print::value(context.output()?, &answer, |wide| {
-        render(&answer, &Style::of_stdout(wide))
+    print::value(context.output()?, &answer, |answer, wide| {
+        render(answer, &Style::of_stdout(wide))
     })?;
     Ok(DONE)
 }

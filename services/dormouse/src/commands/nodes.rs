@@ -1,8 +1,9 @@
 //! `nodes`, `node show`, `cluster`.
 
 use dormouse_messages::NodeId;
-use dormouse_projections::queries::NodeQuery;
+use dormouse_projections::queries::{NodeQuery, NodesQuery};
 
+use crate::cli::NodesArgs;
 use crate::context::Context;
 use crate::render;
 
@@ -10,8 +11,9 @@ use crate::render;
 ///
 /// # Errors
 /// When the query service does not answer.
-pub async fn run(context: &Context) -> anyhow::Result<u8> {
-    super::show(context, "nodes", &(), render::nodes).await
+pub async fn run(context: &Context, args: NodesArgs) -> anyhow::Result<u8> {
+    let request = NodesQuery { all: args.all };
+    super::show(context, "nodes", &request, render::nodes).await
 }
 
 /// Shows one node.

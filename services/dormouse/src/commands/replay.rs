@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use anyhow::bail;
 use dormouse_messages::{Fold, Timestamp};
 use dormouse_projections::queries::{JobsAnswer, NodesAnswer};
 use dormouse_projections::{ReadModel, queries};
@@ -10,7 +11,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
 use super::history::History;
-use crate::cli::{LogFileArg, ReplayCommand};
+use crate::cli::{At, LogFileArg, ReplayCommand};
 use crate::context::Context;
 use crate::error::{DONE, ERROR};
 use crate::print;
@@ -25,7 +26,7 @@ pub async fn run(context: &Context, command: &ReplayCommand) -> anyhow::Result<u
         ReplayCommand::State { at, log } => state(context, *at, log).await,
         ReplayCommand::Verify { log } => {
             let report = verify(context, log).await?;
-            print::value(context.output()?, &report, |_| text(&report))?;
+            print::value(context.output()?, &report, |report, _| text(report))?;
             Ok(if report.findings.is_empty() {
                 DONE
             } else {
@@ -79,32 +80,71 @@ pub fn text(report: &Report) -> String {
     text
 }
 
-async fn state(context: &Context, at: Option<u64>, log: &LogFileArg) -> anyhow::Result<u8> {
+/// The sequence and the time up to which the log counts.
+async fn bounds(
+    context: &Context,
+    at: Option<At>,
+    log: &LogFileArg,
+) -> anyhow::Result<(Option<u64>, Option<Timestamp>)> {
+    const DAY_US: i64 = 86_400_000_000;
+    Ok(match at {
+        None => (None, None),
+        Some(At::Sequence(at)) => (Some(at), None),
+        Some(At::Time(time)) => (None, Some(time)),
+        Some(At::Clock(clock)) => {
+            let mut last = Timestamp::default();
+            let history = History::open_whole(context, log).await?;
+            let read = history.read(1, None, |recorded| {
+                last = recorded.stored_at;
+                Ok(())
+            });
+            read.await?;
+            let midnight = last.as_micros() - last.as_micros().rem_euclid(DAY_US);
+            (None, Some(Timestamp::from_micros(midnight + clock)))
+        }
+    })
+}
+
+async fn state(context: &Context, at: Option<At>, log: &LogFileArg) -> anyhow::Result<u8> {
     let mut model = ReadModel::default();
     let mut now = Timestamp::default();
     let mut last = 0;
+    let (to, until) = bounds(context, at, log).await?;
     let history = History::open_whole(context, log).await?;
-    let read = history.read(1, at, |recorded| {
-        model.evolve(recorded);
-        now = recorded.stored_at;
-        last = recorded.sequence.0;
+    // The broker's time does not go back with the sequence.
+    let read = history.read(1, to, |recorded| {
+        if until.is_none_or(|until| recorded.stored_at <= until) {
+            model.evolve(recorded);
+            now = recorded.stored_at;
+            last = recorded.sequence.0;
+        }
         Ok(())
     });
     read.await?;
-    if let Some(at) = at.filter(|at| *at > last) {
-        eprintln!("the log ends at event {last}, before {at}");
+    match (to, until) {
+        (Some(at), _) if at > last => {
+            print::aside(format!("the log ends at event {last}, before {at}"));
+        }
+        (_, Some(until)) if last == 0 => bail!("the log begins after {until}"),
+        // What was at that time: a job that runs is as old as it was then.
+        (_, Some(until)) => now = until,
+        _ => {}
     }
     let output = context.output()?;
     let ask = |name| queries::answer(&model, name, Value::Null, now);
     let (jobs, nodes) = (ask("jobs")?, ask("nodes")?);
     let answer = json!({"sequence": last, "time": now, "jobs": jobs["jobs"], "nodes": nodes["nodes"], "cluster": ask("cluster")?});
-    let jobs: JobsAnswer = serde_json::from_value(jobs)?;
-    let nodes: NodesAnswer = serde_json::from_value(nodes)?;
-    print::value(output, &answer, |wide| {
+    print::value(output, &answer, |answer, wide| {
+        let style = Style::of_stdout(wide);
+        let nodes = json!({"nodes": answer["nodes"]});
+        let nodes: NodesAnswer = serde_json::from_value(nodes).unwrap_or_default();
+        let jobs = json!({"jobs": answer["jobs"], "more": 0});
+        let jobs: JobsAnswer = serde_json::from_value(jobs).unwrap_or_default();
         format!(
-            "after event {last}, {now}\n\n{}\n\n{}",
-            crate::render::nodes(&nodes, &Style::of_stdout(wide)),
-            crate::render::jobs(&jobs, &Style::of_stdout(wide))
+            "after event {last}, {}\n\n{}\n\n{}",
+            crate::render::date(now),
+            crate::render::nodes(&nodes, &style),
+            crate::render::jobs(&jobs, &style)
         )
     })?;
     Ok(DONE)

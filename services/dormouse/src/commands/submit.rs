@@ -7,7 +7,7 @@ use dormouse_messages::events::{JobAllocation, Waiting};
 use dormouse_messages::{Event, JobId, TenantId};
 use dormouse_projections::queries::JobDetail;
 use dormouse_runtime::{Followed, Log};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::Receiver;
 
@@ -19,16 +19,19 @@ use crate::print;
 
 /// Admission answers in milliseconds; this long only when none runs.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// A job that its queue lets go is released with the admission, or right after it; later, and the
+/// answer is that it is queued.
+const RELEASE_PATIENCE: Duration = Duration::from_millis(300);
 /// An allocation follows within a solve; longer, and the answer is that it waits.
 const ALLOCATION_PATIENCE: Duration = Duration::from_secs(3);
 
 /// What became of a submission.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Submitted {
     job: JobId,
     ingress_sequence: u64,
     /// `allocated`, `waiting` or `queued`.
-    state: &'static str,
+    state: String,
     containers: u32,
     reason: String,
 }
@@ -46,7 +49,7 @@ pub async fn run(context: &Context, args: &SubmitArgs) -> anyhow::Result<u8> {
     };
     let log = context.connect().await?;
     let submitted = submit(&log, &tenant, &document).await?;
-    print::value(context.output()?, &submitted, |_| {
+    print::value(context.output()?, &submitted, |submitted, _| {
         format!(
             "{} {}: {}",
             submitted.job, submitted.state, submitted.reason
@@ -91,8 +94,28 @@ async fn standing(log: &Log, job: &JobId) -> String {
     let request = json!({"job": job});
     match query::<JobDetail>(log, "job", request).await {
         Ok(detail) if !detail.row.reason.is_empty() => detail.row.reason,
-        _ => format!("nothing has allocated it yet; see `dormouse job show {job}`"),
+        _ => format!("nothing has allocated it yet; `dormouse job show {job}` says why"),
     }
+}
+
+/// Whether the queue lets the job go, or an allocation names it already.
+async fn released(events: &mut Receiver<Followed>, job: &JobId) -> anyhow::Result<Released> {
+    let found = next_event(events, Some(RELEASE_PATIENCE), |event| match event {
+        Event::JobReleased(event) if event.job == *job => Some(Released::Now),
+        Event::JobCancelled(event) if event.job == *job => {
+            Some(Released::Never(event.reason.clone()))
+        }
+        _ => None,
+    })
+    .await?;
+    Ok(found.unwrap_or(Released::Later))
+}
+
+/// What the queue did with a job that was just admitted.
+enum Released {
+    Now,
+    Later,
+    Never(String),
 }
 
 async fn allocation(
@@ -116,12 +139,18 @@ async fn allocation(
             (None, None) => None,
         }
     };
-    let answer = next_event(events, Some(ALLOCATION_PATIENCE), |event| match event {
-        Event::AllocationDecided(event) => found(&event.jobs, &event.outcome.waiting),
-        Event::AllocationKept(event) => found(&[], &event.outcome.waiting),
-        _ => None,
-    })
-    .await?;
+    let answer = match released(events, &job).await? {
+        Released::Later => None,
+        Released::Never(reason) => bail!("{job} is cancelled: {reason}"),
+        Released::Now => {
+            next_event(events, Some(ALLOCATION_PATIENCE), |event| match event {
+                Event::AllocationDecided(event) => found(&event.jobs, &event.outcome.waiting),
+                Event::AllocationKept(event) => found(&[], &event.outcome.waiting),
+                _ => None,
+            })
+            .await?
+        }
+    };
     let (state, containers, reason) = match answer {
         Some(answer) => answer,
         None => ("queued", 0, standing(log, &job).await),
@@ -129,7 +158,7 @@ async fn allocation(
     Ok(Submitted {
         job,
         ingress_sequence,
-        state,
+        state: state.to_owned(),
         containers,
         reason,
     })

@@ -28,11 +28,11 @@ pub async fn run(context: &Context, args: &TimelineArgs) -> anyhow::Result<u8> {
     if let Some(file) = &args.svg {
         let drawing = render::timeline_svg(&timeline)?;
         std::fs::write(file, drawing).with_context(|| file.display().to_string())?;
-        eprintln!("drawn into {}", file.display());
+        print::aside(format!("drawn into {}", file.display()));
         return Ok(DONE);
     }
-    print::value(context.output()?, &timeline, |wide| {
-        render::timeline(&timeline, &Style::of_stdout(wide))
+    print::value(context.output()?, &timeline, |timeline, wide| {
+        render::timeline(timeline, &Style::of_stdout(wide))
     })?;
     Ok(DONE)
 }

@@ -170,6 +170,51 @@ pub(super) fn corners(series: &Series, timeline: &Timeline) -> Vec<(f64, f64)> {
     corners
 }
 
+/// A step function's value at so many seconds from the beginning; nothing before its first point.
+fn value_at(series: &Series, timeline: &Timeline, seconds: f64) -> Option<f64> {
+    let after = series
+        .points
+        .partition_point(|(at, _)| at.seconds_since(timeline.from) <= seconds);
+    let (_, value) = series.points.get(after.checked_sub(1)?)?;
+    value.is_finite().then_some(*value)
+}
+
+/// A piece of a series to be drawn over the others: its index, and its points.
+pub(super) type Dash = (usize, Vec<(f64, f64)>);
+
+/// Where lines lie on each other (nearer than `near`), only the first would be seen: these are
+/// the pieces of the hidden ones, which take turns of `dash` of the `columns`.
+pub(super) fn dashes(timeline: &Timeline, columns: u32, dash: u32, near: f64) -> Vec<Dash> {
+    let span_s = span_s(timeline);
+    let mut dashes: Vec<Dash> = Vec::new();
+    let mut before: Vec<usize> = Vec::new();
+    for column in 0..=columns {
+        let x = span_s * f64::from(column) / f64::from(columns.max(1));
+        let values: Vec<Option<f64>> = timeline
+            .series
+            .iter()
+            .map(|series| value_at(series, timeline, x))
+            .collect();
+        let mut now = Vec::new();
+        for (index, value) in values.iter().enumerate() {
+            let Some(value) = value else { continue };
+            let close = |other: &Option<f64>| other.is_some_and(|it| (it - value).abs() <= near);
+            let group: Vec<usize> = (0..values.len()).filter(|i| close(&values[*i])).collect();
+            let turn = (column / dash.max(1)) as usize % group.len().max(1);
+            if group.first() == Some(&index) || group.get(turn) != Some(&index) {
+                continue;
+            }
+            match dashes.iter_mut().rfind(|(series, _)| *series == index) {
+                Some((_, points)) if before.contains(&index) => points.push((x, *value)),
+                _ => dashes.push((index, vec![(x, *value)])),
+            }
+            now.push(index);
+        }
+        before = now;
+    }
+    dashes
+}
+
 /// What the values are: the unit in words.
 pub(super) fn unit(timeline: &Timeline) -> &str {
     match timeline.unit.as_str() {

@@ -8,12 +8,15 @@ use ratatui::style::{Color, Style as CellStyle};
 use ratatui::symbols::Marker;
 use ratatui::widgets::{Axis, Chart, Dataset, GraphType, Widget};
 
-use super::axis::{Values, corners, span_s, time_label, unit};
+use super::axis::{Values, corners, dashes, span_s, time_label, unit};
 use super::style::Style;
 use super::words::{date, number};
 
 /// Rows of a drawing, without title and legend.
 const ROWS: u16 = 18;
+
+/// Columns of a dash, where lines lie on each other.
+const DASH: u32 = 3;
 
 /// Colours that are told apart by most eyes, in the terminal's own palette.
 const COLOURS: [(Color, u8); 6] = [
@@ -63,8 +66,14 @@ fn chart(timeline: &Timeline, style: &Style, rows: u16) -> Buffer {
         .iter()
         .map(|s| corners(s, timeline))
         .collect();
-    // The first series is drawn last: it is the one that matters most.
-    let datasets = points.iter().enumerate().rev().map(|(index, points)| {
+    // Two lines closer than half a row are one on the screen.
+    let near = (values.greatest - values.least) / f64::from(rows.max(1)) / 2.0;
+    let hidden = dashes(timeline, u32::from(columns), DASH, near);
+    // The first series is drawn last: it is the one that matters most. What it would hide of
+    // others comes over it, in dashes.
+    let whole = points.iter().enumerate().rev();
+    let over = hidden.iter().map(|(index, points)| (*index, points));
+    let datasets = whole.chain(over).map(|(index, points)| {
         Dataset::default()
             .marker(marker(index, timeline, style))
             .graph_type(GraphType::Line)

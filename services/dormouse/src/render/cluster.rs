@@ -32,12 +32,15 @@ pub fn cluster(answer: &ClusterAnswer, style: &Style) -> String {
         ),
         ("Resources", resources(answer)),
         ("Jobs", jobs(answer)),
-        ("Containers", answer.containers.to_string()),
+        (
+            "Containers",
+            format!("{} started or starting", answer.containers),
+        ),
     ];
     facts.push((
         "Adjusted",
         format!(
-            "{} chosen and {} forced since the beginning; {} allocations decided, {} kept",
+            "{} jobs by choice and {} forced since the beginning; {} allocations decided, {} kept",
             number(answer.adjusted),
             number(answer.forced),
             answer.allocations_decided,
@@ -48,9 +51,10 @@ pub fn cluster(answer: &ClusterAnswer, style: &Style) -> String {
         facts.push((
             "Allocation",
             format!(
-                "epoch {}: utilization {}, fairness loss {} (bound {}), adjusted {} (bound {})",
+                "epoch {}: utilization {} allocated, {} running; fairness loss {} (bound {}), adjusted {} jobs (bound {})",
                 answer.epoch,
                 share(last.utilization.total),
+                share(running(answer)),
                 share(last.fairness_loss),
                 share(last.fairness_loss_bound),
                 last.adjusted_jobs,
@@ -96,13 +100,25 @@ fn resources(answer: &ClusterAnswer) -> String {
         .iter()
         .map(|(name, usage)| match Resource::from_name(name) {
             Ok(resource) => format!(
-                "{name} {}/{}",
-                resource.display(usage.used),
-                resource.display(usage.capacity)
+                "{name} {} of {} allocated, {} running",
+                resource.display(usage.allocated),
+                resource.display(usage.capacity),
+                resource.display(usage.running)
             ),
-            Err(_) => format!("{name} {}/{}", usage.used, usage.capacity),
+            Err(_) => format!(
+                "{name} {} of {} allocated, {} running",
+                usage.allocated, usage.capacity, usage.running
+            ),
         });
-    parts.collect::<Vec<_>>().join(", ")
+    parts.collect::<Vec<_>>().join("; ")
+}
+
+/// The utilization of what runs, as the allocation's: the sum over the resources.
+#[expect(clippy::cast_precision_loss, reason = "a figure to read")]
+fn running(answer: &ClusterAnswer) -> f64 {
+    let some = answer.resources.values().filter(|usage| usage.capacity > 0);
+    some.map(|usage| usage.running as f64 / usage.capacity as f64)
+        .sum()
 }
 
 fn jobs(answer: &ClusterAnswer) -> String {

@@ -28,7 +28,7 @@ pub fn job(detail: &JobDetail, style: &Style) -> String {
         page.push_str(&format!("  {name:<11} {text}\n"));
     }
     if !detail.lives.is_empty() {
-        page.push_str(&format!("\n{}\n", style.bold("Lives")));
+        page.push_str(&format!("\n{}\n", style.bold("Incarnations")));
         if detail.lives_dropped > 0 {
             let dropped = u64::from(detail.lives_dropped);
             page.push_str(&format!("{dropped} earlier ones are left out\n"));
@@ -199,9 +199,9 @@ fn cost(row: &JobRow) -> String {
     }
     if row.attempts > 0 {
         let failed = if row.attempts == 1 {
-            "1 life".to_owned()
+            "1 incarnation".to_owned()
         } else {
-            format!("{} lives", row.attempts)
+            format!("{} incarnations", row.attempts)
         };
         text.push_str(&format!("; {failed} ended in a failure of its own"));
     }
@@ -210,7 +210,7 @@ fn cost(row: &JobRow) -> String {
 
 fn lives(lives: &[LifeRow], row: &JobRow, style: &Style) -> String {
     let mut table = style.table(&[
-        "LIFE",
+        "INCARNATION",
         "EPOCH",
         "CONTAINERS",
         "NODES",

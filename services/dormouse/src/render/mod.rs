@@ -24,3 +24,4 @@ pub(crate) use style::right;
 pub use svg::timeline as timeline_svg;
 pub use table::{jobs, node, nodes};
 pub use tenants::{tenant, tenants};
+pub use words::date;

@@ -60,18 +60,24 @@ impl Style {
     }
 
     /// Writes a table: the last column wraps where the screen is too narrow, the others never do.
+    /// Where not even they have room, each row becomes a block of lines.
     pub(crate) fn write(&self, mut table: Table) -> String {
         let last = table.column_count().saturating_sub(1);
         if let Some(columns) = self.columns {
             let others: u16 = table.column_max_content_widths().iter().take(last).sum();
             let gaps = u16::try_from(last * 2).unwrap_or(u16::MAX);
+            let widest = table.column_max_content_widths().last().copied();
+            let least = widest.unwrap_or(0).min(LEAST_REASON);
+            if others.saturating_add(gaps).saturating_add(least) > columns {
+                return blocks(&table, usize::from(columns));
+            }
             let rest = columns.saturating_sub(others.saturating_add(gaps));
             if let Some(column) = table.column_mut(last) {
-                let width = Width::Fixed(rest.max(LEAST_REASON));
+                let width = Width::Fixed(rest);
                 column.set_constraint(ColumnConstraint::UpperBoundary(width));
             }
             table.set_content_arrangement(ContentArrangement::Dynamic);
-            table.set_width(columns.max(others + gaps + LEAST_REASON));
+            table.set_width(columns);
         }
         for column in table.column_iter_mut() {
             column.set_padding((0, 2));
@@ -98,6 +104,51 @@ impl Style {
             text.to_owned()
         }
     }
+}
+
+/// A table as blocks of `NAME  value` lines, one a row, each line within `columns`.
+fn blocks(table: &Table, columns: usize) -> String {
+    let header = table.header().map(|row| row.cell_iter().map(Cell::content));
+    let header: Vec<String> = header.into_iter().flatten().collect();
+    let widest = header.iter().map(|name| name.chars().count()).max();
+    let indent = widest.unwrap_or(0) + 2;
+    let room = columns.saturating_sub(indent).max(8);
+    let row = |row: &comfy_table::Row| {
+        let cells = header.iter().zip(row.cell_iter());
+        let lines = cells.flat_map(|(name, cell)| {
+            let parts = wrapped(&cell.content(), room).into_iter().enumerate();
+            let name = name.clone();
+            parts.map(move |(index, part)| {
+                let name = if index == 0 { name.as_str() } else { "" };
+                format!("{name:<indent$}{part}")
+            })
+        });
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    let rows: Vec<String> = table.row_iter().map(row).collect();
+    rows.join("\n\n")
+}
+
+/// The words of a text in lines of at most `room` characters; a longer word is cut.
+fn wrapped(text: &str, room: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let letters: Vec<char> = word.chars().collect();
+        for (index, part) in letters.chunks(room).enumerate() {
+            let part: String = part.iter().collect();
+            match lines.last_mut() {
+                Some(line) if line.is_empty() => *line = part,
+                Some(line)
+                    if index == 0 && line.chars().count() + 1 + part.chars().count() <= room =>
+                {
+                    line.push(' ');
+                    line.push_str(&part);
+                }
+                _ => lines.push(part),
+            }
+        }
+    }
+    lines
 }
 
 fn colour_code(colour: Color) -> Option<u8> {

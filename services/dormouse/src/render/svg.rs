@@ -11,11 +11,15 @@ use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::axis::{Values, corners, span_s, time_label, times, unit};
+use super::axis::{Values, corners, dashes, span_s, time_label, times, unit};
 use super::words::{date, number};
 
 /// A page's width, and a height that suits it.
 const SIZE: (u32, u32) = (1200, 560);
+/// Places across at which lines are looked at that may hide each other, and how many of them a
+/// dash has.
+const COLUMNS: u32 = 400;
+const DASH: u32 = 5;
 /// Pixels of the legend's column.
 const LEGEND: u32 = 250;
 
@@ -136,27 +140,18 @@ fn plot(timeline: &Timeline, area: &Area<'_>) -> Result<(), SvgError> {
     for (index, series) in timeline.series.iter().enumerate().rev() {
         let stroke = if index == 0 { 3 } else { 2 };
         let line = ShapeStyle::from(COLOURS[index % COLOURS.len()]).stroke_width(stroke);
-        // Equal counts of several jobs would hide each other: part them by two pixels.
-        let apart = if timeline.unit == "containers" {
-            (values.greatest - values.least) * 0.005 * offset(index, timeline.series.len())
-        } else {
-            0.0
-        };
-        let points = corners(series, timeline).into_iter();
-        let drawn = LineSeries::new(points.map(|(x, y)| (x, y + apart)), line);
+        let drawn = LineSeries::new(corners(series, timeline), line);
         chart.draw_series(drawn).map_err(failed)?;
     }
-    Ok(())
-}
-
-/// A series' place among the others, around 0; 0 for the first.
-fn offset(index: usize, series: usize) -> f64 {
-    let place = |number: usize| u32::try_from(number).map_or(0.0, f64::from);
-    if index == 0 {
-        0.0
-    } else {
-        place(index) - place(series) / 2.0
+    // What lines on top of others hide comes over them, in dashes.
+    let near = (values.greatest - values.least) * 0.004;
+    for (index, points) in dashes(timeline, COLUMNS, DASH, near) {
+        let line = ShapeStyle::from(COLOURS[index % COLOURS.len()]).stroke_width(3);
+        chart
+            .draw_series(LineSeries::new(points, line))
+            .map_err(failed)?;
     }
+    Ok(())
 }
 
 fn legend(timeline: &Timeline, area: &Area<'_>) -> Result<(), SvgError> {

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use comfy_table::{Cell, Color, Row};
 use dormouse_messages::NodeId;
 use dormouse_projections::queries::{
-    ContainerCounts, JobRow, JobsAnswer, NodeDetail, NodeRow, NodesAnswer, RefusedRow,
+    ContainerCounts, JobRow, JobsAnswer, LOST_LISTED_S, NodeDetail, NodeRow, NodesAnswer,
+    RefusedRow,
 };
 
 use super::style::{Style, node_colour, phase_cell, right};
@@ -49,7 +50,7 @@ const JOB_HEADER_WIDE: [&str; 19] = [
     "PLACE",
     "TENANT HAS/QUEUED",
     "EPOCH",
-    "LIFE",
+    "INCARNATION",
     "RESIZES",
     "LOST",
     "WAITED",
@@ -203,13 +204,13 @@ fn refused_table(rows: &[RefusedRow], style: &Style) -> String {
 /// The list of nodes.
 #[must_use]
 pub fn nodes(answer: &NodesAnswer, style: &Style) -> String {
-    if answer.nodes.is_empty() {
+    if answer.nodes.is_empty() && answer.left_out == 0 {
         return "no node has joined".to_owned();
     }
     let mut table = if style.wide {
         style.table(&[
             "NODE",
-            "STATE",
+            "PHASE",
             "RUNTIME",
             "ADDRESS",
             "CONTAINERS",
@@ -220,12 +221,20 @@ pub fn nodes(answer: &NodesAnswer, style: &Style) -> String {
             "REASON",
         ])
     } else {
-        style.table(&["NODE", "STATE", "CONTAINERS", "USED", "REASON"])
+        style.table(&["NODE", "PHASE", "CONTAINERS", "USED", "REASON"])
     };
     for row in &answer.nodes {
         table.add_row(node_cells(row, style.wide));
     }
-    style.write(table)
+    let mut text = style.write(table);
+    if answer.left_out > 0 {
+        text.push_str(&format!(
+            "\n\n{} lost more than {} ago; --all lists them",
+            count(u64::from(answer.left_out), "node"),
+            age(f64::from(LOST_LISTED_S))
+        ));
+    }
+    text
 }
 
 fn node_cells(row: &NodeRow, wide: bool) -> Row {
@@ -284,7 +293,7 @@ pub fn node(detail: &NodeDetail, style: &Style) -> String {
         text.push_str(&format!("\n  {} {memory} {}", gpu.model, gpu.uuid));
     }
     if !detail.standing.is_empty() {
-        let mut table = style.table(&["JOB", "LIFE", "RANK", "STATE"]);
+        let mut table = style.table(&["JOB", "INCARNATION", "RANK", "PHASE"]);
         for container in &detail.standing {
             table.add_row(vec![
                 Cell::new(&container.job),

@@ -6,7 +6,7 @@ use dormouse_projections::queries::{TenantDetail, TenantRow, TenantsAnswer};
 use super::style::{Style, right};
 use super::words::{age, number, share};
 
-const HEADER: [&str; 8] = [
+const HEADER: [&str; 9] = [
     "TENANT",
     "WEIGHT",
     "SHARE",
@@ -14,6 +14,7 @@ const HEADER: [&str; 8] = [
     "JOBS",
     "QUEUE",
     "MEAN WAIT",
+    "LONGEST",
     "REASON",
 ];
 
@@ -69,7 +70,8 @@ fn narrow(row: &TenantRow) -> Row {
         right(share(row.demand_share)),
         right(row.released_jobs),
         right(row.queued_jobs + row.held_jobs),
-        right(age(row.mean_wait_s)),
+        right(age(row.mean_start_wait_s)),
+        right(age(row.longest_start_wait_s)),
         Cell::new(&row.reason),
     ])
 }
@@ -84,8 +86,8 @@ fn wide(row: &TenantRow) -> Row {
         right(row.released_jobs),
         right(row.queued_jobs),
         right(row.held_jobs),
-        right(age(row.mean_wait_s)),
-        right(age(row.longest_wait_s)),
+        right(age(row.mean_start_wait_s)),
+        right(age(row.longest_start_wait_s)),
         right(share(row.fairness_loss)),
         Cell::new(or_dash(row.runs.to_string())),
         Cell::new(or_dash(row.quota.to_string())),
@@ -148,7 +150,9 @@ pub fn tenant(detail: &TenantDetail, style: &Style) -> String {
         (
             "Waits",
             format!(
-                "{} on average, {} at the longest",
+                "{} on average from a submission to the first start, {} at the longest; of it in the queue {} and {}",
+                age(row.mean_start_wait_s),
+                age(row.longest_start_wait_s),
                 age(row.mean_wait_s),
                 age(row.longest_wait_s)
             ),

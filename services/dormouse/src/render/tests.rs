@@ -262,6 +262,61 @@ fn an_svg_has_axes_a_title_and_a_legend() {
     }
 }
 
+/// Three tenants with the same values all along.
+fn equal() -> Timeline {
+    let mut timeline = drawn(1);
+    for name in ["series 1", "series 2"] {
+        let mut other = timeline.series[0].clone();
+        other.name = name.to_owned();
+        timeline.series.push(other);
+    }
+    timeline
+}
+
+#[test]
+fn equal_lines_take_turns() {
+    let text = timeline(&equal(), &Style::default());
+    let (drawing, _) = text.split_once("series 0").expect("a legend");
+    for mark in ['•', '×', '+'] {
+        assert!(drawing.contains(mark), "{mark} in\n{text}");
+    }
+    let colour = Style {
+        colour: true,
+        ..Style::default()
+    };
+    let text = timeline(&equal(), &colour);
+    let (drawing, _) = text.split_once("series 0").expect("a legend");
+    for code in ["\u{1b}[36m", "\u{1b}[33m", "\u{1b}[35m"] {
+        assert!(drawing.contains(code), "{code:?} in\n{text}");
+    }
+    let (svg, apart) = (
+        timeline_svg(&equal()).expect("a picture"),
+        timeline_svg(&drawn(1)).expect("a picture"),
+    );
+    assert!(svg.matches("<polyline").count() > apart.matches("<polyline").count() + 10);
+}
+
+#[test]
+fn a_table_too_wide_for_the_screen_is_written_in_blocks() {
+    let narrow = Style {
+        wide: true,
+        columns: Some(60),
+        ..Style::default()
+    };
+    let text = jobs(&some_jobs(), &narrow);
+    assert!(
+        text.lines().all(|line| line.chars().count() <= 60),
+        "{text}"
+    );
+    for part in [
+        "JOB                ads/lr",
+        "INCARNATION        1",
+        "REASON   ",
+    ] {
+        assert!(text.contains(part), "{part} in\n{text}");
+    }
+}
+
 #[test]
 fn nothing_drawn_is_no_panic() {
     let style = Style::default();

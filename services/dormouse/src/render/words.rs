@@ -20,12 +20,8 @@ pub(super) fn age(seconds: f64) -> String {
 }
 
 /// A date and time in UTC to the second: `2026-11-21 10:00:05Z`.
-pub(super) fn date(time: Timestamp) -> String {
-    let text = time.to_string();
-    match (text.get(..10), text.get(11..19)) {
-        (Some(date), Some(clock)) => format!("{date} {clock}Z"),
-        _ => text,
-    }
+pub fn date(time: Timestamp) -> String {
+    time.to_words()
 }
 
 /// Bytes with a binary suffix: `1.5 GiB`.

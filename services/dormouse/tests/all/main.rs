@@ -13,3 +13,4 @@ mod tasks;
 mod tenants;
 mod torture;
 mod trace;
+mod words;

@@ -9,7 +9,7 @@ use anyhow::bail;
 use dormouse_replay::LogWriter;
 use dormouse_replay::torture::{Failure, Passed, trial};
 use indicatif::{ProgressBar, ProgressStyle};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::args::{Seeds, SimulateArgs};
 use super::runs;
@@ -18,7 +18,7 @@ use crate::error::{DONE, ERROR};
 use crate::print;
 
 /// What the trials came to.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 struct Answer {
     trials: u64,
     passed: u64,
@@ -28,7 +28,7 @@ struct Answer {
 }
 
 /// A trial that found something.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Failed {
     seed: u64,
     what: String,
@@ -72,7 +72,7 @@ pub fn run(context: &Context, args: &SimulateArgs, Seeds(seeds): &Seeds) -> anyh
         answer.failed.push(write(&failure, args)?);
     }
     answer.failed.sort_by_key(|failed| failed.seed);
-    print::value(context.output()?, &answer, |_| text(&answer))?;
+    print::value(context.output()?, &answer, |answer, _| text(answer))?;
     Ok(if answer.failed.is_empty() {
         DONE
     } else {

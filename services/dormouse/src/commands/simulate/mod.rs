@@ -51,7 +51,7 @@ pub fn run(context: &Context, args: &SimulateArgs) -> anyhow::Result<u8> {
     let output = context.output()?;
     if let Some(kind) = args.generate {
         let scenario = generate(kind, args.seed, runs::size(args));
-        println!("{scenario:#}");
+        print::line(format_args!("{scenario:#}"))?;
         return Ok(DONE);
     }
     if let Some(seeds) = &args.faults {
@@ -62,10 +62,11 @@ pub fn run(context: &Context, args: &SimulateArgs) -> anyhow::Result<u8> {
     let outcomes = runs::run(&runs, args)?;
     if let Some(file) = &args.report {
         std::fs::write(file, page(&runs, &outcomes)).with_context(|| file.display().to_string())?;
-        eprintln!("the report is in {}", file.display());
+        print::aside(format!("the report is in {}", file.display()));
     }
     let answer = answer(&runs, &outcomes);
-    print::value(output, &answer, |wide| {
+    // Names of scenarios were made fit to be shown when they were read.
+    print::ours(output, &answer, |wide| {
         table::text(&answer, &Style::of_stdout(wide))
     })?;
     Ok(DONE)

@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context as _, anyhow, bail};
+use dormouse_messages::plain;
 use dormouse_replay::LogWriter;
 use dormouse_replay::scenario::generate::{Size, generate};
 use dormouse_replay::scenario::settings::{Combination, combinations};
@@ -119,8 +120,8 @@ fn variant(
     let policy = if args.policies.is_empty() { "" } else { policy };
     let variant = format!("{policy} {}", settings.label());
     Ok(Run {
-        scenario: checked.name.clone(),
-        variant: variant.trim().to_owned(),
+        scenario: plain::shown(&checked.name),
+        variant: plain::shown(variant.trim()),
         checked,
         log: None,
     })
