@@ -95,7 +95,7 @@ pub struct ResourceUse {
     /// Given to jobs by the last allocation, whether their containers run yet or not.
     #[serde(default)]
     pub allocated: u64,
-    /// Of partitions that run.
+    /// Of partitions that run; one that ends counts until its last container has ended.
     #[serde(default)]
     pub running: u64,
 }
