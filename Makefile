@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build demo test torture lint fmt docs bench tools clean
+.PHONY: help build demo test torture lint check fmt docs bench tools clean
 
 TOOLS := $(or $(DORMOUSE_TOOLS),$(CURDIR)/.tools)
 # What the tests and the demo find their servers and interpreters by.
@@ -42,6 +42,17 @@ lint: ## Check format and lints; a warning fails
 	scripts/install.sh build
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+# Lints and tests from one build: clippy compiles the workspace's crates, benches included, and
+# their dependencies are compiled once, not a second time for the lints.
+check: export RUSTC_WORKSPACE_WRAPPER := clippy-driver
+check: export CLIPPY_ARGS := -Dwarnings__CLIPPY_HACKERY__
+check: ## Format, lints and tests, as CI runs them: one build for all
+	scripts/install.sh build nats docker trainers
+	$(CARGO) fmt --all --check
+	PATH="$(RUN_PATH)" scripts/lints-can-fail.sh
+	PATH="$(RUN_PATH)" cargo build --workspace --all-targets
+	PATH="$(RUN_PATH)" cargo test --workspace $(ARGS)
 
 fmt: ## Format the sources
 	$(CARGO) fmt --all

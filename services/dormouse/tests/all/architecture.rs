@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cargo_metadata::{DependencyKind, MetadataCommand};
+use crate::metadata::packages;
 
 /// What a pure crate may not depend on.
 const IMPURE: [&str; 8] = [
@@ -90,21 +90,15 @@ type Dependencies = BTreeMap<String, BTreeSet<String>>;
 
 /// Direct dependencies, those of tests and benches left out.
 fn workspace() -> Dependencies {
-    let metadata = MetadataCommand::new()
-        .no_deps()
-        .exec()
-        .expect("cargo metadata");
-    let packages = metadata.packages.iter().map(|package| {
-        let normal = package
-            .dependencies
-            .iter()
-            .filter(|it| it.kind == DependencyKind::Normal);
-        (
-            package.name.to_string(),
-            normal.map(|it| it.name.clone()).collect(),
-        )
-    });
-    packages.collect()
+    let crates = packages().into_iter();
+    crates
+        .map(|it| {
+            (
+                it.name().to_owned(),
+                it.dependencies().map(str::to_owned).collect(),
+            )
+        })
+        .collect()
 }
 
 fn violations(dependencies: &Dependencies) -> Vec<String> {

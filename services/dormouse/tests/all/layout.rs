@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use cargo_metadata::MetadataCommand;
+use crate::metadata::packages;
 
 /// The names of the Rust files in a folder, without `.rs`; none if there is no such folder.
 fn files(folder: &Path) -> Vec<String> {
@@ -35,10 +35,9 @@ fn misplaced(tests: &Path) -> Vec<String> {
 
 #[test]
 fn every_test_file_is_a_module_of_the_one_binary() {
-    let metadata = MetadataCommand::new().no_deps().exec().expect("metadata");
-    let crates = metadata.packages.iter();
+    let crates = packages().into_iter();
     let folders: Vec<PathBuf> = crates
-        .map(|package| package.manifest_path.with_file_name("tests").into())
+        .map(|it| Path::new(it.manifest()).with_file_name("tests"))
         .collect();
     assert!(folders.iter().any(|folder| folder.join("all").is_dir()));
     let wrong: Vec<String> = folders.iter().flat_map(|it| misplaced(it)).collect();
