@@ -257,6 +257,8 @@ fn shard_subject(event: &Event) -> String {
         Event::NodeRestored(event) => node(&event.node),
         Event::NodeLost(event) => node(&event.node),
         Event::NodeRecovered(event) => node(&event.node),
+        Event::NodeQuarantined(event) => node(&event.node),
+        Event::NodeReadmitted(event) => node(&event.node),
         Event::PlacementDecided(event) => format!("epoch/{}", event.epoch),
         Event::PlacementRefused(event) => format!("epoch/{}", event.epoch),
         Event::SubmissionReceived(event) => format!("submission/{}", event.ingress_sequence),

@@ -286,6 +286,10 @@ registry! {
     TenantConfigured "tenant.configured.v1" [Operator] shard observation;
     TasksAssigned "tasks.assigned.v1" [Checkpointer] job decision;
     TasksEnded "tasks.ended.v1" [Node] node observation;
+    CheckpointRejected "checkpoint.rejected.v1" [Node] node observation;
+    NodeFaulted "node.faulted.v1" [Node] node observation;
+    NodeQuarantined "node.quarantined.v1" [Placer] shard decision;
+    NodeReadmitted "node.readmitted.v1" [Placer] shard decision;
 }
 
 impl Event {

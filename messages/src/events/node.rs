@@ -126,6 +126,70 @@ pub struct CheckpointFailed {
     pub reason: String,
 }
 
+/// How many of a job's checkpoints the folds keep, the newest first: it resumes from the next one
+/// when one cannot be read. Agents keep at least as many on the disk.
+pub const CHECKPOINTS_RESUMABLE: usize = 2;
+
+/// A checkpoint cannot be resumed from: it is gone, torn, or was written to after it was complete.
+/// The job resumes from the one before.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CheckpointRejected {
+    /// The job.
+    pub job: JobId,
+    /// The life that was to resume from it.
+    pub incarnation: Incarnation,
+    /// The node of rank 0.
+    pub node: NodeId,
+    /// Which checkpoint.
+    pub uri: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// What of a node keeps a container from starting.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum NodeFault {
+    /// Its disk is full, broken or not writable.
+    Disk,
+    /// It has no such image.
+    Image,
+    /// Its container engine does not answer.
+    Engine,
+    /// It cannot make another process.
+    Processes,
+    /// The checkpoints' file system is not there, or does not answer.
+    Checkpoints,
+}
+
+impl NodeFault {
+    /// Whether another job may cause it: a wrong image does not make a wrong node.
+    #[must_use]
+    pub const fn may_be_the_jobs(self) -> bool {
+        matches!(self, Self::Image)
+    }
+}
+
+/// A container could not start for a reason of the node's. Its `container.exited`, which counts as
+/// the platform's doing, comes behind.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct NodeFaulted {
+    /// The node.
+    pub node: NodeId,
+    /// The job.
+    pub job: JobId,
+    /// Its partition's life.
+    pub incarnation: Incarnation,
+    /// The place in the gang.
+    pub rank: Rank,
+    /// What is wrong with the node.
+    pub fault: NodeFault,
+    /// In words.
+    pub reason: String,
+}
+
 /// How far a job is; at most one per job in 10 s.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Progress {

@@ -106,6 +106,31 @@ pub struct NodeRecovered {
     pub basis: Option<Basis>,
 }
 
+/// Starts have failed on a node several times in a row for reasons of its own: nothing is placed
+/// there for a while. What runs there runs on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct NodeQuarantined {
+    /// The node.
+    pub node: NodeId,
+    /// What happened, for a person.
+    pub reason: String,
+    /// When it is tried again: each time twice as long as the time before.
+    pub until: Timestamp,
+    /// What it was decided on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basis: Option<Basis>,
+}
+
+/// A node's quarantine is over: it is tried again.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct NodeReadmitted {
+    /// The node.
+    pub node: NodeId,
+    /// What it was decided on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basis: Option<Basis>,
+}
+
 impl RemovedContainer {
     /// The container's id.
     #[must_use]

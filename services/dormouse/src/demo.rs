@@ -14,7 +14,7 @@ use dormouse_messages::policy::Policy;
 use dormouse_messages::{
     Amounts, Event, Fold, Prefix, Recorded, Sequence, TenantId, Writer, plain,
 };
-use dormouse_node_agent::RuntimeKind;
+use dormouse_node_agent::{Retention, RuntimeKind};
 use dormouse_projections::jobs::Phase;
 use dormouse_projections::queries::{self, JobsAnswer, TimelineQuery};
 use dormouse_projections::{ReadModel, timelines::Timeline};
@@ -122,7 +122,7 @@ fn options(data: PathBuf) -> anyhow::Result<LocalOptions> {
         sync_always: false,
         port: None,
         lease: Duration::from_secs(10),
-        keep_logs: None,
+        keep: Retention::default(),
         path,
     })
 }

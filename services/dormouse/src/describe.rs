@@ -50,6 +50,10 @@ pub fn describe(event: &Event) -> String {
         Event::NodeLost(e) if e.last_seen == Timestamp::default() => "not seen".to_owned(),
         Event::NodeLost(e) => format!("last seen {}", e.last_seen.to_words()),
         Event::NodeRecovered(_) => "a member again".to_owned(),
+        Event::NodeQuarantined(e) => format!("until {}: {}", e.until, e.reason),
+        Event::NodeReadmitted(_) => "tried again".to_owned(),
+        Event::NodeFaulted(e) => format!("{}/{}/{}: {}", e.job, e.incarnation, e.rank, e.reason),
+        Event::CheckpointRejected(e) => format!("{}: {}", e.uri, e.reason),
         _ => life(event),
     }
 }
@@ -238,6 +242,8 @@ pub fn concerns(event: &Event, job: &JobId) -> bool {
         Event::ContainerExited(e) => e.job == *job,
         Event::CheckpointSaved(e) => e.job == *job,
         Event::CheckpointFailed(e) => e.job == *job,
+        Event::CheckpointRejected(e) => e.job == *job,
+        Event::NodeFaulted(e) => e.job == *job,
         Event::TasksAssigned(e) => e.job == *job,
         Event::TasksEnded(e) => e.job == *job,
         Event::Progress(e) => e.job == *job,
@@ -248,6 +254,8 @@ pub fn concerns(event: &Event, job: &JobId) -> bool {
         | Event::SubmissionReceived(_)
         | Event::NodeLost(_)
         | Event::NodeRecovered(_)
+        | Event::NodeQuarantined(_)
+        | Event::NodeReadmitted(_)
         | Event::NodeJoined(_) => false,
     }
 }

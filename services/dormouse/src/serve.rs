@@ -311,7 +311,7 @@ fn agent_config(context: &Context, args: &ServeArgs) -> anyhow::Result<AgentConf
             .clone()
             .unwrap_or_else(|| local.checkpoint_dir.clone()),
         lease_ttl: args.lease,
-        keep_logs: args.keep.logs(),
+        keep: args.keep.retention(),
         working_dir: Some(std::env::current_dir()?),
         cluster: context.global().prefix.as_str().to_owned(),
         ..local

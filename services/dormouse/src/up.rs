@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use dormouse_messages::ids::IdError;
 use dormouse_messages::{Amounts, NodeId, Prefix, Resource};
-use dormouse_node_agent::{AgentConfig, AgentError, RuntimeKind};
+use dormouse_node_agent::{AgentConfig, AgentError, Retention, RuntimeKind};
 use dormouse_runtime::{BrokerConfig, LocalBroker, Log, Settings};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -43,8 +43,8 @@ pub struct LocalOptions {
     pub port: Option<u16>,
     /// The nodes' leases.
     pub lease: Duration,
-    /// How long the nodes keep what ended containers printed.
-    pub keep_logs: Option<Duration>,
+    /// What the nodes keep.
+    pub keep: Retention,
     /// First in the `PATH` of plain processes.
     pub path: Vec<PathBuf>,
 }
@@ -182,7 +182,7 @@ fn agent(options: &LocalOptions, node: NodeId) -> anyhow::Result<AgentConfig> {
     Ok(AgentConfig {
         runtime: options.runtime,
         lease_ttl: options.lease,
-        keep_logs: options.keep_logs,
+        keep: options.keep,
         own_thread: false,
         path: options.path.clone(),
         working_dir: Some(std::env::current_dir()?),
@@ -232,7 +232,7 @@ pub async fn run(context: &Context, args: &UpArgs) -> anyhow::Result<u8> {
         sync_always: args.sync == SyncArg::Always,
         port: args.port,
         lease: args.lease,
-        keep_logs: args.keep.logs(),
+        keep: args.keep.retention(),
         path: Vec::new(),
     };
     let mut cluster = LocalCluster::start(&options).await?;

@@ -7,14 +7,15 @@
 
 mod handlers;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
 use actix::prelude::*;
 use tokio::sync::oneshot;
 
-use dormouse_messages::events::PlacementDecided;
+use dormouse_messages::events::{CHECKPOINTS_RESUMABLE, CheckpointSaved, PlacementDecided};
 use dormouse_messages::job::JobSpec;
 use dormouse_messages::{ContainerId, Rank, Sequence, Timestamp};
 
@@ -29,7 +30,9 @@ use crate::plan;
 use crate::prune::prune;
 use crate::reconcile::{Action, Ending, Life, Machine, Observed, apply, reconcile};
 use crate::report::{self, Reports};
+use crate::rotate::rotate;
 use crate::runtime::{ContainerRuntime, Exit, Found};
+use crate::seal::retain;
 use crate::state::{AgentState, Phase};
 use crate::tasks::{Orders, TaskFiles};
 use crate::watch::{Complete, Look, Watch, Watched};
@@ -43,6 +46,9 @@ const LIST_AGAIN: Duration = Duration::from_secs(1);
 
 /// Between two looks for what ended containers have left and nobody needs any more.
 const PRUNE_EVERY: Duration = Duration::from_secs(3600);
+
+/// Between two looks at what containers have printed: a disk takes a gigabyte meanwhile at most.
+const BOUND_LOGS_EVERY: Duration = Duration::from_secs(1);
 
 /// A reconciliation can make the next one possible (what was in the way is forgotten), not more
 /// often than this.
@@ -159,12 +165,33 @@ impl Agent {
             }
             actor.stage = Stage::Live;
             actor.act(ctx);
+            actor.bound_logs(ctx);
             actor.prune(ctx);
         }));
     }
 
+    /// Cuts what running containers have printed too much of.
+    fn bound_logs(&mut self, ctx: &mut Context<Self>) {
+        let (layout, bounds) = (self.config.layout(), self.config.keep.log_bounds);
+        let running = self.actors.keys().map(|id| layout.container_below(id));
+        let running: Vec<_> = running.collect();
+        let bounding = aside(move || {
+            for directory in running {
+                if let Err(error) = rotate(&directory, bounds)
+                    && error.kind() != ErrorKind::NotFound
+                {
+                    let path = directory.path();
+                    tracing::warn!(%error, "cannot bound what is printed to {}", path.display());
+                }
+            }
+        });
+        ctx.spawn(bounding.into_actor(self).map(|_, _, ctx| {
+            ctx.run_later(BOUND_LOGS_EVERY, Self::bound_logs);
+        }));
+    }
+
     fn prune(&mut self, ctx: &mut Context<Self>) {
-        let Some(keep) = self.config.keep_logs else {
+        let Some(keep) = self.config.keep.logs else {
             return;
         };
         let (layout, marks) = (self.config.layout(), self.marks.clone());
@@ -230,6 +257,33 @@ impl Agent {
                 }
             }));
         }
+    }
+
+    /// A checkpoint of a job whose rank 0 is here is on the log: older ones are no longer needed.
+    fn retain_checkpoints(&self, saved: &CheckpointSaved) {
+        if self.stage != Stage::Live || saved.node != self.config.node {
+            return;
+        }
+        let Some(job) = self.state.jobs.get(&saved.job) else {
+            return;
+        };
+        let resumed = job.partitions.get(&saved.incarnation);
+        let resumed = resumed.and_then(|partition| partition.phase.start());
+        let resumed = resumed.and_then(|start| start.resumed_from.as_ref());
+        let named = job.resumable.iter().chain(resumed);
+        let named = named.filter_map(|uri| uri.rsplit('/').next().map(str::to_owned));
+        let named: BTreeSet<String> = named.collect();
+        let keep = self.config.keep.checkpoints.max(CHECKPOINTS_RESUMABLE);
+        let (below, present) = (
+            self.config.layout().checkpoints_below(&saved.job),
+            saved.incarnation,
+        );
+        tokio::spawn(aside(move || {
+            if let Err(error) = retain(&below, present, keep, &named) {
+                let path = below.path();
+                tracing::warn!(%error, "cannot remove old checkpoints in {}", path.display());
+            }
+        }));
     }
 
     /// What a container left that ended while no agent ran: reported before its exit.
@@ -347,6 +401,10 @@ impl Agent {
             }
             Action::TellExited(id, _, exit) => {
                 let causes = self.causes(&id);
+                if let Some(fault) = exit.fault {
+                    let event = report::faulted(&id, &self.config.node, fault, &exit);
+                    self.reports.send(event, causes.clone());
+                }
                 self.reports
                     .send(report::exited(&id, &self.config.node, exit), causes);
             }
@@ -398,9 +456,12 @@ impl Agent {
                 let watch = self.watch(id, false);
                 let mark = Mark::new(id.clone(), plan.request);
                 let addr = self.container(mark, false, watch, ctx);
-                addr.do_send(container::Start(plan));
+                let layout = self.config.layout();
+                let resume = plan.resume.as_deref().filter(|_| id.rank == Rank(0));
+                let resume = resume.and_then(|path| layout.named_checkpoint(path));
+                addr.do_send(container::Start { plan, resume });
             }
-            Err(why) => self.ended(id, Exit::cannot_start(&why)),
+            Err(why) => self.ended(id, Exit::cannot_start(&why.into())),
         }
     }
 
@@ -461,6 +522,10 @@ impl Agent {
                 let causes = request.map_or_else(|| self.causes(id), |request| vec![request]);
                 self.reports
                     .send(report::saved(id, &self.config, complete, took), causes);
+            }
+            What::Rejected(uri, reason) => {
+                let event = report::rejected(id, node, uri, reason);
+                self.reports.send(event, self.causes(id));
             }
             What::SaveFailed(request, reason) => {
                 self.reports

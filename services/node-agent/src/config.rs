@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use dormouse_messages::events::Gpu;
+use dormouse_messages::events::{CHECKPOINTS_RESUMABLE, Gpu};
 use dormouse_messages::job::Mount;
 use dormouse_messages::{Amounts, NodeId};
 
 use crate::layout::Layout;
+use crate::rotate::LogBounds;
 
 /// What runs the containers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -18,6 +19,28 @@ pub enum RuntimeKind {
     Process,
     /// Docker.
     Docker,
+}
+
+/// What a node keeps of jobs on its disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retention {
+    /// How long the directories of ended containers are kept, with what they printed; absent:
+    /// always.
+    pub logs: Option<Duration>,
+    /// How much a container may leave of what it prints.
+    pub log_bounds: LogBounds,
+    /// How many of a job's checkpoints; those that the log may name are kept in any case.
+    pub checkpoints: usize,
+}
+
+impl Default for Retention {
+    fn default() -> Self {
+        Self {
+            logs: None,
+            log_bounds: LogBounds::default(),
+            checkpoints: CHECKPOINTS_RESUMABLE,
+        }
+    }
 }
 
 /// An agent's configuration.
@@ -52,9 +75,8 @@ pub struct AgentConfig {
     pub working_dir: Option<PathBuf>,
     /// Folders that every Docker container is given, at the same path.
     pub mounts: Vec<Mount>,
-    /// How long the directories of ended containers are kept, with what they printed; absent:
-    /// for ever.
-    pub keep_logs: Option<Duration>,
+    /// What is kept of jobs.
+    pub keep: Retention,
     /// Whether it has a thread of its own, or lives in the actix system that it is run in.
     pub own_thread: bool,
 }
@@ -78,7 +100,7 @@ impl AgentConfig {
             path: Vec::new(),
             working_dir: None,
             mounts: Vec::new(),
-            keep_logs: None,
+            keep: Retention::default(),
             own_thread: true,
         }
     }

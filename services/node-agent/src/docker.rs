@@ -29,13 +29,16 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use nix::sys::signal::Signal;
 
+use dormouse_messages::events::NodeFault;
 use dormouse_messages::{ContainerId, Sequence};
 
 use crate::config::AgentConfig;
 use crate::folder::aside;
 use crate::layout::{self, Layout};
 use crate::marks::Marks;
-use crate::runtime::{ContainerPlan, ContainerRuntime, Exit, Exits, Found, RuntimeError};
+use crate::runtime::{
+    ContainerPlan, ContainerRuntime, Exit, Exits, Found, NotStarted, RuntimeError,
+};
 use crate::secrets;
 use pauses::Pauses;
 
@@ -130,6 +133,19 @@ fn words(error: &Error) -> String {
     }
 }
 
+/// What a refused start says of the node. An engine that answers refuses for the job's reasons,
+/// but where its disk is full.
+fn refused(error: &Error) -> NotStarted {
+    let why = words(error);
+    let is_full = |text: &str| text.contains("no space left") || text.contains("disk quota");
+    let fault = match error {
+        Error::DockerResponseServerError { .. } if is_full(&why) => Some(NodeFault::Disk),
+        Error::DockerResponseServerError { .. } => None,
+        _ => Some(NodeFault::Engine),
+    };
+    NotStarted { why, fault }
+}
+
 /// The init process, like a shell, reports death by a signal as 128 + n.
 fn exit_of(code: i64, out_of_memory: bool) -> Exit {
     let code = i32::try_from(code).unwrap_or(-1);
@@ -183,25 +199,48 @@ impl Inner {
         docker.remove_container(name, Some(options)).await
     }
 
-    async fn start(self: &Arc<Self>, plan: ContainerPlan) -> Result<u32, String> {
+    /// Removes a container whose start has failed, or whose answer was lost: it may run. Returns
+    /// when the engine says that it is gone; what holds until then is that nobody else starts it.
+    async fn remove_surely(&self, name: &str) {
+        loop {
+            match Self::remove(&self.docker, name).await {
+                Ok(()) => return,
+                Err(error) if status_code(&error) == Some(404) => return,
+                // 409: the engine is at it.
+                Err(error) => {
+                    tracing::warn!(name, %error, "may run after its start failed; removing it again");
+                    tokio::time::sleep(RETRY).await;
+                }
+            }
+        }
+    }
+
+    async fn start(self: &Arc<Self>, plan: ContainerPlan) -> Result<u32, NotStarted> {
         let _starting = self.pauses.start();
         let name = self.name(&plan.container);
         let (prepared, layout) = (plan.clone(), self.layout.clone());
         let env = tokio::task::spawn_blocking(move || prepare(&layout, &prepared))
             .await
-            .map_err(|error| error.to_string())??;
+            .map_err(|error| NotStarted::from(error.to_string()))??;
         self.create(&name, &plan, &env).await?;
         let started = self.docker.start_container(&name, None).await;
         if let Err(error) = started {
-            let _ = Self::remove(&self.docker, &name).await;
-            return Err(format!("{}; see command, image and mounts", words(&error)));
+            self.remove_surely(&name).await;
+            let mut refusal = refused(&error);
+            refusal.why.push_str("; see command, image and mounts");
+            return Err(refusal);
         }
         let found = tokio::time::timeout(PID_WAIT, self.inspect(&name)).await;
         self.watch(plan.container, name);
         Ok(found.ok().and_then(Result::ok).as_ref().map_or(0, pid_of))
     }
 
-    async fn create(&self, name: &str, plan: &ContainerPlan, env: &[String]) -> Result<(), String> {
+    async fn create(
+        &self,
+        name: &str,
+        plan: &ContainerPlan,
+        env: &[String],
+    ) -> Result<(), NotStarted> {
         for _ in 0..2 {
             let options = CreateContainerOptions {
                 name: Some(name.to_owned()),
@@ -212,28 +251,29 @@ impl Inner {
             match created {
                 Ok(_) => return Ok(()),
                 Err(error) if status_code(&error) == Some(409) => {
-                    let found = self.inspect(name).await.map_err(|error| words(&error))?;
+                    let found = self.inspect(name).await.map_err(|error| refused(&error))?;
                     if request_of(&found) == Some(plan.request) {
                         return Ok(());
                     }
                     // Another log's, under the same name.
                     Self::remove(&self.docker, name)
                         .await
-                        .map_err(|error| words(&error))?;
+                        .map_err(|error| refused(&error))?;
                 }
                 Err(error) if status_code(&error) == Some(404) => {
-                    return Err(format!(
+                    let why = format!(
                         "{}; pull or import the image on this node (for dormouse/empty: \
                          scripts/install.sh docker)",
                         words(&error)
-                    ));
+                    );
+                    return Err(NotStarted::of_node(NodeFault::Image, why));
                 }
-                Err(error) => return Err(words(&error)),
+                // The answer may be lost and the container made: it is not started, and the next
+                // start, or the next agent, finds it by its name.
+                Err(error) => return Err(refused(&error)),
             }
         }
-        Err(format!(
-            "the engine keeps another container named {name}; remove it"
-        ))
+        Err(format!("the engine keeps another container named {name}; remove it").into())
     }
 
     /// Waits for the end, copying what is printed meanwhile.
@@ -302,9 +342,8 @@ impl Inner {
         {
             Some((_, why)) => {
                 let why = why.lines().next().unwrap_or_default();
-                Exit::cannot_start(&format!(
-                    "{why}; install it in the image or correct command"
-                ))
+                let why = format!("{why}; install it in the image or correct command");
+                Exit::cannot_start(&why.into())
             }
             None => exit,
         }
@@ -415,7 +454,7 @@ impl Inner {
 }
 
 /// The folders that are mounted, and the environment; blocking.
-fn prepare(layout: &Layout, plan: &ContainerPlan) -> Result<Vec<String>, String> {
+fn prepare(layout: &Layout, plan: &ContainerPlan) -> Result<Vec<String>, NotStarted> {
     let ContainerId {
         job, incarnation, ..
     } = &plan.container;
@@ -425,9 +464,9 @@ fn prepare(layout: &Layout, plan: &ContainerPlan) -> Result<Vec<String>, String>
     ];
     for folder in folders {
         let made = folder.make();
-        made.map_err(|error| layout::disk("cannot create", &folder.path(), &error))?;
+        made.map_err(|error| NotStarted::disk("cannot create", &folder.path(), &error))?;
     }
-    environment(plan)
+    Ok(environment(plan)?)
 }
 
 fn environment(plan: &ContainerPlan) -> Result<Vec<String>, String> {

@@ -54,15 +54,24 @@ pub struct Folder(OwnedFd);
 pub struct Entry {
     /// Whether it is a folder.
     pub is_folder: bool,
+    /// Whether it is a regular file.
+    pub is_regular: bool,
     /// Its length.
     pub bytes: u64,
+    /// When it was last written, after 1970.
+    pub modified_ns: i64,
 }
 
 impl Entry {
     fn of(stat: &rustix::fs::Stat) -> Self {
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        let seconds = i128::from(stat.st_mtime) * 1_000_000_000;
+        let modified_ns = seconds + i128::from(stat.st_mtime_nsec);
         Self {
-            is_folder: FileType::from_raw_mode(stat.st_mode) == FileType::Directory,
+            is_folder: kind == FileType::Directory,
+            is_regular: kind == FileType::RegularFile,
             bytes: u64::try_from(stat.st_size).unwrap_or(0),
+            modified_ns: i64::try_from(modified_ns).unwrap_or(0),
         }
     }
 }
@@ -85,6 +94,21 @@ impl Below {
     #[must_use]
     pub fn join(&self, way: impl AsRef<Path>) -> Self {
         Self::new(self.root.clone(), self.way.join(way))
+    }
+
+    /// Whether its root is there.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn check_root(&self) -> io::Result<()> {
+        Folder::at(&self.root).map(drop)
+    }
+
+    /// The folder above it, below the same root.
+    #[must_use]
+    pub fn parent(&self) -> Option<Self> {
+        let way = self.way.parent()?;
+        Some(Self::new(self.root.clone(), way))
     }
 
     /// Opens it.
@@ -179,12 +203,16 @@ impl Folder {
         self.open(name, flags, FileType::RegularFile)
     }
 
-    /// Opens a regular file to write from its beginning; it is made where it is missing.
+    /// Opens a regular file, emptied, to append to; it is made where it is missing.
     ///
     /// # Errors
     /// As for [`Folder::file`].
     pub fn create(&self, name: &str) -> io::Result<File> {
-        let file = self.open(name, OFlags::WRONLY | OFlags::CREATE, FileType::RegularFile)?;
+        let file = self.open(
+            name,
+            OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND,
+            FileType::RegularFile,
+        )?;
         file.set_len(0)?;
         Ok(file)
     }
@@ -281,10 +309,41 @@ impl Folder {
     pub fn entries(&self) -> io::Result<Vec<(String, Entry)>> {
         let names = self.names()?.into_iter().take(ENTRIES_LIMIT);
         let entry = |name: String| {
-            let stat = rustix::fs::statat(&self.0, &name, AtFlags::SYMLINK_NOFOLLOW);
-            Some((name, Entry::of(&stat.ok()?)))
+            let entry = self.entry(&name).ok()?;
+            Some((name, entry))
         };
         Ok(names.filter_map(entry).collect())
+    }
+
+    /// What lies in it under a name.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn entry(&self, name: &str) -> io::Result<Entry> {
+        let stat = rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        Ok(Entry::of(&stat))
+    }
+
+    /// The file `name` gets the same name in another folder, too.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn link(&self, name: &str, to: &Self) -> io::Result<()> {
+        Ok(rustix::fs::linkat(
+            &self.0,
+            name,
+            &to.0,
+            name,
+            AtFlags::empty(),
+        )?)
+    }
+
+    /// The same folder, open once more.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self(self.0.try_clone()?))
     }
 
     /// The folder `name` in it.

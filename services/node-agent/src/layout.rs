@@ -12,6 +12,7 @@
 //!     tasks/<task>            what a task printed
 //! <checkpoints>/<tenant>/<name>/<incarnation>/
 //!     checkpoint.json         written last, and atomically, by the job
+//! <checkpoints>/<tenant>/<name>/<incarnation>.<number>/   each complete one, sealed
 //! ```
 
 use std::io::{self, ErrorKind};
@@ -20,6 +21,7 @@ use std::path::{Path, PathBuf};
 use dormouse_messages::{ContainerId, Incarnation, JobId, NodeId};
 
 use crate::folder::Below;
+use crate::rotate;
 use crate::tasks::TASKS;
 
 /// `<tenant>/<name>/<incarnation>/<rank>`.
@@ -115,6 +117,20 @@ impl Layout {
         self.checkpoint_below(job, incarnation).path()
     }
 
+    /// All checkpoints of a job, to look into.
+    #[must_use]
+    pub fn checkpoints_below(&self, job: &JobId) -> Below {
+        Below::new(self.checkpoints.clone(), job.as_str())
+    }
+
+    /// A checkpoint that the log names; `None` where that lies elsewhere.
+    #[must_use]
+    pub fn named_checkpoint(&self, path: &Path) -> Option<Below> {
+        let root = std::path::absolute(&self.checkpoints).ok()?;
+        let way = path.strip_prefix(&root).ok()?;
+        Some(Below::new(root.clone(), way))
+    }
+
     /// The same, to look into.
     #[must_use]
     pub fn checkpoint_below(&self, job: &JobId, incarnation: Incarnation) -> Below {
@@ -167,6 +183,19 @@ pub fn open_log(path: &Path) -> std::io::Result<std::fs::File> {
     Below::new(root.to_owned(), way).open()?.file(name)
 }
 
+/// The files in which a stream that [`logs_path`] names lies, the oldest first: what has grown too
+/// long is cut.
+#[must_use]
+pub fn log_parts(path: &Path) -> Vec<PathBuf> {
+    let (Some(name), Some(parent)) = (path.file_name(), path.parent()) else {
+        return Vec::new();
+    };
+    let parts = Below::new(parent.to_owned(), "").open();
+    let parts = parts.map(|folder| rotate::parts(&folder, &name.to_string_lossy()));
+    let parts = parts.unwrap_or_default().into_iter();
+    parts.map(|part| parent.join(part)).collect()
+}
+
 /// Where a task prints to, in its container's directory.
 #[must_use]
 pub fn task_output_in(directory: &Path, task: u32) -> PathBuf {
@@ -191,6 +220,17 @@ pub fn uri(directory: &Path) -> String {
 #[must_use]
 pub fn path_of(uri: &str) -> &str {
     uri.strip_prefix("file://").unwrap_or(uri)
+}
+
+/// Whether an error is of this node's disk, and another node's may be well.
+#[must_use]
+pub fn is_of_the_disk(error: &io::Error) -> bool {
+    use ErrorKind::{PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+    let full_or_closed = matches!(
+        error.kind(),
+        StorageFull | QuotaExceeded | PermissionDenied | ReadOnlyFilesystem
+    );
+    full_or_closed || error.raw_os_error() == Some(nix::libc::EIO)
 }
 
 /// What went wrong with a file, and what to do about it.

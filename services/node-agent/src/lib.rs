@@ -33,7 +33,9 @@ pub mod process;
 pub mod prune;
 pub mod reconcile;
 pub mod report;
+pub mod rotate;
 pub mod runtime;
+pub mod seal;
 pub mod secrets;
 pub mod state;
 pub mod tasks;
@@ -50,8 +52,9 @@ use std::time::Duration;
 use actix::prelude::*;
 use tokio::sync::{mpsc, oneshot};
 
-pub use config::{AgentConfig, RuntimeKind};
-pub use layout::{Logs, logs_path, open_log, task_output};
+pub use config::{AgentConfig, Retention, RuntimeKind};
+pub use layout::{Logs, log_parts, logs_path, open_log, task_output};
+pub use rotate::LogBounds;
 pub use wire::Wires;
 
 use agent::{Agent, Batch, Leave, LogLost, RuntimeExit};

@@ -38,7 +38,9 @@ pub(crate) use procfs::{is_supervisor, parse_stat};
 use crate::config::AgentConfig;
 use crate::layout::Layout;
 use crate::marks::{Mark, Marks};
-use crate::runtime::{ContainerPlan, ContainerRuntime, Exit, Exits, Found, RuntimeError};
+use crate::runtime::{
+    ContainerPlan, ContainerRuntime, Exit, Exits, Found, NotStarted, RuntimeError,
+};
 use record::{Recorded, Records};
 use supervisor::Waiting;
 
@@ -258,8 +260,9 @@ impl Inner {
         };
         let until = tokio::time::Instant::now() + RECORD_TIMEOUT;
         while live.identity.is_alive() {
-            procfs::kill_members(live.group.procs().as_deref(), live.identity);
+            procfs::kill_members(live.group.members(), live.identity);
             if tokio::time::Instant::now() > until {
+                live.group.kill();
                 let _ = live.identity.signal_group(Signal::SIGKILL);
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -279,7 +282,11 @@ fn completed(group: &Group, exit: Exit) -> Exit {
 /// Kills what the container left behind.
 async fn sweep(container: &ContainerId, live: &Live) {
     let until = tokio::time::Instant::now() + SWEEP_TIMEOUT;
-    while procfs::kill_members(live.group.procs().as_deref(), live.identity) > 0 {
+    // The supervisor is gone: now the kernel may kill whatever is left at once.
+    if !live.identity.is_alive() {
+        live.group.kill();
+    }
+    while procfs::kill_members(live.group.members(), live.identity) > 0 {
         if tokio::time::Instant::now() > until {
             tracing::error!(%container, "processes that cannot be killed are left behind");
             return;
@@ -315,7 +322,7 @@ impl ContainerRuntime for ProcessRuntime {
             let started = tokio::task::spawn_blocking(move || inner.start(&plan)).await;
             match started {
                 Ok(started) => started.map_err(RuntimeError::Start),
-                Err(error) => Err(RuntimeError::Start(error.to_string())),
+                Err(error) => Err(NotStarted::from(error.to_string()).into()),
             }
         }
         .boxed()

@@ -8,8 +8,8 @@ use actix::prelude::*;
 use tokio::sync::mpsc;
 
 use dormouse_messages::events::{
-    CheckpointFailed, CheckpointSaved, ContainerExited, ContainerStarted, NodeJoined, Progress,
-    TasksEnded,
+    CheckpointFailed, CheckpointRejected, CheckpointSaved, ContainerExited, ContainerStarted,
+    NodeFault, NodeFaulted, NodeJoined, Progress, TasksEnded,
 };
 use dormouse_messages::{ContainerId, Event, NodeId, Sequence};
 
@@ -17,7 +17,7 @@ use crate::config::AgentConfig;
 use crate::layout;
 use crate::runtime::Exit;
 use crate::tasks::Results;
-use crate::watch::{Complete, Line};
+use crate::watch::{Line, Saved};
 use crate::wire::{Outlet, OutletError};
 
 /// While more waits for the broker than this, progress is not added to it: the next one says
@@ -134,23 +134,37 @@ pub fn exited(container: &ContainerId, node: &NodeId, exit: Exit) -> ContainerEx
     }
 }
 
+/// `node.faulted`.
+#[must_use]
+pub fn faulted(
+    container: &ContainerId,
+    node: &NodeId,
+    fault: NodeFault,
+    exit: &Exit,
+) -> NodeFaulted {
+    NodeFaulted {
+        node: node.clone(),
+        job: container.job.clone(),
+        incarnation: container.incarnation,
+        rank: container.rank,
+        fault,
+        reason: exit.reason.clone().unwrap_or_default(),
+    }
+}
+
 /// `checkpoint.saved`.
 #[must_use]
 pub fn saved(
     container: &ContainerId,
     config: &AgentConfig,
-    complete: Complete,
+    Saved { complete, folder }: Saved,
     duration: Duration,
 ) -> CheckpointSaved {
-    let directory = config
-        .layout()
-        .checkpoint(&container.job, container.incarnation);
-    let directory = std::path::absolute(&directory).unwrap_or(directory);
     CheckpointSaved {
         job: container.job.clone(),
         incarnation: container.incarnation,
         node: config.node.clone(),
-        uri: layout::uri(&directory),
+        uri: layout::uri(&folder),
         step: complete.step,
         bytes: complete.bytes,
         duration_ms: u64::try_from(duration.as_millis()).unwrap_or(u64::MAX),
@@ -164,6 +178,23 @@ pub fn save_failed(container: &ContainerId, node: &NodeId, reason: String) -> Ch
         job: container.job.clone(),
         incarnation: container.incarnation,
         node: node.clone(),
+        reason,
+    }
+}
+
+/// `checkpoint.rejected`.
+#[must_use]
+pub fn rejected(
+    container: &ContainerId,
+    node: &NodeId,
+    uri: String,
+    reason: String,
+) -> CheckpointRejected {
+    CheckpointRejected {
+        job: container.job.clone(),
+        incarnation: container.incarnation,
+        node: node.clone(),
+        uri,
         reason,
     }
 }

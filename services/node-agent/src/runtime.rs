@@ -1,15 +1,18 @@
 //! What a container runtime does for the agent: plain processes, or Docker.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use nix::sys::signal::Signal;
 use tokio::sync::mpsc;
 
+use dormouse_messages::events::NodeFault;
 use dormouse_messages::job::{EnvValue, Mount};
 use dormouse_messages::{Amounts, ContainerId, Sequence};
+
+use crate::layout;
 
 /// All that a runtime needs to start a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,14 +54,61 @@ pub struct Exit {
     pub reason: Option<String>,
     /// Whether the platform ended it, not the job itself.
     pub evicted: bool,
+    /// What of the node kept it from starting.
+    pub fault: Option<NodeFault>,
+}
+
+/// Why a container could not start.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{why}")]
+pub struct NotStarted {
+    /// For a person, with what to do.
+    pub why: String,
+    /// What of the node was wrong; absent where another node would not start it either.
+    pub fault: Option<NodeFault>,
+}
+
+impl NotStarted {
+    /// For a reason of the node's.
+    #[must_use]
+    pub const fn of_node(fault: NodeFault, why: String) -> Self {
+        Self {
+            why,
+            fault: Some(fault),
+        }
+    }
+
+    /// What the kernel says of a path: some of it only this node says.
+    #[must_use]
+    pub fn disk(what: &str, path: &Path, error: &std::io::Error) -> Self {
+        Self {
+            why: layout::disk(what, path, error),
+            fault: layout::is_of_the_disk(error).then_some(NodeFault::Disk),
+        }
+    }
+}
+
+impl From<String> for NotStarted {
+    fn from(why: String) -> Self {
+        Self { why, fault: None }
+    }
+}
+
+impl From<&str> for NotStarted {
+    fn from(why: &str) -> Self {
+        why.to_owned().into()
+    }
 }
 
 impl Exit {
-    /// A container that could not start.
+    /// A container that could not start. A reason of the node's costs the job nothing.
     #[must_use]
-    pub fn cannot_start(why: &str) -> Self {
+    pub fn cannot_start(not_started: &NotStarted) -> Self {
+        let NotStarted { why, fault } = not_started;
         Self {
             reason: Some(format!("cannot start: {why}")),
+            evicted: fault.is_some(),
+            fault: *fault,
             ..Self::default()
         }
     }
@@ -72,6 +122,7 @@ impl Exit {
             out_of_memory: false,
             reason: Some(reason),
             evicted: true,
+            fault: None,
         }
     }
 
@@ -110,8 +161,8 @@ pub struct Found {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RuntimeError {
     /// Start a container; the text says what to do.
-    #[error("{0}")]
-    Start(String),
+    #[error(transparent)]
+    Start(#[from] NotStarted),
     /// Signal a container.
     #[error("signalling {container}: {why}")]
     Signal {

@@ -48,6 +48,8 @@ pub struct Job {
     pub newest: Incarnation,
     /// Completed, failed or cancelled.
     pub ended: bool,
+    /// The checkpoints that it may yet be resumed from, the newest first.
+    pub resumable: Vec<String>,
     /// Its partitions with a container here.
     pub partitions: BTreeMap<Incarnation, Partition>,
 }
@@ -240,7 +242,7 @@ impl AgentState {
 
 impl Fold for AgentState {
     const NAME: &'static str = "node-agent";
-    const VERSION: u32 = 3;
+    const VERSION: u32 = 4;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.folded = recorded.sequence;

@@ -10,19 +10,18 @@
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::folder::{Below, Folder, read_all};
 use crate::layout::PROGRESS;
+use crate::seal::{DOCUMENT, DOCUMENT_BYTES, seal};
 use crate::tasks::{Orders, Results, TaskFiles};
 
 /// Read at one look; a job that reports faster is read on at the next.
 const CHUNK_BYTES: u64 = 1 << 20;
-
-/// `checkpoint.json` holds two numbers; a job may add words of its own.
-const DOCUMENT_BYTES: u64 = 64 * 1024;
 
 /// Metrics taken from one line: each becomes a number in an event.
 const METRICS_LIMIT: usize = 32;
@@ -31,6 +30,15 @@ const METRICS_LIMIT: usize = 32;
 const FILES_LIMIT: usize = 10_000;
 
 /// A complete checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Saved {
+    /// What the job says of it.
+    pub complete: Complete,
+    /// Where it is kept.
+    pub folder: PathBuf,
+}
+
+/// What a job says of a complete checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Complete {
     /// The job's step.
@@ -54,7 +62,7 @@ pub struct Line {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Look {
     /// A checkpoint that was not there before.
-    pub checkpoint: Option<Complete>,
+    pub checkpoint: Option<Saved>,
     /// The last progress since the last look.
     pub progress: Option<Line>,
     /// A `checkpoint.json` that cannot be read, and why.
@@ -155,7 +163,7 @@ impl Watch {
 
     /// Passes over the checkpoint that is there: it is of before the start.
     pub fn pass_over(&mut self) {
-        self.look_for_checkpoint(&mut None);
+        let _ = self.read_checkpoint();
     }
 
     /// Looks what is new.
@@ -168,22 +176,36 @@ impl Watch {
         look
     }
 
-    fn look_for_checkpoint(&mut self, problem: &mut Option<String>) -> Option<Complete> {
+    fn look_for_checkpoint(&mut self, problem: &mut Option<String>) -> Option<Saved> {
         match self.read_checkpoint() {
-            Ok(complete) => complete,
+            Ok(complete) => complete.map(|complete| self.kept(complete)),
             Err(error) if error.kind() == ErrorKind::NotFound => None,
             Err(error) => {
-                let path = self.checkpoint.path().join("checkpoint.json");
+                let path = self.checkpoint.path().join(DOCUMENT);
                 *problem = Some(format!("{}: {error}", path.display()));
                 None
             }
         }
     }
 
+    /// A complete checkpoint where no later save reaches it.
+    fn kept(&self, complete: Complete) -> Saved {
+        let sealed = seal(&self.checkpoint).unwrap_or_else(|error| {
+            let path = self.checkpoint.path();
+            tracing::warn!(%error, "{} is used as it is: a later save may destroy it", path.display());
+            self.checkpoint.clone()
+        });
+        let folder = sealed.path();
+        Saved {
+            complete,
+            folder: std::path::absolute(&folder).unwrap_or(folder),
+        }
+    }
+
     /// A complete checkpoint that was not seen before.
     fn read_checkpoint(&mut self) -> io::Result<Option<Complete>> {
         let folder = self.checkpoint.open()?;
-        let text = folder.file("checkpoint.json")?;
+        let text = folder.file(DOCUMENT)?;
         let file = text.metadata()?;
         let identity = Identity {
             inode: file.ino(),
@@ -328,11 +350,13 @@ mod tests {
         fs::write(folder.path().join("checkpoint/model"), [0; 100]).expect("written");
         save(folder.path(), "{\"step\":7}");
         let complete = watch.look().checkpoint.expect("new");
+        assert!(complete.folder.ends_with("checkpoint"), "no life's");
+        let complete = complete.complete;
         assert_eq!((complete.step, complete.bytes), (7, 110));
         assert_eq!(watch.look().checkpoint, None);
         save(folder.path(), "{\"step\":8,\"bytes\":5}");
         assert_eq!(
-            watch.look().checkpoint,
+            watch.look().checkpoint.map(|it| it.complete),
             Some(Complete { step: 8, bytes: 5 })
         );
     }

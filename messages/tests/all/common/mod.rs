@@ -137,6 +137,7 @@ pub fn events() -> Vec<Event> {
     agent(&mut events);
     tenant(&mut events);
     of_task_sets(&mut events);
+    health(&mut events);
     events
 }
 
@@ -270,6 +271,34 @@ fn placer(events: &mut Vec<Event>) {
     events.push(Event::from(NodeRecovered {
         node: node(),
         last_seen: time("2026-11-21T09:59:50Z"),
+        basis: basis(),
+    }));
+}
+
+fn health(events: &mut Vec<Event>) {
+    events.push(Event::from(CheckpointRejected {
+        job: job(),
+        incarnation: Incarnation(3),
+        node: node(),
+        uri: "file:///var/lib/dormouse/ckpt/ads/lr/2.1".to_owned(),
+        reason: "model was written to after the checkpoint was complete".to_owned(),
+    }));
+    events.push(Event::from(NodeFaulted {
+        node: node(),
+        job: job(),
+        incarnation: Incarnation(2),
+        rank: Rank(1),
+        fault: NodeFault::Disk,
+        reason: "no space left on device".to_owned(),
+    }));
+    events.push(Event::from(NodeQuarantined {
+        node: node(),
+        reason: "3 starts in a row failed: no space left on device".to_owned(),
+        until: time("2026-11-21T10:01:00Z"),
+        basis: basis(),
+    }));
+    events.push(Event::from(NodeReadmitted {
+        node: node(),
         basis: basis(),
     }));
 }

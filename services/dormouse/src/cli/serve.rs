@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use dormouse_messages::{Amounts, NodeId};
-use dormouse_node_agent::RuntimeKind;
+use dormouse_node_agent::{LogBounds, Retention, RuntimeKind};
 
 /// What a node offers: something.
 fn capacity(text: &str) -> Result<Amounts, String> {
@@ -66,13 +66,48 @@ pub struct KeepArgs {
         value_name = "DAYS"
     )]
     pub days: u32,
+    /// A container's output and its errors are cut when one of them is longer than this.
+    #[arg(
+        long,
+        env = "DORMOUSE_LOG_SIZE",
+        default_value_t = 64,
+        value_parser = clap::value_parser!(u32).range(1..),
+        value_name = "MIB"
+    )]
+    pub log_size: u32,
+    /// How many files of that length are kept of each, with the one that is written.
+    #[arg(
+        long,
+        env = "DORMOUSE_LOG_FILES",
+        default_value_t = 2,
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..=100)
+    )]
+    pub log_files: u32,
+    /// How many of a job's checkpoints are kept; those that the log may name are in any case.
+    #[arg(
+        long,
+        env = "DORMOUSE_KEEP_CHECKPOINTS",
+        default_value_t = 2,
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(2..)
+    )]
+    pub keep_checkpoints: u32,
 }
 
 impl KeepArgs {
     /// As the agent takes it.
     #[must_use]
-    pub fn logs(self) -> Option<Duration> {
-        (self.days > 0).then(|| Duration::from_secs(u64::from(self.days) * 86_400))
+    pub fn retention(self) -> Retention {
+        let days = u64::from(self.days);
+        Retention {
+            logs: (days > 0).then(|| Duration::from_secs(days * 86_400)),
+            log_bounds: LogBounds {
+                bytes: u64::from(self.log_size) << 20,
+                files: self.log_files,
+            },
+            checkpoints: self.keep_checkpoints as usize,
+        }
     }
 }
 

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read};
-use std::path::Path;
+use std::path::PathBuf;
 
 use anyhow::bail;
 use dormouse_messages::ids::{ContainerId, Incarnation, Rank};
 use dormouse_messages::{Event, JobId, NodeId, TenantId, plain};
-use dormouse_node_agent::{logs_path, open_log, task_output};
+use dormouse_node_agent::{log_parts, logs_path, open_log, task_output};
 use dormouse_projections::queries::{JobDetail, JobQuery};
 use serde::Serialize;
 use serde_json::json;
@@ -122,23 +122,26 @@ struct Printed<'a> {
     text: String,
 }
 
-/// Prints a file's content; whether there was any. The file is the job's, who may have put a pipe
-/// or a link in its place: that is said, and not followed.
-fn printed(output: Output, of: Printed<'_>, path: &Path) -> anyhow::Result<bool> {
-    let file = match open_log(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
-        Err(error) => {
-            print::aside(format!("{} is not read: {error}", path.display()));
-            return Ok(false);
+/// Prints what files hold, as one text; whether there was any. They are the job's, who may have put
+/// a pipe or a link in their place: that is said, and not followed.
+fn printed(output: Output, of: Printed<'_>, paths: &[PathBuf]) -> anyhow::Result<bool> {
+    let mut text: Box<dyn Read> = Box::new(std::io::empty());
+    let mut bytes = 0;
+    for path in paths {
+        match open_log(path) {
+            Ok(file) => {
+                // What is there now: a file that grows meanwhile has an end, too.
+                let length = file.metadata()?.len();
+                bytes += length;
+                text = Box::new(text.chain(file.take(length)));
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => print::aside(format!("{} is not read: {error}", path.display())),
         }
-    };
-    // What is there now: a file that grows meanwhile has an end, too.
-    let bytes = file.metadata()?.len();
+    }
     if bytes == 0 {
         return Ok(false);
     }
-    let mut file = file.take(bytes);
     match output {
         Output::Table | Output::Wide => {
             let task = of.task.map(|task| format!("task {task} in "));
@@ -147,11 +150,11 @@ fn printed(output: Output, of: Printed<'_>, path: &Path) -> anyhow::Result<bool>
                 "── {task}{container} on {}, {}",
                 of.node, of.stream
             ));
-            print::program_output(&mut file)?;
+            print::program_output(&mut text)?;
         }
         Output::Json | Output::Yaml => {
             let mut bytes = Vec::new();
-            file.read_to_end(&mut bytes)?;
+            text.read_to_end(&mut bytes)?;
             let text = String::from_utf8_lossy(&bytes).into_owned();
             let value = serde_json::to_string(&Printed { text, ..of })?;
             match output {
@@ -200,7 +203,7 @@ async fn logs(context: &Context, args: &JobLogsArgs) -> anyhow::Result<u8> {
                 stream,
                 text: String::new(),
             };
-            any |= printed(output, of, &path)?;
+            any |= printed(output, of, &log_parts(&path))?;
         }
     }
     if tasks.is_some() {
@@ -277,7 +280,7 @@ fn task_logs(
             text: String::new(),
         };
         if let Some(path) = task_output(&context.data, container, task) {
-            any |= printed(output, of, &path)?;
+            any |= printed(output, of, &[path])?;
         }
     }
     if !any {

@@ -65,8 +65,10 @@ impl Handler<Batch> for Agent {
                 Heard::Event(recorded) => {
                     self.state.evolve(&recorded);
                     self.stored_at = recorded.stored_at;
-                    if let Some(Event::PlacementDecided(placed)) = recorded.event() {
-                        self.make_directories(placed);
+                    match recorded.event() {
+                        Some(Event::PlacementDecided(placed)) => self.make_directories(placed),
+                        Some(Event::CheckpointSaved(saved)) => self.retain_checkpoints(saved),
+                        _ => {}
                     }
                 }
                 Heard::CaughtUp(_) => {

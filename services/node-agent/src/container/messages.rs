@@ -7,9 +7,10 @@ use nix::sys::signal::Signal;
 
 use dormouse_messages::{ContainerId, Sequence};
 
+use crate::folder::Below;
 use crate::runtime::{ContainerPlan, Exit};
 use crate::tasks::{Orders, Results};
-use crate::watch::{Complete, Line};
+use crate::watch::{Line, Saved};
 
 /// What a container's actor tells the agent.
 #[derive(Debug, Message)]
@@ -29,7 +30,9 @@ pub enum What {
     /// It is over.
     Ended(Exit),
     /// A checkpoint is complete; the request that it answers, and how long it took.
-    Saved(Complete, Option<(Sequence, Duration)>),
+    Saved(Saved, Option<(Sequence, Duration)>),
+    /// The checkpoint that it is to resume from cannot be read: which, and why.
+    Rejected(String, String),
     /// A requested checkpoint did not come.
     SaveFailed(Sequence, String),
     /// It reports progress.
@@ -41,7 +44,12 @@ pub enum What {
 /// Start it.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
-pub struct Start(pub ContainerPlan);
+pub struct Start {
+    /// How.
+    pub plan: ContainerPlan,
+    /// The checkpoint that this member has to look at before the gang resumes from it.
+    pub resume: Option<Below>,
+}
 
 /// Ask it to save.
 #[derive(Debug, Message)]

@@ -7,11 +7,16 @@ use std::path::{Path, PathBuf};
 
 use dormouse_messages::{Amounts, ContainerId, Resource};
 
+use super::procfs;
+
 /// The scheduler's period: the kernel's default.
 const PERIOD_US: u64 = 100_000;
 
 /// The kernel takes no smaller quota.
 const LEAST_QUOTA_US: u64 = 1_000;
+
+/// Groups that a job has made below its own and that are looked at.
+const NESTED_LIMIT: usize = 10_000;
 
 /// Begins the name of a group; each is used once.
 const NAMED: &str = ".once-";
@@ -134,8 +139,9 @@ impl Cgroups {
         }
     }
 
-    /// Removes groups that a former agent has made and not used.
+    /// Removes groups that a former agent has made and nobody stands for, with what runs in them.
     pub fn remove_unused(&self, used: &[Group]) {
+        let mut unused = Group::default();
         let parents = self.parents().into_iter();
         for entry in parents
             .filter_map(|it| fs::read_dir(it).ok())
@@ -144,8 +150,23 @@ impl Cgroups {
         {
             let is_used = used.iter().any(|it| it.folders.contains(&entry.path()));
             if !is_used && entry.file_name().to_string_lossy().starts_with(NAMED) {
-                let _ = fs::remove_dir(entry.path());
+                unused.folders.push(entry.path());
             }
+        }
+        // What no mark stands for must not run on: its job may be started elsewhere.
+        unused.kill();
+        for folder in unused.folders {
+            let group = Self::one(folder);
+            for pid in group.members().unwrap_or_default() {
+                procfs::kill_process(pid);
+            }
+            group.remove();
+        }
+    }
+
+    fn one(folder: PathBuf) -> Group {
+        Group {
+            folders: vec![folder],
         }
     }
 
@@ -190,11 +211,25 @@ impl Group {
         name.map_or_else(String::new, |name| name.to_string_lossy().into_owned())
     }
 
-    /// The file that lists and takes members, of the first tree.
+    /// Its members, of the first tree: with those of the groups that the job has made below it.
+    /// `None` where there are no groups.
     #[must_use]
-    pub fn procs(&self) -> Option<PathBuf> {
-        let first = self.folders.first()?.join("cgroup.procs");
-        first.exists().then_some(first)
+    pub fn members(&self) -> Option<Vec<u32>> {
+        let first = self.folders.first()?;
+        let mut members = Vec::new();
+        for folder in nested(first) {
+            let text = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
+            members.extend(text.lines().filter_map(|pid| pid.parse::<u32>().ok()));
+        }
+        first.is_dir().then_some(members)
+    }
+
+    /// Has the kernel kill all members at once, those that are just being forked, too; where it
+    /// can (version 2 from Linux 5.14 on).
+    pub fn kill(&self) {
+        for folder in &self.folders {
+            let _ = fs::write(folder.join("cgroup.kill"), "1");
+        }
     }
 
     /// Takes a process in. The kernel waits for milliseconds at the first of several moves, and
@@ -234,10 +269,24 @@ impl Group {
 
     /// Removes the groups; what still has members stays.
     pub fn remove(&self) {
-        for folder in &self.folders {
+        // The innermost first.
+        for folder in self.folders.iter().flat_map(|it| nested(it)).rev() {
             let _ = fs::remove_dir(folder);
         }
     }
+}
+
+/// A group's folder and those below it, the outermost first.
+fn nested(folder: &Path) -> Vec<PathBuf> {
+    let mut found = vec![folder.to_owned()];
+    let mut next = 0;
+    while next < found.len() && next < NESTED_LIMIT {
+        let entries = fs::read_dir(&found[next]).into_iter().flatten().flatten();
+        let folders = entries.filter(|entry| entry.file_type().is_ok_and(|it| it.is_dir()));
+        found.extend(folders.map(|entry| entry.path()));
+        next += 1;
+    }
+    found
 }
 
 fn oom_kills(text: &str) -> u64 {

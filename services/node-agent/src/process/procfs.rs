@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::os::fd::OwnedFd;
-use std::path::Path;
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill, killpg};
@@ -122,9 +121,9 @@ impl Identity {
 
 /// The living members of a container: of its control group, else of the leader's process group.
 #[must_use]
-pub fn members(group_procs: Option<&Path>, leader: Identity) -> Vec<u32> {
-    if let Some(text) = group_procs.and_then(|path| fs::read_to_string(path).ok()) {
-        return text.lines().filter_map(|line| line.parse().ok()).collect();
+pub fn members(of_group: Option<Vec<u32>>, leader: Identity) -> Vec<u32> {
+    if let Some(members) = of_group {
+        return members;
     }
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();
@@ -142,14 +141,19 @@ pub fn members(group_procs: Option<&Path>, leader: Identity) -> Vec<u32> {
         .collect()
 }
 
-/// Kills all members but the leader, who lives to record how the program ended; says how many
-/// there were.
-pub fn kill_members(group_procs: Option<&Path>, leader: Identity) -> usize {
-    let mut members = members(group_procs, leader);
-    members.retain(|pid| *pid != leader.pid);
-    for pid in members.iter().filter_map(|pid| pid_of(*pid)) {
+/// Kills a process.
+pub fn kill_process(pid: u32) {
+    if let Some(pid) = pid_of(pid) {
         let _ = kill(pid, Signal::SIGKILL);
     }
+}
+
+/// Kills all members but the leader, who lives to record how the program ended; says how many
+/// there were.
+pub fn kill_members(of_group: Option<Vec<u32>>, leader: Identity) -> usize {
+    let mut members = members(of_group, leader);
+    members.retain(|pid| *pid != leader.pid);
+    members.iter().copied().for_each(kill_process);
     members.len()
 }
 

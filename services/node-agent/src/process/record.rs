@@ -4,11 +4,12 @@
 //! to run: whoever finds the mark knows whether that process lives, and nothing else is believed.
 
 use dormouse_messages::ContainerId;
+use dormouse_messages::events::NodeFault;
 
 use super::procfs::{self, Identity};
 use crate::folder::{Below, Folder};
 use crate::marks::{Mark, Marks, Supervised};
-use crate::runtime::Exit;
+use crate::runtime::{Exit, NotStarted};
 
 /// The shell reports death by these without a message: SIGINT, SIGPIPE.
 const SILENT_SIGNALS: [i32; 2] = [2, 13];
@@ -111,9 +112,9 @@ impl Supervised {
 /// Why nothing ran, where the supervisor's records could not be written.
 #[must_use]
 pub fn unwritten(container: &ContainerId) -> Exit {
-    Exit::cannot_start(&format!(
-        "the records of {container} cannot be written; free space on this node's disk"
-    ))
+    let why =
+        format!("the records of {container} cannot be written; free space on this node's disk");
+    Exit::cannot_start(&NotStarted::of_node(NodeFault::Disk, why))
 }
 
 /// An exit as a shell reports it: 128 + n may be a signal.

@@ -15,9 +15,9 @@ use tokio::process::Command;
 use super::supervisor::Orders;
 use super::{Group, Inner};
 use crate::folder::{Folder, aside};
-use crate::layout::{Layout, STDERR, STDOUT, disk};
+use crate::layout::{Layout, STDERR, STDOUT};
 use crate::marks::Mark;
-use crate::runtime::ContainerPlan;
+use crate::runtime::{ContainerPlan, NotStarted};
 use crate::secrets;
 
 /// Enters the control groups and becomes the program.
@@ -57,7 +57,7 @@ const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
 
 impl Inner {
     /// Starts the container; blocking. The supervisor's number.
-    pub(super) fn start(self: &Arc<Self>, plan: &ContainerPlan) -> Result<u32, String> {
+    pub(super) fn start(self: &Arc<Self>, plan: &ContainerPlan) -> Result<u32, NotStarted> {
         let directory = &plan.directory;
         check_mounts(&plan.mounts)?;
         // A supervisor was here before: it is watched, not repeated.
@@ -71,15 +71,13 @@ impl Inner {
         let checkpoint = self.layout.checkpoint_below(job, *incarnation);
         checkpoint.make().map_err(|error| {
             let what = "cannot create the checkpoint directory";
-            disk(what, &plan.checkpoint, &error)
+            NotStarted::disk(what, &plan.checkpoint, &error)
         })?;
         let env = self.environment(plan)?;
         let working_dir = self.working_dir(plan);
         if !working_dir.is_dir() {
-            return Err(format!(
-                "its working directory {} is not there",
-                working_dir.display()
-            ));
+            let path = working_dir.display();
+            return Err(format!("its working directory {path} is not there").into());
         }
         let program = find(&plan.argv, &env, working_dir)?;
         let (supervisor, groups, mark) = self.supervisor(plan, &env)?;
@@ -104,7 +102,7 @@ impl Inner {
         Ok(identity.pid)
     }
 
-    fn resume_watching(self: &Arc<Self>, mark: &Mark) -> Result<u32, String> {
+    fn resume_watching(self: &Arc<Self>, mark: &Mark) -> Result<u32, NotStarted> {
         let identity = mark.supervised.as_ref().and_then(|it| it.identity());
         let identity = identity.ok_or("it was started before the machine's last restart")?;
         self.adopt(mark, identity);
@@ -137,9 +135,10 @@ impl Inner {
         command: &mut Command,
         plan: &ContainerPlan,
         env: &BTreeMap<String, String>,
-    ) -> Result<(), String> {
+    ) -> Result<(), NotStarted> {
         let folder = self.layout.container_below(&plan.container).open();
-        let folder = folder.map_err(|error| disk("cannot open", &plan.directory, &error))?;
+        let folder =
+            folder.map_err(|error| NotStarted::disk("cannot open", &plan.directory, &error))?;
         command
             .env_clear()
             .envs(env)
@@ -169,7 +168,8 @@ impl Inner {
             .arg(program)
             .args(&plan.argv[1..])
             .kill_on_drop(true);
-        self.dress(&mut command, &plan, &env)?;
+        self.dress(&mut command, &plan, &env)
+            .map_err(|error| error.why)?;
         let status = command.status().await.map_err(|error| error.to_string())?;
         if status.success() {
             Ok(())
@@ -181,7 +181,7 @@ impl Inner {
 
 /// Makes the container's directory, empty but for the files that it prints to; what is there under
 /// its name is moved aside.
-fn make_directory(layout: &Layout, plan: &ContainerPlan) -> Result<(), String> {
+fn make_directory(layout: &Layout, plan: &ContainerPlan) -> Result<(), NotStarted> {
     let directory = &plan.directory;
     let below = layout.container_below(&plan.container);
     let make = || {
@@ -196,17 +196,18 @@ fn make_directory(layout: &Layout, plan: &ContainerPlan) -> Result<(), String> {
         fs::rename(directory, &aside)?;
         below.make()
     };
-    let folder = make()
-        .map_err(|error: std::io::Error| disk("cannot create its directory", directory, &error))?;
+    let folder = make().map_err(|error: std::io::Error| {
+        NotStarted::disk("cannot create its directory", directory, &error)
+    })?;
     for name in [STDOUT, STDERR] {
         append(&folder, name)?;
     }
     Ok(())
 }
 
-fn append(folder: &Folder, name: &str) -> Result<File, String> {
+fn append(folder: &Folder, name: &str) -> Result<File, NotStarted> {
     let file = folder.append(name);
-    file.map_err(|error| disk("cannot open", Path::new(name), &error))
+    file.map_err(|error| NotStarted::disk("cannot open", Path::new(name), &error))
 }
 
 /// Finds the program as `exec` would, so that its absence is told before anything runs.

@@ -18,9 +18,9 @@ use std::time::{Duration, Instant};
 use tokio::process::{Child, Command};
 
 use super::{Group, Identity, Inner, procfs};
-use crate::layout::disk;
 use crate::marks::{Mark, Supervised};
-use crate::runtime::ContainerPlan;
+use crate::runtime::{ContainerPlan, NotStarted};
+use dormouse_messages::events::NodeFault;
 
 const SUPERVISE: &str = include_str!("supervise.sh");
 
@@ -174,12 +174,17 @@ fn can_export(name: &str) -> bool {
 impl Inner {
     /// Writes down which process stands for the container, and in which groups, before it is told
     /// what to run.
-    fn note(&self, plan: &ContainerPlan, process: Identity, group: &Group) -> Result<Mark, String> {
+    fn note(
+        &self,
+        plan: &ContainerPlan,
+        process: Identity,
+        group: &Group,
+    ) -> Result<Mark, NotStarted> {
         let mut mark = Mark::new(plan.container.clone(), plan.request);
         mark.supervised = Some(Supervised::new(process, group.name()));
         let noted = self.marks.put(&mark);
         let path = self.marks.records(&plan.container, plan.request);
-        noted.map_err(|error| disk("cannot write", &path, &error))?;
+        noted.map_err(|error| NotStarted::disk("cannot write", &path, &error))?;
         Ok(mark)
     }
 
@@ -188,8 +193,10 @@ impl Inner {
         &self,
         plan: &ContainerPlan,
         env: &BTreeMap<String, String>,
-    ) -> Result<(Supervisor, String, Mark), String> {
-        let limits = |error: io::Error| format!("its limits cannot be set: {error}; see demand");
+    ) -> Result<(Supervisor, String, Mark), NotStarted> {
+        let limits = |error: io::Error| {
+            NotStarted::from(format!("its limits cannot be set: {error}; see demand"))
+        };
         let odd: BTreeMap<_, _> = env.iter().filter(|(name, _)| !can_export(name)).collect();
         let odd: BTreeMap<_, _> = odd
             .into_iter()
@@ -212,8 +219,10 @@ impl Inner {
         }
         let group = self.cgroups.create(&self.group_name()).map_err(limits)?;
         self.cgroups.limit(&group, &plan.demand).map_err(limits)?;
-        let supervisor = Supervisor::spawn(&odd)
-            .map_err(|error| format!("/bin/sh: {error}; the node is out of processes or memory"))?;
+        let supervisor = Supervisor::spawn(&odd).map_err(|error| {
+            let why = format!("/bin/sh: {error}; the node is out of processes or memory");
+            NotStarted::of_node(NodeFault::Processes, why)
+        })?;
         let mark = self.note(plan, supervisor.identity, &group)?;
         Ok((supervisor, group.all_procs(), mark))
     }

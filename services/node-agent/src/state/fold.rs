@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::{
-    CheckpointFailed, CheckpointRequested, CheckpointSaved, NodeJoined, NodeLost,
-    PartitionStartRequested, PartitionStopRequested, PlacementDecided, Progress, TasksAssigned,
-    TasksEnded,
+    CHECKPOINTS_RESUMABLE, CheckpointFailed, CheckpointRequested, CheckpointSaved, NodeJoined,
+    NodeLost, PartitionStartRequested, PartitionStopRequested, PlacementDecided, Progress,
+    TasksAssigned, TasksEnded,
 };
 use dormouse_messages::{ContainerId, Event, Incarnation, JobId, NodeId, Sequence};
 
@@ -115,6 +115,11 @@ impl AgentState {
     }
 
     fn saved(&mut self, event: &CheckpointSaved) {
+        if let Some(job) = self.jobs.get_mut(&event.job) {
+            job.resumable.retain(|uri| *uri != event.uri);
+            job.resumable.insert(0, event.uri.clone());
+            job.resumable.truncate(CHECKPOINTS_RESUMABLE);
+        }
         if let Some(partition) = self.partition_mut(&event.job, event.incarnation) {
             partition.save = None;
             partition.saved = Some((event.step, event.bytes));
@@ -224,6 +229,11 @@ impl AgentState {
             Event::CheckpointRequested(event) => self.save(event, sequence),
             Event::CheckpointSaved(event) => self.saved(event),
             Event::CheckpointFailed(event) => self.save_failed(event),
+            Event::CheckpointRejected(event) => {
+                if let Some(job) = self.jobs.get_mut(&event.job) {
+                    job.resumable.retain(|uri| *uri != event.uri);
+                }
+            }
             Event::Progress(event) => self.progress(event),
             Event::ContainerStarted(event) if self.is_here(&event.node) => {
                 self.know(&event.container, Known::Started);

@@ -7,6 +7,7 @@ mod docker;
 mod executor;
 mod executors;
 mod hostile;
+mod keeping;
 mod process;
 mod reconcile;
 mod snapshots;

@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 
 use crate::common::*;
 use dormouse_messages::Sequence;
+use dormouse_messages::events::NodeFault;
 use dormouse_messages::job::{EnvValue, Mount};
 use dormouse_node_agent::AgentConfig;
 use dormouse_node_agent::marks::{Mark, Marks, Supervised};
 use dormouse_node_agent::process::{Cgroups, Identity, ProcessRuntime, stat};
-use dormouse_node_agent::runtime::{ContainerPlan, ContainerRuntime, Exit};
+use dormouse_node_agent::runtime::{ContainerPlan, ContainerRuntime, Exit, RuntimeError};
 use nix::sys::signal::Signal;
 use tokio::sync::mpsc;
 
@@ -237,8 +238,16 @@ async fn a_full_disk_is_a_container_that_cannot_start() {
     // So full that its record cannot be written, or already its request.
     let _ = fs::write(disk.join("filler"), vec![0; 64 << 10]);
     let why = match runtime.start(plan(&disk, 1, "true")).await {
-        Err(error) => error.to_string(),
-        Ok(_) => exit(&mut exited).await.reason.expect("a reason"),
+        Err(RuntimeError::Start(error)) => {
+            assert_eq!(error.fault, Some(NodeFault::Disk), "{error:?}");
+            error.to_string()
+        }
+        Err(error) => panic!("{error:?}"),
+        Ok(_) => {
+            let exit = exit(&mut exited).await;
+            assert_eq!((exit.fault, exit.evicted), (Some(NodeFault::Disk), true));
+            exit.reason.expect("a reason")
+        }
     };
     assert!(why.contains("free space on this node's disk"), "{why}");
     fs::remove_file(disk.join("filler")).expect("removed");
@@ -390,4 +399,32 @@ async fn what_runs_since_an_agent_of_before_is_adopted() {
     signalled.expect("signalled");
     supervisor.wait().expect("ends");
     assert_eq!(exit(&mut exited).await.code, Some(7));
+}
+
+#[tokio::test]
+async fn what_escapes_its_session_and_its_group_s_folder_is_ended_too() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (runtime, mut exited) = runtime(folder.path(), true);
+    if !runtime.has_limits() {
+        skipped("this machine lets nobody make control groups");
+        return;
+    }
+    let pid_file = folder.path().join("pid");
+    // Into a session of its own, and into a group of its own making below the container's.
+    let script = format!(
+        "memory=$(sed -n 's/.*:memory://p;s/^0:://p' /proc/self/cgroup | head -1); \
+         for root in /sys/fs/cgroup/memory /sys/fs/cgroup; do own=$root$memory; \
+         mkdir $own/deeper 2>/dev/null && break; done; \
+         setsid sh -c \"echo \\$\\$ >$own/deeper/cgroup.procs; echo \\$\\$ >{}; exec sleep 60\" & \
+         while [ ! -s {0} ]; do sleep 0.02; done; exit 0",
+        pid_file.display()
+    );
+    let plan = plan(folder.path(), 1, &script);
+    let container = plan.container.clone();
+    runtime.start(plan).await.expect("started");
+    assert_eq!(exit(&mut exited).await.code, Some(0));
+    let pid = fs::read_to_string(pid_file).expect("read");
+    let pid: u32 = pid.trim().parse().expect("a pid");
+    assert!(stat(pid).is_none_or(|stat| stat.zombie), "it is left");
+    runtime.forget(&container, Sequence(1)).await;
 }

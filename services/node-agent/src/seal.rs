@@ -1,0 +1,309 @@
+//! Complete checkpoints, each kept in a folder of its own.
+//!
+//! A job saves into one folder for as long as a life lasts, so that a save that is interrupted
+//! leaves half of it over the one before. Therefore:
+//!
+//! 1. A checkpoint that is seen to be complete is sealed: its files are linked (small ones copied)
+//!    into a folder `<incarnation>.<number>` beside the life's, with a list of what they were.
+//!    That folder is what the log names. A job that replaces files by a rename, or writes small
+//!    ones, cannot reach it any more.
+//! 2. A job that writes over a large file in place reaches it. Then the list no longer holds, and
+//!    whoever is to resume from there finds that out ([`resumable`]) and resumes from the one before.
+//! 3. Of each job the newest few are kept, and whatever the log may still name ([`retain`]).
+//!
+//! Blocking.
+
+use std::collections::BTreeSet;
+use std::io::{self, ErrorKind};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use dormouse_messages::Incarnation;
+
+use crate::folder::{Below, Entry, Folder};
+
+/// Files of a checkpoint that are sealed; one of more is named as it is.
+const FILES_LIMIT: usize = 10_000;
+
+/// Folders within folders.
+const DEPTH_LIMIT: usize = 16;
+
+/// Smaller files are copied: optimizers' states and descriptions are often written over in place.
+const COPIED_BYTES: u64 = 1 << 20;
+
+/// The list of what was sealed.
+const LIST: &str = ".sealed";
+
+/// The list of [`FILES_LIMIT`] files is no longer.
+const LIST_BYTES: u64 = 8 << 20;
+
+/// The document that makes a checkpoint complete.
+pub const DOCUMENT: &str = "checkpoint.json";
+
+/// It holds two numbers; a job may add words of its own.
+pub const DOCUMENT_BYTES: u64 = 64 * 1024;
+
+/// A file as it was sealed.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Sealed {
+    path: String,
+    bytes: u64,
+    modified_ns: i64,
+}
+
+/// A folder of checkpoints in a job's folder: of a life, or (from 1 on) one that is sealed.
+fn parse(name: &str) -> Option<(Incarnation, u32)> {
+    let (incarnation, number) = name.split_once('.').unwrap_or((name, "0"));
+    Some((Incarnation(incarnation.parse().ok()?), number.parse().ok()?))
+}
+
+/// Seals what is complete in a life's folder; the folder that holds it from now on.
+///
+/// # Errors
+/// Why it cannot be sealed: it is then used as it is.
+pub fn seal(life: &Below) -> io::Result<Below> {
+    let path = life.path();
+    let name = path.file_name().and_then(|name| name.to_str());
+    let (Some(job), Some(name)) = (life.parent(), name) else {
+        return Err(ErrorKind::InvalidInput.into());
+    };
+    let from = life.open()?;
+    let document = from.entry(DOCUMENT)?;
+    let mut files = Vec::new();
+    walk(&from, "", 0, &mut |folder, name, way, entry| {
+        if name == LIST {
+            // Copied along by a job that began from a sealed one.
+            return Ok(());
+        }
+        if entry.modified_ns > document.modified_ns && name != DOCUMENT {
+            return Err(io::Error::other(format!(
+                "{way} is younger than {DOCUMENT}, which is to be written last"
+            )));
+        }
+        files.push((folder.try_clone()?, name.to_owned(), way.to_owned(), entry));
+        Ok(())
+    })?;
+    let number = 1 + last_number(&job.open()?, name)?;
+    let sealed = job.join(format!("{name}.{number}"));
+    // Under another name until it is whole: one that is interrupted is never found.
+    let unfinished = job.join(format!(".{name}.{number}"));
+    let _ = std::fs::remove_dir_all(unfinished.path());
+    let mut list = Vec::new();
+    for (folder, name, way, entry) in files {
+        let to = match Path::new(&way).parent() {
+            Some(parent) => unfinished.join(parent).make()?,
+            None => unfinished.make()?,
+        };
+        if entry.bytes <= COPIED_BYTES {
+            to.write(&name, &folder.read(&name, COPIED_BYTES)?)?;
+        } else {
+            folder.link(&name, &to)?;
+        }
+        let now = to.entry(&name)?;
+        list.push(Sealed {
+            path: way,
+            bytes: now.bytes,
+            modified_ns: now.modified_ns,
+        });
+    }
+    let list = serde_json::to_vec(&list)?;
+    unfinished.open()?.write(LIST, &list)?;
+    job.open()?
+        .rename(&format!(".{name}.{number}"), &format!("{name}.{number}"))?;
+    Ok(sealed)
+}
+
+fn last_number(job: &Folder, life: &str) -> io::Result<u32> {
+    let (incarnation, _) = parse(life).ok_or(ErrorKind::InvalidInput)?;
+    let names = job.names()?;
+    let numbers = names.iter().filter_map(|name| parse(name));
+    let own = numbers.filter(|(it, _)| *it == incarnation);
+    Ok(own.map(|(_, number)| number).max().unwrap_or(0))
+}
+
+/// Calls `each` with every regular file below a folder: the folder it is in, its name there, and
+/// the way to it.
+fn walk(
+    folder: &Folder,
+    way: &str,
+    depth: usize,
+    each: &mut impl FnMut(&Folder, &str, &str, Entry) -> io::Result<()>,
+) -> io::Result<()> {
+    if depth > DEPTH_LIMIT {
+        return Err(io::Error::other("its folders are too deep"));
+    }
+    let entries = folder.entries()?;
+    if entries.len() >= FILES_LIMIT {
+        return Err(io::Error::other("it has too many files"));
+    }
+    for (name, entry) in entries {
+        let way = match way {
+            "" => name.clone(),
+            way => format!("{way}/{name}"),
+        };
+        if entry.is_folder {
+            walk(&folder.folder(&name)?, &way, depth + 1, each)?;
+        } else if entry.is_regular {
+            each(folder, &name, &way, entry)?;
+        }
+    }
+    Ok(())
+}
+
+/// Why a checkpoint cannot be resumed from, for a person.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unreadable {
+    /// The folder of all checkpoints is not there: another node may read it.
+    Here(String),
+    /// The checkpoint itself is wrong.
+    Anywhere(String),
+}
+
+/// Whether a checkpoint can be resumed from.
+///
+/// # Errors
+/// Why not.
+pub fn resumable(checkpoint: &Below) -> Result<(), Unreadable> {
+    checkpoint.check_root().map_err(|error| {
+        let path = checkpoint.path();
+        Unreadable::Here(format!("{}: {error}", path.display()))
+    })?;
+    verify(checkpoint).map_err(Unreadable::Anywhere)
+}
+
+fn verify(checkpoint: &Below) -> Result<(), String> {
+    let folder = checkpoint.open().map_err(|error| error.to_string())?;
+    let document = folder.read(DOCUMENT, DOCUMENT_BYTES);
+    let document = document.map_err(|error| format!("{DOCUMENT}: {error}"))?;
+    serde_json::from_slice::<serde_json::Value>(&document)
+        .map_err(|error| format!("{DOCUMENT}: {error}"))?;
+    let list = match folder.read(LIST, LIST_BYTES) {
+        // Not sealed: an earlier agent's, or one that could not be.
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        list => list.map_err(|error| format!("{LIST}: {error}"))?,
+    };
+    let list: Vec<Sealed> =
+        serde_json::from_slice(&list).map_err(|error| format!("{LIST}: {error}"))?;
+    for sealed in list {
+        let path = Path::new(&sealed.path);
+        let name = path.file_name().and_then(|name| name.to_str());
+        let parent = path.parent().unwrap_or(Path::new(""));
+        let found = checkpoint.join(parent).open();
+        let found = found.and_then(|folder| folder.entry(name.unwrap_or_default()));
+        let found = found.map_err(|error| format!("{}: {error}", sealed.path))?;
+        if (found.bytes, found.modified_ns) != (sealed.bytes, sealed.modified_ns) {
+            return Err(format!(
+                "{} was written to after the checkpoint was complete",
+                sealed.path
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Removes a job's checkpoints but the newest `keep`, those that are `named` (by the names of
+/// their folders) and the folder of the present life; how many.
+///
+/// # Errors
+/// The disk's.
+pub fn retain(
+    job: &Below,
+    present: Incarnation,
+    keep: usize,
+    named: &BTreeSet<String>,
+) -> io::Result<usize> {
+    let mut found: Vec<_> = job.open()?.entries()?;
+    found.retain(|(name, entry)| entry.is_folder && parse(name).is_some());
+    // The newest first; what is sealed of a life is newer than what its folder was left with.
+    found.sort_by_key(|(name, _)| std::cmp::Reverse(parse(name)));
+    let old = found
+        .iter()
+        .map(|(name, _)| name)
+        .filter(|name| {
+            parse(name) != Some((present, 0)) && parse(name).is_some_and(|it| it.0 <= present)
+        })
+        .skip(keep)
+        .filter(|name| !named.contains(*name));
+    let mut removed = 0;
+    for name in old {
+        // It follows no link.
+        std::fs::remove_dir_all(job.join(name).path())?;
+        removed += 1;
+    }
+    Ok(removed)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn job() -> (tempfile::TempDir, Below) {
+        let at = tempfile::tempdir().expect("a folder");
+        let job = Below::new(at.path().to_owned(), "ads/lr");
+        (at, job)
+    }
+
+    /// Writes over what is there, as a careless job does.
+    fn save(life: &Below, step: u32, size: usize) {
+        life.make().expect("made");
+        let path = life.path();
+        fs::write(
+            path.join("model"),
+            vec![u8::try_from(step).expect("small"); size],
+        )
+        .expect("written");
+        fs::write(path.join(DOCUMENT), format!("{{\"step\":{step}}}")).expect("written");
+    }
+
+    #[test]
+    fn a_torn_second_save_reaches_no_small_file_and_is_found_in_a_large_one() {
+        for (size, is_safe) in [(100, true), (2 << 20, false)] {
+            let (_at, job) = job();
+            let life = job.join("1");
+            save(&life, 1, size);
+            let sealed = seal(&life).expect("sealed");
+            assert_eq!(sealed, job.join("1.1"));
+            assert_eq!(verify(&sealed), Ok(()));
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            fs::write(life.path().join("model"), b"half").expect("written");
+            let verified = verify(&sealed);
+            assert_eq!(verified.is_ok(), is_safe, "{verified:?}");
+            // What is torn is not sealed.
+            let error = seal(&life).expect_err("torn").to_string();
+            assert!(error.contains("model is younger"), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_is_missing_or_no_document_cannot_be_resumed_from() {
+        let (_at, job) = job();
+        assert!(verify(&job.join("1.1")).is_err());
+        save(&job.join("1"), 1, 1);
+        let sealed = seal(&job.join("1")).expect("sealed");
+        fs::remove_file(sealed.path().join("model")).expect("removed");
+        assert!(
+            verify(&sealed)
+                .expect_err("a file is gone")
+                .contains("model")
+        );
+        fs::write(sealed.path().join(DOCUMENT), "{\"step\":").expect("written");
+        assert!(verify(&sealed).expect_err("torn").contains(DOCUMENT));
+    }
+
+    #[test]
+    fn the_newest_are_kept_and_what_the_log_names() {
+        let (_at, job) = job();
+        for (life, step) in [("1", 1), ("1", 2), ("2", 3), ("2", 4), ("2", 5)] {
+            save(&job.join(life), step, 1);
+            seal(&job.join(life)).expect("sealed");
+        }
+        let named = BTreeSet::from(["1.1".to_owned()]);
+        let removed = retain(&job, Incarnation(2), 2, &named).expect("removed");
+        let left = job.open().and_then(|folder| folder.names());
+        assert_eq!(left.expect("listed"), ["1.1", "2", "2.2", "2.3"]);
+        assert_eq!(removed, 3);
+    }
+}

@@ -1,0 +1,176 @@
+//! What a node keeps: checkpoints that a later save cannot destroy, bounded logs. And what it says
+//! where it is the node that cannot start a container.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::common::*;
+use dormouse_messages::Event;
+use dormouse_messages::events::{CheckpointSaved, NodeFault};
+use dormouse_messages::job::{CheckpointMode, JobSpec};
+use dormouse_node_agent::{AgentConfig, LogBounds, log_parts, logs_path};
+
+fn config(folder: &Path) -> AgentConfig {
+    AgentConfig::local(node(), Default::default(), folder.to_owned())
+}
+
+fn sh(script: &str) -> JobSpec {
+    let mut spec = spec(&["/bin/sh", "-c", script]);
+    spec.checkpoint.mode = CheckpointMode::Continue;
+    spec.checkpoint.signal = "SIGUSR1".to_owned();
+    spec
+}
+
+fn saved(log: &FakeLog, step: u64) -> CheckpointSaved {
+    log.wait("checkpoint.saved", |event| match event {
+        Event::CheckpointSaved(event) if event.step == step => Some((**event).clone()),
+        _ => None,
+    })
+}
+
+/// Saves twice into one folder, over what is there; the second save is never complete.
+const TEARS: &str = r#"
+cd $DORMOUSE_CHECKPOINT_DIR
+trap 'echo first >model; echo "{\"step\":1,\"bytes\":6}" >new; mv new checkpoint.json' USR1
+trap 'printf sec >model; exit 9' TERM
+while :; do sleep 0.02; done"#;
+
+#[test]
+fn a_torn_second_save_leaves_the_first_one_whole() {
+    let (folder, log) = (tempfile::tempdir().expect("a folder"), FakeLog::default());
+    let agent = Running::start(&log, config(folder.path()), false);
+    log.append(admitted(sh(TEARS)));
+    log.append(placed(1, 1));
+    log.append(start(1, None));
+    log.wait_started(&id(1, 0));
+    std::thread::sleep(Duration::from_millis(200));
+    log.append(save(1));
+    let first = saved(&log, 1);
+    log.append(stop(1));
+    assert_eq!(log.wait_exited(&id(1, 0)).exit_code, Some(9));
+    // The next life finds the first one, not half of the second over it.
+    log.append(admitted(sh("cat $DORMOUSE_RESUME_FROM/model")));
+    log.append(placed(2, 1));
+    log.append(start(2, Some(&first.uri)));
+    assert_eq!(log.wait_exited(&id(2, 0)).exit_code, Some(0));
+    let logs = logs_path(folder.path(), &id(2, 0)).expect("logs");
+    assert_eq!(fs::read_to_string(logs.stdout).expect("read"), "first\n");
+    agent.stop().expect("left in order");
+}
+
+#[test]
+fn a_checkpoint_that_cannot_be_read_is_said_and_costs_the_job_nothing() {
+    let (folder, log) = (tempfile::tempdir().expect("a folder"), FakeLog::default());
+    let agent = Running::start(&log, config(folder.path()), false);
+    let torn = folder.path().join("checkpoints/ads/lr/7");
+    fs::create_dir_all(&torn).expect("made");
+    fs::write(torn.join("checkpoint.json"), "{\"step\":").expect("written");
+    let uri = format!("file://{}", torn.display());
+    log.append(admitted(sh("true")));
+    log.append(placed(8, 1));
+    log.append(start(8, Some(&uri)));
+    let exit = log.wait_exited(&id(8, 0));
+    assert!(exit.evicted, "{exit:?}");
+    let rejected = log.wait("checkpoint.rejected", |event| match event {
+        Event::CheckpointRejected(event) => Some((**event).clone()),
+        _ => None,
+    });
+    assert_eq!(rejected.uri, uri);
+    assert!(rejected.reason.contains("checkpoint.json"), "{rejected:?}");
+    agent.stop().expect("left in order");
+}
+
+#[test]
+fn old_checkpoints_go_and_the_newest_stay() {
+    let (folder, log) = (tempfile::tempdir().expect("a folder"), FakeLog::default());
+    let agent = Running::start(&log, config(folder.path()), false);
+    log.append(admitted(sh(r#"
+n=0; cd $DORMOUSE_CHECKPOINT_DIR
+trap 'n=$((n+1)); echo "{\"step\":$n}" >new; mv new checkpoint.json' USR1
+while :; do sleep 0.02; done"#)));
+    log.append(placed(1, 1));
+    log.append(start(1, None));
+    log.wait_started(&id(1, 0));
+    std::thread::sleep(Duration::from_millis(200));
+    for step in 1..=4 {
+        log.append(save(1));
+        saved(&log, step);
+    }
+    let until = Instant::now() + Duration::from_secs(5);
+    let kept = || {
+        let entries = fs::read_dir(folder.path().join("checkpoints/ads/lr")).expect("read");
+        let names = entries.flatten().map(|entry| entry.file_name());
+        let mut names: Vec<_> = names.filter_map(|name| name.into_string().ok()).collect();
+        names.sort();
+        names
+    };
+    while kept() != ["1", "1.3", "1.4"] {
+        assert!(Instant::now() < until, "{:?}", kept());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    log.append(stop(1));
+    log.wait_exited(&id(1, 0));
+    agent.stop().expect("left in order");
+}
+
+#[test]
+fn what_a_container_prints_is_bounded() {
+    let (folder, log) = (tempfile::tempdir().expect("a folder"), FakeLog::default());
+    let mut config = config(folder.path());
+    config.keep.log_bounds = LogBounds {
+        bytes: 10_000,
+        files: 2,
+    };
+    let agent = Running::start(&log, config, false);
+    log.append(admitted(sh(
+        "for i in 1 2 3 4 5 6; do head -c 20000 /dev/zero; sleep 0.6; done; echo end",
+    )));
+    log.append(placed(1, 1));
+    log.append(start(1, None));
+    assert_eq!(log.wait_exited(&id(1, 0)).exit_code, Some(0));
+    let logs = logs_path(folder.path(), &id(1, 0)).expect("logs");
+    let parts = log_parts(&logs.stdout);
+    assert_eq!(parts.len(), 2, "{parts:?}");
+    let bytes: u64 = parts
+        .iter()
+        .map(|part| fs::metadata(part).expect("there").len())
+        .sum();
+    assert!(bytes < 80_000, "{bytes} of 120,000 bytes are left");
+    assert!(fs::read(&parts[1]).expect("read").ends_with(b"end\n"));
+    agent.stop().expect("left in order");
+}
+
+#[test]
+fn a_start_that_fails_for_the_nodes_reason_is_told_apart() {
+    let (folder, log) = (tempfile::tempdir().expect("a folder"), FakeLog::default());
+    let mut config = config(folder.path());
+    config.checkpoint_dir = folder.path().join("not-mounted");
+    let agent = Running::start(&log, config, false);
+    log.wait_joined(1);
+    log.append(admitted(sh("true")));
+    let uri = format!("file://{}/not-mounted/ads/lr/1.1", folder.path().display());
+    log.append(placed(2, 1));
+    // Made with the directories that every start needs; then the file system is gone.
+    std::thread::sleep(Duration::from_millis(200));
+    let _ = fs::remove_dir_all(folder.path().join("not-mounted"));
+    log.append(start(2, Some(&uri)));
+    let exit = log.wait_exited(&id(2, 0));
+    assert!(exit.evicted, "{exit:?}");
+    let fault = log.wait("node.faulted", |event| match event {
+        Event::NodeFaulted(event) => Some(event.fault),
+        _ => None,
+    });
+    assert_eq!(fault, NodeFault::Checkpoints);
+    assert_eq!(
+        log.count(|event| matches!(event, Event::CheckpointRejected(_))),
+        0
+    );
+    // A program that is nowhere is the job's own.
+    log.append(admitted(spec(&["no-such-program-here"])));
+    log.append(placed(3, 1));
+    log.append(start(3, None));
+    assert!(!log.wait_exited(&id(3, 0)).evicted);
+    assert_eq!(log.count(|event| matches!(event, Event::NodeFaulted(_))), 1);
+    agent.stop().expect("left in order");
+}
