@@ -62,7 +62,9 @@ impl Fairness {
                 | Event::NodeLost(_)
                 | Event::NodeRecovered(_)
                 | Event::NodeDrained(_)
-                | Event::NodeRestored(_),
+                | Event::NodeRestored(_)
+                | Event::NodeQuarantined(_)
+                | Event::NodeReadmitted(_),
             ) => self.all(queues, at),
             _ => {}
         }

@@ -38,6 +38,12 @@ impl NodeTable {
         }
     }
 
+    fn quarantine(&mut self, name: &NodeId, quarantined: Option<(String, Timestamp)>) {
+        if let Some(node) = self.nodes.get_mut(name) {
+            node.quarantined = quarantined;
+        }
+    }
+
     /// A loss is of one life of the agent: a newer one is not concerned.
     fn lost(&mut self, event: &NodeLost, at: Timestamp) {
         let Some(node) = self.nodes.get_mut(&event.node) else {
@@ -250,7 +256,7 @@ impl JobGangs {
 
 impl Fold for NodeTable {
     const NAME: &'static str = "nodes";
-    const VERSION: u32 = 1;
+    const VERSION: u32 = 2;
 
     fn evolve(&mut self, recorded: &Recorded) {
         let Some(event) = recorded.event() else {
@@ -262,7 +268,14 @@ impl Fold for NodeTable {
             Event::ContainerExited(e) => self.exited(&e.job, e.incarnation, e.rank),
             Event::NodeJoined(e) => self.joined(e, at),
             Event::NodeDrained(e) => self.drain(&e.node, Some(at)),
-            Event::NodeRestored(e) => self.drain(&e.node, None),
+            Event::NodeRestored(e) => {
+                self.drain(&e.node, None);
+                self.quarantine(&e.node, None);
+            }
+            Event::NodeQuarantined(e) => {
+                self.quarantine(&e.node, Some((e.reason.clone(), e.until)));
+            }
+            Event::NodeReadmitted(e) => self.quarantine(&e.node, None),
             Event::NodeLost(e) => self.lost(e, at),
             Event::NodeRecovered(e) => {
                 if let Some(node) = self.nodes.get_mut(&e.node) {

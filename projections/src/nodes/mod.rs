@@ -26,6 +26,8 @@ pub enum NodeState {
     Up,
     /// The operator drained it.
     Drained,
+    /// Starts have failed on it: it is out of use for a while.
+    Quarantined,
     /// Its lease has ended.
     Lost,
 }
@@ -45,6 +47,9 @@ pub struct Node {
     pub reserved: u32,
     /// Since when it is drained by the operator.
     pub drained: Option<Timestamp>,
+    /// Why nothing is started on it for a while, and until when.
+    #[serde(default)]
+    pub quarantined: Option<(String, Timestamp)>,
     /// Since when it is lost.
     pub lost: Option<Timestamp>,
     /// When it was last seen before that.
@@ -67,10 +72,11 @@ impl Node {
     /// Whether it takes containers: a lost node is lost, drained or not.
     #[must_use]
     pub const fn state(&self) -> NodeState {
-        match (self.lost, self.drained) {
-            (Some(_), _) => NodeState::Lost,
-            (None, Some(_)) => NodeState::Drained,
-            (None, None) => NodeState::Up,
+        match (self.lost, self.drained, &self.quarantined) {
+            (Some(_), _, _) => NodeState::Lost,
+            (None, Some(_), _) => NodeState::Drained,
+            (None, None, Some(_)) => NodeState::Quarantined,
+            (None, None, None) => NodeState::Up,
         }
     }
 }
@@ -168,7 +174,7 @@ impl NodeTable {
         for (_, node) in self.nodes.in_any_order() {
             match node.state() {
                 NodeState::Up => up.add(&node.capacity, 1),
-                NodeState::Drained => {}
+                NodeState::Drained | NodeState::Quarantined => {}
                 NodeState::Lost => continue,
             }
             present.add(&node.capacity, 1);

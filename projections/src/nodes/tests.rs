@@ -1,6 +1,8 @@
 //! Given a history, what the node table says.
 
-use dormouse_messages::events::{NodeDrained, NodeLost, NodeRecovered, NodeRestored, StopReason};
+use dormouse_messages::events::{
+    NodeDrained, NodeLost, NodeQuarantined, NodeReadmitted, NodeRecovered, NodeRestored, StopReason,
+};
 
 use super::*;
 use crate::ReadModel;
@@ -87,5 +89,36 @@ fn a_drain_holds_also_before_the_node_joins() {
     history.push(NodeDrained { node: node("n0") }).join("n0", 1);
     then(&history, "n0", NodeState::Drained, [0, 0, 0], 0);
     history.push(NodeRestored { node: node("n0") });
+    then(&history, "n0", NodeState::Up, [0, 0, 0], 0);
+}
+
+#[test]
+fn a_quarantine_is_seen_until_it_is_over() {
+    let mut history = History::default();
+    let quarantine = || NodeQuarantined {
+        node: node("n0"),
+        reason: "3 starts in a row failed".to_owned(),
+        until: at(60),
+        basis: None,
+    };
+    history.join("n0", 1).push(quarantine());
+    then(&history, "n0", NodeState::Quarantined, [0, 0, 0], 0);
+    let rows = crate::queries::answer(
+        &history.fold::<ReadModel>(),
+        "nodes",
+        serde_json::json!({}),
+        at(9),
+    );
+    let rows = rows.expect("answered").to_string();
+    assert!(rows.contains("3 starts in a row failed"), "{rows}");
+    history.push(NodeReadmitted {
+        node: node("n0"),
+        basis: None,
+    });
+    then(&history, "n0", NodeState::Up, [0, 0, 0], 0);
+    // The operator's word ends it, too.
+    history
+        .push(quarantine())
+        .push(NodeRestored { node: node("n0") });
     then(&history, "n0", NodeState::Up, [0, 0, 0], 0);
 }

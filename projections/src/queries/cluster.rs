@@ -81,6 +81,9 @@ pub struct NodeCounts {
     pub up: u32,
     /// The operator drained them.
     pub drained: u32,
+    /// Starts have failed on them.
+    #[serde(default)]
+    pub quarantined: u32,
     /// Their leases have ended.
     pub lost: u32,
 }
@@ -109,6 +112,7 @@ pub(super) fn cluster(model: &ReadModel, now: Timestamp) -> ClusterAnswer {
         match node.state() {
             NodeState::Up => nodes.up += 1,
             NodeState::Drained => nodes.drained += 1,
+            NodeState::Quarantined => nodes.quarantined += 1,
             NodeState::Lost => nodes.lost += 1,
         }
         used.add(&node.used, 1);

@@ -164,6 +164,9 @@ fn row(name: &NodeId, node: &Node) -> NodeRow {
 
 fn reason(node: &Node) -> String {
     let short = |time: Timestamp| time.to_words();
+    if let (None, None, Some((why, until))) = (node.lost, node.drained, &node.quarantined) {
+        return format!("quarantined until {}: {why}", short(*until));
+    }
     match (node.lost, node.drained) {
         (Some(lost), _) if node.joined > Some(lost) => {
             "its agent is back; waits for its recovery to be recorded".to_owned()

@@ -144,13 +144,14 @@ fn gave_up(id: &JobId, job: &Job) -> String {
     }
 }
 
-/// Failures wait 1, 2, 4, … at most 60 s, so that a job that dies at once does not flood the log.
+/// Failures wait 1, 2, 4, … at most 60 s, so that a job that dies at once, or that no node starts,
+/// does not flood the log.
 fn retry_at(job: &Job) -> Option<Timestamp> {
     let stop: &Stop = job
         .last_stop
         .as_ref()
         .filter(|stop| stop.reason == StopReason::Failed)?;
-    let failures = job.attempts.checked_sub(1)?;
+    let failures = job.attempts.max(job.start_faults.lives).checked_sub(1)?;
     let wait_s = 1_u64
         .checked_shl(failures)
         .map_or(60, |wait_s| wait_s.min(60));
@@ -254,6 +255,7 @@ impl Act<'_> {
     }
 
     fn fail(&self, evicted: bool, at: Sequence) -> Step {
+        let evicted = evicted && !self.job.start_faults.are_the_jobs();
         let retries = match self.job.tasks {
             Some(_) => self.job.retries.max(TASK_SET_RETRIES),
             None => self.job.retries,
@@ -402,8 +404,9 @@ impl Act<'_> {
     fn stopped(&self, reason: StopReason, cause: Sequence) -> Step {
         let own_failure = match reason {
             StopReason::GaveUp => true,
-            // An eviction is the platform's doing and costs the job no attempt.
-            StopReason::Failed => !self.evicted(),
+            // An eviction is the platform's doing and costs the job no attempt; what fails on one
+            // node after another is not.
+            StopReason::Failed => !self.evicted() || self.job.start_faults.are_the_jobs(),
             _ => false,
         };
         let event = PartitionStopped {

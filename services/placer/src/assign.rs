@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::Short;
 use dormouse_messages::{Amounts, JobId, NodeId, Resource};
-use dormouse_state::{ClusterState, Job, Place};
+use dormouse_state::{Assignment, ClusterState, Job, Place};
 
 /// A job that the allocation lists with containers.
 pub struct Wanted<'a> {
@@ -182,6 +182,25 @@ fn rank_places(
     places
 }
 
+/// The places of a gang that is tried again: where a node could not start a member, another node
+/// that has room, and else the same. A member with GPUs stays: they are the optimizer's to divide.
+pub fn elsewhere(room: &mut Room, job: &Job, assignment: &Assignment) -> Vec<Place> {
+    let avoid = &job.start_faults.nodes;
+    let again = |place: &Place| {
+        let moves = avoid.contains(&place.node) && place.gpus.is_empty();
+        let other = moves.then(|| room.take_one(&job.demand, avoid)).flatten();
+        other.map_or_else(
+            || place.clone(),
+            |node| Place {
+                node,
+                gpus: Vec::new(),
+                port: 0,
+            },
+        )
+    };
+    assignment.places.values().map(again).collect()
+}
+
 /// The whole GPUs that nothing else is assigned to.
 struct FreeGpus(BTreeMap<NodeId, Vec<String>>);
 
@@ -214,10 +233,11 @@ impl FreeGpus {
 }
 
 /// What is left on each node beside the jobs that stay.
-struct Room(BTreeMap<NodeId, Amounts>);
+pub struct Room(BTreeMap<NodeId, Amounts>);
 
 impl Room {
-    fn of(state: &ClusterState, changed: &BTreeSet<&JobId>) -> Self {
+    /// What the assignments of all jobs but the changed ones leave on the usable nodes.
+    pub fn of(state: &ClusterState, changed: &BTreeSet<&JobId>) -> Self {
         let capacities = state.nodes.usable();
         let mut room: BTreeMap<NodeId, Amounts> = capacities
             .map(|(name, node)| (name.clone(), node.capacity.clone()))
@@ -234,6 +254,15 @@ impl Room {
             }
         }
         Self(room)
+    }
+
+    /// Takes the room of one container on the first node that has it and is not to be avoided.
+    fn take_one(&mut self, demand: &Amounts, avoid: &BTreeSet<NodeId>) -> Option<NodeId> {
+        let mut nodes = self.0.iter_mut();
+        let (name, room) = nodes
+            .find(|(name, room)| !avoid.contains(*name) && demand.first_short(room, 1).is_none())?;
+        room.subtract(demand, 1);
+        Some(name.clone())
     }
 
     /// Takes the containers' room; the resource that is short, if one is.

@@ -1,20 +1,22 @@
 //! Places allocations: which job's containers take which slots, under which incarnation.
 //!
 //! Folds: the shared [`ClusterState`]. Appends: `placement.decided`, `placement.refused`,
-//! `node.recovered`. (`node.lost` is an observation of the leases, appended by the shell.)
+//! `node.recovered`, `node.quarantined`, `node.readmitted`. (`node.lost` is an observation of the leases, appended by the shell.)
 //!
-//! 1. A lost node whose agent has joined again is a member again.
+//! 1. A lost node whose agent has joined again is a member again. One that cannot start what it is
+//!    given is put out of use for a while ([`crate::quarantine`]).
 //! 2. A new allocation is placed: jobs that it does not list keep their places; each job that
 //!    it lists takes free slots of its shape, where it already stands first, then packed on few
 //!    nodes, and is created whole under its next incarnation ([`crate::assign`]).
 //! 3. A gang that stopped and is to be tried again is created again in the same places, under
-//!    its next incarnation; if a node of it may not be used, the optimizer decides first.
+//!    its next incarnation; if a node of it may not be used, the optimizer decides first. Members
+//!    that a node could not start go to another node where there is room.
 //!
 //! Invariant: the containers assigned to a node never need more than it has, and a job's
 //! incarnations only grow. Left to others: how many containers (optimizer), when they start
 //! (checkpointer).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::{
     NodeRecovered, PlacedContainer, PlacementDecided, PlacementRefused, RemovedContainer,
@@ -24,6 +26,7 @@ use dormouse_state::{Assignment, ClusterState, Job, NodePhase, Place};
 
 use crate::assign::{self, Wanted};
 use crate::ports::Ports;
+use crate::quarantine;
 
 /// The placer.
 #[derive(Debug, Clone, Copy, Default)]
@@ -34,8 +37,10 @@ impl Decider for Placer {
 
     const WRITER: Writer = Writer::Placer;
 
-    fn decide(&self, state: &ClusterState, _now: Timestamp) -> Decision {
+    fn decide(&self, state: &ClusterState, now: Timestamp) -> Decision {
+        let (quarantines, next_wake) = quarantine::due(state, now);
         let mut proposals = returning_nodes(state);
+        proposals.extend(quarantines);
         if proposals.is_empty() {
             proposals.extend(place_allocation(state));
         }
@@ -44,7 +49,7 @@ impl Decider for Placer {
         }
         Decision {
             proposals,
-            next_wake: None,
+            next_wake,
         }
     }
 }
@@ -193,11 +198,12 @@ fn place_retries(state: &ClusterState) -> Option<Proposal> {
         return None;
     }
     let mut ports = Ports::in_use(state);
+    let mut room = assign::Room::of(state, &BTreeSet::new());
     let mut create = Vec::new();
     let mut remove = Vec::new();
     let mut causes = Vec::new();
     for (id, job, assignment, stopped) in retries {
-        let places = assignment.places.values().cloned().collect();
+        let places = assign::elsewhere(&mut room, job, assignment);
         create.extend(created(id, job, places, &mut ports));
         remove.extend(removed(id, assignment));
         causes.push(stopped);

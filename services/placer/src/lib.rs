@@ -3,5 +3,6 @@
 mod assign;
 mod decide;
 mod ports;
+mod quarantine;
 
 pub use decide::Placer;

@@ -17,6 +17,7 @@ use dormouse_messages::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::health::StartFaults;
 use super::job::{
     Assignment, ContainerPhase, Job, Life, LifeContainer, LifePhase, Place, SavedCheckpoint, Stop,
 };
@@ -131,6 +132,8 @@ impl Fold for ClusterState {
                 self.lose(&event.node, recorded.sequence);
             }
             Event::NodeDrained(event) => self.displace(&event.node, false),
+            // Nothing comes to it, and what can move moves.
+            Event::NodeQuarantined(event) => self.displace(&event.node, false),
             Event::ContainerStarted(event) => {
                 self.ran(&event.container);
                 self.container(&event.container, |container| {
@@ -189,7 +192,7 @@ fn life_phase(
 }
 
 impl ClusterState {
-    /// Admission's and the checkpointer's events about one job.
+    /// Admission's and the checkpointer's events about one job, and what agents say of it.
     fn evolve_job(&mut self, event: &Event, recorded: &Recorded) {
         match event {
             Event::JobAdmitted(event) => {
@@ -218,6 +221,16 @@ impl ClusterState {
                     job.cancel_requested = Some(recorded.sequence);
                 }
             }
+            Event::CheckpointRejected(event) => {
+                if let Some(job) = self.jobs.get_mut(&event.job) {
+                    job.rejected(&event.uri);
+                }
+            }
+            Event::NodeFaulted(event) => {
+                if let Some(job) = self.jobs.get_mut(&event.job) {
+                    job.start_faults.faulted(event);
+                }
+            }
             Event::JobCompleted(event) => self.end(&event.job, recorded.sequence),
             Event::JobFailed(event) => self.end(&event.job, recorded.sequence),
             Event::JobCancelled(event) => self.end(&event.job, recorded.sequence),
@@ -243,6 +256,9 @@ impl ClusterState {
             }
             Event::PartitionStarted(event) => {
                 self.set_phase(&event.job, recorded.sequence, LifePhase::Running);
+                if let Some(job) = self.jobs.get_mut(&event.job) {
+                    job.start_faults = StartFaults::default();
+                }
                 if let Some(job) = self.jobs.get_mut(&event.job)
                     && let Some(since) = job.adjusting_since.take()
                 {
@@ -543,15 +559,11 @@ impl ClusterState {
         let Some(job) = self.jobs.get_mut(&event.job) else {
             return;
         };
-        // A node that comes back may report late what an earlier life has saved.
-        let known = job.checkpoint.as_ref();
-        if known.is_none_or(|known| known.incarnation <= event.incarnation) {
-            job.checkpoint = Some(SavedCheckpoint {
-                uri: event.uri.clone(),
-                step: event.step,
-                incarnation: event.incarnation,
-            });
-        }
+        job.saved(SavedCheckpoint {
+            uri: event.uri.clone(),
+            step: event.step,
+            incarnation: event.incarnation,
+        });
         if let Some(LifePhase::Saving { saved, .. }) = life_phase(job, event.incarnation) {
             *saved = Some(sequence);
         }

@@ -6,11 +6,12 @@
 
 use std::collections::BTreeMap;
 
-use dormouse_messages::events::StopReason;
+use dormouse_messages::events::{CHECKPOINTS_RESUMABLE, StopReason};
 use dormouse_messages::job::{CheckpointMode, Containers, JobSpec, Success};
 use dormouse_messages::{Amounts, Epoch, Incarnation, NodeId, Rank, Sequence, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use super::health::StartFaults;
 use super::tasks::TaskSet;
 
 /// A checkpointer is behind by a moment, in which a job is placed once or twice. With the newest
@@ -251,6 +252,10 @@ pub struct Job {
     pub attempts: u32,
     /// The newest complete checkpoint.
     pub checkpoint: Option<SavedCheckpoint>,
+    /// Those before it, the newest first: it resumes from there where a newer one cannot be read.
+    pub older_checkpoints: Vec<SavedCheckpoint>,
+    /// Its starts that failed for reasons of nodes.
+    pub start_faults: StartFaults,
     /// When an adjustment was last given up.
     pub kept_at: Option<Timestamp>,
     /// When the adjustment under way began.
@@ -285,11 +290,40 @@ impl Job {
             last_stop: None,
             attempts: 0,
             checkpoint: None,
+            older_checkpoints: Vec::new(),
+            start_faults: StartFaults::default(),
             kept_at: None,
             adjusting_since: None,
             stall_ms: None,
             last_incarnation: Incarnation(0),
             tasks: spec.tasks.map(TaskSet::new),
+        }
+    }
+
+    /// Another complete checkpoint. A node that comes back may report late what an earlier life has
+    /// saved: that is passed over.
+    pub fn saved(&mut self, saved: SavedCheckpoint) {
+        let known = self.checkpoint.as_ref();
+        if known.is_some_and(|known| known.incarnation > saved.incarnation) {
+            return;
+        }
+        let before = self.checkpoint.replace(saved);
+        let is_present = |it: &SavedCheckpoint| {
+            let newest = self.checkpoint.as_ref();
+            newest.is_some_and(|newest| newest.uri == it.uri)
+        };
+        if let Some(before) = before.filter(|before| !is_present(before)) {
+            self.older_checkpoints.insert(0, before);
+        }
+        self.older_checkpoints.truncate(CHECKPOINTS_RESUMABLE - 1);
+    }
+
+    /// A checkpoint cannot be read: the one before takes its place.
+    pub fn rejected(&mut self, uri: &str) {
+        self.older_checkpoints.retain(|it| it.uri != uri);
+        if self.checkpoint.as_ref().is_some_and(|it| it.uri == uri) {
+            let has_older = !self.older_checkpoints.is_empty();
+            self.checkpoint = has_older.then(|| self.older_checkpoints.remove(0));
         }
     }
 

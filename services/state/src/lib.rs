@@ -1,6 +1,7 @@
 //! The folds that several services decide on: one interpretation of the log, not four.
 //!
 //! 1. [`membership`]: which nodes there are, what they offer, whether they may be used.
+//!    [`health`]: starts that failed for reasons of theirs.
 //! 2. [`job`]: one live job: what it asked for, where it is assigned, the life it lives.
 //! 3. [`tasks`]: how far a task set is.
 //! 4. [`tenants`], [`queues`]: what each tenant is entitled to, has queued and runs, with exact
@@ -10,6 +11,7 @@
 //! [`id_map`] is the map that the read models find jobs and nodes in.
 
 pub mod cluster;
+pub mod health;
 #[cfg(any(test, feature = "history"))]
 pub mod history;
 pub mod id_map;
@@ -23,6 +25,7 @@ pub mod tenants;
 mod tests;
 
 pub use cluster::ClusterState;
+pub use health::{Fault, Health, Quarantine, StartFaults};
 pub use id_map::IdMap;
 pub use job::{
     Assignment, ContainerPhase, Job, Life, LifeContainer, LifePhase, Place, SavedCheckpoint, Stop,

@@ -6,6 +6,8 @@ use dormouse_messages::events::Gpu;
 use dormouse_messages::{Amounts, Event, NodeId, Recorded, Sequence, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use crate::health::Health;
+
 /// Whether a node is a member.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NodePhase {
@@ -40,13 +42,15 @@ pub struct Node {
     pub phase: NodePhase,
     /// Whether the operator has drained it.
     pub drained: bool,
+    /// Whether it can start what it is asked to.
+    pub health: Health,
 }
 
 impl Node {
     /// Whether containers may be placed on it.
     #[must_use]
     pub fn is_usable(&self) -> bool {
-        self.phase == NodePhase::Up && !self.drained
+        self.phase == NodePhase::Up && !self.drained && self.health.quarantine.is_none()
     }
 }
 
@@ -82,6 +86,7 @@ impl Membership {
                     incarnation: event.incarnation,
                     phase,
                     drained: self.drained.contains(&event.node),
+                    health: before.map(|node| node.health.clone()).unwrap_or_default(),
                 };
                 self.nodes.insert(event.node.clone(), node);
                 !unchanged
@@ -102,7 +107,26 @@ impl Membership {
             }
             Some(Event::NodeRestored(event)) => {
                 self.drained.remove(&event.node);
-                self.change(&event.node, |node| node.drained = false)
+                self.change(&event.node, |node| {
+                    node.drained = false;
+                    node.health = Health::default();
+                })
+            }
+            Some(Event::NodeQuarantined(event)) => self.change(&event.node, |node| {
+                node.health.quarantined(event, recorded.sequence)
+            }),
+            Some(Event::NodeReadmitted(event)) => {
+                self.change(&event.node, |node| node.health.quarantine = None)
+            }
+            Some(Event::NodeFaulted(event)) => {
+                self.change(&event.node, |node| {
+                    node.health.faulted(event, recorded.sequence)
+                });
+                false
+            }
+            Some(Event::ContainerStarted(event)) => {
+                self.change(&event.node, |node| node.health.started());
+                false
             }
             _ => false,
         }

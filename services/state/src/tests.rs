@@ -2,10 +2,10 @@
 
 use dormouse_messages::Fold;
 use dormouse_messages::events::{AllocationKept, Basis, NodeLost, NodeRecovered, StopReason};
-use dormouse_messages::{Incarnation, Timestamp};
+use dormouse_messages::{Incarnation, Sequence, Timestamp};
 
-use super::{ClusterState, ContainerPhase, NodePhase};
-use crate::history::{History, job, node, outcome};
+use super::{ClusterState, ContainerPhase, Job, NodePhase, SavedCheckpoint};
+use crate::history::{History, job, node, outcome, spec};
 
 fn fold(history: &History) -> ClusterState {
     let mut state = ClusterState::default();
@@ -195,4 +195,23 @@ fn what_ran_when_its_node_shrank_breaks_no_invariant_and_more_does() {
         .iter()
         .for_each(|recorded| state.evolve(recorded));
     assert!(state.check_invariants().is_err());
+}
+
+#[test]
+fn a_checkpoint_that_cannot_be_read_gives_way_to_the_one_before() {
+    let mut job = Job::admitted(&spec(&job("ads/lr")), Sequence(1));
+    let saved = |incarnation, uri: &str| SavedCheckpoint {
+        uri: uri.to_owned(),
+        step: 1,
+        incarnation: Incarnation(incarnation),
+    };
+    for (incarnation, uri) in [(1, "a"), (2, "b"), (2, "c"), (2, "c"), (1, "late")] {
+        job.saved(saved(incarnation, uri));
+    }
+    let newest = |job: &Job| job.checkpoint.as_ref().map(|it| it.uri.clone());
+    assert_eq!(newest(&job).as_deref(), Some("c"));
+    job.rejected("c");
+    assert_eq!(newest(&job).as_deref(), Some("b"));
+    job.rejected("b");
+    assert_eq!(newest(&job), None, "the oldest is no longer known");
 }

@@ -26,8 +26,14 @@ pub fn cluster(answer: &ClusterAnswer, style: &Style) -> String {
         (
             "Nodes",
             format!(
-                "{} up, {} drained, {} lost",
-                nodes.up, nodes.drained, nodes.lost
+                "{} up, {} drained, {}{} lost",
+                nodes.up,
+                nodes.drained,
+                match nodes.quarantined {
+                    0 => String::new(),
+                    quarantined => format!("{quarantined} quarantined, "),
+                },
+                nodes.lost
             ),
         ),
         ("Resources", resources(answer)),

@@ -177,7 +177,7 @@ pub(super) const fn phase_colour(phase: Phase) -> Color {
 pub(super) const fn node_colour(state: NodeState) -> Color {
     match state {
         NodeState::Up => Color::Green,
-        NodeState::Drained => Color::Yellow,
+        NodeState::Drained | NodeState::Quarantined => Color::Yellow,
         NodeState::Lost => Color::Red,
     }
 }
