@@ -12,13 +12,14 @@
 //! - *A fence* (`Nats-Expected-Last-Subject-Sequence` with a filter) is checked at the proposal,
 //!   against what is applied. While a fenced message is in flight, the leader answers every other
 //!   one with the same filter "in process" (10164): that is a doubt, not a refusal.
-//! - *`Nats-Expected-Last-Sequence`* is checked at the proposal, against what is proposed.
 //! - *An atomic batch* is checked when it is committed, and proposed whole or not at all. Each of
 //!   its members carries the fence, so that the filter stays in process until the last member is
 //!   applied: no other copy can write between two of them.
 //!
-//! So several events are a batch where the stream has replicas, and a chain on a single server,
-//! where a batch costs a write to the disk of its own.
+//! So several events are a batch where the stream has replicas, and one after the other on a single
+//! server, where a batch costs a write to the disk of its own. They are not sent ahead under
+//! sequences that are only expected: if another writer takes the place of one of them, the one
+//! after it would find its expectation met and be stored without it.
 //!
 //! Subjects: an event of a job is stored under its writer's shard (`….checkpointer.0.<event>`),
 //! not under the job. The broker checks a wildcard fence by visiting every distinct subject it
@@ -213,35 +214,6 @@ impl Log {
         let mut headers = headers(message);
         fence_headers(&mut headers, fence);
         self.ask(message, headers).await.map(|reply| reply.seq)
-    }
-
-    /// Appends messages one behind the other: the first under the fence, and when its sequence is
-    /// known the others at once, each stored only directly behind the one before it, so that
-    /// whatever is written in between makes the rest fail, with a conflict. For a stream without
-    /// replicas: with replicas, the others would be in flight without the fence.
-    pub(crate) async fn publish_chain(
-        &self,
-        messages: &[Outgoing],
-        fence: &Fence,
-    ) -> Vec<Result<u64, PublishError>> {
-        let Some((first, others)) = messages.split_first() else {
-            return Vec::new();
-        };
-        let first = self.publish(first, fence).await;
-        let Ok(stored) = first else {
-            return vec![first];
-        };
-        let publishing = others
-            .iter()
-            .zip(stored..)
-            .map(|(message, before)| async move {
-                self.check_size(message)?;
-                let mut headers = headers(message);
-                headers.insert("Nats-Expected-Last-Sequence", before.to_string().as_str());
-                self.ask(message, headers).await.map(|reply| reply.seq)
-            });
-        let published = futures::future::join_all(publishing).await;
-        std::iter::once(first).chain(published).collect()
     }
 
     /// Appends all of up to [`MAX_BATCH`] messages or none; the sequence of the last one. They

@@ -1,12 +1,11 @@
 //! The actor that appends what was decided.
 //!
-//! Several events are an atomic batch where the log has replicas. On a single server they are a
-//! chain: the first is fenced by the last own sequence that is folded; when it is stored the others
-//! go out at once, each only directly behind the one before. If another service writes in between,
-//! the rest follows one by one, each fenced by the acknowledged sequence of the one before. That is
-//! the one refinement of "never from an acknowledgement": within one chain the acknowledgements are
-//! only compared with what the broker then finds, so that any other copy of this service in between
-//! makes the rest fail. What came of it all the service learns from the fold.
+//! Several events are an atomic batch where the log has replicas. On a single server they follow one
+//! by one, each fenced by the acknowledged sequence of the one before; many are a batch there, too.
+//! That is the one refinement of "never from an acknowledgement": within one append the
+//! acknowledgements are only compared with what the broker then finds, so that any other copy of
+//! this service in between makes the rest fail. What came of it all the service learns from the
+//! fold.
 
 use std::time::Instant;
 
@@ -97,20 +96,6 @@ async fn append(log: Log, chain: Chain) -> Appended {
         false => BATCH_FROM,
     };
     let mut rest = messages.as_slice();
-    if (2..batch_from).contains(&rest.len()) {
-        for published in log.publish_chain(rest, &fence).await {
-            match published {
-                Ok(last) => stored(&mut outcome, &mut fence, last, 1),
-                // Someone wrote behind one that is stored.
-                Err(PublishError::Conflict) if outcome.stored > 0 => break,
-                Err(error) => {
-                    outcome.error = Some(error);
-                    break;
-                }
-            }
-        }
-        rest = rest.get(outcome.stored..).unwrap_or_default();
-    }
     while !rest.is_empty() && outcome.error.is_none() {
         let count = if rest.len() < batch_from {
             1

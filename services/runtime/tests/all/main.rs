@@ -8,5 +8,5 @@ mod lease;
 mod log;
 mod refusal;
 mod service;
-mod three_brokers;
 mod trace;
+mod writers;

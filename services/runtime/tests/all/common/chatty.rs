@@ -81,10 +81,22 @@ impl<const W: u8> Decider for Chatty<W> {
     }
 }
 
-/// How many events of `writer` there are.
-pub fn count_of(all: &[Followed], writer: Writer) -> u64 {
-    let own = |followed: &&Followed| matches!(followed, Followed::Event(it) if it.writer == writer);
-    all.iter().filter(own).count() as u64
+/// The numbers of `writer`'s events, in the order of the log.
+pub fn numbers_of(all: &[Followed], writer: Writer) -> Vec<u64> {
+    let number = |followed: &Followed| {
+        let Followed::Event(recorded) = followed else {
+            return None;
+        };
+        let name = match recorded.event()? {
+            Event::JobReleased(event) => event.job.name().to_owned(),
+            Event::NodeRecovered(event) => event.node.to_string(),
+            Event::JobCompleted(event) => event.job.name().to_owned(),
+            _ => return None,
+        };
+        let own = recorded.writer == writer;
+        own.then(|| name.get(1..)?.parse().ok()).flatten()
+    };
+    all.iter().filter_map(number).collect()
 }
 
 /// A `node.joined` that tells itself from others by its incarnation.

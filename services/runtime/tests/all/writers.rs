@@ -1,11 +1,12 @@
-//! A log with three replicas: what several writers send it never stops it.
+//! Several writers at once: what they send never stops a log with three replicas, and each writer's
+//! events are stored in its order, without a gap and without a double.
 
 use std::time::Duration;
 
-use crate::common::chatty::{Chatty, TIMES, count_of};
+use crate::common::chatty::{Chatty, TIMES, numbers_of};
 use crate::common::toy::{run, without_lease};
 use crate::common::trio::Trio;
-use crate::common::{PATIENCE, drained, everything};
+use crate::common::{Broker, PATIENCE, drained, everything};
 use dormouse_messages::events::Writer;
 use dormouse_runtime::{Followed, Log, ServiceOptions};
 
@@ -20,13 +21,13 @@ async fn drain(log: &Log) {
 }
 
 async fn until_answered(log: &Log) {
+    let writers = [Writer::Admission, Writer::Placer, Writer::Checkpointer];
     let answered = async {
         loop {
             let all = everything(log).await;
-            let done = [Writer::Admission, Writer::Placer, Writer::Checkpointer]
-                .iter()
-                .all(|writer| count_of(&all, *writer) == NODES * TIMES);
-            if done {
+            let last = NODES * TIMES - 1;
+            let done = |writer: &Writer| numbers_of(&all, *writer).contains(&last);
+            if writers.iter().all(done) {
                 return all;
             }
             tokio::time::sleep(Duration::from_millis(200)).await;
@@ -36,6 +37,10 @@ async fn until_answered(log: &Log) {
         .await
         .expect("answered in time");
     assert!(all.iter().all(|it| matches!(it, Followed::Event(_))));
+    for writer in writers {
+        let numbers: Vec<u64> = (0..NODES * TIMES).collect();
+        assert_eq!(numbers_of(&all, writer), numbers, "{writer}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -59,6 +64,22 @@ async fn writers_with_two_copies_each_never_stop_the_log() {
         service.stop().await;
     }
     trio.assert_no_write_error();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writers_on_one_broker_miss_and_double_nothing() {
+    let broker = Broker::start().await;
+    let log = broker.log().await;
+    let services = [
+        run(Chatty::<0>, &log, without_lease()),
+        run(Chatty::<1>, &log, without_lease()),
+        run(Chatty::<2>, &log, without_lease()),
+    ];
+    drain(&log).await;
+    until_answered(&log).await;
+    for service in services {
+        service.stop().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
