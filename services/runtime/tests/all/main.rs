@@ -8,5 +8,4 @@ mod lease;
 mod log;
 mod refusal;
 mod service;
-mod trace;
 mod writers;

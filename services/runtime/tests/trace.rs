@@ -1,6 +1,9 @@
 //! One trace through two services, as a collector sees it. Alone in its process: the tracer is
 //! the process's.
 
+#[path = "all/common/mod.rs"]
+mod common;
+
 use std::time::Duration;
 
 use crate::common::collector::collector;
