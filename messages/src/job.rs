@@ -285,6 +285,9 @@ pub struct JobDocument {
     /// Checkpoint contract.
     #[serde(default)]
     pub checkpoint: Checkpoint,
+    /// The fewest seconds between its start and its next resize; by default the policy's.
+    #[serde(default)]
+    pub min_run_s: Option<u32>,
     /// When it has succeeded.
     #[serde(default)]
     pub success: Success,
@@ -347,6 +350,9 @@ pub struct JobSpec {
     pub static_containers: Option<u32>,
     /// Checkpoint contract.
     pub checkpoint: Checkpoint,
+    /// The fewest seconds between its start and its next resize; the policy's where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_run_s: Option<u32>,
     /// When it has succeeded.
     #[serde(default)]
     pub success: Success,

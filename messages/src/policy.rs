@@ -8,6 +8,10 @@ use crate::whole::whole;
 /// The largest weight of a job or a tenant: beyond it the arithmetic of shares is pointless.
 pub const MAX_WEIGHT: u32 = 1_000_000;
 
+/// No job is left alone after its start for longer than a day: one that must not be resized has
+/// no checkpoint.
+pub const MAX_MIN_RUN_S: u32 = 86_400;
+
 /// Priorities lie between this and its negative.
 pub const MAX_PRIORITY: i32 = 1_000;
 
@@ -156,6 +160,9 @@ pub struct Policy {
     /// time this many seconds ago, has room reserved for it.
     #[serde(deserialize_with = "whole")]
     pub reserve_after_s: u32,
+    /// The fewest seconds between a job's start and its next resize, where the job names none;
+    /// null: a few times what its resizes have cost. Drains and losses do not wait for it.
+    pub min_run_s: Option<u32>,
     /// Whether a tenant that was not configured may submit.
     pub unknown_tenants: UnknownTenants,
     /// The weight of such a tenant.
@@ -179,6 +186,7 @@ impl Default for Policy {
             objective: Objective::default(),
             queue: Queue::Fifo,
             reserve_after_s: RESERVE_AFTER_S,
+            min_run_s: None,
             unknown_tenants: UnknownTenants::Accept,
             unknown_weight: 1,
             shares: Shares::Job,
@@ -199,6 +207,14 @@ impl Policy {
             return Some(format!(
                 "unknown_weight is {}; it must lie between 1 and {MAX_WEIGHT}",
                 self.unknown_weight
+            ));
+        }
+        if self
+            .min_run_s
+            .is_some_and(|min_run_s| min_run_s > MAX_MIN_RUN_S)
+        {
+            return Some(format!(
+                "min_run_s is above {MAX_MIN_RUN_S}, a day; a smaller one, or theta2 0 to resize nothing"
             ));
         }
         let objective = &self.objective;

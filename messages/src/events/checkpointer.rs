@@ -101,6 +101,10 @@ pub struct PartitionStopRequested {
     pub containers: u32,
     /// Why.
     pub reason: StopReason,
+    /// Seconds until what still runs is killed, where it is not the job's own grace: a gang that can
+    /// save no more has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grace_s: Option<u32>,
     /// What it was decided on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,

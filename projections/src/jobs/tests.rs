@@ -110,6 +110,7 @@ fn a_resize_is_told_step_by_step_and_its_loss_counted() {
         incarnation: Incarnation(1),
         containers: 3,
         reason: StopReason::Adjusted,
+        grace_s: None,
         basis: None,
     });
     then(

@@ -3,6 +3,7 @@
 mod archive;
 mod cluster;
 mod common;
+mod properties;
 mod report;
 mod scenarios;
 mod table2;

@@ -60,7 +60,7 @@ fn speed_follows_the_table() {
 fn an_adjusted_job_loses_what_the_scenario_says() {
     let job = |at_s: u32, name: &str, min: u32, work: u32| {
         json!({"at_s": at_s, "spec": {"name": name, "command": {"start": ["x"]}, "demand": {"cpu": 1},
-               "containers": {"min": min, "max": 8}, "checkpoint": {}},
+               "containers": {"min": min, "max": 8}, "checkpoint": {}, "min_run_s": 0},
                "model": {"work_container_s": work}})
     };
     for (save_s, first) in [(0, 10.0), (20, 30.0)] {

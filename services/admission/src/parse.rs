@@ -2,7 +2,7 @@
 
 use dormouse_messages::events::SubmissionReceived;
 use dormouse_messages::job::{CheckpointMode, Containers, EnvValue, JobDocument, JobSpec, Kind};
-use dormouse_messages::policy::{MAX_PRIORITY, MAX_WEIGHT};
+use dormouse_messages::policy::{MAX_MIN_RUN_S, MAX_PRIORITY, MAX_WEIGHT};
 use dormouse_messages::{Amounts, JobId, Resource, TenantId, plain};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -248,6 +248,7 @@ pub fn parse_job(
         containers: document.containers,
         static_containers: document.static_containers,
         checkpoint: document.checkpoint,
+        min_run_s: document.min_run_s,
         success: document.success,
         mounts: document.mounts,
         retries: document.retries,
@@ -321,6 +322,17 @@ fn check_numbers(document: &JobDocument) -> Result<(), Refusal> {
         return Err(Refusal::new(
             "bad_containers",
             "a batch job has one container; use kind: training for more, or tasks: {count, concurrency} for many tasks",
+        ));
+    }
+    if document
+        .min_run_s
+        .is_some_and(|min_run_s| min_run_s > MAX_MIN_RUN_S)
+    {
+        return Err(Refusal::new(
+            "bad_min_run",
+            format!(
+                "min_run_s must lie between 0 and {MAX_MIN_RUN_S}, a day; checkpoint: {{mode: none}} is never resized"
+            ),
         ));
     }
     if document.checkpoint.grace_s == 0 || document.checkpoint.grace_s > MAX_GRACE_S {

@@ -17,7 +17,9 @@
 //! 2. A start is due only when the room of the whole gang is free ([`crate::room`]); what this
 //!    decision starts is taken from the room that the next job sees.
 //! 3. A running task set gives each container its next tasks before it runs out ([`crate::tasks`]).
-//! 4. The earliest time-out of all jobs is the next wake.
+//! 4. A job that has just started is resized when it is ready and has run for its `min_run_s`, not
+//!    before ([`Job::settled_at`]); a drain, a loss or a cancellation does not wait.
+//! 5. The earliest time-out of all jobs is the next wake.
 //!
 //! Invariant: at most one incarnation of a job has containers, and no node is over-committed:
 //! whatever held the room has exited, by the agent's own word, or its node is lost. Left to
@@ -56,7 +58,7 @@ impl Decider for Checkpointer {
         let mut jobs: Vec<(&JobId, &Job)> = state.jobs.iter().collect();
         jobs.sort_by_key(|(_, job)| job.released);
         for (id, job) in jobs {
-            match step(self, &state.nodes, (id, job), now, &mut room) {
+            match step(self, state, (id, job), now, &mut room) {
                 Step::Append(proposal) => decision.proposals.push(*proposal),
                 Step::Wait(until) => decision.next_wake = earliest(decision.next_wake, until),
             }

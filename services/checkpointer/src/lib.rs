@@ -4,5 +4,7 @@ mod decide;
 mod room;
 mod step;
 mod tasks;
+#[cfg(test)]
+mod tests;
 
 pub use decide::Checkpointer;

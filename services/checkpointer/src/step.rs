@@ -7,7 +7,7 @@ use dormouse_messages::events::{
 };
 use dormouse_messages::job::{CheckpointMode, Success};
 use dormouse_messages::{Epoch, JobId, Proposal, Rank, Sequence, Timestamp};
-use dormouse_state::{ContainerPhase, Job, Life, LifePhase, Membership, Stop};
+use dormouse_state::{ClusterState, ContainerPhase, Job, Life, LifeContainer, LifePhase, Stop};
 
 use crate::decide::Checkpointer;
 use crate::room::Room;
@@ -28,7 +28,7 @@ pub enum Step {
 /// The step that is due for `job`.
 pub fn step(
     config: &Checkpointer,
-    nodes: &Membership,
+    state: &ClusterState,
     (id, job): (&JobId, &Job),
     now: Timestamp,
     room: &mut Room<'_>,
@@ -37,7 +37,7 @@ pub fn step(
         return between_lives(id, job, now, room);
     };
     let act = Act {
-        nodes,
+        state,
         id,
         job,
         life,
@@ -184,7 +184,7 @@ enum Verdict {
 
 /// A job with a life.
 struct Act<'a> {
-    nodes: &'a Membership,
+    state: &'a ClusterState,
     id: &'a JobId,
     job: &'a Job,
     life: &'a Life,
@@ -279,7 +279,9 @@ impl Act<'_> {
         if let Some(reason) = self.job.tasks.as_ref().and_then(tasks::over) {
             return self.stop(reason, self.life.last_event);
         }
-        if let Some((epoch, placed)) = self.adjusted().or_else(|| self.leaving()) {
+        let not_before = self.left_alone_until().filter(|until| now < *until);
+        let adjusted = self.adjusted().or_else(|| self.leaving());
+        if let Some((epoch, placed)) = adjusted.filter(|_| not_before.is_none()) {
             if self.job.mode == CheckpointMode::None {
                 return self.stop(StopReason::Adjusted, placed);
             }
@@ -301,7 +303,16 @@ impl Act<'_> {
             };
             return Proposal::new(event, self.life.last_event).into();
         }
-        Step::Wait(None)
+        Step::Wait(not_before)
+    }
+
+    /// Until when an adjustment waits: the job has just started, and only others ask for it.
+    fn left_alone_until(&self) -> Option<Timestamp> {
+        self.adjusted()?;
+        let mut containers = self.life.containers.values();
+        let may_stay = containers.all(|c| self.state.nodes.is_usable(&c.place.node));
+        let settled = self.job.settled_at(&self.state.policy);
+        settled.filter(|_| may_stay && self.job.mode != CheckpointMode::None)
     }
 
     fn starting(&self, config: &Checkpointer, now: Timestamp) -> Step {
@@ -355,15 +366,27 @@ impl Act<'_> {
                 self.keep(*requested, &why)
             }
             (_, _, Some((at, _))) => self.stop(StopReason::Adjusted, *at),
+            (CheckpointMode::Exit, None, None) if self.is_past_saving() => {
+                self.stop(StopReason::Adjusted, self.life.last_event)
+            }
             (_, _, None) if now >= deadline => self.stop(StopReason::Adjusted, *requested),
             _ => Step::Wait(Some(deadline)),
         }
     }
 
+    /// Nobody is left to save: rank 0, which says so, has ended; or another rank has died and the
+    /// job had not come to make progress, so that rank 0 waits for the dead. Where it had, rank 0
+    /// may be writing still: only its signal handler was meant to save.
+    fn is_past_saving(&self) -> bool {
+        let chief = self.life.containers.get(&Rank(0));
+        chief.is_some_and(|chief| !chief.holds_room())
+            || self.life.ready_at.is_none() && self.has_dead()
+    }
+
     /// The adjustment is given up, unless the gang cannot stay where it is.
     fn keep(&self, cause: Sequence, why: &str) -> Step {
         let mut containers = self.life.containers.values();
-        let whole = containers.all(|c| c.holds_room() && self.nodes.is_usable(&c.place.node));
+        let whole = containers.all(|c| c.holds_room() && self.state.nodes.is_usable(&c.place.node));
         let Some((epoch, _)) = self.adjusted().filter(|_| whole) else {
             return self.stop(StopReason::Adjusted, cause);
         };
@@ -396,9 +419,27 @@ impl Act<'_> {
             incarnation: self.life.incarnation,
             containers: u32::try_from(self.life.containers.len()).unwrap_or(u32::MAX),
             reason,
+            grace_s: self.is_without_hope().then_some(0),
             basis: None,
         };
         Proposal::new(event, cause).into()
+    }
+
+    /// It was asked to save and end, and a member died of it: what still runs waits for the dead.
+    fn is_without_hope(&self) -> bool {
+        let saves = matches!(self.life.phase, LifePhase::Saving { .. });
+        let ends = self.job.mode == CheckpointMode::Exit;
+        saves && ends && (self.has_dead() || self.is_past_saving())
+    }
+
+    fn has_dead(&self) -> bool {
+        let is_dead = |container: &LifeContainer| {
+            matches!(
+                container.phase,
+                ContainerPhase::Exited { success: false, .. }
+            )
+        };
+        self.life.containers.values().any(is_dead)
     }
 
     fn stopped(&self, reason: StopReason, cause: Sequence) -> Step {

@@ -99,6 +99,8 @@ mod tests {
             incarnation: Incarnation(1),
             epoch: Epoch(1),
             requested_at: Timestamp::from_micros(0),
+            running_since: Some(Timestamp::from_micros(0)),
+            ready_at: None,
             last_event: dormouse_messages::Sequence(1),
             resumed_from: None,
             containers: (0..containers)

@@ -381,7 +381,7 @@ impl Agent {
         match action {
             Action::Start(id, _) => self.start(&id, ctx),
             Action::Stop(id) => {
-                let grace = self.spec(&id).map_or(EVICT_GRACE, grace);
+                let grace = self.stop_grace(&id);
                 self.tell(&id, container::Stop { grace });
             }
             Action::Evict(id, reason) => {
@@ -431,6 +431,14 @@ impl Agent {
         if let Some(addr) = self.actors.get(id) {
             addr.do_send(message);
         }
+    }
+
+    /// The job's own grace, or what the log names in its place.
+    fn stop_grace(&self, id: &ContainerId) -> Duration {
+        let partition = self.state.partition(id);
+        let named = partition.and_then(|(_, partition)| partition.stop_grace_s);
+        let named = named.map(|grace_s| Duration::from_secs(u64::from(grace_s)));
+        named.unwrap_or_else(|| self.spec(id).map_or(EVICT_GRACE, grace))
     }
 
     fn spec(&self, id: &ContainerId) -> Option<&JobSpec> {

@@ -63,6 +63,8 @@ pub struct Partition {
     pub here: BTreeMap<Rank, Known>,
     /// What the checkpointer asked.
     pub phase: Phase,
+    /// Seconds to stop, where the log names others than the job's own.
+    pub stop_grace_s: Option<u32>,
     /// The node was declared lost while it ran here.
     pub void: bool,
     /// The request to save that is not answered yet.

@@ -3,7 +3,8 @@
 //! Folds: the shared [`ClusterState`]. Appends: `allocation.decided`, `allocation.kept`.
 //!
 //! 1. Something has happened since the last allocation that could change it: a release, an end,
-//!    a node, a revision, the policy, an adjustment given up, the end of a transit.
+//!    a node, a revision, the policy, an adjustment given up, the end of a transit; or a job that it
+//!    had to leave as it was, having just started, may be resized now.
 //! 2. The last allocation has been placed or refused: its counts stand on nodes.
 //! 3. The problem is posed ([`crate::state`]) and solved ([`crate::solve`]).
 //! 4. What changes is listed; where nothing does, the reason is.
@@ -17,12 +18,14 @@ use dormouse_messages::events::{
     AllocationDecided, AllocationKept, Budget as RecordedBudget, JobAllocation, Outcome, Shape,
     Slot, Solver, Utilization, Waiting,
 };
-use dormouse_messages::{Decider, Decision, Event, NodeId, Proposal, Sequence, Timestamp, Writer};
+use dormouse_messages::{
+    Decider, Decision, Event, JobId, NodeId, Proposal, Sequence, Timestamp, Writer,
+};
 use dormouse_state::ClusterState;
 
 use crate::problem::{Budget, Problem, ProblemJob};
 use crate::solution::{JobShare, Solution};
-use crate::state::problem_of;
+use crate::state::{freed_at, held_by_quota, problem_of};
 
 /// The optimizer, with what it may spend on one decision.
 #[derive(Debug, Clone, Copy)]
@@ -51,12 +54,17 @@ impl Decider for Optimizer {
     const SLOW: bool = true;
 
     fn is_due(&self, state: &ClusterState) -> bool {
-        is_due(state)
+        is_placed(state) && (is_triggered(state) || freed_at(state).is_some())
     }
 
     fn decide(&self, state: &ClusterState, now: Timestamp) -> Decision {
-        if !is_due(state) {
-            return Decision::default();
+        let freed_at = freed_at(state);
+        let is_due = is_triggered(state) || freed_at.is_some_and(|freed| freed <= now);
+        if !is_due || !is_placed(state) {
+            return Decision {
+                next_wake: freed_at.filter(|_| is_placed(state)),
+                ..Decision::default()
+            };
         }
         let budget = Budget {
             gap: self.gap,
@@ -66,8 +74,8 @@ impl Decider for Optimizer {
         let problem = problem_of(state, now, budget);
         let solution = crate::solve(&problem);
         let event = match solution.changed {
-            true => decided(state, &problem, solution),
-            false => kept(solution),
+            true => decided(state, &problem, solution, held_by_quota(state, now)),
+            false => kept(solution, held_by_quota(state, now)),
         };
         Decision {
             proposals: vec![Proposal::caused_by(event, causes(state))],
@@ -126,12 +134,15 @@ impl Decider for Optimizer {
     }
 }
 
-/// Steps 1 and 2.
-fn is_due(state: &ClusterState) -> bool {
-    let triggered = state.last_trigger > state.decided_asof;
-    let placed = state.placed_epoch >= state.allocation.epoch;
+/// Step 1, the passing of time apart.
+fn is_triggered(state: &ClusterState) -> bool {
     let anything = !state.jobs.is_empty() || state.allocation.epoch.0 > 0;
-    triggered && placed && anything
+    state.last_trigger > state.decided_asof && anything
+}
+
+/// Step 2.
+fn is_placed(state: &ClusterState) -> bool {
+    state.placed_epoch >= state.allocation.epoch
 }
 
 /// The releases that this decision answers, then what triggered it.
@@ -165,7 +176,7 @@ fn names_only_what_is(state: &ClusterState, event: &AllocationDecided) -> bool {
 }
 
 /// Step 4, where something changes.
-fn decided(state: &ClusterState, problem: &Problem, solution: Solution) -> Event {
+fn decided(state: &ClusterState, problem: &Problem, solution: Solution, held: Vec<JobId>) -> Event {
     let mut jobs = Vec::new();
     let mut touched: BTreeSet<&NodeId> = BTreeSet::new();
     // Both are in the problem's order.
@@ -208,7 +219,7 @@ fn decided(state: &ClusterState, problem: &Problem, solution: Solution) -> Event
         jobs,
         shapes: shapes.collect(),
         slots,
-        outcome: outcome(&solution),
+        outcome: outcome(&solution, held),
         basis: None,
     })
 }
@@ -237,8 +248,8 @@ fn is_changed(job: &ProblemJob, share: &JobShare) -> bool {
 }
 
 /// Step 4, where nothing changes.
-fn kept(solution: Solution) -> Event {
-    let outcome = outcome(&solution);
+fn kept(solution: Solution, held: Vec<JobId>) -> Event {
+    let outcome = outcome(&solution, held);
     let reason = match outcome.waiting.first() {
         Some(first) => format!("nothing can change: {} waits: {}", first.job, first.reason),
         None if solution.jobs.is_empty() => "no job is released".to_owned(),
@@ -251,16 +262,21 @@ fn kept(solution: Solution) -> Event {
     })
 }
 
-fn outcome(solution: &Solution) -> Outcome {
+fn outcome(solution: &Solution, held: Vec<JobId>) -> Outcome {
     let waiting = solution.waiting.iter().map(|waiting| Waiting {
         job: waiting.job.clone(),
         code: waiting.code.as_str().to_owned(),
         reason: waiting.reason.clone(),
     });
+    let held = held.into_iter().map(|job| Waiting {
+        job,
+        code: "quota".to_owned(),
+        reason: "its tenant's quota is used by jobs that have just started or are being resized; it is decided again as soon as they may be".to_owned(),
+    });
     let resources = solution.utilization.resources.iter();
     let report = &solution.solver;
     Outcome {
-        waiting: waiting.collect(),
+        waiting: waiting.chain(held).collect(),
         utilization: Utilization {
             resources: resources
                 .map(|(name, value)| (name.name().to_owned(), *value))

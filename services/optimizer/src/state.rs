@@ -26,6 +26,8 @@ pub fn problem_of(state: &ClusterState, now: Timestamp, budget: Budget) -> Probl
     let mut released: Vec<(&JobId, &Job)> = state.jobs.iter().collect();
     released.sort_by_key(|(_, job)| job.released);
     released.retain(|(_, job)| job.cancel_requested.is_none());
+    let over_quota = held_by_quota(state, now);
+    released.retain(|(id, _)| !over_quota.contains(id));
     let weights = tenants::weights(state, &released);
     let caps = tenants::caps(state, &released);
     let jobs = released.iter().map(|(id, job)| {
@@ -47,10 +49,53 @@ pub fn problem_of(state: &ClusterState, now: Timestamp, budget: Budget) -> Probl
     }
 }
 
-fn problem_job(state: &ClusterState, id: &JobId, job: &Job, now: Timestamp) -> ProblemJob {
-    let cooling = job
+/// From when until when a job that runs is left as it is, although it could be resized: what comes
+/// and goes within that time is answered by one decision at its end.
+fn left_alone(state: &ClusterState, job: &Job) -> Option<(Timestamp, Timestamp)> {
+    if job.mode == CheckpointMode::None || job.in_transit() {
+        return None;
+    }
+    let since = job.life.as_ref().and_then(|life| life.running_since);
+    let settled = since.zip(job.settled_at(&state.policy));
+    let cooled = job
         .kept_at
-        .is_some_and(|kept| now.ms_since(kept) < KEPT_COOL_DOWN_MS);
+        .map(|kept| (kept, kept.plus_ms(KEPT_COOL_DOWN_MS)));
+    match (settled, cooled) {
+        (Some(settled), Some(cooled)) if cooled.1 > settled.1 => Some(cooled),
+        (settled, cooled) => settled.or(cooled),
+    }
+}
+
+/// Whether a job that has containers keeps them in a decision at `now`.
+fn is_kept(state: &ClusterState, job: &Job, now: Timestamp) -> bool {
+    let displaced = job.assignment.as_ref().is_some_and(|it| it.displaced);
+    let left_alone = left_alone(state, job).is_some_and(|(_, until)| now < until);
+    !displaced && (left_alone || job.in_transit())
+}
+
+/// The released jobs that take no part in a decision at `now`, because their tenant's quota is used
+/// by jobs that cannot be resized yet.
+pub(crate) fn held_by_quota(state: &ClusterState, now: Timestamp) -> Vec<JobId> {
+    let mut released: Vec<(&JobId, &Job)> = state.jobs.iter().collect();
+    released.sort_by_key(|(_, job)| job.released);
+    released.retain(|(_, job)| job.cancel_requested.is_none());
+    tenants::over_quota(state, &released, |job| is_kept(state, job, now))
+}
+
+/// When jobs that the newest allocation had to leave as they were are free: the first such time.
+/// What has come to run since then has been placed by it, and does not ask for another.
+pub(crate) fn freed_at(state: &ClusterState) -> Option<Timestamp> {
+    if state.policy.allocation != policy::Allocation::Dorm {
+        // The others resize nothing.
+        return None;
+    }
+    let left = state.jobs.values().filter_map(|job| left_alone(state, job));
+    let left = left.filter(|(from, until)| *from <= state.decided_at && state.decided_at < *until);
+    left.map(|(_, until)| until).min()
+}
+
+fn problem_job(state: &ClusterState, id: &JobId, job: &Job, now: Timestamp) -> ProblemJob {
+    let left_alone = left_alone(state, job).is_some_and(|(_, until)| now < until);
     let displaced = job
         .assignment
         .as_ref()
@@ -72,7 +117,7 @@ fn problem_job(state: &ClusterState, id: &JobId, job: &Job, now: Timestamp) -> P
         weight: job.weight,
         min: job.containers.min,
         max: job.containers.max,
-        adjustable: job.mode != CheckpointMode::None && !job.in_transit() && !cooling,
+        adjustable: job.mode != CheckpointMode::None && !job.in_transit() && !left_alone,
         displaced,
         previous,
         stall_s: measured.or(state.stalls.mean_s()).unwrap_or(0.0),

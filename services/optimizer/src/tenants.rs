@@ -71,6 +71,40 @@ pub fn caps<'a>(state: &ClusterState, live: &[Live<'a>]) -> BTreeMap<&'a JobId, 
     caps
 }
 
+/// The jobs without containers whose smallest partition does not fit their tenant's quota while
+/// other jobs of the tenant, `kept` as they are for now, have more than their own smallest: they
+/// wait until those may be resized.
+pub fn over_quota(
+    state: &ClusterState,
+    jobs: &[Live<'_>],
+    kept: impl Fn(&Job) -> bool,
+) -> Vec<JobId> {
+    let mut used: BTreeMap<&str, Amounts> = BTreeMap::new();
+    let placed = jobs.iter().filter(|(_, job)| job.assignment.is_some());
+    for (id, job) in placed {
+        let count = match kept(job) {
+            true => present(job),
+            false => least(job),
+        };
+        let used = used.entry(id.tenant()).or_default();
+        used.add(&job.demand, u64::from(count));
+    }
+    let mut over = Vec::new();
+    for (id, job) in jobs.iter().filter(|(_, job)| job.assignment.is_none()) {
+        let Some(quota) = state.tenants.quota(id.tenant()) else {
+            continue;
+        };
+        let used = used.entry(id.tenant()).or_default();
+        let mut with = used.clone();
+        with.add(&job.demand, u64::from(least(job)));
+        match quota.exceeded_by(&with) {
+            Some(_) => over.push((*id).clone()),
+            None => *used = with,
+        }
+    }
+    over
+}
+
 /// What a job cannot go below.
 fn least(job: &Job) -> u32 {
     match job.mode {

@@ -13,7 +13,7 @@ use dormouse_messages::ids::{ContainerId, Rank};
 use dormouse_messages::job::CheckpointMode;
 use dormouse_messages::policy::Policy;
 use dormouse_messages::{
-    Amounts, Epoch, Event, Fold, JobId, NodeId, Recorded, Sequence, Timestamp,
+    Amounts, Epoch, Event, Fold, Incarnation, JobId, NodeId, Recorded, Sequence, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -83,6 +83,8 @@ pub struct ClusterState {
     pub last_trigger: Sequence,
     /// The prefix that the newest allocation, decided or kept, was made from.
     pub decided_asof: Sequence,
+    /// The time that the newest allocation was given.
+    pub decided_at: Timestamp,
     /// Whether jobs were in transit when the newest allocation was decided or kept.
     pub decided_in_transit: bool,
     /// The newest event with which a job came to run, or gave room back.
@@ -259,6 +261,9 @@ impl ClusterState {
                 if let Some(job) = self.jobs.get_mut(&event.job) {
                     job.start_faults = StartFaults::default();
                 }
+                if let Some(life) = self.life(&event.job, event.incarnation) {
+                    life.running_since = Some(recorded.stored_at);
+                }
                 if let Some(job) = self.jobs.get_mut(&event.job)
                     && let Some(since) = job.adjusting_since.take()
                 {
@@ -301,6 +306,9 @@ impl ClusterState {
                 self.transit_ended(recorded.sequence);
             }
             Event::PartitionKept(event) => self.kept(&event.job, recorded),
+            Event::Progress(event) => {
+                self.ready(&event.job, event.incarnation, recorded.stored_at);
+            }
             _ => self.evolve_tasks(event, recorded.stored_at),
         }
     }
@@ -317,6 +325,7 @@ impl ClusterState {
                 }
             }
             Event::TasksEnded(event) => {
+                self.ready(&event.job, event.incarnation, at);
                 if let Some(job) = self.jobs.get_mut(&event.job) {
                     let retries = job.retries;
                     if let Some(tasks) = job.tasks_of(event.incarnation) {
@@ -327,6 +336,27 @@ impl ClusterState {
             }
             _ => {}
         }
+    }
+
+    /// A life makes its first progress.
+    fn ready(&mut self, id: &JobId, incarnation: Incarnation, at: Timestamp) {
+        let Some(life) = self.life(id, incarnation) else {
+            return;
+        };
+        if life.ready_at.is_some() {
+            return;
+        }
+        life.ready_at = Some(at);
+        let since = life.running_since;
+        if let (Some(since), Some(job)) = (since, self.jobs.get_mut(id)) {
+            job.warm_up_ms = Some(at.ms_since(since));
+        }
+    }
+
+    /// The present life of a job, if it is this one.
+    fn life(&mut self, id: &JobId, incarnation: Incarnation) -> Option<&mut Life> {
+        let life = self.jobs.get_mut(id)?.life.as_mut()?;
+        (life.incarnation == incarnation).then_some(life)
     }
 
     /// An allocation that was decided while jobs were in transit took their old and their new
@@ -366,6 +396,8 @@ impl ClusterState {
             incarnation: event.incarnation,
             epoch: event.epoch,
             requested_at: recorded.stored_at,
+            running_since: None,
+            ready_at: None,
             last_event: recorded.sequence,
             resumed_from: event.resumed_from.clone(),
             containers: containers.collect(),
@@ -399,6 +431,7 @@ impl ClusterState {
 
     fn decided(&mut self, basis: Option<&Basis>) {
         self.decided_asof = basis.map_or(self.sequence, |basis| basis.asof);
+        self.decided_at = basis.map_or(self.now, |basis| basis.now);
         self.decided_in_transit = self.jobs.values().any(Job::in_transit);
         // A slow decision that was overtaken took room as taken that is free by now.
         if self.transit_sequence > self.decided_asof {

@@ -47,6 +47,7 @@ pub fn spec(id: &JobId) -> JobSpec {
         weight: 1,
         containers: Containers { min: 1, max: 8 },
         static_containers: None,
+        min_run_s: None,
         checkpoint: Checkpoint::default(),
         success: Success::All,
         mounts: Vec::new(),

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use dormouse_messages::events::{CHECKPOINTS_RESUMABLE, StopReason};
 use dormouse_messages::job::{CheckpointMode, Containers, JobSpec, Success};
+use dormouse_messages::policy::Policy;
 use dormouse_messages::{Amounts, Epoch, Incarnation, NodeId, Rank, Sequence, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +18,21 @@ use super::tasks::TaskSet;
 /// A checkpointer is behind by a moment, in which a job is placed once or twice. With the newest
 /// one, the agents keep as many.
 const SUPERSEDED_KEPT: usize = 4;
+
+/// Where a job and the policy name no `min_run_s`: so many times what a resize of the job costs, so
+/// that at most a fifth of its time goes into its own resizes however often others come and go.
+const MIN_RUN_COSTS: u64 = 4;
+
+/// The least of it: a trainer's processes end their imports and install what handles a signal within
+/// a few seconds, and what is resized more often than that does little else.
+const MIN_RUN_LEAST_MS: u64 = 5_000;
+
+/// The most of it: the time within which the default objective lets a restart pay for itself.
+const MIN_RUN_MOST_MS: u64 = 900_000;
+
+/// A life that has reported no progress counts as ready after so long: agents look for progress
+/// every second, and a framework on a busy machine takes ten seconds to its first step.
+const SILENT_MS: u64 = 15_000;
 
 /// Where one container of an assignment stands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -143,6 +159,10 @@ pub struct Life {
     pub epoch: Epoch,
     /// When it was asked to start.
     pub requested_at: Timestamp,
+    /// Since when all of its containers run.
+    pub running_since: Option<Timestamp>,
+    /// When it first reported progress: it is ready then, to be asked to save too.
+    pub ready_at: Option<Timestamp>,
     /// The newest event about it.
     pub last_event: Sequence,
     /// The checkpoint it resumed from.
@@ -229,6 +249,8 @@ pub struct Job {
     pub mode: CheckpointMode,
     /// Seconds to save and to stop.
     pub grace_s: u32,
+    /// The fewest seconds between its start and its next resize, where the job says so.
+    pub min_run_s: Option<u32>,
     /// When it has succeeded.
     pub success: Success,
     /// How often a failed gang is started again.
@@ -262,6 +284,8 @@ pub struct Job {
     pub adjusting_since: Option<Timestamp>,
     /// How long its last adjustment took, from the request to running again.
     pub stall_ms: Option<u64>,
+    /// How long its last life took from running to its first progress.
+    pub warm_up_ms: Option<u64>,
     /// The highest incarnation ever placed.
     pub last_incarnation: Incarnation,
     /// Its tasks, where it is a task set.
@@ -279,6 +303,7 @@ impl Job {
             static_containers: spec.static_containers,
             mode: spec.checkpoint.mode,
             grace_s: spec.checkpoint.grace_s,
+            min_run_s: spec.min_run_s,
             success: spec.success,
             retries: spec.retries,
             admitted,
@@ -295,6 +320,7 @@ impl Job {
             kept_at: None,
             adjusting_since: None,
             stall_ms: None,
+            warm_up_ms: None,
             last_incarnation: Incarnation(0),
             tasks: spec.tasks.map(TaskSet::new),
         }
@@ -381,6 +407,28 @@ impl Job {
             (Some(_), None) => true,
             (None, life) => life.is_some(),
         }
+    }
+
+    /// When the life that runs may be resized because others come and go: when it is ready (it has
+    /// reported progress, or has been silent for long enough) and has run for its `min_run_s`. Drains,
+    /// losses and cancellations do not ask. It depends on the job's own life alone, so that it does
+    /// not move with what others measure.
+    #[must_use]
+    pub fn settled_at(&self, policy: &Policy) -> Option<Timestamp> {
+        let life = self.life.as_ref()?;
+        let since = life.running_since?;
+        if let Some(min_run_s) = self.min_run_s.or(policy.min_run_s) {
+            return Some(since.plus_ms(u64::from(min_run_s) * 1000));
+        }
+        let started_ms = since.ms_since(life.requested_at);
+        let cost_ms = self.stall_ms.unwrap_or(started_ms) + self.warm_up_ms.unwrap_or(0);
+        let min_run_ms = cost_ms.saturating_mul(MIN_RUN_COSTS);
+        let min_run_ms = min_run_ms.clamp(MIN_RUN_LEAST_MS, MIN_RUN_MOST_MS);
+        let settled = since.plus_ms(min_run_ms);
+        Some(match life.ready_at {
+            Some(ready) => settled.max(ready),
+            None => settled.max(since.plus_ms(SILENT_MS)),
+        })
     }
 
     /// Whether its newest assignment still has to be started.

@@ -66,6 +66,7 @@ fn spec() -> JobSpec {
         weight: 2,
         containers: Containers { min: 1, max: 32 },
         static_containers: None,
+        min_run_s: None,
         checkpoint: Checkpoint {
             mode: CheckpointMode::Exit,
             signal: "SIGTERM".to_owned(),
@@ -325,6 +326,7 @@ fn checkpointer(events: &mut Vec<Event>) {
         incarnation,
         containers: 5,
         reason: StopReason::Adjusted,
+        grace_s: None,
         basis: basis(),
     }));
     events.push(Event::from(PartitionStarted {

@@ -16,7 +16,7 @@ fn set(cluster: &Cluster, name: &str, (count, concurrency): (u32, u32), more: &s
         "name": name, "tenant": "ads", "kind": "batch",
         "command": {"start": ["/bin/sh", "-c", script]},
         "demand": {"cpu": 1, "memory": "64Mi"},
-        "tasks": {"count": count, "concurrency": concurrency},
+        "tasks": {"count": count, "concurrency": concurrency}, "min_run_s": 0,
     })
 }
 

@@ -105,6 +105,7 @@ impl AgentState {
         };
         if let Phase::Run(start) = &partition.phase {
             partition.phase = Phase::Stop(start.clone(), sequence);
+            partition.stop_grace_s = event.grace_s;
         }
     }
 

@@ -46,6 +46,7 @@ fn spec(id: &JobId) -> JobSpec {
         weight: 1,
         containers: Containers { min: 1, max: 1 },
         static_containers: None,
+        min_run_s: None,
         checkpoint: Checkpoint::default(),
         success: Success::All,
         mounts: Vec::new(),

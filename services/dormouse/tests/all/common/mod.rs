@@ -428,6 +428,8 @@ pub fn count_job(name: &str, steps: u32, (min, max): (u32, u32), more: &[&str]) 
         "name": name, "tenant": "ads", "command": {"start": start, "resume": resume},
         "demand": {"cpu": 1, "memory": "64Mi"}, "containers": {"min": min, "max": max},
         "checkpoint": {"mode": "exit", "signal": "SIGTERM", "grace_s": 10}, "retries": 3,
+        // These jobs run for seconds only, and are to be resized meanwhile.
+        "min_run_s": 0,
     })
 }
 

@@ -137,6 +137,7 @@ pub fn stop(incarnation: u32) -> Event {
         incarnation: Incarnation(incarnation),
         containers: 1,
         reason: StopReason::Adjusted,
+        grace_s: None,
         basis: None,
     }
     .into()

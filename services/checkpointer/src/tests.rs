@@ -1,0 +1,268 @@
+//! Given what has happened to one gang, which step is due: resizes soon after a start, and gangs
+//! that can save no more.
+
+use dormouse_messages::events::{
+    ContainerExited, ContainerStarted, JobAdmitted, JobReleased, NodeDrained, NodeJoined,
+    PlacedContainer, PlacementDecided, Progress,
+};
+use dormouse_messages::ids::ContainerId;
+use dormouse_messages::{
+    Decider, Decision, Envelope, Epoch, Event, Fold, Incarnation, JobId, NodeId, Rank, Recorded,
+    Timestamp,
+};
+use dormouse_state::ClusterState;
+use serde_json::{Value, json};
+
+use crate::Checkpointer;
+
+/// A folded history, and its clock.
+struct Given {
+    state: ClusterState,
+    now: Timestamp,
+}
+
+fn job() -> JobId {
+    "t/a".parse().expect("a job")
+}
+
+fn node(name: &str) -> NodeId {
+    name.parse().expect("a node")
+}
+
+impl Given {
+    /// Two nodes, and a gang of two that has run on `n0` since this instant.
+    fn running(more: Value) -> Self {
+        let mut given = Self {
+            state: ClusterState::default(),
+            now: Timestamp::from_micros(1_800_000_000_000_000),
+        };
+        for name in ["n0", "n1"] {
+            given.fold(NodeJoined {
+                node: node(name),
+                capacity: "cpu=4".parse().expect("amounts"),
+                labels: Default::default(),
+                gpus: Vec::new(),
+                incarnation: 1,
+                running: Vec::new(),
+                address: String::new(),
+                runtime: "model".to_owned(),
+            });
+        }
+        let mut spec = json!({
+            "name": "a", "tenant": "t", "command": {"start": ["train"]},
+            "demand": {"cpu_milli": 1000}, "weight": 1, "containers": {"min": 1, "max": 4},
+            "checkpoint": {"mode": "exit", "signal": "SIGTERM", "grace_s": 30},
+        });
+        let fields = spec.as_object_mut().expect("a map");
+        fields.extend(more.as_object().expect("a map").clone());
+        given.fold(JobAdmitted {
+            job: job(),
+            spec: serde_json::from_value(spec).expect("a job"),
+            ingress_sequence: 1,
+            basis: None,
+        });
+        given.fold(JobReleased {
+            job: job(),
+            turn: None,
+            passed_over: Vec::new(),
+            basis: None,
+        });
+        given.place(1, "n0");
+        given.step(&["dormouse.partition.start_requested.v1"]);
+        for rank in [0, 1] {
+            given.fold(ContainerStarted {
+                container: container(rank),
+                job: job(),
+                incarnation: Incarnation(1),
+                rank: Rank(rank),
+                node: node("n0"),
+                pid: 0,
+            });
+        }
+        given.step(&["dormouse.partition.started.v1"]);
+        given
+    }
+
+    fn fold(&mut self, event: impl Into<Event>) {
+        let event = event.into();
+        let writer = event.writers()[0];
+        let sequence = self.state.sequence.next();
+        self.state.evolve(&Recorded {
+            sequence,
+            stored_at: self.now,
+            writer,
+            envelope: Envelope::new(sequence.to_string(), writer, self.now, None, event),
+        });
+        self.state.check_invariants().expect("sound");
+    }
+
+    /// The gang is to have two containers on `name`.
+    fn place(&mut self, incarnation: u32, name: &str) {
+        let create = [0, 1].map(|rank| PlacedContainer {
+            job: job(),
+            incarnation: Incarnation(incarnation),
+            rank: Rank(rank),
+            node: node(name),
+            gpus: Vec::new(),
+            port: 0,
+        });
+        self.fold(PlacementDecided {
+            epoch: Epoch(u64::from(incarnation)),
+            create: create.into(),
+            remove: Vec::new(),
+            basis: None,
+        });
+    }
+
+    fn progress(&mut self) {
+        self.fold(Progress {
+            job: job(),
+            incarnation: Incarnation(1),
+            node: node("n0"),
+            step: 1,
+            steps_total: 10,
+            containers: 2,
+            metrics: Default::default(),
+        });
+    }
+
+    fn exit(&mut self, rank: u32, code: i32) {
+        self.fold(ContainerExited {
+            container: container(rank),
+            job: job(),
+            incarnation: Incarnation(1),
+            rank: Rank(rank),
+            node: node("n0"),
+            exit_code: Some(code),
+            signal: None,
+            out_of_memory: false,
+            reason: None,
+            evicted: false,
+        });
+    }
+
+    fn decide(&self) -> Decision {
+        Checkpointer::default().decide(&self.state, self.now)
+    }
+
+    /// What is due has these types; it is appended.
+    #[track_caller]
+    fn step(&mut self, types: &[&str]) {
+        let decision = self.decide();
+        let events: Vec<Event> = decision.proposals.into_iter().map(|p| p.event).collect();
+        let due: Vec<&str> = events.iter().map(Event::type_name).collect();
+        assert_eq!(due, types);
+        events.into_iter().for_each(|event| self.fold(event));
+    }
+
+    /// Nothing is due before so many seconds have passed; they pass.
+    #[track_caller]
+    fn waits(&mut self, seconds: u64) {
+        let decision = self.decide();
+        let until = self.now.plus_ms(seconds * 1000);
+        assert_eq!(
+            (decision.proposals, decision.next_wake),
+            (Vec::new(), Some(until))
+        );
+        self.now = until;
+    }
+
+    fn pass(&mut self, seconds: u64) {
+        self.now = self.now.plus_ms(seconds * 1000);
+    }
+}
+
+fn container(rank: u32) -> ContainerId {
+    ContainerId {
+        job: job(),
+        incarnation: Incarnation(1),
+        rank: Rank(rank),
+    }
+}
+
+const SAVE: &[&str] = &["dormouse.checkpoint.requested.v1"];
+const STOP: &[&str] = &["dormouse.partition.stop_requested.v1"];
+
+#[test]
+fn a_job_that_has_just_started_is_resized_when_it_is_ready_and_has_run_for_a_while() {
+    let mut given = Given::running(json!({}));
+    given.place(2, "n1");
+    given.pass(1);
+    given.progress();
+    given.waits(4);
+    given.step(SAVE);
+}
+
+#[test]
+fn a_job_that_reports_no_progress_counts_as_ready_after_fifteen_seconds() {
+    let mut given = Given::running(json!({}));
+    given.place(2, "n1");
+    given.waits(15);
+    given.step(SAVE);
+}
+
+#[test]
+fn progress_that_comes_late_makes_the_time_that_a_restart_costs_longer() {
+    let mut given = Given::running(json!({}));
+    given.pass(6);
+    given.progress();
+    given.place(2, "n1");
+    // Four times the six seconds that it took to its first step.
+    given.waits(18);
+    given.step(SAVE);
+}
+
+#[test]
+fn a_job_says_how_long_it_is_left_alone() {
+    let mut given = Given::running(json!({"min_run_s": 60}));
+    given.progress();
+    given.place(2, "n1");
+    given.waits(60);
+    given.step(SAVE);
+    let mut given = Given::running(json!({"min_run_s": 0}));
+    given.place(2, "n1");
+    given.step(SAVE);
+}
+
+#[test]
+fn a_drained_node_is_left_at_once() {
+    let mut given = Given::running(json!({}));
+    given.fold(NodeDrained { node: node("n0") });
+    given.place(2, "n1");
+    given.step(SAVE);
+}
+
+#[test]
+fn a_gang_of_which_one_died_before_its_first_step_is_not_waited_for() {
+    let mut given = Given::running(json!({"min_run_s": 0}));
+    given.place(2, "n1");
+    given.step(SAVE);
+    given.exit(1, 143);
+    let decision = given.decide();
+    let Event::PartitionStopRequested(stop) = &decision.proposals[0].event else {
+        panic!("{decision:?}");
+    };
+    assert_eq!(stop.grace_s, Some(0), "nor for its end");
+    given.step(STOP);
+}
+
+#[test]
+fn a_gang_whose_rank_0_has_ended_is_not_waited_for() {
+    let mut given = Given::running(json!({"min_run_s": 0}));
+    given.progress();
+    given.place(2, "n1");
+    given.step(SAVE);
+    given.exit(0, 0);
+    given.step(STOP);
+}
+
+#[test]
+fn rank_0_of_a_gang_that_made_progress_has_its_time_to_save() {
+    let mut given = Given::running(json!({"min_run_s": 0}));
+    given.progress();
+    given.place(2, "n1");
+    given.step(SAVE);
+    given.exit(1, 143);
+    given.waits(30);
+    given.step(STOP);
+}
