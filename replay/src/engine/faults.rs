@@ -12,8 +12,18 @@ const SECOND: u64 = 1_000_000;
 /// What happens to a service that has just decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// It appends what it decided.
-    Lives,
+    /// It appends what it decided, and is told so.
+    Lives {
+        /// How late the answer comes.
+        answer_us: u64,
+    },
+    /// The broker answers nothing in time: a prefix of its events was stored.
+    Doubt {
+        /// How many of them are stored.
+        stored: usize,
+        /// Until it gives the answer up.
+        answer_us: u64,
+    },
     /// It dies after a prefix of its events was stored.
     Crashes {
         /// How many of them are stored.
@@ -47,6 +57,12 @@ pub struct Rates {
     pub spurious: f64,
     /// A service dies while it appends.
     pub crash: f64,
+    /// An append is not answered in time.
+    pub doubt: f64,
+    /// An append is answered late.
+    pub late_answer: f64,
+    /// A second copy of a service takes itself for the active one, in a turn of its own.
+    pub second_copy: f64,
     /// A service writes a snapshot.
     pub snapshot: f64,
     /// A solver takes long.
@@ -68,6 +84,9 @@ impl Rates {
         lagging: 0.3,
         spurious: 0.1,
         crash: 0.05,
+        doubt: 0.05,
+        late_answer: 0.2,
+        second_copy: 0.3,
         snapshot: 0.1,
         slow: 0.3,
         slow_start: 0.1,
@@ -141,15 +160,36 @@ impl Faults {
 
     /// What happens to a service that appends `proposals` events.
     pub(super) fn fate(&mut self, proposals: usize) -> Fate {
-        if !self.hits(|rates| rates.crash) {
-            return Fate::Lives;
-        }
         let stored = self.random.below(proposals as u64 + 1);
-        Fate::Crashes {
-            stored: usize::try_from(stored).unwrap_or(proposals),
-            down_us: 1 + self.random.below(20 * SECOND),
-            from_snapshot: self.random.chance(0.5),
+        let stored = usize::try_from(stored).unwrap_or(proposals);
+        if self.hits(|rates| rates.crash) {
+            return Fate::Crashes {
+                stored,
+                down_us: 1 + self.random.below(20 * SECOND),
+                from_snapshot: self.random.chance(0.5),
+            };
         }
+        let answer_us = match self.hits(|rates| rates.late_answer) {
+            true => self.random.below(2 * SECOND),
+            false => 0,
+        };
+        match self.hits(|rates| rates.doubt) {
+            true => Fate::Doubt { stored, answer_us },
+            false => Fate::Lives { answer_us },
+        }
+    }
+
+    /// How many copies of each service there are.
+    pub(super) const fn copies(&self) -> usize {
+        match self.rates {
+            Some(_) => 2,
+            None => 1,
+        }
+    }
+
+    /// Whether the second copy takes itself for the active one now.
+    pub(super) fn believes_to_be_active(&mut self) -> bool {
+        self.hits(|rates| rates.second_copy)
     }
 
     /// Microseconds that a solver takes.

@@ -3,11 +3,13 @@
 //! 1. What the script says for this instant happens: submissions, nodes that join, leave, drain.
 //! 2. What the model agents are due to report is appended ([`agents`]).
 //! 3. Every service whose turn it is folds the new events and decides, one after the other, until
-//!    none is due at this instant: the services' own `evolve` and `decide` ([`service`]).
+//!    none is due at this instant: the shipped shell around the services' own `evolve` and
+//!    `decide` ([`service`]).
 //! 4. The clock jumps to the next instant at which something is due.
 //!
-//! On a calm cluster every service takes its turn at once. Under [`Faults`] it is told late,
-//! decides on less than the whole log, is slow, dies and starts again. The facts are audited
+//! On a calm cluster every service takes its turn at once. Under [`Faults`] there are two copies of
+//! each; they are told late, decide on less than the whole log, get their answers late or never,
+//! are slow, die and start again. The facts are audited
 //! after every event ([`crate::Audit`]), and with `check` every service's own invariants.
 
 mod agents;
@@ -119,6 +121,7 @@ impl Engine {
             seconds: None,
             ..Optimizer::default()
         };
+        let copies = faults.copies();
         Self {
             now: start,
             log: MemoryLog::default(),
@@ -127,10 +130,10 @@ impl Engine {
             ingress: 0,
             lives: BTreeMap::new(),
             services: [
-                Box::new(Service::new(Admission, check)),
-                Box::new(Service::new(optimizer, check)),
-                Box::new(Service::new(Placer, check)),
-                Box::new(Service::new(Checkpointer::default(), check)),
+                Box::new(Service::new(Admission, check, copies)),
+                Box::new(Service::new(optimizer, check, copies)),
+                Box::new(Service::new(Placer, check, copies)),
+                Box::new(Service::new(Checkpointer::default(), check, copies)),
             ],
             agents: ModelAgents::default(),
             faults,
@@ -279,12 +282,11 @@ impl Engine {
     fn turn(&mut self, index: usize) -> Result<(), EngineError> {
         let service = &mut self.services[index];
         let writer = service.writer();
-        let proposals = service
+        let events = service
             .turn(&self.log, self.now, &mut self.faults)
             .map_err(|(sequence, what)| EngineError::Invariant { sequence, what })?;
-        for proposal in proposals {
-            self.append(writer, proposal.event)?;
-            self.services[index].appended(self.log.head());
+        for event in events {
+            self.append(writer, event)?;
         }
         Ok(())
     }
@@ -300,7 +302,7 @@ impl Engine {
         });
         self.log.push(Arc::clone(&recorded));
         for service in &mut self.services {
-            service.told(self.now, &mut self.faults);
+            service.told(&recorded, self.now, &mut self.faults);
         }
         self.agents.fold(&recorded, self.now, &mut self.faults);
         self.audit.read(&recorded);

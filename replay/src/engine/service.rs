@@ -1,20 +1,28 @@
-//! One service in memory: its fold, its decider, and the rules of the live shell.
+//! One service in memory: the shipped machine around its decider ([`dormouse_shell::Shell`]), one
+//! copy of it or two, driven by a log in memory instead of a broker.
 //!
-//! 1. It is told that something was appended, and takes its turn, at once or late.
-//! 2. In its turn it folds: at least its own last event, at most the head.
-//! 3. It decides, unless nothing has happened since it last did and its wake is not due.
-//! 4. A slow decision waits; then the head is folded, and it is appended with its old basis if it
-//!    still holds, else made again.
-//! 5. What is appended carries the basis that the shell would record. A crash cuts it off after
-//!    any prefix; the state is then folded again, from a snapshot or from the beginning.
+//! 1. A copy is told that something was appended, and takes its turn, at once or late.
+//! 2. In its turn it hears what was answered meanwhile, folds up to the head or less, and does what
+//!    the machine asks for.
+//! 3. An append is checked against the fence. Its answer comes at once, late or never: then the
+//!    machine is told of a doubt, whether the events were stored or not.
+//! 4. A crash cuts an append off after any prefix; the copy is then started again, from a
+//!    snapshot or from the beginning, and both must be the same state.
 
-use dormouse_messages::{Basis, Decider, Decision, Fold, Proposal, Sequence, Timestamp, Writer};
+use std::sync::Arc;
+use std::time::Duration;
+
+use dormouse_messages::{Decider, Event, Fold, Recorded, Sequence, Timestamp, Writer};
+use dormouse_shell::{Append, Effect, Failure, Followed, Made, Outcome, Shell, Snapshot};
 
 use super::faults::{Fate, Faults};
 use super::log::MemoryLog;
 
 /// The build that decisions of a simulated cluster name.
 const BUILD: &str = "simulated";
+
+/// What a broken invariant is reported as: after which event, and which.
+type Broken = (Sequence, String);
 
 /// A service, whatever it decides.
 pub trait Participant: Send {
@@ -24,13 +32,10 @@ pub trait Participant: Send {
     /// When its next turn is due.
     fn due(&self) -> Option<Timestamp>;
 
-    /// Something was appended at `now`.
-    fn told(&mut self, now: Timestamp, faults: &mut Faults);
+    /// An event was appended at `now`.
+    fn told(&mut self, event: &Recorded, now: Timestamp, faults: &mut Faults);
 
-    /// Its last event is on the log at `sequence`.
-    fn appended(&mut self, sequence: Sequence);
-
-    /// Takes its turn: what it appends.
+    /// The copy whose turn is due takes it: what the log stores of it, at once.
     ///
     /// # Errors
     /// A broken invariant, and after which event.
@@ -39,152 +44,266 @@ pub trait Participant: Send {
         log: &MemoryLog,
         now: Timestamp,
         faults: &mut Faults,
-    ) -> Result<Vec<Proposal>, (Sequence, String)>;
+    ) -> Result<Vec<Event>, Broken>;
 }
 
-/// A decision, and what it was made from.
-struct Made {
-    decision: Decision,
-    asof: Sequence,
-    now: Timestamp,
+/// A service: its copies, and what the broker knows of its subjects.
+pub struct Service<D: Decider> {
+    decider: Arc<D>,
+    check: bool,
+    copies: Vec<Copy<D>>,
+    /// The last sequence of its subjects on the log.
+    own_last: Sequence,
 }
 
-/// A state as bytes, and how far it was folded.
-struct Snapshot {
-    bytes: Vec<u8>,
-    folded: Sequence,
-}
-
-/// What a service is doing.
+/// What a copy is doing.
 enum Phase {
     /// It follows the log.
     Following,
-    /// Its solver is busy.
-    Deciding(Made),
-    /// Its process has died.
-    Down {
-        /// Whether it starts from its snapshot.
-        from_snapshot: bool,
-    },
+    /// Its solver is busy until then.
+    Deciding(Timestamp, Box<Made>),
+    /// Its process has died, and is started again then, from its snapshot or without.
+    Down(Timestamp, bool),
 }
 
-/// A service.
-pub struct Service<D: Decider> {
-    decider: D,
-    check: bool,
+struct Copy<D: Decider> {
+    shell: Shell<D>,
     phase: Phase,
-    state: D::State,
-    folded: Sequence,
-    own_last: Sequence,
-    decided_at: Option<Sequence>,
+    /// When it looks at the log next.
     turn: Option<Timestamp>,
     wake: Option<Timestamp>,
-    snapshot: Option<Snapshot>,
+    /// When its pauses after failures end.
+    pauses: Vec<Timestamp>,
+    /// The answer that is on its way.
+    answer: Option<(Timestamp, Outcome)>,
+    snapshot: Option<(Vec<u8>, Snapshot<()>)>,
 }
 
-impl<D: Decider> Service<D> {
-    /// A service that has folded nothing. `check`: whether its invariants are checked after
-    /// every event.
-    pub fn new(decider: D, check: bool) -> Self {
+impl<D: Decider> Copy<D> {
+    fn new(decider: &Arc<D>) -> Self {
+        let mut shell = Shell::new(Arc::clone(decider), nothing(), BUILD, None);
+        shell.activate();
         Self {
-            decider,
-            check,
+            shell,
             phase: Phase::Following,
-            state: D::State::default(),
-            folded: Sequence(0),
-            own_last: Sequence(0),
-            decided_at: None,
             turn: None,
             wake: None,
+            pauses: Vec::new(),
+            answer: None,
             snapshot: None,
         }
     }
 
-    fn fold(&mut self, log: &MemoryLog, to: Sequence) -> Result<(), (Sequence, String)> {
-        for recorded in log.between(self.folded, to) {
-            self.state.evolve(recorded);
-            self.folded = recorded.sequence;
-            if self.check
-                && let Err(what) = self.state.check_invariants()
-            {
-                return Err((self.folded, format!("{}: {what}", D::State::NAME)));
+    fn due(&self) -> Option<Timestamp> {
+        match &self.phase {
+            Phase::Down(at, _) => Some(*at),
+            Phase::Deciding(at, _) => {
+                let answer = self.answer.as_ref().map(|(at, _)| *at);
+                [Some(*at), self.turn, answer].into_iter().flatten().min()
+            }
+            Phase::Following => {
+                let answer = self.answer.as_ref().map(|(at, _)| *at);
+                let pause = self.pauses.iter().min().copied();
+                let all = [self.turn, self.wake, pause, answer];
+                all.into_iter().flatten().min()
             }
         }
-        Ok(())
+    }
+
+    /// Folds up to `to`, which it takes for the head.
+    fn fold(&mut self, log: &MemoryLog, to: Sequence, check: bool) -> Result<(), Broken> {
+        let events = log.between(self.shell.folded(), to).iter();
+        let followed = events.map(|recorded| Followed::Event(Arc::clone(recorded)));
+        let unknown = |unknown: dormouse_shell::UnknownVersion| {
+            (unknown.sequence, format!("unknown: {}", unknown.type_name))
+        };
+        if !check {
+            let caught_up = std::iter::once(Followed::CaughtUp(to));
+            let batch: Vec<Followed> = followed.chain(caught_up).collect();
+            return self.shell.followed(&batch).map(|_| ()).map_err(unknown);
+        }
+        for event in followed.collect::<Vec<_>>() {
+            self.shell
+                .followed(std::slice::from_ref(&event))
+                .map_err(unknown)?;
+            if let Err(what) = self.shell.state().check_invariants() {
+                return Err((self.shell.folded(), format!("{}: {what}", D::State::NAME)));
+            }
+        }
+        let caught_up = self.shell.followed(&[Followed::CaughtUp(to)]);
+        caught_up.map(|_| ()).map_err(unknown)
     }
 
     /// Starts again after a crash. A state from a snapshot must be the one from the whole log.
-    fn restart(&mut self, log: &MemoryLog, from_snapshot: bool) -> Result<(), (Sequence, String)> {
+    fn restart(
+        &mut self,
+        decider: &Arc<D>,
+        log: &MemoryLog,
+        from_snapshot: bool,
+        check: bool,
+    ) -> Result<(), Broken> {
+        let snapshot = self.snapshot.take();
+        *self = Self::new(decider);
         let head = log.head();
-        (self.state, self.folded) = (D::State::default(), Sequence(0));
-        self.fold(log, head)?;
-        let Some(snapshot) = self.snapshot.take_if(|_| from_snapshot) else {
+        self.fold(log, head, check)?;
+        let Some((bytes, place)) = snapshot.filter(|_| from_snapshot) else {
             return Ok(());
         };
-        let whole = encode(&self.state);
-        let decoded = rmp_serde::from_slice(&snapshot.bytes);
-        self.state = decoded.map_err(|error| {
-            (
-                head,
-                format!("{}: a snapshot does not read back: {error}", D::State::NAME),
-            )
-        })?;
-        self.folded = snapshot.folded;
-        self.fold(log, head)?;
-        match encode(&self.state) == whole {
+        let wrong = |what: String| (head, format!("{}: {what}", D::State::NAME));
+        let state = rmp_serde::from_slice(&bytes)
+            .map_err(|error| wrong(format!("a snapshot does not read back: {error}")))?;
+        let whole = encode(self.shell.state());
+        let at = place.sequence;
+        let snapshot = Snapshot {
+            state,
+            log: place.log,
+            sequence: place.sequence,
+            stored_at: place.stored_at,
+            own_last: place.own_last,
+        };
+        self.shell = Shell::new(Arc::clone(decider), snapshot, BUILD, None);
+        self.shell.activate();
+        self.fold(log, head, check)?;
+        match encode(self.shell.state()) == whole {
             true => Ok(()),
-            false => {
-                let what = format!(
-                    "{}: folded from the snapshot at {} it is another state",
-                    D::State::NAME,
-                    snapshot.folded
-                );
-                Err((head, what))
+            false => Err(wrong(format!(
+                "folded from the snapshot at {at} it is another state"
+            ))),
+        }
+    }
+
+    fn keep_snapshot(&mut self) {
+        let place = Snapshot {
+            state: (),
+            log: String::new(),
+            sequence: self.shell.folded(),
+            stored_at: self.shell.stored_at(),
+            own_last: self.shell.own_last(),
+        };
+        self.snapshot = Some((encode(self.shell.state()), place));
+    }
+
+    /// Hears what has happened by now: an answer, the end of a pause, a wake-up.
+    fn hear(&mut self, now: Timestamp) {
+        if let Some((_, outcome)) = self.answer.take_if(|(at, _)| *at <= now) {
+            self.shell.answered(outcome);
+        }
+        let before = self.pauses.len();
+        self.pauses.retain(|at| *at > now);
+        for _ in self.pauses.len()..before {
+            self.shell.resumed();
+        }
+        if self.wake.take_if(|at| *at <= now).is_some() {
+            self.shell.woken();
+        }
+    }
+
+    /// Does what the machine asks for, until it asks for an append or for nothing more.
+    fn step(
+        &mut self,
+        log: &MemoryLog,
+        now: Timestamp,
+        check: bool,
+        faults: &mut Faults,
+    ) -> Result<Option<Append>, Broken> {
+        loop {
+            self.shell.advance(now, |_| Vec::new());
+            let effects = self.shell.take_effects();
+            let (mut again, mut append) = (false, None);
+            for effect in effects {
+                match effect {
+                    Effect::Append(asked) => append = Some(asked),
+                    Effect::AskHead => {
+                        self.shell.head(log.head());
+                        self.fold(log, log.head(), check)?;
+                        again = true;
+                    }
+                    Effect::Decide(task) => {
+                        let made = task.run();
+                        let thinks_us = match made.decision.proposals.is_empty() {
+                            true => 0,
+                            false => faults.thinks_us(),
+                        };
+                        if thinks_us > 0 {
+                            self.phase = Phase::Deciding(after_us(now, thinks_us), Box::new(made));
+                        } else {
+                            self.shell.made(made, true);
+                            again = true;
+                        }
+                    }
+                    Effect::WakeAt(at) => self.wake = at,
+                    Effect::Pause(pause) => self.pauses.push(after(now, pause)),
+                    Effect::Show(_)
+                    | Effect::Save(_)
+                    | Effect::Decided
+                    | Effect::Discarded { .. }
+                    | Effect::End => {}
+                }
+            }
+            if append.is_some() || !again {
+                return Ok(append);
             }
         }
     }
+}
 
-    fn decide(&mut self, now: Timestamp) -> Made {
-        self.decided_at = Some(self.folded);
-        let decision = self.decider.decide(&self.state, now);
-        self.wake = decision.next_wake;
-        Made {
-            decision,
-            asof: self.folded,
-            now,
+impl<D: Decider> Service<D> {
+    /// A service of so many copies that have folded nothing, all of them active: leases choose
+    /// who does the work, they are not what keeps it right. `check`: whether its invariants are
+    /// checked after every event.
+    pub fn new(decider: D, check: bool, copies: usize) -> Self {
+        let decider = Arc::new(decider);
+        Self {
+            check,
+            copies: (0..copies).map(|_| Copy::new(&decider)).collect(),
+            decider,
+            own_last: Sequence(0),
         }
     }
 
-    /// Step 5.
-    fn append(&mut self, made: Made, now: Timestamp, faults: &mut Faults) -> Vec<Proposal> {
-        let mut proposals = made.decision.proposals;
-        if proposals.is_empty() {
-            return proposals;
+    /// What the log stores of an append, and what the copy is told of it.
+    fn store(
+        &mut self,
+        index: usize,
+        append: Append,
+        head: Sequence,
+        now: Timestamp,
+        faults: &mut Faults,
+    ) -> Vec<Event> {
+        let copy = &mut self.copies[index];
+        let mut events: Vec<Event> = append.drafts.into_iter().map(|it| it.event).collect();
+        let fate = faults.fate(events.len());
+        let conflict = append.expected != self.own_last;
+        if conflict {
+            events.clear();
         }
-        let budget = self.decider.budget();
-        for proposal in &mut proposals {
-            proposal.event.set_basis(Some(Basis {
-                asof: made.asof,
-                now: made.now,
-                causes: proposal.causes.clone(),
-                build: BUILD.to_owned(),
-                state_hash: None,
-                seed: 0,
-                budget,
-            }));
+        let answered = match fate {
+            Fate::Lives { answer_us } => Some((answer_us, None)),
+            Fate::Doubt { stored, answer_us } => {
+                events.truncate(stored);
+                let doubt = Failure::Doubt("no answer in time".to_owned());
+                Some((answer_us, Some(doubt)))
+            }
+            Fate::Crashes {
+                stored,
+                down_us,
+                from_snapshot,
+            } => {
+                events.truncate(stored);
+                copy.phase = Phase::Down(after_us(now, down_us), from_snapshot);
+                None
+            }
+        };
+        let last = Sequence(head.0 + events.len() as u64);
+        if let Some((answer_us, failure)) = answered {
+            let failure = failure.or(conflict.then_some(Failure::Conflict));
+            let outcome = Outcome {
+                last: failure.is_none().then_some(last),
+                failure,
+            };
+            copy.answer = Some((after_us(now, answer_us), outcome));
         }
-        if let Fate::Crashes {
-            stored,
-            down_us,
-            from_snapshot,
-        } = faults.fate(proposals.len())
-        {
-            proposals.truncate(stored);
-            self.phase = Phase::Down { from_snapshot };
-            self.turn = Some(after_us(now, down_us));
-            (self.wake, self.decided_at) = (None, None);
-        }
-        proposals
+        events
     }
 }
 
@@ -194,20 +313,18 @@ impl<D: Decider> Participant for Service<D> {
     }
 
     fn due(&self) -> Option<Timestamp> {
-        match self.phase {
-            Phase::Following => [self.turn, self.wake].into_iter().flatten().min(),
-            Phase::Deciding(_) | Phase::Down { .. } => self.turn,
-        }
+        self.copies.iter().filter_map(Copy::due).min()
     }
 
-    fn told(&mut self, now: Timestamp, faults: &mut Faults) {
-        if self.turn.is_none() {
-            self.turn = Some(after_us(now, faults.notice_us()));
+    fn told(&mut self, event: &Recorded, now: Timestamp, faults: &mut Faults) {
+        if event.writer == D::WRITER {
+            self.own_last = event.sequence;
         }
-    }
-
-    fn appended(&mut self, sequence: Sequence) {
-        self.own_last = sequence;
+        for copy in &mut self.copies {
+            if copy.turn.is_none() {
+                copy.turn = Some(after_us(now, faults.notice_us()));
+            }
+        }
     }
 
     fn turn(
@@ -215,51 +332,65 @@ impl<D: Decider> Participant for Service<D> {
         log: &MemoryLog,
         now: Timestamp,
         faults: &mut Faults,
-    ) -> Result<Vec<Proposal>, (Sequence, String)> {
-        self.turn = None;
-        let reach = match std::mem::replace(&mut self.phase, Phase::Following) {
-            Phase::Following => faults.follows(self.folded.max(self.own_last), log.head()),
-            Phase::Down { from_snapshot } => {
-                self.restart(log, from_snapshot)?;
+    ) -> Result<Vec<Event>, Broken> {
+        let due = |copy: &Copy<D>| copy.due().is_some_and(|due| due <= now);
+        let Some(index) = self.copies.iter().position(due) else {
+            return Ok(Vec::new());
+        };
+        let copy = &mut self.copies[index];
+        if index > 0 {
+            copy.shell.lease(faults.believes_to_be_active());
+        }
+        let reach = match std::mem::replace(&mut copy.phase, Phase::Following) {
+            Phase::Following => faults.follows(copy.shell.folded(), log.head()),
+            Phase::Down(_, from_snapshot) => {
+                copy.restart(&self.decider, log, from_snapshot, self.check)?;
                 log.head()
             }
-            Phase::Deciding(made) => {
-                self.fold(log, log.head())?;
-                if self.decider.still_valid(&self.state, &made.decision) {
-                    return Ok(self.append(made, now, faults));
-                }
-                self.decided_at = None;
-                log.head()
+            Phase::Deciding(at, made) if at <= now => {
+                copy.shell.made(*made, false);
+                faults.follows(copy.shell.folded(), log.head())
+            }
+            deciding @ Phase::Deciding(..) => {
+                copy.phase = deciding;
+                faults.follows(copy.shell.folded(), log.head())
             }
         };
-        self.fold(log, reach)?;
-        if self.folded < log.head() {
-            self.turn = Some(after_us(now, faults.notice_us()));
+        copy.turn = None;
+        copy.hear(now);
+        copy.fold(log, reach, self.check)?;
+        if copy.shell.folded() < log.head() {
+            copy.turn = Some(after_us(now, faults.notice_us()));
         }
         if faults.snapshots() {
-            let (bytes, folded) = (encode(&self.state), self.folded);
-            self.snapshot = Some(Snapshot { bytes, folded });
+            copy.keep_snapshot();
         }
-        let wake_is_due = self.wake.is_some_and(|wake| wake <= now);
-        if self.decided_at == Some(self.folded) && !wake_is_due && !faults.wakes() {
-            return Ok(Vec::new());
+        if faults.wakes() {
+            copy.shell.woken();
         }
-        let made = self.decide(now);
-        let thinks_us = match D::SLOW && !made.decision.proposals.is_empty() {
-            true => faults.thinks_us(),
-            false => 0,
-        };
-        if thinks_us > 0 {
-            self.phase = Phase::Deciding(made);
-            self.turn = Some(after_us(now, thinks_us));
-            return Ok(Vec::new());
+        match copy.step(log, now, self.check, faults)? {
+            Some(append) => Ok(self.store(index, append, log.head(), now, faults)),
+            None => Ok(Vec::new()),
         }
-        Ok(self.append(made, now, faults))
+    }
+}
+
+fn nothing<F: Fold>() -> Snapshot<F> {
+    Snapshot {
+        state: F::default(),
+        log: String::new(),
+        sequence: Sequence(0),
+        stored_at: Timestamp::default(),
+        own_last: Sequence(0),
     }
 }
 
 fn encode<F: Fold>(state: &F) -> Vec<u8> {
     rmp_serde::to_vec_named(state).unwrap_or_default()
+}
+
+fn after(now: Timestamp, wait: Duration) -> Timestamp {
+    after_us(now, u64::try_from(wait.as_micros()).unwrap_or(u64::MAX))
 }
 
 fn after_us(now: Timestamp, micros: u64) -> Timestamp {

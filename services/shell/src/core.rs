@@ -35,6 +35,8 @@ pub struct Made {
     pub decision: Decision,
     /// The last sequence folded.
     pub asof: Sequence,
+    /// The last own sequence folded.
+    pub own_last: Sequence,
     /// The time that the decider was given.
     pub now: Timestamp,
     /// What the clock showed when it began.

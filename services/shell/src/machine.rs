@@ -117,6 +117,7 @@ pub struct Task<D: Decider> {
     decider: Arc<D>,
     state: D::State,
     asof: Sequence,
+    own_last: Sequence,
     now: Timestamp,
     started: Timestamp,
     budget: Option<Budget>,
@@ -134,6 +135,7 @@ impl<D: Decider> Task<D> {
         Made {
             decision,
             asof: self.asof,
+            own_last: self.own_last,
             now: self.now,
             started: self.started,
             state_hash: hashed.then(|| state_hash(&self.state)).flatten(),
@@ -415,6 +417,7 @@ impl<D: Decider> Shell<D> {
                 decider: Arc::clone(&self.decider),
                 state: self.core.state.clone(),
                 asof: self.core.folded,
+                own_last: self.core.own_last,
                 now: self.core.now(clock),
                 started: clock,
                 budget: budget.map(|budget| hurried(budget, self.discarded)),
@@ -423,9 +426,11 @@ impl<D: Decider> Shell<D> {
         }
     }
 
-    /// A slow decision is at the head: it still holds, or is made again.
+    /// A slow decision is at the head: it still holds, or is made again. It does not hold where
+    /// another copy has appended since: it was made without knowing of that decision.
     fn finish_slow(&mut self, made: Made, append: &mut Append) {
-        if self.decider.still_valid(&self.core.state, &made.decision) {
+        let alone = made.own_last == self.core.own_last;
+        if alone && self.decider.still_valid(&self.core.state, &made.decision) {
             self.discarded = 0;
             self.append_decision(made, append);
         } else {
@@ -528,6 +533,7 @@ fn make<D: Decider>(
     Made {
         decision,
         asof: core.folded,
+        own_last: core.own_last,
         now,
         started: clock,
         state_hash: hashed.then(|| state_hash(&core.state)).flatten(),

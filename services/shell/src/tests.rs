@@ -228,6 +228,18 @@ fn a_slow_decision_that_the_log_overtook_is_made_again() {
 }
 
 #[test]
+fn a_slow_decision_that_did_not_know_of_another_copys_is_made_again() {
+    let mut shell = given::<true>(vec![recorded(1, Writer::Operator, drained(1))]);
+    let made = decide(&mut shell);
+    then_folds(&mut shell, vec![answer(2, 9)]);
+    shell.made(made, false);
+    shell.head(Sequence(2));
+    let effects = step(&mut shell);
+    assert!(effects.contains(&"discarded 1".to_owned()), "{effects:?}");
+    assert!(effects.contains(&"decide".to_owned()), "{effects:?}");
+}
+
+#[test]
 fn a_slow_decision_that_holds_keeps_its_basis() {
     let mut shell = given::<true>(vec![recorded(1, Writer::Operator, drained(1))]);
     let made = decide(&mut shell);
