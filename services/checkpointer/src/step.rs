@@ -378,6 +378,10 @@ impl Act<'_> {
     /// job had not come to make progress, so that rank 0 waits for the dead. Where it had, rank 0
     /// may be writing still: only its signal handler was meant to save.
     fn is_past_saving(&self) -> bool {
+        if self.job.tasks.is_some() {
+            // A task set saves nothing: its containers leave one by one, each after its task.
+            return false;
+        }
         let chief = self.life.containers.get(&Rank(0));
         chief.is_some_and(|chief| !chief.holds_room())
             || self.life.ready_at.is_none() && self.has_dead()
@@ -429,7 +433,8 @@ impl Act<'_> {
     fn is_without_hope(&self) -> bool {
         let saves = matches!(self.life.phase, LifePhase::Saving { .. });
         let ends = self.job.mode == CheckpointMode::Exit;
-        saves && ends && (self.has_dead() || self.is_past_saving())
+        let gang = self.job.tasks.is_none();
+        saves && ends && gang && (self.has_dead() || self.is_past_saving())
     }
 
     fn has_dead(&self) -> bool {
