@@ -61,6 +61,17 @@ pub enum Queue {
     BalancedWait,
 }
 
+/// Who may start while a job that came before it waits.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Admit {
+    /// Whoever demands nothing of what that job lacks, and takes nothing of what it is about to get.
+    #[default]
+    Backfill,
+    /// Nobody: the longest prefix of the queue that fits, as in the Dorm paper.
+    Prefix,
+}
+
 impl Queue {
     /// Every policy.
     pub const ALL: [Self; 6] = [
@@ -156,6 +167,8 @@ pub struct Policy {
     pub objective: Objective,
     /// Which queued job goes next.
     pub queue: Queue,
+    /// Who may start while a job that came before it waits.
+    pub admit: Admit,
     /// A job at the head of its queue that others went by because it did not fit, for the first
     /// time this many seconds ago, has room reserved for it.
     #[serde(deserialize_with = "whole")]
@@ -185,6 +198,7 @@ impl Default for Policy {
             fairness_bound: FairnessBound::Paper,
             objective: Objective::default(),
             queue: Queue::Fifo,
+            admit: Admit::Backfill,
             reserve_after_s: RESERVE_AFTER_S,
             min_run_s: None,
             unknown_tenants: UnknownTenants::Accept,
@@ -195,6 +209,13 @@ impl Default for Policy {
 }
 
 impl Policy {
+    /// Whether jobs may start while one that came before them waits. The static baseline is first
+    /// in, first out, all or nothing.
+    #[must_use]
+    pub fn backfills(&self) -> bool {
+        self.admit == Admit::Backfill && self.allocation != Allocation::Static
+    }
+
     /// Says what is wrong with the numbers, if anything.
     #[must_use]
     pub fn problem(&self) -> Option<String> {

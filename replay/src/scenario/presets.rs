@@ -12,13 +12,14 @@ pub const NAMES: [&str; 7] = [
 /// The fields of `policy` that a named policy sets; `None` where there is no such name.
 ///
 /// `scenario` is the scenario's own, `default` the default of this build. The three settings of
-/// the Dorm paper's evaluation maximise utilization alone, as published, and resize at any time.
+/// the Dorm paper's evaluation maximise utilization alone, as published, admit
+/// the longest prefix of the queue and resize at any time.
 #[must_use]
 pub fn preset(name: &str) -> Option<Value> {
     let dorm = |theta1: f64, theta2: f64| {
         json!({
             "allocation": "dorm", "theta1": theta1, "theta2": theta2, "fairness_bound": "paper",
-            "objective": {"utilization": 1.0, "loss": 0.0, "amortise_s": null}, "min_run_s": 0,
+            "objective": {"utilization": 1.0, "loss": 0.0, "amortise_s": null}, "admit": "prefix", "min_run_s": 0,
         })
     };
     match name {

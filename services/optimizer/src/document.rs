@@ -113,6 +113,7 @@ struct WrittenPolicy {
     fairness_bound: WrittenBound,
     objective: WrittenObjective,
     drf: WrittenMisfit,
+    admit: WrittenAdmit,
     /// Part of the cluster's policy; the queue's order is the document's.
     #[serde(rename = "queue")]
     _queue: Option<String>,
@@ -128,9 +129,17 @@ impl Default for WrittenPolicy {
             fairness_bound: WrittenBound::Paper,
             objective: WrittenObjective::default(),
             drf: WrittenMisfit::Skip,
+            admit: WrittenAdmit::Backfill,
             _queue: None,
         }
     }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum WrittenAdmit {
+    Backfill,
+    Prefix,
 }
 
 #[derive(Deserialize)]
@@ -276,6 +285,7 @@ impl Job {
             displaced: self.displaced,
             previous: self.previous.is_some().then_some(previous),
             stall_s,
+            may_be_overtaken: false,
             static_containers: self.static_containers,
         })
     }
@@ -319,6 +329,10 @@ impl WrittenPolicy {
             drf: match self.drf {
                 WrittenMisfit::Skip => Misfit::Skip,
                 WrittenMisfit::Stop => Misfit::Stop,
+            },
+            backfill: match self.admit {
+                WrittenAdmit::Backfill => true,
+                WrittenAdmit::Prefix => false,
             },
         })
     }

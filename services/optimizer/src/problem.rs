@@ -56,6 +56,8 @@ pub struct ProblemJob {
     pub previous: Option<BTreeMap<NodeId, u32>>,
     /// The measured cost of one restart; 0 if unknown, the policy's default is then taken.
     pub stall_s: f64,
+    /// While it waits, others that demand what it lacks may start before it.
+    pub may_be_overtaken: bool,
     /// The containers it gets under [`Allocation::Static`]; `min` when absent.
     pub static_containers: Option<u32>,
 }
@@ -75,6 +77,8 @@ pub struct Policy {
     pub objective: Objective,
     /// What the offers of [`Allocation::Drf`] do with a task that does not fit.
     pub drf: Misfit,
+    /// Whether P2 admits jobs behind one that cannot start; if not, the longest prefix of the queue.
+    pub backfill: bool,
 }
 
 impl Default for Policy {
@@ -86,6 +90,7 @@ impl Default for Policy {
             fairness_bound: FairnessBound::Paper,
             objective: Objective::default(),
             drf: Misfit::Skip,
+            backfill: true,
         }
     }
 }

@@ -94,6 +94,13 @@ pub(crate) fn freed_at(state: &ClusterState) -> Option<Timestamp> {
     left.map(|(_, until)| until).min()
 }
 
+/// Whether a job has waited for so long that room is kept for it.
+fn is_overdue(state: &ClusterState, job: &Job, now: Timestamp) -> bool {
+    let patience_ms = u64::from(state.policy.reserve_after_s) * 1000;
+    let since = job.waiting_since;
+    since.is_some_and(|since| now.ms_since(since) >= patience_ms)
+}
+
 fn problem_job(state: &ClusterState, id: &JobId, job: &Job, now: Timestamp) -> ProblemJob {
     let left_alone = left_alone(state, job).is_some_and(|(_, until)| now < until);
     let displaced = job
@@ -121,6 +128,7 @@ fn problem_job(state: &ClusterState, id: &JobId, job: &Job, now: Timestamp) -> P
         displaced,
         previous,
         stall_s: measured.or(state.stalls.mean_s()).unwrap_or(0.0),
+        may_be_overtaken: state.policy.queue != policy::Queue::Fifo && !is_overdue(state, job, now),
         static_containers: Some(job.static_containers.unwrap_or(job.containers.max)),
     }
 }
@@ -213,5 +221,6 @@ fn policy_of(policy: &policy::Policy) -> Policy {
             amortise_s: policy.objective.amortise_s,
         },
         drf: problem::Misfit::Skip,
+        backfill: policy.backfills(),
     }
 }

@@ -156,7 +156,7 @@ impl Fold for ClusterState {
             }
             Event::AllocationDecided(event) => self.allocated(event, recorded.sequence),
             Event::AllocationKept(event) => {
-                self.waiting.clone_from(&event.outcome.waiting);
+                self.wait(&event.outcome.waiting);
                 self.decided(event.basis.as_ref());
             }
             Event::PlacementDecided(event) => self.placed(event, recorded.sequence),
@@ -425,8 +425,18 @@ impl ClusterState {
             jobs: jobs.collect(),
             slots,
         };
-        self.waiting.clone_from(&event.outcome.waiting);
+        self.wait(&event.outcome.waiting);
         self.decided(event.basis.as_ref());
+    }
+
+    /// What an allocation says of waiting jobs.
+    fn wait(&mut self, waiting: &[Waiting]) {
+        waiting.clone_into(&mut self.waiting);
+        for waiting in waiting {
+            if let Some(job) = self.jobs.get_mut(&waiting.job) {
+                job.waiting_since.get_or_insert(self.now);
+            }
+        }
     }
 
     fn decided(&mut self, basis: Option<&Basis>) {

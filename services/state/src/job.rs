@@ -261,6 +261,8 @@ pub struct Job {
     pub released: Option<Sequence>,
     /// The request to cancel it.
     pub cancel_requested: Option<Sequence>,
+    /// Since when an allocation says of it that it waits.
+    pub waiting_since: Option<Timestamp>,
     /// The newest placement.
     pub assignment: Option<Assignment>,
     /// Older placements that were never started: a checkpointer that had not seen the newer one
@@ -309,6 +311,7 @@ impl Job {
             admitted,
             released: None,
             cancel_requested: None,
+            waiting_since: None,
             assignment: None,
             superseded: BTreeMap::new(),
             life: None,
@@ -374,6 +377,9 @@ impl Job {
 
     /// Another assignment takes the place of the present one.
     pub fn assign(&mut self, assignment: Option<Assignment>) {
+        if assignment.is_some() {
+            self.waiting_since = None;
+        }
         let old = std::mem::replace(&mut self.assignment, assignment);
         let lived = self.life.as_ref().map(|life| life.incarnation);
         let stopped = self.last_stop.as_ref().map(|stop| stop.incarnation);

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::collections::btree_set;
 use std::iter::Peekable;
 
+use dormouse_messages::quantity::Resource;
 use dormouse_messages::{Amounts, JobId, Sequence, Timestamp};
 use dormouse_state::queues::Order;
 use dormouse_state::{QueueJob, Queues, Share, Stand, TenantQueue, Waits};
@@ -16,6 +17,10 @@ use super::room::Room;
 /// Jobs of one tenant that are looked at in one decision although no node could run them: more
 /// wait until the nodes change or they are cancelled.
 const LOOKAHEAD: usize = 1_000;
+
+/// Jobs of one tenant that are looked at behind one that does not fit: a full cluster with a long
+/// queue pays for them in every decision.
+const BACKFILL_LOOKAHEAD: usize = 100;
 
 /// The first job of a line that could run.
 #[derive(Debug, Clone)]
@@ -60,6 +65,10 @@ pub struct Line<'a> {
     pub head: Option<Head>,
     /// Whether it is passed over for the rest of the decision.
     pub blocked: bool,
+    /// What jobs in front lack: those behind them that demand it wait.
+    closed: BTreeSet<Resource>,
+    /// Jobs that may still be looked at behind one that does not fit.
+    lookahead: usize,
     /// Dominant share of what it has.
     pub share: Share,
     /// Dominant share of what it has queued.
@@ -138,6 +147,8 @@ impl<'a> Line<'a> {
             credited_count: queue.credited.queued,
             head: None,
             blocked: false,
+            closed: BTreeSet::new(),
+            lookahead: BACKFILL_LOOKAHEAD,
             share: Share::ZERO,
             demand_share: Share::ZERO,
             queues,
@@ -166,11 +177,31 @@ impl<'a> Line<'a> {
         self.head = None;
         for _ in 0..LOOKAHEAD {
             let Some(head) = self.pop() else { return };
+            if !self.may_go(&head) {
+                self.lookahead = self.lookahead.saturating_sub(1);
+                match self.lookahead {
+                    0 => return,
+                    _ => continue,
+                }
+            }
             if room.could_run(&head.demand, head.min) {
                 self.head = Some(head);
                 return;
             }
         }
+    }
+
+    /// Closes what a job in front lacks; a head that demands it is passed over.
+    pub fn close(&mut self, lacks: &BTreeSet<Resource>, room: &mut Room<'_>) {
+        self.closed.extend(lacks.iter().cloned());
+        if self.head.as_ref().is_some_and(|head| !self.may_go(head)) {
+            self.advance(room);
+        }
+    }
+
+    fn may_go(&self, head: &Head) -> bool {
+        let mut demand = head.demand.iter();
+        !demand.any(|(resource, _)| self.closed.contains(resource))
     }
 
     fn pop(&mut self) -> Option<Head> {

@@ -3,8 +3,10 @@
 //! 1. Of the tenants with a queued job that could run, the policy names whose turn it is
 //!    ([`score`]); ties go to the tenant that released last, at the start to the first by name.
 //! 2. Its first job is released if it fits ([`room`]). If the tenant's quota is used up, or if
-//!    there is no room, the tenant is passed over until the next decision; first in, first out,
-//!    a job without room holds everybody back instead.
+//!    there is no room, the tenant's next job that demands nothing of what the first one lacks is
+//!    looked at (policy `admit: backfill`); first in, first out this holds for all tenants. With
+//!    `admit: prefix` the tenant is passed over until the next decision; first in, first out, a job
+//!    without room then holds everybody back.
 //! 3. Shares and queues are reckoned again ([`line`]), and so on.
 //!
 //! A large job could wait for ever while smaller ones take every bit of room that becomes free.
@@ -23,6 +25,7 @@ use std::collections::BTreeSet;
 
 use dormouse_messages::events::{JobAdmitted, JobReleased, Turn};
 use dormouse_messages::policy::Queue;
+use dormouse_messages::quantity::Resource;
 use dormouse_messages::{JobId, Proposal, Sequence, Timestamp};
 use dormouse_state::Queues;
 
@@ -53,9 +56,9 @@ pub fn releases(queues: &Queues, changes: &Changes, now: Timestamp, most: usize)
 
 /// The heads that do not fit as things are, and of which that was not known. One that would fit
 /// in place of another that is released is not among them: it only was not its turn. First in,
-/// first out nobody goes by.
+/// first out nobody goes by, unless others are filled in behind.
 fn no_room(queues: &Queues, lines: &[Line<'_>], room: &Room<'_>) -> Vec<JobId> {
-    if queues.policy.queue == Queue::Fifo {
+    if queues.policy.queue == Queue::Fifo && !queues.policy.backfills() {
         return Vec::new();
     }
     let heads = lines
@@ -112,11 +115,24 @@ impl<'a> Release<'a> {
             let head = line.head.as_ref()?;
             match self.room.fit(line, head) {
                 Fit::Yes => return self.release(turn),
+                misfit if self.queues.policy.backfills() => {
+                    let lacks = self.room.lacks(line, head, misfit);
+                    self.pass(turn, misfit, &lacks);
+                }
                 Fit::NoRoom if self.queues.policy.queue == Queue::Fifo => self.held_back = true,
                 Fit::OverQuota | Fit::NoRoom | Fit::Reserved => self.lines[turn].blocked = true,
             }
         }
         None
+    }
+
+    /// The head of a line does not fit: who demands nothing of what it lacks may go.
+    fn pass(&mut self, turn: usize, misfit: Fit, lacks: &BTreeSet<Resource>) {
+        self.lines[turn].close(lacks, &mut self.room);
+        let holds_all = self.queues.policy.queue == Queue::Fifo && misfit != Fit::OverQuota;
+        for line in self.lines.iter_mut().filter(|_| holds_all) {
+            line.close(lacks, &mut self.room);
+        }
     }
 
     fn turn(&self) -> Option<usize> {

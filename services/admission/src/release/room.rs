@@ -6,8 +6,9 @@
 //! cannot be resized counts with all that it has, and so does every job where the allocation
 //! adjusts nothing). Whether containers find nodes is the optimizer's to prove.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use dormouse_messages::quantity::Resource;
 use dormouse_messages::{Amounts, JobId, Timestamp};
 use dormouse_state::Queues;
 
@@ -89,23 +90,56 @@ impl<'a> Room<'a> {
                 return Fit::OverQuota;
             }
         }
-        if self.short(head, None) {
+        if self.short(head, None).next().is_some() {
             return Fit::NoRoom;
         }
-        match &self.reserved {
-            Some((id, needs)) if *id != head.id && self.short(head, Some(needs)) => Fit::Reserved,
+        match self.reserved_from(head) {
+            Some(needs) if self.short(head, Some(needs)).next().is_some() => Fit::Reserved,
             _ => Fit::Yes,
         }
     }
 
-    /// Whether a resource that it demands is short, beside what is `reserved`.
-    fn short(&self, head: &Head, reserved: Option<&Amounts>) -> bool {
-        head.demand.iter().any(|(resource, amount)| {
+    /// The resources that a head which does not fit lacks.
+    pub fn lacks(&self, line: &Line<'_>, head: &Head, fit: Fit) -> BTreeSet<Resource> {
+        match fit {
+            Fit::Yes => BTreeSet::new(),
+            Fit::NoRoom => self.short(head, None).cloned().collect(),
+            Fit::Reserved => {
+                let needs = self.reserved_from(head);
+                self.short(head, needs).cloned().collect()
+            }
+            Fit::OverQuota => {
+                let mut with = line.firm.clone();
+                with.add(&head.demand, head.min);
+                let quota = self.queues.config.quota(line.tenant);
+                let bounds = quota.into_iter().flat_map(|quota| quota.iter());
+                let exceeded = bounds.filter(|(resource, most)| with.get(resource) > *most);
+                exceeded.map(|(resource, _)| resource.clone()).collect()
+            }
+        }
+    }
+
+    /// What is reserved for another job than this one.
+    fn reserved_from(&self, head: &Head) -> Option<&Amounts> {
+        let reserved = self.reserved.as_ref();
+        reserved
+            .filter(|(id, _)| *id != head.id)
+            .map(|(_, needs)| needs)
+    }
+
+    /// The resources that it demands and that are short, beside what is `reserved`.
+    fn short<'h>(
+        &self,
+        head: &'h Head,
+        reserved: Option<&Amounts>,
+    ) -> impl Iterator<Item = &'h Resource> {
+        let demand = head.demand.iter().filter(move |(resource, amount)| {
             let reserved = reserved.map_or(0, |reserved| reserved.get(resource));
             let taken = self.committed.get(resource).saturating_add(reserved);
             let needs = amount.saturating_mul(head.min);
             taken.saturating_add(needs) > self.queues.total.get(resource)
-        })
+        });
+        demand.map(|(resource, _)| resource)
     }
 
     /// Takes the room of a released job.

@@ -1,10 +1,13 @@
-//! Admission: the longest prefix of the queue with which P2 has a solution.
+//! Admission: which waiting jobs take part, such that P2 has a solution.
 //!
 //! 1. What runs takes part; jobs that can never fit do not hold up the queue.
 //! 2. Displaced jobs come before new ones, each in release order. All are tried, then bisected:
-//!    first against the class relaxation, which is cheap, then against P2.
-//! 3. Without a solution for what runs alone, the allocation stays as it is.
-//! 4. If nothing runs and nobody is admitted, the head of the queue is admitted without the
+//!    first against the class relaxation, which is cheap, then against P2. That is the longest prefix
+//!    of the queue.
+//! 3. Behind the job that ends the prefix others are filled in ([`super::backfill`]), unless the
+//!    policy admits prefixes alone: the same again with those who take nothing from it.
+//! 4. Without a solution for what runs alone, the allocation stays as it is.
+//! 5. If nothing runs and nobody is admitted, the head of the queue is admitted without the
 //!    fairness bound.
 
 use std::collections::BTreeMap;
@@ -14,6 +17,7 @@ use crate::report::Draft;
 use crate::solution::{Solution, SolverReport, WaitCode};
 
 use super::assign::{Partitions, assign};
+use super::backfill::Passed;
 use super::diagnose::{Standing, blocked, hopeless};
 use super::instance::{Cluster, Instance, loss_bound, runs};
 use super::pipeline::{Found, Verdict, gap, may_be_feasible, search};
@@ -29,9 +33,9 @@ pub(crate) fn solve(problem: &Problem) -> Solution {
     crate::report::write(problem, &cluster, draft)
 }
 
-struct Queue<'a> {
-    problem: &'a Problem,
-    cluster: &'a Cluster,
+pub(crate) struct Queue<'a> {
+    pub problem: &'a Problem,
+    pub cluster: &'a Cluster,
     running: Vec<usize>,
     /// Displaced jobs, then new ones.
     candidates: Vec<usize>,
@@ -40,9 +44,9 @@ struct Queue<'a> {
     purse: Purse,
 }
 
-/// The instance with a prefix of the queue, solved.
+/// The instance with some of the candidates, solved.
 struct Admitted {
-    count: usize,
+    members: Vec<usize>,
     instance: Instance,
     found: Box<Found>,
     unbounded: bool,
@@ -74,16 +78,17 @@ impl<'a> Queue<'a> {
         queue
     }
 
-    /// The instance with the first `count` candidates.
-    fn instance(&self, count: usize) -> Instance {
-        let mut members = self.running.clone();
-        members.extend(&self.candidates[..count]);
-        members.sort_unstable();
-        Instance::new(self.problem, self.cluster, &members)
+    /// The instance of what runs, with these candidates.
+    pub fn instance(&self, members: &[usize]) -> Instance {
+        let mut all = self.running.clone();
+        all.extend(members);
+        all.sort_unstable();
+        Instance::new(self.problem, self.cluster, &all)
     }
 
     fn decide(&self) -> Draft {
-        let Some(mut admitted) = self.longest() else {
+        let mut passed = Passed::default();
+        let Some(mut admitted) = self.admitted(&mut passed) else {
             return self.keep();
         };
         let plan = &mut admitted.found.plan;
@@ -92,12 +97,37 @@ impl<'a> Queue<'a> {
         let bound = admitted.found.bound.max(objective);
         let (proven, allowed) = revertible(objective, bound, &self.problem.budget);
         revert(&admitted.instance, plan, &mut partitions, proven, allowed);
-        self.write(admitted, partitions)
+        self.write(admitted, &passed, partitions)
     }
 
-    fn write(&self, admitted: Admitted, partitions: Partitions) -> Draft {
+    /// Steps 2 and 3: the longest prefix, and again of those who may go behind the job that ends it.
+    fn admitted(&self, passed: &mut Passed) -> Option<Admitted> {
+        let mut rest = self.candidates.clone();
+        let mut admitted = self.longest(&[], &rest, passed);
+        loop {
+            let members = admitted.as_ref().map_or(&[][..], |it| &it.members);
+            let taken = rest.iter().filter(|job| members.contains(job)).count();
+            let Some(head) = rest.get(taken).copied() else {
+                return admitted;
+            };
+            // Without the fairness bound nobody else is let in.
+            let ends = admitted.as_ref().is_none_or(|it| it.unbounded);
+            if ends || !self.problem.policy.backfill || passed.is_full() {
+                return admitted;
+            }
+            let behind = rest.split_off(taken + 1);
+            passed.note(self, members, head, !behind.is_empty());
+            rest = behind;
+            rest.retain(|job| passed.may_try(self, *job));
+            if let Some(more) = self.longest(members, &rest, passed) {
+                admitted = Some(more);
+            }
+        }
+    }
+
+    fn write(&self, admitted: Admitted, passed: &Passed, partitions: Partitions) -> Draft {
         let Admitted {
-            count,
+            members,
             instance,
             found,
             unbounded,
@@ -110,7 +140,7 @@ impl<'a> Queue<'a> {
         draft.adjustment_bound = instance.restart_bound;
         draft.unbounded = unbounded;
         draft.solver = report(&instance, &found);
-        draft.waiting = self.waiting(count);
+        draft.waiting = self.waiting(&members, passed);
         draft
     }
 
@@ -122,7 +152,7 @@ impl<'a> Queue<'a> {
             let located = previous.and_then(|previous| self.cluster.locate(previous));
             draft.placed[*index] = located.unwrap_or_default().into_iter().collect();
         }
-        let instance = self.instance(0);
+        let instance = self.instance(&[]);
         let objective = Plan::standing(&instance).objective(&instance);
         draft.loss_bound = loss_bound(self.problem, self.cluster);
         draft.adjustment_bound = instance.restart_bound;
@@ -140,87 +170,108 @@ impl<'a> Queue<'a> {
             stage: "kept".to_owned(),
             ..draft.solver
         };
-        draft.waiting = self.waiting(0);
+        draft.waiting = self.waiting(&[], &Passed::default());
         draft
     }
 
-    fn longest(&self) -> Option<Admitted> {
-        let all = self.candidates.len();
-        if let Some(admitted) = self.attempt(all) {
+    /// The longest prefix of `rest` that is feasible with `taken`; `None` where nobody more is, and
+    /// nothing is taken whose solution is asked for.
+    fn longest(&self, taken: &[usize], rest: &[usize], passed: &Passed) -> Option<Admitted> {
+        let attempt = |count: usize| self.attempt(taken, &rest[..count], passed);
+        let all = rest.len();
+        if all > 0
+            && let Some(admitted) = attempt(all)
+        {
             return Some(admitted);
         }
         let relaxed = bisect(0, all, |count| {
-            may_be_feasible(&self.instance(count)).then_some(())
+            let members = [taken, &rest[..count]].concat();
+            may_be_feasible(&self.instance(&members)).then_some(())
         });
         let mut high = relaxed.map_or(0, |(count, ())| count + 1);
         if let Some(count) = high
             .checked_sub(1)
             .filter(|count| *count > 0 && *count < all)
         {
-            if let Some(admitted) = self.attempt(count) {
+            if let Some(admitted) = attempt(count) {
                 return Some(admitted);
             }
             high = count;
         }
-        let found = bisect(0, high.min(all), |count| self.attempt(count));
-        found
-            .map(|(_, admitted)| admitted)
-            .or_else(|| self.attempt(0))
-            .filter(|admitted| admitted.count > 0 || !self.running.is_empty())
-            .or_else(|| self.head())
+        let found = bisect(0, high.min(all), attempt).map(|(_, admitted)| admitted);
+        if found.is_some() || !passed.is_empty() {
+            return found;
+        }
+        let alone = attempt(0).filter(|_| !self.running.is_empty());
+        alone.or_else(|| self.head())
     }
 
-    fn attempt(&self, count: usize) -> Option<Admitted> {
-        let instance = self.instance(count);
-        if instance.jobs.is_empty() {
+    fn attempt(&self, taken: &[usize], more: &[usize], passed: &Passed) -> Option<Admitted> {
+        let members = [taken, more].concat();
+        let instance = self.instance(&members);
+        if instance.jobs.is_empty() || !passed.leave_room(self, &members) {
             return None;
         }
-        match search(&instance, &self.problem.budget, &self.purse) {
-            Verdict::Found(found) => Some(Admitted {
-                count,
-                instance,
-                found,
-                unbounded: false,
-            }),
+        let found = self.search(&instance)?;
+        Some(Admitted {
+            members,
+            instance,
+            found,
+            unbounded: false,
+        })
+    }
+
+    /// An allocation of `instance`, within what is left of the decision's time.
+    pub fn search(&self, instance: &Instance) -> Option<Box<Found>> {
+        match search(instance, &self.problem.budget, &self.purse) {
+            Verdict::Found(found) => Some(found),
             Verdict::Infeasible | Verdict::Unknown => None,
         }
     }
 
     /// The head of an idle cluster's queue, without the fairness bound.
     fn head(&self) -> Option<Admitted> {
-        if !self.running.is_empty() || self.candidates.is_empty() {
-            return None;
-        }
-        let mut instance = self.instance(1);
+        let head = self
+            .candidates
+            .first()
+            .filter(|_| self.running.is_empty())?;
+        let mut instance = self.instance(&[*head]);
         instance.loss_bound = f64::INFINITY;
-        match search(&instance, &self.problem.budget, &self.purse) {
-            Verdict::Found(found) => Some(Admitted {
-                count: 1,
-                instance,
-                found,
-                unbounded: true,
-            }),
-            Verdict::Infeasible | Verdict::Unknown => None,
-        }
+        let found = self.search(&instance)?;
+        Some(Admitted {
+            members: vec![*head],
+            instance,
+            found,
+            unbounded: true,
+        })
     }
 
-    fn waiting(&self, admitted: usize) -> BTreeMap<usize, (WaitCode, String)> {
+    fn waiting(&self, members: &[usize], passed: &Passed) -> BTreeMap<usize, (WaitCode, String)> {
         let mut waiting = self.hopeless.clone();
-        let Some((head, behind)) = self.candidates[admitted..].split_first() else {
-            return waiting;
-        };
         let standing = Standing {
             problem: self.problem,
             cluster: self.cluster,
         };
-        waiting.insert(
-            *head,
-            blocked(&standing, &self.instance(admitted + 1), *head),
-        );
-        let head = &self.problem.jobs[*head].job;
-        for index in behind {
-            let reason = format!("waits behind {head}, which was released before it");
-            waiting.insert(*index, (WaitCode::Behind, reason));
+        let mut first = None;
+        for index in self.candidates.iter().filter(|job| !members.contains(job)) {
+            let behind = match first {
+                None => None,
+                Some(_) if passed.heads().any(|head| head == *index) => None,
+                Some(first) => Some(passed.holder(self, *index).unwrap_or(first)),
+            };
+            let why = match behind {
+                None => {
+                    let with = [members, &[*index]].concat();
+                    blocked(&standing, &self.instance(&with), *index)
+                }
+                Some(head) => {
+                    let head = &self.problem.jobs[head].job;
+                    let reason = format!("waits behind {head}, which was released before it");
+                    (WaitCode::Behind, reason)
+                }
+            };
+            first.get_or_insert(*index);
+            waiting.insert(*index, why);
         }
         waiting
     }

@@ -289,6 +289,18 @@ impl Instance {
         }
     }
 
+    /// The same if a job of the problem demanded nothing of one resource.
+    pub fn without_demand(&self, problem: &Problem, index: usize, resource: usize) -> Option<Self> {
+        let mut other = self.clone();
+        let job = other.jobs.iter_mut().find(|job| job.index == index)?;
+        let mut demand = self.types[job.ty].demand.clone();
+        *demand.get_mut(resource)? = 0;
+        job.ty = other.types.len();
+        other.types.push(Type::new(&demand, &self.totals));
+        other.fair_shares(problem);
+        Some(other)
+    }
+
     /// l of one job at `count` containers (Dorm, equations 11 and 12).
     pub fn loss(&self, job: usize, count: u32) -> f64 {
         let job = &self.jobs[job];

@@ -362,6 +362,7 @@ mod tests {
             displaced: false,
             previous: None,
             stall_s: 0.0,
+            may_be_overtaken: false,
             static_containers: None,
         };
         let problem = Problem {

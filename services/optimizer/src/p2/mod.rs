@@ -1,6 +1,6 @@
 //! P2 of the Dorm paper: utilization under bounds on unfairness and restarts.
 //!
-//! 1. [`admit`]: which jobs take part; 2. [`pipeline`]: counts and slots for them;
+//! 1. [`admit`], [`backfill`]: which jobs take part; 2. [`pipeline`]: counts and slots for them;
 //! 3. [`assign`]: slots to jobs; 4. [`revert`]: restarts that are not worth it are taken back;
 //! 5. [`diagnose`]: why the others wait.
 //!
@@ -15,6 +15,7 @@ pub(crate) mod agree;
 pub(crate) mod alone;
 pub(crate) mod ascent;
 pub(crate) mod assign;
+pub(crate) mod backfill;
 pub(crate) mod beside;
 pub(crate) mod beyond;
 pub(crate) mod choose;

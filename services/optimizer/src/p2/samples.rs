@@ -68,6 +68,7 @@ fn random(seed: u64) -> Option<Instance> {
             displaced: false,
             previous,
             stall_s: 0.0,
+            may_be_overtaken: false,
             static_containers: None,
         });
     }

@@ -102,6 +102,7 @@ fn problem(
         } else {
             Objective::default()
         },
+        backfill: false,
         ..Policy::default()
     };
     let budget = Budget {

@@ -5,7 +5,7 @@ mod fair;
 use dormouse_messages::events::{
     ClusterConfigured, JobAdmitted, JobCompleted, JobReleased, NodeJoined, TenantConfigured,
 };
-use dormouse_messages::policy::{Allocation, Policy, Queue};
+use dormouse_messages::policy::{Admit, Allocation, Policy, Queue};
 use dormouse_messages::{Decider, Envelope, Event, Fold, JobId, Recorded, Timestamp};
 
 use super::{Changes, releases};
@@ -402,4 +402,48 @@ fn a_cancelled_job_that_was_not_yet_queued_counts_for_nothing() {
         panic!("a release");
     };
     assert_eq!(released.turn.as_ref().map(|turn| turn.queued), Some(1));
+}
+
+/// First in, first out a job that needs nothing of what the head lacks goes by; what competes with
+/// the head waits, of whatever tenant.
+#[test]
+fn what_does_not_compete_with_the_head_goes_by() {
+    let mut given = Given::cluster("cpu=8,gpu=1", Queue::Fifo);
+    given.run("a/r", "cpu=1,gpu=1");
+    given.queue("a/gpu", "cpu=1,gpu=1");
+    given.queue("a/cpu", "cpu=2");
+    given.queue("b/gpu", "cpu=1,gpu=1");
+    given.queue("b/cpu", "cpu=3");
+    given.then(&["a/cpu", "b/cpu"]);
+    let policy = Policy {
+        allocation: Allocation::Drf,
+        admit: Admit::Prefix,
+        ..Policy::default()
+    };
+    given.fold(ClusterConfigured { policy }.into());
+    given.then(&[]);
+}
+
+/// The head's own share of the processors is kept for it once it has been passed long enough.
+#[test]
+fn a_head_that_others_went_by_has_room_kept_for_it() {
+    let mut given = Given::cluster("cpu=8,gpu=1", Queue::Fifo);
+    given.run("a/r", "cpu=1,gpu=1");
+    given.queue("a/gpu", "cpu=4,gpu=1");
+    given.queue("a/one", "cpu=2");
+    assert_eq!(given.carry_out(), ["a/one"]);
+    given.seconds(600);
+    given.queue("a/two", "cpu=3");
+    given.then(&[]);
+}
+
+/// A tenant's quota of one resource does not hold up its jobs that need none of it.
+#[test]
+fn a_quota_of_gpus_holds_up_gpu_jobs_alone() {
+    let mut given = Given::cluster("cpu=8,gpu=4", Queue::Drf);
+    given.tenant("a", 1, "gpu=1");
+    given.run("a/r", "cpu=1,gpu=1");
+    given.queue("a/gpu", "cpu=1,gpu=1");
+    given.queue("a/cpu", "cpu=1");
+    given.then(&["a/cpu"]);
 }

@@ -48,6 +48,7 @@ pub fn job(name: &str, demand: &str, weight: u32, min: u32, max: u32) -> Problem
         displaced: false,
         previous: None,
         stall_s: 0.0,
+        may_be_overtaken: false,
         static_containers: None,
     }
 }

@@ -1,0 +1,84 @@
+//! Who starts while a job that was released before it waits.
+
+use crate::common::{job, node, placed, solved};
+use dormouse_optimizer::decimal::Decimal;
+use dormouse_optimizer::problem::{Problem, ProblemJob};
+use dormouse_optimizer::{Solution, solution::WaitCode};
+
+/// One node, and no bound that matters.
+fn problem(capacity: &str, jobs: Vec<ProblemJob>) -> Problem {
+    let mut problem = Problem {
+        nodes: vec![node("n0", capacity)],
+        jobs,
+        ..Problem::default()
+    };
+    problem.policy.theta1 = Decimal::new(1, 0);
+    problem.policy.theta2 = Decimal::new(1, 0);
+    problem
+}
+
+fn runs(solution: &Solution, name: &str) -> bool {
+    let mut jobs = solution.jobs.iter();
+    jobs.any(|share| share.job.name() == name && share.containers > 0)
+}
+
+fn waits(solution: &Solution, name: &str) -> (WaitCode, String) {
+    let mut waiting = solution.waiting.iter();
+    let found = waiting.find(|waiting| waiting.job.name() == name);
+    let found = found.expect("it waits");
+    (found.code, found.reason.clone())
+}
+
+/// A GPU job without a GPU, and a job behind it that needs none.
+fn behind_a_gpu_job() -> Problem {
+    let runs = placed(job("a", "cpu=1,gpu=1", 1, 1, 1), &[("n0", 1)]);
+    let head = job("b", "cpu=1,gpu=1", 1, 1, 1);
+    problem("cpu=8,gpu=1", vec![runs, head, job("c", "cpu=1", 1, 1, 4)])
+}
+
+#[test]
+fn a_job_that_needs_nothing_of_what_the_head_lacks_starts() {
+    let mut problem = behind_a_gpu_job();
+    let solution = solved(&problem);
+    assert!(runs(&solution, "c"), "{:?}", solution.waiting);
+    assert_eq!(waits(&solution, "b").0, WaitCode::Resources);
+    problem.policy.backfill = false;
+    let solution = solved(&problem);
+    assert!(!runs(&solution, "c"));
+    assert_eq!(waits(&solution, "c").0, WaitCode::Behind);
+}
+
+/// Two GPUs, of which one is free; the head needs both, the next one needs one.
+#[test]
+fn a_job_that_needs_what_the_head_lacks_waits_unless_the_head_may_be_overtaken() {
+    let runs_now = placed(job("a", "cpu=1,gpu=1", 1, 1, 1), &[("n0", 1)]);
+    let head = job("b", "cpu=1,gpu=1", 1, 2, 2);
+    let next = job("c", "cpu=1,gpu=1", 1, 1, 1);
+    let last = job("d", "cpu=1", 1, 1, 1);
+    let mut problem = problem("cpu=8,gpu=2", vec![runs_now, head, next, last]);
+    let solution = solved(&problem);
+    assert!(!runs(&solution, "c") && runs(&solution, "d"));
+    let (code, reason) = waits(&solution, "c");
+    assert_eq!(code, WaitCode::Behind);
+    assert!(reason.contains("t/b"), "{reason}");
+    problem.jobs[1].may_be_overtaken = true;
+    let solution = solved(&problem);
+    assert!(runs(&solution, "c") && runs(&solution, "d"));
+}
+
+/// The fairness bound keeps the head out, not room; what it needs is not given to others.
+#[test]
+fn room_that_the_head_is_about_to_get_is_not_taken() {
+    let large = placed(job("a", "cpu=1,gpu=1", 1, 1, 6), &[("n0", 6)]);
+    let mut large = large;
+    large.adjustable = false;
+    let head = job("b", "cpu=2,gpu=1", 1, 2, 2);
+    let pinned = job("c", "cpu=7", 1, 1, 1);
+    let small = job("d", "cpu=2", 1, 1, 1);
+    let mut problem = problem("cpu=16,gpu=8", vec![large, head, pinned, small]);
+    problem.policy.theta1 = Decimal::new(0, 0);
+    problem.policy.fairness_bound = dormouse_optimizer::problem::FairnessBound::Exact;
+    let solution = solved(&problem);
+    // Of 16 processors 6 are used and 4 are the head's: 7 are not to be had.
+    assert!(!runs(&solution, "c"), "{:?}", solution.jobs);
+}
