@@ -12,7 +12,7 @@ use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visi
 use serde::{Deserialize, Serialize};
 
 use crate::events::{Event, EventType, Key, Writer};
-use crate::ids::{NodeId, Sequence};
+use crate::ids::{GatewayId, NodeId, Sequence};
 use crate::text::{self, Text};
 use crate::time::Timestamp;
 
@@ -116,6 +116,10 @@ impl Envelope {
             ),
             (_, Key::Job(job)) => (format!("/dormouse/{writer}"), job.to_string()),
             (_, Key::Node(node)) => (format!("/dormouse/{writer}/{node}"), node.to_string()),
+            (_, Key::Gateway(gateway)) => (
+                format!("/dormouse/{writer}/{gateway}"),
+                measured_subject(&event, gateway),
+            ),
             (_, Key::Shard) => (format!("/dormouse/{writer}"), shard_subject(&event)),
         };
         Self {
@@ -209,11 +213,14 @@ impl Recorded {
     pub fn check_writer(&self, first_key: &str) -> Result<(), CodecError> {
         let (type_name, may_write) = match &self.envelope.body {
             Body::Event(event) => {
-                let own_node = match event.key() {
+                let own_key = match event.key() {
                     Key::Node(node) => node.as_str() == first_key,
-                    Key::Job(_) | Key::Shard => true,
+                    Key::Gateway(gateway) if self.writer == Writer::Gateway => {
+                        gateway.as_str() == first_key
+                    }
+                    Key::Job(_) | Key::Shard | Key::Gateway(_) => true,
                 };
-                let may_write = own_node && event.writers().contains(&self.writer);
+                let may_write = own_key && event.writers().contains(&self.writer);
                 (event.type_name(), may_write)
             }
             // In another version it stops every service that folds it.
@@ -248,6 +255,15 @@ fn source_writer(source: &str) -> Result<(Writer, String), CodecError> {
     let writer = parts.next().unwrap_or_default();
     let writer = writer.parse().map_err(CodecError::Line)?;
     Ok((writer, parts.next().unwrap_or("0").to_owned()))
+}
+
+/// What an event of a gateway is about: a job, or the gateway itself.
+fn measured_subject(event: &Event, gateway: &GatewayId) -> String {
+    match event {
+        Event::ServiceMeasured(event) => event.job.to_string(),
+        Event::GatewayUnrouted(event) => event.job.to_string(),
+        _ => format!("gateway/{gateway}"),
+    }
 }
 
 fn shard_subject(event: &Event) -> String {

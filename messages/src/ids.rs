@@ -81,6 +81,11 @@ name_id!(
     NodeId, "node"
 );
 
+name_id!(
+    /// A gateway, as it calls itself.
+    GatewayId, "gateway"
+);
+
 /// A map by tenant is searched by a job's tenant.
 impl std::borrow::Borrow<str> for TenantId {
     fn borrow(&self) -> &str {

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::JobId;
 use crate::quantity::{Amounts, Written};
+use crate::service::{Resize, ResizeMode, Service};
 use crate::whole::{maybe as maybe_whole, whole};
 
 /// What kind of work a job is.
@@ -20,6 +21,43 @@ pub enum Kind {
     Training,
     /// Independent work in one container.
     Batch,
+    /// A service whose containers are replicas that answer requests.
+    Inference,
+    /// One interactive server, behind the gateway.
+    Notebook,
+}
+
+/// Whose need is met first.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Urgency {
+    /// Training and batch: what services and notebooks leave.
+    #[default]
+    Training,
+    /// A person waits for it.
+    Notebook,
+    /// It has promised its latency.
+    Service,
+}
+
+impl Kind {
+    /// Whose need is met first.
+    #[must_use]
+    pub const fn urgency(self) -> Urgency {
+        match self {
+            Self::Training | Self::Batch => Urgency::Training,
+            Self::Notebook => Urgency::Notebook,
+            Self::Inference => Urgency::Service,
+        }
+    }
+
+    /// Whether its containers are replicas behind the gateway, which run until it is cancelled.
+    #[must_use]
+    pub fn is_served(self) -> bool {
+        self.urgency() > Urgency::Training
+    }
 }
 
 /// How each process of a job is told its cluster.
@@ -118,12 +156,38 @@ pub enum SecretSource {
 )]
 #[serde(deny_unknown_fields, expecting = "a map such as {min: 1, max: 4}")]
 pub struct Containers {
-    /// The fewest it can run with (all of them start together).
+    /// The fewest it can run with (all of them start together). A service may have none.
     #[serde(deserialize_with = "whole")]
     pub min: u32,
+    /// How many start together, where it is resized in place and may shrink below that; `min`
+    /// where absent.
+    #[serde(
+        default,
+        deserialize_with = "maybe_whole",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub start: Option<u32>,
     /// The most it can use.
     #[serde(deserialize_with = "whole")]
     pub max: u32,
+}
+
+impl Containers {
+    /// So many at least and at most.
+    #[must_use]
+    pub const fn between(min: u32, max: u32) -> Self {
+        Self {
+            min,
+            start: None,
+            max,
+        }
+    }
+
+    /// How many start together.
+    #[must_use]
+    pub fn start(&self) -> u32 {
+        self.start.unwrap_or(self.min)
+    }
 }
 
 /// Independent tasks of one job: its command line runs once for each of them.
@@ -147,10 +211,7 @@ impl Tasks {
     /// The containers that the job may have.
     #[must_use]
     pub fn containers(&self) -> Containers {
-        Containers {
-            min: 1,
-            max: self.concurrency.min(self.count),
-        }
+        Containers::between(1, self.concurrency.min(self.count))
     }
 }
 
@@ -307,6 +368,12 @@ pub struct JobDocument {
     /// A batch job of many tasks: one submission, tracked and cancelled as one.
     #[serde(default)]
     pub tasks: Option<Tasks>,
+    /// How its partition changes while it runs: `restart` or `in_place`.
+    #[serde(default)]
+    pub resize: Option<Resize>,
+    /// What a service promises; of `kind: inference` and `kind: notebook` only.
+    #[serde(default)]
+    pub service: Option<Service>,
 }
 
 const fn default_weight() -> u32 {
@@ -314,7 +381,7 @@ const fn default_weight() -> u32 {
 }
 
 const fn default_containers() -> Containers {
-    Containers { min: 1, max: 1 }
+    Containers::between(1, 1)
 }
 
 /// A job's normalised specification on the log: complete, valid, in log units. It can be
@@ -371,6 +438,12 @@ pub struct JobSpec {
     /// A batch job of many tasks, each of which is retried by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks: Option<Tasks>,
+    /// How its partition changes while it runs.
+    #[serde(default, skip_serializing_if = "Resize::is_default")]
+    pub resize: Resize,
+    /// What a service promises.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<Service>,
 }
 
 #[expect(
@@ -385,7 +458,13 @@ impl JobSpec {
     /// Whether its partition may be resized while it runs.
     #[must_use]
     pub fn adjustable(&self) -> bool {
-        self.checkpoint.mode != CheckpointMode::None
+        self.checkpoint.mode != CheckpointMode::None || self.is_in_place()
+    }
+
+    /// Whether its containers come and go within one incarnation.
+    #[must_use]
+    pub fn is_in_place(&self) -> bool {
+        self.resize.mode == ResizeMode::InPlace
     }
 }
 

@@ -12,6 +12,7 @@ pub mod plain;
 pub mod policy;
 pub mod quantity;
 pub mod quota;
+pub mod service;
 pub mod subject;
 pub mod tasks;
 mod text;
@@ -21,7 +22,9 @@ mod whole;
 pub use decider::{Decider, Decision, Fold, Proposal};
 pub use envelope::{Body, CodecError, Envelope, Recorded};
 pub use events::{Basis, Event, EventType, Writer};
-pub use ids::{ContainerId, Epoch, Incarnation, JobId, NodeId, Rank, Sequence, TenantId};
+pub use ids::{
+    ContainerId, Epoch, GatewayId, Incarnation, JobId, NodeId, Rank, Sequence, TenantId,
+};
 pub use quantity::{Amounts, Resource};
 pub use quota::Quota;
 pub use subject::Prefix;

@@ -1,7 +1,7 @@
 //! NATS subjects: `dormouse.log.<writer>.<key…>.<event>` and the tenants' ingress.
 
 use crate::events::{Event, Key, Writer};
-use crate::ids::{NodeId, TenantId};
+use crate::ids::{GatewayId, NodeId, TenantId};
 
 /// The first token of every subject, so that clusters can share an account.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,14 +97,25 @@ impl Prefix {
         }
     }
 
-    /// The subject of `event`, written by `writer`: under the node for an agent, else under the
-    /// writer's only shard. (A subject a job would make every wildcard fence slower for ever.)
+    /// All that one gateway may write: the filter of its fence.
+    #[must_use]
+    pub fn gateway(&self, gateway: &GatewayId) -> String {
+        format!("{}.log.{}.{gateway}.>", self.0, Writer::Gateway)
+    }
+
+    /// The subject of `event`, written by `writer`: under the node for an agent and
+    /// under its own name for a gateway, else under the writer's only shard. (A subject a job would make every wildcard fence slower for ever.)
     #[must_use]
     pub fn event(&self, writer: Writer, event: &Event) -> String {
         let name = event.subject_name();
         match event.key() {
             Key::Node(node) => format!("{}.log.{writer}.{node}.{name}", self.0),
-            Key::Job(_) | Key::Shard => format!("{}.log.{writer}.0.{name}", self.0),
+            Key::Gateway(gateway) if writer == Writer::Gateway => {
+                format!("{}.log.{writer}.{gateway}.{name}", self.0)
+            }
+            Key::Job(_) | Key::Shard | Key::Gateway(_) => {
+                format!("{}.log.{writer}.0.{name}", self.0)
+            }
         }
     }
 

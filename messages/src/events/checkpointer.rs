@@ -150,6 +150,92 @@ pub struct PartitionStopped {
     pub basis: Option<Basis>,
 }
 
+/// Why the membership of a partition changes.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum ResizeCause {
+    /// The allocation gives it other containers.
+    Adjusted,
+    /// Members died, or their node was lost.
+    Lost,
+    /// Replicas were not ready in time, or no longer.
+    Unready,
+}
+
+/// A partition changes within its incarnation: containers are to start and join, or to leave. One
+/// generation is under way a job.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PartitionResizeRequested {
+    /// The job.
+    pub job: JobId,
+    /// The allocation.
+    pub epoch: Epoch,
+    /// The life that goes on.
+    pub incarnation: Incarnation,
+    /// The number of the change, counted from 1 in each life.
+    pub generation: u32,
+    /// Containers that start.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub join: Vec<Rank>,
+    /// Containers that go.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub leave: Vec<Rank>,
+    /// Those that stay.
+    pub stay: Vec<Rank>,
+    /// Seconds that leaving ones have before they are asked to stop.
+    pub grace_s: u32,
+    /// Why.
+    pub cause: ResizeCause,
+    /// The service that room is made for.
+    #[serde(default, rename = "for", skip_serializing_if = "Option::is_none")]
+    pub made_for: Option<JobId>,
+    /// What it was decided on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basis: Option<Basis>,
+}
+
+/// Leaving containers are to be stopped now: no gateway uses them, or their grace is over.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PartitionLeaveRequested {
+    /// The job.
+    pub job: JobId,
+    /// The life that goes on.
+    pub incarnation: Incarnation,
+    /// The change.
+    pub generation: u32,
+    /// The containers.
+    pub ranks: Vec<Rank>,
+    /// Seconds until what still runs is killed.
+    pub grace_s: u32,
+    /// What it was decided on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basis: Option<Basis>,
+}
+
+/// The membership of a partition has changed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PartitionResized {
+    /// The job.
+    pub job: JobId,
+    /// The allocation.
+    pub epoch: Epoch,
+    /// The life that goes on.
+    pub incarnation: Incarnation,
+    /// The change.
+    pub generation: u32,
+    /// How many containers.
+    pub containers: u32,
+    /// The members, in the order of their ranks.
+    pub members: Vec<Rank>,
+    /// Why.
+    pub cause: ResizeCause,
+    /// What it was decided on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basis: Option<Basis>,
+}
+
 /// An adjustment is given up (its checkpoint failed, mode `continue`): the partition stays as
 /// it was, and the allocation is to be revised.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -4,7 +4,9 @@
 //! schemas come from it.
 
 mod admission;
+mod autoscaler;
 mod checkpointer;
+mod gateway;
 mod node;
 mod operator;
 mod optimizer;
@@ -14,7 +16,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use admission::*;
+pub use autoscaler::*;
 pub use checkpointer::*;
+pub use gateway::*;
 pub use node::*;
 pub use operator::*;
 pub use optimizer::*;
@@ -74,17 +78,23 @@ pub enum Writer {
     Checkpointer,
     /// A node agent, under its own node.
     Node,
+    /// The replicas of services.
+    Autoscaler,
+    /// A gateway, under its own name.
+    Gateway,
 }
 
 impl Writer {
     /// Every writer.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 8] = [
         Self::Operator,
         Self::Admission,
         Self::Optimizer,
         Self::Placer,
         Self::Checkpointer,
         Self::Node,
+        Self::Autoscaler,
+        Self::Gateway,
     ];
 
     /// The subject token.
@@ -97,6 +107,8 @@ impl Writer {
             Self::Placer => "placer",
             Self::Checkpointer => "checkpointer",
             Self::Node => "node",
+            Self::Autoscaler => "autoscaler",
+            Self::Gateway => "gateway",
         }
     }
 }
@@ -127,6 +139,8 @@ pub enum Key<'a> {
     Job(&'a crate::ids::JobId),
     /// A node.
     Node(&'a crate::ids::NodeId),
+    /// A gateway.
+    Gateway(&'a crate::ids::GatewayId),
 }
 
 macro_rules! registry {
@@ -246,6 +260,7 @@ macro_rules! registry {
     (@key $event:ident shard) => {{ let _ = $event; Key::Shard }};
     (@key $event:ident job) => { Key::Job(&$event.job) };
     (@key $event:ident node) => { Key::Node(&$event.node) };
+    (@key $event:ident gateway) => { Key::Gateway(&$event.gateway) };
     (@basis $event:ident decision) => { $event.basis.as_ref() };
     (@basis $event:ident observation) => {{ let _ = $event; None }};
     (@set $event:ident $basis:ident decision) => { $event.basis = $basis };
@@ -290,6 +305,18 @@ registry! {
     NodeFaulted "node.faulted.v1" [Node] node observation;
     NodeQuarantined "node.quarantined.v1" [Placer] shard decision;
     NodeReadmitted "node.readmitted.v1" [Placer] shard decision;
+    PartitionResizeRequested "partition.resize_requested.v1" [Checkpointer] job decision;
+    PartitionLeaveRequested "partition.leave_requested.v1" [Checkpointer] job decision;
+    PartitionResized "partition.resized.v1" [Checkpointer] job decision;
+    ContainerReady "container.ready.v1" [Node] node observation;
+    ContainerUnready "container.unready.v1" [Node] node observation;
+    MemberAcknowledged "member.acknowledged.v1" [Node] node observation;
+    GatewayJoined "gateway.joined.v1" [Gateway] gateway observation;
+    GatewayLeft "gateway.left.v1" [Gateway] gateway observation;
+    GatewayUnrouted "gateway.unrouted.v1" [Gateway] gateway observation;
+    ServiceMeasured "service.measured.v1" [Gateway Admission] gateway observation;
+    ServiceScaled "service.scaled.v1" [Autoscaler] job decision;
+    NotebookWarned "notebook.warned.v1" [Autoscaler] job decision;
 }
 
 impl Event {

@@ -64,6 +64,79 @@ pub struct ContainerStarted {
     pub pid: u32,
 }
 
+/// A container that was started can take part: a replica answers on its path of readiness, a
+/// member says so itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ContainerReady {
+    /// The container.
+    pub container: ContainerId,
+    /// The job.
+    pub job: JobId,
+    /// Its partition's life.
+    pub incarnation: Incarnation,
+    /// Its number in the partition.
+    pub rank: Rank,
+    /// The node.
+    pub node: NodeId,
+    /// From its start.
+    pub after_ms: u64,
+}
+
+/// A replica was not ready in time, or does not answer any more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ContainerUnready {
+    /// The container.
+    pub container: ContainerId,
+    /// The job.
+    pub job: JobId,
+    /// Its partition's life.
+    pub incarnation: Incarnation,
+    /// Its number in the partition.
+    pub rank: Rank,
+    /// The node.
+    pub node: NodeId,
+    /// What its path of readiness said.
+    pub reason: String,
+}
+
+/// What a member says of a change of its partition.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Acknowledged {
+    /// A newcomer can take part.
+    Ready,
+    /// It goes on with the new members.
+    Joined,
+    /// It takes part no more, and ends.
+    Left,
+    /// It cannot change its members now.
+    Refused,
+}
+
+/// A member has answered a change of its partition.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct MemberAcknowledged {
+    /// The container.
+    pub container: ContainerId,
+    /// The job.
+    pub job: JobId,
+    /// Its partition's life.
+    pub incarnation: Incarnation,
+    /// Its number in the partition.
+    pub rank: Rank,
+    /// The node.
+    pub node: NodeId,
+    /// The change.
+    pub generation: u32,
+    /// What it says.
+    pub state: Acknowledged,
+    /// The job's step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<u64>,
+}
+
 /// A container has ended, or could not start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ContainerExited {

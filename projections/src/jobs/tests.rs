@@ -268,7 +268,7 @@ fn a_revision_changes_weight_and_bounds() {
         job: job("ads/lr"),
         ingress_sequence: 5,
         weight: Some(4),
-        containers: Some(Containers { min: 2, max: 3 }),
+        containers: Some(Containers::between(2, 3)),
         basis: None,
     });
     let revised = then(&history, "ads/lr", Phase::Queued, "next in the queue");

@@ -100,7 +100,7 @@ pub fn head(queues: &Queues, id: &JobId, now: Timestamp) -> String {
 /// The head that came first of all.
 fn first_in(queues: &Queues) -> Option<&JobId> {
     let heads = queues.tenants.values().filter_map(|t| t.order.first());
-    let first = heads.min_by_key(|((_, admitted), _)| *admitted);
+    let first = heads.min_by_key(|((_, _, admitted), _)| *admitted);
     first.map(|(_, id)| id)
 }
 

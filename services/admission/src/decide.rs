@@ -20,7 +20,7 @@ use dormouse_messages::events::{
     JobAdmitted, JobCancelRequested, JobCancelled, JobRefused, JobRevised, SubmissionReceived,
 };
 use dormouse_messages::ids::IdError;
-use dormouse_messages::job::{Containers, JobDocument, JobSpec};
+use dormouse_messages::job::{Containers, JobDocument, JobSpec, Urgency};
 use dormouse_messages::{
     Decider, Decision, Event, JobId, Proposal, Sequence, TenantId, Timestamp, Writer, maybe_whole,
 };
@@ -309,10 +309,14 @@ impl<'a> Intake<'a> {
         }
         let weight = document.weight.unwrap_or(live.weight);
         let queues = &self.state.queues;
-        check_containers(bounds, live.static_containers)
-            .and_then(|()| check_weight(weight))
-            .and_then(|()| check_job(queues, job.tenant(), weight, &live.demand, bounds))
-            .map_err(|refusal| (Some(job.clone()), refusal))?;
+        check_containers(
+            bounds,
+            live.static_containers,
+            live.urgency > Urgency::Training,
+        )
+        .and_then(|()| check_weight(weight))
+        .and_then(|()| check_job(queues, job.tenant(), weight, &live.demand, bounds))
+        .map_err(|refusal| (Some(job.clone()), refusal))?;
         Ok(Event::from(JobRevised {
             job: job.clone(),
             ingress_sequence: submission.ingress_sequence,

@@ -5,6 +5,7 @@ mod intake;
 mod limits;
 mod parse;
 mod release;
+mod service;
 mod state;
 mod tasks;
 

@@ -7,7 +7,7 @@ use dormouse_messages::{Amounts, JobId, Resource, TenantId, plain};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::{intake, tasks};
+use crate::{intake, service, tasks};
 
 /// In less than this no program starts; whoever asks for it has left the unit out.
 const LEAST_MEMORY: u64 = 1 << 20;
@@ -22,18 +22,19 @@ const MAX_RETRIES: u32 = 1_000;
 /// A job that waits for more than this many others waits for one that gathers them.
 const MAX_DEPENDENCIES: usize = 64;
 /// Fields whose names are kept for later.
-const LATER: [&str; 5] = ["roles", "service", "gpu_limit", "gpu_memory", "resize"];
+const LATER: [&str; 3] = ["roles", "gpu_limit", "gpu_memory"];
 /// Fields that are maps, with an example of each.
-const MAPS: [(&str, &str); 6] = [
+const MAPS: [(&str, &str); 7] = [
     ("command", "{start: [python3, train.py]}"),
     ("containers", "{min: 1, max: 4}"),
     ("demand", "{cpu: 1, memory: 1Gi}"),
     ("checkpoint", "{mode: exit, grace_s: 60}"),
     ("tasks", "{count: 100, concurrency: 8}"),
     ("env", "{BATCH: 512}"),
+    ("service", "{objective: {latency_ms: 128, percentile: 99}}"),
 ];
 /// Signals that a process can catch, plus none that stop it.
-const SIGNALS: [&str; 7] = [
+pub(crate) const SIGNALS: [&str; 7] = [
     "SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGQUIT", "SIGALRM",
 ];
 
@@ -230,7 +231,7 @@ pub fn parse_job(
             "demand is empty; say what one container needs, such as {cpu: 1, memory: 1Gi}",
         ));
     }
-    let document = tasks::normalise(document)?;
+    let document = service::normalise(tasks::normalise(document)?)?;
     check_numbers(&document)?;
     check_commands(&document)?;
     let priority = document.priority.unwrap_or(default_priority);
@@ -255,6 +256,8 @@ pub fn parse_job(
         priority,
         depends_on,
         tasks: document.tasks,
+        resize: document.resize.unwrap_or_default(),
+        service: document.service,
     };
     Ok((job, spec))
 }
@@ -288,13 +291,19 @@ fn dependencies(document: &JobDocument, tenant: &TenantId) -> Result<Vec<JobId>,
     Ok(jobs)
 }
 
-/// Whether there can be such bounds, with so many containers under the policy `static`.
-pub fn check_containers(bounds: Containers, fixed: Option<u32>) -> Result<(), Refusal> {
-    let Containers { min, max } = bounds;
+/// Whether there can be such bounds, with so many containers under the policy `static`. A service
+/// may have none at times.
+pub fn check_containers(
+    bounds: Containers,
+    fixed: Option<u32>,
+    is_service: bool,
+) -> Result<(), Refusal> {
+    let Containers { min, max, .. } = bounds;
     let bad = |reason| Err(Refusal::new("bad_containers", reason));
-    if min == 0 || min > max || max > MAX_CONTAINERS {
+    let least = u32::from(!is_service);
+    if min < least || min > max || max == 0 || max > MAX_CONTAINERS {
         return bad(format!(
-            "containers: min {min} and max {max} must satisfy 1 ≤ min ≤ max ≤ {MAX_CONTAINERS}"
+            "containers: min {min} and max {max} must satisfy {least} ≤ min ≤ max ≤ {MAX_CONTAINERS}"
         ));
     }
     match fixed.filter(|fixed| !(min..=max).contains(fixed)) {
@@ -316,7 +325,8 @@ pub fn check_weight(weight: u32) -> Result<(), Refusal> {
 
 fn check_numbers(document: &JobDocument) -> Result<(), Refusal> {
     let containers = document.containers;
-    check_containers(containers, document.static_containers)?;
+    let is_service = matches!(document.kind, Kind::Inference | Kind::Notebook);
+    check_containers(containers, document.static_containers, is_service)?;
     check_weight(document.weight)?;
     if document.kind == Kind::Batch && document.tasks.is_none() && containers.max > 1 {
         return Err(Refusal::new(

@@ -45,7 +45,7 @@ pub fn normalise(document: JobDocument) -> Result<JobDocument, Refusal> {
         );
     }
     let containers = tasks.containers();
-    let absent = Containers { min: 1, max: 1 };
+    let absent = Containers::between(1, 1);
     if ![absent, containers].contains(&document.containers) {
         return refuse(
             "the containers of a task set follow from tasks.concurrency; leave containers out"

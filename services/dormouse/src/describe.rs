@@ -1,5 +1,7 @@
 //! One line about each event, for people who read the log.
 
+mod serving;
+
 use dormouse_messages::events::{ContainerExited, JobReleased, Outcome, TenantConfigured};
 use dormouse_messages::{Event, JobId, Timestamp};
 
@@ -162,7 +164,7 @@ fn tasks(event: &Event) -> String {
                 e.node
             )
         }
-        _ => String::new(),
+        _ => serving::describe(event).unwrap_or_default(),
     }
 }
 
@@ -247,6 +249,18 @@ pub fn concerns(event: &Event, job: &JobId) -> bool {
         Event::TasksAssigned(e) => e.job == *job,
         Event::TasksEnded(e) => e.job == *job,
         Event::Progress(e) => e.job == *job,
+        Event::PartitionResizeRequested(_)
+        | Event::PartitionLeaveRequested(_)
+        | Event::PartitionResized(_)
+        | Event::ContainerReady(_)
+        | Event::ContainerUnready(_)
+        | Event::MemberAcknowledged(_)
+        | Event::GatewayJoined(_)
+        | Event::GatewayLeft(_)
+        | Event::GatewayUnrouted(_)
+        | Event::ServiceMeasured(_)
+        | Event::ServiceScaled(_)
+        | Event::NotebookWarned(_) => serving::concerns(event, job),
         Event::ClusterConfigured(_)
         | Event::TenantConfigured(_)
         | Event::NodeDrained(_)

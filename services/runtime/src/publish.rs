@@ -162,7 +162,7 @@ pub(crate) fn status_subject(prefix: &Prefix, event: &Event) -> Option<String> {
             job.name(),
             event.subject_name()
         )),
-        Key::Node(_) | Key::Shard => None,
+        Key::Node(_) | Key::Gateway(_) | Key::Shard => None,
     }
 }
 

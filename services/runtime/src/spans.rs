@@ -90,6 +90,9 @@ pub(crate) fn append_span(
     match event.key() {
         Key::Job(job) => attributes.push(KeyValue::new("dormouse.job", job.to_string())),
         Key::Node(node) => attributes.push(KeyValue::new("dormouse.node", node.to_string())),
+        Key::Gateway(gateway) => {
+            attributes.push(KeyValue::new("dormouse.gateway", gateway.to_string()));
+        }
         Key::Shard => {}
     }
     let builder = SpanBuilder::from_name(format!("append {}", event.subject_name()))

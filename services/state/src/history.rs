@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use dormouse_messages::events::*;
 use dormouse_messages::ids::ContainerId;
 use dormouse_messages::job::{Checkpoint, Command, Containers, Executor, JobSpec, Kind, Success};
+use dormouse_messages::service::Resize;
 use dormouse_messages::{
     Envelope, Epoch, Event, Fold, Incarnation, JobId, NodeId, Rank, Recorded, Sequence, Timestamp,
     Writer,
@@ -45,7 +46,7 @@ pub fn spec(id: &JobId) -> JobSpec {
         env: BTreeMap::new(),
         demand: "cpu=2,memory=8Gi".parse().expect("amounts"),
         weight: 1,
-        containers: Containers { min: 1, max: 8 },
+        containers: Containers::between(1, 8),
         static_containers: None,
         min_run_s: None,
         checkpoint: Checkpoint::default(),
@@ -55,6 +56,8 @@ pub fn spec(id: &JobId) -> JobSpec {
         priority: 0,
         depends_on: Vec::new(),
         tasks: None,
+        resize: Resize::default(),
+        service: None,
     }
 }
 

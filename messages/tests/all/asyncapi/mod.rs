@@ -120,7 +120,10 @@ fn log_channel(writer: Writer, event: &Event) -> Value {
     let type_name = event.type_name();
     let (key, what) = match event.key() {
         Key::Node(_) => ("node", "the agent's own node"),
-        Key::Job(_) | Key::Shard => ("shard", "the writer's shard; 0 where it has only one"),
+        Key::Gateway(_) if writer == Writer::Gateway => ("gateway", "the gateway's own name"),
+        Key::Job(_) | Key::Shard | Key::Gateway(_) => {
+            ("shard", "the writer's shard; 0 where it has only one")
+        }
     };
     json!({
         "address": format!("dormouse.log.{writer}.{{{key}}}.{}", event.subject_name()),

@@ -1,10 +1,13 @@
 //! One event of every type, with every field filled in.
 
+mod serving;
+
 use std::collections::BTreeMap;
 
 use dormouse_messages::events::*;
 use dormouse_messages::job::*;
 use dormouse_messages::policy::Policy;
+use dormouse_messages::service::Resize;
 use dormouse_messages::{
     Amounts, ContainerId, Envelope, Epoch, Event, Incarnation, JobId, NodeId, Rank, Recorded,
     Sequence, Timestamp,
@@ -64,7 +67,7 @@ fn spec() -> JobSpec {
         env: BTreeMap::from(env.map(|(name, value)| (name.to_owned(), value))),
         demand: amounts("cpu=2,gpu=500m,memory=8Gi,fpga=1"),
         weight: 2,
-        containers: Containers { min: 1, max: 32 },
+        containers: Containers::between(1, 32),
         static_containers: None,
         min_run_s: None,
         checkpoint: Checkpoint {
@@ -83,6 +86,8 @@ fn spec() -> JobSpec {
         priority: 0,
         depends_on: Vec::new(),
         tasks: None,
+        resize: Resize::default(),
+        service: None,
     }
 }
 
@@ -139,6 +144,8 @@ pub fn events() -> Vec<Event> {
     tenant(&mut events);
     of_task_sets(&mut events);
     health(&mut events);
+    serving::membership(&mut events);
+    serving::serving(&mut events);
     events
 }
 
@@ -195,7 +202,7 @@ fn admission(events: &mut Vec<Event>) {
         job: job(),
         ingress_sequence: 19,
         weight: Some(4),
-        containers: Some(Containers { min: 2, max: 16 }),
+        containers: Some(Containers::between(2, 16)),
         basis: basis(),
     }));
     events.push(Event::from(JobCancelRequested {

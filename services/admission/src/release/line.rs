@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::collections::btree_set;
 use std::iter::Peekable;
 
+use dormouse_messages::job::Urgency;
 use dormouse_messages::quantity::Resource;
 use dormouse_messages::{Amounts, JobId, Sequence, Timestamp};
 use dormouse_state::queues::Order;
@@ -29,8 +30,10 @@ pub struct Head {
     pub id: JobId,
     /// What one container needs.
     pub demand: Amounts,
-    /// The fewest containers.
+    /// The containers that it starts with.
     pub min: u64,
+    /// Whose need is met first.
+    pub urgency: Urgency,
     /// The event that admitted it, or the submission where this decision does.
     pub cause: Sequence,
     /// Its place in the log: the order of arrival over all tenants.
@@ -96,7 +99,7 @@ pub fn lines<'a>(queues: &'a Queues, changes: &'a Changes, now: Timestamp) -> Ve
         let line = lines.iter_mut().find(|l| l.tenant == event.job.tenant());
         let Some(line) = line else { continue };
         let arrival = Sequence(queues.sequence.0 + index);
-        let min = u64::from(event.spec.containers.min);
+        let min = u64::from(event.spec.containers.start());
         line.queued.add(&event.spec.demand, min);
         line.count += 1;
         line.waits.join(now);
@@ -106,13 +109,18 @@ pub fn lines<'a>(queues: &'a Queues, changes: &'a Changes, now: Timestamp) -> Ve
             id: event.job.clone(),
             demand: event.spec.demand.clone(),
             min,
+            urgency: event.spec.kind.urgency(),
             cause: *cause,
             arrival,
             since: now,
             credited: now,
         };
-        line.fresh
-            .push(((Reverse(event.spec.priority), arrival), head));
+        let order = (
+            Reverse(event.spec.kind.urgency()),
+            Reverse(event.spec.priority),
+            arrival,
+        );
+        line.fresh.push((order, head));
     }
     for line in &mut lines {
         // From the last to the first, so that the next one is popped.
@@ -160,7 +168,7 @@ impl<'a> Line<'a> {
             let queued = |job: &&QueueJob| matches!(job.stand, Stand::Queued { .. });
             if let Some(job) = queues.jobs.get(id).filter(queued) {
                 line.queued
-                    .subtract(&job.demand, u64::from(job.containers.min));
+                    .subtract(&job.demand, u64::from(job.containers.start()));
                 line.count = line.count.saturating_sub(1);
             }
         }
@@ -248,7 +256,8 @@ fn head_of(id: &JobId, job: &QueueJob) -> Head {
     Head {
         id: id.clone(),
         demand: job.demand.clone(),
-        min: u64::from(job.containers.min),
+        min: u64::from(job.containers.start()),
+        urgency: job.urgency,
         cause: job.admitted,
         arrival: job.admitted,
         since,

@@ -2,6 +2,8 @@
 //!
 //! 1. Of the tenants with a queued job that could run, the policy names whose turn it is
 //!    ([`score`]); ties go to the tenant that released last, at the start to the first by name.
+//!    Services and notebooks come before all others, whatever the policy and the room: training
+//!    makes room for them. Only their tenant's quota holds them.
 //! 2. Its first job is released if it fits ([`room`]). If the tenant's quota is used up, or if
 //!    there is no room, the tenant's next job that demands nothing of what the first one lacks is
 //!    looked at (policy `admit: backfill`); first in, first out this holds for all tenants. With
@@ -24,6 +26,7 @@ mod tests;
 use std::collections::BTreeSet;
 
 use dormouse_messages::events::{JobAdmitted, JobReleased, Turn};
+use dormouse_messages::job::Urgency;
 use dormouse_messages::policy::Queue;
 use dormouse_messages::quantity::Resource;
 use dormouse_messages::{JobId, Proposal, Sequence, Timestamp};
@@ -109,6 +112,9 @@ impl<'a> Release<'a> {
 
     /// The next release, if anything fits.
     fn next(&mut self) -> Option<Proposal> {
+        if let Some(urgent) = self.urgent() {
+            return self.release(urgent);
+        }
         while !self.held_back {
             let turn = self.turn()?;
             let line = &self.lines[turn];
@@ -133,6 +139,16 @@ impl<'a> Release<'a> {
         for line in self.lines.iter_mut().filter(|_| holds_all) {
             line.close(lacks, &mut self.room);
         }
+    }
+
+    /// The first line whose head is a service or a notebook that its quota lets go.
+    fn urgent(&self) -> Option<usize> {
+        let goes = |line: &Line<'_>| {
+            let head = line.head.as_ref();
+            let head = head.filter(|head| !line.blocked && head.urgency > Urgency::Training);
+            head.is_some_and(|head| self.room.fit(line, head) != Fit::OverQuota)
+        };
+        self.lines.iter().position(goes)
     }
 
     fn turn(&self) -> Option<usize> {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::*;
 use dormouse_messages::job::{Checkpoint, Command, Containers, Executor, JobSpec, Kind, Success};
+use dormouse_messages::service::Resize;
 use dormouse_messages::{
     Decider, Envelope, Epoch, Event, Fold, Incarnation, JobId, NodeId, Rank, Recorded, Sequence,
     Timestamp,
@@ -44,7 +45,7 @@ fn spec(id: &JobId) -> JobSpec {
         env: BTreeMap::new(),
         demand: "cpu=2".parse().expect("amounts"),
         weight: 1,
-        containers: Containers { min: 1, max: 1 },
+        containers: Containers::between(1, 1),
         static_containers: None,
         min_run_s: None,
         checkpoint: Checkpoint::default(),
@@ -54,6 +55,8 @@ fn spec(id: &JobId) -> JobSpec {
         priority: 0,
         depends_on: Vec::new(),
         tasks: None,
+        resize: Resize::default(),
+        service: None,
     }
 }
 

@@ -10,7 +10,7 @@ use super::{FAILED_LIMIT, QueueJob, Queues, Stand, TenantQueue};
 
 impl Fold for Queues {
     const NAME: &'static str = "queues";
-    const VERSION: u32 = 3;
+    const VERSION: u32 = 4;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.sequence = recorded.sequence;
@@ -32,6 +32,11 @@ impl Fold for Queues {
             }
             Some(Event::AllocationDecided(event)) => self.allocate(event),
             Some(Event::PartitionStarted(event)) => {
+                if let Some(Stand::Released { running, .. }) = self.stand_mut(&event.job) {
+                    *running = event.containers;
+                }
+            }
+            Some(Event::PartitionResized(event)) => {
                 if let Some(Stand::Released { running, .. }) = self.stand_mut(&event.job) {
                     *running = event.containers;
                 }
@@ -61,7 +66,7 @@ impl Fold for Queues {
                     tenant.order.insert((job.order(), id.clone()));
                     tenant
                         .queued
-                        .add(&job.demand, u64::from(job.containers.min));
+                        .add(&job.demand, u64::from(job.containers.start()));
                 }
                 Stand::Released { .. } => {
                     live += 1;
@@ -119,11 +124,11 @@ struct Sums<'a> {
 impl Sums<'_> {
     /// Counts a job in, or out before it changes.
     fn count(&mut self, id: &JobId, job: &QueueJob, inwards: bool) {
-        let min = u64::from(job.containers.min);
+        let start = u64::from(job.containers.start());
         let amount = match job.stand {
-            Stand::Queued { .. } => min,
-            Stand::Released { .. } => job.held(),
-            Stand::Held { .. } | Stand::Doomed { .. } => 0,
+            Stand::Queued { .. } => Some(start),
+            Stand::Released { .. } => Some(job.held()),
+            Stand::Held { .. } | Stand::Doomed { .. } => None,
         };
         let Some(tenant) = self.tenants.get_mut(id.tenant()) else {
             return;
@@ -131,23 +136,27 @@ impl Sums<'_> {
         match &job.stand {
             Stand::Queued { .. } if inwards => {
                 tenant.order.insert((job.order(), id.clone()));
-                tenant.queued.add(&job.demand, min);
+                tenant.queued.add(&job.demand, start);
             }
             Stand::Queued { .. } => {
                 tenant.order.remove(&(job.order(), id.clone()));
-                tenant.queued.subtract(&job.demand, min);
+                tenant.queued.subtract(&job.demand, start);
             }
             Stand::Released { .. } => tenant.count(job, inwards),
             Stand::Held { .. } if inwards => tenant.held += 1,
             Stand::Held { .. } => tenant.held = tenant.held.saturating_sub(1),
             Stand::Doomed { .. } => {}
         }
-        if amount > 0 && inwards {
-            self.asked.add(&job.demand, amount);
-            *self.live += 1;
-        } else if amount > 0 {
-            self.asked.subtract(&job.demand, amount);
-            *self.live = self.live.saturating_sub(1);
+        match amount {
+            Some(amount) if inwards => {
+                self.asked.add(&job.demand, amount);
+                *self.live += 1;
+            }
+            Some(amount) => {
+                self.asked.subtract(&job.demand, amount);
+                *self.live = self.live.saturating_sub(1);
+            }
+            None => {}
         }
     }
 }
@@ -223,6 +232,7 @@ impl Queues {
                 None => (event.spec.kind == Kind::Batch).then_some(1),
             },
             static_containers: event.spec.static_containers,
+            urgency: event.spec.kind.urgency(),
             priority: event.spec.priority,
             admitted: sequence,
             stand,

@@ -19,7 +19,7 @@ mod tests;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use dormouse_messages::job::Containers;
+use dormouse_messages::job::{Containers, Urgency};
 use dormouse_messages::policy::Policy;
 use dormouse_messages::{Amounts, JobId, Resource, Sequence, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -35,8 +35,9 @@ use super::tenants::Tenants;
 /// admission decided just before such an end was appended may still name it.
 const FAILED_LIMIT: usize = 10_000;
 
-/// Where a job stands in its tenant's queue: the highest priority first, then by admission.
-pub type Order = (Reverse<i32>, Sequence);
+/// Where a job stands in its tenant's queue: services first, then the highest priority, then by
+/// admission.
+pub type Order = (Reverse<Urgency>, Reverse<i32>, Sequence);
 
 /// A live job, as far as the queue is concerned.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,6 +54,8 @@ pub struct QueueJob {
     pub most: Option<u32>,
     /// Containers under the policy `static`, where the job names them.
     pub static_containers: Option<u32>,
+    /// Whose need is met first.
+    pub urgency: Urgency,
     /// Its priority in its tenant's queue.
     pub priority: i32,
     /// The event that admitted it.
@@ -100,7 +103,7 @@ impl QueueJob {
     /// Its place in the queue.
     #[must_use]
     pub fn order(&self) -> Order {
-        (Reverse(self.priority), self.admitted)
+        (Reverse(self.urgency), Reverse(self.priority), self.admitted)
     }
 
     /// What it has: containers of the newest allocation, at least its smallest partition.
@@ -113,10 +116,10 @@ impl QueueJob {
         u64::from(given.max(self.containers.min))
     }
 
-    /// What it cannot be made to give back while it runs.
+    /// What it cannot be made to give back while it runs: a service keeps what it needs.
     #[must_use]
     pub fn firm(&self) -> u64 {
-        match self.adjustable {
+        match self.adjustable && self.urgency == Urgency::Training {
             true => u64::from(self.containers.min),
             false => self.held(),
         }

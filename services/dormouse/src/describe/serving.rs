@@ -1,0 +1,127 @@
+//! Partitions resized in place, services and gateways, in words.
+
+use dormouse_messages::events::{
+    Acknowledged, PartitionResizeRequested, ResizeCause, ServiceMeasured,
+};
+use dormouse_messages::{Event, JobId, Rank};
+
+/// One line about an event of a membership or a service; `None` for other events.
+pub fn describe(event: &Event) -> Option<String> {
+    Some(match event {
+        Event::PartitionResizeRequested(e) => resize(e),
+        Event::PartitionLeaveRequested(e) => {
+            format!(
+                "generation {}: {} stop, {} s to end",
+                e.generation,
+                ranks(&e.ranks),
+                e.grace_s
+            )
+        }
+        Event::PartitionResized(e) => format!(
+            "generation {}: {} containers, {}",
+            e.generation,
+            e.containers,
+            cause(e.cause)
+        ),
+        Event::ContainerReady(e) => format!(
+            "{} on {} after {:.1} s",
+            e.container,
+            e.node,
+            seconds(e.after_ms)
+        ),
+        Event::ContainerUnready(e) => format!("{} on {}: {}", e.container, e.node, e.reason),
+        Event::MemberAcknowledged(e) => {
+            let says = match e.state {
+                Acknowledged::Ready => "ready",
+                Acknowledged::Joined => "joined",
+                Acknowledged::Left => "left",
+                Acknowledged::Refused => "refused",
+            };
+            format!("{} generation {}: {says}", e.container, e.generation)
+        }
+        Event::GatewayJoined(e) => format!("{} at {}", e.gateway, e.address),
+        Event::GatewayLeft(e) => format!("{} has stopped in order", e.gateway),
+        Event::GatewayUnrouted(e) => match e.closed {
+            0 => format!("{} sends nothing to {}", e.gateway, e.container),
+            closed => format!(
+                "{} sends nothing to {}; {closed} connections closed",
+                e.gateway, e.container
+            ),
+        },
+        Event::ServiceMeasured(e) => measured(e),
+        Event::ServiceScaled(e) => {
+            format!("{} → {} replicas: {}", e.previous, e.replicas, e.reason)
+        }
+        Event::NotebookWarned(e) => format!("idle since {}, ends at {}", e.idle_since, e.ends_at),
+        _ => return None,
+    })
+}
+
+/// Whether such an event is about a job.
+pub fn concerns(event: &Event, job: &JobId) -> bool {
+    let about = match event {
+        Event::PartitionResizeRequested(e) => &e.job,
+        Event::PartitionLeaveRequested(e) => &e.job,
+        Event::PartitionResized(e) => &e.job,
+        Event::ContainerReady(e) => &e.job,
+        Event::ContainerUnready(e) => &e.job,
+        Event::MemberAcknowledged(e) => &e.job,
+        Event::GatewayUnrouted(e) => &e.job,
+        Event::ServiceMeasured(e) => &e.job,
+        Event::ServiceScaled(e) => &e.job,
+        Event::NotebookWarned(e) => &e.job,
+        _ => return false,
+    };
+    about == job
+}
+
+fn resize(e: &PartitionResizeRequested) -> String {
+    let part = |what: &str, list: &[Rank]| match list.is_empty() {
+        true => String::new(),
+        false => format!(", {} {what}", ranks(list)),
+    };
+    let made_for = e.made_for.as_ref();
+    let made_for = made_for.map_or(String::new(), |job| format!(", room for {job}"));
+    format!(
+        "generation {}: {}{}{}{made_for}",
+        e.generation,
+        cause(e.cause),
+        part("join", &e.join),
+        part("leave", &e.leave)
+    )
+}
+
+const fn cause(cause: ResizeCause) -> &'static str {
+    match cause {
+        ResizeCause::Adjusted => "by the allocation",
+        ResizeCause::Lost => "members were lost",
+        ResizeCause::Unready => "replicas were not ready",
+    }
+}
+
+fn ranks(ranks: &[Rank]) -> String {
+    let some: Vec<String> = ranks.iter().take(8).map(ToString::to_string).collect();
+    let more = if ranks.len() > 8 { ", …" } else { "" };
+    format!("{}{more}", some.join(", "))
+}
+
+fn measured(e: &ServiceMeasured) -> String {
+    let window_s = f64::from(e.window_s.max(1));
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "requests of one window are far below 2^53"
+    )]
+    let rate = e.requests as f64 / window_s;
+    format!(
+        "{rate:.1} requests/s, {:.1} under way, {} errors, {} shed, {} ready",
+        e.concurrency, e.errors, e.shed, e.ready
+    )
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "milliseconds of one start are far below 2^53"
+)]
+fn seconds(ms: u64) -> f64 {
+    ms as f64 / 1000.0
+}
