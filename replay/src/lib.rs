@@ -4,6 +4,7 @@
 pub mod archive;
 pub mod audit;
 pub mod engine;
+pub mod history;
 pub mod random;
 pub mod report;
 pub mod scenario;

@@ -3,6 +3,7 @@
 mod archive;
 mod cluster;
 mod common;
+mod ledger;
 mod properties;
 mod report;
 mod scenarios;

@@ -2,6 +2,7 @@
 
 mod history;
 mod jobs;
+mod questions;
 mod serve;
 mod tenants;
 
@@ -16,6 +17,7 @@ pub use jobs::{
     DEFAULT_TENANT, JobCommand, JobHistoryArgs, JobLogsArgs, JobsArgs, NodeArg, NodeCommand,
     NodesArgs, SubmitArgs,
 };
+pub use questions::{LedgerArgs, PointArgs};
 pub use serve::{ConfigureArgs, DemoArgs, ServeArgs, ServiceArg, SyncArg, UpArgs};
 pub use tenants::{TenantCommand, TenantSetArgs};
 
@@ -240,6 +242,11 @@ pub enum Command {
         after_help = "Examples:\n  dormouse timeline utilization\n  dormouse timeline containers --svg containers.svg\n  dormouse timeline fairness-loss -o json\n  dormouse timeline jobs --log log.jsonl\n\nMetrics of the cluster: utilization, fairness-loss, adjustments, containers, jobs, unfairness;\nby tenant: dominant-share, demand-share, waiting, fairness-loss-by-tenant;\nby job (--job): containers, fairness-loss-by-job."
     )]
     Timeline(TimelineArgs),
+    /// What each tenant and job was entitled to, used, lent and lost, to the last unit
+    #[command(
+        after_help = "Examples:\n  dormouse ledger\n  dormouse ledger --from 2026-11-21 --to 2026-11-22 -o csv > day.csv\n  dormouse ledger --tenant ads -o json\n  dormouse ledger --log log.dmlog --from 4712 --job ads/lr\n\n-o csv, -o FILE.csv and -o json have whole numbers: a resource's unit times milliseconds. The\ntables have hours. Capacity is used + idle + down; what one tenant borrows others have lent."
+    )]
+    Ledger(LedgerArgs),
     /// Print the shell's completion script
     #[command(
         after_help = "Examples:\n  dormouse completion bash > /etc/bash_completion.d/dormouse"

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::query;
-use crate::cli::LogFileArg;
+use crate::cli::{At, LogFileArg, PointArgs};
 use crate::context::Context;
 use crate::error::Coded;
 
@@ -120,6 +120,72 @@ impl History {
             .map_err(|error| Coded::new(error.code, error.message))?;
         Ok(serde_json::from_value(answer)?)
     }
+}
+
+/// The sequence and the time up to which the log counts.
+///
+/// # Errors
+/// When the log's last day is asked for and it cannot be read.
+pub async fn bounds(
+    context: &Context,
+    at: Option<At>,
+    log: &LogFileArg,
+) -> anyhow::Result<(Option<u64>, Option<Timestamp>)> {
+    const DAY_US: i64 = 86_400_000_000;
+    Ok(match at {
+        None => (None, None),
+        Some(At::Sequence(at)) => (Some(at), None),
+        Some(At::Time(time)) => (None, Some(time)),
+        Some(At::Clock(clock)) => {
+            let mut last = Timestamp::default();
+            let history = History::open_whole(context, log).await?;
+            let read = history.read(1, None, |recorded| {
+                last = recorded.stored_at;
+                Ok(())
+            });
+            read.await?;
+            let midnight = last.as_micros() - last.as_micros().rem_euclid(DAY_US);
+            (None, Some(Timestamp::from_micros(midnight + clock)))
+        }
+    })
+}
+
+/// Where reading ended.
+#[derive(Debug, Clone, Copy)]
+pub struct Place {
+    /// The time that was asked for, else that of the last event.
+    pub time: Timestamp,
+}
+
+/// Every event from the first one to the place that is asked for, through `each`.
+///
+/// # Errors
+/// When the log cannot be read, begins later than that, or `each` fails.
+pub async fn read_to(
+    context: &Context,
+    point: &PointArgs,
+    mut each: impl FnMut(&Arc<Recorded>) -> anyhow::Result<()>,
+) -> anyhow::Result<Place> {
+    let (to, until) = bounds(context, point.at, &point.log).await?;
+    let history = History::open_whole(context, &point.log).await?;
+    let mut last = None;
+    let read = history.read(1, to, |recorded| {
+        // The broker's time does not go back with the sequence.
+        if until.is_none_or(|until| recorded.stored_at <= until) {
+            last = Some(recorded.stored_at);
+            each(recorded)?;
+        }
+        Ok(())
+    });
+    read.await?;
+    let Some(time) = last else {
+        bail!(
+            "the log holds nothing up to there; `dormouse cluster` says where it begins and ends"
+        );
+    };
+    Ok(Place {
+        time: until.unwrap_or(time),
+    })
 }
 
 /// Every event from `from` to `to` (or the head), through `each`.

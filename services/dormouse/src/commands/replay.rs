@@ -10,7 +10,7 @@ use dormouse_replay::{Report, Verifier};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
-use super::history::History;
+use super::history::{self, History};
 use crate::cli::{At, LogFileArg, ReplayCommand};
 use crate::context::Context;
 use crate::error::{DONE, ERROR};
@@ -80,36 +80,11 @@ pub fn text(report: &Report) -> String {
     text
 }
 
-/// The sequence and the time up to which the log counts.
-async fn bounds(
-    context: &Context,
-    at: Option<At>,
-    log: &LogFileArg,
-) -> anyhow::Result<(Option<u64>, Option<Timestamp>)> {
-    const DAY_US: i64 = 86_400_000_000;
-    Ok(match at {
-        None => (None, None),
-        Some(At::Sequence(at)) => (Some(at), None),
-        Some(At::Time(time)) => (None, Some(time)),
-        Some(At::Clock(clock)) => {
-            let mut last = Timestamp::default();
-            let history = History::open_whole(context, log).await?;
-            let read = history.read(1, None, |recorded| {
-                last = recorded.stored_at;
-                Ok(())
-            });
-            read.await?;
-            let midnight = last.as_micros() - last.as_micros().rem_euclid(DAY_US);
-            (None, Some(Timestamp::from_micros(midnight + clock)))
-        }
-    })
-}
-
 async fn state(context: &Context, at: Option<At>, log: &LogFileArg) -> anyhow::Result<u8> {
     let mut model = ReadModel::default();
     let mut now = Timestamp::default();
     let mut last = 0;
-    let (to, until) = bounds(context, at, log).await?;
+    let (to, until) = history::bounds(context, at, log).await?;
     let history = History::open_whole(context, log).await?;
     // The broker's time does not go back with the sequence.
     let read = history.read(1, to, |recorded| {

@@ -1,0 +1,254 @@
+//! One job's containers, life by life, and what became of their time.
+//!
+//! | part | from | to |
+//! |---|---|---|
+//! | waiting | the job is there and has no containers | its first, or its next after it had to wait |
+//! | starting | `partition.start_requested` | `partition.started` |
+//! | productive | `partition.started` | a request to save or stop, or its end |
+//! | stopping | that request | the container's exit |
+//! | stopped | the end of a life that is to be followed by another | its `partition.start_requested` |
+//!
+//! Waiting counts the smallest partition, stopped the one that is to come; neither holds room. When
+//! a life ends without success, what it did since its last checkpoint moves from productive to
+//! *redone* (it was resized) or *failed* (it failed, or a node of it was lost: then its start, too).
+//! Of a task set nothing is redone: its tasks that have ended stay ended.
+
+use dormouse_messages::Amounts;
+use dormouse_messages::events::StopReason;
+use dormouse_messages::ids::Incarnation;
+use dormouse_state::{Job, LifePhase};
+
+use super::Window;
+
+/// The parts of a job's time, in containers times milliseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Parts {
+    /// Without containers, before it has any: those of its smallest partition.
+    pub waiting: u128,
+    /// Asked to start, not running yet.
+    pub starting: u128,
+    /// Running, and not lost so far as is known.
+    pub productive: u128,
+    /// Saving and stopping.
+    pub stopping: u128,
+    /// Work since the last checkpoint, lost to a resize.
+    pub redone: u128,
+    /// Work of lives that failed or lost a node, since their last checkpoint.
+    pub failed: u128,
+    /// Between two lives: those of the next one.
+    pub stopped: u128,
+}
+
+impl Parts {
+    /// What held room: all but waiting and stopped.
+    #[must_use]
+    pub fn used(&self) -> u128 {
+        self.starting + self.productive + self.stopping + self.redone + self.failed
+    }
+
+    /// Adds another's.
+    pub fn add(&mut self, other: &Self) {
+        self.waiting += other.waiting;
+        self.starting += other.starting;
+        self.productive += other.productive;
+        self.stopping += other.stopping;
+        self.redone += other.redone;
+        self.failed += other.failed;
+        self.stopped += other.stopped;
+    }
+}
+
+/// What a job is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Doing {
+    Waiting,
+    Starting,
+    Running,
+    Stopping,
+    Stopped,
+}
+
+/// A time in which nothing changed.
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    from: i64,
+    to: i64,
+    doing: Doing,
+    containers: u64,
+}
+
+/// One job's account.
+#[derive(Debug, Clone, Default)]
+pub struct Account {
+    demand: Amounts,
+    parts: Parts,
+    /// What it does since when, with so many containers.
+    open: Option<(i64, Doing, u64)>,
+    /// The spans of the present life.
+    life: Vec<Span>,
+    incarnation: Option<Incarnation>,
+    saved_at: Option<i64>,
+    has_tasks: bool,
+    how: &'static str,
+}
+
+/// Whether the life's work since its last checkpoint is lost, and to what.
+enum Lost {
+    Nothing,
+    Resize,
+    Failure,
+}
+
+impl Account {
+    pub fn demand(&self) -> &Amounts {
+        &self.demand
+    }
+
+    pub fn parts(&self) -> &Parts {
+        &self.parts
+    }
+
+    /// How it ended; empty while it lives.
+    pub fn how(&self) -> &'static str {
+        self.how
+    }
+
+    /// The containers that hold room.
+    pub fn held(&self) -> u64 {
+        match self.open {
+            Some((_, Doing::Starting | Doing::Running | Doing::Stopping, containers)) => containers,
+            _ => 0,
+        }
+    }
+
+    /// The job as it is from `now` on.
+    pub fn follow(&mut self, job: &Job, window: Window, now: i64) {
+        if self.demand.is_empty() {
+            self.demand = job.demand.clone();
+        }
+        self.has_tasks = job.tasks.is_some();
+        let (doing, containers) = doing(job);
+        let incarnation = job.life.as_ref().map(|life| life.incarnation);
+        if incarnation.is_some() && incarnation != self.incarnation {
+            // The one before has ended without a word of it: by nothing that is known.
+            self.close(window, now);
+            self.settle(&Lost::Nothing, window);
+            self.incarnation = incarnation;
+        }
+        if self
+            .open
+            .is_some_and(|(_, was, had)| (was, had) == (doing, containers))
+        {
+            return;
+        }
+        self.close(window, now);
+        self.open = Some((now, doing, containers));
+    }
+
+    /// A checkpoint of it is complete.
+    pub fn saved(&mut self, incarnation: Incarnation, now: i64) {
+        if self.incarnation == Some(incarnation) {
+            self.saved_at = Some(now);
+        }
+    }
+
+    /// Its life has ended.
+    pub fn life_ended(&mut self, reason: StopReason, window: Window, now: i64) {
+        self.close(window, now);
+        let lost = match reason {
+            _ if self.has_tasks => Lost::Nothing,
+            StopReason::Adjusted => Lost::Resize,
+            StopReason::Failed | StopReason::GaveUp | StopReason::NodeLost => Lost::Failure,
+            StopReason::Cancelled | StopReason::Completed => Lost::Nothing,
+        };
+        self.settle(&lost, window);
+    }
+
+    /// The job has ended.
+    pub fn end(&mut self, how: &'static str, window: Window, now: i64) {
+        self.close(window, now);
+        let lost = match how {
+            "failed" if !self.has_tasks => Lost::Failure,
+            _ => Lost::Nothing,
+        };
+        self.settle(&lost, window);
+        self.how = how;
+    }
+
+    /// The end of what is known: what runs is productive as far as anybody can tell.
+    pub fn cut(&mut self, window: Window, now: i64) {
+        self.close(window, now);
+        self.settle(&Lost::Nothing, window);
+    }
+
+    fn close(&mut self, window: Window, now: i64) {
+        let Some((from, doing, containers)) = self.open.take() else {
+            return;
+        };
+        let span = Span {
+            from,
+            to: now,
+            doing,
+            containers,
+        };
+        match doing {
+            Doing::Waiting => self.parts.waiting += span.amount(window),
+            Doing::Stopped => self.parts.stopped += span.amount(window),
+            Doing::Starting | Doing::Running | Doing::Stopping => self.life.push(span),
+        }
+    }
+
+    /// The life is over: what its time was.
+    fn settle(&mut self, lost: &Lost, window: Window) {
+        let saved_at = self.saved_at.take();
+        for span in std::mem::take(&mut self.life) {
+            match span.doing {
+                Doing::Starting if matches!(lost, Lost::Failure) && saved_at.is_none() => {
+                    self.parts.failed += span.amount(window);
+                }
+                Doing::Starting => self.parts.starting += span.amount(window),
+                Doing::Stopping => self.parts.stopping += span.amount(window),
+                Doing::Running => {
+                    let cut = saved_at.unwrap_or(i64::MIN).clamp(span.from, span.to);
+                    let kept = Span { to: cut, ..span };
+                    let since = Span { from: cut, ..span };
+                    self.parts.productive += kept.amount(window);
+                    let part = match lost {
+                        Lost::Nothing => &mut self.parts.productive,
+                        Lost::Resize => &mut self.parts.redone,
+                        Lost::Failure => &mut self.parts.failed,
+                    };
+                    *part += since.amount(window);
+                }
+                Doing::Waiting | Doing::Stopped => {}
+            }
+        }
+        self.incarnation = None;
+    }
+}
+
+impl Span {
+    fn amount(&self, window: Window) -> u128 {
+        window.clip(self.from, self.to) * u128::from(self.containers)
+    }
+}
+
+fn doing(job: &Job) -> (Doing, u64) {
+    if let Some(life) = &job.life {
+        let held = life
+            .containers
+            .values()
+            .filter(|it| it.holds_room())
+            .count() as u64;
+        let doing = match life.phase {
+            LifePhase::Starting => Doing::Starting,
+            LifePhase::Running => Doing::Running,
+            LifePhase::Saving { .. } | LifePhase::Stopping { .. } => Doing::Stopping,
+        };
+        return (doing, held);
+    }
+    match &job.assignment {
+        Some(next) if job.last_stop.is_some() => (Doing::Stopped, u64::from(next.containers())),
+        _ => (Doing::Waiting, u64::from(job.containers.min)),
+    }
+}

@@ -1,0 +1,377 @@
+//! The ledger: what every tenant and job was entitled to, used, lent and lost in a window of time.
+//!
+//! 1. The log is folded by the services' own [`ClusterState`]; between two events nothing changes,
+//!    so that every amount is a rate times a time, in whole numbers: containers (or a resource's
+//!    units) times milliseconds of the broker's time.
+//! 2. Each job's containers are followed life by life ([`account`]): starting, productive, saving and
+//!    stopping; when a life ends it is known what of it was work to be done again.
+//! 3. Each tenant's rate of use is held against the part of the capacity that its weight entitles
+//!    it to ([`shares`]): what is above is borrowed, what is below is unused, and what is borrowed is
+//!    split over the unused in proportion, by largest remainders.
+//!
+//! So that, to the last unit and for each resource: capacity = used + idle + down; used = Σ tenants'
+//! use = Σ of its parts; Σ entitled = capacity; Σ unused = Σ borrowed + idle + down; Σ lent =
+//! Σ borrowed; and the ledgers of adjoining windows add up to the ledger of both.
+
+mod account;
+mod shares;
+mod table;
+
+use std::collections::BTreeMap;
+
+use dormouse_messages::{
+    Amounts, Event, Fold, JobId, Recorded, Resource, Sequence, TenantId, Timestamp,
+};
+use dormouse_state::{ClusterState, NodePhase};
+
+use account::Account;
+pub use account::Parts;
+use shares::{apportion, lent};
+pub use table::{CapacityRow, JobRow, LedgerTable, PartsRow, TenantRow, UnitMs};
+
+/// A window of time, in milliseconds since 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Window {
+    from: i64,
+    to: i64,
+}
+
+impl Window {
+    /// The part of `from..to` that lies in it.
+    fn clip(self, from: i64, to: i64) -> u128 {
+        let length = to.min(self.to) - from.max(self.from);
+        u128::try_from(length).unwrap_or(0)
+    }
+}
+
+/// One resource of the cluster, in units times milliseconds.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Capacity {
+    capacity: u128,
+    used: u128,
+    idle: u128,
+    down: u128,
+}
+
+/// One resource of a tenant, in units times milliseconds.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Entitlement {
+    entitled: u128,
+    used: u128,
+    borrowed: u128,
+    unused: u128,
+    lent: u128,
+}
+
+/// What the nodes offer at a moment, by resource.
+#[derive(Debug, Clone, Default)]
+struct Offer {
+    /// With what is held of nodes that offer less by now.
+    capacity: BTreeMap<Resource, u64>,
+    /// Of it, on nodes that may not be used, beside what runs there.
+    down: BTreeMap<Resource, u64>,
+}
+
+/// The ledger of one window, while the log is read.
+pub struct Ledger {
+    window: Window,
+    cluster: ClusterState,
+    now: i64,
+    offer: Offer,
+    /// Whether a node that may not be used may still hold something.
+    delicate: bool,
+    /// What each tenant that was ever there uses now.
+    using: BTreeMap<TenantId, Amounts>,
+    live: BTreeMap<JobId, Account>,
+    ended: Vec<(JobId, Account)>,
+    capacity: BTreeMap<Resource, Capacity>,
+    tenants: BTreeMap<TenantId, BTreeMap<Resource, Entitlement>>,
+    /// Containers that jobs gave to jobs of other tenants.
+    gave: BTreeMap<JobId, BTreeMap<String, u64>>,
+}
+
+impl Ledger {
+    /// An empty ledger of what happens from `from` to `to`; open where there is no end.
+    #[must_use]
+    pub fn new(from: Option<Timestamp>, to: Option<Timestamp>) -> Self {
+        Self {
+            window: Window {
+                from: from.map_or(i64::MIN, ms),
+                to: to.map_or(i64::MAX, ms),
+            },
+            cluster: ClusterState::default(),
+            now: i64::MIN,
+            offer: Offer::default(),
+            delicate: false,
+            using: BTreeMap::new(),
+            live: BTreeMap::new(),
+            ended: Vec::new(),
+            capacity: BTreeMap::new(),
+            tenants: BTreeMap::new(),
+            gave: BTreeMap::new(),
+        }
+    }
+
+    /// Begins with a state from a snapshot, folded up to its own sequence.
+    #[must_use]
+    pub fn starting_from(mut self, cluster: &ClusterState) -> Self {
+        self.cluster = cluster.clone();
+        self.now = ms(cluster.now);
+        self.look_at_nodes();
+        for id in self.cluster.queued.keys() {
+            self.live.insert(id.clone(), Account::default());
+        }
+        let jobs: Vec<JobId> = self.cluster.jobs.keys().cloned().collect();
+        for id in self.cluster.queued.keys().chain(&jobs) {
+            self.using.entry(tenant_of(id)).or_default();
+        }
+        for id in &jobs {
+            self.follow(id);
+        }
+        self
+    }
+
+    /// The next event of the log.
+    pub fn read(&mut self, recorded: &Recorded) {
+        self.pass(ms(recorded.stored_at));
+        if let Some(Event::AllocationDecided(event)) = recorded.event() {
+            self.handed_over(event, recorded.stored_at);
+        }
+        self.cluster.evolve(recorded);
+        let Some(event) = recorded.event() else {
+            return;
+        };
+        match event {
+            Event::NodeJoined(_)
+            | Event::NodeLost(_)
+            | Event::NodeRecovered(_)
+            | Event::NodeDrained(_)
+            | Event::NodeRestored(_)
+            | Event::NodeQuarantined(_)
+            | Event::NodeReadmitted(_) => self.follow_all(),
+            Event::TenantConfigured(event) => {
+                self.using.entry(event.tenant.clone()).or_default();
+            }
+            Event::PlacementDecided(event) => {
+                let jobs: std::collections::BTreeSet<&JobId> =
+                    event.create.iter().map(|it| &it.job).collect();
+                jobs.into_iter().for_each(|job| self.follow(job));
+            }
+            Event::JobAdmitted(event) => {
+                self.using.entry(tenant_of(&event.job)).or_default();
+                self.live.entry(event.job.clone()).or_default();
+                self.follow(&event.job);
+            }
+            Event::CheckpointSaved(event) => {
+                let now = self.now;
+                if let Some(account) = self.live.get_mut(&event.job) {
+                    account.saved(event.incarnation, now);
+                }
+            }
+            Event::PartitionStopped(event) => {
+                let (window, now) = (self.window, self.now);
+                if let Some(account) = self.live.get_mut(&event.job) {
+                    account.life_ended(event.reason, window, now);
+                }
+                self.follow(&event.job);
+            }
+            Event::JobCompleted(event) => self.end(&event.job, "completed"),
+            Event::JobFailed(event) => self.end(&event.job, "failed"),
+            Event::JobCancelled(event) => self.end(&event.job, "cancelled"),
+            event => {
+                if let Some(job) = job_of(event) {
+                    self.follow(&job.clone());
+                }
+            }
+        }
+        if !self.cluster.overfull.is_empty() || self.delicate {
+            self.offer = offer(&self.cluster);
+        }
+    }
+
+    /// The table. What was last read holds until `now`, or the end of the window.
+    #[must_use]
+    pub fn finish(mut self, now: Timestamp) -> LedgerTable {
+        self.pass(ms(now));
+        let now = self.now;
+        for account in self.live.values_mut() {
+            account.cut(self.window, now);
+        }
+        table::table(self)
+    }
+
+    /// Time passes: what is used at the present rates until then is booked.
+    fn pass(&mut self, to: i64) {
+        let from = self.now;
+        self.now = from.max(to);
+        let time = match from {
+            i64::MIN => 0,
+            from => self.window.clip(from, to),
+        };
+        if time > 0 {
+            self.book(time);
+        }
+    }
+
+    fn book(&mut self, time: u128) {
+        let weights: Vec<u64> = self
+            .using
+            .keys()
+            .map(|tenant| {
+                u64::from(
+                    self.cluster
+                        .tenants
+                        .weight(tenant.as_str(), &self.cluster.policy),
+                )
+            })
+            .collect();
+        for (resource, capacity) in &self.offer.capacity {
+            let used: Vec<u64> = self.using.values().map(|it| it.get(resource)).collect();
+            let in_use: u64 = used.iter().sum();
+            let down = self.offer.down.get(resource).copied().unwrap_or(0);
+            let row = self.capacity.entry(resource.clone()).or_default();
+            row.capacity += u128::from(*capacity) * time;
+            row.used += u128::from(in_use) * time;
+            row.down += u128::from(down) * time;
+            row.idle += u128::from(capacity.saturating_sub(in_use + down)) * time;
+            let entitled = apportion(*capacity, &weights);
+            let lent = lent(&entitled, &used);
+            let rates = entitled.iter().zip(&used).zip(&lent);
+            for (tenant, ((entitled, used), lent)) in self.using.keys().zip(rates) {
+                let rows = self.tenants.entry(tenant.clone()).or_default();
+                let row = rows.entry(resource.clone()).or_default();
+                row.entitled += u128::from(*entitled) * time;
+                row.used += u128::from(*used) * time;
+                row.borrowed += u128::from(used.saturating_sub(*entitled)) * time;
+                row.unused += u128::from(entitled.saturating_sub(*used)) * time;
+                row.lent += u128::from(*lent) * time;
+            }
+        }
+    }
+
+    /// A job may be in another phase, or have other containers.
+    fn follow(&mut self, id: &JobId) {
+        let Some(job) = self.cluster.job(id) else {
+            return;
+        };
+        let account = self.live.entry(id.clone()).or_default();
+        let before = account.held();
+        account.follow(job, self.window, self.now);
+        let now = account.held();
+        let using = self.using.entry(tenant_of(id)).or_default();
+        using.subtract(&job.demand, before);
+        using.add(&job.demand, now);
+    }
+
+    fn follow_all(&mut self) {
+        let jobs: Vec<JobId> = self.cluster.jobs.keys().cloned().collect();
+        jobs.iter().for_each(|id| self.follow(id));
+        self.look_at_nodes();
+    }
+
+    fn look_at_nodes(&mut self) {
+        self.offer = offer(&self.cluster);
+        let delicate = |node: &dormouse_state::Node| {
+            !node.is_usable() && !matches!(node.phase, NodePhase::Lost { .. })
+        };
+        self.delicate = self.cluster.nodes.iter().any(|(_, node)| delicate(node));
+    }
+
+    fn end(&mut self, id: &JobId, how: &'static str) {
+        let Some(mut account) = self.live.remove(id) else {
+            return;
+        };
+        if let Some(using) = self.using.get_mut(id.tenant()) {
+            using.subtract(account.demand(), account.held());
+        }
+        account.end(how, self.window, self.now);
+        self.ended.push((id.clone(), account));
+    }
+
+    /// A decision takes containers of jobs and gives containers to others: each job that gives is
+    /// noted with the tenants that get, in proportion to what these get.
+    fn handed_over(&mut self, event: &dormouse_messages::events::AllocationDecided, at: Timestamp) {
+        if self.window.clip(ms(at), ms(at) + 1) == 0 {
+            return;
+        }
+        let mut gains: BTreeMap<String, u64> = BTreeMap::new();
+        for job in &event.jobs {
+            let gain = u64::from(job.containers.saturating_sub(job.previous));
+            if gain > 0 {
+                *gains.entry(job.job.tenant().to_owned()).or_default() += gain;
+            }
+        }
+        let weights: Vec<u64> = gains.values().copied().collect();
+        let gained: u64 = weights.iter().sum();
+        for job in &event.jobs {
+            let given = u64::from(job.previous.saturating_sub(job.containers));
+            if given == 0 || gained == 0 {
+                continue;
+            }
+            let row = self.gave.entry(job.job.clone()).or_default();
+            for (tenant, count) in gains.keys().zip(apportion(given, &weights)) {
+                if count > 0 {
+                    *row.entry(tenant.clone()).or_default() += count;
+                }
+            }
+        }
+    }
+}
+
+/// What the nodes offer. A lost node is down, until it is drained as well: that takes it away.
+fn offer(cluster: &ClusterState) -> Offer {
+    let mut offer = Offer::default();
+    let held = cluster.held();
+    for (name, node) in cluster.nodes.iter() {
+        let held = held.get(name);
+        let is_up = node.phase == NodePhase::Up;
+        if !is_up && node.drained && held.is_none() {
+            continue;
+        }
+        for (resource, capacity) in node.capacity.iter() {
+            let held = held.map_or(0, |held| held.get(resource));
+            let capacity = capacity.max(held);
+            *offer.capacity.entry(resource.clone()).or_default() += capacity;
+            if !node.is_usable() {
+                *offer.down.entry(resource.clone()).or_default() += capacity - held;
+            }
+        }
+        // What it offered before it came back with less.
+        for (resource, held) in held.into_iter().flat_map(Amounts::iter) {
+            if node.capacity.get(resource) == 0 {
+                *offer.capacity.entry(resource.clone()).or_default() += held;
+            }
+        }
+    }
+    offer
+}
+
+fn job_of(event: &Event) -> Option<&JobId> {
+    Some(match event {
+        Event::JobReleased(event) => &event.job,
+        Event::JobRevised(event) => &event.job,
+        Event::CheckpointRequested(event) => &event.job,
+        Event::PartitionStartRequested(event) => &event.job,
+        Event::PartitionStarted(event) => &event.job,
+        Event::PartitionStopRequested(event) => &event.job,
+        Event::PartitionKept(event) => &event.job,
+        Event::ContainerStarted(event) => &event.job,
+        Event::ContainerExited(event) => &event.job,
+        _ => return None,
+    })
+}
+
+fn tenant_of(job: &JobId) -> TenantId {
+    // A job's tenant is a valid name.
+    TenantId::new(job.tenant()).unwrap_or_else(|_| unreachable!("{job} names its tenant"))
+}
+
+fn ms(at: Timestamp) -> i64 {
+    at.as_micros().div_euclid(1000)
+}
+
+/// Which event the ledger was read up to: what is lost is known only when a life has ended, so a
+/// later ledger of the same window may say more of it.
+pub(crate) fn known_to(ledger: &Ledger) -> (Sequence, Timestamp) {
+    (ledger.cluster.sequence, ledger.cluster.now)
+}

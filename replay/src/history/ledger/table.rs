@@ -1,0 +1,333 @@
+//! The ledger as rows: of the cluster, of each tenant, of each job, and all of them as CSV.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
+
+use dormouse_messages::{Amounts, JobId, Resource, Sequence, TenantId, Timestamp};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::account::Account;
+use super::{Ledger, Parts, known_to};
+
+/// An amount of a resource, in its log unit times milliseconds. Written as a decimal text: it may be
+/// larger than what readers of JSON take for a number.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct UnitMs(pub u128);
+
+impl fmt::Display for UnitMs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Serialize for UnitMs {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for UnitMs {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map(Self).map_err(serde::de::Error::custom)
+    }
+}
+
+/// One resource of the cluster: capacity = used + idle + down.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CapacityRow {
+    /// The resource.
+    pub resource: String,
+    /// The unit of the amounts.
+    pub unit: String,
+    /// What the nodes offered.
+    pub capacity: UnitMs,
+    /// What containers held.
+    pub used: UnitMs,
+    /// What nobody held.
+    pub idle: UnitMs,
+    /// What could not be had: on nodes that were lost, drained or in quarantine.
+    pub down: UnitMs,
+}
+
+/// What became of the time that something held room, or waited for it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartsRow {
+    /// Held room: the sum of the next five.
+    pub used: UnitMs,
+    /// Running, and not lost.
+    pub productive: UnitMs,
+    /// Asked to start, not running yet.
+    pub starting: UnitMs,
+    /// Saving and stopping.
+    pub stopping: UnitMs,
+    /// Work since the last checkpoint, lost to resizes.
+    pub redone: UnitMs,
+    /// Work of lives that failed or lost a node, since their last checkpoint.
+    pub failed: UnitMs,
+    /// Held no room between two lives: what the next one was to have.
+    pub stopped: UnitMs,
+    /// Held no room, and was to have its smallest partition.
+    pub waiting: UnitMs,
+}
+
+/// One resource of a tenant: entitled = used − borrowed + unused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TenantRow {
+    /// The tenant; `others` stands for all others together where one tenant asks.
+    pub tenant: String,
+    /// The resource.
+    pub resource: String,
+    /// The unit of the amounts.
+    pub unit: String,
+    /// Its weight's part of the capacity.
+    pub entitled: UnitMs,
+    /// Above what it was entitled to.
+    pub borrowed: UnitMs,
+    /// Below what it was entitled to.
+    pub unused: UnitMs,
+    /// Of that, what others used: all that is borrowed is lent by somebody.
+    pub lent: UnitMs,
+    /// What became of it.
+    #[serde(flatten)]
+    pub parts: PartsRow,
+}
+
+/// One resource of a job, or its containers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobRow {
+    /// `tenant/name`.
+    pub job: JobId,
+    /// `completed`, `failed` or `cancelled`; empty while it lives.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub ended: String,
+    /// The resource; `containers` counts the job's own.
+    pub resource: String,
+    /// The unit of the amounts.
+    pub unit: String,
+    /// What became of its time.
+    #[serde(flatten)]
+    pub parts: PartsRow,
+    /// Containers that decisions took of it, by the tenant whose jobs got containers in the same
+    /// decision; in the row of its containers.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub gave: BTreeMap<String, u64>,
+}
+
+/// The ledger of a window.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LedgerTable {
+    /// From when; the log's beginning where it is absent.
+    pub from: Option<Timestamp>,
+    /// To when; the last event where it is absent.
+    pub to: Option<Timestamp>,
+    /// The last event that was read: what lives that run then will have lost is not known yet.
+    pub known_to: Sequence,
+    /// When that was.
+    pub known_at: Timestamp,
+    /// The cluster.
+    pub cluster: Vec<CapacityRow>,
+    /// The tenants.
+    pub tenants: Vec<TenantRow>,
+    /// The jobs.
+    pub jobs: Vec<JobRow>,
+}
+
+impl PartsRow {
+    fn of(parts: &Parts, each: u64) -> Self {
+        let times = |amount: u128| UnitMs(amount * u128::from(each));
+        Self {
+            used: times(parts.used()),
+            productive: times(parts.productive),
+            starting: times(parts.starting),
+            stopping: times(parts.stopping),
+            redone: times(parts.redone),
+            failed: times(parts.failed),
+            stopped: times(parts.stopped),
+            waiting: times(parts.waiting),
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        let add = |to: &mut UnitMs, from: UnitMs| to.0 += from.0;
+        add(&mut self.used, other.used);
+        add(&mut self.productive, other.productive);
+        add(&mut self.starting, other.starting);
+        add(&mut self.stopping, other.stopping);
+        add(&mut self.redone, other.redone);
+        add(&mut self.failed, other.failed);
+        add(&mut self.stopped, other.stopped);
+        add(&mut self.waiting, other.waiting);
+    }
+
+    fn columns(&self) -> [UnitMs; 8] {
+        let Self {
+            used,
+            productive,
+            starting,
+            stopping,
+            redone,
+            failed,
+            stopped,
+            waiting,
+        } = *self;
+        [
+            used, productive, starting, stopping, redone, failed, stopped, waiting,
+        ]
+    }
+}
+
+fn unit(resource: &Resource) -> String {
+    format!("{}_ms", resource.field())
+}
+
+/// Draws the table up.
+pub(super) fn table(ledger: Ledger) -> LedgerTable {
+    let (known_to, known_at) = known_to(&ledger);
+    let window = ledger.window;
+    let time = |ms: i64| Timestamp::from_micros(ms.saturating_mul(1000));
+    let cluster = ledger.capacity.iter().map(|(resource, row)| CapacityRow {
+        resource: resource.name().to_owned(),
+        unit: unit(resource),
+        capacity: UnitMs(row.capacity),
+        used: UnitMs(row.used),
+        idle: UnitMs(row.idle),
+        down: UnitMs(row.down),
+    });
+    let ended = ledger.ended.iter().map(|(id, account)| (id, account));
+    let all: Vec<(&JobId, &Account)> = ended.chain(&ledger.live).collect();
+    let mut parts: BTreeMap<(&str, &Resource), PartsRow> = BTreeMap::new();
+    for (id, account) in &all {
+        for (resource, each) in account.demand().iter() {
+            let row = parts.entry((id.tenant(), resource)).or_default();
+            row.add(&PartsRow::of(account.parts(), each));
+        }
+    }
+    let tenants = ledger.tenants.iter().flat_map(|(tenant, rows)| {
+        let parts = &parts;
+        rows.iter().map(move |(resource, row)| TenantRow {
+            tenant: tenant.to_string(),
+            resource: resource.name().to_owned(),
+            unit: unit(resource),
+            entitled: UnitMs(row.entitled),
+            borrowed: UnitMs(row.borrowed),
+            unused: UnitMs(row.unused),
+            lent: UnitMs(row.lent),
+            parts: parts
+                .get(&(tenant.as_str(), resource))
+                .copied()
+                .unwrap_or_default(),
+        })
+    });
+    LedgerTable {
+        from: (window.from > i64::MIN).then(|| time(window.from)),
+        to: (window.to < i64::MAX).then(|| time(window.to)),
+        known_to,
+        known_at,
+        cluster: cluster.collect(),
+        tenants: tenants.collect(),
+        jobs: jobs(&ledger, &all),
+    }
+}
+
+fn jobs(ledger: &Ledger, all: &[(&JobId, &Account)]) -> Vec<JobRow> {
+    let mut rows = Vec::new();
+    for (id, account) in all {
+        if *account.parts() == Parts::default() && !ledger.gave.contains_key(*id) {
+            continue;
+        }
+        let row = |resource: &str, unit: String, each: u64| JobRow {
+            job: (*id).clone(),
+            ended: account.how().to_owned(),
+            resource: resource.to_owned(),
+            unit,
+            parts: PartsRow::of(account.parts(), each),
+            gave: BTreeMap::new(),
+        };
+        let mut containers = row("containers", "containers_ms".to_owned(), 1);
+        containers.gave = ledger.gave.get(*id).cloned().unwrap_or_default();
+        rows.push(containers);
+        let demand: &Amounts = account.demand();
+        rows.extend(
+            demand
+                .iter()
+                .map(|(resource, each)| row(resource.name(), unit(resource), each)),
+        );
+    }
+    rows
+}
+
+impl LedgerTable {
+    /// As a tenant may see it: its own rows, and all others together as amounts.
+    #[must_use]
+    pub fn seen_by(mut self, tenant: &TenantId) -> Self {
+        self.jobs.retain(|row| row.job.tenant() == tenant.as_str());
+        for row in &mut self.jobs {
+            let own = row.gave.remove(tenant.as_str());
+            let others = row.gave.values().sum::<u64>();
+            row.gave = BTreeMap::new();
+            row.gave
+                .extend(own.map(|count| (tenant.to_string(), count)));
+            if others > 0 {
+                row.gave.insert("others".to_owned(), others);
+            }
+        }
+        let (own, others): (Vec<TenantRow>, Vec<TenantRow>) = std::mem::take(&mut self.tenants)
+            .into_iter()
+            .partition(|row| row.tenant == tenant.as_str());
+        let mut sums: BTreeMap<String, TenantRow> = BTreeMap::new();
+        for row in others {
+            match sums.get_mut(&row.resource) {
+                Some(sum) => {
+                    sum.entitled.0 += row.entitled.0;
+                    sum.borrowed.0 += row.borrowed.0;
+                    sum.unused.0 += row.unused.0;
+                    sum.lent.0 += row.lent.0;
+                    sum.parts.add(&row.parts);
+                }
+                None => {
+                    let others = "others".to_owned();
+                    sums.insert(
+                        row.resource.clone(),
+                        TenantRow {
+                            tenant: others,
+                            ..row
+                        },
+                    );
+                }
+            }
+        }
+        self.tenants = own.into_iter().chain(sums.into_values()).collect();
+        self
+    }
+
+    /// All rows as comma-separated values with a line of names; a cell that does not apply is empty.
+    #[must_use]
+    pub fn csv(&self) -> String {
+        let mut text = String::from(
+            "scope,name,resource,unit,capacity,idle,down,entitled,borrowed,unused,lent,used,productive,starting,stopping,redone,failed,stopped,waiting\n",
+        );
+        let mut line = |scope: &str, name: &str, resource: &str, unit: &str, cells: &[String]| {
+            // Names, resources and units hold no comma and no quotation mark.
+            let _ = writeln!(text, "{scope},{name},{resource},{unit},{}", cells.join(","));
+        };
+        let empty = |count: usize| vec![String::new(); count];
+        let texts = |cells: &[UnitMs]| cells.iter().map(UnitMs::to_string).collect::<Vec<_>>();
+        for row in &self.cluster {
+            let known = texts(&[row.capacity, row.idle, row.down]);
+            let used = vec![row.used.to_string()];
+            let cells = [known, empty(4), used, empty(7)].concat();
+            line("cluster", "", &row.resource, &row.unit, &cells);
+        }
+        for row in &self.tenants {
+            let shares = texts(&[row.entitled, row.borrowed, row.unused, row.lent]);
+            let cells = [empty(3), shares, texts(&row.parts.columns())].concat();
+            line("tenant", &row.tenant, &row.resource, &row.unit, &cells);
+        }
+        for row in &self.jobs {
+            let cells = [empty(7), texts(&row.parts.columns())].concat();
+            line("job", row.job.as_str(), &row.resource, &row.unit, &cells);
+        }
+        text
+    }
+}

@@ -1,0 +1,271 @@
+//! The ledger: a case worked out by hand, and that nothing is lost on logs of fault trials.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use dormouse_messages::events::ClusterConfigured;
+use dormouse_messages::policy::Policy;
+use dormouse_messages::{Recorded, Timestamp};
+use dormouse_replay::engine::{Action, Engine, Faults, ModelJob, Rates};
+use dormouse_replay::history::ledger::{Ledger, LedgerTable, PartsRow, UnitMs};
+use dormouse_replay::random::Random;
+use dormouse_replay::simulate::{START, seconds_after_start};
+use dormouse_replay::torture::workload;
+
+fn ledger(log: &[Arc<Recorded>], from: Option<Timestamp>, to: Option<Timestamp>) -> LedgerTable {
+    let mut ledger = Ledger::new(from, to);
+    log.iter().for_each(|recorded| ledger.read(recorded));
+    ledger.finish(
+        to.or_else(|| log.last().map(|last| last.stored_at))
+            .unwrap_or(START),
+    )
+}
+
+fn submit(engine: &mut Engine, at_s: f64, id: &str, payload: &str, model: ModelJob) {
+    let (tenant, name) = id.split_once('/').expect("tenant/name");
+    engine.model(id.parse().expect("a job"), model);
+    let action = Action::Submit {
+        tenant: tenant.to_owned(),
+        verb: "submit".to_owned(),
+        payload: format!(r#"{{"name":"{name}","command":{{"start":["run"]}},{payload}}}"#)
+            .into_bytes(),
+    };
+    engine.at(seconds_after_start(at_s), action);
+}
+
+/// One node of 8 CPUs. `a/x` gets all of them at 0 s, takes 5 s to start and 10 s to save. At 100 s
+/// `b/y` comes, which needs 4 and cannot save: `a/x` saves and is resized to 4, both start from 110 s
+/// to 115 s. `b/y` dies after 20 s of work, at 135 s, is started again a second later, dies again at
+/// 161 s and has failed; `a/x` is resized to 8: it saves from 161 s to 171 s and runs again from 176 s on.
+fn two_tenants() -> Vec<Arc<Recorded>> {
+    let mut engine = Engine::new(START, true);
+    let policy = Policy {
+        min_run_s: Some(0),
+        ..Policy::default()
+    };
+    engine.at(START, Action::Operator(ClusterConfigured { policy }.into()));
+    let node = "n0".parse().expect("a node");
+    let capacity = "cpu=8".parse().expect("amounts");
+    engine.at(START, Action::Join { node, capacity });
+    let costs = |work_container_s, fails_after_s| ModelJob {
+        save_s: 10.0,
+        start_s: 5.0,
+        fails_after_s,
+        ..ModelJob::linear(work_container_s)
+    };
+    let x = r#""demand":{"cpu":1},"containers":{"min":1,"max":8},"checkpoint":{"mode":"exit"}"#;
+    submit(&mut engine, 0.0, "a/x", x, costs(100_000.0, None));
+    let y = r#""demand":{"cpu":1},"containers":{"min":4,"max":4},"retries":1"#;
+    submit(&mut engine, 100.0, "b/y", y, costs(1_000.0, Some(20.0)));
+    engine
+        .run_until(seconds_after_start(300.0))
+        .expect("a healthy run");
+    engine.log().to_vec()
+}
+
+/// Whole CPU-seconds, of milli-CPU times milliseconds.
+fn cpu_s(amount: UnitMs) -> u128 {
+    assert_eq!(amount.0 % 1_000_000, 0, "{amount}");
+    amount.0 / 1_000_000
+}
+
+#[test]
+fn two_tenants_a_resize_and_a_failure_worked_out_by_hand() {
+    let table = ledger(&two_tenants(), None, Some(seconds_after_start(200.0)));
+    let cluster = &table.cluster[0];
+    let columns = [cluster.capacity, cluster.used, cluster.idle, cluster.down];
+    // Idle are 4 CPUs before b/y's second life, and while a/x saves to grow, from 161 s to 171 s.
+    assert_eq!(columns.map(cpu_s), [1600, 1556, 44, 0]);
+    let tenant = |name: &str| {
+        let row = table
+            .tenants
+            .iter()
+            .find(|row| row.tenant == name)
+            .expect("a tenant");
+        [
+            row.entitled,
+            row.parts.used,
+            row.borrowed,
+            row.unused,
+            row.lent,
+        ]
+        .map(cpu_s)
+    };
+    // Alone until 100 s, then a half each. a borrows 4 from 100 s to 110 s and from 171 s to 200 s.
+    assert_eq!(tenant("a"), [1200, 1356, 40 + 116, 0, 0]);
+    assert_eq!(tenant("b"), [400, 200, 0, 200, 156]);
+    let job = |name: &str| -> [u128; 8] {
+        let is_it = |row: &&dormouse_replay::history::ledger::JobRow| {
+            row.job.as_str() == name && row.resource == "cpu"
+        };
+        let row = table.jobs.iter().find(is_it).expect("a job");
+        let PartsRow {
+            used,
+            productive,
+            starting,
+            stopping,
+            redone,
+            failed,
+            stopped,
+            waiting,
+        } = row.parts;
+        [
+            used, productive, starting, stopping, redone, failed, stopped, waiting,
+        ]
+        .map(cpu_s)
+    };
+    assert_eq!(
+        job("a/x"),
+        [1356, 760 + 184 + 192, 40 + 20 + 40, 80 + 40, 0, 0, 0, 0]
+    );
+    // Both of its lives are wasted, their starts too; it waited for 10 s to have 4.
+    assert_eq!(job("b/y"), [200, 0, 0, 0, 0, 200, 4, 40]);
+    let gave: Vec<_> = table.jobs.iter().flat_map(|row| &row.gave).collect();
+    assert_eq!(gave, [(&"b".to_owned(), &4)]);
+}
+
+#[test]
+fn a_tenant_sees_others_as_amounts() {
+    let table = ledger(&two_tenants(), None, Some(seconds_after_start(200.0)));
+    let seen = table.seen_by(&"a".parse().expect("a tenant"));
+    let text = serde_json::to_string(&seen).expect("JSON");
+    assert!(!text.contains("b/y") && !text.contains("\"b\""), "{text}");
+    let names: Vec<&str> = seen.tenants.iter().map(|row| row.tenant.as_str()).collect();
+    assert_eq!(names, ["a", "others"]);
+    assert_eq!(cpu_s(seen.tenants[1].lent), 156);
+    let gave: Vec<_> = seen.jobs.iter().flat_map(|row| &row.gave).collect();
+    assert_eq!(gave, [(&"others".to_owned(), &4)]);
+}
+
+#[test]
+fn csv_has_a_row_for_each_and_as_many_cells_as_names() {
+    let csv = ledger(&two_tenants(), None, None).csv();
+    let lines: Vec<&str> = csv.lines().collect();
+    let cells = |line: &str| line.split(',').count();
+    assert!(
+        lines.iter().all(|line| cells(line) == cells(lines[0])),
+        "{csv}"
+    );
+    let scopes: Vec<&str> = lines
+        .iter()
+        .filter_map(|line| line.split(',').next())
+        .collect();
+    assert_eq!(
+        scopes,
+        [
+            "scope", "cluster", "tenant", "tenant", "job", "job", "job", "job"
+        ]
+    );
+}
+
+/// Every identity of the ledger, for each resource.
+fn check(table: &LedgerTable) {
+    for row in &table.cluster {
+        assert_eq!(
+            row.capacity.0,
+            row.used.0 + row.idle.0 + row.down.0,
+            "{row:?}"
+        );
+        let rows = || {
+            table
+                .tenants
+                .iter()
+                .filter(|it| it.resource == row.resource)
+        };
+        let sum = |of: fn(&dormouse_replay::history::ledger::TenantRow) -> UnitMs| {
+            rows().map(|it| of(it).0).sum::<u128>()
+        };
+        if rows().next().is_none() {
+            continue;
+        }
+        assert_eq!(sum(|it| it.parts.used), row.used.0, "{}", row.resource);
+        assert_eq!(
+            sum(|it| it.unused),
+            sum(|it| it.borrowed) + row.idle.0 + row.down.0
+        );
+        assert_eq!(sum(|it| it.lent), sum(|it| it.borrowed));
+    }
+    for row in &table.tenants {
+        let parts = &row.parts;
+        let sum = parts.productive.0
+            + parts.starting.0
+            + parts.stopping.0
+            + parts.redone.0
+            + parts.failed.0;
+        assert_eq!(parts.used.0, sum, "{row:?}");
+        assert_eq!(
+            row.entitled.0 + row.borrowed.0,
+            parts.used.0 + row.unused.0,
+            "{row:?}"
+        );
+        let jobs = table.jobs.iter();
+        let jobs = jobs.filter(|it| it.job.tenant() == row.tenant && it.resource == row.resource);
+        assert_eq!(
+            jobs.map(|it| it.parts.used.0).sum::<u128>(),
+            parts.used.0,
+            "{row:?}"
+        );
+    }
+}
+
+type Cells = BTreeMap<(String, String), Vec<u128>>;
+
+/// Every amount of a table by its row.
+fn amounts(table: &LedgerTable) -> Cells {
+    let mut cells = Cells::new();
+    for line in table.csv().lines().skip(1) {
+        let mut words = line.split(',');
+        let mut word = || words.next().unwrap_or_default().to_owned();
+        let key = (format!("{} {}", word(), word()), word());
+        word();
+        let values = words.map(|cell| cell.parse().unwrap_or(0)).collect();
+        cells.insert(key, values);
+    }
+    cells
+}
+
+fn plus(left: &Cells, right: &Cells) -> Cells {
+    let mut sums = left.clone();
+    for (key, values) in right {
+        let sum = sums
+            .entry(key.clone())
+            .or_insert_with(|| vec![0; values.len()]);
+        sum.iter_mut()
+            .zip(values)
+            .for_each(|(sum, value)| *sum += value);
+    }
+    sums.retain(|_, values| values.iter().any(|value| *value > 0));
+    sums
+}
+
+#[test]
+fn on_logs_of_fault_trials_sums_hold_and_windows_add_up() {
+    for seed in 1..=60 {
+        let mut random = Random::new(seed);
+        let faults = Faults::new(random.next(), Rates::TORTURE);
+        let mut engine = Engine::with_faults(START, false, faults);
+        workload::small_cluster(&mut engine, &mut random);
+        engine
+            .run_until(seconds_after_start(200_000.0))
+            .expect("a healthy run");
+        let log = engine.log();
+        let whole = ledger(log, None, None);
+        check(&whole);
+        let end = log.last().map_or(START, |recorded| recorded.stored_at);
+        let length_ms = end.ms_since(START);
+        for _ in 0..17 {
+            let mut cuts: Vec<u64> = (0..3).map(|_| random.below(length_ms + 1)).collect();
+            cuts.sort_unstable();
+            let cut = |index: usize| Some(START.plus_ms(cuts[index]));
+            let parts = [ledger(log, cut(0), cut(1)), ledger(log, cut(1), cut(2))];
+            parts.iter().for_each(check);
+            let both = amounts(&ledger(log, cut(0), cut(2)));
+            let [first, second] = parts.map(|part| amounts(&part));
+            assert_eq!(
+                plus(&first, &second),
+                plus(&both, &Cells::new()),
+                "seed {seed}, cuts {cuts:?}"
+            );
+        }
+    }
+}

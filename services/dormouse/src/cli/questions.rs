@@ -1,0 +1,39 @@
+//! `ledger`: questions about a log, at any place of it.
+
+use clap::Args;
+use dormouse_messages::{JobId, TenantId};
+
+use super::history::{At, LogFileArg};
+use super::jobs::job_id;
+
+/// Which log, up to where, and who asks.
+#[derive(Debug, Clone, Args)]
+pub struct PointArgs {
+    /// After this sequence, or as it was at this time (RFC 3339, or a time of the day of the log's
+    /// last event, in UTC); default: the end.
+    #[arg(long, value_name = "SEQUENCE|TIME")]
+    pub at: Option<At>,
+    /// Answer as this tenant may see it: its own names, and others' as amounts.
+    #[arg(long, value_name = "TENANT")]
+    pub tenant: Option<TenantId>,
+    /// Where it is read.
+    #[command(flatten)]
+    pub log: LogFileArg,
+}
+
+/// `ledger`.
+#[derive(Debug, Clone, Args)]
+pub struct LedgerArgs {
+    /// The window begins here; default: with the log.
+    #[arg(long, value_name = "SEQUENCE|TIME")]
+    pub from: Option<At>,
+    /// The window ends here; default: with what is read of the log.
+    #[arg(long, value_name = "SEQUENCE|TIME")]
+    pub to: Option<At>,
+    /// Only this job's rows.
+    #[arg(long, value_parser = job_id)]
+    pub job: Option<JobId>,
+    /// Where the reading ends: what a life lost is known only when it has ended.
+    #[command(flatten)]
+    pub point: PointArgs,
+}

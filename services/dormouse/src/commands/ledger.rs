@@ -1,0 +1,203 @@
+//! `ledger`: what everybody was entitled to, used, lent and lost in a window of time.
+
+use std::path::Path;
+
+use anyhow::Context as _;
+use comfy_table::{Cell, CellAlignment};
+use dormouse_messages::{Resource, Timestamp};
+use dormouse_replay::history::ledger::{JobRow, Ledger, LedgerTable, PartsRow, UnitMs};
+
+use super::history::{self, History, read_to};
+use crate::cli::{At, LedgerArgs, OutputArg};
+use crate::context::Context;
+use crate::error::DONE;
+use crate::print;
+use crate::render::{Style, date};
+
+/// A table shows so many jobs: a screen's worth.
+const MOST_JOBS: usize = 40;
+
+/// Draws the ledger up.
+///
+/// # Errors
+/// When the log cannot be read, or the file not written.
+pub async fn run(context: &Context, args: &LedgerArgs) -> anyhow::Result<u8> {
+    let from = time_of(context, args, args.from).await?;
+    let to = time_of(context, args, args.to).await?;
+    let mut ledger = Ledger::new(from, to);
+    let place = read_to(context, &args.point, |recorded| {
+        ledger.read(recorded);
+        Ok(())
+    });
+    let place = place.await?;
+    let mut table = ledger.finish(place.time);
+    if let Some(tenant) = &args.point.tenant {
+        table = table.seen_by(tenant);
+    }
+    if let Some(job) = &args.job {
+        table.jobs.retain(|row| row.job == *job);
+    }
+    match &context.global().output {
+        OutputArg::File(file) if file.as_os_str() == "csv" => print::line(table.csv().trim_end())?,
+        OutputArg::File(file) if file.extension().is_some_and(|it| it == "csv") => {
+            write(file, &table)?;
+        }
+        _ => print::value(context.output()?, &table, |table, wide| {
+            text(table, &Style::of_stdout(wide))
+        })?,
+    }
+    Ok(DONE)
+}
+
+fn write(file: &Path, table: &LedgerTable) -> anyhow::Result<()> {
+    std::fs::write(file, table.csv()).with_context(|| file.display().to_string())?;
+    print::aside(format!("written to {}", file.display()));
+    Ok(())
+}
+
+/// The time of a place on the log.
+async fn time_of(
+    context: &Context,
+    args: &LedgerArgs,
+    at: Option<At>,
+) -> anyhow::Result<Option<Timestamp>> {
+    let log = &args.point.log;
+    let (sequence, time) = history::bounds(context, at, log).await?;
+    let Some(sequence) = sequence else {
+        return Ok(time);
+    };
+    let mut found = None;
+    let history = History::open_whole(context, log).await?;
+    let read = history.read(sequence, Some(sequence), |recorded| {
+        found = Some(recorded.stored_at);
+        Ok(())
+    });
+    read.await?;
+    let found = found.with_context(|| format!("the log has no event {sequence}"))?;
+    Ok(Some(found))
+}
+
+/// An amount in hours of what people count in.
+fn hours(amount: UnitMs, resource: &str) -> String {
+    const HOUR_MS: f64 = 3_600_000.0;
+    let unit = match Resource::from_name(resource) {
+        _ if resource == "containers" => 1.0,
+        Ok(Resource::Memory) => 1024.0 * 1024.0 * 1024.0,
+        _ => 1000.0,
+    };
+    #[expect(clippy::cast_precision_loss, reason = "shown with few digits")]
+    let hours = amount.0 as f64 / unit / HOUR_MS;
+    match hours {
+        0.0 => "-".to_owned(),
+        hours if hours < 0.1 => format!("{hours:.4}"),
+        hours if hours < 100.0 => format!("{hours:.2}"),
+        hours => format!("{hours:.0}"),
+    }
+}
+
+fn unit(resource: &str) -> String {
+    match Resource::from_name(resource) {
+        Ok(Resource::Memory) => "memory GiB·h".to_owned(),
+        _ => format!("{resource}·h"),
+    }
+}
+
+fn row(name: &str, resource: &str, cells: &[UnitMs]) -> Vec<Cell> {
+    let names = [Cell::new(name), Cell::new(unit(resource))];
+    let amounts = cells
+        .iter()
+        .map(|cell| Cell::new(hours(*cell, resource)).set_alignment(CellAlignment::Right));
+    names.into_iter().chain(amounts).collect()
+}
+
+fn parts(row: &PartsRow) -> [UnitMs; 8] {
+    [
+        row.used,
+        row.productive,
+        row.starting,
+        row.stopping,
+        row.redone,
+        row.failed,
+        row.stopped,
+        row.waiting,
+    ]
+}
+
+/// The ledger as tables of hours.
+fn text(table: &LedgerTable, style: &Style) -> String {
+    let mut cluster = style.table(&["CLUSTER", "OF", "CAPACITY", "USED", "IDLE", "DOWN"]);
+    for it in &table.cluster {
+        cluster.add_row(row(
+            "",
+            &it.resource,
+            &[it.capacity, it.used, it.idle, it.down],
+        ));
+    }
+    let mut tenants = style.table(&[
+        "TENANT", "OF", "ENTITLED", "USED", "BORROWED", "UNUSED", "LENT",
+    ]);
+    for it in &table.tenants {
+        let cells = [it.entitled, it.parts.used, it.borrowed, it.unused, it.lent];
+        tenants.add_row(row(&it.tenant, &it.resource, &cells));
+    }
+    let mut jobs = style.table(&[
+        "JOB",
+        "OF",
+        "USED",
+        "PRODUCTIVE",
+        "STARTING",
+        "STOPPING",
+        "REDONE",
+        "FAILED",
+        "STOPPED",
+        "WAITING",
+        "GAVE TO",
+    ]);
+    // What a job has of each resource is its containers times its demand.
+    let of_jobs = table.jobs.iter();
+    let of_jobs = of_jobs.filter(|it| style.wide || it.resource == "containers");
+    let mut of_jobs: Vec<&JobRow> = of_jobs.collect();
+    if !style.wide {
+        of_jobs.sort_by_key(|it| std::cmp::Reverse(it.parts.used.0 + it.parts.waiting.0));
+    }
+    let more = of_jobs.len().saturating_sub(MOST_JOBS);
+    let shown = if style.wide { of_jobs.len() } else { MOST_JOBS };
+    for it in of_jobs.into_iter().take(shown) {
+        let mut cells = row(it.job.as_str(), &it.resource, &parts(&it.parts));
+        let gave = it
+            .gave
+            .iter()
+            .map(|(tenant, count)| format!("{tenant} {count}"));
+        cells.push(Cell::new(gave.collect::<Vec<_>>().join(", ")));
+        jobs.add_row(cells);
+    }
+    let from = table
+        .from
+        .map_or_else(|| "the log's beginning".to_owned(), date);
+    let to = table.to.unwrap_or(table.known_at);
+    let more = match more {
+        more if more == 0 || style.wide => String::new(),
+        more => format!("\n\n… and {more} jobs that used less; -o wide, csv or json have them all"),
+    };
+    format!(
+        "from {from} to {}, read up to event {}\n\n{}\n\n{}\n\n{}{more}",
+        date(to),
+        table.known_to,
+        style.write(cluster),
+        style.write(tenants),
+        style.write(jobs)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_are_shown_in_hours() {
+        assert_eq!(hours(UnitMs(2_000 * 3_600_000), "cpu"), "2.00");
+        assert_eq!(hours(UnitMs((8 << 30) * 3_600_000), "memory"), "8.00");
+        assert_eq!(hours(UnitMs(3_600_000 / 2), "containers"), "0.50");
+        assert_eq!(hours(UnitMs(0), "cpu"), "-");
+    }
+}
