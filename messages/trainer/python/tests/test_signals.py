@@ -1,0 +1,88 @@
+"""Signals at every moment of a program's life, one and two at once, with and without workers that load data."""
+
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+
+import dormouse_trainer as dormouse
+import harness
+import pytest
+from dormouse_trainer.checkpoints import read
+
+TERM, USR1 = signal.SIGTERM, signal.SIGUSR1
+
+
+def steps_saved(folder):
+    saved = read(folder / "checkpoint")
+    kept = pickle.loads((saved / "state.pickle").read_bytes())["state"]
+    assert kept["steps"] == saved.step
+    return saved.step
+
+
+def signalled(folder, phase, numbers, *workers, group=False):
+    """Runs the program, and sends it signals in one phase; what it says at its end."""
+    argv = harness.command("phases.py", phase, *workers)
+    process = harness.start(argv, harness.environment(folder), stdin=subprocess.PIPE)
+    harness.await_line(process, "at " + phase)
+    for number in numbers:
+        (os.killpg if group else os.kill)(process.pid, number)
+    process.stdin.write("\n")
+    process.stdin.flush()
+    # Python's own tracker of shared memory may complain after it: SIGUSR1 ends that.
+    return next(line for line in harness.finish(process).splitlines() if line.startswith("done"))
+
+
+@pytest.mark.parametrize("numbers", [[TERM], [TERM, TERM], [USR1, TERM], [TERM, USR1]])
+@pytest.mark.parametrize(
+    ("phase", "done"), [("import", 1), ("step", 1), ("evaluation", 21), ("save", 22), ("exit", 40)]
+)
+def test_a_stop_at_any_moment_loses_no_step(tmp_path, phase, done, numbers):
+    last = signalled(tmp_path, phase, numbers)
+    assert last == "done %d stopped %s" % (done, phase != "exit")
+    assert steps_saved(tmp_path) == done
+
+
+@pytest.mark.parametrize("phase", ["import", "step", "evaluation", "save", "exit"])
+def test_a_save_at_any_moment_lets_it_run_on(tmp_path, phase):
+    assert signalled(tmp_path, phase, [USR1, USR1]) == "done 40 stopped False"
+    assert steps_saved(tmp_path) == 40
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize(("phase", "done"), [("step", 1), ("evaluation", 21), ("exit", 40)])
+def test_four_workers_survive_a_signal_to_the_whole_group(tmp_path, phase, done, method):
+    last = signalled(tmp_path, phase, [TERM, USR1], method, group=True)
+    assert last == "done %d stopped %s" % (done, phase != "exit")
+    assert steps_saved(tmp_path) == done
+
+
+def test_a_forked_worker_can_be_ended_by_its_pool(tmp_path):
+    """Without `ignore_signals` a child has the signals as they were before the run."""
+    run = dormouse.Run(environ=harness.environment(tmp_path))
+    try:
+        child = multiprocessing.get_context("fork").Process(target=signal.pause)
+        child.start()
+        child.terminate()
+        child.join(harness.LIMIT_S)
+        assert child.exitcode == -TERM
+        assert not run.requests.stop
+    finally:
+        run.requests.restore()
+
+
+def test_the_checkpoint_command_waits_for_the_save(tmp_path):
+    """`checkpoint.command: [python3, -m, dormouse_trainer, save]`."""
+    env = harness.environment(tmp_path)
+    program = harness.start(harness.command("save_on_request.py"), env)
+    harness.await_line(program, "running")
+    harness.run([sys.executable, "-m", "dormouse_trainer", "save"], env)
+    assert read(tmp_path / "checkpoint").step >= 1
+    os.kill(program.pid, TERM)
+    harness.finish(program)
+
+
+def test_the_checkpoint_command_outside_a_job_says_so(tmp_path):
+    assert "this is no job" in harness.run([sys.executable, "-m", "dormouse_trainer", "save"], {}, code=2)
