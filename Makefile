@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build demo test torture lint check fmt docs bench tools clean
+.PHONY: help build demo test trainer-test trainers-all torture lint check fmt docs bench tools clean
 
 TOOLS := $(or $(DORMOUSE_TOOLS),$(CURDIR)/.tools)
 # What the tests and the demo find their servers and interpreters by.
@@ -11,6 +11,7 @@ export DORMOUSE_PYTHON ?= $(TOOLS)/venv/bin/python3
 # The trainers' python3 and mpiexec before the system's; cargo last, where rustup put it.
 RUN_PATH := $(TOOLS)/venv/bin:$(TOOLS)/bin:$(PATH):$(HOME)/.cargo/bin
 CARGO := PATH="$(PATH):$(HOME)/.cargo/bin" cargo
+TRAINER_TEST := cd messages/trainer/python && PATH="$(RUN_PATH)" $(TOOLS)/venv/bin/python3 -m pytest -p no:cacheprovider
 KILLS ?= 200
 FAULTS ?= 2000
 
@@ -32,6 +33,11 @@ demo: ## Run a cluster of four nodes on this machine and seven jobs that come an
 test: ## Run every test, with a real broker, container engine and training frameworks
 	scripts/install.sh build nats docker trainers
 	PATH="$(RUN_PATH)" cargo test --workspace $(ARGS)
+	$(TRAINER_TEST)
+
+trainer-test: ## Test the trainer's library alone, with its frameworks
+	scripts/install.sh trainers
+	$(TRAINER_TEST)
 
 torture: ## Kill every process at random moments, then simulated clusters: make torture KILLS=1000 FAULTS=10000
 	scripts/install.sh build nats trainers
@@ -53,6 +59,7 @@ check: ## Format, lints and tests, as CI runs them: one build for all
 	PATH="$(RUN_PATH)" scripts/lints-can-fail.sh
 	PATH="$(RUN_PATH)" cargo build --workspace --all-targets
 	PATH="$(RUN_PATH)" cargo test --workspace $(ARGS)
+	$(TRAINER_TEST)
 
 fmt: ## Format the sources
 	$(CARGO) fmt --all

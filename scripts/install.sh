@@ -18,7 +18,7 @@ nats_version=2.15.1
 nats_sha256_x86_64=8595a93c4e85df893ce394f6570781730775d3c793e199da8f5131ca97147b79
 nats_sha256_aarch64=06445f574de7639825014c6c7ad4ca8f170f8c08615d93283f915aacbb47f1eb
 # numpy 1.24 dropped `np.bool`, which MXNet 1.9.1 (its last release) uses.
-trainer_packages=(mpi4py==4.1.2 mpich==5.0.2 numpy==1.23.5 mxnet==1.9.1)
+trainer_packages=(mpi4py==4.1.2 mpich==5.0.2 numpy==1.23.5 mxnet==1.9.1 scikit-learn==1.7.2 xgboost-cpu==3.2.0 pytest==9.2.0)
 empty_image=dormouse/empty
 
 say() { printf 'install: %s\n' "$*"; }
@@ -153,12 +153,27 @@ empty_image_make() {
 
 quietly_stdin() { "$@" >/dev/null; }
 
+# install_library VENV: the trainer's library of this repository, again when its sources have changed.
+install_library() {
+  local venv=$1 library=$root/messages/trainer/python stamp wanted
+  stamp=$venv/dormouse-library.txt
+  wanted=$(cd "$library" && find pyproject.toml README.md src -type f -not -name '*.pyc' | sort | xargs sha256sum)
+  if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ]; then
+    return
+  fi
+  quietly "$venv/bin/pip" install --no-deps --force-reinstall "$library" ||
+    die "the trainer's library could not be installed from $library"
+  echo "$wanted" >"$stamp"
+  say "trainers: dormouse-trainer into $venv"
+}
+
 # The versions wanted, written down beside the environment when all are in.
 install_trainers() {
   local venv=$tools/venv stamp wanted
   stamp=$venv/dormouse-trainers.txt
   wanted=$(printf '%s\n' "${trainer_packages[@]}" "$(readlink -f "$python")")
   if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && "$venv/bin/python3" -c '' 2>/dev/null; then
+    install_library "$venv"
     say "trainers: ready ($venv)"
     return
   fi
@@ -175,7 +190,9 @@ install_trainers() {
   quietly "$venv/bin/pip" install ${trainer_packages[*]} ||
     die "the training frameworks could not be had from the Python package index"
   quietly "$venv/bin/python3" -c 'import mpi4py, numpy' || die "mpi4py or numpy does not import: see above"
+  quietly "$venv/bin/python3" -c 'import sklearn, xgboost' || die "scikit-learn or XGBoost does not import: see above"
   [ "$(uname -m)" != x86_64 ] || quietly "$venv/bin/python3" -c 'import mxnet' || die "mxnet does not import: see above"
+  install_library "$venv"
   echo "$wanted" >"$stamp"
   say "trainers: ready ($venv)"
 }

@@ -7,7 +7,6 @@ import time
 
 import common
 
-SIGNALS = common.Signals()
 FAULTS = {
     "hang": "never finishes the checkpoint",
     "fail": "writes part of it, no manifest, and exits 1 (after SIGUSR1: runs on)",
@@ -26,50 +25,39 @@ def main():
     parser.add_argument("--exit-attempts", type=int, default=None, metavar="N", help="exit early only in incarnations up to N")
     parser.add_argument("--fault-rank", type=int, default=None, help="only this rank misbehaves")
     options = parser.parse_args()
-    faulty = options.fault_rank in (None, common.RANK)
+    run, saved = common.begin("count", options, report_every_s=0.2), True
+    faulty = options.fault_rank in (None, run.rank)
     if options.ignore_sigterm and faulty:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    checkpoints, progress = common.Checkpoints(), common.Progress(options.steps, every_s=0.2)
-    resumed = checkpoints.load()
-    if options.resume and not resumed:
-        sys.exit("count: --resume, but DORMOUSE_RESUME_FROM is not set")
-    step = resumed[0] if resumed else 0
-    print("count: from step %d, rank %d of %d" % (step, common.RANK, common.WORLD_SIZE), flush=True)
+    print("count: from step %d, rank %d of %d" % (run.done, run.rank, run.world_size), flush=True)
+    early = options.exit_attempts is None or run.place.incarnation <= options.exit_attempts
 
-    def save(fault):
-        if fault == "hang":
-            while True:
-                time.sleep(1)
-        if common.RANK != 0 or fault == "never":
-            return True
-        time.sleep(options.checkpoint_s)
-        if fault in ("fail", "die"):
-            with open(os.path.join(checkpoints.directory, "step-%08d.npz.tmp" % step), "wb") as file:
-                file.write(b"half a check")
-            if fault == "die":
-                os.kill(os.getpid(), signal.SIGKILL)
-            return False
-        checkpoints.save(step, lambda file: file.write(b"%d" % step))
-        return True
-
-    while step < options.steps and not SIGNALS.stop:
-        early = options.exit_attempts is None or int(os.environ.get("DORMOUSE_INCARNATION", "1")) <= options.exit_attempts
+    for step in run.steps(options.steps):
         if step == options.exit_at and faulty and early:
             os._exit(options.exit_code)
-        common.pause(options.step_ms)
-        step += 1
-        if progress.due(step):
-            progress.report(step)
-        if SIGNALS.save or (options.checkpoint_every and step % options.checkpoint_every == 0):
-            fault = options.on_checkpoint if SIGNALS.save and faulty else None
-            SIGNALS.save = False
-            save(fault)
+        common.pause(options.step_ms, run.world_size)
+        if run.save_due:
+            saved = save(run, step + 1, options.on_checkpoint if run.is_asked and faulty else None, options.checkpoint_s)
     # An early end asked for by --exit-at must not also happen at the end.
-    code = options.exit_code if options.exit_at is None and faulty and not SIGNALS.stop else 0
-    if not save(options.on_checkpoint if SIGNALS.stop and faulty else None):
-        code = 1
-    SIGNALS.ignore()
-    sys.exit(code)
+    code = options.exit_code if options.exit_at is None and faulty and not run.stopped else 0
+    sys.exit(code if saved else 1)
+
+
+def save(run, step, fault, takes_s):
+    """Whether it was saved, or that is pretended."""
+    if fault == "hang":
+        while True:
+            time.sleep(1)
+    if not run.is_chief or fault == "never":
+        return True
+    time.sleep(takes_s)
+    if fault in ("fail", "die"):
+        (run.place.checkpoint / "half.tmp").write_bytes(b"half a check")
+        if fault == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return False
+    run.save(lambda folder: (folder / "count").write_text(str(step)))
+    return True
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
 """Data-parallel training of the digits with MPI (mpi4py) and numpy: the gradients are added up by allreduce."""
 
-import common  # first: it installs no framework, and the signal handlers must precede slow imports
+import common  # first: it imports no framework, and the signals must be taken before slow imports
 
-SIGNALS = common.Signals()
-
-import time
+OPTIONS = common.arguments(__doc__, learning_rate=0.2).parse_args()
+RUN = common.begin("train_mpi", OPTIONS)
 
 import numpy as np
+from dormouse_trainer import mpi
 from mpi4py import MPI
 
 
@@ -26,59 +26,26 @@ def gradient(parameters, x, y):
     return [x.T @ back, back.sum(axis=0)] + top
 
 
-def allreduce(world, values):
-    """Blocking allreduce spins on a core; this one waits asleep, for the cores are shared."""
-    total = np.empty_like(values)
-    request = world.Iallreduce(values, total, op=MPI.SUM)
-    while not request.Test():
-        time.sleep(0.0005)
-    return total
-
-
 def main():
-    options = common.arguments(__doc__, learning_rate=0.2).parse_args()
-    world = MPI.COMM_WORLD
-    rank, size = world.Get_rank(), world.Get_size()
+    options, run, world = OPTIONS, RUN, mpi.World(RUN, MPI.COMM_WORLD)
     x, y = common.load_digits()
-    checkpoints, progress = common.Checkpoints(), common.Progress(options.steps)
+    parameters = common.initial(options.hidden)
+    run.keep(parameters=parameters)
 
-    parameters, step = common.initial(options.hidden), 0
-    resumed = checkpoints.load()
-    if resumed:
-        step = resumed[0]
-        with np.load(resumed[1]) as saved:
-            parameters = [saved["p%d" % index] for index in range(len(parameters))]
-    elif options.resume:
-        raise SystemExit("train_mpi: --resume, but DORMOUSE_RESUME_FROM is not set")
-
-    def save():
-        if rank == 0:
-            named = {"p%d" % index: parameter for index, parameter in enumerate(parameters)}
-            checkpoints.save(step, lambda file: np.savez(file, **named))
-
-    stopped = False
-    while step < options.steps and not stopped:
-        rows = common.batch_of(step, options.batch, len(y))[rank::size]
-        common.pause(options.step_ms, size)
-        # The signals travel with the gradient: all ranks see the same sum at the same step.
-        save_asked, SIGNALS.save = SIGNALS.save, False
-        mine = [part.ravel() for part in gradient(parameters, x[rows], y[rows])]
-        mine.append(np.array([SIGNALS.stop, save_asked], dtype=np.float32))
-        total = allreduce(world, np.concatenate(mine).astype(np.float32))
-        stopped, wanted = total[-2] > 0, total[-1] > 0
+    for step in run.steps(options.steps):
+        rows = common.batch_of(step, options.batch, len(y))[run.rank :: run.world_size]
+        common.pause(options.step_ms, run.world_size)
+        # What this rank was asked for travels with the gradient: all ranks see the same sum at the same step.
+        mine = [part.ravel() for part in gradient(parameters, x[rows], y[rows])] + [run.wishes()]
+        total = world.sum(np.concatenate(mine).astype(np.float32))
+        run.agreed(total[-3:])
         offset = 0
         for parameter in parameters:
             part = total[offset : offset + parameter.size].reshape(parameter.shape)
             parameter -= options.learning_rate / options.batch * part
             offset += parameter.size
-        step += 1
-        if progress.due(step) or (stopped and rank == 0):
-            progress.report(step, workers=size, **common.evaluate(parameters, x, y))
-        if wanted or stopped or (options.checkpoint_every and step % options.checkpoint_every == 0):
-            save()
-    SIGNALS.ignore()
-    if not stopped:
-        save()  # a stop asked for after the last step still finds a checkpoint
+        if run.report_due:
+            run.report(workers=run.world_size, **common.evaluate(parameters, x, y))
     MPI.Finalize()
 
 

@@ -18,7 +18,16 @@ from .membership import Member, Membership
 from .place import Place
 from .requests import ignore_signals
 from .run import Run, Verdict
-from .world import World
+
+
+def __getattr__(name: str):
+    """Sockets are loaded when they are used: what a program imports before it takes the signals is to be little."""
+    if name == "World":
+        from .world import World
+
+        return World
+    raise AttributeError("module %r has no attribute %r" % (__name__, name))
+
 
 __version__ = "0.1.0"
 __all__ = [

@@ -13,9 +13,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Dict, Optional
+from typing import Dict, NamedTuple, Optional
 
 MANIFEST = "checkpoint.json"
 
@@ -28,8 +27,7 @@ class BadCheckpoint(Exception):
     """A checkpoint that cannot be resumed from."""
 
 
-@dataclass(frozen=True)
-class Checkpoint:
+class Checkpoint(NamedTuple):
     """A complete checkpoint."""
 
     #: Steps done when it was written.
@@ -39,7 +37,7 @@ class Checkpoint:
     #: Their sizes together.
     bytes: int = 0
     #: What else the manifest says.
-    manifest: dict = field(default_factory=dict)
+    manifest: Optional[dict] = None
 
     def __truediv__(self, name: str) -> Path:
         return self.folder / name

@@ -116,7 +116,7 @@ class Elastic:
                 state = JOINED if may_skip else REFUSED
             else:
                 try:
-                    run.rank, run.world_size = own.rank, len(membership)
+                    run.rank, run.world_size = own.rank, membership.size
                     self._rebuild(membership)
                 except Superseded:
                     continue

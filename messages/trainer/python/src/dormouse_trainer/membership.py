@@ -11,9 +11,8 @@ from __future__ import annotations
 import json
 import os
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import FrozenSet, Optional, Tuple
+from typing import FrozenSet, NamedTuple, Optional, Tuple
 
 from .place import Place
 
@@ -23,8 +22,7 @@ READY, JOINED, LEFT, REFUSED = "ready", "joined", "left", "refused"
 LOST = "lost"
 
 
-@dataclass(frozen=True)
-class Member:
+class Member(NamedTuple):
     """One member as the others reach it."""
 
     id: str
@@ -34,8 +32,7 @@ class Member:
     slots: int = 1
 
 
-@dataclass(frozen=True)
-class Membership:
+class Membership(NamedTuple):
     """One generation."""
 
     generation: int
@@ -54,7 +51,8 @@ class Membership:
     def chief(self) -> Member:
         return self.members[0]
 
-    def __len__(self) -> int:
+    @property
+    def size(self) -> int:
         return len(self.members)
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Mapping, Optional, Tuple
+from typing import Mapping, NamedTuple, Optional, Tuple
 
 # The variables of rank and world, in the order in which they are believed: Dormouse's own, then
 # those of launchers under which the same program also runs.
@@ -17,8 +16,7 @@ _RANKS = (
 )
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """What one process is told. Absent variables are None; the default is a world of one."""
 
     job: Optional[str] = None

@@ -16,9 +16,10 @@ Metric = Union[Number, Callable[[], Number]]
 class Progress:
     """Appends a line at most once in `every_s`, and the last one always. Any thread may report."""
 
-    def __init__(self, path: Optional[Path], every_s: float = 1.0, clock=time.monotonic):
+    def __init__(self, path: Optional[Path], every_s: float = 1.0, echo: bool = False, clock=time.monotonic):
         self._path = path
         self._every_s = every_s
+        self._echo = echo
         self._clock = clock
         self._next_s = -math.inf
         self._lock = threading.Lock()
@@ -48,13 +49,19 @@ class Progress:
     def _write(self, step: int, steps_total: int, metrics: Dict[str, Metric]) -> None:
         self._next_s = self._clock() + self._every_s
         self._written, self._pending = step, None
-        if self._path is None:
+        if self._path is None and not self._echo:
             return
         line = {"step": step, "steps_total": steps_total}
         for name, metric in metrics.items():
-            number = float(metric() if callable(metric) else metric)
+            number = metric() if callable(metric) else metric
+            # Numbers of numpy and of frameworks are not JSON's.
+            number = number if isinstance(number, int) else float(number)
             # JSON has no NaN: a line with one would be no line.
             if math.isfinite(number):
                 line[name] = number
-        with open(self._path, "a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        text = json.dumps(line)
+        if self._echo:
+            print(text, flush=True)
+        if self._path is not None:
+            with open(self._path, "a", encoding="utf-8") as file:
+                file.write(text + "\n")

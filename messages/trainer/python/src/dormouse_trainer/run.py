@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any, Callable, Iterable, Iterator, List, NamedTuple, Optional, Sequence
 
@@ -43,9 +42,11 @@ class Verdict(NamedTuple):
     stop: bool = False
     save: bool = False
     generation: int = 0
+    #: The save was asked for: it is not the run's own.
+    asked: bool = False
 
     def __or__(self, other: "Verdict") -> "Verdict":
-        return Verdict(self.stop or other.stop, self.save or other.save, max(self.generation, other.generation))
+        return Verdict(*map(max, self, other))
 
 
 class Run:
@@ -53,7 +54,8 @@ class Run:
 
     `save_every`: also save each so many steps (0: only when asked). `agree_every`: ranks agree each so many
     steps. `shards`: every rank writes its own files of a checkpoint, not the chief alone. `signals`: False
-    leaves the signals alone (asked by [`ask_stop`], [`ask_save`] or the checkpoint command only).
+    leaves the signals alone (asked by [`ask_stop`], [`ask_save`] or the checkpoint command only). `echo`: also
+    prints the lines of progress.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class Run:
         report_every_s: float = 1.0,
         shards: bool = False,
         signals: bool = True,
+        echo: bool = False,
         environ=None,
     ):
         self.place = Place.of(environ)
@@ -72,7 +75,7 @@ class Run:
         self.requests = Requests(self.place.save_request, members=MEMBERS if self.place.members else None)
         self._signals = signals and self.requests.install()
         self._agree: Optional[Agreement] = None
-        self._progress = Progress(self.place.progress, report_every_s)
+        self._progress = Progress(self.place.progress, report_every_s, echo)
         self._kept = Kept()
         self.elastic = Elastic(self)
         #: The checkpoint that this run goes on from, if any.
@@ -212,6 +215,11 @@ class Run:
         return self._decide().save and self._saved_at != self._at
 
     @property
+    def is_asked(self) -> bool:
+        """Whether the save or stop that is due was asked for, by a signal, the checkpoint command or [`ask_save`]."""
+        return self._decide().asked
+
+    @property
     def stop_due(self) -> bool:
         """Whether this step is the last one. All ranks see the same."""
         return self._decide().stop
@@ -266,7 +274,7 @@ class Run:
         at = self._at
         by_itself = self._in_step and (at >= self.total or (self.save_every > 0 and at % self.save_every == 0))
         save = self.place.checkpoint is not None and (verdict.save or verdict.stop or by_itself)
-        return verdict._replace(save=save)
+        return verdict._replace(save=save, asked=verdict.save or verdict.stop)
 
     # ── checkpoints ──────────────────────────────────────────────────────────────────────────────
 
@@ -292,6 +300,8 @@ class Run:
             raise RuntimeError("DORMOUSE_CHECKPOINT_DIR is not set: there is nowhere to save; look at run.save_due")
         at = self._at
         if not (self.is_chief or self.shards):
+            import tempfile
+
             with tempfile.TemporaryDirectory(prefix="dormouse-") as nowhere:
                 yield Path(nowhere)
             self._saved_at = at
@@ -328,7 +338,7 @@ class Run:
 
     def _save_due(self, verdict: Verdict, write: Optional[Callable[[Path], Any]]) -> None:
         if write is None and not len(self._kept):
-            if verdict.stop:
+            if verdict.stop and (self.is_chief or self.shards):
                 _say("a save was asked for at step %d, and nothing was saved: call run.keep, or look at run.save_due" % self._at)
             return
         try:

@@ -125,7 +125,7 @@ class World:
             if connection is not None:
                 connection.close()
         self._chief, self._others, self._membership = None, {}, membership
-        if len(membership) > 1:
+        if membership.size > 1:
             self._accept(membership) if self._run.is_chief else self._connect(membership)
 
     def _accept(self, membership: Membership) -> None:
@@ -133,7 +133,7 @@ class World:
             chief = membership.chief
             self._listener = socket.create_server((chief.address, chief.port + self._offset), backlog=128)
         give_up = time.monotonic() + self._meet_within_s
-        while len(self._others) < len(membership) - 1:
+        while len(self._others) < membership.size - 1:
             self._check_newer(membership)
             if time.monotonic() > give_up:
                 here = [0, *self._others]
