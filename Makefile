@@ -16,7 +16,7 @@ KILLS ?= 200
 FAULTS ?= 2000
 
 help: ## Print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 tools: ## Install what build, tests and demo need (Debian 12, as root)
 	scripts/install.sh build nats docker trainers
@@ -38,6 +38,10 @@ test: ## Run every test, with a real broker, container engine and training frame
 trainer-test: ## Test the trainer's library alone, with its frameworks
 	scripts/install.sh trainers
 	$(TRAINER_TEST)
+
+trainers-all: ## The same for large frameworks: torch (650 MB), and TensorFlow for jobs of one's own (1.5 GB)
+	scripts/install.sh trainers-all
+	cd messages/trainer/python && $(TOOLS)/venv-torch/bin/python3 -m pytest -p no:cacheprovider tests/large
 
 torture: ## Kill every process at random moments, then simulated clusters: make torture KILLS=1000 FAULTS=10000
 	scripts/install.sh build nats trainers

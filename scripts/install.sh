@@ -197,9 +197,23 @@ install_trainers() {
   say "trainers: ready ($venv)"
 }
 
+# Debian's torch: the index's has CUDA with it, 5.5 GB. It sees Debian's packages, so it has an environment of its own.
+install_torch() {
+  local venv=$tools/venv-torch
+  if ! "$venv/bin/python3" -c 'import torch, pytest' 2>/dev/null; then
+    say "trainers-all: torch into $venv (650 MB)"
+    packages python3-torch python3-venv
+    quietly "$python" -m venv --clear --system-site-packages "$venv" || die "no virtual environment could be made in $venv"
+    quietly "$venv/bin/pip" install pytest==9.2.0 || die "pytest could not be had from the Python package index"
+  fi
+  install_library "$venv"
+  say "trainers-all: ready ($venv)"
+}
+
 # TensorFlow wants another numpy than MXNet: an environment of its own.
 install_trainers_all() {
   install_trainers
+  install_torch
   local venv=$tools/venv-tensorflow
   if "$venv/bin/python3" -c 'import importlib.util, sys; sys.exit(not importlib.util.find_spec("tensorflow"))' 2>/dev/null; then
     say "trainers-all: ready ($venv)"

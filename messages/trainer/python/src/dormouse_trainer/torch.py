@@ -1,4 +1,4 @@
-"""PyTorch: DistributedDataParallel, torchrun, sharded checkpoints.
+"""PyTorch: the ranks of a process group agree.
 
     run = dormouse.Run()                     # before `import torch`
     import torch.distributed as dist
@@ -7,7 +7,6 @@
     dt.agree(run)
     run.keep(model=model, optimizer=optimizer)      # each has a state_dict
 
-For a model of which every rank holds a part: `Run(shards=True)`, and [`save_sharded`] when `run.save_due`.
 Data loaders take `worker_init_fn=dormouse.ignore_signals`.
 """
 
@@ -32,19 +31,3 @@ def agree(run: Run, group=None) -> None:
         return most.tolist()
 
     run.agree_with(agreement)
-
-
-def save_sharded(run: Run, state: dict) -> None:
-    """Saves with torch.distributed.checkpoint: every rank its shards, the manifest when all are there."""
-    import torch.distributed.checkpoint as dcp
-
-    with run.saving() as folder:
-        dcp.save_state_dict(state, dcp.FileSystemWriter(str(folder)))
-
-
-def load_sharded(run: Run, state: dict) -> None:
-    """Loads the checkpoint, if there is one, into `state`, whatever number of ranks saved it."""
-    import torch.distributed.checkpoint as dcp
-
-    if run.resumed:
-        dcp.load_state_dict(state, dcp.FileSystemReader(str(run.resumed.folder)))
