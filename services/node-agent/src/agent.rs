@@ -6,6 +6,7 @@
 //!    by a reconciliation. The containers' actors and the reports do the rest.
 
 mod handlers;
+mod members_told;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
@@ -17,21 +18,23 @@ use tokio::sync::oneshot;
 
 use dormouse_messages::events::{CHECKPOINTS_RESUMABLE, CheckpointSaved, PlacementDecided};
 use dormouse_messages::job::JobSpec;
-use dormouse_messages::{ContainerId, Rank, Sequence, Timestamp};
+use dormouse_messages::{ContainerId, Incarnation, JobId, Rank, Sequence, Timestamp};
+use dormouse_runtime::{Clock, SystemClock};
 
 use crate::AgentError;
 use crate::config::AgentConfig;
-use crate::container::{self, Container, How, What};
+use crate::container::{self, Container, How, Readiness, What};
 use crate::folder::{aside, aside_in_time};
 use crate::kept::Kept;
 use crate::lease::fence_grace;
 use crate::marks::{Mark, Marks};
+use crate::members::{self, Answers};
 use crate::plan;
 use crate::prune::prune;
 use crate::reconcile::{Action, Ending, Life, Machine, Observed, apply, reconcile};
 use crate::report::{self, Reports};
 use crate::rotate::rotate;
-use crate::runtime::{ContainerRuntime, Exit, Found};
+use crate::runtime::{ContainerRuntime, Exit, Found, NotStarted};
 use crate::seal::retain;
 use crate::state::{AgentState, Phase};
 use crate::tasks::{Orders, TaskFiles};
@@ -70,6 +73,8 @@ pub struct Agent {
     stage: Stage,
     runtime: Arc<dyn ContainerRuntime>,
     actors: BTreeMap<ContainerId, Addr<Container>>,
+    /// The lives whose members' file could not be written, and why.
+    untold: BTreeMap<(JobId, Incarnation), NotStarted>,
     reports: Reports,
     kept: Option<Kept>,
     /// The broker's time of the last event folded.
@@ -100,6 +105,7 @@ impl Agent {
             },
             runtime,
             actors: BTreeMap::new(),
+            untold: BTreeMap::new(),
             reports,
             kept,
             stored_at: Timestamp::default(),
@@ -145,7 +151,7 @@ impl Agent {
                 let id = found.container.clone();
                 let (mut watch, orders) = (self.watch(&id, true)?, self.orders(&id));
                 Some(async move {
-                    let is_chief = matches!(watch, Watched::Chief(_));
+                    let is_chief = watch.is_chief();
                     let look = aside_in_time(move || watch.look(&orders)).await;
                     (id, is_chief, look)
                 })
@@ -164,6 +170,7 @@ impl Agent {
                 actor.adopt(found, ctx);
             }
             actor.stage = Stage::Live;
+            actor.clear_members();
             actor.act(ctx);
             actor.bound_logs(ctx);
             actor.prune(ctx);
@@ -291,6 +298,9 @@ impl Agent {
         if !look.tasks.is_empty() {
             self.note(id, What::TasksEnded(look.tasks));
         }
+        if let Some(answer) = look.answer {
+            self.note(id, What::Answered(answer));
+        }
         if let Some(line) = look.progress {
             self.note(id, What::Progress(line));
         }
@@ -320,26 +330,46 @@ impl Agent {
         })
     }
 
-    /// A task set's files, or rank 0's; after an adoption without what the log has of them.
+    /// A task set's files, a member's, or rank 0's; after an adoption without what the log has of
+    /// them. Nothing of a replica is looked at but its answers to requests.
     fn watch(&self, id: &ContainerId, adopted: bool) -> Option<Watched> {
         let (job, partition) = self.state.partition(id)?;
-        let layout = self.config.layout();
-        if job.spec.as_ref().is_some_and(|spec| spec.tasks.is_some()) {
+        let (layout, spec) = (self.config.layout(), job.spec.as_ref());
+        if spec.is_some_and(|spec| spec.tasks.is_some()) {
             return Some(Watched::Tasks(TaskFiles::new(layout.container_below(id))));
         }
-        if id.rank != Rank(0) {
+        if spec.is_some_and(|spec| spec.service.is_some()) {
             return None;
         }
-        let watch = Watch::new(
-            layout.checkpoint_below(&id.job, id.incarnation),
-            layout.container_below(id),
-        );
-        if !adopted {
-            return Some(Watched::Chief(watch));
+        let chief = (id.rank == Rank(0)).then(|| {
+            let watch = Watch::new(
+                layout.checkpoint_below(&id.job, id.incarnation),
+                layout.container_below(id),
+            );
+            if !adopted {
+                return watch;
+            }
+            let known = partition.saved;
+            let known = known.map(|(step, bytes)| Complete { step, bytes });
+            watch.knowing(known, partition.step)
+        });
+        if partition.members.is_none() {
+            return chief.map(Watched::Chief);
         }
-        let known = partition.saved;
-        let known = known.map(|(step, bytes)| Complete { step, bytes });
-        Some(Watched::Chief(watch.knowing(known, partition.step)))
+        let here = partition.here.get(&id.rank);
+        let told = here.and_then(|here| here.acknowledged.clone());
+        let answers = Answers::new(layout.container_below(id), told);
+        Some(Watched::Member(chief, answers))
+    }
+
+    /// What is asked of a container before it takes part; of one that was adopted, from its start on.
+    fn readiness(&self, id: &ContainerId, adopted: bool) -> Readiness {
+        let partition = self.state.partition(id);
+        let here = partition.and_then(|(_, partition)| partition.here.get(&id.rank));
+        let started_at = here.and_then(|here| here.started_at).filter(|_| adopted);
+        let since = started_at.map_or(0, |at| SystemClock.now().ms_since(at));
+        let asked = plan::asked(&self.config, &self.state, id);
+        Readiness::new(asked, Duration::from_millis(since))
     }
 
     fn container(
@@ -354,7 +384,8 @@ impl Agent {
         let runtime = Arc::clone(&self.runtime);
         let agent = ctx.address().recipient();
         let noted = (self.marks.clone(), mark);
-        let actor = Container::new(noted, runtime, agent, directory, is_running, watch);
+        let looks = (watch, self.readiness(&id, is_running));
+        let actor = Container::new(noted, runtime, agent, directory, is_running, looks);
         let addr = actor.start();
         self.actors.insert(id, addr.clone());
         addr
@@ -412,6 +443,12 @@ impl Agent {
                 self.actors.remove(&id);
                 ctx.spawn(self.runtime.forget(&id, request).into_actor(self));
             }
+            Action::Announce(job, incarnation, announced) => {
+                self.announce(&job, incarnation, &announced);
+            }
+            Action::Withdraw(job, incarnation) => {
+                members::withdraw(&self.config.layout(), &job, incarnation);
+            }
             Action::Join(life, running) => {
                 let name = self.runtime.name();
                 self.reports.send(
@@ -435,8 +472,14 @@ impl Agent {
 
     /// The job's own grace, or what the log names in its place.
     fn stop_grace(&self, id: &ContainerId) -> Duration {
-        let partition = self.state.partition(id);
-        let named = partition.and_then(|(_, partition)| partition.stop_grace_s);
+        let partition = self.state.partition(id).map(|(_, partition)| partition);
+        let named = partition.and_then(|partition| match partition.phase {
+            Phase::Stop(..) => partition.stop_grace_s,
+            Phase::Placed | Phase::Run(_) => {
+                let leave = partition.here.get(&id.rank)?.leave.as_ref();
+                leave.map(|leave| leave.grace_s)
+            }
+        });
         let named = named.map(|grace_s| Duration::from_secs(u64::from(grace_s)));
         named.unwrap_or_else(|| self.spec(id).map_or(EVICT_GRACE, grace))
     }
@@ -447,19 +490,22 @@ impl Agent {
 
     /// The requests that made something happen to a container.
     fn causes(&self, id: &ContainerId) -> Vec<Sequence> {
-        match self
-            .state
-            .partition(id)
-            .map(|(_, partition)| &partition.phase)
-        {
-            Some(Phase::Run(start)) => vec![start.sequence],
-            Some(Phase::Stop(start, stop)) => vec![*stop, start.sequence],
-            Some(Phase::Placed) | None => Vec::new(),
-        }
+        let Some((_, partition)) = self.state.partition(id) else {
+            return Vec::new();
+        };
+        let here = partition.here.get(&id.rank);
+        let leave = here.and_then(|here| here.leave.as_ref());
+        let stop = match &partition.phase {
+            Phase::Stop(_, stop) => Some(*stop),
+            Phase::Placed | Phase::Run(_) => leave.map(|leave| leave.sequence),
+        };
+        let start = here.and_then(|here| here.request);
+        stop.into_iter().chain(start).collect()
     }
 
     fn start(&mut self, id: &ContainerId, ctx: &mut Context<Self>) {
-        match plan::plan(&self.config, &self.state, id) {
+        let plan = plan::plan(&self.config, &self.state, id).map_err(NotStarted::from);
+        match plan.and_then(|plan| self.told(id).map(|()| plan)) {
             Ok(plan) => {
                 let watch = self.watch(id, false);
                 let mark = Mark::new(id.clone(), plan.request);
@@ -469,7 +515,7 @@ impl Agent {
                 let resume = resume.and_then(|path| layout.named_checkpoint(path));
                 addr.do_send(container::Start { plan, resume });
             }
-            Err(why) => self.ended(id, Exit::cannot_start(&why.into())),
+            Err(why) => self.ended(id, Exit::cannot_start(&why)),
         }
     }
 
@@ -539,6 +585,15 @@ impl Agent {
                 self.reports
                     .send(report::save_failed(id, node, reason), vec![request]);
             }
+            What::Ready(after) => {
+                self.reports
+                    .send(report::ready(id, node, after), self.causes(id));
+            }
+            What::Unready(reason) => {
+                self.reports
+                    .send(report::unready(id, node, reason), self.causes(id));
+            }
+            What::Answered(answer) => self.answered(id, &answer),
             What::TasksEnded(results) => {
                 let event = report::tasks_ended(id, node, results);
                 self.reports.send(event, self.causes(id));
@@ -547,7 +602,7 @@ impl Agent {
                 if self.reports.takes_progress()
                     && let Some((_, partition)) = self.state.partition(id)
                 {
-                    let containers = u32::try_from(partition.gang.len()).unwrap_or(u32::MAX);
+                    let containers = u32::try_from(partition.containers()).unwrap_or(u32::MAX);
                     let event = report::progress(id, node, containers, line);
                     self.reports.send(event, self.causes(id));
                 }

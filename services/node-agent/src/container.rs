@@ -8,10 +8,12 @@
 //! - The actor of a task set's container passes its orders on and looks for results every 20 ms
 //!   while it has tasks. It tells them ten times a second, and at once when there is nothing left.
 //! - The actor of rank 0 looks for checkpoints and progress every second, every 20 ms while a
-//!   requested checkpoint is awaited, and once more after the exit, before it is told. A look that
+//!   requested checkpoint is awaited, and once more after the exit, before it is told. Where
+//!   containers come and go, every member's answers are looked for, too. A look that
 //!   hangs (a file system that does not answer) delays none of these by more than ten seconds.
 
 mod messages;
+mod readiness;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,7 +25,8 @@ use nix::sys::signal::Signal;
 use dormouse_messages::events::NodeFault;
 use dormouse_messages::{ContainerId, Sequence};
 
-pub use messages::{Ended, Evict, Give, How, Note, Save, Start, Stop, What};
+pub use messages::{Announced, Ended, Evict, Give, How, Note, Save, Start, Stop, What};
+pub use readiness::{Asked, Readiness, SILENCE};
 
 use crate::folder::{Below, LOOK_TIMEOUT, aside, aside_in_time};
 use crate::layout;
@@ -67,6 +70,9 @@ pub struct Container {
     /// Rank 0's files, or a task set's; elsewhere while a look is under way.
     watch: Option<Watched>,
     is_looking: bool,
+    /// The gang's checkpoints are among what is looked at.
+    is_chief: bool,
+    readiness: Readiness,
     /// The look under way has taken too long: what is under way without end is not waited for.
     is_hung: bool,
     next_look: Option<SpawnHandle>,
@@ -99,7 +105,7 @@ impl Container {
         agent: Recipient<Note>,
         directory: Below,
         is_running: bool,
-        watch: Option<Watched>,
+        (watch, readiness): (Option<Watched>, Readiness),
     ) -> Self {
         Self {
             id: mark.container.clone(),
@@ -107,6 +113,8 @@ impl Container {
             agent,
             is_running,
             is_looking: watch.is_some(),
+            is_chief: watch.as_ref().is_some_and(Watched::is_chief),
+            readiness,
             watch,
             is_hung: false,
             next_look: None,
@@ -177,6 +185,7 @@ impl Container {
     }
 
     fn stop(&mut self, stop: &Stop, ctx: &mut Context<Self>) {
+        self.ask_no_more(ctx);
         if !self.is_leaving && !self.mark.is_stopped {
             self.note(|mark| mark.is_stopped = true);
             self.signal(Signal::SIGTERM, ctx);
@@ -185,6 +194,7 @@ impl Container {
     }
 
     fn evict(&mut self, evict: Evict, ctx: &mut Context<Self>) {
+        self.ask_no_more(ctx);
         tracing::warn!(container = %self.id, reason = evict.reason, "taken away");
         self.note(|mark| mark.evicted = Some(evict.reason.clone()));
         self.evicted = Some(evict.reason);
@@ -199,6 +209,7 @@ impl Container {
     fn now_running(&mut self, pid: u32, ctx: &mut Context<Self>) {
         self.is_running = true;
         self.tell(What::Running(pid));
+        self.ask_if_ready(ctx);
         if let Some(evict) = self.deferred.take() {
             self.evict(evict, ctx);
         } else if let Some(stop) = self.deferred_stop.take() {
@@ -228,14 +239,15 @@ impl Container {
                 return;
             };
             actor.watch = Some(watch);
-            actor.found(look);
+            actor.found(look, ctx);
             if at_exit {
                 actor.is_looking = false;
                 actor.finish(ctx);
             } else if actor.exit.is_some() {
                 actor.look(ctx);
             } else {
-                let closely = actor.saving.is_some() || actor.is_busy || !actor.orders.is_empty();
+                let waits = actor.saving.is_some() || actor.readiness.is_awaited();
+                let closely = waits || actor.is_busy || !actor.orders.is_empty();
                 let pause = if closely { LOOK_CLOSELY } else { LOOK };
                 actor.look_in(pause, ctx);
             }
@@ -279,7 +291,10 @@ impl Container {
         }));
     }
 
-    fn found(&mut self, look: Look) {
+    fn found(&mut self, look: Look, ctx: &mut Context<Self>) {
+        if let Some(answer) = look.answer {
+            self.answered(answer, ctx);
+        }
         if look.progress.is_some() {
             self.unsaid_progress = look.progress;
         }
@@ -412,6 +427,7 @@ impl Actor for Container {
 
     fn started(&mut self, ctx: &mut Context<Self>) {
         if self.is_running {
+            self.ask_if_ready(ctx);
             self.look(ctx);
         }
     }
@@ -474,7 +490,7 @@ impl Handler<Save> for Container {
 
     fn handle(&mut self, save: Save, ctx: &mut Context<Self>) {
         let now = Instant::now();
-        if self.is_looking && !matches!(save.how, How::Drain) {
+        if self.is_chief && self.is_looking {
             self.saving = Some(Saving {
                 request: save.request,
                 since: now,

@@ -36,6 +36,7 @@ use crate::config::AgentConfig;
 use crate::folder::aside;
 use crate::layout::{self, Layout};
 use crate::marks::Marks;
+use crate::members::ACK;
 use crate::runtime::{
     ContainerPlan, ContainerRuntime, Exit, Exits, Found, NotStarted, RuntimeError,
 };
@@ -464,7 +465,10 @@ fn prepare(layout: &Layout, plan: &ContainerPlan) -> Result<Vec<String>, NotStar
     ];
     for folder in folders {
         let made = folder.make();
-        made.map_err(|error| NotStarted::disk("cannot create", &folder.path(), &error))?;
+        let made =
+            made.map_err(|error| NotStarted::disk("cannot create", &folder.path(), &error))?;
+        // An answer of before is not this container's.
+        let _ = made.remove(ACK);
     }
     Ok(environment(plan)?)
 }

@@ -4,14 +4,17 @@
 //! | executor | variables |
 //! |---|---|
 //! | all | `DORMOUSE_JOB`, `_RANK`, `_WORLD_SIZE`, `_INCARNATION`, `_PROGRESS`, `_CHECKPOINT_DIR`, `_RESUME_FROM` (on a resume), `_PORT`, `_PEERS` |
+//! | all, resized in place | `DORMOUSE_MEMBERS`, `_ACK`, `_MEMBER`, `_GENERATION`; ranks, world and peers are those of the change for which it starts |
 //! | tensorflow | `TF_CONFIG`: every container is a worker, worker 0 acts as chief |
 //! | torch | `MASTER_ADDR`, `MASTER_PORT`, `RANK`, `WORLD_SIZE`, `LOCAL_RANK` (0: a process sees its own GPUs only) |
+//! | torch, resized in place | `PET_*`: see [`torchrun`] |
 //! | mpi, mxnet | see [`mpi`] and [`mxnet`] |
 //! | plain, of a task set | `DORMOUSE_TASK`, `DORMOUSE_TASKS`: see [`tasks`] |
 
 pub mod mpi;
 pub mod mxnet;
 pub mod tasks;
+pub mod torchrun;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -39,7 +42,7 @@ pub struct Setting<'a> {
     pub spec: &'a JobSpec,
     /// The container.
     pub container: &'a ContainerId,
-    /// The whole gang, by rank.
+    /// The whole gang, by rank; where containers come and go, those that take part with this one.
     pub gang: &'a [Member],
     /// The checkpoint to resume from.
     pub resumed_from: Option<&'a str>,
@@ -47,6 +50,19 @@ pub struct Setting<'a> {
     pub directory: PathBuf,
     /// Where the gang saves.
     pub checkpoint: PathBuf,
+    /// Where containers come and go within a life.
+    pub in_place: Option<InPlace>,
+}
+
+/// What a container is told where others come and go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InPlace {
+    /// The file that says who takes part.
+    pub members: PathBuf,
+    /// The file in which it answers.
+    pub ack: PathBuf,
+    /// The change for which it starts; 0 where it starts with its life.
+    pub generation: u32,
 }
 
 /// What a container runs.
@@ -77,6 +93,12 @@ impl Setting<'_> {
         self.member(self.container.rank)
     }
 
+    /// Its place among them, from 0 without a gap: its rank, where nobody leaves.
+    fn position(&self) -> usize {
+        let before = |member: &&Member| member.rank < self.container.rank;
+        self.gang.iter().filter(before).count()
+    }
+
     fn member(&self, rank: Rank) -> Result<&Member, String> {
         self.gang
             .iter()
@@ -99,6 +121,10 @@ pub fn launch(setting: &Setting<'_>) -> Result<Launch, String> {
         },
         Executor::Tensorflow => {
             env.insert("TF_CONFIG".to_owned(), tf_config(setting));
+            argv
+        }
+        Executor::Torch if setting.in_place.is_some() => {
+            env.extend(torchrun::variables(setting)?);
             argv
         }
         Executor::Torch => {
@@ -128,7 +154,7 @@ fn common(setting: &Setting<'_>) -> Result<BTreeMap<String, String>, String> {
     let mut env = BTreeMap::from(
         [
             ("DORMOUSE_JOB", job.to_string()),
-            ("DORMOUSE_RANK", rank.to_string()),
+            ("DORMOUSE_RANK", setting.position().to_string()),
             ("DORMOUSE_WORLD_SIZE", setting.gang.len().to_string()),
             ("DORMOUSE_INCARNATION", incarnation.to_string()),
             ("DORMOUSE_PROGRESS", progress.display().to_string()),
@@ -141,6 +167,15 @@ fn common(setting: &Setting<'_>) -> Result<BTreeMap<String, String>, String> {
         ]
         .map(|(name, value)| (name.to_owned(), value)),
     );
+    if let Some(it) = &setting.in_place {
+        let variables = [
+            ("DORMOUSE_MEMBERS", it.members.display().to_string()),
+            ("DORMOUSE_ACK", it.ack.display().to_string()),
+            ("DORMOUSE_MEMBER", rank.to_string()),
+            ("DORMOUSE_GENERATION", it.generation.to_string()),
+        ];
+        env.extend(variables.map(|(name, value)| (name.to_owned(), value)));
+    }
     if let Some(uri) = setting.resumed_from {
         env.insert(
             "DORMOUSE_RESUME_FROM".to_owned(),
@@ -158,7 +193,7 @@ fn tf_config(setting: &Setting<'_>) -> String {
     let workers: Vec<_> = setting.gang.iter().map(endpoint).collect();
     serde_json::json!({
         "cluster": {"worker": workers},
-        "task": {"type": "worker", "index": setting.container.rank.0},
+        "task": {"type": "worker", "index": setting.position()},
     })
     .to_string()
 }
@@ -169,7 +204,7 @@ fn torch(setting: &Setting<'_>) -> Result<BTreeMap<String, String>, String> {
         [
             ("MASTER_ADDR", master.address.clone()),
             ("MASTER_PORT", master.port.to_string()),
-            ("RANK", setting.container.rank.to_string()),
+            ("RANK", setting.position().to_string()),
             ("WORLD_SIZE", setting.gang.len().to_string()),
             ("LOCAL_RANK", "0".to_owned()),
         ]

@@ -259,6 +259,14 @@ impl Folder {
         self.write_as(name, bytes, Mode::RUSR | Mode::WUSR)
     }
 
+    /// The same, for everybody to read, and not to be written to by mistake.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn write_read_only(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        self.write_as(name, bytes, Mode::RUSR | Mode::RGRP | Mode::ROTH)
+    }
+
     fn write_as(&self, name: &str, bytes: &[u8], mode: Mode) -> io::Result<()> {
         let beside = format!(".{name}.new");
         let _ = self.remove(&beside);

@@ -5,9 +5,12 @@
 //! <data>/nodes/<node>/home        tells this folder from every other
 //! <data>/nodes/<node>/snapshots/  what the agent has folded
 //! <data>/nodes/<node>/secret, marks/   what it notes of its containers, unreadable to jobs
+//! <data>/nodes/<node>/members/<tenant>/<name>/<incarnation>/
+//!     members.json            who takes part, where containers come and go (DORMOUSE_MEMBERS)
 //! <data>/nodes/<node>/containers/<tenant>/<name>/<incarnation>/<rank>/
 //!     stdout.log stderr.log   what it printed
 //!     progress.jsonl          what it reports (DORMOUSE_PROGRESS)
+//!     ack.json                what it says of who takes part (DORMOUSE_ACK)
 //!     orders results drain    a task set's: what to run, what has ended, leave
 //!     tasks/<task>            what a task printed
 //! <checkpoints>/<tenant>/<name>/<incarnation>/
@@ -33,6 +36,9 @@ pub struct Layout {
     node: PathBuf,
     checkpoints: PathBuf,
 }
+
+/// The members' file, in a folder of its own.
+pub const MEMBERS: &str = "members.json";
 
 /// The progress file, in a container's directory.
 pub const PROGRESS: &str = "progress.jsonl";
@@ -79,30 +85,31 @@ impl Layout {
         self.containers().join(container.to_string())
     }
 
+    /// The folder of the members' file of one life.
+    #[must_use]
+    pub fn members(&self, job: &JobId, incarnation: Incarnation) -> Below {
+        Below::new(self.node.join("members"), format!("{job}/{incarnation}"))
+    }
+
+    /// Every life that has a members' file. Blocking.
+    #[must_use]
+    pub fn existing_members(&self) -> Vec<(JobId, Incarnation)> {
+        let ways = folders_at(&self.node.join("members"), CONTAINER_DEPTH - 1);
+        let ways = ways.unwrap_or_default().into_iter();
+        let life = |way: String| {
+            let (job, incarnation) = way.rsplit_once('/')?;
+            Some((job.parse().ok()?, Incarnation(incarnation.parse().ok()?)))
+        };
+        ways.filter_map(life).collect()
+    }
+
     /// Every container that has a directory. Blocking.
     ///
     /// # Errors
     /// The disk's.
     pub fn existing_containers(&self) -> io::Result<Vec<ContainerId>> {
-        let mut level = vec![String::new()];
-        for _ in 0..CONTAINER_DEPTH {
-            let mut next = Vec::new();
-            for way in level {
-                let folder = match Below::new(self.containers(), &way).open() {
-                    Ok(folder) => folder,
-                    Err(error) if error.kind() == ErrorKind::NotFound => continue,
-                    Err(error) => return Err(error),
-                };
-                let entries = folder.entries()?.into_iter();
-                let folders = entries.filter(|(_, entry)| entry.is_folder);
-                next.extend(folders.map(|(name, _)| match way.as_str() {
-                    "" => name,
-                    way => format!("{way}/{name}"),
-                }));
-            }
-            level = next;
-        }
-        Ok(level.iter().filter_map(|way| way.parse().ok()).collect())
+        let ways = folders_at(&self.containers(), CONTAINER_DEPTH)?;
+        Ok(ways.iter().filter_map(|way| way.parse().ok()).collect())
     }
 
     /// The same, to look into.
@@ -136,6 +143,29 @@ impl Layout {
     pub fn checkpoint_below(&self, job: &JobId, incarnation: Incarnation) -> Below {
         Below::new(self.checkpoints.clone(), format!("{job}/{incarnation}"))
     }
+}
+
+/// The folders so far below a root, by their ways. Blocking.
+fn folders_at(root: &Path, depth: u32) -> io::Result<Vec<String>> {
+    let mut level = vec![String::new()];
+    for _ in 0..depth {
+        let mut next = Vec::new();
+        for way in level {
+            let folder = match Below::new(root.to_owned(), &way).open() {
+                Ok(folder) => folder,
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                Err(error) => return Err(error),
+            };
+            let entries = folder.entries()?.into_iter();
+            let folders = entries.filter(|(_, entry)| entry.is_folder);
+            next.extend(folders.map(|(name, _)| match way.as_str() {
+                "" => name,
+                way => format!("{way}/{name}"),
+            }));
+        }
+        level = next;
+    }
+    Ok(level)
 }
 
 /// The logs in a container's directory.

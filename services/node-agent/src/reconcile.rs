@@ -5,18 +5,20 @@
 //! 2. Whatever is wanted and neither runs nor has exited is started, once no other incarnation
 //!    of its job runs here.
 //! 3. What the log does not know yet is told: starts, exits, containers that vanished.
-//! 4. When nothing is left to evict, the agent joins.
+//! 4. Where containers come and go within a life, its members are told who takes part: before the
+//!    first of them starts here, and after every change.
+//! 5. When nothing is left to evict, the agent joins.
 //!
 //! Invariant: no container runs twice, none beside another incarnation of its job. [`apply`]
 //! records what was begun, so that deciding again on the same state asks for nothing new.
 //! How to start, stop and watch a container is left to the runtime and its actors.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use dormouse_messages::{ContainerId, Incarnation, Rank, Sequence};
+use dormouse_messages::{ContainerId, Incarnation, JobId, Rank, Sequence};
 
 use crate::runtime::Exit;
-use crate::state::{AgentState, Known, Want, Wanted};
+use crate::state::{AgentState, Announced, Known, Want, Wanted};
 
 /// What this agent has seen and begun on its machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -27,6 +29,8 @@ pub struct Machine {
     pub fenced: bool,
     /// The containers.
     pub containers: BTreeMap<ContainerId, Observed>,
+    /// What the members of each life here were told.
+    pub told: BTreeMap<(JobId, Incarnation), Announced>,
 }
 
 /// A container on the machine.
@@ -87,6 +91,10 @@ pub enum Action {
     TellExited(ContainerId, Sequence, Exit),
     /// The exit is on the log: free what the machine still holds of it.
     Forget(ContainerId, Sequence),
+    /// Tell the containers of a life here who takes part.
+    Announce(JobId, Incarnation, Announced),
+    /// The last container of a life here is forgotten: its members' file goes.
+    Withdraw(JobId, Incarnation),
     /// Append `node.joined` for this life, with what runs.
     Join(u64, Vec<ContainerId>),
 }
@@ -145,7 +153,7 @@ pub fn reconcile(state: &AgentState, machine: &Machine) -> Vec<Action> {
     let wanted = state.wanted();
     let must_join = machine.must_join(state);
     let may_start = !machine.fenced && !must_join;
-    let mut actions = Vec::new();
+    let mut actions = announcements(state, machine, &wanted);
     let mut leaving = false;
     for (id, seen) in &machine.containers {
         let want = wanted.get(id).filter(|want| want.request == seen.request);
@@ -176,6 +184,35 @@ pub fn reconcile(state: &AgentState, machine: &Machine) -> Vec<Action> {
     if must_join && !leaving {
         actions.push(join(state, machine));
     }
+    actions
+}
+
+/// What members here are to be told, and what nobody reads any more.
+fn announcements(
+    state: &AgentState,
+    machine: &Machine,
+    wanted: &BTreeMap<ContainerId, Wanted>,
+) -> Vec<Action> {
+    let life = |id: &ContainerId| (id.job.clone(), id.incarnation);
+    let runs = wanted.iter().filter(|(_, want)| want.want == Want::Run);
+    let lives: BTreeSet<_> = runs.map(|(id, _)| life(id)).collect();
+    let mut actions = Vec::new();
+    for (job, incarnation) in &lives {
+        let partition = state.jobs.get(job);
+        let partition = partition.and_then(|job| job.partitions.get(incarnation));
+        let members = partition.and_then(|partition| partition.members.as_ref());
+        let told = machine.told.get(&(job.clone(), *incarnation));
+        if let Some(members) = members
+            && told != Some(&members.announced)
+        {
+            let announced = members.announced.clone();
+            actions.push(Action::Announce(job.clone(), *incarnation, announced));
+        }
+    }
+    let held: BTreeSet<_> = machine.containers.keys().map(life).collect();
+    let unread = machine.told.keys();
+    let unread = unread.filter(|life| !lives.contains(life) && !held.contains(life));
+    actions.extend(unread.map(|(job, incarnation)| Action::Withdraw(job.clone(), *incarnation)));
     actions
 }
 
@@ -285,6 +322,13 @@ pub fn apply(machine: &mut Machine, action: &Action) {
         }
         Action::Forget(id, _) => {
             containers.remove(id);
+        }
+        Action::Announce(job, incarnation, announced) => {
+            let life = (job.clone(), *incarnation);
+            machine.told.insert(life, announced.clone());
+        }
+        Action::Withdraw(job, incarnation) => {
+            machine.told.remove(&(job.clone(), *incarnation));
         }
         Action::Join(life, _) => machine.joined = Some(*life),
     }

@@ -8,13 +8,15 @@ use actix::prelude::*;
 use tokio::sync::mpsc;
 
 use dormouse_messages::events::{
-    CheckpointFailed, CheckpointRejected, CheckpointSaved, ContainerExited, ContainerStarted,
-    NodeFault, NodeFaulted, NodeJoined, Progress, TasksEnded,
+    CheckpointFailed, CheckpointRejected, CheckpointSaved, ContainerExited, ContainerReady,
+    ContainerStarted, ContainerUnready, MemberAcknowledged, NodeFault, NodeFaulted, NodeJoined,
+    Progress, TasksEnded,
 };
 use dormouse_messages::{ContainerId, Event, NodeId, Sequence};
 
 use crate::config::AgentConfig;
 use crate::layout;
+use crate::members::Answer;
 use crate::runtime::Exit;
 use crate::tasks::Results;
 use crate::watch::{Line, Saved};
@@ -114,6 +116,47 @@ pub fn started(container: &ContainerId, node: &NodeId, pid: u32) -> ContainerSta
         container: container.clone(),
         node: node.clone(),
         pid,
+    }
+}
+
+/// `container.ready`.
+#[must_use]
+pub fn ready(container: &ContainerId, node: &NodeId, after: Duration) -> ContainerReady {
+    ContainerReady {
+        job: container.job.clone(),
+        incarnation: container.incarnation,
+        rank: container.rank,
+        container: container.clone(),
+        node: node.clone(),
+        after_ms: u64::try_from(after.as_millis()).unwrap_or(u64::MAX),
+    }
+}
+
+/// `container.unready`.
+#[must_use]
+pub fn unready(container: &ContainerId, node: &NodeId, reason: String) -> ContainerUnready {
+    ContainerUnready {
+        job: container.job.clone(),
+        incarnation: container.incarnation,
+        rank: container.rank,
+        container: container.clone(),
+        node: node.clone(),
+        reason,
+    }
+}
+
+/// `member.acknowledged`.
+#[must_use]
+pub fn acknowledged(container: &ContainerId, node: &NodeId, answer: &Answer) -> MemberAcknowledged {
+    MemberAcknowledged {
+        job: container.job.clone(),
+        incarnation: container.incarnation,
+        rank: container.rank,
+        container: container.clone(),
+        node: node.clone(),
+        generation: answer.generation,
+        state: answer.state,
+        step: answer.step,
     }
 }
 

@@ -39,6 +39,9 @@ pub struct ContainerPlan {
     pub checkpoint: PathBuf,
     /// What it resumes from.
     pub resume: Option<PathBuf>,
+    /// The folder of the file that says who takes part, where containers come and go: it may read
+    /// there.
+    pub members: Option<PathBuf>,
 }
 
 /// How a container ended.

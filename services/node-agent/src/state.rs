@@ -3,13 +3,17 @@
 //! Only what concerns the node is kept: the partitions with a container on it, the
 //! specifications of jobs that may come to it, the addresses of the other nodes. A partition is
 //! forgotten once the log has the exit of each of its containers on this node; a job, once it
-//! has ended and no partition is left.
+//! has ended and no partition is left. Partitions that are resized in place are kept while they
+//! run, wherever that is: a container that joins one here is told its members.
 
 mod fold;
+mod members;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
+
+pub use members::{Announced, Here, Leave, Members, Readiness};
 
 use crate::tasks::Orders;
 
@@ -50,7 +54,7 @@ pub struct Job {
     pub ended: bool,
     /// The checkpoints that it may yet be resumed from, the newest first.
     pub resumable: Vec<String>,
-    /// Its partitions with a container here.
+    /// Its partitions with a container here; where it is resized in place, the running one too.
     pub partitions: BTreeMap<Incarnation, Partition>,
 }
 
@@ -60,13 +64,13 @@ pub struct Partition {
     /// The whole gang.
     pub gang: BTreeMap<Rank, Place>,
     /// The ranks here, with what the log has of each.
-    pub here: BTreeMap<Rank, Known>,
+    pub here: BTreeMap<Rank, Here>,
     /// What the checkpointer asked.
     pub phase: Phase,
     /// Seconds to stop, where the log names others than the job's own.
     pub stop_grace_s: Option<u32>,
-    /// The node was declared lost while it ran here.
-    pub void: bool,
+    /// Who takes part, where containers come and go within the life and it was started.
+    pub members: Option<Members>,
     /// The request to save that is not answered yet.
     pub save: Option<Sequence>,
     /// The last checkpoint on the log: its step and size.
@@ -86,6 +90,20 @@ pub struct Place {
     pub gpus: Vec<String>,
     /// The first of its own ports.
     pub port: u16,
+    /// Whether it was asked to start, or is over.
+    pub standing: Standing,
+}
+
+/// Where a container of a partition stands, on whatever node.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Standing {
+    /// It has a place.
+    #[default]
+    Placed,
+    /// Its start was requested.
+    Asked,
+    /// It has exited, or its node was lost.
+    Over,
 }
 
 /// What the log has of a container of this node.
@@ -155,6 +173,27 @@ impl Partition {
     pub fn orders_of(&self, rank: Rank) -> &Orders {
         self.orders.get(&rank).unwrap_or(&NO_ORDERS)
     }
+
+    /// How many take part.
+    #[must_use]
+    pub fn containers(&self) -> usize {
+        let members = self.members.as_ref();
+        members.map_or(self.gang.len(), |it| it.announced.members.len())
+    }
+
+    /// Whether a container here was asked to start and has not exited.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.here.values().any(Here::is_open)
+    }
+}
+
+impl Job {
+    /// Whether its containers come and go within one life.
+    #[must_use]
+    pub fn is_in_place(&self) -> bool {
+        self.spec.as_ref().is_some_and(JobSpec::is_in_place)
+    }
 }
 
 impl Phase {
@@ -186,23 +225,19 @@ impl AgentState {
         let here = self.here.iter();
         for (job_id, job) in here.filter_map(|id| self.jobs.get_key_value(id)) {
             for (incarnation, partition) in &job.partitions {
-                let Some(start) = partition.phase.start() else {
-                    continue;
-                };
-                let want = self.want(job, *incarnation, partition);
-                for (rank, known) in &partition.here {
-                    if *known == Known::Exited {
+                for (rank, here) in &partition.here {
+                    let Some(request) = here.request.filter(|_| here.is_open()) else {
                         continue;
-                    }
+                    };
                     let container = ContainerId {
                         job: job_id.clone(),
                         incarnation: *incarnation,
                         rank: *rank,
                     };
                     let entry = Wanted {
-                        request: start.sequence,
-                        known: *known,
-                        want: want.clone(),
+                        request,
+                        known: here.known,
+                        want: self.want(job, *incarnation, partition, here),
                         save: partition.save,
                         order: partition
                             .orders_of(*rank)
@@ -216,8 +251,14 @@ impl AgentState {
         wanted
     }
 
-    fn want(&self, job: &Job, incarnation: Incarnation, partition: &Partition) -> Want {
-        if partition.void {
+    fn want(
+        &self,
+        job: &Job,
+        incarnation: Incarnation,
+        partition: &Partition,
+        here: &Here,
+    ) -> Want {
+        if here.void {
             let node = self.node.as_ref().map_or("?", NodeId::as_str);
             Want::Gone(format!("node {node} was declared lost while it ran here"))
         } else if incarnation < job.newest {
@@ -227,7 +268,7 @@ impl AgentState {
             ))
         } else if job.ended {
             Want::Gone("the job has ended".to_owned())
-        } else if matches!(partition.phase, Phase::Stop(..)) {
+        } else if matches!(partition.phase, Phase::Stop(..)) || here.leave.is_some() {
             Want::Stop
         } else {
             Want::Run
@@ -244,13 +285,13 @@ impl AgentState {
 
 impl Fold for AgentState {
     const NAME: &'static str = "node-agent";
-    const VERSION: u32 = 4;
+    const VERSION: u32 = 5;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.folded = recorded.sequence;
         match &recorded.envelope.body {
             Body::Event(event) if event.writers().contains(&recorded.writer) => {
-                self.fold(event, recorded.sequence);
+                self.fold(event, recorded);
             }
             Body::Event(_) => {}
             Body::Unknown { type_name } => {
@@ -277,9 +318,9 @@ impl Fold for AgentState {
                         "{id}/{incarnation}: a rank here is not in its gang"
                     ));
                 }
-                if self.want(job, *incarnation, partition) == Want::Run
-                    && partition.phase != Phase::Placed
-                {
+                check_members(partition).map_err(|why| format!("{id}/{incarnation}: {why}"))?;
+                let mut here = partition.here.values().filter(|here| here.is_open());
+                if here.any(|here| self.want(job, *incarnation, partition, here) == Want::Run) {
                     running += 1;
                 }
             }
@@ -289,4 +330,29 @@ impl Fold for AgentState {
         }
         Ok(())
     }
+}
+
+fn check_members(partition: &Partition) -> Result<(), &'static str> {
+    let Some(members) = &partition.members else {
+        let leaves = partition.here.values().any(|here| here.leave.is_some());
+        return if leaves {
+            Err("a container leaves a partition without members")
+        } else {
+            Ok(())
+        };
+    };
+    if !members
+        .announced
+        .members
+        .is_disjoint(&members.announced.leaving)
+    {
+        return Err("a member both stays and leaves");
+    }
+    if members.announced.generation > members.requested {
+        return Err("its members are of a change that nobody requested");
+    }
+    if partition.phase == Phase::Placed {
+        return Err("it has members, but its start was not requested");
+    }
+    Ok(())
 }

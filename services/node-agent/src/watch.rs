@@ -17,6 +17,7 @@ use serde_json::Value;
 
 use crate::folder::{Below, Folder, read_all};
 use crate::layout::PROGRESS;
+use crate::members::{Answer, Answers};
 use crate::seal::{DOCUMENT, DOCUMENT_BYTES, seal};
 use crate::tasks::{Orders, Results, TaskFiles};
 
@@ -71,6 +72,8 @@ pub struct Look {
     pub tasks: Results,
     /// Whether more tasks are to end.
     pub is_busy: bool,
+    /// What it says of who takes part.
+    pub answer: Option<Answer>,
 }
 
 /// The files of one container that are watched.
@@ -80,12 +83,20 @@ pub enum Watched {
     Chief(Watch),
     /// Of any container of a task set.
     Tasks(TaskFiles),
+    /// Of any member of a partition that is resized in place, and those of rank 0 as well.
+    Member(Option<Watch>, Answers),
 }
 
 impl Watched {
+    /// Whether the gang's checkpoints and progress are among them.
+    #[must_use]
+    pub const fn is_chief(&self) -> bool {
+        matches!(self, Self::Chief(_) | Self::Member(Some(_), _))
+    }
+
     /// Passes over what is there from before the start.
     pub fn pass_over(&mut self) {
-        if let Self::Chief(watch) = self {
+        if let Self::Chief(watch) | Self::Member(Some(watch), _) = self {
             watch.pass_over();
         }
     }
@@ -94,6 +105,10 @@ impl Watched {
     pub fn look(&mut self, orders: &Orders) -> Look {
         match self {
             Self::Chief(watch) => watch.look(),
+            Self::Member(watch, answers) => Look {
+                answer: answers.look(),
+                ..watch.as_mut().map_or_else(Look::default, Watch::look)
+            },
             Self::Tasks(files) => {
                 files.give(orders);
                 files.write();

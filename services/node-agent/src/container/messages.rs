@@ -8,6 +8,7 @@ use nix::sys::signal::Signal;
 use dormouse_messages::{ContainerId, Sequence};
 
 use crate::folder::Below;
+use crate::members::Answer;
 use crate::runtime::{ContainerPlan, Exit};
 use crate::tasks::{Orders, Results};
 use crate::watch::{Line, Saved};
@@ -39,6 +40,12 @@ pub enum What {
     Progress(Line),
     /// Tasks of a task set have ended in it.
     TasksEnded(Results),
+    /// It can take part; how long after its start.
+    Ready(Duration),
+    /// It cannot, or no longer; why.
+    Unready(String),
+    /// It says something of a change of its members.
+    Answered(Answer),
 }
 
 /// Start it.
@@ -99,6 +106,16 @@ pub struct Evict {
     pub reason: String,
     /// How long it may take.
     pub grace: Duration,
+}
+
+/// Its members are others: the file says so.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Announced {
+    /// The change.
+    pub generation: u32,
+    /// What it is told by, beside the file.
+    pub signal: Option<Signal>,
 }
 
 /// It has ended.

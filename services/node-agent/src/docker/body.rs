@@ -125,9 +125,9 @@ fn mounts(config: &AgentConfig, plan: &ContainerPlan, is_empty_image: bool) -> V
         let folder = folder.display().to_string();
         add(&folder, &folder, false);
     }
-    if let Some(resume) = &plan.resume {
-        let resume = resume.display().to_string();
-        add(&resume, &resume, true);
+    for folder in plan.resume.iter().chain(&plan.members) {
+        let folder = folder.display().to_string();
+        add(&folder, &folder, true);
     }
     if is_empty_image {
         for folder in SYSTEM.iter().filter(|folder| Path::new(folder).exists()) {

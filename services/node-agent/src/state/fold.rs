@@ -1,15 +1,18 @@
 //! How each event changes what the log wants of the node.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod in_place;
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use dormouse_messages::events::{
     CHECKPOINTS_RESUMABLE, CheckpointFailed, CheckpointRequested, CheckpointSaved, NodeJoined,
     NodeLost, PartitionStartRequested, PartitionStopRequested, PlacementDecided, Progress,
     TasksAssigned, TasksEnded,
 };
-use dormouse_messages::{ContainerId, Event, Incarnation, JobId, NodeId, Sequence};
+use dormouse_messages::{ContainerId, Event, Incarnation, JobId, NodeId, Recorded, Sequence};
 
-use super::{AgentState, Known, Partition, Phase, Place, Start};
+use super::{AgentState, Known, Members, Partition, Phase, Place, Readiness, Standing, Start};
 
 /// Placements that were never started are kept up to this many: a start may follow a placement
 /// that a newer one has already replaced. As many as the services keep: the newest and four before.
@@ -33,6 +36,7 @@ impl AgentState {
     }
 
     fn lost(&mut self, event: &NodeLost) {
+        self.lost_elsewhere(&event.node);
         if !self.is_here(&event.node) || event.incarnation < self.life {
             return;
         }
@@ -40,52 +44,61 @@ impl AgentState {
         for id in &self.here {
             let job = self.jobs.get_mut(id).into_iter();
             for partition in job.flat_map(|job| job.partitions.values_mut()) {
-                if partition.phase != Phase::Placed {
-                    partition.void = true;
+                let here = partition.here.values_mut();
+                for here in here.filter(|here| here.request.is_some()) {
+                    here.void = true;
                 }
             }
         }
     }
 
+    /// Asked while this node counts as lost: whoever asked had not seen the loss yet, and
+    /// everyone who folds the log takes the container for lost.
+    fn counts_as_lost(&self) -> bool {
+        self.lost.is_some_and(|lost| lost >= self.life)
+    }
+
     fn placed(&mut self, event: &PlacementDecided) {
-        let ours: BTreeSet<_> = event
-            .create
-            .iter()
-            .filter(|place| self.is_here(&place.node))
-            .map(|place| (&place.job, place.incarnation))
-            .collect();
+        self.taken_back(event);
         let mut gangs: BTreeMap<_, Partition> = BTreeMap::new();
         for place in &event.create {
-            if !ours.contains(&(&place.job, place.incarnation)) {
-                continue;
-            }
             let partition = gangs.entry((&place.job, place.incarnation)).or_default();
             if self.is_here(&place.node) {
-                partition.here.insert(place.rank, Known::Nothing);
+                partition.here.entry(place.rank).or_default();
             }
             let member = Place {
                 node: place.node.clone(),
                 gpus: place.gpus.clone(),
                 port: place.port,
+                standing: Standing::Placed,
             };
             partition.gang.insert(place.rank, member);
         }
-        for ((job, incarnation), partition) in gangs {
+        for ((job, incarnation), placed) in gangs {
+            let in_place = self.jobs.get(job).is_some_and(super::Job::is_in_place);
+            if placed.here.is_empty() && !in_place {
+                continue;
+            }
             let entry = self.jobs.entry(job.clone()).or_default();
-            entry.partitions.entry(incarnation).or_insert(partition);
+            match entry.partitions.entry(incarnation) {
+                Entry::Vacant(vacant) => {
+                    vacant.insert(placed);
+                }
+                Entry::Occupied(mut occupied) if in_place => occupied.get_mut().add(placed),
+                Entry::Occupied(_) => {}
+            }
             self.here.insert(job.clone());
             self.prune(job);
         }
     }
 
     fn start(&mut self, event: &PartitionStartRequested, sequence: Sequence) {
+        let lost = self.counts_as_lost();
         let Some(job) = self.jobs.get_mut(&event.job) else {
             return;
         };
         job.newest = job.newest.max(event.incarnation);
-        // Asked while this node counts as lost: whoever asked had not seen the loss yet, and
-        // everyone who folds the log takes the container for lost.
-        let lost = self.lost.is_some_and(|lost| lost >= self.life);
+        let in_place = job.is_in_place();
         if let Some(partition) = job.partitions.get_mut(&event.incarnation)
             && partition.phase == Phase::Placed
         {
@@ -94,7 +107,9 @@ impl AgentState {
                 sequence,
                 resumed_from,
             });
-            partition.void = lost;
+            let all = partition.gang.keys().copied().collect();
+            partition.ask(&all, sequence, 0, lost);
+            partition.members = in_place.then(|| Members::starting(all));
         }
         self.prune(&event.job);
     }
@@ -107,6 +122,7 @@ impl AgentState {
             partition.phase = Phase::Stop(start.clone(), sequence);
             partition.stop_grace_s = event.grace_s;
         }
+        self.prune(&event.job);
     }
 
     fn save(&mut self, event: &CheckpointRequested, sequence: Sequence) {
@@ -168,14 +184,10 @@ impl AgentState {
     }
 
     fn know(&mut self, container: &ContainerId, known: Known) {
-        if let Some(partition) = self.partition_mut(&container.job, container.incarnation)
-            && let Some(entry) = partition.here.get_mut(&container.rank)
-            && *entry != Known::Exited
+        if let Some(here) = self.here_mut(container)
+            && here.known != Known::Exited
         {
-            *entry = known;
-        }
-        if known == Known::Exited {
-            self.prune(&container.job);
+            here.known = known;
         }
     }
 
@@ -191,12 +203,14 @@ impl AgentState {
         let Some(job) = self.jobs.get_mut(id) else {
             return;
         };
-        let (newest, ended) = (job.newest, job.ended);
+        let (newest, ended, in_place) = (job.newest, job.ended, job.is_in_place());
         job.partitions.retain(|incarnation, partition| {
-            if partition.phase == Phase::Placed {
-                *incarnation > newest && !ended
-            } else {
-                partition.here.values().any(|known| *known != Known::Exited)
+            let is_newest = *incarnation == newest && !ended;
+            match partition.phase {
+                Phase::Placed => *incarnation > newest && !ended,
+                // Others may join it here, and are told its members.
+                Phase::Run(_) if in_place && is_newest => true,
+                Phase::Run(_) | Phase::Stop(..) => partition.is_open(),
             }
         });
         let placed: Vec<_> = job
@@ -216,7 +230,8 @@ impl AgentState {
         }
     }
 
-    pub(super) fn fold(&mut self, event: &Event, sequence: Sequence) {
+    pub(super) fn fold(&mut self, event: &Event, recorded: &Recorded) {
+        let (sequence, at) = (recorded.sequence, recorded.stored_at);
         match event {
             Event::JobAdmitted(event) => {
                 let job = self.jobs.entry(event.job.clone()).or_default();
@@ -238,10 +253,21 @@ impl AgentState {
             Event::Progress(event) => self.progress(event),
             Event::ContainerStarted(event) if self.is_here(&event.node) => {
                 self.know(&event.container, Known::Started);
+                self.started(&event.container, at);
             }
-            Event::ContainerExited(event) if self.is_here(&event.node) => {
-                self.know(&event.container, Known::Exited);
+            Event::ContainerExited(event) => {
+                if self.is_here(&event.node) {
+                    self.know(&event.container, Known::Exited);
+                }
+                self.over(&event.container);
+                self.prune(&event.job);
             }
+            Event::PartitionResizeRequested(event) => self.resize(event, sequence, at),
+            Event::PartitionLeaveRequested(event) => self.leave(event, sequence),
+            Event::PartitionResized(event) => self.resized(event),
+            Event::ContainerReady(event) => self.ready(&event.container, Readiness::Ready),
+            Event::ContainerUnready(event) => self.ready(&event.container, Readiness::Unready),
+            Event::MemberAcknowledged(event) => self.acknowledged(event),
             Event::TasksAssigned(event) => self.give(event, sequence),
             Event::TasksEnded(event) if self.is_here(&event.node) => self.tasks_ended(event),
             Event::JobCompleted(event) => self.ended(&event.job),

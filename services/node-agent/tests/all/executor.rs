@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use crate::common::*;
 use dormouse_messages::Rank;
 use dormouse_messages::job::{EnvValue, Executor, JobSpec};
-use dormouse_node_agent::executor::{Launch, Member, Setting, launch};
+use dormouse_node_agent::executor::{InPlace, Launch, Member, Setting, launch};
 
 fn gang(addresses: &[&str]) -> Vec<Member> {
     let member = |(rank, address): (u16, &&str)| Member {
@@ -26,6 +26,7 @@ fn run(spec: &JobSpec, rank: u32, gang: &[Member], from: Option<&str>) -> Result
         resumed_from: from,
         directory: PathBuf::from("/data/c"),
         checkpoint: PathBuf::from("/checkpoints/ads/lr/2"),
+        in_place: None,
     })
 }
 
@@ -181,4 +182,62 @@ fn what_cannot_work_is_refused_with_a_reason() {
     let error =
         run(&with(Executor::Plain), 5, &gang(&["10.0.0.1"]), None).expect_err("no such rank");
     assert!(error.contains("rank 5"), "{error}");
+}
+
+fn in_place(spec: &JobSpec, rank: u32, gang: &[Member]) -> Launch {
+    let launch = launch(&Setting {
+        spec,
+        container: &id(2, rank),
+        gang,
+        resumed_from: None,
+        directory: PathBuf::from("/data/c"),
+        checkpoint: PathBuf::from("/checkpoints/ads/lr/2"),
+        in_place: Some(InPlace {
+            members: PathBuf::from("/data/m/members.json"),
+            ack: PathBuf::from("/data/c/ack.json"),
+            generation: 3,
+        }),
+    });
+    launch.expect("it can start")
+}
+
+/// Ranks 0, 2 and 5: 1, 3 and 4 have left.
+fn with_gaps() -> Vec<Member> {
+    let mut gang = gang(&["10.0.0.1", "10.0.0.2", "10.0.0.3"]);
+    (gang[1].rank, gang[2].rank) = (Rank(2), Rank(5));
+    gang
+}
+
+#[test]
+fn a_newcomer_is_told_its_change_and_its_place_without_gaps() {
+    let launch = in_place(&with(Executor::Plain), 5, &with_gaps());
+    let env = plain(&launch);
+    assert_eq!(env["DORMOUSE_MEMBERS"], "/data/m/members.json");
+    assert_eq!(env["DORMOUSE_ACK"], "/data/c/ack.json");
+    assert_eq!(
+        (env["DORMOUSE_MEMBER"], env["DORMOUSE_GENERATION"]),
+        ("5", "3")
+    );
+    assert_eq!(
+        (env["DORMOUSE_RANK"], env["DORMOUSE_WORLD_SIZE"]),
+        ("2", "3")
+    );
+    let launch = in_place(&with(Executor::Tensorflow), 5, &with_gaps());
+    let config: serde_json::Value =
+        serde_json::from_str(plain(&launch)["TF_CONFIG"]).expect("JSON");
+    assert_eq!(config["task"]["index"], 2);
+}
+
+#[test]
+fn torchrun_meets_at_the_chief() {
+    let launch = in_place(&with(Executor::Torch), 5, &with_gaps());
+    let env = plain(&launch);
+    assert_eq!(env["PET_NNODES"], "1:4");
+    assert_eq!(env["PET_RDZV_ENDPOINT"], "10.0.0.1:21000");
+    assert_eq!(env["PET_RDZV_ID"], "ads-lr-2");
+    assert!(env["PET_RDZV_CONF"].starts_with("is_host=0,"));
+    assert_eq!(env["PET_LOCAL_ADDR"], "10.0.0.3");
+    assert!(!env.contains_key("WORLD_SIZE"), "torchrun says it");
+    let launch = in_place(&with(Executor::Torch), 0, &with_gaps());
+    assert!(plain(&launch)["PET_RDZV_CONF"].starts_with("is_host=1,"));
 }

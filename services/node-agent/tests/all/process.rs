@@ -49,6 +49,7 @@ fn plan(folder: &Path, incarnation: u32, script: &str) -> ContainerPlan {
             .layout()
             .checkpoint(&container.job, container.incarnation),
         resume: None,
+        members: None,
         container,
     }
 }

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use dormouse_messages::events::*;
-use dormouse_messages::job::{Command, JobSpec, Tasks};
+use dormouse_messages::job::{Command, JobSpec, Kind, Tasks};
+use dormouse_messages::service::{Resize, Service};
 use dormouse_messages::{
     ContainerId, Envelope, Event, Incarnation, JobId, NodeId, Rank, Recorded, Sequence, Timestamp,
     Writer,
@@ -89,30 +90,125 @@ pub fn admitted(spec: JobSpec) -> Event {
     .into()
 }
 
+/// A training job whose members come and go.
+pub fn elastic(start: &[&str]) -> JobSpec {
+    JobSpec {
+        resize: Resize::in_place(),
+        ..spec(start)
+    }
+}
+
+/// A service.
+pub fn service(start: &[&str]) -> JobSpec {
+    JobSpec {
+        kind: Kind::Inference,
+        service: Some(Service::default()),
+        ..elastic(start)
+    }
+}
+
 /// Every rank on this node.
 pub fn placed(incarnation: u32, ranks: u32) -> Event {
     placed_on(incarnation, &vec![NODE; ranks as usize])
 }
 
 pub fn placed_on(incarnation: u32, nodes: &[&str]) -> Event {
-    let create = nodes
+    let ranks: Vec<_> = (0..).zip(nodes.iter().copied()).collect();
+    placed_more(incarnation, &ranks)
+}
+
+/// These ranks, each on its node.
+pub fn placed_more(incarnation: u32, ranks: &[(u32, &str)]) -> Event {
+    let create = ranks
         .iter()
-        .zip(0..)
-        .map(|(node, rank)| PlacedContainer {
+        .map(|(rank, node)| PlacedContainer {
             job: job(),
             incarnation: Incarnation(incarnation),
-            rank: Rank(rank),
+            rank: Rank(*rank),
             node: node.parse().expect("valid"),
             gpus: vec![],
             port: 21_000
                 + 100 * u16::try_from(incarnation).expect("small")
-                + 8 * u16::try_from(rank).expect("small"),
+                + 8 * u16::try_from(*rank).expect("small"),
         })
         .collect();
     PlacementDecided {
         epoch: dormouse_messages::Epoch(1),
         create,
         remove: vec![],
+        basis: None,
+    }
+    .into()
+}
+
+/// A placement that takes ranks of this node out again.
+pub fn taken_back(incarnation: u32, ranks: &[u32]) -> Event {
+    let removed = |rank: &u32| RemovedContainer {
+        job: job(),
+        incarnation: Incarnation(incarnation),
+        rank: Rank(*rank),
+        node: node(),
+    };
+    PlacementDecided {
+        epoch: dormouse_messages::Epoch(1),
+        create: vec![],
+        remove: ranks.iter().map(removed).collect(),
+        basis: None,
+    }
+    .into()
+}
+
+fn numbered(ranks: &[u32]) -> Vec<Rank> {
+    ranks.iter().copied().map(Rank).collect()
+}
+
+/// A change of the first life's members, with 5 s for those that leave.
+pub fn resize(
+    generation: u32,
+    join: &[u32],
+    leave: &[u32],
+    stay: &[u32],
+    cause: ResizeCause,
+) -> Event {
+    PartitionResizeRequested {
+        job: job(),
+        epoch: dormouse_messages::Epoch(1),
+        incarnation: Incarnation(1),
+        generation,
+        join: numbered(join),
+        leave: numbered(leave),
+        stay: numbered(stay),
+        grace_s: 5,
+        cause,
+        made_for: None,
+        basis: None,
+    }
+    .into()
+}
+
+/// Members of the first life are to stop, within a second.
+pub fn leave(generation: u32, ranks: &[u32]) -> Event {
+    PartitionLeaveRequested {
+        job: job(),
+        incarnation: Incarnation(1),
+        generation,
+        ranks: numbered(ranks),
+        grace_s: 1,
+        basis: None,
+    }
+    .into()
+}
+
+/// The first life's members are these now.
+pub fn resized(generation: u32, members: &[u32], cause: ResizeCause) -> Event {
+    PartitionResized {
+        job: job(),
+        epoch: dormouse_messages::Epoch(1),
+        incarnation: Incarnation(1),
+        generation,
+        containers: u32::try_from(members.len()).expect("few"),
+        members: numbered(members),
+        cause,
         basis: None,
     }
     .into()
@@ -211,8 +307,17 @@ pub fn lost(life: u64) -> Event {
 }
 
 pub fn joined(life: u64) -> Event {
+    joined_of(NODE, life)
+}
+
+/// Another node joins.
+pub fn joined_as(node: &str) -> Event {
+    joined_of(node, 1)
+}
+
+fn joined_of(node: &str, life: u64) -> Event {
     NodeJoined {
-        node: node(),
+        node: node.parse().expect("valid"),
         capacity: Default::default(),
         labels: Default::default(),
         gpus: vec![],

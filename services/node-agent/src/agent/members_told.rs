@@ -1,0 +1,99 @@
+//! Where containers come and go: their members' files are written, and their answers told.
+
+use std::collections::BTreeSet;
+
+use dormouse_messages::{ContainerId, Incarnation, JobId};
+
+use super::Agent;
+use crate::container;
+use crate::members::{self, Answer};
+use crate::plan;
+use crate::reconcile::Ending;
+use crate::report;
+use crate::runtime::NotStarted;
+use crate::state::Announced;
+
+impl Agent {
+    /// Writes who takes part in a life, and lets the containers here know. A few hundred bytes, in
+    /// the agent's own folder: as its marks, on the spot, so that it stands before the next start.
+    pub(super) fn announce(
+        &mut self,
+        job: &JobId,
+        incarnation: Incarnation,
+        announced: &Announced,
+    ) {
+        let written = self.write_members(job, incarnation, announced);
+        let life = (job.clone(), incarnation);
+        match written {
+            Ok(true) => self.let_know(job, incarnation, announced.generation),
+            // An agent before this one has told them.
+            Ok(false) => {}
+            Err(why) => {
+                tracing::error!(%job, %incarnation, why = why.why, "its containers are not told who takes part");
+                self.machine.told.remove(&life);
+                self.untold.insert(life, why);
+                return;
+            }
+        }
+        self.untold.remove(&life);
+    }
+
+    fn write_members(
+        &self,
+        job: &JobId,
+        incarnation: Incarnation,
+        announced: &Announced,
+    ) -> Result<bool, NotStarted> {
+        let partition = self.state.jobs.get(job);
+        let partition = partition.and_then(|job| job.partitions.get(&incarnation));
+        let partition = partition.ok_or("its placement is not on the log")?;
+        let document = members::document(&self.config, &self.state, partition, announced)?;
+        let layout = self.config.layout();
+        members::tell(&layout, job, incarnation, &document).map_err(|error| {
+            let path = layout.members(job, incarnation).path();
+            NotStarted::disk("cannot write who takes part to", &path, &error)
+        })
+    }
+
+    fn let_know(&self, job: &JobId, incarnation: Incarnation, generation: u32) {
+        let spec = self.state.jobs.get(job).and_then(|job| job.spec.as_ref());
+        // Admission and the start have checked that it is one.
+        let signal = spec.and_then(|spec| plan::resize_signal(spec).ok().flatten());
+        let seen = self.machine.containers.iter();
+        let here = seen.filter(|(id, seen)| {
+            id.job == *job && id.incarnation == incarnation && seen.ending == Ending::No
+        });
+        for (id, _) in here {
+            self.tell(id, container::Announced { generation, signal });
+        }
+    }
+
+    /// Whether a container that is about to start finds its members' file.
+    pub(super) fn told(&self, id: &ContainerId) -> Result<(), NotStarted> {
+        let life = (id.job.clone(), id.incarnation);
+        self.untold
+            .get(&life)
+            .map_or(Ok(()), |why| Err(why.clone()))
+    }
+
+    /// What a member says: of a change that was requested only, so that a job that makes up its own
+    /// fills no log.
+    pub(super) fn answered(&self, id: &ContainerId, answer: &Answer) {
+        let partition = self.state.partition(id);
+        let members = partition.and_then(|(_, partition)| partition.members.as_ref());
+        if members.is_none_or(|members| answer.generation > members.requested) {
+            tracing::warn!(container = %id, ?answer, "it answers a change that nobody requested");
+            return;
+        }
+        let event = report::acknowledged(id, &self.config.node, answer);
+        self.reports.send(event, self.causes(id));
+    }
+
+    /// Removes the files of lives that ended while no agent ran.
+    pub(super) fn clear_members(&self) {
+        let held = self.machine.containers.keys();
+        let held = held.map(|id| (id.job.clone(), id.incarnation));
+        let held: BTreeSet<_> = held.chain(self.machine.told.keys().cloned()).collect();
+        members::clear(&self.config.layout(), &held);
+    }
+}

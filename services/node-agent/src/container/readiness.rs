@@ -1,0 +1,160 @@
+//! Whether a container can take part: asked of it, and told to the agent.
+
+use std::time::{Duration, Instant};
+
+use actix::prelude::*;
+
+use dormouse_messages::events::Acknowledged;
+
+use super::{Announced, Container, LOOK_CLOSELY, What};
+use crate::members::Answer;
+use crate::probe::Probe;
+
+/// A member that says nothing can take part so long after its start: one that needs longer says
+/// when it is ready.
+pub const SILENCE: Duration = Duration::from_secs(10);
+
+/// The others wait for an answer: it is looked for closely for so long.
+const AWAITED: Duration = Duration::from_secs(10);
+
+/// What a container is asked before it takes part.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Asked {
+    /// Nothing: it takes part from its start, or that is known.
+    #[default]
+    Nothing,
+    /// Nothing, and that is told.
+    AtOnce,
+    /// Its answer to the change for which it starts.
+    Answer(u32),
+    /// Whether it answers requests.
+    Probe(Probe),
+    /// Whether it does so still: it was ready before.
+    ProbeAgain(Probe),
+}
+
+/// How far a container's readiness is.
+#[derive(Debug, Default)]
+pub struct Readiness {
+    asked: Asked,
+    /// How long ago it started, where an agent before this one did that.
+    since_start: Duration,
+    began: Option<Instant>,
+    asking: Option<SpawnHandle>,
+    /// Until when an answer is looked for closely.
+    awaited: Option<Instant>,
+}
+
+impl Readiness {
+    /// What is asked of a container that started so long ago.
+    #[must_use]
+    pub fn new(asked: Asked, since_start: Duration) -> Self {
+        Self {
+            asked,
+            since_start,
+            ..Self::default()
+        }
+    }
+
+    fn after(&self) -> Duration {
+        self.since_start + self.began.map_or(Duration::ZERO, |began| began.elapsed())
+    }
+
+    /// Whether somebody waits for an answer.
+    pub(super) fn is_awaited(&self) -> bool {
+        let awaited = self.awaited.is_some_and(|until| Instant::now() < until);
+        awaited || matches!(self.asked, Asked::Answer(_))
+    }
+}
+
+impl Container {
+    /// It runs: asks whether it can take part.
+    pub(super) fn ask_if_ready(&mut self, ctx: &mut Context<Self>) {
+        self.readiness.began = Some(Instant::now());
+        let since_start = self.readiness.since_start;
+        self.readiness.asking = match self.readiness.asked.clone() {
+            Asked::Nothing => None,
+            Asked::AtOnce => {
+                self.is_ready();
+                None
+            }
+            Asked::Answer(_) => {
+                let rest = SILENCE.saturating_sub(since_start);
+                Some(ctx.run_later(rest, |actor, _| actor.is_ready()))
+            }
+            Asked::Probe(probe) => Some(self.probe(probe, since_start, ctx)),
+            Asked::ProbeAgain(probe) => Some(self.probe_again(probe, ctx)),
+        };
+    }
+
+    fn probe(&self, probe: Probe, after: Duration, ctx: &mut Context<Self>) -> SpawnHandle {
+        let asking = async move {
+            let ready = probe.until_ready(after).await;
+            (probe, ready)
+        };
+        let asking = asking.into_actor(self);
+        ctx.spawn(asking.map(|(probe, ready), actor, ctx| match ready {
+            Ok(after) => {
+                actor.tell(What::Ready(after));
+                actor.readiness.asking = Some(actor.probe_again(probe, ctx));
+            }
+            Err(why) => actor.tell(What::Unready(why)),
+        }))
+    }
+
+    fn probe_again(&self, probe: Probe, ctx: &mut Context<Self>) -> SpawnHandle {
+        let asking = async move { probe.until_unready().await };
+        let asking = asking.into_actor(self);
+        ctx.spawn(asking.map(|why, actor, _| actor.tell(What::Unready(why))))
+    }
+
+    fn is_ready(&mut self) {
+        self.readiness.asked = Asked::Nothing;
+        self.tell(What::Ready(self.readiness.after()));
+    }
+
+    /// It is to end: what it answers now says nothing.
+    pub(super) fn ask_no_more(&mut self, ctx: &mut Context<Self>) {
+        self.readiness.asked = Asked::Nothing;
+        if let Some(asking) = self.readiness.asking.take() {
+            ctx.cancel_future(asking);
+        }
+    }
+
+    /// It says something of a change.
+    pub(super) fn answered(&mut self, answer: Answer, ctx: &mut Context<Self>) {
+        self.readiness.awaited = None;
+        let (generation, state) = (answer.generation, answer.state);
+        self.tell(What::Answered(answer));
+        if self.readiness.asked != Asked::Answer(generation) {
+            return;
+        }
+        self.ask_no_more(ctx);
+        match state {
+            Acknowledged::Ready | Acknowledged::Joined => self.is_ready(),
+            Acknowledged::Left | Acknowledged::Refused => {
+                let why = format!("it does not take part in change {generation}: {state:?}");
+                self.tell(What::Unready(why.to_lowercase()));
+            }
+        }
+    }
+}
+
+impl Handler<Announced> for Container {
+    type Result = ();
+
+    fn handle(&mut self, announced: Announced, ctx: &mut Context<Self>) {
+        // What is just starting reads the file when it has started: a signal would end it.
+        if !self.is_running || self.exit.is_some() || self.mark.is_stopped {
+            return;
+        }
+        tracing::debug!(container = %self.id, generation = announced.generation, "its members are others");
+        if let Some(signal) = announced.signal {
+            self.signal(signal, ctx);
+        }
+        self.readiness.awaited = Some(Instant::now() + AWAITED);
+        if self.watch.is_some() {
+            self.look_in(LOOK_CLOSELY, ctx);
+        }
+    }
+}
