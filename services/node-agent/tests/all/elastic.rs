@@ -17,6 +17,7 @@ use dormouse_node_agent::{AgentConfig, logs_path};
 const MEMBER: &str = r#"
 import json, os, signal, sys
 mood = sys.argv[1]
+signal.alarm(120)
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])
 if mood == "stubborn":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -51,6 +52,7 @@ while True:
 const REPLICA: &str = r#"
 import http.server, os, signal, sys, threading, time
 mood, began = sys.argv[1], time.monotonic()
+signal.alarm(120)
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         ready = self.path == "/healthz" and mood != "never" and time.monotonic() - began > 0.5
@@ -58,9 +60,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
     def log_message(self, *_):
         pass
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
 server = http.server.ThreadingHTTPServer(("127.0.0.1", int(os.environ["DORMOUSE_PORT"])), Handler)
 threading.Thread(target=server.serve_forever, daemon=True).start()
-signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
 signal.sigwait([signal.SIGUSR1])
 server.shutdown()
 server.server_close()
@@ -99,6 +101,11 @@ fn replica(mood: &str, timeout_s: u32) -> JobSpec {
     };
     spec.service.as_mut().expect("a service").ready = ready;
     spec
+}
+
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
+    listener.local_addr().expect("an address").port()
 }
 
 fn wait_answer(log: &FakeLog, rank: u32, generation: u32, state: Acknowledged) -> Option<u64> {
@@ -306,7 +313,7 @@ fn a_replica_is_ready_when_it_answers_and_is_not_when_it_stops_to() {
     let (folder, log) = (folder(), FakeLog::default());
     let agent = Running::start(&log, config(folder.path()), false);
     log.append(admitted(replica("dies", 15)));
-    log.append(placed(41, 1));
+    log.append(placed_at(41, free_port()));
     log.append(start(41, None));
     let pid = log.wait_started(&id(41, 0));
     let ready = wait_ready(&log, &id(41, 0));
@@ -336,7 +343,7 @@ fn a_replica_that_is_not_ready_in_time_says_why() {
     let (folder, log) = (folder(), FakeLog::default());
     let _agent = Running::start(&log, config(folder.path()), false);
     log.append(admitted(replica("never", 2)));
-    log.append(placed(42, 1));
+    log.append(placed_at(42, free_port()));
     log.append(start(42, None));
     let why = wait_unready(&log, &id(42, 0));
     assert!(
@@ -345,7 +352,7 @@ fn a_replica_that_is_not_ready_in_time_says_why() {
     );
     // It is stopped while it is asked: nothing more is said.
     log.append(admitted(replica("never", 60)));
-    log.append(placed(43, 1));
+    log.append(placed_at(43, free_port()));
     log.append(start(43, None));
     log.wait_started(&id(43, 0));
     log.append(stop(43));

@@ -141,6 +141,15 @@ pub fn placed_more(incarnation: u32, ranks: &[(u32, &str)]) -> Event {
     .into()
 }
 
+/// One rank on this node, with a port of its own.
+pub fn placed_at(incarnation: u32, port: u16) -> Event {
+    let mut event = placed(incarnation, 1);
+    if let Event::PlacementDecided(placed) = &mut event {
+        placed.create[0].port = port;
+    }
+    event
+}
+
 /// A placement that takes ranks of this node out again.
 pub fn taken_back(incarnation: u32, ranks: &[u32]) -> Event {
     let removed = |rank: &u32| RemovedContainer {
