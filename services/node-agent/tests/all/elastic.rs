@@ -359,3 +359,51 @@ fn a_replica_that_is_not_ready_in_time_says_why() {
     log.wait_exited(&id(43, 0));
     assert_eq!(log.count(is_report_of_readiness), 1);
 }
+
+#[test]
+fn the_example_trains_the_same_whoever_takes_part() {
+    if !has_python() {
+        return;
+    }
+    let (folder, log) = (folder(), FakeLog::default());
+    let mut config = config(folder.path());
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    config.working_dir = Some(root.canonicalize().expect("the repository"));
+    let agent = Running::start(&log, config, false);
+    let program = "deploy/examples/elastic.py";
+    let spec = elastic(&["python3", program, "--steps", "400", "--step-ms", "20"]);
+    log.append(admitted(spec));
+    log.append(placed(1, 2));
+    log.append(start(1, None));
+    for rank in [0, 1] {
+        wait_answer(&log, rank, 0, JOINED);
+    }
+    log.append(placed_more(1, &[(2, NODE)]));
+    log.append(resize(1, &[2], &[], &[0, 1], ADJUSTED));
+    wait_ready(&log, &id(1, 2));
+    let asked = log.append(resized(1, &[0, 1, 2], ADJUSTED));
+    let step = wait_answer(&log, 2, 1, JOINED).expect("a step");
+    println!(
+        "three take part {:?} after, at step {step}",
+        log.at(asked).elapsed()
+    );
+    let asked = log.append(resize(2, &[], &[1], &[0, 2], ADJUSTED));
+    wait_answer(&log, 1, 2, Acknowledged::Left);
+    assert_eq!(log.wait_exited(&id(1, 1)).exit_code, Some(0));
+    println!("one has left {:?} after", log.at(asked).elapsed());
+    log.append(resized(2, &[0, 2], ADJUSTED));
+    let victim = log.wait_started(&id(1, 2));
+    let victim = nix::unistd::Pid::from_raw(i32::try_from(victim).expect("small"));
+    nix::sys::signal::killpg(victim, nix::sys::signal::Signal::SIGKILL).expect("killed");
+    log.wait_exited(&id(1, 2));
+    log.append(resized(3, &[0], ResizeCause::Lost));
+    assert_eq!(log.wait_exited(&id(1, 0)).exit_code, Some(0));
+    agent.stop().expect("left in order");
+    let last = log.wait("the last progress", |event| match event {
+        Event::Progress(it) => Some((**it).clone()),
+        _ => None,
+    });
+    assert_eq!((last.step, last.containers), (400, 1));
+    // What one process alone comes to.
+    assert!((last.metrics["loss"] - 0.009_909).abs() < 1e-6, "{last:?}");
+}
