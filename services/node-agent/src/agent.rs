@@ -5,18 +5,18 @@
 //! 3. From then on every batch of events, and everything a container's actor tells, is followed
 //!    by a reconciliation. The containers' actors and the reports do the rest.
 
+mod adopting;
+mod disk;
 mod handlers;
 mod members_told;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::io::ErrorKind;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use actix::prelude::*;
 use tokio::sync::oneshot;
 
-use dormouse_messages::events::{CHECKPOINTS_RESUMABLE, CheckpointSaved, PlacementDecided};
 use dormouse_messages::job::JobSpec;
 use dormouse_messages::{ContainerId, Incarnation, JobId, Rank, Sequence, Timestamp};
 use dormouse_runtime::{Clock, SystemClock};
@@ -24,34 +24,21 @@ use dormouse_runtime::{Clock, SystemClock};
 use crate::AgentError;
 use crate::config::AgentConfig;
 use crate::container::{self, Container, How, Readiness, What};
-use crate::folder::{aside, aside_in_time};
 use crate::kept::Kept;
 use crate::lease::fence_grace;
 use crate::marks::{Mark, Marks};
 use crate::members::{self, Answers};
 use crate::plan;
-use crate::prune::prune;
-use crate::reconcile::{Action, Ending, Life, Machine, Observed, apply, reconcile};
+use crate::reconcile::{Action, Life, Machine, apply, reconcile};
 use crate::report::{self, Reports};
-use crate::rotate::rotate;
-use crate::runtime::{ContainerRuntime, Exit, Found, NotStarted};
-use crate::seal::retain;
+use crate::runtime::{ContainerRuntime, Exit, NotStarted};
 use crate::state::{AgentState, Phase};
 use crate::tasks::{Orders, TaskFiles};
-use crate::watch::{Complete, Look, Watch, Watched};
+use crate::watch::{Complete, Watch, Watched};
 pub use handlers::{Batch, Leave, LogLost, RuntimeExit};
 
 /// What is taken away, but by no fence, has this long to end.
 const EVICT_GRACE: Duration = Duration::from_secs(2);
-
-/// Between two attempts to list what runs, while the engine does not answer.
-const LIST_AGAIN: Duration = Duration::from_secs(1);
-
-/// Between two looks for what ended containers have left and nobody needs any more.
-const PRUNE_EVERY: Duration = Duration::from_secs(3600);
-
-/// Between two looks at what containers have printed: a disk takes a gigabyte meanwhile at most.
-const BOUND_LOGS_EVERY: Duration = Duration::from_secs(1);
 
 /// A reconciliation can make the next one possible (what was in the way is forgotten), not more
 /// often than this.
@@ -127,198 +114,6 @@ impl Agent {
         if self.stage == ready {
             self.stage = Stage::Listing;
             self.list(ctx);
-        }
-    }
-
-    fn list(&mut self, ctx: &mut Context<Self>) {
-        let runtime = Arc::clone(&self.runtime);
-        let list = async move { runtime.list().await };
-        ctx.spawn(list.into_actor(self).map(|found, actor, ctx| match found {
-            Ok(found) => actor.look_at_the_ended(found, ctx),
-            Err(error) => {
-                tracing::error!(%error, "what runs on this node is not known; trying again");
-                ctx.run_later(LIST_AGAIN, Self::list);
-            }
-        }));
-    }
-
-    /// Looks at what ended while no agent ran, each container with a time limit; then the agent
-    /// is live.
-    fn look_at_the_ended(&mut self, found: Vec<Found>, ctx: &mut Context<Self>) {
-        let ended = found.iter().filter(|found| found.status.is_err());
-        let looks: Vec<_> = ended
-            .filter_map(|found| {
-                let id = found.container.clone();
-                let (mut watch, orders) = (self.watch(&id, true)?, self.orders(&id));
-                Some(async move {
-                    let is_chief = watch.is_chief();
-                    let look = aside_in_time(move || watch.look(&orders)).await;
-                    (id, is_chief, look)
-                })
-            })
-            .collect();
-        let looked = futures::future::join_all(looks);
-        ctx.spawn(looked.into_actor(self).map(|looked, actor, ctx| {
-            for (id, is_chief, look) in looked {
-                let look = look.unwrap_or_else(|| {
-                    tracing::error!(container = %id, "the file system of what it has left does not answer");
-                    Look::default()
-                });
-                actor.last_look(&id, is_chief, look);
-            }
-            for found in found {
-                actor.adopt(found, ctx);
-            }
-            actor.stage = Stage::Live;
-            actor.clear_members();
-            actor.act(ctx);
-            actor.bound_logs(ctx);
-            actor.prune(ctx);
-        }));
-    }
-
-    /// Cuts what running containers have printed too much of.
-    fn bound_logs(&mut self, ctx: &mut Context<Self>) {
-        let (layout, bounds) = (self.config.layout(), self.config.keep.log_bounds);
-        let running = self.actors.keys().map(|id| layout.container_below(id));
-        let running: Vec<_> = running.collect();
-        let bounding = aside(move || {
-            for directory in running {
-                if let Err(error) = rotate(&directory, bounds)
-                    && error.kind() != ErrorKind::NotFound
-                {
-                    let path = directory.path();
-                    tracing::warn!(%error, "cannot bound what is printed to {}", path.display());
-                }
-            }
-        });
-        ctx.spawn(bounding.into_actor(self).map(|_, _, ctx| {
-            ctx.run_later(BOUND_LOGS_EVERY, Self::bound_logs);
-        }));
-    }
-
-    fn prune(&mut self, ctx: &mut Context<Self>) {
-        let Some(keep) = self.config.keep.logs else {
-            return;
-        };
-        let (layout, marks) = (self.config.layout(), self.marks.clone());
-        tokio::task::spawn_blocking(move || {
-            let removed = prune(&layout, &marks, keep);
-            if removed > 0 {
-                tracing::info!(removed, "removed what old containers have left");
-            }
-        });
-        ctx.run_later(PRUNE_EVERY, Self::prune);
-    }
-
-    fn adopt(&mut self, found: Found, ctx: &mut Context<Self>) {
-        let id = found.container;
-        let mark = self.marks.get(&id, found.request);
-        let mark = mark.unwrap_or_else(|| Mark::new(id.clone(), found.request));
-        let life = match found.status {
-            Ok(pid) => {
-                tracing::info!(container = %id, pid, "adopted");
-                let watch = self.watch(&id, true);
-                // Its eviction had begun when the former agent died.
-                let evicted = mark.evicted.clone();
-                let addr = self.container(mark, true, watch, ctx);
-                if let Some(reason) = evicted {
-                    addr.do_send(container::Evict {
-                        reason,
-                        grace: EVICT_GRACE,
-                    });
-                    let mut seen = Observed::new(found.request, Life::Running(pid));
-                    seen.ending = Ending::Evicting;
-                    self.machine.containers.insert(id, seen);
-                    return;
-                }
-                Life::Running(pid)
-            }
-            Err(exit) => Life::Ended(exit.with_eviction(mark.evicted)),
-        };
-        let seen = Observed::new(found.request, life);
-        self.machine.containers.insert(id, seen);
-    }
-
-    /// Makes the directories of containers that are about to start: the disk takes as long for
-    /// that as the checkpointer for its request. Whatever fails here is told by the start.
-    fn make_directories(&self, placed: &PlacementDecided) {
-        if self.stage != Stage::Live {
-            return;
-        }
-        let layout = self.config.layout();
-        let ours = placed
-            .create
-            .iter()
-            .filter(|it| it.node == self.config.node);
-        let folders: Vec<_> = ours
-            .flat_map(|it| {
-                let checkpoint = layout.checkpoint_below(&it.job, it.incarnation);
-                [layout.container_below(&it.container()), checkpoint]
-            })
-            .collect();
-        if !folders.is_empty() {
-            tokio::spawn(aside(move || {
-                for folder in folders {
-                    let _ = folder.make();
-                }
-            }));
-        }
-    }
-
-    /// A checkpoint of a job whose rank 0 is here is on the log: older ones are no longer needed.
-    fn retain_checkpoints(&self, saved: &CheckpointSaved) {
-        if self.stage != Stage::Live || saved.node != self.config.node {
-            return;
-        }
-        let Some(job) = self.state.jobs.get(&saved.job) else {
-            return;
-        };
-        let resumed = job.partitions.get(&saved.incarnation);
-        let resumed = resumed.and_then(|partition| partition.phase.start());
-        let resumed = resumed.and_then(|start| start.resumed_from.as_ref());
-        let named = job.resumable.iter().chain(resumed);
-        let named = named.filter_map(|uri| uri.rsplit('/').next().map(str::to_owned));
-        let named: BTreeSet<String> = named.collect();
-        let keep = self.config.keep.checkpoints.max(CHECKPOINTS_RESUMABLE);
-        let (below, present) = (
-            self.config.layout().checkpoints_below(&saved.job),
-            saved.incarnation,
-        );
-        tokio::spawn(aside(move || {
-            if let Err(error) = retain(&below, present, keep, &named) {
-                let path = below.path();
-                tracing::warn!(%error, "cannot remove old checkpoints in {}", path.display());
-            }
-        }));
-    }
-
-    /// What a container left that ended while no agent ran: reported before its exit.
-    fn last_look(&mut self, id: &ContainerId, is_chief: bool, look: Look) {
-        if !look.tasks.is_empty() {
-            self.note(id, What::TasksEnded(look.tasks));
-        }
-        if let Some(answer) = look.answer {
-            self.note(id, What::Answered(answer));
-        }
-        if let Some(line) = look.progress {
-            self.note(id, What::Progress(line));
-        }
-        let save = self
-            .state
-            .partition(id)
-            .and_then(|(_, partition)| partition.save)
-            .filter(|_| is_chief);
-        match (look.checkpoint, save) {
-            (Some(complete), save) => {
-                let answer = save.map(|request| (request, Duration::ZERO));
-                self.note(id, What::Saved(complete, answer));
-            }
-            (None, Some(request)) => {
-                let why = "it exited without a new complete checkpoint".to_owned();
-                self.note(id, What::SaveFailed(request, why));
-            }
-            (None, None) => {}
         }
     }
 

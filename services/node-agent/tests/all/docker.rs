@@ -9,6 +9,7 @@ use crate::common::*;
 use bollard::Docker;
 use bollard::models::{ContainerCreateBody, HostConfig};
 use bollard::query_parameters::CreateContainerOptions;
+use dormouse_messages::events::{Acknowledged, ResizeCause};
 use dormouse_messages::job::{CheckpointMode, JobSpec, Mount};
 use dormouse_messages::{ContainerId, Event, Incarnation, Sequence};
 use dormouse_node_agent::{AgentConfig, RuntimeKind, logs_path};
@@ -359,5 +360,74 @@ fn a_task_set_runs_in_a_container() {
     assert_eq!((completed.len(), failures), (49, vec![(3, 7)]));
     log.append(save(1));
     assert_eq!(log.wait_exited(&id(1, 0)).exit_code, Some(0));
+    wait_removed(&config);
+}
+
+/// A member that reads who takes part, cannot write there, and answers.
+const MEMBER: &str = r#"
+(: >$DORMOUSE_MEMBERS) 2>/dev/null && exit 9
+say() { echo "{\"generation\": 1, \"state\": \"$1\"}" >$DORMOUSE_ACK.new; mv $DORMOUSE_ACK.new $DORMOUSE_ACK; }
+[ $DORMOUSE_GENERATION = 0 ] || say ready
+until grep -q '"generation":1' $DORMOUSE_MEMBERS; do sleep 0.05; done
+say joined
+trap 'exit 0' TERM
+while :; do sleep 0.1; done"#;
+
+#[test]
+fn members_in_containers_read_their_file_and_answer() {
+    if !engine() {
+        return;
+    }
+    let (folder, log) = (tempfile::tempdir().expect("a folder"), FakeLog::default());
+    let config = config(folder.path(), "elastic");
+    let agent = Running::start(&log, config.clone(), false);
+    log.append(admitted(elastic(&["/bin/sh", "-c", MEMBER])));
+    log.append(placed(1, 1));
+    log.append(start(1, None));
+    log.wait_started(&id(1, 0));
+    log.append(placed_more(1, &[(1, NODE)]));
+    log.append(resize(1, &[1], &[], &[0], ResizeCause::Adjusted));
+    let is_ready = |event: &Event| matches!(event, Event::ContainerReady(it) if it.rank.0 == 1);
+    log.wait("ready", |event| is_ready(event).then_some(()));
+    log.append(resized(1, &[0, 1], ResizeCause::Adjusted));
+    for rank in [0, 1] {
+        log.wait("joined", |event| match event {
+            Event::MemberAcknowledged(it) if it.rank.0 == rank => {
+                (it.state == Acknowledged::Joined).then_some(())
+            }
+            _ => None,
+        });
+    }
+    log.append(leave(2, &[1]));
+    assert_eq!(log.wait_exited(&id(1, 1)).exit_code, Some(0));
+    log.append(stop(1));
+    assert_eq!(log.wait_exited(&id(1, 0)).exit_code, Some(0));
+    agent.stop().expect("left in order");
+    wait_removed(&config);
+}
+
+#[test]
+fn a_replica_in_a_container_is_asked_on_its_port() {
+    if !engine() {
+        return;
+    }
+    let (folder, log) = (tempfile::tempdir().expect("a folder"), FakeLog::default());
+    let config = config(folder.path(), "replica");
+    let agent = Running::start(&log, config.clone(), false);
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
+    let port = listener.local_addr().expect("an address").port();
+    drop(listener);
+    let script = "exec python3 -m http.server --bind 127.0.0.1 $DORMOUSE_PORT";
+    log.append(admitted(service(&["/bin/sh", "-c", script])));
+    log.append(placed_at(1, port));
+    log.append(start(1, None));
+    let after_ms = log.wait("ready", |event| match event {
+        Event::ContainerReady(it) => Some(it.after_ms),
+        _ => None,
+    });
+    println!("ready {after_ms} ms after its start");
+    log.append(stop(1));
+    log.wait_exited(&id(1, 0));
+    agent.stop().expect("left in order");
     wait_removed(&config);
 }

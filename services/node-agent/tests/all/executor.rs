@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use crate::common::*;
 use dormouse_messages::Rank;
-use dormouse_messages::job::{EnvValue, Executor, JobSpec};
+use dormouse_messages::job::{EnvValue, Executor, JobSpec, Kind};
 use dormouse_node_agent::executor::{InPlace, Launch, Member, Setting, launch};
 
 fn gang(addresses: &[&str]) -> Vec<Member> {
@@ -240,4 +240,14 @@ fn torchrun_meets_at_the_chief() {
     assert!(!env.contains_key("WORLD_SIZE"), "torchrun says it");
     let launch = in_place(&with(Executor::Torch), 0, &with_gaps());
     assert!(plain(&launch)["PET_RDZV_CONF"].starts_with("is_host=1,"));
+}
+
+#[test]
+fn a_notebook_listens_on_its_own_port_or_not_at_all() {
+    let mut spec = with(Executor::Plain);
+    spec.kind = Kind::Notebook;
+    let launch = in_place(&spec, 2, &with_gaps());
+    let env = plain(&launch);
+    assert_eq!(env["JUPYTER_PORT"], env["DORMOUSE_PORT"]);
+    assert_eq!(env["JUPYTER_PORT_RETRIES"], "0");
 }

@@ -1,0 +1,126 @@
+//! What runs already, or has ended, when the agent begins.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::prelude::*;
+
+use dormouse_messages::ContainerId;
+
+use super::{Agent, EVICT_GRACE, Stage};
+use crate::container::{self, What};
+use crate::folder::aside_in_time;
+use crate::marks::Mark;
+use crate::reconcile::{Ending, Life, Observed};
+use crate::runtime::Found;
+use crate::watch::Look;
+
+/// Between two attempts to list what runs, while the engine does not answer.
+const LIST_AGAIN: Duration = Duration::from_secs(1);
+
+impl Agent {
+    pub(super) fn list(&mut self, ctx: &mut Context<Self>) {
+        let runtime = Arc::clone(&self.runtime);
+        let list = async move { runtime.list().await };
+        ctx.spawn(list.into_actor(self).map(|found, actor, ctx| match found {
+            Ok(found) => actor.look_at_the_ended(found, ctx),
+            Err(error) => {
+                tracing::error!(%error, "what runs on this node is not known; trying again");
+                ctx.run_later(LIST_AGAIN, Self::list);
+            }
+        }));
+    }
+
+    /// Looks at what ended while no agent ran, each container with a time limit; then the agent
+    /// is live.
+    fn look_at_the_ended(&mut self, found: Vec<Found>, ctx: &mut Context<Self>) {
+        let ended = found.iter().filter(|found| found.status.is_err());
+        let looks: Vec<_> = ended
+            .filter_map(|found| {
+                let id = found.container.clone();
+                let (mut watch, orders) = (self.watch(&id, true)?, self.orders(&id));
+                Some(async move {
+                    let is_chief = watch.is_chief();
+                    let look = aside_in_time(move || watch.look(&orders)).await;
+                    (id, is_chief, look)
+                })
+            })
+            .collect();
+        let looked = futures::future::join_all(looks);
+        ctx.spawn(looked.into_actor(self).map(|looked, actor, ctx| {
+            for (id, is_chief, look) in looked {
+                let look = look.unwrap_or_else(|| {
+                    tracing::error!(container = %id, "the file system of what it has left does not answer");
+                    Look::default()
+                });
+                actor.last_look(&id, is_chief, look);
+            }
+            for found in found {
+                actor.adopt(found, ctx);
+            }
+            actor.stage = Stage::Live;
+            actor.clear_members();
+            actor.act(ctx);
+            actor.bound_logs(ctx);
+            actor.prune(ctx);
+        }));
+    }
+
+    fn adopt(&mut self, found: Found, ctx: &mut Context<Self>) {
+        let id = found.container;
+        let mark = self.marks.get(&id, found.request);
+        let mark = mark.unwrap_or_else(|| Mark::new(id.clone(), found.request));
+        let life = match found.status {
+            Ok(pid) => {
+                tracing::info!(container = %id, pid, "adopted");
+                let watch = self.watch(&id, true);
+                // Its eviction had begun when the former agent died.
+                let evicted = mark.evicted.clone();
+                let addr = self.container(mark, true, watch, ctx);
+                if let Some(reason) = evicted {
+                    addr.do_send(container::Evict {
+                        reason,
+                        grace: EVICT_GRACE,
+                    });
+                    let mut seen = Observed::new(found.request, Life::Running(pid));
+                    seen.ending = Ending::Evicting;
+                    self.machine.containers.insert(id, seen);
+                    return;
+                }
+                Life::Running(pid)
+            }
+            Err(exit) => Life::Ended(exit.with_eviction(mark.evicted)),
+        };
+        let seen = Observed::new(found.request, life);
+        self.machine.containers.insert(id, seen);
+    }
+
+    /// What a container left that ended while no agent ran: reported before its exit.
+    fn last_look(&mut self, id: &ContainerId, is_chief: bool, look: Look) {
+        if !look.tasks.is_empty() {
+            self.note(id, What::TasksEnded(look.tasks));
+        }
+        if let Some(answer) = look.answer {
+            self.note(id, What::Answered(answer));
+        }
+        if let Some(line) = look.progress {
+            self.note(id, What::Progress(line));
+        }
+        let save = self
+            .state
+            .partition(id)
+            .and_then(|(_, partition)| partition.save)
+            .filter(|_| is_chief);
+        match (look.checkpoint, save) {
+            (Some(complete), save) => {
+                let answer = save.map(|request| (request, Duration::ZERO));
+                self.note(id, What::Saved(complete, answer));
+            }
+            (None, Some(request)) => {
+                let why = "it exited without a new complete checkpoint".to_owned();
+                self.note(id, What::SaveFailed(request, why));
+            }
+            (None, None) => {}
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! What the agent does on its disk beside its containers: it makes folders in time, bounds what is
+//! printed, and removes what nobody needs any more.
+
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
+use std::time::Duration;
+
+use actix::prelude::*;
+
+use dormouse_messages::events::{CHECKPOINTS_RESUMABLE, CheckpointSaved, PlacementDecided};
+
+use super::{Agent, Stage};
+use crate::folder::aside;
+use crate::prune::prune;
+use crate::rotate::rotate;
+use crate::seal::retain;
+
+/// Between two looks for what ended containers have left and nobody needs any more.
+const PRUNE_EVERY: Duration = Duration::from_secs(3600);
+
+/// Between two looks at what containers have printed: a disk takes a gigabyte meanwhile at most.
+const BOUND_LOGS_EVERY: Duration = Duration::from_secs(1);
+
+impl Agent {
+    /// Cuts what running containers have printed too much of.
+    pub(super) fn bound_logs(&mut self, ctx: &mut Context<Self>) {
+        let (layout, bounds) = (self.config.layout(), self.config.keep.log_bounds);
+        let running = self.actors.keys().map(|id| layout.container_below(id));
+        let running: Vec<_> = running.collect();
+        let bounding = aside(move || {
+            for directory in running {
+                if let Err(error) = rotate(&directory, bounds)
+                    && error.kind() != ErrorKind::NotFound
+                {
+                    let path = directory.path();
+                    tracing::warn!(%error, "cannot bound what is printed to {}", path.display());
+                }
+            }
+        });
+        ctx.spawn(bounding.into_actor(self).map(|_, _, ctx| {
+            ctx.run_later(BOUND_LOGS_EVERY, Self::bound_logs);
+        }));
+    }
+
+    pub(super) fn prune(&mut self, ctx: &mut Context<Self>) {
+        let Some(keep) = self.config.keep.logs else {
+            return;
+        };
+        let (layout, marks) = (self.config.layout(), self.marks.clone());
+        tokio::task::spawn_blocking(move || {
+            let removed = prune(&layout, &marks, keep);
+            if removed > 0 {
+                tracing::info!(removed, "removed what old containers have left");
+            }
+        });
+        ctx.run_later(PRUNE_EVERY, Self::prune);
+    }
+
+    /// Makes the directories of containers that are about to start: the disk takes as long for
+    /// that as the checkpointer for its request. Whatever fails here is told by the start.
+    pub(super) fn make_directories(&self, placed: &PlacementDecided) {
+        if self.stage != Stage::Live {
+            return;
+        }
+        let layout = self.config.layout();
+        let ours = placed
+            .create
+            .iter()
+            .filter(|it| it.node == self.config.node);
+        let folders: Vec<_> = ours
+            .flat_map(|it| {
+                let checkpoint = layout.checkpoint_below(&it.job, it.incarnation);
+                [layout.container_below(&it.container()), checkpoint]
+            })
+            .collect();
+        if !folders.is_empty() {
+            tokio::spawn(aside(move || {
+                for folder in folders {
+                    let _ = folder.make();
+                }
+            }));
+        }
+    }
+
+    /// A checkpoint of a job whose rank 0 is here is on the log: older ones are no longer needed.
+    pub(super) fn retain_checkpoints(&self, saved: &CheckpointSaved) {
+        if self.stage != Stage::Live || saved.node != self.config.node {
+            return;
+        }
+        let Some(job) = self.state.jobs.get(&saved.job) else {
+            return;
+        };
+        let resumed = job.partitions.get(&saved.incarnation);
+        let resumed = resumed.and_then(|partition| partition.phase.start());
+        let resumed = resumed.and_then(|start| start.resumed_from.as_ref());
+        let named = job.resumable.iter().chain(resumed);
+        let named = named.filter_map(|uri| uri.rsplit('/').next().map(str::to_owned));
+        let named: BTreeSet<String> = named.collect();
+        let keep = self.config.keep.checkpoints.max(CHECKPOINTS_RESUMABLE);
+        let (below, present) = (
+            self.config.layout().checkpoints_below(&saved.job),
+            saved.incarnation,
+        );
+        tokio::spawn(aside(move || {
+            if let Err(error) = retain(&below, present, keep, &named) {
+                let path = below.path();
+                tracing::warn!(%error, "cannot remove old checkpoints in {}", path.display());
+            }
+        }));
+    }
+}
