@@ -402,8 +402,8 @@ fn members_in_containers_read_their_file_and_answer() {
     assert_eq!(log.wait_exited(&id(1, 1)).exit_code, Some(0));
     log.append(stop(1));
     assert_eq!(log.wait_exited(&id(1, 0)).exit_code, Some(0));
-    agent.stop().expect("left in order");
     wait_removed(&config);
+    agent.stop().expect("left in order");
 }
 
 #[test]
@@ -428,6 +428,6 @@ fn a_replica_in_a_container_is_asked_on_its_port() {
     println!("ready {after_ms} ms after its start");
     log.append(stop(1));
     log.wait_exited(&id(1, 0));
-    agent.stop().expect("left in order");
     wait_removed(&config);
+    agent.stop().expect("left in order");
 }
