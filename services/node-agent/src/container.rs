@@ -159,6 +159,16 @@ impl Container {
         }));
     }
 
+    fn notify(&self, signal: Signal, ctx: &mut Context<Self>) {
+        let (runtime, id) = (Arc::clone(&self.runtime), self.id.clone());
+        let send = async move { runtime.notify(&id, signal).await };
+        ctx.spawn(send.into_actor(self).map(|sent, actor, _| {
+            if let Err(error) = sent {
+                tracing::warn!(container = %actor.id, %error, "is not told by a signal that its members are others");
+            }
+        }));
+    }
+
     fn kill(&self, ctx: &mut Context<Self>) {
         let (runtime, id) = (Arc::clone(&self.runtime), self.id.clone());
         let kill = async move { runtime.kill(&id).await };

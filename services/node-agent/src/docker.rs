@@ -37,6 +37,7 @@ use crate::folder::aside;
 use crate::layout::{self, Layout};
 use crate::marks::Marks;
 use crate::members::ACK;
+use crate::process;
 use crate::runtime::{
     ContainerPlan, ContainerRuntime, Exit, Exits, Found, NotStarted, RuntimeError,
 };
@@ -424,6 +425,18 @@ impl Inner {
         }
     }
 
+    /// The init process passes a signal on to its child. Where that can be seen not to handle it, it
+    /// is not sent.
+    async fn notify(&self, container: &ContainerId, signal: Signal) -> Result<(), RuntimeError> {
+        let found = self.inspect(&self.name(container)).await.ok();
+        let init = found.as_ref().map_or(0, pid_of);
+        let ends = |pid: &u32| process::handles(*pid, signal) == Some(false);
+        if init != 0 && process::children(init).iter().any(ends) {
+            return Ok(());
+        }
+        self.signal(container, signal).await
+    }
+
     async fn beside(&self, plan: ContainerPlan) -> Result<(), String> {
         let prepared = plan.clone();
         let env = aside(move || environment(&prepared)).await;
@@ -499,6 +512,14 @@ impl ContainerRuntime for DockerRuntime {
         signal: Signal,
     ) -> BoxFuture<'a, Result<(), RuntimeError>> {
         self.inner.signal(container, signal).boxed()
+    }
+
+    fn notify<'a>(
+        &'a self,
+        container: &'a ContainerId,
+        signal: Signal,
+    ) -> BoxFuture<'a, Result<(), RuntimeError>> {
+        self.inner.notify(container, signal).boxed()
     }
 
     fn kill<'a>(&'a self, container: &'a ContainerId) -> BoxFuture<'a, Result<(), RuntimeError>> {

@@ -33,6 +33,7 @@ use dormouse_runtime::{Clock, SystemClock};
 
 pub use cgroup::{Cgroups, Group};
 pub use procfs::{Identity, stat};
+pub(crate) use procfs::{children, handles};
 pub(crate) use procfs::{is_supervisor, parse_stat};
 
 use crate::config::AgentConfig;
@@ -348,6 +349,17 @@ impl ContainerRuntime for ProcessRuntime {
             }
         }
         .boxed()
+    }
+
+    fn notify<'a>(
+        &'a self,
+        container: &'a ContainerId,
+        signal: Signal,
+    ) -> BoxFuture<'a, Result<(), RuntimeError>> {
+        if let Some(live) = self.inner.get(container) {
+            procfs::notify_members(live.group.members(), live.identity, signal);
+        }
+        futures::future::ready(Ok(())).boxed()
     }
 
     fn kill<'a>(&'a self, container: &'a ContainerId) -> BoxFuture<'a, Result<(), RuntimeError>> {

@@ -202,6 +202,13 @@ pub trait ContainerRuntime: Send + Sync + 'static {
         signal: Signal,
     ) -> BoxFuture<'a, Result<(), RuntimeError>>;
 
+    /// Signals those of its processes that handle the signal: the others it would end.
+    fn notify<'a>(
+        &'a self,
+        container: &'a ContainerId,
+        signal: Signal,
+    ) -> BoxFuture<'a, Result<(), RuntimeError>>;
+
     /// Kills all its processes.
     fn kill<'a>(&'a self, container: &'a ContainerId) -> BoxFuture<'a, Result<(), RuntimeError>>;
 

@@ -144,13 +144,13 @@ impl Handler<Announced> for Container {
     type Result = ();
 
     fn handle(&mut self, announced: Announced, ctx: &mut Context<Self>) {
-        // What is just starting reads the file when it has started: a signal would end it.
+        // What is just starting reads the file when it has started.
         if !self.is_running || self.exit.is_some() || self.mark.is_stopped {
             return;
         }
         tracing::debug!(container = %self.id, generation = announced.generation, "its members are others");
         if let Some(signal) = announced.signal {
-            self.signal(signal, ctx);
+            self.notify(signal, ctx);
         }
         self.readiness.awaited = Some(Instant::now() + AWAITED);
         if self.watch.is_some() {

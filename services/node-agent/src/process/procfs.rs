@@ -141,6 +141,44 @@ pub fn members(of_group: Option<Vec<u32>>, leader: Identity) -> Vec<u32> {
         .collect()
 }
 
+/// Whether a process catches or blocks a signal; `None` if it is gone.
+#[must_use]
+pub fn handles(pid: u32, signal: Signal) -> Option<bool> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    Some(parse_handled(&status, signal))
+}
+
+/// The same, by the text of a `status` file: masks in hexadecimal, the first signal is 1.
+fn parse_handled(status: &str, signal: Signal) -> bool {
+    let fields = status.lines().filter_map(|line| line.split_once(':'));
+    let masks = fields.filter(|(name, _)| matches!(*name, "SigBlk" | "SigCgt"));
+    let masks = masks.filter_map(|(_, mask)| u64::from_str_radix(mask.trim(), 16).ok());
+    let mask = masks.fold(0, |all, mask| all | mask);
+    let number = u32::try_from(signal as i32).unwrap_or(0);
+    mask & 1_u64.checked_shl(number - 1).unwrap_or(0) != 0
+}
+
+/// The children of a process.
+#[must_use]
+pub fn children(pid: u32) -> Vec<u32> {
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+    let children = children.unwrap_or_default();
+    let numbers = children.split_ascii_whitespace();
+    numbers.filter_map(|pid| pid.parse().ok()).collect()
+}
+
+/// Signals those members that handle it, but not the leader: the others it would end.
+pub fn notify_members(of_group: Option<Vec<u32>>, leader: Identity, signal: Signal) {
+    for pid in members(of_group, leader) {
+        if pid != leader.pid
+            && handles(pid, signal) == Some(true)
+            && let Some(pid) = pid_of(pid)
+        {
+            let _ = kill(pid, signal);
+        }
+    }
+}
+
 /// Kills a process.
 pub fn kill_process(pid: u32) {
     if let Some(pid) = pid_of(pid) {
@@ -160,6 +198,16 @@ pub fn kill_members(of_group: Option<Vec<u32>>, leader: Identity) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_signal_is_handled_where_it_is_caught_or_blocked() {
+        let status = "Name:\tx\nSigBlk:\t0000000000000001\nSigIgn:\t0000000000000200\nSigCgt:\t0000000000004000\n";
+        let handled = [Signal::SIGHUP, Signal::SIGUSR1, Signal::SIGTERM];
+        let handled = handled.map(|signal| parse_handled(status, signal));
+        assert_eq!(handled, [true, false, true]);
+        let own = handles(std::process::id(), Signal::SIGUSR2);
+        assert_eq!(own, Some(false));
+    }
 
     #[test]
     fn a_name_with_parentheses_does_not_shift_the_fields() {
