@@ -5,6 +5,7 @@ and adds up their gradients with its own; the batch is the same whoever takes pa
 in (DORMOUSE_MEMBERS); a member that dies in a step is left out, and the step is done again without it.
 """
 
+import argparse
 import json
 import os
 import random
@@ -13,11 +14,27 @@ import socket
 import sys
 import time
 
-import common
-
 SAMPLES = 2000
-SIGNALS = common.Signals()
 SHORT_S = 0.05
+#: How often progress is reported.
+PROGRESS_S = 0.2
+
+
+class Stop:
+    """SIGTERM asks the chief to save and end."""
+
+    is_asked = False
+
+    @classmethod
+    def on_term(cls, *_):
+        cls.is_asked = True
+
+
+def rename_into(path, message):
+    """Writes a file whole, by a rename."""
+    with open(path + ".new", "w", encoding="utf-8") as file:
+        json.dump(message, file)
+    os.rename(path + ".new", path)
 
 
 class Members:
@@ -48,9 +65,7 @@ class Members:
         if not self.answer:
             return
         generation = self.generation if generation is None else generation
-        with open(self.answer + ".new", "w", encoding="utf-8") as file:
-            json.dump({"generation": generation, "state": state, "step": step}, file)
-        os.rename(self.answer + ".new", self.answer)
+        rename_into(self.answer, {"generation": generation, "state": state, "step": step})
 
 
 class Line:
@@ -101,7 +116,7 @@ def follow(members, samples, step_ms):
             members.say("joined", order["step"])
             print("elastic: in, generation %d, step %d" % (generation, order["step"]), flush=True)
         begin, end = order["part"]
-        common.pause(step_ms, order["members"])
+        time.sleep(step_ms / 1000.0 / order["members"])
         line.send({"order": order["order"], "sums": gradient(samples[begin:end], *order["parameters"])})
 
 
@@ -135,7 +150,7 @@ class Chief:
 
     def meet(self, step):
         """Waits for those that are listed, and tells those that leave."""
-        while not SIGNALS.stop and any(member not in self.lines for member in self.others()):
+        while not Stop.is_asked and any(member not in self.lines for member in self.others()):
             self.accept()
             self.members.look()
         for member in sorted(set(self.lines) & set(self.members.leaving)):
@@ -161,7 +176,7 @@ class Chief:
         try:
             for member in self.others():
                 self.lines[member].send(dict(order, part=parts[member]))
-            common.pause(step_ms, len(ids))
+            time.sleep(step_ms / 1000.0 / len(ids))
             begin, end = parts[self.members.own]
             found = [gradient(self.samples[begin:end], *parameters)]
             for member in self.others():
@@ -177,21 +192,41 @@ class Chief:
     def wait_for_news(self, step):
         """A member is gone: the next members are in the file when the log has it."""
         print("elastic: a member is gone in step %d" % step, flush=True)
-        while not SIGNALS.stop and not self.members.look():
+        while not Stop.is_asked and not self.members.look():
             self.accept()
+
+
+def load():
+    """Step and parameters to go on from."""
+    folder = os.environ.get("DORMOUSE_RESUME_FROM")
+    if not folder:
+        return 0, [0.0, 0.0]
+    with open(os.path.join(folder, "checkpoint.json"), encoding="utf-8") as file:
+        saved = json.load(file)
+    return saved["step"], saved["parameters"]
+
+
+def save(step, parameters):
+    """So little that all of it stands in checkpoint.json."""
+    folder = os.environ.get("DORMOUSE_CHECKPOINT_DIR")
+    if folder:
+        rename_into(os.path.join(folder, "checkpoint.json"), {"step": step, "parameters": parameters})
+
+
+def report(step, steps, **metrics):
+    line = json.dumps({"step": step, "steps_total": steps, **metrics})
+    print(line, flush=True)
+    if os.environ.get("DORMOUSE_PROGRESS"):
+        with open(os.environ["DORMOUSE_PROGRESS"], "a", encoding="utf-8") as file:
+            file.write(line + "\n")
 
 
 def lead(options, members, samples):
     """The chief: leads the others through all steps."""
-    checkpoints, progress = common.Checkpoints(), common.Progress(options.steps, every_s=0.2)
-    chief, step, parameters = Chief(members, samples), 0, [0.0, 0.0]
-    resumed = checkpoints.load()
-    if resumed:
-        step = resumed[0]
-        with open(resumed[1], encoding="utf-8") as file:
-            parameters = json.load(file)
+    signal.signal(signal.SIGTERM, Stop.on_term)
+    chief, (step, parameters), reported = Chief(members, samples), load(), 0.0
     chief.meet(step)
-    while step < options.steps and not SIGNALS.stop:
+    while step < options.steps and not Stop.is_asked:
         if members.look():
             chief.meet(step)
         sums = chief.sums(step, parameters, options.step_ms)
@@ -201,17 +236,22 @@ def lead(options, members, samples):
             continue
         parameters = [p - options.learning_rate * 2 * s / SAMPLES for p, s in zip(parameters, sums)]
         step += 1
-        if progress.due(step):
-            progress.report(step, loss=round(sums[2] / SAMPLES, 6), members=len(members.ids))
+        if step == options.steps or time.monotonic() >= reported + PROGRESS_S:
+            reported = time.monotonic()
+            report(step, options.steps, loss=round(sums[2] / SAMPLES, 6), members=len(members.ids))
     if step < options.steps:
-        checkpoints.save(step, lambda file: file.write(json.dumps(parameters).encode()))
+        save(step, parameters)
     for member in sorted(chief.lines):
         chief.let_go(member, step, leaves=False)
     print("elastic: done at step %d, %.4f x + %.4f" % (step, *parameters), flush=True)
 
 
 def main():
-    options = common.arguments(__doc__, steps=300).parse_args()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--step-ms", type=float, default=0.0, help="extra work of one step, shared by the members")
+    parser.add_argument("--learning-rate", type=float, default=0.05)
+    options = parser.parse_args()
     members, samples = Members(), data()
     if members.own == 0:
         lead(options, members, samples)
