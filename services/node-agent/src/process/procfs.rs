@@ -141,7 +141,8 @@ pub fn members(of_group: Option<Vec<u32>>, leader: Identity) -> Vec<u32> {
         .collect()
 }
 
-/// Whether a process catches or blocks a signal; `None` if it is gone.
+/// Whether a process has a handler for a signal, or blocks it; `None` if it is gone. One that waits
+/// for a signal by `sigwait` unblocks it while it waits: it is known by its handler only.
 #[must_use]
 pub fn handles(pid: u32, signal: Signal) -> Option<bool> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;

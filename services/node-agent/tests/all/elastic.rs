@@ -19,6 +19,7 @@ import json, os, signal, sys
 mood = sys.argv[1]
 signal.alarm(120)
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])
+signal.signal(signal.SIGHUP, lambda *_: None)
 if mood == "stubborn":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 own, path, ack = int(os.environ["DORMOUSE_MEMBER"]), os.environ["DORMOUSE_MEMBERS"], os.environ["DORMOUSE_ACK"]
