@@ -402,8 +402,7 @@ fn the_example_trains_the_same_whoever_takes_part() {
     log.wait_exited(&id(1, 2));
     log.append(resized(3, &[0], ResizeCause::Lost));
     wait_answer(&log, 0, 3, JOINED);
-    let mut generations = 4..;
-    while let Some(generation) = generations.next() {
+    for generation in 4.. {
         log.append(resized(generation, &[0], ADJUSTED));
         if wait_answer(&log, 0, generation, JOINED) >= Some(800) {
             break;
