@@ -11,7 +11,7 @@ export DORMOUSE_PYTHON ?= $(TOOLS)/venv/bin/python3
 # The trainers' python3 and mpiexec before the system's; cargo last, where rustup put it.
 RUN_PATH := $(TOOLS)/venv/bin:$(TOOLS)/bin:$(PATH):$(HOME)/.cargo/bin
 CARGO := PATH="$(PATH):$(HOME)/.cargo/bin" cargo
-TRAINER_TEST := cd messages/trainer/python && PATH="$(RUN_PATH)" $(TOOLS)/venv/bin/python3 -m pytest -p no:cacheprovider
+TRAINER_TEST := cd messages/trainer/python && PATH="$(RUN_PATH)" $(TOOLS)/venv/bin/python3 -m pytest -p no:cacheprovider -c pyproject.toml tests ../../../deploy/grafana
 KILLS ?= 200
 FAULTS ?= 2000
 
@@ -35,7 +35,7 @@ test: ## Run every test, with a real broker, container engine and training frame
 	PATH="$(RUN_PATH)" cargo test --workspace $(ARGS)
 	$(TRAINER_TEST)
 
-trainer-test: ## Test the trainer's library alone, with its frameworks
+trainer-test: ## Test the trainer's library alone, with its frameworks, and the dashboard
 	scripts/install.sh trainers
 	$(TRAINER_TEST)
 
