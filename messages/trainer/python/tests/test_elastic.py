@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 
+import dormouse_trainer as dormouse
 import harness
 import numpy as np
 import pytest
@@ -225,6 +226,15 @@ def test_who_leaves_is_not_counted_where_the_file_still_lists_it():
     found = membership.parse(json.dumps(document).encode())
     assert [(member.id, member.rank) for member in found.members] == [("a", 0), ("c", 1), ("d", 2)]
     assert found.of("b") is None
+
+
+def test_a_newcomer_does_not_read_what_the_life_began_from(tmp_path):
+    files = {"DORMOUSE_MEMBERS": tmp_path / "members", "DORMOUSE_MEMBER": "4"}
+    gone = tmp_path / "gone"
+    env = harness.environment(tmp_path, resume_from=gone, DORMOUSE_GENERATION=3, **files)
+    assert dormouse.Run(environ=env, signals=False).resumed is None
+    with pytest.raises(dormouse.BadCheckpoint):
+        dormouse.Run(environ={**env, "DORMOUSE_GENERATION": "0"}, signals=False)
 
 
 def test_half_a_file_is_not_a_generation(tmp_path):

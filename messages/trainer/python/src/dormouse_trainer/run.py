@@ -79,7 +79,10 @@ class Run:
         self._kept = Kept()
         self.elastic = Elastic(self)
         #: The checkpoint that this run goes on from, if any.
-        self.resumed: Optional[Checkpoint] = read(self.place.resume_from) if self.place.resume_from else None
+        self.resumed: Optional[Checkpoint] = None
+        # Who joins a life in its middle gets the chief's state; what that life began from may be gone.
+        if self.place.resume_from and not self.place.generation:
+            self.resumed = read(self.place.resume_from)
         #: Steps done.
         self.done = self.resumed.step if self.resumed else 0
         self.total = 0
