@@ -1,4 +1,4 @@
-//! Appending for a writer that folds nothing: an agent, the operator's command line.
+//! Appending for a writer that folds nothing: an agent, a gateway, the operator's command line.
 //!
 //! The shell fences with its folded state. A writer without one reads its last own message once
 //! and then trusts its acknowledgements; what was never acknowledged is settled like this:
@@ -7,13 +7,13 @@
 //! 2. A refusal by the fence is ambiguous: the first sending may have been stored. A message
 //!    stored under the fence `expected` is by construction the first own one after `expected`,
 //!    so one read tells: the same id, it was stored; another id, someone else wrote.
-//! 3. For an agent that is a second agent of the same name: an error. The operators' command
+//! 3. For an agent or a gateway that is a second one of the same name: an error. The operators' command
 //!    lines share their name: they take the new fence and append again.
 
 use std::time::{Duration, Instant};
 
 use async_nats::jetstream::stream::LastRawMessageErrorKind;
-use dormouse_messages::{Event, NodeId, Sequence, Writer};
+use dormouse_messages::{Event, GatewayId, NodeId, Sequence, Writer};
 
 use crate::clock::{Clock, SystemClock};
 use crate::error::AppendError;
@@ -28,7 +28,8 @@ const RETRY: Duration = Duration::from_millis(200);
 pub struct Appender {
     log: Log,
     writer: Writer,
-    node: Option<NodeId>,
+    /// Whether nobody else writes under its filter: an agent's and a gateway's is their own.
+    sole: bool,
     /// The writer and a token of its own.
     name: String,
     filter: String,
@@ -39,15 +40,25 @@ pub struct Appender {
 impl Appender {
     pub(crate) fn new(log: Log, writer: Writer, node: Option<NodeId>) -> Self {
         let filter = log.prefix().writer(writer, node.as_ref());
+        let own = node.as_ref().map(NodeId::as_str);
+        Self::under(log, writer, own, filter)
+    }
+
+    pub(crate) fn of_gateway(log: Log, gateway: &GatewayId) -> Self {
+        let filter = log.prefix().gateway(gateway);
+        Self::under(log, Writer::Gateway, Some(gateway.as_str()), filter)
+    }
+
+    fn under(log: Log, writer: Writer, own: Option<&str>, filter: String) -> Self {
         let token = token();
         Self {
             log,
             writer,
-            name: match &node {
-                Some(node) => format!("{writer}.{node}.{token}"),
+            sole: own.is_some(),
+            name: match own {
+                Some(own) => format!("{writer}.{own}.{token}"),
                 None => format!("{writer}.{token}"),
             },
-            node,
             filter,
             last: None,
         }
@@ -98,7 +109,7 @@ impl Appender {
                 Ok(sequence) => return Ok(Some(sequence)),
                 Err(PublishError::Conflict) => match self.first_after(expected).await {
                     Ok(Some((sequence, id))) if id == message.id => return Ok(Some(sequence)),
-                    Ok(Some((found, _))) if self.node.is_some() => {
+                    Ok(Some((found, _))) if self.sole => {
                         return Err(AppendError::Superseded {
                             filter: self.filter.clone(),
                             expected: Sequence(expected),

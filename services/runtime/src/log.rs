@@ -9,7 +9,7 @@ use async_nats::jetstream::context::{
 };
 use async_nats::jetstream::stream::{Config, Stream};
 use async_nats::jetstream::{self, ErrorCode};
-use dormouse_messages::{NodeId, Prefix, Sequence, Writer};
+use dormouse_messages::{GatewayId, NodeId, Prefix, Sequence, Writer};
 use tokio::sync::mpsc;
 
 use crate::appender::Appender;
@@ -243,6 +243,12 @@ impl Log {
     #[must_use]
     pub fn appender(&self, writer: Writer, node: Option<NodeId>) -> Appender {
         Appender::new(self.clone(), writer, node)
+    }
+
+    /// An appender for the gateway of this name.
+    #[must_use]
+    pub fn gateway_appender(&self, gateway: &GatewayId) -> Appender {
+        Appender::of_gateway(self.clone(), gateway)
     }
 
     /// The leases.

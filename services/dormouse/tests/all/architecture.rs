@@ -18,7 +18,7 @@ const IMPURE: [&str; 8] = [
 
 /// Crates and the Dormouse crates that they may depend on. A decider depends on the vocabulary
 /// and the shared folds, never on another service.
-const ALLOWED: [(&str, &[&str]); 12] = [
+const ALLOWED: [(&str, &[&str]); 13] = [
     ("dormouse-messages", &[]),
     ("dormouse-state", &["dormouse-messages"]),
     (
@@ -42,6 +42,10 @@ const ALLOWED: [(&str, &[&str]); 12] = [
     ("dormouse-runtime", &["dormouse-messages", "dormouse-shell"]),
     (
         "dormouse-node-agent",
+        &["dormouse-messages", "dormouse-runtime"],
+    ),
+    (
+        "dormouse-gateway",
         &["dormouse-messages", "dormouse-runtime"],
     ),
     (
@@ -70,6 +74,7 @@ const ALLOWED: [(&str, &[&str]); 12] = [
             "dormouse-placer",
             "dormouse-checkpointer",
             "dormouse-node-agent",
+            "dormouse-gateway",
         ],
     ),
 ];

@@ -1,0 +1,248 @@
+//! Bodies on their way through: streamed, never gathered, each with the visit that it belongs to.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use tokio::time::{Instant, Sleep};
+
+use crate::upstream::{Sender, Upstream};
+use crate::visit::Visit;
+
+/// A client that sends nothing of its request's body for so long is not waited for: it holds a
+/// replica.
+const UPLOAD_IDLE: Duration = Duration::from_secs(60);
+
+/// A replica that says nothing for so long has forgotten the request. Streams have no end of their
+/// own; whoever sends events rarely sends comments between them.
+pub const ANSWER_IDLE: Duration = Duration::from_secs(600);
+
+/// What breaks a body off.
+#[derive(Debug, thiserror::Error)]
+pub enum BodyError {
+    /// The other side.
+    #[error(transparent)]
+    Connection(#[from] hyper::Error),
+    /// It came to a standstill.
+    #[error("nothing came for {} s", .0.as_secs())]
+    Idle(Duration),
+}
+
+/// A body that is given up when it stands still.
+struct Watched {
+    body: Incoming,
+    limit: Duration,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl Watched {
+    const fn new(body: Incoming, limit: Duration) -> Self {
+        Self {
+            body,
+            limit,
+            timer: None,
+        }
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match Pin::new(&mut self.body).poll_frame(context) {
+            Poll::Ready(frame) => {
+                self.timer = None;
+                Poll::Ready(frame.map(|frame| frame.map_err(BodyError::from)))
+            }
+            Poll::Pending => {
+                let limit = self.limit;
+                let timer = self.timer.get_or_insert_with(|| {
+                    Box::pin(tokio::time::sleep_until(Instant::now() + limit))
+                });
+                ready!(timer.as_mut().poll(context));
+                Poll::Ready(Some(Err(BodyError::Idle(limit))))
+            }
+        }
+    }
+}
+
+/// A request's body on its way to a replica.
+pub struct Outbound(Option<Watched>);
+
+impl Outbound {
+    /// No body.
+    #[must_use]
+    pub const fn empty() -> Self {
+        Self(None)
+    }
+
+    /// The client's body.
+    #[must_use]
+    pub fn new(body: Incoming) -> Self {
+        match body.is_end_stream() {
+            true => Self(None),
+            false => Self(Some(Watched::new(body, UPLOAD_IDLE))),
+        }
+    }
+
+    /// Whether there is none: such a request can be made again.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
+impl Body for Outbound {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match &mut self.0 {
+            Some(watched) => watched.poll(context),
+            None => Poll::Ready(None),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.as_ref().is_none_or(|it| it.body.is_end_stream())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let hint = self.0.as_ref().map(|it| it.body.size_hint());
+        hint.unwrap_or_else(|| SizeHint::with_exact(0))
+    }
+}
+
+/// A replica's answer on its way to the client. Its visit lasts until its end.
+pub struct Inbound {
+    body: Watched,
+    rest: Option<Rest>,
+}
+
+/// What is let go when the answer has ended.
+struct Rest {
+    visit: Visit,
+    upstream: Arc<Upstream>,
+    sender: Sender,
+    thread: usize,
+}
+
+impl Inbound {
+    /// The answer `body` of `upstream`, which came on `sender`.
+    #[must_use]
+    pub const fn new(
+        body: Incoming,
+        visit: Visit,
+        upstream: Arc<Upstream>,
+        sender: Sender,
+        thread: usize,
+    ) -> Self {
+        Self {
+            body: Watched::new(body, ANSWER_IDLE),
+            rest: Some(Rest {
+                visit,
+                upstream,
+                sender,
+                thread,
+            }),
+        }
+    }
+
+    fn whole(&mut self) {
+        if let Some(rest) = self.rest.take() {
+            rest.upstream.keep(rest.thread, rest.sender);
+            rest.visit.answered();
+        }
+    }
+}
+
+impl Body for Inbound {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let frame = ready!(self.body.poll(context));
+        match &frame {
+            None => self.whole(),
+            Some(Err(_)) => {
+                if let Some(rest) = self.rest.take() {
+                    rest.visit.broken_off();
+                }
+            }
+            Some(Ok(_)) => {}
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.body.size_hint()
+    }
+}
+
+impl Drop for Inbound {
+    fn drop(&mut self) {
+        // Of an answer that says its length, nobody asks for the end.
+        if self.body.body.is_end_stream() {
+            self.whole();
+        }
+    }
+}
+
+/// What a client gets.
+pub enum Answer {
+    /// Words of the gateway's own.
+    Own(Full<Bytes>),
+    /// A replica's answer.
+    Passed(Inbound),
+}
+
+impl Answer {
+    /// Nothing.
+    #[must_use]
+    pub fn empty() -> Self {
+        Self::Own(Full::default())
+    }
+}
+
+impl Body for Answer {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match self.get_mut() {
+            Self::Own(body) => {
+                let frame = ready!(Pin::new(body).poll_frame(context));
+                Poll::Ready(frame.map(|frame| frame.map_err(|never| match never {})))
+            }
+            Self::Passed(body) => Pin::new(body).poll_frame(context),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Own(body) => body.is_end_stream(),
+            Self::Passed(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Own(body) => body.size_hint(),
+            Self::Passed(body) => body.size_hint(),
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! What clients of a service saw, summed up by the second: `service.measured`. Pure: the time, in
+//! microseconds, is an argument.
+//!
+//! A window ends after two seconds while something moves, after one while requests wait and no
+//! replica is there, and after ten while nothing moves and replicas are held.
+
+use dormouse_messages::events::{Histogram, ServiceMeasured};
+use dormouse_messages::{GatewayId, JobId};
+
+use crate::balance::Micros;
+
+const SECOND: Micros = 1_000_000;
+
+/// While something moves.
+const BUSY_S: u64 = 2;
+/// While nothing moves.
+const IDLE_S: u64 = 10;
+/// While requests wait and there is nobody to answer them: a start takes long enough.
+const WAITING_S: u64 = 1;
+/// A window that could not be told is given up: nobody decides on the minute before the last.
+const LONGEST_S: u64 = 60;
+
+/// The first bound of a histogram, milliseconds.
+const FIRST_MS: f64 = 1.0;
+/// From one bound to the next: a latency is known to a quarter.
+const STEP: f64 = 1.25;
+/// Up to 56 s, with room for the objective.
+const BOUNDS: usize = 50;
+
+/// The sums of one service's present window.
+#[derive(Debug, Clone)]
+pub struct Digest {
+    bounds: Vec<f64>,
+    /// When the window began: a whole second.
+    began: Micros,
+    /// Requests in the system, waiting ones too.
+    inside: u32,
+    changed: Micros,
+    /// Requests in the system × microseconds.
+    area: u128,
+    arrivals: Vec<u32>,
+    latency: Vec<u64>,
+    service: Vec<u64>,
+    errors: u64,
+    shed: u64,
+}
+
+/// What a window's end looks like from outside the digest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Around {
+    /// Requests that wait.
+    pub queued: u32,
+    /// Replicas that are used.
+    pub ready: u32,
+    /// Replicas that the service is to have.
+    pub target: u32,
+}
+
+impl Digest {
+    /// Begins at `now`. A promised latency is a bound of its own, so that the part within it is
+    /// known exactly.
+    #[must_use]
+    pub fn new(objective_ms: Option<u32>, now: Micros) -> Self {
+        let mut bounds = Vec::with_capacity(BOUNDS + 1);
+        let mut bound = FIRST_MS;
+        for _ in 0..BOUNDS {
+            bounds.push((bound * 1000.0).round() / 1000.0);
+            bound *= STEP;
+        }
+        if let Some(objective) = objective_ms.map(f64::from)
+            && !bounds.contains(&objective)
+        {
+            bounds.push(objective);
+            bounds.sort_by(f64::total_cmp);
+        }
+        let counts = bounds.len() + 1;
+        Self {
+            bounds,
+            began: now / SECOND * SECOND,
+            inside: 0,
+            changed: now,
+            area: 0,
+            arrivals: Vec::new(),
+            latency: vec![0; counts],
+            service: vec![0; counts],
+            errors: 0,
+            shed: 0,
+        }
+    }
+
+    /// A request has arrived and is in the system.
+    pub fn arrived(&mut self, now: Micros) {
+        self.count_arrival(now);
+        self.pass(now);
+        self.inside += 1;
+    }
+
+    /// A request has arrived and finds no room.
+    pub fn turned_away(&mut self, now: Micros) {
+        self.count_arrival(now);
+        self.shed += 1;
+    }
+
+    /// A request has left the system: answered, broken, or its client has gone.
+    pub fn left(&mut self, now: Micros) {
+        self.pass(now);
+        self.inside = self.inside.saturating_sub(1);
+    }
+
+    /// A request that waited was answered with 503 and has left the system.
+    pub fn shed(&mut self, now: Micros) {
+        self.left(now);
+        self.shed += 1;
+    }
+
+    /// An answer has ended: so long after the request's arrival, and after its passing to a replica.
+    pub fn answered(&mut self, latency: Micros, service: Micros) {
+        let bucket = self.bucket(latency);
+        self.latency[bucket] += 1;
+        let bucket = self.bucket(service);
+        self.service[bucket] += 1;
+    }
+
+    /// An answer was 5xx, or a connection broke.
+    pub fn failed(&mut self) {
+        self.errors += 1;
+    }
+
+    /// The window, if it has ended; the next one then begins.
+    pub fn due(
+        &mut self,
+        job: &JobId,
+        gateway: &GatewayId,
+        around: Around,
+        now: Micros,
+    ) -> Option<ServiceMeasured> {
+        let whole = now / SECOND * SECOND;
+        let window_s = whole.saturating_sub(self.began) / SECOND;
+        let moves = !self.arrivals.is_empty() || self.inside > 0 || self.shed > 0;
+        let moves = moves || self.latency.iter().any(|count| *count > 0);
+        let long_enough = match (moves, around) {
+            (true, Around { queued, ready, .. }) if queued > 0 && ready == 0 => WAITING_S,
+            (true, _) => BUSY_S,
+            (false, Around { target: 0, .. }) => {
+                // Nothing to tell: the window goes along, without a hole in the next one.
+                self.began = whole;
+                return None;
+            }
+            (false, _) => IDLE_S,
+        };
+        if window_s < long_enough {
+            return None;
+        }
+        self.pass(now);
+        let measured = self.measured(job, gateway, around, window_s);
+        self.begin(whole);
+        (window_s <= LONGEST_S).then_some(measured)
+    }
+
+    fn measured(
+        &self,
+        job: &JobId,
+        gateway: &GatewayId,
+        around: Around,
+        window_s: u64,
+    ) -> ServiceMeasured {
+        let mut arrivals = self.arrivals.clone();
+        // What came after the last whole second belongs to the window, as its last second's.
+        let seconds = usize::try_from(window_s).unwrap_or(usize::MAX);
+        let beyond: u32 = arrivals.iter().skip(seconds).sum();
+        arrivals.resize(seconds.min(LONGEST_S as usize), 0);
+        if let Some(last) = arrivals.last_mut() {
+            *last += beyond;
+        }
+        let histogram = |counts: &Vec<u64>| Histogram {
+            bounds: self.bounds.clone(),
+            counts: counts.clone(),
+        };
+        #[expect(clippy::cast_precision_loss, reason = "a minute's sum is below 2^52")]
+        let concurrency = self.area as f64 / (window_s * SECOND) as f64;
+        ServiceMeasured {
+            job: job.clone(),
+            gateway: gateway.clone(),
+            window_s: u32::try_from(window_s).unwrap_or(u32::MAX),
+            requests: self.arrivals.iter().map(|count| u64::from(*count)).sum(),
+            arrivals,
+            concurrency,
+            queued: around.queued,
+            latency_ms: histogram(&self.latency),
+            service_ms: histogram(&self.service),
+            errors: self.errors,
+            shed: self.shed,
+            ready: around.ready,
+        }
+    }
+
+    fn begin(&mut self, at: Micros) {
+        self.began = at;
+        self.area = 0;
+        self.arrivals.clear();
+        self.latency.fill(0);
+        self.service.fill(0);
+        (self.errors, self.shed) = (0, 0);
+    }
+
+    fn count_arrival(&mut self, now: Micros) {
+        let second = now.saturating_sub(self.began) / SECOND;
+        let second = usize::try_from(second.min(LONGEST_S)).unwrap_or(0);
+        if self.arrivals.len() <= second {
+            self.arrivals.resize(second + 1, 0);
+        }
+        self.arrivals[second] += 1;
+    }
+
+    /// The time since the last change, with what was in the system then.
+    fn pass(&mut self, now: Micros) {
+        let passed = now.saturating_sub(self.changed);
+        self.area += u128::from(passed) * u128::from(self.inside);
+        self.changed = now;
+    }
+
+    fn bucket(&self, took: Micros) -> usize {
+        #[expect(clippy::cast_precision_loss, reason = "far below 2^52 microseconds")]
+        let ms = took as f64 / 1000.0;
+        self.bounds.partition_point(|bound| *bound < ms)
+    }
+}

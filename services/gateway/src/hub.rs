@@ -1,0 +1,178 @@
+//! What the threads of a gateway share: the services as they are used now, and who leaves.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use dormouse_messages::{Event, GatewayId, JobId};
+use tokio::sync::Notify;
+
+use crate::access::Trust;
+use crate::balance::{Micros, Ticket};
+use crate::drain::Drains;
+use crate::live::Live;
+use crate::routes::{Routes, Usable};
+use crate::target::Names;
+
+/// The middle of a gateway.
+pub struct Hub {
+    /// Its name.
+    pub name: GatewayId,
+    /// Under which names it is reached.
+    pub names: Names,
+    /// Whom it believes.
+    pub trust: Trust,
+    wait: Duration,
+    threads: usize,
+    began: Instant,
+    tickets: AtomicU64,
+    services: RwLock<BTreeMap<JobId, Arc<Live>>>,
+    drains: Mutex<Drains>,
+    drained: Notify,
+}
+
+impl Hub {
+    /// A gateway without routes yet. A request waits for a replica for `wait` at most.
+    #[must_use]
+    pub fn new(
+        name: GatewayId,
+        names: Names,
+        trust: Trust,
+        wait: Duration,
+        threads: usize,
+    ) -> Self {
+        Self {
+            name,
+            names,
+            trust,
+            wait,
+            threads,
+            began: Instant::now(),
+            tickets: AtomicU64::new(0),
+            services: RwLock::default(),
+            drains: Mutex::default(),
+            drained: Notify::new(),
+        }
+    }
+
+    /// Microseconds since the start.
+    #[must_use]
+    pub fn now(&self) -> Micros {
+        micros(self.began.elapsed())
+    }
+
+    /// How long a request waits for a replica.
+    #[must_use]
+    pub fn wait_us(&self) -> Micros {
+        micros(self.wait)
+    }
+
+    /// The next request's number.
+    pub fn ticket(&self) -> Ticket {
+        Ticket(self.tickets.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// The service `job`.
+    #[must_use]
+    pub fn service(&self, job: &JobId) -> Option<Arc<Live>> {
+        let services = self.services.read().unwrap_or_else(PoisonError::into_inner);
+        services.get(job).map(Arc::clone)
+    }
+
+    /// Something that leaves has nothing under way any more.
+    pub fn drained(&self) {
+        self.drained.notify_one();
+    }
+
+    /// Resolves when something that leaves may have nothing under way any more.
+    pub async fn wait_drained(&self) {
+        self.drained.notified().await;
+    }
+
+    /// Takes over the routes.
+    pub fn sync(&self, routes: &Routes) {
+        let now = self.now();
+        let mut services = self
+            .services
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        services.retain(|job, live| {
+            let stays = routes.services().contains_key(job);
+            if !stays {
+                live.ended();
+            }
+            stays
+        });
+        for (job, served) in routes.services() {
+            let live = services
+                .entry(job.clone())
+                .or_insert_with(|| Arc::new(Live::new(job.clone(), served, now)));
+            let usable: Vec<Usable> = routes.usable(job).collect();
+            live.route(&usable, served.target, self.threads, now);
+        }
+        drop(services);
+        let jobs = routes.services().keys();
+        let leaving = jobs.flat_map(|job| routes.leaving(job, &self.name));
+        self.drains().sync(leaving, now);
+    }
+
+    /// What is done ten times a second: queues move on, and connections that have lasted too long end.
+    pub fn tick(&self) {
+        let now = self.now();
+        for live in self.lives() {
+            live.tick(now);
+        }
+        let mut drains = self.drains();
+        for container in drains.overdue(now) {
+            let Some(live) = self.service(&container.job) else {
+                continue;
+            };
+            let closed = live.close(&container);
+            if closed > 0 {
+                tracing::warn!(%container, closed, "connections that lasted longer than drain_s were closed");
+                drains.closed(&container, closed);
+            }
+        }
+    }
+
+    /// Of leaving replicas: those that have nothing under way any more.
+    pub fn unrouted(&self) -> Vec<Event> {
+        let under_way = |container: &dormouse_messages::ContainerId| {
+            let live = self.service(&container.job);
+            live.map_or(0, |live| live.under_way(container))
+        };
+        let due = self.drains().due(&self.name, under_way);
+        due.into_iter().map(Event::from).collect()
+    }
+
+    /// What clients saw, of each service whose window has ended.
+    pub fn measured(&self) -> Vec<Event> {
+        let now = self.now();
+        let lives = self.lives().into_iter();
+        lives
+            .filter_map(|live| live.measured(&self.name, now))
+            .map(Event::from)
+            .collect()
+    }
+
+    /// Closes connections to replicas that were kept too long.
+    pub fn close_idle(&self) {
+        for live in self.lives() {
+            live.close_idle();
+        }
+    }
+
+    fn lives(&self) -> Vec<Arc<Live>> {
+        let services = self.services.read().unwrap_or_else(PoisonError::into_inner);
+        services.values().map(Arc::clone).collect()
+    }
+
+    fn drains(&self) -> MutexGuard<'_, Drains> {
+        self.drains.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn micros(duration: Duration) -> Micros {
+    Micros::try_from(duration.as_micros()).unwrap_or(Micros::MAX)
+}

@@ -1,0 +1,304 @@
+//! One service as it is used now: its queue, its replicas, the sums of what clients saw.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use dormouse_messages::events::ServiceMeasured;
+use dormouse_messages::job::Kind;
+use dormouse_messages::service::Access;
+use dormouse_messages::{ContainerId, GatewayId, JobId};
+use tokio::sync::oneshot;
+
+use crate::balance::{Arrival, Balance, Micros, Outcome, Replica, Ticket};
+use crate::digest::{Around, Digest};
+use crate::routes::{Served, Usable};
+use crate::upstream::Upstream;
+
+/// What a waiting request is told.
+pub type Granted = Result<Arc<Upstream>, Refused>;
+
+/// Why a request gets no replica.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refused {
+    /// Too many wait already.
+    Full,
+    /// None was free in time; whether there is one at all.
+    Deadline {
+        /// Whether any replica is ready.
+        ready: bool,
+    },
+    /// The service has ended.
+    Ended,
+}
+
+/// A service.
+pub struct Live {
+    /// Its job.
+    pub job: JobId,
+    /// A service or a notebook.
+    pub kind: Kind,
+    /// Who may call it.
+    pub access: Access,
+    state: Mutex<State>,
+}
+
+struct State {
+    balance: Balance,
+    digest: Digest,
+    upstreams: BTreeMap<Replica, Arc<Upstream>>,
+    waiting: HashMap<Ticket, oneshot::Sender<Granted>>,
+    target: u32,
+}
+
+/// How a request ended, for the sums.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// With an answer below 500, or above.
+    Answered {
+        /// Whether it was 5xx.
+        failed: bool,
+    },
+    /// The replica broke it off.
+    Broken,
+    /// The client went away, or what was handed over ended.
+    Left,
+}
+
+impl Live {
+    /// A service without replicas yet.
+    #[must_use]
+    pub fn new(job: JobId, served: &Served, now: Micros) -> Self {
+        let objective = served.service.objective.map(|it| it.latency_ms);
+        Self {
+            job,
+            kind: served.kind,
+            access: served.service.access,
+            state: Mutex::new(State {
+                balance: Balance::new(served.concurrency()),
+                digest: Digest::new(objective, now),
+                upstreams: BTreeMap::new(),
+                waiting: HashMap::new(),
+                target: served.target,
+            }),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Uses exactly these replicas from now on.
+    pub fn route(&self, usable: &[Usable], target: u32, threads: usize, now: Micros) {
+        let mut state = self.state();
+        state.target = target;
+        let mut replicas = Vec::with_capacity(usable.len());
+        for it in usable {
+            let Ok(ip) = it.address.parse() else {
+                tracing::warn!(container = %it.container, address = it.address, "not used: its node's address is no IP address; start the agent with --address");
+                continue;
+            };
+            let replica = (it.container.incarnation, it.container.rank);
+            replicas.push(replica);
+            state.upstreams.entry(replica).or_insert_with(|| {
+                let address = std::net::SocketAddr::new(ip, it.port);
+                tracing::info!(container = %it.container, %address, "routed");
+                Arc::new(Upstream::new(it.container.clone(), address, threads))
+            });
+        }
+        state.balance.route(&replicas, now);
+        let State {
+            upstreams, balance, ..
+        } = &mut *state;
+        upstreams.retain(|replica, upstream| {
+            let used = replicas.contains(replica);
+            if !used {
+                upstream.close_idle(true);
+            }
+            used || balance.in_flight(*replica) > 0
+        });
+        state.grant(now);
+    }
+
+    /// A request arrives: the replica for it, or a wait for one.
+    ///
+    /// # Errors
+    /// That too many wait.
+    pub fn arrive(&self, ticket: Ticket, now: Micros, deadline: Micros) -> Result<Place, Refused> {
+        let mut state = self.state();
+        match state.balance.arrive(ticket, now, deadline) {
+            Arrival::Shed => {
+                state.digest.turned_away(now);
+                Err(Refused::Full)
+            }
+            arrival => {
+                state.digest.arrived(now);
+                Ok(state.place(ticket, arrival))
+            }
+        }
+    }
+
+    /// A request came to nothing at `replica` and is sent elsewhere.
+    pub fn again(&self, replica: Replica, ticket: Ticket, now: Micros, deadline: Micros) -> Place {
+        let mut state = self.state();
+        state.balance.end(replica, Outcome::Broken, 0, now);
+        let arrival = state.balance.again(ticket, now, deadline);
+        state.place(ticket, arrival)
+    }
+
+    /// Whether a request that a replica may have seen may be sent once more.
+    pub fn may_retry(&self) -> bool {
+        self.state().balance.may_retry()
+    }
+
+    /// A request that waits gives up.
+    pub fn give_up(&self, ticket: Ticket, mut granted: oneshot::Receiver<Granted>, now: Micros) {
+        let mut state = self.state();
+        state.waiting.remove(&ticket);
+        if !state.balance.cancel(ticket)
+            && let Ok(Ok(upstream)) = granted.try_recv()
+        {
+            // It had been granted at this moment.
+            let replica = upstream.replica;
+            state.balance.end(replica, Outcome::Abandoned, 0, now);
+            state.grant(now);
+        }
+        state.digest.left(now);
+    }
+
+    /// A request has ended for the sums, without a replica of its own.
+    pub fn shed(&self, now: Micros) {
+        self.state().digest.shed(now);
+    }
+
+    /// A request at `replica` has ended; whether nothing more is under way there and nothing will be.
+    pub fn end(
+        &self,
+        replica: Replica,
+        arrived: Micros,
+        sent: Micros,
+        end: End,
+        now: Micros,
+    ) -> bool {
+        let mut state = self.state();
+        let took = now.saturating_sub(sent);
+        let outcome = match end {
+            End::Answered { failed: false } => Outcome::Answered,
+            End::Answered { failed: true } => Outcome::Failed,
+            End::Broken => Outcome::Broken,
+            End::Left => Outcome::Abandoned,
+        };
+        state.balance.end(replica, outcome, took, now);
+        state.digest.left(now);
+        match end {
+            End::Answered { failed } => {
+                let latency = now.saturating_sub(arrived);
+                state.digest.answered(latency, took);
+                if failed {
+                    state.digest.failed();
+                }
+            }
+            End::Broken => state.digest.failed(),
+            End::Left => {}
+        }
+        state.grant(now);
+        !state.balance.is_usable(replica) && state.balance.in_flight(replica) == 0
+    }
+
+    /// Gives free replicas to those that wait, and turns away those that have waited too long.
+    pub fn tick(&self, now: Micros) {
+        let mut state = self.state();
+        if state.balance.queued() == 0 {
+            return;
+        }
+        state.grant(now);
+        let ready = state.balance.ready() > 0;
+        for ticket in state.balance.expire(now) {
+            if let Some(waiting) = state.waiting.remove(&ticket) {
+                let _ = waiting.send(Err(Refused::Deadline { ready }));
+            }
+        }
+    }
+
+    /// Closes connections that were kept too long.
+    pub fn close_idle(&self) {
+        for upstream in self.state().upstreams.values() {
+            upstream.close_idle(false);
+        }
+    }
+
+    /// The service has ended: nobody waits any more.
+    pub fn ended(&self) {
+        let mut state = self.state();
+        state.balance.clear();
+        for (_, waiting) in state.waiting.drain() {
+            let _ = waiting.send(Err(Refused::Ended));
+        }
+        for upstream in state.upstreams.values() {
+            upstream.close_idle(true);
+        }
+    }
+
+    /// How many requests are under way at `container`.
+    pub fn under_way(&self, container: &ContainerId) -> u32 {
+        let replica = (container.incarnation, container.rank);
+        self.state().balance.in_flight(replica)
+    }
+
+    /// Ends all connections to `container`; how many requests were under way.
+    pub fn close(&self, container: &ContainerId) -> u32 {
+        let replica = (container.incarnation, container.rank);
+        let state = self.state();
+        if let Some(upstream) = state.upstreams.get(&replica) {
+            upstream.end();
+        }
+        state.balance.in_flight(replica)
+    }
+
+    /// What clients saw, if a window has ended.
+    pub fn measured(&self, gateway: &GatewayId, now: Micros) -> Option<ServiceMeasured> {
+        let mut state = self.state();
+        let count = |many: usize| u32::try_from(many).unwrap_or(u32::MAX);
+        let around = Around {
+            queued: count(state.balance.queued()),
+            ready: count(state.balance.ready()),
+            target: state.target,
+        };
+        state.digest.due(&self.job, gateway, around, now)
+    }
+}
+
+/// Where a request is, after it has asked for a replica.
+pub enum Place {
+    /// At a replica.
+    At(Arc<Upstream>),
+    /// In the queue.
+    Waits(oneshot::Receiver<Granted>),
+}
+
+impl State {
+    fn place(&mut self, ticket: Ticket, arrival: Arrival) -> Place {
+        if let Arrival::Sent(replica) = arrival
+            && let Some(upstream) = self.upstreams.get(&replica)
+        {
+            return Place::At(Arc::clone(upstream));
+        }
+        let (grant, granted) = oneshot::channel();
+        self.waiting.insert(ticket, grant);
+        Place::Waits(granted)
+    }
+
+    /// Sends on what waits while there are free replicas.
+    fn grant(&mut self, now: Micros) {
+        while let Some((ticket, replica)) = self.balance.next(now) {
+            let upstream = self.upstreams.get(&replica).map(Arc::clone);
+            let waiting = self.waiting.remove(&ticket);
+            let sent = match (waiting, upstream) {
+                (Some(waiting), Some(upstream)) => waiting.send(Ok(upstream)).is_ok(),
+                _ => false,
+            };
+            if !sent {
+                self.balance.end(replica, Outcome::Abandoned, 0, now);
+            }
+        }
+    }
+}

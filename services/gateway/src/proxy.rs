@@ -1,0 +1,271 @@
+//! One request: which service, whether it may pass, which replica, there and back.
+//!
+//! 1. The service is named by host or path ([`crate::target`]); the key is checked and taken out.
+//! 2. It waits for a replica, in order ([`crate::balance`]).
+//! 3. It is sent on a kept connection, or a new one. What was not sent goes elsewhere; what a
+//!    replica may have seen goes once more only if it is idempotent, has no body, and the budget
+//!    allows it.
+//! 4. The answer streams back; the visit lasts until its end. An upgrade is spliced.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use dormouse_messages::job::Kind;
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
+use hyper::body::Incoming;
+use hyper::upgrade::OnUpgrade;
+
+use crate::access;
+use crate::body::{ANSWER_IDLE, Answer, Inbound, Outbound};
+use crate::headers;
+use crate::hub::Hub;
+use crate::splice::splice;
+use crate::target::{self, NoTarget, Origin, Target};
+use crate::upstream::{Sender, Upstream};
+use crate::visit::Visit;
+use crate::words;
+
+/// Where a request comes from.
+pub struct Client {
+    /// The gateway.
+    pub hub: Arc<Hub>,
+    /// The thread that serves it.
+    pub thread: usize,
+    /// Its address.
+    pub address: IpAddr,
+}
+
+/// Answers a request.
+pub async fn serve(client: Arc<Client>, request: Request<Incoming>) -> Response<Answer> {
+    match prepare(&client, request) {
+        Ok(prepared) => pass(&client, prepared).await,
+        Err(refused) => *refused,
+    }
+}
+
+/// A request that may pass, as the replica is to see it.
+struct Prepared {
+    visit: Visit,
+    origin: Origin,
+    request: Request<Outbound>,
+    /// The client's side of an upgrade.
+    upgrade: Option<OnUpgrade>,
+}
+
+type Refusal = Box<Response<Answer>>;
+
+fn prepare(client: &Client, mut request: Request<Incoming>) -> Result<Prepared, Refusal> {
+    let hub = &client.hub;
+    if *request.method() == Method::CONNECT {
+        let why = "this is no proxy to elsewhere";
+        let refused = words::refusal(StatusCode::METHOD_NOT_ALLOWED, "bad_method", why);
+        return Err(Box::new(refused));
+    }
+    let Target { job, origin } = find(hub, &request)?;
+    let unknown = || Box::new(words::unknown());
+    let live = hub.service(&job).ok_or_else(unknown)?;
+    let own = origin == Origin::Own;
+    if live.kind == Kind::Notebook && !own {
+        return Err(Box::new(words::shared_notebook()));
+    }
+    let method = request.method().clone();
+    access::check(
+        &hub.trust,
+        live.access,
+        &job,
+        own,
+        &method,
+        request.headers_mut(),
+    )
+    .map_err(|why| Box::new(words::denied(why, own)))?;
+    let asked = target::asked(request.uri(), &origin).ok_or_else(unknown)?;
+    let websocket = request.version() == Version::HTTP_11
+        && method == Method::GET
+        && headers::wants_websocket(request.headers());
+    let upgrade = websocket.then(|| hyper::upgrade::on(&mut request));
+    let (mut parts, body) = request.into_parts();
+    headers::to_replica(&mut parts.headers, &parts.uri, &origin, client.address);
+    if websocket {
+        headers::set_websocket(&mut parts.headers);
+    }
+    parts.uri = Uri::from(asked);
+    parts.version = Version::HTTP_11;
+    let visit = Visit::arrive(hub, &live).map_err(|why| Box::new(words::refused(why)))?;
+    Ok(Prepared {
+        visit,
+        origin,
+        request: Request::from_parts(parts, Outbound::new(body)),
+        upgrade,
+    })
+}
+
+fn find(hub: &Hub, request: &Request<Incoming>) -> Result<Target, Refusal> {
+    let uri = request.uri();
+    let found = match target::host(uri, request.headers()) {
+        Some(host) => hub.names.target(host, uri.path()),
+        None => Err(NoTarget::BadHost),
+    };
+    found.map_err(|why| {
+        let query = uri.query().map(|query| format!("?{query}"));
+        let slashed = format!("{}/{}", uri.path(), query.unwrap_or_default());
+        Box::new(words::no_target(&why, &slashed))
+    })
+}
+
+/// What a request that may be sent once more is made from.
+struct Again {
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+}
+
+impl Again {
+    fn of(request: &Request<Outbound>) -> Option<Self> {
+        let repeatable = request.method().is_idempotent() && request.body().is_empty();
+        repeatable.then(|| Self {
+            method: request.method().clone(),
+            uri: request.uri().clone(),
+            headers: request.headers().clone(),
+        })
+    }
+
+    fn request(self) -> Request<Outbound> {
+        let mut request = Request::new(Outbound::empty());
+        *request.method_mut() = self.method;
+        *request.uri_mut() = self.uri;
+        *request.headers_mut() = self.headers;
+        request
+    }
+}
+
+async fn pass(client: &Client, prepared: Prepared) -> Response<Answer> {
+    let Prepared {
+        mut visit,
+        origin,
+        mut request,
+        upgrade,
+    } = prepared;
+    let mut again = Again::of(&request);
+    // Ends: a replica that refuses rests longer each time, and who waits has a deadline.
+    loop {
+        let upstream = match visit.placed().await {
+            Ok(upstream) => upstream,
+            Err(refused) => return words::refused(refused),
+        };
+        match send(&upstream, client.thread, request).await {
+            Ok((response, sender)) => {
+                let passing = Passing {
+                    visit,
+                    upstream,
+                    sender,
+                    origin,
+                };
+                return passing.back(response, upgrade, client.thread);
+            }
+            Err(Unsent::Whole(unsent)) => {
+                visit.again();
+                request = *unsent;
+            }
+            Err(Unsent::Stalled) => return words::stalled(),
+            Err(Unsent::Seen(why)) => {
+                let repeated = again.take().filter(|_| visit.may_retry());
+                let Some(repeated) = repeated else {
+                    visit.broken_off();
+                    return words::broken(&why);
+                };
+                visit.again();
+                request = repeated.request();
+            }
+        }
+    }
+}
+
+/// A request that has no answer.
+enum Unsent {
+    /// No byte of it was sent.
+    Whole(Box<Request<Outbound>>),
+    /// The replica may have seen it.
+    Seen(String),
+    /// The client did not send all of it.
+    Stalled,
+}
+
+async fn send(
+    upstream: &Upstream,
+    thread: usize,
+    mut request: Request<Outbound>,
+) -> Result<(Response<Incoming>, Sender), Unsent> {
+    loop {
+        let kept = upstream.kept(thread).await;
+        let is_kept = kept.is_some();
+        let mut sender = match kept {
+            Some(sender) => sender,
+            None => match upstream.connect().await {
+                Ok(sender) => sender,
+                Err(error) => {
+                    tracing::debug!(%error, "tried elsewhere");
+                    return Err(Unsent::Whole(Box::new(request)));
+                }
+            },
+        };
+        let answer = tokio::time::timeout(ANSWER_IDLE, sender.try_send_request(request));
+        match answer.await {
+            Ok(Ok(response)) => return Ok((response, sender)),
+            Ok(Err(mut error)) => match error.take_message() {
+                // The replica had closed a connection that was kept: that says nothing of it.
+                Some(unsent) if is_kept => request = unsent,
+                Some(unsent) => return Err(Unsent::Whole(Box::new(unsent))),
+                None => {
+                    let error = error.into_error();
+                    return Err(match error.is_user() {
+                        true => Unsent::Stalled,
+                        false => Unsent::Seen(error.to_string()),
+                    });
+                }
+            },
+            Err(_) => return Err(Unsent::Seen("no answer".to_owned())),
+        }
+    }
+}
+
+/// An answer on its way back.
+struct Passing {
+    visit: Visit,
+    upstream: Arc<Upstream>,
+    sender: Sender,
+    origin: Origin,
+}
+
+impl Passing {
+    fn back(
+        mut self,
+        mut response: Response<Incoming>,
+        upgrade: Option<OnUpgrade>,
+        thread: usize,
+    ) -> Response<Answer> {
+        self.visit.status(response.status());
+        headers::to_client(response.headers_mut(), &self.origin);
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            return self.switch(response, upgrade);
+        }
+        let (mut parts, body) = response.into_parts();
+        parts.version = Version::HTTP_11;
+        let body = Inbound::new(body, self.visit, self.upstream, self.sender, thread);
+        Response::from_parts(parts, Answer::Passed(body))
+    }
+
+    fn switch(
+        self,
+        mut response: Response<Incoming>,
+        upgrade: Option<OnUpgrade>,
+    ) -> Response<Answer> {
+        let Some(client) = upgrade else {
+            self.visit.broken_off();
+            return words::broken("it switched protocols without being asked");
+        };
+        headers::set_websocket(response.headers_mut());
+        let replica = hyper::upgrade::on(&mut response);
+        tokio::spawn(splice(client, replica, self.visit, self.upstream));
+        response.map(|_| Answer::empty())
+    }
+}

@@ -1,0 +1,418 @@
+//! The route table: which services there are, and which of their replicas may be used. A fold of the
+//! log.
+//!
+//! A replica is used once `container.ready` of it is on the log, until the log says that it leaves
+//! (`partition.resize_requested`, `partition.stop_requested`), is no longer ready, has exited, or its
+//! node is lost. A leaving one is remembered until it has exited: somebody waits for the word that
+//! nothing of ours is under way there.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use dormouse_messages::events::{
+    ContainerExited, ContainerReady, GatewayUnrouted, JobAdmitted, JobRevised,
+    PartitionResizeRequested, PlacedContainer,
+};
+use dormouse_messages::job::Kind;
+use dormouse_messages::service::Service;
+use dormouse_messages::{
+    ContainerId, Event, Fold, GatewayId, Incarnation, JobId, NodeId, Rank, Recorded, Sequence,
+};
+use serde::{Deserialize, Serialize};
+
+/// What may be done with a replica.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Phase {
+    /// It has a place, and has not said yet that it is ready.
+    Placed,
+    /// Requests are sent to it.
+    Ready,
+    /// It did not answer its probes; its requests go on.
+    Unready,
+    /// It is to go: nothing new is sent to it.
+    Leaving {
+        /// The `partition.resize_requested` that a gateway answers; `None` where the whole life ends.
+        answers: Option<Sequence>,
+        /// Seconds that its requests have.
+        grace_s: u32,
+        /// Whether it was ready until then: a later generation may keep it after all.
+        ready: bool,
+        /// The gateways that have answered.
+        told: BTreeSet<GatewayId>,
+    },
+}
+
+/// A replica's place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Replica {
+    /// Its node.
+    pub node: NodeId,
+    /// Its port there.
+    pub port: u16,
+    /// What may be done with it.
+    pub phase: Phase,
+}
+
+/// A service that has been admitted and has not ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Served {
+    /// What it promises.
+    pub service: Service,
+    /// A service or a notebook.
+    pub kind: Kind,
+    /// The replicas that it is to have.
+    pub target: u32,
+    /// Whether the autoscaler has said so, and not only `containers.min`.
+    pub scaled: bool,
+    /// The life whose replicas are listed.
+    pub incarnation: Incarnation,
+    /// Its replicas, by their numbers.
+    pub replicas: BTreeMap<Rank, Replica>,
+}
+
+/// Where a usable replica is reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Usable {
+    /// The replica.
+    pub container: ContainerId,
+    /// The address of its node.
+    pub address: String,
+    /// Its port there.
+    pub port: u16,
+}
+
+/// A leaving replica, as one gateway sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leaving {
+    /// The replica.
+    pub container: ContainerId,
+    /// What is to be answered; `None` where nobody waits for an answer.
+    pub answers: Option<Sequence>,
+    /// Seconds that its requests have.
+    pub grace_s: u32,
+}
+
+/// The route table.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Routes {
+    services: BTreeMap<JobId, Served>,
+    addresses: BTreeMap<NodeId, String>,
+    /// Counts the changes, so that a reader sees that there was one.
+    changes: u64,
+}
+
+impl Fold for Routes {
+    const NAME: &'static str = "routes";
+    const VERSION: u32 = 1;
+
+    fn evolve(&mut self, recorded: &Recorded) {
+        let Some(event) = recorded.event() else {
+            return;
+        };
+        if self.fold(event, recorded.sequence) {
+            self.changes += 1;
+        }
+    }
+
+    fn check_invariants(&self) -> Result<(), String> {
+        for (job, served) in &self.services {
+            for (rank, replica) in &served.replicas {
+                if replica.phase == Phase::Ready && !self.addresses.contains_key(&replica.node) {
+                    return Err(format!("{job}/{rank} is used on a node without address"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Routes {
+    /// How often the table has changed.
+    #[must_use]
+    pub const fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// The services by their jobs.
+    #[must_use]
+    pub const fn services(&self) -> &BTreeMap<JobId, Served> {
+        &self.services
+    }
+
+    /// The replicas of `job` that requests are sent to.
+    pub fn usable<'a>(&'a self, job: &'a JobId) -> impl Iterator<Item = Usable> + 'a {
+        let served = self.services.get(job).into_iter();
+        served.flat_map(move |served| {
+            let ready = served.replicas.iter();
+            let ready = ready.filter(|(_, replica)| replica.phase == Phase::Ready);
+            ready.filter_map(move |(rank, replica)| {
+                Some(Usable {
+                    container: served.container(job, *rank),
+                    address: self.addresses.get(&replica.node)?.clone(),
+                    port: replica.port,
+                })
+            })
+        })
+    }
+
+    /// The replicas of `job` that leave and of which `gateway` has not told yet that it has
+    /// unrouted them.
+    pub fn leaving<'a>(
+        &'a self,
+        job: &'a JobId,
+        gateway: &'a GatewayId,
+    ) -> impl Iterator<Item = Leaving> + 'a {
+        let served = self.services.get(job).into_iter();
+        served.flat_map(move |served| {
+            let replicas = served.replicas.iter();
+            replicas.filter_map(move |(rank, replica)| match &replica.phase {
+                Phase::Leaving {
+                    answers,
+                    grace_s,
+                    told,
+                    ..
+                } if !told.contains(gateway) => Some(Leaving {
+                    container: served.container(job, *rank),
+                    answers: *answers,
+                    grace_s: *grace_s,
+                }),
+                _ => None,
+            })
+        })
+    }
+
+    /// Folds one event; whether the table has changed.
+    fn fold(&mut self, event: &Event, sequence: Sequence) -> bool {
+        match event {
+            Event::JobAdmitted(it) => self.admitted(it),
+            Event::JobRevised(it) => self.revised(it),
+            Event::JobCompleted(it) => self.services.remove(&it.job).is_some(),
+            Event::JobFailed(it) => self.services.remove(&it.job).is_some(),
+            Event::JobCancelled(it) => self.services.remove(&it.job).is_some(),
+            Event::ServiceScaled(it) => self.with(&it.job, |served| {
+                served.target = it.replicas;
+                served.scaled = true;
+            }),
+            Event::NodeJoined(it) => {
+                // An agent of an older build does not say its address: it is this machine's.
+                let address = match it.address.is_empty() {
+                    true => "127.0.0.1".to_owned(),
+                    false => it.address.clone(),
+                };
+                let known = self.addresses.insert(it.node.clone(), address.clone());
+                known.is_none_or(|known| known != address)
+            }
+            Event::NodeLost(it) => self.lost(&it.node),
+            Event::PlacementDecided(it) => {
+                let mut changed = false;
+                for placed in &it.create {
+                    changed |= self.placed(placed);
+                }
+                changed
+            }
+            Event::ContainerReady(it) => self.ready(it),
+            Event::ContainerUnready(it) => self.at(&it.container, |replica| {
+                if replica.phase == Phase::Ready {
+                    replica.phase = Phase::Unready;
+                }
+            }),
+            Event::ContainerExited(it) => self.exited(it),
+            Event::PartitionResizeRequested(it) => self.resize_requested(it, sequence),
+            Event::PartitionStopRequested(it) => self.in_life(&it.job, it.incarnation, |served| {
+                let grace_s = it.grace_s.unwrap_or(served.service.drain_s);
+                for replica in served.replicas.values_mut() {
+                    replica.leave(None, grace_s);
+                }
+            }),
+            Event::PartitionStopped(it) => {
+                self.in_life(&it.job, it.incarnation, |served| served.replicas.clear())
+            }
+            Event::GatewayUnrouted(it) => self.unrouted(it),
+            _ => false,
+        }
+    }
+
+    fn admitted(&mut self, it: &JobAdmitted) -> bool {
+        if !it.spec.kind.is_served() {
+            return false;
+        }
+        let served = Served {
+            service: it.spec.service.clone().unwrap_or_default(),
+            kind: it.spec.kind,
+            target: it.spec.containers.min,
+            scaled: false,
+            incarnation: Incarnation(0),
+            replicas: BTreeMap::new(),
+        };
+        self.services.insert(it.job.clone(), served);
+        true
+    }
+
+    fn revised(&mut self, it: &JobRevised) -> bool {
+        let Some(containers) = it.containers else {
+            return false;
+        };
+        self.with(&it.job, |served| {
+            if !served.scaled {
+                served.target = containers.min;
+            }
+        })
+    }
+
+    fn placed(&mut self, placed: &PlacedContainer) -> bool {
+        self.with(&placed.job, |served| {
+            if placed.incarnation < served.incarnation {
+                return;
+            }
+            if placed.incarnation > served.incarnation {
+                served.incarnation = placed.incarnation;
+                served.replicas.clear();
+            }
+            let replica = Replica {
+                node: placed.node.clone(),
+                port: placed.port,
+                phase: Phase::Placed,
+            };
+            served.replicas.insert(placed.rank, replica);
+        })
+    }
+
+    /// An agent speaks for its own node, and only after it has said where that is.
+    fn ready(&mut self, it: &ContainerReady) -> bool {
+        let known = self.addresses.contains_key(&it.node);
+        self.at(&it.container, |replica| match &mut replica.phase {
+            _ if !known || replica.node != it.node => {}
+            Phase::Placed | Phase::Unready => replica.phase = Phase::Ready,
+            Phase::Leaving { ready, .. } => *ready = true,
+            Phase::Ready => {}
+        })
+    }
+
+    fn exited(&mut self, it: &ContainerExited) -> bool {
+        let rank = it.container.rank;
+        self.in_life(&it.container.job, it.container.incarnation, |served| {
+            served.replicas.remove(&rank);
+        })
+    }
+
+    fn lost(&mut self, node: &NodeId) -> bool {
+        let mut changed = false;
+        for served in self.services.values_mut() {
+            let before = served.replicas.len();
+            served.replicas.retain(|_, replica| replica.node != *node);
+            changed |= served.replicas.len() != before;
+        }
+        changed
+    }
+
+    fn resize_requested(&mut self, it: &PartitionResizeRequested, sequence: Sequence) -> bool {
+        self.in_life(&it.job, it.incarnation, |served| {
+            for rank in &it.leave {
+                if let Some(replica) = served.replicas.get_mut(rank) {
+                    replica.leave(Some(sequence), it.grace_s);
+                }
+            }
+            // A later generation may keep what an earlier one wanted to go.
+            for rank in &it.stay {
+                if let Some(replica) = served.replicas.get_mut(rank) {
+                    replica.stay();
+                }
+            }
+        })
+    }
+
+    fn unrouted(&mut self, it: &GatewayUnrouted) -> bool {
+        self.at(&it.container, |replica| match &mut replica.phase {
+            Phase::Leaving { answers, told, .. } if *answers == Some(it.answers) => {
+                told.insert(it.gateway.clone());
+            }
+            _ => {}
+        })
+    }
+
+    fn with(&mut self, job: &JobId, change: impl FnOnce(&mut Served)) -> bool {
+        self.services.get_mut(job).is_some_and(|served| {
+            change(served);
+            true
+        })
+    }
+
+    fn in_life(
+        &mut self,
+        job: &JobId,
+        incarnation: Incarnation,
+        change: impl FnOnce(&mut Served),
+    ) -> bool {
+        let served = self.services.get_mut(job);
+        served
+            .filter(|served| served.incarnation == incarnation)
+            .is_some_and(|served| {
+                change(served);
+                true
+            })
+    }
+
+    fn at(&mut self, container: &ContainerId, change: impl FnOnce(&mut Replica)) -> bool {
+        let ContainerId {
+            job,
+            incarnation,
+            rank,
+        } = container;
+        self.in_life(job, *incarnation, |served| {
+            if let Some(replica) = served.replicas.get_mut(rank) {
+                change(replica);
+            }
+        })
+    }
+}
+
+impl Served {
+    fn container(&self, job: &JobId, rank: Rank) -> ContainerId {
+        ContainerId {
+            job: job.clone(),
+            incarnation: self.incarnation,
+            rank,
+        }
+    }
+
+    /// How many requests a replica works on at once. A notebook is one person's, whose page keeps
+    /// several connections open: it has no such bound.
+    #[must_use]
+    pub const fn concurrency(&self) -> u32 {
+        match self.kind {
+            Kind::Notebook => u32::MAX,
+            _ => self.service.concurrency,
+        }
+    }
+}
+
+impl Replica {
+    fn leave(&mut self, answers: Option<Sequence>, grace_s: u32) {
+        let ready = match &self.phase {
+            Phase::Ready => true,
+            Phase::Placed | Phase::Unready => false,
+            // Only what is asked is answered.
+            Phase::Leaving { answers: None, .. } => return,
+            Phase::Leaving { ready, .. } => *ready,
+        };
+        self.phase = Phase::Leaving {
+            answers,
+            grace_s,
+            ready,
+            told: BTreeSet::new(),
+        };
+    }
+
+    fn stay(&mut self) {
+        if let Phase::Leaving {
+            answers: Some(_),
+            ready,
+            ..
+        } = self.phase
+        {
+            self.phase = match ready {
+                true => Phase::Ready,
+                false => Phase::Placed,
+            };
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! The listener and the threads that serve connections.
+//!
+//! One thread accepts and hands each connection to the next of the serving threads, whose runtimes
+//! have one thread each: a request, its replica's connection and its answer are driven by one
+//! thread, without a wake-up of another.
+
+use std::convert::Infallible;
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use http::Request;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use socket2::{SockRef, TcpKeepalive};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::hub::Hub;
+use crate::proxy::{self, Client};
+use crate::watched::{Stalls, Watched};
+
+/// Connections at once: each may cost two files and some buffers of 64 KiB.
+const CONNECTIONS: usize = 10_000;
+/// Longer headers are answered with 431 or 414.
+const HEADERS_BYTES: usize = 64 * 1024;
+/// Of HTTP/2, where one frame may unpack to much.
+const HEADERS_BYTES_H2: u32 = 32 * 1024;
+/// Requests at once on one connection of HTTP/2.
+const STREAMS: u32 = 256;
+/// A head that takes longer to come, and a connection without a request, are closed.
+const HEAD: Duration = Duration::from_secs(75);
+/// A client that does not read its answer for so long is not waited for.
+const UNREAD: Duration = Duration::from_secs(60);
+/// Connections of clients that have vanished are noticed.
+const KEEPALIVE: Duration = Duration::from_secs(60);
+/// Connections that wait for a thread.
+const HANDED: usize = 1_024;
+
+/// The threads of a gateway.
+pub struct Server {
+    threads: Vec<JoinHandle<()>>,
+    handed: Vec<mpsc::Sender<std::net::TcpStream>>,
+    open: Arc<AtomicUsize>,
+    stop: CancellationToken,
+}
+
+impl Server {
+    /// Starts the threads; nothing is accepted yet. After a stop, requests that are under way have
+    /// `grace` to end.
+    ///
+    /// # Errors
+    /// When there is no thread to be had.
+    pub fn start(hub: &Arc<Hub>, threads: usize, grace: Duration) -> std::io::Result<Self> {
+        let stop = CancellationToken::new();
+        let open = Arc::new(AtomicUsize::new(0));
+        let mut server = Self {
+            threads: Vec::new(),
+            handed: Vec::new(),
+            open,
+            stop,
+        };
+        for thread in 0..threads.max(1) {
+            let (handed, connections) = mpsc::channel(HANDED);
+            let worker = Worker {
+                hub: Arc::clone(hub),
+                thread,
+                grace,
+                stop: server.stop.clone(),
+                open: Arc::clone(&server.open),
+            };
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()?;
+            let builder = std::thread::Builder::new().name(format!("gateway-{thread}"));
+            let spawned = builder.spawn(move || runtime.block_on(worker.serve(connections)))?;
+            server.threads.push(spawned);
+            server.handed.push(handed);
+        }
+        Ok(server)
+    }
+
+    /// Accepts connections until it is dropped.
+    pub async fn accept(&self, listener: &TcpListener) -> Infallible {
+        let mut next = 0;
+        loop {
+            match listener.accept().await {
+                Ok((stream, _)) => {
+                    self.hand(stream, next);
+                    next = (next + 1) % self.handed.len().max(1);
+                }
+                Err(error) => {
+                    // Those that end while they wait to be accepted are no news; without files left
+                    // to open, others must end first.
+                    if error.kind() != ErrorKind::ConnectionAborted {
+                        tracing::warn!(%error, "cannot accept connections");
+                        tokio::time::sleep(Duration::from_millis(50)).await;
+                    }
+                }
+            }
+        }
+    }
+
+    fn hand(&self, stream: TcpStream, thread: usize) {
+        if self.open.load(Ordering::Relaxed) >= CONNECTIONS {
+            return turn_away(&stream);
+        }
+        let Ok(stream) = stream.into_std() else {
+            return;
+        };
+        self.open.fetch_add(1, Ordering::Relaxed);
+        if let Some(handed) = self.handed.get(thread)
+            && let Err(refused) = handed.try_send(stream)
+        {
+            self.open.fetch_sub(1, Ordering::Relaxed);
+            drop(refused);
+        }
+    }
+
+    /// Ends every connection in order; resolves when all have ended, or their grace is over.
+    pub async fn stop(self) {
+        self.stop.cancel();
+        drop(self.handed);
+        let join = move || {
+            for thread in self.threads {
+                let _ = thread.join();
+            }
+        };
+        let _ = tokio::task::spawn_blocking(join).await;
+    }
+}
+
+/// What a connection beyond the bound is told, as far as it takes it.
+fn turn_away(stream: &TcpStream) {
+    let said = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+    let _ = stream.try_write(said);
+}
+
+struct Worker {
+    hub: Arc<Hub>,
+    thread: usize,
+    grace: Duration,
+    stop: CancellationToken,
+    open: Arc<AtomicUsize>,
+}
+
+impl Worker {
+    async fn serve(self, mut connections: mpsc::Receiver<std::net::TcpStream>) {
+        // Closed when the last connection has dropped its end.
+        let (held, mut all_ended) = mpsc::channel::<Infallible>(1);
+        loop {
+            let stream = tokio::select! {
+                stream = connections.recv() => stream,
+                () = self.stop.cancelled() => break,
+            };
+            let Some(Ok(stream)) = stream.map(TcpStream::from_std) else {
+                break;
+            };
+            let (hub, stop) = (Arc::clone(&self.hub), self.stop.clone());
+            let (thread, open) = (self.thread, Arc::clone(&self.open));
+            let held = held.clone();
+            tokio::spawn(async move {
+                connection(hub, thread, stream, stop).await;
+                open.fetch_sub(1, Ordering::Relaxed);
+                drop(held);
+            });
+        }
+        drop(held);
+        let _ = tokio::time::timeout(self.grace, all_ended.recv()).await;
+    }
+}
+
+async fn connection(hub: Arc<Hub>, thread: usize, stream: TcpStream, stop: CancellationToken) {
+    let unknown = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+    let address = stream.peer_addr().unwrap_or(unknown).ip();
+    let _ = stream.set_nodelay(true);
+    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE);
+    let _ = SockRef::from(&stream).set_tcp_keepalive(&keepalive);
+    let client = Arc::new(Client {
+        hub,
+        thread,
+        address,
+    });
+    let service = service_fn(move |request: Request<Incoming>| {
+        let client = Arc::clone(&client);
+        async move { Ok::<_, Infallible>(proxy::serve(client, request).await) }
+    });
+    let stalls = Stalls::default();
+    let io = TokioIo::new(Watched::new(stream, stalls.clone()));
+    let builder = builder();
+    let served = builder.serve_connection_with_upgrades(io, service);
+    let mut served = pin!(served);
+    let mut unread = pin!(stalls.longer_than(UNREAD));
+    let mut stopping = false;
+    loop {
+        tokio::select! {
+            ended = served.as_mut() => {
+                if let Err(error) = ended {
+                    tracing::debug!(%error, "a connection ended");
+                }
+                return;
+            }
+            () = unread.as_mut() => {
+                tracing::debug!(%address, "closed: the client does not read its answer");
+                return;
+            }
+            () = stop.cancelled(), if !stopping => {
+                stopping = true;
+                served.as_mut().graceful_shutdown();
+            }
+        }
+    }
+}
+
+fn builder() -> Builder<TokioExecutor> {
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD)
+        .max_buf_size(HEADERS_BYTES);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS)
+        .max_header_list_size(HEADERS_BYTES_H2)
+        .keep_alive_interval(KEEPALIVE)
+        .keep_alive_timeout(KEEPALIVE);
+    builder
+}

@@ -1,0 +1,148 @@
+//! A request's stay in the system: from its arrival to the end of its answer, whatever that is.
+//!
+//! Dropped at any point, it leaves the queue, or frees its place at the replica: a client that goes
+//! away holds nothing up.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use crate::balance::{Micros, Ticket};
+use crate::hub::Hub;
+use crate::live::{End, Granted, Live, Place, Refused};
+use crate::upstream::Upstream;
+
+enum Now {
+    Waits(oneshot::Receiver<Granted>),
+    At {
+        upstream: Arc<Upstream>,
+        sent: Micros,
+    },
+    Over,
+}
+
+/// A request in the system.
+pub struct Visit {
+    hub: Arc<Hub>,
+    live: Arc<Live>,
+    ticket: Ticket,
+    arrived: Micros,
+    deadline: Micros,
+    now: Now,
+    failed: bool,
+}
+
+impl Visit {
+    /// A request for `live` arrives.
+    ///
+    /// # Errors
+    /// That too many wait.
+    pub fn arrive(hub: &Arc<Hub>, live: &Arc<Live>) -> Result<Self, Refused> {
+        let arrived = hub.now();
+        let deadline = arrived + hub.wait_us();
+        let ticket = hub.ticket();
+        let place = live.arrive(ticket, arrived, deadline)?;
+        Ok(Self {
+            hub: Arc::clone(hub),
+            live: Arc::clone(live),
+            ticket,
+            arrived,
+            deadline,
+            now: Now::of(place, arrived),
+            failed: false,
+        })
+    }
+
+    /// Waits for a replica.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub async fn placed(&mut self) -> Result<Arc<Upstream>, Refused> {
+        let granted = match &mut self.now {
+            Now::At { upstream, .. } => return Ok(Arc::clone(upstream)),
+            Now::Waits(granted) => granted.await.unwrap_or(Err(Refused::Ended)),
+            Now::Over => Err(Refused::Ended),
+        };
+        match granted {
+            Ok(upstream) => {
+                self.now = Now::At {
+                    upstream: Arc::clone(&upstream),
+                    sent: self.hub.now(),
+                };
+                Ok(upstream)
+            }
+            Err(refused) => {
+                self.now = Now::Over;
+                self.live.shed(self.hub.now());
+                Err(refused)
+            }
+        }
+    }
+
+    /// The replica took nothing: the request is to go elsewhere.
+    pub fn again(&mut self) {
+        if let Now::At { upstream, .. } = &self.now {
+            let now = self.hub.now();
+            let place = self
+                .live
+                .again(upstream.replica, self.ticket, now, self.deadline);
+            self.now = Now::of(place, now);
+        }
+    }
+
+    /// Whether the request may be sent once more although a replica may have seen it.
+    #[must_use]
+    pub fn may_retry(&self) -> bool {
+        self.live.may_retry()
+    }
+
+    /// The answer begins with this status.
+    pub fn status(&mut self, status: http::StatusCode) {
+        self.failed = status.is_server_error();
+    }
+
+    /// The answer has ended.
+    pub fn answered(mut self) {
+        let failed = self.failed;
+        self.end(End::Answered { failed });
+    }
+
+    /// The replica broke it off.
+    pub fn broken_off(mut self) {
+        self.end(End::Broken);
+    }
+
+    fn end(&mut self, end: End) {
+        let now = self.hub.now();
+        match std::mem::replace(&mut self.now, Now::Over) {
+            Now::Waits(granted) => self.live.give_up(self.ticket, granted, now),
+            Now::At { upstream, sent } => {
+                let free = self
+                    .live
+                    .end(upstream.replica, self.arrived, sent, end, now);
+                if free {
+                    self.hub.drained();
+                }
+            }
+            Now::Over => {}
+        }
+    }
+}
+
+impl Now {
+    fn of(place: Place, now: Micros) -> Self {
+        match place {
+            Place::At(upstream) => Self::At {
+                upstream,
+                sent: now,
+            },
+            Place::Waits(granted) => Self::Waits(granted),
+        }
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        self.end(End::Left);
+    }
+}
