@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build demo test trainer-test trainers-all torture lint check fmt docs bench tools clean
+.PHONY: help build demo test trainer-test trainers-all torture lint check fmt docs bench bench-gateway tools clean
 
 TOOLS := $(or $(DORMOUSE_TOOLS),$(CURDIR)/.tools)
 # What the tests and the demo find their servers and interpreters by.
@@ -16,7 +16,7 @@ KILLS ?= 200
 FAULTS ?= 2000
 
 help: ## Print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 tools: ## Install what build, tests and demo need (Debian 12, as root)
 	scripts/install.sh build nats docker trainers
@@ -74,6 +74,11 @@ docs: ## Write the generated parts of the documents
 bench: ## Run the benchmarks, optimised
 	scripts/install.sh build nats
 	PATH="$(RUN_PATH)" cargo bench --workspace $(ARGS)
+
+bench-gateway: ## Run the gateway beside HAProxy, optimised (installs haproxy and wrk)
+	scripts/install.sh build nats
+	command -v haproxy wrk > /dev/null || apt-get install -y --no-install-recommends haproxy wrk
+	PATH="$(RUN_PATH)" cargo bench -p dormouse-gateway --bench gateway
 
 clean: ## Remove what was built; .tools/ stays (rm -rf .tools removes it)
 	$(CARGO) clean

@@ -1,29 +1,32 @@
 #!/usr/bin/env bash
 # Writes the broker's accounts and permissions (accounts.conf) to standard output.
 #
-#   deploy/nats/make-accounts.sh [--prefix NAME] [--keys DIR] [--tenant NAME]... [--node NAME]...
+#   deploy/nats/make-accounts.sh [--prefix NAME] [--keys DIR] [--tenant NAME]... [--node NAME]... [--gateway NAME]...
 #
 # Without --keys every user's public nkey is a variable that the server reads from its environment:
 # $DORMOUSE_NKEY_ADMISSION, $DORMOUSE_NKEY_NODE_N0, $DORMOUSE_NKEY_TENANT_ADS ... With --keys the keys are made
 # (openssl) and filled in: DIR/<user>.nk is the seed that a client is given (DORMOUSE_NKEY), DIR/<user>.pub the
-# public key. Existing keys are kept, so that a tenant or node can be added later.
+# public key. Existing keys are kept, so that a tenant or node can be added later. DIR/gateway.secret is what the
+# keys of services' callers follow from (`dormouse key`).
 #
-# Users: admission, optimizer, placer, checkpointer, autoscaler, api, operator, sys, node-<name>, tenant-<name>.
+# Users: admission, optimizer, placer, checkpointer, autoscaler, api, operator, sys, node-<name>,
+# gateway-<name>, tenant-<name>.
 set -euo pipefail
 
 prefix=dormouse keys=
-tenants=() nodes=()
+tenants=() nodes=() gateways=()
 while [ $# -gt 0 ]; do
   case $1 in
     --prefix) prefix=$2; shift 2 ;;
     --keys) keys=$2; shift 2 ;;
     --tenant) tenants+=("$2"); shift 2 ;;
     --node) nodes+=("$2"); shift 2 ;;
-    -h | --help) sed -n '2,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    --gateway) gateways+=("$2"); shift 2 ;;
+    -h | --help) sed -n '2,14s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     *) echo "make-accounts: unknown argument '$1'" >&2; exit 2 ;;
   esac
 done
-for name in "$prefix" "${tenants[@]}" "${nodes[@]}"; do
+for name in "$prefix" "${tenants[@]}" "${nodes[@]}" "${gateways[@]}"; do
   # A dot or a wildcard in a name would widen the permissions below.
   [[ $name =~ ^[A-Za-z0-9_-]+$ ]] || { echo "make-accounts: '$name' is not a name of letters, digits, '-' and '_'" >&2; exit 2; }
 done
@@ -138,6 +141,12 @@ user operator "$prefix.status.>" "$prefix.log.operator.> $prefix.in.> $prefix.ap
 for node in "${nodes[@]}"; do
   user "node-$node" "" "$prefix.log.node.$node.> $(lease "node.$node") $(reads "$log") $(looks "$leases")"
 done
+for gateway in "${gateways[@]}"; do
+  user "gateway-$gateway" "" "$prefix.log.gateway.$gateway.> $(reads "$log") $(looks "$leases")"
+done
+if [ -n "$keys" ] && [ ${#gateways[@]} -gt 0 ] && [ ! -s "$keys/gateway.secret" ]; then
+  (umask 077; openssl rand -hex 32 > "$keys/gateway.secret")
+fi
 echo '    ]'
 echo '    exports: ['
 for tenant in "${tenants[@]}"; do

@@ -1,5 +1,6 @@
 //! The command line: what there is to say, with examples.
 
+mod gateway;
 mod history;
 mod jobs;
 mod questions;
@@ -12,6 +13,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use dormouse_messages::Prefix;
 
 pub use crate::commands::simulate::SimulateArgs;
+pub use gateway::{GatewayArgs, KeyArgs, KeyOf};
 pub use history::{At, LogCommand, LogFileArg, ReplayCommand, TimelineArgs};
 pub use jobs::{
     DEFAULT_TENANT, JobCommand, JobHistoryArgs, JobLogsArgs, JobsArgs, NodeArg, NodeCommand,
@@ -181,7 +183,7 @@ pub enum Command {
     Demo(DemoArgs),
     /// Run one service of a cluster
     #[command(
-        after_help = "Examples:\n  dormouse serve optimizer --server nats://broker:4222\n  dormouse serve agent --node n1 --capacity cpu=16,memory=64Gi --runtime docker\n\nRun two copies of a service: the second stands by and takes over within seconds."
+        after_help = "Examples:\n  dormouse serve optimizer --server nats://broker:4222\n  dormouse serve agent --node n1 --capacity cpu=16,memory=64Gi --runtime docker\n  dormouse serve gateway --name g0 --listen 0.0.0.0:8080 --url http://serving.example.org --secret gateway.secret\n\nRun two copies of a service: the second stands by and takes over within seconds. Gateways all work at once, each under its own name."
     )]
     Serve(ServeArgs),
     /// Submit a job from a YAML or JSON file, or - for standard input
@@ -247,6 +249,11 @@ pub enum Command {
         after_help = "Examples:\n  dormouse ledger\n  dormouse ledger --from 2026-11-21 --to 2026-11-22 -o csv > day.csv\n  dormouse ledger --tenant ads -o json\n  dormouse ledger --log log.dmlog --from 4712 --job ads/lr\n\n-o csv, -o FILE.csv and -o json have whole numbers: a resource's unit times milliseconds. The\ntables have hours. Capacity is used + idle + down; what one tenant borrows others have lent."
     )]
     Ledger(LedgerArgs),
+    /// Say the key of a tenant, or the token of a service, that a gateway asks for
+    #[command(
+        after_help = "Examples:\n  dormouse key ads --secret gateway.secret > ads.key       # the operator, for the tenant\n  dormouse key ads/model --key ads.key                     # the tenant, for a service's callers\n  curl -H \"Authorization: Bearer $(dormouse key ads/model --key ads.key)\" http://serving.example.org/ads/model/"
+    )]
+    Key(KeyArgs),
     /// Print the shell's completion script
     #[command(
         after_help = "Examples:\n  dormouse completion bash > /etc/bash_completion.d/dormouse"

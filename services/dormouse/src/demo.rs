@@ -123,6 +123,7 @@ fn options(data: PathBuf) -> anyhow::Result<LocalOptions> {
         port: None,
         lease: Duration::from_secs(10),
         keep: Retention::default(),
+        gateway: None,
         path,
     })
 }

@@ -121,6 +121,7 @@ async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Simulate(args) => commands::simulate::run(&context, &args),
         Command::Timeline(args) => commands::timeline::run(&context, &args).await,
         Command::Ledger(args) => commands::ledger::run(&context, &args).await,
+        Command::Key(args) => commands::key::run(&context, &args),
         Command::Completion { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "dormouse", &mut script);

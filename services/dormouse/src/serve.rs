@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use dormouse_admission::{Admission, AdmissionState, received};
 use dormouse_checkpointer::Checkpointer;
+use dormouse_gateway::{Config as GatewayConfig, Gateway, Trust, read_secret};
 use dormouse_messages::events::NodeLost;
 use dormouse_messages::{Decider, Event, Fold, NodeId, Sequence};
 use dormouse_node_agent::AgentConfig;
@@ -22,7 +23,7 @@ use serde_json::Value;
 use tokio::sync::{RwLock, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::cli::{ServeArgs, ServiceArg};
+use crate::cli::{GatewayArgs, ServeArgs, ServiceArg};
 use crate::clock;
 use crate::context::Context;
 use crate::error::DONE;
@@ -53,6 +54,7 @@ pub fn name(service: ServiceArg) -> &'static str {
         ServiceArg::Checkpointer => "checkpointer",
         ServiceArg::Api => "api",
         ServiceArg::Agent => "agent",
+        ServiceArg::Gateway => "gateway",
     }
 }
 
@@ -81,7 +83,9 @@ pub async fn service(
             decider(Checkpointer::default(), log, role, None, shutdown).await
         }
         ServiceArg::Api => api(log, shutdown).await,
-        ServiceArg::Agent => anyhow::bail!("an agent is no service"),
+        ServiceArg::Agent | ServiceArg::Gateway => {
+            anyhow::bail!("agents and gateways are started by themselves")
+        }
     }
 }
 
@@ -289,6 +293,11 @@ pub async fn run(context: &Context, args: &ServeArgs) -> anyhow::Result<u8> {
         agent(config, log, shutdown).await?;
         return Ok(DONE);
     }
+    if args.service == ServiceArg::Gateway {
+        let gateway = Gateway::bind(gateway_config(&args.gateway)?).await?;
+        gateway.run(log, shutdown).await?;
+        return Ok(DONE);
+    }
     let role = Role {
         data: context.data.clone(),
         lease: args.lease,
@@ -297,6 +306,21 @@ pub async fn run(context: &Context, args: &ServeArgs) -> anyhow::Result<u8> {
     };
     service(args.service, log, &role, shutdown).await?;
     Ok(DONE)
+}
+
+fn gateway_config(args: &GatewayArgs) -> anyhow::Result<GatewayConfig> {
+    let name = args.name.clone().context("a gateway needs --name")?;
+    let url = args.url.as_deref().map(str::parse).transpose()?;
+    let trust = match &args.secret {
+        Some(secret) => Trust::Secret(read_secret(secret)?),
+        None => Trust::Loopback,
+    };
+    Ok(GatewayConfig {
+        url,
+        trust,
+        wait: args.wait,
+        ..GatewayConfig::new(name, args.listen)
+    })
 }
 
 fn agent_config(context: &Context, args: &ServeArgs) -> anyhow::Result<AgentConfig> {

@@ -3,16 +3,19 @@
 //! 1. The broker is started (or its last run's successor), its streams are made.
 //! 2. The four deciders and the query service follow the log.
 //! 3. One agent a node joins.
+//! 4. A gateway on this machine's own address leads to services.
 //!
 //! The same services as on a cluster, over the same log, with one connection and on one thread.
 //! Stopping it stops no container: the next `up` on the same folder adopts what still runs.
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use dormouse_gateway::{Config as GatewayConfig, Gateway};
 use dormouse_messages::ids::IdError;
-use dormouse_messages::{Amounts, NodeId, Prefix, Resource};
+use dormouse_messages::{Amounts, GatewayId, NodeId, Prefix, Resource};
 use dormouse_node_agent::{AgentConfig, AgentError, Retention, RuntimeKind};
 use dormouse_runtime::{BrokerConfig, LocalBroker, Log, Settings};
 use tokio::task::JoinSet;
@@ -23,6 +26,12 @@ use crate::context::Context;
 use crate::error::DONE;
 use crate::print;
 use crate::serve::{self, Role};
+
+/// Any free port of this machine's own address.
+const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+/// The threads of its gateway: one person's requests.
+const GATEWAY_THREADS: usize = 2;
 
 /// What a local cluster is made of.
 #[derive(Debug, Clone)]
@@ -45,6 +54,8 @@ pub struct LocalOptions {
     pub lease: Duration,
     /// What the nodes keep.
     pub keep: Retention,
+    /// Where the gateway listens; `None`: none.
+    pub gateway: Option<SocketAddr>,
     /// First in the `PATH` of plain processes.
     pub path: Vec<PathBuf>,
 }
@@ -55,6 +66,8 @@ pub struct LocalCluster {
     pub log: Log,
     /// Its broker's address.
     pub url: String,
+    /// Its gateway's address, where it has one.
+    pub gateway: Option<String>,
     broker: LocalBroker,
     shutdown: CancellationToken,
     parts: JoinSet<anyhow::Result<()>>,
@@ -112,9 +125,20 @@ impl LocalCluster {
             let (log, shutdown) = (log.clone(), shutdown.clone());
             parts.spawn_local(async move { serve::agent(config, log, shutdown).await });
         }
+        let gateway = match options.gateway {
+            Some(listen) => {
+                let gateway = gateway(options, listen).await?;
+                let address = gateway.address().to_owned();
+                let (log, shutdown) = (log.clone(), shutdown.clone());
+                parts.spawn_local(async move { Ok(gateway.run(log, shutdown).await?) });
+                Some(address)
+            }
+            None => None,
+        };
         Ok(Self {
             log,
             url,
+            gateway,
             broker,
             shutdown,
             parts,
@@ -192,6 +216,31 @@ fn agent(options: &LocalOptions, node: NodeId) -> anyhow::Result<AgentConfig> {
     })
 }
 
+/// The gateway, which believes everybody on this machine. A free port is remembered, so that
+/// addresses of services stay.
+async fn gateway(options: &LocalOptions, listen: SocketAddr) -> anyhow::Result<Gateway> {
+    let name = GatewayId::new("g0")?;
+    let config = |listen| GatewayConfig {
+        threads: GATEWAY_THREADS,
+        grace: Duration::from_secs(5),
+        ..GatewayConfig::new(name.clone(), listen)
+    };
+    if listen.port() != 0 {
+        return Ok(Gateway::bind(config(listen)).await?);
+    }
+    let file = options.data.join("gateway-port");
+    let known = std::fs::read_to_string(&file).ok();
+    let known = known.and_then(|port| port.trim().parse().ok());
+    if let Some(port) = known
+        && let Ok(gateway) = Gateway::bind(config(SocketAddr::new(listen.ip(), port))).await
+    {
+        return Ok(gateway);
+    }
+    let gateway = Gateway::bind(config(listen)).await?;
+    std::fs::write(file, gateway.listens_at()?.port().to_string())?;
+    Ok(gateway)
+}
+
 /// The folder as Docker takes it in a name: the next `up` on it finds its containers again.
 fn docker_label(data: &std::path::Path) -> String {
     let path = data.canonicalize().unwrap_or_else(|_| data.to_owned());
@@ -233,15 +282,17 @@ pub async fn run(context: &Context, args: &UpArgs) -> anyhow::Result<u8> {
         port: args.port,
         lease: args.lease,
         keep: args.keep.retention(),
+        gateway: Some(args.gateway.unwrap_or(ANY_PORT)),
         path: Vec::new(),
     };
     let mut cluster = LocalCluster::start(&options).await?;
+    let gateway = cluster.gateway.as_deref().unwrap_or_default();
     let nodes = match options.nodes {
         0 => "without nodes (`dormouse serve agent` adds one)".to_owned(),
         nodes => format!("of {nodes} × {}", options.capacity),
     };
     print::aside(format!(
-        "A cluster {nodes} runs at {}, in {}.\nSubmit a job in another terminal: dormouse submit job.yaml\nStop it here with ^C; containers run on, and the next `up` adopts them.",
+        "A cluster {nodes} runs at {}, in {}.\nServices are at {gateway}/<tenant>/<name>/.\nSubmit a job in another terminal: dormouse submit job.yaml\nStop it here with ^C; containers run on, and the next `up` adopts them.",
         cluster.url,
         options.data.display()
     ));

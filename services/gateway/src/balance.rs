@@ -5,7 +5,7 @@
 //!    (PeakEWMA's product, without its peaks: a gateway knows exactly what is in flight).
 //! 2. An error counts as slow, or a replica that fails fast would attract the traffic. One that
 //!    refuses or breaks connections rests, each time twice as long.
-//! 3. A new replica beside older ones gets its share over some seconds.
+//! 3. A new replica among older ones gets its share over some seconds.
 //! 4. A request that finds no replica waits in the queue, in order, until its deadline; a full
 //!    queue sheds.
 //! 5. What was sent in vain may be sent once more elsewhere, within a budget.
@@ -287,7 +287,7 @@ impl Load {
         self.measured = now;
     }
 
-    /// Requests that it may work on now: a new one beside older ones begins with one.
+    /// Requests that it may work on now: a new one among older ones begins with one.
     fn limit(&self, limit: u32, warm: bool, now: Micros) -> u32 {
         let age = self.age(now);
         if !warm || age >= SLOW_START {

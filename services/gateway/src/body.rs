@@ -19,7 +19,7 @@ use crate::visit::Visit;
 const UPLOAD_IDLE: Duration = Duration::from_secs(60);
 
 /// A replica that says nothing for so long has forgotten the request. Streams have no end of their
-/// own; whoever sends events rarely sends comments between them.
+/// own; a stream of events may have long gaps.
 pub const ANSWER_IDLE: Duration = Duration::from_secs(600);
 
 /// What breaks a body off.

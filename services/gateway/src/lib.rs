@@ -30,6 +30,7 @@ mod live;
 mod proxy;
 pub mod routes;
 mod run;
+pub mod served;
 mod server;
 mod splice;
 pub mod target;

@@ -11,7 +11,8 @@ use tokio::sync::oneshot;
 
 use crate::balance::{Arrival, Balance, Micros, Outcome, Replica, Ticket};
 use crate::digest::{Around, Digest};
-use crate::routes::{Served, Usable};
+use crate::routes::Usable;
+use crate::served::Served;
 use crate::upstream::Upstream;
 
 /// What a waiting request is told.

@@ -6,68 +6,18 @@
 //! node is lost. A leaving one is remembered until it has exited: somebody waits for the word that
 //! nothing of ours is under way there.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use dormouse_messages::events::{
     ContainerExited, ContainerReady, GatewayUnrouted, JobAdmitted, JobRevised,
     PartitionResizeRequested, PlacedContainer,
 };
-use dormouse_messages::job::Kind;
-use dormouse_messages::service::Service;
 use dormouse_messages::{
-    ContainerId, Event, Fold, GatewayId, Incarnation, JobId, NodeId, Rank, Recorded, Sequence,
+    ContainerId, Event, Fold, GatewayId, Incarnation, JobId, NodeId, Recorded, Sequence,
 };
 use serde::{Deserialize, Serialize};
 
-/// What may be done with a replica.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Phase {
-    /// It has a place, and has not said yet that it is ready.
-    Placed,
-    /// Requests are sent to it.
-    Ready,
-    /// It did not answer its probes; its requests go on.
-    Unready,
-    /// It is to go: nothing new is sent to it.
-    Leaving {
-        /// The `partition.resize_requested` that a gateway answers; `None` where the whole life ends.
-        answers: Option<Sequence>,
-        /// Seconds that its requests have.
-        grace_s: u32,
-        /// Whether it was ready until then: a later generation may keep it after all.
-        ready: bool,
-        /// The gateways that have answered.
-        told: BTreeSet<GatewayId>,
-    },
-}
-
-/// A replica's place.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Replica {
-    /// Its node.
-    pub node: NodeId,
-    /// Its port there.
-    pub port: u16,
-    /// What may be done with it.
-    pub phase: Phase,
-}
-
-/// A service that has been admitted and has not ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Served {
-    /// What it promises.
-    pub service: Service,
-    /// A service or a notebook.
-    pub kind: Kind,
-    /// The replicas that it is to have.
-    pub target: u32,
-    /// Whether the autoscaler has said so, and not only `containers.min`.
-    pub scaled: bool,
-    /// The life whose replicas are listed.
-    pub incarnation: Incarnation,
-    /// Its replicas, by their numbers.
-    pub replicas: BTreeMap<Rank, Replica>,
-}
+use crate::served::{Phase, Replica, Served};
 
 /// Where a usable replica is reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -362,57 +312,5 @@ impl Routes {
                 change(replica);
             }
         })
-    }
-}
-
-impl Served {
-    fn container(&self, job: &JobId, rank: Rank) -> ContainerId {
-        ContainerId {
-            job: job.clone(),
-            incarnation: self.incarnation,
-            rank,
-        }
-    }
-
-    /// How many requests a replica works on at once. A notebook is one person's, whose page keeps
-    /// several connections open: it has no such bound.
-    #[must_use]
-    pub const fn concurrency(&self) -> u32 {
-        match self.kind {
-            Kind::Notebook => u32::MAX,
-            _ => self.service.concurrency,
-        }
-    }
-}
-
-impl Replica {
-    fn leave(&mut self, answers: Option<Sequence>, grace_s: u32) {
-        let ready = match &self.phase {
-            Phase::Ready => true,
-            Phase::Placed | Phase::Unready => false,
-            // Only what is asked is answered.
-            Phase::Leaving { answers: None, .. } => return,
-            Phase::Leaving { ready, .. } => *ready,
-        };
-        self.phase = Phase::Leaving {
-            answers,
-            grace_s,
-            ready,
-            told: BTreeSet::new(),
-        };
-    }
-
-    fn stay(&mut self) {
-        if let Phase::Leaving {
-            answers: Some(_),
-            ready,
-            ..
-        } = self.phase
-        {
-            self.phase = match ready {
-                true => Phase::Ready,
-                false => Phase::Placed,
-            };
-        }
     }
 }

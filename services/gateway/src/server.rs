@@ -18,6 +18,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -28,7 +29,9 @@ use crate::proxy::{self, Client};
 use crate::watched::{Stalls, Watched};
 
 /// Connections at once: each may cost two files and some buffers of 64 KiB.
-const CONNECTIONS: usize = 10_000;
+const CONNECTIONS: u64 = 10_000;
+/// Files that are no connections.
+const OTHER_FILES: u64 = 100;
 /// Longer headers are answered with 431 or 414.
 const HEADERS_BYTES: usize = 64 * 1024;
 /// Of HTTP/2, where one frame may unpack to much.
@@ -49,6 +52,7 @@ pub struct Server {
     threads: Vec<JoinHandle<()>>,
     handed: Vec<mpsc::Sender<std::net::TcpStream>>,
     open: Arc<AtomicUsize>,
+    most: usize,
     stop: CancellationToken,
 }
 
@@ -65,6 +69,7 @@ impl Server {
             threads: Vec::new(),
             handed: Vec::new(),
             open,
+            most: most_connections(),
             stop,
         };
         for thread in 0..threads.max(1) {
@@ -109,7 +114,7 @@ impl Server {
     }
 
     fn hand(&self, stream: TcpStream, thread: usize) {
-        if self.open.load(Ordering::Relaxed) >= CONNECTIONS {
+        if self.open.load(Ordering::Relaxed) >= self.most {
             return turn_away(&stream);
         }
         let Ok(stream) = stream.into_std() else {
@@ -135,6 +140,23 @@ impl Server {
         };
         let _ = tokio::task::spawn_blocking(join).await;
     }
+}
+
+/// As many as there may be files for: the system's soft limit is that of a desktop.
+fn most_connections() -> usize {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    let files = match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => limit.maximum,
+        Err(_) => limit.current,
+    };
+    let connections = files.map_or(CONNECTIONS, |files| {
+        (files.saturating_sub(OTHER_FILES) / 2).min(CONNECTIONS)
+    });
+    usize::try_from(connections).unwrap_or(usize::MAX)
 }
 
 /// What a connection beyond the bound is told, as far as it takes it.

@@ -1,12 +1,14 @@
 //! `up`, `demo`, `serve`, `configure`: what runs a cluster.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use dormouse_messages::{Amounts, NodeId};
 use dormouse_node_agent::{LogBounds, Retention, RuntimeKind};
+
+use crate::cli::gateway::{GatewayArgs, loopback};
 
 /// What a node offers: something.
 fn capacity(text: &str) -> Result<Amounts, String> {
@@ -44,6 +46,9 @@ pub struct UpArgs {
     /// Port of the broker. Default: a free one.
     #[arg(long)]
     pub port: Option<u16>,
+    /// Where the gateway to services listens, on this machine. Default: a free port, then the same.
+    #[arg(long, value_name = "ADDRESS", value_parser = loopback)]
+    pub gateway: Option<SocketAddr>,
     /// Seconds without a sign of life until a node counts as lost.
     #[arg(long, default_value = "10", value_name = "SECONDS", value_parser = seconds)]
     pub lease: Duration,
@@ -189,6 +194,9 @@ pub struct ServeArgs {
     /// Seconds until a standing-by copy takes over.
     #[arg(long, default_value = "2", value_name = "SECONDS", value_parser = seconds)]
     pub takeover: Duration,
+    /// The gateway.
+    #[command(flatten)]
+    pub gateway: GatewayArgs,
     /// The broker's streams.
     #[command(flatten)]
     pub streams: StreamArgs,
@@ -223,6 +231,8 @@ pub enum ServiceArg {
     Api,
     /// One node.
     Agent,
+    /// The way to services.
+    Gateway,
 }
 
 /// `configure`.

@@ -4,6 +4,7 @@ pub mod configure;
 pub mod history;
 pub mod job;
 pub mod jobs;
+pub mod key;
 pub mod ledger;
 pub mod log;
 pub mod nodes;

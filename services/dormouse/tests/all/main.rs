@@ -8,6 +8,7 @@ mod documents;
 mod e2e;
 mod faults;
 mod features;
+mod gateway;
 mod layout;
 mod metadata;
 mod secured;

@@ -1,6 +1,7 @@
 //! A cluster as `deploy/` sets one up: three brokers with TLS, every message on three disks, an
 //! nkey and an account for everyone. Every process has its own key only; a broker dies meanwhile.
 
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -34,7 +35,16 @@ fn configure(dir: &Path) {
     );
     let keys = text(dir.join("keys"));
     let accounts = [
-        "--keys", &keys, "--tenant", "ads", "--node", "n0", "--node", "n1",
+        "--keys",
+        &keys,
+        "--tenant",
+        "ads",
+        "--node",
+        "n0",
+        "--node",
+        "n1",
+        "--gateway",
+        "g0",
     ];
     let accounts = run(&nats("make-accounts.sh"), &accounts);
     std::fs::write(dir.join("accounts.conf"), accounts).expect("writes");
@@ -108,6 +118,29 @@ fn start(cluster: &mut Cluster, user: &str, arguments: &[&str]) {
     cluster.start(user, &arguments, &dir.join(user));
 }
 
+/// A gateway with its own key, which asks for keys; it says on the log that it is there.
+fn start_gateway(cluster: &mut Cluster) {
+    let secret = cluster
+        .dir()
+        .join("keys/gateway.secret")
+        .display()
+        .to_string();
+    let listen = format!("127.0.0.1:{}", free_port());
+    let gateway = [
+        "gateway", "--name", "g0", "--listen", &listen, "--secret", &secret,
+    ];
+    start(cluster, "gateway-g0", &gateway);
+    let refused = poll("the gateway", PATIENCE, || {
+        let mut stream = std::net::TcpStream::connect(&listen).ok()?;
+        let asked = "GET /ads/model/ HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+        stream.write_all(asked.as_bytes()).ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        Some(answer)
+    });
+    assert!(refused.starts_with("HTTP/1.1 404"), "{refused}");
+}
+
 #[test]
 fn three_secured_brokers_carry_a_cluster_and_one_may_die() {
     let mut cluster = Cluster::new();
@@ -132,6 +165,7 @@ fn three_secured_brokers_carry_a_cluster_and_one_may_die() {
         let agent = ["agent", "--node", node, "--capacity", "cpu=4,memory=8Gi"];
         start(&mut cluster, &format!("node-{node}"), &agent);
     }
+    start_gateway(&mut cluster);
     cluster.wait_for_nodes(2);
     cluster.submit(&count_job("first", 200, (1, 8), &[])).ok();
     cluster.kill("nats-1");

@@ -48,7 +48,10 @@ fn what_lasts_too_long_is_closed_before_the_grace_is_over_and_counted() {
     let it = leaving(0, 7, 30);
     drains.sync([it.clone()], 5 * SECOND);
     assert!(drains.overdue(33 * SECOND).is_empty());
-    assert_eq!(drains.overdue(34 * SECOND), [it.container.clone()]);
+    assert_eq!(
+        drains.overdue(34 * SECOND),
+        std::slice::from_ref(&it.container)
+    );
     assert!(drains.overdue(35 * SECOND).is_empty(), "named once");
     drains.closed(&it.container, 3);
     let busy = [it.container];

@@ -20,7 +20,7 @@ use tokio::time::timeout;
 const LAST: &str = "nobody.may.this";
 
 /// Every subject that matters: one of each writer, lease, tenant, and of the stream's management.
-const PUBLISHED: [&str; 27] = [
+const PUBLISHED: [&str; 29] = [
     "dormouse.log.operator.0.node.drained",
     "dormouse.log.admission.0.job.admitted",
     "dormouse.log.optimizer.0.allocation.decided",
@@ -29,6 +29,8 @@ const PUBLISHED: [&str; 27] = [
     "dormouse.log.autoscaler.0.service.scaled",
     "dormouse.log.node.n0.container.started",
     "dormouse.log.node.n1.container.started",
+    "dormouse.log.gateway.g0.service.measured",
+    "dormouse.log.gateway.g1.service.measured",
     "$KV.dormouse_leases.admission",
     "$KV.dormouse_leases.optimizer",
     "$KV.dormouse_leases.placer",
@@ -51,7 +53,7 @@ const PUBLISHED: [&str; 27] = [
 ];
 
 /// What each user may publish of [`PUBLISHED`], by the ends of the subjects.
-const MAY: [(&str, &[&str]); 11] = [
+const MAY: [(&str, &[&str]); 13] = [
     (
         "admission",
         &[
@@ -143,6 +145,22 @@ const MAY: [(&str, &[&str]); 11] = [
             "DORMOUSE_LOG.x",
         ],
     ),
+    (
+        "gateway-g0",
+        &[
+            "log.gateway.g0.service.measured",
+            "INFO.DORMOUSE_LOG",
+            "DORMOUSE_LOG.x",
+        ],
+    ),
+    (
+        "gateway-g1",
+        &[
+            "log.gateway.g1.service.measured",
+            "INFO.DORMOUSE_LOG",
+            "DORMOUSE_LOG.x",
+        ],
+    ),
     ("tenant-ads", &["in.ads.submit"]),
     ("tenant-search", &["in.search.submit"]),
 ];
@@ -173,7 +191,18 @@ impl Secured {
             .arg("--keys")
             .arg(keys.path())
             .args([
-                "--tenant", "ads", "--tenant", "search", "--node", "n0", "--node", "n1",
+                "--tenant",
+                "ads",
+                "--tenant",
+                "search",
+                "--node",
+                "n0",
+                "--node",
+                "n1",
+                "--gateway",
+                "g0",
+                "--gateway",
+                "g1",
             ])
             .output()
             .expect("runs");

@@ -1,0 +1,101 @@
+//! What is said of gateways: `serve gateway`, `up`, `key`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use dormouse_messages::{GatewayId, JobId, TenantId};
+
+/// An address that only this machine reaches.
+pub fn loopback(text: &str) -> Result<SocketAddr, String> {
+    let address: SocketAddr = text.parse().map_err(|error| format!("{error}"))?;
+    match address.ip().is_loopback() {
+        true => Ok(address),
+        false => Err(
+            "this gateway believes everybody who reaches it; give an address such as 127.0.0.1:8080"
+                .to_owned(),
+        ),
+    }
+}
+
+fn wait(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|error| format!("{error}"))?;
+    match (0.0..=3_600.0).contains(&seconds) {
+        true => Ok(Duration::from_secs_f64(seconds)),
+        false => Err("from 0 to 3600 seconds".to_owned()),
+    }
+}
+
+fn url(text: &str) -> Result<String, String> {
+    match text.starts_with("http://") || text.starts_with("https://") {
+        true => Ok(text.to_owned()),
+        false => Err("an address such as http://serving.example.org".to_owned()),
+    }
+}
+
+/// A gateway of `serve gateway`.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Of a gateway")]
+pub struct GatewayArgs {
+    /// The gateway's name: no other one writes under it.
+    #[arg(
+        long,
+        env = "DORMOUSE_GATEWAY",
+        value_name = "NAME",
+        required_if_eq("service", "gateway")
+    )]
+    pub name: Option<GatewayId>,
+    /// Where it listens.
+    #[arg(
+        long,
+        env = "DORMOUSE_GATEWAY_LISTEN",
+        default_value = "127.0.0.1:8080",
+        value_name = "ADDRESS"
+    )]
+    pub listen: SocketAddr,
+    /// Where clients reach it; services have names of their own below this host. Default: where it
+    /// listens.
+    #[arg(long, env = "DORMOUSE_GATEWAY_URL", value_name = "URL", value_parser = url)]
+    pub url: Option<String>,
+    /// File with the gateways' secret, from which all keys follow: 64 hexadecimal digits.
+    #[arg(long, env = "DORMOUSE_GATEWAY_SECRET", value_name = "FILE")]
+    pub secret: Option<PathBuf>,
+    /// Seconds that a request waits for a replica.
+    #[arg(long, env = "DORMOUSE_GATEWAY_WAIT", default_value = "30", value_name = "SECONDS", value_parser = wait)]
+    pub wait: Duration,
+}
+
+/// Whose key.
+#[derive(Debug, Clone)]
+pub enum KeyOf {
+    /// A tenant's: opens all its services.
+    Tenant(TenantId),
+    /// A service's own token.
+    Service(JobId),
+}
+
+impl std::str::FromStr for KeyOf {
+    type Err = dormouse_messages::ids::IdError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.contains('/') {
+            true => text.parse().map(Self::Service),
+            false => text.parse().map(Self::Tenant),
+        }
+    }
+}
+
+/// `key`.
+#[derive(Debug, Clone, Args)]
+pub struct KeyArgs {
+    /// A tenant, or a service as TENANT/NAME.
+    #[arg(value_name = "ID")]
+    pub of: KeyOf,
+    /// File with the gateways' secret (the operator's).
+    #[arg(long, env = "DORMOUSE_GATEWAY_SECRET", value_name = "FILE")]
+    pub secret: Option<PathBuf>,
+    /// File with the tenant's key, from which the tokens of its services follow.
+    #[arg(long, env = "DORMOUSE_KEY", value_name = "FILE")]
+    pub key: Option<PathBuf>,
+}
