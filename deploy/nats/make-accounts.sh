@@ -126,13 +126,14 @@ accounts {
     jetstream: enabled
     users: [
 EOF
-service admission "$(reads "$ingress") $prefix.status.>"
+service admission "$(reads "$ingress")"
 service optimizer
 service placer "$(reads "$leases")"
-service checkpointer "$prefix.status.>"
+service checkpointer
 service autoscaler
-# The queries: answers what it was asked, and hands submissions in.
-user api "$prefix.api.> \$SRV.>" "$(reads "$log") $(looks "$leases") $(looks "$ingress") $prefix.in.>" '
+# The queries: answers what it and tenants were asked, hands submissions in, shows tenants what becomes of their jobs.
+user api "$prefix.api.> $prefix.tenant.*.api.> \$SRV.>" "$(reads "$log") $(looks "$leases") $(looks "$ingress")
+  $prefix.in.> $prefix.status.> $(lease status) $(lease "status.>")" '
         allow_responses: {max: 100, expires: "1m"}'
 # People: the command line, and whoever creates the streams.
 user operator "$prefix.status.>" "$prefix.log.operator.> $prefix.in.> $prefix.api.> \$SRV.>
@@ -151,6 +152,7 @@ echo '    ]'
 echo '    exports: ['
 for tenant in "${tenants[@]}"; do
   printf '      {service: "%s.in.%s.>", accounts: ["tenant-%s"]}\n' "$prefix" "$tenant" "$tenant"
+  printf '      {service: "%s.tenant.%s.api.>", accounts: ["tenant-%s"]}\n' "$prefix" "$tenant" "$tenant"
   printf '      {stream: "%s.status.%s.>", accounts: ["tenant-%s"]}\n' "$prefix" "$tenant" "$tenant"
 done
 printf '    ]\n  }\n'
@@ -160,12 +162,13 @@ for tenant in "${tenants[@]}"; do
   "tenant-$tenant": {
     users: [
       {nkey: $(nkey "tenant-$tenant"), permissions: {
-        publish: {allow: ["$prefix.in.$tenant.>"]}
+        publish: {allow: ["$prefix.in.$tenant.>", "$prefix.tenant.$tenant.api.>"]}
         subscribe: {allow: ["_INBOX.>", "$prefix.status.$tenant.>"]}
       }}
     ]
     imports: [
       {service: {account: CTL, subject: "$prefix.in.$tenant.>"}}
+      {service: {account: CTL, subject: "$prefix.tenant.$tenant.api.>"}}
       {stream: {account: CTL, subject: "$prefix.status.$tenant.>"}}
     ]
   }

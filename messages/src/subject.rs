@@ -88,6 +88,18 @@ impl Prefix {
         format!("{}.api.{name}", self.0)
     }
 
+    /// The query `name` of a tenant about itself; `*` for every tenant's.
+    #[must_use]
+    pub fn tenant_api(&self, tenant: &str, name: &str) -> String {
+        format!("{}.tenant.{tenant}.api.{name}", self.0)
+    }
+
+    /// Where tenants see `tail`: `<tenant>.<job>.<event>`, `<tenant>._in.<sequence>.<event>`.
+    #[must_use]
+    pub fn status(&self, tail: &str) -> String {
+        format!("{}.status.{tail}", self.0)
+    }
+
     /// All that `writer` may write: the filter of its fence. An agent's is its node's.
     #[must_use]
     pub fn writer(&self, writer: Writer, node: Option<&NodeId>) -> String {
@@ -127,6 +139,13 @@ impl Prefix {
         let writer = tokens.next()?.parse().ok()?;
         let first_key = tokens.next()?;
         Some(LogSubject { writer, first_key })
+    }
+
+    /// Reads the subject of a tenant's query as (tenant token, name); `None` if it is not one.
+    #[must_use]
+    pub fn parse_tenant_api<'a>(&self, subject: &'a str) -> Option<(&'a str, &'a str)> {
+        let rest = subject.strip_prefix(&self.0)?.strip_prefix(".tenant.")?;
+        rest.split_once(".api.")
     }
 
     /// Reads an ingress subject as (tenant token, verb); `None` if it is not one.
@@ -179,6 +198,10 @@ mod tests {
         assert_eq!(
             prefix.parse_ingress("dormouse.in.ads.submit"),
             Some(("ads", "submit"))
+        );
+        assert_eq!(
+            prefix.parse_tenant_api(&prefix.tenant_api("ads", "job")),
+            Some(("ads", "job"))
         );
         assert_eq!(prefix.parse_log("other.log.node.n0.x"), None);
     }

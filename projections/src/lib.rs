@@ -3,7 +3,7 @@
 //! [`ReadModel`] folds the whole log into what people ask for: the jobs ([`jobs`]), the nodes
 //! ([`nodes`]), what was when ([`timelines`], a tenant at a
 //! time [`fairness`]) and the cluster at a glance ([`cluster`]).
-//! [`queries`] answers from it. The deciders' own folds are in `dormouse-state`. Nothing here reads a
+//! [`queries`] answers from it. [`status`] says what tenants are shown of the log. The deciders' own folds are in `dormouse-state`. Nothing here reads a
 //! clock: times are the broker's, and `now` is the caller's.
 
 pub mod cluster;
@@ -14,6 +14,7 @@ pub mod nodes;
 mod property;
 pub mod queries;
 mod read_model;
+pub mod status;
 pub mod steps;
 pub mod timelines;
 

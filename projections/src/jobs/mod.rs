@@ -42,6 +42,10 @@ const PENDING_LIMIT: usize = 100_000;
 pub struct Job {
     /// The admission on the log: the order of the queue.
     pub admitted_sequence: Sequence,
+    /// The submission that made it.
+    pub ingress_sequence: u64,
+    /// Hash of the submitted bytes: the same document again is the same job.
+    pub sha256: String,
     /// Training or batch.
     pub kind: Kind,
     /// How its processes are told their cluster.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use dormouse_messages::events::{JobAdmitted, JobRefused};
+use dormouse_messages::events::{JobAdmitted, JobRefused, SubmissionReceived};
 use dormouse_messages::{Event, Fold, Incarnation, JobId, Recorded, Sequence, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -11,6 +11,14 @@ use super::{
     Times,
 };
 use dormouse_state::{IdMap, TaskSet};
+
+/// A submission that is not decided yet.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Pending {
+    at: Timestamp,
+    verb: String,
+    sha256: String,
+}
 
 /// Every job, by id. See the module for what is kept how long.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -22,7 +30,7 @@ pub struct JobTable {
     refused: VecDeque<Refused>,
     refused_total: u64,
     /// Submissions that are not decided yet, by ingress sequence.
-    pending: BTreeMap<u64, (Timestamp, String)>,
+    pending: BTreeMap<u64, Pending>,
     counts: PhaseCounts,
 }
 
@@ -79,12 +87,17 @@ impl JobTable {
         }
     }
 
-    fn submitted(&mut self, ingress_sequence: u64) -> Option<(Timestamp, String)> {
+    fn submitted(&mut self, ingress_sequence: u64) -> Option<Pending> {
         self.pending.remove(&ingress_sequence)
     }
 
-    fn receive(&mut self, ingress_sequence: u64, verb: &str, at: Timestamp) {
-        self.pending.insert(ingress_sequence, (at, verb.to_owned()));
+    fn receive(&mut self, event: &SubmissionReceived, at: Timestamp) {
+        let pending = Pending {
+            at,
+            verb: event.verb.clone(),
+            sha256: event.sha256.clone(),
+        };
+        self.pending.insert(event.ingress_sequence, pending);
         if self.pending.len() > PENDING_LIMIT {
             self.pending.pop_first();
         }
@@ -92,10 +105,13 @@ impl JobTable {
 
     fn admit(&mut self, event: &JobAdmitted, sequence: Sequence, at: Timestamp) {
         let submitted = self.submitted(event.ingress_sequence);
-        let submitted = submitted.map_or(at, |(time, _)| time);
+        let (submitted, sha256) =
+            submitted.map_or((at, String::new()), |pending| (pending.at, pending.sha256));
         let tasks = event.spec.tasks.map(TaskSet::new);
         let job = Job {
             admitted_sequence: sequence,
+            ingress_sequence: event.ingress_sequence,
+            sha256,
             kind: event.spec.kind,
             executor: event.spec.executor,
             phase: Phase::Queued,
@@ -148,8 +164,8 @@ impl JobTable {
         let submitted = self.submitted(event.ingress_sequence);
         self.refused_total += 1;
         // A cancellation or revision that was refused is no refused job.
-        if let Some((_, verb)) = &submitted
-            && verb != "submit"
+        if let Some(pending) = &submitted
+            && pending.verb != "submit"
         {
             return;
         }
@@ -160,7 +176,7 @@ impl JobTable {
             at,
             job: event.job.clone(),
             tenant: event.tenant.clone(),
-            verb: submitted.map(|(_, verb)| verb).unwrap_or_default(),
+            verb: submitted.map(|pending| pending.verb).unwrap_or_default(),
             ingress_sequence: event.ingress_sequence,
             code: event.code.clone(),
             reason: event.reason.clone(),
@@ -231,7 +247,7 @@ impl JobTable {
 
 impl Fold for JobTable {
     const NAME: &'static str = "jobs";
-    const VERSION: u32 = 2;
+    const VERSION: u32 = 3;
 
     fn evolve(&mut self, recorded: &Recorded) {
         let Some(event) = recorded.event() else {
@@ -252,7 +268,7 @@ impl Fold for JobTable {
                     transit.save_failed = Some(e.reason.clone());
                 }
             }),
-            Event::SubmissionReceived(e) => self.receive(e.ingress_sequence, &e.verb, at),
+            Event::SubmissionReceived(e) => self.receive(e, at),
             Event::JobAdmitted(e) => self.admit(e, recorded.sequence, at),
             Event::JobRefused(e) => self.refuse(e, at),
             Event::JobReleased(e) => self.update(&e.job, |job, _| job.released(at)),

@@ -150,6 +150,12 @@ pub struct JobDetail {
     /// Its line in the list.
     #[serde(flatten)]
     pub row: JobRow,
+    /// The submission that made it: what the broker's acknowledgement said.
+    #[serde(default)]
+    pub ingress_sequence: u64,
+    /// SHA-256 of the bytes that were submitted, in hex.
+    #[serde(default)]
+    pub sha256: String,
     /// Demand of one container.
     pub demand: Amounts,
     /// Its specification; dropped when it ends.
@@ -287,6 +293,8 @@ pub(super) fn job(
             .timeline(Metric::Containers, Some(&query.job), window, 1);
     Ok(JobDetail {
         row: row(model, &query.job, job, place, now),
+        ingress_sequence: job.ingress_sequence,
+        sha256: job.sha256.clone(),
         demand: job.demand.clone(),
         spec: job.live.as_ref().map(|live| live.spec.clone()),
         checkpoint: job.checkpoint.as_deref().cloned(),

@@ -8,6 +8,7 @@ mod cluster;
 mod jobs;
 mod ledger;
 mod nodes;
+mod own;
 mod tenants;
 #[cfg(test)]
 mod tests;
@@ -24,6 +25,7 @@ pub use ledger::{LedgerAnswer, LedgerQuery, LedgerRow, TenantLedger};
 pub use nodes::{
     LOST_LISTED_S, NodeContainer, NodeDetail, NodeQuery, NodeRow, NodesAnswer, NodesQuery,
 };
+pub use own::{TENANT_NAMES, answer_tenant};
 pub use tenants::{QueuedJob, TenantDetail, TenantQuery, TenantRow, TenantsAnswer};
 pub use timeline::TimelineQuery;
 

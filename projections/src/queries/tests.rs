@@ -3,12 +3,12 @@
 use dormouse_messages::events::{
     JobRefused, JobReleased, RawEncoding, StopReason, SubmissionReceived, TenantConfigured,
 };
-use dormouse_messages::{Body, Writer};
+use dormouse_messages::{Body, TenantId, Writer};
 use serde_json::{Value, json};
 
 use super::{
-    ClusterAnswer, JobDetail, JobsAnswer, LedgerAnswer, NodeDetail, NodesAnswer, TenantDetail,
-    TenantsAnswer, answer,
+    ClusterAnswer, JobDetail, JobsAnswer, LedgerAnswer, NodeDetail, NodesAnswer, QueryError,
+    TenantDetail, TenantsAnswer, answer, answer_tenant,
 };
 use crate::ReadModel;
 use crate::timelines::Timeline;
@@ -384,4 +384,50 @@ fn a_node_that_was_lost_long_ago_is_listed_only_on_request() {
     let later = ask(Value::Null, 4_000);
     assert_eq!((later.nodes.len(), later.left_out), (1, 1));
     assert_eq!(ask(json!({"all": true}), 4_000).nodes.len(), 2);
+}
+
+#[test]
+fn a_tenant_asks_about_itself_only() {
+    let history = busy();
+    let model = history.fold::<ReadModel>();
+    let ask = |tenant: &str, name: &str, request: Value| {
+        let tenant = TenantId::new(tenant).expect("a name");
+        answer_tenant(&model, &tenant, name, request, history.now())
+    };
+    let code = |asked: Result<Value, QueryError>| asked.expect_err("refused").code;
+    let jobs = ask("vision", "jobs", Value::Null).expect("its jobs");
+    let named = jobs["jobs"].as_array().expect("a list").iter();
+    let named: Vec<&Value> = named.map(|job| &job["job"]).collect();
+    assert_eq!(named, ["vision/a", "vision/b"]);
+    for name in ["lr", "ads/lr"] {
+        let job = ask("ads", "job", json!({"job": name})).expect("its job");
+        assert_eq!(job["job"], "ads/lr");
+        assert_eq!(job["sha256"].as_str().map(str::len), Some(0));
+    }
+    // Another's job is not there, whether it exists or not; nor can another tenant be named.
+    for job in ["ads/lr", "ads/none"] {
+        assert_eq!(code(ask("vision", "job", json!({"job": job}))), "not_found");
+        let timeline = json!({"metric": "containers", "job": job});
+        assert_eq!(code(ask("vision", "timeline", timeline)), "not_found");
+    }
+    for name in ["jobs", "ledger", "tenant"] {
+        assert_eq!(
+            code(ask("vision", name, json!({"tenant": "ads"}))),
+            "bad_request"
+        );
+    }
+    assert_eq!(
+        code(ask("vision", "timeline", json!({"metric": "containers"}))),
+        "bad_request"
+    );
+    let ledger = ask("ads", "ledger", json!({"tenant": "ads"})).expect("its own name is no harm");
+    let tenants: Vec<&String> = ledger["tenants"]
+        .as_object()
+        .expect("a map")
+        .keys()
+        .collect();
+    assert_eq!(tenants, ["ads"]);
+    for name in ["cluster", "nodes", "node", "tenants", "nothing"] {
+        assert_eq!(code(ask("ads", name, Value::Null)), "unknown_query");
+    }
 }

@@ -233,11 +233,7 @@ impl<D: Decider> Copy<D> {
                     }
                     Effect::WakeAt(at) => self.wake = at,
                     Effect::Pause(pause) => self.pauses.push(after(now, pause)),
-                    Effect::Show(_)
-                    | Effect::Save(_)
-                    | Effect::Decided
-                    | Effect::Discarded { .. }
-                    | Effect::End => {}
+                    Effect::Save(_) | Effect::Decided | Effect::Discarded { .. } | Effect::End => {}
                 }
             }
             if append.is_some() || !again {

@@ -9,14 +9,15 @@ use dormouse_admission::{Admission, AdmissionState, received};
 use dormouse_checkpointer::Checkpointer;
 use dormouse_gateway::{Config as GatewayConfig, Gateway, Trust, read_secret};
 use dormouse_messages::events::NodeLost;
-use dormouse_messages::{Decider, Event, Fold, NodeId, Sequence};
+use dormouse_messages::{Decider, Event, Fold, NodeId, Recorded, Sequence, TenantId};
 use dormouse_node_agent::AgentConfig;
 use dormouse_optimizer::Optimizer;
 use dormouse_placer::Placer;
-use dormouse_projections::{ReadModel, queries};
+use dormouse_projections::queries::{self, QueryError};
+use dormouse_projections::{ReadModel, status::StatusView};
 use dormouse_runtime::{
-    Followed, IngressSource, Inputs, LeaseWatcher, Log, Lost, ServiceOptions, Settings,
-    run_service, telemetry,
+    Asked, Followed, IngressSource, Inputs, LeaseWatcher, Log, Lost, Published, ServiceOptions,
+    Settings, run_service, telemetry,
 };
 use dormouse_state::{ClusterState, NodePhase};
 use serde_json::Value;
@@ -82,7 +83,7 @@ pub async fn service(
         ServiceArg::Checkpointer => {
             decider(Checkpointer::default(), log, role, None, shutdown).await
         }
-        ServiceArg::Api => api(log, shutdown).await,
+        ServiceArg::Api => api(log, role, shutdown).await,
         ServiceArg::Agent | ServiceArg::Gateway => {
             anyhow::bail!("agents and gateways are started by themselves")
         }
@@ -148,9 +149,11 @@ fn lost(lost: Lost) -> Event {
     })
 }
 
-/// The query service: folds the log, answers from the fold.
-async fn api(log: Log, shutdown: CancellationToken) -> anyhow::Result<()> {
+/// The query service: folds the log, answers from the fold; shows tenants what becomes of their
+/// jobs.
+async fn api(log: Log, role: &Role, shutdown: CancellationToken) -> anyhow::Result<()> {
     let model = Arc::new(RwLock::new(ReadModel::default()));
+    let holder = ServiceOptions::default().holder;
     let mut events = log.follow(Sequence(1));
     let folded = Arc::clone(&model);
     // Until it has read the log as it was, what it would answer is not so any more.
@@ -170,18 +173,11 @@ async fn api(log: Log, shutdown: CancellationToken) -> anyhow::Result<()> {
         }
         anyhow::Ok(())
     };
-    let answer = move |name: String, request: bytes::Bytes| {
+    let answer = move |asked: Asked| {
         let (model, mut ready) = (Arc::clone(&model), ready.clone());
         let refuse = |code: &str, why: String| (code.to_owned(), why);
         let answering = move || {
-            let request: Value = match request.is_empty() {
-                true => Value::Null,
-                false => serde_json::from_slice(&request)
-                    .map_err(|error| refuse("bad_request", error.to_string()))?,
-            };
-            tracing::debug!(query = name, "asked");
-            let model = model.blocking_read();
-            let answer = queries::answer(&model, &name, request, clock::now())
+            let answer = answer(&model.blocking_read(), &asked)
                 .map_err(|error| (error.code, error.message))?;
             serde_json::to_vec(&answer).map_err(|error| refuse("internal", error.to_string()))
         };
@@ -198,8 +194,47 @@ async fn api(log: Log, shutdown: CancellationToken) -> anyhow::Result<()> {
     };
     tokio::select! {
         folded = folding => folded.and_then(|()| anyhow::bail!("the log can no longer be followed")),
-        served = log.serve_api(&queries::NAMES, answer) => served.map_err(anyhow::Error::from),
+        served = log.serve_api(&queries::NAMES, &queries::TENANT_NAMES, answer) => {
+            served.map_err(anyhow::Error::from)
+        }
+        shown = log.publish_status(&holder, role.takeover, shown, shutdown.clone()) => {
+            shown.map_err(anyhow::Error::from)
+        }
         () = shutdown.cancelled() => Ok(()),
+    }
+}
+
+/// What a query is answered: a tenant's about itself, or anybody else's.
+fn answer(model: &ReadModel, asked: &Asked) -> Result<Value, QueryError> {
+    let refuse = |error: &dyn std::fmt::Display| QueryError {
+        code: "bad_request".to_owned(),
+        message: error.to_string(),
+    };
+    let request: Value = match asked.request.is_empty() {
+        true => Value::Null,
+        false => serde_json::from_slice(&asked.request).map_err(|error| refuse(&error))?,
+    };
+    tracing::debug!(query = asked.name, tenant = asked.tenant, "asked");
+    let Some(tenant) = &asked.tenant else {
+        return queries::answer(model, &asked.name, request, clock::now());
+    };
+    let tenant = TenantId::new(tenant.as_str()).map_err(|error| refuse(&error))?;
+    queries::answer_tenant(model, &tenant, &asked.name, request, clock::now())
+}
+
+/// What tenants are shown of each event.
+fn shown() -> impl FnMut(&Recorded) -> Vec<Published> {
+    let mut view = StatusView::default();
+    move |recorded| {
+        let shown = view.show(recorded).into_iter();
+        let encoded = shown.filter_map(|shown| {
+            let payload = shown.envelope.to_msgpack().ok()?.into();
+            Some(Published {
+                subjects: shown.subjects,
+                payload,
+            })
+        });
+        encoded.collect()
     }
 }
 

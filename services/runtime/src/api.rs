@@ -3,10 +3,11 @@
 use std::future::Future;
 
 use async_nats::service::ServiceExt;
+use async_nats::service::endpoint::Endpoint;
 use async_nats::service::error::Error as Refusal;
 use async_nats::{HeaderMap, Request};
 use bytes::Bytes;
-use dormouse_messages::TenantId;
+use dormouse_messages::{Prefix, TenantId};
 use futures::StreamExt;
 use serde::Deserialize;
 
@@ -54,19 +55,62 @@ struct StoredError {
 /// The status of every refusal, as in HTTP.
 const REFUSED: usize = 400;
 
+/// A query that somebody asks.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    /// Its name.
+    pub name: String,
+    /// The tenant on whose subject it came: it asks about itself.
+    pub tenant: Option<String>,
+    /// The request.
+    pub request: Bytes,
+}
+
+/// Answers one query until the connection is closed.
+async fn serve<F, A>(mut endpoint: Endpoint, prefix: Prefix, name: String, answer: F)
+where
+    F: Fn(Asked) -> A,
+    A: Future<Output = Result<Vec<u8>, (String, String)>>,
+{
+    while let Some(request) = endpoint.next().await {
+        let tenant = prefix.parse_tenant_api(&request.message.subject);
+        let asked = Asked {
+            name: name.clone(),
+            tenant: tenant.map(|(tenant, _)| tenant.to_owned()),
+            request: request.message.payload.clone(),
+        };
+        let answered = answer(asked).await;
+        let answered = answered
+            .map(Bytes::from)
+            .map_err(|(code, message)| Refusal {
+                status: format!("{code}: {}", message.replace(['\r', '\n'], " ")),
+                code: REFUSED,
+            });
+        if let Err(error) = request.respond(answered).await {
+            tracing::debug!(%error, "an answer was not sent");
+        }
+    }
+}
+
 impl Log {
-    /// Serves the queries `names` until the connection is closed. `answer` is given a query's
-    /// name and request; a refusal is a code for programs and a message for people.
+    /// Serves the queries `names`, and `of_tenants` to tenants about themselves, until the
+    /// connection is closed. `answer` is given what was asked; a refusal is a code for programs and
+    /// a message for people.
     ///
     /// # Errors
     /// When the broker does not let this client subscribe.
-    pub async fn serve_api<F, A>(&self, names: &[&str], answer: F) -> Result<(), LogError>
+    pub async fn serve_api<F, A>(
+        &self,
+        names: &[&str],
+        of_tenants: &[&str],
+        answer: F,
+    ) -> Result<(), LogError>
     where
-        F: Fn(String, Bytes) -> A + Clone + Send + Sync + 'static,
-        A: Future<Output = Result<Vec<u8>, (String, String)>> + Send,
+        F: Fn(Asked) -> A + Clone + Send + Sync + 'static,
+        A: Future<Output = Result<Vec<u8>, (String, String)>> + Send + 'static,
     {
-        let failed =
-            |why: async_nats::Error| LogError::request("serve", self.prefix().api(""), why);
+        let prefix = self.prefix();
+        let failed = |why: async_nats::Error| LogError::request("serve", prefix.api(""), why);
         let client = &self.inner.connection.client;
         let service = client
             .service_builder()
@@ -74,28 +118,23 @@ impl Log {
             .start("dormouse-api", env!("CARGO_PKG_VERSION"))
             .await
             .map_err(failed)?;
-        let mut serving = Vec::new();
+        let mut endpoints = Vec::new();
         for name in names {
-            let mut endpoint = service
-                .endpoint(self.prefix().api(name))
-                .await
-                .map_err(failed)?;
-            let (name, answer) = ((*name).to_owned(), answer.clone());
-            serving.push(tokio::spawn(async move {
-                while let Some(request) = endpoint.next().await {
-                    let answered = answer(name.clone(), request.message.payload.clone()).await;
-                    let answered = answered
-                        .map(Bytes::from)
-                        .map_err(|(code, message)| Refusal {
-                            status: format!("{code}: {}", message.replace(['\r', '\n'], " ")),
-                            code: REFUSED,
-                        });
-                    if let Err(error) = request.respond(answered).await {
-                        tracing::debug!(%error, "an answer was not sent");
-                    }
-                }
-            }));
+            let builder = service.endpoint_builder().name(*name);
+            endpoints.push((*name, builder.add(prefix.api(name)).await.map_err(failed)?));
         }
+        for name in of_tenants {
+            let builder = service.endpoint_builder().name(format!("tenant-{name}"));
+            let endpoint = builder.add(prefix.tenant_api("*", name)).await;
+            endpoints.push((*name, endpoint.map_err(failed)?));
+        }
+        let serving: Vec<_> = endpoints
+            .into_iter()
+            .map(|(name, endpoint)| {
+                let (name, answer) = (name.to_owned(), answer.clone());
+                tokio::spawn(serve(endpoint, prefix.clone(), name, answer))
+            })
+            .collect();
         for served in serving {
             let _ = served.await;
         }

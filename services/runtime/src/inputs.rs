@@ -82,9 +82,14 @@ impl<S: Fold> IngressSource<S> {
             .prefix()
             .parse_ingress(subject)
             .unwrap_or((subject, ""));
+        // In whatever case a language writes them.
         let header = |name: &str| {
-            let value = message.headers.as_ref()?.get(name)?;
-            Some(value.as_str())
+            let mut headers = message.headers.as_ref()?.iter();
+            let (_, values) = headers.find(|(key, _)| {
+                let key: &str = key.as_ref();
+                key.eq_ignore_ascii_case(name)
+            })?;
+            values.first().map(|value| value.as_str())
         };
         let event = (self.received)(
             message.sequence,

@@ -6,7 +6,7 @@
 //! run_service ─ shell: follower actor → decider actor ⇄ appender actor, lease, snapshots
 //!                 │
 //!                Log ─ follow/read (decoded events) · Appender (agents, operator)
-//!                 │    Leases · IngressSource · LeaseWatcher · api
+//!                 │    Leases · IngressSource · LeaseWatcher · api · status (what tenants see)
 //!              Connection ─ one client: reconnects, permission violations
 //! LocalBroker: the supervised child of `dormouse up`      telemetry: logs, traces, metrics
 //! ```
@@ -32,11 +32,13 @@ mod settings;
 mod shell;
 mod snapshot;
 mod spans;
+mod status;
 mod streams;
 pub mod telemetry;
+pub mod tenant;
 mod trace;
 
-pub use api::ApiError;
+pub use api::{ApiError, Asked};
 pub use appender::Appender;
 pub use broker::{BrokerConfig, LocalBroker};
 pub use clock::{Clock, SystemClock};
@@ -49,3 +51,4 @@ pub use log::Log;
 pub use settings::{Settings, Tls};
 pub use shell::{ServiceError, ServiceOptions, run_service};
 pub use snapshot::{Snapshot, Snapshots};
+pub use status::Published;

@@ -25,12 +25,11 @@
 //! not under the job. The broker checks a wildcard fence by visiting every distinct subject it
 //! matches: 0.1 ms with ten of them, 6 to 9 ms with 100,000 (measured, nats-server 2.15), which
 //! grows with every job that ever was. What tenants watch is copied to their status subjects
-//! by the active writer (see `shell`).
+//! by a publisher that follows the log (see `status`).
 
 use async_nats::{HeaderMap, Request};
 use bytes::Bytes;
 use dormouse_messages::envelope::CONTENT_TYPE;
-use dormouse_messages::events::Key;
 use dormouse_messages::{CodecError, Envelope, Event, Prefix, Timestamp, Writer};
 use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator};
 use serde::Deserialize;
@@ -150,20 +149,6 @@ pub(crate) struct Place<'a> {
     pub expected: u64,
     /// Its index among the appends that build on that.
     pub index: usize,
-}
-
-/// Where a tenant sees an event of its job; `None` for other events.
-pub(crate) fn status_subject(prefix: &Prefix, event: &Event) -> Option<String> {
-    match event.key() {
-        Key::Job(job) => Some(format!(
-            "{}.status.{}.{}.{}",
-            prefix.as_str(),
-            job.tenant(),
-            job.name(),
-            event.subject_name()
-        )),
-        Key::Node(_) | Key::Gateway(_) | Key::Shard => None,
-    }
 }
 
 fn headers(message: &Outgoing) -> HeaderMap {
@@ -354,34 +339,6 @@ async fn any_denial(denied: &mut broadcast::Receiver<String>, messages: &[Outgoi
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dormouse_messages::events::{JobCompleted, JobReleased};
-
-    #[test]
-    fn a_job_event_is_stored_under_the_shard_and_shown_under_the_job() {
-        let prefix = Prefix::default();
-        let job: dormouse_messages::JobId = "ads/lr".parse().expect("valid");
-        let completed = Event::from(JobCompleted {
-            job: job.clone(),
-            reason: String::new(),
-            attempts: 0,
-            basis: None,
-        });
-        assert_eq!(
-            prefix.event(Writer::Checkpointer, &completed),
-            "dormouse.log.checkpointer.0.job.completed"
-        );
-        assert_eq!(
-            status_subject(&prefix, &completed).as_deref(),
-            Some("dormouse.status.ads.lr.job.completed")
-        );
-        let released = Event::from(JobReleased {
-            job,
-            turn: None,
-            passed_over: Vec::new(),
-            basis: None,
-        });
-        assert_eq!(status_subject(&prefix, &released), None);
-    }
 
     #[test]
     fn only_what_never_changes_is_refused() {

@@ -152,11 +152,6 @@ impl<F: Fold> Core<F> {
         self.active && self.caught_up && settled
     }
 
-    /// Whether it has folded the log as it was some moment ago.
-    pub fn is_caught_up(&self) -> bool {
-        self.caught_up
-    }
-
     /// The time that a decision is given: never earlier than the broker's time of what is
     /// folded.
     pub fn now(&self, clock: Timestamp) -> Timestamp {

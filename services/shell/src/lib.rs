@@ -11,8 +11,7 @@
 //!  head      how far the log reaches        │      │  Decide   a slow decision, on another thread
 //!  made      a slow decision                ├ Shell┤  WakeAt   look again at that time
 //!  lease     gained or lost                 │      │  Pause    look again after that long
-//!  woken, resumed, observed, saved          │      │  Show     an event, to its tenant
-//!  stop                                     ┘      └  Save, End
+//!  woken, resumed, observed, saved, stop    ┘      └  Save, End
 //! ```
 //!
 //! 1. Every input only notes what has happened.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_messages::events::{Basis, Budget};
-use dormouse_messages::{Decider, Event, Proposal, Recorded, Sequence, Timestamp};
+use dormouse_messages::{Decider, Event, Proposal, Sequence, Timestamp};
 
 use crate::core::{Core, Made, Snapshot, UnknownVersion, state_hash};
 use crate::followed::Followed;
@@ -97,8 +97,6 @@ pub enum Effect<D: Decider> {
     WakeAt(Option<Timestamp>),
     /// Look again after this time: [`Shell::resumed`].
     Pause(Duration),
-    /// Show the event to its tenant.
-    Show(Arc<Recorded>),
     /// Keep this: [`Shell::saved`].
     Save(Snapshot<D::State>),
     /// A decision was made; it led to events or not.
@@ -252,18 +250,11 @@ impl<D: Decider> Shell<D> {
     /// # Errors
     /// An event of a version that this build does not know: the service has to stop before it.
     pub fn followed(&mut self, batch: &[Followed]) -> Result<Folded, UnknownVersion> {
-        // Tenants are shown what is new, not what a copy reads at its start.
-        let showing = self.core.active && self.core.is_caught_up();
         let mut folded = Folded::default();
         for followed in batch {
-            let own = self.core.fold(followed)?.is_some();
+            self.core.fold(followed)?;
             match followed {
-                Followed::Event(recorded) => {
-                    folded.events += 1;
-                    if own && showing {
-                        self.effects.push(Effect::Show(Arc::clone(recorded)));
-                    }
-                }
+                Followed::Event(_) => folded.events += 1,
                 Followed::Flagged { .. } => folded.flagged += 1,
                 Followed::CaughtUp(_) => {}
             }

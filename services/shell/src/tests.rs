@@ -120,7 +120,6 @@ fn step<const SLOW: bool>(shell: &mut Shell<Toy<SLOW>>) -> Vec<String> {
             Effect::Discarded { asof } => format!("discarded {asof}"),
             Effect::Save(snapshot) => format!("save {}", snapshot.sequence),
             Effect::End => "end".to_owned(),
-            Effect::Show(_) => "show".to_owned(),
             Effect::WakeAt(_) | Effect::Decided => return None,
         })
     });
@@ -160,7 +159,7 @@ fn nothing_is_decided_before_the_last_own_append_is_folded() {
     shell.answered(stored(3));
     assert!(step(&mut shell).is_empty(), "acknowledged, not folded");
     then_folds(&mut shell, vec![answer(3, 1)]);
-    assert_eq!(step(&mut shell), ["show", "append 1 after 3"]);
+    assert_eq!(step(&mut shell), ["append 1 after 3"]);
 }
 
 #[test]
@@ -408,7 +407,6 @@ impl Copy {
                 Effect::Pause(_) => self.pauses += 1,
                 Effect::Decide(_)
                 | Effect::WakeAt(_)
-                | Effect::Show(_)
                 | Effect::Save(_)
                 | Effect::Decided
                 | Effect::Discarded { .. }

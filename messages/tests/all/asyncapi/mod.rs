@@ -132,34 +132,78 @@ fn log_channel(writer: Writer, event: &Event) -> Value {
     })
 }
 
+/// Events of many jobs, of which each job is shown its own part.
+const OF_MANY: [&str; 4] = [
+    "allocation.decided",
+    "allocation.kept",
+    "placement.decided",
+    "placement.refused",
+];
+
+/// Events that say what became of a message.
+const OF_MESSAGES: [&str; 6] = [
+    "submission.received",
+    "job.admitted",
+    "job.refused",
+    "job.revised",
+    "job.cancel_requested",
+    "job.cancelled",
+];
+
+fn shown(is_shown: impl Fn(&Event) -> bool) -> Map<String, Value> {
+    let shown = events().into_iter().filter(is_shown);
+    let named = shown.map(|event| {
+        let name = event.type_name().to_owned();
+        let target = format!("#/components/messages/{name}");
+        (name, reference(&target))
+    });
+    named.collect()
+}
+
 fn status(channels: &mut Map<String, Value>, operations: &mut Map<String, Value>) {
-    let of_jobs = events()
-        .into_iter()
-        .filter(|event| matches!(event.key(), Key::Job(_)));
-    let messages: Map<String, Value> = of_jobs
-        .map(|event| {
-            let name = event.type_name().to_owned();
-            let target = format!("#/components/messages/{name}");
-            (name, reference(&target))
-        })
-        .collect();
-    channels.insert(
-        "status".to_owned(),
-        json!({
-            "address": "dormouse.status.{tenant}.{job}.{event}",
-            "summary": "What happens to a tenant's own jobs, copied from the log.",
-            "parameters": {
-                "tenant": {"description": "the tenant"},
-                "job": {"description": "the job's name within the tenant"},
-                "event": {"description": "the event's name without prefix and version, such as job.completed"},
-            },
-            "messages": messages,
-        }),
-    );
-    operations.insert(
-        "status".to_owned(),
-        json!({"action": "send", "channel": reference("#/channels/status")}),
-    );
+    let of_job = |event: &Event| {
+        let data = serde_json::to_value(event).expect("JSON");
+        data.get("job").is_some() || OF_MANY.contains(&event.subject_name())
+    };
+    let tenant = json!({"description": "the tenant"});
+    let event = json!({
+        "description": "the event's name without prefix and version, such as job.completed"
+    });
+    let listed = [
+        (
+            "status",
+            "dormouse.status.{tenant}.{job}.{event}",
+            "Every event of a tenant's own jobs, copied from the log; of an event of many jobs, the job's own part.",
+            ("job", "the job's name within the tenant"),
+            shown(of_job),
+        ),
+        (
+            "status-in",
+            "dormouse.status.{tenant}._in.{ingress_sequence}.{event}",
+            "What became of each message that a tenant published.",
+            (
+                "ingress_sequence",
+                "the sequence that the broker's acknowledgement named",
+            ),
+            shown(|event| OF_MESSAGES.contains(&event.subject_name())),
+        ),
+    ];
+    for (name, address, summary, (key, what), messages) in listed {
+        channels.insert(
+            name.to_owned(),
+            json!({
+                "address": address,
+                "summary": summary,
+                "parameters": {"tenant": tenant, key: {"description": what}, "event": event},
+                "messages": messages,
+            }),
+        );
+        let channel = reference(&format!("#/channels/{name}"));
+        operations.insert(
+            name.to_owned(),
+            json!({"action": "send", "channel": channel}),
+        );
+    }
 }
 
 fn api(channels: &mut Map<String, Value>, operations: &mut Map<String, Value>) {
@@ -173,6 +217,18 @@ fn api(channels: &mut Map<String, Value>, operations: &mut Map<String, Value>) {
         }),
     );
     channels.insert(
+        "tenant-api".to_owned(),
+        json!({
+            "address": "dormouse.tenant.{tenant}.api.{query}",
+            "summary": "Queries of a tenant about itself; the tenant is that of the subject.",
+            "parameters": {
+                "tenant": {"description": "the tenant: its account may ask here only"},
+                "query": {"description": "job, jobs, ledger, tenant, timeline"},
+            },
+            "messages": {"query": reference("#/components/messages/query")},
+        }),
+    );
+    channels.insert(
         "api-reply".to_owned(),
         json!({
             "address": null,
@@ -180,14 +236,16 @@ fn api(channels: &mut Map<String, Value>, operations: &mut Map<String, Value>) {
             "messages": {"answer": reference("#/components/messages/answer")},
         }),
     );
-    operations.insert(
-        "query".to_owned(),
-        json!({
-            "action": "receive",
-            "channel": reference("#/channels/api"),
-            "reply": {"channel": reference("#/channels/api-reply")},
-        }),
-    );
+    for (name, channel) in [("query", "api"), ("tenant-query", "tenant-api")] {
+        operations.insert(
+            name.to_owned(),
+            json!({
+                "action": "receive",
+                "channel": reference(&format!("#/channels/{channel}")),
+                "reply": {"channel": reference("#/channels/api-reply")},
+            }),
+        );
+    }
 }
 
 fn messages() -> Map<String, Value> {

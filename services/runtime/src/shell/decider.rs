@@ -22,7 +22,6 @@ use crate::lease::LeaseState;
 use crate::log::Log;
 use crate::publish::{self, Fence, Place, PublishError};
 use crate::shell::appending::{Appended, AppenderActor, Chain, Link};
-use crate::shell::status::Status;
 use crate::shell::{ServiceError, ServiceOptions};
 use crate::snapshot::Snapshots;
 use crate::spans::{DecideSpan, append_span, decide_span};
@@ -59,7 +58,6 @@ pub(crate) struct DeciderActor<D: Decider> {
     lease: Option<watch::Receiver<LeaseState>>,
     shutdown: CancellationToken,
     appender: Option<Addr<AppenderActor>>,
-    status: Status,
     counters: Counters,
     wake: Option<SpawnHandle>,
     snapshots: Option<Snapshots>,
@@ -79,7 +77,6 @@ impl<D: Decider> DeciderActor<D> {
         }
         Self {
             shell,
-            status: Status::new(parts.log.clone()),
             log: parts.log,
             options: parts.options,
             inputs: parts.inputs,
@@ -121,7 +118,6 @@ impl<D: Decider> DeciderActor<D> {
                     actor.advance(context);
                 });
             }
-            Effect::Show(recorded) => self.status.show(&recorded),
             Effect::Save(snapshot) => self.save(snapshot, context),
             Effect::Decided => {
                 self.counters.decisions.increment(1);

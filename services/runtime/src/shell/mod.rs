@@ -13,14 +13,10 @@
 //! the following and the lease stay on the caller's runtime and go on meanwhile. Where all services
 //! are in one process they share its one thread: waking threads for every event cost more than all
 //! that they had to do, and nobody waits to take over.
-//!
-//! Tenants are shown the events of their jobs: the active copy publishes each of them on the
-//! job's status subject once it has come back from the log.
 
 mod appending;
 mod decider;
 mod follower;
-mod status;
 
 use std::path::PathBuf;
 use std::sync::Arc;

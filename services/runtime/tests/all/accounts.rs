@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::common::{Broker, PATIENCE};
 use async_nats::{Client, ConnectOptions, Event, HeaderMap};
-use dormouse_runtime::{Log, Settings};
+use dormouse_runtime::{Asked, Log, Settings};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::timeout;
 
@@ -20,7 +20,7 @@ use tokio::time::timeout;
 const LAST: &str = "nobody.may.this";
 
 /// Every subject that matters: one of each writer, lease, tenant, and of the stream's management.
-const PUBLISHED: [&str; 29] = [
+const PUBLISHED: [&str; 32] = [
     "dormouse.log.operator.0.node.drained",
     "dormouse.log.admission.0.job.admitted",
     "dormouse.log.optimizer.0.allocation.decided",
@@ -36,6 +36,7 @@ const PUBLISHED: [&str; 29] = [
     "$KV.dormouse_leases.placer",
     "$KV.dormouse_leases.checkpointer",
     "$KV.dormouse_leases.autoscaler",
+    "$KV.dormouse_leases.status",
     "$KV.dormouse_leases.node.n0",
     "$KV.dormouse_leases.node.n1",
     "dormouse.in.ads.submit",
@@ -43,6 +44,8 @@ const PUBLISHED: [&str; 29] = [
     "dormouse.status.ads.a.job.completed",
     "dormouse.status.search.a.job.completed",
     "dormouse.api.jobs",
+    "dormouse.tenant.ads.api.jobs",
+    "dormouse.tenant.search.api.jobs",
     "$JS.API.STREAM.INFO.DORMOUSE_LOG",
     "$JS.API.STREAM.INFO.DORMOUSE_IN",
     "$JS.API.STREAM.UPDATE.DORMOUSE_LOG",
@@ -59,8 +62,6 @@ const MAY: [(&str, &[&str]); 13] = [
         &[
             "log.admission.0.job.admitted",
             "leases.admission",
-            "ads.a.job.completed",
-            "search.a.job.completed",
             "INFO.DORMOUSE_LOG",
             "INFO.DORMOUSE_IN",
             "DORMOUSE_LOG.x",
@@ -89,8 +90,6 @@ const MAY: [(&str, &[&str]); 13] = [
         &[
             "log.checkpointer.0.job.completed",
             "leases.checkpointer",
-            "ads.a.job.completed",
-            "search.a.job.completed",
             "INFO.DORMOUSE_LOG",
             "DORMOUSE_LOG.x",
         ],
@@ -107,6 +106,9 @@ const MAY: [(&str, &[&str]); 13] = [
     (
         "api",
         &[
+            "leases.status",
+            "ads.a.job.completed",
+            "search.a.job.completed",
             "in.ads.submit",
             "in.search.submit",
             "INFO.DORMOUSE_LOG",
@@ -120,7 +122,7 @@ const MAY: [(&str, &[&str]); 13] = [
             "log.operator.0.node.drained",
             "in.ads.submit",
             "in.search.submit",
-            "api.jobs",
+            "dormouse.api.jobs",
             "INFO.DORMOUSE_LOG",
             "INFO.DORMOUSE_IN",
             "UPDATE.DORMOUSE_LOG",
@@ -161,17 +163,22 @@ const MAY: [(&str, &[&str]); 13] = [
             "DORMOUSE_LOG.x",
         ],
     ),
-    ("tenant-ads", &["in.ads.submit"]),
-    ("tenant-search", &["in.search.submit"]),
+    ("tenant-ads", &["in.ads.submit", "tenant.ads.api.jobs"]),
+    (
+        "tenant-search",
+        &["in.search.submit", "tenant.search.api.jobs"],
+    ),
 ];
 
 /// What may be listened to, and by whom.
-const HEARD: [(&str, &[&str]); 7] = [
+const HEARD: [(&str, &[&str]); 9] = [
     (">", &[]),
     ("dormouse.log.>", &[]),
     ("dormouse.in.>", &[]),
     ("dormouse.in.ads.>", &[]),
     ("dormouse.api.>", &["api"]),
+    ("dormouse.tenant.*.api.>", &["api"]),
+    ("dormouse.tenant.ads.api.>", &["api"]),
     ("dormouse.status.ads.>", &["operator", "tenant-ads"]),
     ("dormouse.status.search.>", &["operator", "tenant-search"]),
 ];
@@ -332,4 +339,38 @@ async fn a_tenant_submits_and_a_forged_reply_reaches_nothing() {
         let info = info.expect("in time").expect("answered");
         assert_eq!(info.state.messages, messages, "{}", info.config.name);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tenant_asks_about_itself_and_is_taken_for_nobody_else() {
+    let secured = Secured::start().await;
+    let api = secured.log("api").await;
+    let serving = tokio::spawn(async move {
+        let answer = |asked: Asked| async move {
+            let tenant = asked.tenant.unwrap_or_default();
+            Ok(format!("{tenant} asks {}", asked.name).into_bytes())
+        };
+        api.serve_api(&["jobs"], &["jobs"], answer).await
+    });
+    for tenant in ["ads", "search"] {
+        let (client, mut reports) = secured.client(&format!("tenant-{tenant}")).await;
+        let ask = |subject: String| client.request(subject, r#"{"tenant":"vision"}"#.into());
+        let answer = loop {
+            // Until it serves there is no responder.
+            match ask(format!("dormouse.tenant.{tenant}.api.jobs")).await {
+                Ok(answer) => break answer.payload,
+                Err(_) => tokio::task::yield_now().await,
+            }
+        };
+        assert_eq!(answer, format!("{tenant} asks jobs"));
+        let other = if tenant == "ads" { "search" } else { "ads" };
+        let theirs = format!("dormouse.tenant.{other}.api.jobs");
+        client
+            .publish(theirs.clone(), "".into())
+            .await
+            .expect("sent");
+        let report = timeout(PATIENCE, reports.recv()).await.expect("in time");
+        assert!(report.expect("connected").contains(&theirs), "{theirs}");
+    }
+    serving.abort();
 }

@@ -8,4 +8,5 @@ mod lease;
 mod log;
 mod refusal;
 mod service;
+mod status;
 mod writers;

@@ -1,0 +1,107 @@
+//! The queries of a tenant about itself.
+//!
+//! The tenant is the caller's word, from the subject that the broker let the request through on,
+//! never the request's. An answer holds the tenant's own jobs and names nobody else's.
+
+use dormouse_messages::{TenantId, Timestamp};
+use serde_json::{Map, Value};
+
+use super::{QueryError, answer};
+use crate::ReadModel;
+use crate::status::own_words;
+
+/// The queries that a tenant may ask, by name.
+pub const TENANT_NAMES: [&str; 5] = ["job", "jobs", "ledger", "tenant", "timeline"];
+
+/// Answers the query `name` of `tenant`. `request` is as for [`answer`], without the tenant; a job
+/// may be named without it as well.
+///
+/// # Errors
+/// As [`answer`]; what another tenant has is not there.
+pub fn answer_tenant(
+    model: &ReadModel,
+    tenant: &TenantId,
+    name: &str,
+    request: Value,
+    now: Timestamp,
+) -> Result<Value, QueryError> {
+    if !TENANT_NAMES.contains(&name) {
+        return Err(QueryError {
+            code: "unknown_query".to_owned(),
+            message: format!(
+                "a tenant has no query {name:?}; its queries are {}",
+                TENANT_NAMES.join(", ")
+            ),
+        });
+    }
+    let mut request = match request {
+        Value::Null => Map::new(),
+        Value::Object(request) => request,
+        _ => {
+            let why = format!("the request of {name} is wrong: it must be an object");
+            return Err(QueryError::bad_request(why));
+        }
+    };
+    let other = |named: &Value| named.as_str() != Some(tenant.as_str());
+    if request.remove("tenant").is_some_and(|named| other(&named)) {
+        let why = format!("{tenant} asks about itself; leave `tenant` out");
+        return Err(QueryError::bad_request(why));
+    }
+    own_job(tenant, name, &mut request)?;
+    if name != "job" && name != "timeline" {
+        request.insert("tenant".to_owned(), tenant.as_str().into());
+    }
+    let mut answered =
+        answer(model, name, Value::Object(request), now).map_err(|error| QueryError {
+            message: own_words(&error.message, tenant.as_str()),
+            ..error
+        })?;
+    hide_others(&mut answered, tenant);
+    Ok(answered)
+}
+
+/// Sees to it that the job named is the tenant's, and that one is named where it must be.
+fn own_job(
+    tenant: &TenantId,
+    name: &str,
+    request: &mut Map<String, Value>,
+) -> Result<(), QueryError> {
+    if name == "timeline" && !request.contains_key("job") {
+        let why = "a tenant's timeline is that of one of its jobs; name it in `job`";
+        return Err(QueryError::bad_request(why.to_owned()));
+    }
+    let Some(Value::String(job)) = request.get_mut("job") else {
+        return Ok(());
+    };
+    match job.split_once('/') {
+        None => *job = format!("{tenant}/{job}"),
+        Some((other, _)) if other != tenant.as_str() => {
+            let message = format!("{tenant} has no job {job}; the query jobs lists those it has");
+            return Err(QueryError::not_found(message));
+        }
+        Some(_) => {}
+    }
+    Ok(())
+}
+
+/// Takes the names of other tenants' jobs out of the reasons.
+fn hide_others(value: &mut Value, tenant: &TenantId) {
+    match value {
+        Value::Object(fields) => {
+            for (field, value) in fields {
+                match value {
+                    Value::String(text) if field == "reason" => {
+                        *text = own_words(text, tenant.as_str());
+                    }
+                    value => hide_others(value, tenant),
+                }
+            }
+        }
+        Value::Array(values) => {
+            for value in values {
+                hide_others(value, tenant);
+            }
+        }
+        _ => {}
+    }
+}

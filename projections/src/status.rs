@@ -1,0 +1,388 @@
+//! What each tenant is shown of the log: every event of its own jobs, and what became of each
+//! message that it published.
+//!
+//! 1. An event of one job is shown as it stands on the log, under the job's name.
+//! 2. What became of a message is also shown under `_in.<ingress sequence>`: its tenant learns of
+//!    a refusal where the document had no valid name.
+//! 3. An event of many jobs (an allocation, a placement) is shown to each of them with that job's
+//!    part alone. Why a job waits is shown when it changes, not with every decision.
+//! 4. Nothing shown names another tenant's job.
+//!
+//! At most as fast as the log and without a clock; publishing is the runtime's.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use dormouse_messages::envelope::Body;
+use dormouse_messages::events::{
+    AllocationDecided, AllocationKept, JobRefused, JobReleased, Outcome, PartitionResizeRequested,
+    PlacementDecided, PlacementRefused, SubmissionReceived, Waiting,
+};
+use dormouse_messages::{Envelope, Event, JobId, Recorded, TenantId};
+
+/// Submissions of tenants without a valid name that may stand between their receipt and the
+/// decision on them.
+const PENDING_LIMIT: usize = 10_000;
+
+/// An event as a tenant sees it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Shown<'a> {
+    /// Where, each without the prefix and `status`: `<tenant>.<job>.<event>`.
+    pub subjects: Vec<String>,
+    /// What.
+    pub envelope: Cow<'a, Envelope>,
+}
+
+/// What is remembered between events.
+#[derive(Debug, Clone, Default)]
+pub struct StatusView {
+    /// Undecided submissions of tenants whose names are none: the decision does not name them.
+    unnamed: BTreeMap<u64, String>,
+    /// Why each waiting job waits, as it was shown.
+    waiting: BTreeMap<JobId, String>,
+}
+
+impl StatusView {
+    /// What tenants are shown of an event. Events are given in the order of the log.
+    pub fn show<'a>(&mut self, recorded: &'a Recorded) -> Vec<Shown<'a>> {
+        let Some(event) = recorded.event() else {
+            return Vec::new();
+        };
+        let whole = |subjects: Vec<String>| Shown {
+            subjects,
+            envelope: Cow::Borrowed(&recorded.envelope),
+        };
+        let part = |job: &JobId, event: Event| Shown {
+            subjects: vec![of_job(job, &event)],
+            envelope: Cow::Owned(part(&recorded.envelope, job, event)),
+        };
+        match event {
+            Event::SubmissionReceived(e) => vec![self.received(e, &recorded.envelope)],
+            Event::JobRefused(e) => {
+                let subjects = self.refused(e, event);
+                subjects.map_or_else(Vec::new, |subjects| vec![whole(subjects)])
+            }
+            Event::JobReleased(e) => {
+                let passed_over = e.passed_over.iter();
+                let own = passed_over.filter(|other| other.tenant() == e.job.tenant());
+                let event = Event::from(JobReleased {
+                    passed_over: own.cloned().collect(),
+                    ..(**e).clone()
+                });
+                vec![part(&e.job, event)]
+            }
+            Event::PartitionResizeRequested(e) if for_another(e) => {
+                let event = Event::from(PartitionResizeRequested {
+                    made_for: None,
+                    ..(**e).clone()
+                });
+                vec![part(&e.job, event)]
+            }
+            Event::AllocationDecided(e) => {
+                let parts = self.allocated(e).into_iter();
+                parts.map(|(job, event)| part(job, event)).collect()
+            }
+            Event::AllocationKept(e) => {
+                let waiting = self.waiting(&e.outcome.waiting).into_iter();
+                let parts = waiting.map(|wait| (&wait.job, Event::from(kept(e, wait))));
+                parts.map(|(job, event)| part(job, event)).collect()
+            }
+            Event::PlacementDecided(e) => {
+                let parts = placed(e).into_iter();
+                parts.map(|(job, event)| part(job, event)).collect()
+            }
+            Event::PlacementRefused(e) => {
+                let parts = e
+                    .short
+                    .iter()
+                    .map(|short| (&short.job, not_placed(e, &short.job)));
+                parts.map(|(job, event)| part(job, event)).collect()
+            }
+            event => {
+                let Some(job) = job_of(event) else {
+                    return Vec::new();
+                };
+                self.ended(event, job);
+                let mut subjects = vec![of_job(job, event)];
+                let message = ingress_of(event);
+                subjects.extend(message.map(|message| of_message(job.tenant(), message, event)));
+                vec![whole(subjects)]
+            }
+        }
+    }
+
+    /// A tenant has what it published; the hash tells it that it is the same.
+    fn received<'a>(&mut self, event: &SubmissionReceived, envelope: &Envelope) -> Shown<'a> {
+        if TenantId::new(event.tenant.as_str()).is_err() {
+            self.unnamed
+                .insert(event.ingress_sequence, event.tenant.clone());
+            if self.unnamed.len() > PENDING_LIMIT {
+                self.unnamed.pop_first();
+            }
+        }
+        let shown = Event::from(SubmissionReceived {
+            ingress_sequence: event.ingress_sequence,
+            tenant: event.tenant.clone(),
+            verb: event.verb.clone(),
+            content_type: event.content_type.clone(),
+            bytes: event.bytes,
+            sha256: event.sha256.clone(),
+            raw: String::new(),
+            raw_encoding: event.raw_encoding,
+        });
+        Shown {
+            subjects: vec![of_message(&event.tenant, event.ingress_sequence, &shown)],
+            envelope: Cow::Owned(Envelope {
+                body: Body::Event(shown),
+                ..envelope.clone()
+            }),
+        }
+    }
+
+    fn refused(&mut self, refused: &JobRefused, event: &Event) -> Option<Vec<String>> {
+        let unnamed = self.unnamed.remove(&refused.ingress_sequence);
+        let named = refused.tenant.as_ref().map(ToString::to_string);
+        let message = of_message(&named.or(unnamed)?, refused.ingress_sequence, event);
+        let job = refused.job.as_ref().map(|job| of_job(job, event));
+        Some(std::iter::once(message).chain(job).collect())
+    }
+
+    fn ended(&mut self, event: &Event, job: &JobId) {
+        if matches!(
+            event,
+            Event::JobCompleted(_) | Event::JobFailed(_) | Event::JobCancelled(_)
+        ) {
+            self.waiting.remove(job);
+        }
+    }
+
+    /// Each job's part of an allocation: of those that it changes, and that begin to wait.
+    fn allocated<'a>(&mut self, event: &'a AllocationDecided) -> BTreeMap<&'a JobId, Event> {
+        let waiting = self.waiting(&event.outcome.waiting);
+        let empty = AllocationDecided {
+            epoch: event.epoch,
+            jobs: Vec::new(),
+            shapes: Vec::new(),
+            slots: Vec::new(),
+            outcome: without_waiting(&event.outcome),
+            basis: event.basis.clone(),
+        };
+        let mut parts: BTreeMap<&JobId, AllocationDecided> = BTreeMap::new();
+        for wait in waiting {
+            let part = parts.entry(&wait.job).or_insert_with(|| empty.clone());
+            part.outcome.waiting.push(own_wait(wait));
+        }
+        for allocated in &event.jobs {
+            if allocated.containers > 0 {
+                self.waiting.remove(&allocated.job);
+            }
+            // A job that waits as before is named with no containers: that is nothing new.
+            let changes = allocated.containers > 0 || allocated.previous > 0;
+            if changes || parts.contains_key(&allocated.job) {
+                let part = parts.entry(&allocated.job).or_insert_with(|| empty.clone());
+                part.jobs.push(allocated.clone());
+            }
+        }
+        let parts = parts.into_iter();
+        parts.map(|(job, part)| (job, Event::from(part))).collect()
+    }
+
+    /// Those whose reason to wait is not the one that they were shown last.
+    fn waiting<'a>(&mut self, waiting: &'a [Waiting]) -> Vec<&'a Waiting> {
+        let mut new = Vec::new();
+        for wait in waiting {
+            // Amounts in the reason change with every job that starts or ends; the code is news.
+            let shown = self.waiting.get(&wait.job);
+            if shown.is_none_or(|shown| *shown != wait.code) {
+                self.waiting.insert(wait.job.clone(), wait.code.clone());
+                new.push(wait);
+            }
+        }
+        new
+    }
+}
+
+fn kept(event: &AllocationKept, wait: &Waiting) -> AllocationKept {
+    AllocationKept {
+        reason: own_words(&event.reason, wait.job.tenant()),
+        outcome: Outcome {
+            waiting: vec![own_wait(wait)],
+            ..without_waiting(&event.outcome)
+        },
+        basis: event.basis.clone(),
+    }
+}
+
+/// The figures of the whole cluster, which name nobody.
+fn without_waiting(outcome: &Outcome) -> Outcome {
+    Outcome {
+        waiting: Vec::new(),
+        utilization: outcome.utilization.clone(),
+        fairness_loss: outcome.fairness_loss,
+        fairness_loss_all: outcome.fairness_loss_all,
+        fairness_loss_bound: outcome.fairness_loss_bound,
+        adjusted_jobs: outcome.adjusted_jobs,
+        adjustment_bound: outcome.adjustment_bound,
+        forced_jobs: outcome.forced_jobs,
+        unbounded: outcome.unbounded,
+        solver: outcome.solver.clone(),
+    }
+}
+
+fn own_wait(wait: &Waiting) -> Waiting {
+    Waiting {
+        reason: own_words(&wait.reason, wait.job.tenant()),
+        ..wait.clone()
+    }
+}
+
+fn placed(event: &PlacementDecided) -> Vec<(&JobId, Event)> {
+    let mut parts: BTreeMap<&JobId, PlacementDecided> = BTreeMap::new();
+    let empty = PlacementDecided {
+        epoch: event.epoch,
+        create: Vec::new(),
+        remove: Vec::new(),
+        basis: event.basis.clone(),
+    };
+    for created in &event.create {
+        let part = parts.entry(&created.job).or_insert_with(|| empty.clone());
+        part.create.push(created.clone());
+    }
+    for removed in &event.remove {
+        let part = parts.entry(&removed.job).or_insert_with(|| empty.clone());
+        part.remove.push(removed.clone());
+    }
+    let parts = parts.into_iter();
+    parts.map(|(job, part)| (job, Event::from(part))).collect()
+}
+
+/// Whether room is made for another tenant's service.
+fn for_another(event: &PartitionResizeRequested) -> bool {
+    let service = event.made_for.as_ref();
+    service.is_some_and(|service| service.tenant() != event.job.tenant())
+}
+
+fn not_placed(event: &PlacementRefused, job: &JobId) -> Event {
+    let own = event.short.iter().filter(|short| short.job == *job);
+    Event::from(PlacementRefused {
+        reason: own_words(&event.reason, job.tenant()),
+        short: own.cloned().collect(),
+        ..event.clone()
+    })
+}
+
+/// One job's part of an event of many. It has an id of its own, so that who sees two parts of one
+/// event does not take the second for a repetition.
+fn part(envelope: &Envelope, job: &JobId, event: Event) -> Envelope {
+    Envelope {
+        id: format!("{}/{job}", envelope.id).into(),
+        subject: job.to_string().into(),
+        body: Body::Event(event),
+        ..envelope.clone()
+    }
+}
+
+fn of_job(job: &JobId, event: &Event) -> String {
+    format!("{}.{}.{}", job.tenant(), job.name(), event.subject_name())
+}
+
+fn of_message(tenant: &str, ingress_sequence: u64, event: &Event) -> String {
+    format!("{tenant}._in.{ingress_sequence}.{}", event.subject_name())
+}
+
+/// The message that the event carries out, of the events of one job.
+fn ingress_of(event: &Event) -> Option<u64> {
+    match event {
+        Event::JobAdmitted(e) => Some(e.ingress_sequence),
+        Event::JobRevised(e) => Some(e.ingress_sequence),
+        Event::JobCancelRequested(e) => Some(e.ingress_sequence),
+        Event::JobCancelled(e) => e.ingress_sequence,
+        _ => None,
+    }
+}
+
+/// The job that the event is about. Every type is named, so that a new one cannot be forgotten.
+#[must_use]
+pub fn job_of(event: &Event) -> Option<&JobId> {
+    match event {
+        Event::JobAdmitted(e) => Some(&e.job),
+        Event::JobRefused(e) => e.job.as_ref(),
+        Event::JobReleased(e) => Some(&e.job),
+        Event::JobRevised(e) => Some(&e.job),
+        Event::JobCancelRequested(e) => Some(&e.job),
+        Event::CheckpointRequested(e) => Some(&e.job),
+        Event::PartitionStartRequested(e) => Some(&e.job),
+        Event::PartitionStopRequested(e) => Some(&e.job),
+        Event::PartitionStarted(e) => Some(&e.job),
+        Event::PartitionStopped(e) => Some(&e.job),
+        Event::PartitionKept(e) => Some(&e.job),
+        Event::JobCompleted(e) => Some(&e.job),
+        Event::JobFailed(e) => Some(&e.job),
+        Event::JobCancelled(e) => Some(&e.job),
+        Event::ContainerStarted(e) => Some(&e.job),
+        Event::ContainerExited(e) => Some(&e.job),
+        Event::CheckpointSaved(e) => Some(&e.job),
+        Event::CheckpointFailed(e) => Some(&e.job),
+        Event::CheckpointRejected(e) => Some(&e.job),
+        Event::Progress(e) => Some(&e.job),
+        Event::TasksAssigned(e) => Some(&e.job),
+        Event::TasksEnded(e) => Some(&e.job),
+        Event::NodeFaulted(e) => Some(&e.job),
+        Event::PartitionResizeRequested(e) => Some(&e.job),
+        Event::PartitionLeaveRequested(e) => Some(&e.job),
+        Event::PartitionResized(e) => Some(&e.job),
+        Event::ContainerReady(e) => Some(&e.job),
+        Event::ContainerUnready(e) => Some(&e.job),
+        Event::MemberAcknowledged(e) => Some(&e.job),
+        Event::GatewayUnrouted(e) => Some(&e.job),
+        Event::ServiceMeasured(e) => Some(&e.job),
+        Event::ServiceScaled(e) => Some(&e.job),
+        Event::NotebookWarned(e) => Some(&e.job),
+        Event::SubmissionReceived(_)
+        | Event::AllocationDecided(_)
+        | Event::AllocationKept(_)
+        | Event::PlacementDecided(_)
+        | Event::PlacementRefused(_)
+        | Event::ClusterConfigured(_)
+        | Event::TenantConfigured(_)
+        | Event::NodeDrained(_)
+        | Event::NodeRestored(_)
+        | Event::NodeLost(_)
+        | Event::NodeRecovered(_)
+        | Event::NodeQuarantined(_)
+        | Event::NodeReadmitted(_)
+        | Event::GatewayJoined(_)
+        | Event::GatewayLeft(_)
+        | Event::NodeJoined(_) => None,
+    }
+}
+
+/// `text` without the names of other tenants' jobs.
+#[must_use]
+pub fn own_words(text: &str, tenant: &str) -> String {
+    let is_of_name =
+        |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '/');
+    let mut own = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(start) = rest.find(is_of_name) {
+        let (before, from) = rest.split_at(start);
+        let end = from.find(|c| !is_of_name(c)).unwrap_or(from.len());
+        let (word, after) = from.split_at(end);
+        own.push_str(before);
+        match word.parse::<JobId>() {
+            // Two numbers are a ratio.
+            Ok(job)
+                if job.tenant() != tenant && word.contains(|c: char| c.is_ascii_lowercase()) =>
+            {
+                own.push_str("another tenant's job")
+            }
+            _ => own.push_str(word),
+        }
+        rest = after;
+    }
+    own.push_str(rest);
+    own
+}
+
+#[cfg(test)]
+mod tests;

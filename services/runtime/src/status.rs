@@ -1,0 +1,208 @@
+//! The one publisher of what tenants are shown (`<prefix>.status.>`): it follows the log.
+//!
+//! 1. The copy that holds the lease `status` publishes; the others wait.
+//! 2. It goes on where the last holder stopped: the position is noted in the bucket of the leases,
+//!    at most once a second, over the same connection as what was published before.
+//! 3. A log without a noted position is shown from its head: what was before nobody waits for.
+//!
+//! At most once for who listens, as core NATS is, and at least once from one holder to the next:
+//! a header names each event's sequence. Nothing waits for the publisher: it is one of those that
+//! follow the log, and the broker drops what nobody listens to.
+
+use std::time::Duration;
+
+use async_nats::{HeaderMap, Request};
+use bytes::Bytes;
+use dormouse_messages::envelope::CONTENT_TYPE;
+use dormouse_messages::{Recorded, Sequence};
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::decode::Followed;
+use crate::error::LogError;
+use crate::lease::LeaseState;
+use crate::log::{Log, within};
+
+/// The lease, and the first token of the key of the position.
+const LEASE: &str = "status";
+/// How often the position is noted, while it moves.
+const NOTE: Duration = Duration::from_secs(1);
+/// How long until something that failed is tried again.
+const AGAIN: Duration = Duration::from_millis(200);
+
+/// An event as it is published.
+#[derive(Debug, Clone)]
+pub struct Published {
+    /// Where, each without the prefix and `status`.
+    pub subjects: Vec<String>,
+    /// The envelope in MessagePack.
+    pub payload: Bytes,
+}
+
+/// How far the log was shown.
+#[derive(Debug, Serialize, Deserialize)]
+struct Position {
+    /// Which log.
+    log: String,
+    /// Up to here.
+    sequence: u64,
+}
+
+/// Waits until the lease is held, or is not.
+async fn until(state: &mut watch::Receiver<LeaseState>, held: bool) {
+    let is = |state: &LeaseState| matches!(state, LeaseState::Held { .. }) == held;
+    // The sender lives as long as the lease.
+    let _ = state.wait_for(is).await;
+}
+
+impl Log {
+    /// Publishes what `show` makes of each event, while it holds the lease, until `shutdown`.
+    /// `show` is made anew whenever the lease is gained.
+    ///
+    /// # Errors
+    /// When the log no longer holds what was shown.
+    pub async fn publish_status<S>(
+        &self,
+        holder: &str,
+        ttl: Duration,
+        mut show: impl FnMut() -> S,
+        shutdown: CancellationToken,
+    ) -> Result<(), LogError>
+    where
+        S: FnMut(&Recorded) -> Vec<Published>,
+    {
+        let lease = self.leases().seek(LEASE, holder, 0, ttl);
+        let mut state = lease.watch();
+        let ended = loop {
+            tokio::select! {
+                () = until(&mut state, true) => {}
+                () = shutdown.cancelled() => break Ok(()),
+            }
+            let ended = self.publish_while(&mut state, show(), &shutdown).await;
+            if ended.is_err() || shutdown.is_cancelled() {
+                break ended;
+            }
+        };
+        lease.release().await;
+        ended
+    }
+
+    async fn publish_while(
+        &self,
+        state: &mut watch::Receiver<LeaseState>,
+        mut show: impl FnMut(&Recorded) -> Vec<Published>,
+        shutdown: &CancellationToken,
+    ) -> Result<(), LogError> {
+        let from = tokio::select! {
+            from = self.shown_to() => from,
+            () = shutdown.cancelled() => return Ok(()),
+        };
+        tracing::debug!(%from, "showing tenants what is new");
+        let mut events = self.follow(from.next());
+        let (mut shown, mut noted) = (from, from);
+        let mut note = tokio::time::interval(NOTE);
+        note.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                biased;
+                () = until(state, false) => return Ok(()),
+                () = shutdown.cancelled() => {
+                    self.note_shown(shown).await;
+                    return Ok(());
+                }
+                _ = note.tick(), if shown > noted => {
+                    if self.note_shown(shown).await {
+                        noted = shown;
+                    }
+                }
+                followed = events.recv() => match followed {
+                    Some(Followed::Event(recorded)) => {
+                        for published in show(&recorded) {
+                            self.publish_shown(&recorded, &published).await;
+                        }
+                        shown = recorded.sequence;
+                    }
+                    Some(Followed::Flagged { sequence, .. }) => shown = sequence,
+                    Some(Followed::CaughtUp(_)) => {}
+                    None => {
+                        let why = "the log no longer holds what was shown";
+                        return Err(LogError::request("follow", self.prefix().log_stream(), why));
+                    }
+                },
+            }
+        }
+    }
+
+    /// Publishes it, for as long as it takes: the connection comes back.
+    async fn publish_shown(&self, recorded: &Recorded, published: &Published) {
+        // The headers that the broker itself adds when it republishes.
+        let mut headers = HeaderMap::new();
+        headers.insert("content-type", CONTENT_TYPE);
+        headers.insert("Nats-Stream", self.prefix().log_stream().as_str());
+        headers.insert("Nats-Sequence", recorded.sequence.to_string().as_str());
+        headers.insert("Nats-Time-Stamp", recorded.stored_at.to_string().as_str());
+        for tail in &published.subjects {
+            let subject = self.prefix().status(tail);
+            let connection = &self.inner.connection;
+            while let Err(error) = connection
+                .send(&subject, headers.clone(), published.payload.clone())
+                .await
+            {
+                tracing::debug!(subject, ?error, "not shown to its tenant yet");
+                tokio::time::sleep(AGAIN).await;
+            }
+        }
+    }
+
+    fn position_subject(&self) -> String {
+        format!("$KV.{}.{LEASE}.position", self.prefix().lease_bucket())
+    }
+
+    /// Where the last holder stopped; the head, where none did.
+    async fn shown_to(&self) -> Sequence {
+        loop {
+            let (Ok(head), Ok(noted)) = (self.head().await, self.noted().await) else {
+                tokio::time::sleep(AGAIN).await;
+                continue;
+            };
+            return match noted {
+                Some(noted) if noted.log == self.identity() => Sequence(noted.sequence).min(head),
+                _ => head,
+            };
+        }
+    }
+
+    async fn noted(&self) -> Result<Option<Position>, String> {
+        let bucket = format!("KV_{}", self.prefix().lease_bucket());
+        let stream = within(self.inner.jetstream.get_stream_no_info(bucket)).await?;
+        let subject = self.position_subject();
+        let last = async {
+            use async_nats::jetstream::stream::LastRawMessageErrorKind::NoMessageFound;
+            match stream.get_last_raw_message_by_subject(&subject).await {
+                Ok(message) => Ok(serde_json::from_slice(&message.payload).ok()),
+                Err(error) if error.kind() == NoMessageFound => Ok(None),
+                Err(error) => Err(error),
+            }
+        };
+        within(last).await
+    }
+
+    /// The broker has taken all that was published before: it is one connection.
+    async fn note_shown(&self, shown: Sequence) -> bool {
+        let position = Position {
+            log: self.identity(),
+            sequence: shown.0,
+        };
+        let Ok(payload) = serde_json::to_vec(&position) else {
+            return false;
+        };
+        let request = Request::new().payload(payload.into());
+        let connection = &self.inner.connection;
+        let noted = connection.ask(&self.position_subject(), request).await;
+        if let Err(error) = &noted {
+            tracing::debug!(?error, "how far tenants were shown the log is not noted");
+        }
+        noted.is_ok()
+    }
+}
