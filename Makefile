@@ -8,6 +8,7 @@ TOOLS := $(or $(DORMOUSE_TOOLS),$(CURDIR)/.tools)
 # What the tests and the demo find their servers and interpreters by.
 export DORMOUSE_NATS_SERVER ?= $(TOOLS)/bin/nats-server
 export DORMOUSE_PYTHON ?= $(TOOLS)/venv/bin/python3
+export DORMOUSE_CLIENT_TOOLS ?= $(TOOLS)/clients
 # The trainers' python3 and mpiexec before the system's; cargo last, where rustup put it.
 RUN_PATH := $(TOOLS)/venv/bin:$(TOOLS)/bin:$(PATH):$(HOME)/.cargo/bin
 CARGO := PATH="$(PATH):$(HOME)/.cargo/bin" cargo
@@ -19,7 +20,7 @@ help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 tools: ## Install what build, tests and demo need (Debian 12, as root)
-	scripts/install.sh build nats docker trainers
+	scripts/install.sh build nats docker trainers clients
 
 build: ## Build the dormouse binary
 	scripts/install.sh build
@@ -31,7 +32,7 @@ demo: ## Run a cluster of four nodes on this machine and seven jobs that come an
 	PATH="$(RUN_PATH)" target/debug/dormouse demo $(ARGS)
 
 test: ## Run every test, with a real broker, container engine and training frameworks
-	scripts/install.sh build nats docker trainers
+	scripts/install.sh build nats docker trainers clients
 	PATH="$(RUN_PATH)" cargo test --workspace $(ARGS)
 	$(TRAINER_TEST)
 
@@ -58,7 +59,7 @@ lint: ## Check format and lints; a warning fails
 check: export RUSTC_WORKSPACE_WRAPPER := clippy-driver
 check: export CLIPPY_ARGS := -Dwarnings__CLIPPY_HACKERY__
 check: ## Format, lints and tests, as CI runs them: one build for all
-	scripts/install.sh build nats docker trainers
+	scripts/install.sh build nats docker trainers clients
 	$(CARGO) fmt --all --check
 	PATH="$(RUN_PATH)" scripts/lints-can-fail.sh
 	PATH="$(RUN_PATH)" cargo build --workspace --all-targets

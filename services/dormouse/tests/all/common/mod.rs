@@ -445,7 +445,7 @@ pub fn root() -> PathBuf {
     root.canonicalize().expect("the workspace")
 }
 
-fn nats_server() -> PathBuf {
+pub fn nats_server() -> PathBuf {
     let given = std::env::var_os("DORMOUSE_NATS_SERVER").map(PathBuf::from);
     given.unwrap_or_else(|| root().join(".tools/bin/nats-server"))
 }

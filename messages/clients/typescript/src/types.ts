@@ -1,0 +1,267 @@
+// Written by `npm run types` from messages/schema/job-document.json; not by hand.
+
+/**
+ * a quantity: 2, 0.5, "500m", "8Gi"
+ */
+export type Quantity = number | string;
+/**
+ * An environment value: plain, or a reference to a secret on the node.
+ */
+export type EnvValue = string | boolean | number | SecretFrom;
+/**
+ * How a job is resized, and which signal tells its members that the members' file has changed.
+ */
+export type Resize = ResizeMode | LongResize;
+/**
+ * How a partition changes while its job runs.
+ */
+export type ResizeMode = "restart" | "in_place";
+
+/**
+ * A job as people submit it. An unknown field is an error that names it.
+ */
+export interface JobDocument {
+  checkpoint?: Checkpoint;
+  command: Command;
+  containers?: Containers;
+  /**
+   * Demand of one container.
+   */
+  demand: {
+    [k: string]: Quantity;
+  };
+  /**
+   * Jobs of the same tenant that must complete before it may have containers.
+   */
+  depends_on?: string[];
+  /**
+   * Environment.
+   */
+  env?: {
+    [k: string]: EnvValue;
+  };
+  /**
+   * How each process is told its cluster.
+   */
+  executor?: "plain" | "mpi" | "mxnet" | "tensorflow" | "torch";
+  /**
+   * Image for the Docker runtime.
+   */
+  image?: string | null;
+  /**
+   * Training or batch.
+   */
+  kind?: "training" | "batch" | "inference" | "notebook";
+  /**
+   * The fewest seconds between its start and its next resize; by default the policy's.
+   */
+  min_run_s?: number | null;
+  /**
+   * Folders of the node.
+   */
+  mounts?: Mount[];
+  /**
+   * `[a-z0-9-]`, unique within the tenant; generated if absent.
+   */
+  name?: string | null;
+  /**
+   * Its place in the tenant's own queue: the highest goes first; the tenant's default where
+   * absent.
+   */
+  priority?: number | null;
+  /**
+   * How its partition changes while it runs: `restart` or `in_place`.
+   */
+  resize?: Resize | null;
+  /**
+   * How often a failed gang, or a failed task of a task set, is started again.
+   */
+  retries?: number;
+  /**
+   * What a service promises; of `kind: inference` and `kind: notebook` only.
+   */
+  service?: Service | null;
+  /**
+   * Containers under the policy `static`; the most where it is absent.
+   */
+  static_containers?: number | null;
+  /**
+   * When it has succeeded.
+   */
+  success?: "all" | "chief";
+  /**
+   * A batch job of many tasks: one submission, tracked and cancelled as one.
+   */
+  tasks?: Tasks | null;
+  /**
+   * Must be the ingress subject's tenant, where it is given.
+   */
+  tenant?: string | null;
+  /**
+   * Weight of the job's fair share.
+   */
+  weight?: number;
+}
+/**
+ * Checkpoint contract.
+ */
+export interface Checkpoint {
+  /**
+   * Instead of the signal: a command run beside rank 0.
+   */
+  command?: string[];
+  /**
+   * Seconds to save, and again to stop, before the gang is killed.
+   */
+  grace_s?: number;
+  /**
+   * What saving does to the job. A contract that does not say it is one of a job that saves
+   * and ends.
+   */
+  mode?: "exit" | "continue" | "none";
+  /**
+   * The signal that asks every process to save.
+   */
+  signal?: string;
+}
+/**
+ * Command lines.
+ */
+export interface Command {
+  /**
+   * Resumes it from a checkpoint; `start` where it is absent.
+   */
+  resume?: string[];
+  /**
+   * Starts the job from nothing.
+   */
+  start: string[];
+}
+/**
+ * Fewest and most containers.
+ */
+export interface Containers {
+  /**
+   * The most it can use.
+   */
+  max: number;
+  /**
+   * The fewest it can run with (all of them start together). A service may have none.
+   */
+  min: number;
+  /**
+   * How many start together, where it is resized in place and may shrink below that; `min`
+   * where absent.
+   */
+  start?: number | null;
+}
+/**
+ * Where on the node a secret is read from.
+ */
+export interface SecretFrom {
+  /**
+   * The source.
+   */
+  from:
+    | {
+        file: string;
+      }
+    | {
+        env: string;
+      };
+}
+/**
+ * A folder of the node, given to each container.
+ */
+export interface Mount {
+  /**
+   * Whether the container may not write to it.
+   */
+  read_only?: boolean;
+  /**
+   * Absolute path on the node.
+   */
+  source: string;
+  /**
+   * Absolute path in the container.
+   */
+  target: string;
+}
+export interface LongResize {
+  mode: ResizeMode;
+  signal?: string | null;
+}
+/**
+ * What a service promises and how it ends its replicas.
+ */
+export interface Service {
+  /**
+   * Who may call it.
+   */
+  access?: "open" | "tenant" | "token";
+  /**
+   * Requests that one replica works on at once; more wait at the gateway.
+   */
+  concurrency?: number;
+  /**
+   * Seconds that a leaving replica has for the requests that it works on.
+   */
+  drain_s?: number;
+  /**
+   * Seconds without a request (of a notebook: without work) until it has no replica, where
+   * `containers.min` is 0.
+   */
+  idle_s?: number;
+  /**
+   * What clients are promised; without it the service keeps `containers.min` replicas.
+   */
+  objective?: LatencyObjective | null;
+  /**
+   * What replicas speak.
+   */
+  protocol?: "http";
+  ready?: Ready;
+  /**
+   * How the number of replicas is decided.
+   */
+  scaling?: "objective" | "hpa" | "kpa" | "ray";
+}
+/**
+ * What clients are promised.
+ */
+export interface LatencyObjective {
+  /**
+   * Milliseconds from a request's arrival at the gateway to its answer's end.
+   */
+  latency_ms: number;
+  /**
+   * The percentile of the requests that are answered within it.
+   */
+  percentile?: number;
+}
+/**
+ * When a replica is used.
+ */
+export interface Ready {
+  /**
+   * A GET of it on the replica's port is answered with 2xx once the replica is ready.
+   */
+  path?: string;
+  /**
+   * A replica that is not ready so long after its start is replaced.
+   */
+  timeout_s?: number;
+}
+/**
+ * Independent tasks of one job: its command line runs once for each of them.
+ */
+export interface Tasks {
+  /**
+   * The most that run at once: the most containers of the job.
+   */
+  concurrency: number;
+  /**
+   * How many; each finds its number, from 0, in `DORMOUSE_TASK`.
+   */
+  count: number;
+}
