@@ -15,8 +15,8 @@ use std::collections::BTreeMap;
 
 use dormouse_messages::envelope::Body;
 use dormouse_messages::events::{
-    AllocationDecided, AllocationKept, JobRefused, JobReleased, Outcome, PartitionResizeRequested,
-    PlacementDecided, PlacementRefused, SubmissionReceived, Waiting,
+    AllocationDecided, AllocationKept, JobAllocation, JobRefused, JobReleased, Outcome,
+    PartitionResizeRequested, PlacementDecided, PlacementRefused, SubmissionReceived, Waiting,
 };
 use dormouse_messages::{Envelope, Event, JobId, Recorded, TenantId};
 
@@ -180,7 +180,12 @@ impl StatusView {
             let changes = allocated.containers > 0 || allocated.previous > 0;
             if changes || parts.contains_key(&allocated.job) {
                 let part = parts.entry(&allocated.job).or_insert_with(|| empty.clone());
-                part.jobs.push(allocated.clone());
+                let own = |other: &JobId| other.tenant() == allocated.job.tenant();
+                part.jobs.push(JobAllocation {
+                    // Another tenant's service is not named.
+                    made_for: allocated.made_for.clone().filter(own),
+                    ..allocated.clone()
+                });
             }
         }
         let parts = parts.into_iter();
@@ -225,6 +230,7 @@ fn without_waiting(outcome: &Outcome) -> Outcome {
         adjustment_bound: outcome.adjustment_bound,
         forced_jobs: outcome.forced_jobs,
         unbounded: outcome.unbounded,
+        forced: outcome.forced,
         solver: outcome.solver.clone(),
     }
 }

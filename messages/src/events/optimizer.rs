@@ -59,6 +59,8 @@ macro_rules! with_figures {
                     adjustment_bound: u32,
                     forced_jobs: u32,
                     unbounded: bool,
+                    #[serde(default)]
+                    forced: bool,
                     solver: Solver,
                     #[serde(default)]
                     basis: Option<Basis>,
@@ -76,6 +78,7 @@ macro_rules! with_figures {
                         adjustment_bound: flat.adjustment_bound,
                         forced_jobs: flat.forced_jobs,
                         unbounded: flat.unbounded,
+                        forced: flat.forced,
                         solver: flat.solver,
                     },
                     basis: flat.basis,
@@ -108,6 +111,9 @@ pub struct JobAllocation {
     pub share: f64,
     /// Weighted DRF share ŝ by progressive filling.
     pub fair_share: f64,
+    /// The service or notebook that it makes room for.
+    #[serde(default, rename = "for", skip_serializing_if = "Option::is_none")]
+    pub made_for: Option<JobId>,
 }
 
 /// A demand vector and its number in this decision.
@@ -151,6 +157,9 @@ pub struct Outcome {
     pub forced_jobs: u32,
     /// Whether the head of an idle cluster's queue was admitted without the fairness bound.
     pub unbounded: bool,
+    /// Whether a service or a notebook got its room although θ1 or θ2 left no solution.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub forced: bool,
     /// How it was found.
     pub solver: Solver,
 }

@@ -8,6 +8,7 @@
 //!    void.
 //!
 //! 5. A container of a task set runs what it is given ([`super::tasks`]) and leaves when asked.
+//! 6. Of a partition that is resized in place, containers come and go ([`super::elastic`]).
 //!
 //! What is due is kept by time. Work that is interrupted makes a new plan, and what was due under
 //! an older plan is void.
@@ -27,12 +28,15 @@ use super::model::ModelJob;
 use super::tasks::{Queue, fail_one};
 
 /// One life of a job.
-type LifeId = (JobId, Incarnation);
+pub(super) type LifeId = (JobId, Incarnation);
 
 /// What an agent is due to do.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Due {
+pub(super) enum Due {
     Started,
+    Joined(Rank),
+    Ready(Rank),
+    Left(Rank),
     Ended { code: i32, plan: u64 },
     Saved,
     SaveFailed,
@@ -43,19 +47,23 @@ enum Due {
 
 /// A container, as its node knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Container {
+pub(super) enum Container {
     Asked,
     Runs,
 }
 
 /// The containers of a life that have not ended.
 #[derive(Debug, Clone, Default)]
-struct Gang {
-    containers: BTreeMap<Rank, (NodeId, Container)>,
+pub(super) struct Gang {
+    pub(super) containers: BTreeMap<Rank, (NodeId, Container)>,
     /// How many it was started with.
-    size: u32,
+    pub(super) size: u32,
     resumes: bool,
-    stopping: bool,
+    pub(super) stopping: bool,
+    /// Whether its containers come and go.
+    pub(super) in_place: bool,
+    /// Whether they are replicas, which work on no end.
+    pub(super) served: bool,
     /// A task set's: it takes nothing more.
     draining: bool,
     tasks: BTreeMap<Rank, Queue>,
@@ -63,9 +71,11 @@ struct Gang {
 
 /// A job that runs.
 #[derive(Debug, Clone)]
-struct Simulated {
-    model: ModelJob,
+pub(super) struct Simulated {
+    pub(super) model: ModelJob,
     mode: CheckpointMode,
+    in_place: bool,
+    served: bool,
     /// How long one task takes, of a task set.
     task_s: Option<f64>,
     /// Work done, and how much of it a checkpoint holds, in seconds of one container.
@@ -78,14 +88,14 @@ struct Simulated {
 }
 
 impl Simulated {
-    fn pause(&mut self, now: Timestamp) {
+    pub(super) fn pause(&mut self, now: Timestamp) {
         self.plan += 1;
         if let Some((since, speed)) = self.working.take() {
             self.done += now.seconds_since(since).max(0.0) * speed;
         }
     }
 
-    fn die(&mut self) {
+    pub(super) fn die(&mut self) {
         self.plan += 1;
         self.working = None;
         self.done = self.saved;
@@ -96,12 +106,12 @@ impl Simulated {
 #[derive(Default)]
 pub struct ModelAgents {
     models: BTreeMap<JobId, ModelJob>,
-    jobs: BTreeMap<JobId, Simulated>,
-    placed: BTreeMap<LifeId, Vec<(Rank, NodeId)>>,
-    gangs: BTreeMap<LifeId, Gang>,
+    pub(super) jobs: BTreeMap<JobId, Simulated>,
+    pub(super) placed: BTreeMap<LifeId, Vec<(Rank, NodeId)>>,
+    pub(super) gangs: BTreeMap<LifeId, Gang>,
     due: BTreeMap<(Timestamp, u64), (LifeId, Due)>,
     scheduled: u64,
-    dead: BTreeSet<NodeId>,
+    pub(super) dead: BTreeSet<NodeId>,
 }
 
 impl ModelAgents {
@@ -117,7 +127,7 @@ impl ModelAgents {
 
     /// A node dies, with all that it runs or was asked to run: its agent ends what is left of
     /// that when it comes back, before it does anything else.
-    pub fn lose(&mut self, node: &NodeId) {
+    pub fn lose(&mut self, node: &NodeId, now: Timestamp) {
         self.dead.insert(node.clone());
         for ((job, _), gang) in &mut self.gangs {
             let before = gang.containers.len();
@@ -125,10 +135,16 @@ impl ModelAgents {
             if gang.containers.len() < before
                 && let Some(job) = self.jobs.get_mut(job)
             {
-                job.die();
+                let goes_on = gang.in_place && gang.containers.contains_key(&Rank(0));
+                match goes_on {
+                    // The others wait for the change of the members.
+                    true => job.pause(now),
+                    false => job.die(),
+                }
             }
         }
-        self.gangs.retain(|_, gang| !gang.containers.is_empty());
+        self.gangs
+            .retain(|_, gang| gang.in_place || !gang.containers.is_empty());
     }
 
     /// A node's agent starts.
@@ -136,7 +152,7 @@ impl ModelAgents {
         self.dead.remove(node);
     }
 
-    fn schedule(&mut self, at: Timestamp, life: LifeId, due: Due) {
+    pub(super) fn schedule(&mut self, at: Timestamp, life: LifeId, due: Due) {
         self.scheduled += 1;
         self.due.insert((at, self.scheduled), (life, due));
     }
@@ -153,6 +169,8 @@ impl ModelAgents {
                     task_s: tasks.map(|tasks| model.work_container_s / f64::from(tasks.count)),
                     model,
                     mode: event.spec.checkpoint.mode,
+                    in_place: event.spec.is_in_place(),
+                    served: event.spec.service.is_some(),
                     done: 0.0,
                     saved: 0.0,
                     working: None,
@@ -179,6 +197,9 @@ impl ModelAgents {
                     self.schedule(now, life, Due::Stopped);
                 }
             }
+            Some(Event::PartitionResizeRequested(event)) => self.resize(event, now, faults),
+            Some(Event::PartitionLeaveRequested(event)) => self.leave(event, now),
+            Some(Event::PartitionResized(event)) => self.resized(event, now, faults),
             Some(Event::TasksAssigned(event)) => self.give(event, now),
             Some(Event::JobCompleted(event)) => self.forget(&event.job),
             Some(Event::JobFailed(event)) => self.forget(&event.job),
@@ -207,6 +228,8 @@ impl ModelAgents {
         for life in placed {
             self.placed.remove(&life);
         }
+        self.gangs
+            .retain(|(job, _), gang| job != id || !gang.containers.is_empty());
     }
 
     fn start(&mut self, life: LifeId, resumes: bool, now: Timestamp, faults: &mut Faults) {
@@ -219,6 +242,10 @@ impl ModelAgents {
         for life in earlier {
             self.placed.remove(&life);
         }
+        let (in_place, served) = self
+            .jobs
+            .get(&life.0)
+            .map_or((false, false), |job| (job.in_place, job.served));
         let places = self.placed.remove(&life).unwrap_or_default();
         let containers = places
             .into_iter()
@@ -230,6 +257,8 @@ impl ModelAgents {
             containers,
             size,
             resumes,
+            in_place,
+            served,
             ..Gang::default()
         };
         self.gangs.insert(life.clone(), gang);
@@ -336,7 +365,7 @@ impl ModelAgents {
     }
 
     /// From `pause_s` on the whole gang works, until it is done or dies.
-    fn work(&mut self, life: LifeId, pause_s: f64, now: Timestamp, faults: &mut Faults) {
+    pub(super) fn work(&mut self, life: LifeId, pause_s: f64, now: Timestamp, faults: &mut Faults) {
         let (Some(job), Some(gang)) = (self.jobs.get_mut(&life.0), self.gangs.get(&life)) else {
             return;
         };
@@ -348,7 +377,15 @@ impl ModelAgents {
             }
             return;
         }
-        let speed = job.model.scaling.speed(gang.size);
+        if job.served {
+            job.plan += 1;
+            let plan = job.plan;
+            if let Some(dies_s) = faults.dies_after_s() {
+                self.schedule(after(now, dies_s), life, Due::Ended { code: 1, plan });
+            }
+            return;
+        }
+        let speed = job.model.scaling.speed(gang.size.max(1));
         let since = after(now, pause_s);
         job.plan += 1;
         job.working = Some((since, speed));
@@ -377,6 +414,9 @@ impl ModelAgents {
             match due {
                 Due::Started => self.started(life, now, faults, &mut events),
                 Due::Ended { code, plan } => self.ended(&life, code, plan, now, &mut events),
+                Due::Joined(rank) => events.extend(self.joined(&life, rank, now)),
+                Due::Ready(rank) => events.extend(self.ready(&life, rank)),
+                Due::Left(rank) => events.extend(self.left(&life, rank, 0)),
                 Due::Saved => self.saved(&life, &mut events),
                 Due::SaveFailed => self.save_failed(&life, &mut events),
                 Due::TasksEnded(rank) => {
@@ -422,9 +462,18 @@ impl ModelAgents {
             .values()
             .filter(|(_, container)| *container == Container::Runs);
         let whole = u32::try_from(runs.count()).unwrap_or(u32::MAX) == gang.size;
+        let resumes = gang.resumes;
+        let replicas: Vec<Rank> = match gang.served {
+            true => gang.containers.keys().copied().collect(),
+            false => Vec::new(),
+        };
+        let model = self.jobs.get(&life.0).map(|job| &job.model);
+        let (ready_s, resume_s) = model.map_or((0.0, 0.0), |it| (it.ready_s, it.resume_s));
+        for rank in replicas {
+            self.schedule(after(now, ready_s), life.clone(), Due::Ready(rank));
+        }
         if whole {
-            let resume_s = self.jobs.get(&life.0).map_or(0.0, |job| job.model.resume_s);
-            let pause_s = if gang.resumes { resume_s } else { 0.0 };
+            let pause_s = if resumes { resume_s } else { 0.0 };
             self.work(life, pause_s, now, faults);
         }
     }
@@ -441,6 +490,10 @@ impl ModelAgents {
         let Some(job) = self.jobs.get_mut(&life.0).filter(|job| job.plan == plan) else {
             return;
         };
+        if code != 0 && job.in_place {
+            events.extend(self.one_dies(life, now));
+            return;
+        }
         job.pause(now);
         if code != 0 {
             job.die();
@@ -491,8 +544,12 @@ impl ModelAgents {
 
     /// Every container of the life ends, or will not start any more.
     fn exit(&mut self, life: &LifeId, code: i32, events: &mut Vec<Event>) {
-        let gang = self.gangs.remove(life).unwrap_or_default();
-        for (rank, (node, _)) in gang.containers {
+        let containers = match self.gangs.get_mut(life) {
+            // Newcomers may be asked for that were decided before its end was known.
+            Some(gang) if gang.in_place => std::mem::take(&mut gang.containers),
+            _ => self.gangs.remove(life).unwrap_or_default().containers,
+        };
+        for (rank, (node, _)) in containers {
             events.push(Event::from(ContainerExited {
                 container: container_id(life, rank),
                 job: life.0.clone(),
@@ -530,7 +587,7 @@ fn tasks_report(
     }))
 }
 
-fn container_id(life: &LifeId, rank: Rank) -> ContainerId {
+pub(super) fn container_id(life: &LifeId, rank: Rank) -> ContainerId {
     ContainerId {
         job: life.0.clone(),
         incarnation: life.1,
@@ -543,7 +600,7 @@ fn container_id(life: &LifeId, rank: Rank) -> ContainerId {
     clippy::cast_possible_truncation,
     reason = "a simulated time stays far below 285 years"
 )]
-fn after(now: Timestamp, seconds: f64) -> Timestamp {
+pub(super) fn after(now: Timestamp, seconds: f64) -> Timestamp {
     Timestamp::from_micros(
         now.as_micros()
             .saturating_add((seconds * 1e6).ceil() as i64),

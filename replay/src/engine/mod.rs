@@ -13,6 +13,7 @@
 //! after every event ([`crate::Audit`]), and with `check` every service's own invariants.
 
 mod agents;
+mod elastic;
 mod faults;
 mod log;
 mod model;
@@ -65,6 +66,8 @@ pub enum Action {
     Restore(NodeId),
     /// Any event of the operator.
     Operator(Event),
+    /// Any event of the autoscaler.
+    Autoscaler(Event),
 }
 
 /// Why a run stopped early.
@@ -237,7 +240,7 @@ impl Engine {
                 (Writer::Node, joined(node, capacity, *life))
             }
             Action::Lose(node) => {
-                self.agents.lose(&node);
+                self.agents.lose(&node, self.now);
                 let incarnation = self.lives.get(&node).copied().unwrap_or(0);
                 let lost = NodeLost {
                     node,
@@ -249,6 +252,7 @@ impl Engine {
             Action::Drain(node) => (Writer::Operator, Event::from(NodeDrained { node })),
             Action::Restore(node) => (Writer::Operator, Event::from(NodeRestored { node })),
             Action::Operator(event) => (Writer::Operator, event),
+            Action::Autoscaler(event) => (Writer::Autoscaler, event),
         };
         self.append(writer, event)
     }

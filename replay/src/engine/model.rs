@@ -43,6 +43,10 @@ pub struct ModelJob {
     pub resume_s: f64,
     /// From the start request until its containers run.
     pub start_s: f64,
+    /// Members that come or go in place cost the others so long without progress.
+    pub resize_s: f64,
+    /// From a replica's start until it is ready.
+    pub ready_s: f64,
     /// Each life dies, with exit code 1, after so many seconds of work.
     pub fails_after_s: Option<f64>,
 }
@@ -57,6 +61,8 @@ impl ModelJob {
             save_s: 0.0,
             resume_s: 0.0,
             start_s: 0.0,
+            resize_s: 0.0,
+            ready_s: 0.0,
             fails_after_s: None,
         }
     }

@@ -37,6 +37,10 @@ pub struct CostsDocument {
     pub save_s: f64,
     /// Seconds from the start request until the containers run.
     pub start_s: f64,
+    /// Seconds without progress when members come or go in place.
+    pub resize_s: f64,
+    /// Seconds from a replica's start until it is ready.
+    pub ready_s: f64,
 }
 
 /// A node.

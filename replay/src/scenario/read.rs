@@ -96,6 +96,8 @@ fn check(document: ScenarioDocument) -> Result<Scenario, ScenarioError> {
         ("costs.adjustment_s", costs.adjustment_s),
         ("costs.start_s", costs.start_s),
         ("costs.save_s", costs.save_s),
+        ("costs.resize_s", costs.resize_s),
+        ("costs.ready_s", costs.ready_s),
     ] {
         not_negative(field, value)?;
     }
@@ -226,6 +228,8 @@ fn read_job(
                 save_s: costs.save_s,
                 resume_s: costs.adjustment_s - costs.save_s,
                 start_s: costs.start_s,
+                resize_s: costs.resize_s,
+                ready_s: costs.ready_s,
                 fails_after_s: None,
             };
             let (job, payload, _) = submission(document, &tenant, &name)?;

@@ -2,9 +2,10 @@
 //! come, depend on each other, are cancelled and revised, nodes are lost and come back, are
 //! drained and restored, under any queue policy.
 
-use dormouse_messages::events::{ClusterConfigured, TenantConfigured};
+use dormouse_messages::events::{ClusterConfigured, Observed, ServiceScaled, TenantConfigured};
 use dormouse_messages::policy::{Allocation, Objective, Policy, Queue, Shares};
-use dormouse_messages::{Amounts, Event, NodeId, Quota, Resource};
+use dormouse_messages::service::Scaling;
+use dormouse_messages::{Amounts, Event, JobId, NodeId, Quota, Resource};
 use serde_json::json;
 
 use crate::engine::{Action, Engine, ModelJob};
@@ -150,16 +151,26 @@ fn job(engine: &mut Engine, number: u64, nodes: &[(NodeId, Amounts)], random: &m
         "success": random.choose(&["all", "chief"]),
         "retries": random.below(3),
     });
-    let document = match random.chance(0.2) {
-        true => as_task_set(document, random),
-        false => document,
+    let document = match random.below(10) {
+        0 | 1 => as_task_set(document, random),
+        2 | 3 => in_place(document, room, random),
+        4 => as_service(document, random),
+        _ => document,
     };
+    if document["kind"] == "inference" {
+        scales(engine, &format!("{tenant}/{name}"), at_s, max, random);
+        // Services run until they are cancelled.
+        let ends_s = at_s + random.between(50.0, 1_500.0);
+        submit(engine, ends_s, tenant, "cancel", &json!({"job": name}));
+    }
     submit(engine, at_s, tenant, "submit", &document);
     if let Ok(id) = format!("{tenant}/{name}").parse() {
         let model = ModelJob {
             save_s: random.between(0.0, 20.0),
             resume_s: random.between(0.0, 20.0),
             start_s: random.between(0.0, 5.0),
+            resize_s: random.between(0.0, 5.0),
+            ready_s: random.between(0.0, 20.0),
             ..ModelJob::linear(random.between(1.0, 1500.0))
         };
         engine.model(id, model);
@@ -188,6 +199,60 @@ fn job(engine: &mut Engine, number: u64, nodes: &[(NodeId, Amounts)], random: &m
         submit(engine, at_s + 1.0, tenant, "submit", &document);
         submit(engine, at_s, tenant, "submit", &json!({"name": 7}));
         submit(engine, at_s, tenant, "cancel", &json!({"job": "nobody"}));
+    }
+}
+
+/// The same job, resized in place.
+fn in_place(mut document: serde_json::Value, room: u64, random: &mut Random) -> serde_json::Value {
+    document["resize"] = json!("in_place");
+    let bounds = &document["containers"];
+    let (min, max) = (bounds["min"].as_u64(), bounds["max"].as_u64());
+    if let (Some(min), Some(max)) = (min, max)
+        && random.chance(0.5)
+    {
+        let start = min + random.below(max - min + 1);
+        // What starts must fit on the nodes that stay.
+        document["containers"]["start"] = json!(start.min(room).max(min));
+    }
+    document
+}
+
+/// The same job as a service.
+fn as_service(mut document: serde_json::Value, random: &mut Random) -> serde_json::Value {
+    document["kind"] = json!("inference");
+    if let Some(fields) = document.as_object_mut() {
+        fields.retain(|name, _| !["checkpoint", "success"].contains(&name.as_str()));
+    }
+    if random.chance(0.3) {
+        document["containers"]["min"] = json!(0);
+    }
+    document["service"] = json!({
+        "ready": {"path": "/", "timeout_s": random.choose(&[5, 60])},
+        "drain_s": random.choose(&[0, 5, 30]),
+    });
+    document
+}
+
+/// What an autoscaler would say of it.
+fn scales(engine: &mut Engine, id: &str, at_s: f64, max: u64, random: &mut Random) {
+    let Ok(job) = id.parse::<JobId>() else {
+        return;
+    };
+    for _ in 0..random.below(6) {
+        let scaled = Event::from(ServiceScaled {
+            job: job.clone(),
+            replicas: u32::try_from(random.below(max + 2)).unwrap_or(0),
+            previous: 0,
+            scaling: Scaling::Objective,
+            observed: Observed::default(),
+            forecast: 0.0,
+            capacity_per_replica: 0.0,
+            reason: "by the trial".to_owned(),
+            saturated: false,
+            basis: None,
+        });
+        let at_s = at_s + random.between(0.0, 600.0);
+        engine.at(seconds_after_start(at_s), Action::Autoscaler(scaled));
     }
 }
 

@@ -41,7 +41,7 @@ pub fn check_job(
         return Ok(());
     };
     let mut smallest = Amounts::new();
-    smallest.add(demand, u64::from(containers.min));
+    smallest.add(demand, u64::from(containers.start()));
     match quota.exceeded_by(&smallest) {
         None => Ok(()),
         Some((resource, most)) => Err(Refusal::new(

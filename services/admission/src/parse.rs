@@ -483,8 +483,8 @@ mod tests {
             "0 or more",
         );
         all(
-            r#"{"service": {}}"#,
-            "field `service` is kept for a later version",
+            r#"{"roles": {}}"#,
+            "field `roles` is kept for a later version",
             "",
         );
     }

@@ -2,7 +2,7 @@
 //!
 //! Folds: the shared [`ClusterState`]. Appends: `checkpoint.requested`,
 //! `partition.{start_requested, started, stop_requested, stopped, kept}`, `tasks.assigned`,
-//! `job.{completed, failed, cancelled}`.
+//! `partition.{resize_requested, leave_requested, resized}`, `job.{completed, failed, cancelled}`.
 //!
 //! ```text
 //!                 room on every node              every container runs
@@ -19,7 +19,9 @@
 //! 3. A running task set gives each container its next tasks before it runs out ([`crate::tasks`]).
 //! 4. A job that has just started is resized when it is ready and has run for its `min_run_s`, not
 //!    before ([`Job::settled_at`]); a drain, a loss or a cancellation does not wait.
-//! 5. The earliest time-out of all jobs is the next wake.
+//! 5. A job that is resized in place has members that come and go within one life
+//!    ([`crate::elastic`]).
+//! 6. The earliest time-out of all jobs is the next wake.
 //!
 //! Invariant: at most one incarnation of a job has containers, and no node is over-committed:
 //! whatever held the room has exited, by the agent's own word, or its node is lost. Left to

@@ -1,6 +1,7 @@
 //! Decides the life of each released job: start, checkpoint, stop, resume, and how it ends.
 
 mod decide;
+mod elastic;
 mod room;
 mod step;
 mod tasks;

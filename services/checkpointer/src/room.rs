@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::{Amounts, NodeId};
-use dormouse_state::{Assignment, ClusterState, Job};
+use dormouse_state::{Assignment, ClusterState, Job, Place};
 
 /// The room of a decision: counted when the first gang asks for it, since most decisions start
 /// none and a large cluster has thousands of containers.
@@ -19,6 +19,25 @@ impl<'a> Room<'a> {
             state,
             counted: None,
         }
+    }
+
+    /// Takes the room of one container, or nothing.
+    pub fn take_one(&mut self, job: &Job, place: &Place) -> bool {
+        let counted = self.counted.get_or_insert_with(|| Counted::of(self.state));
+        counted.take_one(job, place)
+    }
+
+    /// Takes the room of these containers together, or nothing.
+    pub fn take_all<'p>(&mut self, job: &Job, places: impl Iterator<Item = &'p Place>) -> bool {
+        let counted = self.counted.get_or_insert_with(|| Counted::of(self.state));
+        let before = (counted.free.clone(), counted.held_gpus.clone());
+        for place in places {
+            if !counted.take_one(job, place) {
+                (counted.free, counted.held_gpus) = before;
+                return false;
+            }
+        }
+        true
     }
 
     /// Takes the room of the whole gang, or nothing.
@@ -58,6 +77,25 @@ impl Counted {
             held_gpus: held_gpus.collect(),
             free,
         }
+    }
+
+    fn take_one(&mut self, job: &Job, place: &Place) -> bool {
+        let held = |gpu: &String| {
+            let key = (place.node.clone(), gpu.clone());
+            self.held_gpus.contains(&key)
+        };
+        let free = self.free.get(&place.node);
+        let fits = free.is_some_and(|free| job.demand.first_short(free, 1).is_none());
+        if !fits || place.gpus.iter().any(held) {
+            return false;
+        }
+        if let Some(free) = self.free.get_mut(&place.node) {
+            free.subtract(&job.demand, 1);
+        }
+        let gpus = place.gpus.iter();
+        self.held_gpus
+            .extend(gpus.map(|gpu| (place.node.clone(), gpu.clone())));
+        true
     }
 
     fn take(&mut self, job: &Job, assignment: &Assignment) -> bool {

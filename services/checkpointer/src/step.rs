@@ -11,7 +11,7 @@ use dormouse_state::{ClusterState, ContainerPhase, Job, Life, LifeContainer, Lif
 
 use crate::decide::Checkpointer;
 use crate::room::Room;
-use crate::tasks;
+use crate::{elastic, tasks};
 
 /// The containers of a task set lose little when one of them dies: the set is started again this
 /// often at least.
@@ -47,6 +47,9 @@ pub fn step(
     }
     if let LifePhase::Saving { .. } = &life.phase {
         return act.saving(now);
+    }
+    if let Some(members) = &life.members {
+        return elastic::step(&act, members, config, now, room);
     }
     match act.ended() {
         Some(ended) => ended,
@@ -158,7 +161,7 @@ fn retry_at(job: &Job) -> Option<Timestamp> {
     Some(stop.at.plus_ms(wait_s * 1000))
 }
 
-fn completed(id: &JobId, job: &Job, reason: &str, cause: Sequence) -> Step {
+pub fn completed(id: &JobId, job: &Job, reason: &str, cause: Sequence) -> Step {
     let event = JobCompleted {
         job: id.clone(),
         reason: reason.to_owned(),
@@ -183,11 +186,11 @@ enum Verdict {
 }
 
 /// A job with a life.
-struct Act<'a> {
-    state: &'a ClusterState,
-    id: &'a JobId,
-    job: &'a Job,
-    life: &'a Life,
+pub struct Act<'a> {
+    pub state: &'a ClusterState,
+    pub id: &'a JobId,
+    pub job: &'a Job,
+    pub life: &'a Life,
 }
 
 impl Act<'_> {
@@ -225,7 +228,7 @@ impl Act<'_> {
     }
 
     /// The newest allocation whose placement is not this life.
-    fn adjusted(&self) -> Option<(Epoch, Sequence)> {
+    pub fn adjusted(&self) -> Option<(Epoch, Sequence)> {
         let assignment = self.job.assignment.as_ref()?;
         let newer = assignment.incarnation > self.life.incarnation;
         newer.then_some((assignment.epoch, assignment.placed))
@@ -254,13 +257,14 @@ impl Act<'_> {
         }
     }
 
-    fn fail(&self, evicted: bool, at: Sequence) -> Step {
+    pub fn fail(&self, evicted: bool, at: Sequence) -> Step {
         let evicted = evicted && !self.job.start_faults.are_the_jobs();
         let retries = match self.job.tasks {
             Some(_) => self.job.retries.max(TASK_SET_RETRIES),
             None => self.job.retries,
         };
-        let last_try = !evicted && self.job.attempts >= retries;
+        // A service is tried again until it is cancelled.
+        let last_try = !evicted && self.job.attempts >= retries && !self.job.is_served();
         let reason = match last_try {
             true => StopReason::GaveUp,
             false => StopReason::Failed,
@@ -269,7 +273,7 @@ impl Act<'_> {
     }
 
     /// Starting or running, and nothing has ended it.
-    fn living(&self, config: &Checkpointer, now: Timestamp) -> Step {
+    pub fn living(&self, config: &Checkpointer, now: Timestamp) -> Step {
         if let Some(requested) = self.job.cancel_requested {
             return self.stop(StopReason::Cancelled, requested);
         }
@@ -315,7 +319,7 @@ impl Act<'_> {
         settled.filter(|_| may_stay && self.job.mode != CheckpointMode::None)
     }
 
-    fn starting(&self, config: &Checkpointer, now: Timestamp) -> Step {
+    pub fn starting(&self, config: &Checkpointer, now: Timestamp) -> Step {
         if self.life.all_started() {
             let event = PartitionStarted {
                 job: self.id.clone(),
@@ -413,7 +417,7 @@ impl Act<'_> {
     }
 
     /// Asks the containers that still run to stop; says at once that it has stopped if none does.
-    fn stop(&self, reason: StopReason, cause: Sequence) -> Step {
+    pub fn stop(&self, reason: StopReason, cause: Sequence) -> Step {
         if self.life.is_over() {
             return self.stopped(reason, cause);
         }
@@ -447,7 +451,7 @@ impl Act<'_> {
         self.life.containers.values().any(is_dead)
     }
 
-    fn stopped(&self, reason: StopReason, cause: Sequence) -> Step {
+    pub fn stopped(&self, reason: StopReason, cause: Sequence) -> Step {
         let own_failure = match reason {
             StopReason::GaveUp => true,
             // An eviction is the platform's doing and costs the job no attempt; what fails on one

@@ -94,6 +94,7 @@ mod tests {
                 port: 0,
             },
             phase: ContainerPhase::Started,
+            readiness: dormouse_state::Readiness::Unknown,
         };
         Life {
             incarnation: Incarnation(1),
@@ -108,6 +109,7 @@ mod tests {
                 .collect(),
             phase: LifePhase::Running,
             ran: true,
+            members: None,
         }
     }
 

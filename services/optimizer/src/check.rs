@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use dormouse_messages::ids::{JobId, NodeId};
+use dormouse_messages::job::Urgency;
 use dormouse_messages::quantity::Amounts;
 
 use crate::problem::{Allocation, Problem, ProblemJob};
@@ -188,7 +189,12 @@ fn take(
 fn limits(problem: &Problem, job: &ProblemJob, share: &JobShare) -> Result<bool, Violation> {
     let (min, max) = (job.min.max(1), job.max.max(job.min).max(1));
     let bounded = problem.policy.allocation != Allocation::Static;
-    if share.containers > 0 && bounded && !(min..=max).contains(&share.containers) {
+    // Of services the last get what there is.
+    let least = match job.urgency > Urgency::Training {
+        true => 1,
+        false => min,
+    };
+    if share.containers > 0 && bounded && !(least..=max).contains(&share.containers) {
         return Err(Violation::Limits {
             job: job.job.clone(),
             containers: share.containers,
@@ -201,10 +207,19 @@ fn limits(problem: &Problem, job: &ProblemJob, share: &JobShare) -> Result<bool,
     if had.is_empty() || job.displaced || !stood {
         return Ok(false);
     }
-    if share.containers == 0 || !job.adjustable {
+    let gives_way = problem.jobs.iter().any(|other| other.urgency > job.urgency);
+    if share.containers == 0 && !gives_way || share.containers > 0 && !job.adjustable {
         return Err(Violation::Fixed(job.job.clone()));
     }
-    Ok((min..=max).contains(&had.values().sum()))
+    if let Some(in_place) = &job.in_place {
+        let chief = in_place.chief.as_ref();
+        let stays = chief.is_none_or(|chief| share.nodes.contains_key(chief));
+        return match stays || share.containers == 0 {
+            true => Ok(false),
+            false => Err(Violation::Fixed(job.job.clone())),
+        };
+    }
+    Ok(share.containers > 0 && (min..=max).contains(&had.values().sum()))
 }
 
 fn slots(problem: &Problem, solution: &Solution, shares: &Shares) -> Result<(), Violation> {
@@ -235,7 +250,8 @@ fn slots(problem: &Problem, solution: &Solution, shares: &Shares) -> Result<(), 
 
 fn bounds(problem: &Problem, solution: &Solution, adjusted: u32) -> Result<(), Violation> {
     let (reported, bound) = (solution.adjusted_jobs, solution.adjustment_bound);
-    if adjusted != reported || adjusted > bound {
+    let forced = solution.forced;
+    if adjusted != reported || (adjusted > bound && !forced) {
         return Err(Violation::Adjusted {
             adjusted,
             reported,
@@ -251,6 +267,7 @@ fn bounds(problem: &Problem, solution: &Solution, adjusted: u32) -> Result<(), V
     // Kept as it was, or admitted to an idle cluster, an allocation may be as unfair as it is.
     let bounded = problem.policy.allocation == Allocation::Dorm
         && !solution.unbounded
+        && !forced
         && solution.changed
         && solution.solver.status != "infeasible";
     let (loss, bound) = (solution.fairness_loss, solution.fairness_loss_bound);

@@ -18,10 +18,11 @@ use dormouse_messages::events::{
     AllocationDecided, AllocationKept, Budget as RecordedBudget, JobAllocation, Outcome, Shape,
     Slot, Solver, Utilization, Waiting,
 };
+use dormouse_messages::job::Urgency;
 use dormouse_messages::{
     Decider, Decision, Event, JobId, NodeId, Proposal, Sequence, Timestamp, Writer,
 };
-use dormouse_state::ClusterState;
+use dormouse_state::{Assignment, ClusterState};
 
 use crate::problem::{Budget, Problem, ProblemJob};
 use crate::solution::{JobShare, Solution};
@@ -73,7 +74,7 @@ impl Decider for Optimizer {
         };
         let problem = problem_of(state, now, budget);
         let solution = crate::solve(&problem);
-        let event = match solution.changed {
+        let event = match solution.changed || stops(state).next().is_some() {
             true => decided(state, &problem, solution, held_by_quota(state, now)),
             false => kept(solution, held_by_quota(state, now)),
         };
@@ -204,6 +205,22 @@ fn decided(state: &ClusterState, problem: &Problem, solution: Solution, held: Ve
             new: old.is_none(),
             share: share.share,
             fair_share: share.fair_share,
+            made_for: solution.made_room_for.clone().filter(|_| {
+                let had = old.map_or(0, Assignment::containers);
+                job.urgency == Urgency::Training && share.containers < had
+            }),
+        });
+    }
+    for (id, old) in stops(state) {
+        touched.extend(old.places.values().map(|place| &place.node));
+        jobs.push(JobAllocation {
+            job: id.clone(),
+            containers: 0,
+            previous: old.containers(),
+            new: false,
+            share: 0.0,
+            fair_share: 0.0,
+            made_for: None,
         });
     }
     let slots = touched
@@ -222,6 +239,15 @@ fn decided(state: &ClusterState, problem: &Problem, solution: Solution, held: Ve
         outcome: outcome(&solution, held),
         basis: None,
     })
+}
+
+/// Services that are to have no replica and still have places.
+fn stops(state: &ClusterState) -> impl Iterator<Item = (&JobId, &Assignment)> {
+    let stops = state
+        .jobs
+        .iter()
+        .filter(|(_, job)| job.is_served() && job.target() == 0 && job.cancel_requested.is_none());
+    stops.filter_map(|(id, job)| Some((id, job.assignment.as_ref()?)))
 }
 
 /// All shapes that a changed node holds; one line of 0 where it holds none.
@@ -290,6 +316,7 @@ fn outcome(solution: &Solution, held: Vec<JobId>) -> Outcome {
         adjustment_bound: solution.adjustment_bound,
         forced_jobs: solution.forced_jobs,
         unbounded: solution.unbounded,
+        forced: solution.forced,
         solver: Solver {
             name: report.name.clone(),
             version: report.version.clone(),

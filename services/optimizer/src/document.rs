@@ -212,6 +212,7 @@ pub fn read(text: &str) -> Result<Problem, DocumentError> {
             name,
             capacity: node.capacity,
             reserved: node.reserved,
+            closed: false,
         });
     }
     let mut known = BTreeSet::new();
@@ -286,6 +287,9 @@ impl Job {
             previous: self.previous.is_some().then_some(previous),
             stall_s,
             may_be_overtaken: false,
+            in_place: None,
+            urgency: Default::default(),
+            has_checkpoint: true,
             static_containers: self.static_containers,
         })
     }
@@ -404,6 +408,7 @@ pub fn write(solution: &Solution, seconds: Option<f64>) -> Value {
         "adjustment_bound": solution.adjustment_bound,
         "forced_jobs": solution.forced_jobs,
         "unbounded": solution.unbounded,
+        "made_room_for": solution.made_room_for, "forced": solution.forced,
         "solver": {
             "name": solver.name, "version": solver.version, "status": solver.status,
             "objective": solver.objective, "bound": solver.bound, "gap": solver.gap,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use dormouse_messages::ids::{JobId, NodeId};
+use dormouse_messages::job::Urgency;
 use dormouse_messages::quantity::Amounts;
 
 use crate::decimal::Decimal;
@@ -30,6 +31,8 @@ pub struct ProblemNode {
     /// Room held by containers in transit (the old containers of jobs being moved): taken from
     /// the capacity for placing, not from the totals.
     pub reserved: Amounts,
+    /// It takes no containers but those that cannot leave it: what they give up is not free.
+    pub closed: bool,
 }
 
 /// A job that is released and has not ended.
@@ -58,8 +61,21 @@ pub struct ProblemJob {
     pub stall_s: f64,
     /// While it waits, others that demand what it lacks may start before it.
     pub may_be_overtaken: bool,
+    /// Its containers come and go while it runs: no change of their number restarts it.
+    pub in_place: Option<InPlace>,
+    /// Whose need is met first: a service's and a notebook's `min` is met whatever it costs others.
+    pub urgency: Urgency,
+    /// Whether it could go on from a checkpoint, if it had to make room for a service.
+    pub has_checkpoint: bool,
     /// The containers it gets under [`Allocation::Static`]; `min` when absent.
     pub static_containers: Option<u32>,
+}
+
+/// How a job that is resized in place runs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct InPlace {
+    /// The node of its chief, which stays there as long as the job runs; a service has none.
+    pub chief: Option<NodeId>,
 }
 
 /// How the cluster is shared.

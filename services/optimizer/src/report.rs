@@ -20,6 +20,10 @@ pub(crate) struct Draft {
     pub loss_bound: f64,
     pub adjustment_bound: u32,
     pub unbounded: bool,
+    /// The service that room was made for.
+    pub made_room_for: Option<usize>,
+    /// Whether the bounds were lifted for it.
+    pub forced: bool,
     pub solver: SolverReport,
 }
 
@@ -32,6 +36,8 @@ impl Draft {
             loss_bound: 0.0,
             adjustment_bound: 0,
             unbounded: false,
+            made_room_for: None,
+            forced: false,
             solver: SolverReport {
                 name: procedure.to_owned(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -92,6 +98,10 @@ pub(crate) fn write(problem: &Problem, cluster: &Cluster, draft: Draft) -> Solut
         adjustment_bound: draft.adjustment_bound,
         forced_jobs: written.forced,
         unbounded: draft.unbounded,
+        made_room_for: draft
+            .made_room_for
+            .map(|index| problem.jobs[index].job.clone()),
+        forced: draft.forced,
         changed: written.changed,
         solver: draft.solver,
     }
@@ -159,10 +169,11 @@ impl<'a> Written<'a> {
         let same = had.map_or(nodes.is_empty(), |had| {
             had.iter().filter(|(_, count)| **count > 0).eq(nodes.iter())
         });
+        let in_place = job.in_place.is_some();
         let stood = runs(self.cluster, job);
         let restarted = had.is_some() && (!same || !stood);
         self.changed |= restarted || !same;
-        if restarted && !nodes.is_empty() {
+        if restarted && !nodes.is_empty() && !in_place {
             let (min, max) = limits(job);
             let count: u32 = had.map_or(0, |had| had.values().sum());
             if stood && (min..=max).contains(&count) {

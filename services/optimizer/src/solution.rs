@@ -33,6 +33,10 @@ pub struct Solution {
     pub forced_jobs: u32,
     /// The head of an idle cluster's queue was admitted without the fairness bound.
     pub unbounded: bool,
+    /// The service or notebook that room was made for.
+    pub made_room_for: Option<JobId>,
+    /// Whether the bounds left no solution for it and were lifted.
+    pub forced: bool,
     /// Whether anything differs from before.
     pub changed: bool,
     /// How it was found.
@@ -87,6 +91,8 @@ pub enum WaitCode {
     FairnessBound,
     /// A job that was released earlier waits.
     Behind,
+    /// It made room for a service or a notebook.
+    Preempted,
 }
 
 impl WaitCode {
@@ -101,6 +107,7 @@ impl WaitCode {
             Self::AdjustmentBound => "adjustment_bound",
             Self::FairnessBound => "fairness_bound",
             Self::Behind => "behind",
+            Self::Preempted => "preempted",
         }
     }
 }

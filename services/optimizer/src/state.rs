@@ -5,15 +5,16 @@
 //! Weights and largest partitions are what the tenants' entitlements make of them
 //! ([`crate::tenants`]).
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use dormouse_messages::job::CheckpointMode;
 use dormouse_messages::policy::{self, FairnessBound};
-use dormouse_messages::{Amounts, JobId, NodeId, Timestamp};
-use dormouse_state::{ClusterState, Job};
+use dormouse_messages::{Amounts, JobId, NodeId, Rank, Timestamp};
+use dormouse_state::{Assignment, ClusterState, Job, LifeContainer, Place};
 
 use crate::decimal::Decimal;
-use crate::problem::{self, Budget, Policy, Problem, ProblemJob, ProblemNode};
+use crate::problem::{self, Budget, InPlace, Policy, Problem, ProblemJob, ProblemNode};
 use crate::tenants;
 
 /// After an adjustment was given up the job is left alone this long: a checkpoint that failed
@@ -24,8 +25,10 @@ const KEPT_COOL_DOWN_MS: u64 = 10 * 60 * 1000;
 #[must_use]
 pub fn problem_of(state: &ClusterState, now: Timestamp, budget: Budget) -> Problem {
     let mut released: Vec<(&JobId, &Job)> = state.jobs.iter().collect();
-    released.sort_by_key(|(_, job)| job.released);
+    released.sort_by_key(|(_, job)| (Reverse(job.urgency), job.released));
     released.retain(|(_, job)| job.cancel_requested.is_none());
+    // A service that is to have no replica takes no part.
+    released.retain(|(_, job)| !job.is_served() || job.target() > 0);
     let over_quota = held_by_quota(state, now);
     released.retain(|(id, _)| !over_quota.contains(id));
     let weights = tenants::weights(state, &released);
@@ -38,6 +41,9 @@ pub fn problem_of(state: &ClusterState, now: Timestamp, budget: Budget) -> Probl
             let pinned = posed.previous.iter().filter(|_| !posed.adjustable);
             let kept: u32 = pinned.flat_map(BTreeMap::values).sum();
             posed.max = posed.max.min((*cap).max(kept));
+            if job.is_served() {
+                posed.min = posed.min.min(posed.max);
+            }
         }
         posed
     });
@@ -52,7 +58,7 @@ pub fn problem_of(state: &ClusterState, now: Timestamp, budget: Budget) -> Probl
 /// From when until when a job that runs is left as it is, although it could be resized: what comes
 /// and goes within that time is answered by one decision at its end.
 fn left_alone(state: &ClusterState, job: &Job) -> Option<(Timestamp, Timestamp)> {
-    if job.mode == CheckpointMode::None || job.in_transit() {
+    if job.mode == CheckpointMode::None || job.in_place || job.in_transit() {
         return None;
     }
     let since = job.life.as_ref().and_then(|life| life.running_since);
@@ -106,10 +112,18 @@ fn problem_job(state: &ClusterState, id: &JobId, job: &Job, now: Timestamp) -> P
     let displaced = job
         .assignment
         .as_ref()
-        .is_some_and(|assignment| assignment.displaced);
+        .is_some_and(|assignment| assignment.displaced && !stays_in_place(state, job, assignment));
+    let is_displaced = job.assignment.as_ref().is_some_and(|it| it.displaced);
+    let runs = job.assignment.is_some() && !displaced;
+    let (min, max) = match job.is_served() {
+        true => (job.target(), job.target()),
+        // A gang that does not run starts whole.
+        false if !runs => (job.containers.start(), job.containers.max),
+        false => (job.containers.min, job.containers.max),
+    };
     let previous = job.assignment.as_ref().map(|assignment| {
         let mut counts = assignment.by_node();
-        if displaced {
+        if is_displaced {
             counts.retain(|node, _| state.nodes.is_usable(node));
         }
         counts
@@ -122,15 +136,49 @@ fn problem_job(state: &ClusterState, id: &JobId, job: &Job, now: Timestamp) -> P
         job: id.clone(),
         demand: job.demand.clone(),
         weight: job.weight,
-        min: job.containers.min,
-        max: job.containers.max,
-        adjustable: job.mode != CheckpointMode::None && !job.in_transit() && !left_alone,
+        min,
+        max,
+        adjustable: job.is_adjustable() && !job.in_transit() && !left_alone,
         displaced,
         previous,
         stall_s: measured.or(state.stalls.mean_s()).unwrap_or(0.0),
         may_be_overtaken: state.policy.queue != policy::Queue::Fifo && !is_overdue(state, job, now),
+        in_place: job.in_place.then(|| InPlace {
+            chief: chief(job).filter(|_| !job.is_served()).cloned(),
+        }),
+        urgency: job.urgency,
+        has_checkpoint: job.checkpoint.is_some() || job.mode != CheckpointMode::None,
         static_containers: Some(job.static_containers.unwrap_or(job.containers.max)),
     }
+}
+
+/// The node of rank 0.
+fn chief(job: &Job) -> Option<&NodeId> {
+    let place = job.assignment.as_ref()?.places.get(&Rank(0))?;
+    Some(&place.node)
+}
+
+/// Whether a job of which a node was lost or drained goes on with what is left of it.
+fn stays_in_place(state: &ClusterState, job: &Job, assignment: &Assignment) -> bool {
+    let life = job.life.as_ref();
+    let life = life.filter(|life| job.in_place && life.incarnation == assignment.incarnation);
+    let Some(life) = life else {
+        return false;
+    };
+    // A node that was lost and came back runs nothing of it any more.
+    let is_left = |(rank, place): &(&Rank, &Place)| {
+        let container = life.containers.get(*rank);
+        state.nodes.is_usable(&place.node) && container.is_none_or(LifeContainer::holds_room)
+    };
+    let left: Vec<&Rank> = assignment
+        .places
+        .iter()
+        .filter(is_left)
+        .map(|(rank, _)| rank)
+        .collect();
+    let least = usize::try_from(job.containers.min).unwrap_or(usize::MAX);
+    let chief = left.first() == Some(&&Rank(0));
+    !left.is_empty() && (job.is_served() || (chief && left.len() >= least))
 }
 
 /// The usable nodes, and the drained ones as far as jobs that cannot move still fill them.
@@ -147,27 +195,34 @@ fn nodes(state: &ClusterState) -> Vec<ProblemNode> {
                 reserved.entry(node).or_default().add(&job.demand, count);
             }
         }
-        let assignment = assignment.filter(|a| cancelled || !a.displaced);
-        let stays = !cancelled && (job.in_transit() || job.mode == CheckpointMode::None);
+        // A service that is to have no replica gives up its places.
+        let stops = job.is_served() && job.target() == 0;
+        let stays_in_place = assignment.is_some_and(|it| stays_in_place(state, job, it));
+        let assignment =
+            assignment.filter(|a| cancelled || (!stops && (!a.displaced || stays_in_place)));
+        let stays = !cancelled && (job.in_transit() || !job.is_adjustable());
         if let Some(assignment) = assignment.filter(|_| stays) {
-            for (node, count) in assignment.by_node() {
+            // Of a job that goes on without a node, what is left.
+            let left = |node: &NodeId| !assignment.displaced || state.nodes.is_usable(node);
+            let counts = assignment.by_node().into_iter();
+            for (node, count) in counts.filter(|(node, _)| left(node)) {
                 pinned
                     .entry(node)
                     .or_default()
                     .add(&job.demand, u64::from(count));
             }
         }
-        let own_life = |incarnation| {
-            job.life
-                .as_ref()
-                .is_some_and(|life| life.incarnation == incarnation)
+        // What runs and is not assigned (any more) holds its room until it has ended.
+        let is_assigned = |incarnation, rank: &Rank| {
+            assignment
+                .is_some_and(|it| it.incarnation == incarnation && it.places.contains_key(rank))
         };
-        if assignment.is_none_or(|assignment| !own_life(assignment.incarnation)) {
-            for (node, count) in job.held_by_node() {
-                reserved
-                    .entry(node.clone())
-                    .or_default()
-                    .add(&job.demand, count);
+        if let Some(life) = &job.life {
+            for (rank, container) in &life.containers {
+                if container.holds_room() && !is_assigned(life.incarnation, rank) {
+                    let node = container.place.node.clone();
+                    reserved.entry(node).or_default().add(&job.demand, 1);
+                }
             }
         }
     }
@@ -183,6 +238,7 @@ fn nodes(state: &ClusterState) -> Vec<ProblemNode> {
             name: name.clone(),
             reserved: at_most(reserved, &capacity, &pinned),
             capacity,
+            closed: !node.is_usable(),
         })
     });
     nodes.collect()

@@ -8,8 +8,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::Short;
-use dormouse_messages::{Amounts, JobId, NodeId, Resource};
+use dormouse_messages::{Amounts, JobId, NodeId, Rank, Resource};
 use dormouse_state::{Assignment, ClusterState, Job, Place};
+
+use crate::elastic::{self, Changed};
 
 /// A job that the allocation lists with containers.
 pub struct Wanted<'a> {
@@ -23,26 +25,46 @@ pub struct Wanted<'a> {
 
 type Slots = BTreeMap<Amounts, BTreeMap<NodeId, u32>>;
 
-/// Gives each wanted job its places, by rank.
+/// Where the containers of a job go.
+pub enum Placed {
+    /// All of them anew, under the next incarnation, by rank.
+    Whole(Vec<Place>),
+    /// Some go and some come; the others stay.
+    Changed {
+        /// Those that go.
+        remove: Vec<Rank>,
+        /// Those that come.
+        create: Vec<(Rank, Place)>,
+    },
+}
+
+/// Gives each wanted job its places.
 ///
 /// # Errors
 /// The containers that find no slot, or whose node is too small.
 pub fn assign(
     state: &ClusterState,
     wanted: &[Wanted<'_>],
-) -> Result<BTreeMap<JobId, Vec<Place>>, Vec<Short>> {
+) -> Result<BTreeMap<JobId, Placed>, Vec<Short>> {
     let changed: BTreeSet<&JobId> = state.allocation.jobs.keys().collect();
     let mut free = free_slots(state, &changed);
-    let mut gpus = FreeGpus::of(state, &changed);
     let mut room = Room::of(state, &changed);
-    let mut places = BTreeMap::new();
+    let mut chosen: Vec<(&Wanted<'_>, BTreeMap<NodeId, u32>)> = Vec::new();
     let mut short = Vec::new();
+    // What can stay where it runs does so, whoever else would like to be there.
+    let mut staying = BTreeMap::new();
+    for wanted in wanted.iter().filter(|wanted| wanted.job.in_place) {
+        let slots = free.entry(wanted.job.demand.clone()).or_default();
+        staying.insert(wanted.id, stand(wanted, slots));
+    }
     // Large gangs choose first: a small one finds a node of its own more easily.
     let mut order: Vec<&Wanted<'_>> = wanted.iter().collect();
     order.sort_by_key(|wanted| (std::cmp::Reverse(wanted.containers), wanted.id));
     for wanted in order {
         let slots = free.entry(wanted.job.demand.clone()).or_default();
-        let counts = choose_nodes(wanted, slots);
+        let stands = staying.remove(wanted.id);
+        let stands = stands.unwrap_or_else(|| stand(wanted, slots));
+        let counts = choose_nodes(wanted, stands, slots);
         let missing = wanted.containers - counts.values().sum::<u32>();
         let tight = room.take(&counts, &wanted.job.demand);
         if missing > 0 || tight.is_some() {
@@ -54,13 +76,49 @@ pub fn assign(
             });
             continue;
         }
-        places.insert(wanted.id.clone(), rank_places(wanted, counts, &mut gpus));
+        chosen.push((wanted, counts));
     }
-    if short.is_empty() {
-        Ok(places)
-    } else {
-        Err(short)
+    match short.is_empty() {
+        true => Ok(with_gpus(state, &changed, chosen)),
+        false => Err(short),
     }
+}
+
+/// The places with their GPUs: containers that stay keep theirs.
+fn with_gpus(
+    state: &ClusterState,
+    changed: &BTreeSet<&JobId>,
+    chosen: Vec<(&Wanted<'_>, BTreeMap<NodeId, u32>)>,
+) -> BTreeMap<JobId, Placed> {
+    let mut gpus = FreeGpus::of(state, changed);
+    let in_place = chosen.into_iter().map(|(wanted, counts)| {
+        let change = elastic::change(wanted.job, &counts);
+        (wanted, counts, change)
+    });
+    let in_place: Vec<_> = in_place.collect();
+    for (wanted, _, change) in &in_place {
+        if let (Some(change), Some(assignment)) = (change, &wanted.job.assignment) {
+            elastic::staying(assignment, change).for_each(|place| gpus.hold(place));
+        }
+    }
+    let placed = in_place.into_iter().map(|(wanted, counts, change)| {
+        let placed = match change {
+            None => Placed::Whole(rank_places(wanted, counts, &mut gpus)),
+            Some(Changed { remove, create }) => {
+                let place = |(rank, node): (Rank, NodeId)| {
+                    let gpus = gpus.take(&node, &wanted.job.demand);
+                    let port = 0;
+                    (rank, Place { node, gpus, port })
+                };
+                Placed::Changed {
+                    remove,
+                    create: create.into_iter().map(place).collect(),
+                }
+            }
+        };
+        (wanted.id.clone(), placed)
+    });
+    placed.collect()
 }
 
 /// The slots of each shape on each usable node that jobs which stay do not take.
@@ -105,8 +163,8 @@ fn free_slots(state: &ClusterState, changed: &BTreeSet<&JobId>) -> Slots {
     slots
 }
 
-/// Takes slots for one job: where it stands first, then packed on few nodes.
-fn choose_nodes(wanted: &Wanted<'_>, slots: &mut BTreeMap<NodeId, u32>) -> BTreeMap<NodeId, u32> {
+/// Takes the slots where a job stands; where rank 0 is first.
+fn stand(wanted: &Wanted<'_>, slots: &mut BTreeMap<NodeId, u32>) -> BTreeMap<NodeId, u32> {
     let mut counts: BTreeMap<NodeId, u32> = BTreeMap::new();
     let mut missing = wanted.containers;
     let mut take = |node: &NodeId, most: u32, missing: &mut u32| {
@@ -119,14 +177,28 @@ fn choose_nodes(wanted: &Wanted<'_>, slots: &mut BTreeMap<NodeId, u32>) -> BTree
             }
         }
     };
-    let stands = wanted
-        .job
-        .assignment
+    let assignment = wanted.job.assignment.as_ref();
+    let chief = assignment.and_then(|assignment| assignment.places.get(&Rank(0)));
+    let mut stands: Vec<(NodeId, u32)> = assignment
         .iter()
-        .flat_map(|assignment| assignment.by_node());
+        .flat_map(|assignment| assignment.by_node())
+        .collect();
+    if wanted.job.in_place {
+        stands.sort_by_key(|(node, _)| chief.map(|chief| &chief.node) != Some(node));
+    }
     for (node, count) in stands {
         take(&node, count, &mut missing);
     }
+    counts
+}
+
+/// Takes slots for what is missing of one job, packed on few nodes.
+fn choose_nodes(
+    wanted: &Wanted<'_>,
+    mut counts: BTreeMap<NodeId, u32>,
+    slots: &mut BTreeMap<NodeId, u32>,
+) -> BTreeMap<NodeId, u32> {
+    let mut missing = wanted.containers - counts.values().sum::<u32>();
     while missing > 0 {
         let Some(node) = pack(slots, &counts, missing) else {
             break;
@@ -221,6 +293,13 @@ impl FreeGpus {
             }
         }
         Self(free)
+    }
+
+    /// A container keeps its GPUs.
+    fn hold(&mut self, place: &Place) {
+        if let Some(uuids) = self.0.get_mut(&place.node) {
+            uuids.retain(|uuid| !place.gpus.contains(uuid));
+        }
     }
 
     fn take(&mut self, node: &NodeId, demand: &Amounts) -> Vec<String> {

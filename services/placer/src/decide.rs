@@ -7,7 +7,8 @@
 //!    given is put out of use for a while ([`crate::quarantine`]).
 //! 2. A new allocation is placed: jobs that it does not list keep their places; each job that
 //!    it lists takes free slots of its shape, where it already stands first, then packed on few
-//!    nodes, and is created whole under its next incarnation ([`crate::assign`]).
+//!    nodes, and is created whole under its next incarnation ([`crate::assign`]). Of a job that is
+//!    resized in place only what changes is created and removed ([`crate::elastic`]).
 //! 3. A gang that stopped and is to be tried again is created again in the same places, under
 //!    its next incarnation; if a node of it may not be used, the optimizer decides first. Members
 //!    that a node could not start go to another node where there is room.
@@ -24,7 +25,7 @@ use dormouse_messages::events::{
 use dormouse_messages::{Decider, Decision, Epoch, JobId, Proposal, Sequence, Timestamp, Writer};
 use dormouse_state::{Assignment, ClusterState, Job, NodePhase, Place};
 
-use crate::assign::{self, Wanted};
+use crate::assign::{self, Placed, Wanted};
 use crate::ports::Ports;
 use crate::quarantine;
 
@@ -132,15 +133,38 @@ fn describe(
     state: &ClusterState,
     epoch: Epoch,
     wanted: &[Wanted<'_>],
-    mut places: BTreeMap<JobId, Vec<Place>>,
+    mut places: BTreeMap<JobId, Placed>,
 ) -> PlacementDecided {
     let mut ports = Ports::in_use(state);
     let mut create = Vec::new();
     let mut remove = Vec::new();
     for Wanted { id, job, .. } in wanted {
-        let places = places.remove(*id).unwrap_or_default();
-        create.extend(created(id, job, places, &mut ports));
-        remove.extend(job.assignment.iter().flat_map(|old| removed(id, old)));
+        match places.remove(*id) {
+            None => {}
+            Some(Placed::Whole(places)) => {
+                create.extend(created(id, job, places, &mut ports));
+                remove.extend(job.assignment.iter().flat_map(|old| removed(id, old)));
+            }
+            Some(Placed::Changed {
+                remove: gone,
+                create: come,
+            }) => {
+                let old = job.assignment.as_ref();
+                let incarnation = old.map_or(job.last_incarnation, |old| old.incarnation);
+                let come = come.into_iter().map(|(rank, place)| PlacedContainer {
+                    job: (*id).clone(),
+                    incarnation,
+                    rank,
+                    port: ports.take(&place.node),
+                    node: place.node,
+                    gpus: place.gpus,
+                });
+                create.extend(come);
+                let goes = |container: &RemovedContainer| gone.contains(&container.rank);
+                let old = old.into_iter().flat_map(|old| removed(id, old));
+                remove.extend(old.filter(goes));
+            }
+        }
     }
     for (id, _) in state
         .allocation

@@ -2,6 +2,7 @@
 
 mod assign;
 mod decide;
+mod elastic;
 mod ports;
 mod quarantine;
 

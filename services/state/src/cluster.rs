@@ -3,24 +3,26 @@
 //! Queued jobs, released jobs and nodes are folded once here; each service embeds this state
 //! and adds what is its own. Ended jobs are dropped.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::{
-    AllocationDecided, Basis, CheckpointSaved, ContainerExited, PartitionStartRequested,
-    PlacementDecided, Waiting,
+    AllocationDecided, Basis, CheckpointSaved, ContainerExited, PartitionResizeRequested,
+    PartitionResized, PartitionStartRequested, PlacementDecided, ResizeCause, Waiting,
 };
 use dormouse_messages::ids::{ContainerId, Rank};
-use dormouse_messages::job::CheckpointMode;
 use dormouse_messages::policy::Policy;
 use dormouse_messages::{
-    Amounts, Epoch, Event, Fold, Incarnation, JobId, NodeId, Recorded, Sequence, Timestamp,
+    Amounts, Epoch, Event, Fold, GatewayId, Incarnation, JobId, NodeId, Recorded, Sequence,
+    Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
 use super::health::StartFaults;
 use super::job::{
-    Assignment, ContainerPhase, Job, Life, LifeContainer, LifePhase, Place, SavedCheckpoint, Stop,
+    Assignment, ContainerPhase, Job, Life, LifeContainer, LifePhase, Place, Readiness,
+    SavedCheckpoint, Stop,
 };
+use super::members::Members;
 use super::membership::{Membership, Node};
 use super::tenants::Tenants;
 
@@ -93,13 +95,15 @@ pub struct ClusterState {
     pub stalls: Stalls,
     /// What the newest allocation says of waiting jobs.
     pub waiting: Vec<Waiting>,
+    /// The gateways that have joined: a leaving replica is drained by each of them.
+    pub gateways: BTreeSet<GatewayId>,
     /// Nodes that joined again with less than was taken of them, and what that was.
     pub overfull: BTreeMap<NodeId, Amounts>,
 }
 
 impl Fold for ClusterState {
     const NAME: &'static str = "cluster";
-    const VERSION: u32 = 5;
+    const VERSION: u32 = 6;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.sequence = recorded.sequence;
@@ -163,6 +167,12 @@ impl Fold for ClusterState {
             Event::PlacementRefused(event) => {
                 self.placed_epoch = self.placed_epoch.max(event.epoch);
                 self.last_trigger = recorded.sequence;
+            }
+            Event::GatewayJoined(event) => {
+                self.gateways.insert(event.gateway.clone());
+            }
+            Event::GatewayLeft(event) => {
+                self.gateways.remove(&event.gateway);
             }
             _ => self.evolve_job(event, recorded),
         }
@@ -309,7 +319,155 @@ impl ClusterState {
             Event::Progress(event) => {
                 self.ready(&event.job, event.incarnation, recorded.stored_at);
             }
-            _ => self.evolve_tasks(event, recorded.stored_at),
+            _ => self.evolve_members(event, recorded),
+        }
+    }
+
+    /// What changes the members of a partition that is resized in place.
+    fn evolve_members(&mut self, event: &Event, recorded: &Recorded) {
+        let at = recorded.stored_at;
+        match event {
+            Event::ServiceScaled(event) => {
+                if let Some(job) = self.jobs.get_mut(&event.job) {
+                    job.replicas = Some(event.replicas);
+                    self.last_trigger = recorded.sequence;
+                } else if let Some(job) = self.queued.get_mut(&event.job) {
+                    job.replicas = Some(event.replicas);
+                }
+            }
+            Event::PartitionResizeRequested(event) => self.resize(event, recorded),
+            Event::PartitionLeaveRequested(event) => {
+                let life = self.life(&event.job, event.incarnation);
+                if let Some(members) = life.and_then(|life| life.members.as_mut()) {
+                    members.stopping(event.generation, &event.ranks);
+                }
+            }
+            Event::PartitionResized(event) => self.resized(event, recorded),
+            Event::ContainerReady(event) => self.container(&event.container, |container| {
+                container.readiness = Readiness::Ready;
+            }),
+            Event::ContainerUnready(event) => {
+                let at = recorded.sequence;
+                self.container(&event.container, |container| {
+                    container.readiness = Readiness::Unready { at };
+                });
+            }
+            Event::GatewayUnrouted(event) => {
+                let life = self.life(&event.job, event.container.incarnation);
+                if let Some(members) = life.and_then(|life| life.members.as_mut()) {
+                    members.unrouted(event);
+                }
+            }
+            _ => self.evolve_tasks(event, at),
+        }
+    }
+
+    /// Containers of a life are to start or to go. Those that go although they are assigned are
+    /// replaced.
+    fn resize(&mut self, event: &PartitionResizeRequested, recorded: &Recorded) {
+        let sequence = recorded.sequence;
+        let Some(job) = self.jobs.get_mut(&event.job) else {
+            return;
+        };
+        let Some(life) = job
+            .life
+            .as_mut()
+            .filter(|life| life.incarnation == event.incarnation)
+        else {
+            return;
+        };
+        let Some(members) = &mut life.members else {
+            return;
+        };
+        life.last_event = sequence;
+        members.requested(event, sequence, recorded.stored_at);
+        let mut replaced = false;
+        if let Some(assignment) = &mut job.assignment {
+            for rank in &event.join {
+                let dropped = &assignment.dropped;
+                let Some(place) = assignment.places.get(rank).or_else(|| dropped.get(rank)) else {
+                    continue;
+                };
+                let phase = match self.nodes.is_lost(&place.node) {
+                    true => ContainerPhase::Lost { at: sequence },
+                    false => ContainerPhase::Requested,
+                };
+                let container = LifeContainer {
+                    place: place.clone(),
+                    phase,
+                    readiness: Readiness::Unknown,
+                };
+                life.containers.insert(*rank, container);
+            }
+            // The next request comes from one who has folded this one.
+            assignment.dropped.clear();
+            for rank in &event.leave {
+                let own = assignment.incarnation == event.incarnation;
+                replaced |= own && assignment.places.remove(rank).is_some();
+            }
+        }
+        if event.cause == ResizeCause::Unready {
+            job.deaths.one_more(recorded.stored_at);
+        }
+        if replaced {
+            self.last_trigger = sequence;
+        }
+    }
+
+    /// The members of a life are others now. What died is replaced.
+    fn resized(&mut self, event: &PartitionResized, recorded: &Recorded) {
+        let Some(job) = self.jobs.get_mut(&event.job) else {
+            return;
+        };
+        let Some(life) = job
+            .life
+            .as_mut()
+            .filter(|life| life.incarnation == event.incarnation)
+        else {
+            return;
+        };
+        let Some(members) = &mut life.members else {
+            return;
+        };
+        life.last_event = recorded.sequence;
+        members.resized(event, recorded.stored_at);
+        let joins = |rank: &Rank| {
+            let change = members.change.as_ref();
+            change.is_some_and(|change| change.join.contains(rank))
+        };
+        let is_over = |rank: &Rank, container: &LifeContainer| {
+            !members.current.contains(rank) && !joins(rank) && !container.holds_room()
+        };
+        let over: Vec<Rank> = life
+            .containers
+            .iter()
+            .filter(|(r, c)| is_over(r, c))
+            .map(|(r, _)| *r)
+            .collect();
+        let mut replaced = false;
+        for rank in over {
+            let Some(container) = life.containers.remove(&rank) else {
+                continue;
+            };
+            if let Some(assignment) = &mut job.assignment
+                && assignment.incarnation == event.incarnation
+                && assignment.places.remove(&rank).is_some()
+            {
+                replaced = true;
+                if matches!(
+                    container.phase,
+                    ContainerPhase::Exited { evicted: false, .. }
+                ) {
+                    job.deaths.one_more(recorded.stored_at);
+                }
+            }
+        }
+        if let Some(assignment) = job.assignment.as_mut().filter(|_| replaced) {
+            assignment.displaced = !self.nodes.hold(assignment);
+        }
+        self.transit_ended(recorded.sequence);
+        if replaced {
+            self.last_trigger = recorded.sequence;
         }
     }
 
@@ -363,7 +521,7 @@ impl ClusterState {
     /// room as taken; once the last of them has arrived it is worth deciding again.
     fn transit_ended(&mut self, sequence: Sequence) {
         self.transit_sequence = sequence;
-        if self.decided_in_transit && !self.jobs.values().any(Job::in_transit) {
+        if self.decided_in_transit && !self.jobs.values().any(Job::is_moving) {
             self.decided_in_transit = false;
             self.last_trigger = sequence;
         }
@@ -390,8 +548,18 @@ impl ClusterState {
                 true => ContainerPhase::Lost { at },
                 false => ContainerPhase::Requested,
             };
-            (rank, LifeContainer { place, phase })
+            let readiness = Readiness::Unknown;
+            let container = LifeContainer {
+                place,
+                phase,
+                readiness,
+            };
+            (rank, container)
         });
+        let containers: BTreeMap<Rank, LifeContainer> = containers.collect();
+        let members = job
+            .in_place
+            .then(|| Members::starting(containers.keys().copied()));
         job.life = Some(Life {
             incarnation: event.incarnation,
             epoch: event.epoch,
@@ -400,9 +568,10 @@ impl ClusterState {
             ready_at: None,
             last_event: recorded.sequence,
             resumed_from: event.resumed_from.clone(),
-            containers: containers.collect(),
+            containers,
             phase: LifePhase::Starting,
             ran: false,
+            members,
         });
     }
 
@@ -413,6 +582,11 @@ impl ClusterState {
             if let Some(shape) = demand(slot.shape) {
                 let counts = slots.entry(slot.node.clone()).or_default();
                 counts.push((shape.demand.clone(), slot.containers));
+            }
+        }
+        for allocated in &event.jobs {
+            if let Some(job) = self.jobs.get_mut(&allocated.job) {
+                job.made_for.clone_from(&allocated.made_for);
             }
         }
         let jobs = event
@@ -442,7 +616,7 @@ impl ClusterState {
     fn decided(&mut self, basis: Option<&Basis>) {
         self.decided_asof = basis.map_or(self.sequence, |basis| basis.asof);
         self.decided_at = basis.map_or(self.now, |basis| basis.now);
-        self.decided_in_transit = self.jobs.values().any(Job::in_transit);
+        self.decided_in_transit = self.jobs.values().any(Job::is_moving);
         // A slow decision that was overtaken took room as taken that is free by now.
         if self.transit_sequence > self.decided_asof {
             self.last_trigger = self.last_trigger.max(self.transit_sequence);
@@ -461,13 +635,24 @@ impl ClusterState {
                 }
             }
         }
+        self.changed_in_place(event, sequence);
         let mut created: BTreeMap<&JobId, Assignment> = BTreeMap::new();
-        for container in &event.create {
+        let is_addition = |job: &JobId, incarnation: Incarnation| {
+            let assigned = self.jobs.get(job).and_then(|job| job.assignment.as_ref());
+            assigned.is_some_and(|assigned| assigned.incarnation == incarnation)
+        };
+        let whole = event
+            .create
+            .iter()
+            .filter(|container| !is_addition(&container.job, container.incarnation));
+        for container in whole {
             let assignment = created.entry(&container.job).or_insert_with(|| Assignment {
                 epoch: event.epoch,
                 incarnation: container.incarnation,
                 placed: sequence,
                 places: BTreeMap::new(),
+                next: Rank(0),
+                dropped: BTreeMap::new(),
                 displaced: false,
             });
             let place = Place {
@@ -476,6 +661,7 @@ impl ClusterState {
                 port: container.port,
             };
             assignment.places.insert(container.rank, place);
+            assignment.next = assignment.next.max(container.rank.next());
         }
         for (id, mut assignment) in created {
             let usable = |place: &Place| self.nodes.is_usable(&place.node);
@@ -483,6 +669,53 @@ impl ClusterState {
             if let Some(job) = self.jobs.get_mut(id) {
                 job.last_incarnation = job.last_incarnation.max(assignment.incarnation);
                 job.assign(Some(assignment));
+            }
+        }
+    }
+
+    /// Containers that a placement adds to an incarnation that is placed already, or takes from it.
+    fn changed_in_place(&mut self, event: &PlacementDecided, sequence: Sequence) {
+        let whole: BTreeSet<&JobId> = event
+            .create
+            .iter()
+            .filter(|container| {
+                let job = self.jobs.get(&container.job);
+                job.is_some_and(|job| job.last_incarnation < container.incarnation)
+            })
+            .map(|container| &container.job)
+            .collect();
+        for container in event.create.iter().filter(|c| !whole.contains(&c.job)) {
+            let job = self.jobs.get_mut(&container.job);
+            if let Some(assignment) = job.and_then(|job| job.assignment.as_mut())
+                && assignment.incarnation == container.incarnation
+            {
+                let place = Place {
+                    node: container.node.clone(),
+                    gpus: container.gpus.clone(),
+                    port: container.port,
+                };
+                assignment.places.insert(container.rank, place);
+                assignment.next = assignment.next.max(container.rank.next());
+                assignment.epoch = event.epoch;
+                assignment.placed = sequence;
+            }
+        }
+        for container in event.remove.iter().filter(|c| !whole.contains(&c.job)) {
+            let Some(job) = self.jobs.get_mut(&container.job) else {
+                continue;
+            };
+            let life = job.life.as_ref();
+            let runs = life.is_some_and(|life| life.containers.contains_key(&container.rank));
+            if let Some(assignment) = job.assignment.as_mut()
+                && assignment.incarnation == container.incarnation
+            {
+                let place = assignment.places.remove(&container.rank);
+                if let Some(place) = place.filter(|_| !runs) {
+                    assignment.dropped.insert(container.rank, place);
+                }
+                assignment.epoch = event.epoch;
+                assignment.placed = sequence;
+                assignment.displaced = !self.nodes.hold(assignment);
             }
         }
     }
@@ -503,6 +736,8 @@ impl ClusterState {
             epoch: life.epoch,
             incarnation: life.incarnation,
             placed: recorded.sequence,
+            next: assignment.next,
+            dropped: BTreeMap::new(),
             displaced: !places
                 .values()
                 .all(|place| self.nodes.is_usable(&place.node)),
@@ -571,7 +806,7 @@ impl ClusterState {
     /// A job without a checkpoint is never adjusted while it runs: it stays on a drained node
     /// until it ends, as in Slurm.
     fn displace(&mut self, node: &NodeId, lost: bool) {
-        let may_move = |job: &&mut Job| lost || job.mode != CheckpointMode::None;
+        let may_move = |job: &&mut Job| lost || job.is_adjustable();
         let jobs = self.jobs.values_mut().filter(may_move);
         for assignment in jobs.filter_map(|job| job.assignment.as_mut()) {
             if assignment.places.values().any(|place| place.node == *node) {

@@ -171,6 +171,7 @@ impl History {
             new: *previous == 0,
             share: share(*containers),
             fair_share: 0.5,
+            made_for: None,
         });
         let jobs: Vec<_> = jobs.collect();
         let adjusted = jobs.iter().filter(|j| !j.new && j.previous != j.containers);

@@ -7,12 +7,13 @@
 use std::collections::BTreeMap;
 
 use dormouse_messages::events::{CHECKPOINTS_RESUMABLE, StopReason};
-use dormouse_messages::job::{CheckpointMode, Containers, JobSpec, Success};
+use dormouse_messages::job::{CheckpointMode, Containers, JobSpec, Success, Urgency};
 use dormouse_messages::policy::Policy;
-use dormouse_messages::{Amounts, Epoch, Incarnation, NodeId, Rank, Sequence, Timestamp};
+use dormouse_messages::{Amounts, Epoch, Incarnation, JobId, NodeId, Rank, Sequence, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::health::StartFaults;
+use super::members::Members;
 use super::tasks::TaskSet;
 
 /// A checkpointer is behind by a moment, in which a job is placed once or twice. With the newest
@@ -56,6 +57,11 @@ pub struct Assignment {
     pub placed: Sequence,
     /// One place a rank.
     pub places: BTreeMap<Rank, Place>,
+    /// The number of the next container: numbers are not used twice in a life.
+    pub next: Rank,
+    /// Places that were taken back before they were started: a checkpointer that has not seen that
+    /// may still start them.
+    pub dropped: BTreeMap<Rank, Place>,
     /// Whether a node of it was lost or drained since: it must be decided again.
     pub displaced: bool,
 }
@@ -103,6 +109,21 @@ pub enum ContainerPhase {
     },
 }
 
+/// Whether a container takes part.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Readiness {
+    /// Nothing was said yet.
+    #[default]
+    Unknown,
+    /// It can.
+    Ready,
+    /// It was not ready in time, or is so no longer.
+    Unready {
+        /// The event.
+        at: Sequence,
+    },
+}
+
 /// A container of a life.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LifeContainer {
@@ -110,6 +131,17 @@ pub struct LifeContainer {
     pub place: Place,
     /// What is known of it.
     pub phase: ContainerPhase,
+    /// Whether it takes part, where that is asked.
+    pub readiness: Readiness,
+}
+
+/// What a service or a notebook asks of its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Serving {
+    /// Seconds that a leaving replica has for the requests that it works on.
+    pub drain_s: u32,
+    /// Seconds until a replica must be ready.
+    pub ready_timeout_s: u32,
 }
 
 impl LifeContainer {
@@ -173,6 +205,8 @@ pub struct Life {
     pub phase: LifePhase,
     /// Whether any of its containers ran, however shortly: only these can have printed anything.
     pub ran: bool,
+    /// Its members, where they come and go.
+    pub members: Option<Members>,
 }
 
 impl Life {
@@ -292,6 +326,57 @@ pub struct Job {
     pub last_incarnation: Incarnation,
     /// Its tasks, where it is a task set.
     pub tasks: Option<TaskSet>,
+    /// Whether its containers come and go within one life.
+    pub in_place: bool,
+    /// Whose need is met first.
+    pub urgency: Urgency,
+    /// What it asks as a service.
+    pub serving: Option<Serving>,
+    /// How many replicas the autoscaler wants.
+    pub replicas: Option<u32>,
+    /// Members in a row that died, and when the last one did.
+    pub deaths: Deaths,
+    /// The service that its newest allocation makes room for.
+    pub made_for: Option<JobId>,
+}
+
+/// Members that died in a row.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Deaths {
+    /// How many.
+    pub count: u32,
+    /// When the last one did.
+    pub last: Timestamp,
+}
+
+impl Deaths {
+    /// Ten minutes without one, and the next is the first again.
+    const FORGOTTEN_MS: u64 = 600_000;
+
+    /// Another one.
+    pub(crate) fn one_more(&mut self, at: Timestamp) {
+        let long_ago = at.ms_since(self.last) > Self::FORGOTTEN_MS;
+        self.count = if long_ago {
+            1
+        } else {
+            self.count.saturating_add(1)
+        };
+        self.last = at;
+    }
+
+    /// When the next container may start: after 1, 2, 4, … at most 60 s.
+    #[must_use]
+    pub fn next_start(&self) -> Timestamp {
+        match self.count.checked_sub(1) {
+            None => self.last,
+            Some(before) => {
+                let wait_s = 1_u64
+                    .checked_shl(before)
+                    .map_or(60, |wait_s| wait_s.min(60));
+                self.last.plus_ms(wait_s * 1000)
+            }
+        }
+    }
 }
 
 impl Job {
@@ -326,7 +411,50 @@ impl Job {
             warm_up_ms: None,
             last_incarnation: Incarnation(0),
             tasks: spec.tasks.map(TaskSet::new),
+            in_place: spec.is_in_place(),
+            urgency: spec.kind.urgency(),
+            serving: spec.service.as_ref().map(|service| Serving {
+                drain_s: service.drain_s,
+                ready_timeout_s: service.ready.timeout_s,
+            }),
+            replicas: None,
+            deaths: Deaths::default(),
+            made_for: None,
         }
+    }
+
+    /// Whether it runs until it is cancelled, by replicas that are replaced.
+    #[must_use]
+    pub fn is_served(&self) -> bool {
+        self.serving.is_some()
+    }
+
+    /// The replicas that a service is to have: the autoscaler's word within its bounds.
+    #[must_use]
+    pub fn target(&self) -> u32 {
+        let Containers { min, max, .. } = self.containers;
+        self.replicas.unwrap_or(min).clamp(min, max.max(min))
+    }
+
+    /// Whether its containers can be changed while it runs.
+    #[must_use]
+    pub fn is_adjustable(&self) -> bool {
+        self.in_place || self.mode != CheckpointMode::None
+    }
+
+    /// Whether its containers are on the way to its assignment: in transit, or members change.
+    #[must_use]
+    pub fn is_moving(&self) -> bool {
+        self.in_transit() || self.differs()
+    }
+
+    /// Whether the members of its life are not those of its assignment.
+    fn differs(&self) -> bool {
+        let members = self.life.as_ref().and_then(|life| life.members.as_ref());
+        let (Some(members), Some(assignment)) = (members, &self.assignment) else {
+            return false;
+        };
+        members.change.is_some() || !members.current.iter().eq(assignment.places.keys())
     }
 
     /// Another complete checkpoint. A node that comes back may report late what an earlier life has

@@ -3,6 +3,7 @@
 //! 1. [`membership`]: which nodes there are, what they offer, whether they may be used.
 //!    [`health`]: starts that failed for reasons of theirs.
 //! 2. [`job`]: one live job: what it asked for, where it is assigned, the life it lives.
+//!    [`members`]: who takes part in a life whose containers come and go.
 //! 3. [`tasks`]: how far a task set is.
 //! 4. [`tenants`], [`queues`]: what each tenant is entitled to, has queued and runs, with exact
 //!    dominant shares ([`share`]).
@@ -16,6 +17,7 @@ pub mod health;
 pub mod history;
 pub mod id_map;
 pub mod job;
+pub mod members;
 pub mod membership;
 pub mod queues;
 pub mod share;
@@ -28,8 +30,10 @@ pub use cluster::ClusterState;
 pub use health::{Fault, Health, Quarantine, StartFaults};
 pub use id_map::IdMap;
 pub use job::{
-    Assignment, ContainerPhase, Job, Life, LifeContainer, LifePhase, Place, SavedCheckpoint, Stop,
+    Assignment, ContainerPhase, Job, Life, LifeContainer, LifePhase, Place, Readiness,
+    SavedCheckpoint, Serving, Stop,
 };
+pub use members::{Change, Members};
 pub use membership::{Membership, Node, NodePhase};
 pub use queues::{QueueJob, Queues, Stand, TenantQueue, Waits};
 pub use share::Share;

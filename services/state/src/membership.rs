@@ -7,6 +7,7 @@ use dormouse_messages::{Amounts, Event, NodeId, Recorded, Sequence, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::health::Health;
+use crate::job::Assignment;
 
 /// Whether a node is a member.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -164,6 +165,13 @@ impl Membership {
     #[must_use]
     pub fn is_usable(&self, name: &NodeId) -> bool {
         self.nodes.get(name).is_some_and(Node::is_usable)
+    }
+
+    /// Whether every place of an assignment may be used.
+    #[must_use]
+    pub fn hold(&self, assignment: &Assignment) -> bool {
+        let mut places = assignment.places.values();
+        places.all(|place| self.is_usable(&place.node))
     }
 
     /// Whether the node `name` is lost and its agent has not joined again.

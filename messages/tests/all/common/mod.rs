@@ -117,6 +117,7 @@ fn outcome() -> Outcome {
         adjustment_bound: 2,
         forced_jobs: 0,
         unbounded: false,
+        forced: false,
         solver: Solver {
             name: "HiGHS".to_owned(),
             version: "1.15.0".to_owned(),
@@ -222,6 +223,7 @@ fn optimizer(events: &mut Vec<Event>) {
             new: false,
             share: 0.375,
             fair_share: 0.5,
+            made_for: None,
         }],
         shapes: vec![Shape {
             shape: 0,

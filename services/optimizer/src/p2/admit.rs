@@ -7,10 +7,14 @@
 //! 3. Behind the job that ends the prefix others are filled in ([`super::backfill`]), unless the
 //!    policy admits prefixes alone: the same again with those who take nothing from it.
 //! 4. Without a solution for what runs alone, the allocation stays as it is.
-//! 5. If nothing runs and nobody is admitted, the head of the queue is admitted without the
+//! 5. Services and notebooks take part in any case; where one has less than its target, room is made
+//!    ([`super::urgent`]).
+//! 6. If nothing runs and nobody is admitted, the head of the queue is admitted without the
 //!    fairness bound.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+use dormouse_messages::job::Urgency;
 
 use crate::problem::{Budget, Problem};
 use crate::report::Draft;
@@ -24,6 +28,8 @@ use super::pipeline::{Found, Verdict, gap, may_be_feasible, search};
 use super::plan::Plan;
 use super::revert::revert;
 use super::solver::{self, Purse};
+use super::stay::stay;
+use super::urgent::{self, MadeRoom};
 
 /// Decides by P2.
 pub(crate) fn solve(problem: &Problem) -> Solution {
@@ -45,11 +51,11 @@ pub(crate) struct Queue<'a> {
 }
 
 /// The instance with some of the candidates, solved.
-struct Admitted {
-    members: Vec<usize>,
-    instance: Instance,
-    found: Box<Found>,
-    unbounded: bool,
+pub(crate) struct Admitted {
+    pub members: Vec<usize>,
+    pub instance: Instance,
+    pub found: Box<Found>,
+    pub unbounded: bool,
 }
 
 impl<'a> Queue<'a> {
@@ -68,6 +74,8 @@ impl<'a> Queue<'a> {
                 queue.running.push(index);
             } else if let Some(why) = hopeless(cluster, job) {
                 queue.hopeless.insert(index, why);
+            } else if job.urgency > Urgency::Training {
+                queue.running.push(index);
             } else if job.displaced || job.previous.as_ref().is_some_and(|p| !p.is_empty()) {
                 queue.candidates.push(index);
             } else {
@@ -86,7 +94,56 @@ impl<'a> Queue<'a> {
         Instance::new(self.problem, self.cluster, &all)
     }
 
+    /// The instance of what runs, without some of it.
+    pub fn instance_without(&self, evicted: &BTreeSet<usize>) -> Instance {
+        let running = self.running.iter().copied();
+        let stays: Vec<usize> = running.filter(|job| !evicted.contains(job)).collect();
+        let mut instance = Instance::new(self.problem, self.cluster, &stays);
+        for job in evicted {
+            instance.give_up(self.cluster, &self.problem.jobs[*job]);
+        }
+        instance
+    }
+
+    /// Whether a job takes part in any case.
+    pub fn takes_part(&self, job: usize) -> bool {
+        self.running.contains(&job)
+    }
+
+    /// Room for a service or a notebook.
+    fn make_room(&self, short: usize) -> Option<Draft> {
+        let MadeRoom {
+            mut admitted,
+            evicted,
+            forced,
+        } = urgent::make_room(self)?;
+        let mut partitions = assign(&admitted.instance, &mut admitted.found.plan);
+        stay(
+            &admitted.instance,
+            &mut admitted.found.plan,
+            &mut partitions,
+        );
+        let mut draft = self.write(admitted, &Passed::default(), partitions);
+        draft.unbounded = false;
+        (draft.made_room_for, draft.forced) = (Some(short), forced);
+        let service = &self.problem.jobs[short].job;
+        for job in evicted {
+            let reason = format!("makes room for {service}; it goes on when there is room again");
+            draft.waiting.insert(job, (WaitCode::Preempted, reason));
+        }
+        Some(draft)
+    }
+
     fn decide(&self) -> Draft {
+        if let Some(short) = urgent::short(self) {
+            if let Some(draft) = self.make_room(short) {
+                return draft;
+            }
+            let cut = urgent::cut_targets(self);
+            if !cut.is_empty() {
+                return self.decide_with(&cut);
+            }
+        }
         let mut passed = Passed::default();
         let Some(mut admitted) = self.admitted(&mut passed) else {
             return self.keep();
@@ -97,7 +154,27 @@ impl<'a> Queue<'a> {
         let bound = admitted.found.bound.max(objective);
         let (proven, allowed) = revertible(objective, bound, &self.problem.budget);
         revert(&admitted.instance, plan, &mut partitions, proven, allowed);
+        stay(&admitted.instance, plan, &mut partitions);
         self.write(admitted, &passed, partitions)
+    }
+
+    /// Decides with smaller targets: the cluster does not hold all that services are to have.
+    fn decide_with(&self, cut: &[(usize, u32)]) -> Draft {
+        let mut problem = self.problem.clone();
+        for (index, target) in cut.iter().filter(|(_, target)| *target > 0) {
+            let job = &mut problem.jobs[*index];
+            (job.min, job.max) = (*target, *target);
+        }
+        let mut queue = Queue::new(&problem, self.cluster);
+        for (index, _) in cut.iter().filter(|(_, target)| *target == 0) {
+            queue.running.retain(|job| job != index);
+            let reason =
+                "the services before it fill the cluster; add nodes, or lower their replicas";
+            let why = (WaitCode::Resources, reason.to_owned());
+            queue.hopeless.insert(*index, why);
+        }
+        let draft = urgent::short(&queue).and_then(|short| queue.make_room(short));
+        draft.unwrap_or_else(|| queue.keep())
     }
 
     /// Steps 2 and 3: the longest prefix, and again of those who may go behind the job that ends it.
@@ -134,13 +211,17 @@ impl<'a> Queue<'a> {
         } = admitted;
         let mut draft = Draft::empty(self.problem, "p2");
         for (job, nodes) in instance.jobs.iter().zip(partitions) {
-            draft.placed[job.index] = nodes;
+            let placed = &mut draft.placed[job.index];
+            *placed = nodes;
+            if let Some(chief) = job.chief {
+                *placed.entry(chief).or_insert(0) += 1;
+            }
         }
         draft.loss_bound = loss_bound(self.problem, self.cluster);
         draft.adjustment_bound = instance.restart_bound;
         draft.unbounded = unbounded;
         draft.solver = report(&instance, &found);
-        draft.waiting = self.waiting(&members, passed);
+        draft.waiting = self.waiting(&members, passed, false);
         draft
     }
 
@@ -170,7 +251,7 @@ impl<'a> Queue<'a> {
             stage: "kept".to_owned(),
             ..draft.solver
         };
-        draft.waiting = self.waiting(&[], &Passed::default());
+        draft.waiting = self.waiting(&[], &Passed::default(), true);
         draft
     }
 
@@ -246,8 +327,23 @@ impl<'a> Queue<'a> {
         })
     }
 
-    fn waiting(&self, members: &[usize], passed: &Passed) -> BTreeMap<usize, (WaitCode, String)> {
+    fn waiting(
+        &self,
+        members: &[usize],
+        passed: &Passed,
+        is_kept: bool,
+    ) -> BTreeMap<usize, (WaitCode, String)> {
         let mut waiting = self.hopeless.clone();
+        let without = self.running.iter().filter(|job| {
+            let job = &self.problem.jobs[**job];
+            job.previous.as_ref().is_none_or(BTreeMap::is_empty)
+        });
+        if members.is_empty() && is_kept {
+            for index in without {
+                let reason = "no room could be made for it; it starts when a job ends".to_owned();
+                waiting.insert(*index, (WaitCode::Resources, reason));
+            }
+        }
         let standing = Standing {
             problem: self.problem,
             cluster: self.cluster,

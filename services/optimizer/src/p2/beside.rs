@@ -190,6 +190,9 @@ mod tests {
             count: previous.iter().map(|(_, count)| count).sum(),
             previous,
             fair: 0.4,
+            in_place: false,
+            chief: None,
+            evictable: false,
             restart: 0.001,
         };
         let mut instance = Instance {

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use dormouse_messages::ids::NodeId;
+use dormouse_messages::job::Urgency;
 use dormouse_messages::quantity::{Amounts, Resource};
 
 use crate::drf::{User, fill};
@@ -28,6 +29,8 @@ pub(crate) struct Cluster {
     pub capacities: Vec<Vec<u64>>,
     /// Per node: the capacity less what is reserved.
     pub rooms: Vec<Vec<u64>>,
+    /// Per node: whether what is given up on it stays out of use.
+    closed: Vec<bool>,
     index: BTreeMap<NodeId, usize>,
 }
 
@@ -59,6 +62,7 @@ impl Cluster {
         Self {
             capacities: nodes.iter().map(capacity).collect(),
             rooms: nodes.iter().map(room).collect(),
+            closed: nodes.iter().map(|node| node.closed).collect(),
             names: nodes.iter().map(|node| node.name.clone()).collect(),
             index: nodes
                 .iter()
@@ -134,7 +138,8 @@ pub(crate) enum State {
     Pinned,
     /// May be restarted, which counts.
     Running,
-    /// Gets new containers in any case: new, displaced, or its count outside its limits.
+    /// Gets new containers in any case: new, displaced, resized in place, or its count outside its
+    /// limits.
     Free,
 }
 
@@ -155,6 +160,19 @@ pub(crate) struct Job {
     pub fair: f64,
     /// What its restart costs.
     pub restart: f64,
+    /// Whether it is resized in place: its containers are free to come and go, but for its chief.
+    pub in_place: bool,
+    /// The node of its chief, which is not among `previous`, `count`, `min` and `max`.
+    pub chief: Option<usize>,
+    /// Whether it may be sent back to the queue although it cannot be restarted now.
+    pub evictable: bool,
+}
+
+impl Job {
+    /// Containers that it has besides those that are decided: its chief.
+    pub fn base(&self) -> u32 {
+        u32::from(self.chief.is_some())
+    }
 }
 
 /// An instance of P2.
@@ -218,12 +236,26 @@ impl Instance {
             problem
                 .jobs
                 .get(job.index)
-                .is_some_and(|job| runs(cluster, job))
+                .is_some_and(|job| runs(cluster, job) && job.in_place.is_none())
         });
         let running = u64::try_from(running.count()).unwrap_or(u64::MAX);
         let bound = problem.policy.theta2.ceil_times(running);
         instance.restart_bound = u32::try_from(bound).unwrap_or(u32::MAX);
         instance
+    }
+
+    /// A job that does not take part any more: what it had on nodes that are closed is nobody's.
+    pub fn give_up(&mut self, cluster: &Cluster, job: &ProblemJob) {
+        let (Some(demand), Some(previous)) = (cluster.demand(&job.demand), &job.previous) else {
+            return;
+        };
+        for (node, count) in cluster.locate(previous).into_iter().flatten() {
+            if cluster.closed[node] {
+                for (room, amount) in self.rooms[node].iter_mut().zip(&demand) {
+                    *room = room.saturating_sub(amount * u64::from(count));
+                }
+            }
+        }
     }
 
     fn push(&mut self, problem: &Problem, cluster: &Cluster, index: usize, ty: usize) {
@@ -236,11 +268,21 @@ impl Instance {
             };
             previous.iter().filter_map(located).collect::<Vec<_>>()
         });
-        let previous = previous.unwrap_or_default();
+        let mut previous = previous.unwrap_or_default();
+        let chief = self.chief(cluster, job, &mut previous);
+        if let Some(node) = chief {
+            // Where it stands nobody else can be.
+            for (room, amount) in self.rooms[node].iter_mut().zip(&self.types[ty].demand) {
+                *room = room.saturating_sub(*amount);
+            }
+        }
+        let base = u32::from(chief.is_some());
+        let (min, max) = (min.saturating_sub(base), max.saturating_sub(base));
         let count: u32 = previous.iter().map(|(_, count)| count).sum();
         let state = match (runs(cluster, job), job.adjustable) {
             (false, _) => State::Free,
             (true, false) => State::Pinned,
+            (true, true) if job.in_place.is_some() => State::Free,
             (true, true) if count < min || count > max => State::Free,
             (true, true) => State::Running,
         };
@@ -254,7 +296,27 @@ impl Instance {
             count,
             fair: 0.0,
             restart: 0.0,
+            in_place: job.in_place.is_some() && state == State::Free,
+            chief,
+            evictable: job.urgency == Urgency::Training && !job.displaced,
         });
+    }
+
+    /// The node of the chief of a job that is resized in place; it is taken out of `previous`.
+    fn chief(
+        &self,
+        cluster: &Cluster,
+        job: &ProblemJob,
+        previous: &mut Vec<(usize, u32)>,
+    ) -> Option<usize> {
+        if !runs(cluster, job) || !job.adjustable {
+            return None;
+        }
+        let node = *cluster.index.get(job.in_place.as_ref()?.chief.as_ref()?)?;
+        let (_, count) = previous.iter_mut().find(|(at, _)| *at == node)?;
+        *count -= 1;
+        previous.retain(|(_, count)| *count > 0);
+        Some(node)
     }
 
     /// ε + stall · u n̄ / amortise: what the objective loses with each restart.
@@ -279,8 +341,8 @@ impl Instance {
         let user = |job: &Job| User {
             demand: self.types[job.ty].demand.clone(),
             weight: problem.jobs[job.index].weight,
-            floor: job.min,
-            cap: Some(job.max),
+            floor: job.min + job.base(),
+            cap: Some(job.max + job.base()),
         };
         let users: Vec<User> = self.jobs.iter().map(user).collect();
         let filled = fill(&self.totals, &users);
@@ -304,7 +366,7 @@ impl Instance {
     /// l of one job at `count` containers (Dorm, equations 11 and 12).
     pub fn loss(&self, job: usize, count: u32) -> f64 {
         let job = &self.jobs[job];
-        (self.types[job.ty].share * f64::from(count) - job.fair).abs()
+        (self.types[job.ty].share * f64::from(count + job.base()) - job.fair).abs()
     }
 
     /// What the bound on the loss is worth at a price of a unit of it; nothing without a bound.
@@ -326,7 +388,8 @@ impl Instance {
 
     /// What one job contributes to the objective at `count` containers, its restart apart.
     pub fn worth(&self, job: usize, count: u32) -> f64 {
-        let value = self.types[self.jobs[job].ty].value * f64::from(count);
+        let containers = count + self.jobs[job].base();
+        let value = self.types[self.jobs[job].ty].value * f64::from(containers);
         self.objective.utilization * value - self.objective.loss * self.loss(job, count)
     }
 

@@ -351,6 +351,7 @@ mod tests {
             name: "n".parse().expect("a name"),
             capacity: capacity.parse().expect("amounts"),
             reserved: Default::default(),
+            closed: false,
         };
         let job = |(index, demand): (usize, &&str)| ProblemJob {
             job: format!("t/j{index}").parse().expect("an id"),
@@ -363,6 +364,9 @@ mod tests {
             previous: None,
             stall_s: 0.0,
             may_be_overtaken: false,
+            in_place: None,
+            urgency: Default::default(),
+            has_checkpoint: true,
             static_containers: None,
         };
         let problem = Problem {

@@ -1,8 +1,8 @@
 //! P2 of the Dorm paper: utilization under bounds on unfairness and restarts.
 //!
 //! 1. [`admit`], [`backfill`]: which jobs take part; 2. [`pipeline`]: counts and slots for them;
-//! 3. [`assign`]: slots to jobs; 4. [`revert`]: restarts that are not worth it are taken back;
-//! 5. [`diagnose`]: why the others wait.
+//! 3. [`assign`]: slots to jobs; 4. [`revert`], [`stay`]: restarts and moves that are not worth it are
+//! taken back; 5. [`diagnose`]: why the others wait. Services and notebooks come first ([`urgent`]).
 //!
 //! Where there is room for all, that is it ([`alone`]). Small instances go to HiGHS ([`model`]). On
 //! large ones ([`large`]) new jobs are first put beside what runs ([`beside`]); then prices are found
@@ -43,3 +43,5 @@ pub(crate) mod samples;
 pub(crate) mod settle;
 pub(crate) mod shor;
 pub(crate) mod solver;
+pub(crate) mod stay;
+pub(crate) mod urgent;

@@ -88,6 +88,7 @@ impl<'a> TypeModel<'a> {
                 )
             }
         };
+        self.constant += worth * f64::from(job.base());
         if job.state != State::Free {
             self.constant += worth * f64::from(job.count);
         }
@@ -155,7 +156,7 @@ impl<'a> TypeModel<'a> {
             let unit = self.instance.types[job.ty].share * self.scale;
             let loss = self.model.column(-weight, 0.0, f64::INFINITY, false);
             let mut terms = vec![(loss, -1.0), (fresh, unit)];
-            let mut target = job.fair * self.scale;
+            let mut target = job.fair * self.scale - unit * f64::from(job.base());
             if let Some(restart) = self.restart[index] {
                 terms.push((restart, -unit * f64::from(job.count)));
                 target -= unit * f64::from(job.count);

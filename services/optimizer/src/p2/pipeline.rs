@@ -117,6 +117,10 @@ pub(crate) struct Search<'a> {
 impl Search<'_> {
     /// Runs the stages; `None` when P2 is proven to have no solution.
     fn stages(&mut self) -> Option<()> {
+        if self.instance.jobs.iter().any(|job| job.in_place) {
+            // First of all what moves nobody: another plan must be better, not only as good.
+            self.offer(Plan::in_place(self.instance), "in_place");
+        }
         let (bound, plan) = alone(self.instance);
         self.bounded(bound);
         self.offer(plan, "alone");

@@ -33,6 +33,27 @@ impl Plan {
         }
     }
 
+    /// The same, and what is resized in place as it is, within its limits; `None` where there is not
+    /// room for all of it.
+    pub fn in_place(instance: &Instance) -> Option<Self> {
+        let mut plan = Self::standing(instance);
+        for (index, job) in instance.jobs.iter().enumerate() {
+            if !job.in_place || job.count < job.min {
+                continue;
+            }
+            let mut left = job.count.min(job.max);
+            plan.counts[index] = left;
+            for (node, had) in &job.previous {
+                let stays = left.min(*had);
+                left -= stays;
+                if stays > 0 {
+                    *plan.slots[job.ty].entry(*node).or_insert(0) += stays;
+                }
+            }
+        }
+        plan.rooms(instance).is_some().then_some(plan)
+    }
+
     /// Whether job `index` gets its containers from the slots.
     pub fn is_free(&self, instance: &Instance, index: usize) -> bool {
         match instance.jobs[index].state {

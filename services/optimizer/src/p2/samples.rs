@@ -42,6 +42,7 @@ fn random(seed: u64) -> Option<Instance> {
         name: name.parse().expect("a name"),
         capacity: capacity.parse().expect("amounts"),
         reserved: Default::default(),
+        closed: false,
     };
     let mut problem = Problem {
         nodes: names.into_iter().zip(capacities).map(node).collect(),
@@ -69,6 +70,9 @@ fn random(seed: u64) -> Option<Instance> {
             previous,
             stall_s: 0.0,
             may_be_overtaken: false,
+            in_place: None,
+            urgency: Default::default(),
+            has_checkpoint: true,
             static_containers: None,
         });
     }

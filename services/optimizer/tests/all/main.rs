@@ -7,5 +7,6 @@ mod document;
 mod drf_golden;
 mod drf_properties;
 mod scale;
+mod services;
 mod state;
 mod testbed;

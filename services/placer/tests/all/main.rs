@@ -1,3 +1,5 @@
 //! All integration tests of this crate in one binary, which is linked once: a module for each file.
 
+mod elastic;
 mod faults;
+mod given;

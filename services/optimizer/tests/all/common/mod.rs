@@ -34,6 +34,7 @@ pub fn node(name: &str, capacity: &str) -> ProblemNode {
         name,
         capacity: amounts(capacity),
         reserved: Amounts::new(),
+        closed: false,
     }
 }
 
@@ -49,6 +50,9 @@ pub fn job(name: &str, demand: &str, weight: u32, min: u32, max: u32) -> Problem
         previous: None,
         stall_s: 0.0,
         may_be_overtaken: false,
+        in_place: None,
+        urgency: Default::default(),
+        has_checkpoint: true,
         static_containers: None,
     }
 }

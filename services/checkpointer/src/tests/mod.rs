@@ -1,6 +1,8 @@
 //! Given what has happened to one gang, which step is due: resizes soon after a start, and gangs
 //! that can save no more.
 
+mod elastic;
+
 use dormouse_messages::events::{
     ContainerExited, ContainerStarted, JobAdmitted, JobReleased, NodeDrained, NodeJoined,
     PlacedContainer, PlacementDecided, Progress,

@@ -1,0 +1,395 @@
+//! A partition that is resized in place: its members come and go within one life.
+//!
+//! ```text
+//!            requested                 all that leave have exited,
+//!   members ───────────▶ change ──────────────────────────────────▶ members
+//!      │                   │           all that join are ready
+//!      └── a member died ──┴──▶ members without it
+//! ```
+//!
+//! 1. The life ends as others do: it is cancelled, it has succeeded, its chief died, too few are left.
+//! 2. Members that died or whose node was lost are members no more; the optimizer replaces them.
+//! 3. A change under way goes on: containers that leave are asked to stop when no gateway uses them
+//!    any more, or when their time is over; it ends when all have left and all newcomers are ready.
+//! 4. Otherwise the members are compared with the assignment. Those that are not assigned any more,
+//!    or not ready any more, leave first. Then newcomers start, as far as their room is free: of a
+//!    service one by one, of a training job all at once, so that it changes its members once.
+//!
+//! A service has no chief and never ends by itself: replicas that exit are replaced.
+
+use std::collections::BTreeSet;
+
+use dormouse_messages::events::{
+    PartitionLeaveRequested, PartitionResizeRequested, PartitionResized, ResizeCause, StopReason,
+};
+use dormouse_messages::job::Success;
+use dormouse_messages::{Proposal, Rank, Sequence, Timestamp};
+use dormouse_state::{Change, ContainerPhase, LifeContainer, LifePhase, Members, Readiness};
+
+use crate::decide::Checkpointer;
+use crate::room::Room;
+use crate::step::{Act, Step, completed};
+
+/// Seconds to end once asked to stop, where the job has said nothing: what it was asked to do within
+/// its grace it has done by then.
+const STOP_GRACE_S: u32 = 10;
+
+/// The step that is due.
+pub fn step(
+    act: &Act<'_>,
+    members: &Members,
+    config: &Checkpointer,
+    now: Timestamp,
+    room: &mut Room<'_>,
+) -> Step {
+    if let Some(requested) = act.job.cancel_requested {
+        return act.stop(StopReason::Cancelled, requested);
+    }
+    let elastic = Elastic { act, members };
+    if let Some(over) = elastic.ended() {
+        return over;
+    }
+    if act.life.phase == LifePhase::Starting {
+        return act.starting(config, now);
+    }
+    if let Some(without) = elastic.without_dead() {
+        return without;
+    }
+    match &members.change {
+        Some(change) => elastic.changing(change, config, now),
+        None => elastic.change(config, now, room),
+    }
+}
+
+struct Elastic<'a> {
+    act: &'a Act<'a>,
+    members: &'a Members,
+}
+
+impl Elastic<'_> {
+    fn container(&self, rank: Rank) -> Option<&LifeContainer> {
+        self.act.life.containers.get(&rank)
+    }
+
+    /// Whether a container runs, or will.
+    fn lives(&self, rank: Rank) -> bool {
+        self.container(rank).is_some_and(LifeContainer::holds_room)
+    }
+
+    /// Step 1.
+    fn ended(&self) -> Option<Step> {
+        let job = self.act.job;
+        if job.is_served() {
+            let scaled_to_none = job.assignment.is_none() && self.act.life.is_over();
+            return scaled_to_none.then(|| {
+                self.act
+                    .stopped(StopReason::Adjusted, self.act.life.last_event)
+            });
+        }
+        let chief = self.container(Rank(0))?;
+        match &chief.phase {
+            ContainerPhase::Lost { at } => Some(self.act.stop(StopReason::NodeLost, *at)),
+            ContainerPhase::Exited {
+                success: true, at, ..
+            } => self.succeeded(*at),
+            ContainerPhase::Exited { evicted, at, .. } => Some(self.act.fail(*evicted, *at)),
+            ContainerPhase::Requested | ContainerPhase::Started => self.too_few(),
+        }
+    }
+
+    /// The chief has ended well.
+    fn succeeded(&self, at: Sequence) -> Option<Step> {
+        let act = self.act;
+        if act.life.is_over() {
+            let reason = "the chief and every member that counts succeeded";
+            return Some(completed(act.id, act.job, reason, at));
+        }
+        let mut members = self.members.current.iter();
+        match act.job.success {
+            // The others end by themselves; those that fail are left out.
+            Success::All if members.any(|rank| self.lives(*rank)) => Some(Step::Wait(None)),
+            // Newcomers have nothing to join any more.
+            Success::All | Success::Chief => Some(act.stop(StopReason::Completed, at)),
+        }
+    }
+
+    /// So many members died that the rest is below the least.
+    fn too_few(&self) -> Option<Step> {
+        let current = &self.members.current;
+        let dead: Vec<(Sequence, Option<bool>)> = current
+            .iter()
+            .filter_map(|rank| self.death(*rank))
+            .collect();
+        let is_starting = self.act.life.phase == LifePhase::Starting;
+        let left = current.len() - dead.len();
+        let least = usize::try_from(self.act.job.containers.min).unwrap_or(usize::MAX);
+        if dead.is_empty() || (left >= least && !is_starting) {
+            return None;
+        }
+        let (at, evicted) = dead.into_iter().min()?;
+        Some(match evicted {
+            Some(evicted) => self.act.fail(evicted, at),
+            None => self.act.stop(StopReason::NodeLost, at),
+        })
+    }
+
+    /// When a container died that nobody asked to go, and whether the platform ended it; of a lost
+    /// node nothing is known.
+    fn death(&self, rank: Rank) -> Option<(Sequence, Option<bool>)> {
+        if self.members.is_leaving(rank) {
+            return None;
+        }
+        match &self.container(rank)?.phase {
+            ContainerPhase::Lost { at } => Some((*at, None)),
+            ContainerPhase::Exited {
+                success,
+                evicted,
+                at,
+                ..
+            } => (!success || self.act.job.is_served()).then_some((*at, Some(*evicted))),
+            ContainerPhase::Requested | ContainerPhase::Started => None,
+        }
+    }
+
+    /// Step 2.
+    fn without_dead(&self) -> Option<Step> {
+        let joining = self.members.change.iter().flat_map(|change| &change.join);
+        let all = self.members.current.iter().chain(joining);
+        let dead: BTreeSet<Rank> = all
+            .copied()
+            .filter(|rank| self.death(*rank).is_some())
+            .collect();
+        let newest = dead.iter().filter_map(|rank| self.death(*rank)).max();
+        let (at, _) = newest?;
+        let is_member = dead.iter().any(|rank| self.members.current.contains(rank));
+        if !is_member {
+            // Newcomers that died are left out when the change ends.
+            return None;
+        }
+        let left = self.members.current.difference(&dead).copied();
+        Some(self.resized(
+            left.collect(),
+            ResizeCause::Lost,
+            self.members.next_generation(),
+            at,
+        ))
+    }
+
+    fn resized(
+        &self,
+        members: BTreeSet<Rank>,
+        cause: ResizeCause,
+        generation: u32,
+        at: Sequence,
+    ) -> Step {
+        let act = self.act;
+        let event = PartitionResized {
+            job: act.id.clone(),
+            epoch: self.epoch(),
+            incarnation: act.life.incarnation,
+            generation,
+            containers: u32::try_from(members.len()).unwrap_or(u32::MAX),
+            members: members.into_iter().collect(),
+            cause,
+            basis: None,
+        };
+        Proposal::new(event, at).into()
+    }
+
+    fn epoch(&self) -> dormouse_messages::Epoch {
+        let assignment = self.act.job.assignment.as_ref();
+        assignment.map_or(self.act.life.epoch, |assignment| assignment.epoch)
+    }
+
+    /// Step 3.
+    fn changing(&self, change: &Change, config: &Checkpointer, now: Timestamp) -> Step {
+        let left = change.leave.iter().all(|rank| !self.lives(*rank));
+        let slow: Vec<Rank> = change
+            .join
+            .iter()
+            .copied()
+            .filter(|rank| self.is_awaited(*rank))
+            .collect();
+        if left && slow.is_empty() {
+            let stay = self.members.current.iter().copied();
+            let stay = stay.filter(|rank| !change.leave.contains(rank));
+            let joined = change
+                .join
+                .iter()
+                .copied()
+                .filter(|rank| self.is_ready(*rank));
+            let members = stay.chain(joined).collect();
+            let at = self.act.life.last_event.max(change.requested);
+            // Members that died meanwhile were a change of their own.
+            let generation = change.generation.max(self.members.generation + 1);
+            return self.resized(members, change.cause, generation, at);
+        }
+        if let Some(leave) = self.leaving(change, now) {
+            return leave;
+        }
+        let patience_s = self.patience_s(config);
+        let given_up = change.since.plus_ms(u64::from(patience_s) * 1000);
+        let not_asked = |rank: &Rank| !change.stopping.contains(rank);
+        let slow: Vec<Rank> = slow.into_iter().filter(not_asked).collect();
+        if !slow.is_empty() && now >= given_up {
+            return self.leave(change, slow);
+        }
+        let mut leavers = change.leave.iter();
+        let waits_to_stop = leavers.any(|rank| self.lives(*rank) && not_asked(rank));
+        let deadline = waits_to_stop.then_some(change.deadline);
+        let given_up = (!slow.is_empty()).then_some(given_up);
+        Step::Wait(deadline.into_iter().chain(given_up).min())
+    }
+
+    /// Seconds until a newcomer that is not ready is given up.
+    fn patience_s(&self, config: &Checkpointer) -> u32 {
+        let serving = self.act.job.serving;
+        let ready_s = serving.map_or(0, |serving| serving.ready_timeout_s);
+        config.start_timeout_s + ready_s
+    }
+
+    /// Whether a newcomer may still become ready.
+    fn is_awaited(&self, rank: Rank) -> bool {
+        self.lives(rank) && !self.is_ready(rank)
+    }
+
+    fn is_ready(&self, rank: Rank) -> bool {
+        let container = self.container(rank);
+        container.is_some_and(|it| it.holds_room() && it.readiness == Readiness::Ready)
+    }
+
+    /// Those that leave and are to be stopped now.
+    fn leaving(&self, change: &Change, now: Timestamp) -> Option<Step> {
+        let is_due = |rank: &Rank| {
+            let unrouted = self.act.job.is_served() && self.is_unrouted(change, *rank);
+            unrouted || now >= change.deadline
+        };
+        let due: Vec<Rank> = change
+            .leave
+            .iter()
+            .copied()
+            .filter(|rank| self.lives(*rank) && !change.stopping.contains(rank))
+            .filter(is_due)
+            .collect();
+        // A newcomer that says that it will not be ready need not be waited for.
+        let refused = |rank: &Rank| {
+            let container = self.container(*rank);
+            let unready = |it: &LifeContainer| matches!(it.readiness, Readiness::Unready { .. });
+            container.is_some_and(|it| it.holds_room() && unready(it))
+        };
+        let refused = change.join.iter().copied().filter(refused);
+        let refused = refused.filter(|rank| !change.stopping.contains(rank));
+        let ranks: Vec<Rank> = due.into_iter().chain(refused).collect();
+        (!ranks.is_empty()).then(|| self.leave(change, ranks))
+    }
+
+    fn leave(&self, change: &Change, ranks: Vec<Rank>) -> Step {
+        let event = PartitionLeaveRequested {
+            job: self.act.id.clone(),
+            incarnation: self.act.life.incarnation,
+            generation: change.generation,
+            ranks,
+            grace_s: STOP_GRACE_S,
+            basis: None,
+        };
+        Proposal::new(event, change.requested).into()
+    }
+
+    /// Whether no gateway uses a leaving replica.
+    fn is_unrouted(&self, change: &Change, rank: Rank) -> bool {
+        let by = change.unrouted.get(&rank);
+        let gateways = &self.act.state.gateways;
+        gateways
+            .iter()
+            .all(|gateway| by.is_some_and(|by| by.contains(gateway)))
+    }
+
+    /// Step 4.
+    fn change(&self, config: &Checkpointer, now: Timestamp, room: &mut Room<'_>) -> Step {
+        let job = self.act.job;
+        let is_restarted = self.act.adjusted().is_some() || job.assignment.is_none();
+        if is_restarted && !job.is_served() {
+            return self.act.living(config, now);
+        }
+        let own = job.assignment.as_ref();
+        let own = own.filter(|own| own.incarnation == self.act.life.incarnation);
+        let assigned = |rank: &Rank| own.is_some_and(|own| own.places.contains_key(rank));
+        let current = &self.members.current;
+        let extra: Vec<Rank> = current
+            .iter()
+            .copied()
+            .filter(|rank| !assigned(rank))
+            .collect();
+        if !extra.is_empty() {
+            return self.request(Vec::new(), extra, ResizeCause::Adjusted);
+        }
+        let unready = |rank: &Rank| {
+            let container = self.container(*rank);
+            container.is_some_and(|it| matches!(it.readiness, Readiness::Unready { .. }))
+        };
+        let unready: Vec<Rank> = current.iter().copied().filter(unready).collect();
+        if !unready.is_empty() {
+            return self.request(Vec::new(), unready, ResizeCause::Unready);
+        }
+        let Some(own) = own else {
+            return Step::Wait(None);
+        };
+        let missing = own
+            .places
+            .iter()
+            .filter(|(rank, _)| !current.contains(rank));
+        let missing: Vec<_> = missing.collect();
+        if missing.is_empty() {
+            return Step::Wait(None);
+        }
+        let next_start = job.deaths.next_start();
+        if job.deaths.count > 0 && now < next_start {
+            return Step::Wait(Some(next_start));
+        }
+        let join: Vec<Rank> = match job.is_served() {
+            true => {
+                let fits = missing
+                    .into_iter()
+                    .filter(|(_, place)| room.take_one(job, place));
+                fits.map(|(rank, _)| *rank).collect()
+            }
+            false if room.take_all(job, missing.iter().map(|(_, place)| *place)) => {
+                missing.into_iter().map(|(rank, _)| *rank).collect()
+            }
+            false => Vec::new(),
+        };
+        match join.is_empty() {
+            true => Step::Wait(None),
+            false => self.request(join, Vec::new(), ResizeCause::Adjusted),
+        }
+    }
+
+    fn request(&self, join: Vec<Rank>, leave: Vec<Rank>, cause: ResizeCause) -> Step {
+        let act = self.act;
+        let stay = self.members.current.iter().copied();
+        let stay = stay.filter(|rank| !leave.contains(rank)).collect();
+        let leaves = !leave.is_empty();
+        let placed = act
+            .job
+            .assignment
+            .as_ref()
+            .map(|assignment| assignment.placed);
+        let event = PartitionResizeRequested {
+            job: act.id.clone(),
+            epoch: self.epoch(),
+            incarnation: act.life.incarnation,
+            generation: self.members.next_generation(),
+            join,
+            leave,
+            stay,
+            grace_s: match act.job.serving {
+                Some(serving) => serving.drain_s,
+                None => act.job.grace_s,
+            },
+            cause,
+            made_for: act.job.made_for.clone().filter(|_| leaves),
+            basis: None,
+        };
+        Proposal::new(event, placed.unwrap_or(act.life.last_event)).into()
+    }
+}

@@ -1,0 +1,171 @@
+//! Services and notebooks get what they are to have; what is resized in place makes room first.
+
+use dormouse_messages::job::Urgency;
+use dormouse_optimizer::problem::{InPlace, Problem, ProblemJob};
+use dormouse_optimizer::solution::{Solution, WaitCode};
+use dormouse_optimizer::{check, solve};
+
+use crate::common::{job, node, placed};
+
+/// A service that is to have so many replicas.
+fn service(name: &str, target: u32) -> ProblemJob {
+    ProblemJob {
+        in_place: Some(InPlace::default()),
+        urgency: Urgency::Service,
+        has_checkpoint: false,
+        ..job(name, "gpu=1", 1, target, target)
+    }
+}
+
+/// A training job that is resized in place, its chief on a node.
+fn elastic(name: &str, chief: &str, min: u32, max: u32) -> ProblemJob {
+    ProblemJob {
+        in_place: Some(InPlace {
+            chief: Some(chief.parse().expect("a node")),
+        }),
+        has_checkpoint: false,
+        ..job(name, "gpu=1", 1, min, max)
+    }
+}
+
+fn solved(nodes: &[(&str, &str)], jobs: Vec<ProblemJob>) -> Solution {
+    let problem = Problem {
+        nodes: nodes.iter().map(|(name, has)| node(name, has)).collect(),
+        jobs,
+        ..Problem::default()
+    };
+    let solution = solve(&problem);
+    check(&problem, &solution).expect("sound");
+    solution
+}
+
+fn containers(solution: &Solution) -> Vec<(&str, u32)> {
+    let jobs = solution.jobs.iter();
+    jobs.map(|share| (share.job.name(), share.containers))
+        .collect()
+}
+
+#[test]
+fn training_that_is_resized_in_place_shrinks_for_a_service_and_its_chief_stays() {
+    let solution = solved(
+        &[("a", "gpu=4"), ("b", "gpu=4")],
+        vec![
+            service("model", 5),
+            placed(elastic("one", "a", 1, 4), &[("a", 4)]),
+            placed(elastic("two", "b", 1, 4), &[("b", 4)]),
+        ],
+    );
+    assert_eq!(
+        solution.made_room_for,
+        Some("t/model".parse().expect("an id"))
+    );
+    assert!(!solution.forced);
+    assert_eq!((solution.adjusted_jobs, solution.forced_jobs), (0, 0));
+    let counts = containers(&solution);
+    assert_eq!(counts[0], ("model", 5));
+    assert_eq!(counts[1].1 + counts[2].1, 3, "{counts:?}");
+    for (share, chief) in solution.jobs[1..].iter().zip(["a", "b"]) {
+        assert!(share.nodes.contains_key(&chief.parse().expect("a node")));
+    }
+}
+
+#[test]
+fn what_is_resized_in_place_is_not_moved_for_nothing() {
+    let jobs = || {
+        vec![
+            placed(service("model", 2), &[("b", 2)]),
+            placed(elastic("one", "a", 1, 4), &[("a", 2), ("c", 1)]),
+            placed(elastic("two", "c", 1, 2), &[("c", 1), ("a", 1)]),
+        ]
+    };
+    let nodes = [("a", "gpu=3"), ("b", "gpu=2"), ("c", "gpu=2")];
+    let solution = solved(&nodes, jobs());
+    for (share, job) in solution.jobs.iter().zip(jobs()) {
+        assert_eq!(Some(&share.nodes), job.previous.as_ref(), "{}", share.job);
+    }
+    assert!(!solution.changed);
+}
+
+#[test]
+fn nobody_is_restarted_while_shrinking_in_place_makes_the_room() {
+    let rigid = placed(job("rigid", "gpu=1", 1, 1, 4), &[("a", 4)]);
+    let solution = solved(
+        &[("a", "gpu=4"), ("b", "gpu=4")],
+        vec![
+            service("model", 3),
+            rigid,
+            placed(elastic("soft", "b", 1, 4), &[("b", 4)]),
+        ],
+    );
+    assert_eq!(
+        containers(&solution),
+        [("model", 3), ("rigid", 4), ("soft", 1)]
+    );
+}
+
+#[test]
+fn a_checkpoint_is_taken_before_a_job_is_sent_back_and_the_bounds_give_way() {
+    let rigid = |name: &str, on: &str| placed(job(name, "gpu=1", 1, 1, 4), &[(on, 4)]);
+    let solution = solved(
+        &[("a", "gpu=4"), ("b", "gpu=4")],
+        vec![service("model", 6), rigid("one", "a"), rigid("two", "b")],
+    );
+    assert_eq!(
+        containers(&solution),
+        [("model", 6), ("one", 1), ("two", 1)]
+    );
+    assert!(solution.forced, "theta2 allows one restart of the two");
+}
+
+#[test]
+fn the_fewest_jobs_are_sent_back_those_with_a_checkpoint_first() {
+    let plain = ProblemJob {
+        adjustable: false,
+        has_checkpoint: false,
+        ..job("plain", "gpu=1", 1, 2, 2)
+    };
+    let solution = solved(
+        &[("a", "gpu=4")],
+        vec![
+            service("model", 2),
+            placed(plain, &[("a", 2)]),
+            placed(job("saves", "gpu=1", 1, 2, 2), &[("a", 2)]),
+        ],
+    );
+    assert_eq!(
+        containers(&solution),
+        [("model", 2), ("plain", 2), ("saves", 0)]
+    );
+    assert_eq!(solution.waiting[0].code, WaitCode::Preempted);
+    assert!(solution.waiting[0].reason.contains("t/model"));
+}
+
+#[test]
+fn a_cluster_that_is_too_small_gives_services_what_it_has() {
+    let solution = solved(
+        &[("a", "gpu=4")],
+        vec![
+            service("first", 3),
+            service("second", 3),
+            placed(elastic("soft", "a", 1, 4), &[("a", 4)]),
+        ],
+    );
+    let counts = containers(&solution);
+    assert_eq!(counts[0], ("first", 3));
+    assert_eq!(counts[1], ("second", 1));
+}
+
+#[test]
+fn training_takes_back_what_a_service_gives_up() {
+    let solution = solved(
+        &[("a", "gpu=4"), ("b", "gpu=4")],
+        vec![
+            placed(service("model", 1), &[("a", 2), ("b", 2)]),
+            placed(elastic("one", "a", 1, 4), &[("a", 2)]),
+            placed(elastic("two", "b", 1, 4), &[("b", 2)]),
+        ],
+    );
+    let counts = containers(&solution);
+    assert_eq!(counts[0], ("model", 1));
+    assert_eq!(counts[1].1 + counts[2].1, 7, "{counts:?}");
+}

@@ -1,0 +1,151 @@
+//! Partitions that are resized in place: who stays, goes and comes.
+
+use dormouse_messages::events::{
+    AllocationDecided, ContainerStarted, JobAdmitted, JobAllocation, JobReleased, Outcome,
+    PartitionStartRequested, PartitionStarted, PlacedContainer, PlacementDecided, Shape, Slot,
+};
+use dormouse_messages::ids::ContainerId;
+use dormouse_messages::service::Resize;
+
+use dormouse_messages::job::{Containers, JobSpec};
+use dormouse_messages::{Decider, Epoch, Event, Incarnation, Rank};
+use dormouse_placer::Placer;
+
+use crate::given::{Given, at, job, node, spec};
+
+impl Given {
+    /// A job resized in place whose containers run on these nodes, by rank.
+    fn runs_in_place(&mut self, id: &str, on: &[&str]) {
+        self.push(JobAdmitted {
+            job: job(id),
+            spec: JobSpec {
+                containers: Containers::between(1, 4),
+                resize: Resize::in_place(),
+                ..spec(&job(id))
+            },
+            ingress_sequence: self.events,
+            basis: None,
+        });
+        self.push(JobReleased {
+            job: job(id),
+            turn: None,
+            passed_over: Vec::new(),
+            basis: None,
+        });
+        let places = (0..).map(Rank).zip(on);
+        let create = places.clone().map(|(rank, on)| PlacedContainer {
+            job: job(id),
+            incarnation: Incarnation(1),
+            rank,
+            node: node(on),
+            gpus: Vec::new(),
+            port: 0,
+        });
+        self.push(PlacementDecided {
+            epoch: Epoch(0),
+            create: create.collect(),
+            remove: Vec::new(),
+            basis: None,
+        });
+        let containers = u32::try_from(on.len()).expect("few");
+        self.push(PartitionStartRequested {
+            job: job(id),
+            epoch: Epoch(0),
+            incarnation: Incarnation(1),
+            containers,
+            resumed_from: None,
+            basis: None,
+        });
+        for (rank, on) in places {
+            self.push(ContainerStarted {
+                container: ContainerId {
+                    job: job(id),
+                    incarnation: Incarnation(1),
+                    rank,
+                },
+                job: job(id),
+                incarnation: Incarnation(1),
+                rank,
+                node: node(on),
+                pid: 0,
+            });
+        }
+        self.push(PartitionStarted {
+            job: job(id),
+            epoch: Epoch(0),
+            incarnation: Incarnation(1),
+            containers,
+            resumed_from: None,
+            basis: None,
+        });
+    }
+
+    /// The job is to have containers on these nodes.
+    fn allocates(&mut self, epoch: u64, id: &str, slots: &[(&str, u32)]) -> PlacementDecided {
+        self.push(AllocationDecided {
+            epoch: Epoch(epoch),
+            jobs: vec![JobAllocation {
+                job: job(id),
+                containers: slots.iter().map(|(_, count)| count).sum(),
+                previous: 0,
+                new: false,
+                share: 0.0,
+                fair_share: 0.0,
+                made_for: None,
+            }],
+            shapes: vec![Shape {
+                shape: 0,
+                demand: "cpu=2".parse().expect("amounts"),
+            }],
+            slots: slots
+                .iter()
+                .map(|(on, containers)| Slot {
+                    node: node(on),
+                    shape: 0,
+                    containers: *containers,
+                })
+                .collect(),
+            outcome: Outcome::default(),
+            basis: None,
+        });
+        let decision = Placer.decide(&self.state, at(self.seconds));
+        match decision.proposals.into_iter().next().map(|it| it.event) {
+            Some(Event::PlacementDecided(event)) => {
+                self.push(*event.clone());
+                *event
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn created(event: &PlacementDecided) -> Vec<(u32, u32, &str)> {
+    let create = event.create.iter();
+    create
+        .map(|it| (it.incarnation.0, it.rank.0, it.node.as_str()))
+        .collect()
+}
+
+fn removed(event: &PlacementDecided) -> Vec<u32> {
+    event.remove.iter().map(|it| it.rank.0).collect()
+}
+
+#[test]
+fn what_stays_is_not_listed_and_numbers_are_not_used_twice() {
+    let mut given = Given::nodes();
+    given.runs_in_place("t/a", &["n0", "n0", "n1"]);
+    let shrunk = given.allocates(1, "t/a", &[("n0", 1), ("n1", 0)]);
+    assert_eq!((created(&shrunk), removed(&shrunk)), (vec![], vec![1, 2]));
+    let grown = given.allocates(2, "t/a", &[("n0", 1), ("n1", 2)]);
+    assert_eq!(created(&grown), [(1, 3, "n1"), (1, 4, "n1")]);
+    assert_eq!(removed(&grown), Vec::<u32>::new());
+}
+
+#[test]
+fn a_job_whose_chief_must_move_is_placed_whole() {
+    let mut given = Given::nodes();
+    given.runs_in_place("t/a", &["n0", "n1"]);
+    let moved = given.allocates(1, "t/a", &[("n0", 0), ("n1", 2)]);
+    assert_eq!(created(&moved), [(2, 0, "n1"), (2, 1, "n1")]);
+    assert_eq!(removed(&moved), [0, 1]);
+}

@@ -1,0 +1,174 @@
+//! A history, written down event by event, for the placer to decide on.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use dormouse_messages::events::*;
+use dormouse_messages::job::{Checkpoint, Command, Containers, Executor, JobSpec, Kind, Success};
+use dormouse_messages::service::Resize;
+use dormouse_messages::{
+    Decider, Envelope, Epoch, Event, Fold, Incarnation, JobId, NodeId, Rank, Recorded, Sequence,
+    Timestamp,
+};
+use dormouse_placer::Placer;
+use dormouse_state::ClusterState;
+
+#[derive(Default)]
+pub struct Given {
+    pub state: ClusterState,
+    pub events: u64,
+    pub seconds: i64,
+}
+
+pub fn node(name: &str) -> NodeId {
+    name.parse().expect("valid")
+}
+
+pub fn job(name: &str) -> JobId {
+    name.parse().expect("valid")
+}
+
+pub fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_micros(seconds * 1_000_000)
+}
+
+pub fn spec(id: &JobId) -> JobSpec {
+    JobSpec {
+        name: id.name().to_owned(),
+        tenant: id.tenant().to_owned(),
+        kind: Kind::Training,
+        executor: Executor::Plain,
+        image: None,
+        command: Command {
+            start: vec!["train".to_owned()],
+            resume: Vec::new(),
+        },
+        env: BTreeMap::new(),
+        demand: "cpu=2".parse().expect("amounts"),
+        weight: 1,
+        containers: Containers::between(1, 1),
+        static_containers: None,
+        min_run_s: None,
+        checkpoint: Checkpoint::default(),
+        success: Success::All,
+        mounts: Vec::new(),
+        retries: 0,
+        priority: 0,
+        depends_on: Vec::new(),
+        tasks: None,
+        resize: Resize::default(),
+        service: None,
+    }
+}
+
+impl Given {
+    /// A cluster of two nodes with room for two containers each.
+    pub fn nodes() -> Self {
+        let mut given = Self::default();
+        for name in ["n0", "n1"] {
+            given.push(NodeJoined {
+                node: node(name),
+                capacity: "cpu=4".parse().expect("amounts"),
+                labels: BTreeMap::new(),
+                gpus: Vec::new(),
+                incarnation: 1,
+                running: Vec::new(),
+                address: String::new(),
+                runtime: "process".to_owned(),
+            });
+        }
+        given
+    }
+
+    pub fn push(&mut self, event: impl Into<Event>) {
+        let event = event.into();
+        self.events += 1;
+        self.seconds += 1;
+        let (time, writer) = (at(self.seconds), event.writers()[0]);
+        self.state.evolve(&Recorded {
+            sequence: Sequence(self.events),
+            stored_at: time,
+            writer,
+            envelope: Envelope::new(self.events.to_string(), writer, time, None, event),
+        });
+        self.state.check_invariants().expect("invariants hold");
+    }
+
+    /// A job of one container, placed on a node.
+    pub fn placed(&mut self, id: &str, on: &str) {
+        self.push(JobAdmitted {
+            job: job(id),
+            spec: spec(&job(id)),
+            ingress_sequence: self.events,
+            basis: None,
+        });
+        self.push(JobReleased {
+            job: job(id),
+            turn: None,
+            passed_over: Vec::new(),
+            basis: None,
+        });
+        self.create(id, on, 1);
+    }
+
+    pub fn create(&mut self, id: &str, on: &str, incarnation: u32) {
+        self.push(PlacementDecided {
+            epoch: Epoch(0),
+            create: vec![PlacedContainer {
+                job: job(id),
+                incarnation: Incarnation(incarnation),
+                rank: Rank(0),
+                node: node(on),
+                gpus: Vec::new(),
+                port: 0,
+            }],
+            remove: Vec::new(),
+            basis: None,
+        });
+    }
+
+    /// Its life fails to start, for a reason of the node's.
+    pub fn faults(&mut self, id: &str, on: &str, incarnation: u32, fault: NodeFault) {
+        let incarnation = Incarnation(incarnation);
+        self.push(PartitionStartRequested {
+            job: job(id),
+            epoch: Epoch(0),
+            incarnation,
+            containers: 1,
+            resumed_from: None,
+            basis: None,
+        });
+        self.push(NodeFaulted {
+            node: node(on),
+            job: job(id),
+            incarnation,
+            rank: Rank(0),
+            fault,
+            reason: "no space left on device".to_owned(),
+        });
+        self.push(PartitionStopped {
+            job: job(id),
+            epoch: Epoch(0),
+            incarnation,
+            containers: 1,
+            reason: StopReason::Failed,
+            attempts: 0,
+            basis: None,
+        });
+    }
+
+    pub fn decided(&self) -> (Vec<Event>, Option<Timestamp>) {
+        let decision = Placer.decide(&self.state, at(self.seconds));
+        let events = decision.proposals.into_iter().map(|it| it.event);
+        (events.collect(), decision.next_wake)
+    }
+
+    /// Which nodes the placer puts out of use.
+    pub fn quarantined(&self) -> BTreeSet<NodeId> {
+        let (events, _) = self.decided();
+        let nodes = events.iter().filter_map(|event| match event {
+            Event::NodeQuarantined(event) => Some(event.node.clone()),
+            _ => None,
+        });
+        nodes.collect()
+    }
+}
