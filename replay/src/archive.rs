@@ -43,6 +43,9 @@ pub enum ArchiveError {
     },
 }
 
+/// What the head of a slice begins with.
+const SLICE: &str = "{\"slice\":";
+
 fn is_archive(path: &Path) -> bool {
     path.extension().is_some_and(|ending| ending == "dmlog")
 }
@@ -137,6 +140,7 @@ pub struct LogReader {
     log: String,
     number: u64,
     line: String,
+    head: Option<String>,
     source: Source,
 }
 
@@ -178,6 +182,7 @@ impl LogReader {
             log,
             number: 0,
             line: String::new(),
+            head: None,
             source,
         })
     }
@@ -186,6 +191,13 @@ impl LogReader {
     #[must_use]
     pub fn log(&self) -> &str {
         &self.log
+    }
+
+    /// The head of a slice ([`crate::history::slice`]), once an event was read; nothing of a log that
+    /// is whole.
+    #[must_use]
+    pub fn head(&self) -> Option<&str> {
+        self.head.as_deref()
     }
 
     /// Shows every event that is left to `each`, until it fails: a third less work than taking
@@ -222,6 +234,9 @@ impl LogReader {
             match read {
                 Ok(0) => return Ok(None),
                 Ok(_) if self.line.trim().is_empty() => {}
+                Ok(_) if self.number == 1 && self.line.starts_with(SLICE) => {
+                    self.head = Some(std::mem::take(&mut self.line));
+                }
                 Ok(_) => {
                     let (log, recorded) =
                         Recorded::from_json(&self.line).map_err(|e| self.wrong(e))?;

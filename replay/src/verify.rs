@@ -14,6 +14,8 @@ use dormouse_optimizer::Optimizer;
 use dormouse_placer::Placer;
 use serde::{Deserialize, Serialize};
 
+use crate::history::slice::States;
+
 /// A decision that is not what its basis gives, or a broken invariant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
@@ -37,8 +39,20 @@ pub struct Report {
     pub decisions: u64,
     /// Decisions that came out the same, or were re-checked where the solver's time ran out.
     pub verified: u64,
+    /// Decisions at the beginning of a slice that were made from less than its states: they cannot be
+    /// made again.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub before_slice: u64,
     /// What did not: empty on a healthy log.
     pub findings: Vec<Finding>,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde asks for a reference"
+)]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// One service's decisions.
@@ -46,6 +60,8 @@ struct Lagging<D: Decider> {
     decider: D,
     state: D::State,
     folded: Sequence,
+    /// Where its state began.
+    begun: Sequence,
     waiting: VecDeque<Arc<Recorded>>,
     current: Option<Current>,
 }
@@ -63,9 +79,16 @@ impl<D: Decider> Lagging<D> {
             decider,
             state: D::State::default(),
             folded: Sequence(0),
+            begun: Sequence(0),
             waiting: VecDeque::new(),
             current: None,
         }
+    }
+
+    /// Begins with a state from a snapshot.
+    fn begin(&mut self, state: D::State, at: Sequence) {
+        self.state = state;
+        (self.folded, self.begun) = (at, at);
     }
 
     fn read(&mut self, recorded: &Arc<Recorded>, report: &mut Report) {
@@ -84,6 +107,10 @@ impl<D: Decider> Lagging<D> {
             build: basis.build.clone(),
             what,
         };
+        if basis.asof < self.begun {
+            report.before_slice += 1;
+            return;
+        }
         report.decisions += 1;
         let same = |current: &Current| current.asof == basis.asof && current.now == basis.now;
         if !self.current.as_ref().is_some_and(same) {
@@ -165,6 +192,17 @@ impl Default for Verifier {
 }
 
 impl Verifier {
+    /// Begins with the states of a slice.
+    #[must_use]
+    pub fn starting_from(mut self, states: &States) -> Self {
+        let fork = &states.fork;
+        self.admission.begin(fork.admission.clone(), fork.sequence);
+        self.optimizer.begin(fork.cluster.clone(), fork.sequence);
+        self.placer.begin(fork.cluster.clone(), fork.sequence);
+        self.checkpointer.begin(fork.cluster.clone(), fork.sequence);
+        self
+    }
+
     /// The next event of the log.
     pub fn read(&mut self, recorded: &Arc<Recorded>) {
         let report = &mut self.report;

@@ -1,6 +1,13 @@
-//! Questions about a log that is there: what everybody got ([`ledger`]).
+//! Questions about a log that is there: what everybody got ([`ledger`]), why it is as it is
+//! ([`explain`], on a [`fork`] of it), when something first was so ([`bisect`]); and parts and forms
+//! of it for others to look at ([`slice`], [`trace`]).
 //!
-//! All of it is the services' own folds and decisions, on a fork of a log: nothing here is a second
-//! model of what they do.
+//! All of it is the services' own folds and decisions: nothing here is a second model of what they
+//! do.
 
+pub mod bisect;
+pub mod explain;
+pub mod fork;
 pub mod ledger;
+pub mod slice;
+pub mod trace;

@@ -3,10 +3,12 @@
 mod archive;
 mod cluster;
 mod common;
+mod explain;
 mod ledger;
 mod properties;
 mod report;
 mod scenarios;
+mod slices;
 mod table2;
 mod tenants;
 mod torture;

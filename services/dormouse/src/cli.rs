@@ -14,12 +14,13 @@ use dormouse_messages::Prefix;
 
 pub use crate::commands::simulate::SimulateArgs;
 pub use gateway::{GatewayArgs, KeyArgs, KeyOf};
-pub use history::{At, LogCommand, LogFileArg, ReplayCommand, TimelineArgs};
+pub use history::{At, LogCommand, LogFileArg, ReplayCommand, SliceRange, TimelineArgs};
+pub(crate) use jobs::job_id;
 pub use jobs::{
     DEFAULT_TENANT, JobCommand, JobHistoryArgs, JobLogsArgs, JobsArgs, NodeArg, NodeCommand,
     NodesArgs, SubmitArgs,
 };
-pub use questions::{LedgerArgs, PointArgs};
+pub use questions::{ExplainArgs, LedgerArgs, PointArgs};
 pub use serve::{ConfigureArgs, DemoArgs, ServeArgs, ServiceArg, SyncArg, UpArgs};
 pub use tenants::{TenantCommand, TenantSetArgs};
 
@@ -244,6 +245,11 @@ pub enum Command {
         after_help = "Examples:\n  dormouse timeline utilization\n  dormouse timeline containers --svg containers.svg\n  dormouse timeline fairness-loss -o json\n  dormouse timeline jobs --log log.jsonl\n\nMetrics of the cluster: utilization, fairness-loss, adjustments, containers, jobs, unfairness;\nby tenant: dominant-share, demand-share, waiting, fairness-loss-by-tenant;\nby job (--job): containers, fairness-loss-by-job."
     )]
     Timeline(TimelineArgs),
+    /// Say why a job, a tenant, a node or a decision is as it is, and what would have changed it
+    #[command(
+        after_help = "Examples:\n  dormouse explain ads/lr\n  dormouse explain ads/lr --at 03:00:00 -o json\n  dormouse explain tenant ads --log log.dmlog\n  dormouse explain node n3\n  dormouse explain epoch/12\n  dormouse explain ads/lr --tenant ads                  # other tenants as amounts\n\nThe changes that are listed were let happen on a fork of the log, and the services decided: each is\nthe least of its kind on its grid; every smaller value was tried and is not enough."
+    )]
+    Explain(ExplainArgs),
     /// What each tenant and job was entitled to, used, lent and lost, to the last unit
     #[command(
         after_help = "Examples:\n  dormouse ledger\n  dormouse ledger --from 2026-11-21 --to 2026-11-22 -o csv > day.csv\n  dormouse ledger --tenant ads -o json\n  dormouse ledger --log log.dmlog --from 4712 --job ads/lr\n\n-o csv, -o FILE.csv and -o json have whole numbers: a resource's unit times milliseconds. The\ntables have hours. Capacity is used + idle + down; what one tenant borrows others have lent."

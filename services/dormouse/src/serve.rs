@@ -111,7 +111,7 @@ async fn decider<D: Decider>(
 
 /// This build: its version, and what tells its executable from another of the same version. A
 /// snapshot of another build is not believed.
-fn build() -> String {
+pub(crate) fn build() -> String {
     let executable = std::env::current_exe().and_then(std::fs::metadata);
     let modified = executable
         .as_ref()

@@ -31,6 +31,7 @@ mod tenants;
 pub use check::{Violation, check};
 pub use decide::Optimizer;
 pub use document::{DocumentError, solve_document};
+pub use p2::conflict::{Conflict, Group, conflict};
 pub use problem::Problem;
 pub use solution::Solution;
 pub use state::problem_of;

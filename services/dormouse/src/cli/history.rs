@@ -5,8 +5,10 @@ use std::str::FromStr;
 
 use clap::{Args, Subcommand};
 use dormouse_messages::{JobId, Timestamp};
+use dormouse_replay::history::bisect::Predicate;
 
 use super::jobs::job_id;
+use super::questions::PointArgs;
 
 /// Where history is read.
 #[derive(Debug, Clone, Args)]
@@ -42,6 +44,27 @@ pub enum LogCommand {
         /// Where it is read.
         #[command(flatten)]
         log: LogFileArg,
+    },
+    /// Write a part of the log that can be looked at alone: the states before it, and what follows
+    #[command(
+        after_help = "Examples:\n  dormouse log slice 4000..4712 -o bug.jsonl\n  dormouse log slice 4000.. --log log.dmlog -o bug.jsonl\n  dormouse replay verify --log bug.jsonl\n  dormouse explain ads/lr --log bug.jsonl\n\nThe states are those that the decisions in the slice were made from: each can be made again. They\nhave versions; a build with others says which build to use."
+    )]
+    Slice {
+        /// From and to these sequences; either may be left out.
+        #[arg(value_name = "FROM..TO")]
+        range: SliceRange,
+        /// Where it is read.
+        #[command(flatten)]
+        log: LogFileArg,
+    },
+    /// Write the log as a trace for Perfetto (ui.perfetto.dev): nodes and jobs as tracks
+    #[command(
+        after_help = "Examples:\n  dormouse log trace -o cluster.pftrace\n  dormouse log trace --log log.dmlog --at 4712 -o cluster.pftrace"
+    )]
+    Trace {
+        /// After this sequence, or at this time, the trace ends; default: the end of the log.
+        #[command(flatten)]
+        point: PointArgs,
     },
     /// Put an exported log onto the empty log of a broker
     #[command(
@@ -94,6 +117,36 @@ impl FromStr for At {
     }
 }
 
+/// A range of sequences: `4000..4712`, `4000..`, `..4712`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SliceRange {
+    /// The first.
+    pub from: u64,
+    /// The last.
+    pub to: Option<u64>,
+}
+
+impl FromStr for SliceRange {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is not a range such as 4000..4712");
+        let (from, to) = text.split_once("..").ok_or_else(wrong)?;
+        let number = |text: &str| match text {
+            "" => Ok(None),
+            text => text.parse().map(Some).map_err(|_| wrong()),
+        };
+        let range = Self {
+            from: number(from)?.unwrap_or(1),
+            to: number(to)?,
+        };
+        match range.to.is_some_and(|to| to < range.from) || range.from == 0 {
+            true => Err(wrong()),
+            false => Ok(range),
+        }
+    }
+}
+
 /// `replay …`.
 #[derive(Debug, Subcommand)]
 pub enum ReplayCommand {
@@ -109,6 +162,17 @@ pub enum ReplayCommand {
         /// Where it is read.
         #[command(flatten)]
         log: LogFileArg,
+    },
+    /// Find the first event after which something is so
+    #[command(
+        after_help = "Examples:\n  dormouse replay bisect ads/lr=running\n  dormouse replay bisect ads/lr.containers=4 --log log.dmlog\n  dormouse replay bisect 'utilization>0.9'\n  dormouse replay bisect 'fairness-loss>0.5' -o json\n  dormouse replay bisect broken --log log.dmlog     # an invariant of the services\n\nMetrics: utilization, fairness-loss, waiting, running. Every event is folded, so the place is exact\nalso where a metric crosses its value again and again."
+    )]
+    Bisect {
+        /// JOB=PHASE, JOB.containers=N, METRIC>VALUE, METRIC<VALUE or broken.
+        predicate: Predicate,
+        /// Which log, up to where.
+        #[command(flatten)]
+        point: PointArgs,
     },
     /// Make every decision again from its basis and compare
     #[command(
@@ -158,5 +222,20 @@ mod tests {
         assert_eq!(at("00:01"), Ok(At::Clock(60_000_000)));
         assert_eq!(at("00:00:01.5Z"), Ok(At::Clock(1_500_000)));
         assert!(at("yesterday").is_err());
+    }
+
+    #[test]
+    fn a_slice_is_a_range_of_sequences() {
+        let range = |text: &str| text.parse::<SliceRange>();
+        let of = |from, to| Ok(SliceRange { from, to });
+        assert_eq!(range("40..47"), of(40, Some(47)));
+        assert_eq!(
+            (range("40.."), range("..47")),
+            (of(40, None), of(1, Some(47)))
+        );
+        for wrong in ["40", "47..40", "0..4", "a..b"] {
+            let error = range(wrong).expect_err(wrong);
+            assert!(error.contains("40"), "{error}");
+        }
     }
 }

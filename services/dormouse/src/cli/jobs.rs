@@ -62,7 +62,7 @@ pub enum JobCommand {
 }
 
 /// A job's id; without a tenant, that of `submit`.
-pub(super) fn job_id(text: &str) -> Result<JobId, String> {
+pub(crate) fn job_id(text: &str) -> Result<JobId, String> {
     let whole = match text.contains('/') {
         true => text.to_owned(),
         false => {

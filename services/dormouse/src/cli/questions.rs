@@ -1,4 +1,4 @@
-//! `ledger`: questions about a log, at any place of it.
+//! `explain`, `ledger`: questions about a log, at any place of it.
 
 use clap::Args;
 use dormouse_messages::{JobId, TenantId};
@@ -19,6 +19,22 @@ pub struct PointArgs {
     /// Where it is read.
     #[command(flatten)]
     pub log: LogFileArg,
+}
+
+/// `explain`.
+#[derive(Debug, Clone, Args)]
+pub struct ExplainArgs {
+    /// A job (tenant/name), epoch/N, or the word tenant or node before a name.
+    #[arg(value_name = "ID|epoch/N|tenant|node")]
+    pub what: String,
+    /// The tenant's or the node's name.
+    pub name: Option<String>,
+    /// Decisions that may be made to look for changes.
+    #[arg(long, value_name = "N", default_value_t = 600)]
+    pub solves: usize,
+    /// Which log, up to where, and who asks.
+    #[command(flatten)]
+    pub point: PointArgs,
 }
 
 /// `ledger`.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use anyhow::bail;
 use dormouse_messages::{Fold, Recorded, Sequence, Timestamp};
 use dormouse_projections::{ReadModel, queries};
+use dormouse_replay::history::slice::States;
 use dormouse_replay::{ArchiveError, LogReader};
 use dormouse_runtime::{Followed, Log};
 use serde::de::DeserializeOwned;
@@ -54,6 +55,7 @@ impl History {
             let file = file.display();
             match first {
                 None => bail!("{file} holds no event"),
+                Some(_) if history.is_slice() => {}
                 Some(first) if first.sequence > Sequence(1) => bail!(
                     "{file} begins with event {}: the state before it is not known; export the log from event 1",
                     first.sequence
@@ -62,6 +64,22 @@ impl History {
             }
         }
         Ok(history)
+    }
+
+    /// Whether it is a slice, which begins with states.
+    pub fn is_slice(&self) -> bool {
+        matches!(self, Self::File { rest, .. } if rest.head().is_some())
+    }
+
+    /// The states that it begins with, where it is a slice.
+    ///
+    /// # Errors
+    /// When they are damaged, or not of this build's shapes.
+    pub fn states(&self) -> anyhow::Result<Option<States>> {
+        match self {
+            Self::File { rest, .. } => Ok(rest.head().map(States::of_head).transpose()?),
+            Self::Cluster(_) => Ok(None),
+        }
     }
 
     /// Which log it is.
@@ -103,11 +121,12 @@ impl History {
     /// # Errors
     /// The refusal, or that nothing answers.
     pub async fn ask<T: DeserializeOwned>(self, name: &str, request: Value) -> anyhow::Result<T> {
+        let states = self.states()?;
         let (first, rest) = match self {
             Self::Cluster(log) => return query(&log, name, request).await,
             Self::File { first, rest } => (first, rest),
         };
-        let mut model = ReadModel::default();
+        let mut model = states.map_or_else(ReadModel::default, |states| states.model);
         let mut now = Timestamp::default();
         let mut fold = |recorded: &Recorded| {
             model.evolve(recorded);
@@ -157,35 +176,63 @@ pub struct Place {
     pub time: Timestamp,
 }
 
-/// Every event from the first one to the place that is asked for, through `each`.
+/// A log, and up to where it counts.
+pub struct Reading {
+    history: History,
+    to: Option<u64>,
+    until: Option<Timestamp>,
+}
+
+/// Opens the log that is asked for, up to the place that is asked for.
 ///
 /// # Errors
-/// When the log cannot be read, begins later than that, or `each` fails.
-pub async fn read_to(
-    context: &Context,
-    point: &PointArgs,
-    mut each: impl FnMut(&Arc<Recorded>) -> anyhow::Result<()>,
-) -> anyhow::Result<Place> {
+/// When it cannot be read, or begins later than with event 1 and is no slice.
+pub async fn open_at(context: &Context, point: &PointArgs) -> anyhow::Result<Reading> {
     let (to, until) = bounds(context, point.at, &point.log).await?;
-    let history = History::open_whole(context, &point.log).await?;
-    let mut last = None;
-    let read = history.read(1, to, |recorded| {
-        // The broker's time does not go back with the sequence.
-        if until.is_none_or(|until| recorded.stored_at <= until) {
-            last = Some(recorded.stored_at);
-            each(recorded)?;
-        }
-        Ok(())
-    });
-    read.await?;
-    let Some(time) = last else {
-        bail!(
-            "the log holds nothing up to there; `dormouse cluster` says where it begins and ends"
-        );
-    };
-    Ok(Place {
-        time: until.unwrap_or(time),
+    Ok(Reading {
+        history: History::open_whole(context, &point.log).await?,
+        to,
+        until,
     })
+}
+
+impl Reading {
+    /// The states that it begins with, where it is a slice.
+    ///
+    /// # Errors
+    /// When they are damaged, or not of this build's shapes.
+    pub fn states(&self) -> anyhow::Result<Option<States>> {
+        self.history.states()
+    }
+
+    /// Every event up to there, through `each`.
+    ///
+    /// # Errors
+    /// When the log cannot be read, there is nothing up to there, or `each` fails.
+    pub async fn read(
+        self,
+        mut each: impl FnMut(&Arc<Recorded>) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Place> {
+        let until = self.until;
+        let mut last = None;
+        let read = self.history.read(1, self.to, |recorded| {
+            // The broker's time does not go back with the sequence.
+            if until.is_none_or(|until| recorded.stored_at <= until) {
+                last = Some(recorded.stored_at);
+                each(recorded)?;
+            }
+            Ok(())
+        });
+        read.await?;
+        let Some(time) = last else {
+            bail!(
+                "the log holds nothing up to there; `dormouse cluster` says where it begins and ends"
+            );
+        };
+        Ok(Place {
+            time: until.unwrap_or(time),
+        })
+    }
 }
 
 /// Every event from `from` to `to` (or the head), through `each`.

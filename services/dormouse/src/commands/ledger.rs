@@ -7,7 +7,7 @@ use comfy_table::{Cell, CellAlignment};
 use dormouse_messages::{Resource, Timestamp};
 use dormouse_replay::history::ledger::{JobRow, Ledger, LedgerTable, PartsRow, UnitMs};
 
-use super::history::{self, History, read_to};
+use super::history::{self, History, open_at};
 use crate::cli::{At, LedgerArgs, OutputArg};
 use crate::context::Context;
 use crate::error::DONE;
@@ -24,8 +24,12 @@ const MOST_JOBS: usize = 40;
 pub async fn run(context: &Context, args: &LedgerArgs) -> anyhow::Result<u8> {
     let from = time_of(context, args, args.from).await?;
     let to = time_of(context, args, args.to).await?;
+    let reading = open_at(context, &args.point).await?;
     let mut ledger = Ledger::new(from, to);
-    let place = read_to(context, &args.point, |recorded| {
+    if let Some(states) = reading.states()? {
+        ledger = ledger.starting_from(&states.fork.cluster);
+    }
+    let place = reading.read(|recorded| {
         ledger.read(recorded);
         Ok(())
     });
@@ -124,7 +128,8 @@ fn parts(row: &PartsRow) -> [UnitMs; 8] {
 }
 
 /// The ledger as tables of hours.
-fn text(table: &LedgerTable, style: &Style) -> String {
+#[must_use]
+pub fn text(table: &LedgerTable, style: &Style) -> String {
     let mut cluster = style.table(&["CLUSTER", "OF", "CAPACITY", "USED", "IDLE", "DOWN"]);
     for it in &table.cluster {
         cluster.add_row(row(

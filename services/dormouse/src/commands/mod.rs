@@ -1,6 +1,7 @@
 //! The commands that ask or tell a cluster something, one file each.
 
 pub mod configure;
+pub mod explain;
 pub mod history;
 pub mod job;
 pub mod jobs;
@@ -10,6 +11,7 @@ pub mod log;
 pub mod nodes;
 pub mod replay;
 pub mod simulate;
+pub mod slice;
 pub mod solve;
 pub mod submit;
 pub mod tenants;

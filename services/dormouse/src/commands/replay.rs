@@ -1,4 +1,4 @@
-//! `replay state|verify`: over the cluster's log or a file.
+//! `replay state|verify|bisect`: over the cluster's log or a file.
 
 use std::time::Duration;
 
@@ -6,14 +6,15 @@ use anyhow::bail;
 use dormouse_messages::{Fold, Timestamp};
 use dormouse_projections::queries::{JobsAnswer, NodesAnswer};
 use dormouse_projections::{ReadModel, queries};
+use dormouse_replay::history::bisect::{Bisect, Found, Predicate};
 use dormouse_replay::{Report, Verifier};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
 use super::history::{self, History};
-use crate::cli::{At, LogFileArg, ReplayCommand};
+use crate::cli::{At, LogFileArg, PointArgs, ReplayCommand};
 use crate::context::Context;
-use crate::error::{DONE, ERROR};
+use crate::error::{Coded, DONE, ERROR};
 use crate::print;
 use crate::render::Style;
 
@@ -24,6 +25,7 @@ use crate::render::Style;
 pub async fn run(context: &Context, command: &ReplayCommand) -> anyhow::Result<u8> {
     match command {
         ReplayCommand::State { at, log } => state(context, *at, log).await,
+        ReplayCommand::Bisect { predicate, point } => bisect(context, predicate, point).await,
         ReplayCommand::Verify { log } => {
             let report = verify(context, log).await?;
             print::value(context.output()?, &report, |report, _| text(report))?;
@@ -34,6 +36,42 @@ pub async fn run(context: &Context, command: &ReplayCommand) -> anyhow::Result<u
             })
         }
     }
+}
+
+/// Looks for the first event after which something is so.
+async fn bisect(context: &Context, predicate: &Predicate, point: &PointArgs) -> anyhow::Result<u8> {
+    let reading = history::open_at(context, point).await?;
+    if reading.states()?.is_some() {
+        bail!("a slice does not say what was before it; look in the whole log");
+    }
+    let mut bisect = Bisect::new(predicate.clone());
+    let read = reading.read(|recorded| {
+        bisect.read(recorded);
+        Ok(())
+    });
+    read.await?;
+    let (found, events) = bisect.finish();
+    let Some(found) = found else {
+        let message = format!("it never is so in {events} events");
+        return Err(Coded::new("not_found", message).into());
+    };
+    print::value(context.output()?, &found, |it, _| self::found(it))?;
+    Ok(DONE)
+}
+
+/// The place that was found, in words.
+#[must_use]
+pub fn found(found: &Found) -> String {
+    format!(
+        "event {} ({} of {}, {}): {} before, {} since; the first such place, {} events folded one by one",
+        found.sequence,
+        found.event,
+        found.subject,
+        crate::render::date(found.at),
+        found.before,
+        found.after,
+        found.folds
+    )
 }
 
 /// Makes every decision again.
@@ -47,6 +85,9 @@ async fn verify(context: &Context, log: &LogFileArg) -> anyhow::Result<Report> {
     )?);
     progress.enable_steady_tick(Duration::from_millis(100));
     let mut verifier = Verifier::default();
+    if let Some(states) = history.states()? {
+        verifier = verifier.starting_from(&states);
+    }
     let read = history.read(1, None, |recorded| {
         verifier.read(recorded);
         progress.inc(1);
@@ -64,6 +105,12 @@ pub fn text(report: &Report) -> String {
         "{} events, {} decisions made again, {} the same",
         report.events, report.decisions, report.verified
     );
+    if report.before_slice > 0 {
+        text.push_str(&format!(
+            "; {} at the slice's beginning were made from what is before it",
+            report.before_slice
+        ));
+    }
     for finding in report.findings.iter().take(20) {
         let what: String = finding.what.chars().take(400).collect();
         text.push_str(&format!(
@@ -86,6 +133,9 @@ async fn state(context: &Context, at: Option<At>, log: &LogFileArg) -> anyhow::R
     let mut last = 0;
     let (to, until) = history::bounds(context, at, log).await?;
     let history = History::open_whole(context, log).await?;
+    if let Some(states) = history.states()? {
+        (model, last, now) = (states.model, states.fork.sequence.0, states.fork.now);
+    }
     // The broker's time does not go back with the sequence.
     let read = history.read(1, to, |recorded| {
         if until.is_none_or(|until| recorded.stored_at <= until) {

@@ -12,6 +12,7 @@ mod features;
 mod gateway;
 mod layout;
 mod metadata;
+mod questions;
 mod secured;
 mod tasks;
 mod tenants;

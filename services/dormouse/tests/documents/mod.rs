@@ -12,6 +12,7 @@ mod markdown;
 mod paths;
 mod picture;
 mod reference;
+mod shrink;
 mod snippets;
 mod types;
 

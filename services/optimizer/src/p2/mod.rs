@@ -19,6 +19,7 @@ pub(crate) mod backfill;
 pub(crate) mod beside;
 pub(crate) mod beyond;
 pub(crate) mod choose;
+pub mod conflict;
 pub(crate) mod diagnose;
 pub(crate) mod groups;
 pub(crate) mod held;

@@ -1,0 +1,287 @@
+//! Why a job, a tenant, a node or a decision is as it is, by the log.
+//!
+//! 1. The log is read up to the place that is asked for. The state that the last allocation was made
+//!    from is kept behind ([`Explainer`]): what is decided on it again must be what was decided.
+//! 2. Three questions of a job: can it have more (P2 is asked for one container more, groups of
+//!    constraints relaxed: [`dormouse_optimizer::conflict`]), was it chosen (the decision), was it
+//!    released (the queue).
+//! 3. Changes are let happen on forks, and the real services decide ([`changes`]).
+//!
+//! A tenant that asks is told its own names; others are `a job of another tenant`.
+
+mod answer;
+mod changes;
+mod job;
+mod others;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use dormouse_messages::{
+    Decider, Epoch, Event, Fold, JobId, NodeId, Recorded, Sequence, TenantId, Timestamp, Writer,
+};
+use dormouse_optimizer::Optimizer;
+use dormouse_projections::ReadModel;
+
+pub use answer::*;
+pub use changes::{Candidate, Change};
+
+use super::fork::Fork;
+
+/// What is to be explained.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Subject {
+    /// A job.
+    Job(JobId),
+    /// A tenant.
+    Tenant(TenantId),
+    /// A node.
+    Node(NodeId),
+    /// A decision.
+    Epoch(Epoch),
+}
+
+/// Why there is no explanation.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ExplainError {
+    /// It is not on the log, or the tenant that asks may not see it.
+    #[error("there is no {0} up to event {1}; name another one, or a later --at")]
+    NotThere(String, Sequence),
+}
+
+/// An allocation, and what it was made from.
+#[derive(Clone)]
+pub(crate) struct Decided {
+    pub recorded: Arc<Recorded>,
+    pub before: Fork,
+    pub causes: Vec<Cause>,
+}
+
+/// Reads a log, then explains.
+pub struct Explainer {
+    subject: Subject,
+    viewer: Option<TenantId>,
+    solves: usize,
+    before: Fork,
+    tail: VecDeque<Arc<Recorded>>,
+    decided: Option<Decided>,
+    done: bool,
+    resizes: job::Resizes,
+    pub(crate) model: ReadModel,
+    pub(crate) head: Fork,
+}
+
+impl Explainer {
+    /// For one question, asked by a tenant or by the operator. `solves`: decisions that may be made
+    /// to look for changes.
+    #[must_use]
+    pub fn new(subject: Subject, viewer: Option<TenantId>, solves: usize) -> Self {
+        Self {
+            subject,
+            viewer,
+            solves,
+            before: Fork::default(),
+            tail: VecDeque::new(),
+            decided: None,
+            done: false,
+            resizes: job::Resizes::default(),
+            model: ReadModel::default(),
+            head: Fork::default(),
+        }
+    }
+
+    /// Begins with states from a snapshot.
+    #[must_use]
+    pub fn starting_from(mut self, fork: Fork, model: ReadModel) -> Self {
+        self.before = fork;
+        self.model = model;
+        self
+    }
+
+    /// The next event of the log.
+    pub fn read(&mut self, recorded: &Arc<Recorded>) {
+        if self.done {
+            return;
+        }
+        self.model.evolve(recorded);
+        self.tail.push_back(Arc::clone(recorded));
+        if let Subject::Job(job) = &self.subject {
+            let tail = &self.tail;
+            self.resizes
+                .read(job, recorded, |causes| self::causes(tail, causes));
+        }
+        let event = recorded
+            .event()
+            .filter(|_| recorded.writer == Writer::Optimizer);
+        let Some((event, basis)) = event.and_then(|event| Some((event, event.basis()?))) else {
+            return;
+        };
+        if let (Subject::Epoch(asked), Event::AllocationDecided(event)) = (&self.subject, event) {
+            self.done = event.epoch == *asked;
+        }
+        let causes = causes(&self.tail, &basis.causes);
+        while let Some(next) = self.tail.front().filter(|next| next.sequence <= basis.asof) {
+            self.before.read(next);
+            self.tail.pop_front();
+        }
+        // The state may be as large as the cluster: it is copied when it is asked for.
+        self.decided = Some(Decided {
+            recorded: Arc::clone(recorded),
+            before: Fork::default(),
+            causes,
+        });
+    }
+
+    /// The answer.
+    ///
+    /// # Errors
+    /// When there is no such thing on the log.
+    pub fn explain(mut self) -> Result<Explanation, ExplainError> {
+        self.head = self.before.clone();
+        for recorded in &self.tail {
+            self.head.read(recorded);
+        }
+        if let Some(decided) = &mut self.decided {
+            decided.before = std::mem::take(&mut self.before);
+            if let Some(basis) = decided.recorded.event().and_then(Event::basis) {
+                decided.before.now = basis.now;
+            }
+        }
+        match self.subject.clone() {
+            Subject::Job(job) => job::explain(&self, &job),
+            Subject::Tenant(tenant) => others::tenant(&self, &tenant),
+            Subject::Node(node) => others::node(&self, &node),
+            Subject::Epoch(epoch) => others::epoch(&self, epoch),
+        }
+    }
+
+    pub(crate) fn decided(&self) -> Option<&Decided> {
+        self.decided.as_ref()
+    }
+
+    pub(crate) fn place(&self) -> (Sequence, Timestamp) {
+        (self.head.sequence, self.head.now)
+    }
+
+    pub(crate) fn not_there(&self, what: String) -> ExplainError {
+        ExplainError::NotThere(what, self.head.sequence)
+    }
+
+    /// A job's name as the one who asks may know it.
+    pub(crate) fn name(&self, job: &JobId) -> String {
+        match self.sees(job.tenant()) {
+            true => job.to_string(),
+            false => "a job of another tenant".to_owned(),
+        }
+    }
+
+    pub(crate) fn sees(&self, tenant: &str) -> bool {
+        self.viewer
+            .as_ref()
+            .is_none_or(|viewer| viewer.as_str() == tenant)
+    }
+}
+
+impl Decided {
+    /// The optimizer as it decided.
+    pub fn optimizer(&self) -> Optimizer {
+        let budget = self
+            .recorded
+            .event()
+            .and_then(Event::basis)
+            .and_then(|basis| basis.budget);
+        budget.map_or_else(Optimizer::default, |budget| Optimizer {
+            gap: budget.gap,
+            seconds: budget.seconds,
+        })
+    }
+
+    /// How the log names it, and whether it comes out again.
+    pub fn reference(&self, explainer: &Explainer) -> Option<DecisionRef> {
+        let event = self.recorded.event()?;
+        let basis = event.basis()?;
+        let optimizer = self.optimizer();
+        let again = optimizer.decide(&self.before.cluster, basis.now);
+        let again = again.proposals.first().map(|proposal| &proposal.event);
+        let mut bare = event.clone();
+        bare.set_basis(None);
+        let stopped = match event {
+            Event::AllocationDecided(event) => &event.outcome.solver.stopped_by,
+            Event::AllocationKept(event) => &event.outcome.solver.stopped_by,
+            _ => return None,
+        };
+        let remade = match optimizer.verify(&self.before.cluster, &bare, again) {
+            Ok(()) if stopped == "time" => "checked",
+            Ok(()) => "equal",
+            Err(_) => "differs",
+        };
+        let epoch = match event {
+            Event::AllocationDecided(event) => Some(event.epoch.0),
+            _ => None,
+        };
+        let mut causes = self.causes.clone();
+        for cause in &mut causes {
+            explainer.hide(&mut cause.subject);
+        }
+        Some(DecisionRef {
+            sequence: self.recorded.sequence,
+            epoch,
+            build: basis.build.clone(),
+            remade: remade.to_owned(),
+            causes,
+        })
+    }
+}
+
+impl Explainer {
+    /// What an event is about, if it is a job of somebody else.
+    pub(crate) fn hide(&self, subject: &mut String) {
+        if let Ok(job) = subject.parse::<JobId>()
+            && !subject.starts_with("node/")
+            && !subject.starts_with("epoch/")
+            && !self.sees(job.tenant())
+        {
+            *subject = self.name(&job);
+        }
+    }
+}
+
+/// The events that made a decision necessary, as far as they lie behind the decision before.
+fn causes(tail: &VecDeque<Arc<Recorded>>, causes: &[Sequence]) -> Vec<Cause> {
+    let cause = |sequence: &Sequence| {
+        let known = tail.iter().find(|recorded| recorded.sequence == *sequence);
+        let event = known.and_then(|recorded| recorded.event());
+        Cause {
+            sequence: *sequence,
+            event: event.map_or("", Event::subject_name).to_owned(),
+            subject: known.map_or_else(String::new, |it| it.envelope.subject.to_string()),
+        }
+    };
+    causes.iter().map(cause).collect()
+}
+
+/// `job.released ads/lr (event 4709)`.
+pub(crate) fn in_words(causes: &[Cause]) -> String {
+    let words = causes.iter().map(|cause| {
+        let what = match cause.event.as_str() {
+            "" => "something before what is read:",
+            "job.released" => "the release of",
+            "job.completed" => "the end of",
+            "job.failed" => "the failure of",
+            "job.cancelled" => "the cancellation of",
+            "node.joined" => "the arrival of",
+            "node.lost" => "the loss of",
+            "node.drained" => "the drain of",
+            "cluster.configured" => "a new policy for",
+            "partition.started" => "the start of",
+            "partition.stopped" => "the stop of",
+            other => other,
+        };
+        format!("{what} {} (event {})", cause.subject, cause.sequence)
+    });
+    let words: Vec<String> = words.collect();
+    match words.is_empty() {
+        true => "the passing of time: jobs that had just started could be resized".to_owned(),
+        false => words.join(", "),
+    }
+}

@@ -1,0 +1,223 @@
+//! Why a tenant, a node or a decision is as it is.
+
+use dormouse_messages::{Epoch, Event, NodeId, TenantId};
+use dormouse_projections::jobs::Job;
+use dormouse_state::NodePhase;
+
+use super::answer::{Explanation, JobLine};
+use super::job::is_live;
+use super::{ExplainError, Explainer, in_words};
+
+fn line(
+    explainer: &Explainer,
+    id: &dormouse_messages::JobId,
+    job: &Job,
+    containers: u32,
+) -> JobLine {
+    let waiting = explainer
+        .head
+        .cluster
+        .waiting
+        .iter()
+        .find(|it| it.job == *id);
+    JobLine {
+        job: explainer.name(id),
+        from: None,
+        containers,
+        share: job.share,
+        fair_share: job.fair_share,
+        code: waiting.map(|it| it.code.clone()).unwrap_or_default(),
+        reason: waiting.map(|it| it.reason.clone()).unwrap_or_default(),
+    }
+}
+
+/// A tenant: what it is entitled to, what its jobs have, and why those without wait.
+pub fn tenant(explainer: &Explainer, tenant: &TenantId) -> Result<Explanation, ExplainError> {
+    let (at, time) = explainer.place();
+    let queues = &explainer.head.admission.queues;
+    let unknown = || explainer.not_there(format!("tenant {tenant}"));
+    if !explainer.sees(tenant.as_str()) {
+        return Err(unknown());
+    }
+    let configured = queues.config.get(tenant.as_str()).is_some();
+    let known = queues.tenants.get(tenant.as_str());
+    if !configured && known.is_none() {
+        return Err(unknown());
+    }
+    let mut answer = Explanation::of(format!("tenant {tenant}"), at, time, "known");
+    let weight = queues.weight(tenant.as_str());
+    let mut others: Vec<&str> = queues.tenants.keys().map(TenantId::as_str).collect();
+    others.extend(queues.config.iter().map(|(name, _)| name.as_str()));
+    others.sort_unstable();
+    others.dedup();
+    let all: u64 = others
+        .iter()
+        .map(|name| u64::from(queues.weight(name)))
+        .sum();
+    answer
+        .words
+        .push(format!("{tenant} has weight {weight} of {all} together"));
+    if let Some(queue) = known {
+        answer.share = Some(queues.share(queue).as_f64());
+        answer.words.push(format!(
+            "its jobs run with a dominant share of {:.3} and have {:.3} queued in {} jobs; the policy {} chooses whose turn it is",
+            queues.share(queue).as_f64(),
+            queues.demand_share(queue).as_f64(),
+            queue.order.len(),
+            queues.policy.queue.as_str()
+        ));
+    }
+    if let Some(quota) = queues.config.quota(tenant.as_str()) {
+        answer.words.push(format!("its quota is {quota}"));
+    }
+    let jobs = explainer.model.jobs.live();
+    let jobs = jobs.filter(|(id, job)| id.tenant() == tenant.as_str() && is_live(job.phase));
+    answer.jobs = jobs
+        .map(|(id, job)| line(explainer, id, job, job.now))
+        .collect();
+    if let Some(decided) = explainer.decided() {
+        answer.decision = decided.reference(explainer);
+    }
+    let waiting: Vec<String> = answer
+        .jobs
+        .iter()
+        .filter(|job| !job.reason.is_empty())
+        .map(|job| format!("{} waits: {}", job.job, job.reason))
+        .collect();
+    answer.words.extend(waiting);
+    Ok(answer)
+}
+
+/// A node: whether it may be used, and who is on it.
+pub fn node(explainer: &Explainer, name: &NodeId) -> Result<Explanation, ExplainError> {
+    let (at, time) = explainer.place();
+    let cluster = &explainer.head.cluster;
+    let node = cluster.nodes.get(name);
+    let node = node.ok_or_else(|| explainer.not_there(format!("node {name}")))?;
+    let (state, why) = match (&node.phase, &node.health.quarantine, node.drained) {
+        (NodePhase::Lost { last_seen }, _, _) => (
+            "lost",
+            format!(
+                "its agent's lease has ended; it was last renewed at {}",
+                last_seen.to_words()
+            ),
+        ),
+        (NodePhase::Returning { .. }, _, _) => (
+            "returning",
+            "its agent has joined again and is being taken back".to_owned(),
+        ),
+        (NodePhase::Up, _, true) => (
+            "drained",
+            "the operator has drained it: nothing is placed on it until `dormouse node restore`"
+                .to_owned(),
+        ),
+        (NodePhase::Up, Some(quarantine), false) => (
+            "quarantined",
+            format!(
+                "nothing is placed on it until {}: {}",
+                quarantine.until.to_words(),
+                quarantine.reason
+            ),
+        ),
+        (NodePhase::Up, None, false) => ("up", "containers may be placed on it".to_owned()),
+    };
+    let mut answer = Explanation::of(format!("node {name}"), at, time, state);
+    answer.words.push(format!("{name} is {state}: {why}"));
+    let held = cluster.held();
+    let held = held.get(name).cloned().unwrap_or_default();
+    answer
+        .words
+        .push(format!("it offers {}; {held} is held", node.capacity));
+    for (id, job) in &cluster.jobs {
+        let count = job.held_by_node().get(name).copied().unwrap_or(0);
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        if let (true, Some(known)) = (count > 0, explainer.model.jobs.get(id)) {
+            answer.jobs.push(line(explainer, id, known, count));
+        }
+    }
+    let stays =
+        |job: &dormouse_state::Job| job.mode == dormouse_messages::job::CheckpointMode::None;
+    let stay = cluster
+        .jobs
+        .iter()
+        .filter(|(_, job)| stays(job) && job.held_by_node().contains_key(name));
+    if state == "drained" {
+        for (id, _) in stay {
+            let id = explainer.name(id);
+            answer.words.push(format!(
+                "{id} stays there until it ends: it has no checkpoint"
+            ));
+        }
+    }
+    Ok(answer)
+}
+
+/// A decision: why it was made, what it changed, how good it is, who waits.
+pub fn epoch(explainer: &Explainer, epoch: Epoch) -> Result<Explanation, ExplainError> {
+    let (at, time) = explainer.place();
+    let unknown = || explainer.not_there(format!("decision epoch/{epoch}"));
+    let decided = explainer.decided().ok_or_else(unknown)?;
+    let Some(Event::AllocationDecided(event)) = decided.recorded.event() else {
+        return Err(unknown());
+    };
+    if event.epoch != epoch {
+        return Err(unknown());
+    }
+    let mut answer = Explanation::of(format!("epoch/{epoch}"), at, time, "decided");
+    answer.decision = decided.reference(explainer);
+    let causes = answer
+        .decision
+        .iter()
+        .flat_map(|it| it.causes.clone())
+        .collect::<Vec<_>>();
+    answer.words.push(format!(
+        "epoch {epoch} was decided because of {}",
+        in_words(&causes)
+    ));
+    let figures = &event.outcome;
+    let solver = &figures.solver;
+    answer.words.push(format!(
+        "its objective is {:.4}, and no allocation has more than {:.4} ({}, found by {}); it restarts {} of at most {} jobs, with a fairness loss of {:.3} of at most {:.3}",
+        solver.objective,
+        solver.bound.max(solver.objective),
+        match solver.stopped_by.as_str() {
+            "optimal" => "proven",
+            other => other,
+        },
+        solver.stage,
+        figures.adjusted_jobs,
+        figures.adjustment_bound,
+        figures.fairness_loss,
+        figures.fairness_loss_bound
+    ));
+    if figures.forced_jobs > 0 {
+        answer.words.push(format!(
+            "{} more had to be placed again",
+            figures.forced_jobs
+        ));
+    }
+    if figures.unbounded {
+        let words =
+            "the cluster was idle: the head of the queue was admitted without the fairness bound";
+        answer.words.push(words.to_owned());
+    }
+    for job in &event.jobs {
+        answer.jobs.push(JobLine {
+            job: explainer.name(&job.job),
+            from: Some(job.previous),
+            containers: job.containers,
+            share: job.share,
+            fair_share: job.fair_share,
+            code: String::new(),
+            reason: String::new(),
+        });
+    }
+    for waiting in &figures.waiting {
+        if explainer.sees(waiting.job.tenant()) {
+            answer
+                .words
+                .push(format!("{} waits: {}", waiting.job, waiting.reason));
+        }
+    }
+    Ok(answer)
+}

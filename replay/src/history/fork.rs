@@ -1,0 +1,110 @@
+//! A fork of a log: what the deciders have folded at a place, and what they would decide there if
+//! something else had happened.
+//!
+//! The states are the services' own, so is every decision. Nothing of a fork is ever appended to
+//! the log that it was made from.
+
+use dormouse_admission::{Admission, AdmissionState};
+use dormouse_messages::{
+    Decider, Envelope, Event, Fold, JobId, Recorded, Sequence, Timestamp, Writer,
+};
+use dormouse_optimizer::Optimizer;
+use dormouse_state::{Assignment, ClusterState};
+
+/// Admission comes to rest within so many decisions of one instant: each takes many submissions.
+const MOST_DECISIONS: usize = 64;
+
+/// The deciders' states at one place of a log.
+#[derive(Debug, Clone, Default)]
+pub struct Fork {
+    /// What admission has folded.
+    pub admission: AdmissionState,
+    /// What the others have folded.
+    pub cluster: ClusterState,
+    /// The last sequence.
+    pub sequence: Sequence,
+    /// The time that a decision is given here.
+    pub now: Timestamp,
+}
+
+/// What the optimizer decides on a fork.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// The event, without its basis; nothing where there is nothing to decide.
+    pub event: Option<Event>,
+    /// Where the fork stands after it.
+    pub releases: Vec<JobId>,
+}
+
+impl Fork {
+    /// Folds an event of the log.
+    pub fn read(&mut self, recorded: &Recorded) {
+        self.admission.evolve(recorded);
+        self.cluster.evolve(recorded);
+        self.sequence = recorded.sequence;
+        self.now = self.now.max(recorded.stored_at);
+    }
+
+    /// Lets something happen that is not on the log.
+    pub fn happen(&mut self, writer: Writer, event: Event) {
+        let sequence = self.sequence.next();
+        let recorded = Recorded {
+            sequence,
+            stored_at: self.now,
+            writer,
+            envelope: Envelope::new(format!("fork-{sequence}"), writer, self.now, None, event),
+        };
+        self.read(&recorded);
+    }
+
+    /// Decides as the services would now: admission until it has nothing more to say, then the
+    /// optimizer once.
+    pub fn settle(&mut self, optimizer: &Optimizer) -> Outcome {
+        let mut releases = Vec::new();
+        for _ in 0..MOST_DECISIONS {
+            let decision = Admission.decide(&self.admission, self.now);
+            if decision.proposals.is_empty() {
+                break;
+            }
+            for proposal in decision.proposals {
+                if let Event::JobReleased(event) = &proposal.event {
+                    releases.push(event.job.clone());
+                }
+                self.happen(Writer::Admission, proposal.event);
+            }
+        }
+        let decision = optimizer.decide(&self.cluster, self.now);
+        let event = decision.proposals.into_iter().next().map(|it| it.event);
+        Outcome { event, releases }
+    }
+
+    /// The containers of a job by the newest placement; 0 where it has none.
+    #[must_use]
+    pub fn containers(&self, job: &JobId) -> u32 {
+        let job = self.cluster.jobs.get(job);
+        let assignment = job.and_then(|job| job.assignment.as_ref());
+        assignment.map_or(0, Assignment::containers)
+    }
+}
+
+impl Outcome {
+    /// The containers that a job has by this decision, made on `fork`.
+    #[must_use]
+    pub fn containers(&self, fork: &Fork, job: &JobId) -> u32 {
+        let listed = match &self.event {
+            Some(Event::AllocationDecided(event)) => event.jobs.iter().find(|it| it.job == *job),
+            _ => None,
+        };
+        listed.map_or_else(|| fork.containers(job), |it| it.containers)
+    }
+
+    /// The decision's figures.
+    #[must_use]
+    pub fn figures(&self) -> Option<&dormouse_messages::events::Outcome> {
+        match &self.event {
+            Some(Event::AllocationDecided(event)) => Some(&event.outcome),
+            Some(Event::AllocationKept(event)) => Some(&event.outcome),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! `explain`: why a job, a tenant, a node or a decision is as it is.
+
+use std::sync::Arc;
+
+use comfy_table::Cell;
+use dormouse_replay::history::explain::{ExplainError, Explainer, Explanation, Subject};
+
+use super::history::open_at;
+use crate::cli::ExplainArgs;
+use crate::context::Context;
+use crate::error::{Coded, DONE};
+use crate::print;
+use crate::render::{Style, date, right};
+
+/// Explains.
+///
+/// # Errors
+/// When the log cannot be read, or there is no such thing on it.
+pub async fn run(context: &Context, args: &ExplainArgs) -> anyhow::Result<u8> {
+    let subject = subject(args)?;
+    let viewer = args.point.tenant.clone();
+    let mut explainer = Explainer::new(subject, viewer, args.solves);
+    let reading = open_at(context, &args.point).await?;
+    if let Some(states) = reading.states()? {
+        explainer = explainer.starting_from(states.fork, states.model);
+    }
+    let read = reading.read(|recorded| {
+        explainer.read(&Arc::clone(recorded));
+        Ok(())
+    });
+    read.await?;
+    let answer = explainer.explain().map_err(|error| match error {
+        ExplainError::NotThere(..) => Coded::new("not_found", error.to_string()),
+    })?;
+    print::value(context.output()?, &answer, |answer, wide| {
+        text(answer, &Style::of_stdout(wide))
+    })?;
+    Ok(DONE)
+}
+
+/// `ID`, `epoch/N`, `tenant NAME` or `node NAME`.
+fn subject(args: &ExplainArgs) -> anyhow::Result<Subject> {
+    let wrong = |error: &dyn std::fmt::Display| {
+        Coded::new(
+            "usage",
+            format!("{error}; explain a job (tenant/name), epoch/N, tenant NAME or node NAME"),
+        )
+    };
+    let (first, second) = (args.what.as_str(), args.name.as_deref());
+    Ok(match (first, second) {
+        ("tenant", Some(name)) => Subject::Tenant(name.parse().map_err(|error| wrong(&error))?),
+        ("node", Some(name)) => Subject::Node(name.parse().map_err(|error| wrong(&error))?),
+        (_, Some(second)) => {
+            return Err(wrong(&format!("{first} {second} is nothing that is explained")).into());
+        }
+        (job, None) => match job.strip_prefix("epoch/").map(str::parse) {
+            Some(Ok(epoch)) => Subject::Epoch(dormouse_messages::Epoch(epoch)),
+            Some(Err(error)) => return Err(wrong(&error).into()),
+            None => Subject::Job(crate::cli::job_id(job).map_err(|error| wrong(&error))?),
+        },
+    })
+}
+
+/// An explanation for a terminal.
+#[must_use]
+pub fn text(answer: &Explanation, style: &Style) -> String {
+    let mut text = format!(
+        "{} is {}, after event {}, {}\n",
+        answer.about,
+        answer.state,
+        answer.at,
+        date(answer.time)
+    );
+    for words in &answer.words {
+        text.push_str(&format!("\n  {words}"));
+    }
+    if !answer.conflict.is_empty() {
+        text.push_str(&format!(
+            "\n\ncannot all hold if it has more: {}",
+            answer.conflict.join(", ")
+        ));
+        let sets: Vec<String> = answer
+            .relaxations
+            .iter()
+            .map(|set| set.join(" and "))
+            .collect();
+        text.push_str(&format!("\nenough to give up: {}", sets.join("; or ")));
+    }
+    text.push_str(&corrections(answer, style));
+    if !answer.not_searched.is_empty() {
+        text.push_str(&format!(
+            "\n\nnot searched to the end: {}; give more with --solves",
+            answer.not_searched.join(", ")
+        ));
+    }
+    text.push_str(&jobs(answer, style));
+    if let Some(decision) = &answer.decision {
+        let epoch = decision
+            .epoch
+            .map_or_else(|| "kept".to_owned(), |epoch| format!("epoch {epoch}"));
+        text.push_str(&format!(
+            "\n\nby the decision at event {} ({epoch}), made by build {}; made again by this build: {}",
+            decision.sequence, decision.build, decision.remade
+        ));
+    }
+    text
+}
+
+/// The changes that were proven.
+fn corrections(answer: &Explanation, style: &Style) -> String {
+    if answer.corrections.is_empty() {
+        return String::new();
+    }
+    let mut table = style.table(&[
+        "CHANGE", "FROM", "TO", "BECOMES", "PROOF", "NOT AT", "WRITTEN",
+    ]);
+    for it in &answer.corrections {
+        table.add_row(vec![
+            Cell::new(&it.kind),
+            right(&it.from),
+            right(&it.to),
+            right(it.becomes),
+            Cell::new(&it.verified_by.proof),
+            right(it.not_at.as_deref().unwrap_or("-")),
+            Cell::new(&it.change),
+        ]);
+    }
+    format!("\n\n{}", style.write(table))
+}
+
+/// The jobs that it is made of.
+fn jobs(answer: &Explanation, style: &Style) -> String {
+    if answer.jobs.is_empty() {
+        return String::new();
+    }
+    let mut table = style.table(&[
+        "JOB",
+        "FROM",
+        "CONTAINERS",
+        "SHARE",
+        "FAIR",
+        "CODE",
+        "REASON",
+    ]);
+    for it in &answer.jobs {
+        table.add_row(vec![
+            Cell::new(&it.job),
+            right(
+                it.from
+                    .map_or_else(|| "-".to_owned(), |from| from.to_string()),
+            ),
+            right(it.containers),
+            right(format!("{:.3}", it.share)),
+            right(format!("{:.3}", it.fair_share)),
+            Cell::new(&it.code),
+            Cell::new(&it.reason),
+        ]);
+    }
+    format!("\n\n{}", style.write(table))
+}

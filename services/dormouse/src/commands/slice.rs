@@ -1,0 +1,106 @@
+//! `log slice|trace`: parts and forms of a log for others to look at.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use dormouse_messages::Sequence;
+use dormouse_replay::history::slice::{Before, States};
+use dormouse_replay::history::trace::TraceWriter;
+
+use super::history::{History, open_at};
+use crate::cli::{LogFileArg, OutputArg, PointArgs, SliceRange};
+use crate::context::Context;
+use crate::error::DONE;
+use crate::print;
+
+/// The file that `-o` names.
+fn target(context: &Context, what: &str) -> anyhow::Result<PathBuf> {
+    match &context.global().output {
+        OutputArg::File(file) => Ok(file.clone()),
+        OutputArg::Format(_) => bail!("name the file: -o {what}"),
+    }
+}
+
+fn create(file: &Path) -> anyhow::Result<Box<dyn Write>> {
+    if file.as_os_str() == "-" {
+        return Ok(Box::new(BufWriter::new(io::stdout())));
+    }
+    let made = File::create(file).with_context(|| file.display().to_string())?;
+    Ok(Box::new(BufWriter::new(made)))
+}
+
+/// Writes a slice: once through the range for what its decisions were made from, then from the
+/// beginning to its end.
+///
+/// # Errors
+/// When the log cannot be read, or the file not written.
+pub async fn slice(context: &Context, range: SliceRange, log: &LogFileArg) -> anyhow::Result<u8> {
+    let file = target(context, "slice.jsonl")?;
+    if file.extension().is_some_and(|ending| ending == "dmlog") {
+        bail!(
+            "a slice is a file of lines; name it {}",
+            file.with_extension("jsonl").display()
+        );
+    }
+    let from = Sequence(range.from);
+    let mut before = Before::new(from);
+    let mut any = false;
+    let history = History::open_whole(context, log).await?;
+    let read = history.read(from.0, range.to, |recorded| {
+        any = true;
+        before.read(recorded);
+        Ok(())
+    });
+    read.await?;
+    if !any {
+        bail!("the log has no event {from}; `dormouse cluster` says where it ends");
+    }
+    let asof = before.sequence();
+    let history = History::open_whole(context, log).await?;
+    let identity = history.identity();
+    let mut states = history.states()?.unwrap_or_default();
+    let mut out = create(&file)?;
+    let (mut headed, mut count) = (false, 0_u64);
+    let read = history.read(1, range.to, |recorded| {
+        if recorded.sequence <= asof {
+            states.read(recorded);
+            return Ok(());
+        }
+        if !std::mem::replace(&mut headed, true) {
+            writeln!(out, "{}", head(&states, &identity, from)?)?;
+        }
+        count += 1;
+        Ok(writeln!(out, "{}", recorded.to_json(&identity)?)?)
+    });
+    read.await?;
+    out.flush()?;
+    print::aside(format!(
+        "{count} events written to {}, with the states after event {asof}",
+        file.display()
+    ));
+    Ok(DONE)
+}
+
+fn head(states: &States, identity: &str, from: Sequence) -> anyhow::Result<String> {
+    Ok(states.head(identity, from, &crate::serve::build())?)
+}
+
+/// Writes a trace for Perfetto.
+///
+/// # Errors
+/// When the log cannot be read, or the file not written.
+pub async fn trace(context: &Context, point: &PointArgs) -> anyhow::Result<u8> {
+    let file = target(context, "cluster.pftrace")?;
+    let reading = open_at(context, point).await?;
+    let mut writer = TraceWriter::new(create(&file)?)?;
+    if let Some(states) = reading.states()? {
+        writer = writer.starting_from(states.model);
+    }
+    let read = reading.read(|recorded| Ok(writer.read(recorded)?));
+    read.await?;
+    let packets = writer.finish()?;
+    print::aside(format!("{packets} packets written to {}", file.display()));
+    Ok(DONE)
+}

@@ -1,0 +1,123 @@
+//! Questions about a log, asked of a live cluster of real processes and of its log as a file.
+
+use std::sync::Arc;
+
+use dormouse_messages::{Event, Recorded};
+use serde_json::{Value, json};
+
+use crate::common::{Cluster, count_job};
+
+/// `first` has the whole node; `second` comes and takes its part.
+#[test]
+fn a_live_cluster_and_its_log_answer_alike() {
+    let cluster = Cluster::up(1, "cpu=4,memory=8Gi");
+    cluster.submit(&count_job("first", 60, (1, 4), &[])).ok();
+    cluster.wait_event("progress", |event| match event {
+        Event::Progress(_) => Some(()),
+        _ => None,
+    });
+    cluster.submit(&count_job("second", 20, (2, 2), &[]));
+    cluster.wait_completed("ads/second");
+    cluster.wait_completed("ads/first");
+    let log = cluster.check();
+    let last = log.last().expect("events").sequence.0.to_string();
+    let file = cluster.log_file();
+    let file = file.to_str().expect("UTF-8");
+    let placed = log.iter().find_map(|it| match it.event() {
+        Some(Event::PartitionStarted(it)) if it.job.name() == "second" => Some(it.epoch.0),
+        _ => None,
+    });
+    let placed = placed.expect("second ran");
+    let epoch = format!("epoch/{placed}");
+    for question in [
+        &["explain", "ads/first"][..],
+        &["explain", &epoch],
+        &["explain", "tenant", "ads"],
+        &["explain", "node", "n0"],
+        &["ledger"],
+        &["replay", "bisect", "ads/second=running"],
+    ] {
+        let live = cluster
+            .run(&[question, &["--at", &last]].concat())
+            .ok()
+            .json();
+        let of_file = cluster
+            .run(&[question, &["--log", file]].concat())
+            .ok()
+            .json();
+        assert_eq!(live, of_file, "{question:?}");
+    }
+    first_gave_way(&cluster, &epoch);
+    a_part_answers_alike(&cluster, &log, &epoch);
+}
+
+fn explain(cluster: &Cluster, more: &[&str]) -> Value {
+    cluster.run(&[&["explain"], more].concat()).ok().json()
+}
+
+/// Why `first` shrank.
+fn first_gave_way(cluster: &Cluster, epoch: &str) {
+    let first = explain(cluster, &["ads/first"]);
+    assert_eq!(first["state"], "completed");
+    assert_eq!(
+        (&first["resizes"][0]["from"], &first["resizes"][0]["to"]),
+        (&json!(4), &json!(2))
+    );
+    assert_eq!(first["resizes"][0]["gained"][0]["job"], "ads/second");
+    assert!(
+        first["resizes"][0]["cost_s"]
+            .as_f64()
+            .is_some_and(|cost_s| cost_s > 0.0),
+        "{first}"
+    );
+    assert_eq!(explain(cluster, &[epoch])["decision"]["remade"], "equal");
+    let refused = cluster.run(&["explain", "ads/nobody"]);
+    assert_eq!(
+        (refused.code, refused.error()["code"].as_str()),
+        (1, Some("not_found"))
+    );
+    let csv = cluster.run_with(&["ledger"], &["-o", "csv"]).ok();
+    assert!(
+        csv.out.starts_with("scope,name,resource,unit,capacity"),
+        "{}",
+        csv.out
+    );
+}
+
+/// A slice of the log, and a trace.
+fn a_part_answers_alike(cluster: &Cluster, log: &[Arc<Recorded>], epoch: &str) {
+    let file = cluster.log_file();
+    let file = file.to_str().expect("UTF-8");
+    // A part of it, from the decision for `second` on.
+    let from = log
+        .iter()
+        .find(|it| it.envelope.subject.as_str() == epoch)
+        .expect("it is there");
+    let slice = file.replace(".jsonl", "-slice.jsonl");
+    let range = format!("{}..", from.sequence);
+    cluster
+        .run_with(&["log", "slice", &range], &["-o", &slice])
+        .ok();
+    let verified = cluster
+        .run(&["replay", "verify", "--log", &slice])
+        .ok()
+        .json();
+    assert_eq!(verified["findings"], json!([]));
+    assert!(
+        verified["decisions"]
+            .as_u64()
+            .is_some_and(|decisions| decisions > 0)
+    );
+    assert_eq!(
+        explain(cluster, &[epoch, "--log", &slice]),
+        explain(cluster, &[epoch, "--log", file])
+    );
+    let shown = cluster
+        .run(&["job", "show", "ads/second", "--log", &slice])
+        .ok()
+        .json();
+    assert_eq!(shown["phase"], "completed");
+    let trace = file.replace(".jsonl", ".pftrace");
+    cluster.run_with(&["log", "trace"], &["-o", &trace]).ok();
+    assert!(std::fs::metadata(&trace).expect("a trace").len() > 1000);
+}

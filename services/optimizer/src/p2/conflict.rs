@@ -1,0 +1,318 @@
+//! Which constraints stand against a job having at least so many containers.
+//!
+//! P2 is asked again with groups of constraints relaxed, each in whole: the bound on unfairness, the
+//! bound on restarts, what may not be restarted, room that is reserved, how room is divided among
+//! nodes, and the room of each resource that the job demands.
+//!
+//! 1. A *conflict*: groups that together have no solution, and have one without any one of them (a
+//!    deletion filter: groups are relaxed one after the other, and stay relaxed where there is still
+//!    no solution).
+//! 2. The *corrections*: the smallest sets of groups without which there is a solution, all of the
+//!    least size.
+//!
+//! Other than in P2 itself the job's own restart counts within θ2 although it is asked for.
+
+use std::collections::BTreeSet;
+
+use dormouse_messages::JobId;
+use dormouse_messages::quantity::Resource;
+
+use crate::problem::Problem;
+
+use super::instance::{Cluster, Instance, State};
+use super::pipeline::{Verdict, may_be_feasible, search};
+use super::solver::Purse;
+
+/// A group of constraints.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Group {
+    /// How much of a resource there is.
+    Capacity(Resource),
+    /// That room lies on nodes: not all of it is together.
+    Packing,
+    /// Room that containers on their way out still hold.
+    Reserved,
+    /// Jobs that may not be changed now stay as they are.
+    Pins,
+    /// θ2: how many jobs may be restarted.
+    Adjustments,
+    /// θ1: how unfair it may be.
+    Fairness,
+}
+
+/// What stands against it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Conflict {
+    /// With the objective's value of the best allocation that was found, where there is one.
+    pub feasible: Option<f64>,
+    /// Groups that cannot all hold; empty where it is feasible, or infeasible whatever is relaxed.
+    pub conflict: Vec<Group>,
+    /// The smallest sets of groups without which it is feasible.
+    pub corrections: Vec<Vec<Group>>,
+    /// Whether some question had no answer within the budget: what it would have said is missing.
+    pub limit: bool,
+}
+
+/// Room that is never used up, beside any that there is.
+const PLENTY: u64 = 1 << 50;
+
+struct Questions<'a> {
+    problem: &'a Problem,
+    instance: Instance,
+    capacities: Vec<Vec<u64>>,
+    resources: Vec<Resource>,
+    /// The job runs: its own restart is one of those that are allowed.
+    restarts: bool,
+    purse: Purse,
+    limit: bool,
+}
+
+/// What stands against `job` having `least` containers or more while the jobs of `beside` (those
+/// that have containers in the decision) take part; nothing where it is not in the problem.
+#[must_use]
+pub fn conflict(
+    problem: &Problem,
+    job: &JobId,
+    least: u32,
+    beside: &BTreeSet<JobId>,
+) -> Option<Conflict> {
+    let cluster = Cluster::new(problem);
+    let target = problem.jobs.iter().position(|it| it.job == *job)?;
+    cluster.demand(&problem.jobs[target].demand)?;
+    let jobs = problem.jobs.iter().enumerate();
+    let members = jobs.filter(|(index, it)| *index == target || beside.contains(&it.job));
+    let members: Vec<usize> = members.map(|(index, _)| index).collect();
+    let mut instance = Instance::new(problem, &cluster, &members);
+    let place = instance.jobs.iter().position(|it| it.index == target)?;
+    let own = &mut instance.jobs[place];
+    let restarts = own.state != State::Free;
+    own.state = State::Free;
+    own.min = own.min.max(least);
+    own.max = own.max.max(least);
+    let mut questions = Questions {
+        problem,
+        instance,
+        capacities: cluster.capacities,
+        resources: cluster.resources,
+        restarts,
+        purse: Purse::new(problem.budget.seconds),
+        limit: false,
+    };
+    Some(questions.answer(place))
+}
+
+impl Questions<'_> {
+    fn answer(&mut self, target: usize) -> Conflict {
+        let groups = self.groups(target);
+        let mut answer = Conflict {
+            feasible: self.feasible(&BTreeSet::new()),
+            ..Conflict::default()
+        };
+        let all: BTreeSet<&Group> = groups.iter().collect();
+        if answer.feasible.is_none() && self.feasible(&all).is_some() {
+            let mut relaxed = BTreeSet::new();
+            // What the operator can change is named rather than what cannot be changed.
+            for group in &groups {
+                relaxed.insert(group);
+                if self.feasible(&relaxed).is_some() {
+                    relaxed.remove(group);
+                }
+            }
+            let active = groups.iter().filter(|group| !relaxed.contains(group));
+            answer.conflict = active.cloned().collect();
+            answer.corrections = self.corrections(&groups);
+        }
+        answer.limit = self.limit;
+        answer
+    }
+
+    fn groups(&self, target: usize) -> Vec<Group> {
+        let demand = &self.instance.types[self.instance.jobs[target].ty].demand;
+        let demanded = self.resources.iter().zip(demand);
+        let demanded = demanded.filter(|(_, amount)| **amount > 0);
+        let mut groups: Vec<Group> = demanded
+            .map(|(resource, _)| Group::Capacity(resource.clone()))
+            .collect();
+        if self.instance.rooms.len() > 1 {
+            groups.push(Group::Packing);
+        }
+        if self.instance.rooms != self.capacities {
+            groups.push(Group::Reserved);
+        }
+        if self
+            .instance
+            .jobs
+            .iter()
+            .any(|job| job.state == State::Pinned)
+        {
+            groups.push(Group::Pins);
+        }
+        groups.push(Group::Adjustments);
+        if self.instance.loss_bound.is_finite() {
+            groups.push(Group::Fairness);
+        }
+        groups
+    }
+
+    /// All sets of the least size without which there is a solution.
+    fn corrections(&mut self, groups: &[Group]) -> Vec<Vec<Group>> {
+        for size in 1..=groups.len().min(3) {
+            let mut found = Vec::new();
+            for set in subsets(groups.len(), size) {
+                let set: BTreeSet<&Group> = set.into_iter().map(|index| &groups[index]).collect();
+                if self.feasible(&set).is_some() {
+                    found.push(set.into_iter().cloned().collect());
+                }
+            }
+            if !found.is_empty() {
+                return found;
+            }
+        }
+        Vec::new()
+    }
+
+    /// The objective's value of an allocation without these groups, if there is one.
+    fn feasible(&mut self, relaxed: &BTreeSet<&Group>) -> Option<f64> {
+        let instance = self.relaxed(relaxed)?;
+        if !may_be_feasible(&instance) {
+            return None;
+        }
+        match search(&instance, &self.problem.budget, &self.purse) {
+            Verdict::Found(found) => Some(found.plan.objective(&instance)),
+            Verdict::Infeasible => None,
+            Verdict::Unknown => {
+                self.limit = true;
+                None
+            }
+        }
+    }
+
+    fn relaxed(&self, relaxed: &BTreeSet<&Group>) -> Option<Instance> {
+        let mut instance = self.instance.clone();
+        if relaxed.contains(&Group::Adjustments) {
+            instance.restart_bound = u32::MAX;
+        } else if self.restarts {
+            instance.restart_bound = instance.restart_bound.checked_sub(1)?;
+        }
+        if relaxed.contains(&Group::Fairness) {
+            instance.loss_bound = f64::INFINITY;
+        }
+        if relaxed.contains(&Group::Reserved) {
+            instance.rooms.clone_from(&self.capacities);
+        }
+        if relaxed.contains(&Group::Pins) {
+            for job in &mut instance.jobs {
+                if job.state == State::Pinned {
+                    job.state = State::Running;
+                }
+            }
+        }
+        for (index, resource) in self.resources.iter().enumerate() {
+            if relaxed.contains(&Group::Capacity(resource.clone())) {
+                for room in &mut instance.rooms {
+                    room[index] = room[index].max(PLENTY);
+                }
+            }
+        }
+        if relaxed.contains(&Group::Packing) {
+            let sum = |index: usize| {
+                let rooms = instance.rooms.iter().map(|room| room[index]);
+                rooms.fold(0, u64::saturating_add)
+            };
+            instance.rooms = vec![(0..self.resources.len()).map(sum).collect()];
+            for job in &mut instance.jobs {
+                job.previous = match job.count {
+                    0 => Vec::new(),
+                    count => vec![(0, count)],
+                };
+            }
+        }
+        Some(instance)
+    }
+}
+
+/// The sets of `size` of the first `count` numbers, in order.
+fn subsets(count: usize, size: usize) -> Vec<Vec<usize>> {
+    if size == 0 {
+        return vec![Vec::new()];
+    }
+    let mut all = Vec::new();
+    for last in size - 1..count {
+        for mut set in subsets(last, size - 1) {
+            set.push(last);
+            all.push(set);
+        }
+    }
+    all.sort();
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_messages::quantity::Resource;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::document::read;
+
+    fn asked(document: &Value, job: &str, least: u32) -> Conflict {
+        let problem = read(&document.to_string()).expect("a problem");
+        let beside = problem.jobs.iter().filter(|it| it.previous.is_some());
+        let beside = beside.map(|it| it.job.clone()).collect();
+        conflict(&problem, &job.parse().expect("a job"), least, &beside).expect("it is there")
+    }
+
+    fn cluster(theta1: f64, theta2: f64, jobs: Value) -> Value {
+        json!({
+            "nodes": [{"name": "n0", "capacity": {"cpu": 8}}, {"name": "n1", "capacity": {"cpu": 8}}],
+            "jobs": jobs, "policy": {"theta1": theta1, "theta2": theta2},
+        })
+    }
+
+    #[test]
+    fn subsets_come_in_order() {
+        assert_eq!(subsets(3, 2), [[0, 1], [0, 2], [1, 2]]);
+        assert_eq!(subsets(2, 1), [[0], [1]]);
+    }
+
+    /// Two jobs fill both nodes and may not be restarted: the new one needs room or a restart.
+    #[test]
+    fn without_restarts_room_and_the_bound_on_them_stand_against_each_other() {
+        let jobs = json!([
+            {"job": "a/x", "demand": {"cpu": 1}, "containers": {"min": 1, "max": 8}, "previous": {"n0": 8}},
+            {"job": "a/y", "demand": {"cpu": 1}, "containers": {"min": 1, "max": 8}, "previous": {"n1": 8}},
+            {"job": "a/new", "demand": {"cpu": 1}, "containers": {"min": 2, "max": 4}},
+        ]);
+        let found = asked(&cluster(1.0, 0.0, jobs.clone()), "a/new", 2);
+        assert_eq!(
+            found.conflict,
+            [Group::Capacity(Resource::Cpu), Group::Adjustments]
+        );
+        assert_eq!(
+            found.corrections,
+            [[Group::Capacity(Resource::Cpu)], [Group::Adjustments]]
+        );
+        let found = asked(&cluster(1.0, 0.1, jobs), "a/new", 2);
+        assert!(
+            found.feasible.is_some() && found.conflict.is_empty(),
+            "{found:?}"
+        );
+    }
+
+    /// One container of 8 CPUs: 8 are free, 4 on each node, and what is there cannot move.
+    #[test]
+    fn room_in_pieces_is_packing() {
+        let jobs = json!([
+            {"job": "a/x", "demand": {"cpu": 4}, "containers": {"min": 1, "max": 1}, "previous": {"n0": 1}, "adjustable": false},
+            {"job": "a/y", "demand": {"cpu": 4}, "containers": {"min": 1, "max": 1}, "previous": {"n1": 1}, "adjustable": false},
+            {"job": "a/new", "demand": {"cpu": 8}, "containers": {"min": 1, "max": 1}},
+        ]);
+        let found = asked(&cluster(1.0, 1.0, jobs), "a/new", 1);
+        assert!(found.conflict.contains(&Group::Packing), "{found:?}");
+        assert!(
+            found.corrections.contains(&vec![Group::Packing]),
+            "{found:?}"
+        );
+        assert!(found.corrections.contains(&vec![Group::Pins]), "{found:?}");
+    }
+}
