@@ -8,6 +8,7 @@ pub mod history;
 pub mod random;
 pub mod report;
 pub mod scenario;
+pub mod serving;
 pub mod simulate;
 pub mod torture;
 pub mod verify;

@@ -1,0 +1,191 @@
+//! One service offline: the autoscaler's own fold and decision on simulated clients, beside the
+//! rules of others and an oracle that knows the rate.
+//!
+//! [`traces`] makes the arrivals, [`world`] serves them, [`watched`] is the autoscaler in it.
+
+pub mod traces;
+mod watched;
+mod world;
+
+use dormouse_autoscaler::staffing::{Goal, Load, Times};
+use dormouse_messages::Recorded;
+use dormouse_messages::job::Containers;
+use dormouse_messages::service::{LatencyObjective, Percentile, Scaling};
+
+use crate::random::Random;
+use traces::{Kind, Trace};
+use watched::{Promise, Watched};
+use world::{Driver, World};
+
+/// So many seconds at the trace's first rate are served before anything is counted.
+const WARM_UP_S: usize = 600;
+
+/// How a service is simulated.
+#[derive(Debug, Clone)]
+pub struct Setting {
+    /// Seconds from a decision to a ready replica.
+    pub start_s: f64,
+    /// Mean seconds of work a request.
+    pub service_s: f64,
+    /// Their coefficient of variation (Gamma).
+    pub service_cv: f64,
+    /// What clients are promised.
+    pub objective: LatencyObjective,
+    /// Fewest and most replicas.
+    pub containers: Containers,
+    /// Requests that a replica works on at once.
+    pub concurrency: u32,
+    /// Whether the course is kept.
+    pub course: bool,
+}
+
+impl Default for Setting {
+    /// Service Gamma 100 ms with CV 0.5, 99 % within 400 ms, 1 to 24 replicas.
+    fn default() -> Self {
+        Self {
+            start_s: 15.0,
+            service_s: 0.1,
+            service_cv: 0.5,
+            objective: LatencyObjective {
+                latency_ms: 400,
+                percentile: Percentile::from(99.0),
+            },
+            containers: Containers::between(1, 24),
+            concurrency: 1,
+            course: false,
+        }
+    }
+}
+
+/// Who decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rule {
+    /// The autoscaler by one of its rules.
+    Scaling(Scaling),
+    /// Who knows the rate of every second before.
+    Oracle,
+}
+
+impl Rule {
+    /// All of them, in the order of the table.
+    pub const ALL: [Self; 5] = [
+        Self::Scaling(Scaling::Objective),
+        Self::Scaling(Scaling::Hpa),
+        Self::Scaling(Scaling::Kpa),
+        Self::Scaling(Scaling::Ray),
+        Self::Oracle,
+    ];
+
+    /// Its name.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Scaling(Scaling::Objective) => "objective",
+            Self::Scaling(Scaling::Hpa) => "hpa",
+            Self::Scaling(Scaling::Kpa) => "kpa",
+            Self::Scaling(Scaling::Ray) => "ray",
+            Self::Oracle => "oracle",
+        }
+    }
+}
+
+/// A moment of a simulation.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Course {
+    /// Seconds since counting began.
+    pub at_s: f64,
+    /// How many replicas there are to be.
+    pub target: u32,
+    /// How many are ready.
+    pub ready: u32,
+    /// Requests that wait.
+    pub waiting: u32,
+    /// Requests that arrived since the moment before.
+    pub arrivals: u32,
+}
+
+/// What one simulation came to.
+#[derive(Debug, Clone, Default)]
+pub struct Figures {
+    /// Requests.
+    pub requests: u64,
+    /// Those that were answered too late.
+    pub late: u64,
+    /// Seconds of replicas, from the decision to their end.
+    pub replica_s: f64,
+    /// Seconds that were counted.
+    pub seconds: f64,
+    /// Changes of the number of replicas.
+    pub changes: u32,
+    /// Seconds from each jump of the rate to the next decision for more.
+    pub reactions_s: Vec<f64>,
+    /// What was appended.
+    pub log: Vec<Recorded>,
+    /// When more were decided.
+    rises_s: Vec<f64>,
+}
+
+impl Figures {
+    /// The part of the requests that were answered in time.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "requests of a few hours")]
+    pub fn attainment(&self) -> f64 {
+        match self.requests {
+            0 => 1.0,
+            requests => 1.0 - self.late as f64 / requests as f64,
+        }
+    }
+
+    /// The mean number of replicas.
+    #[must_use]
+    pub fn replicas(&self) -> f64 {
+        self.replica_s / self.seconds.max(1.0)
+    }
+}
+
+/// Simulates one seed of a trace: the same arrivals and, request by request, the same work whoever
+/// decides.
+#[must_use]
+pub fn simulate(kind: Kind, seed: u64, rule: Rule, setting: &Setting) -> (Figures, Vec<Course>) {
+    let mut random = Random::new(seed);
+    let trace = kind.trace(&mut random.split()).warmed(WARM_UP_S);
+    let arrivals = trace.arrivals(&mut random.split());
+    let driver = match rule {
+        Rule::Scaling(scaling) => Driver::Decider(Box::new(Watched::new(&Promise {
+            scaling,
+            objective: setting.objective,
+            containers: setting.containers,
+            concurrency: setting.concurrency,
+        }))),
+        Rule::Oracle => Driver::Oracle(oracle(&trace, setting)),
+    };
+    let from = f64::from(u32::try_from(WARM_UP_S).unwrap_or(0));
+    World::new(setting, driver, random.split(), from).run(&trace, &arrivals)
+}
+
+/// The replicas that the rate of the next seconds needs, by the autoscaler's own formula and with
+/// its spare service time, asked for a start before they are needed.
+fn oracle(trace: &Trace, setting: &Setting) -> Vec<u32> {
+    let cv2 = setting.service_cv * setting.service_cv;
+    let times = Times::gamma(setting.service_s, cv2);
+    let goal = Goal {
+        latency_s: f64::from(setting.objective.latency_ms) / 1000.0
+            - setting.service_s,
+        late: 1.0 - setting.objective.percentile.fraction(),
+    };
+    let needed = trace.rates.iter().map(|rate| {
+        let load = Load {
+            rate: *rate,
+            dispersion: trace.cv * trace.cv,
+            times: &times,
+        };
+        let replicas = load.replicas(goal, setting.concurrency, setting.containers.max);
+        replicas.clamp(setting.containers.min, setting.containers.max)
+    });
+    let needed: Vec<u32> = needed.collect();
+    let ahead = (0..).take_while(|it| f64::from(*it) < setting.start_s + 2.0).count();
+    (0..needed.len())
+        .map(|at| needed[at..needed.len().min(at + ahead + 1)].iter().max().copied())
+        .map(|most| most.unwrap_or(setting.containers.min))
+        .collect()
+}

@@ -1,0 +1,252 @@
+//! The autoscaler's side of a simulated service: the events that it folds, and what it decides.
+
+use dormouse_autoscaler::{Autoscaler, AutoscalerState};
+use dormouse_messages::events::{
+    ContainerExited, ContainerReady, Histogram, JobAdmitted, JobReleased, PlacedContainer,
+    PlacementDecided, RemovedContainer, ServiceMeasured, ServiceScaled,
+};
+use dormouse_messages::job::{Checkpoint, Command, Containers, JobSpec, Kind};
+use dormouse_messages::service::{LatencyObjective, Resize, Scaling, Service};
+use dormouse_messages::{
+    Amounts, Decider as _, Envelope, Epoch, Event, Fold as _, GatewayId, Incarnation, JobId, NodeId,
+    Rank, Recorded, Sequence, Timestamp, Writer,
+};
+
+/// Half of 2027: any day will do.
+const START_US: i64 = 1_815_000_000_000_000;
+
+/// The time so many seconds after the simulation's start.
+#[must_use]
+pub fn at(seconds: f64) -> Timestamp {
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a simulation lasts hours, in microseconds far below 2^53"
+    )]
+    let micros = (seconds * 1e6) as i64;
+    Timestamp::from_micros(START_US + micros)
+}
+
+/// What clients of one gateway saw in a window.
+#[derive(Debug, Clone, Default)]
+pub struct Window {
+    /// Requests that arrived in each second.
+    pub arrivals: Vec<u32>,
+    /// The mean number in the system.
+    pub concurrency: f64,
+    /// Those that wait at the window's end.
+    pub queued: u32,
+    /// Their response times.
+    pub latency_ms: Histogram,
+    /// How long replicas worked on them.
+    pub service_ms: Histogram,
+    /// Replicas that were ready.
+    pub ready: u32,
+}
+
+/// The service as it is promised.
+#[derive(Debug, Clone, Copy)]
+pub struct Promise {
+    /// How the number of replicas is decided.
+    pub scaling: Scaling,
+    /// The objective.
+    pub objective: LatencyObjective,
+    /// Fewest and most replicas.
+    pub containers: Containers,
+    /// Requests that a replica works on at once.
+    pub concurrency: u32,
+}
+
+/// The autoscaler with one service.
+pub struct Watched {
+    state: AutoscalerState,
+    sequence: Sequence,
+    job: JobId,
+    gateway: GatewayId,
+    node: NodeId,
+    /// Every event, where they are kept.
+    log: Vec<Recorded>,
+}
+
+impl Watched {
+    /// A service that has just been released.
+    ///
+    /// # Panics
+    /// Never: the names are valid.
+    #[must_use]
+    pub fn new(promise: &Promise) -> Self {
+        let valid = "valid names";
+        let job: JobId = "serving/model".parse().expect(valid);
+        let mut watched = Self {
+            state: AutoscalerState::default(),
+            sequence: Sequence(0),
+            gateway: "g0".parse().expect(valid),
+            node: "n0".parse().expect(valid),
+            job: job.clone(),
+            log: Vec::new(),
+        };
+        let admitted = JobAdmitted {
+            job: job.clone(),
+            spec: spec(promise),
+            ingress_sequence: 1,
+            basis: None,
+        };
+        watched.append(Writer::Admission, admitted, 0.0);
+        let released = JobReleased {
+            job,
+            turn: None,
+            passed_over: Vec::new(),
+            basis: None,
+        };
+        watched.append(Writer::Admission, released, 0.0);
+        watched
+    }
+
+    fn append(&mut self, writer: Writer, event: impl Into<Event>, seconds: f64) {
+        self.sequence = self.sequence.next();
+        let (id, now) = (self.sequence.to_string(), at(seconds));
+        let recorded = Recorded {
+            sequence: self.sequence,
+            stored_at: now,
+            writer,
+            envelope: Envelope::new(id, writer, now, None, event.into()),
+        };
+        self.state.evolve(&recorded);
+        self.log.push(recorded);
+    }
+
+    /// The log of the service.
+    #[must_use]
+    pub fn log(&self) -> &[Recorded] {
+        &self.log
+    }
+
+    /// Replicas of these numbers are placed, and others leave.
+    pub fn placed(&mut self, create: &[u32], remove: &[u32], seconds: f64) {
+        let (job, node) = (&self.job, &self.node);
+        let create = create.iter().map(|rank| PlacedContainer {
+            job: job.clone(),
+            incarnation: Incarnation(1),
+            rank: Rank(*rank),
+            node: node.clone(),
+            gpus: Vec::new(),
+            port: 0,
+        });
+        let remove = remove.iter().map(|rank| RemovedContainer {
+            job: job.clone(),
+            incarnation: Incarnation(1),
+            rank: Rank(*rank),
+            node: node.clone(),
+        });
+        let placed = PlacementDecided {
+            epoch: Epoch(1),
+            create: create.collect(),
+            remove: remove.collect(),
+            basis: None,
+        };
+        self.append(Writer::Placer, placed, seconds);
+    }
+
+    /// A replica answers.
+    pub fn ready(&mut self, rank: u32, seconds: f64) {
+        let event = ContainerReady {
+            container: self.container(rank),
+            job: self.job.clone(),
+            incarnation: Incarnation(1),
+            rank: Rank(rank),
+            node: self.node.clone(),
+            after_ms: 0,
+        };
+        self.append(Writer::Node, event, seconds);
+    }
+
+    /// A replica has ended.
+    pub fn exited(&mut self, rank: u32, seconds: f64) {
+        let event = ContainerExited {
+            container: self.container(rank),
+            job: self.job.clone(),
+            incarnation: Incarnation(1),
+            rank: Rank(rank),
+            node: self.node.clone(),
+            exit_code: Some(0),
+            signal: None,
+            out_of_memory: false,
+            reason: None,
+            evicted: false,
+        };
+        self.append(Writer::Node, event, seconds);
+    }
+
+    fn container(&self, rank: u32) -> dormouse_messages::ids::ContainerId {
+        dormouse_messages::ids::ContainerId {
+            job: self.job.clone(),
+            incarnation: Incarnation(1),
+            rank: Rank(rank),
+        }
+    }
+
+    /// A gateway reports.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "windows have a few seconds"
+    )]
+    pub fn measured(&mut self, window: Window, seconds: f64) {
+        let event = ServiceMeasured {
+            job: self.job.clone(),
+            gateway: self.gateway.clone(),
+            window_s: window.arrivals.len() as u32,
+            requests: window.arrivals.iter().map(|it| u64::from(*it)).sum(),
+            arrivals: window.arrivals,
+            concurrency: window.concurrency,
+            queued: window.queued,
+            latency_ms: window.latency_ms,
+            service_ms: window.service_ms,
+            errors: 0,
+            shed: 0,
+            ready: window.ready,
+        };
+        self.append(Writer::Gateway, event, seconds);
+    }
+
+    /// What the autoscaler decides, if it changes anything: it is on the log then.
+    pub fn decide(&mut self, seconds: f64) -> Option<ServiceScaled> {
+        let decision = Autoscaler.decide(&self.state, at(seconds));
+        let proposal = decision.proposals.into_iter().next()?;
+        let Event::ServiceScaled(scaled) = &proposal.event else {
+            return None;
+        };
+        let scaled = (**scaled).clone();
+        self.append(Writer::Autoscaler, proposal.event, seconds);
+        Some(scaled)
+    }
+}
+
+fn spec(promise: &Promise) -> JobSpec {
+    JobSpec {
+        name: "model".to_owned(),
+        tenant: "serving".to_owned(),
+        kind: Kind::Inference,
+        executor: dormouse_messages::job::Executor::Plain,
+        image: None,
+        command: Command::default(),
+        env: std::collections::BTreeMap::new(),
+        demand: Amounts::new(),
+        weight: 1,
+        containers: promise.containers,
+        static_containers: None,
+        checkpoint: Checkpoint::default(),
+        min_run_s: None,
+        success: dormouse_messages::job::Success::All,
+        mounts: Vec::new(),
+        retries: 0,
+        priority: 0,
+        depends_on: Vec::new(),
+        tasks: None,
+        resize: Resize::in_place(),
+        service: Some(Service {
+            objective: Some(promise.objective),
+            scaling: promise.scaling,
+            concurrency: promise.concurrency,
+            ..Service::default()
+        }),
+    }
+}

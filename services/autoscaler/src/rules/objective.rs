@@ -1,0 +1,241 @@
+//! The objective's rule: as many replicas as keep the tail of the response time, no more.
+//!
+//! 1. The rate: its level, with what that level may be wrong by, and what it will have become when
+//!    replicas that are asked for now are ready ([`crate::estimate`]).
+//! 2. The replicas that keep the objective at that rate ([`crate::staffing`]), a service time being
+//!    left over for what the formula does not know.
+//! 3. A promise that one jump an hour would break is insured: the largest rise of the last hour may
+//!    come again at any time, and replicas that it needs are there before.
+//! 4. What waits, or will wait until the replicas are ready, is to be worked off in [`DRAIN_S`].
+//! 5. Up at once, when more are needed; then with the doubt of the level. Down to the highest wish
+//!    of the last [`HOLD_S`], of the last [`LONG_HOLD_S`] where little would be gained: what is needed
+//!    and what is kept differ by the doubt, and that is what keeps the number from swinging.
+
+use super::{View, Wish, whole_above};
+use crate::estimate::{Level, Series, largest_rise};
+use crate::history::KEPT_S;
+use crate::staffing::{Goal, Load};
+use crate::times::Times;
+
+/// What waits is worked off in so many seconds.
+const DRAIN_S: f64 = 5.0;
+
+/// Replicas are kept so long after they were wished for last: three starts of a fast model, and
+/// longer than a lull between the steps of a load that is given by the minute lets one forget.
+const HOLD_S: i64 = 45;
+
+/// As long as Kubernetes keeps them, where fewer than a fifth would go.
+const LONG_HOLD_S: i64 = 300;
+const DEEP: f64 = 0.8;
+
+/// After a change nothing goes for so long: one step down, not five.
+const QUIET_S: i64 = 60;
+
+/// A start takes so long before one was seen.
+const START_S: f64 = 15.0;
+
+/// From a change of the rate to its being seen and answered.
+const REACTION_S: f64 = 10.0;
+
+/// A rise is not extrapolated beyond so many times what is there.
+const MOST_RISE: f64 = 2.0;
+
+/// So many standard deviations of the level are added when replicas are given, or kept.
+const DOUBTS: f64 = 2.0;
+
+/// A level that is the mean of more than [`SETTLED_S`] needs more replicas only when it does less so
+/// many standard deviations: chance alone does not change the number in days.
+const SETTLED_DOUBTS: f64 = 3.0;
+const SETTLED_S: f64 = 16.0;
+
+/// So many service times of the objective are left over when replicas are given: a rise by a third
+/// costs no promise then. More are needed only when [`NEEDED_SPARE`] are not left.
+const SPARE: f64 = 1.0;
+const NEEDED_SPARE: f64 = 0.9;
+
+/// The level and the forecast at one second.
+#[derive(Debug, Clone, Copy)]
+struct Rates {
+    level: Level,
+    /// What it will have become.
+    forecast: f64,
+}
+
+impl Rates {
+    /// What there surely is, or will be.
+    fn likely(&self) -> f64 {
+        let settled = self.level.window_s > SETTLED_S;
+        let doubts = if settled { SETTLED_DOUBTS } else { 0.0 };
+        (self.forecast - doubts * self.level.doubt).max(0.0)
+    }
+
+    /// With what it may be wrong by.
+    fn safe(&self) -> f64 {
+        self.forecast + DOUBTS * self.level.doubt
+    }
+}
+
+/// A service that was measured.
+struct Planned<'a> {
+    view: &'a View<'a>,
+    times: Times,
+    series: Series,
+    dispersion: f64,
+    start_s: f64,
+    /// The rise that is insured: requests a second, and as a multiple of what there is.
+    insured: (f64, f64),
+}
+
+/// What the objective needs.
+#[must_use]
+pub fn wish(view: &View<'_>) -> Wish {
+    let Some(times) = view.service.times.times() else {
+        return unknown(view);
+    };
+    let planned = Planned::new(view, times);
+    let now = planned.rates(view.until);
+    let backlog = planned.backlog(now.likely().max(now.level.recent));
+    let needed = planned.replicas(now.likely(), NEEDED_SPARE).max(backlog);
+    let target = view.target();
+    let mut held = planned.highest(HOLD_S).max(needed);
+    if held < target && f64::from(held) > f64::from(target) * DEEP {
+        held = planned.highest(LONG_HOLD_S).max(needed);
+    }
+    let replicas = if needed > target {
+        let given = now.safe().max(now.level.recent);
+        needed.max(planned.replicas(given, SPARE))
+    } else if view.since_scaled_s() < QUIET_S {
+        target
+    } else {
+        held.min(target)
+    };
+    Wish {
+        replicas,
+        needed,
+        held,
+        forecast: now.forecast,
+        reason: planned.reason(&now, backlog, replicas),
+    }
+}
+
+/// Before anything was answered: one more than none, if anything waits.
+fn unknown(view: &View<'_>) -> Wish {
+    let waits = view.history().newest(view.until).queued > 0.0;
+    let replicas = view.target().max(u32::from(waits));
+    Wish::of(replicas, view.rate(10), "nothing was answered yet")
+}
+
+/// From a decision to a ready replica.
+#[expect(clippy::cast_precision_loss, reason = "starts take less than 2^53 ms")]
+fn start_s(view: &View<'_>) -> f64 {
+    let start_ms = view.service.replicas.start_ms();
+    start_ms.map_or(START_S, |ms| ms as f64 / 1000.0)
+}
+
+impl<'a> Planned<'a> {
+    fn new(view: &'a View<'a>, times: Times) -> Self {
+        let series = Series::of(view.history(), view.until, KEPT_S);
+        let dispersion = series.dispersion(view.until);
+        let start_s = start_s(view);
+        // Seconds an hour in which everything may be late.
+        let budget_s = view.objective.late * 3600.0;
+        let minutes = 1 + usize::from(start_s + REACTION_S > 60.0);
+        let insured = match budget_s < start_s {
+            true => largest_rise(&view.history().minutes(), minutes, dispersion),
+            false => (0.0, 0.0),
+        };
+        Self {
+            view,
+            times,
+            series,
+            dispersion,
+            start_s,
+            insured,
+        }
+    }
+
+    fn rates(&self, until: i64) -> Rates {
+        let level = self.series.level(until, self.dispersion);
+        let rise = self.series.rise(until, self.dispersion);
+        let ahead_s = level.window_s / 2.0 + self.start_s + REACTION_S;
+        let risen = (level.rate + rise * ahead_s).min(level.rate * MOST_RISE);
+        let (jump, ratio) = self.insured;
+        let jumped = level.rate + jump.min(ratio * level.rate);
+        Rates {
+            level,
+            forecast: risen.max(jumped),
+        }
+    }
+
+    /// The replicas that keep the objective at this rate, so many service times being left over.
+    fn replicas(&self, rate: f64, spare: f64) -> u32 {
+        let load = Load {
+            rate,
+            dispersion: self.dispersion,
+            times: &self.times,
+        };
+        // An objective of little more than a service has nothing to spare.
+        let spare_s = (spare * self.times.mean_s).min(self.view.objective.latency_s / 4.0);
+        let goal = Goal {
+            latency_s: self.view.objective.latency_s - spare_s,
+            late: self.view.objective.late,
+        };
+        let most = self.view.service.containers.max;
+        load.replicas(goal, self.view.servers_each(), most)
+    }
+
+    /// The highest wish of the last seconds.
+    fn highest(&self, hold_s: i64) -> u32 {
+        let first = self.view.history().begin();
+        let held = (0..hold_s / 2).map(|back| self.view.until - 2 * back);
+        let held = held.filter(|at| *at > first);
+        let rates = held.map(|at| self.rates(at).safe());
+        self.replicas(rates.fold(0.0, f64::max), SPARE)
+    }
+
+    /// Replicas that work off in [`DRAIN_S`] what will wait when replicas asked for now are ready.
+    fn backlog(&self, rate: f64) -> u32 {
+        let (view, mean_s) = (self.view, self.times.mean_s);
+        let queued = view.history().newest(view.until).queued;
+        let each = f64::from(view.servers_each());
+        let ready = f64::from(view.service.replicas.ready_count());
+        let per_second = |replicas: f64| replicas * each / mean_s;
+        // What waits less than half the objective is no backlog.
+        if queued <= per_second(ready) * view.objective.latency_s / 2.0 {
+            return 0;
+        }
+        let elapsed_s = view.service.replicas.starting_since().map(|since| {
+            let since = since.as_micros().div_euclid(1_000_000);
+            f64::from(i32::try_from(view.until - since).unwrap_or(i32::MAX))
+        });
+        // Until those that start are ready, and from then on until those asked for now are.
+        let first_s = elapsed_s.map_or(self.start_s, |elapsed_s| {
+            (self.start_s - elapsed_s).clamp(0.0, self.start_s)
+        });
+        let waits = (queued + (rate - per_second(ready)) * first_s).max(0.0);
+        let present = f64::from(view.target()).max(ready);
+        let waits = (waits + (rate - per_second(present)) * (self.start_s - first_s)).max(0.0);
+        if waits <= 0.0 {
+            return 0;
+        }
+        whole_above((rate + waits / DRAIN_S) * mean_s / each)
+    }
+
+    fn reason(&self, now: &Rates, backlog: u32, replicas: u32) -> String {
+        let rate = now.level.rate;
+        if backlog >= replicas && backlog > 0 {
+            return format!("{rate:.1} requests a second, and what waits is to be worked off");
+        }
+        if now.forecast <= rate * 1.01 {
+            return format!("{rate:.1} requests a second");
+        }
+        let why = match self.insured.0 > 0.0 {
+            true => "as it has risen before",
+            false => "when replicas are ready",
+        };
+        format!(
+            "{rate:.1} requests a second, {:.1} {why}",
+            now.forecast
+        )
+    }
+}

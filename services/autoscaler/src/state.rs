@@ -1,0 +1,285 @@
+//! The fold: services, their targets, their replicas, and what clients saw of them.
+//!
+//! Measurements that cannot be true are passed over: no window, numbers that are none, a histogram
+//! that is not one, a time that has not come yet.
+
+use std::collections::BTreeMap;
+
+use dormouse_messages::events::{Histogram, JobAdmitted, ServiceMeasured, ServiceScaled};
+use dormouse_messages::job::{Containers, Kind};
+use dormouse_messages::service::Service as Promise;
+use dormouse_messages::{Event, Fold, JobId, Recorded, Sequence, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::history::History;
+use crate::replicas::Replicas;
+use crate::times::ServiceTimes;
+
+/// The longest window that says anything about now.
+const MOST_WINDOW_S: u32 = 60;
+
+/// A gateway's clock may be so far ahead of the broker's.
+const MOST_AHEAD_S: i64 = 5;
+
+/// No gateway passes on so many requests a second.
+const MOST_PER_SECOND: u64 = 10_000_000;
+
+/// A replica's first requests are slower than all later ones: those of so many seconds do not say
+/// how long a request takes.
+const WARM_UP_MS: u64 = 5_000;
+
+/// The newest decision about a service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Scaled {
+    /// The event.
+    pub sequence: Sequence,
+    /// When.
+    pub at: Timestamp,
+    /// Whether its objective could not be kept with `containers.max`.
+    pub saturated: bool,
+}
+
+/// A service.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Service {
+    /// Fewest and most replicas.
+    pub containers: Containers,
+    /// What it promises.
+    pub promise: Promise,
+    /// The event that admitted it.
+    pub admitted: Sequence,
+    /// The event that released it.
+    pub released: Option<Sequence>,
+    /// Whether its tenant wants it to end.
+    pub ends: bool,
+    /// How many replicas it is to have.
+    pub target: u32,
+    /// The newest decision.
+    pub scaled: Option<Scaled>,
+    /// Its replicas.
+    pub replicas: Replicas,
+    /// What clients saw.
+    pub history: History,
+    /// How long replicas work on a request.
+    pub times: ServiceTimes,
+    /// The newest measurement.
+    pub measured: Option<Sequence>,
+    /// Until then a replica is new.
+    warm_at: Timestamp,
+}
+
+impl Service {
+    fn admitted(event: &JobAdmitted, sequence: Sequence) -> Option<Self> {
+        let promise = event.spec.service.clone();
+        let promise = promise.filter(|_| event.spec.kind == Kind::Inference)?;
+        Some(Self {
+            containers: event.spec.containers,
+            promise,
+            admitted: sequence,
+            released: None,
+            ends: false,
+            target: event.spec.containers.min,
+            scaled: None,
+            replicas: Replicas::default(),
+            history: History::default(),
+            times: ServiceTimes::default(),
+            measured: None,
+            warm_at: Timestamp::default(),
+        })
+    }
+
+    /// Whether its replicas are to be decided on.
+    #[must_use]
+    pub fn is_scaled(&self) -> bool {
+        self.released.is_some() && !self.ends
+    }
+
+    fn scaled(&mut self, event: &ServiceScaled, recorded: &Recorded) {
+        if event.replicas > self.target {
+            self.replicas.wished(recorded.stored_at);
+        }
+        self.target = event.replicas;
+        self.scaled = Some(Scaled {
+            sequence: recorded.sequence,
+            at: recorded.stored_at,
+            saturated: event.saturated,
+        });
+    }
+
+    fn measured(&mut self, event: &ServiceMeasured, recorded: &Recorded) {
+        let Some(until) = sound(event, recorded) else {
+            return;
+        };
+        let late = self.late(event);
+        let ready = self.replicas.ready_count();
+        if !self.history.add(event, until, late, ready) {
+            return;
+        }
+        self.measured = Some(recorded.sequence);
+        if recorded.stored_at >= self.warm_at || !self.times.is_known() {
+            self.times.add(&event.service_ms, until);
+        }
+    }
+
+    /// How many of a window's answers came too late, or not at all.
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "counts of a window lie far below 2^53"
+    )]
+    fn late(&self, event: &ServiceMeasured) -> f64 {
+        let Some(objective) = self.promise.objective else {
+            return 0.0;
+        };
+        let total = event.latency_ms.total() as f64;
+        let in_time = event.latency_ms.at_most(f64::from(objective.latency_ms));
+        (total - in_time).max(0.0)
+    }
+}
+
+/// The second behind a measurement's window, if it can be true.
+fn sound(event: &ServiceMeasured, recorded: &Recorded) -> Option<i64> {
+    let absent = Histogram::default();
+    let counted = |it: &Histogram| *it == absent || it.is_sound();
+    let window = (1..=MOST_WINDOW_S).contains(&event.window_s);
+    let concurrency = event.concurrency.is_finite() && event.concurrency >= 0.0;
+    let most = u64::from(event.window_s) * MOST_PER_SECOND;
+    let few = |count: u64| count <= most;
+    let histograms = [&event.latency_ms, &event.service_ms];
+    let listed = event.arrivals.len() <= event.window_s as usize
+        && event.arrivals.iter().all(|it| few(u64::from(*it)));
+    let is_sound = window
+        && concurrency
+        && event.concurrency <= 1e9
+        && few(event.requests)
+        && listed
+        && histograms.into_iter().all(counted)
+        && histograms.into_iter().all(|it| it.counts.iter().all(|it| few(*it)));
+    let second = |at: Timestamp| at.as_micros().div_euclid(500_000).saturating_add(1) / 2;
+    let (said, stored) = (second(recorded.envelope.time), second(recorded.stored_at));
+    (is_sound && said <= stored + MOST_AHEAD_S).then_some(said.min(stored))
+}
+
+/// What the autoscaler folds.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct AutoscalerState {
+    /// Admitted services that have not ended.
+    pub services: BTreeMap<JobId, Service>,
+}
+
+impl AutoscalerState {
+    fn service(&mut self, job: &JobId) -> Option<&mut Service> {
+        self.services.get_mut(job)
+    }
+}
+
+impl Fold for AutoscalerState {
+    const NAME: &'static str = "autoscaler";
+    const VERSION: u32 = 1;
+
+    fn evolve(&mut self, recorded: &Recorded) {
+        let Some(event) = recorded.event() else {
+            return;
+        };
+        match event {
+            Event::JobAdmitted(event) => {
+                if let Some(service) = Service::admitted(event, recorded.sequence) {
+                    self.services.insert(event.job.clone(), service);
+                }
+            }
+            _ if self.services.is_empty() => {}
+            Event::JobReleased(event) => {
+                if let Some(service) = self.service(&event.job) {
+                    service.released = Some(recorded.sequence);
+                }
+            }
+            Event::JobRevised(event) => {
+                if let Some(service) = self.service(&event.job) {
+                    service.containers = event.containers.unwrap_or(service.containers);
+                }
+            }
+            Event::JobCancelRequested(event) => {
+                if let Some(service) = self.service(&event.job) {
+                    service.ends = true;
+                }
+            }
+            Event::JobCompleted(event) => {
+                self.services.remove(&event.job);
+            }
+            Event::JobFailed(event) => {
+                self.services.remove(&event.job);
+            }
+            Event::JobCancelled(event) => {
+                self.services.remove(&event.job);
+            }
+            Event::ServiceScaled(event) => {
+                if let Some(service) = self.service(&event.job) {
+                    service.scaled(event, recorded);
+                }
+            }
+            Event::ServiceMeasured(event) => {
+                if let Some(service) = self.service(&event.job) {
+                    service.measured(event, recorded);
+                }
+            }
+            _ => self.evolve_replicas(event, recorded.stored_at),
+        }
+    }
+
+    fn check_invariants(&self) -> Result<(), String> {
+        for (job, service) in &self.services {
+            if !service.history.is_bounded() || !service.replicas.is_bounded() {
+                return Err(format!("{job} keeps more than it may"));
+            }
+            let times = service.times.times();
+            if times.is_some_and(|times| !times.mean_s.is_finite() || times.mean_s <= 0.0) {
+                return Err(format!("{job} has a service time that is none"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl AutoscalerState {
+    /// What becomes of containers.
+    fn evolve_replicas(&mut self, event: &Event, at: Timestamp) {
+        match event {
+            Event::PlacementDecided(event) => {
+                for (job, service) in &mut self.services {
+                    service.replicas.placed(job, event, at);
+                }
+            }
+            Event::PartitionResizeRequested(event) => {
+                if let Some(service) = self.service(&event.job) {
+                    service.replicas.resizing(event);
+                }
+            }
+            Event::ContainerReady(event) => {
+                if let Some(service) = self.service(&event.job) {
+                    service.warm_at = at.plus_ms(WARM_UP_MS);
+                    service.replicas.ready(event.incarnation, event.rank, at);
+                }
+            }
+            Event::ContainerUnready(event) => {
+                if let Some(service) = self.service(&event.job) {
+                    service.replicas.unready(event.incarnation, event.rank);
+                }
+            }
+            Event::ContainerExited(event) => {
+                if let Some(service) = self.service(&event.job) {
+                    service.replicas.exited(event.incarnation, event.rank);
+                }
+            }
+            Event::PartitionStopped(event) => {
+                if let Some(service) = self.service(&event.job) {
+                    service.replicas.stopped(event.incarnation);
+                }
+            }
+            Event::NodeLost(event) => {
+                for service in self.services.values_mut() {
+                    service.replicas.lost(&event.node);
+                }
+            }
+            _ => {}
+        }
+    }
+}

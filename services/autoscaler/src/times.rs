@@ -1,0 +1,145 @@
+//! How long replicas work on a request, as it was measured.
+//!
+//! Counts in buckets whose bounds grow by a fifth, of the present five minutes and the five before:
+//! what a new version of a model needs is known after ten minutes at the latest.
+
+use dormouse_messages::events::Histogram;
+use serde::{Deserialize, Serialize};
+
+/// From half a millisecond to 40 s.
+const BUCKETS: usize = 64;
+const FIRST_BOUND_MS: f64 = 0.5;
+const GROWTH: f64 = 1.2;
+
+/// How long counts are gathered before they count as old.
+const BLOCK_S: i64 = 300;
+
+/// So many requests say what the mean is.
+const ENOUGH: f64 = 30.0;
+
+/// Counts, sums and sums of squares.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+struct Block {
+    count: f64,
+    sum_s: f64,
+    squares: f64,
+    buckets: Vec<f64>,
+}
+
+impl Block {
+    fn add(&mut self, ms: f64, count: f64) {
+        let seconds = ms / 1000.0;
+        self.count += count;
+        self.sum_s += count * seconds;
+        self.squares += count * seconds * seconds;
+        self.buckets.resize(BUCKETS, 0.0);
+        let bound = bounds().position(|bound| ms <= bound);
+        self.buckets[bound.unwrap_or(BUCKETS - 1)] += count;
+    }
+}
+
+fn bounds() -> impl Iterator<Item = f64> {
+    std::iter::successors(Some(FIRST_BOUND_MS), |bound| Some(bound * GROWTH)).take(BUCKETS)
+}
+
+/// The measured times.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ServiceTimes {
+    since: i64,
+    present: Block,
+    before: Block,
+}
+
+/// Their mean, spread and distribution.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Times {
+    /// Mean, in seconds.
+    pub mean_s: f64,
+    /// Squared coefficient of variation.
+    pub cv2: f64,
+    /// Upper bounds in seconds and the part of the requests at or below each and above the one
+    /// before.
+    pub parts: Vec<(f64, f64)>,
+}
+
+impl ServiceTimes {
+    /// Adds what was measured in a window that ends at `until`.
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "counts of a window lie far below 2^53"
+    )]
+    pub fn add(&mut self, measured: &Histogram, until: i64) {
+        if until >= self.since + BLOCK_S {
+            self.before = std::mem::take(&mut self.present);
+            self.since = until;
+        }
+        let mut lower = 0.0;
+        for (index, count) in measured.counts.iter().enumerate() {
+            let upper = measured.bounds.get(index).copied();
+            // Beyond the last bound half as much again is as good a guess as any.
+            let middle = upper.map_or(lower * 1.5, |upper| f64::midpoint(lower, upper));
+            if *count > 0 {
+                self.present.add(middle, *count as f64);
+            }
+            lower = upper.unwrap_or(lower);
+        }
+    }
+
+    /// The times of both blocks; `None` before anything was measured.
+    #[must_use]
+    pub fn times(&self) -> Option<Times> {
+        let both = [&self.before, &self.present];
+        let total = |of: fn(&Block) -> f64| both.iter().map(|block| of(block)).sum::<f64>();
+        let count = total(|block| block.count);
+        let sum_s = total(|block| block.sum_s);
+        if count <= 0.0 || sum_s <= 0.0 {
+            return None;
+        }
+        let mean_s = sum_s / count;
+        let variance = (total(|block| block.squares) / count - mean_s * mean_s).max(0.0);
+        let part = |index: usize| {
+            let of = |block: &Block| block.buckets.get(index).copied().unwrap_or(0.0);
+            both.iter().map(|block| of(block)).sum::<f64>() / count
+        };
+        let parts = bounds().enumerate();
+        let parts = parts.map(|(index, bound)| (bound / 1000.0, part(index)));
+        Some(Times {
+            mean_s,
+            cv2: (variance / (mean_s * mean_s)).min(10.0),
+            parts: parts.filter(|(_, part)| *part > 0.0).collect(),
+        })
+    }
+
+    /// Whether enough is measured.
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        self.before.count + self.present.count >= ENOUGH
+    }
+}
+
+impl Times {
+    /// Gamma-distributed times.
+    #[must_use]
+    pub fn gamma(mean_s: f64, cv2: f64) -> Self {
+        // The density at the middle of each bucket, up to a factor.
+        let shape = 1.0 / cv2;
+        let mut lower = 0.0;
+        let parts = bounds().map(|bound| {
+            let bound = bound / 1000.0;
+            let middle = f64::midpoint(lower, bound);
+            let part = (bound - lower)
+                * (middle / mean_s).powf(shape - 1.0)
+                * (-shape * middle / mean_s).exp();
+            lower = bound;
+            (bound, part)
+        });
+        let parts: Vec<(f64, f64)> = parts.collect();
+        let total: f64 = parts.iter().map(|(_, part)| part).sum();
+        let parts = parts.into_iter().map(|(bound, part)| (bound, part / total));
+        Self {
+            mean_s,
+            cv2,
+            parts: parts.filter(|(_, part)| *part > 1e-9).collect(),
+        }
+    }
+}
