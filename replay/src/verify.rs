@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use dormouse_admission::Admission;
+use dormouse_autoscaler::Autoscaler;
 use dormouse_checkpointer::Checkpointer;
 use dormouse_messages::{Decider, Event, Fold, Proposal, Recorded, Sequence, Timestamp};
 use dormouse_optimizer::Optimizer;
@@ -176,6 +177,7 @@ pub struct Verifier {
     optimizer: Lagging<Optimizer>,
     placer: Lagging<Placer>,
     checkpointer: Lagging<Checkpointer>,
+    autoscaler: Lagging<Autoscaler>,
     report: Report,
 }
 
@@ -186,6 +188,7 @@ impl Default for Verifier {
             optimizer: Lagging::new(Optimizer::default()),
             placer: Lagging::new(Placer),
             checkpointer: Lagging::new(Checkpointer::default()),
+            autoscaler: Lagging::new(Autoscaler),
             report: Report::default(),
         }
     }
@@ -211,6 +214,7 @@ impl Verifier {
         self.optimizer.read(recorded, report);
         self.placer.read(recorded, report);
         self.checkpointer.read(recorded, report);
+        self.autoscaler.read(recorded, report);
     }
 
     /// What was found, once the log has ended: its end is folded as well.
@@ -222,6 +226,7 @@ impl Verifier {
         self.optimizer.advance(end, report);
         self.placer.advance(end, report);
         self.checkpointer.advance(end, report);
+        self.autoscaler.advance(end, report);
         self.report
     }
 }

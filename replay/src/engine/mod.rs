@@ -24,6 +24,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dormouse_admission::{Admission, received};
+use dormouse_autoscaler::Autoscaler;
 use dormouse_checkpointer::Checkpointer;
 use dormouse_messages::events::{NodeDrained, NodeJoined, NodeLost, NodeRestored};
 use dormouse_messages::{
@@ -102,7 +103,7 @@ pub struct Engine {
     scripted: u64,
     ingress: u64,
     lives: BTreeMap<NodeId, u64>,
-    services: [Box<dyn Participant>; 4],
+    services: [Box<dyn Participant>; 5],
     agents: ModelAgents,
     faults: Faults,
     audit: Audit,
@@ -137,6 +138,7 @@ impl Engine {
                 Box::new(Service::new(optimizer, check, copies)),
                 Box::new(Service::new(Placer, check, copies)),
                 Box::new(Service::new(Checkpointer::default(), check, copies)),
+                Box::new(Service::new(Autoscaler, check, copies)),
             ],
             agents: ModelAgents::default(),
             faults,

@@ -3,6 +3,8 @@
 //!
 //! [`traces`] makes the arrivals, [`world`] serves them, [`watched`] is the autoscaler in it.
 
+pub mod closed;
+pub mod compare;
 pub mod traces;
 mod watched;
 mod world;
@@ -169,8 +171,7 @@ fn oracle(trace: &Trace, setting: &Setting) -> Vec<u32> {
     let cv2 = setting.service_cv * setting.service_cv;
     let times = Times::gamma(setting.service_s, cv2);
     let goal = Goal {
-        latency_s: f64::from(setting.objective.latency_ms) / 1000.0
-            - setting.service_s,
+        latency_s: f64::from(setting.objective.latency_ms) / 1000.0 - setting.service_s,
         late: 1.0 - setting.objective.percentile.fraction(),
     };
     let needed = trace.rates.iter().map(|rate| {
@@ -183,9 +184,16 @@ fn oracle(trace: &Trace, setting: &Setting) -> Vec<u32> {
         replicas.clamp(setting.containers.min, setting.containers.max)
     });
     let needed: Vec<u32> = needed.collect();
-    let ahead = (0..).take_while(|it| f64::from(*it) < setting.start_s + 2.0).count();
+    let ahead = (0..)
+        .take_while(|it| f64::from(*it) < setting.start_s + 2.0)
+        .count();
     (0..needed.len())
-        .map(|at| needed[at..needed.len().min(at + ahead + 1)].iter().max().copied())
+        .map(|at| {
+            needed[at..needed.len().min(at + ahead + 1)]
+                .iter()
+                .max()
+                .copied()
+        })
         .map(|most| most.unwrap_or(setting.containers.min))
         .collect()
 }

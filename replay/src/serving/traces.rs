@@ -131,13 +131,7 @@ fn steps(parts: &[(usize, f64)], cv: f64) -> Trace {
 }
 
 /// A raised cosine from the low to the high rate and back, with noise by the minute.
-fn day(
-    random: &mut Random,
-    minutes: usize,
-    (low, high): (f64, f64),
-    noise: f64,
-    cv: f64,
-) -> Trace {
+fn day(random: &mut Random, minutes: usize, (low, high): (f64, f64), noise: f64, cv: f64) -> Trace {
     let noises: Vec<f64> = (0..minutes)
         .map(|_| random.between(1.0 - noise, 1.0 + noise))
         .collect();

@@ -2,14 +2,14 @@
 
 use dormouse_autoscaler::{Autoscaler, AutoscalerState};
 use dormouse_messages::events::{
-    ContainerExited, ContainerReady, Histogram, JobAdmitted, JobReleased, PlacedContainer,
+    Basis, ContainerExited, ContainerReady, Histogram, JobAdmitted, JobReleased, PlacedContainer,
     PlacementDecided, RemovedContainer, ServiceMeasured, ServiceScaled,
 };
 use dormouse_messages::job::{Checkpoint, Command, Containers, JobSpec, Kind};
 use dormouse_messages::service::{LatencyObjective, Resize, Scaling, Service};
 use dormouse_messages::{
-    Amounts, Decider as _, Envelope, Epoch, Event, Fold as _, GatewayId, Incarnation, JobId, NodeId,
-    Rank, Recorded, Sequence, Timestamp, Writer,
+    Amounts, Decider as _, Envelope, Epoch, Event, Fold as _, GatewayId, Incarnation, JobId,
+    NodeId, Rank, Recorded, Sequence, Timestamp, Writer,
 };
 
 /// Half of 2027: any day will do.
@@ -210,7 +210,14 @@ impl Watched {
     /// What the autoscaler decides, if it changes anything: it is on the log then.
     pub fn decide(&mut self, seconds: f64) -> Option<ServiceScaled> {
         let decision = Autoscaler.decide(&self.state, at(seconds));
-        let proposal = decision.proposals.into_iter().next()?;
+        let mut proposal = decision.proposals.into_iter().next()?;
+        proposal.event.set_basis(Some(Basis {
+            asof: self.sequence,
+            now: at(seconds),
+            causes: proposal.causes,
+            build: "simulated".to_owned(),
+            ..Basis::default()
+        }));
         let Event::ServiceScaled(scaled) = &proposal.event else {
             return None;
         };

@@ -36,7 +36,6 @@ enum Phase {
 }
 
 struct Replica {
-    since: u64,
     phase: Phase,
     busy: u32,
 }
@@ -296,11 +295,19 @@ impl<'a> World<'a> {
     /// So many replicas from now on; new ones are ready after `takes_us`.
     fn scale(&mut self, wished: u32, takes_us: u64) {
         self.target = wished;
-        let now = seconds(self.now);
+        // The first ones started before the simulation.
+        let before_s = if takes_us == 0 {
+            self.setting.start_s
+        } else {
+            0.0
+        };
+        let now = seconds(self.now) - before_s;
         let staying = |it: &Replica| it.phase != Phase::Leaving;
         let count = self.replicas.values().filter(|it| staying(it)).count();
         let count = u32::try_from(count).unwrap_or(0);
-        let create: Vec<u32> = (count..wished).map(|index| self.next + index - count).collect();
+        let create: Vec<u32> = (count..wished)
+            .map(|index| self.next + index - count)
+            .collect();
         // The youngest go first: those that are not ready yet.
         let youngest = self.replicas.iter().rev().filter(|(_, it)| staying(it));
         let remove: Vec<u32> = youngest
@@ -312,12 +319,12 @@ impl<'a> World<'a> {
         }
         for rank in create {
             let replica = Replica {
-                since: self.now,
                 phase: Phase::Starting,
                 busy: 0,
             };
             self.replicas.insert(rank, replica);
-            self.due.push(Reverse((self.now + takes_us, Due::Ready(rank))));
+            self.due
+                .push(Reverse((self.now + takes_us, Due::Ready(rank))));
             self.next = rank + 1;
         }
         for rank in remove {

@@ -8,6 +8,7 @@ mod ledger;
 mod properties;
 mod report;
 mod scenarios;
+mod serving;
 mod slices;
 mod table2;
 mod tenants;

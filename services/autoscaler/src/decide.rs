@@ -146,7 +146,8 @@ fn goal(objective: LatencyObjective) -> Goal {
 /// Whether a service without replicas has somebody who waits for one.
 fn is_asked_for(service: &Service, until: i64) -> bool {
     let newest = service.history.newest(until);
-    service.target == 0 && (newest.queued > 0.0 || newest.concurrency > 0.0 || newest.arrivals > 0.0)
+    service.target == 0
+        && (newest.queued > 0.0 || newest.concurrency > 0.0 || newest.arrivals > 0.0)
 }
 
 fn event(job: &JobId, service: &Service, replicas: u32, verdict: Verdict) -> ServiceScaled {

@@ -94,8 +94,8 @@ pub struct History {
     /// The newest last.
     seconds: VecDeque<Second>,
     gateways: BTreeMap<GatewayId, Reported>,
-    /// Requests a second of whole minutes, the newest last.
-    minutes: VecDeque<f64>,
+    /// Requests a second and requests in the system of whole minutes, the newest last.
+    minutes: VecDeque<(f64, f64)>,
     /// The second behind the newest of them.
     minutes_end: i64,
     /// The second behind the last one in which a request arrived.
@@ -191,8 +191,9 @@ impl History {
         }
         while self.minutes_end + 60 + MINUTE_LATE_S <= self.end {
             self.minutes_end += 60;
-            let mean = self.mean(self.minutes_end, 60, |second| second.arrivals);
-            self.minutes.push_back(mean);
+            let rate = self.mean(self.minutes_end, 60, |second| second.arrivals);
+            let inside = self.mean(self.minutes_end, 60, |second| second.concurrency);
+            self.minutes.push_back((rate, inside));
             if self.minutes.len() > MINUTES_KEPT {
                 self.minutes.pop_front();
             }
@@ -202,7 +203,13 @@ impl History {
     /// Requests a second of the whole minutes of the last hour, the newest last.
     #[must_use]
     pub fn minutes(&self) -> Vec<f64> {
-        self.minutes.iter().copied().collect()
+        self.minutes.iter().map(|(rate, _)| *rate).collect()
+    }
+
+    /// Requests in the system in the whole minutes of the last hour, the newest last.
+    #[must_use]
+    pub fn minutes_inside(&self) -> Vec<f64> {
+        self.minutes.iter().map(|(_, inside)| *inside).collect()
     }
 
     /// What waits now, at all gateways.
@@ -230,7 +237,9 @@ impl History {
             return None;
         }
         let recent = self.gateways.values().map(|it| it.until);
-        recent.filter(|until| until + WAITED_FOR_S >= self.end).min()
+        recent
+            .filter(|until| until + WAITED_FOR_S >= self.end)
+            .min()
     }
 
     /// The first second that is kept.

@@ -153,7 +153,9 @@ fn sound(event: &ServiceMeasured, recorded: &Recorded) -> Option<i64> {
         && few(event.requests)
         && listed
         && histograms.into_iter().all(counted)
-        && histograms.into_iter().all(|it| it.counts.iter().all(|it| few(*it)));
+        && histograms
+            .into_iter()
+            .all(|it| it.counts.iter().all(|it| few(*it)));
     let second = |at: Timestamp| at.as_micros().div_euclid(500_000).saturating_add(1) / 2;
     let (said, stored) = (second(recorded.envelope.time), second(recorded.stored_at));
     (is_sound && said <= stored + MOST_AHEAD_S).then_some(said.min(stored))

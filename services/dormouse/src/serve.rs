@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use dormouse_admission::{Admission, AdmissionState, received};
+use dormouse_autoscaler::Autoscaler;
 use dormouse_checkpointer::Checkpointer;
 use dormouse_gateway::{Config as GatewayConfig, Gateway, Trust, read_secret};
 use dormouse_messages::events::NodeLost;
@@ -53,6 +54,7 @@ pub fn name(service: ServiceArg) -> &'static str {
         ServiceArg::Optimizer => "optimizer",
         ServiceArg::Placer => "placer",
         ServiceArg::Checkpointer => "checkpointer",
+        ServiceArg::Autoscaler => "autoscaler",
         ServiceArg::Api => "api",
         ServiceArg::Agent => "agent",
         ServiceArg::Gateway => "gateway",
@@ -83,6 +85,7 @@ pub async fn service(
         ServiceArg::Checkpointer => {
             decider(Checkpointer::default(), log, role, None, shutdown).await
         }
+        ServiceArg::Autoscaler => decider(Autoscaler, log, role, None, shutdown).await,
         ServiceArg::Api => api(log, role, shutdown).await,
         ServiceArg::Agent | ServiceArg::Gateway => {
             anyhow::bail!("agents and gateways are started by themselves")

@@ -108,6 +108,7 @@ impl LocalCluster {
             ServiceArg::Optimizer,
             ServiceArg::Placer,
             ServiceArg::Checkpointer,
+            ServiceArg::Autoscaler,
             ServiceArg::Api,
         ] {
             let role = Role {

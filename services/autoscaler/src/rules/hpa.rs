@@ -31,10 +31,10 @@ pub fn wish(view: &View<'_>) -> Wish {
         _ => highest.max(wished).min(target),
     };
     let reason = format!(
-            "{:.1} requests in the system, {:.0} % of what a replica works on at once are aimed at",
-            concurrency(view, tick),
-            TARGET_SHARE * 100.0
-        );
+        "{:.1} requests in the system, {:.0} % of what a replica works on at once are aimed at",
+        concurrency(view, tick),
+        TARGET_SHARE * 100.0
+    );
     Wish::of(replicas, view.rate(PERIOD_S), reason)
 }
 

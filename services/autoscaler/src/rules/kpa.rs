@@ -31,11 +31,11 @@ pub fn wish(view: &View<'_>) -> Wish {
         stable.max(least.min(target))
     };
     let reason = format!(
-            "{:.1} requests in the system over 60 s, {:.1} over 6 s{}",
-            concurrency(view, view.until, STABLE_S),
-            concurrency(view, view.until, PANIC_S),
-            if panics { ", in panic" } else { "" }
-        );
+        "{:.1} requests in the system over 60 s, {:.1} over 6 s{}",
+        concurrency(view, view.until, STABLE_S),
+        concurrency(view, view.until, PANIC_S),
+        if panics { ", in panic" } else { "" }
+    );
     Wish::of(replicas, view.rate(STABLE_S), reason)
 }
 

@@ -3,6 +3,7 @@
 //! A rule sees one service ([`View`]) and says how many replicas it wishes for, between
 //! `containers.min` and `max` or beyond: the bounds are kept by `decide`.
 
+mod closed;
 pub mod hpa;
 pub mod kpa;
 pub mod objective;

@@ -7,11 +7,12 @@
 //! 3. A promise that one jump an hour would break is insured: the largest rise of the last hour may
 //!    come again at any time, and replicas that it needs are there before.
 //! 4. What waits, or will wait until the replicas are ready, is to be worked off in [`DRAIN_S`].
-//! 5. Up at once, when more are needed; then with the doubt of the level. Down to the highest wish
+//! 5. Clients that wait for their answers are counted instead ([`closed`]).
+//! 6. Up at once, when more are needed; then with the doubt of the level. Down to the highest wish
 //!    of the last [`HOLD_S`], of the last [`LONG_HOLD_S`] where little would be gained: what is needed
 //!    and what is kept differ by the doubt, and that is what keeps the number from swinging.
 
-use super::{View, Wish, whole_above};
+use super::{View, Wish, closed, whole_above};
 use crate::estimate::{Level, Series, largest_rise};
 use crate::history::KEPT_S;
 use crate::staffing::{Goal, Load};
@@ -92,6 +93,9 @@ pub fn wish(view: &View<'_>) -> Wish {
     let Some(times) = view.service.times.times() else {
         return unknown(view);
     };
+    if let Some(wish) = closed::wish(view, start_s(view)) {
+        return wish;
+    }
     let planned = Planned::new(view, times);
     let now = planned.rates(view.until);
     let backlog = planned.backlog(now.likely().max(now.level.recent));
@@ -233,9 +237,6 @@ impl<'a> Planned<'a> {
             true => "as it has risen before",
             false => "when replicas are ready",
         };
-        format!(
-            "{rate:.1} requests a second, {:.1} {why}",
-            now.forecast
-        )
+        format!("{rate:.1} requests a second, {:.1} {why}", now.forecast)
     }
 }

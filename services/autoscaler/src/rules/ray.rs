@@ -20,8 +20,7 @@ pub fn wish(view: &View<'_>) -> Wish {
     let throughout = |delay_s: i64, holds: &dyn Fn(u32) -> bool| {
         let ticks = (0..=delay_s / TICK_S).map(|back| view.until - back * TICK_S);
         let kept = view.until - delay_s >= view.history().begin();
-        kept && view.since_scaled_s() >= delay_s
-            && ticks.map(|at| over(view, at)).all(holds)
+        kept && view.since_scaled_s() >= delay_s && ticks.map(|at| over(view, at)).all(holds)
     };
     let changes = match now {
         up if up > target => target == 0 || throughout(UP_S, &|wish| wish > target),
@@ -31,7 +30,10 @@ pub fn wish(view: &View<'_>) -> Wish {
     if !changes {
         return view.stay();
     }
-    let reason = format!("{:.1} requests in the system over 30 s", mean(view, view.until));
+    let reason = format!(
+        "{:.1} requests in the system over 30 s",
+        mean(view, view.until)
+    );
     Wish::of(now, view.rate(WINDOW_S), reason)
 }
 

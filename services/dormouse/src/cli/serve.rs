@@ -227,6 +227,8 @@ pub enum ServiceArg {
     Placer,
     /// When they start, save and stop.
     Checkpointer,
+    /// How many replicas each service has.
+    Autoscaler,
     /// The queries.
     Api,
     /// One node.

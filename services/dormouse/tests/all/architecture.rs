@@ -35,6 +35,10 @@ const ALLOWED: [(&str, &[&str]); 13] = [
     ),
     ("dormouse-placer", &["dormouse-messages", "dormouse-state"]),
     (
+        "dormouse-autoscaler",
+        &["dormouse-messages", "dormouse-state"],
+    ),
+    (
         "dormouse-checkpointer",
         &["dormouse-messages", "dormouse-state"],
     ),
@@ -59,6 +63,7 @@ const ALLOWED: [(&str, &[&str]); 13] = [
             "dormouse-optimizer",
             "dormouse-placer",
             "dormouse-checkpointer",
+            "dormouse-autoscaler",
         ],
     ),
     (
@@ -73,13 +78,14 @@ const ALLOWED: [(&str, &[&str]); 13] = [
             "dormouse-optimizer",
             "dormouse-placer",
             "dormouse-checkpointer",
+            "dormouse-autoscaler",
             "dormouse-node-agent",
             "dormouse-gateway",
         ],
     ),
 ];
 
-const PURE: [&str; 9] = [
+const PURE: [&str; 10] = [
     "dormouse-messages",
     "dormouse-shell",
     "dormouse-state",
@@ -88,6 +94,7 @@ const PURE: [&str; 9] = [
     "dormouse-optimizer",
     "dormouse-placer",
     "dormouse-checkpointer",
+    "dormouse-autoscaler",
     "dormouse-replay",
 ];
 

@@ -6,11 +6,14 @@ use std::path::PathBuf;
 use clap::Args;
 use dormouse_replay::scenario::generate::Kind;
 use dormouse_replay::scenario::settings::Setting;
+use dormouse_replay::serving::traces::Kind as Trace;
 
 /// `simulate`.
 #[derive(Debug, Clone, Args)]
 pub struct SimulateArgs {
     /// Scenario files, - for standard input, or table2:SEEDS and trace:SEEDS for generated ones.
+    /// serving:TRACE compares the rules by which services are scaled, on the traces a, b, c, constant,
+    /// steps, bursts and day.
     #[arg(value_name = "SCENARIO", required_unless_present_any = ["generate", "faults"])]
     pub scenarios: Vec<Source>,
     /// Set a field by its dotted path; several values, with commas, are simulated one by one.
@@ -40,6 +43,18 @@ pub struct SimulateArgs {
     /// How large a generated trace is.
     #[command(flatten)]
     pub size: SizeArgs,
+    /// The seeds of serving:TRACE.
+    #[arg(long, default_value = "1..10", value_name = "SEED[..SEED]")]
+    pub seeds: Seeds,
+    /// Seconds until a replica of serving:TRACE is ready; several are simulated one by one.
+    #[arg(
+        long = "start",
+        default_value = "15,60",
+        value_delimiter = ',',
+        value_name = "SECONDS",
+        value_parser = start
+    )]
+    pub starts: Vec<f64>,
     /// Disturb the cluster: crashes, delays, lost nodes, failing checkpoints, chosen by each seed.
     /// Without a SCENARIO each seed chooses a small cluster and its jobs too.
     #[arg(long, value_name = "SEED[..SEED]")]
@@ -65,6 +80,34 @@ fn days(text: &str) -> Result<f64, String> {
     match days > 0.0 && days <= 36_500.0 {
         true => Ok(days),
         false => Err("it must lie above 0 and at most at 36500".to_owned()),
+    }
+}
+
+fn start(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|error| format!("{error}"))?;
+    match (0.0..=600.0).contains(&seconds) {
+        true => Ok(seconds),
+        false => Err("it must lie between 0 and 600".to_owned()),
+    }
+}
+
+impl SimulateArgs {
+    /// The traces of a service, where these are asked for.
+    ///
+    /// # Errors
+    /// When other scenarios are named with them.
+    pub fn served(&self) -> anyhow::Result<Option<Vec<Trace>>> {
+        let traces = self.scenarios.iter().filter_map(|source| match source {
+            Source::Served(trace) => Some(*trace),
+            Source::File(_) | Source::Generated(..) => None,
+        });
+        let traces: Vec<Trace> = traces.collect();
+        if !traces.is_empty() && traces.len() < self.scenarios.len() {
+            anyhow::bail!(
+                "serving:TRACE is compared with its like only; leave the other scenarios out"
+            );
+        }
+        Ok(Some(traces).filter(|traces| !traces.is_empty()))
     }
 }
 
@@ -107,6 +150,8 @@ pub enum Source {
     File(PathBuf),
     /// Generated, one a seed.
     Generated(Kind, Seeds),
+    /// A trace of one service's clients.
+    Served(Trace),
 }
 
 impl std::str::FromStr for Source {
@@ -114,6 +159,7 @@ impl std::str::FromStr for Source {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text.split_once(':') {
+            Some(("serving", trace)) => Ok(Self::Served(trace.parse()?)),
             Some((kind, seeds)) if kind.parse::<Kind>().is_ok() => {
                 Ok(Self::Generated(kind.parse()?, seeds.parse()?))
             }
@@ -126,6 +172,7 @@ impl std::fmt::Display for Source {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::File(path) => write!(f, "{}", path.display()),
+            Self::Served(trace) => write!(f, "serving:{}", trace.as_str()),
             Self::Generated(Kind::Table2, seeds) => write!(f, "table2:{seeds}"),
             Self::Generated(Kind::Trace, seeds) => write!(f, "trace:{seeds}"),
         }
@@ -145,6 +192,8 @@ mod tests {
         assert!("x".parse::<Seeds>().is_err());
         let generated = Source::Generated(Kind::Table2, Seeds(1..=2));
         assert_eq!("table2:1..2".parse(), Ok(generated));
+        assert_eq!("serving:b".parse(), Ok(Source::Served(Trace::B)));
+        assert!("serving:x".parse::<Source>().is_err());
         assert_eq!("a:b.json".parse(), Ok(Source::File("a:b.json".into())));
     }
 }

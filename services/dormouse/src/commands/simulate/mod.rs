@@ -3,6 +3,7 @@
 pub mod args;
 mod faults;
 mod runs;
+mod serving;
 mod table;
 
 use anyhow::Context as _;
@@ -56,6 +57,9 @@ pub fn run(context: &Context, args: &SimulateArgs) -> anyhow::Result<u8> {
     }
     if let Some(seeds) = &args.faults {
         return faults::run(context, args, seeds);
+    }
+    if let Some(traces) = args.served()? {
+        return serving::run(context, args, &traces);
     }
     let runs =
         runs::plan(args).map_err(|error| Coded::new("bad_scenario", format!("{error:#}")))?;

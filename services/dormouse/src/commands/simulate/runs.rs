@@ -91,6 +91,7 @@ fn documents(source: &Source, size: Size) -> anyhow::Result<Vec<(String, Value)>
             let document = serde_json::from_str(&text)?;
             Ok(vec![(path.display().to_string(), document)])
         }
+        Source::Served(_) => bail!("{source} stands alone: it takes no --faults"),
         Source::Generated(kind, seeds) => {
             let seeds = seeds.0.clone();
             Ok(seeds

@@ -1,0 +1,113 @@
+//! Rules side by side: each on the same arrivals of the same seeds, beside who knows the rate.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde::Serialize;
+
+use super::traces::Kind;
+use super::{Figures, Rule, Setting, simulate};
+
+/// What a rule came to on a trace, over all seeds.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Row {
+    /// The trace.
+    pub trace: &'static str,
+    /// Seconds from a decision to a ready replica.
+    pub start_s: f64,
+    /// Who decided.
+    pub rule: &'static str,
+    /// How many seeds.
+    pub seeds: usize,
+    /// The part of the requests that was answered in time: the mean of the seeds.
+    pub attainment: f64,
+    /// That of the worst seed.
+    pub worst: f64,
+    /// The mean number of replicas.
+    pub replicas: f64,
+    /// That number ÷ the oracle's.
+    pub of_oracle: f64,
+    /// Changes of the number, a run.
+    pub changes: f64,
+    /// Seconds from a jump of the rate to the next decision for more: the mean, where one came within
+    /// a minute; absent where the trace has no jumps.
+    pub reaction_s: Option<f64>,
+}
+
+/// Simulates every rule on every trace, with every start-up time, for every seed.
+#[must_use]
+pub fn compare(traces: &[Kind], starts_s: &[f64], seeds: &[u64], threads: usize) -> Vec<Row> {
+    let cases: Vec<(Kind, f64, Rule)> = traces
+        .iter()
+        .flat_map(|trace| starts_s.iter().map(move |start_s| (*trace, *start_s)))
+        .flat_map(|(trace, start_s)| Rule::ALL.map(|rule| (trace, start_s, rule)))
+        .collect();
+    let next = AtomicUsize::new(0);
+    let rows = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..threads.max(1) {
+            scope.spawn(|| {
+                while let Some((index, case)) = take(&next, &cases) {
+                    let row = row(*case, seeds);
+                    if let Ok(mut rows) = rows.lock() {
+                        rows.push((index, row));
+                    }
+                }
+            });
+        }
+    });
+    let mut rows = rows.into_inner().unwrap_or_default();
+    rows.sort_by_key(|(index, _)| *index);
+    let mut rows: Vec<Row> = rows.into_iter().map(|(_, row)| row).collect();
+    for case in rows.chunks_mut(Rule::ALL.len()) {
+        let oracle = case.last().map_or(1.0, |row| row.replicas);
+        case.iter_mut()
+            .for_each(|row| row.of_oracle = row.replicas / oracle);
+    }
+    rows
+}
+
+fn take<'a, T>(next: &AtomicUsize, cases: &'a [T]) -> Option<(usize, &'a T)> {
+    let index = next.fetch_add(1, Ordering::Relaxed);
+    Some((index, cases.get(index)?))
+}
+
+fn row((trace, start_s, rule): (Kind, f64, Rule), seeds: &[u64]) -> Row {
+    let setting = Setting {
+        start_s,
+        ..Setting::default()
+    };
+    let runs = seeds.iter();
+    let runs: Vec<Figures> = runs
+        .map(|seed| Figures {
+            log: Vec::new(),
+            ..simulate(trace, *seed, rule, &setting).0
+        })
+        .collect();
+    let mean = |of: &dyn Fn(&Figures) -> f64| mean(runs.iter().map(of)).unwrap_or(0.0);
+    let reactions = runs.iter().flat_map(|run| run.reactions_s.iter().copied());
+    Row {
+        trace: trace.as_str(),
+        start_s,
+        rule: rule.as_str(),
+        seeds: seeds.len(),
+        attainment: mean(&Figures::attainment),
+        worst: runs.iter().map(Figures::attainment).fold(1.0, f64::min),
+        replicas: mean(&Figures::replicas),
+        of_oracle: 1.0,
+        changes: mean(&|run| f64::from(run.changes)),
+        reaction_s: match rule {
+            Rule::Oracle => None,
+            Rule::Scaling(_) => self::mean(reactions),
+        },
+    }
+}
+
+fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let (mut sum, mut count) = (0.0, 0.0);
+    for value in values {
+        sum += value;
+        count += 1.0;
+    }
+    (count > 0.0).then(|| sum / count)
+}

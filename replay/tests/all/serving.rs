@@ -1,0 +1,112 @@
+//! The autoscaler before simulated clients: the goals that its rule is held to, on a few seeds. The
+//! whole table is `dormouse simulate serving:a serving:b serving:c`.
+
+use std::sync::Arc;
+
+use dormouse_messages::service::Scaling;
+use dormouse_replay::Verifier;
+use dormouse_replay::serving::closed::{ClosedRule, dynamoml};
+use dormouse_replay::serving::compare::{Row, compare};
+use dormouse_replay::serving::traces::Kind;
+use dormouse_replay::serving::{Rule, Setting, simulate};
+
+const SEEDS: [u64; 2] = [1, 2];
+
+fn rows(traces: &[Kind], start_s: f64) -> Vec<Row> {
+    compare(traces, &[start_s], &SEEDS, 2)
+}
+
+fn of<'a>(rows: &'a [Row], trace: Kind, rule: &str) -> &'a Row {
+    let row = rows
+        .iter()
+        .find(|row| row.trace == trace.as_str() && row.rule == rule);
+    row.expect("simulated")
+}
+
+/// Better than each: in attainment with no more replicas, or in replicas with no less attainment. What
+/// lies above the promise of 99 % is no less.
+fn beats(ours: &Row, other: &Row) -> bool {
+    let kept = |row: &Row| row.attainment.min(0.99);
+    (ours.attainment > other.attainment && ours.replicas <= other.replicas)
+        || (ours.replicas < other.replicas && kept(ours) >= kept(other))
+}
+
+#[test]
+fn the_objective_is_kept_with_replicas_that_start_in_15_s() {
+    let rows = rows(&[Kind::A, Kind::B, Kind::C], 15.0);
+    for (trace, worst, dearer, changes) in [
+        (Kind::A, 0.99, 1.25, 1.5),
+        (Kind::B, 0.99, 1.25, 1.5),
+        (Kind::C, 0.96, 1.4, 4.0),
+    ] {
+        let ours = of(&rows, trace, "objective");
+        let oracle = of(&rows, trace, "oracle");
+        assert!(ours.worst >= worst, "{ours:?}");
+        assert!(ours.of_oracle <= dearer, "{ours:?}");
+        assert!(
+            ours.changes <= changes * oracle.changes,
+            "{ours:?} {oracle:?}"
+        );
+        for rule in ["hpa", "kpa", "ray"] {
+            let other = of(&rows, trace, rule);
+            assert!(beats(ours, other), "{ours:?} {other:?}");
+        }
+    }
+}
+
+#[test]
+fn the_objective_is_kept_with_replicas_that_start_in_60_s() {
+    let rows = rows(&[Kind::A, Kind::B, Kind::C], 60.0);
+    for (trace, mean) in [(Kind::A, 0.98), (Kind::B, 0.99), (Kind::C, 0.92)] {
+        let ours = of(&rows, trace, "objective");
+        assert!(ours.attainment >= mean, "{ours:?}");
+        for rule in ["hpa", "kpa", "ray"] {
+            let other = of(&rows, trace, rule);
+            assert!(beats(ours, other), "{ours:?} {other:?}");
+        }
+    }
+}
+
+#[test]
+fn a_constant_rate_is_left_alone() {
+    let rows = rows(&[Kind::Constant], 15.0);
+    let constant = of(&rows, Kind::Constant, "objective");
+    // One step down while it settles after its start is the most.
+    assert!(
+        constant.changes <= 1.0 && constant.worst >= 0.99,
+        "{constant:?}"
+    );
+}
+
+/// DynamoML's clients: nothing over 128 ms, as by the published rule, with fewer replica-minutes.
+#[test]
+fn clients_that_wait_for_their_answers_are_served_with_less_than_the_published_rule() {
+    let published = dynamoml(ClosedRule::Published, 15, 24);
+    let ours = dynamoml(ClosedRule::Scaling(Scaling::Objective), 15, 24);
+    assert_eq!(
+        (published.late_s, ours.late_s),
+        (0, 0),
+        "{published:?} {ours:?}"
+    );
+    assert!(
+        ours.replica_minutes < published.replica_minutes,
+        "{ours:?} {published:?}"
+    );
+}
+
+/// Every `service.scaled` of a simulated log comes out again.
+#[test]
+fn decisions_come_out_again() {
+    for scaling in [Scaling::Objective, Scaling::Hpa, Scaling::Kpa, Scaling::Ray] {
+        let rule = Rule::Scaling(scaling);
+        let (figures, _) = simulate(Kind::C, 1, rule, &Setting::default());
+        let mut verifier = Verifier::default();
+        for recorded in &figures.log {
+            verifier.read(&Arc::new(recorded.clone()));
+        }
+        let report = verifier.finish();
+        assert!(report.decisions > 2, "{report:?}");
+        let autoscalers = |it: &&dormouse_replay::Finding| it.type_name.contains("service.scaled");
+        assert_eq!(report.findings.iter().find(autoscalers), None);
+    }
+}

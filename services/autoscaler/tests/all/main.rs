@@ -1,0 +1,3 @@
+//! All integration tests of this crate in one binary, which is linked once: a module for each file.
+
+mod scaling;
