@@ -45,7 +45,11 @@ pub fn wish(view: &View<'_>, start_s: f64) -> Option<Wish> {
     }
     let rate = view.rate(2);
     let times = view.service.times.times()?;
-    let busy = rate * times.mean_s >= BUSY * servers;
+    // More than all of them can do is asked for by others.
+    let most = f64::from(view.service.replicas.ready_count()).max(f64::from(ready));
+    let most = most * f64::from(view.servers_each());
+    let working = rate * times.mean_s;
+    let busy = working >= BUSY * servers && working * BUSY <= most;
     let mut ends = (0..=REMEMBERED_S / 2).map(|back| view.until - 2 * back);
     if !busy || !ends.any(|end| is_stable(view, end)) {
         return None;
