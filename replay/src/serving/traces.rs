@@ -77,9 +77,9 @@ impl Kind {
                 let spiked = 60 * usize::try_from(5 + random.below(30)).unwrap_or(5);
                 // 40 % above the curve, whatever the noise of that minute.
                 let curve = day(random, 40, (5.0, 60.0), 0.0, 1.0).rates;
-                for second in spiked..spiked + 60 {
-                    trace.rates[second] = 1.4 * curve[second];
-                }
+                let minute = spiked..spiked + 60;
+                let spike = trace.rates[minute.clone()].iter_mut().zip(&curve[minute]);
+                spike.for_each(|(rate, curve)| *rate = 1.4 * curve);
                 trace.jumps = vec![spiked];
                 trace
             }

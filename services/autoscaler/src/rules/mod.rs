@@ -9,8 +9,6 @@ pub mod kpa;
 pub mod objective;
 pub mod ray;
 
-use dormouse_messages::Timestamp;
-
 use crate::history::History;
 use crate::state::Service;
 
@@ -93,7 +91,7 @@ impl<'a> View<'a> {
     #[must_use]
     pub fn since_scaled_s(&self) -> i64 {
         let scaled = self.service.scaled.map(|scaled| scaled.at);
-        let scaled = scaled.unwrap_or(Timestamp::default());
+        let scaled = scaled.unwrap_or_default();
         self.until - scaled.as_micros().div_euclid(1_000_000)
     }
 }
