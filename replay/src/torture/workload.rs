@@ -120,7 +120,7 @@ fn submit(engine: &mut Engine, at_s: f64, tenant: &str, verb: &str, document: &s
     engine.at(seconds_after_start(at_s), action);
 }
 
-/// A job of any kind, and what its tenant does with it afterwards.
+/// A job of any kind.
 fn job(engine: &mut Engine, number: u64, nodes: &[(NodeId, Amounts)], random: &mut Random) {
     let at_s = random.between(0.0, 300.0);
     let name = format!("j{number}");
@@ -175,6 +175,30 @@ fn job(engine: &mut Engine, number: u64, nodes: &[(NodeId, Amounts)], random: &m
         };
         engine.model(id, model);
     }
+    let submitted = Submitted {
+        at_s,
+        tenant,
+        name: &name,
+    };
+    afterwards(engine, &submitted, &document, room, random);
+}
+
+/// A job that was submitted.
+struct Submitted<'a> {
+    at_s: f64,
+    tenant: &'a str,
+    name: &'a str,
+}
+
+/// What its tenant does with it afterwards.
+fn afterwards(
+    engine: &mut Engine,
+    submitted: &Submitted<'_>,
+    document: &serde_json::Value,
+    room: u64,
+    random: &mut Random,
+) {
+    let Submitted { at_s, tenant, name } = *submitted;
     if random.chance(0.15) {
         let after_s = random.between(0.0, 200.0);
         submit(
@@ -196,7 +220,7 @@ fn job(engine: &mut Engine, number: u64, nodes: &[(NodeId, Amounts)], random: &m
     }
     if random.chance(0.05) {
         // The same once more, a malformed one, and one that does not exist.
-        submit(engine, at_s + 1.0, tenant, "submit", &document);
+        submit(engine, at_s + 1.0, tenant, "submit", document);
         submit(engine, at_s, tenant, "submit", &json!({"name": 7}));
         submit(engine, at_s, tenant, "cancel", &json!({"job": "nobody"}));
     }

@@ -1,8 +1,10 @@
 //! P2 of the Dorm paper: utilization under bounds on unfairness and restarts.
 //!
-//! 1. [`admit`], [`backfill`]: which jobs take part; 2. [`pipeline`]: counts and slots for them;
-//! 3. [`assign`]: slots to jobs; 4. [`revert`], [`stay`]: restarts and moves that are not worth it are
-//! taken back; 5. [`diagnose`]: why the others wait. Services and notebooks come first ([`urgent`]).
+//! 1. [`admit`], [`backfill`]: which jobs take part; services and notebooks come first ([`urgent`]).
+//! 2. [`pipeline`]: counts and slots for them.
+//! 3. [`assign`]: slots to jobs.
+//! 4. [`revert`], [`stay`]: restarts and moves that are not worth it are taken back.
+//! 5. [`diagnose`]: why the others wait.
 //!
 //! Where there is room for all, that is it ([`alone`]). Small instances go to HiGHS ([`model`]). On
 //! large ones ([`large`]) new jobs are first put beside what runs ([`beside`]); then prices are found
