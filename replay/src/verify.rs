@@ -203,6 +203,8 @@ impl Verifier {
         self.optimizer.begin(fork.cluster.clone(), fork.sequence);
         self.placer.begin(fork.cluster.clone(), fork.sequence);
         self.checkpointer.begin(fork.cluster.clone(), fork.sequence);
+        self.autoscaler
+            .begin(fork.autoscaler.clone(), fork.sequence);
         self
     }
 

@@ -5,6 +5,7 @@
 //! the log that it was made from.
 
 use dormouse_admission::{Admission, AdmissionState};
+use dormouse_autoscaler::AutoscalerState;
 use dormouse_messages::{
     Decider, Envelope, Event, Fold, JobId, Recorded, Sequence, Timestamp, Writer,
 };
@@ -19,8 +20,10 @@ const MOST_DECISIONS: usize = 64;
 pub struct Fork {
     /// What admission has folded.
     pub admission: AdmissionState,
-    /// What the others have folded.
+    /// What the optimizer, the placer and the checkpointer have folded.
     pub cluster: ClusterState,
+    /// What the autoscaler has folded.
+    pub autoscaler: AutoscalerState,
     /// The last sequence.
     pub sequence: Sequence,
     /// The time that a decision is given here.
@@ -41,6 +44,7 @@ impl Fork {
     pub fn read(&mut self, recorded: &Recorded) {
         self.admission.evolve(recorded);
         self.cluster.evolve(recorded);
+        self.autoscaler.evolve(recorded);
         self.sequence = recorded.sequence;
         self.now = self.now.max(recorded.stored_at);
     }

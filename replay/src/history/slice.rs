@@ -11,6 +11,7 @@
 use std::collections::BTreeMap;
 
 use dormouse_admission::AdmissionState;
+use dormouse_autoscaler::AutoscalerState;
 use dormouse_messages::{Fold, Recorded, Sequence, Timestamp};
 use dormouse_projections::ReadModel;
 use dormouse_state::ClusterState;
@@ -94,6 +95,7 @@ impl States {
         let states = [
             pack(&self.fork.admission)?,
             pack(&self.fork.cluster)?,
+            pack(&self.fork.autoscaler)?,
             pack(&self.model)?,
         ];
         let head = Head {
@@ -119,10 +121,12 @@ impl States {
         }
         let admission: AdmissionState = unpack(&head)?;
         let cluster: ClusterState = unpack(&head)?;
+        let autoscaler: AutoscalerState = unpack(&head)?;
         Ok(Self {
             fork: Fork {
                 admission,
                 cluster,
+                autoscaler,
                 sequence: head.asof,
                 now: head.at,
             },
