@@ -43,6 +43,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
     """One connection."""
 
     protocol_version = "HTTP/1.1"
+    # Head and body are written apart: with Nagle's algorithm the body waits for the other side to have
+    # acknowledged the head, which on a kept connection takes it 40 ms.
+    disable_nagle_algorithm = True
     # A connection that says nothing ends; longer than a gateway keeps one.
     timeout = 120
     is_idle = True
