@@ -550,20 +550,25 @@ impl ModelAgents {
             _ => self.gangs.remove(life).unwrap_or_default().containers,
         };
         for (rank, (node, _)) in containers {
-            events.push(Event::from(ContainerExited {
-                container: container_id(life, rank),
-                job: life.0.clone(),
-                incarnation: life.1,
-                rank,
-                node,
-                exit_code: Some(code),
-                signal: None,
-                out_of_memory: false,
-                reason: None,
-                evicted: false,
-            }));
+            events.push(exited(life, rank, node, code));
         }
     }
+}
+
+/// A container has ended by itself.
+pub(super) fn exited(life: &LifeId, rank: Rank, node: NodeId, code: i32) -> Event {
+    Event::from(ContainerExited {
+        container: container_id(life, rank),
+        job: life.0.clone(),
+        incarnation: life.1,
+        rank,
+        node,
+        exit_code: Some(code),
+        signal: None,
+        out_of_memory: false,
+        reason: None,
+        evicted: false,
+    })
 }
 
 /// What a container reports of its tasks, if there is something.

@@ -7,13 +7,13 @@
 //! 4. What dies by itself is one member: the last, at times the chief.
 
 use dormouse_messages::events::{
-    ContainerExited, ContainerReady, ContainerStarted, PartitionLeaveRequested,
-    PartitionResizeRequested, PartitionResized,
+    ContainerReady, ContainerStarted, PartitionLeaveRequested, PartitionResizeRequested,
+    PartitionResized,
 };
 use dormouse_messages::ids::Rank;
 use dormouse_messages::{Event, Timestamp};
 
-use super::agents::{Container, Due, LifeId, ModelAgents, after, container_id};
+use super::agents::{Container, Due, LifeId, ModelAgents, after, container_id, exited};
 use super::faults::{Faults, Saving};
 
 impl ModelAgents {
@@ -122,18 +122,7 @@ impl ModelAgents {
     pub(super) fn left(&mut self, life: &LifeId, rank: Rank, code: i32) -> Option<Event> {
         let gang = self.gangs.get_mut(life)?;
         let (node, _) = gang.containers.remove(&rank)?;
-        Some(Event::from(ContainerExited {
-            container: container_id(life, rank),
-            job: life.0.clone(),
-            incarnation: life.1,
-            rank,
-            node,
-            exit_code: Some(code),
-            signal: None,
-            out_of_memory: false,
-            reason: None,
-            evicted: false,
-        }))
+        Some(exited(life, rank, node, code))
     }
 
     /// A member dies by itself: the last one, or the only one.

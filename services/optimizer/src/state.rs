@@ -109,11 +109,8 @@ fn is_overdue(state: &ClusterState, job: &Job, now: Timestamp) -> bool {
 
 fn problem_job(state: &ClusterState, id: &JobId, job: &Job, now: Timestamp) -> ProblemJob {
     let left_alone = left_alone(state, job).is_some_and(|(_, until)| now < until);
-    let displaced = job
-        .assignment
-        .as_ref()
-        .is_some_and(|assignment| assignment.displaced && !stays_in_place(state, job, assignment));
-    let is_displaced = job.assignment.as_ref().is_some_and(|it| it.displaced);
+    let lost = job.assignment.as_ref().filter(|it| it.displaced);
+    let displaced = lost.is_some_and(|it| !stays_in_place(state, job, it));
     let runs = job.assignment.is_some() && !displaced;
     let (min, max) = match job.is_served() {
         true => (job.target(), job.target()),
@@ -123,7 +120,7 @@ fn problem_job(state: &ClusterState, id: &JobId, job: &Job, now: Timestamp) -> P
     };
     let previous = job.assignment.as_ref().map(|assignment| {
         let mut counts = assignment.by_node();
-        if is_displaced {
+        if assignment.displaced {
             counts.retain(|node, _| state.nodes.is_usable(node));
         }
         counts

@@ -195,12 +195,30 @@ impl Fold for ClusterState {
     }
 }
 
+/// The life, if it is this one.
+fn of_incarnation(life: &mut Option<Life>, incarnation: Incarnation) -> Option<&mut Life> {
+    life.as_mut().filter(|life| life.incarnation == incarnation)
+}
+
+/// A container that is asked to start. Asked of a node that was lost meanwhile it is void: its agent
+/// will not start it, now or later.
+fn asked(nodes: &Membership, place: Place, at: Sequence) -> LifeContainer {
+    let phase = match nodes.is_lost(&place.node) {
+        true => ContainerPhase::Lost { at },
+        false => ContainerPhase::Requested,
+    };
+    LifeContainer {
+        place,
+        phase,
+        readiness: Readiness::Unknown,
+    }
+}
+
 fn life_phase(
     job: &mut Job,
     incarnation: dormouse_messages::Incarnation,
 ) -> Option<&mut LifePhase> {
-    let life = job.life.as_mut()?;
-    (life.incarnation == incarnation).then_some(&mut life.phase)
+    of_incarnation(&mut job.life, incarnation).map(|life| &mut life.phase)
 }
 
 impl ClusterState {
@@ -369,11 +387,7 @@ impl ClusterState {
         let Some(job) = self.jobs.get_mut(&event.job) else {
             return;
         };
-        let Some(life) = job
-            .life
-            .as_mut()
-            .filter(|life| life.incarnation == event.incarnation)
-        else {
+        let Some(life) = of_incarnation(&mut job.life, event.incarnation) else {
             return;
         };
         let Some(members) = &mut life.members else {
@@ -388,15 +402,7 @@ impl ClusterState {
                 let Some(place) = assignment.places.get(rank).or_else(|| dropped.get(rank)) else {
                     continue;
                 };
-                let phase = match self.nodes.is_lost(&place.node) {
-                    true => ContainerPhase::Lost { at: sequence },
-                    false => ContainerPhase::Requested,
-                };
-                let container = LifeContainer {
-                    place: place.clone(),
-                    phase,
-                    readiness: Readiness::Unknown,
-                };
+                let container = asked(&self.nodes, place.clone(), sequence);
                 life.containers.insert(*rank, container);
             }
             // The next request comes from one who has folded this one.
@@ -419,11 +425,7 @@ impl ClusterState {
         let Some(job) = self.jobs.get_mut(&event.job) else {
             return;
         };
-        let Some(life) = job
-            .life
-            .as_mut()
-            .filter(|life| life.incarnation == event.incarnation)
-        else {
+        let Some(life) = of_incarnation(&mut job.life, event.incarnation) else {
             return;
         };
         let Some(members) = &mut life.members else {
@@ -513,8 +515,7 @@ impl ClusterState {
 
     /// The present life of a job, if it is this one.
     fn life(&mut self, id: &JobId, incarnation: Incarnation) -> Option<&mut Life> {
-        let life = self.jobs.get_mut(id)?.life.as_mut()?;
-        (life.incarnation == incarnation).then_some(life)
+        of_incarnation(&mut self.jobs.get_mut(id)?.life, incarnation)
     }
 
     /// An allocation that was decided while jobs were in transit took their old and their new
@@ -541,21 +542,9 @@ impl ClusterState {
         let Some(places) = job.places_to_start(event.incarnation) else {
             return;
         };
-        // Asked of a node that was lost meanwhile: its agent will not start it, now or later.
         let at = recorded.sequence;
-        let containers = places.into_iter().map(|(rank, place)| {
-            let phase = match self.nodes.is_lost(&place.node) {
-                true => ContainerPhase::Lost { at },
-                false => ContainerPhase::Requested,
-            };
-            let readiness = Readiness::Unknown;
-            let container = LifeContainer {
-                place,
-                phase,
-                readiness,
-            };
-            (rank, container)
-        });
+        let containers = places.into_iter();
+        let containers = containers.map(|(rank, place)| (rank, asked(&self.nodes, place, at)));
         let containers: BTreeMap<Rank, LifeContainer> = containers.collect();
         let members = job
             .in_place

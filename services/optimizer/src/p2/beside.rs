@@ -192,7 +192,6 @@ mod tests {
             fair: 0.4,
             in_place: false,
             chief: None,
-            evictable: false,
             restart: 0.001,
         };
         let mut instance = Instance {

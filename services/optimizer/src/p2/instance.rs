@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 
 use dormouse_messages::ids::NodeId;
-use dormouse_messages::job::Urgency;
 use dormouse_messages::quantity::{Amounts, Resource};
 
 use crate::drf::{User, fill};
@@ -164,8 +163,6 @@ pub(crate) struct Job {
     pub in_place: bool,
     /// The node of its chief, which is not among `previous`, `count`, `min` and `max`.
     pub chief: Option<usize>,
-    /// Whether it may be sent back to the queue although it cannot be restarted now.
-    pub evictable: bool,
 }
 
 impl Job {
@@ -298,7 +295,6 @@ impl Instance {
             restart: 0.0,
             in_place: job.in_place.is_some() && state == State::Free,
             chief,
-            evictable: job.urgency == Urgency::Training && !job.displaced,
         });
     }
 

@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 use dormouse_messages::job::Urgency;
 
 use super::admit::{Admitted, Queue};
-use super::instance::{Instance, State, fits, limits, runs};
+use super::instance::{Instance, fits, limits, runs};
 use super::pipeline::may_be_feasible;
 
 /// A service or notebook that has fewer containers than it is to have: the first by its order.
@@ -129,11 +129,7 @@ fn spare(queue: &Queue<'_>, evicted: &mut BTreeSet<usize>, victims: &[usize]) {
 /// Running jobs that may be sent back, the first victim first.
 fn victims(queue: &Queue<'_>) -> Vec<usize> {
     let whole = queue.instance(&[]);
-    let jobs = whole
-        .jobs
-        .iter()
-        .filter(|it| it.state != State::Pinned || it.evictable);
-    let indices = jobs.map(|job| job.index);
+    let indices = whole.jobs.iter().map(|job| job.index);
     let mut victims: Vec<usize> = indices
         .filter(|index| {
             let job = &queue.problem.jobs[*index];
