@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build demo test trainer-test trainers-all torture lint check fmt docs bench bench-gateway tools clean
+.PHONY: help build demo test trainer-test trainers-all jaeger-test torture lint check fmt docs bench bench-gateway tools clean
 
 TOOLS := $(or $(DORMOUSE_TOOLS),$(CURDIR)/.tools)
 # What the tests and the demo find their servers and interpreters by.
@@ -43,6 +43,10 @@ trainer-test: ## Test the trainer's library alone, with its frameworks, and the 
 trainers-all: ## The same for large frameworks: torch (650 MB), and TensorFlow for jobs of one's own (1.5 GB)
 	scripts/install.sh trainers-all
 	cd messages/trainer/python && $(TOOLS)/venv-torch/bin/python3 -m pytest -p no:cacheprovider tests/large
+
+jaeger-test: ## Build a real Jaeger and follow a job of every language through it
+	scripts/install.sh build nats clients jaeger
+	PATH="$(RUN_PATH)" cargo test --workspace --test all -- --ignored jaeger::
 
 torture: ## Kill every process at random moments, then simulated clusters: make torture KILLS=1000 FAULTS=10000
 	scripts/install.sh build nats trainers

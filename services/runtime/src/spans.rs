@@ -7,7 +7,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use dormouse_messages::events::Key;
+use dormouse_messages::events::{Key, Writer};
 use dormouse_messages::{Event, Sequence, Timestamp};
 use opentelemetry::global::{self, BoxedSpan};
 use opentelemetry::trace::{
@@ -20,8 +20,19 @@ use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator};
 use crate::log::Log;
 use crate::trace;
 
-/// The instrumentation scope of every span.
-const SCOPE: &str = "dormouse";
+/// The service that a writer is, as traces name it: `dormouse-optimizer`.
+const fn service(writer: Writer) -> &'static str {
+    match writer {
+        Writer::Operator => "dormouse-operator",
+        Writer::Admission => "dormouse-admission",
+        Writer::Optimizer => "dormouse-optimizer",
+        Writer::Placer => "dormouse-placer",
+        Writer::Checkpointer => "dormouse-checkpointer",
+        Writer::Node => "dormouse-agent",
+        Writer::Autoscaler => "dormouse-autoscaler",
+        Writer::Gateway => "dormouse-gateway",
+    }
+}
 
 /// A span of an append; it ends when it is dropped.
 pub(crate) struct AppendSpan {
@@ -56,8 +67,13 @@ pub(crate) struct DecideSpan {
 
 impl Log {
     /// Starts the span of the append of `event`.
-    pub(crate) fn append_span(&self, event: &Event, causes: &[Sequence]) -> AppendSpan {
-        append_span(event, None, self.contexts(causes), None)
+    pub(crate) fn append_span(
+        &self,
+        writer: Writer,
+        event: &Event,
+        causes: &[Sequence],
+    ) -> AppendSpan {
+        append_span(writer, event, None, self.contexts(causes), None)
     }
 
     /// The contexts of the events at `causes`, as far as they are remembered.
@@ -75,6 +91,7 @@ impl Log {
 /// Starts the span of an append: `parent`, or else the first of `causes`, is its parent, and the
 /// others are linked.
 pub(crate) fn append_span(
+    writer: Writer,
     event: &Event,
     parent: Option<SpanContext>,
     causes: Vec<SpanContext>,
@@ -86,7 +103,13 @@ pub(crate) fn append_span(
         .chain(decision.map(|decision| decision.context.clone()))
         .map(|context| Link::new(context, Vec::new(), 0))
         .collect();
-    let mut attributes = vec![KeyValue::new("dormouse.type", event.type_name())];
+    let mut attributes = vec![
+        KeyValue::new("messaging.system", "nats"),
+        KeyValue::new("messaging.operation.type", "send"),
+        KeyValue::new("messaging.operation.name", "publish"),
+        KeyValue::new("messaging.destination.template", event.subject_name()),
+        KeyValue::new("dormouse.type", event.type_name()),
+    ];
     match event.key() {
         Key::Job(job) => attributes.push(KeyValue::new("dormouse.job", job.to_string())),
         Key::Node(node) => attributes.push(KeyValue::new("dormouse.node", node.to_string())),
@@ -95,17 +118,39 @@ pub(crate) fn append_span(
         }
         Key::Shard => {}
     }
-    let builder = SpanBuilder::from_name(format!("append {}", event.subject_name()))
+    // The name as OpenTelemetry's conventions for messaging have it.
+    let builder = SpanBuilder::from_name(format!("publish {}", event.subject_name()))
         .with_kind(SpanKind::Producer)
         .with_attributes(attributes)
         .with_links(links);
-    let (span, context) = start(builder, parent);
+    let (mut span, context) = start(writer, builder, parent);
+    if let Some(why) = failure(event) {
+        span.set_status(Status::error(why));
+    }
     AppendSpan { span, context }
+}
+
+/// What an event says went wrong: its span is marked as an error.
+fn failure(event: &Event) -> Option<String> {
+    match event {
+        Event::JobRefused(event) => Some(event.reason.clone()),
+        Event::JobFailed(event) => Some(event.reason.clone()),
+        Event::PlacementRefused(event) => Some(event.reason.clone()),
+        Event::CheckpointFailed(event) => Some(event.reason.clone()),
+        Event::NodeLost(event) => Some(format!("node {} is lost", event.node)),
+        Event::ContainerExited(event) if !event.evicted => match (event.exit_code, event.signal) {
+            (Some(0), _) => None,
+            (Some(code), _) => Some(format!("exit code {code}")),
+            (None, Some(signal)) => Some(format!("signal {signal}")),
+            (None, None) => event.reason.clone(),
+        },
+        _ => None,
+    }
 }
 
 /// Records a decision that took from `started` until now.
 pub(crate) fn decide_span(
-    name: String,
+    writer: Writer,
     started: Timestamp,
     causes: Vec<SpanContext>,
     proposals: usize,
@@ -116,11 +161,11 @@ pub(crate) fn decide_span(
         .map(|context| Link::new(context, Vec::new(), 0))
         .collect();
     let proposals = i64::try_from(proposals).unwrap_or(i64::MAX);
-    let builder = SpanBuilder::from_name(name)
+    let builder = SpanBuilder::from_name(format!("decide {writer}"))
         .with_start_time(system_time(started))
         .with_attributes([KeyValue::new("dormouse.proposals", proposals)])
         .with_links(links);
-    let (mut span, context) = start(builder, parent);
+    let (mut span, context) = start(writer, builder, parent);
     span.end();
     DecideSpan { context }
 }
@@ -130,12 +175,16 @@ fn system_time(time: Timestamp) -> SystemTime {
     UNIX_EPOCH + Duration::from_micros(micros)
 }
 
-fn start(builder: SpanBuilder, parent: Option<SpanContext>) -> (BoxedSpan, SpanContext) {
+fn start(
+    writer: Writer,
+    builder: SpanBuilder,
+    parent: Option<SpanContext>,
+) -> (BoxedSpan, SpanContext) {
     let parent_context = match &parent {
         Some(parent) => Context::new().with_remote_span_context(parent.clone()),
         None => Context::new(),
     };
-    let span = global::tracer(SCOPE).build_with_context(builder, &parent_context);
+    let span = global::tracer(service(writer)).build_with_context(builder, &parent_context);
     let context = span.span_context().clone();
     if context.is_valid() && parent.as_ref() != Some(&context) {
         return (span, context);

@@ -4,20 +4,27 @@
 //! protobuf, where that is set; trace contexts travel in the events either way. Metrics are
 //! served for Prometheus where an address is given.
 
+use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
+use opentelemetry::trace::TracerProvider;
+use opentelemetry::{InstrumentationScope, KeyValue};
 use opentelemetry_otlp::{SpanExporter as Otlp, WithExportConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
 use opentelemetry_sdk::trace::{
-    BatchConfigBuilder, BatchSpanProcessor, SdkTracerProvider, SpanData, SpanExporter,
+    BatchConfigBuilder, BatchSpanProcessor, SdkTracer, SdkTracerProvider, SpanData, SpanExporter,
 };
 use tracing_subscriber::EnvFilter;
 
 /// Spans are sent this often: a trace is to be seen while one still looks for it.
 const SEND_EVERY: Duration = Duration::from_secs(1);
+
+/// What groups the services in a trace's resource.
+const NAMESPACE: &str = "dormouse";
 
 /// The last spans are waited for so long at the end.
 const LAST_SPANS: Duration = Duration::from_secs(3);
@@ -55,24 +62,26 @@ pub enum TelemetryError {
 /// Sends the last spans when it is dropped.
 #[derive(Debug)]
 pub struct Guard {
-    traces: Option<SdkTracerProvider>,
+    traces: Option<ByService>,
 }
 
 impl Guard {
     /// Sends what spans there are. Blocks until they are sent or refused.
     pub fn flush(&self) {
-        if let Some(traces) = &self.traces
-            && let Err(error) = traces.force_flush()
-        {
-            tracing::debug!(%error, "spans were not sent");
+        for provider in self.traces.iter().flat_map(ByService::all) {
+            if let Err(error) = provider.force_flush() {
+                tracing::debug!(%error, "spans were not sent");
+            }
         }
     }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if let Some(traces) = self.traces.take() {
-            let _ = traces.shutdown_with_timeout(LAST_SPANS);
+        let providers = self.traces.take().map(|traces| traces.all());
+        let until = Instant::now() + LAST_SPANS;
+        for provider in providers.into_iter().flatten() {
+            let _ = provider.shutdown_with_timeout(until.saturating_duration_since(Instant::now()));
         }
     }
 }
@@ -148,7 +157,65 @@ fn directives(asked: Option<&str>) -> String {
     }
 }
 
-fn traces(service: &str, endpoint: &str) -> Result<SdkTracerProvider, TelemetryError> {
+fn traces(process: &str, endpoint: &str) -> Result<ByService, TelemetryError> {
+    let providers = ByService {
+        process: process.to_owned(),
+        endpoint: endpoint.to_owned(),
+        made: Arc::default(),
+    };
+    // An endpoint that is none is said at the start, not at the first span.
+    providers.made_for(process)?;
+    opentelemetry::global::set_tracer_provider(providers.clone());
+    Ok(providers)
+}
+
+/// The providers of spans, one for every service of the process: `up` runs them all in one, and a
+/// trace is to show which of them did what. The scope of a tracer names the service.
+#[derive(Debug, Clone)]
+struct ByService {
+    process: String,
+    endpoint: String,
+    made: Arc<Mutex<BTreeMap<String, SdkTracerProvider>>>,
+}
+
+impl ByService {
+    fn made_for(&self, service: &str) -> Result<SdkTracerProvider, TelemetryError> {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(provider) = made.get(service) {
+            return Ok(provider.clone());
+        }
+        let provider = provider(service, &self.process, &self.endpoint)?;
+        made.insert(service.to_owned(), provider.clone());
+        Ok(provider)
+    }
+
+    fn all(&self) -> Vec<SdkTracerProvider> {
+        let made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        made.values().cloned().collect()
+    }
+}
+
+impl TracerProvider for ByService {
+    type Tracer = SdkTracer;
+
+    fn tracer_with_scope(&self, scope: InstrumentationScope) -> SdkTracer {
+        match self.made_for(scope.name()) {
+            Ok(provider) => provider.tracer_with_scope(scope),
+            Err(error) => {
+                tracing::warn!(%error, "spans of {} are not sent", scope.name());
+                SdkTracerProvider::builder()
+                    .build()
+                    .tracer_with_scope(scope)
+            }
+        }
+    }
+}
+
+fn provider(
+    service: &str,
+    process: &str,
+    endpoint: &str,
+) -> Result<SdkTracerProvider, TelemetryError> {
     let failed = |why: String| TelemetryError::Traces {
         endpoint: endpoint.to_owned(),
         why,
@@ -172,16 +239,18 @@ fn traces(service: &str, endpoint: &str) -> Result<SdkTracerProvider, TelemetryE
     let processor = BatchSpanProcessor::builder(exporter)
         .with_batch_config(batches)
         .build();
-    let provider = SdkTracerProvider::builder()
-        .with_span_processor(processor)
-        .with_resource(
-            Resource::builder()
-                .with_service_name(service.to_owned())
-                .build(),
-        )
+    let resource = Resource::builder()
+        .with_service_name(service.to_owned())
+        .with_attributes([
+            KeyValue::new("service.namespace", NAMESPACE),
+            KeyValue::new("service.version", env!("CARGO_PKG_VERSION")),
+            KeyValue::new("process.executable.name", process.to_owned()),
+        ])
         .build();
-    opentelemetry::global::set_tracer_provider(provider.clone());
-    Ok(provider)
+    Ok(SdkTracerProvider::builder()
+        .with_span_processor(processor)
+        .with_resource(resource)
+        .build())
 }
 
 /// The processor of spans calls its exporter on a thread of its own, without a runtime; the

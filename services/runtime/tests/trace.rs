@@ -95,9 +95,9 @@ async fn one_trace_runs_through_two_services() {
         found[0]
     };
     let (root, recovered, released) = (
-        find("append node.drained"),
-        find("append node.recovered"),
-        find("append job.released"),
+        find("publish node.drained"),
+        find("publish node.recovered"),
+        find("publish job.released"),
     );
     assert!(root.parent_span_id.is_empty());
     assert_eq!(recovered.parent_span_id, root.span_id);

@@ -53,6 +53,11 @@ pub enum JobCommand {
         after_help = "Examples:\n  dormouse job logs ads/lr\n  dormouse job logs ads/lr --incarnation 1 --rank 0\n  dormouse job logs ads/sweep --task 17"
     )]
     Logs(JobLogsArgs),
+    /// The spans of its trace, as Jaeger has them
+    #[command(
+        after_help = "Examples:\n  dormouse job trace ads/lr\n  dormouse job trace ads/lr --jaeger http://jaeger:16686\n  dormouse job trace ads/lr -o json | jq '.spans[].name'\n\nThe services send spans where OTEL_EXPORTER_OTLP_ENDPOINT says (docs/operating.md)."
+    )]
+    Trace(JobTraceArgs),
     /// End it
     #[command(after_help = "Examples:\n  dormouse job cancel ads/lr")]
     Cancel(JobArg),
@@ -109,6 +114,25 @@ pub struct JobLogsArgs {
     /// Of this task of a task set, wherever it ran.
     #[arg(long, conflicts_with_all = ["rank", "incarnation"])]
     pub task: Option<u32>,
+}
+
+/// `job trace`.
+#[derive(Debug, Clone, Args)]
+pub struct JobTraceArgs {
+    /// The job.
+    #[command(flatten)]
+    pub job: JobArg,
+    /// Jaeger's query address.
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "DORMOUSE_JAEGER",
+        default_value = "http://127.0.0.1:16686"
+    )]
+    pub jaeger: String,
+    /// Another of the traces that its events belong to; default: the one that its submission began.
+    #[arg(long, value_name = "ID")]
+    pub trace: Option<String>,
 }
 
 /// `nodes`.

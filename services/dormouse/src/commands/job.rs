@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::history::{History, read_log};
-use super::{caught_up, log as log_command, next_event};
+use super::{caught_up, log as log_command, next_event, trace};
 use crate::cli::{JobCommand, JobHistoryArgs, JobLogsArgs, Output};
 use crate::context::Context;
 use crate::describe::concerns;
@@ -30,6 +30,7 @@ pub async fn run(context: &Context, command: &JobCommand) -> anyhow::Result<u8> 
         JobCommand::Show(args) => show(context, args).await,
         JobCommand::Events(args) => events(context, args).await,
         JobCommand::Logs(args) => logs(context, args).await,
+        JobCommand::Trace(args) => trace::run(context, args).await,
         JobCommand::Cancel(args) => cancel(context, &args.id).await,
         JobCommand::Wait(args) => wait(context, &args.id).await,
     }
@@ -68,7 +69,7 @@ async fn events(context: &Context, args: &JobHistoryArgs) -> anyhow::Result<u8> 
     Ok(DONE)
 }
 
-fn not_found(id: &JobId) -> anyhow::Error {
+pub(super) fn not_found(id: &JobId) -> anyhow::Error {
     Coded::new(
         "not_found",
         format!("there is no job {id}; `dormouse jobs` lists them"),

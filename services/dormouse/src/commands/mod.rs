@@ -16,6 +16,7 @@ pub mod solve;
 pub mod submit;
 pub mod tenants;
 pub mod timeline;
+pub mod trace;
 
 use dormouse_messages::{Event, Sequence};
 use dormouse_projections::queries::ClusterAnswer;

@@ -14,6 +14,7 @@ mod table;
 mod tenants;
 #[cfg(test)]
 mod tests;
+mod trace;
 mod words;
 
 pub use chart::timeline;
@@ -24,4 +25,5 @@ pub(crate) use style::right;
 pub use svg::timeline as timeline_svg;
 pub use table::{jobs, node, nodes};
 pub use tenants::{tenant, tenants};
+pub use trace::trace;
 pub use words::date;

@@ -14,7 +14,7 @@ const LANGUAGES: [(&str, &str); 4] = [
     ("java", "python/bin/python3"),
 ];
 
-fn tools() -> PathBuf {
+pub fn tools() -> PathBuf {
     let given = std::env::var_os("DORMOUSE_CLIENT_TOOLS").map(PathBuf::from);
     given.unwrap_or_else(|| root().join(".tools/clients"))
 }
@@ -28,7 +28,7 @@ fn skipped(why: &str) {
 }
 
 /// The driver of the Rust client, which cargo builds with the tests of its crate.
-fn rust_driver() -> Option<PathBuf> {
+pub fn rust_driver() -> Option<PathBuf> {
     let built = std::env::current_exe().ok()?;
     let driver = built.parent()?.parent()?.join("examples/conformance");
     driver.is_file().then_some(driver)

@@ -10,6 +10,7 @@ mod e2e;
 mod faults;
 mod features;
 mod gateway;
+mod jaeger;
 mod layout;
 mod metadata;
 mod questions;

@@ -8,15 +8,15 @@ use crate::common::{Cluster, PATIENCE, count_job, poll};
 
 /// What follows from a submission, and who writes it.
 const CHAIN: [(&str, &str); 9] = [
-    ("admission", "append submission.received"),
-    ("admission", "append job.admitted"),
-    ("admission", "append job.released"),
-    ("optimizer", "append allocation.decided"),
-    ("placer", "append placement.decided"),
-    ("checkpointer", "append partition.start_requested"),
-    ("agent", "append container.started"),
-    ("checkpointer", "append partition.started"),
-    ("checkpointer", "append job.completed"),
+    ("dormouse-admission", "publish submission.received"),
+    ("dormouse-admission", "publish job.admitted"),
+    ("dormouse-admission", "publish job.released"),
+    ("dormouse-optimizer", "publish allocation.decided"),
+    ("dormouse-placer", "publish placement.decided"),
+    ("dormouse-checkpointer", "publish partition.start_requested"),
+    ("dormouse-agent", "publish container.started"),
+    ("dormouse-checkpointer", "publish partition.started"),
+    ("dormouse-checkpointer", "publish job.completed"),
 ];
 
 #[test]

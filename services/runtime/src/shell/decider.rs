@@ -197,7 +197,7 @@ impl<D: Decider> DeciderActor<D> {
             let parent = draft.traceparent.as_deref().and_then(trace::parse);
             let causes = self.log.contexts(&draft.causes);
             let decision = decision.as_ref().filter(|_| decided);
-            let span = append_span(&draft.event, parent, causes, decision);
+            let span = append_span(D::WRITER, &draft.event, parent, causes, decision);
             let place = Place {
                 writer: D::WRITER,
                 name: D::WRITER.as_str(),
@@ -215,12 +215,7 @@ impl<D: Decider> DeciderActor<D> {
     fn decide_span(&self, started: Timestamp, causes: &[Sequence], count: usize) -> DecideSpan {
         // The first cause is the parent.
         let shown = causes.get(..causes.len().min(LINKS)).unwrap_or(causes);
-        decide_span(
-            format!("decide {}", D::WRITER),
-            started,
-            self.log.contexts(shown),
-            count,
-        )
+        decide_span(D::WRITER, started, self.log.contexts(shown), count)
     }
 
     fn answered(&mut self, appended: Appended, context: &mut Context<Self>) {
