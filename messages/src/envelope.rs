@@ -115,7 +115,10 @@ impl Envelope {
                 format!("epoch/{}", decided.epoch),
             ),
             (_, Key::Job(job)) => (format!("/dormouse/{writer}"), job.to_string()),
-            (_, Key::Node(node)) => (format!("/dormouse/{writer}/{node}"), node.to_string()),
+            (_, Key::Node(node)) => match writer {
+                Writer::Node => (format!("/dormouse/{writer}/{node}"), node.to_string()),
+                _ => (format!("/dormouse/{writer}"), format!("node/{node}")),
+            },
             (_, Key::Gateway(gateway)) => (
                 format!("/dormouse/{writer}/{gateway}"),
                 measured_subject(&event, gateway),
@@ -214,11 +217,11 @@ impl Recorded {
         let (type_name, may_write) = match &self.envelope.body {
             Body::Event(event) => {
                 let own_key = match event.key() {
-                    Key::Node(node) => node.as_str() == first_key,
+                    Key::Node(node) if self.writer == Writer::Node => node.as_str() == first_key,
                     Key::Gateway(gateway) if self.writer == Writer::Gateway => {
                         gateway.as_str() == first_key
                     }
-                    Key::Job(_) | Key::Shard | Key::Gateway(_) => true,
+                    Key::Job(_) | Key::Shard | Key::Node(_) | Key::Gateway(_) => true,
                 };
                 let may_write = own_key && event.writers().contains(&self.writer);
                 (event.type_name(), may_write)

@@ -183,7 +183,52 @@ pub struct Policy {
     pub unknown_weight: u32,
     /// Among whom the cluster is shared.
     pub shares: Shares,
+    /// Seconds without a renewed lease until a node counts as lost. Nodes that `up` runs itself have
+    /// no part in it.
+    #[serde(deserialize_with = "whole")]
+    pub lease_s: u32,
+    /// Seconds after its last renewal until an agent ends its containers by itself; null: three
+    /// quarters of `lease_s`.
+    pub fence_s: Option<u32>,
 }
+
+/// A node's lease, as the policy has it: an agent ends its containers after `fence`, so that none
+/// runs any more when the node is declared lost, after `lease`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaseTerm {
+    /// Milliseconds without a renewal until the node is lost.
+    pub lease_ms: u64,
+    /// Milliseconds without a renewal until its containers are asked to end.
+    pub fence_ms: u64,
+}
+
+impl LeaseTerm {
+    /// How long fenced containers have to end before they are killed: half of what is left of the
+    /// lease, the other half is for the kill itself.
+    #[must_use]
+    pub const fn grace_ms(&self) -> u64 {
+        (self.lease_ms - self.fence_ms) / 2
+    }
+}
+
+impl Default for LeaseTerm {
+    fn default() -> Self {
+        Policy::default().lease()
+    }
+}
+
+/// A minute and a half outlives the restart of a single broker.
+const LEASE_S: u32 = 90;
+
+/// A broker's round trip must fit well into it.
+const MIN_LEASE_S: u32 = 1;
+
+/// With several brokers an election takes seconds, in which no lease can be renewed: no container may
+/// end of one.
+pub const MIN_REPLICATED_LEASE_S: u32 = 20;
+
+/// A node that is silent for a day is lost in any case.
+const MAX_LEASE_S: u32 = 86_400;
 
 /// Ten minutes: long beside a release, short beside a training job.
 const RESERVE_AFTER_S: u32 = 600;
@@ -204,6 +249,8 @@ impl Default for Policy {
             unknown_tenants: UnknownTenants::Accept,
             unknown_weight: 1,
             shares: Shares::Job,
+            lease_s: LEASE_S,
+            fence_s: None,
         }
     }
 }
@@ -216,9 +263,40 @@ impl Policy {
         self.admit == Admit::Backfill && self.allocation != Allocation::Static
     }
 
+    /// The nodes' leases. A fence that would not leave a quarter of the lease is the usual one: the
+    /// containers must have ended when the lease ends, whatever stands on the log.
+    #[must_use]
+    pub fn lease(&self) -> LeaseTerm {
+        let lease_ms = u64::from(self.lease_s.max(MIN_LEASE_S)) * 1_000;
+        let latest = lease_ms / 4 * 3;
+        let fence_ms = self.fence_s.map(|fence_s| u64::from(fence_s) * 1_000);
+        LeaseTerm {
+            lease_ms,
+            fence_ms: fence_ms.map_or(latest, |fence_ms| fence_ms.min(latest)),
+        }
+    }
+
+    /// What is wrong with the leases, if anything.
+    fn lease_problem(&self) -> Option<String> {
+        let (lease_s, fence_s) = (self.lease_s, self.fence_s);
+        if !(MIN_LEASE_S..=MAX_LEASE_S).contains(&lease_s) {
+            return Some(format!(
+                "lease_s is {lease_s}; it must lie between {MIN_LEASE_S} and {MAX_LEASE_S}"
+            ));
+        }
+        let latest = lease_s * 3 / 4;
+        let fence_s = fence_s.filter(|fence_s| *fence_s == 0 || *fence_s > latest)?;
+        Some(format!(
+            "fence_s is {fence_s}; with lease_s {lease_s} it must lie between 1 and {latest}: a quarter of the lease is left for containers to end"
+        ))
+    }
+
     /// Says what is wrong with the numbers, if anything.
     #[must_use]
     pub fn problem(&self) -> Option<String> {
+        if let Some(problem) = self.lease_problem() {
+            return Some(problem);
+        }
         for (name, theta) in [("theta1", self.theta1), ("theta2", self.theta2)] {
             if !(0.0..=1.0).contains(&theta) {
                 return Some(format!("{name} is {theta}; it must lie between 0 and 1"));
@@ -257,5 +335,45 @@ impl Policy {
             );
         }
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lasting(lease_s: u32, fence_s: Option<u32>) -> Policy {
+        Policy {
+            lease_s,
+            fence_s,
+            ..Policy::default()
+        }
+    }
+
+    #[test]
+    fn containers_have_ended_before_the_lease_has() {
+        for (lease_s, fence_s) in [
+            (90, None),
+            (20, None),
+            (1, None),
+            (90, Some(30)),
+            (8, Some(6)),
+        ] {
+            let policy = lasting(lease_s, fence_s);
+            assert_eq!(policy.problem(), None);
+            let term = policy.lease();
+            let killed_ms = term.fence_ms + term.grace_ms();
+            assert!(killed_ms < term.lease_ms, "{term:?}");
+            assert!(term.lease_ms - killed_ms >= term.lease_ms / 8, "{term:?}");
+        }
+    }
+
+    #[test]
+    fn a_fence_after_the_lease_is_refused_and_never_used() {
+        for (lease_s, fence_s) in [(0, None), (100_000, None), (10, Some(60)), (10, Some(0))] {
+            assert!(lasting(lease_s, fence_s).problem().is_some());
+        }
+        let term = lasting(10, Some(60)).lease();
+        assert_eq!((term.lease_ms, term.fence_ms), (10_000, 7_500));
     }
 }

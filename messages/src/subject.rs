@@ -121,11 +121,13 @@ impl Prefix {
     pub fn event(&self, writer: Writer, event: &Event) -> String {
         let name = event.subject_name();
         match event.key() {
-            Key::Node(node) => format!("{}.log.{writer}.{node}.{name}", self.0),
+            Key::Node(node) if writer == Writer::Node => {
+                format!("{}.log.{writer}.{node}.{name}", self.0)
+            }
             Key::Gateway(gateway) if writer == Writer::Gateway => {
                 format!("{}.log.{writer}.{gateway}.{name}", self.0)
             }
-            Key::Job(_) | Key::Shard | Key::Gateway(_) => {
+            Key::Job(_) | Key::Shard | Key::Node(_) | Key::Gateway(_) => {
                 format!("{}.log.{writer}.0.{name}", self.0)
             }
         }

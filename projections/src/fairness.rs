@@ -60,6 +60,7 @@ impl Fairness {
                 | Event::ClusterConfigured(_)
                 | Event::NodeJoined(_)
                 | Event::NodeLost(_)
+                | Event::NodeFenced(_)
                 | Event::NodeRecovered(_)
                 | Event::NodeDrained(_)
                 | Event::NodeRestored(_)

@@ -101,7 +101,7 @@ const fn starts_or_stops(event: &Event) -> Option<&JobId> {
 const fn changes_nodes(event: &Event) -> bool {
     matches!(
         event,
-        Event::NodeJoined(_) | Event::NodeLost(_) | Event::NodeRecovered(_)
+        Event::NodeJoined(_) | Event::NodeLost(_) | Event::NodeFenced(_) | Event::NodeRecovered(_)
     )
 }
 

@@ -354,6 +354,8 @@ pub fn job_of(event: &Event) -> Option<&JobId> {
         | Event::NodeDrained(_)
         | Event::NodeRestored(_)
         | Event::NodeLost(_)
+        | Event::NodeFenced(_)
+        | Event::ClockStepped(_)
         | Event::NodeRecovered(_)
         | Event::NodeQuarantined(_)
         | Event::NodeReadmitted(_)

@@ -83,6 +83,7 @@ impl Audit {
                 node.life = event.incarnation;
             }
             Some(Event::NodeLost(event)) => self.lost(&event.node, event.incarnation),
+            Some(Event::NodeFenced(event)) => self.lost(&event.node, event.incarnation),
             Some(Event::SubmissionReceived(event)) => {
                 self.undecided.insert(event.ingress_sequence);
             }

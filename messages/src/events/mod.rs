@@ -317,6 +317,8 @@ registry! {
     ServiceMeasured "service.measured.v1" [Gateway Admission] gateway observation;
     ServiceScaled "service.scaled.v1" [Autoscaler] job decision;
     NotebookWarned "notebook.warned.v1" [Autoscaler] job decision;
+    NodeFenced "node.fenced.v1" [Node Operator] node observation;
+    ClockStepped "clock.stepped.v1" [Placer] shard decision;
 }
 
 impl Event {

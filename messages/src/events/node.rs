@@ -35,6 +35,19 @@ pub struct NodeJoined {
     pub runtime: String,
 }
 
+/// All containers of a node have ended, and none will start in this life of its agent: its agent says
+/// so, or an operator who knows it (the machine is off). They are replaced at once, whatever the lease.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct NodeFenced {
+    /// The node.
+    pub node: NodeId,
+    /// The agent's life whose containers have ended.
+    pub incarnation: u64,
+    /// How that is known, for a person.
+    #[serde(default)]
+    pub reason: String,
+}
+
 /// A GPU of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Gpu {

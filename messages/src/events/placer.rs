@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Basis;
-use crate::ids::{ContainerId, Epoch, Incarnation, JobId, NodeId, Rank};
+use crate::ids::{ContainerId, Epoch, Incarnation, JobId, NodeId, Rank, Sequence};
 use crate::time::Timestamp;
 
 /// Containers to create and to remove. A job that is created again is listed whole, under its
@@ -126,6 +126,19 @@ pub struct NodeQuarantined {
 pub struct NodeReadmitted {
     /// The node.
     pub node: NodeId,
+    /// What it was decided on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basis: Option<Basis>,
+}
+
+/// The clock that stamps the log stepped: another broker leads, or somebody set its clock. Time-outs
+/// go on as if it had not.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ClockStepped {
+    /// The first event that has the other clock's time.
+    pub sequence: Sequence,
+    /// By how many milliseconds; below 0: back.
+    pub by_ms: i64,
     /// What it was decided on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,

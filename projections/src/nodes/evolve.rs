@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use dormouse_messages::events::{NodeJoined, NodeLost, PlacementDecided};
+use dormouse_messages::events::{NodeJoined, PlacementDecided};
 use dormouse_messages::{
     Amounts, Event, Fold, Incarnation, JobId, NodeId, Rank, Recorded, Sequence, Timestamp,
 };
@@ -45,14 +45,14 @@ impl NodeTable {
     }
 
     /// A loss is of one life of the agent: a newer one is not concerned.
-    fn lost(&mut self, event: &NodeLost, at: Timestamp) {
-        let Some(node) = self.nodes.get_mut(&event.node) else {
+    fn lost(&mut self, name: &NodeId, incarnation: u64, last_seen: Timestamp, at: Timestamp) {
+        let Some(node) = self.nodes.get_mut(name) else {
             return;
         };
-        if node.incarnation == event.incarnation {
+        if node.incarnation == incarnation {
             node.lost = Some(at);
-            node.last_seen = Some(event.last_seen);
-            self.clear(&event.node);
+            node.last_seen = Some(last_seen);
+            self.clear(name);
         }
     }
 
@@ -276,7 +276,8 @@ impl Fold for NodeTable {
                 self.quarantine(&e.node, Some((e.reason.clone(), e.until)));
             }
             Event::NodeReadmitted(e) => self.quarantine(&e.node, None),
-            Event::NodeLost(e) => self.lost(e, at),
+            Event::NodeLost(e) => self.lost(&e.node, e.incarnation, e.last_seen, at),
+            Event::NodeFenced(e) => self.lost(&e.node, e.incarnation, at, at),
             Event::NodeRecovered(e) => {
                 if let Some(node) = self.nodes.get_mut(&e.node) {
                     node.lost = None;

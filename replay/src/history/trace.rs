@@ -208,6 +208,7 @@ impl<W: Write> TraceWriter<W> {
                 self.node(&event.node)?;
             }
             Event::NodeLost(event) => self.lost(&event.node)?,
+            Event::NodeFenced(event) => self.lost(&event.node)?,
             Event::ContainerStarted(event) => {
                 self.container_started(&event.container, &event.node)?;
             }
@@ -261,7 +262,9 @@ impl<W: Write> TraceWriter<W> {
                 event.create.iter().map(|it| it.job.clone()).collect()
             }
             Event::AllocationKept(_) | Event::NodeJoined(_) => Vec::new(),
-            Event::NodeLost(_) | Event::NodeDrained(_) => self.jobs.keys().cloned().collect(),
+            Event::NodeLost(_) | Event::NodeFenced(_) | Event::NodeDrained(_) => {
+                self.jobs.keys().cloned().collect()
+            }
             event => job_of(event).cloned().into_iter().collect(),
         };
         for id in jobs {

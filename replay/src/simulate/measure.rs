@@ -194,6 +194,7 @@ impl Measures {
         match recorded.event() {
             Some(Event::NodeJoined(event)) => self.joined(&event.node, &event.capacity),
             Some(Event::NodeLost(event)) => self.lost(&event.node, at_s),
+            Some(Event::NodeFenced(event)) => self.lost(&event.node, at_s),
             Some(Event::JobAdmitted(event)) => {
                 self.demands
                     .insert(event.job.clone(), event.spec.demand.clone());

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use dormouse_messages::events::{Histogram, JobAdmitted, ServiceMeasured, ServiceScaled};
 use dormouse_messages::job::{Containers, Kind};
 use dormouse_messages::service::Service as Promise;
-use dormouse_messages::{Event, Fold, JobId, Recorded, Sequence, Timestamp};
+use dormouse_messages::{Event, Fold, JobId, NodeId, Recorded, Sequence, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::history::History;
@@ -169,6 +169,12 @@ pub struct AutoscalerState {
 }
 
 impl AutoscalerState {
+    fn lost(&mut self, node: &NodeId) {
+        for service in self.services.values_mut() {
+            service.replicas.lost(node);
+        }
+    }
+
     fn service(&mut self, job: &JobId) -> Option<&mut Service> {
         self.services.get_mut(job)
     }
@@ -276,11 +282,8 @@ impl AutoscalerState {
                     service.replicas.stopped(event.incarnation);
                 }
             }
-            Event::NodeLost(event) => {
-                for service in self.services.values_mut() {
-                    service.replicas.lost(&event.node);
-                }
-            }
+            Event::NodeLost(event) => self.lost(&event.node),
+            Event::NodeFenced(event) => self.lost(&event.node),
             _ => {}
         }
     }

@@ -45,7 +45,7 @@ impl Drop for Up {
 /// The services without an agent. The model agents hold no leases, so none may end.
 async fn start(data: &std::path::Path) -> (Up, Log) {
     let up = Command::new(env!("CARGO_BIN_EXE_dormouse"))
-        .args(["up", "--nodes", "0", "--lease", "86400", "--data"])
+        .args(["up", "--nodes", "0", "--data"])
         .arg(data)
         .env("RUST_LOG", "error")
         .stderr(Stdio::null())
@@ -297,6 +297,7 @@ fn main() {
             true => Allocation::Drf,
             false => Allocation::Dorm,
         },
+        lease_s: 86_400,
         ..Policy::default()
     };
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");

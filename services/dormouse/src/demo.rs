@@ -121,7 +121,6 @@ fn options(data: PathBuf) -> anyhow::Result<LocalOptions> {
         runtime: RuntimeKind::Process,
         sync_always: false,
         port: None,
-        lease: Duration::from_secs(10),
         keep: Retention::default(),
         gateway: None,
         path,
@@ -231,6 +230,7 @@ fn is_news(recorded: &Recorded) -> bool {
                 | Event::JobCompleted(_)
                 | Event::JobFailed(_)
                 | Event::NodeLost(_)
+                | Event::NodeFenced(_)
         )
     )
 }

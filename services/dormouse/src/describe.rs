@@ -51,6 +51,8 @@ pub fn describe(event: &Event) -> String {
         Event::PlacementRefused(e) => e.reason.clone(),
         Event::NodeLost(e) if e.last_seen == Timestamp::default() => "not seen".to_owned(),
         Event::NodeLost(e) => format!("last seen {}", e.last_seen.to_words()),
+        Event::NodeFenced(e) => format!("its containers have ended: {}", e.reason),
+        Event::ClockStepped(e) => format!("by {} ms, at event {}", e.by_ms, e.sequence),
         Event::NodeRecovered(_) => "a member again".to_owned(),
         Event::NodeQuarantined(e) => format!("until {}: {}", e.until, e.reason),
         Event::NodeReadmitted(_) => "tried again".to_owned(),
@@ -267,6 +269,8 @@ pub fn concerns(event: &Event, job: &JobId) -> bool {
         | Event::NodeRestored(_)
         | Event::SubmissionReceived(_)
         | Event::NodeLost(_)
+        | Event::NodeFenced(_)
+        | Event::ClockStepped(_)
         | Event::NodeRecovered(_)
         | Event::NodeQuarantined(_)
         | Event::NodeReadmitted(_)

@@ -110,6 +110,9 @@ async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Node(NodeCommand::Restore(args)) => {
             commands::configure::restore(&context, &args).await
         }
+        Command::Node(NodeCommand::Fence(args)) => {
+            commands::configure::fence(&context, &args).await
+        }
         Command::Configure(args) => commands::configure::configure(&context, &args).await,
         Command::Log(LogCommand::Tail { from }) => commands::log::tail(&context, from).await,
         Command::Log(LogCommand::Export { from, to, log }) => {

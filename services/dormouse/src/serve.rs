@@ -10,15 +10,15 @@ use dormouse_autoscaler::Autoscaler;
 use dormouse_checkpointer::Checkpointer;
 use dormouse_gateway::{Config as GatewayConfig, Gateway, Trust, read_secret};
 use dormouse_messages::events::NodeLost;
-use dormouse_messages::{Decider, Event, Fold, NodeId, Recorded, Sequence, TenantId};
+use dormouse_messages::{Decider, Event, Fold, Recorded, Sequence, TenantId};
 use dormouse_node_agent::AgentConfig;
 use dormouse_optimizer::Optimizer;
 use dormouse_placer::Placer;
 use dormouse_projections::queries::{self, QueryError};
 use dormouse_projections::{ReadModel, status::StatusView};
 use dormouse_runtime::{
-    Asked, Followed, IngressSource, Inputs, LeaseWatcher, Log, Lost, Published, ServiceOptions,
-    Settings, run_service, telemetry,
+    Asked, Followed, IngressSource, Inputs, LeaseWatcher, LocalNodes, Log, Lost, Published,
+    ServiceOptions, Settings, Watched, run_service, telemetry,
 };
 use dormouse_state::{ClusterState, NodePhase};
 use serde_json::Value;
@@ -38,8 +38,8 @@ const READING: Duration = Duration::from_secs(3);
 pub struct Role {
     /// Its folder: snapshots.
     pub data: PathBuf,
-    /// The nodes' leases.
-    pub lease: Duration,
+    /// The nodes whose agents run in this process.
+    pub local: LocalNodes,
     /// How long until a standing-by copy takes over.
     pub takeover: Duration,
     /// Whether it has a thread of its own.
@@ -79,7 +79,7 @@ pub async fn service(
         }
         ServiceArg::Optimizer => decider(Optimizer::default(), log, role, None, shutdown).await,
         ServiceArg::Placer => {
-            let leases = LeaseWatcher::new(&log, role.lease, members, lost);
+            let leases = LeaseWatcher::new(&log, role.local.clone(), watched, lost);
             decider(Placer, log, role, Some(Box::new(leases)), shutdown).await
         }
         ServiceArg::Checkpointer => {
@@ -135,13 +135,16 @@ pub(crate) fn build() -> String {
 }
 
 /// The nodes whose leases are to be watched.
-fn members(state: &ClusterState) -> Vec<(NodeId, u64)> {
+fn watched(state: &ClusterState) -> Watched {
     let up = state
         .nodes
         .iter()
         .filter(|(_, node)| node.phase == NodePhase::Up);
-    up.map(|(name, node)| (name.clone(), node.incarnation))
-        .collect()
+    let up = up.map(|(name, node)| (name.clone(), node.incarnation));
+    Watched {
+        ttl: Duration::from_millis(state.policy.lease().lease_ms),
+        expected: up.collect(),
+    }
 }
 
 fn lost(lost: Lost) -> Event {
@@ -338,7 +341,7 @@ pub async fn run(context: &Context, args: &ServeArgs) -> anyhow::Result<u8> {
     }
     let role = Role {
         data: context.data.clone(),
-        lease: args.lease,
+        local: LocalNodes::default(),
         takeover: args.takeover,
         own_thread: true,
     };
@@ -372,7 +375,6 @@ fn agent_config(context: &Context, args: &ServeArgs) -> anyhow::Result<AgentConf
             .checkpoints
             .clone()
             .unwrap_or_else(|| local.checkpoint_dir.clone()),
-        lease_ttl: args.lease,
         keep: args.keep.retention(),
         working_dir: Some(std::env::current_dir()?),
         cluster: context.global().prefix.as_str().to_owned(),

@@ -8,6 +8,7 @@
 //! The same services as on a cluster, over the same log, with one connection and on one thread.
 //! Stopping it stops no container: the next `up` on the same folder adopts what still runs.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use dormouse_gateway::{Config as GatewayConfig, Gateway};
 use dormouse_messages::ids::IdError;
 use dormouse_messages::{Amounts, GatewayId, NodeId, Prefix, Resource};
 use dormouse_node_agent::{AgentConfig, AgentError, Retention, RuntimeKind};
-use dormouse_runtime::{BrokerConfig, LocalBroker, Log, Settings};
+use dormouse_runtime::{BrokerConfig, LocalBroker, LocalNodes, Log, Settings};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -50,8 +51,6 @@ pub struct LocalOptions {
     pub sync_always: bool,
     /// The broker's port.
     pub port: Option<u16>,
-    /// The nodes' leases.
-    pub lease: Duration,
     /// What the nodes keep.
     pub keep: Retention,
     /// Where the gateway listens; `None`: none.
@@ -93,7 +92,10 @@ impl LocalCluster {
             ..BrokerConfig::new(options.data.join("broker"))
         })
         .await?;
-        end_former_nodes(options).await?;
+        let local = LocalNodes {
+            present: (0..options.nodes).map(node).collect::<Result<_, _>>()?,
+            gone: end_former_nodes(options).await?,
+        };
         let url = broker.url().to_owned();
         let settings = Settings {
             prefix: options.prefix.clone(),
@@ -113,7 +115,7 @@ impl LocalCluster {
         ] {
             let role = Role {
                 data: options.data.clone(),
-                lease: options.lease,
+                local: local.clone(),
                 // Alone in its folder: nobody else is to take over.
                 takeover: Duration::from_secs(2),
                 own_thread: false,
@@ -173,11 +175,12 @@ impl LocalCluster {
 }
 
 /// The nodes that an earlier run had and this one has not are lost: what still runs there ends
-/// before their jobs start elsewhere.
-async fn end_former_nodes(options: &LocalOptions) -> anyhow::Result<()> {
+/// before their jobs start elsewhere. Says which they are.
+async fn end_former_nodes(options: &LocalOptions) -> anyhow::Result<BTreeSet<NodeId>> {
     let present: Vec<NodeId> = (0..options.nodes).map(node).collect::<Result<_, _>>()?;
+    let mut gone = BTreeSet::new();
     let Ok(folders) = std::fs::read_dir(options.data.join("nodes")) else {
-        return Ok(());
+        return Ok(gone);
     };
     for folder in folders {
         let name = folder?.file_name();
@@ -188,15 +191,16 @@ async fn end_former_nodes(options: &LocalOptions) -> anyhow::Result<()> {
             continue;
         }
         match dormouse_node_agent::abandon(&agent(options, node.clone())?).await {
-            Ok(0) => {}
+            Ok(0) => drop(gone.insert(node)),
             Ok(ended) => {
                 tracing::warn!(%node, containers = ended, "ended what ran on a node that this cluster no longer has");
+                gone.insert(node);
             }
             Err(AgentError::Locked(_)) => tracing::warn!(%node, "another agent runs this node"),
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(())
+    Ok(gone)
 }
 
 fn node(index: u32) -> Result<NodeId, IdError> {
@@ -206,7 +210,7 @@ fn node(index: u32) -> Result<NodeId, IdError> {
 fn agent(options: &LocalOptions, node: NodeId) -> anyhow::Result<AgentConfig> {
     Ok(AgentConfig {
         runtime: options.runtime,
-        lease_ttl: options.lease,
+        fenced: false,
         keep: options.keep,
         own_thread: false,
         path: options.path.clone(),
@@ -281,7 +285,6 @@ pub async fn run(context: &Context, args: &UpArgs) -> anyhow::Result<u8> {
         runtime: args.runtime.into(),
         sync_always: args.sync == SyncArg::Always,
         port: args.port,
-        lease: args.lease,
         keep: args.keep.retention(),
         gateway: Some(args.gateway.unwrap_or(ANY_PORT)),
         path: Vec::new(),

@@ -152,6 +152,7 @@ impl Routes {
                 known.is_none_or(|known| known != address)
             }
             Event::NodeLost(it) => self.lost(&it.node),
+            Event::NodeFenced(it) => self.lost(&it.node),
             Event::PlacementDecided(it) => {
                 let mut changed = false;
                 for placed in &it.create {

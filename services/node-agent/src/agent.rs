@@ -15,9 +15,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::prelude::*;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use dormouse_messages::job::JobSpec;
+use dormouse_messages::policy::LeaseTerm;
 use dormouse_messages::{ContainerId, Incarnation, JobId, Rank, Sequence, Timestamp};
 use dormouse_runtime::{Clock, SystemClock};
 
@@ -25,7 +26,6 @@ use crate::AgentError;
 use crate::config::AgentConfig;
 use crate::container::{self, Container, How, Readiness, What};
 use crate::kept::Kept;
-use crate::lease::fence_grace;
 use crate::marks::{Mark, Marks};
 use crate::members::{self, Answers};
 use crate::plan;
@@ -66,6 +66,8 @@ pub struct Agent {
     kept: Option<Kept>,
     /// The broker's time of the last event folded.
     stored_at: Timestamp,
+    /// The terms of the lease.
+    term: watch::Sender<LeaseTerm>,
     done: Option<oneshot::Sender<Result<(), AgentError>>>,
 }
 
@@ -77,7 +79,7 @@ impl Agent {
         runtime: Arc<dyn ContainerRuntime>,
         reports: Reports,
         mut kept: Option<Kept>,
-        leased: bool,
+        (term, leased): (watch::Sender<LeaseTerm>, bool),
         done: oneshot::Sender<Result<(), AgentError>>,
     ) -> Self {
         let node = || AgentState::new(config.node.clone());
@@ -96,8 +98,19 @@ impl Agent {
             reports,
             kept,
             stored_at: Timestamp::default(),
+            term,
             done: Some(done),
         }
+    }
+
+    /// The lease lasts as the policy says that is folded.
+    fn follow_policy(&self) {
+        let term = self.config.lease.unwrap_or(self.state.lease);
+        self.term.send_if_modified(|now| {
+            let changed = *now != term;
+            *now = term;
+            changed
+        });
     }
 
     fn finish(&mut self, result: Result<(), AgentError>) {
@@ -212,7 +225,7 @@ impl Agent {
             }
             Action::Evict(id, reason) => {
                 let grace = if self.machine.fenced {
-                    fence_grace(self.config.lease_ttl)
+                    Duration::from_millis(self.term.borrow().grace_ms())
                 } else {
                     EVICT_GRACE
                 };

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use dormouse_messages::events::{CHECKPOINTS_RESUMABLE, Gpu};
 use dormouse_messages::job::Mount;
+use dormouse_messages::policy::LeaseTerm;
 use dormouse_messages::{Amounts, NodeId};
 
 use crate::layout::Layout;
@@ -66,8 +67,11 @@ pub struct AgentConfig {
     pub data_dir: PathBuf,
     /// Checkpoints lie under it: on a cluster, a shared file system.
     pub checkpoint_dir: PathBuf,
-    /// How long the node's lease lasts without renewal.
-    pub lease_ttl: Duration,
+    /// How long the node's lease lasts without renewal; absent: as the policy on the log has it.
+    pub lease: Option<LeaseTerm>,
+    /// Whether its containers end when the lease cannot be renewed. Not where the broker runs in the
+    /// same process: nobody else declares the node lost.
+    pub fenced: bool,
     /// Folders that come first in the `PATH`; Docker containers see them where a mount shows them.
     pub path: Vec<PathBuf>,
     /// Where programs start (in Docker it must be mounted to hold anything); absent: in the
@@ -96,7 +100,8 @@ impl AgentConfig {
             runtime: RuntimeKind::Process,
             checkpoint_dir: data_dir.join("checkpoints"),
             data_dir,
-            lease_ttl: Duration::from_secs(10),
+            lease: None,
+            fenced: true,
             path: Vec::new(),
             working_dir: None,
             mounts: Vec::new(),

@@ -1,6 +1,7 @@
 //! The agent's ties to a real cluster: the log it follows, the subjects it writes, its lease.
 
 use std::fs;
+use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -37,7 +38,7 @@ pub async fn wires(config: &AgentConfig, log: &Log) -> Result<Wires, AgentError>
     // predecessor hears of it.
     let lease = log
         .leases()
-        .hold_node(&config.node, started, home, config.lease_ttl);
+        .hold_node(&config.node, started, home, config.fenced);
     let appender = log.appender(Writer::Node, Some(config.node.clone()));
     Ok(Wires {
         heard,
@@ -80,8 +81,9 @@ impl Outlet for Appender {
 }
 
 impl Lease for Hold {
-    fn renew(&mut self) -> BoxFuture<'_, Result<(), LeaseError>> {
+    fn renew(&mut self, ttl: Duration) -> BoxFuture<'_, Result<(), LeaseError>> {
         async move {
+            self.lasts(ttl);
             Self::renew(self).await.map_err(|error| match error {
                 RenewError::Held { by, revision } => LeaseError::Held {
                     by: format!("{}, incarnation {}", by.holder, by.incarnation),

@@ -52,7 +52,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::prelude::*;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch as latest};
 
 pub use config::{AgentConfig, Retention, RuntimeKind};
 pub use layout::{Logs, log_parts, logs_path, open_log, task_output};
@@ -196,7 +196,11 @@ async fn live(
         lease,
         kept,
     } = wires;
-    let ttl = config.lease_ttl;
+    let (term_tx, term) = latest::channel(config.lease.unwrap_or_default());
+    let terms = lease::Terms {
+        term,
+        fenced: config.fenced,
+    };
     let agent = Agent::create(|ctx| {
         let reports = Reports::new(outlet, ctx.address().recipient());
         Agent::new(
@@ -204,12 +208,12 @@ async fn live(
             runtime,
             reports,
             kept,
-            lease.is_none(),
+            (term_tx, lease.is_none()),
             done,
         )
     });
     if let Some(lease) = lease {
-        actix::spawn(lease::hold(lease, ttl, agent.clone().recipient()));
+        actix::spawn(lease::hold(lease, terms, agent.clone().recipient()));
     }
     let addr = agent.clone();
     actix::spawn(async move {

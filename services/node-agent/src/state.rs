@@ -18,6 +18,7 @@ pub use members::{Announced, Here, Leave, Members, Readiness};
 use crate::tasks::Orders;
 
 use dormouse_messages::job::JobSpec;
+use dormouse_messages::policy::LeaseTerm;
 use dormouse_messages::{
     Body, ContainerId, Event, Fold, Incarnation, JobId, NodeId, Rank, Recorded, Sequence,
 };
@@ -39,6 +40,8 @@ pub struct AgentState {
     pub jobs: BTreeMap<JobId, Job>,
     /// Those of them with a partition here: few, where thousands are queued.
     pub here: BTreeSet<JobId>,
+    /// The nodes' leases, by the policy in force.
+    pub lease: LeaseTerm,
     /// A type that this build folds, met in a version that it does not know.
     pub too_new: Option<String>,
 }
@@ -285,7 +288,7 @@ impl AgentState {
 
 impl Fold for AgentState {
     const NAME: &'static str = "node-agent";
-    const VERSION: u32 = 5;
+    const VERSION: u32 = 6;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.folded = recorded.sequence;

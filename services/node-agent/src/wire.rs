@@ -2,6 +2,7 @@
 //! reports to, the lease it holds.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use tokio::sync::mpsc;
@@ -45,8 +46,8 @@ pub enum OutletError {
 
 /// The node's lease.
 pub trait Lease: Send + 'static {
-    /// Takes or renews it; returns only once the broker has confirmed or refused.
-    fn renew(&mut self) -> BoxFuture<'_, Result<(), LeaseError>>;
+    /// Takes or renews it, for `ttl`; returns only once the broker has confirmed or refused.
+    fn renew(&mut self, ttl: Duration) -> BoxFuture<'_, Result<(), LeaseError>>;
 }
 
 /// Why the lease is not held.

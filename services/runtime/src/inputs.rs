@@ -5,11 +5,11 @@
 //! named again; what was, no more. So an input needs no memory of its own, and a copy that
 //! becomes active goes on where the log ends.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use dormouse_messages::{Event, Fold, NodeId};
+use dormouse_messages::{Event, Fold, NodeId, Timestamp};
 pub use dormouse_shell::Observation;
 use tokio::sync::{Notify, mpsc};
 
@@ -175,35 +175,60 @@ fn ingress(log: &Log, from: u64, changed: Arc<Notify>) -> mpsc::Receiver<Vec<Raw
 /// The nodes' leases: names the nodes that the state takes for alive and that are silent.
 pub struct LeaseWatcher<S> {
     table: Arc<LeaseTable>,
-    ttl: Duration,
-    expected: fn(&S) -> Vec<(NodeId, u64)>,
+    watched: fn(&S) -> Watched,
     lost: fn(Lost) -> Event,
+    local: LocalNodes,
+}
+
+/// The nodes to watch, by the folded state.
+pub struct Watched {
+    /// How long a lease lasts.
+    pub ttl: Duration,
+    /// The nodes that are members, each with its agent's life.
+    pub expected: Vec<(NodeId, u64)>,
+}
+
+/// The nodes whose agents run in this process, without a fence. Whether they are lost is not for
+/// their leases to say.
+#[derive(Debug, Clone, Default)]
+pub struct LocalNodes {
+    /// Those that it runs.
+    pub present: BTreeSet<NodeId>,
+    /// Those that it ran once and has ended: they are lost.
+    pub gone: BTreeSet<NodeId>,
 }
 
 impl<S: Fold> LeaseWatcher<S> {
-    /// `expected`: the nodes that are members, each with its agent's life. `lost`: the event
-    /// that records a loss.
+    /// `watched`: what is to be watched. `lost`: the event that records a loss.
     #[must_use]
     pub fn new(
         log: &Log,
-        ttl: Duration,
-        expected: fn(&S) -> Vec<(NodeId, u64)>,
+        local: LocalNodes,
+        watched: fn(&S) -> Watched,
         lost: fn(Lost) -> Event,
     ) -> Self {
         Self {
             table: log.leases().table(),
-            ttl,
-            expected,
+            watched,
             lost,
+            local,
         }
     }
 }
 
 impl<S: Fold> Inputs<S> for LeaseWatcher<S> {
     fn observe(&mut self, state: &S) -> Vec<Observation> {
-        let expected = (self.expected)(state);
-        let lost = self.table.lost(&expected, self.ttl);
-        lost.into_iter()
+        let Watched { ttl, mut expected } = (self.watched)(state);
+        expected.retain(|(node, _)| !self.local.present.contains(node));
+        let is_gone = |(node, _): &(NodeId, u64)| self.local.gone.contains(node);
+        let (gone, expected): (Vec<_>, Vec<_>) = expected.into_iter().partition(is_gone);
+        let gone = gone.into_iter().map(|(node, incarnation)| Lost {
+            node,
+            incarnation,
+            last_seen: Timestamp::default(),
+        });
+        let lost = self.table.lost(&expected, ttl);
+        gone.chain(lost)
             .map(|lost| Observation {
                 event: (self.lost)(lost),
                 traceparent: None,

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use async_nats::jetstream::stream::LastRawMessageErrorKind;
 use async_nats::{HeaderMap, Request};
 use dormouse_messages::NodeId;
+use dormouse_messages::policy::LeaseTerm;
 use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
@@ -43,6 +44,13 @@ pub struct LeaseValue {
     /// Where the holder lives: only from there does a later life of it take the lease over.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub home: String,
+    /// How long its holder counts on it, of a node: whatever the policy says meanwhile, nobody else
+    /// may take it for ended sooner.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub term_ms: Option<u64>,
+    /// Its node shares the broker's machine and has no fence: it is not lost by being silent.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unfenced: bool,
 }
 
 /// Whether a lease is held.
@@ -111,6 +119,8 @@ impl Leases {
                 holder: holder.to_owned(),
                 token: token(),
                 home: String::new(),
+                term_ms: None,
+                unfenced: false,
             },
             ttl: ttl.max(Duration::from_secs(1)),
             revision: None,
@@ -118,11 +128,13 @@ impl Leases {
     }
 
     /// The lease of a node (`node.<name>`), for an agent that renews it itself; `home` is that of
-    /// the agent's folder ([`home`]).
+    /// the agent's folder ([`home`]). How long it lasts is said with each renewal ([`Hold::lasts`]).
     #[must_use]
-    pub fn hold_node(&self, node: &NodeId, incarnation: u64, home: String, ttl: Duration) -> Hold {
+    pub fn hold_node(&self, node: &NodeId, incarnation: u64, home: String, fenced: bool) -> Hold {
+        let ttl = Duration::from_millis(LeaseTerm::default().lease_ms);
         let mut hold = self.hold(&format!("node.{node}"), node.as_str(), incarnation, ttl);
         hold.value.home = home;
+        hold.value.unfenced = !fenced;
         hold
     }
 
@@ -224,6 +236,12 @@ pub enum RenewError {
 }
 
 impl Hold {
+    /// The next renewal is for so long.
+    pub fn lasts(&mut self, ttl: Duration) {
+        self.ttl = ttl.max(Duration::from_secs(1));
+        self.value.term_ms = u64::try_from(self.ttl.as_millis()).ok();
+    }
+
     /// Takes or renews the lease. Returns when the broker has answered, or has not in 5 s.
     ///
     /// # Errors

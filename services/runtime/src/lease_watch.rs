@@ -3,7 +3,8 @@
 //! A node is lost when a TTL has passed in which its renewals would have been seen, and none
 //! was. Time in which they could not be seen does not count: the broker was away or had no
 //! leader, or this process itself stood still. After each such time every node has a full TTL
-//! again. A lease that was given back counts as ended at once.
+//! again. A lease that was given back counts as ended at once. A node's own lease may be longer than
+//! the policy's, where its agent had not heard of a new policy yet: the longer one counts.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -54,6 +55,9 @@ struct Seen {
     at: Instant,
     stored_at: Timestamp,
     given_back: bool,
+    /// How long its holder counts on it.
+    term: Duration,
+    unfenced: bool,
 }
 
 impl LeaseTable {
@@ -92,14 +96,16 @@ impl Table {
         let Some(sighted) = self.sighted else {
             return Vec::new();
         };
-        let silent = |since: Instant| now.saturating_duration_since(since) > ttl;
-        if !silent(sighted) {
-            return Vec::new();
-        }
         let lost = expected.iter().filter_map(|(node, incarnation)| {
             let seen = self.seen.get(node.as_str());
+            let term = seen.map_or(ttl, |seen| ttl.max(seen.term));
+            let silent = |since: Instant| now.saturating_duration_since(since) > term;
+            if !silent(sighted) {
+                return None;
+            }
             let alive = seen.is_some_and(|seen| {
-                seen.incarnation >= *incarnation && !seen.given_back && !silent(seen.at)
+                let silent = silent(seen.at) && !seen.unfenced;
+                seen.incarnation >= *incarnation && !seen.given_back && !silent
             });
             (!alive).then(|| Lost {
                 node: node.clone(),
@@ -121,6 +127,8 @@ impl Table {
                     at: now,
                     stored_at: message.stored_at(),
                     given_back: false,
+                    term: Duration::from_millis(value.term_ms.unwrap_or(0)),
+                    unfenced: value.unfenced,
                 };
                 self.seen.insert(node.to_owned(), seen);
             }
@@ -238,6 +246,8 @@ mod tests {
             at,
             stored_at: Timestamp::from_micros(7),
             given_back: false,
+            term: Duration::ZERO,
+            unfenced: false,
         }
     }
 
@@ -256,6 +266,33 @@ mod tests {
         );
         assert_eq!(lost(table(Some(start), None)).len(), 1);
         assert_eq!(lost(table(Some(start), Some(seen(later)))).len(), 0);
+    }
+
+    #[test]
+    fn a_lease_lasts_as_long_as_its_holder_counts_on_it() {
+        let start = Instant::now();
+        let lost = |seen: Seen, after_s: u64| {
+            let later = start + Duration::from_secs(after_s);
+            !table(Some(start), Some(seen))
+                .lost(&expected(), TTL, later)
+                .is_empty()
+        };
+        let longer = || Seen {
+            term: Duration::from_secs(90),
+            ..seen(start)
+        };
+        assert!(!lost(longer(), 89), "the policy was made shorter meanwhile");
+        assert!(lost(longer(), 91));
+        let unfenced = || Seen {
+            unfenced: true,
+            ..seen(start)
+        };
+        assert!(!lost(unfenced(), 86_400), "no fence ends what it runs");
+        let given_back = Seen {
+            given_back: true,
+            ..unfenced()
+        };
+        assert!(lost(given_back, 3));
     }
 
     #[test]

@@ -44,7 +44,7 @@ pub use broker::{BrokerConfig, LocalBroker};
 pub use clock::{Clock, SystemClock};
 pub use decode::Followed;
 pub use error::{AppendError, BrokerError, LogError};
-pub use inputs::{IngressSource, Inputs, LeaseWatcher, Observation};
+pub use inputs::{IngressSource, Inputs, LeaseWatcher, LocalNodes, Observation, Watched};
 pub use lease::{Hold, Lease, LeaseState, LeaseValue, Leases, RenewError, home};
 pub use lease_watch::{LeaseTable, Lost};
 pub use log::Log;

@@ -213,7 +213,8 @@ impl Log {
     }
 
     /// Whether the log stream has replicas.
-    pub(crate) fn is_replicated(&self) -> bool {
+    #[must_use]
+    pub fn is_replicated(&self) -> bool {
         self.inner.replicated.load(Ordering::Relaxed)
     }
 

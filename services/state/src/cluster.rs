@@ -137,6 +137,9 @@ impl Fold for ClusterState {
             Event::NodeLost(event) if members_changed => {
                 self.lose(&event.node, recorded.sequence);
             }
+            Event::NodeFenced(event) if members_changed => {
+                self.lose(&event.node, recorded.sequence);
+            }
             Event::NodeDrained(event) => self.displace(&event.node, false),
             // Nothing comes to it, and what can move moves.
             Event::NodeQuarantined(event) => self.displace(&event.node, false),

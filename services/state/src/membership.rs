@@ -92,15 +92,13 @@ impl Membership {
                 self.nodes.insert(event.node.clone(), node);
                 !unchanged
             }
-            Some(Event::NodeLost(event)) => match self.nodes.get_mut(&event.node) {
-                Some(node) if node.incarnation == event.incarnation => {
-                    node.phase = NodePhase::Lost {
-                        last_seen: event.last_seen,
-                    };
-                    true
-                }
-                _ => false,
-            },
+            Some(Event::NodeLost(event)) => {
+                self.lost(&event.node, event.incarnation, event.last_seen)
+            }
+            // Its containers have ended: nobody waits for the end of its lease.
+            Some(Event::NodeFenced(event)) => {
+                self.lost(&event.node, event.incarnation, recorded.stored_at)
+            }
             Some(Event::NodeRecovered(event)) => self.recovered(&event.node),
             Some(Event::NodeDrained(event)) => {
                 self.drained.insert(event.node.clone());
@@ -131,6 +129,16 @@ impl Membership {
             }
             _ => false,
         }
+    }
+
+    /// A life of the agent is over; a newer one is not concerned.
+    fn lost(&mut self, name: &NodeId, incarnation: u64, last_seen: Timestamp) -> bool {
+        let node = self.nodes.get_mut(name);
+        let node = node.filter(|node| {
+            node.incarnation == incarnation && !matches!(node.phase, NodePhase::Lost { .. })
+        });
+        node.map(|node| node.phase = NodePhase::Lost { last_seen })
+            .is_some()
     }
 
     /// A placer that had not seen another loss yet recovers a node that is lost again: that is

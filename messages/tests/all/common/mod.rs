@@ -132,6 +132,19 @@ fn outcome() -> Outcome {
     }
 }
 
+fn fences_and_clocks(events: &mut Vec<Event>) {
+    events.push(Event::from(NodeFenced {
+        node: node(),
+        incarnation: 3,
+        reason: "its power is off".to_owned(),
+    }));
+    events.push(Event::from(ClockStepped {
+        sequence: Sequence(41),
+        by_ms: -86_400_000,
+        basis: basis(),
+    }));
+}
+
 /// Every type once, in the registry's order.
 pub fn events() -> Vec<Event> {
     let mut events = Vec::new();
@@ -147,6 +160,7 @@ pub fn events() -> Vec<Event> {
     health(&mut events);
     serving::membership(&mut events);
     serving::serving(&mut events);
+    fences_and_clocks(&mut events);
     events
 }
 

@@ -144,6 +144,7 @@ impl Ledger {
         match event {
             Event::NodeJoined(_)
             | Event::NodeLost(_)
+            | Event::NodeFenced(_)
             | Event::NodeRecovered(_)
             | Event::NodeDrained(_)
             | Event::NodeRestored(_)

@@ -155,6 +155,20 @@ pub enum NodeCommand {
     /// Use a drained node again
     #[command(after_help = "Examples:\n  dormouse node restore n1")]
     Restore(NodeArg),
+    /// Say that a node's containers have ended, for example because it is switched off: they are
+    /// replaced at once
+    #[command(after_help = "Examples:\n  dormouse node fence n1 --reason 'its power is off'")]
+    Fence(FenceArgs),
+}
+
+/// `node fence`.
+#[derive(Debug, Clone, Args)]
+pub struct FenceArgs {
+    /// The node.
+    pub name: NodeId,
+    /// How that is known, for whoever reads the log.
+    #[arg(long, value_name = "TEXT")]
+    pub reason: String,
 }
 
 /// A node.

@@ -49,9 +49,6 @@ pub struct UpArgs {
     /// Where the gateway to services listens, on this machine. Default: a free port, then the same.
     #[arg(long, value_name = "ADDRESS", value_parser = loopback)]
     pub gateway: Option<SocketAddr>,
-    /// Seconds without a sign of life until a node counts as lost.
-    #[arg(long, default_value = "10", value_name = "SECONDS", value_parser = seconds)]
-    pub lease: Duration,
     /// What ended containers printed is kept so long.
     #[command(flatten)]
     pub keep: KeepArgs,
@@ -179,15 +176,6 @@ pub struct ServeArgs {
     /// Where checkpoints go; a shared file system on a cluster. Default: below --data.
     #[arg(long, env = "DORMOUSE_CHECKPOINTS", value_name = "DIR")]
     pub checkpoints: Option<PathBuf>,
-    /// Seconds without a sign of life until the node counts as lost.
-    #[arg(
-        long,
-        env = "DORMOUSE_LEASE",
-        default_value = "10",
-        value_name = "SECONDS",
-        value_parser = seconds
-    )]
-    pub lease: Duration,
     /// What ended containers printed is kept so long.
     #[command(flatten)]
     pub keep: KeepArgs,

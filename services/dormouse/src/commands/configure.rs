@@ -1,16 +1,16 @@
-//! `configure`, `node drain`, `node restore`: what the operator says, as events.
+//! `configure`, `node drain`, `node restore`, `node fence`: what the operator says, as events.
 
 use anyhow::bail;
-use dormouse_messages::events::{ClusterConfigured, NodeDrained, NodeRestored};
-use dormouse_messages::policy::{Policy, Shares, UnknownTenants};
+use dormouse_messages::events::{ClusterConfigured, NodeDrained, NodeFenced, NodeRestored};
+use dormouse_messages::policy::{MIN_REPLICATED_LEASE_S, Policy, Shares, UnknownTenants};
 use dormouse_messages::{Event, Writer};
-use dormouse_projections::queries::NodesAnswer;
+use dormouse_projections::queries::{NodeDetail, NodesAnswer};
 use dormouse_runtime::Log;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{caught_up, query};
-use crate::cli::{ConfigureArgs, NodeArg};
+use crate::cli::{ConfigureArgs, FenceArgs, NodeArg};
 use crate::context::{Context, read_document, shown};
 use crate::describe::name;
 use crate::error::{Coded, DONE};
@@ -77,6 +77,15 @@ pub async fn configure(context: &Context, args: &ConfigureArgs) -> anyhow::Resul
     if args.streams.ensure_streams {
         log.ensure_streams().await?;
     }
+    // What the broker has counts: `--replicas` says only what is to be made.
+    log.head().await?;
+    if log.is_replicated() && policy.lease_s < MIN_REPLICATED_LEASE_S {
+        bail!(
+            "{}: lease_s is {}; with several brokers it must be at least {MIN_REPLICATED_LEASE_S}, so that no election ends a container",
+            shown(&args.file),
+            policy.lease_s
+        );
+    }
     let said = format!("in force from{}", in_words(&policy));
     append_to(
         log,
@@ -128,6 +137,14 @@ fn in_words(policy: &Policy) -> String {
             ),
         ),
         (
+            "leases",
+            format!(
+                "a silent node is lost after {} s; its containers end by themselves after {} s",
+                policy.lease_s,
+                policy.lease().fence_ms / 1_000
+            ),
+        ),
+        (
             "tenants",
             format!("shares among {among}; unknown ones are {unknown}"),
         ),
@@ -149,6 +166,27 @@ async fn is_drained(context: &Context, args: &NodeArg) -> anyhow::Result<bool> {
         args.name
     );
     Err(Coded::new("not_found", message).into())
+}
+
+/// `node fence NAME`.
+///
+/// # Errors
+/// When there is no such node, when it is lost already, or the event cannot be appended.
+pub async fn fence(context: &Context, args: &FenceArgs) -> anyhow::Result<u8> {
+    let FenceArgs { name, reason } = args.clone();
+    let log = context.connect().await?;
+    caught_up(&log).await?;
+    let node: NodeDetail = query(&log, "node", json!({"node": name})).await?;
+    if node.row.lost_at.is_some() {
+        return unchanged(context, &format!("{name} is lost already"));
+    }
+    let fenced = NodeFenced {
+        node: name.clone(),
+        incarnation: node.agent_incarnation,
+        reason,
+    };
+    let said = format!("{name} is lost: what ran there is started elsewhere");
+    append_to(log, context, Event::from(fenced), &said).await
 }
 
 /// Says that nothing was to be done.

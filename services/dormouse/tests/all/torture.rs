@@ -12,10 +12,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::common::{Cluster, PATIENCE, count_job, poll};
-use dormouse_messages::{Event, Recorded, TenantId};
+use dormouse_messages::events::ClusterConfigured;
+use dormouse_messages::policy::Policy;
+use dormouse_messages::{Event, Recorded, TenantId, Writer};
 use dormouse_runtime::{Log, Settings};
 use nix::sys::signal::Signal;
 use rand::rngs::StdRng;
@@ -27,7 +29,7 @@ const SERVICES: [&str; 5] = ["admission", "optimizer", "placer", "checkpointer",
 const COPIES: [&str; 2] = ["a", "b"];
 const NODES: [&str; 3] = ["n0", "n1", "n2"];
 /// A node is lost after so long: some agents stay away for longer, most do not.
-const LEASE: &str = "3";
+const LEASE_S: u32 = 3;
 
 /// The number of kills wanted, and chance with a printed seed.
 fn chance(test: &str, default_kills: u32) -> (u32, StdRng) {
@@ -48,6 +50,10 @@ struct Processes {
 
 impl Processes {
     fn start() -> Self {
+        Self::start_with(LEASE_S)
+    }
+
+    fn start_with(lease_s: u32) -> Self {
         let mut cluster = Cluster::broker();
         let runtime = Runtime::new().expect("starts");
         let settings = Settings::new(cluster.url(), "torture");
@@ -57,6 +63,15 @@ impl Processes {
         runtime
             .block_on(log.ensure_streams())
             .expect("the streams are made");
+        let policy = Policy {
+            lease_s,
+            ..Policy::default()
+        };
+        let mut operator = log.appender(Writer::Operator, None);
+        let configured = Event::from(ClusterConfigured { policy });
+        runtime
+            .block_on(operator.append(configured, &[]))
+            .expect("configured");
         for service in SERVICES {
             for copy in COPIES {
                 start(&mut cluster, &format!("{service}-{copy}"));
@@ -148,7 +163,7 @@ fn start(cluster: &mut Cluster, name: &str) {
     let copy = cluster.dir().join(name);
     let Some((service, _)) = name.split_once('-') else {
         let agent = ["serve", "agent", "--node", name, "--capacity"];
-        let rest = ["cpu=4,memory=8Gi", "--lease", LEASE];
+        let rest = ["cpu=4,memory=8Gi"];
         // Checkpoints are shared, as on a cluster.
         let checkpoints = cluster.dir().join("checkpoints").display().to_string();
         let args = [&agent[..], &rest, &["--checkpoints", &checkpoints]].concat();
@@ -157,7 +172,7 @@ fn start(cluster: &mut Cluster, name: &str) {
     match name {
         "nats-server" => cluster.start_broker(),
         _ => {
-            let args = ["serve", service, "--takeover", "1", "--lease", LEASE];
+            let args = ["serve", service, "--takeover", "1"];
             cluster.start(name, &args, &copy);
         }
     }
@@ -210,6 +225,27 @@ fn nothing_is_lost_when_single_processes_are_killed() {
     let resumed = log.iter().filter(resumed).count();
     println!("{} events, {resumed} partitions resumed", log.len());
     assert!(resumed > 0, "nothing was resized");
+}
+
+#[test]
+fn what_ran_on_a_node_that_is_fenced_starts_elsewhere_at_once() {
+    let mut processes = Processes::start_with(600);
+    processes.submit("a", 60, 1);
+    let at = |event: &Event| match event {
+        Event::ContainerStarted(event) if event.job.name() == "a" => Some(event.node.clone()),
+        _ => None,
+    };
+    let node = processes.cluster.wait_event("a start", at);
+    processes.cluster.kill(node.as_str());
+    processes.cluster.kill_below(node.as_str());
+    let off = ["node", "fence", node.as_str(), "--reason", "it is off"];
+    let fenced = Instant::now();
+    processes.cluster.run(&off).ok();
+    processes.cluster.wait_event("a start elsewhere", |event| {
+        at(event).filter(|other| *other != node)
+    });
+    println!("started elsewhere after {:?}", fenced.elapsed());
+    processes.end();
 }
 
 #[test]

@@ -82,6 +82,7 @@ impl Handler<Batch> for Agent {
             self.finish(Err(AgentError::TooNew(type_name)));
             return;
         }
+        self.follow_policy();
         if let Some(kept) = &mut self.kept {
             kept.save_now_and_then(&self.state, self.stored_at);
         }

@@ -7,8 +7,8 @@ use std::collections::btree_map::Entry;
 
 use dormouse_messages::events::{
     CHECKPOINTS_RESUMABLE, CheckpointFailed, CheckpointRequested, CheckpointSaved, NodeJoined,
-    NodeLost, PartitionStartRequested, PartitionStopRequested, PlacementDecided, Progress,
-    TasksAssigned, TasksEnded,
+    PartitionStartRequested, PartitionStopRequested, PlacementDecided, Progress, TasksAssigned,
+    TasksEnded,
 };
 use dormouse_messages::{ContainerId, Event, Incarnation, JobId, NodeId, Recorded, Sequence};
 
@@ -35,12 +35,12 @@ impl AgentState {
         }
     }
 
-    fn lost(&mut self, event: &NodeLost) {
-        self.lost_elsewhere(&event.node);
-        if !self.is_here(&event.node) || event.incarnation < self.life {
+    fn lost(&mut self, node: &NodeId, incarnation: u64) {
+        self.lost_elsewhere(node);
+        if !self.is_here(node) || incarnation < self.life {
             return;
         }
-        self.lost = self.lost.max(Some(event.incarnation));
+        self.lost = self.lost.max(Some(incarnation));
         for id in &self.here {
             let job = self.jobs.get_mut(id).into_iter();
             for partition in job.flat_map(|job| job.partitions.values_mut()) {
@@ -238,7 +238,9 @@ impl AgentState {
                 job.spec = Some(event.spec.clone());
             }
             Event::NodeJoined(event) => self.joined(event),
-            Event::NodeLost(event) => self.lost(event),
+            Event::ClusterConfigured(event) => self.lease = event.policy.lease(),
+            Event::NodeLost(event) => self.lost(&event.node, event.incarnation),
+            Event::NodeFenced(event) => self.lost(&event.node, event.incarnation),
             Event::PlacementDecided(event) => self.placed(event),
             Event::PartitionStartRequested(event) => self.start(event, sequence),
             Event::PartitionStopRequested(event) => self.stop(event, sequence),

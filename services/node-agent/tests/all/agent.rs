@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use crate::common::*;
 use dormouse_messages::Event;
+use dormouse_messages::events::ClusterConfigured;
 use dormouse_messages::job::{CheckpointMode, EnvValue, SecretFrom, SecretSource};
+use dormouse_messages::policy::{LeaseTerm, Policy};
 use dormouse_node_agent::{AgentConfig, AgentError, logs_path};
 
 fn config(folder: &Path) -> AgentConfig {
@@ -305,8 +307,12 @@ fn a_lost_node_ends_everything_and_joins_again() {
 fn an_agent_cut_off_ends_its_containers_before_its_lease_ends() {
     let (folder, log) = (folder(), FakeLog::default());
     let mut config = config(folder.path());
-    config.lease_ttl = Duration::from_secs(8);
-    let ttl = config.lease_ttl;
+    let term = LeaseTerm {
+        lease_ms: 8_000,
+        fence_ms: 6_000,
+    };
+    config.lease = Some(term);
+    let ttl = Duration::from_millis(term.lease_ms);
     let agent = Running::start(&log, config, true);
     log.append(admitted(sh(
         "[ $DORMOUSE_RANK = 0 ] || trap '' TERM; while :; do sleep 0.02; done",
@@ -331,6 +337,31 @@ fn an_agent_cut_off_ends_its_containers_before_its_lease_ends() {
         let exit = log.wait_exited(&id(1, rank));
         assert!(exit.evicted && exit.reason.expect("a reason").contains("fenced"));
     }
+    agent.stop().expect("left in order");
+}
+
+#[test]
+fn the_policy_on_the_log_says_how_long_a_lease_lasts() {
+    let (folder, log) = (folder(), FakeLog::default());
+    let agent = Running::start(&log, config(folder.path()), true);
+    let policy = Policy {
+        lease_s: 4,
+        fence_s: Some(1),
+        ..Policy::default()
+    };
+    log.append(ClusterConfigured { policy });
+    log.append(admitted(sh("while :; do sleep 0.02; done")));
+    log.append(placed(1, 1));
+    log.append(start(1, None));
+    let pid = log.wait_started(&id(1, 0));
+    log.set_down(true);
+    let cut = Instant::now();
+    while is_alive(pid) {
+        assert!(cut.elapsed() < Duration::from_secs(4), "not fenced");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    log.set_down(false);
+    log.wait_joined(2);
     agent.stop().expect("left in order");
 }
 

@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::common::*;
+use dormouse_messages::policy::LeaseTerm;
 use dormouse_messages::{Event, Sequence};
 use dormouse_node_agent::{AgentConfig, run};
 use dormouse_runtime::{Followed, Log, Settings};
@@ -15,6 +16,14 @@ use dormouse_runtime::{Followed, Log, Settings};
 const LEASE: Duration = Duration::from_secs(60);
 const URL: &str = "DORMOUSE_TEST_AGENT_URL";
 const DATA: &str = "DORMOUSE_TEST_AGENT_DATA";
+
+fn lasting(lease: Duration) -> LeaseTerm {
+    let lease_ms = u64::try_from(lease.as_millis()).expect("short");
+    LeaseTerm {
+        lease_ms,
+        fence_ms: lease_ms / 4 * 3,
+    }
+}
 
 /// An agent in a process of its own, that can be killed: this test, started again by the other.
 #[tokio::test]
@@ -27,7 +36,7 @@ async fn agent_process() {
         .await
         .expect("connects");
     let mut config = AgentConfig::local(node(), Default::default(), PathBuf::from(data));
-    config.lease_ttl = LEASE;
+    config.lease = Some(lasting(LEASE));
     run(config, log, std::future::pending())
         .await
         .expect("runs");
@@ -201,7 +210,7 @@ async fn a_second_agent_of_the_same_name_leaves_the_first_one_alone() {
     wait(&log, "join", joined).await;
     let elsewhere = folder.path().join("elsewhere");
     let mut config = AgentConfig::local(node(), Default::default(), elsewhere);
-    config.lease_ttl = Duration::from_secs(1);
+    config.lease = Some(lasting(Duration::from_secs(1)));
     let refused = run(config, log.clone(), std::future::pending()).await;
     let refused = refused.expect_err("the node has an agent").to_string();
     assert!(

@@ -501,7 +501,7 @@ impl Outlet for FakeLog {
 }
 
 impl Lease for FakeLog {
-    fn renew(&mut self) -> BoxFuture<'_, Result<(), LeaseError>> {
+    fn renew(&mut self, _: Duration) -> BoxFuture<'_, Result<(), LeaseError>> {
         let is_down = self.0.lock().expect("unpoisoned").is_down;
         let answer = if is_down {
             Err(LeaseError::Unreachable("a test".to_owned()))
