@@ -134,12 +134,8 @@ impl Fold for ClusterState {
                 }
             }
             // That of an earlier life of the agent may come after the later one has joined.
-            Event::NodeLost(event) if members_changed => {
-                self.lose(&event.node, recorded.sequence);
-            }
-            Event::NodeFenced(event) if members_changed => {
-                self.lose(&event.node, recorded.sequence);
-            }
+            Event::NodeLost(e) if members_changed => self.lose(&e.node, recorded.sequence),
+            Event::NodeFenced(e) if members_changed => self.lose(&e.node, recorded.sequence),
             Event::NodeDrained(event) => self.displace(&event.node, false),
             // Nothing comes to it, and what can move moves.
             Event::NodeQuarantined(event) => self.displace(&event.node, false),

@@ -218,10 +218,10 @@ fn a_checkpoint_that_cannot_be_read_gives_way_to_the_one_before() {
     assert_eq!(newest(&job), None, "the oldest is no longer known");
 }
 
-/// `n1`'s containers have ended, in its life `incarnation`.
+/// `n0`'s containers have ended, in its life `incarnation`.
 fn fenced(history: &mut History, incarnation: u64) {
     history.push(NodeFenced {
-        node: node("n1"),
+        node: node("n0"),
         incarnation,
         reason: "its power is off".to_owned(),
     });
@@ -232,20 +232,20 @@ fn what_ran_on_a_fenced_node_is_replaced_at_once() {
     let mut history = started();
     fenced(&mut history, 1);
     let state = fold(&history);
-    let phase = &state.nodes.get(&node("n1")).expect("known").phase;
+    let phase = &state.nodes.get(&node("n0")).expect("known").phase;
     assert!(matches!(phase, NodePhase::Lost { .. }), "{phase:?}");
     assert_eq!(state.last_trigger, state.sequence, "it is decided again");
     let job = &state.jobs[&job("t/a")];
     let life = job.life.as_ref().expect("it lives");
     let lost = life.containers.values();
     let lost = lost.filter(|it| matches!(it.phase, ContainerPhase::Lost { .. }));
-    assert_eq!(lost.count(), 1, "the one on n1");
+    assert_eq!(lost.count(), 2);
 }
 
 #[test]
 fn a_fence_of_an_earlier_life_changes_nothing() {
     let mut history = started();
-    history.join("n1", 2);
+    history.join("n0", 2);
     fenced(&mut history, 1);
-    assert!(fold(&history).nodes.is_usable(&node("n1")));
+    assert!(fold(&history).nodes.is_usable(&node("n0")));
 }
