@@ -139,8 +139,11 @@ user api "$prefix.api.> $prefix.tenant.*.api.> \$SRV.>" "$(reads "$log") $(looks
 user operator "$prefix.status.>" "$prefix.log.operator.> $prefix.in.> $prefix.api.> \$SRV.>
   $(reads "$log") $(reads "$ingress") $(reads "$leases")
   \$JS.API.STREAM.CREATE.* \$JS.API.STREAM.UPDATE.* \$JS.API.STREAM.LIST \$JS.API.STREAM.NAMES"
+# An agent also answers what its node alone can: what its containers print.
 for node in "${nodes[@]}"; do
-  user "node-$node" "" "$prefix.log.node.$node.> $(lease "node.$node") $(reads "$log") $(looks "$leases")"
+  user "node-$node" "$prefix.api.*.$node $prefix.tenant.*.api.*.$node" \
+    "$prefix.log.node.$node.> $(lease "node.$node") $(reads "$log") $(looks "$leases")" '
+        allow_responses: {max: 100, expires: "1m"}'
 done
 for gateway in "${gateways[@]}"; do
   user "gateway-$gateway" "" "$prefix.log.gateway.$gateway.> $(reads "$log") $(looks "$leases")"

@@ -1,11 +1,12 @@
 //! What each event does to one job.
 
-use dormouse_messages::Timestamp;
 use dormouse_messages::events::{
     CheckpointRequested, CheckpointSaved, ContainerExited, JobAllocation, JobRevised,
     PartitionKept, PartitionStartRequested, PartitionStarted, PartitionStopRequested,
     PartitionStopped, Progress, StopReason, TasksAssigned, TasksEnded,
 };
+
+use dormouse_messages::{Incarnation, NodeId, Timestamp};
 
 use super::{
     Exit, Job, LIVES_LIMIT, Life, Live, Phase, ProgressPoint, SavedCheckpoint, TaskCounts, Transit,
@@ -173,6 +174,7 @@ impl Job {
             epoch: event.epoch,
             containers: event.containers,
             nodes: u32::try_from(nodes).unwrap_or(u32::MAX),
+            on: Vec::new(),
             requested: at,
             started: None,
             stopped: None,
@@ -180,6 +182,16 @@ impl Job {
             resumed_step: resumed.and_then(|uri| Some(saved.filter(|s| s.uri == *uri)?.step)),
         });
         self.enter(Phase::Starting, at);
+    }
+
+    /// A container of a life ran on a node.
+    pub(super) fn ran_on(&mut self, incarnation: Incarnation, node: &NodeId) {
+        let mut lives = self.lives.iter_mut().rev();
+        if let Some(life) = lives.find(|life| life.incarnation == incarnation)
+            && let Err(place) = life.on.binary_search(node)
+        {
+            life.on.insert(place, node.clone());
+        }
     }
 
     pub(super) fn started(&mut self, live: &mut Live, event: &PartitionStarted, at: Timestamp) {

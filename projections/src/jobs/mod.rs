@@ -253,6 +253,8 @@ pub struct Life {
     pub containers: u32,
     /// The nodes they are on.
     pub nodes: u32,
+    /// Every node that it had a container on, by name.
+    pub on: Vec<NodeId>,
     /// When its start was requested.
     pub requested: Timestamp,
     /// When every container ran.

@@ -247,7 +247,7 @@ impl JobTable {
 
 impl Fold for JobTable {
     const NAME: &'static str = "jobs";
-    const VERSION: u32 = 3;
+    const VERSION: u32 = 4;
 
     fn evolve(&mut self, recorded: &Recorded) {
         let Some(event) = recorded.event() else {
@@ -258,6 +258,7 @@ impl Fold for JobTable {
             Event::Progress(e) => self.update(&e.job, |job, _| job.progressed(e, at)),
             Event::ContainerStarted(e) => self.update(&e.job, |job, live| {
                 live.seen += u32::from(e.incarnation == job.incarnation);
+                job.ran_on(e.incarnation, &e.node);
             }),
             Event::ContainerExited(e) => self.update(&e.job, |job, live| job.exited(live, e)),
             Event::CheckpointSaved(e) => self.update(&e.job, |job, live| job.saved(live, e, at)),

@@ -182,6 +182,9 @@ pub struct LifeRow {
     pub containers: u32,
     /// The nodes they were on.
     pub nodes: u32,
+    /// The same by name: where what its containers printed lies.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub on: Vec<NodeId>,
     /// When its start was requested.
     pub requested_at: Timestamp,
     /// When every container ran.
@@ -383,6 +386,7 @@ fn life_row(life: &Life, now: Timestamp) -> LifeRow {
         epoch: life.epoch,
         containers: life.containers,
         nodes: life.nodes,
+        on: life.on.clone(),
         requested_at: life.requested,
         started_at: life.started,
         stopped_at: life.stopped,

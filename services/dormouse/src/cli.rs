@@ -5,6 +5,7 @@ mod history;
 mod jobs;
 mod questions;
 mod serve;
+mod since;
 mod tenants;
 
 use std::path::PathBuf;
@@ -17,11 +18,11 @@ pub use gateway::{GatewayArgs, KeyArgs, KeyOf};
 pub use history::{At, LogCommand, LogFileArg, ReplayCommand, SliceRange, TimelineArgs};
 pub(crate) use jobs::job_id;
 pub use jobs::{
-    DEFAULT_TENANT, FenceArgs, JobCommand, JobHistoryArgs, JobLogsArgs, JobTraceArgs, JobsArgs,
-    NodeArg, NodeCommand, NodesArgs, SubmitArgs,
+    DEFAULT_TENANT, FenceArgs, JobCommand, JobHistoryArgs, JobLogsArgs, JobTraceArgs, JobsArgs, NodeArg, NodeCommand, NodesArgs, RunArgs, SubmitArgs,
 };
 pub use questions::{ExplainArgs, LedgerArgs, PointArgs};
 pub use serve::{ConfigureArgs, DemoArgs, ServeArgs, ServiceArg, SyncArg, UpArgs};
+pub use since::Since;
 pub use tenants::{TenantCommand, TenantSetArgs};
 
 /// Shares one cluster among machine-learning jobs, over one log that anyone can read and replay.
@@ -192,6 +193,11 @@ pub enum Command {
         after_help = "Examples:\n  dormouse submit deploy/examples/count.yaml\n  dormouse submit --tenant ads job.yaml\n  cat job.json | dormouse submit -\n\nExit code: 0 it has containers, 2 it was accepted but waits, 1 it was refused."
     )]
     Submit(SubmitArgs),
+    /// Run a command as a job: prints what it prints, returns its exit code, ^C cancels it
+    #[command(
+        after_help = "Examples:\n  dormouse run -- python3 train.py --epochs 3\n  dormouse run --tenant ads --demand cpu=2,memory=4Gi -e SEED=7 -- ./train.sh\n\nExit code: the command's own, 4 where it was cancelled. Lines come as they are printed, of every\ncontainer and across restarts; errors go to the standard error."
+    )]
+    Run(RunArgs),
     /// List jobs
     #[command(
         after_help = "Examples:\n  dormouse jobs\n  dormouse jobs --phase live --limit 20\n  dormouse jobs --tenant ads -o json"

@@ -94,6 +94,7 @@ async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Demo(args) => demo::run(&context, &args).await,
         Command::Serve(args) => serve::run(&context, &args).await,
         Command::Submit(args) => commands::submit::run(&context, &args).await,
+        Command::Run(args) => commands::run::run(&context, &args).await,
         Command::Jobs(args) => commands::jobs::run(&context, &args).await,
         Command::Job(command) => commands::job::run(&context, &command).await,
         Command::Nodes(args) => commands::nodes::run(&context, args).await,

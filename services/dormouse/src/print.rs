@@ -98,9 +98,23 @@ fn clean_all<'a>(values: impl Iterator<Item = &'a mut Value>) -> bool {
 /// # Errors
 /// When it cannot be read, or the standard output is closed.
 pub fn program_output(file: &mut impl Read) -> anyhow::Result<()> {
-    let mut out = std::io::stdout();
-    if !out.is_terminal() {
+    let out = std::io::stdout();
+    program_text(file, out.is_terminal(), out)
+}
+
+/// The same to the standard error.
+///
+/// # Errors
+/// When it cannot be read, or the standard error is closed.
+pub fn program_errors(file: &mut impl Read) -> anyhow::Result<()> {
+    let out = std::io::stderr();
+    program_text(file, out.is_terminal(), out)
+}
+
+fn program_text(file: &mut impl Read, terminal: bool, mut out: impl Write) -> anyhow::Result<()> {
+    if !terminal {
         std::io::copy(file, &mut out)?;
+        out.flush()?;
         return Ok(());
     }
     let mut file = BufReader::new(file);

@@ -26,6 +26,7 @@ use crate::AgentError;
 use crate::config::AgentConfig;
 use crate::container::{self, Container, How, Readiness, What};
 use crate::kept::Kept;
+use crate::logs::Alive;
 use crate::marks::{Mark, Marks};
 use crate::members::{self, Answers};
 use crate::plan;
@@ -60,6 +61,8 @@ pub struct Agent {
     stage: Stage,
     runtime: Arc<dyn ContainerRuntime>,
     actors: BTreeMap<ContainerId, Addr<Container>>,
+    /// The same, for who reads what containers print.
+    alive: Alive,
     /// The lives whose members' file could not be written, and why.
     untold: BTreeMap<(JobId, Incarnation), NotStarted>,
     reports: Reports,
@@ -75,7 +78,7 @@ impl Agent {
     /// An agent that has heard nothing since `kept` was; `leased` where it needs no lease.
     #[must_use]
     pub fn new(
-        (config, marks): (AgentConfig, Marks),
+        (config, marks, alive): (AgentConfig, Marks, Alive),
         runtime: Arc<dyn ContainerRuntime>,
         reports: Reports,
         mut kept: Option<Kept>,
@@ -94,6 +97,7 @@ impl Agent {
             },
             runtime,
             actors: BTreeMap::new(),
+            alive,
             untold: BTreeMap::new(),
             reports,
             kept,
@@ -195,6 +199,7 @@ impl Agent {
         let looks = (watch, self.readiness(&id, is_running));
         let actor = Container::new(noted, runtime, agent, directory, is_running, looks);
         let addr = actor.start();
+        self.alive.insert(&id);
         self.actors.insert(id, addr.clone());
         addr
     }
@@ -375,6 +380,7 @@ impl Agent {
             }
             What::Ended(exit) => {
                 self.actors.remove(id);
+                self.alive.remove(id);
                 self.ended(id, exit);
             }
             What::Saved(complete, answer) => {

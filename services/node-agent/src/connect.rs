@@ -15,6 +15,7 @@ use dormouse_runtime::{
 use crate::AgentError;
 use crate::config::AgentConfig;
 use crate::kept::Kept;
+use crate::logs::Alive;
 use crate::wire::{Heard, Lease, LeaseError, Outlet, OutletError, Wires};
 
 /// Events that may wait for the agent.
@@ -45,6 +46,7 @@ pub async fn wires(config: &AgentConfig, log: &Log) -> Result<Wires, AgentError>
         outlet: Box::new(appender),
         lease: Some(Box::new(lease)),
         kept: Some(kept),
+        alive: Alive::default(),
     })
 }
 

@@ -21,7 +21,7 @@
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use dormouse_messages::{ContainerId, Incarnation, JobId, NodeId};
+use dormouse_messages::{ContainerId, Incarnation, JobId, NodeId, Rank};
 
 use crate::folder::Below;
 use crate::rotate;
@@ -110,6 +110,17 @@ impl Layout {
     pub fn existing_containers(&self) -> io::Result<Vec<ContainerId>> {
         let ways = folders_at(&self.containers(), CONTAINER_DEPTH)?;
         Ok(ways.iter().filter_map(|way| way.parse().ok()).collect())
+    }
+
+    /// The ranks of one life that have a directory, in order. Blocking.
+    #[must_use]
+    pub fn ranks(&self, job: &JobId, incarnation: Incarnation) -> Vec<Rank> {
+        let life = self.containers().join(job.as_str());
+        let ways = folders_at(&life.join(incarnation.to_string()), 1).unwrap_or_default();
+        let ranks = ways.iter().filter_map(|way| way.parse().ok().map(Rank));
+        let mut ranks: Vec<_> = ranks.collect();
+        ranks.sort_unstable();
+        ranks
     }
 
     /// The same, to look into.

@@ -27,6 +27,7 @@ pub mod folder;
 pub mod kept;
 pub mod layout;
 pub mod lease;
+pub mod logs;
 pub mod marks;
 pub mod members;
 pub mod plan;
@@ -120,7 +121,11 @@ pub async fn run(
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), AgentError> {
     let wires = connect::wires(&config, &log).await?;
-    run_wired(config, wires, shutdown).await
+    let logs = logs::Printed::new(&config, wires.alive.clone());
+    let serving = tokio::spawn(async move { logs.serve(&log).await });
+    let ended = run_wired(config, wires, shutdown).await;
+    serving.abort();
+    ended
 }
 
 /// Runs an agent over any ties, as [`run`] does over real ones.
@@ -195,6 +200,7 @@ async fn live(
         outlet,
         lease,
         kept,
+        alive,
     } = wires;
     let (term_tx, term) = latest::channel(config.lease.unwrap_or_default());
     let terms = lease::Terms {
@@ -204,7 +210,7 @@ async fn live(
     let agent = Agent::create(|ctx| {
         let reports = Reports::new(outlet, ctx.address().recipient());
         Agent::new(
-            (config, marks),
+            (config, marks, alive),
             runtime,
             reports,
             kept,

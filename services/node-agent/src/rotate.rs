@@ -6,9 +6,16 @@
 //! what is printed between the copy and the cut, microseconds, lines may be lost. Between two
 //! looks a file may exceed its bound by what a second's printing is.
 //!
+//! Two small files are kept beside each stream: `<name>.starts` says at which byte of all that was
+//! ever printed each file begins, so that whoever has read up to a byte can go on there after a
+//! cut; `<name>.times` says which byte was reached when, to a second, so that one can begin at a
+//! time.
+//!
 //! Blocking.
 
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+
+use dormouse_messages::Timestamp;
 
 use crate::folder::{Below, Folder};
 use crate::layout::{STDERR, STDOUT};
@@ -32,36 +39,153 @@ impl Default for LogBounds {
     }
 }
 
-/// Cuts what a container has printed, where it is too long.
+/// An index of times longer than this is thinned out: every second line goes.
+const TIMES_BYTES: u64 = 128 << 10;
+
+/// One of the files in which a stream lies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Piece {
+    /// Its name.
+    pub name: String,
+    /// The byte of all that was ever printed at which it begins.
+    pub start: u64,
+    /// Its length now.
+    pub bytes: u64,
+}
+
+impl Piece {
+    /// The byte after its last one.
+    #[must_use]
+    pub const fn end(&self) -> u64 {
+        self.start.saturating_add(self.bytes)
+    }
+}
+
+/// Notes how far a container has printed by `now`, and cuts what is too long.
 ///
 /// # Errors
 /// The disk's.
-pub fn rotate(directory: &Below, bounds: LogBounds) -> io::Result<()> {
+pub fn rotate(directory: &Below, bounds: LogBounds, now: Timestamp) -> io::Result<()> {
     let folder = directory.open()?;
     for name in [STDOUT, STDERR] {
-        match folder.entry(name) {
-            Ok(entry) if entry.is_regular && entry.bytes > bounds.bytes => {
-                cut(&folder, name, bounds)?;
-            }
-            _ => {}
+        let Ok(entry) = folder.entry(name) else {
+            continue;
+        };
+        if !entry.is_regular {
+            continue;
+        }
+        let noted = folder.entry(&times(name)).map_or(0, |it| it.modified_ns);
+        if entry.bytes > 0 && entry.modified_ns > noted {
+            note(&folder, name, now)?;
+        }
+        if entry.bytes > bounds.bytes {
+            cut(&folder, name, bounds)?;
         }
     }
     Ok(())
 }
 
+/// Forgets what was printed under a name: its container prints all of it again.
+///
+/// # Errors
+/// The disk's.
+pub fn forget(folder: &Folder, name: &str) -> io::Result<()> {
+    for part in parts(folder, name) {
+        folder.remove(&part)?;
+    }
+    let _ = folder.remove(&starts(name));
+    let _ = folder.remove(&times(name));
+    Ok(())
+}
+
+fn starts(name: &str) -> String {
+    format!("{name}.starts")
+}
+
+fn times(name: &str) -> String {
+    format!("{name}.times")
+}
+
+/// The beginnings of the files, the newest first; none where nothing was cut yet.
+fn noted_starts(folder: &Folder, name: &str) -> Vec<u64> {
+    let text = folder.read_text(&starts(name), TIMES_BYTES);
+    let text = text.unwrap_or_default();
+    text.split_whitespace()
+        .map_while(|start| start.parse().ok())
+        .collect()
+}
+
+/// The files in which a stream lies, the oldest first, with what of all that was printed is in each.
+#[must_use]
+pub fn pieces(folder: &Folder, name: &str) -> Vec<Piece> {
+    let noted = noted_starts(folder, name);
+    let names = parts(folder, name);
+    let files = names.len();
+    let mut pieces: Vec<Piece> = Vec::with_capacity(files);
+    for (index, name) in names.into_iter().enumerate() {
+        let bytes = folder.entry(&name).map_or(0, |entry| entry.bytes);
+        // What no note tells follows what came before.
+        let follows = pieces.last().map_or(0, Piece::end);
+        let start = noted.get(files - 1 - index).copied().unwrap_or(follows);
+        pieces.push(Piece { name, start, bytes });
+    }
+    pieces
+}
+
+fn note(folder: &Folder, name: &str, now: Timestamp) -> io::Result<()> {
+    let end = pieces(folder, name).last().map_or(0, Piece::end);
+    let index = times(name);
+    if folder.entry(&index).is_ok_and(|it| it.bytes > TIMES_BYTES) {
+        let text = folder
+            .read_text(&index, 2 * TIMES_BYTES)
+            .unwrap_or_default();
+        let kept: Vec<&str> = text.lines().step_by(2).collect();
+        folder.write(&index, format!("{}\n", kept.join("\n")).as_bytes())?;
+    }
+    let line = format!("{} {end}\n", now.as_micros());
+    folder.append(&index)?.write_all(line.as_bytes())
+}
+
+/// How far a stream was when it was looked at last before `since`: 0 where nothing is known, its
+/// end where nothing was printed later.
+#[must_use]
+pub fn reached(folder: &Folder, name: &str, since: Timestamp) -> u64 {
+    let last = folder.entry(name).map_or(0, |entry| entry.modified_ns);
+    if last / 1_000 <= since.as_micros() {
+        return pieces(folder, name).last().map_or(0, Piece::end);
+    }
+    let text = folder.read_text(&times(name), 2 * TIMES_BYTES);
+    let text = text.unwrap_or_default();
+    let noted = text.lines().filter_map(|line| {
+        let (at, end) = line.split_once(' ')?;
+        let at: i64 = at.parse().ok()?;
+        (at <= since.as_micros()).then(|| end.parse::<u64>().ok())?
+    });
+    noted.max().unwrap_or(0)
+}
+
 fn cut(folder: &Folder, name: &str, bounds: LogBounds) -> io::Result<()> {
+    let began = pieces(folder, name);
     for number in (1..bounds.files.saturating_sub(1)).rev() {
         let _ = folder.rename(&older(name, number), &older(name, number + 1));
     }
     let mut file = folder.file(name)?;
+    let start = began.last().map_or(0, |piece| piece.start);
+    let length = file.metadata()?.len();
+    let mut begins = vec![start + length];
     if bounds.files > 1 {
-        let length = file.metadata()?.len();
-        file.seek(SeekFrom::Start(length.saturating_sub(bounds.bytes)))?;
+        let from = length.saturating_sub(bounds.bytes);
+        file.seek(SeekFrom::Start(from))?;
         let kept = older(name, 1);
         let _ = folder.remove(&kept);
-        io::copy(&mut file.take(bounds.bytes), &mut folder.create(&kept)?)?;
+        let copied = io::copy(&mut file.take(bounds.bytes), &mut folder.create(&kept)?)?;
+        begins = vec![start + from + copied, start + from];
+        begins.extend(began.iter().rev().skip(1).map(|piece| piece.start));
+        begins.truncate(bounds.files as usize);
     }
-    folder.create(name).map(drop)
+    folder.create(name)?;
+    let begins: Vec<String> = begins.iter().map(u64::to_string).collect();
+    folder.write(&starts(name), begins.join(" ").as_bytes())
 }
 
 /// The name of what was cut off `number` cuts ago.
@@ -104,9 +228,15 @@ mod tests {
         for line in ["first....\n", "second...\n", "third....\n", "fourth...\n"] {
             printing.write_all(line.as_bytes()).expect("written");
             printing.write_all(b".").expect("written");
-            rotate(&directory, bounds).expect("cut");
+            rotate(&directory, bounds, Timestamp::default()).expect("cut");
         }
         printing.write_all(b"last\n").expect("written");
+        let begins: Vec<_> = pieces(&folder, STDOUT)
+            .into_iter()
+            .map(|piece| (piece.start, piece.end()))
+            .collect();
+        // Of each eleven bytes the first was one too many.
+        assert_eq!(begins, [(23, 33), (34, 44), (44, 49)]);
         let parts = parts(&folder, STDOUT);
         assert_eq!(parts, ["stdout.log.2", "stdout.log.1", "stdout.log"]);
         let text: Vec<_> = parts
@@ -114,5 +244,27 @@ mod tests {
             .map(|part| folder.read_text(part, 100).expect("read"))
             .collect();
         assert_eq!(text, ["hird....\n.", "ourth...\n.", "last\n"]);
+    }
+
+    #[test]
+    fn a_time_is_a_byte_and_an_index_stays_small() {
+        let at = tempfile::tempdir().expect("a folder");
+        let directory = Below::new(at.path().to_owned(), "");
+        let folder = directory.open().expect("opened");
+        let mut printing = folder.append(STDOUT).expect("made");
+        let second = |second: i64| Timestamp::from_micros(second * 1_000_000);
+        for number in 0..10_000 {
+            printing.write_all(b"0123456789").expect("written");
+            // Written after what is noted, however coarse the file system's clock is.
+            note(&folder, STDOUT, second(number)).expect("noted");
+        }
+        let index = folder.entry(&times(STDOUT)).expect("there");
+        assert!(index.bytes < 2 * TIMES_BYTES, "{}", index.bytes);
+        assert_eq!(reached(&folder, STDOUT, second(9_999)), 100_000);
+        let middle = reached(&folder, STDOUT, second(9_500));
+        assert!((94_900..=95_010).contains(&middle), "{middle}");
+        assert_eq!(reached(&folder, STDOUT, second(-1)), 0);
+        let later = Timestamp::from_micros(i64::MAX);
+        assert_eq!(reached(&folder, STDOUT, later), 100_000);
     }
 }

@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 use dormouse_messages::{Event, Recorded, Sequence};
 
 use crate::kept::Kept;
+use crate::logs::Alive;
 
 /// What is heard of the log.
 #[derive(Debug, Clone)]
@@ -76,4 +77,6 @@ pub struct Wires {
     pub lease: Option<Box<dyn Lease>>,
     /// What is folded already, and where that is kept; absent: nothing is, nowhere.
     pub kept: Option<Kept>,
+    /// Which containers run, for who reads what they print.
+    pub alive: Alive,
 }

@@ -7,7 +7,7 @@ use async_nats::service::endpoint::Endpoint;
 use async_nats::service::error::Error as Refusal;
 use async_nats::{HeaderMap, Request};
 use bytes::Bytes;
-use dormouse_messages::{Prefix, TenantId};
+use dormouse_messages::{NodeId, Prefix, TenantId};
 use futures::StreamExt;
 use serde::Deserialize;
 
@@ -33,6 +33,16 @@ pub enum ApiError {
     Unanswered {
         /// The query.
         name: String,
+        /// Why not.
+        why: String,
+    },
+    /// A node's agent does not answer.
+    #[error(
+        "node {node} does not answer: {why}; is its agent running (`dormouse nodes`), and may it answer requests?"
+    )]
+    NodeSilent {
+        /// The node.
+        node: NodeId,
         /// Why not.
         why: String,
     },
@@ -146,7 +156,23 @@ impl Log {
     /// # Errors
     /// Its refusal, or that nobody answers.
     pub async fn request(&self, name: &str, request: Vec<u8>) -> Result<Bytes, ApiError> {
-        let subject = self.prefix().api(name);
+        self.request_as(None, name, request).await
+    }
+
+    /// The same as a tenant about itself, where one is given.
+    ///
+    /// # Errors
+    /// Its refusal, or that nobody answers.
+    pub async fn request_as(
+        &self,
+        tenant: Option<&TenantId>,
+        name: &str,
+        request: Vec<u8>,
+    ) -> Result<Bytes, ApiError> {
+        let subject = match tenant {
+            Some(tenant) => self.prefix().tenant_api(tenant.as_str(), name),
+            None => self.prefix().api(name),
+        };
         let asked = self
             .inner
             .connection

@@ -6,7 +6,7 @@
 //! run_service ─ shell: follower actor → decider actor ⇄ appender actor, lease, snapshots
 //!                 │
 //!                Log ─ follow/read (decoded events) · Appender (agents, operator)
-//!                 │    Leases · IngressSource · LeaseWatcher · api · status (what tenants see)
+//!                 │    Leases · IngressSource · LeaseWatcher · api · node_api · status (what tenants see)
 //!              Connection ─ one client: reconnects, permission violations
 //! LocalBroker: the supervised child of `dormouse up`      telemetry: logs, traces, metrics
 //! ```
@@ -27,6 +27,7 @@ mod inputs;
 mod lease;
 mod lease_watch;
 mod log;
+mod node_api;
 mod publish;
 mod settings;
 mod shell;
@@ -48,6 +49,7 @@ pub use inputs::{IngressSource, Inputs, LeaseWatcher, LocalNodes, Observation, W
 pub use lease::{Hold, Lease, LeaseState, LeaseValue, Leases, RenewError, home};
 pub use lease_watch::{LeaseTable, Lost};
 pub use log::Log;
+pub use node_api::{NodeAnswer, NodeAnswered};
 pub use settings::{Settings, Tls};
 pub use shell::{ServiceError, ServiceOptions, run_service};
 pub use snapshot::{Snapshot, Snapshots};

@@ -1,11 +1,12 @@
 //! `submit`, `jobs`, `job …`, `node …`.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use dormouse_messages::{JobId, NodeId};
 
-use super::LogFileArg;
+use super::{LogFileArg, Since};
 
 /// The tenant of whoever names none.
 pub const DEFAULT_TENANT: &str = "default";
@@ -18,6 +19,43 @@ pub struct SubmitArgs {
     /// The tenant. Default: the document's, else `default`.
     #[arg(long, env = "DORMOUSE_TENANT")]
     pub tenant: Option<String>,
+}
+
+/// `run`.
+#[derive(Debug, Clone, Args)]
+pub struct RunArgs {
+    /// The tenant.
+    #[arg(long, env = "DORMOUSE_TENANT", default_value = DEFAULT_TENANT)]
+    pub tenant: String,
+    /// The job's name; one is made where it has none.
+    #[arg(long)]
+    pub name: Option<String>,
+    /// What one container needs.
+    #[arg(long, default_value = "cpu=1", value_name = "AMOUNTS", value_parser = demand)]
+    pub demand: BTreeMap<String, String>,
+    /// How many containers, which all run the command.
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub containers: u32,
+    /// A variable of its environment, NAME=VALUE; may be repeated.
+    #[arg(long, short = 'e', value_name = "NAME=VALUE")]
+    pub env: Vec<String>,
+    /// Image for the Docker runtime.
+    #[arg(long)]
+    pub image: Option<String>,
+    /// The command, after --.
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub command: Vec<String>,
+}
+
+/// `cpu=1,memory=2Gi` as a document has it.
+fn demand(text: &str) -> Result<BTreeMap<String, String>, String> {
+    let pair = |pair: &str| {
+        let (name, amount) = pair
+            .split_once('=')
+            .ok_or_else(|| format!("{pair:?} is no amount such as cpu=1 or memory=2Gi"))?;
+        Ok((name.trim().to_owned(), amount.trim().to_owned()))
+    };
+    text.split(',').map(pair).collect()
 }
 
 /// `jobs`.
@@ -50,7 +88,7 @@ pub enum JobCommand {
     Events(JobHistoryArgs),
     /// What its containers printed
     #[command(
-        after_help = "Examples:\n  dormouse job logs ads/lr\n  dormouse job logs ads/lr --incarnation 1 --rank 0\n  dormouse job logs ads/sweep --task 17"
+        after_help = "Examples:\n  dormouse job logs ads/lr\n  dormouse job logs ads/lr -f --tail 20\n  dormouse job logs ads/lr --since 10m --all\n  dormouse job logs ads/lr --incarnation 1 --rank 0\n  dormouse job logs ads/sweep --task 17"
     )]
     Logs(JobLogsArgs),
     /// The spans of its trace, as Jaeger has them
@@ -105,15 +143,30 @@ pub struct JobLogsArgs {
     /// tenant/name.
     #[arg(value_parser = job_id)]
     pub id: JobId,
+    /// Go on printing until the job has ended, also across its resizes.
+    #[arg(long, short)]
+    pub follow: bool,
+    /// Only the last lines of each output.
+    #[arg(long, value_name = "LINES")]
+    pub tail: Option<u32>,
+    /// Only what was printed since: 90s, 10m, 2h, 1d ago, or from a time on (RFC 3339).
+    #[arg(long, value_name = "AGO|TIME", conflicts_with = "tail")]
+    pub since: Option<Since>,
     /// Only this rank's.
     #[arg(long)]
     pub rank: Option<u32>,
     /// Of this incarnation; default: the newest.
     #[arg(long)]
     pub incarnation: Option<u32>,
+    /// Of every incarnation.
+    #[arg(long, conflicts_with = "incarnation")]
+    pub all: bool,
     /// Of this task of a task set, wherever it ran.
-    #[arg(long, conflicts_with_all = ["rank", "incarnation"])]
+    #[arg(long, conflicts_with_all = ["rank", "incarnation", "all", "follow", "tail", "since"])]
     pub task: Option<u32>,
+    /// Ask over this tenant's own subjects: with a tenant's credentials.
+    #[arg(long = "as", value_name = "TENANT")]
+    pub of: Option<String>,
 }
 
 /// `job trace`.

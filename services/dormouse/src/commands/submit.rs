@@ -69,7 +69,16 @@ async fn submit(log: &Log, tenant: &TenantId, document: &Value) -> anyhow::Resul
     let ingress = log
         .publish_ingress(tenant, "submit", "application/json", payload.into())
         .await?;
-    let decided = next_event(&mut events, Some(PATIENCE), |event| match event {
+    let job = admitted(&mut events, ingress).await?;
+    allocation(log, &mut events, job, ingress).await
+}
+
+/// The job that a submission became.
+///
+/// # Errors
+/// Its refusal, or that nothing decides.
+pub async fn admitted(events: &mut Receiver<Followed>, ingress: u64) -> anyhow::Result<JobId> {
+    let decided = next_event(events, Some(PATIENCE), |event| match event {
         Event::JobAdmitted(event) if event.ingress_sequence == ingress => {
             Some(Ok(event.job.clone()))
         }
@@ -79,14 +88,13 @@ async fn submit(log: &Log, tenant: &TenantId, document: &Value) -> anyhow::Resul
         _ => None,
     })
     .await?;
-    let job = match decided {
-        Some(decided) => decided?,
+    match decided {
+        Some(decided) => Ok(decided?),
         None => bail!(
             "submission {ingress} is stored, but nothing decides on it: is admission running? \
              It will be decided when it is; do not submit it again"
         ),
-    };
-    allocation(log, &mut events, job, ingress).await
+    }
 }
 
 /// Why nothing has allocated the job yet, as the query service sees it.

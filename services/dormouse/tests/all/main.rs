@@ -12,6 +12,7 @@ mod features;
 mod gateway;
 mod jaeger;
 mod layout;
+mod logs;
 mod metadata;
 mod questions;
 mod secured;

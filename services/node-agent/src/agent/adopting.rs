@@ -59,6 +59,7 @@ impl Agent {
                 actor.adopt(found, ctx);
             }
             actor.stage = Stage::Live;
+            actor.alive.know();
             actor.clear_members();
             actor.act(ctx);
             actor.bound_logs(ctx);

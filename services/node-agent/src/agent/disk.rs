@@ -8,6 +8,7 @@ use std::time::Duration;
 use actix::prelude::*;
 
 use dormouse_messages::events::{CHECKPOINTS_RESUMABLE, CheckpointSaved, PlacementDecided};
+use dormouse_runtime::{Clock, SystemClock};
 
 use super::{Agent, Stage};
 use crate::folder::aside;
@@ -22,14 +23,15 @@ const PRUNE_EVERY: Duration = Duration::from_secs(3600);
 const BOUND_LOGS_EVERY: Duration = Duration::from_secs(1);
 
 impl Agent {
-    /// Cuts what running containers have printed too much of.
+    /// Notes how far running containers have printed, and cuts what is too much.
     pub(super) fn bound_logs(&mut self, ctx: &mut Context<Self>) {
         let (layout, bounds) = (self.config.layout(), self.config.keep.log_bounds);
         let running = self.actors.keys().map(|id| layout.container_below(id));
         let running: Vec<_> = running.collect();
+        let now = SystemClock.now();
         let bounding = aside(move || {
             for directory in running {
-                if let Err(error) = rotate(&directory, bounds)
+                if let Err(error) = rotate(&directory, bounds, now)
                     && error.kind() != ErrorKind::NotFound
                 {
                     let path = directory.path();

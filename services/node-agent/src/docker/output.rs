@@ -9,11 +9,15 @@ use futures::StreamExt;
 
 use crate::folder::Below;
 use crate::layout::{STDERR, STDOUT};
+use crate::rotate::forget;
 
 /// Copies all that a container prints, from its first line on, until it ends.
 pub async fn copy(docker: Docker, name: String, directory: Below) {
     let open = || {
         let folder = directory.open()?;
+        for name in [STDOUT, STDERR] {
+            forget(&folder, name)?;
+        }
         Ok::<_, std::io::Error>((folder.create(STDOUT)?, folder.create(STDERR)?))
     };
     let (mut stdout, mut stderr) = match open() {

@@ -527,6 +527,7 @@ impl Running {
             outlet: Box::new(log.clone()),
             lease: with_lease.then(|| Box::new(log.clone()) as Box<dyn Lease>),
             kept: None,
+            alive: Default::default(),
         };
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Runtime::new().expect("a runtime");

@@ -1,0 +1,84 @@
+//! A point in time as people write it: so long ago, or a time.
+
+use std::str::FromStr;
+
+use dormouse_messages::Timestamp;
+
+/// So long ago, or a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Since {
+    /// Seconds before now.
+    Ago(u64),
+    /// A time.
+    At(Timestamp),
+}
+
+impl Since {
+    /// The time meant, at `now`.
+    #[must_use]
+    pub fn from(self, now: Timestamp) -> Timestamp {
+        match self {
+            Self::Ago(seconds) => {
+                let micros = i64::try_from(seconds.saturating_mul(1_000_000));
+                Timestamp::from_micros(now.as_micros() - micros.unwrap_or(i64::MAX / 2))
+            }
+            Self::At(time) => time,
+        }
+    }
+}
+
+/// Seconds as people write them: `90s`, `10m`, `2h`, `1d`; a number alone is seconds.
+///
+/// # Errors
+/// What is expected.
+pub fn seconds(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match &text[digits.len()..] {
+        "" | "s" => 1,
+        "m" | "min" => 60,
+        "h" => 3_600,
+        "d" => 86_400,
+        _ => 0,
+    };
+    let number: Option<u64> = digits.parse().ok();
+    let seconds = number.and_then(|number| number.checked_mul(unit));
+    seconds
+        .filter(|_| unit > 0)
+        .ok_or_else(|| format!("{text:?} is no time such as 90s, 10m, 2h or 1d"))
+}
+
+impl FromStr for Since {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse() {
+            Ok(time) => Ok(Self::At(time)),
+            Err(_) => seconds(text)
+                .map(Self::Ago)
+                .map_err(|error| format!("{error}, nor one like 2026-11-23T05:30:00Z")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_as_people_write_them() {
+        for (text, expected) in [
+            ("90", 90),
+            ("90s", 90),
+            ("10m", 600),
+            ("2h", 7_200),
+            ("1d", 86_400),
+        ] {
+            assert_eq!(text.parse(), Ok(Since::Ago(expected)), "{text}");
+        }
+        let time: Since = "2026-11-23T05:30:00Z".parse().expect("a time");
+        assert!(matches!(time, Since::At(_)));
+        for text in ["", "m", "10x", "-5m", "99999999999999999999s"] {
+            assert!(text.parse::<Since>().is_err(), "{text}");
+        }
+    }
+}

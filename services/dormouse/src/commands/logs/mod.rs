@@ -1,0 +1,263 @@
+//! `job logs`: what a job's containers printed, from the agents of their nodes.
+//!
+//! 1. The query service says which lives the job had, and on which nodes.
+//! 2. Each node's agent says which containers it had, and gives what they printed piece by piece.
+//! 3. Following goes on until the job has ended and everything is read ([`follow`]).
+
+mod follow;
+mod source;
+mod text;
+
+use std::collections::BTreeSet;
+
+use anyhow::bail;
+use dormouse_messages::ids::{ContainerId, Incarnation, Rank};
+use dormouse_messages::{JobId, NodeId, TenantId};
+use dormouse_node_agent::logs::{LogsQuery, Stream};
+use dormouse_projections::queries::JobDetail;
+use serde::Serialize;
+
+use crate::cli::{JobLogsArgs, Output, Since};
+use crate::clock;
+use crate::context::Context;
+use crate::error::{Coded, DONE};
+use crate::print;
+pub use follow::{Style, follow};
+pub use source::{Found, Source};
+use text::Lines;
+
+/// Which containers, and from where on.
+#[derive(Debug, Clone, Default)]
+pub struct Wanted {
+    /// Only this rank.
+    pub rank: Option<Rank>,
+    /// Only this life; else the newest, and when following those that come.
+    pub incarnation: Option<Incarnation>,
+    /// Every life.
+    pub all: bool,
+    /// So many lines before the end of each stream.
+    pub tail: Option<u32>,
+    /// What was printed from this time on.
+    pub since: Option<Since>,
+}
+
+impl Wanted {
+    /// The request that reads a stream from where it is asked for.
+    fn query(&self, container: &ContainerId, stream: Stream) -> LogsQuery {
+        LogsQuery {
+            since: self.since.map(|since| since.from(clock::now())),
+            tail: self.tail,
+            ..Source::query(container, stream)
+        }
+    }
+
+    fn takes(&self, container: &ContainerId) -> bool {
+        self.rank.is_none_or(|rank| container.rank == rank)
+    }
+}
+
+/// What one stream of a container holds.
+#[derive(Serialize)]
+struct Printed<'a> {
+    container: &'a ContainerId,
+    node: &'a NodeId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    task: Option<u32>,
+    stream: &'static str,
+    text: String,
+}
+
+/// `job logs`.
+///
+/// # Errors
+/// When there is no such job or container, or the query service does not answer.
+pub async fn run(context: &Context, args: &JobLogsArgs) -> anyhow::Result<u8> {
+    let output = context.output()?;
+    let tenant = args.of.as_deref().map(TenantId::new).transpose()?;
+    let source = Source::new(context.connect().await?, tenant);
+    let wanted = Wanted {
+        rank: args.rank.map(Rank),
+        incarnation: args.incarnation.map(Incarnation),
+        all: args.all,
+        tail: args.tail,
+        since: args.since,
+    };
+    if args.follow {
+        let style = Style::of(output, wanted.rank.is_none());
+        return follow(&source, &args.id, &wanted, style)
+            .await
+            .map(|_| DONE);
+    }
+    let detail = source.job(&args.id).await?;
+    if let Some(task) = args.task {
+        task_logs(&source, output, &detail, task).await?;
+        return Ok(DONE);
+    }
+    whole(&source, output, &detail, &wanted).await?;
+    Ok(DONE)
+}
+
+/// The lives that are asked for, oldest first.
+fn lives(detail: &JobDetail, wanted: &Wanted) -> anyhow::Result<Vec<Incarnation>> {
+    let known: Vec<_> = detail.lives.iter().map(|life| life.incarnation).collect();
+    let Some(newest) = known.last().copied() else {
+        let row = &detail.row;
+        bail!(
+            "{} has had no container yet; it is {}: {}",
+            row.job,
+            row.phase,
+            row.reason
+        );
+    };
+    if wanted.all {
+        return Ok(known);
+    }
+    let one = wanted.incarnation.unwrap_or(newest);
+    if known.contains(&one) {
+        return Ok(vec![one]);
+    }
+    let lives: Vec<String> = known.iter().map(ToString::to_string).collect();
+    let message = format!(
+        "{} has no incarnation {one}; it has had {}",
+        detail.row.job,
+        lives.join(", ")
+    );
+    Err(Coded::new("not_found", message).into())
+}
+
+/// Prints what is there now, a stream after the other.
+async fn whole(
+    source: &Source,
+    output: Output,
+    detail: &JobDetail,
+    wanted: &Wanted,
+) -> anyhow::Result<()> {
+    let id = &detail.row.job;
+    let (mut any, mut ranks, mut silent) = (false, BTreeSet::new(), false);
+    let lives = lives(detail, wanted)?;
+    for incarnation in &lives {
+        let listed = source.containers(detail, *incarnation).await;
+        silent |= listed.tell();
+        ranks.extend(listed.found.iter().map(|found| found.container().rank));
+        for found in listed
+            .found
+            .iter()
+            .filter(|it| wanted.takes(it.container()))
+        {
+            for stream in [Stream::Stdout, Stream::Stderr] {
+                let query = wanted.query(found.container(), stream);
+                any |= stream_out(source, output, found, query, None).await?;
+            }
+        }
+    }
+    if let Some(rank) = wanted.rank
+        && !ranks.is_empty()
+        && !ranks.contains(&rank)
+    {
+        let last = ranks.last().copied().unwrap_or_default();
+        let message = format!(
+            "incarnation {} of {id} has no rank {rank}; its ranks are 0 to {last}",
+            lives.last().copied().unwrap_or_default()
+        );
+        return Err(Coded::new("not_found", message).into());
+    }
+    if detail.row.tasks.is_some() {
+        print::aside(format!(
+            "what the tasks of {id} printed: `dormouse job logs {id} --task 0`, and so on"
+        ));
+    } else if !any && !silent && wanted.since.is_none() && wanted.tail != Some(0) {
+        let lives: Vec<String> = lives.iter().map(ToString::to_string).collect();
+        print::aside(format!(
+            "incarnation {} of {id} has printed nothing; the job is {}: {}",
+            lives.join(", "),
+            detail.row.phase,
+            detail.row.reason
+        ));
+    }
+    Ok(())
+}
+
+/// Prints one stream up to its present end; whether there was anything.
+async fn stream_out(
+    source: &Source,
+    output: Output,
+    found: &Found,
+    mut query: LogsQuery,
+    task: Option<u32>,
+) -> anyhow::Result<bool> {
+    let is_text = matches!(output, Output::Table | Output::Wide);
+    let (container, stream) = (found.container(), query.stream);
+    let end = found.end(stream);
+    let (mut lines, mut whole, mut any) = (Lines::default(), Vec::new(), false);
+    loop {
+        let chunk = source.chunk(&found.node, &query).await?;
+        if !any && !chunk.bytes.is_empty() && is_text {
+            let task = task.map(|task| format!("task {task} in "));
+            let task = task.unwrap_or_default();
+            print::aside(format!(
+                "── {task}{container} on {}, {}",
+                found.node,
+                stream.name()
+            ));
+        }
+        any |= !chunk.bytes.is_empty();
+        match is_text {
+            true => lines.print(&chunk.bytes)?,
+            false => whole.extend_from_slice(&chunk.bytes),
+        }
+        // What is there now: a stream that grows meanwhile has an end, too.
+        if chunk.bytes.is_empty() || end.is_some_and(|end| chunk.next >= end) {
+            break;
+        }
+        query = LogsQuery {
+            offset: Some(chunk.next),
+            ..query
+        };
+    }
+    lines.finish()?;
+    if any && !is_text {
+        let printed = Printed {
+            container,
+            node: &found.node,
+            task,
+            stream: stream.name(),
+            text: String::from_utf8_lossy(&whole).into_owned(),
+        };
+        let value = serde_json::to_string(&printed)?;
+        match output {
+            Output::Yaml => print::yaml(&value)?,
+            _ => print::line(value)?,
+        }
+    }
+    Ok(any)
+}
+
+/// What one task printed, in every container that it ran in.
+async fn task_logs(
+    source: &Source,
+    output: Output,
+    detail: &JobDetail,
+    task: u32,
+) -> anyhow::Result<()> {
+    let id: &JobId = &detail.row.job;
+    match detail.row.tasks {
+        None => bail!("{id} is no task set; leave --task out"),
+        Some(tasks) if task >= tasks.count => {
+            bail!("the tasks of {id} are 0 to {}", tasks.count - 1)
+        }
+        Some(_) => {}
+    }
+    let mut any = false;
+    for life in &detail.lives {
+        let listed = source.containers(detail, life.incarnation).await;
+        listed.tell();
+        for found in &listed.found {
+            let query = Source::query(found.container(), Stream::Task(task));
+            any |= stream_out(source, output, found, query, Some(task)).await?;
+        }
+    }
+    if !any {
+        print::aside(format!("task {task} of {id} has printed nothing yet"));
+    }
+    Ok(())
+}

@@ -1,0 +1,163 @@
+//! Where logs come from: the query service and the agents, asked as the operator or as a tenant.
+
+use dormouse_messages::ids::{ContainerId, Incarnation};
+use dormouse_messages::{JobId, NodeId, TenantId};
+use dormouse_node_agent::logs::{
+    CHUNK_BYTES, CONTAINERS, Chunk, ContainersAnswer, ContainersQuery, LOGS, LogsQuery, PrintedBy,
+    Stream,
+};
+use dormouse_projections::queries::{JobDetail, JobQuery};
+use dormouse_runtime::{ApiError, Log};
+use futures::future::join_all;
+
+use crate::error::Coded;
+use crate::print;
+
+/// A connection, and on whose behalf it asks.
+#[derive(Clone)]
+pub struct Source {
+    log: Log,
+    tenant: Option<TenantId>,
+}
+
+/// A container, and where what it printed lies.
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// The node.
+    pub node: NodeId,
+    /// How far it has printed.
+    pub printed: PrintedBy,
+}
+
+impl Found {
+    /// The container.
+    pub const fn container(&self) -> &ContainerId {
+        &self.printed.container
+    }
+
+    /// The end of a stream, as it was when it was found.
+    pub const fn end(&self, stream: Stream) -> Option<u64> {
+        match stream {
+            Stream::Stdout => Some(self.printed.stdout_bytes),
+            Stream::Stderr => Some(self.printed.stderr_bytes),
+            Stream::Task(_) => None,
+        }
+    }
+}
+
+/// The containers of a life.
+#[derive(Debug, Default)]
+pub struct Listed {
+    /// By rank.
+    pub found: Vec<Found>,
+    /// Nodes that did not answer, and what was said of them.
+    pub silent: Vec<String>,
+}
+
+impl Listed {
+    /// Says which nodes did not answer; whether there are any.
+    pub fn tell(&self) -> bool {
+        for why in &self.silent {
+            print::aside(why);
+        }
+        !self.silent.is_empty()
+    }
+}
+
+fn told(error: ApiError) -> Coded {
+    match error {
+        ApiError::Refused { code, message } => Coded::new(code, message),
+        other => Coded::new("unavailable", other.to_string()),
+    }
+}
+
+impl Source {
+    /// Asks over `log`: as `tenant` about itself, or as the operator.
+    #[must_use]
+    pub const fn new(log: Log, tenant: Option<TenantId>) -> Self {
+        Self { log, tenant }
+    }
+
+    /// What the query service knows of a job.
+    ///
+    /// # Errors
+    /// Its refusal, or that it does not answer.
+    pub async fn job(&self, id: &JobId) -> anyhow::Result<JobDetail> {
+        let request = serde_json::to_vec(&JobQuery { job: id.clone() })?;
+        let answer = self.log.request_as(self.tenant.as_ref(), "job", request);
+        Ok(serde_json::from_slice(&answer.await.map_err(told)?)?)
+    }
+
+    /// The request that reads a stream from its beginning.
+    #[must_use]
+    pub fn query(container: &ContainerId, stream: Stream) -> LogsQuery {
+        LogsQuery {
+            container: container.clone(),
+            stream,
+            offset: None,
+            tail: None,
+            since: None,
+            limit_bytes: CHUNK_BYTES,
+            wait_ms: 0,
+        }
+    }
+
+    /// The containers of a life, from every node that it was on.
+    pub async fn containers(&self, detail: &JobDetail, incarnation: Incarnation) -> Listed {
+        let of_life = |life: &&_| -> bool {
+            let life: &dormouse_projections::queries::LifeRow = life;
+            life.incarnation == incarnation
+        };
+        let life = detail.lives.iter().find(of_life);
+        let nodes = life.map(|life| life.on.as_slice()).unwrap_or_default();
+        let query = ContainersQuery {
+            job: detail.row.job.clone(),
+            incarnation,
+        };
+        let request = serde_json::to_vec(&query).unwrap_or_default();
+        let asked = nodes.iter().map(|node| {
+            let request = request.clone();
+            self.log
+                .ask_node(node, CONTAINERS, self.tenant.as_ref(), request)
+        });
+        let mut listed = Listed::default();
+        for answered in join_all(asked).await {
+            match answered {
+                Ok(answer) => {
+                    let answer = serde_json::from_slice::<ContainersAnswer>(&answer.payload);
+                    let answer = answer.into_iter().flat_map(|answer| {
+                        let node = answer.node;
+                        let containers = answer.containers.into_iter();
+                        containers.map(move |printed| Found {
+                            node: node.clone(),
+                            printed,
+                        })
+                    });
+                    listed.found.extend(answer);
+                }
+                Err(error) => {
+                    let why = format!("{error}; what its containers printed is left out");
+                    listed.silent.push(why);
+                }
+            }
+        }
+        listed.found.sort_by_key(|found| found.container().rank);
+        listed
+    }
+
+    /// A piece of a stream.
+    ///
+    /// # Errors
+    /// The agent's refusal, or that it does not answer.
+    pub async fn chunk(&self, node: &NodeId, query: &LogsQuery) -> Result<Chunk, Coded> {
+        let request =
+            serde_json::to_vec(query).map_err(|error| Coded::new("internal", error.to_string()))?;
+        let answered = self
+            .log
+            .ask_node(node, LOGS, self.tenant.as_ref(), request)
+            .await
+            .map_err(told)?;
+        Chunk::received(|name| answered.header(name), &answered.payload)
+            .map_err(|why| Coded::new("internal", format!("the answer of {node}: {why}")))
+    }
+}

@@ -1,0 +1,73 @@
+//! Pieces of a stream as lines: a piece ends anywhere, a line is printed whole.
+
+use crate::print;
+
+/// A longer line is printed in parts.
+const LINE_BYTES: usize = 64 << 10;
+
+/// What has come of a line that is not whole yet.
+#[derive(Debug, Default)]
+pub struct Lines {
+    rest: Vec<u8>,
+}
+
+impl Lines {
+    /// The whole lines in what was left over and `bytes`.
+    pub fn take(&mut self, bytes: &[u8]) -> Vec<u8> {
+        self.rest.extend_from_slice(bytes);
+        let whole = self.rest.iter().rposition(|byte| *byte == b'\n');
+        let whole = match whole {
+            Some(last) => last + 1,
+            None if self.rest.len() > LINE_BYTES => self.rest.len(),
+            None => 0,
+        };
+        self.rest.drain(..whole).collect()
+    }
+
+    /// What is left over, with an end of its line.
+    pub fn last(&mut self) -> Vec<u8> {
+        let mut rest = std::mem::take(&mut self.rest);
+        if !rest.is_empty() {
+            rest.push(b'\n');
+        }
+        rest
+    }
+
+    /// Prints the whole lines.
+    ///
+    /// # Errors
+    /// When the standard output is closed.
+    pub fn print(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
+        print::program_output(&mut self.take(bytes).as_slice())
+    }
+
+    /// Prints what is left over, as it is.
+    ///
+    /// # Errors
+    /// When the standard output is closed.
+    pub fn finish(&mut self) -> anyhow::Result<()> {
+        let rest = std::mem::take(&mut self.rest);
+        print::program_output(&mut rest.as_slice())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_come_whole_however_they_are_cut() {
+        let text = b"one\ntwo two\n\nthree";
+        for size in 1..text.len() {
+            let mut lines = Lines::default();
+            let mut all = Vec::new();
+            for piece in text.chunks(size) {
+                let whole = lines.take(piece);
+                assert!(whole.is_empty() || whole.ends_with(b"\n"));
+                all.extend(whole);
+            }
+            all.extend(lines.last());
+            assert_eq!(all, b"one\ntwo two\n\nthree\n");
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! `run`: submits a command as a job, prints what it prints, and ends as it ends.
+
+use std::future::Future;
+use std::pin::pin;
+
+use anyhow::bail;
+use dormouse_messages::events::ContainerExited;
+use dormouse_messages::{Event, Incarnation, JobId, TenantId, plain};
+use dormouse_runtime::{Followed, Log};
+use serde_json::{Value, json};
+use tokio::sync::mpsc::Receiver;
+
+use super::logs::{Source, Style, Wanted, follow};
+use super::submit::admitted;
+use crate::cli::RunArgs;
+use crate::context::Context;
+use crate::error::{CANCELLED, DONE, FAILED};
+use crate::print;
+use crate::serve::asked_to_stop;
+
+/// What a shell says of a program that a signal ended.
+const BY_SIGNAL: i32 = 128;
+
+/// How a job ended.
+struct End {
+    phase: &'static str,
+    reason: String,
+    /// What its first container that failed exited with.
+    exit_code: Option<u8>,
+}
+
+/// `run`.
+///
+/// # Errors
+/// When it is refused, or the cluster cannot be followed.
+pub async fn run(context: &Context, args: &RunArgs) -> anyhow::Result<u8> {
+    let log = context.connect().await?;
+    let tenant = TenantId::new(args.tenant.as_str())?;
+    let head = log.head().await?;
+    let mut events = log.follow(head.next());
+    let payload = serde_json::to_vec(&document(args)?)?;
+    let ingress = log
+        .publish_ingress(&tenant, "submit", "application/json", payload.into())
+        .await?;
+    let job = admitted(&mut events, ingress).await?;
+    print::aside(format!("── {job} is submitted; ^C cancels it"));
+    let ended = tokio::spawn(end(events, job.clone()));
+    let source = Source::new(log.clone(), None);
+    let wanted = Wanted {
+        all: true,
+        ..Wanted::default()
+    };
+    let following = follow(&source, &job, &wanted, Style::AsPrinted);
+    cancelled_on_request(&log, &tenant, &job, following).await?;
+    let end = ended.await??;
+    let (phase, reason) = (end.phase, plain::shown(&end.reason));
+    Ok(match (phase, end.exit_code) {
+        ("completed", _) => DONE,
+        ("cancelled", _) => {
+            print::aside(format!("── {job} cancelled: {reason}"));
+            CANCELLED
+        }
+        (_, exit_code) => {
+            print::aside(format!("── {job} failed: {reason}"));
+            exit_code.unwrap_or(FAILED)
+        }
+    })
+}
+
+/// The document of the command.
+fn document(args: &RunArgs) -> anyhow::Result<Value> {
+    let mut env = serde_json::Map::new();
+    for pair in &args.env {
+        let Some((name, value)) = pair.split_once('=') else {
+            bail!("--env {pair}: write NAME=VALUE");
+        };
+        env.insert(name.to_owned(), value.into());
+    }
+    let containers = args.containers;
+    let mut document = json!({
+        "command": {"start": args.command},
+        "demand": args.demand,
+        "containers": {"min": containers, "max": containers},
+        "env": env,
+    });
+    if let Some(name) = &args.name {
+        document["name"] = json!(name);
+    }
+    if let Some(image) = &args.image {
+        document["image"] = json!(image);
+    }
+    Ok(document)
+}
+
+/// Goes on with `following`; asked to stop, it has the job cancelled and waits for its end. Asked
+/// again, it gives up waiting.
+async fn cancelled_on_request<T>(
+    log: &Log,
+    tenant: &TenantId,
+    job: &JobId,
+    following: impl Future<Output = anyhow::Result<T>>,
+) -> anyhow::Result<T> {
+    let mut following = pin!(following);
+    tokio::select! {
+        ended = &mut following => return ended,
+        () = asked_to_stop() => {}
+    }
+    print::aside(format!(
+        "── cancelling {job}; ^C again stops waiting for its end"
+    ));
+    let payload = serde_json::to_vec(&json!({"job": job.name()}))?;
+    log.publish_ingress(tenant, "cancel", "application/json", payload.into())
+        .await?;
+    tokio::select! {
+        ended = following => ended,
+        () = asked_to_stop() => bail!("{job} is being cancelled; its end was not waited for"),
+    }
+}
+
+/// Waits for the end of a job, and remembers what its containers exited with.
+async fn end(mut events: Receiver<Followed>, job: JobId) -> anyhow::Result<End> {
+    let mut failed: Option<(Incarnation, u8)> = None;
+    while let Some(followed) = events.recv().await {
+        let Followed::Event(recorded) = followed else {
+            continue;
+        };
+        let (phase, reason) = match recorded.event() {
+            Some(Event::ContainerExited(exited)) if exited.job == job => {
+                let newer = failed.is_none_or(|(life, _)| life < exited.incarnation);
+                if let Some(code) = code_of(exited).filter(|_| newer) {
+                    failed = Some((exited.incarnation, code));
+                }
+                continue;
+            }
+            Some(Event::JobCompleted(event)) if event.job == job => ("completed", &event.reason),
+            Some(Event::JobFailed(event)) if event.job == job => ("failed", &event.reason),
+            Some(Event::JobCancelled(event)) if event.job == job => ("cancelled", &event.reason),
+            _ => continue,
+        };
+        return Ok(End {
+            phase,
+            reason: reason.clone(),
+            exit_code: failed.map(|(_, code)| code),
+        });
+    }
+    bail!("the log can no longer be followed; `dormouse job wait {job}` waits for its end")
+}
+
+/// The exit code of a container that failed by itself, as a shell has it.
+fn code_of(exited: &ContainerExited) -> Option<u8> {
+    let code = match (exited.exit_code, exited.signal) {
+        _ if exited.evicted => return None,
+        (Some(0), _) | (None, None) => return None,
+        (Some(code), _) => code,
+        (None, Some(signal)) => BY_SIGNAL + signal,
+    };
+    u8::try_from(code).ok()
+}

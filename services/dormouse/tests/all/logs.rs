@@ -1,0 +1,168 @@
+//! What jobs print, read from anywhere: `job logs` with its options, and `run`.
+
+use std::time::Duration;
+
+use crate::common::{Cluster, PATIENCE, poll};
+use dormouse_messages::{Event, TenantId};
+use dormouse_node_agent::logs::{CHUNK_BYTES, Chunk, LOGS, LogsQuery, Stream};
+use dormouse_runtime::{Log, Settings};
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+const NODE: &str = "cpu=4,memory=8Gi";
+
+/// Two containers that print their rank, and on until a file is there.
+fn talking(name: &str, script: &str, containers: u32) -> Value {
+    json!({
+        "name": name, "tenant": "ads", "command": {"start": ["sh", "-c", script]},
+        "demand": {"cpu": 1}, "containers": {"min": containers, "max": containers},
+    })
+}
+
+#[test]
+fn logs_are_read_from_the_agents_whole_by_line_by_time_and_by_rank() {
+    let cluster = Cluster::up(2, "cpu=1,memory=1Gi");
+    let script = "for i in 1 2 3; do echo line $i of $DORMOUSE_RANK; done; echo bad >&2";
+    cluster.submit(&talking("two", script, 2)).ok();
+    cluster.wait_completed("ads/two");
+    let logs = |args: &[&str]| {
+        let args = [&["job", "logs", "ads/two"], args].concat();
+        cluster.run_with(&args, &[]).ok().out
+    };
+    let all = logs(&[]);
+    for rank in 0..2 {
+        assert!(all.contains(&format!("line 3 of {rank}")), "{all}");
+    }
+    assert_eq!(logs(&["--rank", "1", "--tail", "1"]), "line 3 of 1\nbad\n");
+    assert_eq!(logs(&["--since", "0s"]), "");
+    assert_eq!(logs(&["--since", "1h", "--all"]), all);
+    // A follower of what has ended prints it and ends, each line whole.
+    let followed = logs(&["-f", "--rank", "0"]);
+    assert!(
+        followed.contains("line 1 of 0\nline 2 of 0\nline 3 of 0\n"),
+        "{followed}"
+    );
+    let json = cluster.run(&["job", "logs", "ads/two", "--rank", "0"]).ok();
+    let first: Value =
+        serde_json::from_str(json.out.lines().next().unwrap_or_default()).expect("JSON");
+    assert_eq!(first["stream"], "stdout");
+    // A tenant reads its own only, whatever it asks for.
+    assert_eq!(logs(&["--as", "ads"]), all);
+    let other = cluster.run(&["job", "logs", "ads/two", "--as", "search"]);
+    assert_eq!(
+        (other.code, other.error()["code"].as_str()),
+        (1, Some("not_found"))
+    );
+}
+
+#[test]
+fn a_follower_sees_every_line_across_a_restart() {
+    let cluster = Cluster::up(1, NODE);
+    // Its first life fails, its second one ends.
+    let script =
+        "echo life of $DORMOUSE_INCARNATION; sleep 0.3; echo end; [ $DORMOUSE_INCARNATION = 2 ]";
+    let mut document = talking("again", script, 1);
+    document["retries"] = json!(1);
+    cluster.submit(&document).ok();
+    let followed = cluster
+        .run_with(&["job", "logs", "ads/again", "-f", "--all"], &[])
+        .ok();
+    let lines: Vec<&str> = followed.out.lines().collect();
+    assert_eq!(
+        lines,
+        ["life of 1", "end", "life of 2", "end"],
+        "{followed:?}"
+    );
+}
+
+#[test]
+fn run_prints_and_ends_as_the_command_does_and_an_interrupt_cancels_it() {
+    let mut cluster = Cluster::up(1, NODE);
+    let said = cluster.run_with(
+        &["run", "--", "sh", "-c", "echo out; echo err >&2; exit 7"],
+        &[],
+    );
+    assert_eq!((said.code, said.out.as_str()), (7, "out\n"), "{said:?}");
+    assert!(said.err.contains("err\n"), "{said:?}");
+    let said = cluster.run_with(&["run", "-e", "A=b c", "--", "sh", "-c", "echo $A"], &[]);
+    assert_eq!((said.code, said.out.as_str()), (0, "b c\n"), "{said:?}");
+    let dir = cluster.dir().to_path_buf();
+    cluster.start(
+        "endless",
+        &["run", "--name", "endless", "--", "sleep", "1000"],
+        &dir,
+    );
+    cluster.wait_event("the start", |event| match event {
+        Event::PartitionStarted(it) if it.job.name() == "endless" => Some(()),
+        _ => None,
+    });
+    cluster.signal("endless", Signal::SIGINT);
+    assert_eq!(cluster.run(&["job", "wait", "default/endless"]).code, 4);
+    poll("the end of run", PATIENCE, || {
+        let text = std::fs::read_to_string(dir.join("endless.log")).ok()?;
+        text.contains("cancelled").then_some(())
+    });
+}
+
+/// How far a follower of 10 MB/s is behind, beside one that stands still. Printed, not judged but
+/// by a bound that only a stall exceeds.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follower_of_ten_megabytes_a_second_is_milliseconds_behind() {
+    let cluster = Cluster::up(1, NODE);
+    let script = "import sys,time\nstart=time.time()\nn=0\nwhile n<50:\n n+=1\n sys.stdout.write('x'*99979+'%.9f'%time.time()+'\\n')\n sys.stdout.flush()\n time.sleep(max(0,start+n*0.01-time.time()))\n";
+    let mut document = talking("loud", "", 1);
+    document["command"]["start"] = json!(["python3", "-c", script]);
+    cluster.submit(&document).ok();
+    let url = cluster.url();
+    let settings = Settings::new(url, "test");
+    let log = Log::connect(&settings).await.expect("connects");
+    let node = "n0".parse().expect("valid");
+    let mut query = LogsQuery {
+        container: "ads/loud/1/0".parse().expect("valid"),
+        stream: Stream::Stdout,
+        offset: Some(0),
+        tail: None,
+        since: None,
+        limit_bytes: CHUNK_BYTES,
+        wait_ms: 3_000,
+    };
+    let (mut behind, mut bytes, mut rest) = (Vec::new(), 0, Vec::new());
+    let tenant = TenantId::new("ads").expect("valid");
+    loop {
+        let request = serde_json::to_vec(&query).expect("encodes");
+        let answered = log
+            .ask_node(&node, LOGS, Some(&tenant), request)
+            .await
+            .expect("answers");
+        let now = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .expect("later")
+            .as_secs_f64();
+        let chunk =
+            Chunk::received(|name| answered.header(name), &answered.payload).expect("whole");
+        assert_eq!(chunk.offset, bytes, "nothing is left out");
+        bytes = chunk.next;
+        rest.extend_from_slice(&chunk.bytes);
+        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = rest.drain(..=end).collect();
+            let text = String::from_utf8_lossy(&line[line.len().saturating_sub(21)..])
+                .trim_start_matches('x')
+                .trim()
+                .to_owned();
+            behind.push(now - text.parse::<f64>().expect("a time"));
+        }
+        if chunk.is_last {
+            break;
+        }
+        query.offset = Some(chunk.next);
+    }
+    behind.sort_by(f64::total_cmp);
+    assert_eq!(behind.len(), 50);
+    let (half, most) = (behind[behind.len() / 2], behind[behind.len() - 1]);
+    println!(
+        "{bytes} bytes; behind: median {:.1} ms, at most {:.1} ms",
+        half * 1e3,
+        most * 1e3
+    );
+    assert!(half < Duration::from_millis(500).as_secs_f64());
+}

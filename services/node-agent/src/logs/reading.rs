@@ -1,0 +1,220 @@
+//! A piece of a stream, from a byte of all that was ever printed: across the files that it is cut
+//! into, while it is cut. Blocking.
+
+use std::io::{self, Read, Seek, SeekFrom};
+
+use bytes::Bytes;
+use dormouse_messages::Timestamp;
+use dormouse_runtime::NodeAnswer;
+
+use super::LogsQuery;
+use crate::folder::{Below, Folder};
+use crate::rotate::{Piece, pieces, reached};
+
+/// Lines before the end are looked for in so much: a tail is to look at, not to keep.
+const TAIL_BYTES: u64 = 16 << 20;
+const BLOCK: u64 = 64 << 10;
+/// A cut in the middle of a reading is tried again; cuts are seconds apart.
+const ATTEMPTS: usize = 3;
+
+/// Where to begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Begin {
+    /// With the first byte that is kept.
+    Kept,
+    /// With this byte of all that was ever printed, or the first one kept after it.
+    Byte(u64),
+    /// With what was printed from this time on, to a second.
+    Time(Timestamp),
+    /// So many lines before the end.
+    Lines(u32),
+}
+
+impl Begin {
+    /// As a request says.
+    #[must_use]
+    pub fn of(query: &LogsQuery) -> Self {
+        match (query.offset, query.tail, query.since) {
+            (Some(offset), _, _) => Self::Byte(offset),
+            (None, Some(lines), _) => Self::Lines(lines),
+            (None, None, Some(since)) => Self::Time(since),
+            (None, None, None) => Self::Kept,
+        }
+    }
+}
+
+/// A piece of a stream.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Chunk {
+    /// The place of its first byte: later than asked for where that is no longer kept.
+    pub offset: u64,
+    /// Where to go on.
+    pub next: u64,
+    /// What was printed there.
+    pub bytes: Vec<u8>,
+    /// Whether nothing will ever follow.
+    pub is_last: bool,
+}
+
+/// The header with the place of the first byte.
+pub const OFFSET: &str = "Dormouse-Offset";
+/// The header with the place to go on from.
+pub const NEXT: &str = "Dormouse-Next";
+/// The header that says `true` where nothing will ever follow.
+pub const LAST: &str = "Dormouse-Last";
+
+impl std::convert::From<Chunk> for NodeAnswer {
+    fn from(chunk: Chunk) -> Self {
+        Self {
+            headers: vec![
+                (OFFSET, chunk.offset.to_string()),
+                (NEXT, chunk.next.to_string()),
+                (LAST, chunk.is_last.to_string()),
+            ],
+            payload: Bytes::from(chunk.bytes),
+        }
+    }
+}
+
+impl Chunk {
+    /// As it came.
+    ///
+    /// # Errors
+    /// Which header is missing or wrong.
+    pub fn received(
+        header: impl Fn(&str) -> Option<String>,
+        payload: &[u8],
+    ) -> Result<Self, String> {
+        let number = |name: &str| {
+            let value = header(name).and_then(|value| value.parse().ok());
+            value.ok_or_else(|| format!("its header {name} is missing or wrong"))
+        };
+        Ok(Self {
+            offset: number(OFFSET)?,
+            next: number(NEXT)?,
+            bytes: payload.to_vec(),
+            is_last: header(LAST).as_deref() == Some("true"),
+        })
+    }
+}
+
+/// How much was ever printed under a name.
+#[must_use]
+pub fn length(folder: &Below, name: &str) -> u64 {
+    let folder = folder.open();
+    folder.map_or(0, |folder| end(&pieces(&folder, name)))
+}
+
+fn end(pieces: &[Piece]) -> u64 {
+    pieces.last().map_or(0, Piece::end)
+}
+
+/// At most `limit` bytes; none where nothing is there, or not yet.
+///
+/// # Errors
+/// The disk's, or that there is something else under that name.
+pub fn read(folder: &Below, name: &str, from: Begin, limit: u32) -> io::Result<Chunk> {
+    let folder = match folder.open() {
+        Ok(folder) => folder,
+        // Not made yet, or removed long ago.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(nothing(from)),
+        Err(error) => return Err(error),
+    };
+    for _ in 0..ATTEMPTS {
+        let before = pieces(&folder, name);
+        let chunk = read_in(&folder, &before, from, limit, name)?;
+        let after = pieces(&folder, name);
+        // The same files with the same beginnings: none was cut meanwhile.
+        let same = before.len() == after.len()
+            && before.iter().zip(&after).all(|(a, b)| a.start == b.start);
+        if same {
+            return Ok(chunk);
+        }
+    }
+    Err(io::Error::other("it is cut all the time; ask again"))
+}
+
+const fn nothing(from: Begin) -> Chunk {
+    let place = match from {
+        Begin::Byte(offset) => offset,
+        Begin::Kept | Begin::Time(_) | Begin::Lines(_) => 0,
+    };
+    Chunk {
+        offset: place,
+        next: place,
+        bytes: Vec::new(),
+        is_last: false,
+    }
+}
+
+fn read_in(
+    folder: &Folder,
+    pieces: &[Piece],
+    from: Begin,
+    limit: u32,
+    name: &str,
+) -> io::Result<Chunk> {
+    let mut at = match from {
+        Begin::Kept => 0,
+        Begin::Byte(offset) => offset,
+        Begin::Time(since) => reached(folder, name, since),
+        Begin::Lines(lines) => lines_before(folder, pieces, lines)?,
+    };
+    let mut chunk = nothing(Begin::Byte(at));
+    for piece in pieces.iter().filter(|piece| piece.bytes > 0) {
+        let room = u64::from(limit) - chunk.bytes.len() as u64;
+        if at >= piece.end() || room == 0 {
+            continue;
+        }
+        if at < piece.start {
+            if !chunk.bytes.is_empty() {
+                break;
+            }
+            // What was there is no longer kept.
+            at = piece.start;
+            chunk.offset = at;
+        }
+        let mut file = folder.file(&piece.name)?;
+        file.seek(SeekFrom::Start(at - piece.start))?;
+        at += file.take(room).read_to_end(&mut chunk.bytes)? as u64;
+    }
+    chunk.next = at;
+    Ok(chunk)
+}
+
+/// The place of the line `lines` before the end.
+fn lines_before(folder: &Folder, pieces: &[Piece], lines: u32) -> io::Result<u64> {
+    let end = end(pieces);
+    if lines == 0 {
+        return Ok(end);
+    }
+    let (mut looked, mut found) = (0, 0);
+    let mut place = end;
+    for piece in pieces.iter().rev() {
+        if piece.bytes == 0 {
+            continue;
+        }
+        let mut file = folder.file(&piece.name)?;
+        let mut to = piece.bytes;
+        while to > 0 {
+            let from = to.saturating_sub(BLOCK);
+            file.seek(SeekFrom::Start(from))?;
+            let mut block = Vec::new();
+            (&mut file).take(to - from).read_to_end(&mut block)?;
+            for (index, _) in block.iter().enumerate().rev().filter(|it| *it.1 == b'\n') {
+                let after = piece.start + from + index as u64 + 1;
+                // The last line's own end is none before it.
+                found += u32::from(after != end);
+                if found == lines {
+                    return Ok(after);
+                }
+            }
+            (to, looked) = (from, looked + block.len() as u64);
+            place = piece.start + from;
+            if looked >= TAIL_BYTES {
+                return Ok(place);
+            }
+        }
+    }
+    Ok(place)
+}
