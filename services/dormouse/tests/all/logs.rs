@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use crate::common::{Cluster, PATIENCE, poll};
-use dormouse_messages::{Event, TenantId};
+use dormouse_messages::{Event, TenantId, Timestamp};
 use dormouse_node_agent::logs::{CHUNK_BYTES, Chunk, LOGS, LogsQuery, Stream};
-use dormouse_runtime::{Log, Settings};
+use dormouse_runtime::{Clock, Log, Settings, SystemClock};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
@@ -134,10 +134,7 @@ async fn a_follower_of_ten_megabytes_a_second_is_milliseconds_behind() {
             .ask_node(&node, LOGS, Some(&tenant), request)
             .await
             .expect("answers");
-        let now = std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .expect("later")
-            .as_secs_f64();
+        let now = SystemClock.now().seconds_since(Timestamp::default());
         let chunk =
             Chunk::received(|name| answered.header(name), &answered.payload).expect("whole");
         assert_eq!(chunk.offset, bytes, "nothing is left out");
