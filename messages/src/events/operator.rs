@@ -32,6 +32,16 @@ pub struct TenantConfigured {
     pub priority: Option<i32>,
 }
 
+/// Where a tenant's events are posted to, from here on; see `docs/webhooks.md`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct WebhookConfigured {
+    /// The tenant.
+    pub tenant: TenantId,
+    /// The address, `https://…` or `http://…`; absent: nowhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+}
+
 /// A node takes no containers from here on; what it runs moves away.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeDrained {

@@ -7,6 +7,7 @@ mod questions;
 mod serve;
 mod since;
 mod tenants;
+mod webhook;
 
 use std::path::PathBuf;
 
@@ -24,6 +25,7 @@ pub use questions::{ExplainArgs, LedgerArgs, PointArgs};
 pub use serve::{ConfigureArgs, DemoArgs, ServeArgs, ServiceArg, SyncArg, UpArgs};
 pub use since::Since;
 pub use tenants::{TenantCommand, TenantSetArgs};
+pub use webhook::{WebhookCommand, WebhookSecretArgs, WebhookSetArgs};
 
 /// Shares one cluster among machine-learning jobs, over one log that anyone can read and replay.
 #[derive(Debug, Parser)]
@@ -222,6 +224,9 @@ pub enum Command {
     /// Look at one tenant, or say what it is entitled to
     #[command(subcommand)]
     Tenant(TenantCommand),
+    /// Have a tenant's events posted to an address, signed and in order
+    #[command(subcommand)]
+    Webhook(WebhookCommand),
     /// The cluster at a glance: policy, use, jobs by phase
     #[command(after_help = "Examples:\n  dormouse cluster\n  dormouse cluster -o json")]
     Cluster,

@@ -16,6 +16,10 @@ pub fn describe(event: &Event) -> String {
             e.policy.theta2
         ),
         Event::TenantConfigured(e) => tenant(e),
+        Event::WebhookConfigured(e) => match &e.url {
+            Some(url) => format!("{}'s events are posted to {url}", e.tenant),
+            None => format!("{}'s events are posted nowhere", e.tenant),
+        },
         Event::NodeDrained(_) | Event::NodeRestored(_) => "by the operator".to_owned(),
         Event::SubmissionReceived(e) => format!("{} from {}, {} bytes", e.verb, e.tenant, e.bytes),
         Event::JobAdmitted(e) => format!(
@@ -265,6 +269,7 @@ pub fn concerns(event: &Event, job: &JobId) -> bool {
         | Event::NotebookWarned(_) => serving::concerns(event, job),
         Event::ClusterConfigured(_)
         | Event::TenantConfigured(_)
+        | Event::WebhookConfigured(_)
         | Event::NodeDrained(_)
         | Event::NodeRestored(_)
         | Event::SubmissionReceived(_)

@@ -100,6 +100,7 @@ async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Nodes(args) => commands::nodes::run(&context, args).await,
         Command::Node(NodeCommand::Show(args)) => commands::nodes::show(&context, &args.name).await,
         Command::Tenants => commands::tenants::run(&context).await,
+        Command::Webhook(command) => commands::webhook::run(&context, &command).await,
         Command::Tenant(TenantCommand::Show(args)) => {
             commands::tenants::show(&context, &args.name).await
         }

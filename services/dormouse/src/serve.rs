@@ -8,14 +8,16 @@ use anyhow::Context as _;
 use dormouse_admission::{Admission, AdmissionState, received};
 use dormouse_autoscaler::Autoscaler;
 use dormouse_checkpointer::Checkpointer;
-use dormouse_gateway::{Config as GatewayConfig, Gateway, Trust, read_secret};
+use dormouse_gateway::{Config as GatewayConfig, Gateway, Key, Trust, read_secret};
+use dormouse_messages::envelope::CONTENT_TYPE;
 use dormouse_messages::events::NodeLost;
 use dormouse_messages::{Decider, Event, Fold, Recorded, Sequence, TenantId};
 use dormouse_node_agent::AgentConfig;
 use dormouse_optimizer::Optimizer;
 use dormouse_placer::Placer;
+use dormouse_projections::ReadModel;
 use dormouse_projections::queries::{self, QueryError};
-use dormouse_projections::{ReadModel, status::StatusView};
+use dormouse_projections::status::{Shown, StatusView};
 use dormouse_runtime::{
     Asked, Followed, IngressSource, Inputs, LeaseWatcher, LocalNodes, Log, Lost, Published,
     ServiceOptions, Settings, Watched, run_service, telemetry,
@@ -44,6 +46,8 @@ pub struct Role {
     pub takeover: Duration,
     /// Whether it has a thread of its own.
     pub own_thread: bool,
+    /// Whether tenants are shown their events in JSON too.
+    pub json_status: bool,
 }
 
 /// What a service is called.
@@ -58,6 +62,7 @@ pub fn name(service: ServiceArg) -> &'static str {
         ServiceArg::Api => "api",
         ServiceArg::Agent => "agent",
         ServiceArg::Gateway => "gateway",
+        ServiceArg::Webhook => "webhook",
     }
 }
 
@@ -87,8 +92,8 @@ pub async fn service(
         }
         ServiceArg::Autoscaler => decider(Autoscaler, log, role, None, shutdown).await,
         ServiceArg::Api => api(log, role, shutdown).await,
-        ServiceArg::Agent | ServiceArg::Gateway => {
-            anyhow::bail!("agents and gateways are started by themselves")
+        ServiceArg::Agent | ServiceArg::Gateway | ServiceArg::Webhook => {
+            anyhow::bail!("agents, gateways and webhooks are started by themselves")
         }
     }
 }
@@ -160,6 +165,7 @@ fn lost(lost: Lost) -> Event {
 async fn api(log: Log, role: &Role, shutdown: CancellationToken) -> anyhow::Result<()> {
     let model = Arc::new(RwLock::new(ReadModel::default()));
     let holder = ServiceOptions::default().holder;
+    let (identity, json) = (log.identity(), role.json_status);
     let mut events = log.follow(Sequence(1));
     let folded = Arc::clone(&model);
     // Until it has read the log as it was, what it would answer is not so any more.
@@ -203,7 +209,7 @@ async fn api(log: Log, role: &Role, shutdown: CancellationToken) -> anyhow::Resu
         served = log.serve_api(&queries::NAMES, &queries::TENANT_NAMES, answer) => {
             served.map_err(anyhow::Error::from)
         }
-        shown = log.publish_status(&holder, role.takeover, shown, shutdown.clone()) => {
+        shown = log.publish_status(&holder, role.takeover, || shown(&identity, json), shutdown.clone()) => {
             shown.map_err(anyhow::Error::from)
         }
         () = shutdown.cancelled() => Ok(()),
@@ -228,20 +234,41 @@ fn answer(model: &ReadModel, asked: &Asked) -> Result<Value, QueryError> {
     queries::answer_tenant(model, &tenant, &asked.name, request, clock::now())
 }
 
-/// What tenants are shown of each event.
-fn shown() -> impl FnMut(&Recorded) -> Vec<Published> {
+/// What tenants are shown of each event; with `json` also in JSON, under `<tenant>._json.>`.
+fn shown(log: &str, json: bool) -> impl FnMut(&Recorded) -> Vec<Published> {
     let mut view = StatusView::default();
     move |recorded| {
-        let shown = view.show(recorded).into_iter();
-        let encoded = shown.filter_map(|shown| {
-            let payload = shown.envelope.to_msgpack().ok()?.into();
-            Some(Published {
-                subjects: shown.subjects,
-                payload,
-            })
-        });
-        encoded.collect()
+        let mut published = Vec::new();
+        for shown in view.show(recorded) {
+            let mirrored = json.then(|| mirrored(log, recorded, &shown)).flatten();
+            if let Ok(payload) = shown.envelope.to_msgpack() {
+                published.push(Published {
+                    subjects: shown.subjects,
+                    content_type: CONTENT_TYPE,
+                    payload: payload.into(),
+                });
+            }
+            published.extend(mirrored);
+        }
+        published
     }
+}
+
+/// The same as a CloudEvents event in JSON.
+fn mirrored(log: &str, recorded: &Recorded, shown: &Shown<'_>) -> Option<Published> {
+    let subjects = shown.subjects.iter().filter_map(|subject| {
+        let (tenant, rest) = subject.split_once('.')?;
+        Some(format!("{tenant}._json.{rest}"))
+    });
+    let seen = Recorded {
+        envelope: shown.envelope.clone().into_owned(),
+        ..recorded.clone()
+    };
+    Some(Published {
+        subjects: subjects.collect(),
+        content_type: "application/cloudevents+json",
+        payload: seen.to_json(log).ok()?.into(),
+    })
 }
 
 /// Which fractions of the cluster are allocated and which run, for Prometheus.
@@ -334,6 +361,10 @@ pub async fn run(context: &Context, args: &ServeArgs) -> anyhow::Result<u8> {
         agent(config, log, shutdown).await?;
         return Ok(DONE);
     }
+    if args.service == ServiceArg::Webhook {
+        dormouse_webhook::run(log, webhook_config(args)?, shutdown).await?;
+        return Ok(DONE);
+    }
     if args.service == ServiceArg::Gateway {
         let gateway = Gateway::bind(gateway_config(&args.gateway)?).await?;
         gateway.run(log, shutdown).await?;
@@ -344,9 +375,23 @@ pub async fn run(context: &Context, args: &ServeArgs) -> anyhow::Result<u8> {
         local: LocalNodes::default(),
         takeover: args.takeover,
         own_thread: true,
+        json_status: args.json_status,
     };
     service(args.service, log, &role, shutdown).await?;
     Ok(DONE)
+}
+
+fn webhook_config(args: &ServeArgs) -> anyhow::Result<dormouse_webhook::Config> {
+    let secret = args.gateway.secret.as_deref();
+    let secret =
+        read_secret(secret.context("posts are signed: give --secret FILE, the gateways' secret")?)?;
+    Ok(dormouse_webhook::Config {
+        holder: ServiceOptions::default().holder,
+        takeover: args.takeover,
+        secret_of: Arc::new(move |tenant| {
+            dormouse_webhook::Secret::new(Key::of_tenant(&secret, tenant).webhook_secret())
+        }),
+    })
 }
 
 fn gateway_config(args: &GatewayArgs) -> anyhow::Result<GatewayConfig> {

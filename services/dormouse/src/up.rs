@@ -119,6 +119,7 @@ impl LocalCluster {
                 // Alone in its folder: nobody else is to take over.
                 takeover: Duration::from_secs(2),
                 own_thread: false,
+                json_status: false,
             };
             let (log, shutdown) = (log.clone(), shutdown.clone());
             parts.spawn_local(async move { serve::service(service, log, &role, shutdown).await });

@@ -5,6 +5,7 @@
 //! ```text
 //! tenant's key    = BLAKE3 keyed with the secret       of "tenant/<tenant>"
 //! service's token = BLAKE3 keyed with the tenant's key of "service/<tenant>/<name>"
+//! webhook's secret = BLAKE3 keyed with the tenant's key of "webhook"
 //! ```
 //!
 //! So a tenant derives the tokens of its own services itself, and nobody derives its key from one of
@@ -41,6 +42,12 @@ impl Key {
             secret,
             format!("tenant/{tenant}").as_bytes(),
         ))
+    }
+
+    /// What posts to the tenant's webhook are signed with, from the tenant's key.
+    #[must_use]
+    pub fn webhook_secret(&self) -> [u8; SECRET_BYTES] {
+        *blake3::keyed_hash(self.0.as_bytes(), b"webhook").as_bytes()
     }
 
     /// The token of the service `job`, from its tenant's key.

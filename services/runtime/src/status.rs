@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use async_nats::{HeaderMap, Request};
 use bytes::Bytes;
-use dormouse_messages::envelope::CONTENT_TYPE;
 use dormouse_messages::{Recorded, Sequence};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
@@ -36,7 +35,9 @@ const AGAIN: Duration = Duration::from_millis(200);
 pub struct Published {
     /// Where, each without the prefix and `status`.
     pub subjects: Vec<String>,
-    /// The envelope in MessagePack.
+    /// The form of the envelope.
+    pub content_type: &'static str,
+    /// The envelope.
     pub payload: Bytes,
 }
 
@@ -138,7 +139,7 @@ impl Log {
     async fn publish_shown(&self, recorded: &Recorded, published: &Published) {
         // The headers that the broker itself adds when it republishes.
         let mut headers = HeaderMap::new();
-        headers.insert("content-type", CONTENT_TYPE);
+        headers.insert("content-type", published.content_type);
         headers.insert("Nats-Stream", self.prefix().log_stream().as_str());
         headers.insert("Nats-Sequence", recorded.sequence.to_string().as_str());
         headers.insert("Nats-Time-Stamp", recorded.stored_at.to_string().as_str());
@@ -155,28 +156,38 @@ impl Log {
         }
     }
 
-    fn position_subject(&self) -> String {
-        format!("$KV.{}.{LEASE}.position", self.prefix().lease_bucket())
+    fn position_subject(&self, reader: &str) -> String {
+        format!("$KV.{}.{reader}.position", self.prefix().lease_bucket())
+    }
+
+    /// How far `reader` has come on this log, where it has noted that.
+    ///
+    /// # Errors
+    /// When the broker does not say.
+    pub async fn noted(&self, reader: &str) -> Result<Option<Sequence>, String> {
+        let noted = self.position(reader).await?;
+        let own = noted.filter(|noted| noted.log == self.identity());
+        Ok(own.map(|noted| Sequence(noted.sequence)))
     }
 
     /// Where the last holder stopped; the head, where none did.
     async fn shown_to(&self) -> Sequence {
         loop {
-            let (Ok(head), Ok(noted)) = (self.head().await, self.noted().await) else {
+            let (Ok(head), Ok(noted)) = (self.head().await, self.noted(LEASE).await) else {
                 tokio::time::sleep(AGAIN).await;
                 continue;
             };
             return match noted {
-                Some(noted) if noted.log == self.identity() => Sequence(noted.sequence).min(head),
-                _ => head,
+                Some(noted) => noted.min(head),
+                None => head,
             };
         }
     }
 
-    async fn noted(&self) -> Result<Option<Position>, String> {
+    async fn position(&self, reader: &str) -> Result<Option<Position>, String> {
         let bucket = format!("KV_{}", self.prefix().lease_bucket());
         let stream = within(self.inner.jetstream.get_stream_no_info(bucket)).await?;
-        let subject = self.position_subject();
+        let subject = self.position_subject(reader);
         let last = async {
             use async_nats::jetstream::stream::LastRawMessageErrorKind::NoMessageFound;
             match stream.get_last_raw_message_by_subject(&subject).await {
@@ -190,18 +201,29 @@ impl Log {
 
     /// The broker has taken all that was published before: it is one connection.
     async fn note_shown(&self, shown: Sequence) -> bool {
+        self.note(LEASE, shown).await
+    }
+
+    /// Notes how far `reader` has come on this log; whether the broker has it.
+    pub async fn note(&self, reader: &str, position: Sequence) -> bool {
         let position = Position {
             log: self.identity(),
-            sequence: shown.0,
+            sequence: position.0,
         };
         let Ok(payload) = serde_json::to_vec(&position) else {
             return false;
         };
         let request = Request::new().payload(payload.into());
         let connection = &self.inner.connection;
-        let noted = connection.ask(&self.position_subject(), request).await;
+        let noted = connection
+            .ask(&self.position_subject(reader), request)
+            .await;
         if let Err(error) = &noted {
-            tracing::debug!(?error, "how far tenants were shown the log is not noted");
+            tracing::debug!(
+                ?error,
+                reader,
+                "how far it has come on the log is not noted"
+            );
         }
         noted.is_ok()
     }

@@ -161,6 +161,10 @@ pub fn events() -> Vec<Event> {
     serving::membership(&mut events);
     serving::serving(&mut events);
     fences_and_clocks(&mut events);
+    events.push(Event::from(WebhookConfigured {
+        tenant: "ads".parse().expect("a tenant"),
+        url: Some("https://hooks.example.org/dormouse".to_owned()),
+    }));
     events
 }
 

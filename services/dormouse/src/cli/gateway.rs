@@ -58,7 +58,8 @@ pub struct GatewayArgs {
     /// listens.
     #[arg(long, env = "DORMOUSE_GATEWAY_URL", value_name = "URL", value_parser = url)]
     pub url: Option<String>,
-    /// File with the gateways' secret, from which all keys follow: 64 hexadecimal digits.
+    /// File with the gateways' secret, from which all keys follow: 64 hexadecimal digits. The
+    /// webhooks' secrets follow from it too.
     #[arg(long, env = "DORMOUSE_GATEWAY_SECRET", value_name = "FILE")]
     pub secret: Option<PathBuf>,
     /// Seconds that a request waits for a replica.

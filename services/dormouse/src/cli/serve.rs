@@ -182,6 +182,10 @@ pub struct ServeArgs {
     /// Seconds until a standing-by copy takes over.
     #[arg(long, default_value = "2", value_name = "SECONDS", value_parser = seconds)]
     pub takeover: Duration,
+    /// Of the queries: what tenants are shown of their jobs is published in JSON too, under
+    /// status.TENANT._json.
+    #[arg(long, env = "DORMOUSE_JSON_STATUS")]
+    pub json_status: bool,
     /// The gateway.
     #[command(flatten)]
     pub gateway: GatewayArgs,
@@ -223,6 +227,8 @@ pub enum ServiceArg {
     Agent,
     /// The way to services.
     Gateway,
+    /// Posts tenants' events to their webhooks.
+    Webhook,
 }
 
 /// `configure`.

@@ -42,7 +42,7 @@ pub fn run(context: &Context, args: &KeyArgs) -> anyhow::Result<u8> {
     Ok(DONE)
 }
 
-fn read_key(path: &Path) -> anyhow::Result<Key> {
+pub(super) fn read_key(path: &Path) -> anyhow::Result<Key> {
     let shown = path.display();
     let text = std::fs::read_to_string(path).with_context(|| format!("the key {shown}"))?;
     let key = Key::parse(&text);

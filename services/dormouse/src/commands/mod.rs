@@ -19,6 +19,7 @@ pub mod submit;
 pub mod tenants;
 pub mod timeline;
 pub mod trace;
+pub mod webhook;
 
 use dormouse_messages::{Event, Sequence};
 use dormouse_projections::queries::ClusterAnswer;

@@ -20,7 +20,7 @@ pub fn tools() -> PathBuf {
 }
 
 /// Says loudly what is not tried, and fails where nothing may be left out.
-fn skipped(why: &str) {
+pub fn skipped(why: &str) {
     let text = format!("SKIPPED: {why}");
     let no_skip = std::env::var("DORMOUSE_NO_SKIP").as_deref() == Ok("1");
     assert!(!no_skip, "{text}");

@@ -20,4 +20,5 @@ mod tasks;
 mod tenants;
 mod torture;
 mod trace;
+mod webhook;
 mod words;

@@ -1,0 +1,118 @@
+//! `webhook list|set|remove|secret`.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, bail};
+use dormouse_gateway::{Key, read_secret};
+use dormouse_messages::events::WebhookConfigured;
+use dormouse_messages::{Event, TenantId};
+use dormouse_webhook::Secret;
+use serde_json::json;
+
+use super::configure;
+use super::history::History;
+use super::key::read_key;
+use crate::cli::{LogFileArg, WebhookCommand, WebhookSecretArgs, WebhookSetArgs};
+use crate::context::Context;
+use crate::error::{Coded, DONE};
+use crate::print;
+use crate::render::Style;
+
+/// `webhook …`.
+///
+/// # Errors
+/// When the cluster does not answer, or what was said is wrong.
+pub async fn run(context: &Context, command: &WebhookCommand) -> anyhow::Result<u8> {
+    match command {
+        WebhookCommand::List => list(context).await,
+        WebhookCommand::Set(args) => set(context, args).await,
+        WebhookCommand::Remove(args) => remove(context, &args.name).await,
+        WebhookCommand::Secret(args) => secret(context, args),
+    }
+}
+
+async fn configured(context: &Context) -> anyhow::Result<BTreeMap<TenantId, String>> {
+    let history = History::open(context, &LogFileArg { file: None }).await?;
+    let mut hooks = BTreeMap::new();
+    let read = history.read(1, None, |recorded| {
+        if let Some(Event::WebhookConfigured(event)) = recorded.event() {
+            match &event.url {
+                Some(url) => drop(hooks.insert(event.tenant.clone(), url.clone())),
+                None => drop(hooks.remove(&event.tenant)),
+            }
+        }
+        Ok(())
+    });
+    read.await?;
+    Ok(hooks)
+}
+
+async fn list(context: &Context) -> anyhow::Result<u8> {
+    let hooks = configured(context).await?;
+    print::value(context.output()?, &hooks, |hooks, wide| {
+        if hooks.is_empty() {
+            return "no webhooks; `dormouse webhook set TENANT URL` configures one".to_owned();
+        }
+        let style = Style::of_stdout(wide);
+        let mut table = style.table(&["TENANT", "URL"]);
+        for (tenant, url) in hooks {
+            table.add_row(vec![tenant.to_string(), url.clone()]);
+        }
+        style.write(table)
+    })?;
+    Ok(DONE)
+}
+
+async fn set(context: &Context, args: &WebhookSetArgs) -> anyhow::Result<u8> {
+    let url = &args.url;
+    let host = ["https://", "http://"]
+        .iter()
+        .find_map(|scheme| url.strip_prefix(scheme))
+        .map(|rest| rest.split(['/', '?', '#']).next().unwrap_or_default());
+    match host {
+        Some(host) if host.contains('@') => bail!(
+            "{url}: name and password in an address would stand on the log; receivers check the signature instead"
+        ),
+        Some(host) if !host.is_empty() && !url.contains(char::is_whitespace) => {}
+        _ => bail!(
+            "{url} is no address that can be posted to; write https://HOST/PATH or http://HOST/PATH"
+        ),
+    }
+    let event = WebhookConfigured {
+        tenant: args.tenant.clone(),
+        url: Some(url.clone()),
+    };
+    let said = format!("events of {} go to {url}", args.tenant);
+    configure::append(context, Event::from(event), &said).await
+}
+
+async fn remove(context: &Context, tenant: &TenantId) -> anyhow::Result<u8> {
+    if !configured(context).await?.contains_key(tenant) {
+        let message = format!("{tenant} has no webhook; `dormouse webhook list` shows who has one");
+        return Err(Coded::new("not_found", message).into());
+    }
+    let event = WebhookConfigured {
+        tenant: tenant.clone(),
+        url: None,
+    };
+    let said = format!("events of {tenant} go nowhere");
+    configure::append(context, Event::from(event), &said).await
+}
+
+fn secret(context: &Context, args: &WebhookSecretArgs) -> anyhow::Result<u8> {
+    let key = match (&args.key, &args.secret) {
+        (Some(key), _) => read_key(key)?,
+        (None, Some(secret)) => {
+            let secret = read_secret(secret).context("the gateways' secret")?;
+            Key::of_tenant(&secret, &args.tenant)
+        }
+        (None, None) => bail!(
+            "a webhook's secret follows from its tenant's key; give --key FILE, or the operator's --secret FILE"
+        ),
+    };
+    let secret = Secret::new(key.webhook_secret()).to_string();
+    print::value(context.output()?, &json!({"secret": secret}), |_, _| {
+        secret.clone()
+    })?;
+    Ok(DONE)
+}

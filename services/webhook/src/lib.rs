@@ -1,0 +1,173 @@
+//! Posts tenants' events to the addresses that the operator configured (`webhook.configured`).
+//!
+//! 1. One copy posts, the one that holds the lease; the others wait.
+//! 2. A tenant sees what it sees under `<prefix>.status.<tenant>.>`: the same events, the same parts.
+//! 3. A job's events arrive in their order: the next one is posted when the one before was taken.
+//! 4. What was taken is noted, so that the next holder goes on there. An event may come twice, under
+//!    the same `webhook-id`; none is left out while its address takes it within a day.
+//! 5. An address that does not answer holds up its own tenant's events alone.
+//!
+//! ```text
+//! hooks (a fold: who has an address) ─▶ one sender a tenant: log ─▶ lanes (pure) ─▶ post, again, note
+//! ```
+
+mod hooks;
+mod lanes;
+mod post;
+mod sender;
+mod signature;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dormouse_messages::{Sequence, TenantId};
+use dormouse_runtime::{Followed, LeaseState, Log};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::hooks::{Hook, Hooks};
+pub use crate::signature::Secret;
+
+/// The lease, and the first token of the keys under which positions are noted.
+const LEASE: &str = "webhooks";
+
+/// How it runs.
+#[derive(Clone)]
+pub struct Config {
+    /// Who it is, beside other copies.
+    pub holder: String,
+    /// How long until another copy takes over.
+    pub takeover: Duration,
+    /// With what a tenant's posts are signed.
+    pub secret_of: Arc<dyn Fn(&TenantId) -> Secret + Send + Sync>,
+}
+
+/// Posting has stopped.
+#[derive(Debug, thiserror::Error)]
+#[error("the log can no longer be followed: was it made anew? Start again")]
+pub struct LogEnded;
+
+/// Posts until `shutdown`.
+///
+/// # Errors
+/// When the log can no longer be followed.
+pub async fn run(log: Log, config: Config, shutdown: CancellationToken) -> Result<(), LogEnded> {
+    let lease = log.leases().seek(LEASE, &config.holder, 0, config.takeover);
+    let mut state = lease.watch();
+    let ended = loop {
+        tokio::select! {
+            () = until(&mut state, true) => {}
+            () = shutdown.cancelled() => break Ok(()),
+        }
+        let ended = while_held(&log, &config, &mut state, &shutdown).await;
+        if ended.is_err() || shutdown.is_cancelled() {
+            break ended;
+        }
+    };
+    lease.release().await;
+    ended
+}
+
+/// Waits until the lease is held, or is not.
+async fn until(state: &mut watch::Receiver<LeaseState>, held: bool) {
+    let is = |state: &LeaseState| matches!(state, LeaseState::Held { .. }) == held;
+    // The sender lives as long as the lease.
+    let _ = state.wait_for(is).await;
+}
+
+async fn while_held(
+    log: &Log,
+    config: &Config,
+    state: &mut watch::Receiver<LeaseState>,
+    shutdown: &CancellationToken,
+) -> Result<(), LogEnded> {
+    let mut events = log.follow(Sequence(1));
+    let (mut hooks, mut senders, mut caught_up) = (Hooks::default(), Senders::default(), false);
+    loop {
+        let followed = tokio::select! {
+            biased;
+            () = until(state, false) => break,
+            () = shutdown.cancelled() => break,
+            followed = events.recv() => followed,
+        };
+        match followed {
+            Some(Followed::Event(recorded)) => {
+                if hooks.evolve(&recorded) && caught_up {
+                    senders.follow(&hooks, log, config).await;
+                }
+            }
+            Some(Followed::Flagged { .. }) => {}
+            Some(Followed::CaughtUp(_)) => {
+                caught_up = true;
+                senders.follow(&hooks, log, config).await;
+            }
+            None => {
+                senders.stop().await;
+                return Err(LogEnded);
+            }
+        }
+    }
+    senders.stop().await;
+    Ok(())
+}
+
+/// One sender a tenant with an address.
+#[derive(Default)]
+struct Senders {
+    running: BTreeMap<TenantId, Sender>,
+}
+
+struct Sender {
+    hook: Hook,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Senders {
+    /// Starts, ends and changes senders, so that they are those of `hooks`.
+    async fn follow(&mut self, hooks: &Hooks, log: &Log, config: &Config) {
+        let kept = |tenant: &TenantId, sender: &Sender| hooks.get(tenant) == Some(&sender.hook);
+        let (kept, ended): (BTreeMap<_, _>, BTreeMap<_, _>) = std::mem::take(&mut self.running)
+            .into_iter()
+            .partition(|(tenant, sender)| kept(tenant, sender));
+        self.running = kept;
+        for sender in ended.into_values() {
+            sender.end().await;
+        }
+        for (tenant, hook) in hooks.iter() {
+            if self.running.contains_key(tenant) {
+                continue;
+            }
+            let stop = CancellationToken::new();
+            let secret = (config.secret_of)(tenant);
+            let sending = sender::run(
+                log.clone(),
+                tenant.clone(),
+                hook.clone(),
+                secret,
+                stop.clone(),
+            );
+            let sender = Sender {
+                hook: hook.clone(),
+                stop,
+                task: tokio::spawn(sending),
+            };
+            self.running.insert(tenant.clone(), sender);
+        }
+    }
+
+    async fn stop(self) {
+        for sender in self.running.into_values() {
+            sender.end().await;
+        }
+    }
+}
+
+impl Sender {
+    async fn end(self) {
+        self.stop.cancel();
+        let _ = self.task.await;
+    }
+}
