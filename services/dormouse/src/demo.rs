@@ -119,6 +119,7 @@ fn options(data: PathBuf) -> anyhow::Result<LocalOptions> {
         nodes: 4,
         capacity,
         runtime: RuntimeKind::Process,
+        json_status: false,
         sync_always: false,
         port: None,
         keep: Retention::default(),

@@ -47,6 +47,8 @@ pub struct LocalOptions {
     pub capacity: Amounts,
     /// What runs the containers.
     pub runtime: RuntimeKind,
+    /// Whether tenants are shown their events in JSON too.
+    pub json_status: bool,
     /// Whether the broker writes before every acknowledgement.
     pub sync_always: bool,
     /// The broker's port.
@@ -119,7 +121,7 @@ impl LocalCluster {
                 // Alone in its folder: nobody else is to take over.
                 takeover: Duration::from_secs(2),
                 own_thread: false,
-                json_status: false,
+                json_status: options.json_status,
             };
             let (log, shutdown) = (log.clone(), shutdown.clone());
             parts.spawn_local(async move { serve::service(service, log, &role, shutdown).await });
@@ -284,6 +286,7 @@ pub async fn run(context: &Context, args: &UpArgs) -> anyhow::Result<u8> {
         nodes: args.nodes,
         capacity: args.capacity.clone().unwrap_or_else(|| machine(args.nodes)),
         runtime: args.runtime.into(),
+        json_status: args.json_status,
         sync_always: args.sync == SyncArg::Always,
         port: args.port,
         keep: args.keep.retention(),

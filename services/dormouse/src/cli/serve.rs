@@ -37,6 +37,9 @@ pub struct UpArgs {
     /// What each node offers. Default: this machine's processors and memory, divided.
     #[arg(long, value_name = "AMOUNTS", value_parser = capacity)]
     pub capacity: Option<Amounts>,
+    /// What tenants are shown of their jobs is published in JSON too, under status.TENANT._json.
+    #[arg(long, env = "DORMOUSE_JSON_STATUS")]
+    pub json_status: bool,
     /// What runs the containers.
     #[arg(long, default_value = "process")]
     pub runtime: RuntimeArg,

@@ -38,7 +38,11 @@ fn receiver() -> (String, Arc<Mutex<Vec<Post>>>) {
                 while let Some((headers, body)) = request(&mut reader) {
                     let id = headers["webhook-id"].clone();
                     let taken = !refused.lock().expect("unpoisoned").insert(id);
-                    let status = if taken { "204 No Content" } else { "503 Not Now" };
+                    let status = if taken {
+                        "204 No Content"
+                    } else {
+                        "503 Not Now"
+                    };
                     let post = Post {
                         headers,
                         body,
@@ -186,7 +190,10 @@ fn read_by_others(cluster: &Cluster, bodies: &[String]) {
     let python = tools().join("python/bin/python3");
     let readers = [
         (python, clients.join("python/read_cloudevents.py")),
-        ("node".into(), clients.join("typescript/read_cloudevents.mjs")),
+        (
+            "node".into(),
+            clients.join("typescript/read_cloudevents.mjs"),
+        ),
     ];
     for (program, script) in readers {
         let ran = Command::new(&program).arg(&script).arg(&file).output();
