@@ -274,6 +274,20 @@ pub enum Command {
         /// The shell.
         shell: clap_complete::Shell,
     },
+    /// Holds the containers of a node for its agent, which starts it
+    #[command(hide = true)]
+    Keeper(KeeperArgs),
+}
+
+/// `keeper`.
+#[derive(Debug, Clone, Args)]
+pub struct KeeperArgs {
+    /// The keeper's folder.
+    #[arg(required_unless_present = "engine")]
+    pub folder: Option<PathBuf>,
+    /// Instead, end what an engine runs of a node: the labels of its cluster and its own.
+    #[arg(long, num_args = 2, value_names = ["CLUSTER", "NODE"])]
+    pub engine: Option<Vec<String>>,
 }
 
 /// A file.

@@ -44,6 +44,12 @@ impl Default for Retention {
     }
 }
 
+/// This very program, in its other role.
+fn keeper_command() -> Vec<String> {
+    let program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("dormouse"));
+    vec![program.display().to_string(), "keeper".to_owned()]
+}
+
 /// An agent's configuration.
 #[derive(Debug, Clone)]
 pub struct AgentConfig {
@@ -81,6 +87,8 @@ pub struct AgentConfig {
     pub mounts: Vec<Mount>,
     /// What is kept of jobs.
     pub keep: Retention,
+    /// The command that becomes the node's keeper: its folder is added to it.
+    pub keeper: Vec<String>,
     /// Whether it has a thread of its own, or lives in the actix system that it is run in.
     pub own_thread: bool,
 }
@@ -106,6 +114,7 @@ impl AgentConfig {
             working_dir: None,
             mounts: Vec::new(),
             keep: Retention::default(),
+            keeper: keeper_command(),
             own_thread: true,
         }
     }

@@ -13,7 +13,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
@@ -37,6 +37,12 @@ const NEVER_FOLLOWED: OFlags = OFlags::NOFOLLOW
 
 const OF_THE_AGENT: Mode = Mode::from_raw_mode(0o644);
 const FOLDER: Mode = Mode::from_raw_mode(0o755);
+
+impl AsFd for Folder {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
 
 /// Where a folder is: a root that is trusted, and a way down on which no link is followed.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use nix::sys::signal::Signal;
+use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use dormouse_messages::events::NodeFault;
@@ -45,7 +46,7 @@ pub struct ContainerPlan {
 }
 
 /// How a container ended.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exit {
     /// Exit code.
     pub code: Option<i32>,
@@ -62,7 +63,7 @@ pub struct Exit {
 }
 
 /// Why a container could not start.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{why}")]
 pub struct NotStarted {
     /// For a person, with what to do.
@@ -129,6 +130,13 @@ impl Exit {
         }
     }
 
+    /// An end that nobody has seen.
+    #[must_use]
+    pub fn unseen() -> Self {
+        let why = "it is gone without a record of its end: its keeper was killed, or the machine restarted";
+        Self::evicted(why.to_owned())
+    }
+
     /// The same exit, if the platform took the container away for a reason.
     #[must_use]
     pub fn with_eviction(self, reason: Option<String>) -> Self {
@@ -177,6 +185,9 @@ pub enum RuntimeError {
     /// List what there is.
     #[error("listing the containers of this node: {0}")]
     List(String),
+    /// Reach the node's keeper.
+    #[error("the node's keeper cannot be reached: {0}")]
+    Keeper(String),
     /// Reach the container engine.
     #[error("the container engine cannot be reached: {0}; is dockerd running?")]
     Engine(String),

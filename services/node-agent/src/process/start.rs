@@ -1,27 +1,20 @@
-//! Starting a container: its directory, its limits, its process. Nothing here waits for the
-//! disk (no fsync), and everything that can fail says why and what to do.
+//! Preparing a start: the container's directory, its program, its environment. Nothing here waits
+//! for the disk (no fsync), and everything that can fail says why and what to do.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::sync::Arc;
 
 use dormouse_messages::ContainerId;
 use dormouse_messages::job::Mount;
-use tokio::process::Command;
 
-use super::supervisor::Orders;
-use super::{Group, Inner};
-use crate::folder::{Folder, aside};
+use super::Inner;
+use crate::folder::Folder;
+use crate::keeper::words::{Orders, Program};
 use crate::layout::{Layout, STDERR, STDOUT};
-use crate::marks::Mark;
 use crate::runtime::{ContainerPlan, NotStarted};
 use crate::secrets;
-
-/// Enters the control groups and becomes the program.
-const ENTER: &str = "for group in $1; do echo $$ >\"$group\"; done; shift; exec \"$@\"";
 
 /// What a job inherits of the agent's environment: where it is, not what it holds.
 const INHERITED: [&str; 9] = [
@@ -56,15 +49,13 @@ fn check_mounts(mounts: &[Mount]) -> Result<(), String> {
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 impl Inner {
-    /// Starts the container; blocking. The supervisor's number.
-    pub(super) fn start(self: &Arc<Self>, plan: &ContainerPlan) -> Result<u32, NotStarted> {
-        let directory = &plan.directory;
+    /// Everything that the keeper has to be told; blocking. What it needs on the disk is there.
+    pub(super) fn prepare(&self, plan: &ContainerPlan) -> Result<Orders, NotStarted> {
         check_mounts(&plan.mounts)?;
-        // A supervisor was here before: it is watched, not repeated.
-        if let Some(mark) = self.marks.get(&plan.container, plan.request) {
-            return self.resume_watching(&mark);
+        // What is there for this request is found by the keeper, not made again.
+        if self.marks.get(&plan.container, plan.request).is_none_or(|it| it.supervised.is_none()) {
+            make_directory(&self.layout, plan)?;
         }
-        make_directory(&self.layout, plan)?;
         let ContainerId {
             job, incarnation, ..
         } = &plan.container;
@@ -73,40 +64,34 @@ impl Inner {
             let what = "cannot create the checkpoint directory";
             NotStarted::disk(what, &plan.checkpoint, &error)
         })?;
+        let program = self.program(plan)?;
+        self.note(plan)?;
+        Ok(Orders {
+            container: plan.container.clone(),
+            request: plan.request,
+            demand: plan.demand.clone(),
+            processes: None,
+            program,
+            walls: None,
+        })
+    }
+
+    /// The program of a plan, with its environment; blocking.
+    pub(super) fn program(&self, plan: &ContainerPlan) -> Result<Program, String> {
         let env = self.environment(plan)?;
         let working_dir = self.working_dir(plan);
         if !working_dir.is_dir() {
             let path = working_dir.display();
-            return Err(format!("its working directory {path} is not there").into());
+            return Err(format!("its working directory {path} is not there"));
         }
-        let program = find(&plan.argv, &env, working_dir)?;
-        let (supervisor, groups, mark) = self.supervisor(plan, &env)?;
-        let identity = supervisor.identity;
-        let told = supervisor.tell(&Orders {
-            directory,
-            records: &self.marks.records(&plan.container, plan.request),
-            groups: &groups,
-            working_dir,
-            program: &program,
-            arguments: &plan.argv[1..],
-            env: &env,
-        });
-        let mut child = told.map_err(|error| format!("its supervisor has ended ({error})"))?;
-        self.remember(&mark, identity);
-        self.fill_later();
-        let (inner, container) = (Arc::clone(self), plan.container.clone());
-        tokio::spawn(async move {
-            let status = child.wait().await.ok();
-            inner.finish(container, status).await;
-        });
-        Ok(identity.pid)
-    }
-
-    fn resume_watching(self: &Arc<Self>, mark: &Mark) -> Result<u32, NotStarted> {
-        let identity = mark.supervised.as_ref().and_then(|it| it.identity());
-        let identity = identity.ok_or("it was started before the machine's last restart")?;
-        self.adopt(mark, identity);
-        Ok(identity.pid)
+        let path = find(&plan.argv, &env, working_dir)?;
+        Ok(Program {
+            path,
+            arguments: plan.argv[1..].to_vec(),
+            env,
+            working_dir: working_dir.to_owned(),
+            output: plan.directory.clone(),
+        })
     }
 
     fn working_dir<'a>(&'a self, plan: &'a ContainerPlan) -> &'a Path {
@@ -127,55 +112,6 @@ impl Inner {
         }
         env.extend(secrets::resolve(&plan.env)?);
         Ok(env)
-    }
-
-    /// What the container and a command beside it share.
-    fn dress(
-        &self,
-        command: &mut Command,
-        plan: &ContainerPlan,
-        env: &BTreeMap<String, String>,
-    ) -> Result<(), NotStarted> {
-        let folder = self.layout.container_below(&plan.container).open();
-        let folder =
-            folder.map_err(|error| NotStarted::disk("cannot open", &plan.directory, &error))?;
-        command
-            .env_clear()
-            .envs(env)
-            .current_dir(self.working_dir(plan))
-            .stdin(Stdio::null())
-            .stdout(append(&folder, STDOUT)?)
-            .stderr(append(&folder, STDERR)?)
-            .process_group(0);
-        Ok(())
-    }
-
-    /// Runs a command in the container's groups, and waits for it.
-    pub(super) async fn beside(self: &Arc<Self>, plan: ContainerPlan) -> Result<(), String> {
-        let (inner, prepared) = (Arc::clone(self), plan.clone());
-        let prepare = aside(move || {
-            let env = inner.environment(&prepared)?;
-            let program = find(&prepared.argv, &env, inner.working_dir(&prepared))?;
-            Ok::<_, String>((env, program))
-        });
-        let (env, program) = prepare.await.ok_or("it cannot be prepared")??;
-        let live = self.get(&plan.container);
-        let group = live.map_or_else(Group::default, |live| live.group);
-        let mut command = Command::new("/bin/sh");
-        command
-            .args(["-c", ENTER, "dormouse"])
-            .arg(group.all_procs())
-            .arg(program)
-            .args(&plan.argv[1..])
-            .kill_on_drop(true);
-        self.dress(&mut command, &plan, &env)
-            .map_err(|error| error.why)?;
-        let status = command.status().await.map_err(|error| error.to_string())?;
-        if status.success() {
-            Ok(())
-        } else {
-            Err(format!("{:?} ended with {status}", plan.argv))
-        }
     }
 }
 

@@ -38,7 +38,7 @@ fn engine() -> bool {
 }
 
 fn config(folder: &Path, cluster: &str) -> AgentConfig {
-    let mut config = AgentConfig::local(node(), Default::default(), folder.to_owned());
+    let mut config = local(node(), Default::default(), folder.to_owned());
     config.runtime = RuntimeKind::Docker;
     config.cluster = format!("test-{cluster}-{}", std::process::id());
     config

@@ -12,7 +12,7 @@ use dormouse_messages::job::{CheckpointMode, JobSpec};
 use dormouse_node_agent::{AgentConfig, LogBounds, log_parts, logs_path};
 
 fn config(folder: &Path) -> AgentConfig {
-    AgentConfig::local(node(), Default::default(), folder.to_owned())
+    local(node(), Default::default(), folder.to_owned())
 }
 
 fn sh(script: &str) -> JobSpec {
