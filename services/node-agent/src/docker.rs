@@ -12,7 +12,7 @@ mod body;
 mod output;
 mod pauses;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
@@ -526,8 +526,9 @@ fn prepare(layout: &Layout, plan: &ContainerPlan) -> Result<Vec<String>, NotStar
     let ContainerId {
         job, incarnation, ..
     } = &plan.container;
+    let own = layout.container_below(&plan.container);
     let folders = [
-        layout.container_below(&plan.container),
+        own.clone(),
         layout.checkpoint_below(job, *incarnation),
     ];
     for folder in folders {
@@ -536,12 +537,26 @@ fn prepare(layout: &Layout, plan: &ContainerPlan) -> Result<Vec<String>, NotStar
             made.map_err(|error| NotStarted::disk("cannot create", &folder.path(), &error))?;
         // An answer of before is not this container's.
         let _ = made.remove(ACK);
+        if let Some(user) = plan.user {
+            if folder == own {
+                let tmp = folder.join(process::walled::TMP).make();
+                let tmp = tmp.and_then(|tmp| tmp.give(user));
+                tmp.map_err(|error| NotStarted::disk("cannot create", &folder.path(), &error))?;
+            }
+            let given = made.give(user);
+            let what = "cannot be given to its tenant's user:";
+            given.map_err(|error| NotStarted::disk(what, &folder.path(), &error))?;
+        }
     }
     Ok(environment(plan)?)
 }
 
 fn environment(plan: &ContainerPlan) -> Result<Vec<String>, String> {
-    let env = secrets::resolve(&plan.env)?;
+    let mut env = BTreeMap::new();
+    if plan.user.is_some() {
+        process::walled::add_to(&mut env, plan);
+    }
+    env.extend(secrets::resolve(&plan.env)?);
     Ok(env
         .iter()
         .map(|(name, value)| format!("{name}={value}"))

@@ -14,11 +14,14 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::fchown;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use tokio::sync::Semaphore;
+
+use crate::runtime::User;
 
 /// Looks under way at once. Those that hang hold a thread each: of the 512 that the runtime has,
 /// most must be left for starts and kills.
@@ -94,6 +97,12 @@ impl Below {
     #[must_use]
     pub fn path(&self) -> PathBuf {
         self.root.join(&self.way)
+    }
+
+    /// Its root, and the way down from there.
+    #[must_use]
+    pub fn parts(&self) -> (&Path, &Path) {
+        (&self.root, &self.way)
     }
 
     /// The folder `way` below this one.
@@ -190,6 +199,23 @@ impl Folder {
             }));
         }
         Ok(File::from(opened))
+    }
+
+    /// Gives the folder itself to a user, and nobody else a look into it.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn give(&self, user: User) -> io::Result<()> {
+        fchown(&self.0, Some(user.uid), Some(user.gid))?;
+        Ok(rustix::fs::fchmod(&self.0, Mode::RWXU)?)
+    }
+
+    /// Gives a regular file in it to a user.
+    ///
+    /// # Errors
+    /// As for [`Folder::file`].
+    pub fn give_file(&self, name: &str, user: User) -> io::Result<()> {
+        fchown(self.file(name)?, Some(user.uid), Some(user.gid))
     }
 
     /// Opens a regular file to read.

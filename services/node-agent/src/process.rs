@@ -10,6 +10,7 @@
 //!   ever ran.
 
 mod start;
+pub(crate) mod walled;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,9 +21,10 @@ use nix::sys::signal::Signal;
 
 use dormouse_messages::{ContainerId, Sequence};
 
-use crate::config::AgentConfig;
+use crate::config::{AgentConfig, Contain};
 use crate::folder::aside;
 use crate::keeper::client::{self, Keeper};
+use crate::keeper::walls::Base;
 use crate::keeper::words::Settings;
 use crate::layout::Layout;
 use crate::marks::{Marks, Supervised};
@@ -45,6 +47,8 @@ struct Inner {
     working_dir: Option<PathBuf>,
     has_gpus: bool,
     limits: Result<(), String>,
+    contain: Option<Contain>,
+    base: Option<Base>,
 }
 
 /// How the keeper of a node is started, with containers that have limits or not.
@@ -56,7 +60,7 @@ pub fn keeper_config(config: &AgentConfig, with_limits: bool) -> client::Config 
         command: config.keeper.clone(),
         settings: Settings {
             groups: with_limits.then_some(owner),
-            base: None,
+            base: walled::base(config),
             engine: None,
         },
     }
@@ -86,6 +90,8 @@ impl ProcessRuntime {
                 working_dir: config.working_dir.clone(),
                 has_gpus: !config.gpus.is_empty(),
                 limits: welcome.limits,
+                contain: config.contain.clone(),
+                base: walled::base(config),
             }),
         })
     }
@@ -237,6 +243,11 @@ impl ContainerRuntime for ProcessRuntime {
         self.inner.keeper.forget(container, request);
         let (inner, container) = (Arc::clone(&self.inner), container.clone());
         let removing = tokio::task::spawn_blocking(move || {
+            // It follows no link.
+            let tmp = inner.layout.container(&container).join(walled::TMP);
+            if inner.contain.is_some() {
+                let _ = std::fs::remove_dir_all(tmp);
+            }
             inner.marks.remove(&container, request);
         });
         removing.map(drop).boxed()

@@ -15,6 +15,15 @@ use dormouse_messages::{Amounts, ContainerId, Sequence};
 
 use crate::layout;
 
+/// A user of the node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct User {
+    /// Its number.
+    pub uid: u32,
+    /// Its group's.
+    pub gid: u32,
+}
+
 /// All that a runtime needs to start a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerPlan {
@@ -30,6 +39,10 @@ pub struct ContainerPlan {
     pub image: Option<String>,
     /// Docker: folders of the node.
     pub mounts: Vec<Mount>,
+    /// Whom it runs as; absent: as the agent does, or the image says.
+    pub user: Option<User>,
+    /// The first of its own ports.
+    pub port: u16,
     /// Its limits.
     pub demand: Amounts,
     /// The GPUs that it may use, by UUID.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use dormouse_messages::ContainerId;
 use dormouse_messages::job::Mount;
 
-use super::Inner;
+use super::{Inner, walled};
 use crate::folder::Folder;
 use crate::keeper::words::{Orders, Program};
 use crate::layout::{Layout, STDERR, STDOUT};
@@ -29,10 +29,11 @@ const INHERITED: [&str; 9] = [
     "LD_LIBRARY_PATH",
 ];
 
-/// A plain process sees the node's own files: a mount holds if it is where it comes from.
-fn check_mounts(mounts: &[Mount]) -> Result<(), String> {
+/// Without walls a plain process sees the node's own files: a mount holds if it is where it comes
+/// from.
+fn check_mounts(mounts: &[Mount], is_walled: bool) -> Result<(), String> {
     for mount in mounts {
-        if mount.source != mount.target {
+        if !is_walled && mount.source != mount.target {
             return Err(format!(
                 "{} cannot be mounted at {} for a plain process; name the same path twice, or run the agent with --runtime docker",
                 mount.source, mount.target
@@ -51,7 +52,7 @@ const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
 impl Inner {
     /// Everything that the keeper has to be told; blocking. What it needs on the disk is there.
     pub(super) fn prepare(&self, plan: &ContainerPlan) -> Result<Orders, NotStarted> {
-        check_mounts(&plan.mounts)?;
+        check_mounts(&plan.mounts, plan.user.is_some())?;
         // What is there for this request is found by the keeper, not made again.
         if self.marks.get(&plan.container, plan.request).is_none_or(|it| it.supervised.is_none()) {
             make_directory(&self.layout, plan)?;
@@ -65,14 +66,23 @@ impl Inner {
             NotStarted::disk(what, &plan.checkpoint, &error)
         })?;
         let program = self.program(plan)?;
+        let walls = match (plan.user, &self.contain) {
+            (Some(user), Some(contain)) => {
+                walled::give(&self.layout, plan, user)?;
+                // Where no control group counts them.
+                let counted = self.limits.is_err().then_some(contain.processes);
+                Some(walled::walls(&self.layout, plan, user, counted))
+            }
+            _ => None,
+        };
         self.note(plan)?;
         Ok(Orders {
             container: plan.container.clone(),
             request: plan.request,
             demand: plan.demand.clone(),
-            processes: None,
+            processes: self.contain.as_ref().map(|it| it.processes),
             program,
-            walls: None,
+            walls,
         })
     }
 
@@ -84,7 +94,11 @@ impl Inner {
             let path = working_dir.display();
             return Err(format!("its working directory {path} is not there"));
         }
-        let path = find(&plan.argv, &env, working_dir)?;
+        let is_seen = |path: &Path| {
+            let base = self.base.as_ref();
+            base.is_none_or(|base| path.starts_with(&plan.directory) || base.shows(path))
+        };
+        let path = find(&plan.argv, &env, working_dir, is_seen)?;
         Ok(Program {
             path,
             arguments: plan.argv[1..].to_vec(),
@@ -95,20 +109,29 @@ impl Inner {
     }
 
     fn working_dir<'a>(&'a self, plan: &'a ContainerPlan) -> &'a Path {
-        self.working_dir.as_deref().unwrap_or(&plan.directory)
+        let is_seen = |path: &&Path| self.base.as_ref().is_none_or(|base| base.shows(path));
+        let common = self.working_dir.as_deref().filter(is_seen);
+        common.unwrap_or(&plan.directory)
     }
 
     fn environment(&self, plan: &ContainerPlan) -> Result<BTreeMap<String, String>, String> {
-        let mut env: BTreeMap<String, String> = INHERITED
+        let inherited = match plan.user {
+            Some(_) => &walled::INHERITED[..],
+            None => &INHERITED[..],
+        };
+        let mut env: BTreeMap<String, String> = inherited
             .iter()
             .filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)))
             .collect();
-        let inherited = std::env::var("PATH").unwrap_or_else(|_| DEFAULT_PATH.to_owned());
+        let own_path = std::env::var("PATH").unwrap_or_else(|_| DEFAULT_PATH.to_owned());
         let added = self.path.iter().map(|folder| folder.display().to_string());
-        let path: Vec<_> = added.chain([inherited]).collect();
+        let path: Vec<_> = added.chain([own_path]).collect();
         env.insert("PATH".to_owned(), path.join(":"));
         if self.has_gpus {
             env.insert("CUDA_VISIBLE_DEVICES".to_owned(), plan.gpus.join(","));
+        }
+        if plan.user.is_some() {
+            walled::add_to(&mut env, plan);
         }
         env.extend(secrets::resolve(&plan.env)?);
         Ok(env)
@@ -151,6 +174,7 @@ fn find(
     argv: &[String],
     env: &BTreeMap<String, String>,
     working_dir: &Path,
+    is_seen: impl Fn(&Path) -> bool,
 ) -> Result<PathBuf, String> {
     let name = argv.first().map_or("", String::as_str);
     if name.is_empty() || argv.iter().any(|argument| argument.contains('\0')) {
@@ -162,7 +186,7 @@ fn find(
     };
     if name.contains('/') {
         let path = working_dir.join(name);
-        return if executable(&path) {
+        return if executable(&path) && is_seen(&path) {
             Ok(path)
         } else {
             Err(format!(
@@ -174,7 +198,7 @@ fn find(
     let path = env.get("PATH").map_or(DEFAULT_PATH, String::as_str);
     std::env::split_paths(path)
         .map(|folder| working_dir.join(folder).join(name))
-        .find(|candidate| executable(candidate))
+        .find(|candidate| executable(candidate) && is_seen(candidate))
         .ok_or_else(|| {
             format!(
                 "{name:?} is not found in PATH on this node ({path}); install it or correct command"

@@ -21,7 +21,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 }
 
 /// Whether there is an engine with the image that the tests use.
-fn engine() -> bool {
+pub fn engine() -> bool {
     let answer = block_on(async {
         let docker = Docker::connect_with_defaults()?.negotiate_version().await?;
         docker.inspect_image("dormouse/empty").await.map(drop)

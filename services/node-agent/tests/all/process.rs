@@ -35,6 +35,8 @@ fn plan(folder: &Path, incarnation: u32, script: &str) -> ContainerPlan {
         env: BTreeMap::new(),
         image: None,
         mounts: vec![],
+        user: None,
+        port: 21_000,
         demand: Default::default(),
         gpus: vec![],
         directory: config.layout().container(&container),
