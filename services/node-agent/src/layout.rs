@@ -5,6 +5,7 @@
 //! <data>/nodes/<node>/home        tells this folder from every other
 //! <data>/nodes/<node>/snapshots/  what the agent has folded
 //! <data>/nodes/<node>/secret, marks/   what it notes of its containers, unreadable to jobs
+//! <data>/nodes/<node>/keeper/     the keeper's socket, lock and log
 //! <data>/nodes/<node>/members/<tenant>/<name>/<incarnation>/
 //!     members.json            who takes part, where containers come and go (DORMOUSE_MEMBERS)
 //! <data>/nodes/<node>/containers/<tenant>/<name>/<incarnation>/<rank>/

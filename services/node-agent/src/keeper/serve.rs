@@ -46,6 +46,12 @@ const FILL_AFTER: Duration = Duration::from_millis(5);
 /// How long a keeper without an agent waits for its first one.
 const FIRST_AGENT: Duration = Duration::from_secs(30);
 
+/// Between two looks of a keeper without an agent whether its folder is there.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// How long what a killed guard has left may take to die; longer, and it is not killable.
+const SWEEP_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// What was ended at the deadline says so.
 const PAST: &str = "the node's lease was not renewed in time, and its keeper has ended everything";
 
@@ -128,10 +134,19 @@ impl Keeper {
             self.reap();
             self.look_at_the_clock();
             self.fill();
+            self.end_if_unreachable();
         }
         self.unused.iter().for_each(Group::remove);
         self.cgroups.remove_if_empty();
         Ok(())
+    }
+
+    /// Nobody can reach a keeper without a folder, nor what it holds.
+    fn end_if_unreachable(&mut self) {
+        if self.agent.is_none() && !self.folder.exists() {
+            self.held.retain(|_, held| held.guard.is_some());
+            self.held.values_mut().for_each(Held::kill);
+        }
     }
 
     fn is_done(&self) -> bool {
@@ -156,7 +171,8 @@ impl Keeper {
         );
         let due = self.held.values().filter_map(Held::due).chain(self.fill_at);
         let first = (!self.had_agent).then(|| self.since + FIRST_AGENT);
-        let due = due.chain(first).min();
+        let look = self.agent.is_none().then(|| Instant::now() + LOOK);
+        let due = due.chain(first).chain(look).min();
         let left = due.map(|due| due.saturating_duration_since(Instant::now()));
         let left = left.map_or(PollTimeout::NONE, |left| {
             // Rounded up: a wait of nothing would spin.
@@ -456,6 +472,9 @@ impl Keeper {
         for turn in beside {
             self.tell(&Tell::BesideEnded(turn, Err("the container has ended".to_owned())));
         }
+        if signal.is_some() {
+            self.sweep();
+        }
         if let Some(guard) = guard {
             // Where the guard was killed and has no namespace, its group is what is left to go by.
             guard.group.kill_members();
@@ -469,16 +488,27 @@ impl Keeper {
         }
     }
 
-    /// What has lost its guard has come to the keeper.
-    fn end_orphans(&self) {
+    /// Kills what a guard that was killed has left to the keeper, and waits for it.
+    fn sweep(&self) {
+        let until = Instant::now() + SWEEP_TIMEOUT;
+        while self.end_orphans() > 0 && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// What has lost its guard has come to the keeper; how much of it there is.
+    fn end_orphans(&self) -> usize {
         let guards = self.held.values().filter_map(|it| it.guard.as_ref());
         let guards = guards.chain(&self.waiting).chain(&self.leaving);
         let known: Vec<_> = guards.map(Guard::number).chain(self.ending).collect();
-        for child in procfs::children(std::process::id()) {
-            if !known.contains(&child) {
-                procfs::kill_process(child);
-            }
+        let mut orphans = procfs::children(std::process::id());
+        orphans.retain(|child| !known.contains(child));
+        for orphan in &orphans {
+            procfs::kill_process(*orphan);
+            let pid = i32::try_from(*orphan).map(Pid::from_raw);
+            let _ = pid.map(|pid| waitpid(pid, Some(WaitPidFlag::WNOHANG)));
         }
+        orphans.len()
     }
 
     fn set_deadline(&mut self, deadline: Option<u64>) {

@@ -77,6 +77,8 @@ pub struct Walls {
     pub uid: u32,
     /// The tenant's group.
     pub gid: u32,
+    /// Its temporary files.
+    pub temporary: Vec<Shown>,
     /// What its tenant was granted.
     pub mounts: Vec<Shown>,
     /// What is its own: shown even where it lies in a hidden folder.
@@ -255,6 +257,15 @@ fn bind_device(dev: &Path, name: &str) -> io::Result<()> {
 /// What is missing, or what the kernel refuses.
 pub fn enter(base: &Base, walls: &Walls, folder: &Path) -> Result<(), NotStarted> {
     let root = folder.join(ROOT);
+    // Before all that may lie below them.
+    for shown in &walls.temporary {
+        let covered = |path: &&PathBuf| path.starts_with(&shown.target);
+        let done = show(&root, shown).and_then(|()| {
+            let mut covered = base.shown.iter().filter(covered);
+            covered.try_for_each(|path| show_system(&root, path))
+        });
+        done.map_err(|error| of_node("no temporary files for it", error))?;
+    }
     for shown in &walls.mounts {
         show(&root, shown).map_err(|error| {
             let path = shown.root.join(&shown.way);

@@ -96,7 +96,7 @@ pub fn walls(layout: &Layout, plan: &ContainerPlan, user: User, processes: Optio
         shown(&checkpoint, &plan.checkpoint, false),
     ];
     let tmp = directory.join(TMP);
-    own.extend(TMP_TARGETS.map(|target| shown(&tmp, Path::new(target), false)));
+    let temporary = TMP_TARGETS.map(|target| shown(&tmp, Path::new(target), false));
     let resume = plan.resume.as_deref();
     let resume = resume.and_then(|path| Some((layout.named_checkpoint(path)?, path)));
     own.extend(resume.map(|(below, path)| shown(&below, path, true)));
@@ -112,6 +112,7 @@ pub fn walls(layout: &Layout, plan: &ContainerPlan, user: User, processes: Optio
     Walls {
         uid: user.uid,
         gid: user.gid,
+        temporary: temporary.into(),
         mounts: mounts.collect(),
         own,
         gpus: !plan.gpus.is_empty(),

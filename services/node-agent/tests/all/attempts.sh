@@ -32,7 +32,7 @@ cat $VICTIM_CHECKPOINT/own && echo HARM
 (echo x >$VICTIM_CHECKPOINT/forged) && echo HARM
 
 #: temporary-files-of-another
-cat /tmp/victim /var/tmp/victim && echo HARM
+cat /tmp/victim && echo HARM; cat /var/tmp/victim && echo HARM
 
 #: shared-memory-of-another
 cat /dev/shm/victim && echo HARM
@@ -171,10 +171,10 @@ touch f; chown 0:0 f && echo HARM; chown $(($(id -u) + 1)) f && echo HARM
 nice -n -5 true 2>&1 | grep -q . || echo HARM; chrt -f 10 true && echo HARM
 
 #: first-to-survive
-(echo -1000 >/proc/self/oom_score_adj) && echo HARM
+(echo -1 >/proc/self/oom_score_adj) && echo HARM
 
 #: limits
-ulimit -c unlimited && echo HARM; ulimit -n 10000000 && echo HARM
+(ulimit -c unlimited) && echo HARM; (ulimit -n 10000000) && echo HARM
 
 #: core-files
 sh -c 'kill -SEGV $$'; ls core* /tmp/core* && echo HARM
@@ -236,7 +236,7 @@ env | grep -E 'CARGO|RUST|DORMOUSE_NKEY|DORMOUSE_TOOLS' && echo HARM
 #: children-that-stay
 setsid sh -c 'sh -c "exec sleep 4242" & sh -c "exec sleep 4243" &' & sleep 0.1
 
-#: too-many-processes
+#: too-many-processes !
 python3 -c 'import os, time
 made = 0
 for _ in range(600):

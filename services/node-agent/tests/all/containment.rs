@@ -24,15 +24,24 @@ use tokio::sync::mpsc;
 
 const ATTEMPTS: &str = include_str!("attempts.sh");
 
-/// The attacker's user, and the victim's.
-const MALLORY: User = User {
-    uid: 200_001,
-    gid: 200_001,
-};
-const VICTIM: User = User {
-    uid: 200_002,
-    gid: 200_002,
-};
+/// A process number that none has.
+const NOBODYS: u32 = 4_194_300;
+
+/// A user; each test has its own.
+const fn user(uid: u32) -> User {
+    User { uid, gid: uid }
+}
+
+/// The attacker's user.
+const fn mallory(kind: RuntimeKind) -> User {
+    match kind {
+        RuntimeKind::Process => user(200_001),
+        RuntimeKind::Docker => user(200_101),
+    }
+}
+
+/// The victim's.
+const VICTIM: User = user(200_002);
 
 /// What the victim leaves where others might look, and then does.
 const VICTIMS: &str = "echo own >own; echo own >$DORMOUSE_CHECKPOINT_DIR/own; echo own >/tmp/victim; \
@@ -155,8 +164,8 @@ impl Node {
         }
         let operator = self.folder.path().join("operator");
         let told = [
-            ("VICTIM_PID", self.victim.to_string()),
-            ("KEEPER_PID", self.keeper.unwrap_or(1).to_string()),
+            ("VICTIM_PID", or_nobody(self.victim)),
+            ("KEEPER_PID", or_nobody(self.keeper.unwrap_or(0))),
             ("VICTIM_DIR", directory.display().to_string()),
             ("VICTIM_CHECKPOINT", checkpoint.display().to_string()),
             ("NODE_DIR", self.config.layout().node().display().to_string()),
@@ -197,15 +206,16 @@ impl Node {
     async fn run(&mut self, number: usize, attempt: &Attempt) -> String {
         let id = container(&format!("mal/{}/{}/0", attempt.name, number + 1));
         let script = format!("{}\necho TRIED", attempt.script);
-        let plan = self.plan(id.clone(), &script, MALLORY);
+        let plan = self.plan(id.clone(), &script, mallory(self.config.runtime));
         let directory = plan.directory.clone();
         let started = self.runtime.start(plan).await;
         started.unwrap_or_else(|error| panic!("{}: {error}", attempt.name));
         let exit = tokio::time::timeout(Duration::from_secs(30), self.exited.recv()).await;
-        let (ended, _) = exit.expect("it ends").expect("open");
+        let exit = exit.unwrap_or_else(|_| panic!("{} does not end", attempt.name));
+        let (ended, _) = exit.expect("open");
         assert_eq!(ended, id, "{}: another one has ended", attempt.name);
-        let read = |name: &str| fs::read_to_string(directory.join(name)).unwrap_or_default();
-        let said = read("stdout.log");
+        let said = fs::read(directory.join("stdout.log")).unwrap_or_default();
+        let said = String::from_utf8_lossy(&said).into_owned();
         self.runtime.forget(&id, Sequence(1)).await;
         said
     }
@@ -220,7 +230,7 @@ impl Node {
         if self.keeper.is_some_and(is_gone) {
             harm.push("the keeper is dead".to_owned());
         }
-        for (pid, line) in processes_of(MALLORY.uid) {
+        for (pid, line) in processes_of(mallory(self.config.runtime).uid) {
             harm.push(format!("it has left process {pid}: {line}"));
         }
         for path in ["/tmp/left-behind", "/dev/shm/left-behind", "/etc/forged", "/usr/bin/forged"] {
@@ -234,6 +244,10 @@ impl Node {
         }
         harm
     }
+}
+
+fn or_nobody(pid: u32) -> String {
+    (if pid == 0 { NOBODYS } else { pid }).to_string()
 }
 
 fn processes_of(uid: u32) -> Vec<(u32, String)> {
@@ -296,6 +310,15 @@ fn docker_containers_reach_nothing_of_others() {
     runtime.block_on(all(RuntimeKind::Docker));
 }
 
+#[test]
+fn every_attempt_is_in_the_documents() {
+    let page = include_str!("../../../../docs/containment.md");
+    for attempt in attempts() {
+        let name = format!("`{}`", attempt.name);
+        assert!(page.contains(&name), "{name} is not in docs/containment.md");
+    }
+}
+
 /// Without walls the same programs do harm: the table can fail.
 #[tokio::test]
 async fn what_is_trusted_is_not_contained() {
@@ -348,9 +371,9 @@ async fn a_program_beside_a_container_is_inside_its_walls() {
     }
     let node = Node::new(RuntimeKind::Process, Some(contained())).await;
     let id = container("mal/beside/1/0");
-    let mut plan = node.plan(id.clone(), "while :; do sleep 1; done", MALLORY);
+    let mut plan = node.plan(id.clone(), "while :; do sleep 1; done", user(200_011));
     node.runtime.start(plan.clone()).await.expect("started");
-    let looks = "[ $(id -u) = 200001 ] && ! cat /etc/shadow && [ ! -e $NODE_DIR/secret ] && [ -d $GRANTED ]";
+    let looks = "[ $(id -u) = 200011 ] && ! cat /etc/shadow && [ ! -e $NODE_DIR/secret ] && [ -d $GRANTED ]";
     plan.argv = ["/bin/sh", "-c", looks].map(str::to_owned).into();
     assert_eq!(node.runtime.beside(plan.clone()).await, Ok(()));
     plan.argv = ["/bin/sh", "-c", "exit 7"].map(str::to_owned).into();
