@@ -14,9 +14,12 @@ const LEASE: Duration = Duration::from_secs(8);
 fn running() -> Cluster {
     let mut cluster = Cluster::new();
     let data = cluster.dir().to_owned();
-    cluster.start("up", &["up", "--nodes", "0", "--lease", "8"], &data);
+    cluster.start("up", &["up", "--nodes", "0"], &data);
+    let policy = data.join("policy.yaml");
+    std::fs::write(&policy, format!("policy: {{lease_s: {}}}\n", LEASE.as_secs())).expect("written");
     poll("the broker", PATIENCE, || {
-        (cluster.run(&["nodes"]).code == 0).then_some(())
+        let configured = cluster.run(&["configure", &policy.display().to_string()]);
+        (configured.code == 0).then_some(())
     });
     start_agent(&mut cluster);
     cluster.wait_for_nodes(1);
@@ -30,7 +33,7 @@ fn running() -> Cluster {
 fn start_agent(cluster: &mut Cluster) {
     let (url, data) = (cluster.url(), cluster.dir().join("a0"));
     let agent = ["--server", &url, "serve", "agent", "--node", "a0"];
-    let offer = ["--capacity", "cpu=4,memory=4Gi", "--lease", "8"];
+    let offer = ["--capacity", "cpu=4,memory=4Gi"];
     cluster.start("a0", &[&agent[..], &offer[..]].concat(), &data);
 }
 
@@ -97,7 +100,7 @@ fn an_agent_that_is_back_within_its_lease_adopts_all() {
 fn what_an_up_holds_has_no_deadline() {
     let mut cluster = Cluster::new();
     let data = cluster.dir().to_owned();
-    let up = ["up", "--nodes", "1", "--capacity", "cpu=4,memory=4Gi", "--lease", "2"];
+    let up = ["up", "--nodes", "1", "--capacity", "cpu=4,memory=4Gi"];
     cluster.start("up", &up, &data);
     cluster.wait_for_nodes(1);
     cluster.submit(&count_job("a", 100_000, (1, 1), &[])).ok();
