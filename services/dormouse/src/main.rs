@@ -19,7 +19,7 @@ mod up;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
-use cli::{Cli, Command, KeeperArgs, LogCommand, NodeCommand, Output, OutputArg, TenantCommand};
+use cli::{Cli, ClusterArgs, ClusterCommand, Command, KeeperArgs, LogCommand, NodeCommand, Output, OutputArg, TenantCommand};
 use context::Context;
 use dormouse_messages::plain;
 use tokio::runtime::Builder;
@@ -116,7 +116,12 @@ async fn run(cli: Cli) -> anyhow::Result<u8> {
             commands::tenants::show(&context, &args.name).await
         }
         Command::Tenant(TenantCommand::Set(args)) => commands::tenants::set(&context, &args).await,
-        Command::Cluster => commands::nodes::cluster(&context).await,
+        Command::Cluster(ClusterArgs { command: None }) => {
+            commands::nodes::cluster(&context).await
+        }
+        Command::Cluster(ClusterArgs {
+            command: Some(ClusterCommand::Prune(args)),
+        }) => commands::prune::run(&context, &args).await,
         Command::Node(NodeCommand::Drain(args)) => {
             commands::configure::drain(&context, &args).await
         }

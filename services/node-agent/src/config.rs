@@ -34,6 +34,9 @@ pub struct Retention {
     pub log_bounds: LogBounds,
     /// How many of a job's checkpoints; those that the log may name are kept in any case.
     pub checkpoints: usize,
+    /// How much of the disk a tenant may use, for what its containers leave here and for its
+    /// checkpoints; absent: as much as there is.
+    pub tenant_bytes: Option<u64>,
 }
 
 impl Default for Retention {
@@ -42,6 +45,7 @@ impl Default for Retention {
             logs: None,
             log_bounds: LogBounds::default(),
             checkpoints: CHECKPOINTS_RESUMABLE,
+            tenant_bytes: None,
         }
     }
 }

@@ -30,6 +30,9 @@ static LOOKS: Semaphore = Semaphore::const_new(64);
 /// How long a look may take: a slow disk needs milliseconds, a busy network file system a second.
 pub const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The kernel counts blocks of so much, whatever the file system's are.
+const BLOCK_BYTES: u64 = 512;
+
 /// Entries read of one folder.
 pub const ENTRIES_LIMIT: usize = 10_000;
 
@@ -67,6 +70,12 @@ pub struct Entry {
     pub is_regular: bool,
     /// Its length.
     pub bytes: u64,
+    /// What it takes of the disk.
+    pub disk_bytes: u64,
+    /// How many names it has.
+    pub names: u64,
+    /// Which one it is: the numbers of its disk and its own.
+    pub file: (u64, u64),
     /// When it was last written, after 1970.
     pub modified_ns: i64,
 }
@@ -80,6 +89,9 @@ impl Entry {
             is_folder: kind == FileType::Directory,
             is_regular: kind == FileType::RegularFile,
             bytes: u64::try_from(stat.st_size).unwrap_or(0),
+            disk_bytes: u64::try_from(stat.st_blocks).unwrap_or(0) * BLOCK_BYTES,
+            names: stat.st_nlink.into(),
+            file: (stat.st_dev, stat.st_ino),
             modified_ns: i64::try_from(modified_ns).unwrap_or(0),
         }
     }

@@ -142,6 +142,12 @@ impl Layout {
         Below::new(self.checkpoints.clone(), job.as_str())
     }
 
+    /// Everything of a tenant: its containers' directories here, and its checkpoints.
+    #[must_use]
+    pub fn of_tenant(&self, tenant: &str) -> [Below; 2] {
+        [self.containers(), self.checkpoints.clone()].map(|root| Below::new(root, tenant))
+    }
+
     /// A checkpoint that the log names; `None` where that lies elsewhere.
     #[must_use]
     pub fn named_checkpoint(&self, path: &Path) -> Option<Below> {

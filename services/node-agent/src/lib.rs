@@ -45,6 +45,7 @@ pub mod seal;
 pub mod secrets;
 pub mod state;
 pub mod tasks;
+pub mod usage;
 pub mod watch;
 pub mod wire;
 

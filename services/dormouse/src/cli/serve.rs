@@ -106,6 +106,15 @@ pub struct KeepArgs {
         value_parser = clap::value_parser!(u32).range(2..)
     )]
     pub keep_checkpoints: u32,
+    /// A tenant that uses more of the disk, for what its containers leave on a node and for its
+    /// checkpoints, is stopped there; 0: no bound.
+    #[arg(
+        long,
+        env = "DORMOUSE_TENANT_STORAGE",
+        default_value_t = 0,
+        value_name = "MIB"
+    )]
+    pub tenant_storage: u64,
 }
 
 impl KeepArgs {
@@ -120,6 +129,7 @@ impl KeepArgs {
                 files: self.log_files,
             },
             checkpoints: self.keep_checkpoints as usize,
+            tenant_bytes: (self.tenant_storage > 0).then(|| self.tenant_storage << 20),
         }
     }
 }
