@@ -19,7 +19,10 @@ mod up;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
-use cli::{Cli, ClusterArgs, ClusterCommand, Command, KeeperArgs, LogCommand, NodeCommand, Output, OutputArg, TenantCommand};
+use cli::{
+    Cli, ClusterArgs, ClusterCommand, Command, KeeperArgs, LogCommand, NodeCommand, Output,
+    OutputArg, TenantCommand,
+};
 use context::Context;
 use dormouse_messages::plain;
 use tokio::runtime::Builder;
@@ -116,9 +119,7 @@ async fn run(cli: Cli) -> anyhow::Result<u8> {
             commands::tenants::show(&context, &args.name).await
         }
         Command::Tenant(TenantCommand::Set(args)) => commands::tenants::set(&context, &args).await,
-        Command::Cluster(ClusterArgs { command: None }) => {
-            commands::nodes::cluster(&context).await
-        }
+        Command::Cluster(ClusterArgs { command: None }) => commands::nodes::cluster(&context).await,
         Command::Cluster(ClusterArgs {
             command: Some(ClusterCommand::Prune(args)),
         }) => commands::prune::run(&context, &args).await,

@@ -368,11 +368,15 @@ fn gateway_config(args: &GatewayArgs) -> anyhow::Result<GatewayConfig> {
 /// Jobs are contained where the agent can: it says where not.
 fn contain(args: &ServeArgs) -> Option<Contain> {
     if args.trust_jobs {
-        tracing::warn!("--trust-jobs: every job runs as this agent's own user, sees its files and may end its processes");
+        tracing::warn!(
+            "--trust-jobs: every job runs as this agent's own user, sees its files and may end its processes"
+        );
         return None;
     }
     if !Contain::is_possible() {
-        tracing::warn!("jobs are NOT contained: they run as this agent's own user, see its files and may end its processes; run the agent as root, or say --trust-jobs");
+        tracing::warn!(
+            "jobs are NOT contained: they run as this agent's own user, see its files and may end its processes; run the agent as root, or say --trust-jobs"
+        );
         return None;
     }
     Some(Contain {

@@ -158,7 +158,10 @@ async fn end_those(filters: &HashMap<String, Vec<String>>) -> Result<usize, Runt
         filters: Some(filters.clone()),
         ..ListContainersOptions::default()
     };
-    let running = docker.list_containers(Some(options)).await.map_err(engine)?;
+    let running = docker
+        .list_containers(Some(options))
+        .await
+        .map_err(engine)?;
     let ids: Vec<_> = running.iter().filter_map(|it| it.id.clone()).collect();
     let kills = ids.iter().map(|id| {
         let options = KillContainerOptions {
@@ -527,10 +530,7 @@ fn prepare(layout: &Layout, plan: &ContainerPlan) -> Result<Vec<String>, NotStar
         job, incarnation, ..
     } = &plan.container;
     let own = layout.container_below(&plan.container);
-    let folders = [
-        own.clone(),
-        layout.checkpoint_below(job, *incarnation),
-    ];
+    let folders = [own.clone(), layout.checkpoint_below(job, *incarnation)];
     for folder in folders {
         let made = folder.make();
         let made =

@@ -231,12 +231,7 @@ async fn live(
         )
     });
     if let Some(lease) = lease {
-        actix::spawn(lease::hold(
-            lease,
-            terms,
-            agent.clone().recipient(),
-            keeper,
-        ));
+        actix::spawn(lease::hold(lease, terms, agent.clone().recipient(), keeper));
     }
     let addr = agent.clone();
     actix::spawn(async move {

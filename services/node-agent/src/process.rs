@@ -188,7 +188,11 @@ impl ContainerRuntime for ProcessRuntime {
                 Ok(orders) => orders.map_err(RuntimeError::Start)?,
                 Err(error) => return Err(NotStarted::from(error.to_string()).into()),
             };
-            inner.keeper.start(orders).await.map_err(RuntimeError::Start)
+            inner
+                .keeper
+                .start(orders)
+                .await
+                .map_err(RuntimeError::Start)
         }
         .boxed()
     }

@@ -153,7 +153,10 @@ mod tests {
         assert_eq!(old(&layout, &marks, DAY).expect("listed"), []);
         let shown = old(&layout, &marks, Duration::ZERO).expect("listed");
         assert_eq!(shown.len(), 3);
-        assert!(shown.iter().all(|it| it.path.exists() && it.bytes >= 4096), "{shown:?}");
+        assert!(
+            shown.iter().all(|it| it.path.exists() && it.bytes >= 4096),
+            "{shown:?}"
+        );
         assert_eq!(prune(&layout, &marks, Duration::ZERO), 3);
         let is_there = |path: &str| layout.containers().join(path).exists();
         assert!(is_there("ads/runs/2/0/stdout.log"));

@@ -46,9 +46,9 @@ pub async fn run(context: &Context, args: &PruneArgs) -> anyhow::Result<u8> {
     let (data, asked) = (context.data.clone(), args.clone());
     let found = tokio::task::spawn_blocking(move || look(&data, &asked)).await??;
     let bytes: u64 = found.iter().map(|it| it.bytes).sum();
-    let listed = found.iter().map(|it| {
-        json!({"path": it.path.display().to_string(), "bytes": it.bytes})
-    });
+    let listed = found
+        .iter()
+        .map(|it| json!({"path": it.path.display().to_string(), "bytes": it.bytes}));
     let answer = json!({
         "removed": args.yes, "bytes": bytes, "directories": listed.collect::<Vec<_>>(),
     });

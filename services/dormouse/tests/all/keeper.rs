@@ -16,7 +16,11 @@ fn running() -> Cluster {
     let data = cluster.dir().to_owned();
     cluster.start("up", &["up", "--nodes", "0"], &data);
     let policy = data.join("policy.yaml");
-    std::fs::write(&policy, format!("policy: {{lease_s: {}}}\n", LEASE.as_secs())).expect("written");
+    std::fs::write(
+        &policy,
+        format!("policy: {{lease_s: {}}}\n", LEASE.as_secs()),
+    )
+    .expect("written");
     poll("the broker", PATIENCE, || {
         let configured = cluster.run(&["configure", &policy.display().to_string()]);
         (configured.code == 0).then_some(())
@@ -41,7 +45,10 @@ fn start_agent(cluster: &mut Cluster) {
 #[track_caller]
 fn until_gone(cluster: &Cluster, since: Instant) -> Duration {
     while !cluster.programs_below("a0").is_empty() {
-        assert!(since.elapsed() < LEASE, "still running at the end of its lease");
+        assert!(
+            since.elapsed() < LEASE,
+            "still running at the end of its lease"
+        );
         std::thread::sleep(Duration::from_millis(20));
     }
     since.elapsed()
@@ -87,7 +94,9 @@ fn an_agent_that_is_back_within_its_lease_adopts_all() {
     std::thread::sleep(LEASE * 3 / 2);
     assert_eq!(cluster.programs_below("a0"), before);
     let log = cluster.log();
-    let exits = log.iter().filter(|it| matches!(it.event(), Some(Event::ContainerExited(_))));
+    let exits = log
+        .iter()
+        .filter(|it| matches!(it.event(), Some(Event::ContainerExited(_))));
     assert_eq!(exits.count(), 0);
     // It takes orders for them, too.
     cluster.run(&["job", "cancel", "ads/a"]).ok();
@@ -105,7 +114,9 @@ fn what_an_up_holds_has_no_deadline() {
     cluster.wait_for_nodes(1);
     cluster.submit(&count_job("a", 100_000, (1, 1), &[])).ok();
     let programs = || cluster.programs_below("nodes/n0");
-    poll("its program", PATIENCE, || (!programs().is_empty()).then_some(()));
+    poll("its program", PATIENCE, || {
+        (!programs().is_empty()).then_some(())
+    });
     let before = programs();
     cluster.kill("up");
     std::thread::sleep(Duration::from_secs(5));

@@ -63,7 +63,12 @@ impl Agent {
             gib(used),
             gib(share)
         );
-        tracing::warn!(tenant, used, share, "stopped: its share of the disk is full");
+        tracing::warn!(
+            tenant,
+            used,
+            share,
+            "stopped: its share of the disk is full"
+        );
         for (id, addr) in &self.actors {
             if id.job.tenant() == tenant {
                 addr.do_send(container::Evict {
@@ -86,7 +91,10 @@ impl Agent {
     /// An end for a full share is the job's doing, not the platform's: it counts.
     pub(super) fn of_the_job(&self, id: &ContainerId, exit: Exit) -> Exit {
         let is_full = self.full.contains_key(id.job.tenant());
-        let of_share = exit.reason.as_ref().is_some_and(|it| it.contains("--tenant-storage"));
+        let of_share = exit
+            .reason
+            .as_ref()
+            .is_some_and(|it| it.contains("--tenant-storage"));
         Exit {
             evicted: exit.evicted && !(is_full && of_share),
             ..exit

@@ -150,7 +150,9 @@ impl Keeper {
             shared.beside.insert(turn, answer);
             self.ask(Ask::Beside(turn, container, Box::new(program)));
         }
-        answered.await.unwrap_or_else(|_| Err("the node's keeper has ended".to_owned()))
+        answered
+            .await
+            .unwrap_or_else(|_| Err("the node's keeper has ended".to_owned()))
     }
 
     /// Signals a container's program and its process group.
@@ -270,7 +272,9 @@ impl Talk {
     /// The keeper is gone, and its containers with it: another one takes its place. `None` where
     /// the agent goes, too.
     async fn again(&self, asked: &mut mpsc::UnboundedReceiver<Ask>) -> Option<UnixStream> {
-        tracing::error!("the node's keeper has ended, and its containers with it; starting another one");
+        tracing::error!(
+            "the node's keeper has ended, and its containers with it; starting another one"
+        );
         loop {
             match connect(&self.config).await {
                 Ok((stream, welcome)) => {

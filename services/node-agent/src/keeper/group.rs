@@ -170,12 +170,7 @@ impl Cgroups {
     ///
     /// # Errors
     /// What the kernel refuses.
-    pub fn limit(
-        &self,
-        group: &Group,
-        demand: &Amounts,
-        processes: Option<u64>,
-    ) -> io::Result<()> {
+    pub fn limit(&self, group: &Group, demand: &Amounts, processes: Option<u64>) -> io::Result<()> {
         let memory_bytes = demand.get(&Resource::Memory);
         let quota_us = demand.get(&Resource::Cpu) * PERIOD_US / 1000;
         let quota_us = (quota_us > 0).then(|| quota_us.max(LEAST_QUOTA_US));
@@ -318,7 +313,9 @@ mod tests {
         let group = cgroups.create("1").expect("made");
         let read = |file: &str| fs::read_to_string(group.folders[0].join(file)).expect("written");
         assert_eq!(read("cpu.max"), "100000 100000");
-        cgroups.limit(&group, &Amounts::new(), None).expect("written");
+        cgroups
+            .limit(&group, &Amounts::new(), None)
+            .expect("written");
         assert_eq!(read("cpu.max"), "max 100000");
         let demand = "cpu=500m,memory=64Mi".parse().expect("valid");
         cgroups.limit(&group, &demand, Some(100)).expect("written");

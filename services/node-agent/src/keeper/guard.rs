@@ -125,7 +125,8 @@ impl Guard {
             }
             let mut must_end = !self.keeper.is_open();
             while let Ok(Some(signal)) = self.signals.read_signal() {
-                must_end |= i32::try_from(signal.ssi_signo) == Ok(Signal::SIGTERM as i32) && !self.is_walled;
+                must_end |= i32::try_from(signal.ssi_signo) == Ok(Signal::SIGTERM as i32)
+                    && !self.is_walled;
             }
             if must_end {
                 self.kill_program();
@@ -220,7 +221,9 @@ impl Guard {
         while !self.is_walled && Instant::now() < until {
             let children = procfs::children(own);
             children.iter().copied().for_each(procfs::kill_process);
-            while matches!(waitpid(None, Some(WaitPidFlag::WNOHANG)), Ok(it) if it != WaitStatus::StillAlive) {}
+            while matches!(waitpid(None, Some(WaitPidFlag::WNOHANG)), Ok(it) if it != WaitStatus::StillAlive)
+            {
+            }
             if procfs::children(own).is_empty() {
                 return;
             }

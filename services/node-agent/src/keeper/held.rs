@@ -154,7 +154,10 @@ impl Held {
     pub fn exit(&self, of_guard: Option<i32>) -> Exit {
         let (code, signal) = self.said.unwrap_or((None, of_guard));
         let out_of_memory = code != Some(0)
-            && self.guard.as_ref().is_some_and(|it| it.group.ran_out_of_memory());
+            && self
+                .guard
+                .as_ref()
+                .is_some_and(|it| it.group.ran_out_of_memory());
         let exit = Exit {
             code,
             signal,

@@ -59,11 +59,7 @@ fn end(mut tell: PipeWriter, why: &NotStarted) -> ! {
 }
 
 /// Returns only where it fails.
-fn become_program(
-    program: &Program,
-    walls: Option<&Walls>,
-    dies_with_guard: bool,
-) -> NotStarted {
+fn become_program(program: &Program, walls: Option<&Walls>, dies_with_guard: bool) -> NotStarted {
     let _ = setsid();
     // The guard hears signals by a descriptor; the program is to hear them as ever.
     let _ = SigSet::empty().thread_set_mask();
@@ -97,5 +93,9 @@ fn become_program(
         .stderr(err)
         .exec();
     let path = program.path.display();
-    format!("{path} cannot be run in {}: {error}; correct command", program.working_dir.display()).into()
+    format!(
+        "{path} cannot be run in {}: {error}; correct command",
+        program.working_dir.display()
+    )
+    .into()
 }

@@ -102,8 +102,12 @@ impl Lines {
         };
         let rest = self.read.split_off(end + 1);
         let lines = std::mem::replace(&mut self.read, rest);
-        let lines = lines.split(|byte| *byte == b'\n').filter(|it| !it.is_empty());
-        lines.filter_map(|line| serde_json::from_slice(line).ok()).collect()
+        let lines = lines
+            .split(|byte| *byte == b'\n')
+            .filter(|it| !it.is_empty());
+        lines
+            .filter_map(|line| serde_json::from_slice(line).ok())
+            .collect()
     }
 }
 
@@ -133,7 +137,10 @@ mod tests {
     #[test]
     fn an_end_that_does_not_read_holds_nobody_up() {
         let (own, other) = UnixStream::pair().expect("a pair");
-        let (mut own, mut other) = (Lines::new(own).expect("made"), Lines::new(other).expect("made"));
+        let (mut own, mut other) = (
+            Lines::new(own).expect("made"),
+            Lines::new(other).expect("made"),
+        );
         let word = "x".repeat(100_000);
         (0..100).for_each(|_| own.say(&word));
         assert!(own.is_open() && own.interest().contains(PollFlags::POLLOUT));

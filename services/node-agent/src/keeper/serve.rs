@@ -24,11 +24,11 @@ use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFl
 use dormouse_messages::ContainerId;
 use dormouse_messages::events::NodeFault;
 
+use super::engine;
 use super::group::{Cgroups, Group};
 use super::held::{Guard, Held, Stage};
 use super::lines::Lines;
 use super::words::{Ask, GuardAsk, Orders, Settings, Tell, Welcome};
-use super::engine;
 use crate::procfs;
 use crate::runtime::NotStarted;
 
@@ -150,8 +150,16 @@ impl Keeper {
             PollFd::new(self.signals.as_fd(), input),
             PollFd::new(self.timer.as_fd(), input),
         ];
-        fds.extend(self.listener.as_ref().map(|it| PollFd::new(it.as_fd(), input)));
-        fds.extend(self.agent.as_ref().map(|it| PollFd::new(it.as_fd(), it.interest())));
+        fds.extend(
+            self.listener
+                .as_ref()
+                .map(|it| PollFd::new(it.as_fd(), input)),
+        );
+        fds.extend(
+            self.agent
+                .as_ref()
+                .map(|it| PollFd::new(it.as_fd(), it.interest())),
+        );
         let guards = self.held.values().filter_map(|it| it.guard.as_ref());
         fds.extend(
             guards
@@ -220,11 +228,18 @@ impl Keeper {
                     held.beside.push(turn);
                     self.to_guard(&container, &GuardAsk::Beside(turn, program));
                 }
-                _ => self.tell(&Tell::BesideEnded(turn, Err("the container has ended".into()))),
+                _ => self.tell(&Tell::BesideEnded(
+                    turn,
+                    Err("the container has ended".into()),
+                )),
             },
             Ask::Forget(container, request) => {
                 let has_ended = |held: &Held| matches!(held.stage, Stage::Ended(_));
-                if self.held.get(&container).is_some_and(|it| it.request == request && has_ended(it)) {
+                if self
+                    .held
+                    .get(&container)
+                    .is_some_and(|it| it.request == request && has_ended(it))
+                {
                     self.held.remove(&container);
                 }
             }
@@ -250,7 +265,10 @@ impl Keeper {
             Cgroups::Absent(why) => Err(why.clone()),
             _ => Ok(()),
         };
-        let held = self.held.iter().map(|(container, held)| held.now(container));
+        let held = self
+            .held
+            .iter()
+            .map(|(container, held)| held.now(container));
         let welcome = Tell::Welcome(Box::new(Welcome {
             pid: std::process::id(),
             started_ticks: own.map_or(0, |own| own.started_ticks),
@@ -262,7 +280,11 @@ impl Keeper {
     }
 
     fn to_guard(&mut self, container: &ContainerId, word: &GuardAsk) {
-        if let Some(guard) = self.held.get_mut(container).and_then(|it| it.guard.as_mut()) {
+        if let Some(guard) = self
+            .held
+            .get_mut(container)
+            .and_then(|it| it.guard.as_mut())
+        {
             guard.lines.say(word);
         }
     }

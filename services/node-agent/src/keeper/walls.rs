@@ -117,7 +117,9 @@ pub struct Shown {
 }
 
 fn of_node(what: &str, error: impl std::fmt::Display) -> NotStarted {
-    let why = format!("{what}: {error}; the agent must run as root, on Linux 5.9 or later, or with --trust-jobs");
+    let why = format!(
+        "{what}: {error}; the agent must run as root, on Linux 5.9 or later, or with --trust-jobs"
+    );
     NotStarted::of_node(NodeFault::Processes, why)
 }
 
@@ -133,7 +135,12 @@ pub fn prepare(base: &Base, folder: &Path) -> Result<(), NotStarted> {
 fn build(base: &Base, root: &Path) -> io::Result<()> {
     unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWIPC)?;
     // What the node unmounts while this waits goes here, too; nothing goes the other way.
-    mount_it("none", Path::new("/"), None, MsFlags::MS_REC | MsFlags::MS_SLAVE)?;
+    mount_it(
+        "none",
+        Path::new("/"),
+        None,
+        MsFlags::MS_REC | MsFlags::MS_SLAVE,
+    )?;
     fs::create_dir_all(root)?;
     let quiet = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
     mount_with("tmpfs", root, quiet, "mode=755,size=4m")?;
@@ -225,7 +232,12 @@ fn hide(root: &Path, path: &Path) -> io::Result<()> {
     if !target.is_dir() {
         return Ok(());
     }
-    mount_with("tmpfs", &target, MsFlags::MS_NOSUID | MsFlags::MS_NODEV, "mode=755,size=1m")
+    mount_with(
+        "tmpfs",
+        &target,
+        MsFlags::MS_NOSUID | MsFlags::MS_NODEV,
+        "mode=755,size=1m",
+    )
 }
 
 fn devices(root: &Path) -> io::Result<()> {
@@ -237,7 +249,12 @@ fn devices(root: &Path) -> io::Result<()> {
         symlink(to, dev.join(name))?;
     }
     let shm = made(root, Path::new("/dev/shm"))?;
-    mount_with("tmpfs", &shm, MsFlags::MS_NOSUID | MsFlags::MS_NODEV, "mode=1777")
+    mount_with(
+        "tmpfs",
+        &shm,
+        MsFlags::MS_NOSUID | MsFlags::MS_NODEV,
+        "mode=1777",
+    )
 }
 
 fn bind_device(dev: &Path, name: &str) -> io::Result<()> {
@@ -269,7 +286,10 @@ pub fn enter(base: &Base, walls: &Walls, folder: &Path) -> Result<(), NotStarted
     for shown in &walls.mounts {
         show(&root, shown).map_err(|error| {
             let path = shown.root.join(&shown.way);
-            NotStarted::from(format!("{} cannot be mounted: {error}; see mounts", path.display()))
+            NotStarted::from(format!(
+                "{} cannot be mounted: {error}; see mounts",
+                path.display()
+            ))
         })?;
     }
     let go = || {

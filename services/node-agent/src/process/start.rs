@@ -54,7 +54,11 @@ impl Inner {
     pub(super) fn prepare(&self, plan: &ContainerPlan) -> Result<Orders, NotStarted> {
         check_mounts(&plan.mounts, plan.user.is_some())?;
         // What is there for this request is found by the keeper, not made again.
-        if self.marks.get(&plan.container, plan.request).is_none_or(|it| it.supervised.is_none()) {
+        if self
+            .marks
+            .get(&plan.container, plan.request)
+            .is_none_or(|it| it.supervised.is_none())
+        {
             make_directory(&self.layout, plan)?;
         }
         let ContainerId {

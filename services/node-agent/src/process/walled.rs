@@ -30,7 +30,10 @@ fn absolute(path: &Path) -> PathBuf {
 pub fn base(config: &AgentConfig) -> Option<Base> {
     config.contain.as_ref()?;
     let shown = config.path.iter().chain(&config.working_dir);
-    let mounts = config.mounts.iter().map(|mount| PathBuf::from(&mount.source));
+    let mounts = config
+        .mounts
+        .iter()
+        .map(|mount| PathBuf::from(&mount.source));
     let mut shown: Vec<_> = shown.map(|path| absolute(path)).chain(mounts).collect();
     // The root would show everything.
     shown.retain(|path| path != Path::new("/"));

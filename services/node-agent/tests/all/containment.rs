@@ -145,7 +145,8 @@ impl Node {
             keeper,
             _listener: UnixListener::bind_addr(&address).expect("bound"),
         };
-        node.env.insert("SOCKET".to_owned(), EnvValue::Plain(socket));
+        node.env
+            .insert("SOCKET".to_owned(), EnvValue::Plain(socket));
         node.start_victim().await;
         node
     }
@@ -154,7 +155,8 @@ impl Node {
         let id = container("victim/job/1/0");
         let mut plan = self.plan(id, VICTIMS, VICTIM);
         plan.mounts = vec![];
-        plan.env.insert("VICTIM".to_owned(), EnvValue::Plain("1".to_owned()));
+        plan.env
+            .insert("VICTIM".to_owned(), EnvValue::Plain("1".to_owned()));
         let (directory, checkpoint) = (plan.directory.clone(), plan.checkpoint.clone());
         self.victim = self.runtime.start(plan).await.expect("started");
         let until = std::time::Instant::now() + Duration::from_secs(20);
@@ -168,10 +170,16 @@ impl Node {
             ("KEEPER_PID", or_nobody(self.keeper.unwrap_or(0))),
             ("VICTIM_DIR", directory.display().to_string()),
             ("VICTIM_CHECKPOINT", checkpoint.display().to_string()),
-            ("NODE_DIR", self.config.layout().node().display().to_string()),
+            (
+                "NODE_DIR",
+                self.config.layout().node().display().to_string(),
+            ),
             ("OPERATOR", operator.display().to_string()),
             ("GRANTED", operator.join("granted").display().to_string()),
-            ("GRANTED_RO", operator.join("read-only").display().to_string()),
+            (
+                "GRANTED_RO",
+                operator.join("read-only").display().to_string(),
+            ),
         ];
         let told = told.map(|(name, value)| (name.to_owned(), EnvValue::Plain(value)));
         self.env.extend(told);
@@ -233,7 +241,12 @@ impl Node {
         for (pid, line) in processes_of(mallory(self.config.runtime).uid) {
             harm.push(format!("it has left process {pid}: {line}"));
         }
-        for path in ["/tmp/left-behind", "/dev/shm/left-behind", "/etc/forged", "/usr/bin/forged"] {
+        for path in [
+            "/tmp/left-behind",
+            "/dev/shm/left-behind",
+            "/etc/forged",
+            "/usr/bin/forged",
+        ] {
             if Path::new(path).exists() {
                 harm.push(format!("{path} is there"));
             }
@@ -259,7 +272,10 @@ fn processes_of(uid: u32) -> Vec<(u32, String)> {
         !is_zombie && status.contains(&format!("\nUid:\t{uid}"))
     };
     let line = |pid: u32| fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    numbers.filter(of_user).map(|pid| (pid, line(pid))).collect()
+    numbers
+        .filter(of_user)
+        .map(|pid| (pid, line(pid)))
+        .collect()
 }
 
 fn contained() -> Contain {
@@ -359,7 +375,9 @@ async fn what_is_trusted_is_not_contained() {
         let _ = fs::remove_file(path);
     }
     let remove = "ipcrm -M 0x4d4f5553 -Q 0x4d4f5553";
-    let _ = std::process::Command::new("sh").args(["-c", remove]).status();
+    let _ = std::process::Command::new("sh")
+        .args(["-c", remove])
+        .status();
 }
 
 /// An agent that starts again finds its containers behind their walls, and can still run a program
@@ -380,5 +398,8 @@ async fn a_program_beside_a_container_is_inside_its_walls() {
     let why = node.runtime.beside(plan).await.expect_err("it fails");
     assert!(why.contains('7'), "{why}");
     node.runtime.kill(&id).await.expect("killed");
-    node.runtime.kill(&container("victim/job/1/0")).await.expect("killed");
+    node.runtime
+        .kill(&container("victim/job/1/0"))
+        .await
+        .expect("killed");
 }

@@ -186,13 +186,22 @@ fn a_full_share_stops_its_tenant_with_a_reason_and_nobody_else() {
         job: job.clone(),
         ..id(1, 0)
     };
-    let fills = "head -c 20000000 /dev/zero >$DORMOUSE_CHECKPOINT_DIR/big; while :; do sleep 0.05; done";
+    let fills =
+        "head -c 20000000 /dev/zero >$DORMOUSE_CHECKPOINT_DIR/big; while :; do sleep 0.05; done";
     log.append(admitted(sh(fills)));
     log.append(placed(1, 1));
     log.append(start(1, None));
-    let mut events = [admitted(sh("while :; do sleep 0.05; done")), placed(1, 1), start(1, None)];
+    let mut events = [
+        admitted(sh("while :; do sleep 0.05; done")),
+        placed(1, 1),
+        start(1, None),
+    ];
     match &mut events {
-        [Event::JobAdmitted(job), Event::PlacementDecided(placed), Event::PartitionStartRequested(start)] => {
+        [
+            Event::JobAdmitted(job),
+            Event::PlacementDecided(placed),
+            Event::PartitionStartRequested(start),
+        ] => {
             job.job = other.clone();
             job.spec.tenant = "other".to_owned();
             placed.create[0].job = other.clone();
@@ -204,21 +213,27 @@ fn a_full_share_stops_its_tenant_with_a_reason_and_nobody_else() {
     log.wait_started(&container(&other));
     let exit = log.wait_exited(&id(1, 0));
     let reason = exit.reason.expect("a reason");
-    assert!(reason.contains("--tenant-storage") && !exit.evicted, "{reason}");
+    assert!(
+        reason.contains("--tenant-storage") && !exit.evicted,
+        "{reason}"
+    );
     // Its next life does not start, and says why; the other tenant's runs on.
     log.append(placed(2, 1));
     log.append(start(2, None));
     let reason = log.wait_exited(&id(2, 0)).reason.expect("a reason");
     assert!(reason.contains("--tenant-storage"), "{reason}");
-    let others = |event: &Event| matches!(event, Event::ContainerExited(it) if it.container.job == other);
+    let others =
+        |event: &Event| matches!(event, Event::ContainerExited(it) if it.container.job == other);
     assert_eq!(log.count(others), 0);
-    log.append(Event::from(dormouse_messages::events::PartitionStopRequested {
-        job: other.clone(),
-        ..match stop(1) {
-            Event::PartitionStopRequested(stop) => *stop,
-            _ => unreachable!("as it was made"),
-        }
-    }));
+    log.append(Event::from(
+        dormouse_messages::events::PartitionStopRequested {
+            job: other.clone(),
+            ..match stop(1) {
+                Event::PartitionStopRequested(stop) => *stop,
+                _ => unreachable!("as it was made"),
+            }
+        },
+    ));
     log.wait_exited(&container(&other));
     agent.stop().expect("left in order");
 }

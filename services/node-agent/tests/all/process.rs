@@ -219,10 +219,16 @@ async fn a_killed_keeper_takes_everything_along_and_the_agent_hears_of_it() {
         nix::sys::signal::kill(pid, Signal::SIGKILL).expect("killed");
         let exit = exit(&mut exited).await;
         assert!(exit.evicted, "{exit:?}");
-        assert!(pids.iter().all(|pid| is_gone(*pid)), "limits {limits}: {pids:?}");
+        assert!(
+            pids.iter().all(|pid| is_gone(*pid)),
+            "limits {limits}: {pids:?}"
+        );
         // Another keeper is there, and starts what comes next.
         runtime.forget(&container, Sequence(1)).await;
-        runtime.start(self::plan(folder.path(), 2, "exit 4")).await.expect("started");
+        runtime
+            .start(self::plan(folder.path(), 2, "exit 4"))
+            .await
+            .expect("started");
         assert_eq!(self::exit(&mut exited).await.code, Some(4));
     }
 }
@@ -240,7 +246,10 @@ async fn what_leaves_its_session_and_loses_its_parent_ends_with_the_program() {
         let pid = runtime.start(plan).await.expect("started");
         let (child, program) = (number_in(&file).await, number_in(&own).await);
         assert_eq!(program, pid);
-        runtime.signal(&container, Signal::SIGTERM).await.expect("signalled");
+        runtime
+            .signal(&container, Signal::SIGTERM)
+            .await
+            .expect("signalled");
         assert_eq!(exit(&mut exited).await.signal, Some(15));
         assert!(is_gone(child), "limits {limits}: it is left");
     }
@@ -251,7 +260,10 @@ async fn a_killed_guard_takes_its_container_along() {
     let folder = tempfile::tempdir().expect("a folder");
     let (runtime, mut exited) = runtime(folder.path(), false).await;
     let script = "while :; do sleep 0.05; done";
-    let pid = runtime.start(plan(folder.path(), 1, script)).await.expect("started");
+    let pid = runtime
+        .start(plan(folder.path(), 1, script))
+        .await
+        .expect("started");
     let guard = stat(pid).expect("it runs").parent;
     let guard = nix::unistd::Pid::from_raw(i32::try_from(guard).expect("small"));
     nix::sys::signal::kill(guard, Signal::SIGKILL).expect("killed");
@@ -266,15 +278,27 @@ async fn exit_codes_are_kept_while_no_agent_is_there() {
     let (first, _) = runtime(folder.path(), true).await;
     let scripts = ["exit 3", "kill -9 $$", "sleep 1; exit 5"];
     for (script, incarnation) in scripts.iter().zip(1..) {
-        first.start(plan(folder.path(), incarnation, script)).await.expect("started");
+        first
+            .start(plan(folder.path(), incarnation, script))
+            .await
+            .expect("started");
     }
     let keeper = keeper_of(folder.path()).expect("a keeper");
     drop(first);
     tokio::time::sleep(Duration::from_millis(300)).await;
     let (second, mut exited) = runtime(folder.path(), true).await;
     let found = second.list().await.expect("listed");
-    let ended: Vec<_> = found.iter().filter_map(|it| it.status.as_ref().err()).collect();
-    assert_eq!(ended.iter().map(|it| (it.code, it.signal)).collect::<Vec<_>>(), [(Some(3), None), (None, Some(9))]);
+    let ended: Vec<_> = found
+        .iter()
+        .filter_map(|it| it.status.as_ref().err())
+        .collect();
+    assert_eq!(
+        ended
+            .iter()
+            .map(|it| (it.code, it.signal))
+            .collect::<Vec<_>>(),
+        [(Some(3), None), (None, Some(9))]
+    );
     assert_eq!(exit(&mut exited).await.code, Some(5));
     assert_eq!(keeper_of(folder.path()), Some(keeper), "the same keeper");
     for found in found {
@@ -289,19 +313,33 @@ async fn at_the_deadline_everything_ends_and_nothing_starts() {
     let folder = tempfile::tempdir().expect("a folder");
     let (runtime, mut exited) = runtime(folder.path(), true).await;
     let script = "trap '' TERM; while :; do sleep 0.05; done";
-    runtime.start(plan(folder.path(), 1, script)).await.expect("started");
+    runtime
+        .start(plan(folder.path(), 1, script))
+        .await
+        .expect("started");
     let keeper = runtime.keeper();
     let since = tokio::time::Instant::now();
     keeper.hold_until(Some((since, Duration::from_millis(300))));
     let exit = exit(&mut exited).await;
-    assert!(since.elapsed() >= Duration::from_millis(290), "{:?}", since.elapsed());
-    assert!(since.elapsed() < Duration::from_millis(900), "{:?}", since.elapsed());
+    assert!(
+        since.elapsed() >= Duration::from_millis(290),
+        "{:?}",
+        since.elapsed()
+    );
+    assert!(
+        since.elapsed() < Duration::from_millis(900),
+        "{:?}",
+        since.elapsed()
+    );
     assert!(exit.evicted && exit.reason.expect("a reason").contains("lease"));
     let refused = runtime.start(plan(folder.path(), 2, "true")).await;
     assert!(refused.is_err(), "{refused:?}");
     // The lease is held again.
     keeper.hold_until(Some((tokio::time::Instant::now(), Duration::from_secs(60))));
-    runtime.start(plan(folder.path(), 3, "true")).await.expect("started");
+    runtime
+        .start(plan(folder.path(), 3, "true"))
+        .await
+        .expect("started");
     assert_eq!(self::exit(&mut exited).await.code, Some(0));
 }
 
@@ -397,7 +435,10 @@ async fn guards_that_wait_are_used_and_leave_nothing_behind() {
                 && limits
                 && runtime.has_limits()
             {
-                assert!(path.1.contains(".once-"), "not in a group of its own: {groups}");
+                assert!(
+                    path.1.contains(".once-"),
+                    "not in a group of its own: {groups}"
+                );
                 let group = Path::new("/sys/fs/cgroup/memory").join(&path.1[1..]);
                 parent = group.parent().map(Path::to_owned);
             }
@@ -443,10 +484,17 @@ async fn what_a_build_of_before_has_left_running_is_ended() {
         .process_group(0)
         .spawn()
         .expect("runs");
-    noted(folder.path(), &plan, stat(shell.id()).expect("it runs").identity);
+    noted(
+        folder.path(),
+        &plan,
+        stat(shell.id()).expect("it runs").identity,
+    );
     let (runtime, _exited) = runtime(folder.path(), false).await;
     let listed = runtime.list().await.expect("listed");
-    assert!(listed[0].status.as_ref().is_err_and(|exit| exit.evicted), "{listed:?}");
+    assert!(
+        listed[0].status.as_ref().is_err_and(|exit| exit.evicted),
+        "{listed:?}"
+    );
     assert!(!shell.wait().expect("ends").success());
 }
 

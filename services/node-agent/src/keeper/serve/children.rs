@@ -33,11 +33,14 @@ impl Keeper {
         let guard = match self.waiting.pop() {
             Some(guard) => guard,
             None => self.make_guard().map_err(|error| {
-                let why = format!("no guard for it: {error}; the node is out of processes or memory");
+                let why =
+                    format!("no guard for it: {error}; the node is out of processes or memory");
                 NotStarted::of_node(NodeFault::Processes, why)
             })?,
         };
-        let limited = self.cgroups.limit(&guard.group, &orders.demand, orders.processes);
+        let limited = self
+            .cgroups
+            .limit(&guard.group, &orders.demand, orders.processes);
         match limited {
             Ok(()) => Ok(guard),
             Err(error) => {
@@ -130,7 +133,9 @@ impl Keeper {
     }
 
     fn reaped(&mut self, pid: Pid, signal: Option<i32>) {
-        self.ending = self.ending.filter(|it| i32::try_from(*it) != Ok(pid.as_raw()));
+        self.ending = self
+            .ending
+            .filter(|it| i32::try_from(*it) != Ok(pid.as_raw()));
         for guards in [&mut self.waiting, &mut self.leaving] {
             if let Some(index) = guards.iter().position(|it| it.pid == pid) {
                 self.unused.push(guards.remove(index).group);
@@ -153,13 +158,19 @@ impl Keeper {
         let (request, beside) = (held.request, std::mem::take(&mut held.beside));
         let never_ran = !turns.is_empty() || matches!(&heard.started, Some((_, Err(_))));
         held.stage = Stage::Ended(exit.clone());
-        let ended = Err(NotStarted::of_node(NodeFault::Processes, "its guard has ended".to_owned()));
+        let ended = Err(NotStarted::of_node(
+            NodeFault::Processes,
+            "its guard has ended".to_owned(),
+        ));
         let (heard_turns, result) = heard.started.unwrap_or_else(|| (turns, ended));
         for turn in heard_turns {
             self.tell(&Tell::Started(turn, result.clone()));
         }
         for turn in beside {
-            self.tell(&Tell::BesideEnded(turn, Err("the container has ended".to_owned())));
+            self.tell(&Tell::BesideEnded(
+                turn,
+                Err("the container has ended".to_owned()),
+            ));
         }
         if signal.is_some() {
             self.sweep();
