@@ -9,6 +9,7 @@
 //! - It is removed once its exit is on the log and nothing is being started.
 
 mod body;
+mod deadline;
 mod output;
 mod pauses;
 
@@ -34,8 +35,6 @@ use dormouse_messages::{ContainerId, Sequence};
 
 use crate::config::AgentConfig;
 use crate::folder::aside;
-use crate::keeper::client::Keeper;
-use crate::keeper::words::Engine;
 use crate::layout::{self, Layout};
 use crate::marks::Marks;
 use crate::members::ACK;
@@ -45,6 +44,8 @@ use crate::runtime::{
     ContainerPlan, ContainerRuntime, Exit, Exits, Found, NotStarted, RuntimeError,
 };
 use crate::secrets;
+pub use deadline::end_all;
+pub(crate) use deadline::keeper;
 use pauses::Pauses;
 
 /// Between two attempts to reach an engine that went away.
@@ -67,9 +68,6 @@ const LAST_WORDS_BYTES: u64 = 4096;
 /// How long after a kill the engine may take to say that memory was the cause: on an idle
 /// machine it knows at once, on a busy one it took tens of milliseconds.
 const LATE_WORD: Duration = Duration::from_millis(250);
-
-/// Between two attempts to end what runs past its deadline.
-const END_AGAIN: Duration = Duration::from_millis(100);
 
 /// Runs Docker containers.
 #[derive(Clone)]
@@ -120,57 +118,6 @@ pub(crate) async fn engine_answers() -> Result<Docker, RuntimeError> {
         docker.negotiate_version().await
     };
     connect.await.map_err(engine)
-}
-
-/// What ends this node's containers when the agent cannot: see [`crate::keeper::engine`].
-pub(crate) async fn keeper(config: &AgentConfig, exits: Exits) -> Result<Keeper, RuntimeError> {
-    let mut keeper = process::keeper_config(config, false);
-    keeper.settings.engine = Some(Engine {
-        cluster: config.cluster.clone(),
-        node: config.node.to_string(),
-    });
-    Ok(Keeper::connect(keeper, exits).await?.0)
-}
-
-/// Ends every container of a node, and tries until the engine has done it.
-pub async fn end_all(cluster: &str, node: &str) {
-    let filters = HashMap::from([(
-        "label".to_owned(),
-        vec![
-            format!("{}={cluster}", body::CLUSTER),
-            format!("{}={node}", body::NODE),
-        ],
-    )]);
-    loop {
-        match end_those(&filters).await {
-            Ok(0) => return,
-            Ok(_) => {}
-            Err(error) => eprintln!("the engine's containers run on: {error}"),
-        }
-        tokio::time::sleep(END_AGAIN).await;
-    }
-}
-
-/// How many run.
-async fn end_those(filters: &HashMap<String, Vec<String>>) -> Result<usize, RuntimeError> {
-    let docker = engine_answers().await?;
-    let options = ListContainersOptions {
-        filters: Some(filters.clone()),
-        ..ListContainersOptions::default()
-    };
-    let running = docker
-        .list_containers(Some(options))
-        .await
-        .map_err(engine)?;
-    let ids: Vec<_> = running.iter().filter_map(|it| it.id.clone()).collect();
-    let kills = ids.iter().map(|id| {
-        let options = KillContainerOptions {
-            signal: Signal::SIGKILL.as_str().to_owned(),
-        };
-        docker.kill_container(id, Some(options))
-    });
-    futures::future::join_all(kills).await;
-    Ok(ids.len())
 }
 
 fn engine(error: Error) -> RuntimeError {
