@@ -63,7 +63,8 @@ pub struct Keeper {
     ending: Option<u32>,
     signals: SignalFd,
     timer: TimerFd,
-    /// The deadline has passed: nothing is started.
+    has_deadline: bool,
+    /// It has passed: nothing is started.
     is_past: bool,
     fill_at: Option<Instant>,
     groups_made: u64,
@@ -103,6 +104,7 @@ impl Keeper {
                 ClockId::CLOCK_BOOTTIME,
                 TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC,
             )?,
+            has_deadline: false,
             is_past: false,
             fill_at: None,
             groups_made: 0,
@@ -141,7 +143,10 @@ impl Keeper {
     fn is_done(&self) -> bool {
         let waits_for_first = !self.had_agent && self.since.elapsed() < FIRST_AGENT;
         let is_empty = self.held.is_empty() && self.waiting.is_empty() && self.leaving.is_empty();
-        self.agent.is_none() && is_empty && self.ending.is_none() && !waits_for_first
+        // What an engine runs, it cannot see.
+        let is_awaited = self.settings.engine.is_some() && self.has_deadline && !self.is_past;
+        let has_time = waits_for_first || is_awaited || self.ending.is_some();
+        self.agent.is_none() && is_empty && !has_time
     }
 
     fn wait(&self) -> io::Result<()> {
@@ -352,6 +357,7 @@ impl Keeper {
     }
 
     fn set_deadline(&mut self, deadline: Option<u64>) {
+        self.has_deadline = deadline.is_some();
         self.is_past = deadline.is_some_and(|at| at <= procfs::since_boot_ms());
         let set = match deadline {
             Some(at) => {

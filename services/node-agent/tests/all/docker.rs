@@ -81,6 +81,50 @@ fn wait_removed(config: &AgentConfig) {
     }
 }
 
+/// As when the agent is killed: nobody is there to renew the lease, nor to end anything.
+#[test]
+fn without_an_agent_containers_end_before_the_lease() {
+    if !engine() {
+        return;
+    }
+    let (folder, log) = (tempfile::tempdir().expect("a folder"), FakeLog::default());
+    let mut config = config(folder.path(), "deadline");
+    config.lease = Some(dormouse_messages::policy::LeaseTerm {
+        lease_ms: 6_000,
+        fence_ms: 3_000,
+    });
+    let agent = Running::start(&log, config.clone(), true);
+    log.append(admitted(sh("trap '' TERM; while :; do sleep 0.05; done")));
+    log.append(placed(1, 1));
+    log.append(start(1, None));
+    log.wait_started(&id(1, 0));
+    let runs = || {
+        let docker = Docker::connect_with_defaults().expect("an engine");
+        let name = format!("{}-n0-ads.lr.1.0", config.cluster);
+        let found = block_on(async move { docker.inspect_container(&name, None).await });
+        found.is_ok_and(|it| it.state.and_then(|it| it.running) == Some(true))
+    };
+    assert!(runs(), "it runs");
+    agent.stop().expect("left in order");
+    let left = Instant::now();
+    while runs() {
+        assert!(
+            left.elapsed() < Duration::from_secs(6),
+            "it outlives the lease"
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    println!("gone {:?} after the agent", left.elapsed());
+    let exit = {
+        let agent = Running::start(&log, config.clone(), true);
+        let exit = log.wait_exited(&id(1, 0));
+        wait_removed(&config);
+        agent.stop().expect("left in order");
+        exit
+    };
+    assert_eq!(exit.signal, Some(9));
+}
+
 #[test]
 fn containers_start_save_stop_and_are_removed() {
     if !engine() {

@@ -96,7 +96,8 @@ impl Keeper {
         self.fill_at = None;
         // The kernel may have it wait for whoever moves a process at this moment.
         self.unused.drain(..).for_each(|group| group.remove());
-        if self.waiting.len() >= FEW || self.agent.is_none() {
+        let is_of_engine = self.settings.engine.is_some();
+        if self.waiting.len() >= FEW || self.agent.is_none() || is_of_engine {
             return;
         }
         while self.waiting.len() < WAITING {
