@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::common::*;
 use bollard::Docker;
 use bollard::models::{ContainerCreateBody, HostConfig};
-use bollard::query_parameters::CreateContainerOptions;
+use bollard::query_parameters::{CreateContainerOptions, InspectContainerOptions};
 use dormouse_messages::events::{Acknowledged, ResizeCause};
 use dormouse_messages::job::{CheckpointMode, JobSpec, Mount};
 use dormouse_messages::{ContainerId, Event, Incarnation, Sequence};
@@ -101,7 +101,11 @@ fn without_an_agent_containers_end_before_the_lease() {
     let runs = || {
         let docker = Docker::connect_with_defaults().expect("an engine");
         let name = format!("{}-n0-ads.lr.1.0", config.cluster);
-        let found = block_on(async move { docker.inspect_container(&name, None).await });
+        let found = block_on(async move {
+            docker
+                .inspect_container(&name, None::<InspectContainerOptions>)
+                .await
+        });
         found.is_ok_and(|it| it.state.and_then(|it| it.running) == Some(true))
     };
     assert!(runs(), "it runs");
