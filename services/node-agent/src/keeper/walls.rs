@@ -211,19 +211,23 @@ fn show_system(root: &Path, path: &Path) -> io::Result<()> {
     if path == Path::new("/") || target.exists() {
         return Ok(());
     }
-    bind_onto(path, &target, found.is_dir(), true)
+    bind_onto(root, path, path, true)
 }
 
-fn bind_onto(source: &Path, target: &Path, is_folder: bool, read_only: bool) -> io::Result<()> {
+/// What is missing on the way to the target is made, and no link is followed there: it may lie in a
+/// folder that a job writes.
+fn bind_onto(root: &Path, source: &Path, target: &Path, read_only: bool) -> io::Result<()> {
+    let is_folder = fs::metadata(source)?.is_dir();
+    let way = target.strip_prefix("/").unwrap_or(target);
     if is_folder {
-        fs::create_dir_all(target)?;
-    } else if !target.exists() {
-        if let Some(parent) = target.parent() {
-            fs::create_dir_all(parent)?;
-        }
-        fs::write(target, "")?;
+        Below::new(root.to_owned(), way).make()?;
+    } else {
+        let name = way.file_name().and_then(|name| name.to_str());
+        let parent = way.parent().unwrap_or(Path::new(""));
+        let folder = Below::new(root.to_owned(), parent).make()?;
+        folder.append(name.unwrap_or_default())?;
     }
-    bind(source, target, read_only)
+    bind(source, &root.join(way), read_only)
 }
 
 /// Puts an empty folder over one that can be seen.
@@ -319,14 +323,12 @@ fn gpus(dev: &Path) -> io::Result<()> {
 }
 
 fn show(root: &Path, shown: &Shown) -> io::Result<()> {
-    let target = inside(root, &shown.target);
     if shown.way.as_os_str().is_empty() {
-        let is_folder = fs::metadata(&shown.root)?.is_dir();
-        return bind_onto(&shown.root, &target, is_folder, shown.read_only);
+        return bind_onto(root, &shown.root, &shown.target, shown.read_only);
     }
     let folder = Below::new(shown.root.clone(), &shown.way).open()?;
     let source = PathBuf::from(format!("/proc/self/fd/{}", folder.as_fd().as_raw_fd()));
-    bind_onto(&source, &target, true, shown.read_only)
+    bind_onto(root, &source, &shown.target, shown.read_only)
 }
 
 /// Makes the new root this process's, and lets go of the node's.
