@@ -31,7 +31,10 @@ const MAY: [(&str, &str); 13] = [
     ("src/keeper/client.rs", "the keeper's log"),
     ("src/keeper/group.rs", "/sys/fs/cgroup"),
     ("src/keeper/launch.rs", "/proc"),
-    ("src/keeper/serve.rs", "/proc, and whether its folder is there"),
+    (
+        "src/keeper/serve.rs",
+        "/proc, and whether its folder is there",
+    ),
     (
         "src/keeper/walls.rs",
         "folders of the node and of the operator, and a root that no job has seen yet",
