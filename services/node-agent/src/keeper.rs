@@ -39,6 +39,9 @@ use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
+use crate::marks::Supervised;
+use crate::procfs;
+
 /// The keeper's folder in the node's own.
 const FOLDER: &str = "keeper";
 
@@ -47,6 +50,9 @@ const SOCKET: &str = "socket";
 
 /// Held by a keeper and by its guards.
 const LOCK: &str = "lock";
+
+/// Which keeper was the last one to leave in order, holding nothing.
+const LEFT: &str = "left";
 
 /// What a keeper has to say, which nobody reads but after a fault.
 const LOG: &str = "log";
@@ -70,6 +76,14 @@ fn make(folder: &Path) -> io::Result<File> {
     File::open(folder)
 }
 
+/// The keeper that was the last one to leave in order: it held nothing, so that whatever was noted
+/// for it and it was not asked to forget has never run.
+#[must_use]
+pub fn left(folder: &Path) -> Option<Supervised> {
+    let text = fs::read_to_string(folder.join(LEFT)).ok()?;
+    serde_json::from_str(&text).ok()
+}
+
 /// Runs a keeper in its folder until it holds nothing and no agent is there.
 ///
 /// # Errors
@@ -89,5 +103,9 @@ pub fn run(folder: &Path) -> io::Result<()> {
     let listener = UnixListener::bind(&socket)?;
     std::env::set_current_dir("/")?;
     serve::Keeper::new(folder.to_owned(), listener)?.run()?;
+    if let Some(own) = procfs::stat(std::process::id()) {
+        let own = serde_json::to_string(&Supervised::by_keeper(own.identity))?;
+        fs::write(folder.join(LEFT), own)?;
+    }
     fs::remove_file(&socket)
 }

@@ -6,8 +6,8 @@
 //!   reported, so that nothing runs beside the next incarnation.
 //! - Signals go to the program's process group: `kill -TERM -- -PID`.
 //! - A mark is written before the keeper is asked. Where the keeper that it names is another one
-//!   than the present, whatever ran is gone; where it is the present one and holds nothing, nothing
-//!   ever ran.
+//!   than the present, whatever ran is gone; where it is the present one, or one that left in order,
+//!   and it is not held, it never ran.
 
 mod start;
 pub(crate) mod walled;
@@ -131,6 +131,7 @@ impl Inner {
                 status: held.status,
             })
             .collect();
+        let left = crate::keeper::left(&crate::keeper::folder(self.layout.node()));
         let marks = self.marks.all();
         for mark in marks.map_err(|error| RuntimeError::List(error.to_string()))? {
             let is_held = |it: &Found| it.container == mark.container && it.request == mark.request;
@@ -141,7 +142,8 @@ impl Inner {
                 continue;
             }
             let identity = supervised.identity();
-            if identity.is_some() && identity == self.keeper.identity() {
+            let is_present = identity.is_some() && identity == self.keeper.identity();
+            if is_present || left.as_ref() == Some(supervised) {
                 // A former agent died before it asked for it: it is started again.
                 self.marks.remove(&mark.container, mark.request);
                 continue;

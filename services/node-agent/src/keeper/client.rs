@@ -332,15 +332,22 @@ async fn connect(config: &Config) -> Result<(UnixStream, Welcome), RuntimeError>
     let until = Instant::now() + START_TIMEOUT;
     let mut has_started = false;
     loop {
-        match UnixStream::connect(short(&folder, SOCKET)).await {
-            Ok(stream) => return greet(stream, &config.settings).await.map_err(fail),
+        let attempt = match UnixStream::connect(short(&folder, SOCKET)).await {
+            Ok(stream) => greet(stream, &config.settings).await,
+            Err(error) => Err(error),
+        };
+        match attempt {
+            Ok(greeted) => return Ok(greeted),
             Err(error) if Instant::now() > until => return Err(fail(error)),
+            // One that is just leaving hangs up.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => has_started = false,
             Err(_) if !has_started => {
                 start(config).map_err(fail)?;
                 has_started = true;
             }
-            Err(_) => tokio::time::sleep(START_PAUSE).await,
+            Err(_) => {}
         }
+        tokio::time::sleep(START_PAUSE).await;
     }
 }
 

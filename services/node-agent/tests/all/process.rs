@@ -465,6 +465,13 @@ async fn a_start_that_an_agent_did_not_live_to_see_is_made_again_once() {
     mark.supervised = Some(Supervised::by_keeper(keeper));
     marks.put(&mark).expect("noted");
     assert_eq!(runtime.list().await.expect("listed"), []);
+    // Or the keeper has left meanwhile, since it held nothing.
+    marks.put(&mark).expect("noted");
+    drop(runtime);
+    until("the keeper leaves", || keeper_of(folder.path()).is_none()).await;
+    let (runtime, again) = self::runtime(folder.path(), false).await;
+    exited = again;
+    assert_eq!(runtime.list().await.expect("listed"), []);
     let stdout = plan.directory.join("stdout.log");
     runtime.start(plan.clone()).await.expect("started");
     assert_eq!(exit(&mut exited).await.code, Some(0));
