@@ -19,7 +19,8 @@ pub use gateway::{GatewayArgs, KeyArgs, KeyOf};
 pub use history::{At, LogCommand, LogFileArg, ReplayCommand, SliceRange, TimelineArgs};
 pub(crate) use jobs::job_id;
 pub use jobs::{
-    DEFAULT_TENANT, FenceArgs, JobCommand, JobHistoryArgs, JobLogsArgs, JobTraceArgs, JobsArgs, NodeArg, NodeCommand, NodesArgs, RunArgs, SubmitArgs,
+    DEFAULT_TENANT, FenceArgs, JobCommand, JobHistoryArgs, JobLogsArgs, JobTraceArgs, JobsArgs,
+    NodeArg, NodeCommand, NodesArgs, RunArgs, SubmitArgs,
 };
 pub use questions::{ExplainArgs, LedgerArgs, PointArgs};
 pub use serve::{ConfigureArgs, DemoArgs, ServeArgs, ServiceArg, SyncArg, UpArgs};
@@ -228,8 +229,10 @@ pub enum Command {
     #[command(subcommand)]
     Webhook(WebhookCommand),
     /// The cluster at a glance: policy, use, jobs by phase
-    #[command(after_help = "Examples:\n  dormouse cluster\n  dormouse cluster -o json")]
-    Cluster,
+    #[command(
+        after_help = "Examples:\n  dormouse cluster\n  dormouse cluster -o json\n  dormouse cluster prune --older-than 7       # what would be removed on this machine's nodes\n  dormouse cluster prune --older-than 7 --yes"
+    )]
+    Cluster(ClusterArgs),
     /// Set the cluster's policy from a YAML or JSON file, or - for standard input
     #[command(
         after_help = "Examples:\n  dormouse configure policy.yaml\n  echo 'policy: {theta1: 0.2, theta2: 0.1}' | dormouse configure -\n  dormouse configure policy.yaml --ensure-streams --replicas 3     # a new cluster\n\nWhat the file does not name keeps its default."
@@ -279,6 +282,46 @@ pub enum Command {
         /// The shell.
         shell: clap_complete::Shell,
     },
+    /// Holds the containers of a node for its agent, which starts it
+    #[command(hide = true)]
+    Keeper(KeeperArgs),
+}
+
+/// `keeper`.
+#[derive(Debug, Clone, Args)]
+pub struct KeeperArgs {
+    /// The keeper's folder.
+    #[arg(required_unless_present = "engine")]
+    pub folder: Option<PathBuf>,
+    /// Instead, end what an engine runs of a node: the labels of its cluster and its own.
+    #[arg(long, num_args = 2, value_names = ["CLUSTER", "NODE"])]
+    pub engine: Option<Vec<String>>,
+}
+
+/// `cluster`.
+#[derive(Debug, Clone, Args)]
+pub struct ClusterArgs {
+    /// What else to do.
+    #[command(subcommand)]
+    pub command: Option<ClusterCommand>,
+}
+
+/// `cluster …`.
+#[derive(Debug, Clone, Subcommand)]
+pub enum ClusterCommand {
+    /// Show what ended containers have left on this machine's nodes, or remove it
+    Prune(PruneArgs),
+}
+
+/// `cluster prune`.
+#[derive(Debug, Clone, Args)]
+pub struct PruneArgs {
+    /// Only what was last written to so many days ago.
+    #[arg(long, default_value_t = 30, value_name = "DAYS")]
+    pub older_than: u32,
+    /// Remove it; without this it is only shown.
+    #[arg(long)]
+    pub yes: bool,
 }
 
 /// A file.

@@ -19,7 +19,10 @@ mod up;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
-use cli::{Cli, Command, LogCommand, NodeCommand, Output, OutputArg, TenantCommand};
+use cli::{
+    Cli, ClusterArgs, ClusterCommand, Command, KeeperArgs, LogCommand, NodeCommand, Output,
+    OutputArg, TenantCommand,
+};
 use context::Context;
 use dormouse_messages::plain;
 use tokio::runtime::Builder;
@@ -38,6 +41,18 @@ fn main() -> ExitCode {
         OutputArg::Format(output) => output,
         OutputArg::File(_) => Output::Table,
     };
+    // Forked from, so without a runtime and its threads.
+    if let Command::Keeper(KeeperArgs {
+        folder: Some(folder),
+        ..
+    }) = &cli.command
+    {
+        let ended = dormouse_node_agent::keeper::run(folder);
+        return ended.map_or_else(
+            |error| ExitCode::from(error::print(&error.into(), output)),
+            |()| ExitCode::SUCCESS,
+        );
+    }
     match on_runtime(cli) {
         Ok(code) => ExitCode::from(code),
         Err(error) => ExitCode::from(error::print(&error, output)),
@@ -105,7 +120,10 @@ async fn run(cli: Cli) -> anyhow::Result<u8> {
             commands::tenants::show(&context, &args.name).await
         }
         Command::Tenant(TenantCommand::Set(args)) => commands::tenants::set(&context, &args).await,
-        Command::Cluster => commands::nodes::cluster(&context).await,
+        Command::Cluster(ClusterArgs { command: None }) => commands::nodes::cluster(&context).await,
+        Command::Cluster(ClusterArgs {
+            command: Some(ClusterCommand::Prune(args)),
+        }) => commands::prune::run(&context, &args).await,
         Command::Node(NodeCommand::Drain(args)) => {
             commands::configure::drain(&context, &args).await
         }
@@ -132,6 +150,12 @@ async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Explain(args) => commands::explain::run(&context, &args).await,
         Command::Ledger(args) => commands::ledger::run(&context, &args).await,
         Command::Key(args) => commands::key::run(&context, &args),
+        Command::Keeper(args) => {
+            if let Some([cluster, node]) = args.engine.as_deref() {
+                dormouse_node_agent::docker::end_all(cluster, node).await;
+            }
+            Ok(error::DONE)
+        }
         Command::Completion { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "dormouse", &mut script);

@@ -13,6 +13,7 @@ use dormouse_messages::envelope::CONTENT_TYPE;
 use dormouse_messages::events::NodeLost;
 use dormouse_messages::{Decider, Event, Fold, Recorded, Sequence, TenantId};
 use dormouse_node_agent::AgentConfig;
+use dormouse_node_agent::config::Contain;
 use dormouse_optimizer::Optimizer;
 use dormouse_placer::Placer;
 use dormouse_projections::ReadModel;
@@ -409,11 +410,32 @@ fn gateway_config(args: &GatewayArgs) -> anyhow::Result<GatewayConfig> {
     })
 }
 
+/// Jobs are contained where the agent can: it says where not.
+fn contain(args: &ServeArgs) -> Option<Contain> {
+    if args.trust_jobs {
+        tracing::warn!(
+            "--trust-jobs: every job runs as this agent's own user, sees its files and may end its processes"
+        );
+        return None;
+    }
+    if !Contain::is_possible() {
+        tracing::warn!(
+            "jobs are NOT contained: they run as this agent's own user, see its files and may end its processes; run the agent as root, or say --trust-jobs"
+        );
+        return None;
+    }
+    Some(Contain {
+        uids: args.uids.clone(),
+        ..Contain::default()
+    })
+}
+
 fn agent_config(context: &Context, args: &ServeArgs) -> anyhow::Result<AgentConfig> {
     let node = args.node.clone().context("an agent needs --node")?;
     let capacity = args.capacity.clone().context("an agent needs --capacity")?;
     let local = AgentConfig::local(node, capacity, context.data.clone());
     Ok(AgentConfig {
+        contain: contain(args),
         runtime: args.runtime.into(),
         address: args.address.to_string(),
         checkpoint_dir: args

@@ -300,7 +300,7 @@ pub async fn run(context: &Context, args: &UpArgs) -> anyhow::Result<u8> {
         nodes => format!("of {nodes} × {}", options.capacity),
     };
     print::aside(format!(
-        "A cluster {nodes} runs at {}, in {}.\nServices are at {gateway}/<tenant>/<name>/.\nSubmit a job in another terminal: dormouse submit job.yaml\nStop it here with ^C; containers run on, and the next `up` adopts them.",
+        "A cluster {nodes} runs at {}, in {}.\nServices are at {gateway}/<tenant>/<name>/.\nSubmit a job in another terminal: dormouse submit job.yaml\nStop it here with ^C; containers run on, and the next `up` adopts them.\nIt trusts its user: jobs run as you, without walls around them.",
         cluster.url,
         options.data.display()
     ));

@@ -9,6 +9,7 @@ mod adopting;
 mod disk;
 mod handlers;
 mod members_told;
+mod shares;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -65,6 +66,8 @@ pub struct Agent {
     alive: Alive,
     /// The lives whose members' file could not be written, and why.
     untold: BTreeMap<(JobId, Incarnation), NotStarted>,
+    /// Tenants whose share of the disk is full, and what they are told.
+    full: BTreeMap<String, String>,
     reports: Reports,
     kept: Option<Kept>,
     /// The broker's time of the last event folded.
@@ -99,6 +102,7 @@ impl Agent {
             actors: BTreeMap::new(),
             alive,
             untold: BTreeMap::new(),
+            full: BTreeMap::new(),
             reports,
             kept,
             stored_at: Timestamp::default(),
@@ -318,6 +322,7 @@ impl Agent {
 
     fn start(&mut self, id: &ContainerId, ctx: &mut Context<Self>) {
         let plan = plan::plan(&self.config, &self.state, id).map_err(NotStarted::from);
+        let plan = self.share_is_full(id).and(plan);
         match plan.and_then(|plan| self.told(id).map(|()| plan)) {
             Ok(plan) => {
                 let watch = self.watch(id, false);
@@ -381,6 +386,7 @@ impl Agent {
             What::Ended(exit) => {
                 self.actors.remove(id);
                 self.alive.remove(id);
+                let exit = self.of_the_job(id, exit);
                 self.ended(id, exit);
             }
             What::Saved(complete, answer) => {

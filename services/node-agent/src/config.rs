@@ -1,6 +1,7 @@
 //! What an agent is told about its node.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use dormouse_messages::{Amounts, NodeId};
 
 use crate::layout::Layout;
 use crate::rotate::LogBounds;
+use crate::runtime::User;
 
 /// What runs the containers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -32,6 +34,9 @@ pub struct Retention {
     pub log_bounds: LogBounds,
     /// How many of a job's checkpoints; those that the log may name are kept in any case.
     pub checkpoints: usize,
+    /// How much of the disk a tenant may use, for what its containers leave here and for its
+    /// checkpoints; absent: as much as there is.
+    pub tenant_bytes: Option<u64>,
 }
 
 impl Default for Retention {
@@ -40,8 +45,59 @@ impl Default for Retention {
             logs: None,
             log_bounds: LogBounds::default(),
             checkpoints: CHECKPOINTS_RESUMABLE,
+            tenant_bytes: None,
         }
     }
+}
+
+/// How a node keeps jobs from each other and from itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Contain {
+    /// Users that tenants become, in the order in which they appear on the log, where they were not
+    /// granted one.
+    pub uids: RangeInclusive<u32>,
+    /// How many processes a container may have.
+    pub processes: u64,
+}
+
+impl Default for Contain {
+    /// Users that no distribution gives to people or services, above those of containers' tools.
+    fn default() -> Self {
+        Self {
+            uids: 200_000..=265_535,
+            processes: 4096,
+        }
+    }
+}
+
+impl Contain {
+    /// Whether this process may build walls.
+    #[must_use]
+    pub fn is_possible() -> bool {
+        nix::unistd::geteuid().is_root()
+    }
+
+    /// The user of the tenant that appeared on the log as number `order`, from 0.
+    ///
+    /// # Errors
+    /// When there are more tenants than users.
+    pub fn user(&self, order: u32) -> Result<User, String> {
+        let uid = self.uids.start().checked_add(order);
+        match uid.filter(|uid| self.uids.contains(uid)) {
+            Some(uid) => Ok(User { uid, gid: uid }),
+            None => Err(format!(
+                "no user is left for its tenant; give the agents more than --uids {}..{}, or the tenant one of its own (dormouse tenant set NAME --run-as UID:GID)",
+                self.uids.start(),
+                self.uids.end()
+            )),
+        }
+    }
+}
+
+/// This very program, in its other role.
+fn keeper_command() -> Vec<String> {
+    let program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("dormouse"));
+    vec![program.display().to_string(), "keeper".to_owned()]
 }
 
 /// An agent's configuration.
@@ -81,6 +137,10 @@ pub struct AgentConfig {
     pub mounts: Vec<Mount>,
     /// What is kept of jobs.
     pub keep: Retention,
+    /// The command that becomes the node's keeper: its folder is added to it.
+    pub keeper: Vec<String>,
+    /// How jobs are contained; absent: they are trusted, and run as the agent's own user.
+    pub contain: Option<Contain>,
     /// Whether it has a thread of its own, or lives in the actix system that it is run in.
     pub own_thread: bool,
 }
@@ -106,6 +166,8 @@ impl AgentConfig {
             working_dir: None,
             mounts: Vec::new(),
             keep: Retention::default(),
+            keeper: keeper_command(),
+            contain: None,
             own_thread: true,
         }
     }

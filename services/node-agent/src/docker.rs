@@ -9,10 +9,11 @@
 //! - It is removed once its exit is on the log and nothing is being started.
 
 mod body;
+mod deadline;
 mod output;
 mod pauses;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,10 +39,13 @@ use crate::layout::{self, Layout};
 use crate::marks::Marks;
 use crate::members::ACK;
 use crate::process;
+use crate::procfs;
 use crate::runtime::{
     ContainerPlan, ContainerRuntime, Exit, Exits, Found, NotStarted, RuntimeError,
 };
 use crate::secrets;
+pub use deadline::end_all;
+pub(crate) use deadline::keeper;
 use pauses::Pauses;
 
 /// Between two attempts to reach an engine that went away.
@@ -430,8 +434,8 @@ impl Inner {
     async fn notify(&self, container: &ContainerId, signal: Signal) -> Result<(), RuntimeError> {
         let found = self.inspect(&self.name(container)).await.ok();
         let init = found.as_ref().map_or(0, pid_of);
-        let ends = |pid: &u32| process::handles(*pid, signal) == Some(false);
-        if init != 0 && process::children(init).iter().any(ends) {
+        let ends = |pid: &u32| procfs::handles(*pid, signal) == Some(false);
+        if init != 0 && procfs::children(init).iter().any(ends) {
             return Ok(());
         }
         self.signal(container, signal).await
@@ -472,22 +476,34 @@ fn prepare(layout: &Layout, plan: &ContainerPlan) -> Result<Vec<String>, NotStar
     let ContainerId {
         job, incarnation, ..
     } = &plan.container;
-    let folders = [
-        layout.container_below(&plan.container),
-        layout.checkpoint_below(job, *incarnation),
-    ];
+    let own = layout.container_below(&plan.container);
+    let folders = [own.clone(), layout.checkpoint_below(job, *incarnation)];
     for folder in folders {
         let made = folder.make();
         let made =
             made.map_err(|error| NotStarted::disk("cannot create", &folder.path(), &error))?;
         // An answer of before is not this container's.
         let _ = made.remove(ACK);
+        if let Some(user) = plan.user {
+            if folder == own {
+                let tmp = folder.join(process::walled::TMP).make();
+                let tmp = tmp.and_then(|tmp| tmp.give(user));
+                tmp.map_err(|error| NotStarted::disk("cannot create", &folder.path(), &error))?;
+            }
+            let given = made.give(user);
+            let what = "cannot be given to its tenant's user:";
+            given.map_err(|error| NotStarted::disk(what, &folder.path(), &error))?;
+        }
     }
     Ok(environment(plan)?)
 }
 
 fn environment(plan: &ContainerPlan) -> Result<Vec<String>, String> {
-    let env = secrets::resolve(&plan.env)?;
+    let mut env = BTreeMap::new();
+    if plan.user.is_some() {
+        process::walled::add_to(&mut env, plan);
+    }
+    env.extend(secrets::resolve(&plan.env)?);
     Ok(env
         .iter()
         .map(|(name, value)| format!("{name}={value}"))

@@ -13,12 +13,15 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::fchown;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use tokio::sync::Semaphore;
+
+use crate::runtime::User;
 
 /// Looks under way at once. Those that hang hold a thread each: of the 512 that the runtime has,
 /// most must be left for starts and kills.
@@ -26,6 +29,9 @@ static LOOKS: Semaphore = Semaphore::const_new(64);
 
 /// How long a look may take: a slow disk needs milliseconds, a busy network file system a second.
 pub const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The kernel counts blocks of so much, whatever the file system's are.
+const BLOCK_BYTES: u64 = 512;
 
 /// Entries read of one folder.
 pub const ENTRIES_LIMIT: usize = 10_000;
@@ -37,6 +43,12 @@ const NEVER_FOLLOWED: OFlags = OFlags::NOFOLLOW
 
 const OF_THE_AGENT: Mode = Mode::from_raw_mode(0o644);
 const FOLDER: Mode = Mode::from_raw_mode(0o755);
+
+impl AsFd for Folder {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
 
 /// Where a folder is: a root that is trusted, and a way down on which no link is followed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,6 +70,12 @@ pub struct Entry {
     pub is_regular: bool,
     /// Its length.
     pub bytes: u64,
+    /// What it takes of the disk.
+    pub disk_bytes: u64,
+    /// How many names it has.
+    pub names: u64,
+    /// Which one it is: the numbers of its disk and its own.
+    pub file: (u64, u64),
     /// When it was last written, after 1970.
     pub modified_ns: i64,
 }
@@ -71,6 +89,9 @@ impl Entry {
             is_folder: kind == FileType::Directory,
             is_regular: kind == FileType::RegularFile,
             bytes: u64::try_from(stat.st_size).unwrap_or(0),
+            disk_bytes: u64::try_from(stat.st_blocks).unwrap_or(0) * BLOCK_BYTES,
+            names: stat.st_nlink.into(),
+            file: (stat.st_dev, stat.st_ino),
             modified_ns: i64::try_from(modified_ns).unwrap_or(0),
         }
     }
@@ -88,6 +109,12 @@ impl Below {
     #[must_use]
     pub fn path(&self) -> PathBuf {
         self.root.join(&self.way)
+    }
+
+    /// Its root, and the way down from there.
+    #[must_use]
+    pub fn parts(&self) -> (&Path, &Path) {
+        (&self.root, &self.way)
     }
 
     /// The folder `way` below this one.
@@ -184,6 +211,23 @@ impl Folder {
             }));
         }
         Ok(File::from(opened))
+    }
+
+    /// Gives the folder itself to a user, and nobody else a look into it.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn give(&self, user: User) -> io::Result<()> {
+        fchown(&self.0, Some(user.uid), Some(user.gid))?;
+        Ok(rustix::fs::fchmod(&self.0, Mode::RWXU)?)
+    }
+
+    /// Gives a regular file in it to a user.
+    ///
+    /// # Errors
+    /// As for [`Folder::file`].
+    pub fn give_file(&self, name: &str, user: User) -> io::Result<()> {
+        fchown(self.file(name)?, Some(user.uid), Some(user.gid))
     }
 
     /// Opens a regular file to read.

@@ -5,6 +5,7 @@
 //! <data>/nodes/<node>/home        tells this folder from every other
 //! <data>/nodes/<node>/snapshots/  what the agent has folded
 //! <data>/nodes/<node>/secret, marks/   what it notes of its containers, unreadable to jobs
+//! <data>/nodes/<node>/keeper/     the keeper's socket, lock and log
 //! <data>/nodes/<node>/members/<tenant>/<name>/<incarnation>/
 //!     members.json            who takes part, where containers come and go (DORMOUSE_MEMBERS)
 //! <data>/nodes/<node>/containers/<tenant>/<name>/<incarnation>/<rank>/
@@ -139,6 +140,12 @@ impl Layout {
     #[must_use]
     pub fn checkpoints_below(&self, job: &JobId) -> Below {
         Below::new(self.checkpoints.clone(), job.as_str())
+    }
+
+    /// Everything of a tenant: its containers' directories here, and its checkpoints.
+    #[must_use]
+    pub fn of_tenant(&self, tenant: &str) -> [Below; 2] {
+        [self.containers(), self.checkpoints.clone()].map(|root| Below::new(root, tenant))
     }
 
     /// A checkpoint that the log names; `None` where that lies elsewhere.

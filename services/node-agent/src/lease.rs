@@ -17,6 +17,7 @@ use dormouse_messages::policy::LeaseTerm;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
+use crate::keeper::client::Keeper;
 use crate::wire::{Lease, LeaseError};
 
 /// Between two attempts while the lease is not held.
@@ -60,13 +61,25 @@ impl Terms {
     }
 }
 
+/// How long after a renewal everything of the node has ended: before another may start in its place.
+fn end_after(term: LeaseTerm) -> Duration {
+    Duration::from_millis(term.fence_ms + term.grace_ms())
+}
+
 /// Whose lease does not end in so many of its spans, another agent renews.
 const PATIENCE: u32 = 2;
 
 /// Holds the lease for ever. Where another agent acts for the node already, that one stays: an
 /// agent that never held the lease gives up as soon as it sees the holder renew it. A lease that
 /// nobody renews is of an agent that has died, and its end is waited for.
-pub async fn hold(mut lease: Box<dyn Lease>, mut terms: Terms, agent: Recipient<LeaseNews>) {
+///
+/// `keeper` ends what this agent does not live, or is not let, to end: it is told of each renewal.
+pub async fn hold(
+    mut lease: Box<dyn Lease>,
+    mut terms: Terms,
+    agent: Recipient<LeaseNews>,
+    keeper: Option<Keeper>,
+) {
     // When, and for how long containers may run on from there.
     let mut renewed: Option<(Instant, Duration)> = None;
     let mut was_held = false;
@@ -94,6 +107,9 @@ pub async fn hold(mut lease: Box<dyn Lease>, mut terms: Terms, agent: Recipient<
         };
         let why = match answer {
             Ok(Ok(())) => {
+                if let Some(keeper) = &keeper {
+                    keeper.hold_until(Some((asked, end_after(term))));
+                }
                 if renewed.is_none() {
                     agent.do_send(LeaseNews::Held);
                 }
@@ -195,7 +211,7 @@ mod tests {
                 let (told, _renewals) = mpsc::unbounded_channel();
                 let (_keep, term) = watch::channel(SHORT);
                 let lease = Box::new(Renewed { times: 1, told });
-                actix::spawn(hold(lease, Terms { term, fenced }, agent));
+                actix::spawn(hold(lease, Terms { term, fenced }, agent, None));
                 assert_eq!(news.recv().await, Some(LeaseNews::Held));
                 let next = tokio::time::timeout(Duration::from_secs(1), news.recv()).await;
                 let expected = fenced.then_some(LeaseNews::Fence);
@@ -212,7 +228,7 @@ mod tests {
             let (told, mut renewals) = mpsc::unbounded_channel();
             let (policy, term) = watch::channel(LeaseTerm::default());
             let lease = Box::new(Renewed { times: 9, told });
-            actix::spawn(hold(lease, Terms { term, fenced: true }, agent));
+            actix::spawn(hold(lease, Terms { term, fenced: true }, agent, None));
             assert_eq!(renewals.recv().await, Some(Duration::from_secs(90)));
             policy.send_replace(SHORT);
             let next = tokio::time::timeout(Duration::from_secs(1), renewals.recv()).await;
@@ -234,7 +250,7 @@ mod tests {
                 fence_ms: 7_500,
             });
             let terms = Terms { term, fenced: true };
-            actix::spawn(hold(Box::new(others), terms, agent));
+            actix::spawn(hold(Box::new(others), terms, agent, None));
             let said = tokio::time::timeout(patience, news.recv()).await;
             said.ok().flatten()
         })

@@ -12,7 +12,8 @@
 //!
 //! - Nothing is done twice: an agent that starts folds the log (from its last snapshot: [`kept`]), adopts what runs, reports what
 //!   the log does not know, starts what is wanted and was never started.
-//! - An agent that cannot renew its lease ends its containers before the lease can end.
+//! - An agent that cannot renew its lease ends its containers before the lease can end; where it
+//!   does not live to do so, its [`keeper`] does.
 //! - An agent that finds another writing as its node stops, with an error, and touches nothing:
 //!   the containers belong to the other now, which adopts them if it shares the machine.
 //! - Stopping the agent stops no container.
@@ -24,6 +25,7 @@ pub mod container;
 pub mod docker;
 pub mod executor;
 pub mod folder;
+pub mod keeper;
 pub mod kept;
 pub mod layout;
 pub mod lease;
@@ -33,6 +35,7 @@ pub mod members;
 pub mod plan;
 pub mod probe;
 pub mod process;
+pub mod procfs;
 pub mod prune;
 pub mod reconcile;
 pub mod report;
@@ -42,7 +45,7 @@ pub mod seal;
 pub mod secrets;
 pub mod state;
 pub mod tasks;
-mod upgrade;
+pub mod usage;
 pub mod watch;
 pub mod wire;
 
@@ -62,6 +65,7 @@ pub use wire::Wires;
 
 use agent::{Agent, Batch, Leave, LogLost, RuntimeExit};
 use docker::DockerRuntime;
+use keeper::client::Keeper;
 use marks::Marks;
 use process::ProcessRuntime;
 use report::Reports;
@@ -173,7 +177,7 @@ pub async fn check_runtime(kind: RuntimeKind) -> Result<(), AgentError> {
 pub async fn abandon(config: &AgentConfig) -> Result<usize, AgentError> {
     let _lock = lock(config).await?;
     let (exits, mut exited) = mpsc::unbounded_channel();
-    let runtime = open_runtime(config, open_marks(config)?, exits).await?;
+    let (runtime, _keeper) = open_runtime(config, open_marks(config)?, exits).await?;
     let found = runtime.list().await?;
     let running = || found.iter().filter(|found| found.status.is_ok());
     for found in running() {
@@ -181,6 +185,10 @@ pub async fn abandon(config: &AgentConfig) -> Result<usize, AgentError> {
     }
     for _ in running() {
         exited.recv().await;
+    }
+    // A keeper that holds nothing ends.
+    for found in &found {
+        runtime.forget(&found.container, found.request).await;
     }
     Ok(running().count())
 }
@@ -193,7 +201,11 @@ async fn live(
     let _lock = lock(&config).await?;
     let (exits, mut exited) = mpsc::unbounded_channel();
     let marks = open_marks(&config)?;
-    let runtime = open_runtime(&config, marks.clone(), exits).await?;
+    let (runtime, keeper) = open_runtime(&config, marks.clone(), exits).await?;
+    if let Some(keeper) = keeper.as_ref().filter(|_| !config.fenced) {
+        keeper.hold_until(None);
+    }
+    let keeper = keeper.filter(|_| config.fenced);
     let (done, ended) = oneshot::channel();
     let Wires {
         mut heard,
@@ -219,7 +231,7 @@ async fn live(
         )
     });
     if let Some(lease) = lease {
-        actix::spawn(lease::hold(lease, terms, agent.clone().recipient()));
+        actix::spawn(lease::hold(lease, terms, agent.clone().recipient(), keeper));
     }
     let addr = agent.clone();
     actix::spawn(async move {
@@ -273,15 +285,25 @@ fn open_marks(config: &AgentConfig) -> Result<Marks, AgentError> {
     })
 }
 
+/// The runtime, and what holds the node's deadline, where there is one.
 async fn open_runtime(
     config: &AgentConfig,
     marks: Marks,
     exits: Exits,
-) -> Result<Arc<dyn ContainerRuntime>, AgentError> {
+) -> Result<(Arc<dyn ContainerRuntime>, Option<Keeper>), AgentError> {
     match config.runtime {
-        RuntimeKind::Process => Ok(Arc::new(ProcessRuntime::new(config, marks, exits))),
-        RuntimeKind::Docker => Ok(Arc::new(
-            DockerRuntime::connect(config, marks, exits).await?,
-        )),
+        RuntimeKind::Process => {
+            let runtime = ProcessRuntime::connect(config, marks, exits, true).await?;
+            let keeper = runtime.keeper();
+            Ok((Arc::new(runtime), Some(keeper)))
+        }
+        RuntimeKind::Docker => {
+            let runtime = DockerRuntime::connect(config, marks, exits.clone()).await?;
+            let keeper = match config.fenced {
+                true => Some(docker::keeper(config, exits).await?),
+                false => None,
+            };
+            Ok((Arc::new(runtime), keeper))
+        }
     }
 }

@@ -3,7 +3,6 @@
 //! ```text
 //! <data>/nodes/<node>/secret          the agent's own, drawn at random once
 //! <data>/nodes/<node>/marks/<name>    one container: what was started and asked (a mark)
-//! <data>/nodes/<node>/marks/<name>.exit, .ended   its supervisor's records
 //! ```
 //!
 //! A mark decides whether a container is adopted, whether its exit counts as the platform's, and
@@ -32,7 +31,7 @@ use dormouse_messages::{ContainerId, Sequence};
 
 use crate::folder::{Below, Folder};
 use crate::layout::Layout;
-use crate::upgrade;
+use crate::procfs::{self, Identity};
 
 /// A mark is a few lines, and the longest of them is a reason.
 const MARK_BYTES: u64 = 16 * 1024;
@@ -76,19 +75,38 @@ pub struct Supervised {
     pub pid: u32,
     /// When it started, in ticks since the boot.
     pub started_ticks: u64,
-    /// The name of its control groups.
-    pub group: String,
-    /// Started by an agent that kept its records in the container's own directory.
+    /// It is a keeper; else the shell that an earlier build gave to each container.
     #[serde(default)]
-    pub is_of_before: bool,
+    pub is_keeper: bool,
 }
 
 /// The marks of one node.
 #[derive(Debug, Clone)]
 pub struct Marks {
-    layout: Layout,
     folder: Below,
     key: [u8; blake3::KEY_LEN],
+}
+
+impl Supervised {
+    /// A keeper, of this boot.
+    #[must_use]
+    pub fn by_keeper(identity: Identity) -> Self {
+        Self {
+            boot: procfs::boot_id(),
+            pid: identity.pid,
+            started_ticks: identity.started_ticks,
+            is_keeper: true,
+        }
+    }
+
+    /// The process, if it is of this boot.
+    #[must_use]
+    pub fn identity(&self) -> Option<Identity> {
+        (self.boot == procfs::boot_id()).then_some(Identity {
+            pid: self.pid,
+            started_ticks: self.started_ticks,
+        })
+    }
 }
 
 impl Mark {
@@ -108,8 +126,7 @@ impl Mark {
 }
 
 impl Marks {
-    /// The marks of a node. Where there is no secret yet, what an agent of before has noted is
-    /// taken over first. Blocking.
+    /// The marks of a node; a node without a secret gets one. Blocking.
     ///
     /// # Errors
     /// The disk's.
@@ -121,17 +138,12 @@ impl Marks {
             Err(error) => return Err(error),
         };
         let mut marks = Self {
-            layout: layout.clone(),
             folder: Below::new(layout.node().to_owned(), "marks"),
             key: found.unwrap_or_default(),
         };
         marks.folder.make()?;
         if found.is_none() {
             File::open("/dev/urandom")?.read_exact(&mut marks.key)?;
-            for mark in upgrade::marks_of_before(layout) {
-                marks.put(&mark)?;
-            }
-            // Last: whoever is interrupted here begins again.
             node.write_private("secret", &marks.key)?;
         }
         Ok(marks)
@@ -209,30 +221,15 @@ impl Marks {
     pub fn remove(&self, container: &ContainerId, request: Sequence) {
         let name = self.name(container, request);
         if let Ok(folder) = self.folder.open() {
-            for name in [&name, &format!("{name}.exit"), &format!("{name}.ended")] {
-                let _ = folder.remove(name);
-            }
+            let _ = folder.remove(&name);
         }
     }
 
-    /// What a supervisor's records are called, whole but for their endings.
+    /// Where a mark lies.
     #[must_use]
-    pub fn records(&self, container: &ContainerId, request: Sequence) -> PathBuf {
+    pub fn path(&self, container: &ContainerId, request: Sequence) -> PathBuf {
         let path = self.folder.path().join(self.name(container, request));
         std::path::absolute(&path).unwrap_or(path)
-    }
-
-    /// Where the records of a container are: the folder, and what they are called there.
-    pub(crate) fn records_of(&self, mark: &Mark) -> (Below, String) {
-        match &mark.supervised {
-            Some(it) if it.is_of_before => {
-                (self.layout.container_below(&mark.container), String::new())
-            }
-            _ => {
-                let name = self.name(&mark.container, mark.request);
-                (self.folder.clone(), format!("{name}."))
-            }
-        }
     }
 }
 
@@ -275,7 +272,7 @@ mod tests {
         for container in [&own, &other] {
             marks.change(container, Sequence(7), |_| {});
         }
-        let path = |of| marks.records(of, Sequence(7));
+        let path = |of| marks.path(of, Sequence(7));
         fs::copy(path(&other), path(&own)).expect("copied");
         assert_eq!(marks.get(&own, Sequence(7)), None);
         let text = fs::read_to_string(path(&other)).expect("read");

@@ -14,7 +14,7 @@ use crate::executor::{self, InPlace, Member, Setting};
 use crate::layout::{self, MEMBERS};
 use crate::members::{self, ACK};
 use crate::probe::Probe;
-use crate::runtime::ContainerPlan;
+use crate::runtime::{ContainerPlan, User};
 use crate::state::{AgentState, Here, Partition, Readiness};
 
 /// Everything that is needed to start a container.
@@ -74,6 +74,8 @@ pub fn plan(
         env: launch.env,
         image: spec.image.clone(),
         mounts: spec.mounts.clone(),
+        user: user(config, state, container)?,
+        port: place.port,
         demand: spec.demand.clone(),
         gpus: place.gpus.clone(),
         directory,
@@ -81,6 +83,20 @@ pub fn plan(
         resume: resumed_from.map(|uri| PathBuf::from(layout::path_of(uri))),
         members: shown,
     })
+}
+
+/// Whom a container runs as, where jobs are contained.
+fn user(
+    config: &AgentConfig,
+    state: &AgentState,
+    container: &ContainerId,
+) -> Result<Option<User>, String> {
+    let Some(contain) = &config.contain else {
+        return Ok(None);
+    };
+    let order = state.tenants.get(container.job.tenant());
+    let order = order.ok_or("its tenant's first job is not on the log")?;
+    contain.user(*order).map(Some)
 }
 
 /// A program does not run in the agent's working directory.

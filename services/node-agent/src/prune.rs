@@ -6,61 +6,108 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::folder::Below;
 use crate::layout::{Layout, logs_in};
 use crate::marks::Marks;
+use crate::usage::used_bytes;
 
 /// `<tenant>/<name>/<incarnation>` above a container's directory.
 const PARENTS: u32 = 3;
 
-/// Removes the directories of containers that were last written at least `keep` ago and that no
-/// mark stands for; how many. Blocking.
-#[must_use]
-pub fn prune(layout: &Layout, marks: &Marks, keep: Duration) -> usize {
-    let Ok(marked) = marks.all() else {
-        return 0;
-    };
-    let marked = marked.iter().map(|mark| layout.container(&mark.container));
-    let marked: BTreeSet<PathBuf> = marked.collect();
-    // Of a link: when the link itself was made.
-    let is_old = |path: &Path| {
-        let written = fs::symlink_metadata(path).and_then(|file| file.modified());
-        written.is_ok_and(|at| at.elapsed().is_ok_and(|age| age >= keep))
-    };
-    below(&layout.containers(), PARENTS, &is_old, &marked)
+/// A directory that nobody needs any more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Old {
+    /// Where it is.
+    pub path: PathBuf,
+    /// What it takes of the disk.
+    pub bytes: u64,
 }
 
-fn below(
-    directory: &Path,
-    depth: u32,
-    is_old: &impl Fn(&Path) -> bool,
-    marked: &BTreeSet<PathBuf>,
-) -> usize {
-    let mut removed = 0;
-    for child in folders(directory) {
-        if depth > 0 {
-            let is_over = is_old(&child);
-            removed += below(&child, depth - 1, is_old, marked);
-            if is_over {
-                // Fails while there is something in it.
-                let _ = fs::remove_dir(&child);
-            }
-            continue;
-        }
-        let logs = logs_in(&child);
-        let mut printed = [&logs.stdout, &logs.stderr].into_iter();
-        let is_over = is_old(&child) && printed.all(|log| is_old(log) || !is_there(log));
-        if is_over && !marked.contains(&child) {
-            // It follows no link.
-            match fs::remove_dir_all(&child) {
-                Ok(()) => removed += 1,
-                Err(error) => tracing::warn!(%error, "cannot remove {}", child.display()),
-            }
-        }
+/// The directories of containers that were last written at least `keep` ago and that no mark
+/// stands for. Nothing is removed. Blocking.
+///
+/// # Errors
+/// The disk's.
+pub fn old(layout: &Layout, marks: &Marks, keep: Duration) -> io::Result<Vec<Old>> {
+    let found = Search::new(layout, marks, keep)?.found(&layout.containers(), PARENTS);
+    let old = found.into_iter().map(|path| {
+        let way = path.strip_prefix(layout.containers()).unwrap_or(&path);
+        let bytes = used_bytes(&Below::new(layout.containers(), way)).unwrap_or(0);
+        Old { path, bytes }
+    });
+    Ok(old.collect())
+}
+
+/// Removes those directories; how many. Blocking.
+#[must_use]
+pub fn prune(layout: &Layout, marks: &Marks, keep: Duration) -> usize {
+    let Ok(search) = Search::new(layout, marks, keep) else {
+        return 0;
+    };
+    search.remove(&layout.containers(), PARENTS)
+}
+
+struct Search {
+    keep: Duration,
+    marked: BTreeSet<PathBuf>,
+}
+
+impl Search {
+    fn new(layout: &Layout, marks: &Marks, keep: Duration) -> io::Result<Self> {
+        let marked = marks.all()?;
+        let marked = marked.iter().map(|mark| layout.container(&mark.container));
+        Ok(Self {
+            keep,
+            marked: marked.collect(),
+        })
     }
-    removed
+
+    /// Of a link: when the link itself was made.
+    fn is_old(&self, path: &Path) -> bool {
+        let written = fs::symlink_metadata(path).and_then(|file| file.modified());
+        written.is_ok_and(|at| at.elapsed().is_ok_and(|age| age >= self.keep))
+    }
+
+    fn is_over(&self, container: &Path) -> bool {
+        let logs = logs_in(container);
+        let mut printed = [&logs.stdout, &logs.stderr].into_iter();
+        self.is_old(container)
+            && printed.all(|log| self.is_old(log) || !is_there(log))
+            && !self.marked.contains(container)
+    }
+
+    fn found(&self, directory: &Path, depth: u32) -> Vec<PathBuf> {
+        let children = folders(directory).into_iter();
+        if depth > 0 {
+            return children.flat_map(|it| self.found(&it, depth - 1)).collect();
+        }
+        children.filter(|child| self.is_over(child)).collect()
+    }
+
+    fn remove(&self, directory: &Path, depth: u32) -> usize {
+        let mut removed = 0;
+        for child in folders(directory) {
+            if depth > 0 {
+                let is_over = self.is_old(&child);
+                removed += self.remove(&child, depth - 1);
+                if is_over {
+                    // Fails while there is something in it.
+                    let _ = fs::remove_dir(&child);
+                }
+            } else if self.is_over(&child) {
+                // It follows no link.
+                match fs::remove_dir_all(&child) {
+                    Ok(()) => removed += 1,
+                    Err(error) => tracing::warn!(%error, "cannot remove {}", child.display()),
+                }
+            }
+        }
+        removed
+    }
 }
 
 fn is_there(path: &Path) -> bool {
@@ -103,6 +150,13 @@ mod tests {
         container("ads/runs/1/0", false);
         container("ads/runs/2/0", true);
         assert_eq!(prune(&layout, &marks, DAY), 0, "all are young");
+        assert_eq!(old(&layout, &marks, DAY).expect("listed"), []);
+        let shown = old(&layout, &marks, Duration::ZERO).expect("listed");
+        assert_eq!(shown.len(), 3);
+        assert!(
+            shown.iter().all(|it| it.path.exists() && it.bytes >= 4096),
+            "{shown:?}"
+        );
         assert_eq!(prune(&layout, &marks, Duration::ZERO), 3);
         let is_there = |path: &str| layout.containers().join(path).exists();
         assert!(is_there("ads/runs/2/0/stdout.log"));

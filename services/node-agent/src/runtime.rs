@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use nix::sys::signal::Signal;
+use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use dormouse_messages::events::NodeFault;
@@ -13,6 +14,15 @@ use dormouse_messages::job::{EnvValue, Mount};
 use dormouse_messages::{Amounts, ContainerId, Sequence};
 
 use crate::layout;
+
+/// A user of the node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct User {
+    /// Its number.
+    pub uid: u32,
+    /// Its group's.
+    pub gid: u32,
+}
 
 /// All that a runtime needs to start a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +39,10 @@ pub struct ContainerPlan {
     pub image: Option<String>,
     /// Docker: folders of the node.
     pub mounts: Vec<Mount>,
+    /// Whom it runs as; absent: as the agent does, or the image says.
+    pub user: Option<User>,
+    /// The first of its own ports.
+    pub port: u16,
     /// Its limits.
     pub demand: Amounts,
     /// The GPUs that it may use, by UUID.
@@ -45,7 +59,7 @@ pub struct ContainerPlan {
 }
 
 /// How a container ended.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exit {
     /// Exit code.
     pub code: Option<i32>,
@@ -62,7 +76,7 @@ pub struct Exit {
 }
 
 /// Why a container could not start.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{why}")]
 pub struct NotStarted {
     /// For a person, with what to do.
@@ -129,6 +143,13 @@ impl Exit {
         }
     }
 
+    /// An end that nobody has seen.
+    #[must_use]
+    pub fn unseen() -> Self {
+        let why = "it is gone without a record of its end: its keeper was killed, or the machine restarted";
+        Self::evicted(why.to_owned())
+    }
+
     /// The same exit, if the platform took the container away for a reason.
     #[must_use]
     pub fn with_eviction(self, reason: Option<String>) -> Self {
@@ -177,6 +198,9 @@ pub enum RuntimeError {
     /// List what there is.
     #[error("listing the containers of this node: {0}")]
     List(String),
+    /// Reach the node's keeper.
+    #[error("the node's keeper cannot be reached: {0}")]
+    Keeper(String),
     /// Reach the container engine.
     #[error("the container engine cannot be reached: {0}; is dockerd running?")]
     Engine(String),

@@ -42,6 +42,9 @@ pub struct AgentState {
     pub here: BTreeSet<JobId>,
     /// The nodes' leases, by the policy in force.
     pub lease: LeaseTerm,
+    /// Every tenant that ever had a job, by the order of the first ones: the same on every node.
+    #[serde(default)]
+    pub tenants: BTreeMap<String, u32>,
     /// A type that this build folds, met in a version that it does not know.
     pub too_new: Option<String>,
 }
@@ -288,7 +291,7 @@ impl AgentState {
 
 impl Fold for AgentState {
     const NAME: &'static str = "node-agent";
-    const VERSION: u32 = 6;
+    const VERSION: u32 = 7;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.folded = recorded.sequence;

@@ -1,6 +1,7 @@
 //! `up`, `demo`, `serve`, `configure`: what runs a cluster.
 
 use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -16,6 +17,16 @@ fn capacity(text: &str) -> Result<Amounts, String> {
     match capacity.is_empty() {
         true => Err("a node offers something, such as cpu=8,memory=16Gi".to_owned()),
         false => Ok(capacity),
+    }
+}
+
+/// Users of a node; 0 is nobody's.
+fn uids(text: &str) -> Result<RangeInclusive<u32>, String> {
+    let (first, last) = text.split_once("..").ok_or("write FIRST..LAST")?;
+    let number = |text: &str| text.parse::<u32>().map_err(|error| error.to_string());
+    match (number(first)?, number(last)?) {
+        (first, last) if (1..=last).contains(&first) && last < u32::MAX => Ok(first..=last),
+        _ => Err("name users from 1 up, the first one first".to_owned()),
     }
 }
 
@@ -98,6 +109,15 @@ pub struct KeepArgs {
         value_parser = clap::value_parser!(u32).range(2..)
     )]
     pub keep_checkpoints: u32,
+    /// A tenant that uses more of the disk, for what its containers leave on a node and for its
+    /// checkpoints, is stopped there; 0: no bound.
+    #[arg(
+        long,
+        env = "DORMOUSE_TENANT_STORAGE",
+        default_value_t = 0,
+        value_name = "MIB"
+    )]
+    pub tenant_storage: u64,
 }
 
 impl KeepArgs {
@@ -112,6 +132,7 @@ impl KeepArgs {
                 files: self.log_files,
             },
             checkpoints: self.keep_checkpoints as usize,
+            tenant_bytes: (self.tenant_storage > 0).then(|| self.tenant_storage << 20),
         }
     }
 }
@@ -182,6 +203,18 @@ pub struct ServeArgs {
     /// What ended containers printed is kept so long.
     #[command(flatten)]
     pub keep: KeepArgs,
+    /// Run jobs as the agent's own user, without walls: for a node whose tenants trust each other.
+    #[arg(long, env = "DORMOUSE_TRUST_JOBS")]
+    pub trust_jobs: bool,
+    /// Users that tenants become on the nodes, one each; the same on every node.
+    #[arg(
+        long,
+        env = "DORMOUSE_UIDS",
+        default_value = "200000..265535",
+        value_name = "FIRST..LAST",
+        value_parser = uids
+    )]
+    pub uids: RangeInclusive<u32>,
     /// Seconds until a standing-by copy takes over.
     #[arg(long, default_value = "2", value_name = "SECONDS", value_parser = seconds)]
     pub takeover: Duration,

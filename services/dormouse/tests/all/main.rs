@@ -11,6 +11,7 @@ mod faults;
 mod features;
 mod gateway;
 mod jaeger;
+mod keeper;
 mod layout;
 mod logs;
 mod metadata;

@@ -64,6 +64,7 @@ impl Agent {
             actor.act(ctx);
             actor.bound_logs(ctx);
             actor.prune(ctx);
+            actor.look_at_shares(ctx);
         }));
     }
 

@@ -2,11 +2,14 @@
 
 use std::path::Path;
 
-use bollard::models::{ContainerCreateBody, DeviceRequest, HostConfig, Mount, MountType};
+use bollard::models::{
+    ContainerCreateBody, DeviceRequest, HostConfig, Mount, MountType, ResourcesUlimits,
+};
 
 use dormouse_messages::Resource;
 
 use crate::config::AgentConfig;
+use crate::process::walled;
 use crate::runtime::ContainerPlan;
 
 /// Label: the cluster's name.
@@ -52,6 +55,7 @@ pub fn create(config: &AgentConfig, plan: &ContainerPlan, env: &[String]) -> Con
         cmd: Some(plan.argv[1..].to_vec()),
         env: Some(with_path(config, env)),
         labels: Some(labels.into()),
+        user: plan.user.map(|user| format!("{}:{}", user.uid, user.gid)),
         working_dir: Some(working_dir.display().to_string()),
         host_config: Some(host_config(config, plan, image == EMPTY_IMAGE)),
         ..ContainerCreateBody::default()
@@ -88,9 +92,16 @@ fn host_config(config: &AgentConfig, plan: &ContainerPlan, is_empty_image: bool)
             ..DeviceRequest::default()
         }]
     });
+    let contain = plan.user.and(config.contain.as_ref());
     HostConfig {
         init: Some(true),
         network_mode: Some("host".to_owned()),
+        cap_drop: contain.map(|_| vec!["ALL".to_owned()]),
+        // The engine's own profile of system calls stays.
+        security_opt: contain.map(|_| vec!["no-new-privileges:true".to_owned()]),
+        pids_limit: contain.map(|contain| signed(contain.processes)),
+        ulimits: contain.map(|_| vec![no_core()]),
+        ipc_mode: contain.map(|_| "private".to_owned()),
         memory,
         memory_swap: memory,
         cpu_period: quota_us.map(|_| signed(PERIOD_US)),
@@ -98,6 +109,15 @@ fn host_config(config: &AgentConfig, plan: &ContainerPlan, is_empty_image: bool)
         device_requests: gpus,
         mounts: Some(mounts(config, plan, is_empty_image)),
         ..HostConfig::default()
+    }
+}
+
+/// A core file would be as large as the memory, and lie where the job was.
+fn no_core() -> ResourcesUlimits {
+    ResourcesUlimits {
+        name: Some("core".to_owned()),
+        soft: Some(0),
+        hard: Some(0),
     }
 }
 
@@ -124,6 +144,10 @@ fn mounts(config: &AgentConfig, plan: &ContainerPlan, is_empty_image: bool) -> V
     for folder in [&plan.directory, &plan.checkpoint] {
         let folder = folder.display().to_string();
         add(&folder, &folder, false);
+    }
+    for target in walled::TMP_TARGETS.iter().filter(|_| plan.user.is_some()) {
+        let tmp = plan.directory.join(walled::TMP);
+        add(&tmp.display().to_string(), target, false);
     }
     for folder in plan.resume.iter().chain(&plan.members) {
         let folder = folder.display().to_string();

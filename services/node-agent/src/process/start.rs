@@ -1,27 +1,20 @@
-//! Starting a container: its directory, its limits, its process. Nothing here waits for the
-//! disk (no fsync), and everything that can fail says why and what to do.
+//! Preparing a start: the container's directory, its program, its environment. Nothing here waits
+//! for the disk (no fsync), and everything that can fail says why and what to do.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::sync::Arc;
 
 use dormouse_messages::ContainerId;
 use dormouse_messages::job::Mount;
-use tokio::process::Command;
 
-use super::supervisor::Orders;
-use super::{Group, Inner};
-use crate::folder::{Folder, aside};
+use super::{Inner, walled};
+use crate::folder::Folder;
+use crate::keeper::words::{Orders, Program};
 use crate::layout::{Layout, STDERR, STDOUT};
-use crate::marks::Mark;
 use crate::runtime::{ContainerPlan, NotStarted};
 use crate::secrets;
-
-/// Enters the control groups and becomes the program.
-const ENTER: &str = "for group in $1; do echo $$ >\"$group\"; done; shift; exec \"$@\"";
 
 /// What a job inherits of the agent's environment: where it is, not what it holds.
 const INHERITED: [&str; 9] = [
@@ -36,10 +29,11 @@ const INHERITED: [&str; 9] = [
     "LD_LIBRARY_PATH",
 ];
 
-/// A plain process sees the node's own files: a mount holds if it is where it comes from.
-fn check_mounts(mounts: &[Mount]) -> Result<(), String> {
+/// Without walls a plain process sees the node's own files: a mount holds if it is where it comes
+/// from.
+fn check_mounts(mounts: &[Mount], is_walled: bool) -> Result<(), String> {
     for mount in mounts {
-        if mount.source != mount.target {
+        if !is_walled && mount.source != mount.target {
             return Err(format!(
                 "{} cannot be mounted at {} for a plain process; name the same path twice, or run the agent with --runtime docker",
                 mount.source, mount.target
@@ -56,15 +50,17 @@ fn check_mounts(mounts: &[Mount]) -> Result<(), String> {
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 impl Inner {
-    /// Starts the container; blocking. The supervisor's number.
-    pub(super) fn start(self: &Arc<Self>, plan: &ContainerPlan) -> Result<u32, NotStarted> {
-        let directory = &plan.directory;
-        check_mounts(&plan.mounts)?;
-        // A supervisor was here before: it is watched, not repeated.
-        if let Some(mark) = self.marks.get(&plan.container, plan.request) {
-            return self.resume_watching(&mark);
+    /// Everything that the keeper has to be told; blocking. What it needs on the disk is there.
+    pub(super) fn prepare(&self, plan: &ContainerPlan) -> Result<Orders, NotStarted> {
+        check_mounts(&plan.mounts, plan.user.is_some())?;
+        // What is there for this request is found by the keeper, not made again.
+        if self
+            .marks
+            .get(&plan.container, plan.request)
+            .is_none_or(|it| it.supervised.is_none())
+        {
+            make_directory(&self.layout, plan)?;
         }
-        make_directory(&self.layout, plan)?;
         let ContainerId {
             job, incarnation, ..
         } = &plan.container;
@@ -73,109 +69,76 @@ impl Inner {
             let what = "cannot create the checkpoint directory";
             NotStarted::disk(what, &plan.checkpoint, &error)
         })?;
+        let program = self.program(plan)?;
+        let walls = match (plan.user, &self.contain) {
+            (Some(user), Some(contain)) => {
+                walled::give(&self.layout, plan, user)?;
+                // Where no control group counts them.
+                let counted = self.limits.is_err().then_some(contain.processes);
+                Some(walled::walls(&self.layout, plan, user, counted))
+            }
+            _ => None,
+        };
+        self.note(plan)?;
+        Ok(Orders {
+            container: plan.container.clone(),
+            request: plan.request,
+            demand: plan.demand.clone(),
+            processes: self.contain.as_ref().map(|it| it.processes),
+            program,
+            walls,
+        })
+    }
+
+    /// The program of a plan, with its environment; blocking.
+    pub(super) fn program(&self, plan: &ContainerPlan) -> Result<Program, String> {
         let env = self.environment(plan)?;
         let working_dir = self.working_dir(plan);
         if !working_dir.is_dir() {
             let path = working_dir.display();
-            return Err(format!("its working directory {path} is not there").into());
+            return Err(format!("its working directory {path} is not there"));
         }
-        let program = find(&plan.argv, &env, working_dir)?;
-        let (supervisor, groups, mark) = self.supervisor(plan, &env)?;
-        let identity = supervisor.identity;
-        let told = supervisor.tell(&Orders {
-            directory,
-            records: &self.marks.records(&plan.container, plan.request),
-            groups: &groups,
-            working_dir,
-            program: &program,
-            arguments: &plan.argv[1..],
-            env: &env,
-        });
-        let mut child = told.map_err(|error| format!("its supervisor has ended ({error})"))?;
-        self.remember(&mark, identity);
-        self.fill_later();
-        let (inner, container) = (Arc::clone(self), plan.container.clone());
-        tokio::spawn(async move {
-            let status = child.wait().await.ok();
-            inner.finish(container, status).await;
-        });
-        Ok(identity.pid)
-    }
-
-    fn resume_watching(self: &Arc<Self>, mark: &Mark) -> Result<u32, NotStarted> {
-        let identity = mark.supervised.as_ref().and_then(|it| it.identity());
-        let identity = identity.ok_or("it was started before the machine's last restart")?;
-        self.adopt(mark, identity);
-        Ok(identity.pid)
+        let is_seen = |path: &Path| {
+            let base = self.base.as_ref();
+            base.is_none_or(|base| path.starts_with(&plan.directory) || base.shows(path))
+        };
+        let path = find(&plan.argv, &env, working_dir, is_seen)?;
+        Ok(Program {
+            path,
+            arguments: plan.argv[1..].to_vec(),
+            env,
+            working_dir: working_dir.to_owned(),
+            output: plan.directory.clone(),
+        })
     }
 
     fn working_dir<'a>(&'a self, plan: &'a ContainerPlan) -> &'a Path {
-        self.working_dir.as_deref().unwrap_or(&plan.directory)
+        let is_seen = |path: &&Path| self.base.as_ref().is_none_or(|base| base.shows(path));
+        let common = self.working_dir.as_deref().filter(is_seen);
+        common.unwrap_or(&plan.directory)
     }
 
     fn environment(&self, plan: &ContainerPlan) -> Result<BTreeMap<String, String>, String> {
-        let mut env: BTreeMap<String, String> = INHERITED
+        let inherited = match plan.user {
+            Some(_) => &walled::INHERITED[..],
+            None => &INHERITED[..],
+        };
+        let mut env: BTreeMap<String, String> = inherited
             .iter()
             .filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)))
             .collect();
-        let inherited = std::env::var("PATH").unwrap_or_else(|_| DEFAULT_PATH.to_owned());
+        let own_path = std::env::var("PATH").unwrap_or_else(|_| DEFAULT_PATH.to_owned());
         let added = self.path.iter().map(|folder| folder.display().to_string());
-        let path: Vec<_> = added.chain([inherited]).collect();
+        let path: Vec<_> = added.chain([own_path]).collect();
         env.insert("PATH".to_owned(), path.join(":"));
         if self.has_gpus {
             env.insert("CUDA_VISIBLE_DEVICES".to_owned(), plan.gpus.join(","));
         }
+        if plan.user.is_some() {
+            walled::add_to(&mut env, plan);
+        }
         env.extend(secrets::resolve(&plan.env)?);
         Ok(env)
-    }
-
-    /// What the container and a command beside it share.
-    fn dress(
-        &self,
-        command: &mut Command,
-        plan: &ContainerPlan,
-        env: &BTreeMap<String, String>,
-    ) -> Result<(), NotStarted> {
-        let folder = self.layout.container_below(&plan.container).open();
-        let folder =
-            folder.map_err(|error| NotStarted::disk("cannot open", &plan.directory, &error))?;
-        command
-            .env_clear()
-            .envs(env)
-            .current_dir(self.working_dir(plan))
-            .stdin(Stdio::null())
-            .stdout(append(&folder, STDOUT)?)
-            .stderr(append(&folder, STDERR)?)
-            .process_group(0);
-        Ok(())
-    }
-
-    /// Runs a command in the container's groups, and waits for it.
-    pub(super) async fn beside(self: &Arc<Self>, plan: ContainerPlan) -> Result<(), String> {
-        let (inner, prepared) = (Arc::clone(self), plan.clone());
-        let prepare = aside(move || {
-            let env = inner.environment(&prepared)?;
-            let program = find(&prepared.argv, &env, inner.working_dir(&prepared))?;
-            Ok::<_, String>((env, program))
-        });
-        let (env, program) = prepare.await.ok_or("it cannot be prepared")??;
-        let live = self.get(&plan.container);
-        let group = live.map_or_else(Group::default, |live| live.group);
-        let mut command = Command::new("/bin/sh");
-        command
-            .args(["-c", ENTER, "dormouse"])
-            .arg(group.all_procs())
-            .arg(program)
-            .args(&plan.argv[1..])
-            .kill_on_drop(true);
-        self.dress(&mut command, &plan, &env)
-            .map_err(|error| error.why)?;
-        let status = command.status().await.map_err(|error| error.to_string())?;
-        if status.success() {
-            Ok(())
-        } else {
-            Err(format!("{:?} ended with {status}", plan.argv))
-        }
     }
 }
 
@@ -215,6 +178,7 @@ fn find(
     argv: &[String],
     env: &BTreeMap<String, String>,
     working_dir: &Path,
+    is_seen: impl Fn(&Path) -> bool,
 ) -> Result<PathBuf, String> {
     let name = argv.first().map_or("", String::as_str);
     if name.is_empty() || argv.iter().any(|argument| argument.contains('\0')) {
@@ -226,7 +190,7 @@ fn find(
     };
     if name.contains('/') {
         let path = working_dir.join(name);
-        return if executable(&path) {
+        return if executable(&path) && is_seen(&path) {
             Ok(path)
         } else {
             Err(format!(
@@ -238,7 +202,7 @@ fn find(
     let path = env.get("PATH").map_or(DEFAULT_PATH, String::as_str);
     std::env::split_paths(path)
         .map(|folder| working_dir.join(folder).join(name))
-        .find(|candidate| executable(candidate))
+        .find(|candidate| executable(candidate) && is_seen(candidate))
         .ok_or_else(|| {
             format!(
                 "{name:?} is not found in PATH on this node ({path}); install it or correct command"

@@ -236,6 +236,9 @@ impl AgentState {
             Event::JobAdmitted(event) => {
                 let job = self.jobs.entry(event.job.clone()).or_default();
                 job.spec = Some(event.spec.clone());
+                let next = u32::try_from(self.tenants.len()).unwrap_or(u32::MAX);
+                let tenant = event.job.tenant().to_owned();
+                self.tenants.entry(tenant).or_insert(next);
             }
             Event::NodeJoined(event) => self.joined(event),
             Event::ClusterConfigured(event) => self.lease = event.policy.lease(),

@@ -12,7 +12,7 @@ use dormouse_messages::policy::{LeaseTerm, Policy};
 use dormouse_node_agent::{AgentConfig, AgentError, logs_path};
 
 fn config(folder: &Path) -> AgentConfig {
-    AgentConfig::local(node(), Default::default(), folder.to_owned())
+    local(node(), Default::default(), folder.to_owned())
 }
 
 fn folder() -> tempfile::TempDir {

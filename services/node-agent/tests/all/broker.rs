@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::common::*;
 use dormouse_messages::policy::LeaseTerm;
 use dormouse_messages::{Event, Sequence};
-use dormouse_node_agent::{AgentConfig, run};
+use dormouse_node_agent::run;
 use dormouse_runtime::{Followed, Log, Settings};
 
 /// Longer than a test waits: whoever waits for its end fails.
@@ -35,7 +35,7 @@ async fn agent_process() {
     let log = Log::connect(&Settings::new(url, "agent"))
         .await
         .expect("connects");
-    let mut config = AgentConfig::local(node(), Default::default(), PathBuf::from(data));
+    let mut config = local(node(), Default::default(), PathBuf::from(data));
     config.lease = Some(lasting(LEASE));
     run(config, log, std::future::pending())
         .await
@@ -209,7 +209,7 @@ async fn a_second_agent_of_the_same_name_leaves_the_first_one_alone() {
     let joined = |event: &Event| matches!(event, Event::NodeJoined(_));
     wait(&log, "join", joined).await;
     let elsewhere = folder.path().join("elsewhere");
-    let mut config = AgentConfig::local(node(), Default::default(), elsewhere);
+    let mut config = local(node(), Default::default(), elsewhere);
     config.lease = Some(lasting(Duration::from_secs(1)));
     let refused = run(config, log.clone(), std::future::pending()).await;
     let refused = refused.expect_err("the node has an agent").to_string();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::common::*;
 use bollard::Docker;
 use bollard::models::{ContainerCreateBody, HostConfig};
-use bollard::query_parameters::CreateContainerOptions;
+use bollard::query_parameters::{CreateContainerOptions, InspectContainerOptions};
 use dormouse_messages::events::{Acknowledged, ResizeCause};
 use dormouse_messages::job::{CheckpointMode, JobSpec, Mount};
 use dormouse_messages::{ContainerId, Event, Incarnation, Sequence};
@@ -21,7 +21,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 }
 
 /// Whether there is an engine with the image that the tests use.
-fn engine() -> bool {
+pub fn engine() -> bool {
     let answer = block_on(async {
         let docker = Docker::connect_with_defaults()?.negotiate_version().await?;
         docker.inspect_image("dormouse/empty").await.map(drop)
@@ -38,7 +38,7 @@ fn engine() -> bool {
 }
 
 fn config(folder: &Path, cluster: &str) -> AgentConfig {
-    let mut config = AgentConfig::local(node(), Default::default(), folder.to_owned());
+    let mut config = local(node(), Default::default(), folder.to_owned());
     config.runtime = RuntimeKind::Docker;
     config.cluster = format!("test-{cluster}-{}", std::process::id());
     config
@@ -79,6 +79,54 @@ fn wait_removed(config: &AgentConfig) {
         );
         std::thread::sleep(Duration::from_millis(50));
     }
+}
+
+/// As when the agent is killed: nobody is there to renew the lease, nor to end anything.
+#[test]
+fn without_an_agent_containers_end_before_the_lease() {
+    if !engine() {
+        return;
+    }
+    let (folder, log) = (tempfile::tempdir().expect("a folder"), FakeLog::default());
+    let mut config = config(folder.path(), "deadline");
+    config.lease = Some(dormouse_messages::policy::LeaseTerm {
+        lease_ms: 6_000,
+        fence_ms: 3_000,
+    });
+    let agent = Running::start(&log, config.clone(), true);
+    log.append(admitted(sh("trap '' TERM; while :; do sleep 0.05; done")));
+    log.append(placed(1, 1));
+    log.append(start(1, None));
+    log.wait_started(&id(1, 0));
+    let runs = || {
+        let docker = Docker::connect_with_defaults().expect("an engine");
+        let name = format!("{}-n0-ads.lr.1.0", config.cluster);
+        let found = block_on(async move {
+            docker
+                .inspect_container(&name, None::<InspectContainerOptions>)
+                .await
+        });
+        found.is_ok_and(|it| it.state.and_then(|it| it.running) == Some(true))
+    };
+    assert!(runs(), "it runs");
+    agent.stop().expect("left in order");
+    let left = Instant::now();
+    while runs() {
+        assert!(
+            left.elapsed() < Duration::from_secs(6),
+            "it outlives the lease"
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    println!("gone {:?} after the agent", left.elapsed());
+    let exit = {
+        let agent = Running::start(&log, config.clone(), true);
+        let exit = log.wait_exited(&id(1, 0));
+        wait_removed(&config);
+        agent.stop().expect("left in order");
+        exit
+    };
+    assert_eq!(exit.signal, Some(9));
 }
 
 #[test]

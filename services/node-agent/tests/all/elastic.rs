@@ -71,7 +71,7 @@ signal.pause()
 "#;
 
 fn config(folder: &Path) -> AgentConfig {
-    AgentConfig::local(node(), Default::default(), folder.to_owned())
+    local(node(), Default::default(), folder.to_owned())
 }
 
 fn folder() -> tempfile::TempDir {

@@ -50,7 +50,7 @@ fn trainer(executor: Executor, program: &str) -> JobSpec {
 }
 
 fn config(folder: &Path, python: &Path) -> AgentConfig {
-    let mut config = AgentConfig::local(node(), Default::default(), folder.to_owned());
+    let mut config = local(node(), Default::default(), folder.to_owned());
     config.path = vec![python.to_owned()];
     config.working_dir = Some(root());
     config

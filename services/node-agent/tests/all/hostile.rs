@@ -10,7 +10,7 @@ use dormouse_messages::job::JobSpec;
 use dormouse_node_agent::{AgentConfig, logs_path, open_log};
 
 fn config(folder: &Path) -> AgentConfig {
-    AgentConfig::local(node(), Default::default(), folder.to_owned())
+    local(node(), Default::default(), folder.to_owned())
 }
 
 fn sh(script: &str) -> JobSpec {

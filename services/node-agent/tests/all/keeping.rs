@@ -12,7 +12,7 @@ use dormouse_messages::job::{CheckpointMode, JobSpec};
 use dormouse_node_agent::{AgentConfig, LogBounds, log_parts, logs_path};
 
 fn config(folder: &Path) -> AgentConfig {
-    AgentConfig::local(node(), Default::default(), folder.to_owned())
+    local(node(), Default::default(), folder.to_owned())
 }
 
 fn sh(script: &str) -> JobSpec {
@@ -172,5 +172,68 @@ fn a_start_that_fails_for_the_nodes_reason_is_told_apart() {
     log.append(start(3, None));
     assert!(!log.wait_exited(&id(3, 0)).evicted);
     assert_eq!(log.count(|event| matches!(event, Event::NodeFaulted(_))), 1);
+    agent.stop().expect("left in order");
+}
+
+#[test]
+fn a_full_share_stops_its_tenant_with_a_reason_and_nobody_else() {
+    let (folder, log) = (tempfile::tempdir().expect("a folder"), FakeLog::default());
+    let mut config = config(folder.path());
+    config.keep.tenant_bytes = Some(8 << 20);
+    let agent = Running::start(&log, config, false);
+    let other: dormouse_messages::JobId = "other/lr".parse().expect("valid");
+    let container = |job: &dormouse_messages::JobId| dormouse_messages::ContainerId {
+        job: job.clone(),
+        ..id(1, 0)
+    };
+    let fills =
+        "head -c 20000000 /dev/zero >$DORMOUSE_CHECKPOINT_DIR/big; while :; do sleep 0.05; done";
+    log.append(admitted(sh(fills)));
+    log.append(placed(1, 1));
+    log.append(start(1, None));
+    let mut events = [
+        admitted(sh("while :; do sleep 0.05; done")),
+        placed(1, 1),
+        start(1, None),
+    ];
+    match &mut events {
+        [
+            Event::JobAdmitted(job),
+            Event::PlacementDecided(placed),
+            Event::PartitionStartRequested(start),
+        ] => {
+            job.job = other.clone();
+            job.spec.tenant = "other".to_owned();
+            placed.create[0].job = other.clone();
+            start.job = other.clone();
+        }
+        _ => unreachable!("as they were made"),
+    }
+    events.into_iter().for_each(|event| drop(log.append(event)));
+    log.wait_started(&container(&other));
+    let exit = log.wait_exited(&id(1, 0));
+    let reason = exit.reason.expect("a reason");
+    assert!(
+        reason.contains("--tenant-storage") && !exit.evicted,
+        "{reason}"
+    );
+    // Its next life does not start, and says why; the other tenant's runs on.
+    log.append(placed(2, 1));
+    log.append(start(2, None));
+    let reason = log.wait_exited(&id(2, 0)).reason.expect("a reason");
+    assert!(reason.contains("--tenant-storage"), "{reason}");
+    let others =
+        |event: &Event| matches!(event, Event::ContainerExited(it) if it.container.job == other);
+    assert_eq!(log.count(others), 0);
+    log.append(Event::from(
+        dormouse_messages::events::PartitionStopRequested {
+            job: other.clone(),
+            ..match stop(1) {
+                Event::PartitionStopRequested(stop) => *stop,
+                _ => unreachable!("as it was made"),
+            }
+        },
+    ));
+    log.wait_exited(&container(&other));
     agent.stop().expect("left in order");
 }

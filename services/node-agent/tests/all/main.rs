@@ -3,6 +3,7 @@
 mod agent;
 mod broker;
 mod common;
+mod containment;
 mod docker;
 mod elastic;
 mod executor;

@@ -1,40 +1,33 @@
 //! Plain processes, below the agent: limits, latency, and what must never be signalled.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use crate::common::*;
 use dormouse_messages::Sequence;
 use dormouse_messages::events::NodeFault;
 use dormouse_messages::job::{EnvValue, Mount};
-use dormouse_node_agent::AgentConfig;
 use dormouse_node_agent::marks::{Mark, Marks, Supervised};
-use dormouse_node_agent::process::{Cgroups, Identity, ProcessRuntime, stat};
+use dormouse_node_agent::process::ProcessRuntime;
+use dormouse_node_agent::procfs::{Identity, stat};
 use dormouse_node_agent::runtime::{ContainerPlan, ContainerRuntime, Exit, RuntimeError};
 use nix::sys::signal::Signal;
 use tokio::sync::mpsc;
 
 type Exited = mpsc::UnboundedReceiver<(dormouse_messages::ContainerId, Exit)>;
 
-fn runtime(folder: &Path, limits: bool) -> (ProcessRuntime, Exited) {
-    let config = AgentConfig::local(node(), Default::default(), folder.to_owned());
+async fn runtime(folder: &Path, limits: bool) -> (ProcessRuntime, Exited) {
+    let config = local(node(), Default::default(), folder.to_owned());
     let (exits, exited) = mpsc::unbounded_channel();
     let marks = Marks::open(&config.layout()).expect("opened");
-    let runtime = if limits {
-        ProcessRuntime::new(&config, marks, exits)
-    } else {
-        ProcessRuntime::with_cgroups(&config, marks, Cgroups::Absent("a test".to_owned()), exits)
-    };
-    (runtime, exited)
+    let runtime = ProcessRuntime::connect(&config, marks, exits, limits).await;
+    (runtime.expect("a keeper"), exited)
 }
 
 fn plan(folder: &Path, incarnation: u32, script: &str) -> ContainerPlan {
-    let config = AgentConfig::local(node(), Default::default(), folder.to_owned());
+    let config = local(node(), Default::default(), folder.to_owned());
     let container = id(incarnation, 0);
     ContainerPlan {
         request: Sequence(u64::from(incarnation)),
@@ -42,6 +35,8 @@ fn plan(folder: &Path, incarnation: u32, script: &str) -> ContainerPlan {
         env: BTreeMap::new(),
         image: None,
         mounts: vec![],
+        user: None,
+        port: 21_000,
         demand: Default::default(),
         gpus: vec![],
         directory: config.layout().container(&container),
@@ -54,15 +49,48 @@ fn plan(folder: &Path, incarnation: u32, script: &str) -> ContainerPlan {
     }
 }
 
-/// A former agent has noted that this process stands for the container, and given its orders.
+/// A former agent has noted that this process stands for the container.
 fn noted(folder: &Path, plan: &ContainerPlan, process: Identity) {
-    let config = AgentConfig::local(node(), Default::default(), folder.to_owned());
+    let config = local(node(), Default::default(), folder.to_owned());
     let marks = Marks::open(&config.layout()).expect("opened");
     let mut mark = Mark::new(plan.container.clone(), plan.request);
-    mark.supervised = Some(Supervised::new(process, String::new()));
+    let by_keeper = Supervised::by_keeper(process);
+    mark.supervised = Some(Supervised {
+        is_keeper: false,
+        ..by_keeper
+    });
     marks.put(&mark).expect("noted");
-    let records = marks.records(&plan.container, plan.request);
-    fs::write(format!("{}.ended", records.display()), "").expect("written");
+}
+
+/// The keeper of a node, by its command line.
+fn keeper_of(folder: &Path) -> Option<u32> {
+    let folder = folder.display().to_string();
+    let processes = fs::read_dir("/proc").expect("read").flatten();
+    let numbers = processes.filter_map(|it| it.file_name().to_str()?.parse::<u32>().ok());
+    let mut keepers = numbers.filter(|pid| {
+        let read = |file: &str| fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&read("cmdline")).into_owned();
+        line.contains(&folder) && read("comm") == b"dormouse-keeper\n"
+    });
+    keepers.next()
+}
+
+async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let until = Instant::now() + Duration::from_secs(10);
+    while !is_so() {
+        assert!(Instant::now() < until, "{what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+fn is_gone(pid: u32) -> bool {
+    stat(pid).is_none_or(|stat| stat.zombie)
+}
+
+async fn number_in(file: &Path) -> u32 {
+    let read = || fs::read_to_string(file).unwrap_or_default();
+    until("a number", || read().ends_with('\n')).await;
+    read().trim().parse().expect("a number")
 }
 
 async fn exit(exited: &mut Exited) -> Exit {
@@ -84,7 +112,7 @@ async fn a_pid_of_another_start_time_is_never_signalled() {
         ..found.identity
     };
     noted(folder.path(), &plan, stale);
-    let (runtime, _exited) = runtime(folder.path(), false);
+    let (runtime, _exited) = runtime(folder.path(), false).await;
     let listed = runtime.list().await.expect("listed");
     assert!(
         listed[0].status.as_ref().is_err_and(|exit| exit.evicted),
@@ -109,7 +137,7 @@ async fn a_pid_of_another_start_time_is_never_signalled() {
 #[tokio::test]
 async fn a_signal_right_after_the_start_is_not_lost() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (runtime, mut exited) = runtime(folder.path(), false);
+    let (runtime, mut exited) = runtime(folder.path(), false).await;
     for incarnation in 1..=100 {
         let plan = plan(folder.path(), incarnation, "exec sleep 60");
         let container = plan.container.clone();
@@ -126,7 +154,7 @@ async fn a_signal_right_after_the_start_is_not_lost() {
 #[tokio::test]
 async fn a_mount_that_a_plain_process_cannot_have_is_no_start() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (runtime, mut exited) = runtime(folder.path(), false);
+    let (runtime, mut exited) = runtime(folder.path(), false).await;
     let here = folder.path().display().to_string();
     let mounted = |incarnation, source: &str, target: &str| ContainerPlan {
         mounts: vec![Mount {
@@ -153,7 +181,7 @@ async fn a_mount_that_a_plain_process_cannot_have_is_no_start() {
 async fn what_a_container_leaves_behind_is_killed_before_its_exit_is_told() {
     for limits in [false, true] {
         let folder = tempfile::tempdir().expect("a folder");
-        let (runtime, mut exited) = runtime(folder.path(), limits);
+        let (runtime, mut exited) = runtime(folder.path(), limits).await;
         let pid_file = folder.path().join("pid");
         let script = format!("sleep 60 & echo $! >{}; exit 0", pid_file.display());
         let plan = plan(folder.path(), 1, &script);
@@ -171,40 +199,154 @@ async fn what_a_container_leaves_behind_is_killed_before_its_exit_is_told() {
     }
 }
 
+/// With a child that has left its session and lost its parent.
+const ESCAPES: &str = "setsid sh -c 'sh -c \"while :; do sleep 0.05; done\" & echo $! >$0' $FILE; echo $$ >$FILE.own; while :; do sleep 0.05; done";
+
 #[tokio::test]
-async fn a_killed_supervisor_takes_its_program_along() {
+async fn a_killed_keeper_takes_everything_along_and_the_agent_hears_of_it() {
+    for limits in [false, true] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (runtime, mut exited) = runtime(folder.path(), limits).await;
+        let (file, own) = (folder.path().join("pid"), folder.path().join("pid.own"));
+        let mut plan = plan(folder.path(), 1, ESCAPES);
+        let value = EnvValue::Plain(file.display().to_string());
+        plan.env.insert("FILE".to_owned(), value);
+        let container = plan.container.clone();
+        runtime.start(plan).await.expect("started");
+        let pids = [number_in(&file).await, number_in(&own).await];
+        let keeper = keeper_of(folder.path()).expect("a keeper");
+        let pid = nix::unistd::Pid::from_raw(i32::try_from(keeper).expect("small"));
+        nix::sys::signal::kill(pid, Signal::SIGKILL).expect("killed");
+        let exit = exit(&mut exited).await;
+        assert!(exit.evicted, "{exit:?}");
+        assert!(
+            pids.iter().all(|pid| is_gone(*pid)),
+            "limits {limits}: {pids:?}"
+        );
+        // Another keeper is there, and starts what comes next.
+        runtime.forget(&container, Sequence(1)).await;
+        runtime
+            .start(self::plan(folder.path(), 2, "exit 4"))
+            .await
+            .expect("started");
+        assert_eq!(self::exit(&mut exited).await.code, Some(4));
+    }
+}
+
+#[tokio::test]
+async fn what_leaves_its_session_and_loses_its_parent_ends_with_the_program() {
+    for limits in [false, true] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (runtime, mut exited) = runtime(folder.path(), limits).await;
+        let (file, own) = (folder.path().join("pid"), folder.path().join("pid.own"));
+        let mut plan = plan(folder.path(), 1, ESCAPES);
+        let value = EnvValue::Plain(file.display().to_string());
+        plan.env.insert("FILE".to_owned(), value);
+        let container = plan.container.clone();
+        let pid = runtime.start(plan).await.expect("started");
+        let (child, program) = (number_in(&file).await, number_in(&own).await);
+        assert_eq!(program, pid);
+        runtime
+            .signal(&container, Signal::SIGTERM)
+            .await
+            .expect("signalled");
+        assert_eq!(exit(&mut exited).await.signal, Some(15));
+        assert!(is_gone(child), "limits {limits}: it is left");
+    }
+}
+
+#[tokio::test]
+async fn a_killed_guard_takes_its_container_along() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (runtime, mut exited) = runtime(folder.path(), false);
-    let pid_file = folder.path().join("pid");
-    let script = format!(
-        "echo $$ >{}; while :; do sleep 0.05; done",
-        pid_file.display()
-    );
+    let (runtime, mut exited) = runtime(folder.path(), false).await;
+    let script = "while :; do sleep 0.05; done";
     let pid = runtime
-        .start(plan(folder.path(), 1, &script))
+        .start(plan(folder.path(), 1, script))
         .await
         .expect("started");
-    while fs::read_to_string(&pid_file).unwrap_or_default().is_empty() {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    let supervisor = nix::unistd::Pid::from_raw(i32::try_from(pid).expect("small"));
-    nix::sys::signal::kill(supervisor, Signal::SIGKILL).expect("killed");
+    let guard = stat(pid).expect("it runs").parent;
+    let guard = nix::unistd::Pid::from_raw(i32::try_from(guard).expect("small"));
+    nix::sys::signal::kill(guard, Signal::SIGKILL).expect("killed");
     assert_eq!(exit(&mut exited).await.signal, Some(9));
-    let program: u32 = fs::read_to_string(pid_file)
-        .expect("read")
-        .trim()
-        .parse()
-        .expect("a pid");
-    assert!(
-        stat(program).is_none_or(|stat| stat.zombie),
-        "the program is left"
+    assert!(is_gone(pid), "the program is left");
+}
+
+/// The agent is gone for a while: its connection ends, as when it is killed.
+#[tokio::test]
+async fn exit_codes_are_kept_while_no_agent_is_there() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (first, _) = runtime(folder.path(), true).await;
+    let scripts = ["exit 3", "kill -9 $$", "sleep 1; exit 5"];
+    for (script, incarnation) in scripts.iter().zip(1..) {
+        first
+            .start(plan(folder.path(), incarnation, script))
+            .await
+            .expect("started");
+    }
+    let keeper = keeper_of(folder.path()).expect("a keeper");
+    drop(first);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let (second, mut exited) = runtime(folder.path(), true).await;
+    let found = second.list().await.expect("listed");
+    let ended: Vec<_> = found
+        .iter()
+        .filter_map(|it| it.status.as_ref().err())
+        .collect();
+    assert_eq!(
+        ended
+            .iter()
+            .map(|it| (it.code, it.signal))
+            .collect::<Vec<_>>(),
+        [(Some(3), None), (None, Some(9))]
     );
+    assert_eq!(exit(&mut exited).await.code, Some(5));
+    assert_eq!(keeper_of(folder.path()), Some(keeper), "the same keeper");
+    for found in found {
+        second.forget(&found.container, found.request).await;
+    }
+    drop(second);
+    until("the keeper ends when it holds nothing", || is_gone(keeper)).await;
+}
+
+#[tokio::test]
+async fn at_the_deadline_everything_ends_and_nothing_starts() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (runtime, mut exited) = runtime(folder.path(), true).await;
+    let script = "trap '' TERM; while :; do sleep 0.05; done";
+    runtime
+        .start(plan(folder.path(), 1, script))
+        .await
+        .expect("started");
+    let keeper = runtime.keeper();
+    let since = tokio::time::Instant::now();
+    keeper.hold_until(Some((since, Duration::from_millis(300))));
+    let exit = exit(&mut exited).await;
+    assert!(
+        since.elapsed() >= Duration::from_millis(290),
+        "{:?}",
+        since.elapsed()
+    );
+    assert!(
+        since.elapsed() < Duration::from_millis(900),
+        "{:?}",
+        since.elapsed()
+    );
+    assert!(exit.evicted && exit.reason.expect("a reason").contains("lease"));
+    let refused = runtime.start(plan(folder.path(), 2, "true")).await;
+    assert!(refused.is_err(), "{refused:?}");
+    // The lease is held again.
+    keeper.hold_until(Some((tokio::time::Instant::now(), Duration::from_secs(60))));
+    runtime
+        .start(plan(folder.path(), 3, "true"))
+        .await
+        .expect("started");
+    assert_eq!(self::exit(&mut exited).await.code, Some(0));
 }
 
 #[tokio::test]
 async fn limits_hold_and_want_of_memory_is_told() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (runtime, mut exited) = runtime(folder.path(), true);
+    let (runtime, mut exited) = runtime(folder.path(), true).await;
     if !runtime.has_limits() {
         skipped("this machine lets nobody make control groups");
         return;
@@ -235,7 +377,7 @@ async fn a_full_disk_is_a_container_that_cannot_start() {
         skipped("a small disk cannot be mounted here");
         return;
     }
-    let (runtime, mut exited) = runtime(&disk, false);
+    let (runtime, mut exited) = runtime(&disk, false).await;
     // So full that its record cannot be written, or already its request.
     let _ = fs::write(disk.join("filler"), vec![0; 64 << 10]);
     let why = match runtime.start(plan(&disk, 1, "true")).await {
@@ -264,43 +406,12 @@ async fn a_full_disk_is_a_container_that_cannot_start() {
     assert!(unmounted.expect("umount runs").success());
 }
 
-/// A supervisor with these orders, until it ends.
-fn supervise(orders: &str) -> std::process::ExitStatus {
-    let mut supervisor = std::process::Command::new("/bin/sh")
-        .args(["-c", include_str!("../../src/process/supervise.sh")])
-        .arg("dormouse")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("runs");
-    let mut stdin = supervisor.stdin.take().expect("a pipe");
-    stdin.write_all(orders.as_bytes()).expect("written");
-    drop(stdin);
-    supervisor.wait().expect("ends")
-}
-
-#[test]
-fn a_supervisor_with_half_its_orders_runs_nothing() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let orders = format!(
-        "directory='{0}'\nrecords='{0}/r'\nenvironment() {{ :; }}\ncd \"$directory\"\nset -- /bin/sh -c 'touch ran'\n",
-        folder.path().display()
-    );
-    for length in 0..=orders.len() {
-        supervise(&orders[..length]);
-        assert_eq!(fs::read_dir(folder.path()).expect("read").count(), 0);
-    }
-}
-
 #[tokio::test]
-async fn those_that_wait_are_used_and_leave_nothing_behind() {
+async fn guards_that_wait_are_used_and_leave_nothing_behind() {
     let folder = tempfile::tempdir().expect("a folder");
     for limits in [false, true] {
-        let (runtime, mut exited) = runtime(folder.path(), limits);
-        let config = AgentConfig::local(node(), Default::default(), folder.path().to_owned());
-        let marks = Marks::open(&config.layout()).expect("opened");
-        let (mut names, mut parent) = (BTreeSet::new(), None::<PathBuf>);
+        let (runtime, mut exited) = runtime(folder.path(), limits).await;
+        let mut parent = None::<PathBuf>;
         let first = 1 + 10 * u32::from(limits);
         for incarnation in first..first + 9 {
             let mut plan = plan(
@@ -319,34 +430,25 @@ async fn those_that_wait_are_used_and_leave_nothing_behind() {
                 stdout,
                 format!("it's {incarnation}\n{}\n", directory.display())
             );
-            if limits && runtime.has_limits() {
-                let groups = fs::read_to_string(directory.join("groups")).expect("read");
-                let request = Sequence(incarnation.into());
-                let mark = marks.get(&container, request).expect("noted");
-                let name = mark.supervised.expect("it runs").group;
-                let memory = groups.lines().find_map(|it| it.split_once(":memory:"));
-                let path = memory.map_or("", |(_, path)| path);
-                assert!(path.ends_with(&name), "{name} is not in {groups}");
-                let group = Path::new("/sys/fs/cgroup/memory").join(&path[1..]);
+            let groups = fs::read_to_string(directory.join("groups")).expect("read");
+            if let Some(path) = groups.lines().find_map(|it| it.split_once(":memory:"))
+                && limits
+                && runtime.has_limits()
+            {
+                assert!(
+                    path.1.contains(".once-"),
+                    "not in a group of its own: {groups}"
+                );
+                let group = Path::new("/sys/fs/cgroup/memory").join(&path.1[1..]);
                 parent = group.parent().map(Path::to_owned);
-                names.insert(name);
             }
-            runtime
-                .forget(&container, Sequence(incarnation.into()))
-                .await;
-            // The first finds none that waits, the others do.
-            tokio::time::sleep(Duration::from_millis(60)).await;
+            let request = Sequence(incarnation.into());
+            runtime.forget(&container, request).await;
         }
-        assert!(
-            !limits || !runtime.has_limits() || names.len() == 9,
-            "{names:?}"
-        );
         drop(runtime);
-        let until = Instant::now() + Duration::from_secs(5);
-        while let Some(parent) = parent.as_ref().filter(|parent| parent.exists()) {
-            assert!(Instant::now() < until, "{} is left", parent.display());
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        until("the keeper ends", || keeper_of(folder.path()).is_none()).await;
+        let left = parent.filter(|parent| parent.exists());
+        assert_eq!(left, None);
     }
 }
 
@@ -354,58 +456,59 @@ async fn those_that_wait_are_used_and_leave_nothing_behind() {
 async fn a_start_that_an_agent_did_not_live_to_see_is_made_again_once() {
     let folder = tempfile::tempdir().expect("a folder");
     let plan = plan(folder.path(), 1, "echo ran");
-    // A former agent died between its note and its orders; its supervisor is gone with it.
-    let gone = Identity {
-        pid: std::process::id(),
-        started_ticks: 1,
-    };
-    noted(folder.path(), &plan, gone);
-    let config = AgentConfig::local(node(), Default::default(), folder.path().to_owned());
+    let (runtime, mut exited) = runtime(folder.path(), false).await;
+    // A former agent died between its note and its question, and the keeper lives.
+    let keeper = runtime.keeper().identity().expect("a keeper");
+    let config = local(node(), Default::default(), folder.path().to_owned());
     let marks = Marks::open(&config.layout()).expect("opened");
-    let records = marks.records(&plan.container, plan.request);
-    fs::remove_file(format!("{}.ended", records.display())).expect("removed");
-    let (runtime, mut exited) = runtime(folder.path(), false);
+    let mut mark = Mark::new(plan.container.clone(), plan.request);
+    mark.supervised = Some(Supervised::by_keeper(keeper));
+    marks.put(&mark).expect("noted");
+    assert_eq!(runtime.list().await.expect("listed"), []);
+    // Or the keeper has left meanwhile, since it held nothing.
+    marks.put(&mark).expect("noted");
+    drop(runtime);
+    until("the keeper leaves", || keeper_of(folder.path()).is_none()).await;
+    let (runtime, again) = self::runtime(folder.path(), false).await;
+    exited = again;
     assert_eq!(runtime.list().await.expect("listed"), []);
     let stdout = plan.directory.join("stdout.log");
-    runtime.start(plan).await.expect("started");
+    runtime.start(plan.clone()).await.expect("started");
     assert_eq!(exit(&mut exited).await.code, Some(0));
+    let again = runtime.start(plan).await;
+    assert!(again.is_err(), "{again:?}");
     assert_eq!(fs::read_to_string(stdout).expect("read"), "ran\n");
 }
 
+/// A container without a keeper cannot be held to a deadline.
 #[tokio::test]
-async fn what_runs_since_an_agent_of_before_is_adopted() {
+async fn what_a_build_of_before_has_left_running_is_ended() {
+    use std::os::unix::process::CommandExt;
     let folder = tempfile::tempdir().expect("a folder");
     let plan = plan(folder.path(), 1, "");
-    fs::create_dir_all(&plan.directory).expect("made");
-    let script = "# Supervises one container that is a plain process, so that…\nsleep 60 & wait";
-    let mut supervisor = std::process::Command::new("/bin/sh")
-        .args(["-c", script, "dormouse"])
+    let mut shell = std::process::Command::new("/bin/sh")
+        .args(["-c", "sleep 60 & wait"])
         .process_group(0)
         .spawn()
         .expect("runs");
-    std::thread::sleep(Duration::from_millis(50));
-    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("read");
-    let stat = fs::read_to_string(format!("/proc/{}/stat", supervisor.id())).expect("read");
-    let write = |name: &str, text: &str| {
-        fs::write(plan.directory.join(name), text).expect("written");
-    };
-    write("request", "1\n");
-    write("process", &format!("{} {stat}", boot.trim()));
-    let (runtime, mut exited) = runtime(folder.path(), false);
+    noted(
+        folder.path(),
+        &plan,
+        stat(shell.id()).expect("it runs").identity,
+    );
+    let (runtime, _exited) = runtime(folder.path(), false).await;
     let listed = runtime.list().await.expect("listed");
-    assert_eq!(listed[0].status, Ok(supervisor.id()));
-    write("ended", "");
-    write("exit", "7\n");
-    let signalled = runtime.signal(&plan.container, Signal::SIGKILL).await;
-    signalled.expect("signalled");
-    supervisor.wait().expect("ends");
-    assert_eq!(exit(&mut exited).await.code, Some(7));
+    assert!(
+        listed[0].status.as_ref().is_err_and(|exit| exit.evicted),
+        "{listed:?}"
+    );
+    assert!(!shell.wait().expect("ends").success());
 }
 
 #[tokio::test]
 async fn what_escapes_its_session_and_its_group_s_folder_is_ended_too() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (runtime, mut exited) = runtime(folder.path(), true);
+    let (runtime, mut exited) = runtime(folder.path(), true).await;
     if !runtime.has_limits() {
         skipped("this machine lets nobody make control groups");
         return;

@@ -57,7 +57,7 @@ async fn an_agent_goes_on_from_a_snapshot_that_it_can_use() {
     let Some((folder, broker, log)) = broker().await else {
         return;
     };
-    let config = AgentConfig::local(node(), Default::default(), folder.path().join("data"));
+    let config = local(node(), Default::default(), folder.path().join("data"));
     assert_eq!(Kept::load(&config, &log).await.next(), Sequence(1));
 
     let (stop_agent, agent) = start_agent(&config, &log);
@@ -113,7 +113,7 @@ async fn an_agent_that_runs_on_saves_every_twenty_thousand_events() {
     let Some((folder, broker, log)) = broker().await else {
         return;
     };
-    let config = AgentConfig::local(node(), Default::default(), folder.path().join("data"));
+    let config = local(node(), Default::default(), folder.path().join("data"));
     let dir = config.layout().node().join("snapshots");
     let path = Snapshots::new(dir, &config.build).path::<AgentState>();
     let mut kept = Kept::load(&config, &log).await;
@@ -143,7 +143,7 @@ async fn what_is_doubtful_is_not_used(config: &AgentConfig, log: &Log, state: Ag
     let good = fs::read(&path).expect("written");
 
     // Another node's, another build's.
-    let other = AgentConfig::local(
+    let other = local(
         "n1".parse().expect("valid"),
         Default::default(),
         config.data_dir.clone(),

@@ -18,7 +18,7 @@ const BY_NAME: [&str; 10] = [
 ];
 
 /// Files that look by name, and at what: nothing of it is a job's to write.
-const MAY: [(&str, &str); 8] = [
+const MAY: [(&str, &str); 13] = [
     (
         "src/folder.rs",
         "the way itself: roots that the operator named",
@@ -26,15 +26,25 @@ const MAY: [(&str, &str); 8] = [
     ("src/marks.rs", "/dev/urandom"),
     ("src/lib.rs", "the agent's lock"),
     ("src/connect.rs", "the agent's home"),
-    ("src/process/cgroup.rs", "/sys/fs/cgroup"),
-    ("src/process/procfs.rs", "/proc"),
+    ("src/procfs.rs", "/proc"),
+    ("src/keeper.rs", "the keeper's folder"),
+    ("src/keeper/client.rs", "the keeper's log"),
+    ("src/keeper/group.rs", "/sys/fs/cgroup"),
+    ("src/keeper/launch.rs", "/proc"),
+    (
+        "src/keeper/serve.rs",
+        "/proc, and whether its folder is there",
+    ),
+    (
+        "src/keeper/walls.rs",
+        "folders of the node and of the operator, and a root that no job has seen yet",
+    ),
     ("src/docker/body.rs", "which system folders there are"),
     (
         "src/process/start.rs",
         "whether programs and mounts are there: no content",
     ),
 ];
-
 /// The lines of a source that look by name; tests at its end may.
 fn looks(source: &str) -> Vec<&str> {
     let tested = source.split("#[cfg(test)]").next().unwrap_or(source);

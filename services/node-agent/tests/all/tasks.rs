@@ -9,7 +9,7 @@ use dormouse_messages::Event;
 use dormouse_node_agent::{AgentConfig, task_output};
 
 fn config(folder: &Path) -> AgentConfig {
-    AgentConfig::local(node(), Default::default(), folder.to_owned())
+    local(node(), Default::default(), folder.to_owned())
 }
 
 fn begin(log: &FakeLog, script: &str, ranks: u32) {

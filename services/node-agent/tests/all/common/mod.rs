@@ -58,6 +58,18 @@ pub fn node() -> NodeId {
     NODE.parse().expect("valid")
 }
 
+/// A node whose keeper is this crate's own.
+pub fn local(
+    node: NodeId,
+    capacity: dormouse_messages::Amounts,
+    folder: std::path::PathBuf,
+) -> AgentConfig {
+    AgentConfig {
+        keeper: vec![env!("CARGO_BIN_EXE_dormouse-keeper").to_owned()],
+        ..AgentConfig::local(node, capacity, folder)
+    }
+}
+
 pub fn job() -> JobId {
     "ads/lr".parse().expect("valid")
 }

@@ -5,9 +5,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use dormouse_messages::{Amounts, ContainerId, Resource};
+use dormouse_messages::{Amounts, Resource};
 
-use super::procfs;
+use crate::procfs;
 
 /// The scheduler's period: the kernel's default.
 const PERIOD_US: u64 = 100_000;
@@ -24,12 +24,14 @@ const NAMED: &str = ".once-";
 /// Where control groups can be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cgroups {
-    /// Version 1: one tree for memory, one for the processor.
+    /// Version 1: one tree for memory, one for the processor, one for the number of processes.
     V1 {
         /// Parents of the containers' groups in the memory and the cpu tree.
         memory: PathBuf,
         /// In the cpu tree.
         cpu: PathBuf,
+        /// In the tree of processes, where there is one.
+        processes: Option<PathBuf>,
     },
     /// Version 2: one tree.
     V2(PathBuf),
@@ -71,7 +73,13 @@ impl Cgroups {
             fs::create_dir_all(folder)?;
         }
         let _ = fs::write(memory.join("memory.use_hierarchy"), "1");
-        Ok(Self::V1 { memory, cpu })
+        let processes = parent("pids");
+        let processes = fs::create_dir_all(&processes).is_ok().then_some(processes);
+        Ok(Self::V1 {
+            memory,
+            cpu,
+            processes,
+        })
     }
 
     fn v2(root: &Path, owner: &str) -> io::Result<Self> {
@@ -80,13 +88,18 @@ impl Cgroups {
         fs::create_dir_all(&parent)?;
         for folder in [root, &top, &parent] {
             fs::write(folder.join("cgroup.subtree_control"), "+memory +cpu")?;
+            let _ = fs::write(folder.join("cgroup.subtree_control"), "+pids");
         }
         Ok(Self::V2(parent))
     }
 
     fn parents(&self) -> Vec<&PathBuf> {
         match self {
-            Self::V1 { memory, cpu } => vec![memory, cpu],
+            Self::V1 {
+                memory,
+                cpu,
+                processes,
+            } => [memory, cpu].into_iter().chain(processes).collect(),
             Self::V2(parent) => vec![parent],
             Self::Absent(_) => Vec::new(),
         }
@@ -97,12 +110,6 @@ impl Cgroups {
         for parent in self.parents() {
             let _ = fs::remove_dir(parent);
         }
-    }
-
-    /// The groups of a container, whether they exist or not.
-    #[must_use]
-    pub fn group(&self, container: &ContainerId) -> Group {
-        self.named(&container.to_string().replace('/', "_"))
     }
 
     fn named(&self, name: &str) -> Group {
@@ -124,22 +131,11 @@ impl Cgroups {
         }
         let mut demand = Amounts::new();
         demand.set(Resource::Cpu, 1000);
-        self.limit(&group, &demand)?;
+        self.limit(&group, &demand, None)?;
         Ok(group)
     }
 
-    /// The groups of a container that were made under `name`; those of an agent that made them
-    /// under the container's own have none.
-    #[must_use]
-    pub fn group_of(&self, container: &ContainerId, name: &str) -> Group {
-        if name.starts_with(NAMED) && !name.contains('/') {
-            self.named(name)
-        } else {
-            self.group(container)
-        }
-    }
-
-    /// Removes groups that a former agent has made and nobody stands for, with what runs in them.
+    /// Removes groups that a former keeper has made and nobody stands for, with what runs in them.
     pub fn remove_unused(&self, used: &[Group]) {
         let mut unused = Group::default();
         let parents = self.parents().into_iter();
@@ -174,12 +170,12 @@ impl Cgroups {
     ///
     /// # Errors
     /// What the kernel refuses.
-    pub fn limit(&self, group: &Group, demand: &Amounts) -> io::Result<()> {
+    pub fn limit(&self, group: &Group, demand: &Amounts, processes: Option<u64>) -> io::Result<()> {
         let memory_bytes = demand.get(&Resource::Memory);
         let quota_us = demand.get(&Resource::Cpu) * PERIOD_US / 1000;
         let quota_us = (quota_us > 0).then(|| quota_us.max(LEAST_QUOTA_US));
         match (self, &group.folders[..]) {
-            (Self::V1 { .. }, [memory, cpu]) => {
+            (Self::V1 { .. }, [memory, cpu, ..]) => {
                 if memory_bytes > 0 {
                     let limit = memory_bytes.to_string();
                     fs::write(memory.join("memory.limit_in_bytes"), &limit)?;
@@ -199,18 +195,15 @@ impl Cgroups {
             }
             _ => {}
         }
+        // In the last of the trees, whichever version.
+        if let (Some(processes), Some(folder)) = (processes, group.folders.last()) {
+            let _ = fs::write(folder.join("pids.max"), processes.to_string());
+        }
         Ok(())
     }
 }
 
 impl Group {
-    /// Its name; empty where there are no groups.
-    #[must_use]
-    pub fn name(&self) -> String {
-        let name = self.folders.first().and_then(|folder| folder.file_name());
-        name.map_or_else(String::new, |name| name.to_string_lossy().into_owned())
-    }
-
     /// Its members, of the first tree: with those of the groups that the job has made below it.
     /// `None` where there are no groups.
     #[must_use]
@@ -232,27 +225,26 @@ impl Group {
         }
     }
 
-    /// Takes a process in. The kernel waits for milliseconds at the first of several moves, and
-    /// no process can fork meanwhile.
+    /// Goes into it: the kernel waits for milliseconds at the first of several moves.
     ///
     /// # Errors
     /// What the kernel refuses.
-    pub fn enter(&self, pid: u32) -> io::Result<()> {
-        let files = self.folders.iter().map(|it| it.join("cgroup.procs"));
-        files
-            .into_iter()
-            .try_for_each(|file| fs::write(file, pid.to_string()))
+    pub fn enter(&self) -> io::Result<()> {
+        let mut files = self.folders.iter().map(|it| it.join("cgroup.procs"));
+        files.try_for_each(|file| fs::write(file, "0"))
     }
 
-    /// The files that take members, for the supervisor.
-    #[must_use]
-    pub fn all_procs(&self) -> String {
-        let files: Vec<_> = self
-            .folders
-            .iter()
-            .map(|folder| folder.join("cgroup.procs").display().to_string())
-            .collect();
-        files.join(" ")
+    /// Kills what is in it until nothing is; at most a hundred times.
+    pub fn kill_members(&self) {
+        self.kill();
+        for _ in 0..100 {
+            match self.members() {
+                Some(members) if !members.is_empty() => {
+                    members.into_iter().for_each(procfs::kill_process);
+                }
+                _ => return,
+            }
+        }
     }
 
     /// Whether the kernel killed a member for want of memory.
@@ -321,14 +313,15 @@ mod tests {
         let group = cgroups.create("1").expect("made");
         let read = |file: &str| fs::read_to_string(group.folders[0].join(file)).expect("written");
         assert_eq!(read("cpu.max"), "100000 100000");
-        cgroups.limit(&group, &Amounts::new()).expect("written");
+        cgroups
+            .limit(&group, &Amounts::new(), None)
+            .expect("written");
         assert_eq!(read("cpu.max"), "max 100000");
         let demand = "cpu=500m,memory=64Mi".parse().expect("valid");
-        cgroups.limit(&group, &demand).expect("written");
+        cgroups.limit(&group, &demand, Some(100)).expect("written");
         assert_eq!(read("memory.max"), (64 << 20).to_string());
         assert_eq!(read("cpu.max"), "50000 100000");
-        let container = "ads/lr/1/0".parse().expect("valid");
-        assert_eq!(cgroups.group_of(&container, &group.name()), group);
+        assert_eq!(read("pids.max"), "100");
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! Processes as the kernel shows them: identity, groups, and signals that cannot go astray.
 
 use std::fs;
-use std::os::fd::OwnedFd;
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill, killpg};
@@ -21,6 +20,8 @@ pub struct Identity {
 pub struct Stat {
     /// Who it is.
     pub identity: Identity,
+    /// Its parent.
+    pub parent: u32,
     /// Its process group.
     pub group: u32,
     /// Whether it has ended and is only remembered.
@@ -34,10 +35,12 @@ pub fn parse_stat(text: &str) -> Option<Stat> {
     let pid = text.split_once(' ')?.0.parse().ok()?;
     let mut fields = text.rsplit_once(") ")?.1.split_ascii_whitespace();
     let state = fields.next()?;
-    let group = fields.nth(1)?.parse().ok()?;
+    let parent = fields.next()?.parse().ok()?;
+    let group = fields.next()?.parse().ok()?;
     let started_ticks = fields.nth(16)?.parse().ok()?;
     Some(Stat {
         identity: Identity { pid, started_ticks },
+        parent,
         group,
         zombie: matches!(state, "Z" | "X"),
     })
@@ -57,17 +60,6 @@ pub fn boot_id() -> String {
         .unwrap_or_default()
 }
 
-/// Whether a process is a supervisor of this or an earlier build: its script begins alike.
-#[must_use]
-pub fn is_supervisor(process: Identity) -> bool {
-    let script = command_line(process.pid).unwrap_or_default();
-    script.starts_with(b"/bin/sh\0-c\0# Supervises one container that is a plain process")
-}
-
-fn command_line(pid: u32) -> Option<Vec<u8>> {
-    fs::read(format!("/proc/{pid}/cmdline")).ok()
-}
-
 fn pid_of(pid: u32) -> Option<Pid> {
     i32::try_from(pid)
         .ok()
@@ -82,20 +74,6 @@ impl Identity {
         stat(self.pid).is_some_and(|stat| stat.identity == *self && !stat.zombie)
     }
 
-    /// Whether a child of this supervisor has become its program. Between the fork and the exec
-    /// a signal meets the supervisor's own trap, and is lost.
-    #[must_use]
-    pub fn runs_program(&self) -> bool {
-        let pid = self.pid;
-        let Ok(children) = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")) else {
-            // The kernel does not tell.
-            return true;
-        };
-        let own = command_line(pid);
-        let mut children = children.split_ascii_whitespace();
-        children.any(|child| child.parse().is_ok_and(|child| command_line(child) != own))
-    }
-
     /// Signals its process group, if this very process still leads it.
     ///
     /// # Errors
@@ -108,35 +86,16 @@ impl Identity {
             _ => Err(Errno::ESRCH),
         }
     }
-
-    /// A descriptor that becomes readable when it ends; `None` if it is gone.
-    #[must_use]
-    pub fn watch(&self) -> Option<OwnedFd> {
-        let pid = rustix::process::Pid::from_raw(i32::try_from(self.pid).ok()?)?;
-        let watch = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok()?;
-        // Looked at after opening: from here on the number cannot be another's.
-        self.is_alive().then_some(watch)
-    }
 }
 
-/// The living members of a container: of its control group, else of the leader's process group.
+/// The living members of a process group.
 #[must_use]
-pub fn members(of_group: Option<Vec<u32>>, leader: Identity) -> Vec<u32> {
-    if let Some(members) = of_group {
-        return members;
-    }
-    let Ok(entries) = fs::read_dir("/proc") else {
-        return Vec::new();
-    };
+pub fn members_of(leader: u32) -> Vec<u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries
-        .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
         .filter_map(stat)
-        .filter(|stat| {
-            stat.group == leader.pid
-                && stat.identity.started_ticks >= leader.started_ticks
-                && !stat.zombie
-        })
+        .filter(|stat| stat.group == leader && !stat.zombie)
         .map(|stat| stat.identity.pid)
         .collect()
 }
@@ -168,10 +127,11 @@ pub fn children(pid: u32) -> Vec<u32> {
     numbers.filter_map(|pid| pid.parse().ok()).collect()
 }
 
-/// Signals those members that handle it, but not the leader: the others it would end.
-pub fn notify_members(of_group: Option<Vec<u32>>, leader: Identity, signal: Signal) {
-    for pid in members(of_group, leader) {
-        if pid != leader.pid
+/// Signals those members of a control group (or else of the program's process group) that handle
+/// the signal, but not their guard: the others it would end.
+pub fn notify(of_group: Option<Vec<u32>>, program: u32, guard: u32, signal: Signal) {
+    for pid in of_group.unwrap_or_else(|| members_of(program)) {
+        if pid != guard
             && handles(pid, signal) == Some(true)
             && let Some(pid) = pid_of(pid)
         {
@@ -180,20 +140,21 @@ pub fn notify_members(of_group: Option<Vec<u32>>, leader: Identity, signal: Sign
     }
 }
 
+/// Milliseconds since the machine's boot, those that it was suspended among them.
+#[must_use]
+pub fn since_boot_ms() -> u64 {
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME);
+    now.map_or(0, |now| {
+        let now = std::time::Duration::from(now);
+        u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
+    })
+}
+
 /// Kills a process.
 pub fn kill_process(pid: u32) {
     if let Some(pid) = pid_of(pid) {
         let _ = kill(pid, Signal::SIGKILL);
     }
-}
-
-/// Kills all members but the leader, who lives to record how the program ended; says how many
-/// there were.
-pub fn kill_members(of_group: Option<Vec<u32>>, leader: Identity) -> usize {
-    let mut members = members(of_group, leader);
-    members.retain(|pid| *pid != leader.pid);
-    members.iter().copied().for_each(kill_process);
-    members.len()
 }
 
 #[cfg(test)]
@@ -227,6 +188,5 @@ mod tests {
         identity.started_ticks += 1;
         assert!(!identity.is_alive());
         assert_eq!(identity.signal_group(Signal::SIGTERM), Err(Errno::ESRCH));
-        assert!(identity.watch().is_none());
     }
 }

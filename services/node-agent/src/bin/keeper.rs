@@ -1,0 +1,18 @@
+//! The keeper alone, for the tests of this crate: everybody else runs `dormouse keeper`.
+
+use std::path::PathBuf;
+
+fn main() -> std::io::Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    let first = arguments.next().unwrap_or_default();
+    // As the keeper starts its own build: `keeper --engine CLUSTER NODE`.
+    if first == "keeper" {
+        let labels: Vec<_> = arguments.skip(1).collect();
+        if let [cluster, node] = &labels[..] {
+            let runtime = tokio::runtime::Runtime::new()?;
+            runtime.block_on(dormouse_node_agent::docker::end_all(cluster, node));
+        }
+        return Ok(());
+    }
+    dormouse_node_agent::keeper::run(&PathBuf::from(first))
+}

@@ -1,0 +1,69 @@
+//! What ends a node's containers when its agent cannot: see [`crate::keeper::engine`].
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use bollard::query_parameters::{KillContainerOptions, ListContainersOptions};
+use nix::sys::signal::Signal;
+
+use super::{body, engine, engine_answers};
+use crate::config::AgentConfig;
+use crate::keeper::client::Keeper;
+use crate::keeper::words::Engine;
+use crate::process;
+use crate::runtime::{Exits, RuntimeError};
+
+/// Between two attempts to end what runs past its deadline.
+const END_AGAIN: Duration = Duration::from_millis(100);
+
+/// The keeper that holds this node's deadline.
+pub(crate) async fn keeper(config: &AgentConfig, exits: Exits) -> Result<Keeper, RuntimeError> {
+    let mut keeper = process::keeper_config(config, false);
+    keeper.settings.base = None;
+    keeper.settings.engine = Some(Engine {
+        cluster: config.cluster.clone(),
+        node: config.node.to_string(),
+    });
+    Ok(Keeper::connect(keeper, exits).await?.0)
+}
+
+/// Ends every container of a node, and tries until the engine has done it.
+pub async fn end_all(cluster: &str, node: &str) {
+    let filters = HashMap::from([(
+        "label".to_owned(),
+        vec![
+            format!("{}={cluster}", body::CLUSTER),
+            format!("{}={node}", body::NODE),
+        ],
+    )]);
+    loop {
+        match end_those(&filters).await {
+            Ok(0) => return,
+            Ok(_) => {}
+            Err(error) => eprintln!("the engine's containers run on: {error}"),
+        }
+        tokio::time::sleep(END_AGAIN).await;
+    }
+}
+
+/// How many run.
+async fn end_those(filters: &HashMap<String, Vec<String>>) -> Result<usize, RuntimeError> {
+    let docker = engine_answers().await?;
+    let options = ListContainersOptions {
+        filters: Some(filters.clone()),
+        ..ListContainersOptions::default()
+    };
+    let running = docker
+        .list_containers(Some(options))
+        .await
+        .map_err(engine)?;
+    let ids: Vec<_> = running.iter().filter_map(|it| it.id.clone()).collect();
+    let kills = ids.iter().map(|id| {
+        let options = KillContainerOptions {
+            signal: Signal::SIGKILL.as_str().to_owned(),
+        };
+        docker.kill_container(id, Some(options))
+    });
+    futures::future::join_all(kills).await;
+    Ok(ids.len())
+}

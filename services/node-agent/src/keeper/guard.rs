@@ -1,0 +1,233 @@
+//! A guard: the process between the keeper and a container's program. It stands inside the walls,
+//! as what is trusted there: it starts the program, hears how it ends, and takes the rest along.
+//!
+//! Inside walls it is the first process of its namespace, whose end ends all others. Without them
+//! it adopts what loses its parent, and kills it when the program has ended.
+
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::prctl;
+use nix::sys::signal::{SigSet, Signal, kill, killpg};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{Pid, getpid, setpgid};
+
+use dormouse_messages::events::NodeFault;
+
+use super::group::Group;
+use super::launch::launch;
+use super::lines::Lines;
+use super::walls::{self, Base, Walls};
+use super::words::{GuardAsk, GuardTell, Orders, Program};
+use crate::procfs;
+use crate::runtime::NotStarted;
+
+/// How long what a program left behind may take to die; longer, and it is not killable.
+const SWEEP_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Between two looks at what is left.
+const SWEEP_PAUSE: Duration = Duration::from_millis(1);
+
+struct Guard {
+    keeper: Lines,
+    signals: SignalFd,
+    base: Option<Base>,
+    folder: PathBuf,
+    is_walled: bool,
+    /// Why it can start nothing.
+    unready: Option<NotStarted>,
+    walls: Option<Walls>,
+    program: Option<Pid>,
+    beside: Vec<(Pid, u64)>,
+}
+
+/// A guard's whole life.
+pub fn main(keeper: UnixStream, group: &Group, base: Option<&Base>, folder: &Path) -> ! {
+    let code = match Guard::new(keeper, group, base, folder) {
+        Ok(mut guard) => match guard.serve() {
+            Ok(()) => 0,
+            Err(errno) => {
+                eprintln!("a guard: {errno}");
+                1
+            }
+        },
+        Err(error) => {
+            eprintln!("a guard cannot begin: {error}");
+            1
+        }
+    };
+    std::process::exit(code)
+}
+
+impl Guard {
+    fn new(
+        keeper: UnixStream,
+        group: &Group,
+        base: Option<&Base>,
+        folder: &Path,
+    ) -> std::io::Result<Self> {
+        // Without walls it has to end what it guards first.
+        let at_keepers_end = match base {
+            Some(_) => Signal::SIGKILL,
+            None => Signal::SIGTERM,
+        };
+        prctl::set_pdeathsig(at_keepers_end)?;
+        prctl::set_child_subreaper(true)?;
+        let _ = prctl::set_name(c"dormouse-guard");
+        let own = Pid::from_raw(0);
+        setpgid(own, own)?;
+        let mut mask = SigSet::all();
+        mask.remove(Signal::SIGKILL);
+        mask.remove(Signal::SIGSTOP);
+        mask.thread_block()?;
+        let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
+        let entered = group.enter().map_err(|error| {
+            let why = format!("its control group cannot be entered: {error}");
+            NotStarted::of_node(NodeFault::Processes, why)
+        });
+        let prepared = entered.and_then(|()| match base {
+            Some(base) => walls::prepare(base, folder),
+            None => Ok(()),
+        });
+        Ok(Self {
+            keeper: Lines::new(keeper)?,
+            signals,
+            base: base.cloned(),
+            folder: folder.to_owned(),
+            is_walled: base.is_some(),
+            unready: prepared.err(),
+            walls: None,
+            program: None,
+            beside: Vec::new(),
+        })
+    }
+
+    /// Until its program has ended, or its keeper.
+    fn serve(&mut self) -> nix::Result<()> {
+        loop {
+            let mut fds = [
+                PollFd::new(self.keeper.as_fd(), self.keeper.interest()),
+                PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
+            ];
+            match poll(&mut fds, PollTimeout::NONE) {
+                Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+                Err(errno) => return Err(errno),
+            }
+            self.keeper.flush();
+            for ask in self.keeper.hear::<GuardAsk>() {
+                if !self.answer(ask) {
+                    return Ok(());
+                }
+            }
+            let mut must_end = !self.keeper.is_open();
+            while let Ok(Some(signal)) = self.signals.read_signal() {
+                must_end |= i32::try_from(signal.ssi_signo) == Ok(Signal::SIGTERM as i32)
+                    && !self.is_walled;
+            }
+            if must_end {
+                self.kill_program();
+                self.sweep();
+                return Ok(());
+            }
+            if self.reap() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Whether it goes on.
+    fn answer(&mut self, ask: GuardAsk) -> bool {
+        match ask {
+            GuardAsk::Run(orders) => {
+                let started = self.run(*orders);
+                let goes_on = started.is_ok();
+                self.keeper.say(&GuardTell::Started(started));
+                return goes_on;
+            }
+            GuardAsk::Signal(signal) => {
+                if let (Some(program), Ok(signal)) = (self.program, Signal::try_from(signal)) {
+                    let _ = killpg(program, signal);
+                }
+            }
+            GuardAsk::Kill => self.kill_program(),
+            GuardAsk::Beside(turn, program) => match self.start(&program) {
+                Ok(pid) => self.beside.push((pid, turn)),
+                Err(why) => self.keeper.say(&GuardTell::BesideEnded(turn, Err(why.why))),
+            },
+        }
+        true
+    }
+
+    fn run(&mut self, orders: Orders) -> Result<(), NotStarted> {
+        if let Some(why) = &self.unready {
+            return Err(why.clone());
+        }
+        match (&orders.walls, &self.base) {
+            (Some(walls), Some(base)) => walls::enter(base, walls, &self.folder)?,
+            (None, None) => {}
+            _ => return Err("its keeper was told other walls; start the agent again".into()),
+        }
+        self.walls = orders.walls;
+        self.program = Some(self.start(&orders.program)?);
+        Ok(())
+    }
+
+    fn start(&self, program: &Program) -> Result<Pid, NotStarted> {
+        launch(program, self.walls.as_ref(), !self.is_walled)
+    }
+
+    fn kill_program(&self) {
+        if let Some(program) = self.program {
+            let _ = kill(program, Signal::SIGKILL);
+            let _ = killpg(program, Signal::SIGKILL);
+        }
+    }
+
+    /// Whether the program has ended.
+    fn reap(&mut self) -> bool {
+        while let Ok(status) = waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+            let (pid, code, signal) = match status {
+                WaitStatus::Exited(pid, code) => (pid, Some(code), None),
+                WaitStatus::Signaled(pid, signal, _) => (pid, None, Some(signal as i32)),
+                WaitStatus::StillAlive => break,
+                _ => continue,
+            };
+            if self.program == Some(pid) {
+                self.sweep();
+                self.keeper.say(&GuardTell::Ended(code, signal));
+                return true;
+            }
+            if let Some(index) = self.beside.iter().position(|(it, _)| *it == pid) {
+                let (_, turn) = self.beside.remove(index);
+                let result = match (code, signal) {
+                    (Some(0), _) => Ok(()),
+                    (Some(code), _) => Err(format!("it ended with exit code {code}")),
+                    (None, signal) => Err(format!("it ended by signal {}", signal.unwrap_or(0))),
+                };
+                self.keeper.say(&GuardTell::BesideEnded(turn, result));
+            }
+        }
+        false
+    }
+
+    /// Kills what the program left behind, until nothing is left. Inside walls the kernel does.
+    fn sweep(&self) {
+        let until = Instant::now() + SWEEP_TIMEOUT;
+        let own = u32::try_from(getpid().as_raw()).unwrap_or(0);
+        while !self.is_walled && Instant::now() < until {
+            let children = procfs::children(own);
+            children.iter().copied().for_each(procfs::kill_process);
+            while matches!(waitpid(None, Some(WaitPidFlag::WNOHANG)), Ok(it) if it != WaitStatus::StillAlive)
+            {
+            }
+            if procfs::children(own).is_empty() {
+                return;
+            }
+            std::thread::sleep(SWEEP_PAUSE);
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! What a keeper holds: guards that wait for a container, and containers.
+
+use std::time::{Duration, Instant};
+
+use dormouse_messages::Sequence;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::group::Group;
+use super::lines::Lines;
+use super::words::{GuardAsk, GuardTell, HeldNow};
+use crate::procfs;
+use crate::runtime::{Exit, NotStarted};
+use dormouse_messages::ContainerId;
+
+/// How long a guard may take to kill what it guards: milliseconds, on a starved machine a hundred.
+const KILL_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// A guard: it waits for a container, or has one.
+#[derive(Debug)]
+pub struct Guard {
+    pub pid: Pid,
+    pub lines: Lines,
+    pub group: Group,
+}
+
+/// Where a container stands.
+#[derive(Debug)]
+pub enum Stage {
+    /// Its guard has its orders; these turns wait for the answer.
+    Starting(Vec<u64>),
+    /// Its program runs, under this number.
+    Running(u32),
+    /// Nothing of it runs any more.
+    Ended(Exit),
+}
+
+/// A container.
+#[derive(Debug)]
+pub struct Held {
+    pub request: Sequence,
+    pub guard: Option<Guard>,
+    pub stage: Stage,
+    /// What its guard said of its program's end.
+    pub said: Option<(Option<i32>, Option<i32>)>,
+    /// Why the keeper ended it.
+    pub evicted: Option<String>,
+    /// When its guard is killed, where that does not obey.
+    kill_at: Option<Instant>,
+    /// Turns of programs beside it.
+    pub beside: Vec<u64>,
+}
+
+/// What has become of a container by its guard's words.
+#[derive(Debug, Default)]
+pub struct Heard {
+    /// The turns that wait for its start, and the answer.
+    pub started: Option<(Vec<u64>, Result<u32, NotStarted>)>,
+    /// Programs beside it that have ended.
+    pub beside: Vec<(u64, Result<(), String>)>,
+}
+
+impl Guard {
+    pub fn number(&self) -> u32 {
+        u32::try_from(self.pid.as_raw()).unwrap_or(0)
+    }
+
+    /// Ends it with all that it guards, at once.
+    pub fn end(&self) {
+        self.group.kill();
+        let _ = kill(self.pid, Signal::SIGKILL);
+    }
+}
+
+impl Held {
+    pub fn new(request: Sequence, guard: Guard, turn: u64) -> Self {
+        Self {
+            request,
+            guard: Some(guard),
+            stage: Stage::Starting(vec![turn]),
+            said: None,
+            evicted: None,
+            kill_at: None,
+            beside: Vec::new(),
+        }
+    }
+
+    /// As the agent is told.
+    pub fn now(&self, container: &ContainerId) -> HeldNow {
+        HeldNow {
+            container: container.clone(),
+            request: self.request,
+            status: match &self.stage {
+                Stage::Starting(_) => Ok(0),
+                Stage::Running(program) => Ok(*program),
+                Stage::Ended(exit) => Err(exit.clone()),
+            },
+        }
+    }
+
+    /// Has its guard kill everything; soon it is made to.
+    pub fn kill(&mut self) {
+        if let Some(guard) = &mut self.guard {
+            guard.lines.say(&GuardAsk::Kill);
+            self.kill_at = self.kill_at.or(Some(Instant::now() + KILL_TIMEOUT));
+        }
+    }
+
+    /// When it has to be looked at again.
+    pub const fn due(&self) -> Option<Instant> {
+        self.kill_at
+    }
+
+    /// Kills a guard that has not obeyed in time, and again until it is gone.
+    pub fn kill_what_is_due(&mut self, now: Instant) {
+        if let Some(guard) = &self.guard
+            && self.kill_at.is_some_and(|at| at <= now)
+        {
+            guard.end();
+            self.kill_at = Some(now + KILL_TIMEOUT);
+        }
+    }
+
+    /// What its guard has to say.
+    pub fn hear(&mut self) -> Heard {
+        let mut heard = Heard::default();
+        let Some(guard) = &mut self.guard else {
+            return heard;
+        };
+        guard.lines.flush();
+        for word in guard.lines.hear::<GuardTell>() {
+            match word {
+                GuardTell::Started(result) => {
+                    let first = procfs::children(guard.number()).first().copied();
+                    let result = result.map(|()| first.unwrap_or_default());
+                    if let Stage::Starting(turns) = &mut self.stage {
+                        heard.started = Some((std::mem::take(turns), result.clone()));
+                        if let Ok(program) = result {
+                            self.stage = Stage::Running(program);
+                        }
+                    }
+                }
+                GuardTell::BesideEnded(turn, result) => {
+                    self.beside.retain(|it| *it != turn);
+                    heard.beside.push((turn, result));
+                }
+                GuardTell::Ended(code, signal) => self.said = Some((code, signal)),
+            }
+        }
+        heard
+    }
+
+    /// Its guard is gone, and all that it guarded with it.
+    pub fn exit(&self, of_guard: Option<i32>) -> Exit {
+        let (code, signal) = self.said.unwrap_or((None, of_guard));
+        let out_of_memory = code != Some(0)
+            && self
+                .guard
+                .as_ref()
+                .is_some_and(|it| it.group.ran_out_of_memory());
+        let exit = Exit {
+            code,
+            signal,
+            out_of_memory,
+            ..Exit::default()
+        };
+        exit.with_eviction(self.evicted.clone())
+    }
+}

@@ -1,0 +1,395 @@
+//! The keeper's loop: it hears its agent, its guards, its children's ends and its deadline.
+//!
+//! Guards wait in advance, in control groups of their own and behind walls: a start neither
+//! forks the keeper nor makes groups nor moves a process, for which the kernel holds a lock and
+//! waits for milliseconds. It sets limits and gives the orders.
+
+mod children;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::prctl;
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::time::TimeSpec;
+use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
+
+use dormouse_messages::ContainerId;
+use dormouse_messages::events::NodeFault;
+
+use super::engine;
+use super::group::{Cgroups, Group};
+use super::held::{Guard, Held, Stage};
+use super::lines::Lines;
+use super::words::{Ask, GuardAsk, Orders, Settings, Tell, Welcome};
+use crate::procfs;
+use crate::runtime::NotStarted;
+
+/// After a start, before the next guard is made: what was started comes first.
+const FILL_AFTER: Duration = Duration::from_millis(5);
+
+/// How long a keeper without an agent waits for its first one.
+const FIRST_AGENT: Duration = Duration::from_secs(30);
+
+/// Between two looks of a keeper without an agent whether its folder is there.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// What was ended at the deadline says so.
+const PAST: &str = "the node's lease was not renewed in time, and its keeper has ended everything";
+
+/// The keeper.
+pub struct Keeper {
+    folder: PathBuf,
+    listener: Option<UnixListener>,
+    agent: Option<Lines>,
+    had_agent: bool,
+    since: Instant,
+    settings: Settings,
+    cgroups: Cgroups,
+    held: BTreeMap<ContainerId, Held>,
+    waiting: Vec<Guard>,
+    /// Guards without a container that are ending.
+    leaving: Vec<Guard>,
+    /// Groups that nothing is in any more.
+    unused: Vec<Group>,
+    /// The process that ends an engine's containers.
+    ending: Option<u32>,
+    signals: SignalFd,
+    timer: TimerFd,
+    has_deadline: bool,
+    /// It has passed: nothing is started.
+    is_past: bool,
+    fill_at: Option<Instant>,
+    groups_made: u64,
+    own_processes: File,
+}
+
+impl Keeper {
+    /// A keeper that holds nothing.
+    ///
+    /// # Errors
+    /// What the kernel refuses.
+    pub fn new(folder: PathBuf, listener: UnixListener) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        let mut mask = SigSet::empty();
+        mask.add(Signal::SIGCHLD);
+        mask.thread_block()?;
+        // What a guard that was killed leaves behind is this process's to end.
+        prctl::set_child_subreaper(true)?;
+        let _ = prctl::set_name(c"dormouse-keeper");
+        // Where memory is short, the keeper is the last to go; programs are put back.
+        let _ = std::fs::write("/proc/self/oom_score_adj", "-999");
+        Ok(Self {
+            folder,
+            listener: Some(listener),
+            agent: None,
+            had_agent: false,
+            since: Instant::now(),
+            settings: Settings::default(),
+            cgroups: Cgroups::Absent("no agent has asked for them".to_owned()),
+            held: BTreeMap::new(),
+            waiting: Vec::new(),
+            leaving: Vec::new(),
+            unused: Vec::new(),
+            ending: None,
+            signals: SignalFd::with_flags(&mask, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?,
+            timer: TimerFd::new(
+                ClockId::CLOCK_BOOTTIME,
+                TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC,
+            )?,
+            has_deadline: false,
+            is_past: false,
+            fill_at: None,
+            groups_made: 0,
+            own_processes: File::open("/proc/self/ns/pid")?,
+        })
+    }
+
+    /// Until it holds nothing and no agent is there.
+    ///
+    /// # Errors
+    /// What the kernel refuses.
+    pub fn run(mut self) -> io::Result<()> {
+        while !self.is_done() {
+            self.wait()?;
+            self.accept();
+            self.hear_agent();
+            self.hear_guards();
+            self.reap();
+            self.look_at_the_clock();
+            self.fill();
+            self.end_if_unreachable();
+        }
+        self.unused.iter().for_each(Group::remove);
+        self.cgroups.remove_if_empty();
+        Ok(())
+    }
+
+    /// Nobody can reach a keeper without a folder, nor what it holds.
+    fn end_if_unreachable(&mut self) {
+        if self.agent.is_none() && !self.folder.exists() {
+            self.held.retain(|_, held| held.guard.is_some());
+            self.held.values_mut().for_each(Held::kill);
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        let waits_for_first = !self.had_agent && self.since.elapsed() < FIRST_AGENT;
+        let is_empty = self.held.is_empty() && self.waiting.is_empty() && self.leaving.is_empty();
+        // What an engine runs, it cannot see.
+        let is_awaited = self.settings.engine.is_some() && self.has_deadline && !self.is_past;
+        let has_time = waits_for_first || is_awaited || self.ending.is_some();
+        self.agent.is_none() && is_empty && !has_time
+    }
+
+    fn wait(&self) -> io::Result<()> {
+        let input = PollFlags::POLLIN;
+        let mut fds = vec![
+            PollFd::new(self.signals.as_fd(), input),
+            PollFd::new(self.timer.as_fd(), input),
+        ];
+        fds.extend(
+            self.listener
+                .as_ref()
+                .map(|it| PollFd::new(it.as_fd(), input)),
+        );
+        fds.extend(
+            self.agent
+                .as_ref()
+                .map(|it| PollFd::new(it.as_fd(), it.interest())),
+        );
+        let guards = self.held.values().filter_map(|it| it.guard.as_ref());
+        fds.extend(
+            guards
+                .filter(|it| it.lines.is_open())
+                .map(|it| PollFd::new(it.lines.as_fd(), it.lines.interest())),
+        );
+        let due = self.held.values().filter_map(Held::due).chain(self.fill_at);
+        let first = (!self.had_agent).then(|| self.since + FIRST_AGENT);
+        let look = self.agent.is_none().then(|| Instant::now() + LOOK);
+        let due = due.chain(first).chain(look).min();
+        let left = due.map(|due| due.saturating_duration_since(Instant::now()));
+        let left = left.map_or(PollTimeout::NONE, |left| {
+            // Rounded up: a wait of nothing would spin.
+            PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX)
+        });
+        match poll(&mut fds, left) {
+            Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// The newest agent is the only one: it holds the lock on the node's folder.
+    fn accept(&mut self) {
+        let accepted = self.listener.as_ref().and_then(|it| it.accept().ok());
+        if let Some(lines) = accepted.and_then(|(stream, _)| Lines::new(stream).ok()) {
+            self.agent = Some(lines);
+            self.had_agent = true;
+        }
+    }
+
+    fn tell(&mut self, word: &Tell) {
+        if let Some(agent) = &mut self.agent {
+            agent.say(word);
+        }
+    }
+
+    fn hear_agent(&mut self) {
+        let Some(agent) = &mut self.agent else {
+            return;
+        };
+        agent.flush();
+        let asked = agent.hear::<Ask>();
+        if !agent.is_open() {
+            self.agent = None;
+            // Its successor may want other walls; without one they would only cost memory.
+            self.end_waiting();
+        }
+        for ask in asked {
+            self.answer(ask);
+        }
+    }
+
+    fn answer(&mut self, ask: Ask) {
+        match ask {
+            Ask::Hello(settings) => self.settle(*settings),
+            Ask::Start(turn, orders) => self.start(turn, orders),
+            Ask::Signal(container, signal) => self.to_guard(&container, &GuardAsk::Signal(signal)),
+            Ask::Notify(container, signal) => self.notify(&container, signal),
+            Ask::Kill(container) => {
+                if let Some(held) = self.held.get_mut(&container) {
+                    held.kill();
+                }
+            }
+            Ask::Beside(turn, container, program) => match self.held.get_mut(&container) {
+                Some(held) if held.guard.is_some() => {
+                    held.beside.push(turn);
+                    self.to_guard(&container, &GuardAsk::Beside(turn, program));
+                }
+                _ => self.tell(&Tell::BesideEnded(
+                    turn,
+                    Err("the container has ended".into()),
+                )),
+            },
+            Ask::Forget(container, request) => {
+                let has_ended = |held: &Held| matches!(held.stage, Stage::Ended(_));
+                if self
+                    .held
+                    .get(&container)
+                    .is_some_and(|it| it.request == request && has_ended(it))
+                {
+                    self.held.remove(&container);
+                }
+            }
+            Ask::Deadline(deadline) => self.set_deadline(deadline),
+        }
+    }
+
+    fn settle(&mut self, settings: Settings) {
+        if self.settings.groups != settings.groups {
+            self.cgroups = match &settings.groups {
+                Some(owner) => Cgroups::detect(owner),
+                None => Cgroups::Absent("the agent asks for none".to_owned()),
+            };
+            // A keeper that was killed has left them, empty by now.
+            self.cgroups.remove_unused(&[]);
+        }
+        if self.settings != settings {
+            self.settings = settings;
+            self.end_waiting();
+        }
+        let own = procfs::stat(std::process::id()).map(|stat| stat.identity);
+        let limits = match &self.cgroups {
+            Cgroups::Absent(why) => Err(why.clone()),
+            _ => Ok(()),
+        };
+        let held = self
+            .held
+            .iter()
+            .map(|(container, held)| held.now(container));
+        let welcome = Tell::Welcome(Box::new(Welcome {
+            pid: std::process::id(),
+            started_ticks: own.map_or(0, |own| own.started_ticks),
+            limits,
+            held: held.collect(),
+        }));
+        self.tell(&welcome);
+        self.fill_at = Some(Instant::now());
+    }
+
+    fn to_guard(&mut self, container: &ContainerId, word: &GuardAsk) {
+        if let Some(guard) = self
+            .held
+            .get_mut(container)
+            .and_then(|it| it.guard.as_mut())
+        {
+            guard.lines.say(word);
+        }
+    }
+
+    fn notify(&self, container: &ContainerId, signal: i32) {
+        if let Some(held) = self.held.get(container)
+            && let (Some(guard), Stage::Running(program)) = (&held.guard, &held.stage)
+            && let Ok(signal) = Signal::try_from(signal)
+        {
+            procfs::notify(guard.group.members(), *program, guard.number(), signal);
+        }
+    }
+
+    fn start(&mut self, turn: u64, orders: Box<Orders>) {
+        // It is here already: that one is told.
+        if let Some(held) = self.held.get_mut(&orders.container) {
+            let answer = match &mut held.stage {
+                _ if held.request != orders.request => {
+                    Err("another start of it is not forgotten yet".into())
+                }
+                Stage::Starting(turns) => return turns.push(turn),
+                Stage::Running(program) => Ok(*program),
+                Stage::Ended(_) => Err("it has been started, and has ended".into()),
+            };
+            return self.tell(&Tell::Started(turn, answer));
+        }
+        let guard = match self.is_past {
+            true => Err(NotStarted::of_node(NodeFault::Processes, PAST.to_owned())),
+            false => self.guard_for(&orders),
+        };
+        match guard {
+            Ok(mut guard) => {
+                let (container, request) = (orders.container.clone(), orders.request);
+                guard.lines.say(&GuardAsk::Run(orders));
+                self.held.insert(container, Held::new(request, guard, turn));
+            }
+            Err(why) => self.tell(&Tell::Started(turn, Err(why))),
+        }
+        self.fill_at = self.fill_at.or(Some(Instant::now() + FILL_AFTER));
+    }
+
+    fn hear_guards(&mut self) {
+        let mut told = Vec::new();
+        for (container, held) in &mut self.held {
+            let heard = held.hear();
+            if let Some((turns, result)) = heard.started {
+                let failed = result.is_err().then(|| container.clone());
+                told.push((turns, result, failed));
+            }
+            for (turn, result) in heard.beside {
+                if let Some(agent) = &mut self.agent {
+                    agent.say(&Tell::BesideEnded(turn, result));
+                }
+            }
+        }
+        for (turns, result, failed) in told {
+            for turn in turns {
+                self.tell(&Tell::Started(turn, result.clone()));
+            }
+            // It never was: its guard goes by itself.
+            if let Some(held) = failed.and_then(|container| self.held.remove(&container)) {
+                self.leaving.extend(held.guard);
+            }
+        }
+    }
+
+    fn set_deadline(&mut self, deadline: Option<u64>) {
+        self.has_deadline = deadline.is_some();
+        self.is_past = deadline.is_some_and(|at| at <= procfs::since_boot_ms());
+        let set = match deadline {
+            Some(at) => {
+                let at = Duration::from_millis(at.max(1));
+                let at = Expiration::OneShot(TimeSpec::from_duration(at));
+                self.timer.set(at, TimerSetTimeFlags::TFD_TIMER_ABSTIME)
+            }
+            None => self.timer.unset(),
+        };
+        if let Err(errno) = set {
+            eprintln!("the deadline cannot be set: {errno}");
+        }
+    }
+
+    fn look_at_the_clock(&mut self) {
+        let mut expired = [0; 8];
+        if nix::unistd::read(&self.timer, &mut expired).is_ok() {
+            eprintln!("{PAST}: {} containers", self.held.len());
+            self.is_past = true;
+            for held in self.held.values_mut() {
+                if !matches!(held.stage, Stage::Ended(_)) {
+                    held.evicted = Some(PAST.to_owned());
+                    held.kill();
+                }
+            }
+            if let Some(engine) = &self.settings.engine {
+                self.ending = engine::end_all(engine).or(self.ending);
+            }
+        }
+        let now = Instant::now();
+        for held in self.held.values_mut() {
+            held.kill_what_is_due(now);
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! The keeper's children: guards that are made in advance, and ends that are heard of.
+
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use fork::Fork;
+use nix::sched::{CloneFlags, setns, unshare};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+use dormouse_messages::events::NodeFault;
+
+use super::{FILL_AFTER, Keeper};
+use crate::keeper::guard;
+use crate::keeper::held::{Guard, Held, Stage};
+use crate::keeper::lines::Lines;
+use crate::keeper::words::{Orders, Tell};
+use crate::procfs;
+use crate::runtime::NotStarted;
+
+/// How many guards wait: the containers that a node is often given at once.
+const WAITING: usize = 8;
+
+/// With fewer than this others are made, together.
+const FEW: usize = 4;
+
+/// How long what a killed guard has left may take to die; longer, and it is not killable.
+const SWEEP_TIMEOUT: Duration = Duration::from_secs(2);
+
+impl Keeper {
+    pub(super) fn guard_for(&mut self, orders: &Orders) -> Result<Guard, NotStarted> {
+        let guard = match self.waiting.pop() {
+            Some(guard) => guard,
+            None => self.make_guard().map_err(|error| {
+                let why =
+                    format!("no guard for it: {error}; the node is out of processes or memory");
+                NotStarted::of_node(NodeFault::Processes, why)
+            })?,
+        };
+        let limited = self
+            .cgroups
+            .limit(&guard.group, &orders.demand, orders.processes);
+        match limited {
+            Ok(()) => Ok(guard),
+            Err(error) => {
+                guard.end();
+                Err(format!("its limits cannot be set: {error}; see demand").into())
+            }
+        }
+    }
+
+    /// A guard, forked; in the child this does not return.
+    fn make_guard(&mut self) -> io::Result<Guard> {
+        let name = format!("{:x}-{}", std::process::id(), self.groups_made);
+        self.groups_made += 1;
+        let group = self.cgroups.create(&name)?;
+        let (own, its) = UnixStream::pair()?;
+        let own = Lines::new(own)?;
+        if self.settings.base.is_some() {
+            // The next child is the first process of a namespace of its own.
+            unshare(CloneFlags::CLONE_NEWPID)?;
+        }
+        let forked = fork::fork();
+        if let Ok(Fork::Child) = forked {
+            // What the keeper has open is the keeper's; but the lock, which is to be held.
+            (self.listener, self.agent) = (None, None);
+            self.held.clear();
+            self.waiting.clear();
+            self.leaving.clear();
+            drop(own);
+            guard::main(its, &group, self.settings.base.as_ref(), &self.folder);
+        }
+        if self.settings.base.is_some() {
+            setns(&self.own_processes, CloneFlags::CLONE_NEWPID)?;
+        }
+        match forked {
+            Ok(Fork::Parent(pid)) => Ok(Guard {
+                pid: Pid::from_raw(pid),
+                lines: own,
+                group,
+            }),
+            Ok(Fork::Child) => Err(io::Error::other("a guard has no keeper's work to do")),
+            Err(error) => {
+                group.remove();
+                Err(error)
+            }
+        }
+    }
+
+    /// Has guards wait again, a little later, where few are left.
+    pub(super) fn fill(&mut self) {
+        if self.fill_at.is_none_or(|at| at > Instant::now()) {
+            return;
+        }
+        self.fill_at = None;
+        // The kernel may have it wait for whoever moves a process at this moment.
+        self.unused.drain(..).for_each(|group| group.remove());
+        let is_of_engine = self.settings.engine.is_some();
+        if self.waiting.len() >= FEW || self.agent.is_none() || is_of_engine {
+            return;
+        }
+        while self.waiting.len() < WAITING {
+            match self.make_guard() {
+                Ok(guard) => self.waiting.insert(0, guard),
+                Err(error) => {
+                    eprintln!("no guard waits in advance: {error}");
+                    return;
+                }
+            }
+        }
+    }
+
+    pub(super) fn end_waiting(&mut self) {
+        self.waiting.iter().for_each(Guard::end);
+        self.leaving.append(&mut self.waiting);
+    }
+
+    pub(super) fn reap(&mut self) {
+        while let Ok(Some(_)) = self.signals.read_signal() {}
+        let mut has_reaped = false;
+        while let Ok(status) = waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+            match status {
+                WaitStatus::Exited(pid, _) => self.reaped(pid, None),
+                WaitStatus::Signaled(pid, signal, _) => self.reaped(pid, Some(signal as i32)),
+                WaitStatus::StillAlive => break,
+                _ => continue,
+            }
+            has_reaped = true;
+        }
+        if has_reaped {
+            self.end_orphans();
+        }
+    }
+
+    fn reaped(&mut self, pid: Pid, signal: Option<i32>) {
+        self.ending = self
+            .ending
+            .filter(|it| i32::try_from(*it) != Ok(pid.as_raw()));
+        for guards in [&mut self.waiting, &mut self.leaving] {
+            if let Some(index) = guards.iter().position(|it| it.pid == pid) {
+                self.unused.push(guards.remove(index).group);
+                return;
+            }
+        }
+        let is_its = |held: &Held| held.guard.as_ref().is_some_and(|it| it.pid == pid);
+        let Some((container, held)) = self.held.iter_mut().find(|(_, held)| is_its(held)) else {
+            return;
+        };
+        let container = container.clone();
+        // Its last words may come with its end.
+        let heard = held.hear();
+        let exit = held.exit(signal);
+        let guard = held.guard.take();
+        let turns = match &mut held.stage {
+            Stage::Starting(turns) => std::mem::take(turns),
+            Stage::Running(_) | Stage::Ended(_) => Vec::new(),
+        };
+        let (request, beside) = (held.request, std::mem::take(&mut held.beside));
+        let never_ran = !turns.is_empty() || matches!(&heard.started, Some((_, Err(_))));
+        held.stage = Stage::Ended(exit.clone());
+        let ended = Err(NotStarted::of_node(
+            NodeFault::Processes,
+            "its guard has ended".to_owned(),
+        ));
+        let (heard_turns, result) = heard.started.unwrap_or_else(|| (turns, ended));
+        for turn in heard_turns {
+            self.tell(&Tell::Started(turn, result.clone()));
+        }
+        for turn in beside {
+            self.tell(&Tell::BesideEnded(
+                turn,
+                Err("the container has ended".to_owned()),
+            ));
+        }
+        if signal.is_some() {
+            self.sweep();
+        }
+        if let Some(guard) = guard {
+            // Where the guard was killed and has no namespace, its group is what is left to go by.
+            guard.group.kill_members();
+            self.unused.push(guard.group);
+            self.fill_at = self.fill_at.or(Some(Instant::now() + FILL_AFTER));
+        }
+        if never_ran {
+            self.held.remove(&container);
+        } else {
+            self.tell(&Tell::Ended(container, request, exit));
+        }
+    }
+
+    /// Kills what a guard that was killed has left to the keeper, and waits for it.
+    fn sweep(&self) {
+        let until = Instant::now() + SWEEP_TIMEOUT;
+        while self.end_orphans() > 0 && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// What has lost its guard has come to the keeper; how much of it there is.
+    fn end_orphans(&self) -> usize {
+        let guards = self.held.values().filter_map(|it| it.guard.as_ref());
+        let guards = guards.chain(&self.waiting).chain(&self.leaving);
+        let known: Vec<_> = guards.map(Guard::number).chain(self.ending).collect();
+        let mut orphans = procfs::children(std::process::id());
+        orphans.retain(|child| !known.contains(child));
+        for orphan in &orphans {
+            procfs::kill_process(*orphan);
+            let pid = i32::try_from(*orphan).map(Pid::from_raw);
+            let _ = pid.map(|pid| waitpid(pid, Some(WaitPidFlag::WNOHANG)));
+        }
+        orphans.len()
+    }
+}

@@ -1,0 +1,138 @@
+//! What a contained job is given of the node: its folders become its tenant's, and the walls show
+//! it those, the node's programs and what its operator shows all jobs.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use dormouse_messages::ContainerId;
+
+use crate::config::AgentConfig;
+use crate::folder::Below;
+use crate::keeper::walls::{Base, Network, SYSTEM, Shown, Walls};
+use crate::layout::{Layout, STDERR, STDOUT};
+use crate::runtime::{ContainerPlan, NotStarted, User};
+
+/// Its temporary files, in a container's directory.
+pub const TMP: &str = "tmp";
+
+/// Where it sees them.
+pub const TMP_TARGETS: [&str; 2] = ["/tmp", "/var/tmp"];
+
+/// What a contained job inherits of the agent's environment.
+pub const INHERITED: [&str; 3] = ["LANG", "LC_ALL", "TZ"];
+
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// What every container of a node sees of it, where jobs are contained.
+#[must_use]
+pub fn base(config: &AgentConfig) -> Option<Base> {
+    config.contain.as_ref()?;
+    let shown = config.path.iter().chain(&config.working_dir);
+    let mounts = config
+        .mounts
+        .iter()
+        .map(|mount| PathBuf::from(&mount.source));
+    let mut shown: Vec<_> = shown.map(|path| absolute(path)).chain(mounts).collect();
+    // The root would show everything.
+    shown.retain(|path| path != Path::new("/"));
+    let hidden = [&config.data_dir, &config.checkpoint_dir];
+    Some(Base {
+        shown,
+        hidden: hidden.map(|path| absolute(path)).into(),
+    })
+}
+
+impl Base {
+    /// Whether a path of the node is seen inside.
+    #[must_use]
+    pub fn shows(&self, path: &Path) -> bool {
+        let mut shown = SYSTEM.iter().map(Path::new);
+        let own = || self.shown.iter().any(|it| path.starts_with(it));
+        let is_hidden = self.hidden.iter().any(|it| path.starts_with(it));
+        !is_hidden && (shown.any(|it| path.starts_with(it)) || own())
+    }
+}
+
+/// Gives a container's folders to its tenant's user; blocking.
+pub fn give(layout: &Layout, plan: &ContainerPlan, user: User) -> Result<(), NotStarted> {
+    let ContainerId {
+        job, incarnation, ..
+    } = &plan.container;
+    let own = layout.container_below(&plan.container);
+    let give = || -> std::io::Result<()> {
+        own.join(TMP).make()?.give(user)?;
+        let folder = own.open()?;
+        for name in [STDOUT, STDERR] {
+            folder.give_file(name, user)?;
+        }
+        folder.give(user)
+    };
+    let what = "cannot be given to its tenant's user:";
+    give().map_err(|error| NotStarted::disk(what, &plan.directory, &error))?;
+    let checkpoint = layout.checkpoint_below(job, *incarnation);
+    let given = checkpoint.open().and_then(|folder| folder.give(user));
+    given.map_err(|error| NotStarted::disk(what, &plan.checkpoint, &error))
+}
+
+fn shown(below: &Below, target: &Path, read_only: bool) -> Shown {
+    let (root, way) = below.parts();
+    Shown {
+        root: absolute(root),
+        way: way.to_owned(),
+        target: target.to_owned(),
+        read_only,
+    }
+}
+
+/// The walls of a container.
+#[must_use]
+pub fn walls(layout: &Layout, plan: &ContainerPlan, user: User, processes: Option<u64>) -> Walls {
+    let ContainerId {
+        job, incarnation, ..
+    } = &plan.container;
+    let directory = layout.container_below(&plan.container);
+    let checkpoint = layout.checkpoint_below(job, *incarnation);
+    let mut own = vec![
+        shown(&directory, &plan.directory, false),
+        shown(&checkpoint, &plan.checkpoint, false),
+    ];
+    let tmp = directory.join(TMP);
+    let temporary = TMP_TARGETS.map(|target| shown(&tmp, Path::new(target), false));
+    let resume = plan.resume.as_deref();
+    let resume = resume.and_then(|path| Some((layout.named_checkpoint(path)?, path)));
+    own.extend(resume.map(|(below, path)| shown(&below, path, true)));
+    if let Some(folder) = &plan.members {
+        own.push(shown(&layout.members(job, *incarnation), folder, true));
+    }
+    let mounts = plan.mounts.iter().map(|mount| Shown {
+        root: PathBuf::from(&mount.source),
+        way: PathBuf::new(),
+        target: PathBuf::from(&mount.target),
+        read_only: mount.read_only,
+    });
+    Walls {
+        uid: user.uid,
+        gid: user.gid,
+        temporary: temporary.into(),
+        mounts: mounts.collect(),
+        own,
+        gpus: !plan.gpus.is_empty(),
+        network: Network::Host,
+        processes,
+    }
+}
+
+/// What a contained job is told of itself; its own variables win.
+pub fn add_to(env: &mut BTreeMap<String, String>, plan: &ContainerPlan) {
+    let tenant = plan.container.job.tenant();
+    let home = plan.directory.display().to_string();
+    let told = [
+        ("HOME", home.as_str()),
+        ("USER", tenant),
+        ("LOGNAME", tenant),
+        ("TMPDIR", "/tmp"),
+    ];
+    env.extend(told.map(|(name, value)| (name.to_owned(), value.to_owned())));
+}

@@ -1,0 +1,266 @@
+# What a hostile job tries. A section begins with `#: name`, and is a program of /bin/sh.
+#
+# - It prints HARM with what it reached, or (last) TRIED: one that prints neither has tried nothing.
+# - `#: name !` may be killed before it says anything; `#: name plain` means plain processes only: in
+#   Docker the first process is the tenant's own, and the network the node's.
+# - $VICTIM_PID, $VICTIM_DIR, $VICTIM_CHECKPOINT, $VICTIM_PORT: another tenant's container, on the node.
+# - $NODE_DIR: the agent's folder; $OPERATOR: a folder of the operator's that everybody may read;
+#   $GRANTED and $GRANTED_RO: folders that the job mounts; $KEEPER_PID; $SOCKET: an abstract name.
+
+#: shadow
+cat /etc/shadow && echo HARM
+
+#: secret-of-the-agent
+cat $NODE_DIR/secret && echo HARM
+
+#: marks-of-the-agent
+ls $NODE_DIR/marks && echo HARM
+
+#: socket-of-the-keeper
+[ -e $NODE_DIR/keeper/socket ] && echo HARM
+
+#: directory-of-another
+cat $VICTIM_DIR/own && echo HARM
+
+#: directories-of-the-node
+for other in $NODE_DIR/containers/*; do [ "${other##*/}" = mal ] || [ "${other##*/}" = '*' ] || echo HARM $other; done
+
+#: checkpoint-of-another
+cat $VICTIM_CHECKPOINT/own && echo HARM
+
+#: write-to-the-checkpoint-of-another
+(echo x >$VICTIM_CHECKPOINT/forged) && echo HARM
+
+#: temporary-files-of-another
+cat /tmp/victim && echo HARM; cat /var/tmp/victim && echo HARM
+
+#: shared-memory-of-another
+cat /dev/shm/victim && echo HARM
+
+#: write-to-programs
+(echo x >/usr/bin/forged) && echo HARM; (echo x >/usr/local/forged) && echo HARM
+
+#: write-to-configuration
+(echo x >/etc/forged) && echo HARM; (echo x >>/etc/passwd) && echo HARM
+
+#: write-to-the-root
+(echo x >/forged) && echo HARM; mkdir /forged && echo HARM
+
+#: home-of-root
+ls /root && echo HARM; ls /home && echo HARM
+
+#: folder-that-was-not-granted
+cat $OPERATOR/notes && echo HARM
+
+#: out-of-a-granted-folder
+cat $GRANTED/../notes && echo HARM
+
+#: write-to-what-is-granted-read-only
+(echo x >$GRANTED_RO/forged) && echo HARM
+cat $GRANTED_RO/data >/dev/null || echo HARM it cannot be read
+
+#: make-it-writable-again
+mount -o remount,rw,bind $GRANTED_RO && echo HARM
+python3 -c 'import ctypes, os; libc = ctypes.CDLL(None); print("HARM" if libc.mount(None, os.environ["GRANTED_RO"].encode(), None, 32|4096, None) == 0 else "")'
+
+#: hard-link-to-a-secret
+ln /etc/shadow ./shadow && echo HARM
+
+#: link-to-a-secret
+ln -s /etc/shadow shadow; cat shadow && echo HARM
+
+#: root-of-the-first-process plain
+ls /proc/1/root/ && echo HARM; ls /proc/1/cwd/ && echo HARM
+
+#: environment-of-the-first-process plain
+cat /proc/1/environ && echo HARM
+
+#: files-of-the-first-process plain
+ls /proc/1/fd && echo HARM
+
+#: memory-of-the-first-process plain
+head -c 1 /proc/1/mem && echo HARM; cat /proc/1/maps | grep . && echo HARM
+
+#: processes-of-the-node
+[ -d /proc/$VICTIM_PID ] && grep -q VICTIM /proc/$VICTIM_PID/environ && echo HARM
+ls -d /proc/[0-9]* | wc -l | { read count; [ $count -le 12 ] || echo HARM $count processes; }
+
+#: signals-to-another
+kill -9 $VICTIM_PID && echo HARM
+
+#: signals-to-the-keeper
+kill -9 $KEEPER_PID && echo HARM; kill -STOP $KEEPER_PID && echo HARM
+
+#: signals-to-everybody
+trap '' TERM; kill -TERM -1; sleep 0.2
+
+#: signals-to-the-first-process plain
+kill -9 1; kill -STOP 1; sleep 0.2; kill -0 1 && echo HARM
+
+#: trace-another
+python3 -c 'import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+for pid in (1, int(os.environ["VICTIM_PID"]), int(os.environ["KEEPER_PID"])):
+    if libc.ptrace(16, pid, 0, 0) == 0: print("HARM", pid)'
+
+#: raw-disks
+for disk in /dev/sd? /dev/vd? /dev/nvme*; do [ -e $disk ] && head -c 1 $disk && echo HARM; done
+
+#: make-a-device
+mknod ./disk b 254 0 && echo HARM; mknod ./memory c 1 1 && echo HARM
+
+#: system-requests
+(echo h >/proc/sysrq-trigger) && echo HARM; (echo x >/dev/kmsg) && echo HARM
+
+#: settings-of-the-kernel
+(echo 1 >/proc/sys/vm/overcommit_memory) && echo HARM; (echo '|/tmp/x' >/proc/sys/kernel/core_pattern) && echo HARM
+
+#: settings-of-devices
+for file in /sys/kernel/mm/transparent_hugepage/enabled /sys/power/state; do (echo never >$file) && echo HARM; done
+
+#: socket-of-the-engine
+[ -S /var/run/docker.sock ] && echo HARM; [ -S /run/docker.sock ] && echo HARM
+
+#: mount-something
+mkdir m; mount -t tmpfs none m && echo HARM; mount --bind /etc m && echo HARM
+
+#: namespaces-of-its-own
+unshare -m true && echo HARM; unshare -p true && echo HARM
+
+#: root-in-a-namespace-of-users
+unshare -Ur cat /etc/shadow && echo HARM
+unshare -Urm sh -c 'mount -o remount,rw / && echo x >/etc/forged' && echo HARM
+
+#: another-root
+chroot / true && echo HARM
+
+#: unmount-what-is-in-the-way
+umount /tmp && echo HARM; umount -l / && echo HARM
+
+#: become-root
+python3 -c 'import os
+for change in (lambda: os.setuid(0), lambda: os.setgid(0), lambda: os.setgroups([0])):
+    try:
+        change(); print("HARM")
+    except OSError: pass'
+
+#: become-another-tenant
+python3 -c 'import os
+try:
+    os.setuid(os.getuid() + 1); print("HARM")
+except OSError: pass'
+
+#: capabilities
+grep -E '^Cap(Inh|Prm|Eff|Bnd|Amb)' /proc/self/status | grep -v 0000000000000000 && echo HARM
+
+#: new-privileges
+grep -q 'NoNewPrivs:.1' /proc/self/status || echo HARM
+
+#: set-user-programs
+[ "$(id -u)" != 0 ] || echo HARM
+cp /usr/bin/id ./id; chmod 4755 ./id; ./id -u | grep -x 0 && echo HARM
+for program in /bin/su /usr/bin/sudo /bin/mount; do [ -u $program ] && $program -c true root </dev/null && echo HARM; done
+
+#: groups
+[ "$(id -G | wc -w)" = 1 ] || echo HARM $(id -G)
+
+#: give-files-away
+touch f; chown 0:0 f && echo HARM; chown $(($(id -u) + 1)) f && echo HARM
+
+#: priorities
+nice -n -5 true 2>&1 | grep -q . || echo HARM; chrt -f 10 true && echo HARM
+
+#: first-to-survive
+(echo -1 >/proc/self/oom_score_adj) && echo HARM
+
+#: limits
+(ulimit -c unlimited) && echo HARM; (ulimit -n 10000000) && echo HARM
+
+#: core-files
+sh -c 'kill -SEGV $$'; ls core* /tmp/core* && echo HARM
+
+#: clock
+date -s 2001-01-01 && echo HARM
+
+#: name-of-the-node
+hostname forged && echo HARM
+
+#: modules
+modprobe dummy && echo HARM; [ -e /lib/modules ] && insmod /lib/modules/none.ko 2>/dev/null && echo HARM
+
+#: packets
+python3 -c 'import socket
+for kind in ((socket.AF_PACKET, socket.SOCK_RAW, 3), (socket.AF_INET, socket.SOCK_RAW, 1)):
+    try:
+        socket.socket(*kind); print("HARM")
+    except OSError: pass'
+
+#: ports-of-the-system
+python3 -c 'import socket
+try:
+    socket.socket().bind(("127.0.0.1", 79)); print("HARM")
+except OSError: pass'
+
+#: interfaces
+ip link set lo down && echo HARM; ip addr add 127.9.9.9/8 dev lo && echo HARM
+
+#: control-groups
+for tree in memory cpu pids unified .; do
+  for file in /sys/fs/cgroup/$tree/cgroup.procs /sys/fs/cgroup/$tree/tasks; do (echo $$ >$file) && echo HARM; done
+done 2>/dev/null
+
+#: queues-and-segments-of-another
+python3 -c 'import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+if libc.shmget(0x4d4f5553, 1, 0) >= 0: print("HARM a segment")
+if libc.msgget(0x4d4f5553, 0) >= 0: print("HARM a queue")'
+
+#: segments-left-behind
+python3 -c 'import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+libc.shmget(0x4c454654, 4096, 0o1666); libc.msgget(0x4c454654, 0o1666)'
+echo x >/dev/shm/left-behind; echo x >/tmp/left-behind
+
+#: abstract-sockets plain
+python3 -c 'import os, socket
+try:
+    socket.socket(socket.AF_UNIX).connect("\0" + os.environ["SOCKET"]); print("HARM")
+except OSError: pass'
+
+#: descriptors-left-open
+ls /proc/self/fd | grep -vx '[0-3]' && echo HARM
+
+#: environment-of-the-agent
+env | grep -E 'CARGO|RUST|DORMOUSE_NKEY|DORMOUSE_TOOLS' && echo HARM
+
+#: children-that-stay
+setsid sh -c 'sh -c "exec sleep 4242" & sh -c "exec sleep 4243" &' & sleep 0.1
+
+#: too-many-processes !
+python3 -c 'import os, time
+made = 0
+for _ in range(600):
+    try:
+        if os.fork() == 0: time.sleep(1); os._exit(0)
+        made += 1
+    except OSError: break
+print("HARM" if made > 300 else "", made)'
+
+#: fork-bomb !
+python3 -c 'import os, time
+end = time.time() + 1
+while time.time() < end:
+    try: os.fork()
+    except OSError: pass'
+
+#: too-much-memory !
+python3 -c 'x = bytearray(300 << 20); print("HARM")'
+
+#: too-much-shared-memory !
+dd if=/dev/zero of=/dev/shm/x bs=1M count=300 && echo HARM
+
+#: too-much-memory-in-temporary-files !
+[ "$(stat -f -c %T /tmp)" = tmpfs ] && dd if=/dev/zero of=/tmp/x bs=1M count=300 && echo HARM; true
+
+#: log-in-place-of-a-log
+ln -sf /etc/shadow stdout.log.1 2>/dev/null; rm -f stderr.log; mkfifo stderr.log

@@ -1,0 +1,405 @@
+//! What a hostile job tries ([`attempts.sh`](attempts.sh)), on plain processes and on Docker: each
+//! attempt runs as one tenant beside another tenant's container, and must reach nothing.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::common::*;
+use dormouse_messages::job::{EnvValue, Mount};
+use dormouse_messages::{ContainerId, Sequence};
+use dormouse_node_agent::config::Contain;
+use dormouse_node_agent::docker::DockerRuntime;
+use dormouse_node_agent::marks::Marks;
+use dormouse_node_agent::process::ProcessRuntime;
+use dormouse_node_agent::procfs::stat;
+use dormouse_node_agent::runtime::{ContainerPlan, ContainerRuntime, Exit, User};
+use dormouse_node_agent::{AgentConfig, RuntimeKind};
+use tokio::sync::mpsc;
+
+const ATTEMPTS: &str = include_str!("attempts.sh");
+
+/// A process number that none has.
+const NOBODYS: u32 = 4_194_300;
+
+/// A user; each test has its own.
+const fn user(uid: u32) -> User {
+    User { uid, gid: uid }
+}
+
+/// The attacker's user.
+const fn mallory(kind: RuntimeKind) -> User {
+    match kind {
+        RuntimeKind::Process => user(200_001),
+        RuntimeKind::Docker => user(200_101),
+    }
+}
+
+/// The victim's.
+const VICTIM: User = user(200_002);
+
+/// What the victim leaves where others might look, and then does.
+const VICTIMS: &str = "echo own >own; echo own >$DORMOUSE_CHECKPOINT_DIR/own; echo own >/tmp/victim; \
+    echo own >/dev/shm/victim; python3 -c 'import ctypes; libc = ctypes.CDLL(None); \
+    libc.shmget(0x4d4f5553, 4096, 0o1666); libc.msgget(0x4d4f5553, 0o1666)'; touch ready; \
+    while :; do sleep 1; done";
+
+/// An attempt.
+struct Attempt {
+    name: &'static str,
+    script: &'static str,
+    may_be_killed: bool,
+    is_plain: bool,
+}
+
+fn attempts() -> Vec<Attempt> {
+    let sections = ATTEMPTS.split("\n#: ").skip(1);
+    sections
+        .map(|section| {
+            let (head, script) = section.split_once('\n').expect("a script");
+            let mut words = head.split(' ');
+            let name = words.next().expect("a name");
+            let more: Vec<_> = words.collect();
+            Attempt {
+                name,
+                script,
+                may_be_killed: more.contains(&"!"),
+                is_plain: more.contains(&"plain"),
+            }
+        })
+        .collect()
+}
+
+/// A node with a victim on it.
+struct Node {
+    folder: tempfile::TempDir,
+    config: AgentConfig,
+    runtime: Arc<dyn ContainerRuntime>,
+    exited: mpsc::UnboundedReceiver<(ContainerId, Exit)>,
+    env: BTreeMap<String, EnvValue>,
+    mounts: Vec<Mount>,
+    victim: u32,
+    keeper: Option<u32>,
+    _listener: UnixListener,
+}
+
+fn container(text: &str) -> ContainerId {
+    text.parse().expect("valid")
+}
+
+impl Node {
+    async fn new(kind: RuntimeKind, contain: Option<Contain>) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = |name: &str| folder.path().join(name);
+        for name in ["operator/granted", "operator/read-only"] {
+            fs::create_dir_all(path(name)).expect("made");
+        }
+        fs::write(path("operator/notes"), "everybody's on the node\n").expect("written");
+        fs::write(path("operator/read-only/data"), "data\n").expect("written");
+        for open in ["operator/granted", "operator/read-only", "operator", ""] {
+            let open = fs::set_permissions(path(open), fs::Permissions::from_mode(0o777));
+            open.expect("opened");
+        }
+        let mut config = local(node(), Default::default(), path("data"));
+        config.runtime = kind;
+        config.contain = contain;
+        config.cluster = format!("walls-{}", std::process::id());
+        let (exits, exited) = mpsc::unbounded_channel();
+        let marks = Marks::open(&config.layout()).expect("opened");
+        let mut keeper = None;
+        let runtime: Arc<dyn ContainerRuntime> = match kind {
+            RuntimeKind::Process => {
+                let runtime = ProcessRuntime::connect(&config, marks, exits, true).await;
+                let runtime = runtime.expect("a keeper");
+                keeper = runtime.keeper().identity().map(|it| it.pid);
+                Arc::new(runtime)
+            }
+            RuntimeKind::Docker => {
+                let runtime = DockerRuntime::connect(&config, marks, exits).await;
+                Arc::new(runtime.expect("an engine"))
+            }
+        };
+        let socket = format!("dormouse-walls-{}-{kind:?}", std::process::id());
+        let address = SocketAddr::from_abstract_name(&socket).expect("a name");
+        let shown = |name: &str, read_only| Mount {
+            source: path(name).display().to_string(),
+            target: path(name).display().to_string(),
+            read_only,
+        };
+        let mut node = Self {
+            mounts: vec![
+                shown("operator/granted", false),
+                shown("operator/read-only", true),
+            ],
+            folder,
+            config,
+            runtime,
+            exited,
+            env: BTreeMap::new(),
+            victim: 0,
+            keeper,
+            _listener: UnixListener::bind_addr(&address).expect("bound"),
+        };
+        node.env
+            .insert("SOCKET".to_owned(), EnvValue::Plain(socket));
+        node.start_victim().await;
+        node
+    }
+
+    async fn start_victim(&mut self) {
+        let id = container("victim/job/1/0");
+        let mut plan = self.plan(id, VICTIMS, VICTIM);
+        plan.mounts = vec![];
+        plan.env
+            .insert("VICTIM".to_owned(), EnvValue::Plain("1".to_owned()));
+        let (directory, checkpoint) = (plan.directory.clone(), plan.checkpoint.clone());
+        self.victim = self.runtime.start(plan).await.expect("started");
+        let until = std::time::Instant::now() + Duration::from_secs(20);
+        while !directory.join("ready").exists() {
+            assert!(std::time::Instant::now() < until, "the victim is not ready");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let operator = self.folder.path().join("operator");
+        let told = [
+            ("VICTIM_PID", or_nobody(self.victim)),
+            ("KEEPER_PID", or_nobody(self.keeper.unwrap_or(0))),
+            ("VICTIM_DIR", directory.display().to_string()),
+            ("VICTIM_CHECKPOINT", checkpoint.display().to_string()),
+            (
+                "NODE_DIR",
+                self.config.layout().node().display().to_string(),
+            ),
+            ("OPERATOR", operator.display().to_string()),
+            ("GRANTED", operator.join("granted").display().to_string()),
+            (
+                "GRANTED_RO",
+                operator.join("read-only").display().to_string(),
+            ),
+        ];
+        let told = told.map(|(name, value)| (name.to_owned(), EnvValue::Plain(value)));
+        self.env.extend(told);
+    }
+
+    fn plan(&self, container: ContainerId, script: &str, user: User) -> ContainerPlan {
+        let layout = self.config.layout();
+        let absolute = |path: PathBuf| std::path::absolute(path).expect("a path");
+        let checkpoint = absolute(layout.checkpoint(&container.job, container.incarnation));
+        let mut env = self.env.clone();
+        let folder = EnvValue::Plain(checkpoint.display().to_string());
+        env.insert("DORMOUSE_CHECKPOINT_DIR".to_owned(), folder);
+        ContainerPlan {
+            request: Sequence(1),
+            argv: ["/bin/sh", "-c", script].map(str::to_owned).into(),
+            env,
+            image: None,
+            mounts: self.mounts.clone(),
+            user: self.config.contain.as_ref().map(|_| user),
+            port: 21_000,
+            demand: "cpu=1,memory=64Mi".parse().expect("valid"),
+            gpus: vec![],
+            directory: absolute(layout.container(&container)),
+            checkpoint,
+            resume: None,
+            members: None,
+            container,
+        }
+    }
+
+    /// What an attempt printed; nothing where it was killed.
+    async fn run(&mut self, number: usize, attempt: &Attempt) -> String {
+        let id = container(&format!("mal/{}/{}/0", attempt.name, number + 1));
+        let script = format!("{}\necho TRIED", attempt.script);
+        let plan = self.plan(id.clone(), &script, mallory(self.config.runtime));
+        let directory = plan.directory.clone();
+        let started = self.runtime.start(plan).await;
+        started.unwrap_or_else(|error| panic!("{}: {error}", attempt.name));
+        let exit = tokio::time::timeout(Duration::from_secs(30), self.exited.recv()).await;
+        let exit = exit.unwrap_or_else(|_| panic!("{} does not end", attempt.name));
+        let (ended, _) = exit.expect("open");
+        assert_eq!(ended, id, "{}: another one has ended", attempt.name);
+        let said = fs::read(directory.join("stdout.log")).unwrap_or_default();
+        let said = String::from_utf8_lossy(&said).into_owned();
+        self.runtime.forget(&id, Sequence(1)).await;
+        said
+    }
+
+    /// What an attempt has done to others.
+    fn harm(&self) -> Vec<String> {
+        let mut harm = Vec::new();
+        let is_gone = |pid: u32| stat(pid).is_none_or(|stat| stat.zombie);
+        if self.victim != 0 && is_gone(self.victim) {
+            harm.push("the victim is dead".to_owned());
+        }
+        if self.keeper.is_some_and(is_gone) {
+            harm.push("the keeper is dead".to_owned());
+        }
+        for (pid, line) in processes_of(mallory(self.config.runtime).uid) {
+            harm.push(format!("it has left process {pid}: {line}"));
+        }
+        for path in [
+            "/tmp/left-behind",
+            "/dev/shm/left-behind",
+            "/etc/forged",
+            "/usr/bin/forged",
+        ] {
+            if Path::new(path).exists() {
+                harm.push(format!("{path} is there"));
+            }
+        }
+        let segments = fs::read_to_string("/proc/sysvipc/shm").unwrap_or_default();
+        if segments.contains(&0x4c45_4654.to_string()) {
+            harm.push("a segment is left".to_owned());
+        }
+        harm
+    }
+}
+
+fn or_nobody(pid: u32) -> String {
+    (if pid == 0 { NOBODYS } else { pid }).to_string()
+}
+
+fn processes_of(uid: u32) -> Vec<(u32, String)> {
+    let processes = fs::read_dir("/proc").expect("read").flatten();
+    let numbers = processes.filter_map(|it| it.file_name().to_str()?.parse::<u32>().ok());
+    let of_user = |pid: &u32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let is_zombie = status.contains("\nState:\tZ");
+        !is_zombie && status.contains(&format!("\nUid:\t{uid}"))
+    };
+    let line = |pid: u32| fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    numbers
+        .filter(of_user)
+        .map(|pid| (pid, line(pid)))
+        .collect()
+}
+
+fn contained() -> Contain {
+    Contain {
+        processes: 100,
+        ..Contain::default()
+    }
+}
+
+async fn all(kind: RuntimeKind) {
+    let mut node = Node::new(kind, Some(contained())).await;
+    let mut failures = Vec::new();
+    for (number, attempt) in attempts().iter().enumerate() {
+        if attempt.is_plain && kind == RuntimeKind::Docker {
+            continue;
+        }
+        let said = node.run(number, attempt).await;
+        if said.contains("HARM") || !(said.contains("TRIED") || attempt.may_be_killed) {
+            failures.push(format!("{}: {said:?}", attempt.name));
+        }
+        let harm = node.harm();
+        if !harm.is_empty() {
+            failures.push(format!("{}: {}", attempt.name, harm.join("; ")));
+        }
+    }
+    let victim = container("victim/job/1/0");
+    node.runtime.kill(&victim).await.expect("killed");
+    let ended = tokio::time::timeout(Duration::from_secs(10), node.exited.recv()).await;
+    assert_eq!(ended.expect("it ends").expect("open").0, victim);
+    node.runtime.forget(&victim, Sequence(1)).await;
+    assert_eq!(failures, [""; 0], "{}", failures.join("\n"));
+}
+
+#[tokio::test]
+async fn plain_processes_reach_nothing_of_others() {
+    if !Contain::is_possible() {
+        return skipped("only root builds walls");
+    }
+    all(RuntimeKind::Process).await;
+}
+
+#[test]
+fn docker_containers_reach_nothing_of_others() {
+    if !Contain::is_possible() || !crate::docker::engine() {
+        return;
+    }
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(all(RuntimeKind::Docker));
+}
+
+#[test]
+fn every_attempt_is_in_the_documents() {
+    let page = include_str!("../../../../docs/containment.md");
+    for attempt in attempts() {
+        let name = format!("`{}`", attempt.name);
+        assert!(page.contains(&name), "{name} is not in docs/containment.md");
+    }
+}
+
+/// Without walls the same programs do harm: the table can fail.
+#[tokio::test]
+async fn what_is_trusted_is_not_contained() {
+    if !Contain::is_possible() {
+        return skipped("without root there is little to reach");
+    }
+    let mut node = Node::new(RuntimeKind::Process, None).await;
+    let harmful = [
+        "shadow",
+        "secret-of-the-agent",
+        "socket-of-the-keeper",
+        "directory-of-another",
+        "checkpoint-of-another",
+        "temporary-files-of-another",
+        "shared-memory-of-another",
+        "folder-that-was-not-granted",
+        "out-of-a-granted-folder",
+        "processes-of-the-node",
+        "home-of-root",
+        "new-privileges",
+        "set-user-programs",
+        "queues-and-segments-of-another",
+        "abstract-sockets",
+    ];
+    let attempts = attempts();
+    assert!(attempts.len() >= 60, "{}", attempts.len());
+    for (number, attempt) in attempts.iter().enumerate() {
+        if harmful.contains(&attempt.name) {
+            let said = node.run(number, attempt).await;
+            assert!(said.contains("HARM"), "{}: {said:?}", attempt.name);
+        }
+    }
+    let victim = container("victim/job/1/0");
+    node.runtime.kill(&victim).await.expect("killed");
+    let _ = node.exited.recv().await;
+    node.runtime.forget(&victim, Sequence(1)).await;
+    for path in ["/tmp/victim", "/dev/shm/victim"] {
+        let _ = fs::remove_file(path);
+    }
+    let remove = "ipcrm -M 0x4d4f5553 -Q 0x4d4f5553";
+    let _ = std::process::Command::new("sh")
+        .args(["-c", remove])
+        .status();
+}
+
+/// An agent that starts again finds its containers behind their walls, and can still run a program
+/// beside one inside them.
+#[tokio::test]
+async fn a_program_beside_a_container_is_inside_its_walls() {
+    if !Contain::is_possible() {
+        return skipped("only root builds walls");
+    }
+    let node = Node::new(RuntimeKind::Process, Some(contained())).await;
+    let id = container("mal/beside/1/0");
+    let mut plan = node.plan(id.clone(), "while :; do sleep 1; done", user(200_011));
+    node.runtime.start(plan.clone()).await.expect("started");
+    let looks = "[ $(id -u) = 200011 ] && ! cat /etc/shadow && [ ! -e $NODE_DIR/secret ] && [ -d $GRANTED ]";
+    plan.argv = ["/bin/sh", "-c", looks].map(str::to_owned).into();
+    assert_eq!(node.runtime.beside(plan.clone()).await, Ok(()));
+    plan.argv = ["/bin/sh", "-c", "exit 7"].map(str::to_owned).into();
+    let why = node.runtime.beside(plan).await.expect_err("it fails");
+    assert!(why.contains('7'), "{why}");
+    node.runtime.kill(&id).await.expect("killed");
+    node.runtime
+        .kill(&container("victim/job/1/0"))
+        .await
+        .expect("killed");
+}
