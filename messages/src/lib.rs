@@ -6,6 +6,7 @@
 pub mod decider;
 pub mod envelope;
 pub mod events;
+pub mod grants;
 pub mod ids;
 pub mod job;
 pub mod plain;
@@ -18,6 +19,7 @@ pub mod tasks;
 mod text;
 pub mod time;
 mod whole;
+pub mod witness;
 
 pub use decider::{Decider, Decision, Fold, Proposal};
 pub use envelope::{Body, CodecError, Envelope, Recorded};
@@ -32,3 +34,4 @@ pub use tasks::TaskRanges;
 pub use text::Text;
 pub use time::Timestamp;
 pub use whole::{maybe as maybe_whole, whole};
+pub use witness::Witness;

@@ -351,6 +351,7 @@ pub fn job_of(event: &Event) -> Option<&JobId> {
         | Event::PlacementRefused(_)
         | Event::ClusterConfigured(_)
         | Event::TenantConfigured(_)
+        | Event::TenantGranted(_)
         | Event::NodeDrained(_)
         | Event::NodeRestored(_)
         | Event::NodeLost(_)

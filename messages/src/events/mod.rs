@@ -97,6 +97,13 @@ impl Writer {
         Self::Gateway,
     ];
 
+    /// Whether it writes from where jobs and their clients are: what it says is looked at before it
+    /// is believed.
+    #[must_use]
+    pub const fn is_outside(self) -> bool {
+        matches!(self, Self::Node | Self::Gateway)
+    }
+
     /// The subject token.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -319,6 +326,7 @@ registry! {
     NotebookWarned "notebook.warned.v1" [Autoscaler] job decision;
     NodeFenced "node.fenced.v1" [Node Operator] node observation;
     ClockStepped "clock.stepped.v1" [Placer] shard decision;
+    TenantGranted "tenant.granted.v1" [Operator] shard observation;
 }
 
 impl Event {

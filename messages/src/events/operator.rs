@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::grants::Grants;
 use crate::ids::{NodeId, TenantId};
 use crate::policy::Policy;
 use crate::quota::Quota;
@@ -30,6 +31,17 @@ pub struct TenantConfigured {
     /// The priority in its own queue of jobs that ask for none; 0 where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<i32>,
+}
+
+/// What a tenant's jobs may have of the nodes, and how much it may submit, from here on; it
+/// replaces what was granted before.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TenantGranted {
+    /// The tenant.
+    pub tenant: TenantId,
+    /// What it is granted.
+    #[serde(flatten)]
+    pub grants: Grants,
 }
 
 /// A node takes no containers from here on; what it runs moves away.

@@ -27,7 +27,7 @@ use dormouse_messages::{
 use dormouse_state::Stand;
 use serde::Deserialize;
 
-use crate::limits::{check_dependencies, check_job, check_tenant};
+use crate::limits::{check_dependencies, check_grants, check_job, check_tenant};
 use crate::parse::{Refusal, check_containers, check_weight, decode, parse_job};
 use crate::release::{Changes, releases};
 use crate::state::AdmissionState;
@@ -187,6 +187,7 @@ impl<'a> Intake<'a> {
             &spec.demand,
             spec.containers,
         )
+        .and_then(|()| check_grants(queues, tenant, &spec, self.admitted_of(tenant)))
         .and_then(|()| check_dependencies(self.state, &job, &spec, &self.taken))
         .and_then(|()| self.check_nodes(&spec));
         if let Err(refusal) = checked {
@@ -204,6 +205,13 @@ impl<'a> Intake<'a> {
             self.changes.admitted.push((sequence, admitted.clone()));
         }
         Ok(Event::from(admitted))
+    }
+
+    /// Jobs of the tenant that this very decision admits.
+    fn admitted_of(&self, tenant: &TenantId) -> u64 {
+        let mut taken = self.taken.iter();
+        let of_tenant = taken.by_ref().filter(|job| job.tenant() == tenant.as_str());
+        of_tenant.count() as u64
     }
 
     /// Whether some node there is could ever run one container.

@@ -23,7 +23,7 @@ pub struct AdmissionState {
 
 impl Fold for AdmissionState {
     const NAME: &'static str = "admission";
-    const VERSION: u32 = 4;
+    const VERSION: u32 = 5;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.queues.evolve(recorded);

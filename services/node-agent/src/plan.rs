@@ -46,6 +46,9 @@ pub fn plan(
         .ok_or("its rank is not in the placement")?;
     save_signal(spec)?;
     resize_signal(spec)?;
+    let granted = state.grants.of(container.job.tenant());
+    // Once more: what was granted when it was submitted may have been withdrawn.
+    granted.check(spec).map_err(|denied| denied.reason)?;
     let layout = config.layout();
     let directory = absolute(layout.container(container));
     let checkpoint = absolute(layout.checkpoint(&container.job, container.incarnation));
@@ -74,6 +77,8 @@ pub fn plan(
         env: launch.env,
         image: spec.image.clone(),
         mounts: spec.mounts.clone(),
+        network: spec.network.unwrap_or_else(|| granted.most_network()),
+        granted,
         demand: spec.demand.clone(),
         gpus: place.gpus.clone(),
         directory,

@@ -9,6 +9,7 @@ use nix::sys::signal::Signal;
 use tokio::sync::mpsc;
 
 use dormouse_messages::events::NodeFault;
+use dormouse_messages::grants::{Granted, Network};
 use dormouse_messages::job::{EnvValue, Mount};
 use dormouse_messages::{Amounts, ContainerId, Sequence};
 
@@ -29,6 +30,10 @@ pub struct ContainerPlan {
     pub image: Option<String>,
     /// Docker: folders of the node.
     pub mounts: Vec<Mount>,
+    /// How it reaches the network.
+    pub network: Network,
+    /// What its tenant is granted: whom it runs as, which secrets it may read.
+    pub granted: Granted,
     /// Its limits.
     pub demand: Amounts,
     /// The GPUs that it may use, by UUID.

@@ -24,6 +24,7 @@ mod fetch;
 mod follow;
 mod import;
 mod inputs;
+mod last;
 mod lease;
 mod lease_watch;
 mod log;

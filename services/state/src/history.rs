@@ -52,6 +52,7 @@ pub fn spec(id: &JobId) -> JobSpec {
         checkpoint: Checkpoint::default(),
         success: Success::All,
         mounts: Vec::new(),
+        network: None,
         retries: 2,
         priority: 0,
         depends_on: Vec::new(),

@@ -5,6 +5,7 @@ mod serving;
 use std::collections::BTreeMap;
 
 use dormouse_messages::events::*;
+use dormouse_messages::grants::{Grants, Network};
 use dormouse_messages::job::*;
 use dormouse_messages::policy::Policy;
 use dormouse_messages::service::Resize;
@@ -82,6 +83,7 @@ fn spec() -> JobSpec {
             target: "/data".to_owned(),
             read_only: true,
         }],
+        network: None,
         retries: 2,
         priority: 0,
         depends_on: Vec::new(),
@@ -161,6 +163,7 @@ pub fn events() -> Vec<Event> {
     serving::membership(&mut events);
     serving::serving(&mut events);
     fences_and_clocks(&mut events);
+    granted(&mut events);
     events
 }
 
@@ -179,6 +182,22 @@ fn tenant(events: &mut Vec<Event>) {
         quota: "cpu=20,memory=64Gi".parse().expect("a quota"),
         max_job_weight: Some(4),
         priority: Some(1),
+    }));
+}
+
+fn granted(events: &mut Vec<Event>) {
+    events.push(Event::from(TenantGranted {
+        tenant: "ads".parse().expect("a tenant"),
+        grants: Grants {
+            run_as: Some("10001:10001".parse().expect("ids")),
+            mounts: vec!["/data:ro".parse().expect("a folder")],
+            secrets: Some("/etc/dormouse/secrets/ads".to_owned()),
+            images: vec!["registry/ads/*".to_owned()],
+            network: Some(Network::Published),
+            max_queued: Some(1_000),
+            max_rate: Some(20),
+            max_containers: Some(64),
+        },
     }));
 }
 

@@ -17,6 +17,7 @@ use super::{Group, Inner};
 use crate::folder::{Folder, aside};
 use crate::layout::{Layout, STDERR, STDOUT};
 use crate::marks::Mark;
+use crate::mounts;
 use crate::runtime::{ContainerPlan, NotStarted};
 use crate::secrets;
 
@@ -60,6 +61,7 @@ impl Inner {
     pub(super) fn start(self: &Arc<Self>, plan: &ContainerPlan) -> Result<u32, NotStarted> {
         let directory = &plan.directory;
         check_mounts(&plan.mounts)?;
+        mounts::real(plan)?;
         // A supervisor was here before: it is watched, not repeated.
         if let Some(mark) = self.marks.get(&plan.container, plan.request) {
             return self.resume_watching(&mark);
@@ -125,7 +127,7 @@ impl Inner {
         if self.has_gpus {
             env.insert("CUDA_VISIBLE_DEVICES".to_owned(), plan.gpus.join(","));
         }
-        env.extend(secrets::resolve(&plan.env)?);
+        env.extend(secrets::resolve(&plan.env, &plan.granted)?);
         Ok(env)
     }
 

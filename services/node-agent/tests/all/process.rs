@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use crate::common::*;
 use dormouse_messages::Sequence;
 use dormouse_messages::events::NodeFault;
+use dormouse_messages::grants::{Granted, Network};
 use dormouse_messages::job::{EnvValue, Mount};
 use dormouse_node_agent::AgentConfig;
 use dormouse_node_agent::marks::{Mark, Marks, Supervised};
@@ -42,6 +43,8 @@ fn plan(folder: &Path, incarnation: u32, script: &str) -> ContainerPlan {
         env: BTreeMap::new(),
         image: None,
         mounts: vec![],
+        network: Network::Host,
+        granted: Granted::default(),
         demand: Default::default(),
         gpus: vec![],
         directory: config.layout().container(&container),
