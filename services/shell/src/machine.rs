@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_messages::events::{Basis, Budget};
-use dormouse_messages::{Decider, Event, Proposal, Sequence, Timestamp};
+use dormouse_messages::{Decider, Event, Fold, Proposal, Sequence, Timestamp};
 
 use crate::core::{Core, Made, Snapshot, UnknownVersion, state_hash};
 use crate::followed::Followed;
