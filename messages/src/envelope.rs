@@ -301,6 +301,8 @@ fn shard_subject(event: &Event) -> String {
         Event::PlacementDecided(event) => format!("epoch/{}", event.epoch),
         Event::PlacementRefused(event) => format!("epoch/{}", event.epoch),
         Event::SubmissionReceived(event) => format!("submission/{}", event.ingress_sequence),
+        Event::SubmissionsShed(event) => format!("submission/{}", event.last),
+        Event::TenantGranted(event) => format!("tenant/{}", event.tenant),
         Event::JobRefused(event) => event.job.as_ref().map_or_else(
             || format!("submission/{}", event.ingress_sequence),
             ToString::to_string,

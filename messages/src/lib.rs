@@ -8,6 +8,7 @@ pub mod envelope;
 pub mod events;
 pub mod grants;
 pub mod ids;
+pub mod intake;
 pub mod job;
 pub mod plain;
 pub mod policy;

@@ -327,6 +327,7 @@ registry! {
     NodeFenced "node.fenced.v1" [Node Operator] node observation;
     ClockStepped "clock.stepped.v1" [Placer] shard decision;
     TenantGranted "tenant.granted.v1" [Operator] shard observation;
+    SubmissionsShed "submissions.shed.v1" [Admission] shard observation;
 }
 
 impl Event {

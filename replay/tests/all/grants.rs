@@ -142,3 +142,37 @@ fn a_tenant_has_no_more_queued_than_it_may() {
     send(&mut engine, 2_001, "ads", "cancel", r#"{"job":"j0"}"#);
     run(&mut engine, 2_100);
 }
+
+#[test]
+fn a_tenants_jobs_have_no_more_containers_together_than_it_is_granted() {
+    let mut engine = granting(GrantsRule::Open);
+    let grants = Grants {
+        max_containers: Some(5),
+        ..Grants::default()
+    };
+    grant(&mut engine, 0, "ads", grants);
+    submit(&mut engine, 1, "ads/wide", (6, 8), "");
+    submit(&mut engine, 1, "ads/a", (1, 16), "");
+    submit(&mut engine, 2, "ads/b", (2, 16), "");
+    submit(&mut engine, 3, "ads/c", (4, 4), "");
+    run(&mut engine, 4_000);
+    assert_refused(
+        &engine,
+        "above_max_containers",
+        &["may have 5", "--max-containers 6"],
+    );
+    let mut running = std::collections::BTreeMap::new();
+    for recorded in engine.log() {
+        match recorded.event() {
+            Some(Event::PartitionStarted(event)) => {
+                running.insert(event.job.clone(), event.containers);
+            }
+            Some(Event::PartitionStopped(event)) => drop(running.remove(&event.job)),
+            _ => {}
+        }
+        assert!(running.values().sum::<u32>() <= 5, "{running:?}");
+    }
+    for job in ["ads/a", "ads/b", "ads/c"] {
+        assert!(when(&engine, job, "completed").is_some(), "{job}");
+    }
+}

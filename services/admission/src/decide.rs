@@ -4,7 +4,7 @@
 //! `job.revised`, `job.cancel_requested`, and `job.cancelled` while a job is queued.
 //! (`submission.received` is an observation of the ingress, appended by the shell.)
 //!
-//! 1. Each submission on the log without a decision, in the order of the ingress: it is parsed
+//! 1. Each submission on the log without a decision, in the order of the log: it is parsed
 //!    from its record alone, then admitted, refused with a reason, or carried out.
 //! 2. A queued job whose dependency ended without success is cancelled.
 //! 3. Queued jobs are released, one by one until nothing fits ([`crate::release`]).
@@ -46,7 +46,7 @@ impl Decider for Admission {
 
     fn decide(&self, state: &AdmissionState, now: Timestamp) -> Decision {
         let mut intake = Intake::new(state);
-        for (sequence, submission) in state.undecided.values().take(MOST_DECISIONS / 2) {
+        for (sequence, submission) in state.undecided.iter().take(MOST_DECISIONS / 2) {
             if intake.is_of_a_new_job(submission) {
                 break;
             }
@@ -170,7 +170,11 @@ impl<'a> Intake<'a> {
             .name
             .as_deref()
             .and_then(|name| JobId::new(tenant, name).ok());
-        let fallback = format!("job-{}", submission.ingress_sequence);
+        let mut fallback = format!("job-{}", submission.ingress_sequence);
+        // The ingress counts anew where its stream was made anew.
+        if JobId::new(tenant, &fallback).is_ok_and(|job| self.state.is_taken(&job)) {
+            fallback = format!("{fallback}-{sequence}");
+        }
         let priority = queues.config.get(tenant.as_str()).map_or(0, |t| t.priority);
         let (job, spec) =
             parse_job(document, tenant, &fallback, priority).map_err(|refusal| (named, refusal))?;

@@ -20,6 +20,13 @@ pub fn describe(event: &Event) -> String {
         Event::TenantGranted(e) => format!("{}: {}", e.tenant, grants(&e.grants)),
         Event::NodeDrained(_) | Event::NodeRestored(_) => "by the operator".to_owned(),
         Event::SubmissionReceived(e) => format!("{} from {}, {} bytes", e.verb, e.tenant, e.bytes),
+        Event::SubmissionsShed(e) => format!(
+            "{} from {} in {:.1} s refused: {} a second are taken",
+            e.count,
+            e.tenant,
+            e.until.seconds_since(e.since),
+            e.max_rate
+        ),
         Event::JobAdmitted(e) => format!(
             "{} × {}–{}",
             e.spec.demand, e.spec.containers.min, e.spec.containers.max
@@ -303,6 +310,7 @@ pub fn concerns(event: &Event, job: &JobId) -> bool {
         | Event::NodeDrained(_)
         | Event::NodeRestored(_)
         | Event::SubmissionReceived(_)
+        | Event::SubmissionsShed(_)
         | Event::NodeLost(_)
         | Event::NodeFenced(_)
         | Event::ClockStepped(_)

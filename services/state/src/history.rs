@@ -138,6 +138,7 @@ impl History {
             sha256: String::new(),
             raw: "{}".to_owned(),
             raw_encoding: RawEncoding::Utf8,
+            published_at: None,
         });
         let spec = spec(&id);
         self.push(JobAdmitted {

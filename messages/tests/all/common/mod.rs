@@ -199,6 +199,15 @@ fn granted(events: &mut Vec<Event>) {
             max_containers: Some(64),
         },
     }));
+    events.push(Event::from(SubmissionsShed {
+        tenant: "ads".to_owned(),
+        first: 18,
+        last: 420,
+        count: 380,
+        since: time("2026-11-21T10:00:00.100000Z"),
+        until: time("2026-11-21T10:00:00.990000Z"),
+        max_rate: 20,
+    }));
 }
 
 fn admission(events: &mut Vec<Event>) {
@@ -211,6 +220,7 @@ fn admission(events: &mut Vec<Event>) {
         sha256: "5f70bf18a086007016e948b04aed3b82103a36bea41755b6cddfaf10ace3c6ef".to_owned(),
         raw: "{\"name\":\"a\"}".to_owned(),
         raw_encoding: RawEncoding::Utf8,
+        published_at: None,
     }));
     events.push(Event::from(JobAdmitted {
         job: job(),

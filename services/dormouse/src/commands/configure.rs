@@ -88,6 +88,7 @@ pub async fn configure(context: &Context, args: &ConfigureArgs) -> anyhow::Resul
     if args.streams.ensure_streams {
         log.ensure_streams().await?;
     }
+    log.ensure_readers(&args.reader).await?;
     // What the broker has counts: `--replicas` says only what is to be made.
     log.head().await?;
     if log.is_replicated() && policy.lease_s < MIN_REPLICATED_LEASE_S {
