@@ -5,7 +5,7 @@
 //! named again; what was, no more. So an input needs no memory of its own, and a copy that
 //! becomes active goes on where the log ends.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -87,7 +87,7 @@ pub fn intake() -> IntakeOf<IntakeState> {
     }
 }
 
-fn received(arrival: &Arrival) -> Event {
+pub fn received(arrival: &Arrival) -> Event {
     Event::from(SubmissionReceived {
         ingress_sequence: arrival.sequence,
         tenant: arrival.tenant.clone(),
