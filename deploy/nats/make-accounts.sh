@@ -113,11 +113,69 @@ service() {
   user "$1" "" "$prefix.log.$1.> $(lease "$1") $(lease "$1.>") $(reads "$log") $(looks "$leases") ${2:-}"
 }
 
+# own_asks NAME: what the account of an agent or gateway asks of the broker. Of the broker's interface it has the state and
+# single messages of the log and the leases, and fetches of one reader that the operator made; replies are rewritten by the
+# imports, so that nothing can be delivered to anybody else.
+own_asks() {
+  echo "STREAM.INFO.$log STREAM.MSG.GET.$log DIRECT.GET.$log STREAM.INFO.$leases STREAM.MSG.GET.$leases"
+  echo "CONSUMER.INFO.$log.$1 CONSUMER.RESET.$log.$1 CONSUMER.MSG.NEXT.$log.$1"
+}
+
+# exported NAME SUBJECT...: to the account of an agent or gateway.
+exported() {
+  local name=$1 subject more
+  shift
+  for subject in "$@"; do printf '      {service: "%s", accounts: ["%s"]}\n' "$subject" "$name"; done
+  for subject in $(own_asks "$name"); do
+    more=
+    case $subject in CONSUMER.MSG.NEXT.*) more='response_type: stream, ' ;; esac
+    printf '      {service: "$JS.API.%s", %saccounts: ["%s"]}\n' "$subject" "$more" "$name"
+  done
+}
+
+# answers NODE: what an agent answers, for the operator and for tenants about themselves: what its containers print.
+answers() { echo "$prefix.api.*.$1 $prefix.tenant.*.api.*.$1"; }
+
+# own NAME "ANSWERED..." SUBJECT...: the account of an agent or gateway that writes to these.
+own() {
+  local name=$1 answered=$2 subject
+  shift 2
+  set -f
+  cat <<OWN
+
+  "$name": {
+    users: [
+      {nkey: $(nkey "$name"), permissions: {
+        publish: {allow: [
+$(quoted "$@" "$prefix.js.>")
+        ]}
+        subscribe: {allow: [
+$(quoted '_INBOX.>' $answered)
+        ]}
+        allow_responses: {max: 100, expires: "1m"}
+      }}
+    ]
+OWN
+  if [ -n "$answered" ]; then
+    echo '    exports: ['
+    for subject in $answered; do printf '      {service: "%s", accounts: [CTL]}\n' "$subject"; done
+    echo '    ]'
+  fi
+  echo '    imports: ['
+  set +f
+  for subject in "$@"; do printf '      {service: {account: CTL, subject: "%s"}}\n' "$subject"; done
+  for subject in $(own_asks "$name"); do
+    printf '      {service: {account: CTL, subject: "$JS.API.%s"}, to: "%s.js.%s"}\n' "$subject" "$prefix" "$subject"
+  done
+  printf '    ]\n  }\n'
+}
+
 # lease KEY: its subject.
 lease() { echo "\$KV.${prefix}_leases.$1"; }
 
 cat <<EOF
-# Written by deploy/nats/make-accounts.sh. The log's account is the services'; each tenant has one of its own.
+# Written by deploy/nats/make-accounts.sh. The log's account is the services'; each tenant, agent and gateway has one of its
+# own.
 # Nobody may delete or purge the log, and only the operator may create or change a stream (and so lower its limits).
 accounts {
   SYS: {users: [{nkey: $(nkey sys)}]}
@@ -126,7 +184,7 @@ accounts {
     jetstream: enabled
     users: [
 EOF
-service admission "$(reads "$ingress")"
+service admission "$(reads "$ingress") \$JS.API.STREAM.PURGE.$ingress"
 service optimizer
 service placer "$(reads "$leases")"
 service checkpointer
@@ -139,26 +197,43 @@ user api "$prefix.api.> $prefix.tenant.*.api.> \$SRV.>" "$(reads "$log") $(looks
 user operator "$prefix.status.>" "$prefix.log.operator.> $prefix.in.> $prefix.api.> \$SRV.>
   $(reads "$log") $(reads "$ingress") $(reads "$leases")
   \$JS.API.STREAM.CREATE.* \$JS.API.STREAM.UPDATE.* \$JS.API.STREAM.LIST \$JS.API.STREAM.NAMES"
-# An agent also answers what its node alone can: what its containers print.
-for node in "${nodes[@]}"; do
-  user "node-$node" "$prefix.api.*.$node $prefix.tenant.*.api.*.$node" \
-    "$prefix.log.node.$node.> $(lease "node.$node") $(reads "$log") $(looks "$leases")" '
-        allow_responses: {max: 100, expires: "1m"}'
-done
-for gateway in "${gateways[@]}"; do
-  user "gateway-$gateway" "" "$prefix.log.gateway.$gateway.> $(reads "$log") $(looks "$leases")"
-done
 if [ -n "$keys" ] && [ ${#gateways[@]} -gt 0 ] && [ ! -s "$keys/gateway.secret" ]; then
   (umask 077; openssl rand -hex 32 > "$keys/gateway.secret")
 fi
 echo '    ]'
 echo '    exports: ['
 for tenant in "${tenants[@]}"; do
-  printf '      {service: "%s.in.%s.>", accounts: ["tenant-%s"]}\n' "$prefix" "$tenant" "$tenant"
+  for verb in submit cancel revise measured; do
+    printf '      {service: "%s.in.%s.%s", accounts: ["tenant-%s"]}\n' "$prefix" "$tenant" "$verb" "$tenant"
+  done
   printf '      {service: "%s.tenant.%s.api.>", accounts: ["tenant-%s"]}\n' "$prefix" "$tenant" "$tenant"
   printf '      {stream: "%s.status.%s.>", accounts: ["tenant-%s"]}\n' "$prefix" "$tenant" "$tenant"
 done
-printf '    ]\n  }\n'
+for node in "${nodes[@]}"; do
+  exported "node-$node" "$prefix.log.node.$node.>" "$(lease "node.$node")"
+done
+for gateway in "${gateways[@]}"; do
+  exported "gateway-$gateway" "$prefix.log.gateway.$gateway.>"
+done
+echo '    ]'
+if [ ${#nodes[@]} -gt 0 ]; then
+  echo '    imports: ['
+  set -f
+  for node in "${nodes[@]}"; do
+    for subject in $(answers "$node"); do
+      printf '      {service: {account: "node-%s", subject: "%s"}}\n' "$node" "$subject"
+    done
+  done
+  set +f
+  echo '    ]'
+fi
+echo '  }'
+for node in "${nodes[@]}"; do
+  own "node-$node" "$(answers "$node")" "$prefix.log.node.$node.>" "$(lease "node.$node")"
+done
+for gateway in "${gateways[@]}"; do
+  own "gateway-$gateway" "" "$prefix.log.gateway.$gateway.>"
+done
 for tenant in "${tenants[@]}"; do
   cat <<EOF
 
@@ -170,7 +245,10 @@ for tenant in "${tenants[@]}"; do
       }}
     ]
     imports: [
-      {service: {account: CTL, subject: "$prefix.in.$tenant.>"}}
+      {service: {account: CTL, subject: "$prefix.in.$tenant.submit"}}
+      {service: {account: CTL, subject: "$prefix.in.$tenant.cancel"}}
+      {service: {account: CTL, subject: "$prefix.in.$tenant.revise"}}
+      {service: {account: CTL, subject: "$prefix.in.$tenant.measured"}}
       {service: {account: CTL, subject: "$prefix.tenant.$tenant.api.>"}}
       {stream: {account: CTL, subject: "$prefix.status.$tenant.>"}}
     ]

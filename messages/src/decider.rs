@@ -22,6 +22,12 @@ pub trait Fold: Default + Clone + Send + Unpin + Serialize + DeserializeOwned + 
     /// the log in order, also for those that the fold does not use.
     fn evolve(&mut self, recorded: &Recorded);
 
+    /// Why an event is not believed, if it is not: `evolve` passes over it. Asked before the event
+    /// is folded, by whoever counts what is flagged.
+    fn doubts(&self, _recorded: &Recorded) -> Option<String> {
+        None
+    }
+
     /// Says which invariant is broken, if any. Called after every step in tests, simulation and
     /// verification.
     ///

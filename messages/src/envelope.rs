@@ -94,6 +94,18 @@ pub enum CodecError {
         /// The subject's first key.
         key: String,
     },
+    /// A fact in a version that this build does not know.
+    #[error(
+        "{type_name} by {writer} {key} is in a version that this build does not know; agents and gateways are upgraded after the services"
+    )]
+    NewerFact {
+        /// Its type.
+        type_name: String,
+        /// The subject's writer.
+        writer: Writer,
+        /// The subject's first key.
+        key: String,
+    },
     /// A field of an exported line is missing or wrong.
     #[error("{0}")]
     Line(String),
@@ -226,10 +238,18 @@ impl Recorded {
                 let may_write = own_key && event.writers().contains(&self.writer);
                 (event.type_name(), may_write)
             }
-            // In another version it stops every service that folds it.
+            // In another version it stops every service that folds it: that is for services to say.
+            // A node's key, in whatever hands, stops nobody.
             Body::Unknown { type_name } => {
                 let writers = Event::writers_of_other_version(type_name);
                 let may_write = writers.is_none_or(|writers| writers.contains(&self.writer));
+                if may_write && writers.is_some() && self.writer.is_outside() {
+                    return Err(CodecError::NewerFact {
+                        type_name: type_name.to_owned(),
+                        writer: self.writer,
+                        key: first_key.to_owned(),
+                    });
+                }
                 (type_name.as_str(), may_write)
             }
         };
@@ -281,6 +301,8 @@ fn shard_subject(event: &Event) -> String {
         Event::PlacementDecided(event) => format!("epoch/{}", event.epoch),
         Event::PlacementRefused(event) => format!("epoch/{}", event.epoch),
         Event::SubmissionReceived(event) => format!("submission/{}", event.ingress_sequence),
+        Event::SubmissionsShed(event) => format!("submission/{}", event.last),
+        Event::TenantGranted(event) => format!("tenant/{}", event.tenant),
         Event::JobRefused(event) => event.job.as_ref().map_or_else(
             || format!("submission/{}", event.ingress_sequence),
             ToString::to_string,
@@ -624,6 +646,19 @@ mod tests {
         assert!(recorded.check_writer("0").is_err());
         recorded.writer = Writer::Admission;
         assert!(recorded.check_writer("0").is_ok());
+    }
+
+    #[test]
+    fn a_node_stops_nobody_with_a_version_of_its_own() {
+        let mut recorded = released();
+        recorded.writer = Writer::Node;
+        let type_name = "dormouse.container.exited.v2".to_owned();
+        recorded.envelope.body = Body::Unknown { type_name };
+        let error = recorded.check_writer("n0").expect_err("flagged");
+        assert!(error.to_string().contains("upgraded after"), "{error}");
+        let type_name = "dormouse.container.dreamt.v1".to_owned();
+        recorded.envelope.body = Body::Unknown { type_name };
+        assert!(recorded.check_writer("n0").is_ok());
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::grants::Network;
 use crate::ids::JobId;
 use crate::quantity::{Amounts, Written};
 use crate::service::{Resize, ResizeMode, Service};
@@ -355,6 +356,10 @@ pub struct JobDocument {
     /// Folders of the node.
     #[serde(default)]
     pub mounts: Vec<Mount>,
+    /// How its containers reach the network: none, published or host; the most that its tenant
+    /// is granted where it is absent.
+    #[serde(default)]
+    pub network: Option<Network>,
     /// How often a failed gang, or a failed task of a task set, is started again.
     #[serde(default, deserialize_with = "whole")]
     pub retries: u32,
@@ -426,6 +431,9 @@ pub struct JobSpec {
     /// Folders of the node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mounts: Vec<Mount>,
+    /// How its containers reach the network; the most that its tenant is granted where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<Network>,
     /// How often a failed gang is started again.
     #[serde(default)]
     pub retries: u32,

@@ -6,7 +6,9 @@
 pub mod decider;
 pub mod envelope;
 pub mod events;
+pub mod grants;
 pub mod ids;
+pub mod intake;
 pub mod job;
 pub mod plain;
 pub mod policy;
@@ -18,6 +20,7 @@ pub mod tasks;
 mod text;
 pub mod time;
 mod whole;
+pub mod witness;
 
 pub use decider::{Decider, Decision, Fold, Proposal};
 pub use envelope::{Body, CodecError, Envelope, Recorded};
@@ -32,3 +35,4 @@ pub use tasks::TaskRanges;
 pub use text::Text;
 pub use time::Timestamp;
 pub use whole::{maybe as maybe_whole, whole};
+pub use witness::Witness;

@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::grants::GrantsRule;
 use crate::whole::whole;
 
 /// The largest weight of a job or a tenant: beyond it the arithmetic of shares is pointless.
@@ -190,6 +191,9 @@ pub struct Policy {
     /// Seconds after its last renewal until an agent ends its containers by itself; null: three
     /// quarters of `lease_s`.
     pub fence_s: Option<u32>,
+    /// Whether tenants may have what was not granted to them; `open` where nobody said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grants: Option<GrantsRule>,
 }
 
 /// A node's lease, as the policy has it: an agent ends its containers after `fence`, so that none
@@ -251,6 +255,7 @@ impl Default for Policy {
             shares: Shares::Job,
             lease_s: LEASE_S,
             fence_s: None,
+            grants: None,
         }
     }
 }

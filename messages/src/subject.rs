@@ -70,16 +70,30 @@ impl Prefix {
         format!("{}.log.>", self.0)
     }
 
-    /// Every ingress subject.
+    /// Every ingress subject: these verbs and no others, so that a bound of messages a subject is one
+    /// of messages a tenant.
     #[must_use]
-    pub fn ingress(&self) -> String {
-        format!("{}.in.>", self.0)
+    pub fn ingress(&self) -> Vec<String> {
+        let verbs = ["submit", "cancel", "revise", "measured"];
+        verbs.map(|verb| format!("{}.in.*.{verb}", self.0)).into()
+    }
+
+    /// The ingress subjects of one tenant, by its token.
+    #[must_use]
+    pub fn ingress_of(&self, tenant: &str) -> String {
+        format!("{}.in.{tenant}.*", self.0)
     }
 
     /// A tenant's ingress subject for `verb`.
     #[must_use]
     pub fn submit(&self, tenant: &TenantId, verb: &str) -> String {
         format!("{}.in.{tenant}.{verb}", self.0)
+    }
+
+    /// What agents and gateways in accounts of their own ask in place of `$JS.API`.
+    #[must_use]
+    pub fn own_api(&self) -> String {
+        format!("{}.js", self.0)
     }
 
     /// The query `name`.

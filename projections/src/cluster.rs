@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use dormouse_messages::events::{Outcome, Solver, Utilization};
 use dormouse_messages::policy::Policy;
-use dormouse_messages::{Body, Epoch, Event, Fold, Recorded, Sequence, Timestamp};
+use dormouse_messages::{Body, Epoch, Event, Fold, Recorded, Sequence, Timestamp, Witness};
 use serde::{Deserialize, Serialize};
 
 /// The last allocation, decided or kept, in figures.
@@ -68,17 +68,20 @@ pub struct Overview {
     pub placements_refused: u64,
     /// The last allocation.
     pub allocation: Option<Box<LastAllocation>>,
+    /// Which node may say what of a job.
+    witness: Witness,
     /// Events by type.
     by_type: Vec<u64>,
 }
 
 impl Overview {
-    /// Whether this event may count: its type is known and its writer may write it.
+    /// Whether this event may count: its type is known, its writer may write it, and it is not a
+    /// fact of a node where no placement put it.
     #[must_use]
-    pub fn accepts(recorded: &Recorded) -> bool {
-        recorded
-            .event()
-            .is_some_and(|event| event.writers().contains(&recorded.writer))
+    pub fn accepts(&self, recorded: &Recorded) -> bool {
+        recorded.event().is_some_and(|event| {
+            event.writers().contains(&recorded.writer) && self.witness.doubts(event).is_none()
+        })
     }
 
     /// Events by type, those that occurred.
@@ -94,7 +97,10 @@ impl Overview {
     fn flag(&mut self, recorded: &Recorded) {
         self.flagged += 1;
         let what = match &recorded.envelope.body {
-            Body::Event(event) => format!("{} written by {}", event.type_name(), recorded.writer),
+            Body::Event(event) => self
+                .witness
+                .doubts(event)
+                .unwrap_or_else(|| format!("{} written by {}", event.type_name(), recorded.writer)),
             Body::Unknown { type_name } => format!("{type_name} is not known to this build"),
         };
         self.last_flagged = Some((recorded.sequence, what));
@@ -162,9 +168,10 @@ impl Fold for Overview {
         self.now = recorded.stored_at;
         self.events += 1;
         let event = match recorded.event() {
-            Some(event) if Self::accepts(recorded) => event,
+            Some(event) if self.accepts(recorded) => event,
             _ => return self.flag(recorded),
         };
+        self.witness.evolve(event);
         let index = event.event_type() as usize;
         if self.by_type.len() <= index {
             self.by_type.resize(Event::TYPES.len(), 0);

@@ -34,12 +34,13 @@ pub struct ReadModel {
 
 impl Fold for ReadModel {
     const NAME: &'static str = "read-model";
-    const VERSION: u32 = 7;
+    const VERSION: u32 = 8;
 
     /// Folds an event everywhere; one that must not count is only flagged.
     fn evolve(&mut self, recorded: &Recorded) {
+        let flagged = self.cluster.flagged;
         self.cluster.evolve(recorded);
-        if !Overview::accepts(recorded) {
+        if self.cluster.flagged > flagged {
             return;
         }
         let job = recorded.event().and_then(starts_or_stops);

@@ -24,6 +24,10 @@ use dormouse_messages::{Envelope, Event, JobId, Recorded, TenantId};
 /// decision on them.
 const PENDING_LIMIT: usize = 10_000;
 
+/// Submissions that came too fast are answered one by one up to so many: as many as wait in the
+/// ingress.
+const SHED_SHOWN: usize = 4_096;
+
 /// An event as a tenant sees it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Shown<'a> {
@@ -58,6 +62,14 @@ impl StatusView {
         };
         match event {
             Event::SubmissionReceived(e) => vec![self.received(e, &recorded.envelope)],
+            Event::SubmissionsShed(e) => {
+                let subjects = (e.first..=e.last).take(SHED_SHOWN);
+                vec![whole(
+                    subjects
+                        .map(|it| of_message(&e.tenant, it, event))
+                        .collect(),
+                )]
+            }
             Event::JobRefused(e) => {
                 let subjects = self.refused(e, event);
                 subjects.map_or_else(Vec::new, |subjects| vec![whole(subjects)])
@@ -129,6 +141,7 @@ impl StatusView {
             sha256: event.sha256.clone(),
             raw: String::new(),
             raw_encoding: event.raw_encoding,
+            published_at: event.published_at,
         });
         Shown {
             subjects: vec![of_message(&event.tenant, event.ingress_sequence, &shown)],
@@ -345,6 +358,7 @@ pub fn job_of(event: &Event) -> Option<&JobId> {
         Event::ServiceScaled(e) => Some(&e.job),
         Event::NotebookWarned(e) => Some(&e.job),
         Event::SubmissionReceived(_)
+        | Event::SubmissionsShed(_)
         | Event::AllocationDecided(_)
         | Event::AllocationKept(_)
         | Event::PlacementDecided(_)
@@ -352,6 +366,7 @@ pub fn job_of(event: &Event) -> Option<&JobId> {
         | Event::ClusterConfigured(_)
         | Event::TenantConfigured(_)
         | Event::WebhookConfigured(_)
+        | Event::TenantGranted(_)
         | Event::NodeDrained(_)
         | Event::NodeRestored(_)
         | Event::NodeLost(_)

@@ -99,6 +99,11 @@ type JobDocument struct {
 	// `[a-z0-9-]`, unique within the tenant; generated if absent.
 	Name JobDocumentName `json:"name,omitempty,omitzero"`
 
+	// How its containers reach the network: none, published or host; the most that
+	// its tenant
+	// is granted where it is absent.
+	Network interface{} `json:"network,omitempty,omitzero"`
+
 	// Its place in the tenant's own queue: the highest goes first; the tenant's
 	// default where
 	// absent.
@@ -239,6 +244,9 @@ type Mount struct {
 	Target string `json:"target"`
 }
 
+// How containers reach the network, the least first.
+type Network interface{}
+
 // a percentile such as 99 or 99.9
 type Percentile float64
 
@@ -247,15 +255,6 @@ type Protocol interface{}
 
 // a quantity: 2, 0.5, "500m", "8Gi"
 type Quantity string
-
-type JobDocumentService_0 = Service
-
-// How the number of replicas is decided.
-type Scaling interface{}
-
-// How a job is resized, and which signal tells its members that the members' file
-// has changed.
-type Resize interface{}
 
 // When a replica is used.
 type Ready struct {
@@ -267,20 +266,15 @@ type Ready struct {
 	TimeoutS int `json:"timeout_s,omitempty,omitzero"`
 }
 
-type ServiceObjective_0 = LatencyObjective
+// How a job is resized, and which signal tells its members that the members' file
+// has changed.
+type Resize interface{}
 
-type JobDocumentResize_0_1 = LongResize
+// How a partition changes while its job runs.
+type ResizeMode interface{}
 
-// A secret's source on the node.
-type SecretSource interface{}
-
-type JobDocumentServiceObjective_0 = LatencyObjective
-
-// Where on the node a secret is read from.
-type SecretFrom struct {
-	// The source.
-	From SecretSource `json:"from"`
-}
+// When a job has succeeded.
+type Success interface{}
 
 // Independent tasks of one job: its command line runs once for each of them.
 type Tasks struct {
@@ -291,10 +285,11 @@ type Tasks struct {
 	Count int `json:"count"`
 }
 
-// When a job has succeeded.
-type Success interface{}
+type JobDocumentResize_0_1 = LongResize
 
-type JobDocumentTasks_0 = Tasks
+type JobDocumentService_0 = Service
+
+type JobDocumentServiceObjective_0 = LatencyObjective
 
 // What a service promises and how it ends its replicas.
 type Service struct {
@@ -326,9 +321,6 @@ type Service struct {
 	Scaling Scaling `json:"scaling,omitempty,omitzero"`
 }
 
-// How a partition changes while its job runs.
-type ResizeMode interface{}
-
 // What clients are promised; without it the service keeps `containers.min`
 // replicas.
 type ServiceObjective struct {
@@ -338,3 +330,19 @@ type ServiceObjective struct {
 	// The percentile of the requests that are answered within it.
 	Percentile Percentile `json:"percentile,omitempty,omitzero"`
 }
+
+type ServiceObjective_0 = LatencyObjective
+
+type JobDocumentTasks_0 = Tasks
+
+// How the number of replicas is decided.
+type Scaling interface{}
+
+// Where on the node a secret is read from.
+type SecretFrom struct {
+	// The source.
+	From SecretSource `json:"from"`
+}
+
+// A secret's source on the node.
+type SecretSource interface{}

@@ -7,6 +7,7 @@ use super::Basis;
 use crate::ids::{JobId, TenantId};
 use crate::job::{Containers, JobSpec};
 use crate::policy::Queue;
+use crate::time::Timestamp;
 
 /// How `raw` holds the payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -38,6 +39,28 @@ pub struct SubmissionReceived {
     pub raw: String,
     /// How `raw` holds it.
     pub raw_encoding: RawEncoding,
+    /// When the broker stored it in the ingress stream.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub published_at: Option<Timestamp>,
+}
+
+/// Submissions of a tenant came faster than it may submit: they are refused, together.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SubmissionsShed {
+    /// The subject's tenant token, as it was published.
+    pub tenant: String,
+    /// The first one's sequence in the ingress stream.
+    pub first: u64,
+    /// The last one's; other tenants' lie between.
+    pub last: u64,
+    /// How many they are.
+    pub count: u64,
+    /// When the broker stored the first.
+    pub since: Timestamp,
+    /// When it stored the last.
+    pub until: Timestamp,
+    /// Submissions a second that are taken of the tenant.
+    pub max_rate: u32,
 }
 
 impl SubmissionReceived {

@@ -97,6 +97,13 @@ impl Writer {
         Self::Gateway,
     ];
 
+    /// Whether it writes from where jobs and their clients are: what it says is looked at before it
+    /// is believed.
+    #[must_use]
+    pub const fn is_outside(self) -> bool {
+        matches!(self, Self::Node | Self::Gateway)
+    }
+
     /// The subject token.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -320,6 +327,8 @@ registry! {
     NodeFenced "node.fenced.v1" [Node Operator] node observation;
     ClockStepped "clock.stepped.v1" [Placer] shard decision;
     WebhookConfigured "webhook.configured.v1" [Operator] shard observation;
+    TenantGranted "tenant.granted.v1" [Operator] shard observation;
+    SubmissionsShed "submissions.shed.v1" [Admission] shard observation;
 }
 
 impl Event {

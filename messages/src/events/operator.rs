@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::grants::Grants;
 use crate::ids::{NodeId, TenantId};
 use crate::policy::Policy;
 use crate::quota::Quota;
@@ -40,6 +41,17 @@ pub struct WebhookConfigured {
     /// The address, `https://…` or `http://…`; absent: nowhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
+}
+
+/// What a tenant's jobs may have of the nodes, and how much it may submit, from here on; it
+/// replaces what was granted before.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TenantGranted {
+    /// The tenant.
+    pub tenant: TenantId,
+    /// What it is granted.
+    #[serde(flatten)]
+    pub grants: Grants,
 }
 
 /// A node takes no containers from here on; what it runs moves away.

@@ -58,6 +58,13 @@ pub fn head(queues: &Queues, id: &JobId, now: Timestamp) -> String {
     if let Some(reason) = over_quota(queues, id.tenant(), &needs) {
         return reason;
     }
+    let least = u64::from(job.containers.min);
+    if let Some((has, most)) = queues.over_containers(id.tenant(), least) {
+        let tenant = id.tenant();
+        return format!(
+            "{tenant} has {has} of the {most} containers that it is granted; it waits until fewer run"
+        );
+    }
     let mut with = queues.committed();
     with.add(&needs, 1);
     let short = needs.iter().map(|(resource, _)| resource);

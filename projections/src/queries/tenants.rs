@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use dormouse_messages::grants::{Grants, GrantsRule};
 use dormouse_messages::policy::Queue;
 use dormouse_messages::{Amounts, JobId, Quota, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -19,6 +20,9 @@ const LISTED: usize = 50;
 pub struct TenantsAnswer {
     /// The policy by which the next release is chosen.
     pub queue: Queue,
+    /// Whether tenants may have what was not granted to them.
+    #[serde(default)]
+    pub grants: GrantsRule,
     /// By name.
     pub tenants: Vec<TenantRow>,
     /// The area under the unfairness curve since the beginning, in share-seconds.
@@ -40,6 +44,9 @@ pub struct TenantRow {
     pub max_job_weight: Option<u32>,
     /// The priority of its jobs that ask for none.
     pub priority: i32,
+    /// What it is granted.
+    #[serde(default)]
+    pub grants: Grants,
     /// Its share of the weights of all tenants that have or ask for anything.
     pub entitled: f64,
     /// Dominant share of what it has.
@@ -110,12 +117,15 @@ pub struct QueuedJob {
 pub(super) fn tenants(model: &ReadModel, now: Timestamp) -> TenantsAnswer {
     let queues = &model.queues;
     let configured = queues.config.iter().map(|(name, _)| name);
-    let mut names: Vec<&TenantId> = configured.chain(queues.tenants.keys()).collect();
+    let granted = queues.config.grants.iter().map(|(name, _)| name);
+    let names = configured.chain(granted).chain(queues.tenants.keys());
+    let mut names: Vec<&TenantId> = names.collect();
     names.sort_unstable();
     names.dedup();
     let waits = start_waits(model, None, now);
     TenantsAnswer {
         queue: queues.policy.queue,
+        grants: queues.config.grants.rule(),
         tenants: names
             .into_iter()
             .map(|name| row(model, name, &waits, now))
@@ -132,7 +142,8 @@ pub(super) fn tenant(
     let queues = &model.queues;
     let name = query.tenant.as_str();
     let queue = queues.tenants.get(name);
-    if queue.is_none() && queues.config.get(name).is_none() {
+    let config = &queues.config;
+    if queue.is_none() && config.get(name).is_none() && config.grants.get(name).is_none() {
         return Err(QueryError::not_found(format!(
             "there is no tenant {name}; `dormouse tenants` lists those that are known"
         )));
@@ -226,6 +237,12 @@ fn row(
             .unwrap_or_default(),
         max_job_weight: config.and_then(|config| config.max_job_weight),
         priority: config.map_or(0, |config| config.priority),
+        grants: queues
+            .config
+            .grants
+            .get(name.as_str())
+            .cloned()
+            .unwrap_or_default(),
         entitled: entitled(queues, name.as_str()),
         share: queues.share(tenant).as_f64(),
         demand_share: queues.demand_share(tenant).as_f64(),

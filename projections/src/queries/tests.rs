@@ -279,6 +279,7 @@ fn a_refused_cancellation_is_not_a_refused_job() {
         sha256: String::new(),
         raw: "{}".to_owned(),
         raw_encoding: RawEncoding::Utf8,
+        published_at: None,
     });
     history.push(JobRefused {
         job: Some(job("ads/nobody")),

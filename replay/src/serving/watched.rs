@@ -244,6 +244,7 @@ fn spec(promise: &Promise) -> JobSpec {
         min_run_s: None,
         success: dormouse_messages::job::Success::All,
         mounts: Vec::new(),
+        network: None,
         retries: 0,
         priority: 0,
         depends_on: Vec::new(),

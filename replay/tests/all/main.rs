@@ -4,6 +4,7 @@ mod archive;
 mod cluster;
 mod common;
 mod explain;
+mod grants;
 mod ledger;
 mod properties;
 mod report;

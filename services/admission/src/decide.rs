@@ -4,7 +4,7 @@
 //! `job.revised`, `job.cancel_requested`, and `job.cancelled` while a job is queued.
 //! (`submission.received` is an observation of the ingress, appended by the shell.)
 //!
-//! 1. Each submission on the log without a decision, in the order of the ingress: it is parsed
+//! 1. Each submission on the log without a decision, in the order of the log: it is parsed
 //!    from its record alone, then admitted, refused with a reason, or carried out.
 //! 2. A queued job whose dependency ended without success is cancelled.
 //! 3. Queued jobs are released, one by one until nothing fits ([`crate::release`]).
@@ -27,7 +27,7 @@ use dormouse_messages::{
 use dormouse_state::Stand;
 use serde::Deserialize;
 
-use crate::limits::{check_dependencies, check_job, check_tenant};
+use crate::limits::{check_dependencies, check_grants, check_job, check_tenant};
 use crate::parse::{Refusal, check_containers, check_weight, decode, parse_job};
 use crate::release::{Changes, releases};
 use crate::state::AdmissionState;
@@ -46,7 +46,7 @@ impl Decider for Admission {
 
     fn decide(&self, state: &AdmissionState, now: Timestamp) -> Decision {
         let mut intake = Intake::new(state);
-        for (sequence, submission) in state.undecided.values().take(MOST_DECISIONS / 2) {
+        for (sequence, submission) in state.undecided.iter().take(MOST_DECISIONS / 2) {
             if intake.is_of_a_new_job(submission) {
                 break;
             }
@@ -170,7 +170,11 @@ impl<'a> Intake<'a> {
             .name
             .as_deref()
             .and_then(|name| JobId::new(tenant, name).ok());
-        let fallback = format!("job-{}", submission.ingress_sequence);
+        let mut fallback = format!("job-{}", submission.ingress_sequence);
+        // The ingress counts anew where its stream was made anew.
+        if JobId::new(tenant, &fallback).is_ok_and(|job| self.state.is_taken(&job)) {
+            fallback = format!("{fallback}-{sequence}");
+        }
         let priority = queues.config.get(tenant.as_str()).map_or(0, |t| t.priority);
         let (job, spec) =
             parse_job(document, tenant, &fallback, priority).map_err(|refusal| (named, refusal))?;
@@ -187,6 +191,7 @@ impl<'a> Intake<'a> {
             &spec.demand,
             spec.containers,
         )
+        .and_then(|()| check_grants(queues, tenant, &spec, self.admitted_of(tenant)))
         .and_then(|()| check_dependencies(self.state, &job, &spec, &self.taken))
         .and_then(|()| self.check_nodes(&spec));
         if let Err(refusal) = checked {
@@ -204,6 +209,13 @@ impl<'a> Intake<'a> {
             self.changes.admitted.push((sequence, admitted.clone()));
         }
         Ok(Event::from(admitted))
+    }
+
+    /// Jobs of the tenant that this very decision admits.
+    fn admitted_of(&self, tenant: &TenantId) -> u64 {
+        let mut taken = self.taken.iter();
+        let of_tenant = taken.by_ref().filter(|job| job.tenant() == tenant.as_str());
+        of_tenant.count() as u64
     }
 
     /// Whether some node there is could ever run one container.

@@ -1,7 +1,8 @@
 //! What arrived on an ingress subject, as an event: complete enough to decide on from the log.
 
 use dormouse_messages::Event;
-use dormouse_messages::events::{RawEncoding, SubmissionReceived};
+use dormouse_messages::events::{RawEncoding, SubmissionReceived, SubmissionsShed};
+use dormouse_messages::intake::{Arrival, Shed};
 use sha2::{Digest, Sha256};
 
 /// What is kept of a payload that is too large to decide on: enough to recognise it.
@@ -37,6 +38,40 @@ pub fn received(
         sha256: hex(&Sha256::digest(payload)),
         raw,
         raw_encoding,
+        published_at: None,
+    })
+}
+
+/// Records what a tenant published.
+#[must_use]
+pub fn arrived(arrival: &Arrival) -> Event {
+    let Arrival {
+        sequence,
+        at,
+        tenant,
+        verb,
+        content_type,
+        payload,
+        ..
+    } = arrival;
+    let mut event = received(*sequence, tenant, verb, content_type.as_deref(), payload);
+    if let Event::SubmissionReceived(event) = &mut event {
+        event.published_at = Some(*at);
+    }
+    event
+}
+
+/// Records submissions of a tenant that came too fast.
+#[must_use]
+pub fn shed(tenant: &str, shed: &Shed) -> Event {
+    Event::from(SubmissionsShed {
+        tenant: tenant.to_owned(),
+        first: shed.first,
+        last: shed.last,
+        count: shed.count,
+        since: shed.since,
+        until: shed.until,
+        max_rate: shed.max_rate,
     })
 }
 

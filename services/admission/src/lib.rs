@@ -10,6 +10,6 @@ mod state;
 mod tasks;
 
 pub use decide::Admission;
-pub use intake::received;
+pub use intake::{arrived, received, shed};
 pub use parse::{Refusal, parse_job};
 pub use state::AdmissionState;

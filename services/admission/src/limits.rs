@@ -22,6 +22,31 @@ pub fn check_tenant(queues: &Queues, tenant: &TenantId) -> Result<(), Refusal> {
     Err(Refusal::new("unknown_tenant", reason))
 }
 
+/// Whether the tenant was granted what the job asks for, and may have another job queued beside
+/// `more` that this very decision admits.
+pub fn check_grants(
+    queues: &Queues,
+    tenant: &TenantId,
+    spec: &JobSpec,
+    more: u64,
+) -> Result<(), Refusal> {
+    let grants = &queues.config.grants;
+    let denied = grants.of(tenant.as_str()).check(spec);
+    denied.map_err(|denied| Refusal::new(denied.code, denied.reason))?;
+    let queue = queues.tenants.get(tenant);
+    let queued = queue.map_or(0, |queue| queue.order.len() as u64 + queue.held) + more;
+    match grants.max_queued(tenant.as_str()).map(u64::from) {
+        Some(most) if queued >= most => {
+            let reason = format!(
+                "{tenant} has {queued} jobs queued and may have {most}; submit it again when some have started, cancel others, or have the operator raise it with `dormouse tenant set {tenant} --max-queued {}`",
+                most.saturating_mul(2)
+            );
+            Err(Refusal::new("too_many_queued", reason))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Whether one job of the tenant may have this weight and this smallest partition.
 pub fn check_job(
     queues: &Queues,
@@ -36,6 +61,17 @@ pub fn check_job(
             "weight {weight} is above {most}, the largest that a job of {tenant} may have; ask for at most {most}"
         );
         return Err(Refusal::new("weight_above_limit", reason));
+    }
+    let grants = &queues.config.grants;
+    if let Some(most) = grants
+        .max_containers(tenant)
+        .filter(|most| containers.start() > *most)
+    {
+        let reason = format!(
+            "it needs {} containers at the least and the jobs of {tenant} may have {most} together; ask for fewer, or have the operator raise it with `dormouse tenant set {tenant} --max-containers {0}`",
+            containers.start()
+        );
+        return Err(Refusal::new("above_max_containers", reason));
     }
     let Some(quota) = queues.config.quota(tenant) else {
         return Ok(());

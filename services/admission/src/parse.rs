@@ -252,6 +252,7 @@ pub fn parse_job(
         min_run_s: document.min_run_s,
         success: document.success,
         mounts: document.mounts,
+        network: document.network,
         retries: document.retries,
         priority,
         depends_on,

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use dormouse_messages::events::{Histogram, JobAdmitted, ServiceMeasured, ServiceScaled};
 use dormouse_messages::job::{Containers, Kind};
 use dormouse_messages::service::Service as Promise;
-use dormouse_messages::{Event, Fold, JobId, NodeId, Recorded, Sequence, Timestamp};
+use dormouse_messages::{Event, Fold, JobId, NodeId, Recorded, Sequence, Timestamp, Witness};
 use serde::{Deserialize, Serialize};
 
 use crate::history::History;
@@ -166,6 +166,8 @@ fn sound(event: &ServiceMeasured, recorded: &Recorded) -> Option<i64> {
 pub struct AutoscalerState {
     /// Admitted services that have not ended.
     pub services: BTreeMap<JobId, Service>,
+    /// Which node may say what of a job.
+    pub witness: Witness,
 }
 
 impl AutoscalerState {
@@ -182,12 +184,16 @@ impl AutoscalerState {
 
 impl Fold for AutoscalerState {
     const NAME: &'static str = "autoscaler";
-    const VERSION: u32 = 1;
+    const VERSION: u32 = 2;
 
     fn evolve(&mut self, recorded: &Recorded) {
         let Some(event) = recorded.event() else {
             return;
         };
+        if self.witness.doubts(event).is_some() {
+            return;
+        }
+        self.witness.evolve(event);
         match event {
             Event::JobAdmitted(event) => {
                 if let Some(service) = Service::admitted(event, recorded.sequence) {
@@ -231,6 +237,10 @@ impl Fold for AutoscalerState {
             }
             _ => self.evolve_replicas(event, recorded.stored_at),
         }
+    }
+
+    fn doubts(&self, recorded: &Recorded) -> Option<String> {
+        self.witness.doubts(recorded.event()?)
     }
 
     fn check_invariants(&self) -> Result<(), String> {

@@ -25,7 +25,7 @@ pub use jobs::{
 pub use questions::{ExplainArgs, LedgerArgs, PointArgs};
 pub use serve::{ConfigureArgs, DemoArgs, ServeArgs, ServiceArg, SyncArg, UpArgs};
 pub use since::Since;
-pub use tenants::{TenantCommand, TenantSetArgs};
+pub use tenants::{GrantArgs, TenantCommand, TenantSetArgs};
 pub use webhook::{WebhookCommand, WebhookSecretArgs, WebhookSetArgs};
 
 /// Shares one cluster among machine-learning jobs, over one log that anyone can read and replay.

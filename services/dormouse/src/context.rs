@@ -100,6 +100,12 @@ impl Context {
         }
     }
 
+    /// Whether the broker knows who connects, by a key.
+    #[must_use]
+    pub fn has_key(&self) -> bool {
+        self.creds.is_some() || self.nkey.is_some()
+    }
+
     /// Connects a command to the cluster.
     ///
     /// # Errors

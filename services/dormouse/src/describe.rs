@@ -3,6 +3,7 @@
 mod serving;
 
 use dormouse_messages::events::{ContainerExited, JobReleased, Outcome, TenantConfigured};
+use dormouse_messages::grants::Grants;
 use dormouse_messages::{Event, JobId, Timestamp};
 
 /// What the event says, in a line.
@@ -20,8 +21,16 @@ pub fn describe(event: &Event) -> String {
             Some(url) => format!("{}'s events are posted to {url}", e.tenant),
             None => format!("{}'s events are posted nowhere", e.tenant),
         },
+        Event::TenantGranted(e) => format!("{}: {}", e.tenant, grants(&e.grants)),
         Event::NodeDrained(_) | Event::NodeRestored(_) => "by the operator".to_owned(),
         Event::SubmissionReceived(e) => format!("{} from {}, {} bytes", e.verb, e.tenant, e.bytes),
+        Event::SubmissionsShed(e) => format!(
+            "{} from {} in {:.1} s refused: {} a second are taken",
+            e.count,
+            e.tenant,
+            e.until.seconds_since(e.since),
+            e.max_rate
+        ),
         Event::JobAdmitted(e) => format!(
             "{} × {}–{}",
             e.spec.demand, e.spec.containers.min, e.spec.containers.max
@@ -72,6 +81,38 @@ fn tenant(event: &TenantConfigured) -> String {
         false => format!("quota {}", event.quota),
     };
     format!("{}: weight {}, {quota}", event.tenant, event.weight)
+}
+
+/// What a tenant is granted, in words.
+#[must_use]
+pub fn grants(grants: &Grants) -> String {
+    let mut said = Vec::new();
+    let mut say = |name: &str, value: Option<String>| {
+        said.extend(value.map(|value| format!("{name} {value}")));
+    };
+    say("run as", grants.run_as.map(|ids| ids.to_string()));
+    let words = |all: Vec<String>| Some(all.join(" ")).filter(|all| !all.is_empty());
+    let mounts = grants.mounts.iter().map(ToString::to_string).collect();
+    say("mounts", words(mounts));
+    say("secrets in", grants.secrets.clone());
+    say("images", words(grants.images.clone()));
+    say("network", grants.network.map(|network| network.to_string()));
+    say(
+        "queued jobs",
+        grants.max_queued.map(|most| most.to_string()),
+    );
+    say(
+        "submissions/s",
+        grants.max_rate.map(|most| most.to_string()),
+    );
+    say(
+        "containers",
+        grants.max_containers.map(|most| most.to_string()),
+    );
+    match said.is_empty() {
+        true => "nothing".to_owned(),
+        false => said.join(", "),
+    }
 }
 
 fn released(event: &JobReleased) -> String {
@@ -270,9 +311,11 @@ pub fn concerns(event: &Event, job: &JobId) -> bool {
         Event::ClusterConfigured(_)
         | Event::TenantConfigured(_)
         | Event::WebhookConfigured(_)
+        | Event::TenantGranted(_)
         | Event::NodeDrained(_)
         | Event::NodeRestored(_)
         | Event::SubmissionReceived(_)
+        | Event::SubmissionsShed(_)
         | Event::NodeLost(_)
         | Event::NodeFenced(_)
         | Event::ClockStepped(_)

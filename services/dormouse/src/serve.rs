@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use dormouse_admission::{Admission, AdmissionState, received};
+use dormouse_admission::{Admission, AdmissionState, arrived, shed};
 use dormouse_autoscaler::Autoscaler;
 use dormouse_checkpointer::Checkpointer;
 use dormouse_gateway::{Config as GatewayConfig, Gateway, Key, Trust, read_secret};
@@ -20,8 +20,8 @@ use dormouse_projections::ReadModel;
 use dormouse_projections::queries::{self, QueryError};
 use dormouse_projections::status::{Shown, StatusView};
 use dormouse_runtime::{
-    Asked, Followed, IngressSource, Inputs, LeaseWatcher, LocalNodes, Log, Lost, Published,
-    ServiceOptions, Settings, Watched, run_service, telemetry,
+    Asked, Followed, IngressSource, Inputs, IntakeOf, LeaseWatcher, LocalNodes, Log, Lost,
+    Published, ServiceOptions, Settings, Watched, run_service, telemetry,
 };
 use dormouse_state::{ClusterState, NodePhase};
 use serde_json::Value;
@@ -79,8 +79,12 @@ pub async fn service(
 ) -> anyhow::Result<()> {
     match service {
         ServiceArg::Admission => {
-            let position = |state: &AdmissionState| state.last_ingress;
-            let ingress = IngressSource::new(log.clone(), position, received);
+            let intake = IntakeOf {
+                stand: AdmissionState::stand,
+                received: arrived,
+                shed,
+            };
+            let ingress = IngressSource::new(log.clone(), intake);
             decider(Admission, log, role, Some(Box::new(ingress)), shutdown).await
         }
         ServiceArg::Optimizer => decider(Optimizer::default(), log, role, None, shutdown).await,
@@ -345,6 +349,7 @@ pub async fn run(context: &Context, args: &ServeArgs) -> anyhow::Result<u8> {
     let _telemetry = telemetry(name, args.metrics)?;
     let settings = Settings {
         replicas: args.streams.replicas,
+        reader: reader(args),
         ..context.settings(name)
     };
     let log = Log::connect(&settings).await?;
@@ -393,6 +398,18 @@ fn webhook_config(args: &ServeArgs) -> anyhow::Result<dormouse_webhook::Config> 
             dormouse_webhook::Secret::new(Key::of_tenant(&secret, tenant).webhook_secret())
         }),
     })
+}
+
+/// The reader of the log that a key of an agent or gateway may use.
+fn reader(args: &ServeArgs) -> Option<String> {
+    match args.service {
+        ServiceArg::Agent => args.node.as_ref().map(|node| format!("node-{node}")),
+        ServiceArg::Gateway => {
+            let name = args.gateway.name.as_ref();
+            name.map(|name| format!("gateway-{name}"))
+        }
+        _ => None,
+    }
 }
 
 fn gateway_config(args: &GatewayArgs) -> anyhow::Result<GatewayConfig> {

@@ -13,7 +13,7 @@ use dormouse_messages::events::{
     PartitionResizeRequested, PlacedContainer,
 };
 use dormouse_messages::{
-    ContainerId, Event, Fold, GatewayId, Incarnation, JobId, NodeId, Recorded, Sequence,
+    ContainerId, Event, Fold, GatewayId, Incarnation, JobId, NodeId, Recorded, Sequence, Witness,
 };
 use serde::{Deserialize, Serialize};
 
@@ -46,21 +46,31 @@ pub struct Leaving {
 pub struct Routes {
     services: BTreeMap<JobId, Served>,
     addresses: BTreeMap<NodeId, String>,
+    /// Which node may say what of a job.
+    witness: Witness,
     /// Counts the changes, so that a reader sees that there was one.
     changes: u64,
 }
 
 impl Fold for Routes {
     const NAME: &'static str = "routes";
-    const VERSION: u32 = 1;
+    const VERSION: u32 = 2;
 
     fn evolve(&mut self, recorded: &Recorded) {
         let Some(event) = recorded.event() else {
             return;
         };
+        if self.witness.doubts(event).is_some() {
+            return;
+        }
+        self.witness.evolve(event);
         if self.fold(event, recorded.sequence) {
             self.changes += 1;
         }
+    }
+
+    fn doubts(&self, recorded: &Recorded) -> Option<String> {
+        self.witness.doubts(recorded.event()?)
     }
 
     fn check_invariants(&self) -> Result<(), String> {

@@ -31,6 +31,7 @@ use futures::{FutureExt, StreamExt};
 use nix::sys::signal::Signal;
 
 use dormouse_messages::events::NodeFault;
+use dormouse_messages::job::Mount as JobMount;
 use dormouse_messages::{ContainerId, Sequence};
 
 use crate::config::AgentConfig;
@@ -38,6 +39,7 @@ use crate::folder::aside;
 use crate::layout::{self, Layout};
 use crate::marks::Marks;
 use crate::members::ACK;
+use crate::mounts;
 use crate::process;
 use crate::procfs;
 use crate::runtime::{
@@ -221,13 +223,13 @@ impl Inner {
         }
     }
 
-    async fn start(self: &Arc<Self>, plan: ContainerPlan) -> Result<u32, NotStarted> {
+    async fn start(self: &Arc<Self>, mut plan: ContainerPlan) -> Result<u32, NotStarted> {
         let _starting = self.pauses.start();
         let name = self.name(&plan.container);
         let (prepared, layout) = (plan.clone(), self.layout.clone());
-        let env = tokio::task::spawn_blocking(move || prepare(&layout, &prepared))
-            .await
-            .map_err(|error| NotStarted::from(error.to_string()))??;
+        let prepared = tokio::task::spawn_blocking(move || prepare(&layout, &prepared)).await;
+        let (env, mounts) = prepared.map_err(|error| NotStarted::from(error.to_string()))??;
+        plan.mounts = mounts;
         self.create(&name, &plan, &env).await?;
         let started = self.docker.start_container(&name, None).await;
         if let Err(error) = started {
@@ -471,8 +473,11 @@ impl Inner {
     }
 }
 
-/// The folders that are mounted, and the environment; blocking.
-fn prepare(layout: &Layout, plan: &ContainerPlan) -> Result<Vec<String>, NotStarted> {
+/// The folders that are mounted, the environment, and where the job's own mounts lead; blocking.
+fn prepare(
+    layout: &Layout,
+    plan: &ContainerPlan,
+) -> Result<(Vec<String>, Vec<JobMount>), NotStarted> {
     let ContainerId {
         job, incarnation, ..
     } = &plan.container;
@@ -495,7 +500,7 @@ fn prepare(layout: &Layout, plan: &ContainerPlan) -> Result<Vec<String>, NotStar
             given.map_err(|error| NotStarted::disk(what, &folder.path(), &error))?;
         }
     }
-    Ok(environment(plan)?)
+    Ok((environment(plan)?, mounts::real(plan)?))
 }
 
 fn environment(plan: &ContainerPlan) -> Result<Vec<String>, String> {
@@ -503,7 +508,7 @@ fn environment(plan: &ContainerPlan) -> Result<Vec<String>, String> {
     if plan.user.is_some() {
         process::walled::add_to(&mut env, plan);
     }
-    env.extend(secrets::resolve(&plan.env)?);
+    env.extend(secrets::resolve(&plan.env, &plan.granted)?);
     Ok(env
         .iter()
         .map(|(name, value)| format!("{name}={value}"))

@@ -32,6 +32,7 @@ pub mod lease;
 pub mod logs;
 pub mod marks;
 pub mod members;
+mod mounts;
 pub mod plan;
 pub mod probe;
 pub mod process;

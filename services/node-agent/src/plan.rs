@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
+use dormouse_messages::grants::{Granted, RunAs};
 use dormouse_messages::job::{CheckpointMode, Executor, JobSpec};
 use dormouse_messages::{ContainerId, Rank};
 
@@ -46,6 +47,9 @@ pub fn plan(
         .ok_or("its rank is not in the placement")?;
     save_signal(spec)?;
     resize_signal(spec)?;
+    let granted = state.grants.of(container.job.tenant());
+    // Once more: what was granted when it was submitted may have been withdrawn.
+    granted.check(spec).map_err(|denied| denied.reason)?;
     let layout = config.layout();
     let directory = absolute(layout.container(container));
     let checkpoint = absolute(layout.checkpoint(&container.job, container.incarnation));
@@ -74,8 +78,10 @@ pub fn plan(
         env: launch.env,
         image: spec.image.clone(),
         mounts: spec.mounts.clone(),
-        user: user(config, state, container)?,
+        user: user(config, state, &granted, container)?,
         port: place.port,
+        network: spec.network.unwrap_or_else(|| granted.most_network()),
+        granted,
         demand: spec.demand.clone(),
         gpus: place.gpus.clone(),
         directory,
@@ -85,15 +91,19 @@ pub fn plan(
     })
 }
 
-/// Whom a container runs as, where jobs are contained.
+/// Whom a container runs as, where jobs are contained: as granted, else one of the agent's range.
 fn user(
     config: &AgentConfig,
     state: &AgentState,
+    granted: &Granted,
     container: &ContainerId,
 ) -> Result<Option<User>, String> {
     let Some(contain) = &config.contain else {
         return Ok(None);
     };
+    if let Some(RunAs { uid, gid }) = granted.grants.run_as {
+        return Ok(Some(User { uid, gid }));
+    }
     let order = state.tenants.get(container.job.tenant());
     let order = order.ok_or("its tenant's first job is not on the log")?;
     contain.user(*order).map(Some)

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use dormouse_messages::events::NodeFault;
+use dormouse_messages::grants::{Granted, Network};
 use dormouse_messages::job::{EnvValue, Mount};
 use dormouse_messages::{Amounts, ContainerId, Sequence};
 
@@ -43,6 +44,10 @@ pub struct ContainerPlan {
     pub user: Option<User>,
     /// The first of its own ports.
     pub port: u16,
+    /// How it reaches the network.
+    pub network: Network,
+    /// What its tenant is granted: whom it runs as, which secrets it may read.
+    pub granted: Granted,
     /// Its limits.
     pub demand: Amounts,
     /// The GPUs that it may use, by UUID.

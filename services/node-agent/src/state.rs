@@ -17,10 +17,12 @@ pub use members::{Announced, Here, Leave, Members, Readiness};
 
 use crate::tasks::Orders;
 
+use dormouse_messages::grants::GrantBook;
 use dormouse_messages::job::JobSpec;
 use dormouse_messages::policy::LeaseTerm;
 use dormouse_messages::{
-    Body, ContainerId, Event, Fold, Incarnation, JobId, NodeId, Rank, Recorded, Sequence,
+    Body, ContainerId, Event, Fold, Incarnation, JobId, NodeId, Rank, Recorded, Sequence, Witness,
+    Writer,
 };
 
 /// The node's view of the log.
@@ -45,6 +47,10 @@ pub struct AgentState {
     /// Every tenant that ever had a job, by the order of the first ones: the same on every node.
     #[serde(default)]
     pub tenants: BTreeMap<String, u32>,
+    /// What tenants are granted.
+    pub grants: GrantBook,
+    /// Which node may say what of a job.
+    pub witness: Witness,
     /// A type that this build folds, met in a version that it does not know.
     pub too_new: Option<String>,
 }
@@ -297,7 +303,10 @@ impl Fold for AgentState {
         self.folded = recorded.sequence;
         match &recorded.envelope.body {
             Body::Event(event) if event.writers().contains(&recorded.writer) => {
-                self.fold(event, recorded);
+                if self.doubts(recorded).is_none() {
+                    self.witness.evolve(event);
+                    self.fold(event, recorded);
+                }
             }
             Body::Event(_) => {}
             Body::Unknown { type_name } => {
@@ -305,6 +314,16 @@ impl Fold for AgentState {
                     self.too_new = Some(type_name.clone());
                 }
             }
+        }
+    }
+
+    /// What stands on the log of this node's own is this agent's word.
+    fn doubts(&self, recorded: &Recorded) -> Option<String> {
+        let own = self.node.as_ref().map_or("", NodeId::as_str);
+        let (_, node) = recorded.envelope.source.rsplit_once('/')?;
+        match recorded.writer == Writer::Node && node == own {
+            true => None,
+            false => self.witness.doubts(recorded.event()?),
         }
     }
 

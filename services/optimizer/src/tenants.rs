@@ -53,10 +53,12 @@ pub fn caps<'a>(state: &ClusterState, live: &[Live<'a>]) -> BTreeMap<&'a JobId, 
         by_tenant.entry(job.0.tenant()).or_default().push(job);
     }
     for (tenant, jobs) in by_tenant {
-        let Some(quota) = state.tenants.quota(tenant) else {
+        let most = state.tenants.grants.max_containers(tenant);
+        let quota = state.tenants.quota(tenant);
+        if quota.is_none() && most.is_none() {
             continue;
-        };
-        let mut left = Left::of(quota);
+        }
+        let mut left = Left::of(quota, most);
         for (id, job) in &jobs {
             caps.insert(*id, left.grant(&job.demand, least(job), 0, true));
         }
@@ -79,7 +81,7 @@ pub fn over_quota(
     jobs: &[Live<'_>],
     kept: impl Fn(&Job) -> bool,
 ) -> Vec<JobId> {
-    let mut used: BTreeMap<&str, Amounts> = BTreeMap::new();
+    let mut used: BTreeMap<&str, (Amounts, u64)> = BTreeMap::new();
     let placed = jobs.iter().filter(|(_, job)| job.assignment.is_some());
     for (id, job) in placed {
         let count = match kept(job) {
@@ -87,19 +89,24 @@ pub fn over_quota(
             false => least(job),
         };
         let used = used.entry(id.tenant()).or_default();
-        used.add(&job.demand, u64::from(count));
+        used.0.add(&job.demand, u64::from(count));
+        used.1 += u64::from(count);
     }
     let mut over = Vec::new();
     for (id, job) in jobs.iter().filter(|(_, job)| job.assignment.is_none()) {
-        let Some(quota) = state.tenants.quota(id.tenant()) else {
+        let most = state.tenants.grants.max_containers(id.tenant());
+        let quota = state.tenants.quota(id.tenant());
+        if quota.is_none() && most.is_none() {
             continue;
-        };
+        }
         let used = used.entry(id.tenant()).or_default();
         let mut with = used.clone();
-        with.add(&job.demand, u64::from(least(job)));
-        match quota.exceeded_by(&with) {
-            Some(_) => over.push((*id).clone()),
-            None => *used = with,
+        with.0.add(&job.demand, u64::from(least(job)));
+        with.1 += u64::from(least(job));
+        let exceeds = quota.is_some_and(|quota| quota.exceeded_by(&with.0).is_some());
+        match exceeds || most.is_some_and(|most| with.1 > u64::from(most)) {
+            true => over.push((*id).clone()),
+            false => *used = with,
         }
     }
     over
@@ -118,25 +125,37 @@ fn present(job: &Job) -> u32 {
     assignment.map_or(0, |assignment| assignment.containers())
 }
 
-/// What is left of a quota: zero is not the same as no bound.
-struct Left(BTreeMap<Resource, u64>);
+/// What is left of a quota, and of the containers that are granted: zero is not the same as no bound.
+struct Left {
+    amounts: BTreeMap<Resource, u64>,
+    containers: Option<u64>,
+}
 
 impl Left {
-    fn of(quota: &Quota) -> Self {
-        let amounts = quota.iter();
-        Self(amounts.map(|(r, amount)| (r.clone(), amount)).collect())
+    fn of(quota: Option<&Quota>, most: Option<u32>) -> Self {
+        let amounts = quota.into_iter().flat_map(Quota::iter);
+        Self {
+            amounts: amounts.map(|(r, amount)| (r.clone(), amount)).collect(),
+            containers: most.map(u64::from),
+        }
     }
 
     /// Raises `had` containers towards `wanted` as far as what is left allows, or regardless.
     fn grant(&mut self, demand: &Amounts, wanted: u32, had: u32, regardless: bool) -> u32 {
         let mut more = u64::from(wanted.saturating_sub(had));
         for (resource, amount) in demand.iter().filter(|_| !regardless) {
-            if let Some(left) = self.0.get(resource) {
+            if let Some(left) = self.amounts.get(resource) {
                 more = more.min(left / amount);
             }
         }
+        if let Some(left) = &mut self.containers {
+            if !regardless {
+                more = more.min(*left);
+            }
+            *left = left.saturating_sub(more);
+        }
         for (resource, amount) in demand.iter() {
-            if let Some(left) = self.0.get_mut(resource) {
+            if let Some(left) = self.amounts.get_mut(resource) {
                 *left = left.saturating_sub(amount.saturating_mul(more));
             }
         }

@@ -226,6 +226,13 @@ impl Fetcher {
     }
 
     async fn create_consumer(&self) -> Result<PullConsumer, String> {
+        if let Some(own) = &self.log.inner.own
+            && self.source.permanent
+        {
+            return own
+                .reset(&self.log, &self.source.stream, self.delivered + 1)
+                .await;
+        }
         let deliver_policy = match self.source.last_per_subject {
             true => DeliverPolicy::LastPerSubject,
             false => DeliverPolicy::ByStartSequence {

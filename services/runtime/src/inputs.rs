@@ -5,27 +5,16 @@
 //! named again; what was, no more. So an input needs no memory of its own, and a copy that
 //! becomes active goes on where the log ends.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_messages::{Event, Fold, NodeId, Timestamp};
 pub use dormouse_shell::Observation;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 
-use crate::decode::RawMessage;
-use crate::fetch::{self, Fetched, Source};
 use crate::lease_watch::{LeaseTable, Lost};
 use crate::log::Log;
-
-/// Submissions in one append: one atomic batch of the broker.
-const SUBMISSIONS: usize = 1_000;
-
-/// Payload in one append: a batch is held in the broker's memory.
-const SUBMISSION_BYTES: usize = 4 << 20;
-
-/// Further behind than this, fetching starts anew rather than reading on to the position.
-const FAR: u64 = 5_000;
 
 /// A source of observations.
 pub trait Inputs<S: Fold>: Send + 'static {
@@ -35,141 +24,6 @@ pub trait Inputs<S: Fold>: Send + 'static {
 
     /// Notified when `observe` may have something new.
     fn changed(&self) -> Arc<Notify>;
-}
-
-/// The tenants' ingress, from the position in the folded state on.
-pub struct IngressSource<S> {
-    log: Log,
-    position: fn(&S) -> u64,
-    received: fn(u64, &str, &str, Option<&str>, &[u8]) -> Event,
-    fetching: Option<mpsc::Receiver<Vec<RawMessage>>>,
-    /// Fetched and not yet known to be on the log.
-    waiting: VecDeque<RawMessage>,
-    fetched_to: u64,
-    changed: Arc<Notify>,
-}
-
-impl<S: Fold> IngressSource<S> {
-    /// `position`: the last ingress sequence in the state. `received`: the event that records a
-    /// submission, from its sequence, tenant, verb, content type and payload.
-    #[must_use]
-    pub fn new(
-        log: Log,
-        position: fn(&S) -> u64,
-        received: fn(u64, &str, &str, Option<&str>, &[u8]) -> Event,
-    ) -> Self {
-        Self {
-            log,
-            position,
-            received,
-            fetching: None,
-            waiting: VecDeque::new(),
-            fetched_to: 0,
-            changed: Arc::new(Notify::new()),
-        }
-    }
-
-    fn fetch_from(&mut self, position: u64) {
-        self.waiting.clear();
-        self.fetched_to = position;
-        self.fetching = Some(ingress(&self.log, position + 1, Arc::clone(&self.changed)));
-    }
-
-    fn observation(&self, message: &RawMessage) -> Observation {
-        let subject = message.subject.as_str();
-        let (tenant, verb) = self
-            .log
-            .prefix()
-            .parse_ingress(subject)
-            .unwrap_or((subject, ""));
-        // In whatever case a language writes them.
-        let header = |name: &str| {
-            let mut headers = message.headers.as_ref()?.iter();
-            let (_, values) = headers.find(|(key, _)| {
-                let key: &str = key.as_ref();
-                key.eq_ignore_ascii_case(name)
-            })?;
-            values.first().map(|value| value.as_str())
-        };
-        let event = (self.received)(
-            message.sequence,
-            tenant,
-            verb,
-            header("content-type"),
-            &message.payload,
-        );
-        Observation {
-            event,
-            traceparent: header("traceparent").map(str::to_owned),
-        }
-    }
-}
-
-impl<S: Fold> Inputs<S> for IngressSource<S> {
-    fn observe(&mut self, state: &S) -> Vec<Observation> {
-        let position = (self.position)(state);
-        if self.fetching.is_none() || position > self.fetched_to + FAR {
-            self.fetch_from(position);
-        }
-        loop {
-            while self
-                .waiting
-                .front()
-                .is_some_and(|message| message.sequence <= position)
-            {
-                self.waiting.pop_front();
-            }
-            if self.waiting.len() >= SUBMISSIONS {
-                break;
-            }
-            let more = self.fetching.as_mut().map(mpsc::Receiver::try_recv);
-            let Some(Ok(messages)) = more else { break };
-            if let Some(last) = messages.last() {
-                self.fetched_to = last.sequence;
-            }
-            self.waiting.extend(messages);
-        }
-        let mut bytes = 0;
-        self.waiting
-            .iter()
-            .take(SUBMISSIONS)
-            .take_while(|message| {
-                let fits = bytes < SUBMISSION_BYTES;
-                bytes += message.payload.len();
-                fits
-            })
-            .map(|message| self.observation(message))
-            .collect()
-    }
-
-    fn changed(&self) -> Arc<Notify> {
-        Arc::clone(&self.changed)
-    }
-}
-
-/// Fetches the ingress from a sequence on. Bounded: what nobody takes stays with the broker.
-fn ingress(log: &Log, from: u64, changed: Arc<Notify>) -> mpsc::Receiver<Vec<RawMessage>> {
-    let source = Source {
-        stream: log.prefix().ingress_stream(),
-        filter: String::new(),
-        from,
-        to: None,
-        last_per_subject: false,
-        permanent: false,
-    };
-    let mut fetched = fetch::spawn(log.clone(), source);
-    let (out, messages) = mpsc::channel(2);
-    log.spawn(async move {
-        while let Some(fetched) = fetched.recv().await {
-            if let Fetched::Messages(batch) = fetched {
-                if out.send(batch).await.is_err() {
-                    return;
-                }
-                changed.notify_one();
-            }
-        }
-    });
-    messages
 }
 
 /// The nodes' leases: names the nodes that the state takes for alive and that are silent.

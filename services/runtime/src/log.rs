@@ -20,6 +20,7 @@ use crate::feed::{self, Feed};
 use crate::follow;
 use crate::import::IMPORTED_TO;
 use crate::lease::Leases;
+use crate::own::{self, Own};
 use crate::settings::Settings;
 use crate::streams;
 use crate::trace::Remembered;
@@ -34,6 +35,8 @@ pub struct Log {
 pub(crate) struct Inner {
     pub connection: Connection,
     pub jetstream: jetstream::Context,
+    /// The reader of the log that was made for this client.
+    pub own: Option<Own>,
     pub prefix: Prefix,
     pub replicas: usize,
     identity: RwLock<String>,
@@ -58,13 +61,20 @@ impl Log {
     /// When there is no broker, or it does not accept the credentials.
     pub async fn connect(settings: &Settings) -> Result<Self, LogError> {
         let connection = Connection::open(settings).await?;
+        let own = match &settings.reader {
+            Some(reader) => own::find(&connection, &settings.prefix, reader).await,
+            None => None,
+        };
+        let api = own.as_ref().map_or("$JS.API", |own| own.api.as_str());
         let jetstream = jetstream::context::ContextBuilder::new()
+            .api_prefix(api)
             .timeout(ANSWER_TIMEOUT)
             .build(connection.client.clone());
         let log = Self {
             inner: Arc::new(Inner {
                 connection,
                 jetstream,
+                own,
                 prefix: settings.prefix.clone(),
                 replicas: settings.replicas.max(1),
                 identity: RwLock::new(String::new()),

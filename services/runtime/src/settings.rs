@@ -16,6 +16,9 @@ pub struct Settings {
     pub creds: Option<PathBuf>,
     /// A file that holds an nkey seed.
     pub nkey: Option<PathBuf>,
+    /// The reader of the log that the operator made for this client, if its key may make none:
+    /// `node-n0`, `gateway-g0`. Without one it makes its own.
+    pub reader: Option<String>,
     /// TLS.
     pub tls: Tls,
     /// What the broker calls this client in its monitoring.
@@ -44,6 +47,7 @@ impl Default for Settings {
             prefix: Prefix::default(),
             creds: None,
             nkey: None,
+            reader: None,
             tls: Tls::default(),
             name: "dormouse".to_owned(),
             replicas: 1,

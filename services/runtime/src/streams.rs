@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_nats::jetstream::kv;
 use async_nats::jetstream::stream::{
-    Compression, Config, DiscardPolicy, RetentionPolicy, StorageType,
+    Compression, Config, DiscardPolicy, RetentionPolicy, Source, StorageType,
 };
 use dormouse_messages::Prefix;
 
@@ -12,11 +12,19 @@ use dormouse_messages::Prefix;
 /// second line of defence only; two minutes outlast a failed-over leader.
 const DUPLICATE_WINDOW: Duration = Duration::from_secs(120);
 
-/// What intake has recorded is on the log; the ingress keeps a week for whoever wants to look.
+/// What intake has recorded leaves the ingress; what nobody records in a week is given up.
 const INGRESS_MAX_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// A tenant that floods the ingress fills this, then is refused; it cannot fill the disk.
-const INGRESS_MAX_BYTES: i64 = 4 << 30;
+/// All tenants' submissions that wait to be recorded.
+const INGRESS_MAX_BYTES: i64 = 8 << 30;
+
+/// Messages that wait under one subject: of one tenant, of one verb. What a tenant publishes beyond
+/// that the broker refuses, and takes the other tenants' on.
+const INGRESS_MAX_WAITING: i64 = 1_024;
+
+/// What is larger than a submission can be is refused with a reason on the log up to this, and by the
+/// broker beyond: all that one tenant may have waiting is less than the stream holds.
+const INGRESS_MAX_MESSAGE: i32 = 1_280 << 10;
 
 /// A broker with less room than this is too small.
 const LEAST_MAX_BYTES: i64 = 64 << 20;
@@ -52,16 +60,32 @@ pub(crate) fn log(prefix: &Prefix, replicas: usize) -> Config {
     }
 }
 
+/// A source that never has a message.
+fn nothing(prefix: &Prefix) -> Source {
+    Source {
+        name: prefix.log_stream(),
+        filter_subject: Some(format!("{}.log.nothing", prefix.as_str())),
+        ..Source::default()
+    }
+}
+
 /// The ingress: what tenants publish, until intake has recorded it.
 pub(crate) fn ingress(prefix: &Prefix, replicas: usize) -> Config {
     Config {
         name: prefix.ingress_stream(),
-        subjects: vec![prefix.ingress()],
+        subjects: prefix.ingress(),
         retention: RetentionPolicy::Limits,
         storage: StorageType::File,
         num_replicas: replicas,
-        duplicate_window: DUPLICATE_WINDOW,
+        // None. Ids are compared over the whole stream: one tenant's would make another's message a
+        // duplicate. The broker has a window of its own where none is named, but for streams that
+        // have a source.
+        duplicate_window: Duration::ZERO,
+        sources: Some(vec![nothing(prefix)]),
         discard: DiscardPolicy::New,
+        discard_new_per_subject: true,
+        max_messages_per_subject: INGRESS_MAX_WAITING,
+        max_message_size: INGRESS_MAX_MESSAGE,
         allow_direct: true,
         compression: Some(Compression::S2),
         max_messages: -1,

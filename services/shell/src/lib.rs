@@ -26,6 +26,7 @@
 
 mod core;
 mod followed;
+pub mod intake;
 mod machine;
 #[cfg(test)]
 mod tests;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_messages::events::{Basis, Budget};
-use dormouse_messages::{Decider, Event, Proposal, Sequence, Timestamp};
+use dormouse_messages::{Decider, Event, Fold, Proposal, Sequence, Timestamp};
 
 use crate::core::{Core, Made, Snapshot, UnknownVersion, state_hash};
 use crate::followed::Followed;
@@ -252,8 +252,13 @@ impl<D: Decider> Shell<D> {
     pub fn followed(&mut self, batch: &[Followed]) -> Result<Folded, UnknownVersion> {
         let mut folded = Folded::default();
         for followed in batch {
+            let doubted = match followed {
+                Followed::Event(recorded) => self.core.state.doubts(recorded).is_some(),
+                Followed::Flagged { .. } | Followed::CaughtUp(_) => false,
+            };
             self.core.fold(followed)?;
             match followed {
+                Followed::Event(_) if doubted => folded.flagged += 1,
                 Followed::Event(_) => folded.events += 1,
                 Followed::Flagged { .. } => folded.flagged += 1,
                 Followed::CaughtUp(_) => {}

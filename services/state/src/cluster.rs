@@ -13,7 +13,7 @@ use dormouse_messages::ids::{ContainerId, Rank};
 use dormouse_messages::policy::Policy;
 use dormouse_messages::{
     Amounts, Epoch, Event, Fold, GatewayId, Incarnation, JobId, NodeId, Recorded, Sequence,
-    Timestamp,
+    Timestamp, Witness,
 };
 use serde::{Deserialize, Serialize};
 
@@ -99,15 +99,23 @@ pub struct ClusterState {
     pub gateways: BTreeSet<GatewayId>,
     /// Nodes that joined again with less than was taken of them, and what that was.
     pub overfull: BTreeMap<NodeId, Amounts>,
+    /// Which node may say what of a job.
+    pub witness: Witness,
 }
 
 impl Fold for ClusterState {
     const NAME: &'static str = "cluster";
-    const VERSION: u32 = 6;
+    const VERSION: u32 = 7;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.sequence = recorded.sequence;
         self.now = recorded.stored_at;
+        if self.doubts(recorded).is_some() {
+            return;
+        }
+        if let Some(event) = recorded.event() {
+            self.witness.evolve(event);
+        }
         let had = match recorded.event() {
             Some(Event::NodeJoined(event)) => self.nodes.get(&event.node),
             _ => None,
@@ -175,6 +183,10 @@ impl Fold for ClusterState {
             }
             _ => self.evolve_job(event, recorded),
         }
+    }
+
+    fn doubts(&self, recorded: &Recorded) -> Option<String> {
+        self.witness.doubts(recorded.event()?)
     }
 
     fn check_invariants(&self) -> Result<(), String> {

@@ -52,6 +52,7 @@ pub fn spec(id: &JobId) -> JobSpec {
         checkpoint: Checkpoint::default(),
         success: Success::All,
         mounts: Vec::new(),
+        network: None,
         retries: 2,
         priority: 0,
         depends_on: Vec::new(),
@@ -137,6 +138,7 @@ impl History {
             sha256: String::new(),
             raw: "{}".to_owned(),
             raw_encoding: RawEncoding::Utf8,
+            published_at: None,
         });
         let spec = spec(&id);
         self.push(JobAdmitted {

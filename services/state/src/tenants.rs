@@ -1,7 +1,8 @@
-//! What the operator has said of each tenant: weight, quota, bounds on its jobs.
+//! What the operator has said of each tenant: weight, quota, bounds on its jobs, grants.
 
 use std::collections::BTreeMap;
 
+use dormouse_messages::grants::GrantBook;
 use dormouse_messages::policy::Policy;
 use dormouse_messages::{Event, Quota, Recorded, TenantId};
 use serde::{Deserialize, Serialize};
@@ -21,13 +22,20 @@ pub struct Tenant {
 
 /// The configured tenants, by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tenants(BTreeMap<TenantId, Tenant>);
+pub struct Tenants {
+    configured: BTreeMap<TenantId, Tenant>,
+    /// What was granted to them, and the cluster's rule for what was not.
+    pub grants: GrantBook,
+}
 
 impl Tenants {
     /// Folds one event; says whether anything has changed.
     pub fn evolve(&mut self, recorded: &Recorded) -> bool {
-        let Some(Event::TenantConfigured(event)) = recorded.event() else {
+        let Some(event) = recorded.event() else {
             return false;
+        };
+        let Event::TenantConfigured(event) = event else {
+            return self.grants.evolve(event);
         };
         let tenant = Tenant {
             weight: event.weight.max(1),
@@ -35,19 +43,19 @@ impl Tenants {
             max_job_weight: event.max_job_weight,
             priority: event.priority.unwrap_or(0),
         };
-        self.0.insert(event.tenant.clone(), tenant);
+        self.configured.insert(event.tenant.clone(), tenant);
         true
     }
 
     /// A tenant that was configured.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Tenant> {
-        self.0.get(name)
+        self.configured.get(name)
     }
 
     /// Every configured tenant, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&TenantId, &Tenant)> {
-        self.0.iter()
+        self.configured.iter()
     }
 
     /// A tenant's weight: the policy's for one that was not configured.

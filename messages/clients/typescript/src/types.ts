@@ -9,6 +9,10 @@ export type Quantity = number | string;
  */
 export type EnvValue = string | boolean | number | SecretFrom;
 /**
+ * How containers reach the network, the least first.
+ */
+export type Network = "none" | "published" | "host";
+/**
  * How a job is resized, and which signal tells its members that the members' file has changed.
  */
 export type Resize = ResizeMode | LongResize;
@@ -64,6 +68,11 @@ export interface JobDocument {
    * `[a-z0-9-]`, unique within the tenant; generated if absent.
    */
   name?: string | null;
+  /**
+   * How its containers reach the network: none, published or host; the most that its tenant
+   * is granted where it is absent.
+   */
+  network?: Network | null;
   /**
    * Its place in the tenant's own queue: the highest goes first; the tenant's default where
    * absent.

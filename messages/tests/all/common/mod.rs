@@ -5,6 +5,7 @@ mod serving;
 use std::collections::BTreeMap;
 
 use dormouse_messages::events::*;
+use dormouse_messages::grants::{Grants, Network};
 use dormouse_messages::job::*;
 use dormouse_messages::policy::Policy;
 use dormouse_messages::service::Resize;
@@ -82,6 +83,7 @@ fn spec() -> JobSpec {
             target: "/data".to_owned(),
             read_only: true,
         }],
+        network: None,
         retries: 2,
         priority: 0,
         depends_on: Vec::new(),
@@ -161,6 +163,7 @@ pub fn events() -> Vec<Event> {
     serving::membership(&mut events);
     serving::serving(&mut events);
     fences_and_clocks(&mut events);
+    granted(&mut events);
     events.push(Event::from(WebhookConfigured {
         tenant: "ads".parse().expect("a tenant"),
         url: Some("https://hooks.example.org/dormouse".to_owned()),
@@ -186,6 +189,31 @@ fn tenant(events: &mut Vec<Event>) {
     }));
 }
 
+fn granted(events: &mut Vec<Event>) {
+    events.push(Event::from(TenantGranted {
+        tenant: "ads".parse().expect("a tenant"),
+        grants: Grants {
+            run_as: Some("10001:10001".parse().expect("ids")),
+            mounts: vec!["/data:ro".parse().expect("a folder")],
+            secrets: Some("/etc/dormouse/secrets/ads".to_owned()),
+            images: vec!["registry/ads/*".to_owned()],
+            network: Some(Network::Published),
+            max_queued: Some(1_000),
+            max_rate: Some(20),
+            max_containers: Some(64),
+        },
+    }));
+    events.push(Event::from(SubmissionsShed {
+        tenant: "ads".to_owned(),
+        first: 18,
+        last: 420,
+        count: 380,
+        since: time("2026-11-21T10:00:00.100000Z"),
+        until: time("2026-11-21T10:00:00.990000Z"),
+        max_rate: 20,
+    }));
+}
+
 fn admission(events: &mut Vec<Event>) {
     events.push(Event::from(SubmissionReceived {
         ingress_sequence: 17,
@@ -196,6 +224,7 @@ fn admission(events: &mut Vec<Event>) {
         sha256: "5f70bf18a086007016e948b04aed3b82103a36bea41755b6cddfaf10ace3c6ef".to_owned(),
         raw: "{\"name\":\"a\"}".to_owned(),
         raw_encoding: RawEncoding::Utf8,
+        published_at: None,
     }));
     events.push(Event::from(JobAdmitted {
         job: job(),

@@ -54,6 +54,8 @@ pub struct Line<'a> {
     pub runs: Amounts,
     /// What it holds for certain, for its quota.
     pub firm: Amounts,
+    /// The containers of that.
+    pub containers: u64,
     /// What it has queued.
     pub queued: Amounts,
     /// How many jobs.
@@ -148,6 +150,7 @@ impl<'a> Line<'a> {
             weight: queues.weight(tenant),
             runs: queue.runs.clone(),
             firm: queue.certain(&queues.policy).clone(),
+            containers: queue.certain_containers(&queues.policy),
             queued: queue.queued.clone(),
             count: queue.order.len() as u64,
             waits: queue.waits.clone(),
@@ -235,6 +238,7 @@ impl<'a> Line<'a> {
         let head = self.head.take()?;
         self.runs.add(&head.demand, head.min);
         self.firm.add(&head.demand, head.min);
+        self.containers += head.min;
         self.queued.subtract(&head.demand, head.min);
         self.count = self.count.saturating_sub(1);
         match head.credited <= now {

@@ -83,6 +83,9 @@ impl<'a> Room<'a> {
 
     /// Whether the head of a line fits now.
     pub fn fit(&self, line: &Line<'_>, head: &Head) -> Fit {
+        if self.is_over_containers(line, head) {
+            return Fit::OverQuota;
+        }
         if let Some(quota) = self.queues.config.quota(line.tenant) {
             let mut with = line.firm.clone();
             with.add(&head.demand, head.min);
@@ -99,6 +102,12 @@ impl<'a> Room<'a> {
         }
     }
 
+    /// Whether its tenant would have more containers than it is granted: every job of it has some.
+    fn is_over_containers(&self, line: &Line<'_>, head: &Head) -> bool {
+        let most = self.queues.config.grants.max_containers(line.tenant);
+        most.is_some_and(|most| line.containers + head.min > u64::from(most))
+    }
+
     /// The resources that a head which does not fit lacks.
     pub fn lacks(&self, line: &Line<'_>, head: &Head, fit: Fit) -> BTreeSet<Resource> {
         match fit {
@@ -108,6 +117,11 @@ impl<'a> Room<'a> {
                 let needs = self.reserved_from(head);
                 self.short(head, needs).cloned().collect()
             }
+            Fit::OverQuota if self.is_over_containers(line, head) => head
+                .demand
+                .iter()
+                .map(|(resource, _)| resource.clone())
+                .collect(),
             Fit::OverQuota => {
                 let mut with = line.firm.clone();
                 with.add(&head.demand, head.min);

@@ -275,4 +275,8 @@ pub struct ConfigureArgs {
     /// The broker's streams.
     #[command(flatten)]
     pub streams: StreamArgs,
+    /// Make the reader of the log for the agent or gateway whose key may make none: node-NAME or
+    /// gateway-NAME.
+    #[arg(long, value_name = "NAME")]
+    pub reader: Vec<String>,
 }

@@ -13,7 +13,7 @@ pub enum TenantCommand {
     Show(TenantArg),
     /// Say what a tenant is entitled to; what is not named stays as it is
     #[command(
-        after_help = "Examples:\n  dormouse tenant set ads --weight 3\n  dormouse tenant set ads --quota cpu=20,memory=64Gi --max-job-weight 4\n  dormouse tenant set ads --quota gpu=0\n  dormouse tenant set ads --quota none\n\nA quota bounds what the tenant's jobs have together; a job that needs more at the least is refused."
+        after_help = "Examples:\n  dormouse tenant set ads --weight 3\n  dormouse tenant set ads --quota cpu=20,memory=64Gi --max-job-weight 4\n  dormouse tenant set ads --quota gpu=0\n  dormouse tenant set ads --quota none\n  dormouse tenant set ads --run-as 10001:10001 --mount /data:ro --mount /scratch/ads --image 'registry/ads/*'\n  dormouse tenant set ads --mount none --network host --max-queued 500 --max-rate 20\n\nA quota bounds what the tenant's jobs have together; a job that needs more at the least is refused.\nGrants say what its containers may have of the nodes. --mount and --image add to those that there are; none lifts a grant."
     )]
     Set(TenantSetArgs),
 }
@@ -42,4 +42,36 @@ pub struct TenantSetArgs {
     /// The priority in its queue of jobs that ask for none.
     #[arg(long, allow_negative_numbers = true)]
     pub priority: Option<i32>,
+    /// What it is granted.
+    #[command(flatten)]
+    pub grants: GrantArgs,
+}
+
+/// What `tenant set` grants.
+#[derive(Debug, Clone, Default, Args)]
+pub struct GrantArgs {
+    /// The user and group, by number, that its containers run as.
+    #[arg(long, value_name = "UID:GID")]
+    pub run_as: Option<String>,
+    /// A folder of the nodes that its jobs may mount, with what is below it; `:ro` for reading only.
+    #[arg(long, value_name = "PATH[:ro]")]
+    pub mount: Vec<String>,
+    /// The folder of the nodes that holds its secrets.
+    #[arg(long, value_name = "FOLDER")]
+    pub secrets: Option<String>,
+    /// Images that its jobs may use; `*` stands for any text.
+    #[arg(long, value_name = "PATTERN")]
+    pub image: Vec<String>,
+    /// The most that its containers may have of the network: none, published or host.
+    #[arg(long)]
+    pub network: Option<String>,
+    /// Jobs that it may have queued.
+    #[arg(long, value_name = "JOBS")]
+    pub max_queued: Option<String>,
+    /// Submissions a second that are taken of it.
+    #[arg(long, value_name = "PER_SECOND")]
+    pub max_rate: Option<String>,
+    /// Containers that its jobs may have together.
+    #[arg(long, value_name = "CONTAINERS")]
+    pub max_containers: Option<String>,
 }

@@ -2,8 +2,9 @@
 
 use anyhow::bail;
 use dormouse_messages::events::{ClusterConfigured, NodeDrained, NodeFenced, NodeRestored};
+use dormouse_messages::grants::GrantsRule;
 use dormouse_messages::policy::{MIN_REPLICATED_LEASE_S, Policy, Shares, UnknownTenants};
-use dormouse_messages::{Event, Writer};
+use dormouse_messages::{Event, Sequence, Writer};
 use dormouse_projections::queries::{NodeDetail, NodesAnswer};
 use dormouse_runtime::Log;
 use serde::Deserialize;
@@ -31,16 +32,26 @@ struct ClusterDocument {
 /// # Errors
 /// When it cannot be appended.
 pub async fn append(context: &Context, event: Event, said: &str) -> anyhow::Result<u8> {
-    append_to(context.connect().await?, context, event, said).await
+    append_to(context.connect().await?, context, vec![event], said).await
 }
 
-async fn append_to(log: Log, context: &Context, event: Event, said: &str) -> anyhow::Result<u8> {
+/// Appends events of the operator, one after the other, and says so once.
+///
+/// # Errors
+/// When one cannot be appended.
+pub async fn append_to(
+    log: Log,
+    context: &Context,
+    events: Vec<Event>,
+    said: &str,
+) -> anyhow::Result<u8> {
     // Without its stream an append would wait for it for ever.
     log.head().await?;
-    let sequence = log
-        .appender(Writer::Operator, None)
-        .append(event, &[])
-        .await?;
+    let mut operator = log.appender(Writer::Operator, None);
+    let mut sequence = Sequence(0);
+    for event in events {
+        sequence = operator.append(event, &[]).await?;
+    }
     let answer = json!({"sequence": sequence});
     print::value(context.output()?, &answer, |_, _| {
         match said.split_once('\n') {
@@ -69,7 +80,7 @@ pub async fn configure(context: &Context, args: &ConfigureArgs) -> anyhow::Resul
         "." => anyhow::anyhow!("{}: {}", shown(&args.file), error.inner()),
         place => anyhow::anyhow!("{}: {place}: {}", shown(&args.file), error.inner()),
     })?;
-    let policy = document.policy;
+    let mut policy = document.policy;
     if let Some(problem) = policy.problem() {
         bail!("{}: {problem}", shown(&args.file));
     }
@@ -77,6 +88,7 @@ pub async fn configure(context: &Context, args: &ConfigureArgs) -> anyhow::Resul
     if args.streams.ensure_streams {
         log.ensure_streams().await?;
     }
+    log.ensure_readers(&args.reader).await?;
     // What the broker has counts: `--replicas` says only what is to be made.
     log.head().await?;
     if log.is_replicated() && policy.lease_s < MIN_REPLICATED_LEASE_S {
@@ -86,14 +98,32 @@ pub async fn configure(context: &Context, args: &ConfigureArgs) -> anyhow::Resul
             policy.lease_s
         );
     }
+    if policy.grants.is_none() {
+        policy.grants = rule_in_force(&log, context).await?;
+    }
     let said = format!("in force from{}", in_words(&policy));
     append_to(
         log,
         context,
-        Event::from(ClusterConfigured { policy }),
+        vec![Event::from(ClusterConfigured { policy })],
         &said,
     )
     .await
+}
+
+/// The rule of grants where the document names none: it stays as it is. Nobody said yet: where the
+/// broker knows the operator by a key it has accounts, and what is not granted is refused; without
+/// keys anybody may publish anything.
+async fn rule_in_force(log: &Log, context: &Context) -> anyhow::Result<Option<GrantsRule>> {
+    log.head().await?;
+    let before = log
+        .last_event(Writer::Operator, "cluster.configured")
+        .await?;
+    let said = match before {
+        Some(Event::ClusterConfigured(event)) => event.policy.grants,
+        _ => None,
+    };
+    Ok(said.or(context.has_key().then_some(GrantsRule::Required)))
 }
 
 /// The whole policy, those parts too that the file left to their defaults.
@@ -109,6 +139,10 @@ fn in_words(policy: &Policy) -> String {
     let among = match policy.shares {
         Shares::Job => "jobs",
         Shares::Tenant => "tenants",
+    };
+    let granted = match policy.grants.unwrap_or_default() {
+        GrantsRule::Open => "not asked for",
+        GrantsRule::Required => "refused",
     };
     let lines = [
         (
@@ -146,7 +180,9 @@ fn in_words(policy: &Policy) -> String {
         ),
         (
             "tenants",
-            format!("shares among {among}; unknown ones are {unknown}"),
+            format!(
+                "shares among {among}; unknown ones are {unknown}; what was not granted to one is {granted}"
+            ),
         ),
     ];
     let lines = lines.map(|(name, text)| format!("\n  {name:<11} {text}"));
@@ -186,7 +222,7 @@ pub async fn fence(context: &Context, args: &FenceArgs) -> anyhow::Result<u8> {
         reason,
     };
     let said = format!("{name} is lost: what ran there is started elsewhere");
-    append_to(log, context, Event::from(fenced), &said).await
+    append_to(log, context, vec![Event::from(fenced)], &said).await
 }
 
 /// Says that nothing was to be done.

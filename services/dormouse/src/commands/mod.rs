@@ -2,6 +2,7 @@
 
 pub mod configure;
 pub mod explain;
+mod grants;
 pub mod history;
 pub mod job;
 pub mod jobs;

@@ -85,6 +85,16 @@ pub async fn admitted(events: &mut Receiver<Followed>, ingress: u64) -> anyhow::
         Event::JobRefused(event) if event.ingress_sequence == ingress => {
             Some(Err(Coded::new(event.code.clone(), event.reason.clone())))
         }
+        Event::SubmissionsShed(event)
+            if event.tenant == tenant.as_str() && (event.first..=event.last).contains(&ingress) =>
+        {
+            let reason = format!(
+                "{tenant} submits faster than {} a second; submit it again more slowly, or have the operator raise it with `dormouse tenant set {tenant} --max-rate {}`",
+                event.max_rate,
+                event.max_rate.saturating_mul(2)
+            );
+            Some(Err(Coded::new("too_fast", reason)))
+        }
         _ => None,
     })
     .await?;

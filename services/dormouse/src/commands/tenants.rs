@@ -1,16 +1,16 @@
 //! `tenants`, `tenant show`, `tenant set`.
 
 use anyhow::bail;
-use dormouse_messages::events::TenantConfigured;
+use dormouse_messages::events::{TenantConfigured, TenantGranted};
 use dormouse_messages::policy::{MAX_PRIORITY, MAX_WEIGHT};
 use dormouse_messages::{Event, Quota, TenantId};
 use dormouse_projections::queries::{TenantQuery, TenantRow, TenantsAnswer};
 use serde_json::Value;
 
-use super::{caught_up, configure, query};
+use super::{caught_up, configure, grants, query};
 use crate::cli::TenantSetArgs;
 use crate::context::Context;
-use crate::render;
+use crate::{describe, render};
 
 /// Lists tenants.
 ///
@@ -36,19 +36,41 @@ pub async fn show(context: &Context, name: &TenantId) -> anyhow::Result<u8> {
 /// # Errors
 /// When a number is wrong, or the event cannot be appended.
 pub async fn set(context: &Context, args: &TenantSetArgs) -> anyhow::Result<u8> {
-    if args.weight.or(args.max_job_weight).is_none()
-        && args.quota.is_none()
-        && args.priority.is_none()
-    {
-        bail!("nothing to set: name --weight, --quota, --max-job-weight or --priority");
+    let entitles = args.weight.or(args.max_job_weight).is_some()
+        || args.quota.is_some()
+        || args.priority.is_some();
+    let grants = grants::named(&args.grants);
+    if !entitles && !grants {
+        bail!(
+            "nothing to set: name --weight, --quota, --max-job-weight, --priority or a grant; `dormouse tenant set --help` lists them"
+        );
     }
     let log = context.connect().await?;
     caught_up(&log).await?;
     let known: TenantsAnswer = query(&log, "tenants", Value::Null).await?;
     let before = known.tenants.iter().find(|row| row.tenant == args.name);
-    let event = configured(args, before.filter(|row| row.configured))?;
-    let said = format!("{}: {}", event.tenant, entitled(&event));
-    configure::append(context, Event::from(event), &said).await
+    let granted = match grants {
+        true => Some(TenantGranted {
+            tenant: args.name.clone(),
+            grants: grants::granted(
+                &args.grants,
+                before.map(|row| row.grants.clone()).unwrap_or_default(),
+            )?,
+        }),
+        false => None,
+    };
+    let (mut events, mut said) = (Vec::new(), Vec::new());
+    if entitles {
+        let event = configured(args, before.filter(|row| row.configured))?;
+        said.push(entitled(&event));
+        events.push(Event::from(event));
+    }
+    if let Some(event) = granted {
+        said.push(format!("granted {}", describe::grants(&event.grants)));
+        events.push(Event::from(event));
+    }
+    let said = format!("{}: {}", args.name, said.join("; "));
+    configure::append_to(log, context, events, &said).await
 }
 
 fn configured(
@@ -125,6 +147,7 @@ mod tests {
             quota: quota.map(str::to_owned),
             max_job_weight: None,
             priority: None,
+            grants: crate::cli::GrantArgs::default(),
         }
     }
 

@@ -1,10 +1,12 @@
 //! The list of tenants and the page of one.
 
 use comfy_table::{Cell, Row};
+use dormouse_messages::grants::GrantsRule;
 use dormouse_projections::queries::{TenantDetail, TenantRow, TenantsAnswer};
 
 use super::style::{Style, right};
 use super::words::{age, number, share};
+use crate::describe;
 
 const HEADER: [&str; 9] = [
     "TENANT",
@@ -18,7 +20,7 @@ const HEADER: [&str; 9] = [
     "REASON",
 ];
 
-const HEADER_WIDE: [&str; 15] = [
+const HEADER_WIDE: [&str; 16] = [
     "TENANT",
     "WEIGHT",
     "ENTITLED",
@@ -33,6 +35,7 @@ const HEADER_WIDE: [&str; 15] = [
     "HAS",
     "QUOTA",
     "MAX WEIGHT",
+    "GRANTED",
     "REASON",
 ];
 
@@ -47,8 +50,12 @@ pub fn tenants(answer: &TenantsAnswer, style: &Style) -> String {
     for row in &answer.tenants {
         table.add_row(if style.wide { wide(row) } else { narrow(row) });
     }
+    let rule = match answer.grants {
+        GrantsRule::Open => "",
+        GrantsRule::Required => "\nWhat is not granted is refused.",
+    };
     format!(
-        "{}\n\nQueue: {}; unfairness since the beginning: {} share-seconds",
+        "{}\n\nQueue: {}; unfairness since the beginning: {} share-seconds{rule}",
         style.write(table),
         answer.queue.as_str(),
         number(answer.unfairness_area)
@@ -95,6 +102,7 @@ fn wide(row: &TenantRow) -> Row {
             row.max_job_weight
                 .map_or("-".to_owned(), |most| most.to_string()),
         ),
+        Cell::new(describe::grants(&row.grants)),
         Cell::new(&row.reason),
     ])
 }
@@ -127,6 +135,7 @@ pub fn tenant(detail: &TenantDetail, style: &Style) -> String {
             format!("{}{configured}{most}{priority}", row.weight),
         ),
         ("Quota", or_dash(row.quota.to_string())),
+        ("Granted", describe::grants(&row.grants)),
         (
             "Has",
             format!(

@@ -154,7 +154,19 @@ fn three_secured_brokers_carry_a_cluster_and_one_may_die() {
     cluster.env("DORMOUSE_NKEY", &file("keys/operator.nk"));
     let policy = file("policy.yaml");
     std::fs::write(&policy, "policy: {theta1: 0.2}").expect("writes");
-    let configure = ["configure", &policy, "--ensure-streams", "--replicas", "3"];
+    let configure = [
+        "configure",
+        &policy,
+        "--ensure-streams",
+        "--replicas",
+        "3",
+        "--reader",
+        "node-n0",
+        "--reader",
+        "node-n1",
+        "--reader",
+        "gateway-g0",
+    ];
     poll("the streams", PATIENCE, || {
         (cluster.run(&configure).code == 0).then_some(())
     });

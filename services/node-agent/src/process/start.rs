@@ -13,6 +13,7 @@ use super::{Inner, walled};
 use crate::folder::Folder;
 use crate::keeper::words::{Orders, Program};
 use crate::layout::{Layout, STDERR, STDOUT};
+use crate::mounts;
 use crate::runtime::{ContainerPlan, NotStarted};
 use crate::secrets;
 
@@ -53,6 +54,7 @@ impl Inner {
     /// Everything that the keeper has to be told; blocking. What it needs on the disk is there.
     pub(super) fn prepare(&self, plan: &ContainerPlan) -> Result<Orders, NotStarted> {
         check_mounts(&plan.mounts, plan.user.is_some())?;
+        mounts::real(plan)?;
         // What is there for this request is found by the keeper, not made again.
         if self
             .marks
@@ -137,7 +139,7 @@ impl Inner {
         if plan.user.is_some() {
             walled::add_to(&mut env, plan);
         }
-        env.extend(secrets::resolve(&plan.env)?);
+        env.extend(secrets::resolve(&plan.env, &plan.granted)?);
         Ok(env)
     }
 }

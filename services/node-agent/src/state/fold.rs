@@ -240,8 +240,14 @@ impl AgentState {
                 let tenant = event.job.tenant().to_owned();
                 self.tenants.entry(tenant).or_insert(next);
             }
+            Event::TenantGranted(_) => {
+                self.grants.evolve(event);
+            }
             Event::NodeJoined(event) => self.joined(event),
-            Event::ClusterConfigured(event) => self.lease = event.policy.lease(),
+            Event::ClusterConfigured(configured) => {
+                self.lease = configured.policy.lease();
+                self.grants.evolve(event);
+            }
             Event::NodeLost(event) => self.lost(&event.node, event.incarnation),
             Event::NodeFenced(event) => self.lost(&event.node, event.incarnation),
             Event::PlacementDecided(event) => self.placed(event),

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use crate::common::*;
 use dormouse_messages::Sequence;
 use dormouse_messages::events::NodeFault;
+use dormouse_messages::grants::{Granted, Network};
 use dormouse_messages::job::{EnvValue, Mount};
 use dormouse_node_agent::marks::{Mark, Marks, Supervised};
 use dormouse_node_agent::process::ProcessRuntime;
@@ -37,6 +38,8 @@ fn plan(folder: &Path, incarnation: u32, script: &str) -> ContainerPlan {
         mounts: vec![],
         user: None,
         port: 21_000,
+        network: Network::Host,
+        granted: Granted::default(),
         demand: Default::default(),
         gpus: vec![],
         directory: config.layout().container(&container),

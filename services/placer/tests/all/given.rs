@@ -51,6 +51,7 @@ pub fn spec(id: &JobId) -> JobSpec {
         checkpoint: Checkpoint::default(),
         success: Success::All,
         mounts: Vec::new(),
+        network: None,
         retries: 0,
         priority: 0,
         depends_on: Vec::new(),

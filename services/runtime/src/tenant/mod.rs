@@ -253,6 +253,10 @@ impl Tenant {
                 Some(Event::JobRefused(refused)) => {
                     Err(TenantError::refused(&refused.code, &refused.reason))
                 }
+                Some(Event::SubmissionsShed(shed)) => {
+                    let reason = format!("more than {} submissions a second", shed.max_rate);
+                    Err(TenantError::refused("too_fast", &reason))
+                }
                 Some(event) => Ok(event),
                 None => continue,
             };

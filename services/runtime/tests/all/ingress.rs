@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use crate::common::Broker;
-use crate::common::intake::{Intake, IntakeState, position, received, submission};
+use crate::common::intake::{Intake, IntakeState, intake, submission};
 use dormouse_messages::{Fold, Sequence};
 use dormouse_runtime::{Followed, IngressSource, Log, ServiceOptions, Settings, run_service};
 use futures::StreamExt;
@@ -26,7 +26,7 @@ fn serve(log: &Log, holder: &str) -> (CancellationToken, tokio::task::JoinHandle
         holder: holder.to_owned(),
         ..ServiceOptions::default()
     };
-    let inputs = IngressSource::new(log.clone(), position, received);
+    let inputs = IngressSource::new(log.clone(), intake());
     let service = run_service(
         Intake,
         log.clone(),

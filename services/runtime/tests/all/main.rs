@@ -4,6 +4,7 @@ mod accounts;
 mod common;
 mod feed;
 mod ingress;
+mod keys;
 mod lease;
 mod log;
 mod refusal;

@@ -261,7 +261,17 @@ async fn after_an_import_submissions_are_counted_on() {
     let log = broker.log().await;
     let source = Broker::start().await;
     let tenant = "ads".parse().expect("a name");
-    let submission = |sequence| intake::received(sequence, "ads", "submit", None, b"{}");
+    let submission = |sequence| {
+        intake::received(&Arrival {
+            sequence,
+            at: Timestamp::default().plus_ms(sequence),
+            tenant: "ads".to_owned(),
+            verb: "submit".to_owned(),
+            content_type: None,
+            traceparent: None,
+            payload: b"{}".to_vec(),
+        })
+    };
     let original = source.log().await;
     let mut admission = original.appender(Writer::Admission, None);
     for sequence in 1..=3 {

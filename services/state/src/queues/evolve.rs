@@ -10,7 +10,7 @@ use super::{FAILED_LIMIT, QueueJob, Queues, Stand, TenantQueue};
 
 impl Fold for Queues {
     const NAME: &'static str = "queues";
-    const VERSION: u32 = 4;
+    const VERSION: u32 = 5;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.sequence = recorded.sequence;
@@ -82,6 +82,7 @@ impl Fold for Queues {
                 && tenant.queued == again.queued
                 && tenant.runs == again.runs
                 && tenant.firm == again.firm
+                && tenant.containers == again.containers
                 && (tenant.released, tenant.weights) == (again.released, again.weights)
                 && (tenant.held, tenant.waits.queued) == (again.held, again.order.len() as u64);
             if !same {
@@ -103,11 +104,15 @@ impl TenantQueue {
         if inwards {
             self.runs.add(&job.demand, job.held());
             self.firm.add(&job.demand, job.firm());
+            self.containers.0 += job.held();
+            self.containers.1 += job.firm();
             self.released += 1;
             self.weights += weight;
         } else {
             self.runs.subtract(&job.demand, job.held());
             self.firm.subtract(&job.demand, job.firm());
+            self.containers.0 = self.containers.0.saturating_sub(job.held());
+            self.containers.1 = self.containers.1.saturating_sub(job.firm());
             self.released = self.released.saturating_sub(1);
             self.weights = self.weights.saturating_sub(weight);
         }

@@ -231,6 +231,16 @@ impl Queues {
         Some((resource, has, most))
     }
 
+    /// The containers that `tenant` has and those that it may have, where with `more` it would have
+    /// more than that.
+    #[must_use]
+    pub fn over_containers(&self, tenant: &str, more: u64) -> Option<(u64, u64)> {
+        let most = u64::from(self.config.grants.max_containers(tenant)?);
+        let queue = self.tenants.get(tenant);
+        let has = queue.map_or(0, |queue| queue.certain_containers(&self.policy));
+        (has + more > most).then_some((has, most))
+    }
+
     /// What the smallest partition of a live job needs.
     #[must_use]
     pub fn needs(&self, id: &JobId) -> Option<Amounts> {

@@ -89,6 +89,9 @@ pub struct TenantQueue {
     pub runs: Amounts,
     /// What of it they cannot be made to give back.
     pub firm: Amounts,
+    /// The containers that its released jobs have together, and those of them that they cannot be made
+    /// to give back.
+    pub containers: (u64, u64),
     /// Its released jobs that have not ended.
     pub released: u64,
     /// The weights of these together.
@@ -111,6 +114,15 @@ impl TenantQueue {
         match policy.allocation {
             Allocation::Dorm => &self.firm,
             _ => &self.runs,
+        }
+    }
+
+    /// The containers of that.
+    #[must_use]
+    pub fn certain_containers(&self, policy: &Policy) -> u64 {
+        match policy.allocation {
+            Allocation::Dorm => self.containers.1,
+            _ => self.containers.0,
         }
     }
 }

@@ -82,6 +82,12 @@ class Mount(TypedDict):
     """
 
 
+Network: TypeAlias = Literal['none', 'published', 'host']
+"""
+How containers reach the network, the least first.
+"""
+
+
 Percentile: TypeAlias = float
 """
 a percentile such as 99 or 99.9
@@ -326,6 +332,11 @@ class JobDocument(TypedDict):
     name: NotRequired[str | None]
     """
     `[a-z0-9-]`, unique within the tenant; generated if absent.
+    """
+    network: NotRequired[Network | None]
+    """
+    How its containers reach the network: none, published or host; the most that its tenant
+    is granted where it is absent.
     """
     priority: NotRequired[int | None]
     """

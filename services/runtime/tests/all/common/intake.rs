@@ -5,12 +5,15 @@ use std::collections::BTreeMap;
 use dormouse_messages::events::{
     Event, JobRefused, JobReleased, RawEncoding, SubmissionReceived, Writer,
 };
+use dormouse_messages::intake::{Arrival, Stand};
 use dormouse_messages::{Decider, Decision, Fold, Proposal, Recorded, Sequence, Timestamp};
+use dormouse_runtime::IntakeOf;
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct IntakeState {
     pub last: u64,
+    pub stand: Stand,
     pub open: BTreeMap<u64, Sequence>,
     /// Submissions that were received, answered, released.
     pub counts: (u64, u64, u64),
@@ -27,6 +30,8 @@ impl Fold for IntakeState {
             Some(Event::SubmissionReceived(event)) => {
                 self.disorder += u64::from(event.ingress_sequence != self.last + 1);
                 self.last = event.ingress_sequence;
+                let at = event.published_at.unwrap_or_default();
+                self.stand.record(event.ingress_sequence, at);
                 self.open.insert(event.ingress_sequence, recorded.sequence);
                 self.counts.0 += 1;
             }
@@ -74,26 +79,25 @@ impl Decider for Intake {
     }
 }
 
-pub fn position(state: &IntakeState) -> u64 {
-    state.last
+pub fn intake() -> IntakeOf<IntakeState> {
+    IntakeOf {
+        stand: |state, _| (state.stand, None),
+        received,
+        shed: |_, _| unreachable!("nobody has a rate"),
+    }
 }
 
-pub fn received(
-    sequence: u64,
-    tenant: &str,
-    verb: &str,
-    content_type: Option<&str>,
-    payload: &[u8],
-) -> Event {
+pub fn received(arrival: &Arrival) -> Event {
     Event::from(SubmissionReceived {
-        ingress_sequence: sequence,
-        tenant: tenant.to_owned(),
-        verb: verb.to_owned(),
-        content_type: content_type.unwrap_or_default().to_owned(),
-        bytes: payload.len() as u64,
+        ingress_sequence: arrival.sequence,
+        tenant: arrival.tenant.clone(),
+        verb: arrival.verb.clone(),
+        content_type: arrival.content_type.clone().unwrap_or_default(),
+        bytes: arrival.payload.len() as u64,
         sha256: String::new(),
-        raw: String::from_utf8_lossy(payload).into_owned(),
+        raw: String::from_utf8_lossy(&arrival.payload).into_owned(),
         raw_encoding: RawEncoding::Utf8,
+        published_at: Some(arrival.at),
     })
 }
 

@@ -98,6 +98,11 @@ public final class Job extends AbstractMap<String, Object> {
         return with("mounts", value);
     }
 
+    /** How its containers reach the network: none, published or host. */
+    public Job network(String value) {
+        return with("network", value);
+    }
+
     /** `[a-z0-9-]`, unique within the tenant; generated if absent. */
     public Job name(String value) {
         return with("name", value);

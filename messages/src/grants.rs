@@ -1,0 +1,631 @@
+//! What the operator grants a tenant, and whether a job asks for more. Pure: admission refuses by
+//! it, agents look again when they start a container.
+//!
+//! An aspect that was granted bounds the tenant. One that was not: under `required` (a cluster)
+//! the tenant has nothing of it, under `open` (one person's machine) it is not asked for.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::events::Event;
+use crate::ids::TenantId;
+use crate::job::{EnvValue, JobSpec, Mount, SecretSource};
+use crate::plain;
+
+/// Jobs that a tenant may have queued under `required` where nothing else was granted: a sweep of
+/// thousands fits, the memory of every service stays bounded.
+pub const MAX_QUEUED: u32 = 10_000;
+
+/// Submissions a second that are taken of a tenant under `required` where nothing else was
+/// granted: more than people and pipelines send, a fraction of what admission decides.
+pub const MAX_RATE: u32 = 50;
+
+/// Begins the name of a variable of the agent that holds a tenant's secret.
+const SECRET_PREFIX: &str = "DORMOUSE_SECRET_";
+
+/// What was not granted is refused, or not asked for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum GrantsRule {
+    /// What was never granted to a tenant is not asked for: the cluster trusts its users.
+    #[default]
+    Open,
+    /// What was not granted is refused.
+    Required,
+}
+
+/// The user that a tenant's containers run as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RunAs {
+    /// User id on the nodes.
+    pub uid: u32,
+    /// Group id on the nodes.
+    pub gid: u32,
+}
+
+/// A folder of the nodes that a tenant's jobs may mount, with what is below it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub struct MountGrant {
+    /// Absolute path on the nodes.
+    pub path: String,
+    /// Whether it may only be mounted read-only.
+    #[serde(default)]
+    pub read_only: bool,
+}
+
+/// How containers reach the network, the least first.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Network {
+    /// Not at all.
+    None,
+    /// A network of its own; the container's ports are published on the node.
+    Published,
+    /// The node's own.
+    Host,
+}
+
+/// What the operator grants a tenant.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Grants {
+    /// The user that its containers run as; absent: the agent's choice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_as: Option<RunAs>,
+    /// Folders of the nodes that its jobs may mount.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mounts: Vec<MountGrant>,
+    /// The folder of the nodes that holds its secrets, an absolute path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secrets: Option<String>,
+    /// Images that its jobs may use; `*` stands for any text.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub images: Vec<String>,
+    /// The most that its containers may have of the network; `published` where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<Network>,
+    /// Jobs that it may have queued.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_queued: Option<u32>,
+    /// Submissions a second that are taken of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_rate: Option<u32>,
+    /// Containers that its jobs may have together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_containers: Option<u32>,
+}
+
+/// What a tenant was not granted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub struct Denied {
+    /// A code for programs.
+    pub code: &'static str,
+    /// For a person, with the command that would grant it.
+    pub reason: String,
+}
+
+/// A tenant's grants, with the rule for what they do not name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Granted {
+    /// The tenant.
+    pub tenant: String,
+    /// The cluster's rule.
+    pub rule: GrantsRule,
+    /// What was granted.
+    pub grants: Grants,
+}
+
+/// The folded grants of all tenants.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GrantBook {
+    rule: GrantsRule,
+    tenants: BTreeMap<TenantId, Grants>,
+}
+
+impl GrantBook {
+    /// Folds one event; says whether it was about grants.
+    pub fn evolve(&mut self, event: &Event) -> bool {
+        match event {
+            Event::ClusterConfigured(event) => {
+                self.rule = event.policy.grants.unwrap_or_default();
+                true
+            }
+            Event::TenantGranted(event) => {
+                let grants = event.grants.clone();
+                self.tenants.insert(event.tenant.clone(), grants);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The cluster's rule.
+    #[must_use]
+    pub const fn rule(&self) -> GrantsRule {
+        self.rule
+    }
+
+    /// What was granted to a tenant, by name; nothing where nothing was.
+    #[must_use]
+    pub fn get(&self, tenant: &str) -> Option<&Grants> {
+        self.tenants.get(tenant)
+    }
+
+    /// Every tenant that anything was granted to.
+    pub fn iter(&self) -> impl Iterator<Item = (&TenantId, &Grants)> {
+        self.tenants.iter()
+    }
+
+    /// What a tenant may, complete.
+    #[must_use]
+    pub fn of(&self, tenant: &str) -> Granted {
+        Granted {
+            tenant: tenant.to_owned(),
+            rule: self.rule,
+            grants: self.get(tenant).cloned().unwrap_or_default(),
+        }
+    }
+
+    /// Jobs that a tenant may have queued.
+    #[must_use]
+    pub fn max_queued(&self, tenant: &str) -> Option<u32> {
+        self.bound(self.get(tenant).and_then(|it| it.max_queued), MAX_QUEUED)
+    }
+
+    /// Submissions a second that are taken of a tenant.
+    #[must_use]
+    pub fn max_rate(&self, tenant: &str) -> Option<u32> {
+        self.bound(self.get(tenant).and_then(|it| it.max_rate), MAX_RATE)
+    }
+
+    /// Containers that a tenant's jobs may have together.
+    #[must_use]
+    pub fn max_containers(&self, tenant: &str) -> Option<u32> {
+        self.get(tenant)?.max_containers
+    }
+
+    fn bound(&self, granted: Option<u32>, by_default: u32) -> Option<u32> {
+        granted.or((self.rule == GrantsRule::Required).then_some(by_default))
+    }
+}
+
+impl Granted {
+    fn is_open(&self, named: bool) -> bool {
+        self.rule == GrantsRule::Open && !named
+    }
+
+    fn denied<T>(&self, code: &'static str, what: &str, flags: &str) -> Result<T, Denied> {
+        let tenant = &self.tenant;
+        Err(Denied {
+            code,
+            reason: format!(
+                "{what} is not granted to {tenant}; the operator grants it with `dormouse tenant set {tenant} {flags}`"
+            ),
+        })
+    }
+
+    /// Whether a job asks for nothing that its tenant was not granted.
+    ///
+    /// # Errors
+    /// The first thing that it was not granted, with the command that would grant it.
+    pub fn check(&self, spec: &JobSpec) -> Result<(), Denied> {
+        for mount in &spec.mounts {
+            self.mount(mount)?;
+        }
+        if let Some(image) = &spec.image {
+            self.image(image)?;
+        }
+        if let Some(network) = spec.network {
+            self.may_reach(network)?;
+        }
+        for (name, value) in &spec.env {
+            if let EnvValue::Secret(secret) = value {
+                self.secret(name, &secret.from)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a folder may be mounted, by its name: links are for the agent to look at.
+    ///
+    /// # Errors
+    /// When it may not.
+    pub fn mount(&self, mount: &Mount) -> Result<(), Denied> {
+        if self.trusts_mounts() {
+            return Ok(());
+        }
+        let granted = self.grants.mounts.iter().any(|grant| {
+            is_below(&mount.source, &grant.path) && (mount.read_only || !grant.read_only)
+        });
+        if granted {
+            return Ok(());
+        }
+        let (how, end) = match mount.read_only {
+            true => ("read-only", ":ro"),
+            false => ("for writing", ""),
+        };
+        let source = plain::shortened(&mount.source);
+        self.denied(
+            "mount_not_granted",
+            &format!("the mount of {source} {how}"),
+            &format!("--mount {}", word(&format!("{source}{end}"))),
+        )
+    }
+
+    /// Whether its mounts are not bounded by anything.
+    #[must_use]
+    pub fn trusts_mounts(&self) -> bool {
+        self.is_open(!self.grants.mounts.is_empty())
+    }
+
+    /// The folder that the file of a secret is looked for in; `None`: anywhere on the node.
+    #[must_use]
+    pub fn secrets_folder(&self) -> Option<&str> {
+        self.grants.secrets.as_deref()
+    }
+
+    /// Whether an image may be used.
+    ///
+    /// # Errors
+    /// When it may not.
+    pub fn image(&self, image: &str) -> Result<(), Denied> {
+        let patterns = &self.grants.images;
+        if self.is_open(!patterns.is_empty())
+            || patterns.iter().any(|pattern| matches(pattern, image))
+        {
+            return Ok(());
+        }
+        let image = plain::shortened(image);
+        self.denied(
+            "image_not_granted",
+            &format!("the image {image}"),
+            &format!("--image {}", word(&image)),
+        )
+    }
+
+    /// The most of the network that a container may have.
+    #[must_use]
+    pub fn most_network(&self) -> Network {
+        let by_default = match self.rule {
+            GrantsRule::Open => Network::Host,
+            GrantsRule::Required => Network::Published,
+        };
+        self.grants.network.unwrap_or(by_default)
+    }
+
+    /// Whether a container may have that much of the network.
+    ///
+    /// # Errors
+    /// When it may not.
+    pub fn may_reach(&self, network: Network) -> Result<(), Denied> {
+        if network <= self.most_network() {
+            return Ok(());
+        }
+        self.denied(
+            "network_not_granted",
+            &format!("network: {network}"),
+            &format!("--network {network}"),
+        )
+    }
+
+    /// Whether the secret of the variable `name` may be read from `source`, by its name.
+    ///
+    /// # Errors
+    /// When it may not.
+    pub fn secret(&self, name: &str, source: &SecretSource) -> Result<(), Denied> {
+        if self.is_open(self.grants.secrets.is_some()) {
+            return Ok(());
+        }
+        let tenant = &self.tenant;
+        let name = plain::shortened(name);
+        match source {
+            SecretSource::Env(variable) if self.is_own_variable(variable) => Ok(()),
+            SecretSource::Env(variable) => Err(Denied {
+                code: "secret_not_granted",
+                reason: format!(
+                    "the secret of {name}: {} is not a variable of {tenant}'s; those begin with {}, and the operator sets them in the agents' environment",
+                    plain::shortened(variable),
+                    self.own_variables()
+                ),
+            }),
+            SecretSource::File(_) if self.grants.secrets.is_none() => self.denied(
+                "secret_not_granted",
+                &format!("the secret of {name}: a folder of secrets"),
+                &format!("--secrets /etc/dormouse/secrets/{tenant}"),
+            ),
+            SecretSource::File(path) if is_inside(path) => Ok(()),
+            SecretSource::File(path) => Err(Denied {
+                code: "secret_not_granted",
+                reason: format!(
+                    "the secret of {name}: {} must be the name of a file in {tenant}'s folder of secrets, such as token, without / at its beginning and without ..; the operator puts it there, or grants another folder with `dormouse tenant set {tenant} --secrets FOLDER`",
+                    plain::shortened(path)
+                ),
+            }),
+        }
+    }
+
+    /// What the tenant's variables of the agent begin with.
+    #[must_use]
+    pub fn own_variables(&self) -> String {
+        let tenant = self.tenant.to_ascii_uppercase().replace('-', "_");
+        format!("{SECRET_PREFIX}{tenant}__")
+    }
+
+    /// The rest has no `__` of its own and does not begin with `_`: `a` and `a--b` are two tenants.
+    fn is_own_variable(&self, variable: &str) -> bool {
+        let rest = variable.strip_prefix(&self.own_variables());
+        rest.is_some_and(|rest| !rest.is_empty() && !rest.starts_with('_') && !rest.contains("__"))
+    }
+}
+
+/// A word of a command line as a shell reads it back: a refusal's command may be pasted.
+fn word(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_./:@=-".contains(c);
+    match text.chars().all(plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
+}
+
+/// Whether a path names something in a folder, without leaving it by name.
+fn is_inside(path: &str) -> bool {
+    let plain = |part: &str| !part.is_empty() && part != "." && part != "..";
+    !path.contains('\0') && path.split('/').all(plain)
+}
+
+/// Whether `path` is `folder` or below it, by name.
+fn is_below(path: &str, folder: &str) -> bool {
+    let Some(rest) = path.strip_prefix(folder.trim_end_matches('/')) else {
+        return false;
+    };
+    match rest.strip_prefix('/') {
+        Some(rest) => rest.is_empty() || is_inside(rest.trim_end_matches('/')),
+        None => rest.is_empty(),
+    }
+}
+
+/// Whether a text has the pattern's form: `*` stands for any text.
+fn matches(pattern: &str, text: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let first = parts.next().unwrap_or_default();
+    let Some(mut rest) = text.strip_prefix(first) else {
+        return false;
+    };
+    let mut parts: Vec<&str> = parts.collect();
+    let Some(last) = parts.pop() else {
+        return rest.is_empty();
+    };
+    for part in parts {
+        let Some((_, after)) = rest.split_once(part) else {
+            return false;
+        };
+        rest = after;
+    }
+    rest.ends_with(last)
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "none",
+            Self::Published => "published",
+            Self::Host => "host",
+        })
+    }
+}
+
+impl fmt::Display for RunAs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.uid, self.gid)
+    }
+}
+
+impl fmt::Display for MountGrant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let end = if self.read_only { ":ro" } else { "" };
+        write!(f, "{}{end}", self.path)
+    }
+}
+
+/// What is wrong with a written grant.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct GrantError(String);
+
+impl FromStr for RunAs {
+    type Err = GrantError;
+
+    fn from_str(text: &str) -> Result<Self, GrantError> {
+        let ids = text.split_once(':');
+        let ids = ids.and_then(|(uid, gid)| Some((uid.parse().ok()?, gid.parse().ok()?)));
+        match ids {
+            Some((0, _) | (_, 0)) => Err(GrantError(format!(
+                "{text}: root's ids are nobody's to have; name another user and group"
+            ))),
+            // The kernel's "no change".
+            Some((u32::MAX, _) | (_, u32::MAX)) | None => Err(GrantError(format!(
+                "{text:?} is not a user and a group by number, such as 10001:10001"
+            ))),
+            Some((uid, gid)) => Ok(Self { uid, gid }),
+        }
+    }
+}
+
+impl FromStr for MountGrant {
+    type Err = GrantError;
+
+    fn from_str(text: &str) -> Result<Self, GrantError> {
+        let (path, read_only) = match text.strip_suffix(":ro") {
+            Some(path) => (path, true),
+            None => (text.strip_suffix(":rw").unwrap_or(text), false),
+        };
+        Ok(Self {
+            path: folder(path)?,
+            read_only,
+        })
+    }
+}
+
+/// Checks the path of a folder of the nodes.
+///
+/// # Errors
+/// When it is not absolute, or not in its shortest form.
+pub fn folder(path: &str) -> Result<String, GrantError> {
+    let trimmed = path.trim_end_matches('/');
+    let inside = trimmed.strip_prefix('/').is_some_and(is_inside);
+    match inside && !trimmed.contains(|c: char| c.is_control() || c == ':') {
+        true => Ok(trimmed.to_owned()),
+        false => Err(GrantError(format!(
+            "{path:?} is not the absolute path of a folder, without .. and :, other than /"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn granted(rule: GrantsRule, grants: Grants) -> Granted {
+        Granted {
+            tenant: "ads".to_owned(),
+            rule,
+            grants,
+        }
+    }
+
+    fn mount(source: &str, read_only: bool) -> Mount {
+        Mount {
+            source: source.to_owned(),
+            target: "/data".to_owned(),
+            read_only,
+        }
+    }
+
+    #[test]
+    fn nothing_granted_is_nothing_under_required_and_all_under_open() {
+        let file = SecretSource::File("/etc/shadow".to_owned());
+        let none = granted(GrantsRule::Required, Grants::default());
+        let refused = none.mount(&mount("/data", false)).expect_err("not granted");
+        assert!(
+            refused
+                .reason
+                .ends_with("`dormouse tenant set ads --mount /data`"),
+            "{refused}"
+        );
+        let refused = none.image("a/b:1").expect_err("not granted");
+        assert!(refused.reason.contains("--image a/b:1`"), "{refused}");
+        let refused = none.image("x; rm -rf '/").expect_err("not granted");
+        let quoted = r"--image 'x; rm -rf '\''/'`";
+        assert!(refused.reason.ends_with(quoted), "{refused}");
+        let refused = none.secret("K", &file).expect_err("not granted");
+        assert!(refused.reason.contains("--secrets /"), "{refused}");
+        let refused = none.may_reach(Network::Host).expect_err("not granted");
+        assert!(refused.reason.contains("--network host"), "{refused}");
+        assert_eq!(none.most_network(), Network::Published);
+        let open = granted(GrantsRule::Open, Grants::default());
+        assert!(open.mount(&mount("/data", false)).is_ok());
+        assert!(open.image("a/b:1").is_ok() && open.secret("K", &file).is_ok());
+        assert_eq!(open.most_network(), Network::Host);
+    }
+
+    #[test]
+    fn a_granted_folder_ends_at_its_name_and_cannot_be_left() {
+        let grants = Grants {
+            mounts: vec![
+                "/data/ads:ro".parse().expect("valid"),
+                "/scratch/".parse().expect("valid"),
+            ],
+            ..Grants::default()
+        };
+        for rule in [GrantsRule::Open, GrantsRule::Required] {
+            let tenant = granted(rule, grants.clone());
+            for (source, read_only, may) in [
+                ("/data/ads", true, true),
+                ("/data/ads/x/", true, true),
+                ("/data/ads", false, false),
+                ("/data/ads2", true, false),
+                ("/data/ads/../search", true, false),
+                ("/data/ads//x", true, false),
+                ("/data", true, false),
+                ("/scratch", false, true),
+                ("/scratch/a/b", false, true),
+                ("/", true, false),
+            ] {
+                let checked = tenant.mount(&mount(source, read_only));
+                assert_eq!(checked.is_ok(), may, "{source} {read_only}");
+            }
+        }
+        for wrong in ["/", "data", "/a/../b", "/a/./b", "", "/a:b"] {
+            assert!(wrong.parse::<MountGrant>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn secrets_are_of_the_own_folder_and_the_own_variables() {
+        let grants = Grants {
+            secrets: Some("/etc/secrets/ads".to_owned()),
+            ..Grants::default()
+        };
+        let tenant = granted(GrantsRule::Open, grants);
+        for (path, may) in [
+            ("token", true),
+            ("deep/token", true),
+            ("/etc/shadow", false),
+            ("../search/token", false),
+            ("a/../../b", false),
+            ("", false),
+            (".", false),
+        ] {
+            let source = SecretSource::File(path.to_owned());
+            assert_eq!(tenant.secret("K", &source).is_ok(), may, "{path}");
+        }
+        for (variable, may) in [
+            ("DORMOUSE_SECRET_ADS__TOKEN", true),
+            ("DORMOUSE_SECRET_ADS__A_B", true),
+            ("DORMOUSE_SECRET_ADS__", false),
+            ("DORMOUSE_SECRET_ADS___TOKEN", false),
+            ("DORMOUSE_SECRET_ADS__X__TOKEN", false),
+            ("DORMOUSE_SECRET_SEARCH__TOKEN", false),
+            ("DORMOUSE_NKEY", false),
+            ("PATH", false),
+        ] {
+            let source = SecretSource::Env(variable.to_owned());
+            assert_eq!(tenant.secret("K", &source).is_ok(), may, "{variable}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_stands_for_the_whole_name() {
+        for (pattern, image, may) in [
+            ("*", "anything:1", true),
+            ("registry/ads/*", "registry/ads/lr:3", true),
+            ("registry/ads/*", "evil/registry/ads/lr:3", false),
+            ("*/lr:*", "registry/ads/lr:3", true),
+            ("lr:1", "lr:1", true),
+            ("lr:1", "lr:12", false),
+            ("a*b*c", "a-b-b-c", true),
+            ("a*ba", "aba", true),
+            ("ab*ba", "aba", false),
+        ] {
+            assert_eq!(matches(pattern, image), may, "{pattern} {image}");
+        }
+    }
+
+    #[test]
+    fn root_is_nobodys_to_run_as() {
+        assert!("0:0".parse::<RunAs>().is_err());
+        assert!("1000:0".parse::<RunAs>().is_err());
+        assert!("4294967295:1".parse::<RunAs>().is_err());
+        let ids = RunAs {
+            uid: 10_001,
+            gid: 10_002,
+        };
+        assert_eq!("10001:10002".parse::<RunAs>(), Ok(ids));
+    }
+}

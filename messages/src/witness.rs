@@ -1,0 +1,303 @@
+//! Which node may say what of a job: a fact about a container is believed only from the node where
+//! a placement put the container. Pure; every fold that uses such facts asks it first, so that live
+//! services, verification and simulation believe the same.
+//!
+//! 1. `job.admitted` begins a job: from here on nothing is believed of it that no placement allows.
+//! 2. `placement.decided` says where each rank of an incarnation is.
+//! 3. `partition.start_requested` lets older incarnations be forgotten, but the last started ones.
+//! 4. The job's end forgets it. What is said of a job that is not known changes nothing: it is not
+//!    looked at.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::events::Event;
+use crate::ids::{ContainerId, Incarnation, JobId, NodeId, Rank};
+
+/// Placements of one job that were decided and never started are kept up to this many: the services
+/// keep five.
+const UNSTARTED_KEPT: usize = 16;
+
+/// Lives whose start was requested are kept up to this many: a node that comes back after a long cut
+/// tells what became of a life before the present one.
+const STARTED_KEPT: usize = 8;
+
+/// Where the containers of live jobs were placed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Witness {
+    jobs: BTreeMap<JobId, Places>,
+}
+
+/// The places of one job.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Places {
+    /// The newest incarnations whose start was requested, in their order.
+    started: Vec<Incarnation>,
+    by_incarnation: BTreeMap<Incarnation, BTreeMap<Rank, NodeId>>,
+}
+
+/// What an agent says of a job.
+struct Claim<'a> {
+    node: &'a NodeId,
+    job: &'a JobId,
+    incarnation: Incarnation,
+    /// Absent where it is about the whole partition.
+    rank: Option<Rank>,
+    container: Option<&'a ContainerId>,
+}
+
+macro_rules! of_container {
+    ($event:expr) => {
+        Some(Claim {
+            node: &$event.node,
+            job: &$event.job,
+            incarnation: $event.incarnation,
+            rank: Some($event.rank),
+            container: Some(&$event.container),
+        })
+    };
+}
+
+macro_rules! of_rank {
+    ($event:expr) => {
+        Some(Claim {
+            node: &$event.node,
+            job: &$event.job,
+            incarnation: $event.incarnation,
+            rank: Some($event.rank),
+            container: None,
+        })
+    };
+}
+
+macro_rules! of_partition {
+    ($event:expr) => {
+        Some(Claim {
+            node: &$event.node,
+            job: &$event.job,
+            incarnation: $event.incarnation,
+            rank: None,
+            container: None,
+        })
+    };
+}
+
+fn claim(event: &Event) -> Option<Claim<'_>> {
+    match event {
+        Event::ContainerStarted(event) => of_container!(event),
+        Event::ContainerExited(event) => of_container!(event),
+        Event::ContainerReady(event) => of_container!(event),
+        Event::ContainerUnready(event) => of_container!(event),
+        Event::MemberAcknowledged(event) => of_container!(event),
+        Event::TasksEnded(event) => of_rank!(event),
+        Event::NodeFaulted(event) => of_rank!(event),
+        Event::CheckpointSaved(event) => of_partition!(event),
+        Event::CheckpointFailed(event) => of_partition!(event),
+        Event::CheckpointRejected(event) => of_partition!(event),
+        Event::Progress(event) => of_partition!(event),
+        _ => None,
+    }
+}
+
+impl Witness {
+    /// Folds one event that is believed.
+    pub fn evolve(&mut self, event: &Event) {
+        match event {
+            Event::JobAdmitted(event) => {
+                self.jobs.entry(event.job.clone()).or_default();
+            }
+            Event::PlacementDecided(event) => {
+                for place in &event.create {
+                    if let Some(places) = self.jobs.get_mut(&place.job) {
+                        places.place(place.incarnation, place.rank, &place.node);
+                    }
+                }
+            }
+            Event::PartitionStartRequested(event) => {
+                if let Some(places) = self.jobs.get_mut(&event.job) {
+                    places.start(event.incarnation);
+                }
+            }
+            Event::JobCompleted(event) => drop(self.jobs.remove(&event.job)),
+            Event::JobFailed(event) => drop(self.jobs.remove(&event.job)),
+            Event::JobCancelled(event) => drop(self.jobs.remove(&event.job)),
+            _ => {}
+        }
+    }
+
+    /// Why an event is not to be believed, if it is not.
+    #[must_use]
+    pub fn doubts(&self, event: &Event) -> Option<String> {
+        let claim = claim(event)?;
+        let Claim {
+            node,
+            job,
+            incarnation,
+            rank,
+            container,
+        } = claim;
+        let name = event.subject_name();
+        let is_named = container.is_none_or(|id| {
+            id.job == *job && id.incarnation == incarnation && Some(id.rank) == rank
+        });
+        if !is_named {
+            return Some(format!(
+                "{name} by node {node} names one container as {job}/{incarnation} and another in full"
+            ));
+        }
+        let places = self.jobs.get(job)?;
+        let placed = places.by_incarnation.get(&incarnation);
+        let believed = placed.is_some_and(|placed| match rank {
+            Some(rank) => placed.get(&rank) == Some(node),
+            None => placed.values().any(|there| there == node),
+        });
+        let rank = rank.map_or(String::new(), |rank| format!("/{rank}"));
+        (!believed).then(|| {
+            format!("{name} of {job}/{incarnation}{rank} by node {node}, where no placement put it")
+        })
+    }
+}
+
+impl Places {
+    fn place(&mut self, incarnation: Incarnation, rank: Rank, node: &NodeId) {
+        let ranks = self.by_incarnation.entry(incarnation).or_default();
+        ranks.insert(rank, node.clone());
+        let newest = self.started.last().copied().unwrap_or_default();
+        let newer = |at: &Incarnation| *at > newest;
+        let unstarted = self.by_incarnation.keys().filter(|at| newer(at)).count();
+        if unstarted > UNSTARTED_KEPT {
+            let oldest = self.by_incarnation.keys().find(|at| newer(at)).copied();
+            oldest.and_then(|oldest| self.by_incarnation.remove(&oldest));
+        }
+    }
+
+    fn start(&mut self, incarnation: Incarnation) {
+        if self
+            .started
+            .last()
+            .is_some_and(|newest| incarnation <= *newest)
+        {
+            return;
+        }
+        self.started.push(incarnation);
+        if self.started.len() > STARTED_KEPT {
+            self.started.remove(0);
+        }
+        self.by_incarnation
+            .retain(|at, _| *at > incarnation || self.started.contains(at));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::events::{
+        CheckpointSaved, ContainerExited, JobAdmitted, JobCompleted, PartitionStartRequested,
+        PlacementDecided,
+    };
+
+    fn read<T: serde::de::DeserializeOwned>(value: serde_json::Value) -> T {
+        serde_json::from_value(value).expect("valid")
+    }
+
+    fn admitted() -> Event {
+        let event: JobAdmitted = read(serde_json::json!({
+            "job": "ads/lr", "ingress_sequence": 1, "spec": {
+                "name": "lr", "tenant": "ads", "command": {"start": ["train"]}, "demand": {},
+                "weight": 1, "containers": {"min": 1, "max": 4}, "checkpoint": {"mode": "exit"}},
+        }));
+        event.into()
+    }
+
+    fn placed(incarnation: u32, rank: u32, node: &str) -> Event {
+        let event: PlacementDecided = read(serde_json::json!({
+            "epoch": 1, "remove": [], "create": [{"job": "ads/lr", "incarnation": incarnation,
+                "rank": rank, "node": node, "gpus": [], "port": 20000}],
+        }));
+        event.into()
+    }
+
+    fn started(incarnation: u32) -> Event {
+        let event: PartitionStartRequested = read(serde_json::json!({
+            "job": "ads/lr", "epoch": 1, "incarnation": incarnation, "containers": 1,
+        }));
+        event.into()
+    }
+
+    fn exited(container: &str, incarnation: u32, rank: u32, node: &str) -> Event {
+        let event: ContainerExited = read(serde_json::json!({
+            "container": container, "job": "ads/lr", "incarnation": incarnation, "rank": rank,
+            "node": node, "exit_code": 0, "out_of_memory": false,
+        }));
+        event.into()
+    }
+
+    fn saved(incarnation: u32, node: &str) -> Event {
+        let event: CheckpointSaved = read(serde_json::json!({
+            "job": "ads/lr", "incarnation": incarnation, "node": node, "uri": "file:///x",
+            "step": 1, "bytes": 1, "duration_ms": 1,
+        }));
+        event.into()
+    }
+
+    fn witness(events: &[Event]) -> Witness {
+        let mut witness = Witness::default();
+        events.iter().for_each(|event| witness.evolve(event));
+        witness
+    }
+
+    #[test]
+    fn a_container_is_its_own_nodes_to_speak_of() {
+        let events = [admitted(), placed(1, 0, "n0"), placed(1, 1, "n1")];
+        let witness = witness(&events);
+        assert_eq!(witness.doubts(&exited("ads/lr/1/0", 1, 0, "n0")), None);
+        let doubt = witness.doubts(&exited("ads/lr/1/0", 1, 0, "n1"));
+        let doubt = doubt.expect("another node's");
+        assert!(
+            doubt.contains("container.exited of ads/lr/1/0 by node n1"),
+            "{doubt}"
+        );
+        // In the name of one's own, about another one.
+        assert!(witness.doubts(&exited("ads/lr/1/0", 1, 1, "n1")).is_some());
+        assert!(witness.doubts(&exited("ads/lr/2/0", 2, 0, "n0")).is_some());
+        assert_eq!(witness.doubts(&saved(1, "n1")), None);
+        assert!(witness.doubts(&saved(1, "n2")).is_some());
+    }
+
+    #[test]
+    fn before_a_placement_nobody_has_saved_anything() {
+        assert!(witness(&[admitted()]).doubts(&saved(1, "n0")).is_some());
+    }
+
+    #[test]
+    fn the_lives_before_may_still_speak_and_an_ended_job_is_forgotten() {
+        let mut events = vec![admitted()];
+        for incarnation in 1..=10 {
+            let node = format!("n{incarnation}");
+            events.extend([placed(incarnation, 0, &node), started(incarnation)]);
+        }
+        let now = witness(&events);
+        assert!(now.doubts(&exited("ads/lr/2/0", 2, 0, "n2")).is_some());
+        assert_eq!(now.doubts(&exited("ads/lr/3/0", 3, 0, "n3")), None);
+        assert_eq!(now.doubts(&exited("ads/lr/10/0", 10, 0, "n10")), None);
+        // Placed again and again, while the tenth life runs.
+        events.extend((11..60).map(|incarnation| placed(incarnation, 0, "n0")));
+        let now = witness(&events);
+        assert_eq!(now.doubts(&exited("ads/lr/10/0", 10, 0, "n10")), None);
+        assert_eq!(now.doubts(&exited("ads/lr/59/0", 59, 0, "n0")), None);
+        let most = UNSTARTED_KEPT + STARTED_KEPT;
+        assert!(
+            now.jobs
+                .values()
+                .all(|job| job.by_incarnation.len() <= most)
+        );
+        let completed: JobCompleted = read(serde_json::json!({
+            "job": "ads/lr", "reason": "done", "attempts": 1,
+        }));
+        events.push(completed.into());
+        let over = witness(&events);
+        assert_eq!(over.jobs.len(), 0);
+        assert_eq!(over.doubts(&exited("ads/lr/3/0", 3, 0, "n1")), None);
+    }
+}

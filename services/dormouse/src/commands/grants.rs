@@ -1,0 +1,157 @@
+//! The grants that `tenant set` names, put together with those that there are.
+
+use anyhow::{Context as _, bail};
+use dormouse_messages::grants::{Grants, MountGrant, Network, RunAs, folder};
+
+use crate::cli::GrantArgs;
+
+/// What lifts a grant.
+const NONE: &str = "none";
+
+/// Whether any grant is named.
+#[must_use]
+pub fn named(args: &GrantArgs) -> bool {
+    let lists = [&args.mount, &args.image];
+    let single = [&args.run_as, &args.secrets, &args.network];
+    let bounds = [&args.max_queued, &args.max_rate, &args.max_containers];
+    lists.iter().any(|list| !list.is_empty())
+        || single.into_iter().chain(bounds).any(Option::is_some)
+}
+
+/// What is granted from here on: what is not named stays as it was.
+///
+/// # Errors
+/// When something cannot be granted.
+pub fn granted(args: &GrantArgs, mut grants: Grants) -> anyhow::Result<Grants> {
+    set(
+        &mut grants.run_as,
+        "--run-as",
+        args.run_as.as_deref(),
+        |text| Ok(text.parse::<RunAs>()?),
+    )?;
+    for mount in &args.mount {
+        if mount == NONE {
+            grants.mounts.clear();
+            continue;
+        }
+        let mount: MountGrant = mount.parse().context("--mount")?;
+        grants.mounts.retain(|known| known.path != mount.path);
+        grants.mounts.push(mount);
+    }
+    grants.mounts.sort();
+    set(
+        &mut grants.secrets,
+        "--secrets",
+        args.secrets.as_deref(),
+        |text| Ok(folder(text)?),
+    )?;
+    for image in &args.image {
+        match image.as_str() {
+            NONE => grants.images.clear(),
+            image if image.is_empty() || image.contains(char::is_control) => {
+                bail!("--image {image:?} is not a pattern such as 'registry/ads/*'")
+            }
+            image if grants.images.iter().any(|known| known == image) => {}
+            image => grants.images.push(image.to_owned()),
+        }
+    }
+    if let Some(text) = args.network.as_deref() {
+        grants.network = Some(match text {
+            "none" => Network::None,
+            "published" => Network::Published,
+            "host" => Network::Host,
+            other => bail!("--network {other} is not none, published or host"),
+        });
+    }
+    let number = |text: &str| -> anyhow::Result<u32> {
+        match text.parse() {
+            Ok(0) | Err(_) => bail!("it must be a number above 0, or none"),
+            Ok(number) => Ok(number),
+        }
+    };
+    set(
+        &mut grants.max_queued,
+        "--max-queued",
+        args.max_queued.as_deref(),
+        number,
+    )?;
+    set(
+        &mut grants.max_rate,
+        "--max-rate",
+        args.max_rate.as_deref(),
+        number,
+    )?;
+    let most = args.max_containers.as_deref();
+    set(&mut grants.max_containers, "--max-containers", most, number)?;
+    Ok(grants)
+}
+
+fn set<T>(
+    place: &mut Option<T>,
+    flag: &'static str,
+    text: Option<&str>,
+    read: impl Fn(&str) -> anyhow::Result<T>,
+) -> anyhow::Result<()> {
+    match text {
+        None => {}
+        Some(NONE) => *place = None,
+        Some(text) => *place = Some(read(text).with_context(|| format!("{flag} {text}"))?),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(all: &[&str]) -> Vec<String> {
+        all.iter().map(|text| (*text).to_owned()).collect()
+    }
+
+    #[test]
+    fn what_is_named_is_added_and_none_lifts_it() {
+        let args = GrantArgs {
+            mount: texts(&["/data:ro", "/scratch"]),
+            image: texts(&["a/*"]),
+            run_as: Some("10001:10001".to_owned()),
+            max_queued: Some("7".to_owned()),
+            ..GrantArgs::default()
+        };
+        assert!(named(&args) && !named(&GrantArgs::default()));
+        let first = granted(&args, Grants::default()).expect("valid");
+        assert_eq!((first.mounts.len(), first.max_queued), (2, Some(7)));
+        let args = GrantArgs {
+            mount: texts(&["none", "/data"]),
+            image: texts(&["none"]),
+            max_queued: Some("none".to_owned()),
+            ..GrantArgs::default()
+        };
+        let second = granted(&args, first).expect("valid");
+        let mounts: Vec<String> = second.mounts.iter().map(ToString::to_string).collect();
+        assert_eq!(mounts, ["/data"]);
+        assert!(second.images.is_empty() && second.run_as.is_some());
+        assert_eq!(second.max_queued, None);
+    }
+
+    #[test]
+    fn what_cannot_be_granted_is_refused() {
+        let wrong = |args: GrantArgs| granted(&args, Grants::default()).expect_err("wrong");
+        let error = wrong(GrantArgs {
+            run_as: Some("0:0".to_owned()),
+            ..GrantArgs::default()
+        });
+        assert!(format!("{error:#}").contains("root"), "{error:#}");
+        wrong(GrantArgs {
+            mount: texts(&["data"]),
+            ..GrantArgs::default()
+        });
+        wrong(GrantArgs {
+            network: Some("all".to_owned()),
+            ..GrantArgs::default()
+        });
+        wrong(GrantArgs {
+            max_rate: Some("0".to_owned()),
+            ..GrantArgs::default()
+        });
+    }
+}

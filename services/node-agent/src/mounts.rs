@@ -1,0 +1,98 @@
+//! Where a job's mounts lead on this node: a link in a folder that its tenant may write leads no
+//! further than what the tenant is granted.
+
+use std::path::Path;
+
+use dormouse_messages::grants::Granted;
+use dormouse_messages::job::Mount;
+
+use crate::runtime::ContainerPlan;
+
+/// The plan's mounts with the links of their sources followed, where its tenant's mounts are
+/// bounded by grants; as they stand otherwise. Blocking.
+///
+/// # Errors
+/// Which mount is missing, or leads out of what is granted.
+pub fn real(plan: &ContainerPlan) -> Result<Vec<Mount>, String> {
+    let mounts = plan.mounts.iter();
+    mounts
+        .map(|mount| real_source(&plan.granted, mount))
+        .collect()
+}
+
+fn real_source(granted: &Granted, mount: &Mount) -> Result<Mount, String> {
+    if granted.trusts_mounts() {
+        return Ok(mount.clone());
+    }
+    let source = &mount.source;
+    let missing =
+        |error: std::io::Error| format!("{source} is not on this node ({error}); see mounts");
+    let real = std::fs::canonicalize(source).map_err(missing)?;
+    let real = real.to_str();
+    let real = real.ok_or_else(|| format!("{source} is not a name in UTF-8; see mounts"))?;
+    let mount = Mount {
+        source: real.to_owned(),
+        ..mount.clone()
+    };
+    // A granted folder may be a link of the operator's.
+    let mut granted = granted.clone();
+    for grant in &mut granted.grants.mounts {
+        if let Some(path) = canonical(&grant.path) {
+            grant.path = path;
+        }
+    }
+    match granted.mount(&mount) {
+        Ok(()) => Ok(mount),
+        Err(_) if real == source.as_str() => {
+            Err(format!("{source} is not granted to {}", granted.tenant))
+        }
+        Err(_) => Err(format!(
+            "{source} leads to {real}, which is not granted to {}; mount the folder itself",
+            granted.tenant
+        )),
+    }
+}
+
+fn canonical(path: &str) -> Option<String> {
+    let real = std::fs::canonicalize(Path::new(path)).ok()?;
+    Some(real.to_str()?.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dormouse_messages::grants::{Grants, GrantsRule};
+
+    #[test]
+    fn a_link_leads_no_further_than_the_grant() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        std::fs::create_dir_all(path("ads/deep")).expect("made");
+        std::fs::create_dir_all(path("search")).expect("made");
+        std::os::unix::fs::symlink(path("search"), path("ads/out")).expect("linked");
+        std::os::unix::fs::symlink(path("ads/deep"), path("ads/in")).expect("linked");
+        std::os::unix::fs::symlink(path("ads"), path("alias")).expect("linked");
+        let granted = |to: &str| Granted {
+            tenant: "ads".to_owned(),
+            rule: GrantsRule::Required,
+            grants: Grants {
+                mounts: vec![path(to).parse().expect("a folder")],
+                ..Grants::default()
+            },
+        };
+        let looked = |to: &str, source: &str| {
+            let mount = Mount {
+                source: path(source),
+                target: "/data".to_owned(),
+                read_only: false,
+            };
+            real_source(&granted(to), &mount).map(|mount| mount.source)
+        };
+        assert_eq!(looked("ads", "ads/in"), Ok(path("ads/deep")));
+        assert_eq!(looked("alias", "ads/deep"), Ok(path("ads/deep")));
+        let error = looked("ads", "ads/out").expect_err("it leads out");
+        assert!(error.contains("leads to"), "{error}");
+        assert!(looked("ads", "search").is_err());
+        assert!(looked("ads", "ads/missing").is_err());
+    }
+}

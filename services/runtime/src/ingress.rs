@@ -1,0 +1,271 @@
+//! The tenants' ingress: fetched from the broker, recorded in turns (`dormouse_shell::intake`), and
+//! removed there once it is on the log.
+//!
+//! 1. The stream holds what is not recorded yet, so that it is fetched from its beginning; what the
+//!    state has on the log is forgotten.
+//! 2. What the folded state has on the log is removed from the stream, a tenant at a time: a bound of
+//!    the stream is then one of what waits.
+//! 3. A stream that ends before what was fetched was made anew, or has lost its tail: it is fetched
+//!    from its beginning again.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use dormouse_messages::intake::{Arrival, Shed, Stand};
+use dormouse_messages::{Event, Fold, Timestamp};
+use dormouse_shell::Observation;
+use dormouse_shell::intake::{Lines, Taken};
+use tokio::sync::{Notify, mpsc};
+
+use crate::clock::{Clock, SystemClock};
+use crate::decode::RawMessage;
+use crate::fetch::{self, Fetched, Source};
+use crate::inputs::Inputs;
+use crate::log::{Log, within};
+
+/// A removal costs the broker a write to the disk: several times a second are enough for a tenant to
+/// submit thousands.
+const REMOVE_EVERY: Duration = Duration::from_millis(50);
+
+/// How often the stream is looked at, whether it went back.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// What a state says of its tenants' submissions, and the events that record them.
+pub struct IntakeOf<S> {
+    /// Where a tenant's submissions stand, and how many a second are taken of it.
+    pub stand: fn(&S, &str) -> (Stand, Option<u32>),
+    /// Records a submission.
+    pub received: fn(&Arrival) -> Event,
+    /// Records submissions of a tenant that came too fast.
+    pub shed: fn(&str, &Shed) -> Event,
+}
+
+/// The tenants' ingress.
+pub struct IngressSource<S> {
+    log: Log,
+    intake: IntakeOf<S>,
+    fetching: Option<mpsc::Receiver<Vec<RawMessage>>>,
+    lines: Lines,
+    changed: Arc<Notify>,
+    kept: Arc<Kept>,
+    /// The last time that a wake-up was set for.
+    wakes: Timestamp,
+}
+
+/// What the task that looks after the stream is told, and tells.
+#[derive(Default)]
+struct Kept {
+    /// By tenant, up to where its submissions are on the log.
+    recorded: Mutex<BTreeMap<String, u64>>,
+    more: Notify,
+    /// The last sequence that was fetched.
+    fetched: AtomicU64,
+    went_back: AtomicBool,
+}
+
+impl<S: Fold> IngressSource<S> {
+    /// The ingress of `log`, by what `intake` says of a state.
+    #[must_use]
+    pub fn new(log: Log, intake: IntakeOf<S>) -> Self {
+        Self {
+            log,
+            intake,
+            fetching: None,
+            lines: Lines::default(),
+            changed: Arc::new(Notify::new()),
+            kept: Arc::default(),
+            wakes: Timestamp::default(),
+        }
+    }
+
+    fn fetch_from(&mut self, from: u64) {
+        if self.fetching.is_none() {
+            let (log, kept) = (self.log.clone(), Arc::clone(&self.kept));
+            let changed = Arc::clone(&self.changed);
+            self.log.spawn(look_after(log, kept, changed));
+        }
+        self.fetching = Some(ingress(&self.log, from, Arc::clone(&self.changed)));
+    }
+
+    fn fetch(&mut self) {
+        if self.kept.went_back.swap(false, Ordering::Relaxed) {
+            tracing::warn!(
+                "the ingress stream begins anew; what it holds is taken from its beginning"
+            );
+            self.lines.clear();
+            self.kept.fetched.store(0, Ordering::Relaxed);
+            self.fetch_from(1);
+        }
+        if self.fetching.is_none() {
+            self.fetch_from(1);
+        }
+        while let Some(Ok(messages)) = self.fetching.as_mut().map(mpsc::Receiver::try_recv) {
+            for message in &messages {
+                self.kept
+                    .fetched
+                    .fetch_max(message.sequence, Ordering::Relaxed);
+                self.lines.push(arrival(&self.log, message));
+            }
+        }
+        if let Some(from) = self.lines.fetch_again() {
+            self.fetch_from(from);
+        }
+    }
+
+    fn observation(&self, taken: Taken) -> Observation {
+        match taken {
+            Taken::Received(arrival) => Observation {
+                event: (self.intake.received)(&arrival),
+                traceparent: arrival.traceparent,
+            },
+            Taken::Shed(tenant, shed) => Observation {
+                event: (self.intake.shed)(&tenant, &shed),
+                traceparent: None,
+            },
+        }
+    }
+}
+
+impl<S: Fold> Inputs<S> for IngressSource<S> {
+    fn observe(&mut self, state: &S) -> Vec<Observation> {
+        self.fetch();
+        let now = SystemClock.now();
+        let stand = |tenant: &str| (self.intake.stand)(state, tenant);
+        let (taken, wake) = self.lines.take(now, stand);
+        self.kept.add(self.lines.recorded());
+        if let Some(wake) = wake.filter(|wake| *wake != self.wakes) {
+            self.wakes = wake;
+            self.wake_at(wake, now);
+        }
+        taken.into_iter().map(|it| self.observation(it)).collect()
+    }
+
+    fn changed(&self) -> Arc<Notify> {
+        Arc::clone(&self.changed)
+    }
+}
+
+impl<S> IngressSource<S> {
+    fn wake_at(&self, wake: Timestamp, now: Timestamp) {
+        let changed = Arc::clone(&self.changed);
+        let wait = Duration::from_millis(wake.ms_since(now).max(1));
+        self.log.spawn(async move {
+            tokio::time::sleep(wait).await;
+            changed.notify_one();
+        });
+    }
+}
+
+impl Kept {
+    fn add(&self, recorded: BTreeMap<String, u64>) {
+        if recorded.is_empty() {
+            return;
+        }
+        let mut waiting = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.extend(recorded);
+        drop(waiting);
+        self.more.notify_one();
+    }
+
+    fn take(&self) -> BTreeMap<String, u64> {
+        let mut waiting = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *waiting)
+    }
+}
+
+/// Removes what is on the log, and notices when the stream went back; until nobody fetches any more.
+async fn look_after(log: Log, kept: Arc<Kept>, changed: Arc<Notify>) {
+    let stream = log.prefix().ingress_stream();
+    let mut look = tokio::time::interval(LOOK_EVERY);
+    look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    // The source and this task.
+    while Arc::strong_count(&kept) > 1 {
+        tokio::select! {
+            () = kept.more.notified() => {
+                for (tenant, recorded) in kept.take() {
+                    if let Err(why) = remove(&log, &stream, &tenant, recorded).await {
+                        tracing::debug!(tenant, why, "what is recorded stays in the ingress for now");
+                    }
+                }
+                tokio::time::sleep(REMOVE_EVERY).await;
+            }
+            _ = look.tick() => {
+                let fetched = kept.fetched.load(Ordering::Relaxed);
+                if log.last_of(&stream).await.is_ok_and(|last| last < fetched) {
+                    kept.went_back.store(true, Ordering::Relaxed);
+                    changed.notify_one();
+                }
+            }
+        }
+    }
+}
+
+/// Removes a tenant's submissions up to one that is on the log.
+async fn remove(log: &Log, stream: &str, tenant: &str, recorded: u64) -> Result<(), String> {
+    let filter = match tenant.contains('.') {
+        // A subject that is none of the ingress, of an older stream.
+        true => tenant.to_owned(),
+        false => log.prefix().ingress_of(tenant),
+    };
+    let jetstream = &log.inner.jetstream;
+    let stream = within(jetstream.get_stream_no_info(stream)).await?;
+    let removed = async {
+        stream
+            .purge()
+            .filter(filter)
+            .sequence(recorded + 1)
+            .await
+            .map(|_| ())
+    };
+    within(removed).await
+}
+
+fn arrival(log: &Log, message: &RawMessage) -> Arrival {
+    let subject = message.subject.as_str();
+    let (tenant, verb) = log.prefix().parse_ingress(subject).unwrap_or((subject, ""));
+    // In whatever case a language writes them.
+    let header = |name: &str| {
+        let mut headers = message.headers.as_ref()?.iter();
+        let (_, values) = headers.find(|(key, _)| {
+            let key: &str = key.as_ref();
+            key.eq_ignore_ascii_case(name)
+        })?;
+        values.first().map(|value| value.as_str().to_owned())
+    };
+    Arrival {
+        sequence: message.sequence,
+        at: message.stored_at(),
+        tenant: tenant.to_owned(),
+        verb: verb.to_owned(),
+        content_type: header("content-type"),
+        traceparent: header("traceparent"),
+        payload: message.payload.to_vec(),
+    }
+}
+
+/// Fetches the ingress from a sequence on. Bounded: what nobody takes stays with the broker.
+fn ingress(log: &Log, from: u64, changed: Arc<Notify>) -> mpsc::Receiver<Vec<RawMessage>> {
+    let source = Source {
+        stream: log.prefix().ingress_stream(),
+        filter: String::new(),
+        from,
+        to: None,
+        last_per_subject: false,
+        permanent: false,
+    };
+    let mut fetched = fetch::spawn(log.clone(), source);
+    let (out, messages) = mpsc::channel(2);
+    log.spawn(async move {
+        while let Some(fetched) = fetched.recv().await {
+            if let Fetched::Messages(batch) = fetched {
+                if out.send(batch).await.is_err() {
+                    return;
+                }
+                changed.notify_one();
+            }
+        }
+    });
+    messages
+}
