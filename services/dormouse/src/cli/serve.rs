@@ -9,6 +9,7 @@ use dormouse_messages::{Amounts, NodeId};
 use dormouse_node_agent::{LogBounds, Retention, RuntimeKind};
 
 use crate::cli::gateway::{GatewayArgs, loopback};
+use crate::cli::web::WebArgs;
 
 /// What a node offers: something.
 fn capacity(text: &str) -> Result<Amounts, String> {
@@ -49,6 +50,9 @@ pub struct UpArgs {
     /// Where the gateway to services listens, on this machine. Default: a free port, then the same.
     #[arg(long, value_name = "ADDRESS", value_parser = loopback)]
     pub gateway: Option<SocketAddr>,
+    /// Where the page listens, on this machine. Default: a free port, then the same.
+    #[arg(long, value_name = "ADDRESS", value_parser = loopback)]
+    pub page: Option<SocketAddr>,
     /// What ended containers printed is kept so long.
     #[command(flatten)]
     pub keep: KeepArgs,
@@ -185,6 +189,9 @@ pub struct ServeArgs {
     /// The gateway.
     #[command(flatten)]
     pub gateway: GatewayArgs,
+    /// The page.
+    #[command(flatten)]
+    pub web: WebArgs,
     /// The broker's streams.
     #[command(flatten)]
     pub streams: StreamArgs,
@@ -223,6 +230,8 @@ pub enum ServiceArg {
     Agent,
     /// The way to services.
     Gateway,
+    /// The page: the cluster at every moment of its log, in a browser.
+    Web,
 }
 
 /// `configure`.

@@ -18,7 +18,7 @@ const IMPURE: [&str; 8] = [
 
 /// Crates and the Dormouse crates that they may depend on. A decider depends on the vocabulary
 /// and the shared folds, never on another service.
-const ALLOWED: [(&str, &[&str]); 14] = [
+const ALLOWED: [(&str, &[&str]); 15] = [
     ("dormouse-messages", &[]),
     ("dormouse-state", &["dormouse-messages"]),
     (
@@ -67,6 +67,14 @@ const ALLOWED: [(&str, &[&str]); 14] = [
         ],
     ),
     (
+        "dormouse-web",
+        &[
+            "dormouse-messages",
+            "dormouse-projections",
+            "dormouse-replay",
+        ],
+    ),
+    (
         "dormouse",
         &[
             "dormouse-messages",
@@ -81,6 +89,7 @@ const ALLOWED: [(&str, &[&str]); 14] = [
             "dormouse-autoscaler",
             "dormouse-node-agent",
             "dormouse-gateway",
+            "dormouse-web",
         ],
     ),
 ];

@@ -14,6 +14,7 @@ mod jaeger;
 mod layout;
 mod logs;
 mod metadata;
+mod page;
 mod questions;
 mod secured;
 mod tasks;
