@@ -79,6 +79,7 @@ pub struct Past {
     inner: RwLock<Inner>,
     recent: Mutex<VecDeque<(usize, Arc<ReadModel>)>>,
     forks: Mutex<Vec<Forked>>,
+    folding: Mutex<()>,
     told: watch::Sender<Head>,
 }
 
@@ -110,6 +111,7 @@ impl Past {
             inner: RwLock::new(inner),
             recent: Mutex::default(),
             forks: Mutex::new(vec![forked]),
+            folding: Mutex::default(),
             told: watch::Sender::new(head),
         }
     }
@@ -188,6 +190,13 @@ impl Past {
     }
 
     fn at_place(&self, place: usize) -> io::Result<Arc<ReadModel>> {
+        let (from, base, _) = self.nearest(place);
+        if from == place {
+            return Ok(base);
+        }
+        drop(base);
+        // A page asks several things of a moment at once: one of them folds, the others wait.
+        let _folding = self.folding.lock().unwrap_or_else(PoisonError::into_inner);
         let (from, base, part) = self.nearest(place);
         if from == place {
             return Ok(base);
