@@ -9,6 +9,7 @@ TOOLS := $(or $(DORMOUSE_TOOLS),$(CURDIR)/.tools)
 export DORMOUSE_NATS_SERVER ?= $(TOOLS)/bin/nats-server
 export DORMOUSE_PYTHON ?= $(TOOLS)/venv/bin/python3
 export DORMOUSE_CLIENT_TOOLS ?= $(TOOLS)/clients
+export DORMOUSE_AXE ?= $(TOOLS)/axe/axe.min.js
 # The trainers' python3 and mpiexec before the system's; cargo last, where rustup put it.
 RUN_PATH := $(TOOLS)/venv/bin:$(TOOLS)/bin:$(PATH):$(HOME)/.cargo/bin
 CARGO := PATH="$(PATH):$(HOME)/.cargo/bin" cargo
@@ -20,7 +21,7 @@ help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 tools: ## Install what build, tests and demo need (Debian 12, as root)
-	scripts/install.sh build nats docker trainers clients
+	scripts/install.sh build nats docker trainers clients browser
 
 build: ## Build the dormouse binary
 	scripts/install.sh build
@@ -31,8 +32,8 @@ demo: ## Run a cluster of four nodes on this machine and seven jobs that come an
 	$(CARGO) build -p dormouse
 	PATH="$(RUN_PATH)" target/debug/dormouse demo $(ARGS)
 
-test: ## Run every test, with a real broker, container engine and training frameworks
-	scripts/install.sh build nats docker trainers clients
+test: ## Run every test, with a real broker, container engine, training frameworks and browser
+	scripts/install.sh build nats docker trainers clients browser
 	PATH="$(RUN_PATH)" cargo test --workspace $(ARGS)
 	$(TRAINER_TEST)
 
@@ -63,7 +64,7 @@ lint: ## Check format and lints; a warning fails
 check: export RUSTC_WORKSPACE_WRAPPER := clippy-driver
 check: export CLIPPY_ARGS := -Dwarnings__CLIPPY_HACKERY__
 check: ## Format, lints and tests, as CI runs them: one build for all
-	scripts/install.sh build nats docker trainers clients
+	scripts/install.sh build nats docker trainers clients browser
 	$(CARGO) fmt --all --check
 	PATH="$(RUN_PATH)" scripts/lints-can-fail.sh
 	PATH="$(RUN_PATH)" cargo build --workspace --all-targets

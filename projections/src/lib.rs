@@ -14,6 +14,7 @@ pub mod nodes;
 mod property;
 pub mod queries;
 mod read_model;
+pub mod shared;
 pub mod status;
 pub mod steps;
 pub mod timelines;

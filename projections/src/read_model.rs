@@ -107,6 +107,23 @@ const fn changes_nodes(event: &Event) -> bool {
 }
 
 impl ReadModel {
+    /// The same without what was before: jobs, nodes, queues and every figure are as they are, and
+    /// the timelines begin anew. Cheap enough to be kept for many places of a log: jobs are shared.
+    #[must_use]
+    pub fn moment(&self) -> Self {
+        Self {
+            cluster: self.cluster.clone(),
+            jobs: self.jobs.clone(),
+            nodes: self.nodes.clone(),
+            timelines: self.timelines.tails(),
+            queues: self.queues.clone(),
+            fairness: self.fairness.tails(),
+            counted: self.counted,
+            running: self.running.clone(),
+            capacity: self.capacity.clone(),
+        }
+    }
+
     /// Counts a message of the log that is no event.
     pub fn flag(&mut self, sequence: dormouse_messages::Sequence, why: String) {
         self.cluster.flagged += 1;

@@ -59,6 +59,16 @@ impl Steps {
         }
     }
 
+    /// The same with its last point alone: what follows, and the exact figures, are not changed.
+    #[must_use]
+    pub fn tail(&self) -> Self {
+        let last = self.points.last().copied();
+        Self {
+            points: last.into_iter().collect(),
+            ..*self
+        }
+    }
+
     /// The points, in order.
     #[must_use]
     pub fn points(&self) -> &[Point] {

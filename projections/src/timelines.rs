@@ -202,6 +202,47 @@ impl Timelines {
         (self.adjusted_total.last(), self.forced_total.last())
     }
 
+    /// The same without the past: every series has its last point alone, jobs that have ended
+    /// none.
+    #[must_use]
+    pub fn tails(&self) -> Self {
+        let by_name = |series: &BTreeMap<String, Steps>| {
+            let tails = series
+                .iter()
+                .map(|(name, steps)| (name.clone(), steps.tail()));
+            tails.collect()
+        };
+        let mut jobs = IdMap::default();
+        for (id, steps) in self.jobs.in_any_order().filter(|(_, steps)| !steps.ended) {
+            let tail = JobSteps {
+                containers: steps.containers.tail(),
+                loss: steps.loss.tail(),
+                ended: false,
+            };
+            jobs.insert(id.clone(), tail);
+        }
+        Self {
+            utilization: by_name(&self.utilization),
+            utilization_total: self.utilization_total.tail(),
+            running_utilization: by_name(&self.running_utilization),
+            running_total: self.running_total.tail(),
+            fairness_loss: self.fairness_loss.tail(),
+            fairness_loss_all: self.fairness_loss_all.tail(),
+            fairness_loss_bound: self.fairness_loss_bound.tail(),
+            adjusted: self.adjusted.tail(),
+            adjusted_total: self.adjusted_total.tail(),
+            forced_total: self.forced_total.tail(),
+            containers: self.containers.tail(),
+            jobs,
+            ended: VecDeque::new(),
+            queued: self.queued.tail(),
+            waiting: self.waiting.tail(),
+            running: self.running.tail(),
+            in_transit: self.in_transit.tail(),
+            now: self.now,
+        }
+    }
+
     /// The containers of one job over time.
     #[must_use]
     pub fn job(&self, job: &JobId) -> Option<&Steps> {

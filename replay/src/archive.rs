@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use dormouse_messages::{CodecError, Recorded};
 
 use decoding::Decoding;
-use packed::BlockWriter;
+use packed::{BlockHead, BlockWriter};
 use version1::Records;
 
 /// What an archive begins with; the log's identity is on the next line.
@@ -45,6 +45,46 @@ pub enum ArchiveError {
 
 /// What the head of a slice begins with.
 const SLICE: &str = "{\"slice\":";
+
+/// Events in the form of an archive's blocks, to be kept in less room than they take decoded.
+///
+/// # Errors
+/// When an event is larger than any that the broker takes.
+pub fn pack<'a>(events: impl IntoIterator<Item = &'a Recorded>) -> io::Result<Vec<u8>> {
+    let mut packed = Vec::new();
+    let mut blocks = BlockWriter::new(&mut packed)?;
+    for recorded in events {
+        blocks.write(recorded)?;
+    }
+    blocks.finish()?;
+    Ok(packed)
+}
+
+/// Shows each event of what [`pack`] made to `each`, until it wants no more.
+///
+/// # Errors
+/// What is damaged.
+pub fn unpack(mut packed: &[u8], mut each: impl FnMut(Recorded) -> bool) -> Result<(), String> {
+    let cut_off = || "the block is cut off".to_owned();
+    let mut wanted = true;
+    while wanted {
+        let (head, rest) = packed
+            .split_first_chunk::<{ BlockHead::BYTES }>()
+            .ok_or_else(cut_off)?;
+        let head = BlockHead::read(head)?;
+        if head.events == 0 {
+            break;
+        }
+        let block = rest.get(..head.packed).ok_or_else(cut_off)?;
+        packed = &rest[head.packed..];
+        let block = zstd::bulk::decompress(block, head.unpacked).map_err(|it| it.to_string())?;
+        packed::decode_block(&block, head.events, |recorded| {
+            wanted = each(recorded);
+            wanted
+        })?;
+    }
+    Ok(())
+}
 
 fn is_archive(path: &Path) -> bool {
     path.extension().is_some_and(|ending| ending == "dmlog")

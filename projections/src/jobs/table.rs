@@ -10,6 +10,7 @@ use super::{
     ENDED_LIMIT, Job, Live, PENDING_LIMIT, Phase, PhaseCounts, REFUSED_LIMIT, Refused, TaskCounts,
     Times,
 };
+use crate::shared::Shared;
 use dormouse_state::{IdMap, TaskSet};
 
 /// A submission that is not decided yet.
@@ -23,8 +24,8 @@ struct Pending {
 /// Every job, by id. See the module for what is kept how long.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct JobTable {
-    live: IdMap<JobId, Box<Job>>,
-    ended: BTreeMap<JobId, Box<Job>>,
+    live: IdMap<JobId, Shared<Job>>,
+    ended: BTreeMap<JobId, Shared<Job>>,
     /// The admissions of ended jobs in the order they ended: the oldest goes first.
     ended_order: VecDeque<(Sequence, JobId)>,
     refused: VecDeque<Refused>,
@@ -76,6 +77,7 @@ impl JobTable {
         let Some(job) = self.live.get_mut(id) else {
             return;
         };
+        let job = job.to_change();
         let before = job.phase;
         if let Some(mut live) = job.live.take() {
             change(job, &mut live);
@@ -154,7 +156,7 @@ impl JobTable {
             })),
         };
         self.ended.remove(&event.job);
-        if let Some(replaced) = self.live.insert(event.job.clone(), Box::new(job)) {
+        if let Some(replaced) = self.live.insert(event.job.clone(), Shared::new(job)) {
             self.counts.remove(replaced.phase);
         }
         self.counts.add(Phase::Queued);
@@ -189,7 +191,7 @@ impl JobTable {
         };
         self.counts.remove(job.phase);
         self.counts.add(phase);
-        job.end(phase, reason, attempts, at);
+        job.to_change().end(phase, reason, attempts, at);
         self.ended_order
             .push_back((job.admitted_sequence, id.clone()));
         self.ended.insert(id, job);

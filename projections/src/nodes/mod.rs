@@ -167,6 +167,19 @@ impl NodeTable {
         })
     }
 
+    /// Every container, in the order of the jobs' ids.
+    pub fn members(&self) -> impl Iterator<Item = Standing<'_>> {
+        self.jobs.iter().flat_map(|(job, entry)| {
+            entry.gangs.iter().flat_map(move |gang| {
+                gang.members.iter().map(move |member| Standing {
+                    job,
+                    incarnation: gang.incarnation,
+                    member,
+                })
+            })
+        })
+    }
+
     /// Capacity of the nodes that are not lost, and of those that are up.
     #[must_use]
     pub fn capacity(&self) -> (Amounts, Amounts) {

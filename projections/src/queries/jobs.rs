@@ -200,13 +200,18 @@ pub struct LifeRow {
 }
 
 /// What the `phase` filter lets through.
-struct Phases {
+pub(super) struct Phases {
     phases: Vec<Phase>,
     refused: bool,
 }
 
 impl Phases {
-    fn read(filter: Option<&str>) -> Result<Self, QueryError> {
+    /// Whether it lets jobs of this phase through.
+    pub(super) fn has(&self, phase: Phase) -> bool {
+        self.phases.contains(&phase)
+    }
+
+    pub(super) fn read(filter: Option<&str>) -> Result<Self, QueryError> {
         let mut read = Self {
             phases: Vec::new(),
             refused: false,
@@ -308,7 +313,7 @@ pub(super) fn job(
 }
 
 /// The place of each queued job in its tenant's queue, from 1.
-fn places(queues: &Queues) -> BTreeMap<&JobId, u64> {
+pub(super) fn places(queues: &Queues) -> BTreeMap<&JobId, u64> {
     let queues = queues.tenants.values();
     let places = queues.flat_map(|tenant| tenant.order.iter().map(|(_, id)| id).zip(1..));
     places.collect()
@@ -318,7 +323,13 @@ fn seconds(ms: u64) -> f64 {
     Duration::from_millis(ms).as_secs_f64()
 }
 
-fn row(model: &ReadModel, id: &JobId, job: &Job, position: Option<u64>, now: Timestamp) -> JobRow {
+pub(super) fn row(
+    model: &ReadModel,
+    id: &JobId,
+    job: &Job,
+    position: Option<u64>,
+    now: Timestamp,
+) -> JobRow {
     let queued = (job.phase == Phase::Queued)
         .then(|| turn::queued(&model.queues, &model.jobs, id, position, now));
     let tenant = model

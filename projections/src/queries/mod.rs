@@ -5,10 +5,12 @@
 //! answers are the structs below it; readers tolerate unknown fields in them.
 
 mod cluster;
+mod difference;
 mod jobs;
 mod ledger;
 mod nodes;
 mod own;
+mod page;
 mod tenants;
 #[cfg(test)]
 mod tests;
@@ -20,12 +22,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use cluster::{ClusterAnswer, FlaggedEvent, LogHead, NodeCounts, ResourceUse};
+pub use difference::{Change, Difference, Side, difference};
 pub use jobs::{ContainerCounts, JobDetail, JobQuery, JobRow, JobsAnswer, JobsQuery, LifeRow};
 pub use ledger::{LedgerAnswer, LedgerQuery, LedgerRow, TenantLedger};
 pub use nodes::{
     LOST_LISTED_S, NodeContainer, NodeDetail, NodeQuery, NodeRow, NodesAnswer, NodesQuery,
 };
 pub use own::{TENANT_NAMES, answer_tenant};
+pub use page::{JobsPage, JobsPageQuery, SortBy, jobs_page};
 pub use tenants::{QueuedJob, TenantDetail, TenantQuery, TenantRow, TenantsAnswer};
 pub use timeline::TimelineQuery;
 

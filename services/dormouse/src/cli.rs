@@ -7,6 +7,7 @@ mod questions;
 mod serve;
 mod since;
 mod tenants;
+mod web;
 mod webhook;
 
 use std::path::PathBuf;
@@ -26,6 +27,7 @@ pub use questions::{ExplainArgs, LedgerArgs, PointArgs};
 pub use serve::{ConfigureArgs, DemoArgs, ServeArgs, ServiceArg, SyncArg, UpArgs};
 pub use since::Since;
 pub use tenants::{GrantArgs, TenantCommand, TenantSetArgs};
+pub use web::WebArgs;
 pub use webhook::{WebhookCommand, WebhookSecretArgs, WebhookSetArgs};
 
 /// Shares one cluster among machine-learning jobs, over one log that anyone can read and replay.
@@ -188,7 +190,7 @@ pub enum Command {
     Demo(DemoArgs),
     /// Run one service of a cluster
     #[command(
-        after_help = "Examples:\n  dormouse serve optimizer --server nats://broker:4222\n  dormouse serve agent --node n1 --capacity cpu=16,memory=64Gi --runtime docker\n  dormouse serve gateway --name g0 --listen 0.0.0.0:8080 --url http://serving.example.org --secret gateway.secret\n\nRun two copies of a service: the second stands by and takes over within seconds. Gateways all work at once, each under its own name."
+        after_help = "Examples:\n  dormouse serve optimizer --server nats://broker:4222\n  dormouse serve agent --node n1 --capacity cpu=16,memory=64Gi --runtime docker\n  dormouse serve gateway --name g0 --listen 0.0.0.0:8080 --url http://serving.example.org --secret gateway.secret\n  dormouse serve web --log log.dmlog                # the page, of a log file\n\nRun two copies of a service: the second stands by and takes over within seconds. Gateways all work at once, each under its own name."
     )]
     Serve(ServeArgs),
     /// Submit a job from a YAML or JSON file, or - for standard input

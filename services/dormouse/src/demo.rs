@@ -124,6 +124,7 @@ fn options(data: PathBuf) -> anyhow::Result<LocalOptions> {
         port: None,
         keep: Retention::default(),
         gateway: None,
+        page: None,
         path,
     })
 }

@@ -15,6 +15,7 @@ mod print;
 mod render;
 mod serve;
 mod up;
+mod web;
 
 use std::process::ExitCode;
 

@@ -32,6 +32,7 @@ use crate::cli::{GatewayArgs, ServeArgs, ServiceArg};
 use crate::clock;
 use crate::context::Context;
 use crate::error::DONE;
+use crate::web;
 
 /// How long a query waits for the service to read the log after its start.
 const READING: Duration = Duration::from_secs(3);
@@ -64,6 +65,7 @@ pub fn name(service: ServiceArg) -> &'static str {
         ServiceArg::Agent => "agent",
         ServiceArg::Gateway => "gateway",
         ServiceArg::Webhook => "webhook",
+        ServiceArg::Web => "web",
     }
 }
 
@@ -97,8 +99,8 @@ pub async fn service(
         }
         ServiceArg::Autoscaler => decider(Autoscaler, log, role, None, shutdown).await,
         ServiceArg::Api => api(log, role, shutdown).await,
-        ServiceArg::Agent | ServiceArg::Gateway | ServiceArg::Webhook => {
-            anyhow::bail!("agents, gateways and webhooks are started by themselves")
+        ServiceArg::Agent | ServiceArg::Gateway | ServiceArg::Webhook | ServiceArg::Web => {
+            anyhow::bail!("agents, gateways, webhooks and the page are started by themselves")
         }
     }
 }
@@ -347,6 +349,16 @@ pub async fn asked_to_stop() {
 pub async fn run(context: &Context, args: &ServeArgs) -> anyhow::Result<u8> {
     let name = name(args.service);
     let _telemetry = telemetry(name, args.metrics)?;
+    let shutdown = CancellationToken::new();
+    let stop = shutdown.clone();
+    tokio::spawn(async move {
+        asked_to_stop().await;
+        stop.cancel();
+    });
+    if args.service == ServiceArg::Web {
+        web::run(context, &args.web, shutdown).await?;
+        return Ok(DONE);
+    }
     let settings = Settings {
         replicas: args.streams.replicas,
         reader: reader(args),
@@ -356,12 +368,6 @@ pub async fn run(context: &Context, args: &ServeArgs) -> anyhow::Result<u8> {
     if args.streams.ensure_streams {
         log.ensure_streams().await?;
     }
-    let shutdown = CancellationToken::new();
-    let stop = shutdown.clone();
-    tokio::spawn(async move {
-        asked_to_stop().await;
-        stop.cancel();
-    });
     if args.service == ServiceArg::Agent {
         let config = agent_config(context, args)?;
         agent(config, log, shutdown).await?;

@@ -3,7 +3,8 @@
 //! 1. The broker is started (or its last run's successor), its streams are made.
 //! 2. The four deciders and the query service follow the log.
 //! 3. One agent a node joins.
-//! 4. A gateway on this machine's own address leads to services.
+//! 4. A gateway on this machine's own address leads to services, a page beside it shows the
+//!    cluster.
 //!
 //! The same services as on a cluster, over the same log, with one connection and on one thread.
 //! Stopping it stops no container: the next `up` on the same folder adopts what still runs.
@@ -27,6 +28,7 @@ use crate::context::Context;
 use crate::error::DONE;
 use crate::print;
 use crate::serve::{self, Role};
+use crate::web;
 
 /// Any free port of this machine's own address.
 const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
@@ -57,6 +59,8 @@ pub struct LocalOptions {
     pub keep: Retention,
     /// Where the gateway listens; `None`: none.
     pub gateway: Option<SocketAddr>,
+    /// Where the page listens; `None`: none.
+    pub page: Option<SocketAddr>,
     /// First in the `PATH` of plain processes.
     pub path: Vec<PathBuf>,
 }
@@ -69,6 +73,8 @@ pub struct LocalCluster {
     pub url: String,
     /// Its gateway's address, where it has one.
     pub gateway: Option<String>,
+    /// Its page's address, where it has one.
+    pub page: Option<String>,
     broker: LocalBroker,
     shutdown: CancellationToken,
     parts: JoinSet<anyhow::Result<()>>,
@@ -141,10 +147,15 @@ impl LocalCluster {
             }
             None => None,
         };
+        let page = match options.page {
+            Some(listen) => Some(start_page(options, listen, &log, &shutdown, &mut parts)?),
+            None => None,
+        };
         Ok(Self {
             log,
             url,
             gateway,
+            page,
             broker,
             shutdown,
             parts,
@@ -249,6 +260,38 @@ async fn gateway(options: &LocalOptions, listen: SocketAddr) -> anyhow::Result<G
     Ok(gateway)
 }
 
+/// The page: its server, and what reads the log for it once somebody looks. A free port is
+/// remembered, as the gateway's is.
+fn start_page(
+    options: &LocalOptions,
+    listen: SocketAddr,
+    log: &Log,
+    shutdown: &CancellationToken,
+    parts: &mut JoinSet<anyhow::Result<()>>,
+) -> anyhow::Result<String> {
+    let file = options.data.join("page-port");
+    let known = std::fs::read_to_string(&file).ok();
+    let known = known.and_then(|port| port.trim().parse().ok());
+    let again = known.filter(|_| listen.port() == 0);
+    let again = again.and_then(|port| web::local(SocketAddr::new(listen.ip(), port), log).ok());
+    let (server, page) = match again {
+        Some(bound) => bound,
+        None => web::local(listen, log)?,
+    };
+    std::fs::write(file, server.address().port().to_string())?;
+    let url = server.url();
+    let (log, stop) = (log.clone(), shutdown.clone());
+    parts.spawn_local(async move {
+        tokio::select! {
+            read = web::follow(&log, &page) => read,
+            () = stop.cancelled() => Ok(()),
+        }
+    });
+    let stop = shutdown.clone();
+    parts.spawn_local(async move { Ok(server.run(stop).await?) });
+    Ok(url)
+}
+
 /// The folder as Docker takes it in a name: the next `up` on it finds its containers again.
 fn docker_label(data: &std::path::Path) -> String {
     let path = data.canonicalize().unwrap_or_else(|_| data.to_owned());
@@ -291,16 +334,18 @@ pub async fn run(context: &Context, args: &UpArgs) -> anyhow::Result<u8> {
         port: args.port,
         keep: args.keep.retention(),
         gateway: Some(args.gateway.unwrap_or(ANY_PORT)),
+        page: Some(args.page.unwrap_or(ANY_PORT)),
         path: Vec::new(),
     };
     let mut cluster = LocalCluster::start(&options).await?;
     let gateway = cluster.gateway.as_deref().unwrap_or_default();
+    let page = cluster.page.as_deref().unwrap_or_default();
     let nodes = match options.nodes {
         0 => "without nodes (`dormouse serve agent` adds one)".to_owned(),
         nodes => format!("of {nodes} × {}", options.capacity),
     };
     print::aside(format!(
-        "A cluster {nodes} runs at {}, in {}.\nServices are at {gateway}/<tenant>/<name>/.\nSubmit a job in another terminal: dormouse submit job.yaml\nStop it here with ^C; containers run on, and the next `up` adopts them.\nIt trusts its user: jobs run as you, without walls around them.",
+        "A cluster {nodes} runs at {}, in {}.\nServices are at {gateway}/<tenant>/<name>/.\nThe page is at {page}\nSubmit a job in another terminal: dormouse submit job.yaml\nStop it here with ^C; containers run on, and the next `up` adopts them.\nIt trusts its user: jobs run as you, without walls around them.",
         cluster.url,
         options.data.display()
     ));

@@ -13,7 +13,7 @@ pub fn loopback(text: &str) -> Result<SocketAddr, String> {
     match address.ip().is_loopback() {
         true => Ok(address),
         false => Err(
-            "this gateway believes everybody who reaches it; give an address such as 127.0.0.1:8080"
+            "everybody who reaches it is believed; give an address of this machine alone, such as 127.0.0.1:8080"
                 .to_owned(),
         ),
     }

@@ -10,6 +10,7 @@ use dormouse_messages::{Amounts, NodeId};
 use dormouse_node_agent::{LogBounds, Retention, RuntimeKind};
 
 use crate::cli::gateway::{GatewayArgs, loopback};
+use crate::cli::web::WebArgs;
 
 /// What a node offers: something.
 fn capacity(text: &str) -> Result<Amounts, String> {
@@ -63,6 +64,9 @@ pub struct UpArgs {
     /// Where the gateway to services listens, on this machine. Default: a free port, then the same.
     #[arg(long, value_name = "ADDRESS", value_parser = loopback)]
     pub gateway: Option<SocketAddr>,
+    /// Where the page listens, on this machine. Default: a free port, then the same.
+    #[arg(long, value_name = "ADDRESS", value_parser = loopback)]
+    pub page: Option<SocketAddr>,
     /// What ended containers printed is kept so long.
     #[command(flatten)]
     pub keep: KeepArgs,
@@ -225,6 +229,9 @@ pub struct ServeArgs {
     /// The gateway.
     #[command(flatten)]
     pub gateway: GatewayArgs,
+    /// The page.
+    #[command(flatten)]
+    pub web: WebArgs,
     /// The broker's streams.
     #[command(flatten)]
     pub streams: StreamArgs,
@@ -265,6 +272,8 @@ pub enum ServiceArg {
     Gateway,
     /// Posts tenants' events to their webhooks.
     Webhook,
+    /// The page: the cluster at every moment of its log, in a browser.
+    Web,
 }
 
 /// `configure`.

@@ -75,6 +75,14 @@ const ALLOWED: [(&str, &[&str]); 15] = [
         ],
     ),
     (
+        "dormouse-web",
+        &[
+            "dormouse-messages",
+            "dormouse-projections",
+            "dormouse-replay",
+        ],
+    ),
+    (
         "dormouse",
         &[
             "dormouse-messages",
@@ -90,6 +98,7 @@ const ALLOWED: [(&str, &[&str]); 15] = [
             "dormouse-node-agent",
             "dormouse-gateway",
             "dormouse-webhook",
+            "dormouse-web",
         ],
     ),
 ];

@@ -15,6 +15,7 @@ mod keeper;
 mod layout;
 mod logs;
 mod metadata;
+mod page;
 mod questions;
 mod secured;
 mod tasks;

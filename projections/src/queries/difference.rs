@@ -1,0 +1,190 @@
+//! What differs between two moments of a cluster.
+
+use std::collections::BTreeSet;
+
+use dormouse_messages::policy::Policy;
+use dormouse_messages::{JobId, NodeId, Sequence, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::ReadModel;
+use crate::jobs::{Job, Phase};
+use crate::nodes::NodeState;
+
+/// What differs between two moments.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Difference {
+    /// The one.
+    pub from: Moment,
+    /// The other.
+    pub to: Moment,
+    /// Jobs that differ, those whose containers differ the most first.
+    pub jobs: Vec<Change<JobId, JobSide>>,
+    /// Jobs that differ beyond those that are listed.
+    pub more_jobs: usize,
+    /// Nodes that differ, by name.
+    pub nodes: Vec<Change<NodeId, NodeSide>>,
+    /// Nodes that differ beyond those that are listed.
+    pub more_nodes: usize,
+}
+
+/// A place of the log with the cluster's figures there.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Moment {
+    /// After this event.
+    pub sequence: Sequence,
+    /// The broker's time of it.
+    pub at: Timestamp,
+    /// The policy in force.
+    pub policy: Policy,
+    /// Utilization in total by the last allocation.
+    pub utilization: f64,
+    /// Fairness loss of the jobs that run.
+    pub fairness_loss: f64,
+    /// Jobs that run.
+    pub running: u64,
+    /// Jobs that are queued, or wait for an allocation.
+    pub waiting: u64,
+    /// Jobs that have completed.
+    pub completed: u64,
+}
+
+/// Something that is not alike on both sides.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Change<I, S> {
+    /// Its name.
+    pub id: I,
+    /// Before; nothing where it was not there.
+    pub from: Option<S>,
+    /// After; nothing where it is not there any more.
+    pub to: Option<S>,
+}
+
+/// A side of a change.
+pub type Side<S> = Option<S>;
+
+/// A job at a moment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobSide {
+    /// Where it is in its life.
+    pub phase: Phase,
+    /// Containers that the last allocation gives it.
+    pub containers: u32,
+    /// Dominant share.
+    pub share: f64,
+    /// Weighted fair share.
+    pub fair_share: f64,
+}
+
+/// A node at a moment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NodeSide {
+    /// Whether it takes containers.
+    pub state: NodeState,
+    /// Containers that take room.
+    pub containers: u32,
+}
+
+/// What differs; at most `limit` jobs and nodes are listed.
+#[must_use]
+pub fn difference(from: &ReadModel, to: &ReadModel, limit: usize) -> Difference {
+    let mut jobs = jobs(from, to);
+    let containers = |side: &Side<JobSide>| side.as_ref().map_or(0, |side| side.containers);
+    jobs.sort_by_key(|it| {
+        let by = containers(&it.from).abs_diff(containers(&it.to));
+        (std::cmp::Reverse(by), it.id.clone())
+    });
+    let mut nodes = nodes(from, to);
+    let more_jobs = jobs.len().saturating_sub(limit);
+    let more_nodes = nodes.len().saturating_sub(limit);
+    jobs.truncate(limit);
+    nodes.truncate(limit);
+    Difference {
+        from: moment(from),
+        to: moment(to),
+        jobs,
+        more_jobs,
+        nodes,
+        more_nodes,
+    }
+}
+
+fn moment(model: &ReadModel) -> Moment {
+    let last = model.cluster.allocation.as_deref();
+    let count = |phase| model.jobs.counts().get(phase);
+    Moment {
+        sequence: model.cluster.head,
+        at: model.cluster.now,
+        policy: model.cluster.policy,
+        utilization: last.map_or(0.0, |last| last.utilization.total),
+        fairness_loss: last.map_or(0.0, |last| last.fairness_loss),
+        running: count(Phase::Running),
+        waiting: count(Phase::Queued) + count(Phase::Waiting),
+        completed: count(Phase::Completed),
+    }
+}
+
+fn jobs(from: &ReadModel, to: &ReadModel) -> Vec<Change<JobId, JobSide>> {
+    // Jobs that have ended on both sides have ended alike.
+    let mut ids: BTreeSet<&JobId> = from.jobs.live().map(|(id, _)| id).collect();
+    ids.extend(to.jobs.live().map(|(id, _)| id));
+    let came_and_went = to.jobs.ended().map(|(id, _)| id);
+    ids.extend(came_and_went.filter(|id| from.jobs.get(id).is_none()));
+    let side = |job: &Job| JobSide {
+        phase: job.phase,
+        containers: if job.phase.is_over() { 0 } else { job.target },
+        share: job.share,
+        fair_share: job.fair_share,
+    };
+    let changes = ids.into_iter().map(|id| Change {
+        id: id.clone(),
+        from: from.jobs.get(id).map(side),
+        to: to.jobs.get(id).map(side),
+    });
+    changes.filter(|it| differs(&it.from, &it.to)).collect()
+}
+
+/// Shares alone differ with every job that comes: what a job has is what counts.
+fn differs(from: &Side<JobSide>, to: &Side<JobSide>) -> bool {
+    let seen = |side: &Side<JobSide>| side.as_ref().map(|side| (side.phase, side.containers));
+    seen(from) != seen(to)
+}
+
+fn nodes(from: &ReadModel, to: &ReadModel) -> Vec<Change<NodeId, NodeSide>> {
+    let mut ids: BTreeSet<&NodeId> = from.nodes.iter().map(|(id, _)| id).collect();
+    ids.extend(to.nodes.iter().map(|(id, _)| id));
+    let side = |model: &ReadModel, id: &NodeId| {
+        model.nodes.get(id).map(|node| NodeSide {
+            state: node.state(),
+            containers: node.containers,
+        })
+    };
+    let changes = ids.into_iter().map(|id| Change {
+        id: id.clone(),
+        from: side(from, id),
+        to: side(to, id),
+    });
+    changes.filter(|it| it.from != it.to).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dormouse_state::history::History;
+
+    #[test]
+    fn only_what_differs_is_listed_the_greatest_change_first() {
+        let mut history = History::default();
+        history.join("n0", 1).run("ads/same", 2).run("ads/less", 8);
+        let from = history.fold::<ReadModel>();
+        history.run("web/new", 4).complete("ads/less");
+        let to = history.fold::<ReadModel>();
+        let found = difference(&from, &to, 10);
+        let ids: Vec<&str> = found.jobs.iter().map(|it| it.id.as_str()).collect();
+        assert_eq!(ids, ["ads/less", "web/new"]);
+        assert_eq!(found.jobs[1].from, None);
+        assert_eq!(found.to.completed, found.from.completed + 1);
+        assert_eq!(difference(&from, &from, 10).jobs, []);
+        let cut = difference(&from, &to, 1);
+        assert_eq!((cut.jobs.len(), cut.more_jobs), (1, 1));
+    }
+}

@@ -1,0 +1,217 @@
+//! Jobs a screen at a time: searched, sorted and cut where they are, however many there are.
+
+use std::cmp::Ordering;
+
+use dormouse_messages::{JobId, TenantId, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use super::QueryError;
+use super::jobs::{JobRow, Phases, places, row};
+use crate::ReadModel;
+use crate::jobs::Job;
+
+/// Rows of a page where nobody says.
+const ROWS: usize = 60;
+/// Rows of a page at most.
+const MOST_ROWS: usize = 500;
+
+/// By what jobs are sorted; equal ones by id.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SortBy {
+    /// The order of admission.
+    #[default]
+    Admitted,
+    /// Tenant and name.
+    Job,
+    /// The order of a life.
+    Phase,
+    /// Containers that the last allocation gives it.
+    Containers,
+    /// Dominant share.
+    Share,
+    /// What it lacks of its fair share; negative where it has more.
+    Lacks,
+    /// Time from the submission to the first start.
+    Waiting,
+    /// Time from the submission to the end, or to now.
+    Age,
+    /// Lives that an adjustment began.
+    Resizes,
+}
+
+/// Which jobs, in which order, and which part of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct JobsPageQuery {
+    /// Of this tenant.
+    pub tenant: Option<TenantId>,
+    /// In one of these phases; `live` for all that are not over. Comma-separated.
+    pub phase: Option<String>,
+    /// Whose id contains this text.
+    pub search: String,
+    /// The order.
+    pub sort: SortBy,
+    /// The greatest, or the last, first.
+    pub descending: bool,
+    /// So many are left out first.
+    pub offset: usize,
+    /// At most so many; 0: 60.
+    pub limit: usize,
+}
+
+/// A page of jobs.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct JobsPage {
+    /// The jobs, in the order that is asked for.
+    pub jobs: Vec<JobRow>,
+    /// So many were left out before them.
+    pub offset: usize,
+    /// So many match.
+    pub total: usize,
+    /// Ended jobs that match no more because only the last ones are kept.
+    pub forgotten: u64,
+}
+
+/// The page of the jobs that match.
+///
+/// # Errors
+/// When a phase is none.
+pub fn jobs_page(
+    model: &ReadModel,
+    query: &JobsPageQuery,
+    now: Timestamp,
+) -> Result<JobsPage, QueryError> {
+    let phases = Phases::read(query.phase.as_deref())?;
+    let search = query.search.to_lowercase();
+    let of_tenant = |id: &JobId| {
+        let tenant = query.tenant.as_ref();
+        tenant.is_none_or(|tenant| tenant.as_str() == id.tenant())
+    };
+    let all = model.jobs.live().chain(model.jobs.ended());
+    let mut found: Vec<(&JobId, &Job)> = all
+        .filter(|(id, job)| of_tenant(id) && phases.has(job.phase))
+        .filter(|(id, _)| search.is_empty() || id.as_str().contains(&search))
+        .collect();
+    let order = |a: &(&JobId, &Job), b: &(&JobId, &Job)| {
+        let by = compare(query.sort, *a, *b, now);
+        let by = match query.descending {
+            true => by.reverse(),
+            false => by,
+        };
+        by.then_with(|| a.0.cmp(b.0))
+    };
+    let limit = match query.limit {
+        0 => ROWS,
+        limit => limit.min(MOST_ROWS),
+    };
+    let total = found.len();
+    let end = query.offset.saturating_add(limit).min(total);
+    let offset = query.offset.min(end);
+    // Those behind the page need no order.
+    if end < total {
+        found.select_nth_unstable_by(end, order);
+        found.truncate(end);
+    }
+    found.sort_unstable_by(order);
+    let places = places(&model.queues);
+    let rows = found.drain(offset..);
+    let rows = rows.map(|(id, job)| row(model, id, job, places.get(id).copied(), now));
+    let ended = model
+        .jobs
+        .counts()
+        .iter()
+        .filter(|(phase, _)| phase.is_over());
+    let ended: u64 = ended.map(|(_, count)| count).sum();
+    Ok(JobsPage {
+        jobs: rows.collect(),
+        offset,
+        total,
+        forgotten: ended.saturating_sub(model.jobs.ended().count() as u64),
+    })
+}
+
+fn compare(by: SortBy, a: (&JobId, &Job), b: (&JobId, &Job), now: Timestamp) -> Ordering {
+    let of = |figure: fn(&Job, Timestamp) -> f64| figure(a.1, now).total_cmp(&figure(b.1, now));
+    match by {
+        SortBy::Admitted => a.1.admitted_sequence.cmp(&b.1.admitted_sequence),
+        SortBy::Job => a.0.cmp(b.0),
+        SortBy::Phase => a.1.phase.cmp(&b.1.phase),
+        SortBy::Containers => a.1.target.cmp(&b.1.target),
+        SortBy::Share => of(|job, _| job.share),
+        SortBy::Lacks => of(|job, _| job.fair_share - job.share),
+        SortBy::Waiting => of(|job, now| job.waiting_s(now)),
+        SortBy::Age => of(|job, now| {
+            let until = job.times.ended.unwrap_or(now);
+            until.seconds_since(job.times.submitted)
+        }),
+        SortBy::Resizes => a.1.resizes.cmp(&b.1.resizes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dormouse_state::history::History;
+
+    fn page(model: &ReadModel, query: &JobsPageQuery) -> (Vec<String>, usize) {
+        let page = jobs_page(model, query, model.cluster.now).expect("a page");
+        let ids = page.jobs.iter().map(|row| row.job.to_string()).collect();
+        (ids, page.total)
+    }
+
+    #[test]
+    fn a_page_is_a_part_of_the_sorted_whole() {
+        let mut history = History::default();
+        history.join("n0", 1);
+        for (number, containers) in [(3, 1), (1, 3), (2, 2), (4, 4)] {
+            history.run(&format!("ads/j{number}"), containers);
+        }
+        history.run("web/j9", 9);
+        let model = history.fold::<ReadModel>();
+        let query = JobsPageQuery {
+            sort: SortBy::Containers,
+            descending: true,
+            ..JobsPageQuery::default()
+        };
+        let (all, total) = page(&model, &query);
+        assert_eq!(all, ["web/j9", "ads/j4", "ads/j1", "ads/j2", "ads/j3"]);
+        assert_eq!(total, 5);
+        let part = JobsPageQuery {
+            offset: 1,
+            limit: 2,
+            ..query.clone()
+        };
+        assert_eq!(page(&model, &part), (all[1..3].to_vec(), 5));
+        let beyond = JobsPageQuery {
+            offset: 99,
+            ..query
+        };
+        assert_eq!(page(&model, &beyond), (Vec::new(), 5));
+    }
+
+    #[test]
+    fn it_is_searched_where_the_jobs_are() {
+        let mut history = History::default();
+        history.join("n0", 1).run("ads/lr", 1).run("web/lr-2", 1);
+        let model = history.fold::<ReadModel>();
+        let search = |search: &str, tenant: Option<&str>, phase: Option<&str>| {
+            let query = JobsPageQuery {
+                search: search.to_owned(),
+                tenant: tenant.map(|it| it.parse().expect("a tenant")),
+                phase: phase.map(str::to_owned),
+                ..JobsPageQuery::default()
+            };
+            page(&model, &query).0
+        };
+        assert_eq!(search("LR", None, None), ["ads/lr", "web/lr-2"]);
+        assert_eq!(search("-2", None, None), ["web/lr-2"]);
+        assert_eq!(search("", Some("ads"), None), ["ads/lr"]);
+        assert_eq!(search("", None, Some("completed")), [""; 0]);
+        let wrong = JobsPageQuery {
+            phase: Some("asleep".to_owned()),
+            ..JobsPageQuery::default()
+        };
+        assert!(jobs_page(&model, &wrong, model.cluster.now).is_err());
+    }
+}

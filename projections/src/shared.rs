@@ -1,0 +1,69 @@
+//! A value with several owners, copied when one of them changes it.
+//!
+//! Read models of many places of a log differ in few jobs: what is equal is held once.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// The value.
+#[derive(Debug, Default, PartialEq)]
+pub struct Shared<T>(Arc<T>);
+
+impl<T> Shared<T> {
+    /// With one owner.
+    pub fn new(value: T) -> Self {
+        Self(Arc::new(value))
+    }
+}
+
+impl<T: Clone> Shared<T> {
+    /// The value to change: its own from now on, if it had other owners.
+    pub fn to_change(&mut self) -> &mut T {
+        Arc::make_mut(&mut self.0)
+    }
+}
+
+impl<T> Clone for Shared<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> Deref for Shared<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T: Serialize> Serialize for Shared<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(serializer)
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Shared<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        T::deserialize(deserializer).map(Self::new)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_owner_changes_its_own() {
+        let mut one = Shared::new(vec![1]);
+        let other = one.clone();
+        one.to_change().push(2);
+        assert_eq!((&*one, &*other), (&vec![1, 2], &vec![1]));
+        let written = serde_json::to_string(&one).expect("encodes");
+        assert_eq!(written, "[1,2]");
+        let read: Shared<Vec<i32>> = serde_json::from_str(&written).expect("decodes");
+        assert_eq!(read, one);
+    }
+}

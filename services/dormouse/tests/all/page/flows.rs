@@ -1,0 +1,248 @@
+//! What people do with the page, in a browser.
+
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::browser::{Browser, Theme};
+use super::{Served, dormouse, simulate, tools};
+use crate::common::{Cluster, count_job, free_port, poll};
+
+/// The event that the page shows.
+const SHOWN: &str = "Number(document.body.dataset.at)";
+
+#[test]
+fn the_page_is_the_cluster_at_every_moment() {
+    let Some((browser, axe)) = tools() else {
+        return;
+    };
+    let served = Served::start();
+    let head = served.json("/api/head")["head"].as_u64().expect("a head");
+    browser.look(1440, 900, Theme::Light);
+    browser.open(&served.url());
+    browser.wait(&format!("{SHOWN} === {head}"));
+    a_drag_shows_another_moment(&browser, &served, head);
+    keys_step(&browser, head);
+    jobs_are_searched_and_explained(&browser);
+    moments_are_compared(&browser);
+    everybody_can_use_it(&browser, &axe, &served.url());
+    let foreign = "performance.getEntriesByType('resource').map((it) => it.name).filter((it) => !it.startsWith(location.origin))";
+    assert_eq!(browser.value(foreign), serde_json::json!([]));
+    let said = browser.said();
+    let wrong: Vec<_> = said.iter().filter(|it| !it.contains("favicon")).collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
+}
+
+/// A place that is dragged to shows what the log's read models say of it, and its link shows it again.
+fn a_drag_shows_another_moment(browser: &Browser, served: &Served, head: u64) {
+    browser.run("const s = document.getElementById('slider'); s.value = 600; s.dispatchEvent(new Event('input', {bubbles: true}));");
+    let at = browser.wait(&format!("{SHOWN} < {head} && {SHOWN}"));
+    let at = at.as_u64().expect("a sequence");
+    let state = served.json(&format!("/api/state?at={at}"));
+    let running = state["cluster"]["jobs"]["running"].to_string();
+    let shown = browser.value("document.querySelector('[data-key=phase-running] b').textContent");
+    assert_eq!(shown.as_str(), Some(running.as_str()));
+    let output = dormouse()
+        .args([
+            "replay",
+            "state",
+            "-o",
+            "json",
+            "--at",
+            &at.to_string(),
+            "--log",
+        ])
+        .arg(&served.log)
+        .output()
+        .expect("it ends");
+    let replayed: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(replayed["cluster"]["nodes"], state["cluster"]["nodes"]);
+    let link = browser.value("location.hash");
+    assert!(
+        link.as_str()
+            .is_some_and(|it| it.contains(&format!("at={at}"))),
+        "{link}"
+    );
+    browser.open(&format!(
+        "{}?again{}",
+        served.url(),
+        link.as_str().expect("text")
+    ));
+    browser.wait(&format!("{SHOWN} === {at}"));
+}
+
+fn keys_step(browser: &Browser, head: u64) {
+    let at = browser.value(SHOWN).as_u64().expect("a sequence");
+    browser.run("document.getElementById('slider').focus()");
+    browser.press("{right}");
+    browser.wait(&format!("{SHOWN} === {}", at + 1));
+    browser.press("{left}");
+    browser.wait(&format!("{SHOWN} === {at}"));
+    browser.press("{pagedown}");
+    let before = browser.wait(&format!("{SHOWN} < {at} && {SHOWN}"));
+    let text = browser.wait("document.getElementById('slider').getAttribute('aria-valuetext')");
+    let before = before.as_u64().expect("a sequence");
+    assert!(
+        text.as_str()
+            .is_some_and(|it| it.starts_with(&format!("event {before}, "))),
+        "{text}"
+    );
+    browser.press("{end}");
+    browser.wait(&format!("{SHOWN} === {head}"));
+    browser.press("{home}");
+    browser.wait(&format!("{SHOWN} < 10"));
+    browser.run("document.querySelector('[data-key=live]').click()");
+    browser.wait(&format!("{SHOWN} === {head}"));
+}
+
+fn jobs_are_searched_and_explained(browser: &Browser) {
+    let middle = "const s = document.getElementById('slider'); s.value = 500; s.dispatchEvent(new Event('input', {bubbles: true}));";
+    browser.run(middle);
+    browser.wait("document.querySelectorAll('.jobs tbody tr').length > 5");
+    browser.run("document.getElementById('phase').value = 'running'; document.getElementById('phase').dispatchEvent(new Event('change'));");
+    browser.wait("document.querySelectorAll('.jobs tbody tr').length && [...document.querySelectorAll('.jobs td:nth-child(2)')].every((it) => it.textContent === 'running')");
+    let first = browser.value("document.querySelector('.jobs tbody tr a').textContent");
+    let first = first.as_str().expect("a job").to_owned();
+    browser.run("document.body.focus()");
+    browser.press("/");
+    browser.wait("document.activeElement.id === 'search'");
+    browser.press(&first);
+    browser.wait(&format!("document.querySelectorAll('.jobs tbody tr').length === 1 && document.querySelector('.jobs tbody a').textContent === '{first}'"));
+    browser.click(".jobs tbody a");
+    browser.wait("document.querySelectorAll('#details .lives .life').length > 0");
+    browser.click("#details [data-key=why]");
+    browser.wait("document.querySelector('#details .code')");
+    browser.picture("explained");
+    browser.press("{escape}");
+    browser.wait("document.getElementById('details').hidden");
+}
+
+fn moments_are_compared(browser: &Browser) {
+    browser.run("location.hash = '#at=200&from=100'");
+    browser.wait("document.querySelector('#details h2')?.textContent === 'Differences'");
+    browser.wait("document.querySelectorAll('#details tbody tr').length > 7");
+    browser.picture("differences");
+}
+
+/// Axe finds nothing, in two sizes and two themes, with and without details.
+fn everybody_can_use_it(browser: &Browser, axe: &str, url: &str) {
+    for (width, height) in [(1440, 900), (420, 800)] {
+        for theme in [Theme::Light, Theme::Dark] {
+            browser.look(width, height, theme);
+            browser.open(&format!("{url}?{width}{theme:?}#at=400"));
+            browser.wait(&format!("{SHOWN} === 400"));
+            browser.wait("document.querySelectorAll('#charts canvas').length === 6");
+            browser.picture(&format!("{width}-{theme:?}"));
+            assert_eq!(browser.audit(axe), [""; 0], "{width} {theme:?}");
+            let wide = browser.value("document.documentElement.scrollWidth - innerWidth");
+            assert!(wide.as_i64() <= Some(0), "{width}: {wide} too wide");
+            browser.click(".jobs tbody a");
+            browser.wait("document.querySelectorAll('#details .lives .life').length > 0");
+            browser.picture(&format!("{width}-{theme:?}-job"));
+            assert_eq!(browser.audit(axe), [""; 0], "{width} {theme:?}, a job");
+            browser.click("[data-key=nodes-table]");
+            browser.wait("document.querySelector('#nodes table')");
+            browser.press("{escape}");
+            browser.wait("document.getElementById('details').hidden");
+            assert_eq!(browser.audit(axe), [""; 0], "{width} {theme:?}, nodes");
+        }
+    }
+}
+
+/// Names that would be programs of the page, were they not shown as text.
+#[test]
+fn text_from_the_log_stays_text() {
+    let Some((browser, _)) = tools() else {
+        return;
+    };
+    let cluster = Cluster::up(1, "cpu=4,memory=8Gi");
+    let mut job = count_job("looped", 30, (1, 2), &[]);
+    job["command"] =
+        serde_json::json!({"start": ["/no/<img src=x onerror=document.title='owned'>"]});
+    job["retries"] = serde_json::json!(0);
+    cluster.submit(&job);
+    let said = cluster.run(&["job", "wait", "ads/looped"]);
+    assert_eq!(said.code, 3, "{said:?}");
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = folder.path().join("log.jsonl");
+    let file = log.to_str().expect("a name");
+    cluster.run_with(&["log", "export"], &["-o", file]).ok();
+    let served = Served::of(folder, log, &[]);
+    browser.look(1440, 900, Theme::Light);
+    browser.open(&format!("{}#job=ads/looped", served.url()));
+    browser.wait("document.querySelector('#details').textContent.includes('<img src=x')");
+    assert_eq!(
+        browser.value("document.querySelectorAll('#details img').length"),
+        0
+    );
+    assert_eq!(browser.value("document.title"), "Dormouse");
+}
+
+/// The page of a cluster follows its log.
+#[test]
+fn the_page_of_a_cluster_is_live() {
+    let Some((browser, _)) = tools() else {
+        return;
+    };
+    let cluster = Cluster::up(2, "cpu=4,memory=8Gi");
+    let port = std::fs::read_to_string(cluster.dir().join("page-port")).expect("a page");
+    browser.look(1440, 900, Theme::Dark);
+    browser.open(&format!("http://127.0.0.1:{}/", port.trim()));
+    browser.wait("document.querySelector('#nodes h2')?.textContent.includes('2 up')");
+    cluster.submit(&count_job("shown", 20, (1, 2), &[])).ok();
+    browser.wait("[...document.querySelectorAll('.jobs tbody a')].some((it) => it.textContent === 'ads/shown')");
+    cluster.wait_completed("ads/shown");
+    browser.wait("document.querySelector('.jobs .phase.completed')");
+    browser.picture("live");
+}
+
+/// With a token the page is served over TLS, and opens for who knows it.
+#[test]
+fn a_token_opens_the_page() {
+    let Some((browser, _)) = tools() else {
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("UTF-8").to_owned();
+    let (token, certificate, key) = (path("token"), path("cert.pem"), path("key.pem"));
+    std::fs::write(&token, "0123456789abcdef0123456789abcdef\n").expect("written");
+    let made = Command::new("openssl")
+        .args([
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+        ])
+        .args(["-nodes", "-days", "2", "-subj", "/CN=localhost", "-addext"])
+        .args(["subjectAltName=DNS:localhost,IP:127.0.0.1"])
+        .args(["-keyout", &key, "-out", &certificate])
+        .output()
+        .expect("openssl");
+    assert!(made.status.success(), "{made:?}");
+    let port = free_port();
+    let log = folder.path().join("log.dmlog");
+    simulate(&log);
+    let mut child = dormouse()
+        .args(["serve", "web", "--page", &format!("0.0.0.0:{port}")])
+        .args(["--page-host", "localhost", "--page-token", &token])
+        .args(["--page-cert", &certificate, "--page-key", &key, "--log"])
+        .arg(&log)
+        .spawn()
+        .expect("it starts");
+    poll("the page listens", Duration::from_secs(60), || {
+        std::net::TcpStream::connect(("127.0.0.1", port)).ok()
+    });
+    browser.look(1440, 900, Theme::Light);
+    let url = format!("https://localhost:{port}/");
+    browser.open(&url);
+    browser.wait("document.getElementById('note').textContent.includes('needs its token')");
+    browser.open(&format!("{url}?#token=0123456789abcdef0123456789abcdef"));
+    browser.wait("document.querySelectorAll('.jobs tbody tr').length > 0");
+    assert_eq!(browser.value("location.hash"), "");
+    assert_eq!(browser.value("document.cookie"), "");
+    child.kill().expect("killed");
+    child.wait().expect("ended");
+}

@@ -1,0 +1,88 @@
+//! Why there is no answer.
+
+use std::io;
+
+use dormouse_projections::queries::QueryError;
+use http::StatusCode;
+use serde_json::json;
+
+use crate::reply::{self, Reply};
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct AnswerError {
+    status: StatusCode,
+    code: String,
+    message: String,
+}
+
+impl AnswerError {
+    /// The server's own fault.
+    pub fn internal(error: impl ToString) -> Self {
+        Self {
+            status: StatusCode::INTERNAL_SERVER_ERROR,
+            code: "internal".to_owned(),
+            message: error.to_string(),
+        }
+    }
+
+    /// As it is sent.
+    #[must_use]
+    pub fn into_reply(self) -> Reply {
+        let body = json!({"error": {"code": self.code, "message": self.message}});
+        // `Value` is always JSON.
+        reply::of_kind(self.status, "application/json", body.to_string())
+    }
+
+    /// The question was put to the page of another log, or of another build.
+    #[must_use]
+    pub fn other_log() -> Self {
+        Self {
+            status: StatusCode::CONFLICT,
+            code: "other_log".to_owned(),
+            message: "the server has another log, or another build, than the page; load it again"
+                .to_owned(),
+        }
+    }
+
+    /// The question is none.
+    pub fn wrong(error: impl ToString) -> Self {
+        Self {
+            status: StatusCode::BAD_REQUEST,
+            code: "bad_request".to_owned(),
+            message: error.to_string(),
+        }
+    }
+
+    /// What it names is not there.
+    #[must_use]
+    pub fn not_found(message: String) -> Self {
+        Self {
+            status: StatusCode::NOT_FOUND,
+            code: "not_found".to_owned(),
+            message,
+        }
+    }
+}
+
+impl From<QueryError> for AnswerError {
+    fn from(error: QueryError) -> Self {
+        let status = match error.code.as_str() {
+            "not_found" => StatusCode::NOT_FOUND,
+            "internal" => StatusCode::INTERNAL_SERVER_ERROR,
+            _ => StatusCode::BAD_REQUEST,
+        };
+        Self {
+            status,
+            code: error.code,
+            message: error.message,
+        }
+    }
+}
+
+impl From<io::Error> for AnswerError {
+    fn from(error: io::Error) -> Self {
+        Self::internal(format!("the events could not be read back: {error}"))
+    }
+}

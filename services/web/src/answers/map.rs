@@ -1,0 +1,70 @@
+//! The nodes with what stands on them, small enough for a thousand nodes in one answer.
+
+use std::collections::BTreeMap;
+
+use dormouse_messages::{JobId, NodeId};
+use dormouse_projections::ReadModel;
+use dormouse_projections::nodes::{MemberState, Node, NodeState};
+use serde::Serialize;
+
+/// The nodes.
+#[derive(Debug, Default, Serialize)]
+pub struct NodeMap {
+    /// The jobs that have containers, by id; nodes name them by their place here.
+    jobs: Vec<JobId>,
+    /// The nodes, by name.
+    nodes: Vec<MapNode>,
+}
+
+/// A node: its name, its state, what its containers take of its scarcest resource, and each job's
+/// containers on it.
+#[derive(Debug, Serialize)]
+struct MapNode(NodeId, NodeState, f64, Vec<(usize, u32, f64)>);
+
+/// The nodes of a moment. Lost ones that hold nothing any more are left out after an hour.
+pub fn of(model: &ReadModel) -> NodeMap {
+    let mut standing: BTreeMap<&NodeId, BTreeMap<usize, u32>> = BTreeMap::new();
+    let mut jobs: Vec<JobId> = Vec::new();
+    for container in model.nodes.members() {
+        if container.member.state == MemberState::Reserved {
+            continue;
+        }
+        if jobs.last() != Some(container.job) {
+            jobs.push(container.job.clone());
+        }
+        let on = standing.entry(&container.member.node).or_default();
+        *on.entry(jobs.len() - 1).or_default() += 1;
+    }
+    let nodes = model.nodes.iter().filter(|(_, node)| {
+        let lost = node.lost.map(|lost| model.cluster.now.seconds_since(lost));
+        lost.is_none_or(|lost_s| lost_s < 3_600.0)
+    });
+    let nodes = nodes.map(|(name, node)| {
+        let here = standing.remove(name).unwrap_or_default();
+        let here = here.into_iter().map(|(job, count)| {
+            let id = jobs.get(job);
+            let demand = id.and_then(|id| model.jobs.get(id)).map(|job| &job.demand);
+            let part = demand.map_or(0.0, |demand| taken(demand, u64::from(count), node));
+            (job, count, part)
+        });
+        MapNode(
+            name.clone(),
+            node.state(),
+            taken(&node.used, 1, node),
+            here.collect(),
+        )
+    });
+    let nodes = nodes.collect();
+    NodeMap { jobs, nodes }
+}
+
+/// The greatest part of a resource that so much takes of a node.
+#[expect(clippy::cast_precision_loss, reason = "a figure to look at")]
+fn taken(amounts: &dormouse_messages::Amounts, count: u64, node: &Node) -> f64 {
+    let parts = amounts.iter().map(|(resource, amount)| {
+        let capacity = node.capacity.get(resource).max(1);
+        (amount * count) as f64 / capacity as f64
+    });
+    let part = parts.fold(0.0, f64::max);
+    (part * 1e4).round() / 1e4
+}

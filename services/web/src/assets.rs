@@ -1,0 +1,117 @@
+//! The page itself, in the binary: what the browser runs is what was tested with this build.
+
+use http::header::{CACHE_CONTROL, ETAG, HeaderValue, IF_NONE_MATCH};
+use http::{HeaderMap, StatusCode};
+
+use crate::reply::{self, Reply};
+
+macro_rules! files {
+    ($(($path:literal, $file:literal, $kind:expr)),* $(,)?) => {
+        /// Path, content, type.
+        const FILES: &[(&str, &'static [u8], &str)] = &[$(($path, include_bytes!(concat!("../page/", $file)), $kind)),*];
+    };
+}
+
+const HTML: &str = "text/html; charset=utf-8";
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+const STYLE: &str = "text/css; charset=utf-8";
+const PICTURE: &str = "image/svg+xml";
+const TEXT: &str = "text/plain; charset=utf-8";
+
+files![
+    ("/", "index.html", HTML),
+    ("/style.css", "style.css", STYLE),
+    ("/icon.svg", "icon.svg", PICTURE),
+    ("/app.js", "app.js", SCRIPT),
+    ("/api.js", "api.js", SCRIPT),
+    ("/charts.js", "charts.js", SCRIPT),
+    ("/details.js", "details.js", SCRIPT),
+    ("/dom.js", "dom.js", SCRIPT),
+    ("/jobs.js", "jobs.js", SCRIPT),
+    ("/nodes.js", "nodes.js", SCRIPT),
+    ("/overview.js", "overview.js", SCRIPT),
+    ("/time.js", "time.js", SCRIPT),
+    (
+        "/vendor/uPlot.iife.min.js",
+        "vendor/uPlot.iife.min.js",
+        SCRIPT
+    ),
+    ("/vendor/uPlot.min.css", "vendor/uPlot.min.css", STYLE),
+    ("/vendor/LICENSE.uPlot", "vendor/LICENSE.uPlot", TEXT),
+];
+
+/// The file at a path; 304 where the browser has it.
+#[must_use]
+pub fn file(path: &str, asked: &HeaderMap) -> Option<Reply> {
+    let (_, content, kind) = FILES.iter().find(|(name, ..)| *name == path)?;
+    let tag = format!("\"{}\"", &blake3::hash(content).to_hex()[..16]);
+    let known = asked
+        .get(IF_NONE_MATCH)
+        .is_some_and(|it| it.as_bytes() == tag.as_bytes());
+    let mut reply = match known {
+        true => reply::empty(StatusCode::NOT_MODIFIED),
+        false => reply::of_kind(StatusCode::OK, kind, *content),
+    };
+    let headers = reply.headers_mut();
+    headers.insert(ETAG, HeaderValue::try_from(tag).ok()?);
+    // A new build has new files: the browser asks whether they are.
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    Some(reply)
+}
+
+/// The bytes of the page in all.
+#[must_use]
+pub fn bytes() -> usize {
+    FILES.iter().map(|(_, content, _)| content.len()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// uPlot 1.6.32 as its package has it.
+    #[test]
+    fn what_was_not_written_here_is_as_it_was_published() {
+        for (path, wanted) in [
+            ("/vendor/uPlot.iife.min.js", "UPLOT_JS"),
+            ("/vendor/uPlot.min.css", "UPLOT_CSS"),
+        ] {
+            let (_, content, _) = FILES
+                .iter()
+                .find(|(name, ..)| *name == path)
+                .expect("there");
+            assert_eq!(blake3::hash(content).to_hex().as_str(), wanted, "{path}");
+        }
+    }
+
+    #[test]
+    fn the_page_is_small() {
+        assert!(bytes() <= 300_000, "{} bytes", bytes());
+    }
+
+    #[test]
+    fn every_file_that_one_names_is_there() {
+        for (path, content, kind) in FILES {
+            if *kind == TEXT || path.starts_with("/vendor") {
+                continue;
+            }
+            let text = std::str::from_utf8(content).expect("UTF-8");
+            let named = text
+                .split(['"', '\''])
+                .filter_map(|it| it.strip_prefix("./").or_else(|| it.strip_prefix('/')));
+            for name in named.filter(|it| it.ends_with(".js") || it.ends_with(".css")) {
+                let there = FILES.iter().any(|(path, ..)| path[1..] == *name);
+                assert!(there, "{path} names {name}");
+            }
+            for bad in [
+                "innerHTML",
+                "outerHTML",
+                "insertAdjacentHTML",
+                "document.write",
+                "eval(",
+            ] {
+                assert!(!text.contains(bad), "{path} uses {bad}");
+            }
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! The events of a log, packed a thousand at a time, in a file without a name.
+//!
+//! A million events take about a hundred megabytes packed, and gigabytes decoded. The file is the
+//! process's own: it ends with it.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use dormouse_messages::Recorded;
+use dormouse_replay::archive;
+
+/// Events of a chunk: decoded in a few milliseconds, and packed as well as twice as many.
+pub const EVENTS: usize = 1_024;
+
+/// Where a chunk lies.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    offset: u64,
+    length: usize,
+}
+
+/// Packed events by their place in the log, from 0.
+#[derive(Debug, Default)]
+pub struct Chunks {
+    file: Option<Arc<File>>,
+    places: Vec<Place>,
+    end: u64,
+    /// Those of the last chunk, which is not full.
+    open: Vec<Arc<Recorded>>,
+}
+
+/// Some events of a log, to be read without the log itself.
+#[derive(Debug, Default)]
+pub struct Part {
+    file: Option<Arc<File>>,
+    places: Vec<Place>,
+    /// Events of the first chunk that are left out.
+    skip: usize,
+    events: usize,
+    open: Vec<Arc<Recorded>>,
+}
+
+impl Chunks {
+    /// Keeps the next event.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn push(&mut self, recorded: Arc<Recorded>) -> io::Result<()> {
+        self.open.push(recorded);
+        if self.open.len() < EVENTS {
+            return Ok(());
+        }
+        let packed = archive::pack(self.open.iter().map(|it| &**it))?;
+        let file = match &self.file {
+            Some(file) => file,
+            None => self.file.insert(Arc::new(tempfile::tempfile()?)),
+        };
+        file.write_all_at(&packed, self.end)?;
+        self.places.push(Place {
+            offset: self.end,
+            length: packed.len(),
+        });
+        self.end += packed.len() as u64;
+        self.open.clear();
+        Ok(())
+    }
+
+    /// The events from `from` to before `to`.
+    #[must_use]
+    pub fn part(&self, from: usize, to: usize) -> Part {
+        let full = self.places.len() * EVENTS;
+        let to = to.min(full + self.open.len());
+        let from = from.min(to);
+        let chunks = from / EVENTS..to.min(full).div_ceil(EVENTS);
+        let open = from.max(full)..to.max(full);
+        Part {
+            file: self.file.clone(),
+            places: self.places.get(chunks).unwrap_or_default().to_vec(),
+            skip: from % EVENTS,
+            events: to - from,
+            open: self.open[open.start - full..open.end - full].to_vec(),
+        }
+    }
+}
+
+impl Part {
+    /// Shows every event to `each`.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn read(self, mut each: impl FnMut(&Arc<Recorded>)) -> io::Result<()> {
+        let (mut skip, mut left) = (self.skip, self.events);
+        for place in &self.places {
+            let mut packed = vec![0; place.length];
+            if let Some(file) = &self.file {
+                file.read_exact_at(&mut packed, place.offset)?;
+            }
+            let unpacked = archive::unpack(&packed, |recorded| {
+                if skip > 0 {
+                    skip -= 1;
+                    return true;
+                }
+                left -= 1;
+                each(&Arc::new(recorded));
+                left > 0
+            });
+            unpacked.map_err(io::Error::other)?;
+        }
+        self.open.iter().for_each(each);
+        Ok(())
+    }
+}

@@ -1,0 +1,167 @@
+//! What is found without reading events: their times, the decisions, and what each event is about.
+
+use std::collections::HashMap;
+
+use dormouse_messages::{Epoch, Event, Recorded, Sequence, Text, Timestamp};
+
+/// A decision on the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Decision {
+    /// Its place.
+    pub place: usize,
+    /// Its sequence.
+    pub sequence: Sequence,
+    /// Its epoch; nothing where the allocation was kept.
+    pub epoch: Option<Epoch>,
+    /// What it was made from, and what caused it, lies behind this place.
+    pub from: usize,
+}
+
+/// The index of a log; places count its events from 0.
+#[derive(Debug, Default)]
+pub struct Index {
+    events: Vec<(Sequence, Timestamp)>,
+    decisions: Vec<Decision>,
+    about: HashMap<Text, Vec<u32>>,
+}
+
+impl Index {
+    /// The next event.
+    pub fn push(&mut self, recorded: &Recorded) {
+        let place = self.events.len();
+        self.events.push((recorded.sequence, recorded.stored_at));
+        if !matches!(recorded.event(), Some(Event::Progress(_))) {
+            self.note(&recorded.envelope.subject, place);
+        }
+        // What agents say of a job stands under their nodes.
+        let job = match recorded.event() {
+            Some(Event::CheckpointSaved(event)) => Some(&event.job),
+            Some(Event::CheckpointFailed(event)) => Some(&event.job),
+            Some(Event::ContainerExited(event)) => Some(&event.job),
+            _ => None,
+        };
+        if let Some(job) = job {
+            self.note(&Text::from(job.as_str()), place);
+        }
+        let epoch = match recorded.event() {
+            Some(Event::AllocationDecided(event)) => Some(event.epoch),
+            Some(Event::AllocationKept(_)) => None,
+            _ => return,
+        };
+        let basis = recorded.event().and_then(Event::basis);
+        let from = basis.map_or(recorded.sequence, |basis| {
+            let causes = basis
+                .causes
+                .iter()
+                .map(|it| Sequence(it.0.saturating_sub(1)));
+            causes.chain([basis.asof]).min().unwrap_or_default()
+        });
+        self.decisions.push(Decision {
+            place,
+            sequence: recorded.sequence,
+            epoch,
+            from: self.place(from),
+        });
+    }
+
+    fn note(&mut self, about: &Text, place: usize) {
+        let Ok(place) = u32::try_from(place) else {
+            return;
+        };
+        match self.about.get_mut(about) {
+            Some(places) => places.push(place),
+            None => drop(self.about.insert(about.clone(), vec![place])),
+        }
+    }
+
+    /// How many events there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.events.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.events.is_empty()
+    }
+
+    /// How many events there are up to a sequence: the place behind it.
+    #[must_use]
+    pub fn place(&self, sequence: Sequence) -> usize {
+        self.events.partition_point(|(it, _)| *it <= sequence)
+    }
+
+    /// How many events there are up to a time.
+    #[must_use]
+    pub fn place_at(&self, time: Timestamp) -> usize {
+        self.events.partition_point(|(_, it)| *it <= time)
+    }
+
+    /// The event before a place; the first one where there is none before it.
+    #[must_use]
+    pub fn before(&self, place: usize) -> Option<(Sequence, Timestamp)> {
+        self.events.get(place.saturating_sub(1)).copied()
+    }
+
+    /// The decision `count` behind (or before, where it is negative) an event.
+    #[must_use]
+    pub fn decision(&self, sequence: Sequence, count: i64) -> Option<Decision> {
+        let upto = self.decisions.partition_point(|it| it.sequence <= sequence);
+        let at = upto.checked_sub(1);
+        let exactly = at.is_some_and(|at| self.decisions[at].sequence == sequence);
+        let upto = i64::try_from(upto).ok()?;
+        let wanted = match (count > 0, exactly) {
+            (true, _) => upto - 1 + count,
+            (false, true) => upto - 1 + count,
+            (false, false) => upto + count,
+        };
+        let last = i64::try_from(self.decisions.len()).ok()? - 1;
+        let wanted = usize::try_from(wanted.min(last)).unwrap_or(0);
+        self.decisions.get(wanted).copied()
+    }
+
+    /// The decision of an epoch.
+    #[must_use]
+    pub fn epoch(&self, epoch: Epoch) -> Option<Decision> {
+        let found = self.decisions.iter().rev();
+        found.copied().find(|it| it.epoch == Some(epoch))
+    }
+
+    /// The place behind an event, and the one from which its last decision can be made again.
+    #[must_use]
+    pub fn explained_from(&self, sequence: Sequence) -> (usize, usize) {
+        let place = self.place(sequence);
+        let decisions = self.decisions.partition_point(|it| it.sequence <= sequence);
+        let last = decisions.checked_sub(1).map(|last| self.decisions[last]);
+        (place, last.map_or(0, |last| last.from.min(place)))
+    }
+
+    /// The places of the events about something, up to before a place.
+    #[must_use]
+    pub fn about(&self, what: &str, to: usize) -> Vec<usize> {
+        let places = self.about.get(&Text::from(what)).map(Vec::as_slice);
+        let places = places
+            .unwrap_or_default()
+            .iter()
+            .map(|place| *place as usize);
+        places.take_while(|place| *place < to).collect()
+    }
+
+    /// So many events at equal distances of time, for an axis: to each, the last event up to there.
+    #[must_use]
+    pub fn axis(&self, from: Timestamp, to: Timestamp, count: usize) -> Vec<Sequence> {
+        let length = to.as_micros().saturating_sub(from.as_micros()).max(0);
+        let steps = i64::try_from(count.max(2) - 1).unwrap_or(1);
+        let at = |step: i64| {
+            let part = i128::from(length) * i128::from(step) / i128::from(steps);
+            let part = i64::try_from(part).unwrap_or(length);
+            Timestamp::from_micros(from.as_micros().saturating_add(part))
+        };
+        let sequence = |time| {
+            self.before(self.place_at(time))
+                .map(|(sequence, _)| sequence)
+        };
+        (0..=steps).filter_map(|step| sequence(at(step))).collect()
+    }
+}

@@ -1,0 +1,51 @@
+//! Answers of the server, in the forms that it has.
+
+use std::convert::Infallible;
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http::{Response, StatusCode};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full};
+use serde::Serialize;
+
+use crate::answers::AnswerError;
+
+/// The body of an answer: whole, or a stream of events.
+pub type Body = UnsyncBoxBody<Bytes, Infallible>;
+/// An answer.
+pub type Reply = Response<Body>;
+
+/// A whole body.
+pub fn whole(bytes: impl Into<Bytes>) -> Body {
+    Full::new(bytes.into()).boxed_unsync()
+}
+
+/// Bytes of a kind.
+pub fn of_kind(status: StatusCode, kind: &'static str, bytes: impl Into<Bytes>) -> Reply {
+    let mut reply = Response::new(whole(bytes));
+    *reply.status_mut() = status;
+    let headers = reply.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    reply
+}
+
+/// A line of text.
+pub fn text(status: StatusCode, text: &str) -> Reply {
+    of_kind(status, "text/plain; charset=utf-8", format!("{text}\n"))
+}
+
+/// Nothing.
+pub fn empty(status: StatusCode) -> Reply {
+    let mut reply = Response::new(whole(Bytes::new()));
+    *reply.status_mut() = status;
+    reply
+}
+
+/// An answer in JSON.
+pub fn json(status: StatusCode, answer: &impl Serialize) -> Reply {
+    match serde_json::to_vec(answer) {
+        Ok(bytes) => of_kind(status, "application/json", bytes),
+        Err(error) => AnswerError::internal(error).into_reply(),
+    }
+}

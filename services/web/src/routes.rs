@@ -1,0 +1,180 @@
+//! What can be asked for.
+//!
+//! `/api/head` and `/api/live` say where the log stands. Everything else is of a moment, `at` an
+//! event. With `v`, the version of log and build that the head says, it never changes, and a
+//! browser need not ask again; without `at` it is of the head.
+
+use std::sync::Arc;
+
+use dormouse_messages::Event;
+use http::header::{CACHE_CONTROL, ETAG, HeaderValue, IF_NONE_MATCH, SET_COOKIE};
+use http::request::Parts;
+use http::{HeaderMap, StatusCode};
+use http_body_util::{BodyExt as _, Limited};
+use hyper::body::Incoming;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::answers::{self, AnswerError};
+use crate::assets;
+use crate::guard::{Guard, SESSION};
+use crate::live;
+use crate::past::Head;
+use crate::reply::{self, Reply};
+use crate::server::Page;
+
+/// A token is shorter.
+const MOST_BODY: usize = 4_096;
+
+/// What every answer is made from.
+#[derive(Clone)]
+pub struct Site {
+    /// The log.
+    pub page: Page,
+    /// What an event says, in a line.
+    pub describe: fn(&Event) -> String,
+    /// This build.
+    pub build: Arc<str>,
+}
+
+/// Where the log stands.
+#[derive(Serialize)]
+struct HeadAnswer {
+    #[serde(flatten)]
+    head: Head,
+    version: String,
+    build: String,
+}
+
+/// Of which moment something is asked.
+#[derive(Deserialize)]
+struct Asked {
+    at: Option<u64>,
+    v: Option<String>,
+}
+
+/// The answer to a request that the guard lets in.
+pub async fn route(site: Site, guard: &Guard, request: http::Request<Incoming>) -> Reply {
+    let (parts, body) = request.into_parts();
+    let path = parts.uri.path();
+    if path == SESSION {
+        return exchange(guard, body).await;
+    }
+    let Some(question) = path.strip_prefix("/api/") else {
+        let found = assets::file(path, &parts.headers);
+        let missing = || reply::text(StatusCode::NOT_FOUND, "there is no such page");
+        return found.unwrap_or_else(missing);
+    };
+    site.page.want();
+    match question {
+        "head" => head(&site),
+        "live" => live::stream(site.page.past.watch()),
+        "state" => moment(site, &parts, answers::state).await,
+        "jobs" => moment(site, &parts, answers::jobs).await,
+        "job" => moment(site, &parts, answers::job).await,
+        "nodes" => moment(site, &parts, answers::nodes).await,
+        "node" => moment(site, &parts, answers::node).await,
+        "tenant" => moment(site, &parts, answers::tenant).await,
+        "timeline" => moment(site, &parts, answers::timeline).await,
+        "axis" => moment(site, &parts, answers::axis).await,
+        "step" => moment(site, &parts, answers::step).await,
+        "events" => moment(site, &parts, answers::events).await,
+        "explain" => moment(site, &parts, answers::explain).await,
+        "difference" => moment(site, &parts, answers::difference).await,
+        other => AnswerError::not_found(format!("there is no question {other}")).into_reply(),
+    }
+}
+
+async fn exchange(guard: &Guard, body: Incoming) -> Reply {
+    let wrong = || reply::text(StatusCode::UNAUTHORIZED, "this is not the token");
+    let Ok(body) = Limited::new(body, MOST_BODY).collect().await else {
+        return wrong();
+    };
+    let token = String::from_utf8_lossy(&body.to_bytes()).into_owned();
+    let cookie = guard.exchange(&token);
+    let cookie = cookie.and_then(|cookie| HeaderValue::try_from(cookie).ok());
+    let Some(cookie) = cookie else {
+        return wrong();
+    };
+    let mut reply = reply::empty(StatusCode::NO_CONTENT);
+    reply.headers_mut().insert(SET_COOKIE, cookie);
+    reply
+}
+
+fn head(site: &Site) -> Reply {
+    let head = site.page.past.head();
+    let answer = HeadAnswer {
+        version: site.version(&head),
+        build: site.build.to_string(),
+        head,
+    };
+    reply::json(StatusCode::OK, &answer)
+}
+
+impl Site {
+    /// The same for the same log and build.
+    fn version(&self, head: &Head) -> String {
+        let named = format!("{}\n{}\n{}", head.log, head.begun, self.build);
+        blake3::hash(named.as_bytes()).to_hex()[..12].to_owned()
+    }
+}
+
+fn read<Q: DeserializeOwned>(parts: &Parts) -> Result<Q, AnswerError> {
+    let query = parts.uri.query().unwrap_or_default();
+    serde_urlencoded::from_str(query).map_err(AnswerError::wrong)
+}
+
+/// An answer of a moment, worked out on a thread where it holds up nobody.
+async fn moment<Q, A>(
+    site: Site,
+    parts: &Parts,
+    answer: fn(&Site, &Q) -> Result<A, AnswerError>,
+) -> Reply
+where
+    Q: DeserializeOwned + Send + 'static,
+    A: Serialize + 'static,
+{
+    let (asked, question) = match (read::<Asked>(parts), read::<Q>(parts)) {
+        (Ok(asked), Ok(question)) => (asked, question),
+        (Err(error), _) | (_, Err(error)) => return error.into_reply(),
+    };
+    let head = site.page.past.head();
+    let version = site.version(&head);
+    if asked.v.as_ref().is_some_and(|asked| *asked != version) {
+        return AnswerError::other_log().into_reply();
+    }
+    // Without a moment it is of the head; what lies behind the head may come yet.
+    let is_past = asked.at.is_some_and(|at| at <= head.head.0);
+    let upto = if is_past { 0 } else { head.head.0 };
+    let named = format!("{version}\n{upto}\n{}", parts.uri);
+    let tag = format!("\"{}\"", &blake3::hash(named.as_bytes()).to_hex()[..24]);
+    let Ok(tag_value) = HeaderValue::try_from(&tag) else {
+        return AnswerError::internal("no tag").into_reply();
+    };
+    let mut reply = if is_known(&parts.headers, &tag) {
+        reply::empty(StatusCode::NOT_MODIFIED)
+    } else {
+        let worked_out = move || match answer(&site, &question) {
+            Ok(answer) => reply::json(StatusCode::OK, &answer),
+            Err(error) => error.into_reply(),
+        };
+        let worked_out = tokio::task::spawn_blocking(worked_out).await;
+        let broken = |_| AnswerError::internal("the answer could not be worked out").into_reply();
+        worked_out.unwrap_or_else(broken)
+    };
+    if reply.status().is_success() || reply.status() == StatusCode::NOT_MODIFIED {
+        let lasts = match is_past && asked.v.is_some() {
+            true => "private, max-age=86400, immutable",
+            false => "private, no-cache",
+        };
+        let headers = reply.headers_mut();
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static(lasts));
+        headers.insert(ETAG, tag_value);
+    }
+    reply
+}
+
+fn is_known(headers: &HeaderMap, tag: &str) -> bool {
+    let known = headers.get(IF_NONE_MATCH).and_then(|it| it.to_str().ok());
+    known.is_some_and(|known| known.split(',').any(|it| it.trim() == tag))
+}
