@@ -319,6 +319,8 @@ registry! {
     NotebookWarned "notebook.warned.v1" [Autoscaler] job decision;
     NodeFenced "node.fenced.v1" [Node Operator] node observation;
     ClockStepped "clock.stepped.v1" [Placer] shard decision;
+    PlanAccepted "plan.accepted.v1" [Admission] shard decision;
+    PlanMissed "plan.missed.v1" [Admission] shard decision;
 }
 
 impl Event {

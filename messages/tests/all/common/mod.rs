@@ -161,6 +161,7 @@ pub fn events() -> Vec<Event> {
     serving::membership(&mut events);
     serving::serving(&mut events);
     fences_and_clocks(&mut events);
+    plans(&mut events);
     events
 }
 
@@ -493,6 +494,23 @@ fn of_task_sets(events: &mut Vec<Event>) {
             task: 6,
             exit_code: 137,
         }],
+    }));
+}
+
+fn plans(events: &mut Vec<Event>) {
+    events.push(Event::from(PlanAccepted {
+        job: job(),
+        ingress_sequence: 17,
+        containers: 4,
+        planned_at: Sequence(40),
+        basis: basis(),
+    }));
+    events.push(Event::from(PlanMissed {
+        job: job(),
+        planned: 4,
+        containers: 2,
+        decided: Sequence(46),
+        basis: basis(),
     }));
 }
 

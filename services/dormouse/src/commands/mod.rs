@@ -1,6 +1,7 @@
 //! The commands that ask or tell a cluster something, one file each.
 
 pub mod configure;
+pub mod diff;
 pub mod explain;
 pub mod history;
 pub mod job;
@@ -10,6 +11,7 @@ pub mod ledger;
 pub mod log;
 pub mod logs;
 pub mod nodes;
+pub mod plan;
 pub mod replay;
 pub mod run;
 pub mod simulate;
@@ -19,6 +21,7 @@ pub mod submit;
 pub mod tenants;
 pub mod timeline;
 pub mod trace;
+pub mod whatif;
 
 use dormouse_messages::{Event, Sequence};
 use dormouse_projections::queries::ClusterAnswer;
