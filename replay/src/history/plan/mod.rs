@@ -221,8 +221,8 @@ impl Noted {
             return;
         }
         "waits".clone_into(&mut plan.code);
-        let waiting = self.outcome.iter().flat_map(|it| &it.waiting);
-        let waiting = waiting.filter(|it| it.job == *job).last();
+        let mut waiting = self.outcome.iter().flat_map(|it| &it.waiting);
+        let waiting = waiting.rfind(|it| it.job == *job);
         (plan.waits_for, plan.reason) = match waiting {
             Some(waiting) => (Some(waiting.code.clone()), Some(waiting.reason.clone())),
             None if !self.released => (

@@ -92,7 +92,7 @@ pub fn fit(points: &[Point]) -> Option<Curve> {
     let allowed: &[usize] = if columns == 2 { &[0, 1] } else { &[0, 1, 2] };
     let mut best: Option<(f64, [f64; 3])> = None;
     for set in 1..8_usize {
-        let used: Vec<usize> = (0..3).filter(|column| set >> column & 1 == 1).collect();
+        let used: Vec<usize> = (0..3).filter(|column| (set >> column) & 1 == 1).collect();
         if used.iter().any(|column| !allowed.contains(column)) {
             continue;
         }
