@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build demo test trainer-test trainers-all jaeger-test torture lint check fmt docs bench bench-gateway tools clean
+.PHONY: help build demo test trainer-test trainers-all jaeger-test torture explain-cases lint check fmt docs bench bench-gateway tools clean
 
 TOOLS := $(or $(DORMOUSE_TOOLS),$(CURDIR)/.tools)
 # What the tests and the demo find their servers and interpreters by.
@@ -16,6 +16,7 @@ CARGO := PATH="$(PATH):$(HOME)/.cargo/bin" cargo
 TRAINER_TEST := cd messages/trainer/python && PATH="$(RUN_PATH)" $(TOOLS)/venv/bin/python3 -m pytest -p no:cacheprovider -c pyproject.toml tests ../../../deploy/grafana
 KILLS ?= 200
 FAULTS ?= 2000
+CASES ?= 500
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +54,9 @@ torture: ## Kill every process at random moments, then simulated clusters: make 
 	scripts/install.sh build nats trainers
 	PATH="$(RUN_PATH)" DORMOUSE_TORTURE_KILLS=$(KILLS) cargo test -p dormouse --test all torture:: $(ARGS) -- --nocapture
 	DORMOUSE_FAULTS=$(FAULTS) $(CARGO) test -p dormouse-replay --test all torture:: -- --nocapture
+
+explain-cases: ## Try every change that explanations of generated jobs name again: make explain-cases CASES=500
+	DORMOUSE_EXPLAIN_CASES=$(CASES) $(CARGO) test -p dormouse-replay --test all explain::every_named -- --nocapture
 
 lint: ## Check format and lints; a warning fails
 	scripts/install.sh build

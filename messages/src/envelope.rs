@@ -311,6 +311,8 @@ fn shard_subject(event: &Event) -> String {
         Event::JobReleased(event) => event.job.to_string(),
         Event::JobRevised(event) => event.job.to_string(),
         Event::JobCancelRequested(event) => event.job.to_string(),
+        Event::PlanAccepted(event) => event.job.to_string(),
+        Event::PlanMissed(event) => event.job.to_string(),
         _ => "cluster".to_owned(),
     }
 }

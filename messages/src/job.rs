@@ -379,6 +379,9 @@ pub struct JobDocument {
     /// What a service promises; of `kind: inference` and `kind: notebook` only.
     #[serde(default)]
     pub service: Option<Service>,
+    /// The token of a plan: the job is refused where it would not be decided on as planned any more.
+    #[serde(default)]
+    pub if_plan: Option<String>,
 }
 
 const fn default_weight() -> u32 {

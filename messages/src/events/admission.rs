@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Basis;
-use crate::ids::{JobId, TenantId};
+use crate::ids::{JobId, Sequence, TenantId};
 use crate::job::{Containers, JobSpec};
 use crate::policy::Queue;
 use crate::time::Timestamp;
@@ -161,6 +161,38 @@ pub struct JobCancelRequested {
     pub job: JobId,
     /// The request.
     pub ingress_sequence: u64,
+    /// What it was decided on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basis: Option<Basis>,
+}
+
+/// A submission named the token of a plan that still holds: what the job is to get at once.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PlanAccepted {
+    /// The job.
+    pub job: JobId,
+    /// The submission.
+    pub ingress_sequence: u64,
+    /// Containers that were planned; 0: that it waits.
+    pub containers: u32,
+    /// The last event that the plan was made from.
+    pub planned_at: Sequence,
+    /// What it was decided on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basis: Option<Basis>,
+}
+
+/// A job got something else than was planned: something was decided together with it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PlanMissed {
+    /// The job.
+    pub job: JobId,
+    /// Containers that were planned.
+    pub planned: u32,
+    /// Containers by the first allocation that could name it; 0: it waits.
+    pub containers: u32,
+    /// That allocation.
+    pub decided: Sequence,
     /// What it was decided on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,

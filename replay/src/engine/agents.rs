@@ -26,6 +26,7 @@ use dormouse_messages::{Event, JobId, NodeId, Recorded, TaskRanges, Timestamp};
 use super::faults::{Faults, Saving};
 use super::model::ModelJob;
 use super::tasks::{Queue, fail_one};
+use super::work::whole;
 
 /// One life of a job.
 pub(super) type LifeId = (JobId, Incarnation);
@@ -37,12 +38,17 @@ pub(super) enum Due {
     Joined(Rank),
     Ready(Rank),
     Left(Rank),
-    Ended { code: i32, plan: u64 },
+    Ended {
+        code: i32,
+        plan: u64,
+    },
     Saved,
     SaveFailed,
     Stopped,
     TasksEnded(Rank),
     Drained,
+    /// Under this plan.
+    Progress(u64),
 }
 
 /// A container, as its node knows it.
@@ -58,15 +64,17 @@ pub(super) struct Gang {
     pub(super) containers: BTreeMap<Rank, (NodeId, Container)>,
     /// How many it was started with.
     pub(super) size: u32,
-    resumes: bool,
+    pub(super) resumes: bool,
     pub(super) stopping: bool,
     /// Whether its containers come and go.
     pub(super) in_place: bool,
     /// Whether they are replicas, which work on no end.
     pub(super) served: bool,
     /// A task set's: it takes nothing more.
-    draining: bool,
-    tasks: BTreeMap<Rank, Queue>,
+    pub(super) draining: bool,
+    pub(super) tasks: BTreeMap<Rank, Queue>,
+    /// Whether all of it ran once, on a log.
+    pub(super) begun: bool,
 }
 
 /// A job that runs.
@@ -74,25 +82,66 @@ pub(super) struct Gang {
 pub(super) struct Simulated {
     pub(super) model: ModelJob,
     mode: CheckpointMode,
-    in_place: bool,
-    served: bool,
+    pub(super) in_place: bool,
+    pub(super) served: bool,
     /// How long one task takes, of a task set.
-    task_s: Option<f64>,
+    pub(super) task_s: Option<f64>,
     /// Work done, and how much of it a checkpoint holds, in seconds of one container.
-    done: f64,
-    saved: f64,
+    pub(super) done: f64,
+    pub(super) saved: f64,
     /// Since when, and how fast, it works.
-    working: Option<(Timestamp, f64)>,
+    pub(super) working: Option<(Timestamp, f64)>,
     /// What is due under an older plan is void.
-    plan: u64,
+    pub(super) plan: u64,
+    /// How many of its failures have happened.
+    pub(super) failed: usize,
+    /// Its work when its program succeeded, on a log.
+    pub(super) ended: Option<f64>,
 }
 
 impl Simulated {
+    /// A job that has done nothing yet.
+    #[expect(clippy::cast_precision_loss, reason = "at most a million tasks")]
+    pub(super) fn of(
+        model: ModelJob,
+        mode: CheckpointMode,
+        in_place: bool,
+        served: bool,
+        tasks: Option<u64>,
+    ) -> Self {
+        Self {
+            task_s: tasks.map(|tasks| model.work_container_s / tasks.max(1) as f64),
+            model,
+            mode,
+            in_place,
+            served,
+            done: 0.0,
+            saved: 0.0,
+            working: None,
+            plan: 0,
+            failed: 0,
+            ended: None,
+        }
+    }
+
     pub(super) fn pause(&mut self, now: Timestamp) {
         self.plan += 1;
-        if let Some((since, speed)) = self.working.take() {
-            self.done += now.seconds_since(since).max(0.0) * speed;
-        }
+        self.done = self.done_at(now);
+        self.working = None;
+    }
+
+    /// Work done by then.
+    pub(super) fn done_at(&self, now: Timestamp) -> f64 {
+        let since = self.working;
+        let more = since.map(|(since, speed)| now.seconds_since(since).max(0.0) * speed);
+        self.done + more.unwrap_or(0.0)
+    }
+
+    /// Work done by then, less that of half a microsecond: when it will have been done is rounded
+    /// up.
+    pub(super) fn just_below(&self, now: Timestamp) -> f64 {
+        let speed = self.working.map_or(0.0, |(_, speed)| speed);
+        (self.done_at(now) - speed * 5e-7).max(0.0)
     }
 
     pub(super) fn die(&mut self) {
@@ -103,13 +152,13 @@ impl Simulated {
 }
 
 /// All agents of a simulated cluster.
-#[derive(Default)]
+#[derive(Debug, Clone, Default)]
 pub struct ModelAgents {
-    models: BTreeMap<JobId, ModelJob>,
+    pub(super) models: BTreeMap<JobId, ModelJob>,
     pub(super) jobs: BTreeMap<JobId, Simulated>,
     pub(super) placed: BTreeMap<LifeId, Vec<(Rank, NodeId)>>,
     pub(super) gangs: BTreeMap<LifeId, Gang>,
-    due: BTreeMap<(Timestamp, u64), (LifeId, Due)>,
+    pub(super) due: BTreeMap<(Timestamp, u64), (LifeId, Due)>,
     scheduled: u64,
     pub(super) dead: BTreeSet<NodeId>,
 }
@@ -164,18 +213,10 @@ impl ModelAgents {
                 // A job without a model works for a minute.
                 let model = self.models.remove(&event.job);
                 let model = model.unwrap_or_else(|| ModelJob::linear(60.0));
-                let tasks = event.spec.tasks;
-                let job = Simulated {
-                    task_s: tasks.map(|tasks| model.work_container_s / f64::from(tasks.count)),
-                    model,
-                    mode: event.spec.checkpoint.mode,
-                    in_place: event.spec.is_in_place(),
-                    served: event.spec.service.is_some(),
-                    done: 0.0,
-                    saved: 0.0,
-                    working: None,
-                    plan: 0,
-                };
+                let tasks = event.spec.tasks.map(|tasks| u64::from(tasks.count));
+                let spec = &event.spec;
+                let (in_place, served) = (spec.is_in_place(), spec.service.is_some());
+                let job = Simulated::of(model, spec.checkpoint.mode, in_place, served, tasks);
                 self.jobs.insert(event.job.clone(), job);
             }
             Some(Event::PlacementDecided(event)) => self.place(event),
@@ -192,9 +233,11 @@ impl ModelAgents {
             }
             Some(Event::PartitionStopRequested(event)) => {
                 let life = (event.job.clone(), event.incarnation);
+                let job = self.jobs.get(&life.0);
+                let stop_s = job.map_or(0.0, |job| job.model.stop_s(life.1));
                 if let Some(gang) = self.gangs.get_mut(&life) {
                     gang.stopping = true;
-                    self.schedule(now, life, Due::Stopped);
+                    self.schedule(after(now, stop_s), life, Due::Stopped);
                 }
             }
             Some(Event::PartitionResizeRequested(event)) => self.resize(event, now, faults),
@@ -262,7 +305,8 @@ impl ModelAgents {
             ..Gang::default()
         };
         self.gangs.insert(life.clone(), gang);
-        let start_s = self.jobs.get(&life.0).map_or(0.0, |job| job.model.start_s);
+        let job = self.jobs.get(&life.0);
+        let start_s = job.map_or(0.0, |job| job.model.start_s(life.1));
         self.schedule(
             after(now, start_s + faults.start_delay_s()),
             life,
@@ -277,7 +321,7 @@ impl ModelAgents {
         if job.task_s.is_some() {
             // Nothing is saved, so nothing fails; a task may take longer than the grace.
             let leaves = faults.saving() != Saving::Hangs;
-            let at = after(now, job.model.save_s);
+            let at = after(now, job.model.save_s(life.1));
             if let Some(gang) = self.gangs.get_mut(&life).filter(|_| leaves) {
                 gang.draining = true;
                 self.schedule(at, life, Due::Drained);
@@ -285,7 +329,7 @@ impl ModelAgents {
             return;
         }
         job.pause(now);
-        let saved_at = after(now, job.model.save_s);
+        let saved_at = after(now, job.model.save_s(life.1));
         match faults.saving() {
             Saving::Saves => self.schedule(saved_at, life, Due::Saved),
             Saving::Fails => self.schedule(saved_at, life, Due::SaveFailed),
@@ -311,7 +355,14 @@ impl ModelAgents {
     }
 
     #[expect(clippy::cast_precision_loss, reason = "at most a million tasks")]
-    fn run_tasks(&mut self, life: &LifeId, rank: Rank, tasks: u64, task_s: f64, now: Timestamp) {
+    pub(super) fn run_tasks(
+        &mut self,
+        life: &LifeId,
+        rank: Rank,
+        tasks: u64,
+        task_s: f64,
+        now: Timestamp,
+    ) {
         let at = after(now, task_s * tasks as f64);
         self.schedule(at, life.clone(), Due::TasksEnded(rank));
     }
@@ -364,42 +415,6 @@ impl ModelAgents {
         self.exit(life, 0, events);
     }
 
-    /// From `pause_s` on the whole gang works, until it is done or dies.
-    pub(super) fn work(&mut self, life: LifeId, pause_s: f64, now: Timestamp, faults: &mut Faults) {
-        let (Some(job), Some(gang)) = (self.jobs.get_mut(&life.0), self.gangs.get(&life)) else {
-            return;
-        };
-        if job.task_s.is_some() {
-            job.plan += 1;
-            let plan = job.plan;
-            if let Some(dies_s) = faults.dies_after_s() {
-                self.schedule(after(now, dies_s), life, Due::Ended { code: 1, plan });
-            }
-            return;
-        }
-        if job.served {
-            job.plan += 1;
-            let plan = job.plan;
-            if let Some(dies_s) = faults.dies_after_s() {
-                self.schedule(after(now, dies_s), life, Due::Ended { code: 1, plan });
-            }
-            return;
-        }
-        let speed = job.model.scaling.speed(gang.size.max(1));
-        let since = after(now, pause_s);
-        job.plan += 1;
-        job.working = Some((since, speed));
-        let plan = job.plan;
-        let left_s = (job.model.work_container_s - job.done).max(0.0) / speed;
-        let dies = [job.model.fails_after_s, faults.dies_after_s()];
-        let dies_s = dies.into_iter().flatten().reduce(f64::min);
-        let (ends_s, code) = match dies_s.filter(|dies_s| *dies_s < left_s) {
-            Some(dies_s) => (dies_s, 1),
-            None => (left_s, 0),
-        };
-        self.schedule(after(since, ends_s), life, Due::Ended { code, plan });
-    }
-
     /// What is due at `now`, as events of the nodes.
     pub fn due(&mut self, now: Timestamp, faults: &mut Faults) -> Vec<Event> {
         let mut events = Vec::new();
@@ -423,6 +438,7 @@ impl ModelAgents {
                     self.tasks_ended(&life, rank, now, faults, &mut events);
                 }
                 Due::Drained => self.drained(&life, now, &mut events),
+                Due::Progress(plan) => events.extend(self.progress(life, plan, now)),
                 Due::Stopped => {
                     if let Some(job) = self.jobs.get_mut(&life.0) {
                         job.die();
@@ -468,12 +484,12 @@ impl ModelAgents {
             false => Vec::new(),
         };
         let model = self.jobs.get(&life.0).map(|job| &job.model);
-        let (ready_s, resume_s) = model.map_or((0.0, 0.0), |it| (it.ready_s, it.resume_s));
+        let costs = model.map(|it| (it.ready_s, it.pause_s(life.1, resumes)));
+        let (ready_s, pause_s) = costs.unwrap_or_default();
         for rank in replicas {
             self.schedule(after(now, ready_s), life.clone(), Due::Ready(rank));
         }
         if whole {
-            let pause_s = if resumes { resume_s } else { 0.0 };
             self.work(life, pause_s, now, faults);
         }
     }
@@ -496,6 +512,9 @@ impl ModelAgents {
         }
         job.pause(now);
         if code != 0 {
+            let due = job.model.failures.get(job.failed);
+            // To a millionth: it was due by time.
+            job.failed += usize::from(due.is_some_and(|at| *at <= job.done * (1.0 + 1e-6)));
             job.die();
         }
         self.exit(life, code, events);
@@ -506,12 +525,13 @@ impl ModelAgents {
             return;
         };
         job.saved = job.done;
+        let step = job.model.progress_s.map_or(0, |_| whole(job.done));
         events.push(Event::from(CheckpointSaved {
             job: life.0.clone(),
             incarnation: life.1,
             node,
             uri: format!("model:{}/{}", life.0, life.1),
-            step: 0,
+            step,
             bytes: 0,
             duration_ms: 0,
         }));

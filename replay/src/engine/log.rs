@@ -13,6 +13,15 @@ pub struct MemoryLog {
 }
 
 impl MemoryLog {
+    /// A log that goes on after `sequence`; what was before is not here.
+    #[must_use]
+    pub fn after(sequence: Sequence) -> Self {
+        Self {
+            taken: usize::try_from(sequence.0).unwrap_or(usize::MAX),
+            events: Vec::new(),
+        }
+    }
+
     /// The last sequence.
     #[must_use]
     pub fn head(&self) -> Sequence {

@@ -17,8 +17,11 @@ mod elastic;
 mod faults;
 mod log;
 mod model;
+mod observe;
+mod resume;
 mod service;
 mod tasks;
+mod work;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,10 +37,12 @@ use dormouse_optimizer::Optimizer;
 use dormouse_placer::Placer;
 
 use crate::audit::Audit;
-use agents::ModelAgents;
+pub use agents::ModelAgents;
 pub use faults::{Faults, Rates};
 pub use log::MemoryLog;
-pub use model::{ModelJob, Scaling};
+pub use model::{LifeCosts, ModelJob, Scaling};
+pub use observe::Died;
+pub use resume::Ground;
 use service::{Participant, Service};
 
 /// Something that happens to the cluster from outside.
@@ -69,6 +74,8 @@ pub enum Action {
     Operator(Event),
     /// Any event of the autoscaler.
     Autoscaler(Event),
+    /// Any event, as it stands on a log: what nobody decides.
+    Recorded(Writer, Event),
 }
 
 /// Why a run stopped early.
@@ -107,6 +114,7 @@ pub struct Engine {
     agents: ModelAgents,
     faults: Faults,
     audit: Audit,
+    audits: bool,
 }
 
 impl Engine {
@@ -143,6 +151,7 @@ impl Engine {
             agents: ModelAgents::default(),
             faults,
             audit: Audit::default(),
+            audits: true,
         }
     }
 
@@ -255,6 +264,15 @@ impl Engine {
             Action::Restore(node) => (Writer::Operator, Event::from(NodeRestored { node })),
             Action::Operator(event) => (Writer::Operator, event),
             Action::Autoscaler(event) => (Writer::Autoscaler, event),
+            Action::Recorded(writer, event) => {
+                match &event {
+                    Event::NodeJoined(event) => self.agents.join(&event.node),
+                    Event::NodeLost(event) => self.agents.lose(&event.node, self.now),
+                    Event::NodeFenced(event) => self.agents.lose(&event.node, self.now),
+                    _ => {}
+                }
+                (writer, event)
+            }
         };
         self.append(writer, event)
     }
@@ -311,7 +329,9 @@ impl Engine {
             service.told(&recorded, self.now, &mut self.faults);
         }
         self.agents.fold(&recorded, self.now, &mut self.faults);
-        self.audit.read(&recorded);
+        if self.audits {
+            self.audit.read(&recorded);
+        }
         match self.audit.violations().first() {
             Some(violation) => Err(EngineError::Invariant {
                 sequence,

@@ -1,5 +1,9 @@
 //! How a job behaves when it runs: its work, how it scales, what starting and resizing cost.
 
+use std::collections::BTreeMap;
+
+use dormouse_messages::Incarnation;
+
 /// How fast a gang of n containers works, in seconds of one container's work per second.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Scaling {
@@ -9,6 +13,16 @@ pub enum Scaling {
     Table(Vec<f64>),
     /// n · e^(log2 n), e the efficiency of one doubling.
     Efficiency(f64),
+    /// 1 / (a + b/n + c(n − 1)), the time of a step: what cannot be divided, what is divided among
+    /// the containers, and what each further one adds. Work is counted in steps.
+    Steps {
+        /// Seconds that cannot be divided.
+        a: f64,
+        /// Seconds that are divided.
+        b: f64,
+        /// Seconds that each further container adds.
+        c: f64,
+    },
 }
 
 impl Scaling {
@@ -25,9 +39,29 @@ impl Scaling {
                 speeds.get(index).or(speeds.last()).copied().unwrap_or(n)
             }
             Self::Efficiency(per_doubling) if containers > 0 => n * per_doubling.powf(n.log2()),
-            Self::Efficiency(_) => 0.0,
+            Self::Steps { a, b, c } if containers > 0 => {
+                1.0 / (a + b / n + c * (n - 1.0)).max(f64::MIN_POSITIVE)
+            }
+            Self::Efficiency(_) | Self::Steps { .. } => 0.0,
         }
     }
+}
+
+/// What one life of a job costs, where that is known better than what its lives cost on the whole.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct LifeCosts {
+    /// From the start request until its containers run.
+    pub start_s: Option<f64>,
+    /// From its start until it works.
+    pub pause_s: Option<f64>,
+    /// From the request to save until it is saved.
+    pub save_s: Option<f64>,
+    /// From the request to stop until it has ended.
+    pub stop_s: Option<f64>,
+    /// How fast it works, as a part of what the curve says.
+    pub pace: Option<f64>,
+    /// Seconds of work until it first reports progress.
+    pub first_report_s: Option<f64>,
 }
 
 /// How a job behaves when it runs.
@@ -49,6 +83,19 @@ pub struct ModelJob {
     pub ready_s: f64,
     /// Each life dies, with exit code 1, after so many seconds of work.
     pub fails_after_s: Option<f64>,
+    /// A first life makes no progress for so long after it has started.
+    pub warm_up_s: f64,
+    /// From the request to stop until it has ended.
+    pub stop_s: f64,
+    /// It reports progress each so many seconds of work, as steps: its work is then counted in
+    /// steps.
+    pub progress_s: Option<f64>,
+    /// Seconds of work until a life first reports progress, where it is not the same.
+    pub first_report_s: Option<f64>,
+    /// A life dies where it has done so much work, once each.
+    pub failures: Vec<f64>,
+    /// What single lives cost.
+    pub lives: BTreeMap<Incarnation, LifeCosts>,
 }
 
 impl ModelJob {
@@ -64,7 +111,59 @@ impl ModelJob {
             resize_s: 0.0,
             ready_s: 0.0,
             fails_after_s: None,
+            warm_up_s: 0.0,
+            stop_s: 0.0,
+            progress_s: None,
+            first_report_s: None,
+            failures: Vec::new(),
+            lives: BTreeMap::new(),
         }
+    }
+
+    fn life(&self, life: Incarnation) -> LifeCosts {
+        self.lives.get(&life).copied().unwrap_or_default()
+    }
+
+    /// From the start request of a life until its containers run.
+    #[must_use]
+    pub fn start_s(&self, life: Incarnation) -> f64 {
+        self.life(life).start_s.unwrap_or(self.start_s)
+    }
+
+    /// From the start of a life until it works.
+    #[must_use]
+    pub fn pause_s(&self, life: Incarnation, resumes: bool) -> f64 {
+        let usual = if resumes {
+            self.resume_s
+        } else {
+            self.warm_up_s
+        };
+        self.life(life).pause_s.unwrap_or(usual)
+    }
+
+    /// From the request to save a life until it is saved.
+    #[must_use]
+    pub fn save_s(&self, life: Incarnation) -> f64 {
+        self.life(life).save_s.unwrap_or(self.save_s)
+    }
+
+    /// From the request to stop a life until it has ended.
+    #[must_use]
+    pub fn stop_s(&self, life: Incarnation) -> f64 {
+        self.life(life).stop_s.unwrap_or(self.stop_s)
+    }
+
+    /// Seconds of work until a life first reports progress, if it does.
+    #[must_use]
+    pub fn first_report_s(&self, life: Incarnation) -> Option<f64> {
+        let first = self.life(life).first_report_s.or(self.first_report_s);
+        self.progress_s.map(|every_s| first.unwrap_or(every_s))
+    }
+
+    /// The speed of a life of so many containers.
+    #[must_use]
+    pub fn speed(&self, life: Incarnation, containers: u32) -> f64 {
+        self.scaling.speed(containers) * self.life(life).pace.unwrap_or(1.0)
     }
 }
 
@@ -80,5 +179,9 @@ mod tests {
         let efficient = Scaling::Efficiency(0.9);
         assert_eq!(efficient.speed(1), 1.0);
         assert!((efficient.speed(4) - 4.0 * 0.81).abs() < 1e-12);
+        let (a, b, c) = (0.5, 4.0, 0.1);
+        let steps = Scaling::Steps { a, b, c };
+        assert!((steps.speed(4) - 1.0 / 1.8).abs() < 1e-12);
+        assert_eq!(steps.speed(0), 0.0);
     }
 }

@@ -9,6 +9,8 @@
 //! 4. A crash cuts an append off after any prefix; the copy is then started again, from a
 //!    snapshot or from the beginning, and both must be the same state.
 
+mod resume;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +19,8 @@ use dormouse_shell::{Append, Effect, Failure, Followed, Made, Outcome, Shell, Sn
 
 use super::faults::{Fate, Faults};
 use super::log::MemoryLog;
+
+pub use resume::Begun;
 
 /// The build that decisions of a simulated cluster name.
 const BUILD: &str = "simulated";
@@ -81,7 +85,11 @@ struct Copy<D: Decider> {
 
 impl<D: Decider> Copy<D> {
     fn new(decider: &Arc<D>) -> Self {
-        let mut shell = Shell::new(Arc::clone(decider), nothing(), BUILD, None);
+        Self::starting_from(decider, nothing())
+    }
+
+    fn starting_from(decider: &Arc<D>, snapshot: Snapshot<D::State>) -> Self {
+        let mut shell = Shell::new(Arc::clone(decider), snapshot, BUILD, None);
         shell.activate();
         Self {
             shell,

@@ -34,6 +34,25 @@ impl Queue {
         std::mem::take(&mut self.running)
     }
 
+    /// What a log says has ended; how many it begins now, if that was all that ran.
+    pub fn have_ended(
+        &mut self,
+        completed: &TaskRanges,
+        failed: &[FailedTask],
+        now: Timestamp,
+    ) -> Option<u64> {
+        for ended in [&mut self.running, &mut self.waiting] {
+            let _ = ended.take_common(completed);
+            for task in failed {
+                ended.remove(task.task);
+            }
+        }
+        match self.running.is_empty() {
+            true => self.begin(now),
+            false => None,
+        }
+    }
+
     /// What has ended by `now`, where a task takes `task_s`; the rest never will.
     pub fn cut_short(&mut self, task_s: f64, now: Timestamp) -> TaskRanges {
         let done = now.seconds_since(self.since).max(0.0) / task_s.max(1e-6);

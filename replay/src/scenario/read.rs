@@ -223,14 +223,13 @@ fn read_job(
             positive("model.work_container_s", work_container_s)
                 .map_err(|error| error.to_string())?;
             let model = ModelJob {
-                work_container_s,
                 scaling: scaling(document.model.scaling.as_ref())?,
                 save_s: costs.save_s,
                 resume_s: costs.adjustment_s - costs.save_s,
                 start_s: costs.start_s,
                 resize_s: costs.resize_s,
                 ready_s: costs.ready_s,
-                fails_after_s: None,
+                ..ModelJob::linear(work_container_s)
             };
             let (job, payload, _) = submission(document, &tenant, &name)?;
             let at_s = document.at_s;

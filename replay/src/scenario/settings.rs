@@ -89,6 +89,12 @@ impl Combination {
         parts.collect::<Vec<_>>().join(" ")
     }
 
+    /// The paths and the values.
+    pub fn values(&self) -> impl Iterator<Item = (&[String], &Value)> {
+        let all = self.0.iter();
+        all.map(|(setting, value)| (setting.path.as_slice(), value))
+    }
+
     /// Puts the values into a scenario.
     ///
     /// # Errors
@@ -131,7 +137,7 @@ pub fn combinations(settings: &[Setting]) -> Vec<Combination> {
 
 /// Puts `value` at `path`. A missing object is made; whether the field exists is for the
 /// scenario's own reader to say, which knows all fields.
-fn put(into: &mut Value, path: &[String], value: &Value) -> Result<(), String> {
+pub(crate) fn put(into: &mut Value, path: &[String], value: &Value) -> Result<(), String> {
     let Some((first, rest)) = path.split_first() else {
         *into = value.clone();
         return Ok(());

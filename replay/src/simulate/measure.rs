@@ -9,11 +9,10 @@ use std::collections::BTreeMap;
 use dormouse_messages::events::Outcome as Decided;
 use dormouse_messages::ids::ContainerId;
 use dormouse_messages::{Amounts, Event, JobId, NodeId, Recorded, Resource, Timestamp};
+use dormouse_state::{ClusterState, ContainerPhase};
 use serde::Serialize;
 
-use super::START;
 use super::figures::{self, Figures};
-use crate::scenario::Scenario;
 
 /// From this second on, the value.
 pub type Point = (f64, f64);
@@ -75,7 +74,7 @@ pub struct Outcome {
 
 /// A step function of the cluster.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Series {
+pub(crate) struct Series {
     pub points: Vec<Point>,
 }
 
@@ -90,25 +89,24 @@ impl Series {
 
     /// The mean from `from_s` to `to_s`; 0 before the first point.
     pub fn mean(&self, from_s: f64, to_s: f64) -> f64 {
-        let ends = self
-            .points
-            .iter()
-            .skip(1)
-            .map(|point| point.0)
-            .chain([f64::INFINITY]);
-        let parts = self
-            .points
-            .iter()
-            .zip(ends)
-            .map(|((since_s, value), end_s)| {
-                (end_s.min(to_s) - since_s.max(from_s)).max(0.0) * value
-            });
-        parts.sum::<f64>() / (to_s - from_s).max(f64::MIN_POSITIVE)
+        mean(&self.points, from_s, to_s)
     }
 
     pub fn largest(&self) -> f64 {
         self.points.iter().map(|point| point.1).fold(0.0, f64::max)
     }
+}
+
+/// The mean of a step function from `from_s` to `to_s`; 0 before its first point.
+#[must_use]
+pub fn mean(points: &[Point], from_s: f64, to_s: f64) -> f64 {
+    let ends = points.iter().skip(1).map(|point| point.0);
+    let ends = ends.chain([f64::INFINITY]);
+    let parts = points
+        .iter()
+        .zip(ends)
+        .map(|((since_s, value), end_s)| (end_s.min(to_s) - since_s.max(from_s)).max(0.0) * value);
+    parts.sum::<f64>() / (to_s - from_s).max(f64::MIN_POSITIVE)
 }
 
 /// A job that has not ended.
@@ -141,8 +139,10 @@ impl Live {
 }
 
 /// The log, measured event by event.
-pub(super) struct Measures {
+#[derive(Debug, Clone)]
+pub(crate) struct Measures {
     pub horizon_s: f64,
+    start: Timestamp,
     demands: BTreeMap<JobId, Amounts>,
     capacities: BTreeMap<NodeId, Amounts>,
     total: Amounts,
@@ -162,9 +162,11 @@ pub(super) struct Measures {
 }
 
 impl Measures {
-    pub fn new(scenario: &Scenario) -> Self {
+    /// Of what begins at `start`; means end at the horizon.
+    pub fn new(horizon_s: f64, start: Timestamp) -> Self {
         Self {
-            horizon_s: scenario.horizon_s,
+            horizon_s,
+            start,
             demands: BTreeMap::new(),
             capacities: BTreeMap::new(),
             total: Amounts::new(),
@@ -190,7 +192,7 @@ impl Measures {
 
     pub fn read(&mut self, recorded: &Recorded) {
         self.events += 1;
-        let at_s = seconds(recorded.stored_at);
+        let at_s = recorded.stored_at.seconds_since(self.start);
         match recorded.event() {
             Some(Event::NodeJoined(event)) => self.joined(&event.node, &event.capacity),
             Some(Event::NodeLost(event)) => self.lost(&event.node, at_s),
@@ -301,6 +303,35 @@ impl Measures {
         }
     }
 
+    /// Begins with what a cluster's state says of it: nodes, live jobs, running containers.
+    pub fn starting_from(&mut self, cluster: &ClusterState) {
+        for (name, node) in cluster.nodes.iter() {
+            self.joined(name, &node.capacity);
+        }
+        for (id, job) in cluster.queued.iter().chain(&cluster.jobs) {
+            self.demands.insert(id.clone(), job.demand.clone());
+            let life = job.life.as_ref();
+            let runs = life.into_iter().flat_map(|life| {
+                let of = life.containers.iter();
+                let runs = of.filter(|(_, it)| it.phase == ContainerPhase::Started);
+                runs.map(|(rank, it)| {
+                    let container = ContainerId {
+                        job: id.clone(),
+                        incarnation: life.incarnation,
+                        rank: *rank,
+                    };
+                    (container, it.place.node.clone())
+                })
+            });
+            let runs: Vec<_> = runs.collect();
+            self.live.insert(id.clone(), Live::default());
+            for (container, node) in runs {
+                self.running.insert(container, node);
+                self.changed(id, true, 0.0);
+            }
+        }
+    }
+
     pub fn outcome(mut self) -> Outcome {
         self.jobs.sort_by(|a, b| {
             a.submitted_s
@@ -315,10 +346,6 @@ impl Measures {
             adjustments: self.adjustments.points,
         }
     }
-}
-
-fn seconds(at: Timestamp) -> f64 {
-    at.seconds_since(START)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "shown with few digits")]

@@ -19,8 +19,8 @@ use dormouse_messages::{Event, JobId, Recorded, Timestamp};
 use crate::engine::{Action, Engine, EngineError, Faults};
 use crate::scenario::Scenario;
 pub use figures::{Figures, Percentiles, TenantFigures};
-use measure::Measures;
-pub use measure::{Bar, JobRecord, Outcome, Point};
+pub(crate) use measure::Measures;
+pub use measure::{Bar, End, JobRecord, Outcome, Point, mean};
 
 /// When every simulation begins: 2026-01-01T00:00:00Z.
 pub const START: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
@@ -123,7 +123,7 @@ pub fn simulate(
     mut progress: impl FnMut(Progress),
 ) -> Result<Outcome, SimulationError> {
     let mut engine = engine(scenario, options);
-    let mut measures = Measures::new(scenario);
+    let mut measures = Measures::new(scenario.horizon_s, START);
     let mut done = Progress {
         jobs: scenario.submissions.len() as u64,
         ..Progress::default()

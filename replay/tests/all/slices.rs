@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use dormouse_messages::{Event, Recorded, Sequence, Timestamp};
 use dormouse_replay::engine::{Engine, Faults, Rates};
+use dormouse_replay::history::anonymise::{Anonymiser, Seen};
 use dormouse_replay::history::bisect::{Bisect, Found};
 use dormouse_replay::history::explain::{Explainer, Subject};
 use dormouse_replay::history::ledger::Ledger;
@@ -109,6 +110,58 @@ fn a_slice_verifies_and_answers_as_the_whole_log_does() {
             explain(asked(), &log),
             "seed {seed}"
         );
+    }
+}
+
+/// Every decision is made again, everything lies as it lay, and no old name is left.
+#[test]
+fn an_anonymous_log_verifies_and_names_nobody() {
+    for seed in 1..=12 {
+        let log = trial(seed);
+        let mut seen = Seen::default();
+        log.iter().for_each(|recorded| seen.read(recorded));
+        let mut anonymiser = Anonymiser::new(seen);
+        let mut verifier = Verifier::default();
+        let (mut text, mut allocated) = (String::new(), Vec::new());
+        for recorded in &log {
+            let Some(renamed) = anonymiser.read(recorded).expect("renamed") else {
+                continue;
+            };
+            verifier.read(&renamed);
+            text.push_str(&renamed.to_json("anonymous").expect("JSON"));
+            if let Some(Event::AllocationDecided(event)) = renamed.event() {
+                allocated.push(
+                    event
+                        .jobs
+                        .iter()
+                        .map(|it| it.containers)
+                        .collect::<Vec<_>>(),
+                );
+            }
+        }
+        let report = verifier.finish();
+        assert_eq!(report.findings, [], "seed {seed}");
+        assert_eq!(report.verified, report.decisions);
+        let was = log.iter().filter_map(|it| match it.event() {
+            Some(Event::AllocationDecided(event)) => Some(
+                event
+                    .jobs
+                    .iter()
+                    .map(|it| it.containers)
+                    .collect::<Vec<_>>(),
+            ),
+            _ => None,
+        });
+        assert_eq!(allocated, was.collect::<Vec<_>>(), "seed {seed}");
+        for recorded in &log {
+            if let Some(Event::JobAdmitted(event)) = recorded.event() {
+                let old = format!("\"{}", event.job);
+                assert!(!text.contains(&old), "seed {seed}: {old}");
+                for word in event.spec.command.start.iter().filter(|it| it.len() > 3) {
+                    assert!(!text.contains(&format!("\"{word}\"")), "{word}");
+                }
+            }
+        }
     }
 }
 

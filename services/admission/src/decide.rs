@@ -8,6 +8,8 @@
 //!    from its record alone, then admitted, refused with a reason, or carried out.
 //! 2. A queued job whose dependency ended without success is cancelled.
 //! 3. Queued jobs are released, one by one until nothing fits ([`crate::release`]).
+//! 4. A job that got something else than the plan that it was submitted with is said to have missed it
+//!    ([`crate::plan`]).
 //!
 //! Completions before arrivals before releases at one instant: ends are folded, then 1, then 3.
 //!
@@ -17,7 +19,8 @@
 use std::collections::BTreeSet;
 
 use dormouse_messages::events::{
-    JobAdmitted, JobCancelRequested, JobCancelled, JobRefused, JobRevised, SubmissionReceived,
+    JobAdmitted, JobCancelRequested, JobCancelled, JobRefused, JobRevised, PlanAccepted,
+    PlanMissed, SubmissionReceived,
 };
 use dormouse_messages::ids::IdError;
 use dormouse_messages::job::{Containers, JobDocument, JobSpec, Urgency};
@@ -29,6 +32,7 @@ use serde::Deserialize;
 
 use crate::limits::{check_dependencies, check_grants, check_job, check_tenant};
 use crate::parse::{Refusal, check_containers, check_weight, decode, parse_job};
+use crate::plan::{Planned, state_digest};
 use crate::release::{Changes, releases};
 use crate::state::AdmissionState;
 
@@ -60,6 +64,18 @@ impl Decider for Admission {
         } = intake;
         let most = MOST_DECISIONS.saturating_sub(proposals.len());
         proposals.extend(releases(&state.queues, &changes, now, most));
+        let room = MOST_DECISIONS.saturating_sub(proposals.len());
+        let missed = state.missed.iter().take(room).map(|(job, missed)| {
+            let event = PlanMissed {
+                job: job.clone(),
+                planned: missed.planned,
+                containers: missed.containers,
+                decided: missed.decided,
+                basis: None,
+            };
+            Proposal::new(event, missed.decided)
+        });
+        proposals.extend(missed);
         Decision {
             proposals,
             next_wake: None,
@@ -175,6 +191,9 @@ impl<'a> Intake<'a> {
         if JobId::new(tenant, &fallback).is_ok_and(|job| self.state.is_taken(&job)) {
             fallback = format!("{fallback}-{sequence}");
         }
+        let planned = self
+            .planned(document.if_plan.as_deref())
+            .map_err(|refusal| (named.clone(), refusal))?;
         let priority = queues.config.get(tenant.as_str()).map_or(0, |t| t.priority);
         let (job, spec) =
             parse_job(document, tenant, &fallback, priority).map_err(|refusal| (named, refusal))?;
@@ -198,6 +217,16 @@ impl<'a> Intake<'a> {
             return Err((Some(job), refusal));
         }
         self.taken.insert(job.clone());
+        if let Some(planned) = planned {
+            let accepted = PlanAccepted {
+                job: job.clone(),
+                ingress_sequence: submission.ingress_sequence,
+                containers: planned.containers,
+                planned_at: planned.asof,
+                basis: None,
+            };
+            self.proposals.push(Proposal::new(accepted, sequence));
+        }
         let admitted = JobAdmitted {
             job,
             spec,
@@ -216,6 +245,23 @@ impl<'a> Intake<'a> {
         let mut taken = self.taken.iter();
         let of_tenant = taken.by_ref().filter(|job| job.tenant() == tenant.as_str());
         of_tenant.count() as u64
+    }
+
+    /// What was planned, where the state is still what it was planned from.
+    fn planned(&self, token: Option<&str>) -> Result<Option<Planned>, Refusal> {
+        let Some(token) = token else {
+            return Ok(None);
+        };
+        let planned = token.parse::<Planned>();
+        let planned = planned.map_err(|what| Refusal::new("bad_plan", what))?;
+        if planned.state != state_digest(&self.state.queues) {
+            let reason = format!(
+                "what it was planned from after event {} has changed; plan it again",
+                planned.asof
+            );
+            return Err(Refusal::new("plan_stale", reason));
+        }
+        Ok(Some(planned))
     }
 
     /// Whether some node there is could ever run one container.

@@ -4,6 +4,7 @@ mod decide;
 mod intake;
 mod limits;
 mod parse;
+pub mod plan;
 mod release;
 mod service;
 mod state;
@@ -11,5 +12,5 @@ mod tasks;
 
 pub use decide::Admission;
 pub use intake::{arrived, received, shed};
-pub use parse::{Refusal, parse_job};
+pub use parse::{Refusal, document, parse_job};
 pub use state::AdmissionState;

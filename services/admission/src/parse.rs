@@ -58,6 +58,12 @@ impl Refusal {
     }
 }
 
+/// The document of a submission, whatever it says; nothing where it cannot be read.
+#[must_use]
+pub fn document(received: &SubmissionReceived) -> Option<Value> {
+    decode(received).ok()
+}
+
 /// Decodes a payload of any verb.
 pub fn decode<T: DeserializeOwned>(received: &SubmissionReceived) -> Result<T, Refusal> {
     let Some(bytes) = intake::payload(received) else {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use dormouse_messages::events::SubmissionReceived;
+use dormouse_messages::events::{JobAllocation, SubmissionReceived};
 use dormouse_messages::intake::Stand;
 use dormouse_messages::{Event, Fold, JobId, Recorded, Sequence};
 use dormouse_state::Queues;
@@ -21,6 +21,31 @@ pub struct AdmissionState {
     pub undecided: BTreeMap<Sequence, SubmissionReceived>,
     /// Ended jobs, and whether they completed: an id stands for one job for ever.
     pub ended: BTreeMap<JobId, bool>,
+    /// What jobs are to get at once by a plan that was accepted, until the first allocation that
+    /// can name them.
+    pub planned: BTreeMap<JobId, Promise>,
+    /// Jobs that got something else, which nobody has said yet.
+    pub missed: BTreeMap<JobId, Missed>,
+}
+
+/// What a job is to get.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Promise {
+    /// Containers, 1 or more.
+    pub containers: u32,
+    /// An allocation made from this event or a later one can name it.
+    pub from: Sequence,
+}
+
+/// What a job got instead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Missed {
+    /// Containers that were planned.
+    pub planned: u32,
+    /// Containers that it got.
+    pub containers: u32,
+    /// The allocation.
+    pub decided: Sequence,
 }
 
 impl Fold for AdmissionState {
@@ -43,8 +68,38 @@ impl Fold for AdmissionState {
                 let stand = self.intake.entry(event.tenant.clone()).or_default();
                 (stand.last, stand.at) = (event.last, event.until);
             }
-            Some(Event::JobAdmitted(event)) => self.decided(event.ingress_sequence),
-            Some(Event::JobRefused(event)) => self.decided(event.ingress_sequence),
+            Some(Event::JobAdmitted(event)) => {
+                self.decided(event.ingress_sequence);
+                // Its release follows in the same append, if it is released at once.
+                self.promised_from(&event.job, sequence.next().next());
+            }
+            Some(Event::JobRefused(event)) => {
+                self.decided(event.ingress_sequence);
+                if let Some(job) = &event.job
+                    && !self.queues.jobs.contains_key(job)
+                {
+                    self.planned.remove(job);
+                }
+            }
+            Some(Event::JobReleased(event)) => self.promised_from(&event.job, sequence),
+            Some(Event::PlanAccepted(event)) if event.containers > 0 => {
+                let promise = Promise {
+                    containers: event.containers,
+                    from: Sequence(u64::MAX),
+                };
+                self.planned.insert(event.job.clone(), promise);
+            }
+            Some(Event::PlanMissed(event)) => {
+                self.missed.remove(&event.job);
+            }
+            Some(Event::AllocationDecided(event)) => {
+                let asof = event.basis.as_ref().map(|basis| basis.asof);
+                self.hold_against(sequence, asof, &event.jobs);
+            }
+            Some(Event::AllocationKept(event)) => {
+                let asof = event.basis.as_ref().map(|basis| basis.asof);
+                self.hold_against(sequence, asof, &[]);
+            }
             Some(Event::JobRevised(event)) => self.decided(event.ingress_sequence),
             Some(Event::JobCancelRequested(event)) => self.decided(event.ingress_sequence),
             Some(Event::JobCompleted(event)) => self.end(&event.job, true),
@@ -85,7 +140,39 @@ impl AdmissionState {
         (stand, self.queues.config.grants.max_rate(tenant))
     }
 
+    fn promised_from(&mut self, job: &JobId, from: Sequence) {
+        if let Some(promise) = self.planned.get_mut(job) {
+            promise.from = from;
+        }
+    }
+
+    /// Holds an allocation against what was planned.
+    fn hold_against(&mut self, decided: Sequence, asof: Option<Sequence>, jobs: &[JobAllocation]) {
+        let Some(asof) = asof.filter(|_| !self.planned.is_empty()) else {
+            return;
+        };
+        let missed = &mut self.missed;
+        self.planned.retain(|job, promise| {
+            if asof < promise.from {
+                return true;
+            }
+            let got = jobs.iter().find(|it| it.job == *job);
+            let containers = got.map_or(0, |it| it.containers);
+            if containers != promise.containers {
+                let planned = promise.containers;
+                let it = Missed {
+                    planned,
+                    containers,
+                    decided,
+                };
+                missed.insert(job.clone(), it);
+            }
+            false
+        });
+    }
+
     fn end(&mut self, job: &JobId, completed: bool) {
+        self.planned.remove(job);
         self.ended.insert(job.clone(), completed);
     }
 

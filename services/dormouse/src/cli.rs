@@ -1,5 +1,6 @@
 //! The command line: what there is to say, with examples.
 
+mod changes;
 mod gateway;
 mod history;
 mod jobs;
@@ -16,6 +17,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use dormouse_messages::Prefix;
 
 pub use crate::commands::simulate::SimulateArgs;
+pub use changes::{ChangeArgs, PlanArgs, WhatifArgs};
 pub use gateway::{GatewayArgs, KeyArgs, KeyOf};
 pub use history::{At, LogCommand, LogFileArg, ReplayCommand, SliceRange, TimelineArgs};
 pub(crate) use jobs::job_id;
@@ -266,6 +268,16 @@ pub enum Command {
         after_help = "Examples:\n  dormouse explain ads/lr\n  dormouse explain ads/lr --at 03:00:00 -o json\n  dormouse explain tenant ads --log log.dmlog\n  dormouse explain node n3\n  dormouse explain epoch/12\n  dormouse explain ads/lr --tenant ads                  # other tenants as amounts\n\nThe changes that are listed were let happen on a fork of the log, and the services decided: each is\nthe least of its kind on its grid; every smaller value was tried and is not enough."
     )]
     Explain(ExplainArgs),
+    /// Say what a job, a drain, a node or a policy would get now, before it is said
+    #[command(
+        after_help = "Examples:\n  dormouse plan job.yaml\n  dormouse plan --tenant ads job.yaml -o json\n  dormouse plan --drain n3\n  dormouse plan --add-node n9:cpu=16,memory=64Gi\n  dormouse plan --set policy.theta2=0.3\n  dormouse submit job.yaml --if-plan plan1.4712.9f86d081884c7d65.4\n\nExit code: 0 it runs now, or the cluster is changed; 2 it waits; 1 it would be refused."
+    )]
+    Plan(PlanArgs),
+    /// Fork the log, change something, and say what would have become of it
+    #[command(
+        after_help = "Examples:\n  dormouse whatif --log log.dmlog                                   # the model's own error\n  dormouse whatif --set policy.theta2=0.2,0.5 --log log.dmlog\n  dormouse whatif --set tenant.ads.weight=3 --at 4712 -o json\n  dormouse whatif --set job.ads/lr.containers.min=2 --report report.html\n  dormouse whatif --add-node n9:cpu=16,memory=64Gi --drop-job ads/count\n  dormouse whatif --drop-node n3 --add-jobs more.json\n\nWhat comes from outside stays at its time; the services decide again. First without changes: how far\nthat is off the log is the model's error. Users who react to waiting are not modelled."
+    )]
+    Whatif(WhatifArgs),
     /// What each tenant and job was entitled to, used, lent and lost, to the last unit
     #[command(
         after_help = "Examples:\n  dormouse ledger\n  dormouse ledger --from 2026-11-21 --to 2026-11-22 -o csv > day.csv\n  dormouse ledger --tenant ads -o json\n  dormouse ledger --log log.dmlog --from 4712 --job ads/lr\n\n-o csv, -o FILE.csv and -o json have whole numbers: a resource's unit times milliseconds. The\ntables have hours. Capacity is used + idle + down; what one tenant borrows others have lent."

@@ -37,6 +37,17 @@ pub fn describe(event: &Event) -> String {
         ),
         Event::JobRefused(e) => format!("{}: {}", e.code, e.reason),
         Event::JobReleased(e) => released(e),
+        Event::PlanAccepted(e) => format!(
+            "planned after event {}: {}",
+            e.planned_at,
+            planned(e.containers)
+        ),
+        Event::PlanMissed(e) => format!(
+            "planned: {}; decided at event {}: {}",
+            planned(e.planned),
+            e.decided,
+            planned(e.containers)
+        ),
         Event::JobRevised(e) => {
             let weight = e.weight.map(|weight| format!("weight {weight}"));
             let containers = e
@@ -112,6 +123,15 @@ pub fn grants(grants: &Grants) -> String {
     match said.is_empty() {
         true => "nothing".to_owned(),
         false => said.join(", "),
+    }
+}
+
+/// `4 containers`, `it waits`.
+fn planned(containers: u32) -> String {
+    match containers {
+        0 => "it waits".to_owned(),
+        1 => "1 container".to_owned(),
+        count => format!("{count} containers"),
     }
 }
 
@@ -268,6 +288,8 @@ pub fn concerns(event: &Event, job: &JobId) -> bool {
         Event::JobAdmitted(e) => e.job == *job,
         Event::JobRefused(e) => e.job.as_ref() == Some(job),
         Event::JobReleased(e) => e.job == *job,
+        Event::PlanAccepted(e) => e.job == *job,
+        Event::PlanMissed(e) => e.job == *job,
         Event::JobRevised(e) => e.job == *job,
         Event::JobCancelRequested(e) => e.job == *job,
         Event::AllocationDecided(e) => {

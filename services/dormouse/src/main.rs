@@ -139,9 +139,11 @@ async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Log(LogCommand::Export { from, to, log }) => {
             commands::log::export(&context, from, to, &log).await
         }
-        Command::Log(LogCommand::Slice { range, log }) => {
-            commands::slice::slice(&context, range, &log).await
-        }
+        Command::Log(LogCommand::Slice {
+            range,
+            anonymise,
+            log,
+        }) => commands::slice::slice(&context, range, anonymise, &log).await,
         Command::Log(LogCommand::Trace { point }) => commands::slice::trace(&context, &point).await,
         Command::Log(LogCommand::Import { file }) => commands::log::import(&context, &file).await,
         Command::Replay(command) => commands::replay::run(&context, &command).await,
@@ -149,6 +151,8 @@ async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Simulate(args) => commands::simulate::run(&context, &args),
         Command::Timeline(args) => commands::timeline::run(&context, &args).await,
         Command::Explain(args) => commands::explain::run(&context, &args).await,
+        Command::Plan(args) => commands::plan::run(&context, &args).await,
+        Command::Whatif(args) => commands::whatif::run(&context, &args).await,
         Command::Ledger(args) => commands::ledger::run(&context, &args).await,
         Command::Key(args) => commands::key::run(&context, &args),
         Command::Keeper(args) => {

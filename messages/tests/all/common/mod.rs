@@ -168,6 +168,7 @@ pub fn events() -> Vec<Event> {
         tenant: "ads".parse().expect("a tenant"),
         url: Some("https://hooks.example.org/dormouse".to_owned()),
     }));
+    plans(&mut events);
     events
 }
 
@@ -526,6 +527,23 @@ fn of_task_sets(events: &mut Vec<Event>) {
             task: 6,
             exit_code: 137,
         }],
+    }));
+}
+
+fn plans(events: &mut Vec<Event>) {
+    events.push(Event::from(PlanAccepted {
+        job: job(),
+        ingress_sequence: 17,
+        containers: 4,
+        planned_at: Sequence(40),
+        basis: basis(),
+    }));
+    events.push(Event::from(PlanMissed {
+        job: job(),
+        planned: 4,
+        containers: 2,
+        decided: Sequence(46),
+        basis: basis(),
     }));
 }
 

@@ -1,100 +1,23 @@
 //! Why a job has what it has.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use dormouse_messages::events::Outcome as Figures;
-use dormouse_messages::{Event, JobId, Recorded, Sequence, Timestamp};
-use dormouse_optimizer::problem::{Budget, Problem};
-use dormouse_optimizer::{Group, Solution, conflict, problem_of, solve};
+use dormouse_messages::{Event, JobId};
+use dormouse_optimizer::problem::Budget;
+use dormouse_optimizer::{problem_of, solve};
 use dormouse_projections::jobs::Phase;
 use dormouse_state::Stand;
 
-use super::answer::{Cause, Explanation, Gives, PastResize, QueuePlace, Reason};
-use super::changes::Search;
-use super::{Decided, ExplainError, Explainer, in_words};
+use super::against::against;
+use super::answer::{Explanation, QueuePlace, Reason};
+use super::resizes::past;
+use super::search::Search;
+use super::{Decided, ExplainError, Explainer};
 use crate::history::fork::Fork;
 
 /// Jobs of a queue that are named.
 const MOST_NAMED: usize = 20;
-
-/// The job's resizes, as they come by.
-#[derive(Debug, Default)]
-pub struct Resizes {
-    all: Vec<PastResize>,
-    gained: Vec<Vec<(JobId, u32, u32)>>,
-    asked: Option<Timestamp>,
-}
-
-impl Resizes {
-    /// Notes what an event does to `job`.
-    pub fn read(
-        &mut self,
-        job: &JobId,
-        recorded: &Arc<Recorded>,
-        causes: impl FnOnce(&[Sequence]) -> Vec<Cause>,
-    ) {
-        match recorded.event() {
-            Some(Event::AllocationDecided(event)) => {
-                let own = event.jobs.iter().find(|it| it.job == *job && !it.new);
-                let Some(own) = own.filter(|own| own.containers != own.previous) else {
-                    return;
-                };
-                let others = event.jobs.iter();
-                let gained = others.filter(|it| it.job != *job && it.containers > it.previous);
-                let gained = gained.map(|it| (it.job.clone(), it.previous, it.containers));
-                self.gained.push(gained.collect());
-                self.all.push(PastResize {
-                    sequence: recorded.sequence,
-                    at: recorded.stored_at,
-                    epoch: event.epoch.0,
-                    from: own.previous,
-                    to: own.containers,
-                    causes: causes(event.basis.as_ref().map_or(&[], |basis| &basis.causes)),
-                    gained: Vec::new(),
-                    cost_s: None,
-                    given_up: None,
-                });
-            }
-            Some(Event::CheckpointRequested(event)) if event.job == *job => {
-                self.asked = Some(recorded.stored_at);
-            }
-            Some(Event::PartitionStopRequested(event)) if event.job == *job => {
-                self.asked.get_or_insert(recorded.stored_at);
-            }
-            Some(Event::PartitionStarted(event)) if event.job == *job => {
-                if let (Some(asked), Some(last)) = (self.asked.take(), self.all.last_mut()) {
-                    last.cost_s
-                        .get_or_insert(recorded.stored_at.seconds_since(asked));
-                }
-            }
-            Some(Event::PartitionKept(event)) if event.job == *job => {
-                self.asked = None;
-                if let Some(last) = self.all.last_mut() {
-                    last.given_up = Some(event.reason.clone());
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn seen_by(&self, explainer: &Explainer) -> Vec<PastResize> {
-        let mut all = self.all.clone();
-        for (resize, gained) in all.iter_mut().zip(&self.gained) {
-            let gained = gained.iter().map(|(job, from, to)| Gives {
-                job: explainer.name(job),
-                from: *from,
-                to: *to,
-                loses_s: None,
-            });
-            resize.gained = gained.collect();
-            for cause in &mut resize.causes {
-                explainer.hide(&mut cause.subject);
-            }
-        }
-        all
-    }
-}
 
 /// Explains a job.
 pub fn explain(explainer: &Explainer, id: &JobId) -> Result<Explanation, ExplainError> {
@@ -147,10 +70,11 @@ pub fn explain(explainer: &Explainer, id: &JobId) -> Result<Explanation, Explain
         true => decided.before.clone(),
         false => explainer.head.clone(),
     };
+    let mut idle = None;
     if known_then && released {
-        decision(explainer, id, decided, &mut answer);
+        idle = Some(decision(explainer, id, decided, &mut answer));
     }
-    changes(explainer, id, decided, &base, &mut answer);
+    changes(explainer, id, decided, &base, idle, &mut answer);
     answer.rank();
     if let Some(dominant) = answer.dominant.clone() {
         answer.words.push(dominant.words);
@@ -182,38 +106,7 @@ fn say_corrections(answer: &mut Explanation) {
     }
 }
 
-/// The resizes in words, the last ones.
-fn past(answer: &mut Explanation) {
-    for resize in answer.resizes.iter().rev().take(3) {
-        let gained: Vec<String> = resize
-            .gained
-            .iter()
-            .map(|gain| format!("{} {}→{}", gain.job, gain.from, gain.to))
-            .collect();
-        let mut words = format!(
-            "epoch {} (event {}, {}) resized it {}→{}, because of {}",
-            resize.epoch,
-            resize.sequence,
-            resize.at.to_words(),
-            resize.from,
-            resize.to,
-            in_words(&resize.causes)
-        );
-        if !gained.is_empty() {
-            words.push_str(&format!("; in the same decision: {}", gained.join(", ")));
-        }
-        match (&resize.given_up, resize.cost_s) {
-            (Some(why), _) => words.push_str(&format!("; it was given up: {why}")),
-            (None, Some(cost_s)) => {
-                words.push_str(&format!("; it stood still for {cost_s:.1} s"));
-            }
-            (None, None) => words.push_str("; it does not run again yet"),
-        }
-        answer.words.push(words);
-    }
-}
-
-fn reason(code: &str, words: String) -> Reason {
+pub(super) fn reason(code: &str, words: String) -> Reason {
     Reason {
         code: code.to_owned(),
         resource: None,
@@ -285,7 +178,13 @@ fn queued(explainer: &Explainer, id: &JobId, answer: &mut Explanation) {
 }
 
 /// What the decision says of a released job, and what stands against more.
-fn decision(explainer: &Explainer, id: &JobId, decided: &Decided, answer: &mut Explanation) {
+/// The containers that it has by it, and the kinds of changes that cannot help.
+fn decision(
+    explainer: &Explainer,
+    id: &JobId,
+    decided: &Decided,
+    answer: &mut Explanation,
+) -> (u32, BTreeSet<&'static str>) {
     let basis = decided.recorded.event().and_then(Event::basis);
     let now = basis.map_or(decided.before.now, |basis| basis.now);
     let optimizer = decided.optimizer();
@@ -315,7 +214,7 @@ fn decision(explainer: &Explainer, id: &JobId, decided: &Decided, answer: &mut E
         answer.all.push(reason(&waiting.code, words));
     }
     stand(id, decided, has, answer);
-    against(id, &problem, &solution, has, answer);
+    (has, against(id, &problem, &solution, has, answer))
 }
 
 fn figures(event: &Event) -> Option<&Figures> {
@@ -365,153 +264,21 @@ fn stand(id: &JobId, decided: &Decided, has: u32, answer: &mut Explanation) {
     }
 }
 
-/// What stands against one container more, or its least.
-fn against(id: &JobId, problem: &Problem, solution: &Solution, has: u32, answer: &mut Explanation) {
-    let Some(posed) = problem.jobs.iter().find(|job| job.job == *id) else {
-        return;
-    };
-    let least = match has {
-        0 => posed.min.max(1),
-        has => has + 1,
-    };
-    let is_most = has >= posed.max;
-    if is_most && answer.all.iter().all(|it| it.code != "own_max") {
-        let words = "its tenant's quota holds no more containers of it".to_owned();
-        answer.all.push(reason("quota", words));
-    }
-    if is_most
-        || answer
-            .all
-            .iter()
-            .any(|it| ["no_such_resource", "never_fits"].contains(&it.code.as_str()))
-    {
-        return;
-    }
-    let placed = solution.jobs.iter().filter(|it| it.containers > 0);
-    let beside: BTreeSet<JobId> = placed.map(|it| it.job.clone()).collect();
-    let Some(found) = conflict(problem, id, least, &beside) else {
-        return;
-    };
-    if let Some(objective) = found.feasible {
-        // A waiting job that alone could start waits for the jobs before it.
-        if has > 0 {
-            let words = format!(
-                "{} could be had, but the objective would be {objective:.4} instead of {:.4}: it is not worth what it costs others",
-                containers(least),
-                solution.solver.objective
-            );
-            answer.all.push(reason("price", words));
-        }
-        return;
-    }
-    answer.conflict = found.conflict.iter().map(name).collect();
-    answer.relaxations = found
-        .corrections
-        .iter()
-        .map(|set| set.iter().map(name).collect())
-        .collect();
-    let alone: BTreeSet<&Group> = found
-        .corrections
-        .iter()
-        .filter(|set| set.len() == 1)
-        .flatten()
-        .collect();
-    for group in alone
-        .into_iter()
-        .chain(&found.conflict)
-        .collect::<BTreeSet<_>>()
-    {
-        let more = words(group, problem, id, least, has, solution);
-        if let Some(said) = answer.all.iter_mut().find(|it| it.code == more.code) {
-            // The log says it in words; the quantities are added.
-            if said.resource.is_none() {
-                (said.resource, said.short, said.of) = (more.resource, more.short, more.of);
-            }
-        } else if has > 0 || more.code != "resources" || answer.all.is_empty() {
-            // Of a waiting job the decision itself names what is short, not what would help too.
-            answer.all.push(more);
-        }
-    }
-}
-
-/// The group's name in an answer.
-fn name(group: &Group) -> String {
-    match group {
-        Group::Capacity(resource) => format!("capacity {}", resource.name()),
-        Group::Packing => "packing".to_owned(),
-        Group::Reserved => "reserved".to_owned(),
-        Group::Pins => "pins".to_owned(),
-        Group::Adjustments => "theta2".to_owned(),
-        Group::Fairness => "theta1".to_owned(),
-    }
-}
-
-fn words(
-    group: &Group,
-    problem: &Problem,
-    id: &JobId,
-    least: u32,
-    has: u32,
-    solution: &Solution,
-) -> Reason {
-    let more = containers(least - has);
-    match group {
-        Group::Capacity(resource) => {
-            let total: u64 = problem.nodes.iter().map(|node| node.capacity.get(resource)).sum();
-            let reserved: u64 = problem.nodes.iter().map(|node| node.reserved.get(resource)).sum();
-            let each = |job: &JobId| {
-                let posed = problem.jobs.iter().find(|it| it.job == *job);
-                posed.map_or(0, |it| it.demand.get(resource))
-            };
-            let used: u64 = solution.jobs.iter().map(|it| each(&it.job) * u64::from(it.containers)).sum();
-            let free = total.saturating_sub(reserved + used);
-            let need = each(id) * u64::from(least - has);
-            let short = need.saturating_sub(free);
-            Reason {
-                code: "resources".to_owned(),
-                resource: Some(resource.name().to_owned()),
-                short: Some(short),
-                of: Some(total),
-                words: format!(
-                    "{more} more would need {} {}, and {} of {} is free",
-                    resource.name(),
-                    resource.display(need),
-                    resource.display(free),
-                    resource.display(total)
-                ),
-            }
-        }
-        Group::Packing => reason("fragmentation", format!("room for {more} more is there, but in pieces on several nodes")),
-        Group::Reserved => reason("reserved", format!("room for {more} more is still held by containers on their way out")),
-        Group::Pins => reason("not_adjustable", "jobs that may not be changed now hold the room: in transit, just started, or without a checkpoint".to_owned()),
-        Group::Adjustments => reason(
-            "adjustment_bound",
-            format!(
-                "{more} more would take more restarts than theta2 {} allows: {} of the jobs that run",
-                problem.policy.theta2, solution.adjustment_bound
-            ),
-        ),
-        Group::Fairness => reason(
-            "fairness_bound",
-            format!(
-                "with {more} more the fairness loss would be above what theta1 {} allows: {:.3}",
-                problem.policy.theta1, solution.fairness_loss_bound
-            ),
-        ),
-    }
-}
-
 /// The least changes.
 fn changes(
     explainer: &Explainer,
     id: &JobId,
     decided: &Decided,
     base: &Fork,
+    idle: Option<(u32, BTreeSet<&'static str>)>,
     answer: &mut Explanation,
 ) {
     let mut fork = base.clone();
     let optimizer = decided.optimizer();
     let has = fork.settle(&optimizer).containers(&fork, id);
+    // What was proven holds of the same question only.
+    let idle = idle.filter(|(of, _)| *of == has).map(|(_, idle)| idle);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let mut search = Search {
         base,
         optimizer,
@@ -519,6 +286,8 @@ fn changes(
         has,
         left: explainer.solves,
         cut: Vec::new(),
+        idle: idle.unwrap_or_default(),
+        threads,
     };
     let mut found = search.all(&base.cluster.policy);
     for correction in &mut found {

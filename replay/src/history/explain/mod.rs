@@ -5,14 +5,18 @@
 //! 2. Three questions of a job: can it have more (P2 is asked for one container more, groups of
 //!    constraints relaxed: [`dormouse_optimizer::conflict`]), was it chosen (the decision), was it
 //!    released (the queue).
-//! 3. Changes are let happen on forks, and the real services decide ([`changes`]).
+//! 3. Changes are let happen on forks, and the real services decide ([`search`]).
 //!
 //! A tenant that asks is told its own names; others are `a job of another tenant`.
 
+mod against;
 mod answer;
 mod changes;
+mod grids;
 mod job;
 mod others;
+mod resizes;
+mod search;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -66,7 +70,7 @@ pub struct Explainer {
     tail: VecDeque<Arc<Recorded>>,
     decided: Option<Decided>,
     done: bool,
-    resizes: job::Resizes,
+    resizes: resizes::Resizes,
     pub(crate) model: ReadModel,
     pub(crate) head: Fork,
 }
@@ -84,7 +88,7 @@ impl Explainer {
             tail: VecDeque::new(),
             decided: None,
             done: false,
-            resizes: job::Resizes::default(),
+            resizes: resizes::Resizes::default(),
             model: ReadModel::default(),
             head: Fork::default(),
         }

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use clap::{Args, Subcommand};
 use dormouse_messages::{JobId, Timestamp};
 use dormouse_replay::history::bisect::Predicate;
+use dormouse_replay::scenario::settings::Setting;
 
 use super::jobs::job_id;
 use super::questions::PointArgs;
@@ -47,12 +48,15 @@ pub enum LogCommand {
     },
     /// Write a part of the log that can be looked at alone: the states before it, and what follows
     #[command(
-        after_help = "Examples:\n  dormouse log slice 4000..4712 -o bug.jsonl\n  dormouse log slice 4000.. --log log.dmlog -o bug.jsonl\n  dormouse replay verify --log bug.jsonl\n  dormouse explain ads/lr --log bug.jsonl\n\nThe states are those that the decisions in the slice were made from: each can be made again. They\nhave versions; a build with others says which build to use."
+        after_help = "Examples:\n  dormouse log slice 4000..4712 -o bug.jsonl\n  dormouse log slice 4000.. --log log.dmlog -o bug.jsonl\n  dormouse log slice 4000..4712 --anonymise -o bug.jsonl\n  dormouse replay verify --log bug.jsonl\n  dormouse explain ads/lr --log bug.jsonl\n\nThe states are those that the decisions in the slice were made from: each can be made again. They\nhave versions; a build with others says which build to use."
     )]
     Slice {
         /// From and to these sequences; either may be left out.
         #[arg(value_name = "FROM..TO")]
         range: SliceRange,
+        /// New names that keep the old order; commands, environments, paths and words of programs go.
+        #[arg(long)]
+        anonymise: bool,
         /// Where it is read.
         #[command(flatten)]
         log: LogFileArg,
@@ -159,6 +163,21 @@ pub enum ReplayCommand {
         /// log's last event, in UTC); default: the end.
         #[arg(long, value_name = "SEQUENCE|TIME")]
         at: Option<At>,
+        /// Where it is read.
+        #[command(flatten)]
+        log: LogFileArg,
+    },
+    /// Find the first decision that another policy, this build, or another log makes otherwise
+    #[command(
+        after_help = "Examples:\n  dormouse replay diff --set policy.theta2=0.5 --log log.dmlog\n  dormouse replay diff --set policy.allocation=drf -o json\n  dormouse replay diff --log old.dmlog                      # this build against the one that decided\n  dormouse replay diff --log old.dmlog --against new.dmlog  # two logs, allocation by allocation\n\nPolicies are compared at the states that the log's decisions were made from; what would have followed\nis the question of `dormouse whatif`."
+    )]
+    Diff {
+        /// Fields of the other policy: policy.FIELD=VALUE.
+        #[arg(long = "set", value_name = "PATH=VALUE", conflicts_with = "against")]
+        settings: Vec<Setting>,
+        /// Another log, such as that of another build on the same inputs.
+        #[arg(long, value_name = "FILE")]
+        against: Option<PathBuf>,
         /// Where it is read.
         #[command(flatten)]
         log: LogFileArg,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use dormouse_admission::plan::Planned;
 use dormouse_messages::{JobId, NodeId};
 
 use super::{LogFileArg, Since};
@@ -19,6 +20,13 @@ pub struct SubmitArgs {
     /// The tenant. Default: the document's, else `default`.
     #[arg(long, env = "DORMOUSE_TENANT")]
     pub tenant: Option<String>,
+    /// Only if it would still get what `plan` said; else it is refused with the difference.
+    #[arg(long, value_name = "TOKEN", value_parser = token)]
+    pub if_plan: Option<Planned>,
+}
+
+fn token(text: &str) -> Result<Planned, String> {
+    text.parse()
 }
 
 /// `run`.

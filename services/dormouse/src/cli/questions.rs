@@ -30,7 +30,7 @@ pub struct ExplainArgs {
     /// The tenant's or the node's name.
     pub name: Option<String>,
     /// Decisions that may be made to look for changes.
-    #[arg(long, value_name = "N", default_value_t = 600)]
+    #[arg(long, value_name = "N", default_value_t = 120)]
     pub solves: usize,
     /// Which log, up to where, and who asks.
     #[command(flatten)]

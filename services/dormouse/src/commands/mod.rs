@@ -1,6 +1,7 @@
 //! The commands that ask or tell a cluster something, one file each.
 
 pub mod configure;
+pub mod diff;
 pub mod explain;
 mod grants;
 pub mod history;
@@ -11,6 +12,7 @@ pub mod ledger;
 pub mod log;
 pub mod logs;
 pub mod nodes;
+pub mod plan;
 pub mod prune;
 pub mod replay;
 pub mod run;
@@ -22,6 +24,7 @@ pub mod tenants;
 pub mod timeline;
 pub mod trace;
 pub mod webhook;
+pub mod whatif;
 
 use dormouse_messages::{Event, Sequence};
 use dormouse_projections::queries::ClusterAnswer;

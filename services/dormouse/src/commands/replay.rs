@@ -25,6 +25,11 @@ use crate::render::Style;
 pub async fn run(context: &Context, command: &ReplayCommand) -> anyhow::Result<u8> {
     match command {
         ReplayCommand::State { at, log } => state(context, *at, log).await,
+        ReplayCommand::Diff {
+            settings,
+            against,
+            log,
+        } => super::diff::run(context, settings, against.as_deref(), log).await,
         ReplayCommand::Bisect { predicate, point } => bisect(context, predicate, point).await,
         ReplayCommand::Verify { log } => {
             let report = verify(context, log).await?;

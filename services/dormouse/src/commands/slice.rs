@@ -3,9 +3,11 @@
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use dormouse_messages::Sequence;
+use dormouse_replay::history::anonymise::{Anonymiser, Seen};
 use dormouse_replay::history::slice::{Before, States};
 use dormouse_replay::history::trace::TraceWriter;
 
@@ -36,7 +38,12 @@ fn create(file: &Path) -> anyhow::Result<Box<dyn Write>> {
 ///
 /// # Errors
 /// When the log cannot be read, or the file not written.
-pub async fn slice(context: &Context, range: SliceRange, log: &LogFileArg) -> anyhow::Result<u8> {
+pub async fn slice(
+    context: &Context,
+    range: SliceRange,
+    anonymise: bool,
+    log: &LogFileArg,
+) -> anyhow::Result<u8> {
     let file = target(context, "slice.jsonl")?;
     if file.extension().is_some_and(|ending| ending == "dmlog") {
         bail!(
@@ -58,14 +65,28 @@ pub async fn slice(context: &Context, range: SliceRange, log: &LogFileArg) -> an
         bail!("the log has no event {from}; `dormouse cluster` says where it ends");
     }
     let asof = before.sequence();
+    let mut anonymiser = match anonymise {
+        true => Some(anonymiser(context, log).await?),
+        false => None,
+    };
     let history = History::open_whole(context, log).await?;
-    let identity = history.identity();
+    let identity = match anonymise {
+        true => "anonymous".to_owned(),
+        false => history.identity(),
+    };
     let mut states = history.states()?.unwrap_or_default();
     let mut out = create(&file)?;
     let (mut headed, mut count) = (false, 0_u64);
     let read = history.read(1, range.to, |recorded| {
+        let recorded = match &mut anonymiser {
+            None => Arc::clone(recorded),
+            Some(anonymiser) => match anonymiser.read(recorded)? {
+                Some(renamed) => renamed,
+                None => return Ok(()),
+            },
+        };
         if recorded.sequence <= asof {
-            states.read(recorded);
+            states.read(&recorded);
             return Ok(());
         }
         if !std::mem::replace(&mut headed, true) {
@@ -81,6 +102,21 @@ pub async fn slice(context: &Context, range: SliceRange, log: &LogFileArg) -> an
         file.display()
     ));
     Ok(DONE)
+}
+
+/// With the names of the whole log.
+async fn anonymiser(context: &Context, log: &LogFileArg) -> anyhow::Result<Anonymiser> {
+    let history = History::open_whole(context, log).await?;
+    if history.is_slice() {
+        bail!("a slice does not say all names; make the anonymous slice from the whole log");
+    }
+    let mut seen = Seen::default();
+    let read = history.read(1, None, |recorded| {
+        seen.read(recorded);
+        Ok(())
+    });
+    read.await?;
+    Ok(Anonymiser::new(seen))
 }
 
 fn head(states: &States, identity: &str, from: Sequence) -> anyhow::Result<String> {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::bail;
+use dormouse_admission::plan::Planned;
 use dormouse_messages::events::{JobAllocation, Waiting};
 use dormouse_messages::{Event, JobId, TenantId};
 use dormouse_projections::queries::JobDetail;
@@ -24,6 +25,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const RELEASE_PATIENCE: Duration = Duration::from_millis(300);
 /// An allocation follows within a solve; longer, and the answer is that it waits.
 const ALLOCATION_PATIENCE: Duration = Duration::from_secs(3);
+
+/// So often a plan is made again while the cluster changes.
+const MOST_PLANS: u32 = 3;
 
 /// What became of a submission.
 #[derive(Debug, Serialize, Deserialize)]
@@ -48,7 +52,10 @@ pub async fn run(context: &Context, args: &SubmitArgs) -> anyhow::Result<u8> {
         (None, None) => TenantId::new(DEFAULT_TENANT)?,
     };
     let log = context.connect().await?;
-    let submitted = submit(&log, &tenant, &document).await?;
+    let submitted = match &args.if_plan {
+        None => submit(&log, &tenant, &document).await?,
+        Some(planned) => submit_as_planned(context, &log, &tenant, document, planned).await?,
+    };
     print::value(context.output()?, &submitted, |submitted, _| {
         format!(
             "{} {}: {}",
@@ -60,6 +67,50 @@ pub async fn run(context: &Context, args: &SubmitArgs) -> anyhow::Result<u8> {
     } else {
         WAITS
     })
+}
+
+/// Submits what still gets what was planned. What a decision depends on may have changed since: then
+/// it is planned again, and submitted with the new token if it gets the same.
+async fn submit_as_planned(
+    context: &Context,
+    log: &Log,
+    tenant: &TenantId,
+    mut document: Value,
+    planned: &Planned,
+) -> anyhow::Result<Submitted> {
+    let bare = document.clone();
+    let mut token = planned.clone();
+    for attempt in 1.. {
+        document["if_plan"] = json!(token.to_string());
+        let submitted = submit(log, tenant, &document).await;
+        let stale = |error: &anyhow::Error| {
+            let coded = error.downcast_ref::<Coded>();
+            coded.is_some_and(|coded| coded.code == "plan_stale")
+        };
+        match submitted {
+            Err(error) if stale(&error) && attempt < MOST_PLANS => {
+                let now = super::plan::again(context, tenant, &bare).await?;
+                if now.containers != planned.containers {
+                    let had = match planned.containers {
+                        0 => "waited".to_owned(),
+                        count => format!("got {count} containers"),
+                    };
+                    let what = format!(
+                        "by the plan it {had}, now it {}{}; plan it again",
+                        now.in_words(),
+                        now.reason.map_or_else(String::new, |it| format!(" ({it})"))
+                    );
+                    return Err(Coded::new("plan_stale", what).into());
+                }
+                let Some(again) = now.token.and_then(|token| token.parse().ok()) else {
+                    return Err(error);
+                };
+                token = again;
+            }
+            submitted => return submitted,
+        }
+    }
+    bail!("it was not submitted")
 }
 
 async fn submit(log: &Log, tenant: &TenantId, document: &Value) -> anyhow::Result<Submitted> {

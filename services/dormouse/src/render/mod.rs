@@ -26,4 +26,4 @@ pub use svg::timeline as timeline_svg;
 pub use table::{jobs, node, nodes};
 pub use tenants::{tenant, tenants};
 pub use trace::trace;
-pub use words::date;
+pub use words::{age as span, date};

@@ -3,7 +3,7 @@
 use dormouse_messages::{Amounts, Timestamp};
 
 /// A duration in two units: `0.4s`, `12s`, `3m12s`, `2h05m`, `4d03h`.
-pub(super) fn age(seconds: f64) -> String {
+pub fn age(seconds: f64) -> String {
     if !seconds.is_finite() || seconds < 0.0 {
         return "0s".to_owned();
     }

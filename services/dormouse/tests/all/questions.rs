@@ -36,11 +36,16 @@ fn a_live_cluster_and_its_log_answer_alike() {
         &["explain", "node", "n0"],
         &["ledger"],
         &["replay", "bisect", "ads/second=running"],
+        &["replay", "diff", "--set", "policy.theta1=0.9"],
+        &["whatif", "--set", "policy.theta2=0.5"],
+        &["plan", "--add-node", "n9:cpu=4,memory=8Gi"],
     ] {
-        let live = cluster
-            .run(&[question, &["--at", &last]].concat())
-            .ok()
-            .json();
+        // A fork at the end has nothing behind it.
+        let at: &[&str] = match question[0] {
+            "whatif" | "replay" if question[1] != "bisect" => &[],
+            _ => &["--at", &last],
+        };
+        let live = cluster.run(&[question, at].concat()).ok().json();
         let of_file = cluster
             .run(&[question, &["--log", file]].concat())
             .ok()
@@ -49,6 +54,47 @@ fn a_live_cluster_and_its_log_answer_alike() {
     }
     first_gave_way(&cluster, &epoch);
     a_part_answers_alike(&cluster, &log, &epoch);
+    held_to_a_plan(&cluster);
+}
+
+/// A plan, its token, and what becomes of it when the cluster is another one.
+fn held_to_a_plan(cluster: &Cluster) {
+    let identity = cluster.run(&["whatif"]).ok().json();
+    assert_eq!(identity["identity"]["jobs"], 2, "{identity}");
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("job.json");
+    let planned = |name: &str| {
+        let document = count_job(name, 600, (1, 2), &[]);
+        std::fs::write(&file, document.to_string()).expect("written");
+        let plan = cluster.run(&["plan", file.to_str().expect("UTF-8")]);
+        plan.ok().json()
+    };
+    let file_name = file.to_str().expect("UTF-8");
+    let plan = planned("third");
+    assert_eq!(
+        (&plan["code"], &plan["containers"]),
+        (&json!("runs"), &json!(2))
+    );
+    assert_eq!(plan["start"]["unknown"], true);
+    let token = plan["token"].as_str().expect("a token");
+    let submitted = cluster
+        .run(&["submit", file_name, "--if-plan", token])
+        .ok()
+        .json();
+    assert_eq!(submitted["containers"], 2);
+    // The cluster is another one now, but the fourth gets the same.
+    let document = count_job("fourth", 600, (1, 2), &[]);
+    std::fs::write(&file, document.to_string()).expect("written");
+    let submitted = cluster
+        .run(&["submit", file_name, "--if-plan", token])
+        .ok()
+        .json();
+    assert_eq!(submitted["containers"], 2);
+    // It is full.
+    let document = count_job("fifth", 600, (4, 4), &[]);
+    std::fs::write(&file, document.to_string()).expect("written");
+    let refused = cluster.run(&["submit", file_name, "--if-plan", token]);
+    assert_eq!(refused.error()["code"], "plan_stale", "{refused:?}");
 }
 
 fn explain(cluster: &Cluster, more: &[&str]) -> Value {

@@ -49,6 +49,8 @@ pub struct Conflict {
     pub conflict: Vec<Group>,
     /// The smallest sets of groups without which it is feasible.
     pub corrections: Vec<Vec<Group>>,
+    /// Whether it is infeasible without the bounds on unfairness and on restarts, too.
+    pub beyond_bounds: bool,
     /// Whether some question had no answer within the budget: what it would have said is missing.
     pub limit: bool,
 }
@@ -108,6 +110,10 @@ impl Questions<'_> {
             feasible: self.feasible(&BTreeSet::new()),
             ..Conflict::default()
         };
+        if answer.feasible.is_none() {
+            let bounds = [Group::Adjustments, Group::Fairness];
+            answer.beyond_bounds = self.feasible(&bounds.iter().collect()).is_none();
+        }
         let all: BTreeSet<&Group> = groups.iter().collect();
         if answer.feasible.is_none() && self.feasible(&all).is_some() {
             let mut relaxed = BTreeSet::new();

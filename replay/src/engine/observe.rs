@@ -1,0 +1,241 @@
+//! Model agents that take over where a log ends: they are told what the agents of a real log
+//! reported, instead of reporting it themselves.
+//!
+//! 1. What is asked on the log is folded as ever, and makes something due.
+//! 2. What the log says has happened ([`ModelAgents::observe`]) is noted, and is due no more.
+//! 3. What is still due when the log ends happens on the fork, at its time or at once.
+
+use dormouse_messages::events::{ContainerExited, TasksEnded};
+use dormouse_messages::ids::Rank;
+use dormouse_messages::{Event, JobId, Recorded, Timestamp};
+use dormouse_state::{ClusterState, ContainerPhase, Life, LifePhase};
+
+use super::agents::{Container, Due, Gang, LifeId, ModelAgents, Simulated};
+use super::faults::Faults;
+use super::model::ModelJob;
+
+/// What became of a life's work by an event that ended it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Died {
+    /// Whose.
+    pub job: JobId,
+    /// The work done by then.
+    pub done: f64,
+}
+
+impl ModelAgents {
+    /// Begins where a state was folded: work counts from there on.
+    pub fn starting_from(&mut self, cluster: &ClusterState, now: Timestamp) {
+        for (id, job) in cluster.queued.iter().chain(&cluster.jobs) {
+            let model = self.models.remove(id);
+            let model = model.unwrap_or_else(|| ModelJob::linear(f64::INFINITY));
+            let tasks = job.tasks.as_ref().map(|tasks| tasks.remaining());
+            self.jobs.insert(
+                id.clone(),
+                Simulated::of(model, job.mode, job.in_place, job.is_served(), tasks),
+            );
+            let assigned = job.assignment.iter();
+            let assigned = assigned.map(|it| (it.incarnation, &it.places));
+            let older = job.superseded.iter().map(|(life, places)| (*life, places));
+            for (incarnation, places) in assigned.chain(older) {
+                let places = places.iter().map(|(rank, it)| (*rank, it.node.clone()));
+                self.placed
+                    .insert((id.clone(), incarnation), places.collect());
+            }
+            if let Some(life) = &job.life {
+                self.begin_life((id.clone(), life.incarnation), life, now);
+            }
+        }
+    }
+
+    /// A life as a state has it.
+    fn begin_life(&mut self, id: LifeId, life: &Life, now: Timestamp) {
+        let (in_place, served) = self
+            .jobs
+            .get(&id.0)
+            .map_or((false, false), |job| (job.in_place, job.served));
+        let containers = life.containers.iter().filter(|(_, it)| it.holds_room());
+        let containers = containers.map(|(rank, it)| {
+            let phase = match it.phase {
+                ContainerPhase::Started => Container::Runs,
+                _ => Container::Asked,
+            };
+            (*rank, (it.place.node.clone(), phase))
+        });
+        let gang = Gang {
+            containers: containers.collect(),
+            size: u32::try_from(life.containers.len()).unwrap_or(u32::MAX),
+            resumes: life.resumed_from.is_some(),
+            stopping: matches!(life.phase, LifePhase::Stopping { .. }),
+            in_place,
+            served,
+            begun: life.all_started(),
+            ..Gang::default()
+        };
+        self.gangs.insert(id.clone(), gang);
+        match &life.phase {
+            LifePhase::Starting => self.schedule(now, id, Due::Started),
+            LifePhase::Running => self.work(id, 0.0, now, &mut Faults::none()),
+            LifePhase::Saving { .. } => self.schedule(now, id, Due::Saved),
+            LifePhase::Stopping { .. } => self.schedule(now, id, Due::Stopped),
+        }
+    }
+
+    /// Notes what has happened on a log; a life that died of itself, if one did. The same event is
+    /// then folded ([`Self::fold`]).
+    pub fn observe(&mut self, recorded: &Recorded) -> Option<Died> {
+        let now = recorded.stored_at;
+        match recorded.event() {
+            Some(Event::NodeJoined(event)) => self.join(&event.node),
+            Some(Event::NodeLost(event)) => self.lose(&event.node, now),
+            Some(Event::NodeFenced(event)) => self.lose(&event.node, now),
+            Some(Event::ContainerStarted(event)) => {
+                self.has_started((event.job.clone(), event.incarnation), event.rank, now);
+            }
+            Some(Event::ContainerReady(event)) => {
+                let life = (event.job.clone(), event.incarnation);
+                self.drop_due(&life, |due| due == Due::Ready(event.rank));
+            }
+            Some(Event::CheckpointSaved(event)) => {
+                let life = (event.job.clone(), event.incarnation);
+                self.drop_due(&life, |due| matches!(due, Due::Saved | Due::SaveFailed));
+                if let Some(job) = self.jobs.get_mut(&event.job) {
+                    job.saved = job.done_at(now);
+                }
+            }
+            Some(Event::CheckpointFailed(event)) => {
+                let life = (event.job.clone(), event.incarnation);
+                self.drop_due(&life, |due| matches!(due, Due::Saved | Due::SaveFailed));
+            }
+            Some(Event::ContainerExited(event)) => return self.has_exited(event, now),
+            Some(Event::TasksEnded(event)) => self.tasks_have_ended(event, now),
+            _ => {}
+        }
+        None
+    }
+
+    /// The work of a live job that is done by then; of one whose program has succeeded, all of it.
+    #[must_use]
+    pub fn done(&self, job: &JobId, now: Timestamp) -> Option<f64> {
+        let job = self.jobs.get(job)?;
+        Some(job.ended.unwrap_or_else(|| job.done_at(now)))
+    }
+
+    /// Gives a live job another model, and plans its work by it.
+    pub fn remodel(&mut self, id: &JobId, model: ModelJob) {
+        let Some(job) = self.jobs.get_mut(id) else {
+            self.model(id.clone(), model);
+            return;
+        };
+        job.model = model;
+        if job.working.is_none() {
+            return;
+        }
+        let lives = self.gangs.keys().filter(|(job, _)| job == id);
+        if let Some(life) = lives.max().cloned() {
+            self.drop_due(&life, |due| {
+                matches!(due, Due::Ended { .. } | Due::Progress(_))
+            });
+            self.plan(life, None);
+        }
+    }
+
+    /// Nothing is due before that time.
+    pub fn postpone(&mut self, until: Timestamp) {
+        let later = self.due.split_off(&(until, 0));
+        for (_, (life, due)) in std::mem::replace(&mut self.due, later) {
+            self.schedule(until, life, due);
+        }
+    }
+
+    /// What is due is void where the log has said it.
+    fn drop_due(&mut self, life: &LifeId, is_said: impl Fn(Due) -> bool) {
+        self.due.retain(|_, (of, due)| of != life || !is_said(*due));
+    }
+
+    fn has_started(&mut self, life: LifeId, rank: Rank, now: Timestamp) {
+        let Some(gang) = self.gangs.get_mut(&life) else {
+            return;
+        };
+        if let Some((_, container)) = gang.containers.get_mut(&rank) {
+            *container = Container::Runs;
+        }
+        let runs = gang
+            .containers
+            .values()
+            .filter(|(_, container)| *container == Container::Runs);
+        let whole = u32::try_from(runs.count()).unwrap_or(u32::MAX) == gang.size;
+        let (resumes, served) = (gang.resumes, gang.served);
+        let begins = whole && !gang.begun;
+        gang.begun |= whole;
+        self.drop_due(&life, |due| due == Due::Joined(rank));
+        if served {
+            self.schedule(now, life.clone(), Due::Ready(rank));
+        }
+        if begins {
+            self.drop_due(&life, |due| due == Due::Started);
+            let pause_s = self
+                .jobs
+                .get(&life.0)
+                .map_or(0.0, |job| job.model.pause_s(life.1, resumes));
+            self.work(life, pause_s, now, &mut Faults::none());
+        }
+    }
+
+    fn has_exited(&mut self, event: &ContainerExited, now: Timestamp) -> Option<Died> {
+        let life = (event.job.clone(), event.incarnation);
+        let gang = self.gangs.get_mut(&life)?;
+        gang.containers.remove(&event.rank)?;
+        let (empty, in_place) = (gang.containers.is_empty(), gang.in_place);
+        let (stopping, asked) = (gang.stopping, gang.stopping || event.evicted);
+        let job = self.jobs.get_mut(&life.0)?;
+        let success = event.exit_code == Some(0);
+        let mut died = None;
+        if success && job.working.is_some() && (empty || !in_place) {
+            let work = job.just_below(now);
+            job.pause(now);
+            job.ended = Some(work);
+        } else if !success && job.working.is_some() {
+            // The first member that dies takes the work of the gang with it.
+            let died_of = Died {
+                job: life.0.clone(),
+                done: job.just_below(now),
+            };
+            died = (!asked).then_some(died_of);
+            job.failed += usize::from(died.is_some());
+            match in_place && event.rank != Rank(0) {
+                true => job.pause(now),
+                false => job.die(),
+            }
+        }
+        if empty {
+            if stopping || !success {
+                job.die();
+            }
+            self.drop_due(&life, |_| true);
+            if !in_place {
+                self.gangs.remove(&life);
+            }
+        } else {
+            self.drop_due(&life, |due| due == Due::Left(event.rank));
+        }
+        died
+    }
+
+    /// Tasks that have ended are neither run nor waited for any more.
+    fn tasks_have_ended(&mut self, event: &TasksEnded, now: Timestamp) {
+        let life = (event.job.clone(), event.incarnation);
+        let task_s = self.jobs.get(&life.0).and_then(|job| job.task_s);
+        let Some(gang) = self.gangs.get_mut(&life) else {
+            return;
+        };
+        let Some(queue) = gang.tasks.get_mut(&event.rank) else {
+            return;
+        };
+        let begun = queue.have_ended(&event.completed, &event.failed, now);
+        if let (Some(task_s), Some(tasks)) = (task_s, begun) {
+            self.drop_due(&life, |due| due == Due::TasksEnded(event.rank));
+            self.run_tasks(&life, event.rank, tasks, task_s, now);
+        }
+    }
+}

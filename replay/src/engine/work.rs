@@ -1,0 +1,100 @@
+//! The work of a gang: how fast it goes, when it will have ended, when it reports how far it is.
+
+use std::collections::BTreeMap;
+
+use dormouse_messages::events::Progress;
+use dormouse_messages::ids::Rank;
+use dormouse_messages::{Event, Timestamp};
+
+use super::agents::{Due, LifeId, ModelAgents, after};
+use super::faults::Faults;
+
+impl ModelAgents {
+    /// From `pause_s` on the whole gang works, until it is done or dies.
+    pub(super) fn work(&mut self, life: LifeId, pause_s: f64, now: Timestamp, faults: &mut Faults) {
+        let (Some(job), Some(gang)) = (self.jobs.get_mut(&life.0), self.gangs.get(&life)) else {
+            return;
+        };
+        if job.task_s.is_some() {
+            job.plan += 1;
+            let plan = job.plan;
+            if let Some(dies_s) = faults.dies_after_s() {
+                self.schedule(after(now, dies_s), life, Due::Ended { code: 1, plan });
+            }
+            return;
+        }
+        if job.served {
+            job.plan += 1;
+            let plan = job.plan;
+            if let Some(dies_s) = faults.dies_after_s() {
+                self.schedule(after(now, dies_s), life, Due::Ended { code: 1, plan });
+            }
+            return;
+        }
+        let speed = job.model.speed(life.1, gang.size.max(1));
+        let since = after(now, pause_s);
+        job.working = Some((since, speed));
+        let by_chance = faults.dies_after_s();
+        self.plan(life, by_chance);
+    }
+
+    /// When what works will have ended, and when it reports progress, by its work, speed and
+    /// failures.
+    pub(super) fn plan(&mut self, life: LifeId, by_chance: Option<f64>) {
+        let Some(job) = self.jobs.get_mut(&life.0) else {
+            return;
+        };
+        let Some((since, speed)) = job.working else {
+            return;
+        };
+        job.plan += 1;
+        let plan = job.plan;
+        let left_s = (job.model.work_container_s - job.done).max(0.0) / speed;
+        let failure = job.model.failures.get(job.failed);
+        let failure = failure.map(|at| (at - job.done).max(0.0) / speed);
+        let dies = [job.model.fails_after_s, failure, by_chance];
+        let dies_s = dies.into_iter().flatten().reduce(f64::min);
+        let (ends_s, code) = match dies_s.filter(|dies_s| *dies_s < left_s) {
+            Some(dies_s) => (dies_s, 1),
+            None => (left_s, 0),
+        };
+        let first_s = job.model.first_report_s(life.1);
+        if let Some(first_s) = first_s.filter(|first_s| *first_s < ends_s) {
+            self.schedule(after(since, first_s), life.clone(), Due::Progress(plan));
+        }
+        // Work without an end is work that nobody knows the end of.
+        if ends_s.is_finite() {
+            self.schedule(after(since, ends_s), life, Due::Ended { code, plan });
+        }
+    }
+
+    /// How far the job is, and when it says so again.
+    pub(super) fn progress(&mut self, life: LifeId, plan: u64, now: Timestamp) -> Option<Event> {
+        let job = self.jobs.get(&life.0).filter(|job| job.plan == plan)?;
+        let gang = self.gangs.get(&life)?;
+        let (node, _) = gang.containers.get(&Rank(0))?;
+        let event = Progress {
+            job: life.0.clone(),
+            incarnation: life.1,
+            node: node.clone(),
+            step: whole(job.done_at(now)),
+            steps_total: whole(job.model.work_container_s),
+            containers: gang.size,
+            metrics: BTreeMap::new(),
+        };
+        if let Some(every_s) = job.model.progress_s {
+            self.schedule(after(now, every_s), life, Due::Progress(plan));
+        }
+        Some(Event::from(event))
+    }
+}
+
+/// Whole steps.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "it saturates, and work is not negative"
+)]
+pub(super) fn whole(work: f64) -> u64 {
+    (work + 1e-6).floor() as u64
+}

@@ -1,0 +1,168 @@
+//! New names that keep the order of the old ones: wherever names are compared, ties are broken as
+//! they were.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use dormouse_messages::{Event, JobId, Recorded};
+use serde_json::{Value, json};
+
+/// What stands on a log by name.
+#[derive(Debug, Default)]
+pub struct Seen {
+    tenants: BTreeSet<String>,
+    jobs: BTreeSet<JobId>,
+    nodes: BTreeSet<String>,
+    gateways: BTreeSet<String>,
+    gpus: BTreeSet<String>,
+    /// The documents that were submitted, as far as what was decided says them.
+    pub documents: BTreeMap<u64, Value>,
+}
+
+impl Seen {
+    /// The next event of the log.
+    pub fn read(&mut self, recorded: &Recorded) {
+        let Some(event) = recorded.event() else {
+            return;
+        };
+        if let Some(job) = dormouse_projections::status::job_of(event) {
+            self.job(job);
+        }
+        match event {
+            Event::TenantConfigured(event) => {
+                self.tenants.insert(event.tenant.to_string());
+            }
+            Event::SubmissionReceived(event) => {
+                self.tenants.insert(event.tenant.clone());
+            }
+            Event::NodeJoined(event) => {
+                self.nodes.insert(event.node.to_string());
+                self.gpus
+                    .extend(event.gpus.iter().map(|gpu| gpu.uuid.clone()));
+            }
+            Event::NodeDrained(event) => {
+                self.nodes.insert(event.node.to_string());
+            }
+            Event::GatewayJoined(event) => {
+                self.gateways.insert(event.gateway.to_string());
+            }
+            Event::JobAdmitted(event) => {
+                let document = serde_json::to_value(&event.spec).unwrap_or_default();
+                self.documents.insert(event.ingress_sequence, document);
+            }
+            Event::JobRevised(event) => {
+                let mut document = json!({"job": event.job});
+                if let Some(weight) = event.weight {
+                    document["weight"] = json!(weight);
+                }
+                if let Some(containers) = event.containers {
+                    document["containers"] = json!(containers);
+                }
+                self.documents.insert(event.ingress_sequence, document);
+            }
+            Event::JobCancelRequested(event) => self.cancelled(event.ingress_sequence, &event.job),
+            Event::JobCancelled(event) => {
+                if let Some(ingress) = event.ingress_sequence {
+                    self.cancelled(ingress, &event.job);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn cancelled(&mut self, ingress: u64, job: &JobId) {
+        self.documents.insert(ingress, json!({"job": job}));
+    }
+
+    fn job(&mut self, job: &JobId) {
+        self.tenants.insert(job.tenant().to_owned());
+        self.jobs.insert(job.clone());
+    }
+
+    /// The new names.
+    #[must_use]
+    pub fn names(&self) -> Names {
+        let tenants = numbered(&self.tenants, "t");
+        let mut names = Names {
+            nodes: numbered(&self.nodes, "n"),
+            gateways: numbered(&self.gateways, "g"),
+            gpus: numbered(&self.gpus, "GPU-"),
+            jobs: BTreeMap::new(),
+            tenants,
+        };
+        let own: BTreeSet<String> = self.jobs.iter().map(|job| job.name().to_owned()).collect();
+        let numbers = numbered(&own, "j");
+        for job in &self.jobs {
+            let tenant = names.tenants.get(job.tenant()).cloned();
+            if let (Some(tenant), Some(name)) = (tenant, numbers.get(job.name())) {
+                names
+                    .jobs
+                    .insert(job.to_string(), format!("{tenant}/{name}"));
+            }
+        }
+        names
+    }
+}
+
+/// `t01`, `t02`, …: as many digits as the count has, so that their order is that of the numbers.
+fn numbered(old: &BTreeSet<String>, prefix: &str) -> BTreeMap<String, String> {
+    let digits = old.len().to_string().len();
+    let numbered = old.iter().zip(1_u64..);
+    numbered
+        .map(|(name, number)| (name.clone(), format!("{prefix}{number:0digits$}")))
+        .collect()
+}
+
+/// Old names, and the new ones.
+#[derive(Debug, Default)]
+pub struct Names {
+    tenants: BTreeMap<String, String>,
+    jobs: BTreeMap<String, String>,
+    nodes: BTreeMap<String, String>,
+    gateways: BTreeMap<String, String>,
+    gpus: BTreeMap<String, String>,
+}
+
+impl Names {
+    /// A tenant's, a node's or a gateway's new name, by the field that holds it.
+    #[must_use]
+    pub fn field(&self, field: &str, old: &str) -> Option<&String> {
+        match field {
+            "tenant" => self.tenants.get(old),
+            "node" => self.nodes.get(old),
+            "gateway" => self.gateways.get(old),
+            _ => None,
+        }
+    }
+
+    /// The new name of a job, a container (`tenant/name/incarnation/rank`) or a GPU, whatever the
+    /// field.
+    #[must_use]
+    pub fn anywhere(&self, old: &str) -> Option<String> {
+        if let Some(new) = self.jobs.get(old).or_else(|| self.gpus.get(old)) {
+            return Some(new.clone());
+        }
+        let mut parts = old.splitn(3, '/');
+        let job = format!("{}/{}", parts.next()?, parts.next()?);
+        let rest = parts.next()?;
+        self.jobs.get(&job).map(|new| format!("{new}/{rest}"))
+    }
+
+    /// The name of a job without its tenant.
+    #[must_use]
+    pub fn bare(&self, tenant: &str, name: &str) -> Option<String> {
+        let new = self.jobs.get(&format!("{tenant}/{name}"))?;
+        new.split_once('/').map(|(_, name)| name.to_owned())
+    }
+
+    /// Where an event comes from: `/dormouse/node/n3`.
+    #[must_use]
+    pub fn source(&self, old: &str) -> String {
+        match old.rsplit_once('/') {
+            Some((before, last)) => {
+                let new = self.nodes.get(last).or_else(|| self.gateways.get(last));
+                new.map_or_else(|| old.to_owned(), |new| format!("{before}/{new}"))
+            }
+            None => old.to_owned(),
+        }
+    }
+}

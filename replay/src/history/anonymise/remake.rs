@@ -1,0 +1,148 @@
+//! Decisions of a renamed log, said again: each service folds the renamed events and decides from the
+//! recorded basis; its words take the place of those that name the old ones.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use dormouse_admission::Admission;
+use dormouse_autoscaler::Autoscaler;
+use dormouse_checkpointer::Checkpointer;
+use dormouse_messages::{
+    CodecError, Decider, Envelope, Event, Fold, Proposal, Recorded, Sequence, Timestamp, Writer,
+};
+use dormouse_optimizer::Optimizer;
+use dormouse_placer::Placer;
+use serde_json::Value;
+
+/// A service that lags behind.
+struct Lagging<D: Decider> {
+    decider: D,
+    state: D::State,
+    waiting: VecDeque<Arc<Recorded>>,
+    current: Option<(Sequence, Timestamp, VecDeque<Proposal>)>,
+}
+
+impl<D: Decider> Lagging<D> {
+    fn new(decider: D) -> Self {
+        Self {
+            decider,
+            state: D::State::default(),
+            waiting: VecDeque::new(),
+            current: None,
+        }
+    }
+
+    /// What it decides from the basis of this event.
+    fn again(&mut self, event: &Event) -> Option<Event> {
+        let basis = event.basis()?;
+        let of = (basis.asof, basis.now);
+        if self.current.as_ref().is_none_or(|it| (it.0, it.1) != of) {
+            while let Some(next) = self.waiting.front().filter(|it| it.sequence <= basis.asof) {
+                self.state.evolve(next);
+                self.waiting.pop_front();
+            }
+            let decided = self
+                .decider
+                .decide_within(&self.state, basis.now, basis.budget);
+            self.current = Some((basis.asof, basis.now, decided.proposals.into()));
+        }
+        let (.., proposals) = self.current.as_mut()?;
+        proposals.pop_front().map(|it| it.event)
+    }
+}
+
+/// All services.
+pub struct Remaker {
+    admission: Lagging<Admission>,
+    optimizer: Lagging<Optimizer>,
+    placer: Lagging<Placer>,
+    checkpointer: Lagging<Checkpointer>,
+    autoscaler: Lagging<Autoscaler>,
+}
+
+impl Default for Remaker {
+    fn default() -> Self {
+        Self {
+            admission: Lagging::new(Admission),
+            optimizer: Lagging::new(Optimizer::default()),
+            placer: Lagging::new(Placer),
+            checkpointer: Lagging::new(Checkpointer::default()),
+            autoscaler: Lagging::new(Autoscaler),
+        }
+    }
+}
+
+impl Remaker {
+    /// A renamed event, with the words of the service that would decide it now.
+    ///
+    /// # Errors
+    /// When it cannot be written or read.
+    pub fn remake(&mut self, mut recorded: Recorded) -> Result<Recorded, CodecError> {
+        if let Some(event) = recorded.event().filter(|it| it.basis().is_some()) {
+            let again = match recorded.writer {
+                Writer::Admission => self.admission.again(event),
+                Writer::Optimizer => self.optimizer.again(event),
+                Writer::Placer => self.placer.again(event),
+                Writer::Checkpointer => self.checkpointer.again(event),
+                Writer::Autoscaler => self.autoscaler.again(event),
+                Writer::Operator | Writer::Node | Writer::Gateway => None,
+            };
+            if let Some(again) = again.filter(|it| it.type_name() == event.type_name()) {
+                recorded = said_again(recorded, again)?;
+            }
+        }
+        let shared = Arc::new(recorded.clone());
+        self.admission.waiting.push_back(Arc::clone(&shared));
+        self.optimizer.waiting.push_back(Arc::clone(&shared));
+        self.placer.waiting.push_back(Arc::clone(&shared));
+        self.checkpointer.waiting.push_back(Arc::clone(&shared));
+        self.autoscaler.waiting.push_back(shared);
+        Ok(recorded)
+    }
+}
+
+/// The event with the words of `again`; a refusal as it is made again.
+fn said_again(recorded: Recorded, mut again: Event) -> Result<Recorded, CodecError> {
+    let Some(event) = recorded.event() else {
+        return Ok(recorded);
+    };
+    let refused = matches!(event, Event::JobRefused(_));
+    if refused {
+        again.set_basis(event.basis().cloned());
+        let Envelope { id, time, .. } = recorded.envelope;
+        return Ok(Recorded {
+            envelope: Envelope::new(id, recorded.writer, time, None, again),
+            ..recorded
+        });
+    }
+    let mut line: Value = serde_json::from_str(&recorded.to_json("")?)?;
+    let words = serde_json::to_value(&again)?;
+    take_words(&mut line["data"], &words);
+    let (_, said) = Recorded::from_json(&line.to_string())?;
+    Ok(said)
+}
+
+/// Takes over what is said in words, place by place.
+fn take_words(into: &mut Value, from: &Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            for (name, value) in into {
+                match (value, from.get(name)) {
+                    (Value::String(text), Some(Value::String(said)))
+                        if matches!(name.as_str(), "reason" | "text") =>
+                    {
+                        said.clone_into(text);
+                    }
+                    (value, Some(said)) => take_words(value, said),
+                    _ => {}
+                }
+            }
+        }
+        (Value::Array(into), Value::Array(from)) if into.len() == from.len() => {
+            into.iter_mut()
+                .zip(from)
+                .for_each(|(value, said)| take_words(value, said));
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,392 @@
+//! The first decision that differs: of two policies, or of two logs (two builds on the same inputs).
+//!
+//! 1. Two policies are compared *at the prefixes that a log records*: each allocation is decided
+//!    again from the state that it was made from, with the other policy. What would have followed from
+//!    it is [`super::whatif`]'s question.
+//! 2. Two logs are compared allocation by allocation, in their order. Behind the first difference
+//!    their states are others, so that one alone is told.
+//!
+//! | class | what |
+//! |---|---|
+//! | `equal` | the same containers for every job |
+//! | `equal_value` | other containers, the same objective within the gaps that were proven |
+//! | `better`, `worse` | the second one's objective is larger, or smaller |
+//! | `infeasible` | the second one is nothing that the first one's state and policy allow |
+//! | `other_type` | one changes containers, the other one keeps them |
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use dormouse_messages::events::Outcome;
+use dormouse_messages::{Decider, Event, JobId, Recorded, Sequence, Timestamp, Writer};
+use dormouse_optimizer::Optimizer;
+use serde::{Deserialize, Serialize};
+
+use super::changes::{ChangeError, Changes};
+use super::fork::Fork;
+use super::whatif::Differs;
+
+/// How a pair of decisions differs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Class {
+    /// The same containers.
+    Equal,
+    /// Other containers of the same worth.
+    EqualValue,
+    /// The second is worth more.
+    Better,
+    /// The second is worth less.
+    Worse,
+    /// The first one's state and policy do not allow the second.
+    Infeasible,
+    /// One changes containers, the other keeps them.
+    OtherType,
+}
+
+impl Class {
+    /// As it is written.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Equal => "equal",
+            Self::EqualValue => "equal_value",
+            Self::Better => "better",
+            Self::Worse => "worse",
+            Self::Infeasible => "infeasible",
+            Self::OtherType => "other_type",
+        }
+    }
+}
+
+/// One of two decisions.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Side {
+    /// Its event; nothing of one that is not on a log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sequence: Option<Sequence>,
+    /// When.
+    pub at: Timestamp,
+    /// `allocation.decided` or `allocation.kept`.
+    #[serde(rename = "type")]
+    pub type_name: String,
+    /// The objective's value.
+    pub objective: f64,
+    /// Its proven gap.
+    pub gap: f64,
+    /// Utilization, the sum over the resources.
+    pub utilization: f64,
+    /// Fairness loss of the running jobs.
+    pub fairness_loss: f64,
+    /// The bound on it.
+    pub fairness_loss_bound: f64,
+    /// Jobs that are restarted.
+    pub adjusted_jobs: u32,
+    /// The bound on them.
+    pub adjustment_bound: u32,
+    /// The build that decided.
+    pub build: String,
+}
+
+/// Two decisions that differ.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DecisionDiff {
+    /// The first one's event.
+    pub sequence: Sequence,
+    /// How they differ.
+    pub class: Class,
+    /// The first.
+    pub left: Side,
+    /// The second.
+    pub right: Side,
+    /// Jobs with other containers.
+    pub jobs: Vec<Differs>,
+    /// In words.
+    pub explained: Vec<String>,
+}
+
+/// What was compared.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct DiffAnswer {
+    /// Pairs of decisions.
+    pub compared: u64,
+    /// How many of each class.
+    pub classes: BTreeMap<Class, u64>,
+    /// The first that differs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first: Option<DecisionDiff>,
+}
+
+/// Compares what a log decided with what another policy would have decided from the same states.
+pub struct PolicyDiff<'a> {
+    changes: &'a Changes,
+    before: Fork,
+    tail: VecDeque<Arc<Recorded>>,
+    answer: DiffAnswer,
+}
+
+impl<'a> PolicyDiff<'a> {
+    /// With the policy's fields that `changes` set; without any, with this build.
+    #[must_use]
+    pub fn new(changes: &'a Changes) -> Self {
+        Self {
+            changes,
+            before: Fork::default(),
+            tail: VecDeque::new(),
+            answer: DiffAnswer::default(),
+        }
+    }
+
+    /// Begins with states from a slice.
+    #[must_use]
+    pub fn starting_from(mut self, fork: Fork) -> Self {
+        self.before = fork;
+        self
+    }
+
+    /// The next event of the log.
+    ///
+    /// # Errors
+    /// When a change does not fit.
+    pub fn read(&mut self, recorded: &Arc<Recorded>) -> Result<(), ChangeError> {
+        let decision = recorded
+            .event()
+            .filter(|_| recorded.writer == Writer::Optimizer);
+        if let Some((event, basis)) = decision.and_then(|event| Some((event, event.basis()?))) {
+            while let Some(next) = self.tail.front().filter(|it| it.sequence <= basis.asof) {
+                self.before.read(next);
+                self.tail.pop_front();
+            }
+            // What was made from less than a slice's states cannot be made again.
+            if self.before.sequence <= basis.asof {
+                self.compare(recorded, event)?;
+            }
+        }
+        self.tail.push_back(Arc::clone(recorded));
+        Ok(())
+    }
+
+    fn compare(&mut self, recorded: &Recorded, event: &Event) -> Result<(), ChangeError> {
+        let Some(basis) = event.basis() else {
+            return Ok(());
+        };
+        let budget = basis.budget;
+        let optimizer = budget.map_or_else(Optimizer::default, |budget| Optimizer {
+            gap: budget.gap,
+            seconds: budget.seconds,
+        });
+        let mut other = self.before.cluster.clone();
+        other.policy = self.changes.policy(&other.policy)?;
+        let again = optimizer.decide(&other, basis.now);
+        let Some(mut right) = again.proposals.into_iter().next().map(|it| it.event) else {
+            return Ok(());
+        };
+        right.set_basis(None);
+        let left = Of {
+            sequence: Some(recorded.sequence),
+            at: recorded.stored_at,
+            build: basis.build.clone(),
+            event: event.clone(),
+        };
+        let right = Of {
+            sequence: None,
+            at: basis.now,
+            build: "this one".to_owned(),
+            event: right,
+        };
+        note(&mut self.answer, &self.before, &left, &right);
+        Ok(())
+    }
+
+    /// What was found.
+    #[must_use]
+    pub fn finish(self) -> DiffAnswer {
+        self.answer
+    }
+}
+
+/// Compares two logs, allocation by allocation, until they differ.
+#[must_use]
+pub fn logs(left: &[Arc<Recorded>], right: &[Arc<Recorded>]) -> DiffAnswer {
+    let mut answer = DiffAnswer::default();
+    let (mut before, mut place) = (Fork::default(), 0);
+    for (first, second) in decisions(left).zip(decisions(right)) {
+        let asof = first.event().and_then(Event::basis).map(|it| it.asof);
+        while let Some(next) = left.get(place).filter(|it| Some(it.sequence) <= asof) {
+            before.read(next);
+            place += 1;
+        }
+        if let (Some(first), Some(second)) = (Of::recorded(first), Of::recorded(second)) {
+            note(&mut answer, &before, &first, &second);
+        }
+        if answer.first.is_some() {
+            break;
+        }
+    }
+    answer
+}
+
+fn decisions(log: &[Arc<Recorded>]) -> impl Iterator<Item = &Arc<Recorded>> {
+    let own = log.iter().filter(|it| it.writer == Writer::Optimizer);
+    own.filter(|it| it.event().and_then(Event::basis).is_some())
+}
+
+/// A decision.
+struct Of {
+    sequence: Option<Sequence>,
+    at: Timestamp,
+    build: String,
+    event: Event,
+}
+
+impl Of {
+    fn recorded(recorded: &Recorded) -> Option<Self> {
+        let event = recorded.event()?;
+        Some(Self {
+            sequence: Some(recorded.sequence),
+            at: recorded.stored_at,
+            build: event.basis()?.build.clone(),
+            event: event.clone(),
+        })
+    }
+
+    fn outcome(&self) -> Option<&Outcome> {
+        match &self.event {
+            Event::AllocationDecided(event) => Some(&event.outcome),
+            Event::AllocationKept(event) => Some(&event.outcome),
+            _ => None,
+        }
+    }
+
+    /// The containers of every job, those too that it does not name.
+    fn jobs(&self, before: &Fork) -> BTreeMap<JobId, u32> {
+        let there = before.cluster.jobs.keys();
+        let mut jobs: BTreeMap<JobId, u32> = there
+            .map(|job| (job.clone(), before.containers(job)))
+            .collect();
+        if let Event::AllocationDecided(event) = &self.event {
+            jobs.extend(event.jobs.iter().map(|it| (it.job.clone(), it.containers)));
+        }
+        jobs
+    }
+
+    fn side(&self) -> Option<Side> {
+        let outcome = self.outcome()?;
+        Some(Side {
+            sequence: self.sequence,
+            at: self.at,
+            type_name: self.event.subject_name().to_owned(),
+            objective: outcome.solver.objective,
+            gap: outcome.solver.gap,
+            utilization: outcome.utilization.total,
+            fairness_loss: outcome.fairness_loss,
+            fairness_loss_bound: outcome.fairness_loss_bound,
+            adjusted_jobs: outcome.adjusted_jobs,
+            adjustment_bound: outcome.adjustment_bound,
+            build: self.build.clone(),
+        })
+    }
+}
+
+fn note(answer: &mut DiffAnswer, before: &Fork, left: &Of, right: &Of) {
+    let (Some(first), Some(second)) = (left.side(), right.side()) else {
+        return;
+    };
+    let (was, is) = (left.jobs(before), right.jobs(before));
+    let class = class(before, (&first, &was), (&second, &is), right);
+    answer.compared += 1;
+    *answer.classes.entry(class).or_default() += 1;
+    if class == Class::Equal || answer.first.is_some() {
+        return;
+    }
+    let names: BTreeSet<&JobId> = was.keys().chain(is.keys()).collect();
+    let jobs = names.into_iter().map(|job| Differs {
+        job: job.to_string(),
+        left: was.get(job).copied(),
+        right: is.get(job).copied(),
+    });
+    let jobs: Vec<Differs> = jobs.filter(|it| it.left != it.right).collect();
+    answer.first = Some(DecisionDiff {
+        sequence: left.sequence.unwrap_or_default(),
+        class,
+        explained: explained(&first, &second, &jobs, class),
+        left: first,
+        right: second,
+        jobs,
+    });
+}
+
+fn class(
+    before: &Fork,
+    (first, was): (&Side, &BTreeMap<JobId, u32>),
+    (second, is): (&Side, &BTreeMap<JobId, u32>),
+    right: &Of,
+) -> Class {
+    if was == is {
+        return Class::Equal;
+    }
+    // A decision that was cut off by time is checked for what it is, not made again.
+    let mut checked = right.event.clone();
+    checked.set_basis(None);
+    if let Event::AllocationDecided(event) = &mut checked {
+        "time".clone_into(&mut event.outcome.solver.stopped_by);
+    }
+    if Optimizer::default()
+        .verify(&before.cluster, &checked, None)
+        .is_err()
+    {
+        return Class::Infeasible;
+    }
+    if first.type_name != second.type_name {
+        return Class::OtherType;
+    }
+    let size = first.objective.abs().max(second.objective.abs());
+    let within = (first.gap.max(second.gap)) * size + 1e-9;
+    match second.objective - first.objective {
+        more if more > within => Class::Better,
+        more if more < -within => Class::Worse,
+        _ => Class::EqualValue,
+    }
+}
+
+/// Both in words.
+fn explained(left: &Side, right: &Side, jobs: &[Differs], class: Class) -> Vec<String> {
+    let count = |count: Option<u32>| count.unwrap_or(0);
+    let mut said: Vec<String> = jobs
+        .iter()
+        .map(|it| {
+            format!(
+                "{}: {} containers in the first, {} in the second",
+                it.job,
+                count(it.left),
+                count(it.right)
+            )
+        })
+        .collect();
+    for (name, side) in [("the first", left), ("the second", right)] {
+        said.push(format!(
+            "{name} restarts {} of at most {} jobs; fairness loss {:.3} of at most {:.3}; utilization {:.3}; objective {:.4}, gap {:.4}",
+            side.adjusted_jobs,
+            side.adjustment_bound,
+            side.fairness_loss,
+            side.fairness_loss_bound,
+            side.utilization,
+            side.objective,
+            side.gap
+        ));
+    }
+    said.push(
+        match class {
+            Class::Equal => "they are the same",
+            Class::EqualValue => "within the gaps that were proven both are worth the same",
+            Class::Better => "the second is worth more",
+            Class::Worse => "the second is worth less",
+            Class::Infeasible => {
+                "the first one's state and policy do not allow the second: its bounds on restarts or on the loss, or its room"
+            }
+            Class::OtherType => "one of them changes containers, the other one keeps them",
+        }
+        .to_owned(),
+    );
+    said
+}

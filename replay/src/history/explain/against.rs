@@ -1,0 +1,180 @@
+//! What stands against a job having one container more, or its least.
+
+use std::collections::BTreeSet;
+
+use dormouse_messages::JobId;
+use dormouse_messages::job::Urgency;
+use dormouse_optimizer::problem::Problem;
+use dormouse_optimizer::{Conflict, Group, Solution, conflict};
+
+use super::answer::{Explanation, Reason};
+use super::job::{containers, reason};
+
+/// What stands against one container more, or its least.
+/// The kinds of changes that cannot help.
+pub fn against(
+    id: &JobId,
+    problem: &Problem,
+    solution: &Solution,
+    has: u32,
+    answer: &mut Explanation,
+) -> BTreeSet<&'static str> {
+    let none = BTreeSet::new();
+    let Some(posed) = problem.jobs.iter().find(|job| job.job == *id) else {
+        return none;
+    };
+    let least = match has {
+        0 => posed.min.max(1),
+        has => has + 1,
+    };
+    let is_most = has >= posed.max;
+    if is_most && answer.all.iter().all(|it| it.code != "own_max") {
+        let words = "its tenant's quota holds no more containers of it".to_owned();
+        answer.all.push(reason("quota", words));
+    }
+    if is_most
+        || answer
+            .all
+            .iter()
+            .any(|it| ["no_such_resource", "never_fits"].contains(&it.code.as_str()))
+    {
+        return none;
+    }
+    let placed = solution.jobs.iter().filter(|it| it.containers > 0);
+    let beside: BTreeSet<JobId> = placed.map(|it| it.job.clone()).collect();
+    let Some(found) = conflict(problem, id, least, &beside) else {
+        return none;
+    };
+    let idle = idle(problem, &found);
+    if let Some(objective) = found.feasible {
+        // A waiting job that alone could start waits for the jobs before it.
+        if has > 0 {
+            let words = format!(
+                "{} could be had, but the objective would be {objective:.4} instead of {:.4}: it is not worth what it costs others",
+                containers(least),
+                solution.solver.objective
+            );
+            answer.all.push(reason("price", words));
+        }
+        return idle;
+    }
+    answer.conflict = found.conflict.iter().map(name).collect();
+    answer.relaxations = found
+        .corrections
+        .iter()
+        .map(|set| set.iter().map(name).collect())
+        .collect();
+    let alone: BTreeSet<&Group> = found
+        .corrections
+        .iter()
+        .filter(|set| set.len() == 1)
+        .flatten()
+        .collect();
+    for group in alone
+        .into_iter()
+        .chain(&found.conflict)
+        .collect::<BTreeSet<_>>()
+    {
+        let more = words(group, problem, id, least, has, solution);
+        if let Some(said) = answer.all.iter_mut().find(|it| it.code == more.code) {
+            // The log says it in words; the quantities are added.
+            if said.resource.is_none() {
+                (said.resource, said.short, said.of) = (more.resource, more.short, more.of);
+            }
+        } else if has > 0 || more.code != "resources" || answer.all.is_empty() {
+            // Of a waiting job the decision itself names what is short, not what would help too.
+            answer.all.push(more);
+        }
+    }
+    idle
+}
+
+/// The group's name in an answer.
+fn name(group: &Group) -> String {
+    match group {
+        Group::Capacity(resource) => format!("capacity {}", resource.name()),
+        Group::Packing => "packing".to_owned(),
+        Group::Reserved => "reserved".to_owned(),
+        Group::Pins => "pins".to_owned(),
+        Group::Adjustments => "theta2".to_owned(),
+        Group::Fairness => "theta1".to_owned(),
+    }
+}
+
+fn words(
+    group: &Group,
+    problem: &Problem,
+    id: &JobId,
+    least: u32,
+    has: u32,
+    solution: &Solution,
+) -> Reason {
+    let more = containers(least - has);
+    match group {
+        Group::Capacity(resource) => {
+            let total: u64 = problem.nodes.iter().map(|node| node.capacity.get(resource)).sum();
+            let reserved: u64 = problem.nodes.iter().map(|node| node.reserved.get(resource)).sum();
+            let each = |job: &JobId| {
+                let posed = problem.jobs.iter().find(|it| it.job == *job);
+                posed.map_or(0, |it| it.demand.get(resource))
+            };
+            let used: u64 = solution.jobs.iter().map(|it| each(&it.job) * u64::from(it.containers)).sum();
+            let free = total.saturating_sub(reserved + used);
+            let need = each(id) * u64::from(least - has);
+            let short = need.saturating_sub(free);
+            Reason {
+                code: "resources".to_owned(),
+                resource: Some(resource.name().to_owned()),
+                short: Some(short),
+                of: Some(total),
+                words: format!(
+                    "{more} more would need {} {}, and {} of {} is free",
+                    resource.name(),
+                    resource.display(need),
+                    resource.display(free),
+                    resource.display(total)
+                ),
+            }
+        }
+        Group::Packing => reason("fragmentation", format!("room for {more} more is there, but in pieces on several nodes")),
+        Group::Reserved => reason("reserved", format!("room for {more} more is still held by containers on their way out")),
+        Group::Pins => reason("not_adjustable", "jobs that may not be changed now hold the room: in transit, just started, or without a checkpoint".to_owned()),
+        Group::Adjustments => reason(
+            "adjustment_bound",
+            format!(
+                "{more} more would take more restarts than theta2 {} allows: {} of the jobs that run",
+                problem.policy.theta2, solution.adjustment_bound
+            ),
+        ),
+        Group::Fairness => reason(
+            "fairness_bound",
+            format!(
+                "with {more} more the fairness loss would be above what theta1 {} allows: {:.3}",
+                problem.policy.theta1, solution.fairness_loss_bound
+            ),
+        ),
+    }
+}
+
+/// Kinds of changes that cannot help: P2 has no solution without the bound, so it has none with any
+/// value of it. Services are met first, by steps of their own: with them nothing is concluded.
+fn idle(problem: &Problem, found: &Conflict) -> BTreeSet<&'static str> {
+    let mut idle = BTreeSet::new();
+    let served = problem
+        .jobs
+        .iter()
+        .any(|job| job.urgency > Urgency::Training);
+    if found.feasible.is_some() || found.limit || served {
+        return idle;
+    }
+    for (group, kind) in [(Group::Fairness, "theta1"), (Group::Adjustments, "theta2")] {
+        if !found.corrections.iter().any(|set| *set == [group.clone()]) {
+            idle.insert(kind);
+        }
+    }
+    // Less of another job restarts that job without counting it, and moves the fair shares.
+    if found.beyond_bounds {
+        idle.insert("others_give");
+    }
+    idle
+}

@@ -1,0 +1,118 @@
+//! What resizes a job has been through: why, who gained, what they cost.
+
+use std::sync::Arc;
+
+use dormouse_messages::{Event, JobId, Recorded, Sequence, Timestamp};
+
+use super::answer::{Cause, Explanation, Gives, PastResize};
+use super::{Explainer, in_words};
+
+/// The job's resizes, as they come by.
+#[derive(Debug, Default)]
+pub struct Resizes {
+    all: Vec<PastResize>,
+    gained: Vec<Vec<(JobId, u32, u32)>>,
+    asked: Option<Timestamp>,
+}
+
+impl Resizes {
+    /// Notes what an event does to `job`.
+    pub fn read(
+        &mut self,
+        job: &JobId,
+        recorded: &Arc<Recorded>,
+        causes: impl FnOnce(&[Sequence]) -> Vec<Cause>,
+    ) {
+        match recorded.event() {
+            Some(Event::AllocationDecided(event)) => {
+                let own = event.jobs.iter().find(|it| it.job == *job && !it.new);
+                let Some(own) = own.filter(|own| own.containers != own.previous) else {
+                    return;
+                };
+                let others = event.jobs.iter();
+                let gained = others.filter(|it| it.job != *job && it.containers > it.previous);
+                let gained = gained.map(|it| (it.job.clone(), it.previous, it.containers));
+                self.gained.push(gained.collect());
+                self.all.push(PastResize {
+                    sequence: recorded.sequence,
+                    at: recorded.stored_at,
+                    epoch: event.epoch.0,
+                    from: own.previous,
+                    to: own.containers,
+                    causes: causes(event.basis.as_ref().map_or(&[], |basis| &basis.causes)),
+                    gained: Vec::new(),
+                    cost_s: None,
+                    given_up: None,
+                });
+            }
+            Some(Event::CheckpointRequested(event)) if event.job == *job => {
+                self.asked = Some(recorded.stored_at);
+            }
+            Some(Event::PartitionStopRequested(event)) if event.job == *job => {
+                self.asked.get_or_insert(recorded.stored_at);
+            }
+            Some(Event::PartitionStarted(event)) if event.job == *job => {
+                if let (Some(asked), Some(last)) = (self.asked.take(), self.all.last_mut()) {
+                    last.cost_s
+                        .get_or_insert(recorded.stored_at.seconds_since(asked));
+                }
+            }
+            Some(Event::PartitionKept(event)) if event.job == *job => {
+                self.asked = None;
+                if let Some(last) = self.all.last_mut() {
+                    last.given_up = Some(event.reason.clone());
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// As the one who asks may know them.
+    pub fn seen_by(&self, explainer: &Explainer) -> Vec<PastResize> {
+        let mut all = self.all.clone();
+        for (resize, gained) in all.iter_mut().zip(&self.gained) {
+            let gained = gained.iter().map(|(job, from, to)| Gives {
+                job: explainer.name(job),
+                from: *from,
+                to: *to,
+                loses_s: None,
+            });
+            resize.gained = gained.collect();
+            for cause in &mut resize.causes {
+                explainer.hide(&mut cause.subject);
+            }
+        }
+        all
+    }
+}
+
+/// The resizes in words, the last ones.
+pub fn past(answer: &mut Explanation) {
+    for resize in answer.resizes.iter().rev().take(3) {
+        let gained: Vec<String> = resize
+            .gained
+            .iter()
+            .map(|gain| format!("{} {}→{}", gain.job, gain.from, gain.to))
+            .collect();
+        let mut words = format!(
+            "epoch {} (event {}, {}) resized it {}→{}, because of {}",
+            resize.epoch,
+            resize.sequence,
+            resize.at.to_words(),
+            resize.from,
+            resize.to,
+            in_words(&resize.causes)
+        );
+        if !gained.is_empty() {
+            words.push_str(&format!("; in the same decision: {}", gained.join(", ")));
+        }
+        match (&resize.given_up, resize.cost_s) {
+            (Some(why), _) => words.push_str(&format!("; it was given up: {why}")),
+            (None, Some(cost_s)) => {
+                words.push_str(&format!("; it stood still for {cost_s:.1} s"));
+            }
+            (None, None) => words.push_str("; it does not run again yet"),
+        }
+        answer.words.push(words);
+    }
+}

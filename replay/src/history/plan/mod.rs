@@ -1,0 +1,304 @@
+//! What a submission, a drain, a node or a policy would get now, before it is said.
+//!
+//! 1. The log is forked at its head, and the change is let happen ([`crate::history::whatif`]).
+//! 2. What the services decide at that instant is the plan: containers, nodes, who gives and gains.
+//! 3. When it starts is found by running the fork forward until it does, several times: with the
+//!    curves and the work that nobody knows drawn anew ([`Course::imagined`]). With fewer than
+//!    [`LEAST_BASIS`] completed jobs on the log nothing is said: a bad estimate is worse than none.
+//!    That nothing else comes meanwhile is assumed.
+
+mod answer;
+
+use std::collections::BTreeMap;
+
+use dormouse_admission::plan::{Planned, state_digest};
+use dormouse_messages::events::{AllocationDecided, Outcome};
+use dormouse_messages::{Event, JobId, Recorded, Sequence, TenantId, Timestamp};
+use serde_json::Value;
+
+pub use answer::{Moves, OnNode, Plan, Start};
+
+use super::changes::{Asked, ChangeError, Changes};
+use super::whatif::{Forked, History, WhatifError, run};
+use crate::engine::ModelJob;
+use crate::random::Random;
+use crate::scenario::Submission;
+
+/// Completed jobs that an estimate needs.
+pub const LEAST_BASIS: u64 = 30;
+
+/// What is planned.
+#[derive(Debug, Clone)]
+pub enum Subject {
+    /// A submission of a tenant.
+    Job(TenantId, Value),
+    /// Changes of the cluster.
+    Changes(Box<Changes>),
+}
+
+/// Plans at the head of a log. `draws`: runs for the time of the start.
+///
+/// # Errors
+/// When a change does not fit, or the services break a rule.
+pub fn plan(
+    history: &History,
+    forked: &Forked<'_>,
+    subject: &Subject,
+    draws: u32,
+) -> Result<Plan, WhatifError> {
+    let changes = match subject {
+        Subject::Job(tenant, document) => submission(tenant, document)?,
+        Subject::Changes(changes) => (**changes).clone(),
+    };
+    let ingress = forked.next_ingress();
+    let mut noted = Noted {
+        of_cluster: matches!(subject, Subject::Changes(_)),
+        ..Noted::default()
+    };
+    run(forked, &forked.likely(), &changes, |recorded| {
+        if recorded.stored_at > forked.now {
+            return true;
+        }
+        noted.read(recorded, ingress);
+        false
+    })?;
+    let mut plan = noted.plan(forked, subject, &changes);
+    if let Some(job) = noted.job.filter(|_| plan.code != "refused") {
+        plan.start = Some(start(history, forked, &changes, &job, draws)?);
+        let digest = state_digest(&forked.admission().queues);
+        let planned = Planned {
+            asof: forked.sequence,
+            state: digest,
+            containers: plan.containers,
+        };
+        plan.token = Some(planned.to_string());
+    }
+    Ok(plan)
+}
+
+/// The changes that submit a document.
+fn submission(tenant: &TenantId, document: &Value) -> Result<Changes, ChangeError> {
+    let name = document.get("name").and_then(Value::as_str);
+    let job = JobId::new(tenant, name.unwrap_or("unnamed"))
+        .map_err(|error| ChangeError::NotThere(format!("a name for it: {error}")))?;
+    let asked = Asked {
+        added: vec![Submission {
+            at_s: 0.0,
+            job,
+            payload: document.to_string().into_bytes(),
+            model: ModelJob::linear(f64::INFINITY),
+        }],
+        ..Asked::default()
+    };
+    let mut variants = asked.variants()?;
+    Ok(variants.pop().unwrap_or_default())
+}
+
+/// What was decided at the instant of the fork.
+#[derive(Debug, Default)]
+struct Noted {
+    job: Option<JobId>,
+    refused: Option<(String, String)>,
+    decided: Option<Box<AllocationDecided>>,
+    outcome: Option<Outcome>,
+    released: bool,
+    /// No job is planned, but changes of the cluster.
+    of_cluster: bool,
+    nodes: BTreeMap<String, u32>,
+}
+
+impl Noted {
+    fn read(&mut self, recorded: &Recorded, ingress: u64) {
+        match recorded.event() {
+            Some(Event::JobAdmitted(event)) if event.ingress_sequence == ingress => {
+                self.job = Some(event.job.clone());
+            }
+            Some(Event::JobRefused(event)) if event.ingress_sequence == ingress => {
+                self.refused = Some((event.code.clone(), event.reason.clone()));
+            }
+            Some(Event::JobReleased(event)) => {
+                self.released |= self.job.as_ref() == Some(&event.job)
+            }
+            Some(Event::AllocationDecided(event)) if self.counts() => {
+                self.outcome = Some(event.outcome.clone());
+                self.decided = Some(event.clone());
+            }
+            Some(Event::AllocationKept(event)) if self.counts() => {
+                self.outcome = Some(event.outcome.clone());
+            }
+            Some(Event::PlacementRefused(_)) => (self.decided, self.outcome) = (None, None),
+            Some(Event::PlacementDecided(event)) => {
+                let own = event.create.iter();
+                for it in own.filter(|it| Some(&it.job) == self.job.as_ref()) {
+                    *self.nodes.entry(it.node.to_string()).or_default() += 1;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether an allocation is the first that can answer: of a job, the first behind its release.
+    fn counts(&self) -> bool {
+        self.decided.is_none() && (self.of_cluster || self.released)
+    }
+
+    fn plan(&self, forked: &Forked<'_>, subject: &Subject, changes: &Changes) -> Plan {
+        let about = match (&self.job, subject) {
+            (Some(job), _) => job.to_string(),
+            (None, Subject::Job(tenant, document)) => {
+                let name = document.get("name").and_then(Value::as_str);
+                format!("{tenant}/{}", name.unwrap_or("-"))
+            }
+            (None, Subject::Changes(_)) => changes.written.join(" "),
+        };
+        let mut plan = Plan {
+            about,
+            asof: forked.sequence,
+            at: forked.now,
+            code: "nothing".to_owned(),
+            waits_for: None,
+            reason: None,
+            containers: 0,
+            nodes: Vec::new(),
+            start: None,
+            shrinks: Vec::new(),
+            gains: Vec::new(),
+            loss_before: last_loss(forked.before),
+            loss_after: self.outcome.as_ref().map(|it| it.fairness_loss),
+            token: None,
+        };
+        if let Some((code, reason)) = &self.refused {
+            "refused".clone_into(&mut plan.code);
+            (plan.waits_for, plan.reason) = (Some(code.clone()), Some(reason.clone()));
+            return plan;
+        }
+        self.moves(forked, &mut plan);
+        match &self.job {
+            Some(job) => self.of_job(job, &mut plan),
+            None if !plan.shrinks.is_empty() || !plan.gains.is_empty() => {
+                "changes".clone_into(&mut plan.code);
+            }
+            None => {}
+        }
+        plan
+    }
+
+    /// Who gives and who gains.
+    fn moves(&self, forked: &Forked<'_>, plan: &mut Plan) {
+        let jobs = self.decided.iter().flat_map(|it| &it.jobs);
+        for it in jobs.filter(|it| Some(&it.job) != self.job.as_ref()) {
+            let known = forked.cluster().jobs.get(&it.job);
+            let stall_s = known.and_then(|job| job.stall_ms).map(seconds);
+            let moves = Moves {
+                job: it.job.to_string(),
+                tenant: it.job.tenant().to_owned(),
+                from: it.previous,
+                to: it.containers,
+                cost_s: match known.is_some_and(|job| job.in_place) {
+                    true => Some(0.0),
+                    false => stall_s.or_else(|| forked.cluster().stalls.mean_s()),
+                },
+            };
+            match it.containers.cmp(&it.previous) {
+                std::cmp::Ordering::Less => plan.shrinks.push(moves),
+                std::cmp::Ordering::Greater => plan.gains.push(moves),
+                std::cmp::Ordering::Equal => {}
+            }
+        }
+    }
+
+    fn of_job(&self, job: &JobId, plan: &mut Plan) {
+        let decided = self.decided.iter().flat_map(|it| &it.jobs);
+        let own = decided.filter(|it| it.job == *job).map(|it| it.containers);
+        plan.containers = own.max().unwrap_or(0);
+        let nodes = self.nodes.iter().map(|(node, containers)| OnNode {
+            node: node.clone(),
+            containers: *containers,
+        });
+        plan.nodes = nodes.collect();
+        if plan.containers > 0 {
+            "runs".clone_into(&mut plan.code);
+            return;
+        }
+        "waits".clone_into(&mut plan.code);
+        let mut waiting = self.outcome.iter().flat_map(|it| &it.waiting);
+        let waiting = waiting.rfind(|it| it.job == *job);
+        (plan.waits_for, plan.reason) = match waiting {
+            Some(waiting) => (Some(waiting.code.clone()), Some(waiting.reason.clone())),
+            None if !self.released => (
+                Some("queue_turn".to_owned()),
+                Some("other jobs of the queues go first, or their room is not free yet".to_owned()),
+            ),
+            None => (Some("room_not_free".to_owned()), None),
+        };
+    }
+}
+
+/// Fairness loss of the last decision.
+fn last_loss(before: &[std::sync::Arc<Recorded>]) -> Option<f64> {
+    before.iter().rev().find_map(|it| match it.event() {
+        Some(Event::AllocationDecided(event)) => Some(event.outcome.fairness_loss),
+        Some(Event::AllocationKept(event)) => Some(event.outcome.fairness_loss),
+        _ => None,
+    })
+}
+
+/// Runs the fork forward until the job starts, again and again.
+fn start(
+    history: &History,
+    forked: &Forked<'_>,
+    changes: &Changes,
+    job: &JobId,
+    draws: u32,
+) -> Result<Start, WhatifError> {
+    let basis = forked.completed();
+    if basis < LEAST_BASIS {
+        return Ok(Start {
+            basis,
+            unknown: true,
+            ..Start::default()
+        });
+    }
+    let mut random = Random::new(1);
+    let mut starts = Vec::new();
+    for _ in 0..draws.max(1) {
+        let course = forked.with(history, forked.models.draw(&mut random));
+        let course = course.imagined(forked, &mut random);
+        let mut started: Option<Timestamp> = None;
+        run(forked, &course, changes, |recorded| {
+            if let Some(Event::PartitionStarted(event)) = recorded.event()
+                && event.job == *job
+            {
+                started = Some(recorded.stored_at);
+            }
+            started.is_some()
+        })?;
+        // One that does not start counts as later than all that do.
+        starts.push(started.map_or(f64::INFINITY, |at| at.seconds_since(forked.now)));
+    }
+    starts.sort_by(f64::total_cmp);
+    let part = |tenths: usize| {
+        let index = (starts.len() * tenths).div_ceil(10).saturating_sub(1);
+        starts.get(index).copied().filter(|it| it.is_finite())
+    };
+    Ok(Start {
+        p10_s: part(1),
+        p50_s: part(5),
+        p90_s: part(9),
+        basis,
+        unknown: false,
+    })
+}
+
+#[expect(clippy::cast_precision_loss, reason = "milliseconds of a restart")]
+fn seconds(ms: u64) -> f64 {
+    ms as f64 / 1e3
+}
+
+/// Whether a plan made at `asof` may still hold: nothing that a decision depends on has changed.
+#[must_use]
+pub fn holds(planned: &Planned, forked: &Forked<'_>) -> bool {
+    planned.asof <= forked.sequence
+        && planned.asof >= Sequence(0)
+        && planned.state == state_digest(&forked.admission().queues)
+}

@@ -1,0 +1,266 @@
+//! The time of a step with n containers, T(n) = a + b/n + c(n − 1), fitted to what a job reported.
+//!
+//! With a batch that does not depend on n the time is linear in (a, b, c), all of them 0 or more:
+//! least squares with bounds has one optimum. With three columns every set of those that are not 0 is
+//! tried, which is exact. Residuals are relative to the measured time and weighted with how long it
+//! was measured (Ernest, NSDI 2016, fits the same family by non-negative least squares).
+
+use serde::{Deserialize, Serialize};
+
+use crate::engine::Scaling;
+
+/// Seconds a step took with so many containers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Point {
+    /// Containers.
+    pub containers: u32,
+    /// Seconds a step.
+    pub step_s: f64,
+    /// For how long that was measured.
+    pub weight_s: f64,
+}
+
+/// What is known of a job's curve.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Form {
+    /// a, b and c, from three numbers of containers or more.
+    Fitted,
+    /// a and b, from two.
+    FittedTwo,
+    /// From it and jobs of the same tenant, executor, command and demand.
+    Pooled,
+    /// One number of containers was seen: speed is taken to grow with the containers.
+    LinearAssumed,
+    /// It reports no progress: work is counted in seconds of a container.
+    NoProgress,
+}
+
+/// A curve.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Curve {
+    /// Seconds that cannot be divided.
+    pub a: f64,
+    /// Seconds that are divided.
+    pub b: f64,
+    /// Seconds that each further container adds.
+    pub c: f64,
+}
+
+impl Curve {
+    /// Seconds a step.
+    #[must_use]
+    pub fn step_s(&self, containers: u32) -> f64 {
+        let n = f64::from(containers.max(1));
+        self.a + self.b / n + self.c * (n - 1.0)
+    }
+
+    /// For the model agents.
+    #[must_use]
+    pub const fn scaling(&self) -> Scaling {
+        Scaling::Steps {
+            a: self.a,
+            b: self.b,
+            c: self.c,
+        }
+    }
+}
+
+/// How many numbers of containers the points are of.
+#[must_use]
+pub fn distinct(points: &[Point]) -> usize {
+    let seen: std::collections::BTreeSet<u32> = points.iter().map(|it| it.containers).collect();
+    seen.len()
+}
+
+/// The best curve; nothing without a point.
+#[must_use]
+pub fn fit(points: &[Point]) -> Option<Curve> {
+    let columns = distinct(points).min(3);
+    let first = points.first()?;
+    if columns == 1 {
+        let weight: f64 = points.iter().map(|it| it.weight_s).sum();
+        let total: f64 = points.iter().map(|it| it.weight_s * it.step_s).sum();
+        let mean = match weight > 0.0 {
+            true => total / weight,
+            false => first.step_s,
+        };
+        let b = mean * f64::from(first.containers.max(1));
+        return Some(Curve { a: 0.0, b, c: 0.0 });
+    }
+    // b alone is the linear one; with two numbers of containers c is left at 0.
+    let allowed: &[usize] = if columns == 2 { &[0, 1] } else { &[0, 1, 2] };
+    let mut best: Option<(f64, [f64; 3])> = None;
+    for set in 1..8_usize {
+        let used: Vec<usize> = (0..3).filter(|column| (set >> column) & 1 == 1).collect();
+        if used.iter().any(|column| !allowed.contains(column)) {
+            continue;
+        }
+        let Some(found) = solve(points, &used) else {
+            continue;
+        };
+        if found.iter().any(|value| *value < 0.0 || !value.is_finite()) {
+            continue;
+        }
+        let error = error(points, found);
+        if best.is_none_or(|(least, _)| error < least) {
+            best = Some((error, found));
+        }
+    }
+    best.map(|(_, [a, b, c])| Curve { a, b, c })
+}
+
+fn row(point: &Point) -> [f64; 3] {
+    let n = f64::from(point.containers.max(1));
+    [1.0, 1.0 / n, n - 1.0]
+}
+
+fn weight(point: &Point) -> f64 {
+    point.weight_s / (point.step_s * point.step_s).max(f64::MIN_POSITIVE)
+}
+
+fn error(points: &[Point], [a, b, c]: [f64; 3]) -> f64 {
+    let each = points.iter().map(|point| {
+        let off = Curve { a, b, c }.step_s(point.containers) - point.step_s;
+        weight(point) * off * off
+    });
+    each.sum()
+}
+
+/// Weighted least squares over some columns, by the normal equations and Gauss's elimination.
+fn solve(points: &[Point], used: &[usize]) -> Option<[f64; 3]> {
+    let size = used.len();
+    let mut matrix = vec![vec![0.0; size + 1]; size];
+    for point in points {
+        let (row, weight) = (row(point), weight(point));
+        for (i, left) in used.iter().enumerate() {
+            for (j, right) in used.iter().enumerate() {
+                matrix[i][j] += weight * row[*left] * row[*right];
+            }
+            matrix[i][size] += weight * row[*left] * point.step_s;
+        }
+    }
+    for pivot in 0..size {
+        let largest = (pivot..size)
+            .max_by(|x, y| matrix[*x][pivot].abs().total_cmp(&matrix[*y][pivot].abs()))?;
+        matrix.swap(pivot, largest);
+        if matrix[pivot][pivot].abs() < 1e-12 {
+            return None;
+        }
+        let top = matrix[pivot].clone();
+        for (index, line) in matrix.iter_mut().enumerate() {
+            if index != pivot {
+                let factor = line[pivot] / top[pivot];
+                line.iter_mut()
+                    .zip(&top)
+                    .for_each(|(value, above)| *value -= factor * above);
+            }
+        }
+    }
+    let mut found = [0.0; 3];
+    for (index, column) in used.iter().enumerate() {
+        found[*column] = matrix[index][size] / matrix[index][index];
+    }
+    Some(found)
+}
+
+/// |log(predicted / measured)| where each number of containers in turn is left out: the median of
+/// them; nothing with fewer than three.
+#[must_use]
+pub fn left_out_error(points: &[Point]) -> Option<f64> {
+    let seen: std::collections::BTreeSet<u32> = points.iter().map(|it| it.containers).collect();
+    if seen.len() < 3 {
+        return None;
+    }
+    let mut errors = Vec::new();
+    for left_out in seen {
+        let (out, rest): (Vec<Point>, Vec<Point>) =
+            points.iter().partition(|it| it.containers == left_out);
+        if let Some(curve) = fit(&rest) {
+            let of = out
+                .iter()
+                .map(|it| (curve.step_s(it.containers) / it.step_s).ln().abs());
+            errors.extend(of);
+        }
+    }
+    median(errors)
+}
+
+/// Root mean square of log(measured / fitted).
+#[must_use]
+pub fn residual(points: &[Point], curve: &Curve) -> f64 {
+    let squares = points.iter().map(|it| {
+        let off = (it.step_s / curve.step_s(it.containers)).ln();
+        off * off
+    });
+    let count = u32::try_from(points.len()).unwrap_or(u32::MAX).max(1);
+    (squares.sum::<f64>() / f64::from(count)).sqrt()
+}
+
+/// The middle one; nothing of nothing.
+#[must_use]
+pub fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.retain(|value| value.is_finite());
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match (values.get(middle), values.len() % 2) {
+        (Some(upper), 0) => Some(f64::midpoint(values[middle - 1], *upper)),
+        (value, _) => value.copied(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+
+    fn points(curve: Curve, at: &[u32], noise: f64, random: &mut Random) -> Vec<Point> {
+        let point = |containers: &u32| Point {
+            containers: *containers,
+            step_s: curve.step_s(*containers) * (1.0 + noise * (2.0 * random.unit() - 1.0)),
+            weight_s: 60.0,
+        };
+        at.iter().map(point).collect()
+    }
+
+    #[test]
+    fn what_is_exact_is_found_and_nothing_is_below_zero() {
+        let mut random = Random::new(1);
+        let truth = Curve {
+            a: 0.4,
+            b: 3.0,
+            c: 0.05,
+        };
+        let found = fit(&points(truth, &[1, 2, 4, 8], 0.0, &mut random)).expect("a curve");
+        for n in [1, 3, 6, 16] {
+            assert!((found.step_s(n) / truth.step_s(n) - 1.0).abs() < 1e-6);
+        }
+        let superlinear = [(1, 4.0), (2, 1.5), (4, 0.6)].map(|(containers, step_s)| Point {
+            containers,
+            step_s,
+            weight_s: 1.0,
+        });
+        let found = fit(&superlinear).expect("a curve");
+        assert!(found.a >= 0.0 && found.b > 0.0 && found.c >= 0.0);
+        let one = fit(&superlinear[1..2]).expect("a curve");
+        assert!((one.step_s(4) - 0.75).abs() < 1e-12, "linear from one");
+    }
+
+    /// With 5 % noise on {1, 2, 4, 8} the time of 6 is within 5 %, in nine of ten cases.
+    #[test]
+    fn between_what_was_seen_it_is_within_the_noise() {
+        let mut random = Random::new(7);
+        let (mut good, cases) = (0, 500);
+        for _ in 0..cases {
+            let truth = Curve {
+                a: random.between(0.05, 0.5),
+                b: random.between(1.0, 10.0),
+                c: random.between(0.0, 0.02),
+            };
+            let seen = points(truth, &[1, 2, 4, 8], 0.05, &mut random);
+            let found = fit(&seen).expect("a curve");
+            good += u32::from((found.step_s(6) / truth.step_s(6) - 1.0).abs() <= 0.05);
+        }
+        assert!(good >= cases * 9 / 10, "{good} of {cases}");
+    }
+}

@@ -1,0 +1,398 @@
+//! The fork: everything that the services, the agents and the measures need to go on from a place
+//! of a log.
+//!
+//! 1. The log is read twice: for what jobs cost ([`super::observed`]), then the model agents are led
+//!    along it ([`crate::engine::ModelAgents::observe`]). At the fork they are copied.
+//! 2. Led to the end of the log they know the work of each job that completed: what its lives did, by
+//!    the curves, less what was lost. A job that had not completed has as much to do as its steps
+//!    say; of one that names no total nobody knows the end.
+//! 3. A life that died of itself dies in the fork where it has done the same work; a node is lost at
+//!    the same time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use dormouse_admission::AdmissionState;
+use dormouse_messages::{Event, JobId, Recorded, Sequence, Timestamp};
+use dormouse_state::ClusterState;
+
+use super::models::Models;
+use super::observed::{Observed, number};
+use crate::audit::Audit;
+use crate::engine::{Faults, Ground, ModelAgents, ModelJob};
+use crate::history::fork::Fork;
+use crate::history::slice::States;
+use crate::random::Random;
+use crate::simulate::Measures;
+
+/// What is overdue at a head is expected so much later.
+const OVERDUE_MS: u64 = 1_000;
+
+/// Where a log is forked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ForkAt {
+    /// After this event.
+    Sequence(Sequence),
+    /// After the last event of this time.
+    Time(Timestamp),
+}
+
+/// A whole log, or one that begins with states.
+#[derive(Debug, Default)]
+pub struct History {
+    begun: Option<States>,
+    /// Its events.
+    pub events: Vec<Arc<Recorded>>,
+    observed: Observed,
+}
+
+/// Why a job is left out of what is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Unknown {
+    /// It had not ended and never said how far it is.
+    NoProgress,
+    /// It had not ended and does not say how many steps it has.
+    NoStepsTotal,
+}
+
+/// A fork of it.
+pub struct Forked<'a> {
+    /// Where.
+    pub sequence: Sequence,
+    /// When.
+    pub now: Timestamp,
+    /// When the log begins, and when it ends.
+    pub span: (Timestamp, Timestamp),
+    /// What came before.
+    pub before: &'a [Arc<Recorded>],
+    /// What followed.
+    pub after: &'a [Arc<Recorded>],
+    /// Jobs whose work is not known.
+    pub unknown: BTreeMap<JobId, Unknown>,
+    /// The curves.
+    pub models: Models,
+    ground: Ground,
+    nothing_until: Option<Timestamp>,
+    pub(super) measures: Measures,
+    work: Work,
+    observed: &'a Observed,
+}
+
+/// What jobs have to do, by some curves.
+#[derive(Debug, Clone, Default)]
+struct Work {
+    all: BTreeMap<JobId, f64>,
+    failures: BTreeMap<JobId, Vec<f64>>,
+    /// The agents at the fork.
+    agents: ModelAgents,
+}
+
+impl History {
+    /// A log that begins with states.
+    #[must_use]
+    pub fn starting_from(states: States) -> Self {
+        let mut history = Self::default();
+        history.observed.starting_from(&states.fork.cluster);
+        history.begun = Some(states);
+        history
+    }
+
+    /// The next event.
+    pub fn read(&mut self, recorded: &Arc<Recorded>) {
+        self.observed.read(recorded);
+        self.events.push(Arc::clone(recorded));
+    }
+
+    /// Forgets what follows, so that nothing of it is known.
+    #[must_use]
+    pub fn up_to(self, at: ForkAt) -> Self {
+        let mut history = self.begun.map_or_else(Self::default, Self::starting_from);
+        let events = self.events.iter().take_while(|recorded| match at {
+            ForkAt::Sequence(at) => recorded.sequence <= at,
+            ForkAt::Time(at) => recorded.stored_at <= at,
+        });
+        events.for_each(|recorded| history.read(recorded));
+        history
+    }
+
+    /// A fork of it.
+    #[must_use]
+    pub fn fork(&self, at: ForkAt) -> Forked<'_> {
+        let split = self.events.partition_point(|recorded| match at {
+            ForkAt::Sequence(at) => recorded.sequence <= at,
+            ForkAt::Time(at) => recorded.stored_at <= at,
+        });
+        let (before, after) = self.events.split_at(split);
+        let first = self.events.first().map(|it| it.stored_at);
+        let begin = self.begun.as_ref().map(|states| states.fork.now);
+        let start = begin.or(first).unwrap_or_default();
+        let end = self.events.last().map_or(start, |it| it.stored_at);
+        let mut measures = Measures::new(f64::MAX, start);
+        let mut fork = Fork::default();
+        let mut audit = Some(Audit::default());
+        if let Some(states) = &self.begun {
+            measures.starting_from(&states.fork.cluster);
+            fork = states.fork.clone();
+            audit = None;
+        }
+        let mut own = BTreeMap::new();
+        for recorded in before {
+            fork.read(recorded);
+            measures.read(recorded);
+            own.insert(recorded.writer, recorded.sequence);
+            if let Some(audit) = &mut audit {
+                audit.read(recorded);
+            }
+        }
+        let now = fork.now.max(start);
+        let submissions = self.events.iter().filter_map(|it| match it.event() {
+            Some(Event::SubmissionReceived(event)) => Some(event.ingress_sequence),
+            _ => None,
+        });
+        let ingress = submissions
+            .max()
+            .unwrap_or(0)
+            .max(fork.admission.last_ingress);
+        let models = Models::of(&self.observed);
+        let work = self.lead(&models, split);
+        let ground = Ground {
+            sequence: fork.sequence,
+            now,
+            admission: fork.admission,
+            cluster: fork.cluster,
+            autoscaler: fork.autoscaler,
+            own,
+            agents: ModelAgents::default(),
+            ingress,
+            audit,
+        };
+        Forked {
+            sequence: ground.sequence,
+            now,
+            span: (start, end),
+            before,
+            after,
+            unknown: self.unknown(&work),
+            models,
+            ground,
+            nothing_until: None,
+            measures,
+            work,
+            observed: &self.observed,
+        }
+    }
+
+    /// Jobs that had not ended, and whose end nobody knows.
+    fn unknown(&self, work: &Work) -> BTreeMap<JobId, Unknown> {
+        let jobs = self.observed.jobs.iter();
+        let unknown = jobs.filter(|(id, seen)| !seen.served && !work.all.contains_key(*id));
+        let why = unknown.map(|(id, seen)| match seen.reports() {
+            true => (id.clone(), Unknown::NoStepsTotal),
+            false => (id.clone(), Unknown::NoProgress),
+        });
+        why.collect()
+    }
+
+    /// Leads the model agents along the log.
+    fn lead(&self, models: &Models, split: usize) -> Work {
+        let mut work = Work::default();
+        let mut agents = ModelAgents::default();
+        let begun = self.begun.as_ref().map(|states| &states.fork);
+        for id in self.observed.jobs.keys() {
+            agents.model(id.clone(), models.model(id, &self.observed));
+        }
+        if let Some(fork) = begun {
+            agents.starting_from(&fork.cluster, fork.now);
+        }
+        // Work done when a job last said its step, and the steps it had left.
+        let mut left: BTreeMap<JobId, f64> = BTreeMap::new();
+        for (index, recorded) in self.events.iter().enumerate() {
+            if index == split {
+                work.agents = agents.clone();
+            }
+            let now = recorded.stored_at;
+            if let Some(died) = agents.observe(recorded) {
+                work.failures.entry(died.job).or_default().push(died.done);
+            }
+            match recorded.event() {
+                Some(Event::Progress(event)) if event.steps_total > 0 => {
+                    let done = agents.done(&event.job, now).unwrap_or(0.0);
+                    let steps = event.steps_total.saturating_sub(event.step);
+                    left.insert(event.job.clone(), done + number(steps));
+                }
+                Some(Event::JobCompleted(event)) => {
+                    if let Some(done) = agents.done(&event.job, now) {
+                        work.all.insert(event.job.clone(), done);
+                    }
+                }
+                _ => {}
+            }
+            agents.fold(recorded, now, &mut Faults::none());
+        }
+        if split >= self.events.len() {
+            work.agents = agents;
+        }
+        for (job, all) in left {
+            work.all.entry(job).or_insert(all);
+        }
+        for (id, seen) in &self.observed.jobs {
+            if seen.tasks.is_some() {
+                work.all.insert(
+                    id.clone(),
+                    models.model(id, &self.observed).work_container_s,
+                );
+            }
+        }
+        work
+    }
+}
+
+impl<'a> Forked<'a> {
+    /// The same, at a later time at which nothing more has happened: what the agents were expected
+    /// to report by then is still to come.
+    #[must_use]
+    pub fn later(mut self, now: Timestamp) -> Self {
+        self.now = self.now.max(now);
+        self.ground.now = self.now;
+        self.nothing_until = Some(self.now.plus_ms(OVERDUE_MS));
+        self
+    }
+
+    /// The state of the cluster there.
+    #[must_use]
+    pub fn cluster(&self) -> &ClusterState {
+        &self.ground.cluster
+    }
+
+    /// What admission has folded there.
+    #[must_use]
+    pub fn admission(&self) -> &AdmissionState {
+        &self.ground.admission
+    }
+
+    /// The number of the next submission.
+    #[must_use]
+    pub fn next_ingress(&self) -> u64 {
+        self.ground.ingress + 1
+    }
+
+    /// Jobs that completed on the log.
+    #[must_use]
+    pub fn completed(&self) -> u64 {
+        let all = self.before.iter().chain(self.after);
+        let completed = all.filter(|it| matches!(it.event(), Some(Event::JobCompleted(_))));
+        completed.count() as u64
+    }
+
+    /// The same fork with other curves; with those that are most likely, the same.
+    #[must_use]
+    pub fn with(&self, history: &History, models: Models) -> Course<'a> {
+        let work = history.lead(&models, self.before.len());
+        Course {
+            models,
+            work,
+            observed: self.observed,
+            imagined: BTreeMap::new(),
+        }
+    }
+
+    /// By the most likely curves.
+    #[must_use]
+    pub fn likely(&self) -> Course<'a> {
+        Course {
+            models: self.models.clone(),
+            work: self.work.clone(),
+            observed: self.observed,
+            imagined: BTreeMap::new(),
+        }
+    }
+
+    /// Where the services go on.
+    #[must_use]
+    pub fn ground(&self, by: &Course<'_>) -> Ground {
+        let mut ground = self.ground.clone();
+        ground.agents = by.agents();
+        if let Some(until) = self.nothing_until {
+            ground.agents.postpone(until);
+        }
+        ground
+    }
+
+    /// Jobs that come after the fork or live there.
+    #[must_use]
+    pub fn live(&self) -> BTreeSet<&JobId> {
+        let there = self.ground.cluster.queued.keys();
+        let there = there.chain(self.ground.cluster.jobs.keys());
+        let later = self.after.iter().filter_map(|it| match it.event() {
+            Some(Event::JobAdmitted(event)) => Some(&event.job),
+            _ => None,
+        });
+        there.chain(later).collect()
+    }
+}
+
+/// What jobs have to do after the fork, by some curves.
+pub struct Course<'a> {
+    models: Models,
+    work: Work,
+    observed: &'a Observed,
+    imagined: BTreeMap<JobId, f64>,
+}
+
+impl Course<'_> {
+    /// The same, where jobs whose end nobody knows have the work of one that completed: of one alike,
+    /// else of any, and more than they have done. Where no job had so much to do, as much again as
+    /// they have done.
+    #[must_use]
+    pub fn imagined(mut self, forked: &Forked<'_>, random: &mut Random) -> Self {
+        for id in forked.unknown.keys() {
+            let Some(seen) = self.observed.jobs.get(id) else {
+                continue;
+            };
+            let done = self.work.agents.done(id, forked.now).unwrap_or(0.0);
+            let form = self.models.jobs.get(id).map(|it| it.form);
+            let candidates = |alike: bool| -> Vec<f64> {
+                let others = self.work.all.iter().filter(|(_, work)| **work > done);
+                let same = others.filter(|(other, _)| {
+                    let known = self.observed.jobs.get(*other);
+                    let same_form = self.models.jobs.get(*other).map(|it| it.form) == form;
+                    known.is_some_and(|it| match alike {
+                        true => it.kind == seen.kind,
+                        false => same_form && it.tasks.is_none(),
+                    })
+                });
+                same.map(|(_, work)| *work).collect()
+            };
+            let mut from = candidates(true);
+            if from.len() < 5 {
+                from.extend(candidates(false));
+            }
+            let work = match from.is_empty() {
+                true => done * (1.0 + random.exponential(1.0)) + 60.0,
+                false => *random.choose(&from),
+            };
+            self.imagined.insert(id.clone(), work);
+        }
+        self
+    }
+
+    /// The model of a job.
+    #[must_use]
+    pub fn model(&self, id: &JobId) -> ModelJob {
+        let mut model = self.models.model(id, self.observed);
+        let known = self.work.all.get(id).or_else(|| self.imagined.get(id));
+        if let Some(all) = known {
+            model.work_container_s = *all;
+        }
+        model.failures = self.work.failures.get(id).cloned().unwrap_or_default();
+        model
+    }
+
+    fn agents(&self) -> ModelAgents {
+        let mut agents = self.work.agents.clone();
+        for id in self.observed.jobs.keys() {
+            agents.remodel(id, self.model(id));
+        }
+        agents
+    }
+}

@@ -1,0 +1,173 @@
+//! What would have become of a log under changes, from a place of it on.
+//!
+//! 1. The log is forked: the services' own states, the agents and the measures there ([`fork`]).
+//! 2. What comes from outside stays at its time; all else is made again by the services as they are
+//!    shipped ([`script`], [`run`]).
+//! 3. How fast jobs run with other containers is fitted to what they reported ([`models`]).
+//! 4. First without changes (*identity*): how far that is off the log is the model's error. Then with
+//!    them: what is reported is change less identity ([`compare`]), with what is not known of the
+//!    curves drawn again and again.
+//!
+//! A plan is the same at the head of a log ([`super::plan`]).
+//!
+//! Users who react to waiting are not modelled: they submit what they submitted, when they did.
+
+mod answer;
+mod compare;
+mod fit;
+mod fork;
+mod models;
+mod observed;
+mod run;
+mod script;
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::changes::Changes;
+use crate::random::Random;
+pub use answer::*;
+pub use compare::first_difference;
+pub use fit::{Curve, Form, Point, fit};
+pub use fork::{Course, ForkAt, Forked, History, Unknown};
+pub use models::Models;
+pub use run::{Allocated, Ran, WhatifError, recorded, run};
+
+/// How it is asked.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// Draws of what is not known of the curves.
+    pub draws: u32,
+    /// Runs at the same time.
+    pub threads: usize,
+}
+
+/// An answer, and the courses it was made from: without changes first, then with each variant's.
+pub struct Answered {
+    /// The answer.
+    pub answer: Answer,
+    /// The courses, with their names.
+    pub courses: Vec<(String, Ran)>,
+}
+
+/// Answers.
+///
+/// # Errors
+/// When nothing follows the fork, a change does not fit, or the services break a rule.
+pub fn whatif(
+    history: &History,
+    forked: &Forked<'_>,
+    variants: &[Changes],
+    options: Options,
+) -> Result<Answered, WhatifError> {
+    if forked.after.is_empty() && variants.iter().all(Changes::is_empty) {
+        return Err(WhatifError::NothingFollows(forked.sequence));
+    }
+    let variants: Vec<&Changes> = variants.iter().filter(|it| !it.is_empty()).collect();
+    let draws = match variants.is_empty() || forked.models.is_certain() {
+        true => 0,
+        false => options.draws,
+    };
+    let mut random = Random::new(1);
+    let mut courses = vec![forked.likely()];
+    courses.extend((0..draws).map(|_| forked.with(history, forked.models.draw(&mut random))));
+    let unchanged = Changes::default();
+    let mut all: Vec<&Changes> = vec![&unchanged];
+    all.extend(variants.iter().copied());
+    // Every change under every course, and none.
+    let tasks: Vec<(usize, usize)> = (0..all.len())
+        .flat_map(|change| (0..courses.len()).map(move |course| (change, course)))
+        .collect();
+    let ran = in_threads(tasks.len(), options.threads, |index| {
+        let (change, course) = tasks[index];
+        run(forked, &courses[course], all[change], |_| false)
+    });
+    let mut ran: BTreeMap<(usize, usize), Ran> = tasks
+        .iter()
+        .copied()
+        .zip(ran)
+        .map(|(task, ran)| Ok((task, ran?)))
+        .collect::<Result<_, WhatifError>>()?;
+    let log = recorded(forked);
+    let mut listed = Vec::new();
+    let (mut answered, mut named) = (Vec::new(), Vec::new());
+    let Some(identity) = ran.get(&(0, 0)).cloned() else {
+        return Err(WhatifError::NothingFollows(forked.sequence));
+    };
+    let error = compare::model_error(forked, &log, &identity);
+    for (index, changes) in all.iter().enumerate().skip(1) {
+        let Some(changed) = ran.remove(&(index, 0)) else {
+            continue;
+        };
+        let draws: Vec<(Ran, Ran)> = (1..courses.len())
+            .filter_map(|course| {
+                let known = ran.get(&(0, course))?.clone();
+                Some((known, ran.remove(&(index, course))?))
+            })
+            .collect();
+        let comparison = compare::Comparison {
+            forked,
+            identity: &identity,
+            changed: &changed,
+            draws: &draws,
+        };
+        answered.push(comparison.variant(changes));
+        named.push((changes.label.clone(), changed));
+    }
+    listed.push(("as it was".to_owned(), identity));
+    listed.extend(named);
+    let end = forked.after.last().or(forked.before.last());
+    Ok(Answered {
+        answer: Answer {
+            fork: forked.sequence,
+            at: forked.now,
+            end: end.map_or(forked.sequence, |it| it.sequence),
+            identity: error,
+            forms: forms(&forked.models),
+            draws: u64::from(draws),
+            variants: answered,
+        },
+        courses: listed,
+    })
+}
+
+/// How many jobs' curves are known how well.
+fn forms(models: &Models) -> Vec<FormLine> {
+    let mut forms: BTreeMap<Form, (u64, Vec<f64>)> = BTreeMap::new();
+    for known in models.jobs.values() {
+        let (jobs, errors) = forms.entry(known.form).or_default();
+        *jobs += 1;
+        errors.extend(known.error);
+    }
+    let lines = forms.into_iter().map(|(form, (jobs, errors))| FormLine {
+        form,
+        jobs,
+        error: compare::known_error(errors),
+    });
+    lines.collect()
+}
+
+/// The results of tasks 0, 1, …, made at the same time.
+fn in_threads<T: Send>(count: usize, threads: usize, task: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    let next = AtomicUsize::new(0);
+    let done: Mutex<BTreeMap<usize, T>> = Mutex::new(BTreeMap::new());
+    std::thread::scope(|scope| {
+        for _ in 0..threads.clamp(1, count.max(1)) {
+            scope.spawn(|| {
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    if index >= count {
+                        break;
+                    }
+                    let result = task(index);
+                    if let Ok(mut done) = done.lock() {
+                        done.insert(index, result);
+                    }
+                }
+            });
+        }
+    });
+    let done = done.into_inner().unwrap_or_default();
+    done.into_values().collect()
+}

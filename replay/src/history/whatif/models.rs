@@ -1,0 +1,209 @@
+//! How each job of a log would run with other containers: the models that the agents of a fork follow.
+//!
+//! 1. A job that reported progress with two numbers of containers or more has a curve of its own
+//!    ([`super::fit`]). With one it is pooled with jobs alike; where those saw no other number, its
+//!    speed is taken to grow with the containers.
+//! 2. A job that reports no progress works in seconds of a container.
+//! 3. What starting, saving, stopping and the first steps cost is what each life did cost; of lives
+//!    that were not, the median of the job's, else of all jobs that save alike.
+//! 4. A draw ([`Models::draw`]) fits once more to points that are off by the residuals: what is not
+//!    known of the curves. The curve of a job of which one number was seen is drawn from those that
+//!    were fitted.
+//!
+//! How much work there is follows from the log by the same curves ([`super::fork`]), so that with
+//! the containers it had a job takes the time it took.
+
+use std::collections::BTreeMap;
+
+use dormouse_messages::JobId;
+
+use super::fit::{Curve, Form, Point, distinct, fit, left_out_error, residual};
+use super::observed::{Life, Observed, Seen};
+use crate::engine::{LifeCosts, ModelJob, Scaling};
+use crate::random::Random;
+
+/// A task of a set of which none has ended.
+const TASK_S: f64 = 60.0;
+
+/// What is known of one job.
+#[derive(Debug, Clone)]
+pub struct Known {
+    /// How well.
+    pub form: Form,
+    /// Its curve, of a job that reports progress.
+    pub curve: Option<Curve>,
+    /// The points it was fitted to.
+    pub points: Vec<Point>,
+    /// Median relative error of a number of containers that was left out.
+    pub error: Option<f64>,
+    /// The numbers of containers that were seen: the least and the most.
+    pub seen: (u32, u32),
+}
+
+/// What is known of all jobs.
+#[derive(Debug, Clone, Default)]
+pub struct Models {
+    /// By name.
+    pub jobs: BTreeMap<JobId, Known>,
+    /// Root mean square of the residuals of all curves, as parts of the time.
+    pub residual: f64,
+}
+
+impl Models {
+    /// Fits them.
+    #[must_use]
+    pub fn of(observed: &Observed) -> Self {
+        let mut pools: BTreeMap<_, Vec<Point>> = BTreeMap::new();
+        let own: BTreeMap<&JobId, Vec<Point>> = observed
+            .jobs
+            .iter()
+            .map(|(id, seen)| (id, seen.points()))
+            .collect();
+        for (id, seen) in &observed.jobs {
+            let points = own.get(id).into_iter().flatten().copied();
+            pools.entry(&seen.kind).or_default().extend(points);
+        }
+        let mut jobs = BTreeMap::new();
+        for (id, seen) in &observed.jobs {
+            let own = own.get(id).cloned().unwrap_or_default();
+            let pool = pools.get(&seen.kind).cloned().unwrap_or_default();
+            jobs.insert(id.clone(), known(own, pool));
+        }
+        let mut models = Self {
+            jobs,
+            residual: 0.0,
+        };
+        let fitted = models.jobs.values().filter(|it| distinct(&it.points) > 1);
+        let each: Vec<(f64, f64)> = fitted
+            .filter_map(|it| {
+                let off = residual(&it.points, it.curve.as_ref()?);
+                Some((off * off, 1.0))
+            })
+            .collect();
+        let count: f64 = each.iter().map(|(_, one)| one).sum();
+        if count > 0.0 {
+            models.residual = (each.iter().map(|(off, _)| off).sum::<f64>() / count).sqrt();
+        }
+        models
+    }
+
+    /// Whether anything of the curves is not known.
+    #[must_use]
+    pub fn is_certain(&self) -> bool {
+        let fitted = |it: &Known| distinct(&it.points) > 1;
+        !self.jobs.values().any(fitted)
+    }
+
+    /// The curves as they may be as well.
+    #[must_use]
+    pub fn draw(&self, random: &mut Random) -> Self {
+        let fitted = self.jobs.values().filter(|it| distinct(&it.points) > 1);
+        let shapes: Vec<Curve> = fitted.filter_map(|it| it.curve).collect();
+        let mut drawn = self.clone();
+        for known in drawn.jobs.values_mut() {
+            let mut random = random.split();
+            if known.points.is_empty() {
+                continue;
+            }
+            for point in &mut known.points {
+                point.step_s *= (self.residual * normal(&mut random)).exp();
+            }
+            known.curve = fit(&known.points);
+            if known.form == Form::LinearAssumed && !shapes.is_empty() {
+                let shape = random.choose(&shapes);
+                let scale = known.points.first().map_or(1.0, |point| {
+                    point.step_s / shape.step_s(point.containers).max(f64::MIN_POSITIVE)
+                });
+                known.curve = Some(Curve {
+                    a: shape.a * scale,
+                    b: shape.b * scale,
+                    c: shape.c * scale,
+                });
+            }
+        }
+        drawn
+    }
+
+    /// The model of a job, its work without an end.
+    #[must_use]
+    pub fn model(&self, id: &JobId, observed: &Observed) -> ModelJob {
+        let mut model = ModelJob::linear(f64::INFINITY);
+        let (Some(seen), Some(known)) = (observed.jobs.get(id), self.jobs.get(id)) else {
+            return model;
+        };
+        if let Some(curve) = known.curve {
+            model.scaling = curve.scaling();
+        }
+        costs(&mut model, seen, known, observed);
+        if let Some(tasks) = seen.tasks {
+            model.work_container_s = seen.task_s().unwrap_or(TASK_S) * f64::from(tasks);
+            model.scaling = Scaling::Linear;
+        }
+        model
+    }
+}
+
+fn known(own: Vec<Point>, pool: Vec<Point>) -> Known {
+    let (form, points) = match (distinct(&own), distinct(&pool)) {
+        (0, _) => (Form::NoProgress, own),
+        (1, 2..) => (Form::Pooled, pool),
+        (1, _) => (Form::LinearAssumed, own),
+        (2, _) => (Form::FittedTwo, own),
+        (_, _) => (Form::Fitted, own),
+    };
+    let counts = || points.iter().map(|it| it.containers);
+    Known {
+        form,
+        curve: fit(&points),
+        error: left_out_error(&points),
+        seen: (counts().min().unwrap_or(0), counts().max().unwrap_or(0)),
+        points,
+    }
+}
+
+/// What its lives cost.
+fn costs(model: &mut ModelJob, seen: &Seen, known: &Known, observed: &Observed) {
+    let usual = |of: &dyn Fn(&Life) -> Option<f64>| {
+        let own = seen.usual(of);
+        own.or_else(|| observed.usual(seen, of)).unwrap_or(0.0)
+    };
+    model.start_s = usual(&Life::start_s);
+    model.save_s = usual(&Life::save_s);
+    model.stop_s = usual(&Life::stop_s);
+    model.ready_s = seen.ready_s().unwrap_or(0.0);
+    let reports = seen.reports();
+    let curve = known.curve;
+    let pause_s = |life: &Life| curve.and_then(|curve| life.pause_s(|n| curve.step_s(n)));
+    let first_s = |life: &Life| Some(life.first_report_s()? - pause_s(life).unwrap_or(0.0));
+    if curve.is_some() {
+        let of = |resumes: bool| {
+            seen.usual(move |life: &Life| pause_s(life).filter(|_| (life.from_step > 0) == resumes))
+        };
+        let (first, resumed) = (of(false), of(true));
+        model.warm_up_s = first.or(resumed).unwrap_or(0.0);
+        model.resume_s = resumed.or(first).unwrap_or(0.0);
+    }
+    if reports {
+        // What a fork decides depends on the first report of a life, not on those that follow.
+        model.progress_s = Some(f64::from(u32::MAX));
+        model.first_report_s = seen.usual(first_s);
+    }
+    for (incarnation, life) in &seen.lives {
+        let costs = LifeCosts {
+            start_s: life.started_after_s(),
+            pause_s: pause_s(life),
+            save_s: life.saved_after_s(),
+            stop_s: life.stop_s(),
+            pace: None,
+            // Half a microsecond less: what is due is rounded up.
+            first_report_s: first_s(life).map(|first_s| (first_s - 5e-7).max(0.0)),
+        };
+        model.lives.insert(*incarnation, costs);
+    }
+}
+
+/// A standard normal number (Box and Muller).
+fn normal(random: &mut Random) -> f64 {
+    let (radius, angle) = (random.unit().max(1e-12), random.unit());
+    (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
+}

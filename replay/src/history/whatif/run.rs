@@ -1,0 +1,180 @@
+//! One run of a fork: the services go on over a virtual clock, until every job has ended whose end
+//! can be known.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use dormouse_messages::{Epoch, Event, JobId, Recorded, Sequence, Timestamp};
+
+use super::fork::{Course, Forked};
+use super::script::script;
+use crate::engine::{Engine, EngineError};
+use crate::history::changes::{ChangeError, Changes};
+use crate::simulate::Outcome;
+
+/// After the end of the log a fork goes on for so many times the log's length at most.
+const LENGTHS: u64 = 3;
+
+/// And for so long at least.
+const LEAST_MS: u64 = 3_600_000;
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum WhatifError {
+    /// A change does not fit.
+    #[error(transparent)]
+    Change(#[from] ChangeError),
+    /// The services broke a rule on the fork.
+    #[error("on the fork: {0}")]
+    Engine(#[from] EngineError),
+    /// Nothing follows.
+    #[error("nothing follows event {0}: choose an earlier --at")]
+    NothingFollows(Sequence),
+}
+
+/// An allocation: where, when, and what jobs got.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Allocated {
+    /// The event.
+    pub sequence: Sequence,
+    /// When.
+    pub at: Timestamp,
+    /// The containers of the jobs that it names.
+    pub jobs: BTreeMap<JobId, u32>,
+}
+
+/// What came of a run, or of the log itself.
+#[derive(Debug, Clone)]
+pub struct Ran {
+    /// Jobs and figures over time, seconds from the log's beginning.
+    pub outcome: Outcome,
+    /// The allocations after the fork.
+    pub decisions: BTreeMap<Epoch, Allocated>,
+    /// How often each job was resized after the fork.
+    pub adjusted: BTreeMap<JobId, u32>,
+    /// When each job's containers first ran, by its submission's end of waiting.
+    pub started: BTreeMap<JobId, Timestamp>,
+    /// Jobs that were refused.
+    pub refused: BTreeSet<JobId>,
+}
+
+/// Notes decisions.
+#[derive(Debug, Default)]
+struct Notes {
+    decisions: BTreeMap<Epoch, Allocated>,
+    adjusted: BTreeMap<JobId, u32>,
+    started: BTreeMap<JobId, Timestamp>,
+    refused: BTreeSet<JobId>,
+}
+
+impl Notes {
+    fn read(&mut self, recorded: &Recorded) {
+        match recorded.event() {
+            Some(Event::AllocationDecided(event)) => {
+                let jobs = event.jobs.iter();
+                for job in jobs.clone().filter(|it| !it.new && it.previous > 0) {
+                    if job.containers != job.previous {
+                        *self.adjusted.entry(job.job.clone()).or_default() += 1;
+                    }
+                }
+                let allocated = Allocated {
+                    sequence: recorded.sequence,
+                    at: recorded.stored_at,
+                    jobs: jobs.map(|it| (it.job.clone(), it.containers)).collect(),
+                };
+                self.decisions.insert(event.epoch, allocated);
+            }
+            Some(Event::PartitionStarted(event)) => {
+                self.started
+                    .entry(event.job.clone())
+                    .or_insert(recorded.stored_at);
+            }
+            Some(Event::JobRefused(event)) => self.refused.extend(event.job.clone()),
+            _ => {}
+        }
+    }
+
+    fn ran(self, outcome: Outcome) -> Ran {
+        Ran {
+            outcome,
+            decisions: self.decisions,
+            adjusted: self.adjusted,
+            started: self.started,
+            refused: self.refused,
+        }
+    }
+}
+
+/// What the log itself says of what followed.
+#[must_use]
+pub fn recorded(forked: &Forked<'_>) -> Ran {
+    let mut measures = forked.measures.clone();
+    let mut notes = Notes::default();
+    for recorded in forked.after {
+        measures.read(recorded);
+        notes.read(recorded);
+    }
+    notes.ran(measures.outcome())
+}
+
+/// Runs a fork under changes; `each` sees every event, and says when that is enough.
+///
+/// # Errors
+/// When a change does not fit, or the services break a rule.
+pub fn run(
+    forked: &Forked<'_>,
+    course: &Course<'_>,
+    changes: &Changes,
+    mut each: impl FnMut(&Arc<Recorded>) -> bool,
+) -> Result<Ran, WhatifError> {
+    let script = script(forked, changes)?;
+    let mut engine = Engine::resume(forked.ground(course));
+    for id in forked.live() {
+        if forked.cluster().job(id).is_none() {
+            engine.model(id.clone(), course.model(id));
+        }
+    }
+    let mut open: BTreeSet<JobId> = forked
+        .live()
+        .into_iter()
+        .filter(|id| !changes.drop_jobs.contains(*id))
+        .filter(|id| course.model(id).work_container_s.is_finite())
+        .cloned()
+        .collect();
+    for (id, model) in script.models {
+        open.insert(id.clone());
+        engine.model(id, model);
+    }
+    let last = script.actions.iter().map(|(at, _)| *at).max();
+    let last = last.unwrap_or(forked.now);
+    for (at, action) in script.actions {
+        engine.at(at, action);
+    }
+    let (start, end) = forked.span;
+    let more_ms = end.ms_since(start).saturating_mul(LENGTHS).max(LEAST_MS);
+    let horizon = end.max(last).plus_ms(more_ms);
+    let mut measures = forked.measures.clone();
+    let mut notes = Notes::default();
+    let mut enough = false;
+    while !enough && engine.next_due().is_some_and(|next| next <= horizon) {
+        engine.step()?;
+        for recorded in engine.take_events() {
+            measures.read(&recorded);
+            notes.read(&recorded);
+            enough |= each(&recorded);
+            match recorded.event() {
+                Some(Event::JobCompleted(event)) => open.remove(&event.job),
+                Some(Event::JobFailed(event)) => open.remove(&event.job),
+                Some(Event::JobCancelled(event)) => open.remove(&event.job),
+                Some(Event::JobRefused(event)) => {
+                    event.job.as_ref().is_some_and(|job| open.remove(job))
+                }
+                _ => false,
+            };
+        }
+        if open.is_empty() && engine.now() >= last {
+            break;
+        }
+    }
+    Ok(notes.ran(measures.outcome()))
+}

@@ -1,0 +1,258 @@
+//! What happens on a fork from outside: what stands on the log after it, at its time, and the
+//! changes.
+//!
+//! | stays | is made again |
+//! |---|---|
+//! | submissions, cancellations and revisions | admissions, releases |
+//! | the operator's policy, tenants and drains | allocations, placements |
+//! | nodes that join, are lost or quarantined | starts, checkpoints, stops, exits, progress |
+//! | what gateways and proxies measured | replicas, ends of jobs |
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use dormouse_admission::received;
+use dormouse_messages::events::{
+    ClusterConfigured, NodeDrained, NodeJoined, NodeLost, SubmissionReceived, TenantConfigured,
+};
+use dormouse_messages::{Event, JobId, NodeId, Recorded, TenantId, Timestamp, Writer};
+use serde_json::{Value, json};
+
+use super::fork::Forked;
+use crate::engine::{Action, ModelJob};
+use crate::history::changes::{ChangeError, Changes};
+
+/// What happens, in order, and the models of jobs that are new.
+#[derive(Debug, Default)]
+pub struct Script {
+    /// When, and what.
+    pub actions: Vec<(Timestamp, Action)>,
+    /// Jobs that are not on the log.
+    pub models: Vec<(JobId, ModelJob)>,
+}
+
+/// Of a fork under changes.
+///
+/// # Errors
+/// When a change does not fit the fork.
+pub fn script(forked: &Forked<'_>, changes: &Changes) -> Result<Script, ChangeError> {
+    let mut script = Script::default();
+    check(forked, changes)?;
+    at_the_fork(forked, changes, &mut script)?;
+    let names = submitted(forked.after);
+    for recorded in forked.after {
+        if let Some(action) = later(recorded, changes, &names)? {
+            script.actions.push((recorded.stored_at, action));
+        }
+    }
+    for submission in &changes.added {
+        let action = Action::Submit {
+            tenant: submission.job.tenant().to_owned(),
+            verb: "submit".to_owned(),
+            payload: submission.payload.clone(),
+        };
+        let at = plus_s(forked.now, submission.at_s);
+        script.actions.push((at, action));
+        script
+            .models
+            .push((submission.job.clone(), submission.model.clone()));
+    }
+    Ok(script)
+}
+
+/// Every name that is changed is there, every new one is not.
+fn check(forked: &Forked<'_>, changes: &Changes) -> Result<(), ChangeError> {
+    let live = forked.live();
+    for job in changes.drop_jobs.iter().chain(changes.jobs.keys()) {
+        if !live.contains(job) {
+            return Err(ChangeError::NotThere(format!("job {job}")));
+        }
+    }
+    for submission in &changes.added {
+        if live.contains(&submission.job) {
+            return Err(ChangeError::Taken(format!("job {}", submission.job)));
+        }
+    }
+    let mut nodes: BTreeSet<&NodeId> = forked
+        .cluster()
+        .nodes
+        .iter()
+        .map(|(name, _)| name)
+        .collect();
+    nodes.extend(forked.after.iter().filter_map(|it| match it.event() {
+        Some(Event::NodeJoined(event)) => Some(&event.node),
+        _ => None,
+    }));
+    for node in changes.drop_nodes.iter().chain(&changes.drain_nodes) {
+        if !nodes.contains(node) {
+            return Err(ChangeError::NotThere(format!("node {node}")));
+        }
+    }
+    match changes.add_nodes.iter().find(|it| nodes.contains(&it.name)) {
+        Some(node) => Err(ChangeError::Taken(format!("node {}", node.name))),
+        None => Ok(()),
+    }
+}
+
+/// The changes of what is there.
+fn at_the_fork(
+    forked: &Forked<'_>,
+    changes: &Changes,
+    script: &mut Script,
+) -> Result<(), ChangeError> {
+    let cluster = forked.cluster();
+    let mut happens = |action: Action| script.actions.push((forked.now, action));
+    let operator = |event: Event| Action::Operator(event);
+    // At the beginning of a log its first event configures the cluster.
+    let configured_later = forked.after.iter().take(1).any(|it| {
+        matches!(it.event(), Some(Event::ClusterConfigured(_))) && it.stored_at == forked.now
+    });
+    if !changes.policy.is_empty() && !configured_later {
+        let policy = changes.policy(&cluster.policy)?;
+        happens(operator(ClusterConfigured { policy }.into()));
+    }
+    for tenant in changes.tenants.keys() {
+        happens(operator(changes.tenant_at(cluster, tenant)?.into()));
+    }
+    for node in &changes.add_nodes {
+        happens(Action::Join {
+            node: node.name.clone(),
+            capacity: node.capacity.clone(),
+        });
+    }
+    for node in &changes.drain_nodes {
+        happens(operator(NodeDrained { node: node.clone() }.into()));
+    }
+    for name in &changes.drop_nodes {
+        if let Some(node) = cluster
+            .nodes
+            .get(name)
+            .filter(|_| !cluster.nodes.is_lost(name))
+        {
+            let lost = NodeLost {
+                node: name.clone(),
+                incarnation: node.incarnation,
+                last_seen: forked.now,
+            };
+            happens(Action::Recorded(Writer::Placer, lost.into()));
+        }
+    }
+    let said = |job: &JobId, verb: &str, document: &Value| Action::Submit {
+        tenant: job.tenant().to_owned(),
+        verb: verb.to_owned(),
+        payload: document.to_string().into_bytes(),
+    };
+    for job in changes.jobs.keys() {
+        if cluster.job(job).is_some() {
+            happens(said(job, "revise", &changes.revision(cluster, job)?));
+        }
+    }
+    for job in &changes.drop_jobs {
+        if cluster.job(job).is_some() {
+            happens(said(job, "cancel", &json!({"job": job.name()})));
+        }
+    }
+    Ok(())
+}
+
+/// What a submission was decided to be about.
+fn submitted(after: &[std::sync::Arc<Recorded>]) -> BTreeMap<u64, JobId> {
+    let decided = after.iter().filter_map(|it| match it.event()? {
+        Event::JobAdmitted(event) => Some((event.ingress_sequence, event.job.clone())),
+        Event::JobRevised(event) => Some((event.ingress_sequence, event.job.clone())),
+        Event::JobCancelRequested(event) => Some((event.ingress_sequence, event.job.clone())),
+        Event::JobCancelled(event) => Some((event.ingress_sequence?, event.job.clone())),
+        Event::JobRefused(event) => Some((event.ingress_sequence, event.job.clone()?)),
+        _ => None,
+    });
+    decided.collect()
+}
+
+/// An event that nobody decides, under the changes.
+fn later(
+    recorded: &Recorded,
+    changes: &Changes,
+    names: &BTreeMap<u64, JobId>,
+) -> Result<Option<Action>, ChangeError> {
+    let Some(event) = recorded.event() else {
+        return Ok(None);
+    };
+    let dropped = |node: &NodeId| changes.drop_nodes.contains(node);
+    let event = match event {
+        Event::ClusterConfigured(event) => {
+            let policy = changes.policy(&event.policy)?;
+            Some(ClusterConfigured { policy }.into())
+        }
+        Event::TenantConfigured(event) => {
+            let event: TenantConfigured = changes.tenant(event)?;
+            Some(event.into())
+        }
+        Event::SubmissionReceived(event) => submission(event, changes, names)?,
+        Event::NodeJoined(event) if !dropped(&event.node) => {
+            // What it runs is what runs on the fork.
+            let event = NodeJoined {
+                running: Vec::new(),
+                ..(**event).clone()
+            };
+            Some(event.into())
+        }
+        Event::NodeLost(it) if !dropped(&it.node) => Some(event.clone()),
+        Event::NodeFenced(it) if !dropped(&it.node) => Some(event.clone()),
+        Event::NodeDrained(it) if !dropped(&it.node) => Some(event.clone()),
+        Event::NodeRestored(it)
+            if !dropped(&it.node) && !changes.drain_nodes.contains(&it.node) =>
+        {
+            Some(event.clone())
+        }
+        Event::NodeQuarantined(it) if !dropped(&it.node) => {
+            let mut event = event.clone();
+            event.set_basis(None);
+            Some(event)
+        }
+        Event::ServiceMeasured(_) => Some(event.clone()),
+        // One that no autoscaler decided.
+        Event::ServiceScaled(it) if it.basis.is_none() => Some(event.clone()),
+        _ => None,
+    };
+    Ok(event.map(|event| Action::Recorded(recorded.writer, event)))
+}
+
+/// A submission under the changes; nothing where it is left out.
+fn submission(
+    event: &SubmissionReceived,
+    changes: &Changes,
+    names: &BTreeMap<u64, JobId>,
+) -> Result<Option<Event>, ChangeError> {
+    let same = || Ok(Some(event.clone().into()));
+    let Some(job) = names.get(&event.ingress_sequence) else {
+        return same();
+    };
+    if changes.drop_jobs.contains(job) {
+        return Ok(None);
+    }
+    if event.verb != "submit" || !changes.jobs.contains_key(job) {
+        return same();
+    }
+    let document = dormouse_admission::document(event);
+    let mut document =
+        document.ok_or_else(|| ChangeError::NotThere(format!("a readable document of {job}")))?;
+    changes.document(job, &mut document)?;
+    let payload = document.to_string();
+    let json = Some("application/json");
+    let tenant: &str = TenantId::new(event.tenant.as_str())
+        .map_or_else(|_| job.tenant(), |_| event.tenant.as_str());
+    Ok(Some(received(
+        event.ingress_sequence,
+        tenant,
+        &event.verb,
+        json,
+        payload.as_bytes(),
+    )))
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "years of seconds in microseconds fit"
+)]
+fn plus_s(at: Timestamp, seconds: f64) -> Timestamp {
+    Timestamp::from_micros(at.as_micros() + (seconds * 1e6).round() as i64)
+}

@@ -1,0 +1,142 @@
+//! `replay diff`: the first decision that another policy, this build, or another log makes otherwise.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use dormouse_messages::Recorded;
+use dormouse_replay::history::changes::{Asked, Changes};
+use dormouse_replay::history::diff::{DiffAnswer, PolicyDiff, Side, logs};
+use dormouse_replay::scenario::settings::Setting;
+
+use super::history::History;
+use crate::cli::LogFileArg;
+use crate::context::Context;
+use crate::error::{Coded, DONE};
+use crate::print;
+use crate::render::date;
+
+/// Compares.
+///
+/// # Errors
+/// When a log cannot be read, or a setting does not fit.
+pub async fn run(
+    context: &Context,
+    settings: &[Setting],
+    against: Option<&Path>,
+    log: &LogFileArg,
+) -> anyhow::Result<u8> {
+    let answer = match against {
+        Some(file) => {
+            let other = LogFileArg {
+                file: Some(file.to_owned()),
+            };
+            logs(
+                &events(context, log).await?,
+                &events(context, &other).await?,
+            )
+        }
+        None => policies(context, settings, log).await?,
+    };
+    print::value(context.output()?, &answer, |answer, _| text(answer))?;
+    Ok(DONE)
+}
+
+/// A log from its first event on.
+async fn events(context: &Context, log: &LogFileArg) -> anyhow::Result<Vec<Arc<Recorded>>> {
+    let history = History::open_whole(context, log).await?;
+    if history.is_slice() {
+        let message = "two logs are compared from their beginnings; this one is a slice";
+        return Err(Coded::new("usage", message).into());
+    }
+    let mut events = Vec::new();
+    let read = history.read(1, None, |recorded| {
+        events.push(Arc::clone(recorded));
+        Ok(())
+    });
+    read.await?;
+    Ok(events)
+}
+
+async fn policies(
+    context: &Context,
+    settings: &[Setting],
+    log: &LogFileArg,
+) -> anyhow::Result<DiffAnswer> {
+    let changes = changes(settings)?;
+    let history = History::open_whole(context, log).await?;
+    let mut diff = PolicyDiff::new(&changes);
+    if let Some(states) = history.states()? {
+        diff = diff.starting_from(states.fork);
+    }
+    let read = history.read(1, None, |recorded| {
+        let read = diff.read(recorded);
+        Ok(read.map_err(|error| Coded::new("bad_change", error.to_string()))?)
+    });
+    read.await?;
+    Ok(diff.finish())
+}
+
+/// One policy.
+fn changes(settings: &[Setting]) -> anyhow::Result<Changes> {
+    let asked = Asked {
+        settings: settings.to_vec(),
+        ..Asked::default()
+    };
+    let wrong = |what: String| Coded::new("bad_change", what);
+    let variants = asked.variants().map_err(|error| wrong(error.to_string()))?;
+    let [changes] = variants.as_slice() else {
+        return Err(wrong("two policies are compared: give one value of each field".into()).into());
+    };
+    if !changes.tenants.is_empty() || !changes.jobs.is_empty() {
+        let what =
+            "policies are compared: set policy.FIELD; for anything else see `dormouse whatif`";
+        return Err(wrong(what.to_owned()).into());
+    }
+    Ok(changes.clone())
+}
+
+/// An answer for a terminal.
+#[must_use]
+pub fn text(answer: &DiffAnswer) -> String {
+    let classes: Vec<String> = answer
+        .classes
+        .iter()
+        .map(|(class, count)| format!("{count} {}", class.as_str()))
+        .collect();
+    let mut text = format!(
+        "{} allocations compared: {}",
+        answer.compared,
+        match classes.is_empty() {
+            true => "none".to_owned(),
+            false => classes.join(", "),
+        }
+    );
+    let Some(first) = &answer.first else {
+        return text;
+    };
+    text.push_str(&format!(
+        "\n\nthe first that differs: event {}, {}",
+        first.sequence,
+        first.class.as_str()
+    ));
+    for (name, side) in [("first", &first.left), ("second", &first.right)] {
+        text.push_str(&format!("\n  {name}: {}", of(side)));
+    }
+    for words in &first.explained {
+        text.push_str(&format!("\n  {words}"));
+    }
+    text
+}
+
+fn of(side: &Side) -> String {
+    let place = side.sequence.map_or_else(
+        || "decided now".to_owned(),
+        |sequence| format!("event {sequence}"),
+    );
+    format!(
+        "{} ({place}, {}), build {}",
+        side.type_name,
+        date(side.at),
+        side.build
+    )
+}

@@ -1,0 +1,164 @@
+//! `plan`: what a job, a drain, a node or a policy would get now.
+
+use dormouse_messages::{Sequence, TenantId, Timestamp};
+use dormouse_replay::history::plan::{Moves, Plan, Subject, plan};
+use dormouse_replay::history::whatif::{ForkAt, History as Forkable};
+use serde_json::Value;
+
+use super::history::bounds;
+use super::whatif::{asked, forkable};
+use crate::cli::{DEFAULT_TENANT, LogFileArg, PlanArgs};
+use crate::context::{Context, read_document};
+use crate::error::{Coded, DONE, ERROR, WAITS};
+use crate::print;
+use crate::render::{Style, date, span};
+
+/// Plans.
+///
+/// # Errors
+/// When the log cannot be read, or the document or a change is wrong.
+pub async fn run(context: &Context, args: &PlanArgs) -> anyhow::Result<u8> {
+    let subject = subject(args)?;
+    let at = match bounds(context, args.at, &args.log).await? {
+        (Some(sequence), _) => ForkAt::Sequence(Sequence(sequence)),
+        (_, Some(time)) => ForkAt::Time(time),
+        (None, None) => ForkAt::Sequence(Sequence(u64::MAX)),
+    };
+    let history = forkable(context, &args.log).await?.up_to(at);
+    let live = args.at.is_none() && args.log.file.is_none();
+    let now = live.then(crate::clock::now);
+    let mut plan = planned(&history, &subject, args.draws, now)?;
+    if let Some(tenant) = &args.tenant {
+        plan = plan.seen_by(tenant.as_str());
+    }
+    print::value(context.output()?, &plan, |plan, wide| {
+        text(plan, &Style::of_stdout(wide))
+    })?;
+    Ok(match plan.code.as_str() {
+        "waits" => WAITS,
+        "refused" => ERROR,
+        _ => DONE,
+    })
+}
+
+/// Plans at the end of a history, or at a time behind it.
+///
+/// # Errors
+/// When a change does not fit.
+pub fn planned(
+    history: &Forkable,
+    subject: &Subject,
+    draws: u32,
+    now: Option<Timestamp>,
+) -> anyhow::Result<Plan> {
+    let forked = history.fork(ForkAt::Sequence(Sequence(u64::MAX)));
+    let now = now.unwrap_or(forked.now);
+    let forked = forked.later(now);
+    let plan = plan(history, &forked, subject, draws);
+    Ok(plan.map_err(|error| Coded::new("bad_change", error.to_string()))?)
+}
+
+/// What the head of the log says of a document now.
+///
+/// # Errors
+/// When the log cannot be read.
+pub async fn again(context: &Context, tenant: &TenantId, document: &Value) -> anyhow::Result<Plan> {
+    let history = forkable(context, &LogFileArg { file: None }).await?;
+    let subject = Subject::Job(tenant.clone(), document.clone());
+    planned(&history, &subject, 0, Some(crate::clock::now()))
+}
+
+fn subject(args: &PlanArgs) -> anyhow::Result<Subject> {
+    let mut variants = asked(&args.changes)
+        .variants()
+        .map_err(|error| Coded::new("bad_change", error.to_string()))?;
+    let usage = |what: &str| Coded::new("usage", what.to_owned());
+    let changes = match variants.len() {
+        1 => variants.pop().unwrap_or_default(),
+        _ => return Err(usage("a plan is for one value of each setting").into()),
+    };
+    match (&args.job, changes.is_empty()) {
+        (Some(_), false) => Err(usage("plan a job or changes of the cluster, not both").into()),
+        (None, true) => Err(usage("name a job's file, --drain NAME or another change").into()),
+        (None, false) => Ok(Subject::Changes(Box::new(changes))),
+        (Some(file), true) => {
+            let document: Value = read_document(file)?;
+            let named = document.get("tenant").and_then(Value::as_str);
+            let tenant = match (&args.tenant, named) {
+                (Some(tenant), _) => tenant.clone(),
+                (None, named) => TenantId::new(named.unwrap_or(DEFAULT_TENANT))?,
+            };
+            Ok(Subject::Job(tenant, document))
+        }
+    }
+}
+
+/// A plan for a terminal.
+#[must_use]
+pub fn text(plan: &Plan, _style: &Style) -> String {
+    let mut text = format!(
+        "{} {}, after event {}, {}",
+        plan.about,
+        match plan.code.as_str() {
+            "changes" => "changes the allocation".to_owned(),
+            "nothing" => "changes nothing now".to_owned(),
+            "refused" => "would be refused".to_owned(),
+            _ => plan.in_words(),
+        },
+        plan.asof,
+        date(plan.at)
+    );
+    if let Some(reason) = plan.reason.as_ref().or(plan.waits_for.as_ref()) {
+        text.push_str(&format!("\n  {reason}"));
+    }
+    if !plan.nodes.is_empty() {
+        let nodes = plan.nodes.iter();
+        let nodes: Vec<String> = nodes
+            .map(|it| format!("{} × {}", it.node, it.containers))
+            .collect();
+        text.push_str(&format!("\n  on {}", nodes.join(", ")));
+    }
+    if let Some(start) = &plan.start {
+        let shown = |part: Option<f64>| part.map_or_else(|| "not within reach".to_owned(), span);
+        text.push_str(&match (start.unknown, start.p50_s) {
+            (true, _) => format!(
+                "\n  when it starts is unknown: {} jobs have completed, 30 are needed",
+                start.basis
+            ),
+            (false, None) => "\n  it does not start in half of the runs forward".to_owned(),
+            (false, p50) => format!(
+                "\n  starts in {} (80 %: {} to {}, from {} completed jobs)",
+                shown(p50),
+                shown(start.p10_s),
+                shown(start.p90_s),
+                start.basis
+            ),
+        });
+    }
+    for (what, moves) in [("shrinks", &plan.shrinks), ("grows", &plan.gains)] {
+        for it in moves {
+            text.push_str(&format!("\n  {}", moved(what, it)));
+        }
+    }
+    if let (Some(before), Some(after)) = (plan.loss_before, plan.loss_after) {
+        text.push_str(&format!("\n  fairness loss {before:.3} → {after:.3}"));
+    }
+    if let Some(token) = &plan.token {
+        text.push_str(&format!("\n\nto hold it to this: submit --if-plan {token}"));
+    }
+    text
+}
+
+fn moved(what: &str, it: &Moves) -> String {
+    let cost = match it.cost_s {
+        Some(cost_s) if cost_s > 0.0 => format!(", stands still for {}", span(cost_s)),
+        Some(_) => ", in place".to_owned(),
+        None => String::new(),
+    };
+    let what = match it.to {
+        0 => "is stopped",
+        _ if it.from == 0 => "starts",
+        _ => what,
+    };
+    format!("{} {what}: {} → {}{cost}", it.job, it.from, it.to)
+}

@@ -1,0 +1,262 @@
+//! `whatif`: what would have become of the log under changes.
+
+use anyhow::Context as _;
+use comfy_table::Cell;
+use dormouse_messages::Sequence;
+use dormouse_replay::history::changes::Asked;
+use dormouse_replay::history::whatif::{
+    Answer, Answered, ForkAt, Form, History as Forkable, Metric, Options, Place, Variant, whatif,
+};
+use dormouse_replay::report;
+use dormouse_replay::scenario::read;
+
+use super::history::{History, bounds};
+use crate::cli::{ChangeArgs, LogFileArg, WhatifArgs};
+use crate::context::{Context, read_text};
+use crate::error::{Coded, DONE};
+use crate::print;
+use crate::render::{Style, date, right, span};
+
+/// Jobs that the table names.
+const MOST_JOBS: usize = 12;
+
+/// Forks the log, and compares.
+///
+/// # Errors
+/// When the log cannot be read, or a change does not fit.
+pub async fn run(context: &Context, args: &WhatifArgs) -> anyhow::Result<u8> {
+    let mut asked = asked(&args.changes);
+    if let Some(file) = &args.add_jobs {
+        let scenario = read(&read_text(file)?).with_context(|| file.display().to_string())?;
+        asked.added = scenario.submissions;
+    }
+    let wrong = |error: &dyn std::fmt::Display| Coded::new("bad_change", error.to_string());
+    let variants = asked.variants().map_err(|error| wrong(&error))?;
+    let at = match bounds(context, args.at, &args.log).await? {
+        (Some(sequence), _) => ForkAt::Sequence(Sequence(sequence)),
+        (_, Some(time)) => ForkAt::Time(time),
+        (None, None) => ForkAt::Sequence(Sequence(0)),
+    };
+    let history = forkable(context, &args.log).await?;
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let options = Options {
+        draws: args.draws,
+        threads: args.threads.unwrap_or(cores).max(1),
+    };
+    let forked = history.fork(at);
+    let answered = whatif(&history, &forked, &variants, options).map_err(|error| wrong(&error))?;
+    if let Some(file) = &args.report {
+        std::fs::write(file, page(&answered)).with_context(|| file.display().to_string())?;
+        print::aside(format!("the report is in {}", file.display()));
+    }
+    let answer = match &args.tenant {
+        Some(tenant) => answered.answer.seen_by(tenant),
+        None => answered.answer,
+    };
+    print::value(context.output()?, &answer, |answer, wide| {
+        text(answer, &Style::of_stdout(wide))
+    })?;
+    Ok(DONE)
+}
+
+/// What is asked for.
+pub fn asked(args: &ChangeArgs) -> Asked {
+    Asked {
+        settings: args.settings.clone(),
+        add_nodes: args.add_nodes.clone(),
+        drop_nodes: args.drop_nodes.clone(),
+        drain_nodes: args.drain_nodes.clone(),
+        drop_jobs: args.drop_jobs.clone(),
+        added: Vec::new(),
+    }
+}
+
+/// The whole log, to be forked.
+///
+/// # Errors
+/// When it cannot be read.
+pub async fn forkable(context: &Context, log: &LogFileArg) -> anyhow::Result<Forkable> {
+    let history = History::open_whole(context, log).await?;
+    let mut forkable = match history.states()? {
+        Some(states) => Forkable::starting_from(states),
+        None => Forkable::default(),
+    };
+    let read = history.read(1, None, |recorded| {
+        forkable.read(recorded);
+        Ok(())
+    });
+    read.await?;
+    Ok(forkable)
+}
+
+fn page(answered: &Answered) -> String {
+    let runs = answered.courses.iter().map(|(name, ran)| report::Run {
+        name: name.clone(),
+        outcome: &ran.outcome,
+    });
+    let title = format!("What if, from event {} on", answered.answer.fork);
+    report::page(&title, &runs.collect::<Vec<_>>())
+}
+
+/// An answer for a terminal.
+#[must_use]
+pub fn text(answer: &Answer, style: &Style) -> String {
+    let mut parts = vec![format!(
+        "forked after event {}, {}; the log ends with event {}",
+        answer.fork,
+        date(answer.at),
+        answer.end
+    )];
+    parts.push(identity(answer));
+    for variant in &answer.variants {
+        parts.push(one(variant, style));
+    }
+    parts.join("\n\n")
+}
+
+/// How far the model is off.
+fn identity(answer: &Answer) -> String {
+    let error = &answer.identity;
+    let mut text = format!(
+        "without changes: {} of {} allocations come out again; completion times of {} jobs off by {:.1} % (median), {:.1} % (9 in 10); fairness loss off by {:+.4}",
+        error.decisions_equal,
+        error.decisions,
+        error.jobs,
+        error.jct_p50 * 100.0,
+        error.jct_p90 * 100.0,
+        error.loss
+    );
+    if let Some(place) = &error.first_difference {
+        text.push_str(&format!("\nfirst other allocation: {}", differs(place)));
+    }
+    for line in &answer.forms {
+        let form = match line.form {
+            Form::Fitted => "step times fitted, from three numbers of containers or more",
+            Form::FittedTwo => "step times fitted from two numbers of containers",
+            Form::Pooled => "step times fitted together with jobs alike",
+            Form::LinearAssumed => "one number of containers seen: speed taken to grow with them",
+            Form::NoProgress => "no progress reported: speed taken to grow with the containers",
+        };
+        let error = line.error.map_or_else(String::new, |error| {
+            format!(
+                "; a number left out is off by {:.1} % (median)",
+                error * 100.0
+            )
+        });
+        text.push_str(&format!("\n{} jobs: {form}{error}", line.jobs));
+    }
+    text
+}
+
+/// `epoch 12 (event 471, …): ads/lr 4 instead of 2`.
+fn differs(place: &Place) -> String {
+    let shown =
+        |count: Option<u32>| count.map_or_else(|| "as before".to_owned(), |n| n.to_string());
+    let jobs = place.jobs.iter().take(MOST_JOBS);
+    let jobs: Vec<String> = jobs
+        .map(|it| {
+            format!(
+                "{} {} instead of {}",
+                it.job,
+                shown(it.right),
+                shown(it.left)
+            )
+        })
+        .collect();
+    format!(
+        "epoch {} (event {}, {}): {}",
+        place.epoch,
+        place.sequence,
+        date(place.at),
+        jobs.join(", ")
+    )
+}
+
+fn one(variant: &Variant, style: &Style) -> String {
+    let mut text = format!("with {}", variant.changes.join(" "));
+    match &variant.first_difference {
+        Some(place) => text.push_str(&format!("\nfirst other allocation: {}", differs(place))),
+        None => text.push_str("\nevery allocation is the same"),
+    }
+    let mut table = style.table(&["", "METRIC", "AS IT WAS", "CHANGED", "DIFFERENCE", "80 %"]);
+    let mut rows = |name: &str, metrics: &[Metric]| {
+        for metric in metrics {
+            table.add_row(vec![
+                Cell::new(name),
+                Cell::new(metric.metric.trim_end_matches("_s")),
+                right(shown(metric, metric.identity)),
+                right(shown(metric, metric.changed)),
+                right(signed(metric, metric.difference)),
+                right(interval(metric)),
+            ]);
+        }
+    };
+    rows("cluster", &variant.cluster);
+    if variant.by_tenant.len() > 1 {
+        for tenant in &variant.by_tenant {
+            rows(&tenant.tenant, &tenant.metrics);
+        }
+    }
+    let mut jobs: Vec<_> = variant.by_job.iter().collect();
+    let by = |line: &&dormouse_replay::history::whatif::JobLine| {
+        let jct = line.metrics.iter().find(|it| it.metric == "jct_s");
+        -jct.map_or(0.0, |it| it.difference.abs())
+    };
+    jobs.sort_by(|left, right| by(left).total_cmp(&by(right)));
+    let listed = if style.wide { jobs.len() } else { MOST_JOBS };
+    for line in jobs.iter().take(listed) {
+        let jct = line.metrics.iter().filter(|it| it.metric == "jct_s");
+        rows(&line.job.to_string(), &jct.cloned().collect::<Vec<_>>());
+    }
+    text.push_str(&format!("\n\n{}", style.write(table)));
+    if jobs.len() > listed {
+        text.push_str(&format!("\n{} more jobs; see -o wide", jobs.len() - listed));
+    }
+    if variant.extrapolated_jobs > 0 {
+        text.push_str(&format!(
+            "\n{} jobs ran with numbers of containers that were not measured",
+            variant.extrapolated_jobs
+        ));
+    }
+    for why in [
+        "no_progress",
+        "no_steps_total",
+        "not_ended",
+        "refused",
+        "left_out",
+        "new",
+    ] {
+        let count = variant.excluded_jobs.iter().filter(|it| it.why == why);
+        match count.count() {
+            0 => {}
+            count => text.push_str(&format!("\nnot compared, {why}: {count} jobs")),
+        }
+    }
+    text
+}
+
+fn shown(metric: &Metric, value: f64) -> String {
+    match metric.metric.as_str() {
+        "adjustments" => format!("{value:.0}"),
+        "container_h" => format!("{value:.2}h"),
+        name if name.ends_with("_s") => span(value.max(0.0)),
+        _ => format!("{value:.3}"),
+    }
+}
+
+fn signed(metric: &Metric, value: f64) -> String {
+    let sign = match value {
+        value if value > 1e-9 => "+",
+        value if value < -1e-9 => "−",
+        _ => "",
+    };
+    format!("{sign}{}", shown(metric, value.abs()))
+}
+
+/// `+2m … +5m`, by what is not known of the curves; else by sampling the jobs.
+fn interval(metric: &Metric) -> String {
+    match metric.interval.or(metric.interval_jobs) {
+        Some([low, high]) => format!("{} … {}", signed(metric, low), signed(metric, high)),
+        None => "-".to_owned(),
+    }
+}
