@@ -218,6 +218,10 @@ fn admission(events: &mut Vec<Event>) {
         ingress_sequence: 19,
         weight: Some(4),
         containers: Some(Containers::between(2, 16)),
+        priority: Some(7),
+        held: Some(true),
+        time_limit_s: Some(3_600),
+        queue_limit_s: Some(600),
         basis: basis(),
     }));
     events.push(Event::from(JobCancelRequested {
@@ -493,6 +497,13 @@ fn of_task_sets(events: &mut Vec<Event>) {
             task: 6,
             exit_code: 137,
         }],
+    }));
+    events.push(Event::from(PartitionWarned {
+        job: job(),
+        incarnation: Incarnation(3),
+        signal: "SIGUSR1".to_owned(),
+        left_s: 60,
+        basis: basis(),
     }));
 }
 
