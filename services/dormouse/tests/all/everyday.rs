@@ -3,10 +3,11 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::Command;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use crate::common::{Cluster, PATIENCE, count_job, free_port, poll};
+use crate::common::{Cluster, PATIENCE, count_job, free_port, poll, root};
 use dormouse_messages::Event;
 use serde_json::{Value, json};
 
@@ -163,4 +164,50 @@ fn the_cluster_itself_is_served_to_prometheus() {
     ] {
         assert!(served.contains(part), "{part} is not in {served}");
     }
+    // What the alerts ask for is served, whatever its labels are.
+    let rules = std::fs::read_to_string(rules("rules.yaml")).expect("the alerts");
+    let part_of_a_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let words = rules.split(|c| !part_of_a_name(c));
+    for name in words.filter(|word| word.starts_with("dormouse_")) {
+        assert!(served.contains(&format!("\n{name}")), "{name} is not served");
+    }
+    promtool(&["check", "metrics"], Some(&served[served.find('#').unwrap_or(0)..]));
+}
+
+fn rules(file: &str) -> PathBuf {
+    root().join("deploy/prometheus").join(file)
+}
+
+/// Runs promtool, and fails as it does. Without it the test says SKIPPED, loudly, and fails where
+/// `DORMOUSE_NO_SKIP=1`.
+#[track_caller]
+fn promtool(args: &[&str], input: Option<&str>) {
+    let tools = std::env::var_os("DORMOUSE_TOOLS").map(PathBuf::from);
+    let program = tools.unwrap_or_else(|| root().join(".tools")).join("bin/promtool");
+    if !program.exists() {
+        let no_skip = std::env::var("DORMOUSE_NO_SKIP").is_ok_and(|it| it == "1");
+        assert!(!no_skip, "no promtool: scripts/install.sh promtool");
+        eprintln!("SKIPPED: no promtool: scripts/install.sh promtool");
+        return;
+    }
+    let mut child = Command::new(program)
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("promtool starts");
+    let mut stdin = child.stdin.take().expect("piped");
+    stdin.write_all(input.unwrap_or_default().as_bytes()).expect("written");
+    drop(stdin);
+    let output = child.wait_with_output().expect("ends");
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[test]
+fn alerts_fire_on_what_they_are_for_and_on_nothing_else() {
+    let tests = rules("rules-test.yaml");
+    promtool(&["test", "rules", tests.to_str().expect("UTF-8")], None);
+    let rules = rules("rules.yaml");
+    promtool(&["check", "rules", rules.to_str().expect("UTF-8")], None);
 }
