@@ -335,8 +335,7 @@ pub fn check_priority(priority: i32) -> Result<(), Refusal> {
     if (-MAX_PRIORITY..=MAX_PRIORITY).contains(&priority) {
         return Ok(());
     }
-    let reason =
-        format!("priority {priority} must lie between -{MAX_PRIORITY} and {MAX_PRIORITY}");
+    let reason = format!("priority {priority} must lie between -{MAX_PRIORITY} and {MAX_PRIORITY}");
     Err(Refusal::new("bad_priority", reason))
 }
 
@@ -366,7 +365,10 @@ fn check_warning(document: &JobDocument) -> Result<(), Refusal> {
         return Ok(());
     };
     if !SIGNALS.contains(&warning.signal.as_str()) {
-        return bad(format!("warning.signal must be one of {}", SIGNALS.join(", ")));
+        return bad(format!(
+            "warning.signal must be one of {}",
+            SIGNALS.join(", ")
+        ));
     }
     match limit_s {
         None => bad("warning comes before time_limit_s; give that, too".to_owned()),

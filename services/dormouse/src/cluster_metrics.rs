@@ -13,7 +13,9 @@ use std::time::Duration;
 use dormouse_messages::{Event, JobId, Recorded, Timestamp};
 use dormouse_projections::ReadModel;
 use dormouse_projections::queries::{self, ClusterAnswer, TenantsAnswer};
-use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+use metrics::{
+    Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
+};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -47,25 +49,67 @@ pub fn describe() {
     let gauges = [
         (JOBS, Unit::Count, "Live jobs, by phase"),
         (NODES, Unit::Count, "Nodes, by state"),
-        (UTILIZATION, Unit::Count, "Fraction of the cluster that is allocated to jobs, or running, by resource"),
-        (CAPACITY, Unit::Count, "What the nodes that are not lost offer, by resource; thousandths, or bytes of memory"),
+        (
+            UTILIZATION,
+            Unit::Count,
+            "Fraction of the cluster that is allocated to jobs, or running, by resource",
+        ),
+        (
+            CAPACITY,
+            Unit::Count,
+            "What the nodes that are not lost offer, by resource; thousandths, or bytes of memory",
+        ),
         (CONTAINERS, Unit::Count, "Containers that take room"),
-        (LOSS, Unit::Count, "Sum of |share - fair share| over the jobs with containers, by the last allocation"),
-        (GAP, Unit::Count, "Proven relative gap of the last allocation"),
-        (HEAD, Unit::Count, "Last sequence of the log that the query service has read"),
-        (SHARE, Unit::Count, "Dominant share of what a tenant has, a fraction of the cluster"),
-        (ENTITLED, Unit::Count, "A tenant's part of the weights of all tenants that have or ask for anything"),
+        (
+            LOSS,
+            Unit::Count,
+            "Sum of |share - fair share| over the jobs with containers, by the last allocation",
+        ),
+        (
+            GAP,
+            Unit::Count,
+            "Proven relative gap of the last allocation",
+        ),
+        (
+            HEAD,
+            Unit::Count,
+            "Last sequence of the log that the query service has read",
+        ),
+        (
+            SHARE,
+            Unit::Count,
+            "Dominant share of what a tenant has, a fraction of the cluster",
+        ),
+        (
+            ENTITLED,
+            Unit::Count,
+            "A tenant's part of the weights of all tenants that have or ask for anything",
+        ),
         (QUEUED, Unit::Count, "A tenant's queued jobs"),
-        (RELEASED, Unit::Count, "A tenant's released jobs that have not ended"),
-        (LONGEST, Unit::Seconds, "A tenant's longest wait in the queue so far"),
+        (
+            RELEASED,
+            Unit::Count,
+            "A tenant's released jobs that have not ended",
+        ),
+        (
+            LONGEST,
+            Unit::Seconds,
+            "A tenant's longest wait in the queue so far",
+        ),
     ];
     for (name, unit, help) in gauges {
         describe_gauge!(name, unit, help);
     }
     let counters = [
         (ENDED, "Jobs that have ended, by how"),
-        (ALLOCATIONS, "Decisions of the optimizer, by whether they changed anything"),
-        (ADJUSTED, "Running jobs that were resized or moved, by choice or forced"),
+        (
+            ALLOCATIONS,
+            "Decisions of the optimizer, by whether they changed anything",
+        ),
+        (
+            ADJUSTED,
+            "Running jobs that were resized or moved, by choice or forced",
+        ),
         (FLAGGED, "Events of the log that were not used"),
         (REFUSED, "Refused submissions, cancellations and revisions"),
     ];
@@ -75,7 +119,10 @@ pub fn describe() {
     let histograms = [
         (WAIT, "From the submission of a job to its first start"),
         (COMPLETION, "From the submission of a job to its completion"),
-        (STALL, "From the request to save or stop a partition to its next start"),
+        (
+            STALL,
+            "From the request to save or stop a partition to its next start",
+        ),
     ];
     for (name, help) in histograms {
         describe_histogram!(name, Unit::Seconds, help);

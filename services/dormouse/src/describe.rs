@@ -33,7 +33,9 @@ pub fn describe(event: &Event) -> String {
             let priority = number("priority", e.priority.map(|it| it.to_string()));
             let time = number("time limit", e.time_limit_s.map(|it| format!("{it} s")));
             let queue = number("queue limit", e.queue_limit_s.map(|it| format!("{it} s")));
-            let held = e.held.map(|held| if held { "on hold" } else { "let go" }.to_owned());
+            let held = e
+                .held
+                .map(|held| if held { "on hold" } else { "let go" }.to_owned());
             let changes = [weight, containers, priority, time, queue, held];
             let changes: Vec<String> = changes.into_iter().flatten().collect();
             changes.join(", ")

@@ -35,9 +35,9 @@ pub use job::{
     Assignment, ContainerPhase, Job, Life, LifeContainer, LifePhase, Place, Readiness,
     SavedCheckpoint, Serving, Stop,
 };
+pub use limits::{Limits, queue_limit_over};
 pub use members::{Change, Members};
 pub use membership::{Membership, Node, NodePhase};
-pub use limits::{Limits, queue_limit_over};
 pub use queues::{QueueJob, Queues, Stand, TenantQueue, Waits};
 pub use share::Share;
 pub use tasks::{Given, TaskSet};

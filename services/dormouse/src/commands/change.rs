@@ -102,7 +102,10 @@ fn revised(args: &ReviseArgs) -> anyhow::Result<Map<String, Value>> {
     let limit = |limit: Option<crate::cli::Limit>| limit.map(|limit| json!(limit.0));
     let fields = [
         ("weight", args.weight.map(Value::from)),
-        ("containers", args.containers.map(|it| json!({"min": it.0, "max": it.1}))),
+        (
+            "containers",
+            args.containers.map(|it| json!({"min": it.0, "max": it.1})),
+        ),
         ("priority", args.priority.map(Value::from)),
         ("time_limit_s", limit(args.time_limit)),
         ("queue_limit_s", limit(args.queue_limit)),
@@ -118,11 +121,7 @@ fn revised(args: &ReviseArgs) -> anyhow::Result<Map<String, Value>> {
 }
 
 /// The jobs that are named, or those that match and are confirmed; `None` where they are not.
-async fn chosen(
-    log: &Log,
-    which: &WhichArgs,
-    verb: &str,
-) -> anyhow::Result<Option<Vec<JobId>>> {
+async fn chosen(log: &Log, which: &WhichArgs, verb: &str) -> anyhow::Result<Option<Vec<JobId>>> {
     let filtered = which.tenant.is_some() || which.phase.is_some() || which.name.is_some();
     match (which.ids.is_empty(), filtered) {
         (false, false) => return Ok(Some(which.ids.clone())),

@@ -94,9 +94,15 @@ fn table(path: &Path) -> anyhow::Result<Vec<Row>> {
     let of = || shown(path);
     if path.extension().is_none_or(|ending| ending != "csv") {
         let rows: Vec<Map<String, Value>> = serde_norway::from_str(&text).with_context(|| {
-            format!("{}: a table is a list of maps such as {{env.LR: 0.1}}, or a .csv", of())
+            format!(
+                "{}: a table is a list of maps such as {{env.LR: 0.1}}, or a .csv",
+                of()
+            )
         })?;
-        return Ok(rows.into_iter().map(|row| row.into_iter().collect()).collect());
+        return Ok(rows
+            .into_iter()
+            .map(|row| row.into_iter().collect())
+            .collect());
     }
     let mut lines = text.lines().filter(|line| !line.trim().is_empty());
     let paths = split(lines.next().with_context(|| format!("{} is empty", of()))?);
@@ -104,7 +110,11 @@ fn table(path: &Path) -> anyhow::Result<Vec<Row>> {
         let cells = split(line);
         if cells.len() != paths.len() {
             let (has, wants) = (cells.len(), paths.len());
-            bail!("{}: row {} has {has} cells, the first line {wants}", of(), number + 1);
+            bail!(
+                "{}: row {} has {has} cells, the first line {wants}",
+                of(),
+                number + 1
+            );
         }
         let cell = |(path, cell): (&&str, &str)| {
             let value = value(cell).map_err(anyhow::Error::msg)?;
@@ -186,7 +196,11 @@ fn files(named: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
             })
             .collect();
         if found.is_empty() {
-            bail!("{} has no file that ends in {}", path.display(), ENDINGS.join(", "));
+            bail!(
+                "{} has no file that ends in {}",
+                path.display(),
+                ENDINGS.join(", ")
+            );
         }
         found.sort();
         files.extend(found);
@@ -216,7 +230,10 @@ pub fn documents(
         bail!("that is more than {MOST} jobs; a task set runs many tasks as one job");
     }
     if name.is_some() && read.len() > 1 {
-        bail!("--name names one job, and here are {} documents", read.len());
+        bail!(
+            "--name names one job, and here are {} documents",
+            read.len()
+        );
     }
     let mut all = Vec::with_capacity(read.len() * each);
     let digits = each.to_string().len();
@@ -269,8 +286,16 @@ mod tests {
         };
         let plain = documents(&named, &[], None, None).expect("read");
         assert_eq!(names(&plain), ["a", "b", "c"]);
-        let table = file(&folder, "t.csv", "env.LR,command.start.1\n0.1,\"x,y\"\n0.2,z\n");
-        let base = file(&folder, "base.yml", "name: lr\ncommand: {start: [train, a]}\n");
+        let table = file(
+            &folder,
+            "t.csv",
+            "env.LR,command.start.1\n0.1,\"x,y\"\n0.2,z\n",
+        );
+        let base = file(
+            &folder,
+            "base.yml",
+            "name: lr\ncommand: {start: [train, a]}\n",
+        );
         let sets: Vec<Set> = ["env.SEED=1,2", "containers={min: 1, max: 4}"]
             .iter()
             .map(|set| set.parse().expect("a change"))
@@ -290,7 +315,10 @@ mod tests {
         let rows = file(&folder, "rows.csv", "env.A,env.B\n1\n");
         let said = |named: &[PathBuf], sets: &[&str], sweep: Option<&Path>| {
             let sets: Vec<Set> = sets.iter().map(|set| set.parse().expect("one")).collect();
-            format!("{:#}", documents(named, &sets, sweep, None).expect_err("wrong"))
+            format!(
+                "{:#}",
+                documents(named, &sets, sweep, None).expect_err("wrong")
+            )
         };
         assert!(said(&[twice], &[], None).contains("duplicate"));
         let named = std::slice::from_ref(&good);

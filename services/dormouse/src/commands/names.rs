@@ -50,7 +50,11 @@ async fn names(log: &Log, of: NamesOf) -> anyhow::Result<Vec<String>> {
         }
         NamesOf::Nodes => {
             let answer: NodesAnswer = query(log, "nodes", Value::Null).await?;
-            answer.nodes.iter().map(|row| row.node.to_string()).collect()
+            answer
+                .nodes
+                .iter()
+                .map(|row| row.node.to_string())
+                .collect()
         }
         NamesOf::Tenants => {
             let answer: TenantsAnswer = query(log, "tenants", Value::Null).await?;

@@ -28,7 +28,9 @@ pub async fn run(context: &Context) -> anyhow::Result<u8> {
     let jobs: JobsAnswer = query(&log, "jobs", serde_json::to_value(&request)?).await?;
     match output {
         Output::Json | Output::Yaml => {
-            print::ours(output, &json!({"cluster": cluster, "jobs": jobs}), |_| String::new())?;
+            print::ours(output, &json!({"cluster": cluster, "jobs": jobs}), |_| {
+                String::new()
+            })?;
         }
         Output::Table | Output::Wide => {
             print::value(output, &cluster, |it, wide| {

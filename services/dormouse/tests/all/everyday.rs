@@ -32,10 +32,16 @@ fn a_thousand_documents_are_one_command() {
     let file = file.to_str().expect("UTF-8");
     let begun = Instant::now();
     let said = cluster.run(&["submit", file]).ok();
-    println!("1,000 documents decided in {:.2} s", begun.elapsed().as_secs_f64());
+    println!(
+        "1,000 documents decided in {:.2} s",
+        begun.elapsed().as_secs_f64()
+    );
     let answers = lines(&said.out);
     assert_eq!(answers.len(), 1_000);
-    assert!(answers.iter().all(|it| it["state"] == "admitted"), "{said:?}");
+    assert!(
+        answers.iter().all(|it| it["state"] == "admitted"),
+        "{said:?}"
+    );
     assert_eq!(answers[999]["job"], "ads/j999");
     // Again, all are refused, and one by one it is said why.
     let again = cluster.run(&["submit", file]);
@@ -44,14 +50,24 @@ fn a_thousand_documents_are_one_command() {
     let begun = Instant::now();
     let listed = cluster.run(&["jobs", "--phase", "queued"]).ok().json();
     println!("listed in {:.2} s", begun.elapsed().as_secs_f64());
-    assert!(listed["jobs"].as_array().is_some_and(|jobs| jobs.len() > 900));
+    assert!(
+        listed["jobs"]
+            .as_array()
+            .is_some_and(|jobs| jobs.len() > 900)
+    );
     // By filter: what matches is shown, and done when that is confirmed.
     let asked = cluster.run(&["job", "cancel", "--tenant", "ads", "--name", "j99?"]);
     assert_eq!(asked.error()["code"], "not_confirmed", "{asked:?}");
     assert!(asked.err.contains("ads/j990"), "{asked:?}");
     let begun = Instant::now();
-    let done = cluster.run(&["job", "cancel", "--tenant", "ads", "--name", "j9*", "--yes"]).ok();
-    println!("{} cancelled in {:.2} s", lines(&done.out).len(), begun.elapsed().as_secs_f64());
+    let done = cluster
+        .run(&["job", "cancel", "--tenant", "ads", "--name", "j9*", "--yes"])
+        .ok();
+    println!(
+        "{} cancelled in {:.2} s",
+        lines(&done.out).len(),
+        begun.elapsed().as_secs_f64()
+    );
     assert_eq!(lines(&done.out).len(), 111);
 }
 
@@ -67,14 +83,28 @@ fn a_dry_run_says_what_would_be_and_a_document_comes_back() {
     let answers = lines(&said.out);
     assert_eq!(answers[0]["error"]["code"], "name_in_use", "{said:?}");
     assert_eq!((answers[1]["name"].as_str(), said.code), (Some("two"), 1));
-    assert_eq!(cluster.run(&["job", "show", "ads/two"]).code, 1, "nothing was submitted");
+    assert_eq!(
+        cluster.run(&["job", "show", "ads/two"]).code,
+        1,
+        "nothing was submitted"
+    );
     cluster.wait_completed("ads/one");
     // The document of a job that has ended is submitted again under another name.
     let document = cluster.run(&["job", "show", "ads/one", "--document"]).ok();
     let again = cluster.dir().join("again.json");
     std::fs::write(&again, document.out).expect("written");
     let again = again.to_str().expect("UTF-8");
-    let set = cluster.run(&["submit", again, "--name", "s", "--set", "retries=1,2", "--detach"]).ok();
+    let set = cluster
+        .run(&[
+            "submit",
+            again,
+            "--name",
+            "s",
+            "--set",
+            "retries=1,2",
+            "--detach",
+        ])
+        .ok();
     assert_eq!(lines(&set.out).len(), 2);
     cluster.wait_completed("ads/s-2");
 }
@@ -92,13 +122,19 @@ fn a_running_job_is_held_and_goes_on_and_is_stopped_when_its_time_is_over() {
     poll("it has stopped", PATIENCE, || {
         let shown = cluster.run(&["job", "show", "ads/held"]).json();
         let stopped = shown["containers"]["now"] == 0 && shown["phase"] == "waiting";
-        stopped.then(|| assert!(shown["reason"].as_str().is_some_and(|it| it.contains("on hold"))))
+        stopped.then(|| {
+            assert!(
+                shown["reason"]
+                    .as_str()
+                    .is_some_and(|it| it.contains("on hold"))
+            )
+        })
     });
     cluster.run(&["job", "release", "ads/held"]).ok();
     cluster.wait_completed("ads/held");
-    let resumed = cluster.log().iter().any(|it| {
-        matches!(it.event(), Some(Event::PartitionStarted(it)) if it.resumed_from.is_some())
-    });
+    let resumed = cluster.log().iter().any(
+        |it| matches!(it.event(), Some(Event::PartitionStarted(it)) if it.resumed_from.is_some()),
+    );
     assert!(resumed, "it went on from its checkpoint");
     let mut short = json!({"name": "short", "tenant": "ads", "demand": {"cpu": 1},
         "command": {"start": ["sh", "-c", "trap 'echo warned' USR1; while :; do sleep 0.1; done"]},
@@ -121,7 +157,10 @@ fn names_are_completed_and_no_command_shows_the_state() {
         "dormouse() {{ {program} --data {} \"$@\"; }}; source <(dormouse completion bash); COMP_WORDS=(dormouse job show ads/l); COMP_CWORD=3; _dormouse_or_names dormouse; echo \"${{COMPREPLY[@]}}\"; COMP_WORDS=(dormouse node show ''); _dormouse_or_names dormouse; echo \"${{COMPREPLY[@]}}\"",
         cluster.dir().display()
     );
-    let output = Command::new("bash").args(["-c", &script]).output().expect("bash");
+    let output = Command::new("bash")
+        .args(["-c", &script])
+        .output()
+        .expect("bash");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(said, "ads/long\nn0\n", "{output:?}");
     let state = cluster.run(&[]).ok().json();
@@ -136,7 +175,15 @@ fn the_cluster_itself_is_served_to_prometheus() {
     let mut cluster = Cluster::new();
     let address = format!("127.0.0.1:{}", free_port());
     let dir = cluster.dir().to_path_buf();
-    let up = ["up", "--nodes", "1", "--capacity", NODE, "--metrics", &address];
+    let up = [
+        "up",
+        "--nodes",
+        "1",
+        "--capacity",
+        NODE,
+        "--metrics",
+        &address,
+    ];
     cluster.start("up", &up, &dir);
     cluster.wait_for_nodes(1);
     cluster.submit(&count_job("one", 3, (1, 1), &[])).ok();
@@ -169,9 +216,15 @@ fn the_cluster_itself_is_served_to_prometheus() {
     let part_of_a_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let words = rules.split(|c| !part_of_a_name(c));
     for name in words.filter(|word| word.starts_with("dormouse_")) {
-        assert!(served.contains(&format!("\n{name}")), "{name} is not served");
+        assert!(
+            served.contains(&format!("\n{name}")),
+            "{name} is not served"
+        );
     }
-    promtool(&["check", "metrics"], Some(&served[served.find('#').unwrap_or(0)..]));
+    promtool(
+        &["check", "metrics"],
+        Some(&served[served.find('#').unwrap_or(0)..]),
+    );
 }
 
 fn rules(file: &str) -> PathBuf {
@@ -183,7 +236,9 @@ fn rules(file: &str) -> PathBuf {
 #[track_caller]
 fn promtool(args: &[&str], input: Option<&str>) {
     let tools = std::env::var_os("DORMOUSE_TOOLS").map(PathBuf::from);
-    let program = tools.unwrap_or_else(|| root().join(".tools")).join("bin/promtool");
+    let program = tools
+        .unwrap_or_else(|| root().join(".tools"))
+        .join("bin/promtool");
     if !program.exists() {
         let no_skip = std::env::var("DORMOUSE_NO_SKIP").is_ok_and(|it| it == "1");
         assert!(!no_skip, "no promtool: scripts/install.sh promtool");
@@ -198,7 +253,9 @@ fn promtool(args: &[&str], input: Option<&str>) {
         .spawn()
         .expect("promtool starts");
     let mut stdin = child.stdin.take().expect("piped");
-    stdin.write_all(input.unwrap_or_default().as_bytes()).expect("written");
+    stdin
+        .write_all(input.unwrap_or_default().as_bytes())
+        .expect("written");
     drop(stdin);
     let output = child.wait_with_output().expect("ends");
     assert!(output.status.success(), "{output:?}");

@@ -55,9 +55,7 @@ impl Agent {
         let Ok(signal) = plan::warning_signal(&warned.signal) else {
             return;
         };
-        let ours = |id: &&ContainerId| {
-            id.job == warned.job && id.incarnation == warned.incarnation
-        };
+        let ours = |id: &&ContainerId| id.job == warned.job && id.incarnation == warned.incarnation;
         for addr in self.actors.iter().filter(|(id, _)| ours(id)).map(|it| it.1) {
             addr.do_send(container::Warn(signal));
         }
