@@ -161,7 +161,18 @@ pub fn events() -> Vec<Event> {
     serving::membership(&mut events);
     serving::serving(&mut events);
     fences_and_clocks(&mut events);
+    limits(&mut events);
     events
+}
+
+fn limits(events: &mut Vec<Event>) {
+    events.push(Event::from(PartitionWarned {
+        job: job(),
+        incarnation: Incarnation(3),
+        signal: "SIGUSR1".to_owned(),
+        left_s: 60,
+        basis: basis(),
+    }));
 }
 
 fn operator(events: &mut Vec<Event>) {
@@ -497,13 +508,6 @@ fn of_task_sets(events: &mut Vec<Event>) {
             task: 6,
             exit_code: 137,
         }],
-    }));
-    events.push(Event::from(PartitionWarned {
-        job: job(),
-        incarnation: Incarnation(3),
-        signal: "SIGUSR1".to_owned(),
-        left_s: 60,
-        basis: basis(),
     }));
 }
 
