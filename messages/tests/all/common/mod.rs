@@ -70,6 +70,13 @@ fn spec() -> JobSpec {
         containers: Containers::between(1, 32),
         static_containers: None,
         min_run_s: None,
+        ready: Some(Ready::Progress),
+        time_limit_s: Some(3_600),
+        warning: Some(Warning {
+            signal: "SIGUSR1".to_owned(),
+            before_s: 60,
+        }),
+        queue_limit_s: Some(600),
         checkpoint: Checkpoint {
             mode: CheckpointMode::Exit,
             signal: "SIGTERM".to_owned(),
