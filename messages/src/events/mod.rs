@@ -331,6 +331,7 @@ registry! {
     SubmissionsShed "submissions.shed.v1" [Admission] shard observation;
     PlanAccepted "plan.accepted.v1" [Admission] shard decision;
     PlanMissed "plan.missed.v1" [Admission] shard decision;
+    PartitionWarned "partition.warned.v1" [Checkpointer] job decision;
 }
 
 impl Event {

@@ -6,6 +6,7 @@ mod common;
 mod explain;
 mod grants;
 mod ledger;
+mod limits;
 mod plan;
 mod properties;
 mod report;

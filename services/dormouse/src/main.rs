@@ -2,6 +2,7 @@
 
 mod cli;
 mod clock;
+mod cluster_metrics;
 mod commands;
 mod context;
 mod demo;
@@ -19,7 +20,7 @@ mod web;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::Parser;
 use cli::{
     Cli, ClusterArgs, ClusterCommand, Command, KeeperArgs, LogCommand, NodeCommand, Output,
     OutputArg, TenantCommand,
@@ -62,7 +63,7 @@ fn main() -> ExitCode {
 
 /// A whole cluster in one process lives on one thread: see `dormouse_runtime::run_service`.
 fn on_runtime(cli: Cli) -> anyhow::Result<u8> {
-    if matches!(cli.command, Command::Up(_) | Command::Demo(_)) {
+    if matches!(cli.command, Some(Command::Up(_) | Command::Demo(_))) {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         return actix::System::with_tokio_rt(|| runtime).block_on(run(cli));
     }
@@ -105,7 +106,10 @@ fn usage(error: &clap::Error) -> ExitCode {
 
 async fn run(cli: Cli) -> anyhow::Result<u8> {
     let context = Context::new(cli.global)?;
-    match cli.command {
+    let Some(command) = cli.command else {
+        return commands::overview::run(&context).await;
+    };
+    match command {
         Command::Up(args) => up::run(&context, &args).await,
         Command::Demo(args) => demo::run(&context, &args).await,
         Command::Serve(args) => serve::run(&context, &args).await,
@@ -115,15 +119,19 @@ async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Job(command) => commands::job::run(&context, &command).await,
         Command::Nodes(args) => commands::nodes::run(&context, args).await,
         Command::Node(NodeCommand::Show(args)) => commands::nodes::show(&context, &args.name).await,
-        Command::Tenants => commands::tenants::run(&context).await,
+        Command::Tenants(watch) => commands::tenants::run(&context, watch).await,
         Command::Webhook(command) => commands::webhook::run(&context, &command).await,
         Command::Tenant(TenantCommand::Show(args)) => {
             commands::tenants::show(&context, &args.name).await
         }
         Command::Tenant(TenantCommand::Set(args)) => commands::tenants::set(&context, &args).await,
-        Command::Cluster(ClusterArgs { command: None }) => commands::nodes::cluster(&context).await,
+        Command::Cluster(ClusterArgs {
+            command: None,
+            watch,
+        }) => commands::nodes::cluster(&context, watch).await,
         Command::Cluster(ClusterArgs {
             command: Some(ClusterCommand::Prune(args)),
+            ..
         }) => commands::prune::run(&context, &args).await,
         Command::Node(NodeCommand::Drain(args)) => {
             commands::configure::drain(&context, &args).await
@@ -161,11 +169,8 @@ async fn run(cli: Cli) -> anyhow::Result<u8> {
             }
             Ok(error::DONE)
         }
-        Command::Completion { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "dormouse", &mut script);
-            print::line(String::from_utf8_lossy(&script).trim_end())?;
-            Ok(error::DONE)
-        }
+        Command::Completion { shell } => commands::names::completion(shell),
+        Command::Names { of } => commands::names::run(&context, of).await,
+        Command::Schema { of } => commands::schema::run(&context, of),
     }
 }

@@ -71,6 +71,13 @@ fn spec() -> JobSpec {
         containers: Containers::between(1, 32),
         static_containers: None,
         min_run_s: None,
+        ready: Some(Ready::Progress),
+        time_limit_s: Some(3_600),
+        warning: Some(Warning {
+            signal: "SIGUSR1".to_owned(),
+            before_s: 60,
+        }),
+        queue_limit_s: Some(600),
         checkpoint: Checkpoint {
             mode: CheckpointMode::Exit,
             signal: "SIGTERM".to_owned(),
@@ -169,7 +176,18 @@ pub fn events() -> Vec<Event> {
         url: Some("https://hooks.example.org/dormouse".to_owned()),
     }));
     plans(&mut events);
+    limits(&mut events);
     events
+}
+
+fn limits(events: &mut Vec<Event>) {
+    events.push(Event::from(PartitionWarned {
+        job: job(),
+        incarnation: Incarnation(3),
+        signal: "SIGUSR1".to_owned(),
+        left_s: 60,
+        basis: basis(),
+    }));
 }
 
 fn operator(events: &mut Vec<Event>) {
@@ -252,6 +270,10 @@ fn admission(events: &mut Vec<Event>) {
         ingress_sequence: 19,
         weight: Some(4),
         containers: Some(Containers::between(2, 16)),
+        priority: Some(7),
+        held: Some(true),
+        time_limit_s: Some(3_600),
+        queue_limit_s: Some(600),
         basis: basis(),
     }));
     events.push(Event::from(JobCancelRequested {

@@ -1,7 +1,12 @@
 //! The commands that ask or tell a cluster something, one file each.
 
+pub mod change;
 pub mod configure;
+pub mod decided;
+pub mod documents;
+
 pub mod diff;
+pub mod dry;
 pub mod explain;
 mod grants;
 pub mod history;
@@ -11,11 +16,14 @@ pub mod key;
 pub mod ledger;
 pub mod log;
 pub mod logs;
+pub mod names;
 pub mod nodes;
+pub mod overview;
 pub mod plan;
 pub mod prune;
 pub mod replay;
 pub mod run;
+pub mod schema;
 pub mod simulate;
 pub mod slice;
 pub mod solve;
@@ -23,6 +31,7 @@ pub mod submit;
 pub mod tenants;
 pub mod timeline;
 pub mod trace;
+pub mod watched;
 pub mod webhook;
 pub mod whatif;
 
