@@ -1,11 +1,12 @@
 //! A job as it is submitted ([`JobDocument`]) and as it stands on the log ([`JobSpec`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::JobId;
+use crate::needs::{Constraints, Needs};
 use crate::quantity::{Amounts, Written};
 use crate::service::{Resize, ResizeMode, Service};
 use crate::whole::{maybe as maybe_whole, whole};
@@ -374,6 +375,12 @@ pub struct JobDocument {
     /// What a service promises; of `kind: inference` and `kind: notebook` only.
     #[serde(default)]
     pub service: Option<Service>,
+    /// Which nodes its containers may be on.
+    #[serde(default)]
+    pub constraints: Constraints,
+    /// Taints of nodes that do not keep its containers away.
+    #[serde(default)]
+    pub tolerations: BTreeSet<String>,
 }
 
 const fn default_weight() -> u32 {
@@ -444,6 +451,12 @@ pub struct JobSpec {
     /// What a service promises.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<Service>,
+    /// Which nodes its containers may be on.
+    #[serde(default, skip_serializing_if = "Constraints::is_empty")]
+    pub constraints: Constraints,
+    /// Taints of nodes that do not keep its containers away.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub tolerations: BTreeSet<String>,
 }
 
 #[expect(
@@ -459,6 +472,15 @@ impl JobSpec {
     #[must_use]
     pub fn adjustable(&self) -> bool {
         self.checkpoint.mode != CheckpointMode::None || self.is_in_place()
+    }
+
+    /// What its containers ask of their nodes besides room.
+    #[must_use]
+    pub fn needs(&self) -> Needs {
+        Needs {
+            constraints: self.constraints.clone(),
+            tolerations: self.tolerations.clone(),
+        }
     }
 
     /// Whether its containers come and go within one incarnation.

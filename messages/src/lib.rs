@@ -8,6 +8,7 @@ pub mod envelope;
 pub mod events;
 pub mod ids;
 pub mod job;
+pub mod needs;
 pub mod plain;
 pub mod policy;
 pub mod quantity;
@@ -25,6 +26,7 @@ pub use events::{Basis, Event, EventType, Writer};
 pub use ids::{
     ContainerId, Epoch, GatewayId, Incarnation, JobId, NodeId, Rank, Sequence, TenantId,
 };
+pub use needs::Needs;
 pub use quantity::{Amounts, Resource};
 pub use quota::Quota;
 pub use subject::Prefix;

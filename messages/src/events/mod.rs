@@ -319,6 +319,8 @@ registry! {
     NotebookWarned "notebook.warned.v1" [Autoscaler] job decision;
     NodeFenced "node.fenced.v1" [Node Operator] node observation;
     ClockStepped "clock.stepped.v1" [Placer] shard decision;
+    NodeLabelled "node.labelled.v1" [Operator] shard observation;
+    NodeRemoved "node.removed.v1" [Operator] shard observation;
 }
 
 impl Event {

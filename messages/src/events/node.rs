@@ -1,6 +1,6 @@
 //! What a node agent saw happen.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -33,6 +33,9 @@ pub struct NodeJoined {
     /// `process` or `docker`.
     #[serde(default)]
     pub runtime: String,
+    /// What keeps containers away that do not tolerate it.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub taints: BTreeSet<String>,
 }
 
 /// All containers of a node have ended, and none will start in this life of its agent: its agent says

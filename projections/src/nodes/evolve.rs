@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use dormouse_messages::events::{NodeJoined, PlacementDecided};
+use dormouse_messages::events::{NodeJoined, NodeLabelled, PlacementDecided};
 use dormouse_messages::{
     Amounts, Event, Fold, Incarnation, JobId, NodeId, Rank, Recorded, Sequence, Timestamp,
 };
@@ -15,7 +15,9 @@ impl NodeTable {
     fn joined(&mut self, event: &NodeJoined, at: Timestamp) {
         let node = self.nodes.or_default(&event.node);
         node.capacity.clone_from(&event.capacity);
-        node.labels.clone_from(&event.labels);
+        let said = self.labels.entry(event.node.clone()).or_default();
+        said.joined(event);
+        (node.labels, node.taints) = said.both();
         node.gpus.clone_from(&event.gpus);
         node.runtime.clone_from(&event.runtime);
         node.address.clone_from(&event.address);
@@ -23,6 +25,27 @@ impl NodeTable {
         node.joined = Some(at);
         if let Some(drained) = self.drained_early.remove(&event.node) {
             node.drained = Some(drained);
+        }
+    }
+
+    fn labelled(&mut self, event: &NodeLabelled) {
+        let said = self.labels.entry(event.node.clone()).or_default();
+        said.labelled(event);
+        if let Some(node) = self.nodes.get_mut(&event.node) {
+            (node.labels, node.taints) = said.both();
+        }
+    }
+
+    /// A node is forgotten, if it is lost or drained and empty.
+    fn removed(&mut self, name: &NodeId) {
+        let gone = |node: &Node| {
+            let empty = node.containers == 0 && node.reserved == 0;
+            node.lost.is_some() || (node.drained.is_some() && empty)
+        };
+        if self.nodes.get(name).is_some_and(gone) {
+            self.nodes.remove(name);
+            self.labels.remove(name);
+            self.drained_early.remove(name);
         }
     }
 
@@ -256,7 +279,7 @@ impl JobGangs {
 
 impl Fold for NodeTable {
     const NAME: &'static str = "nodes";
-    const VERSION: u32 = 2;
+    const VERSION: u32 = 3;
 
     fn evolve(&mut self, recorded: &Recorded) {
         let Some(event) = recorded.event() else {
@@ -276,6 +299,8 @@ impl Fold for NodeTable {
                 self.quarantine(&e.node, Some((e.reason.clone(), e.until)));
             }
             Event::NodeReadmitted(e) => self.quarantine(&e.node, None),
+            Event::NodeLabelled(e) => self.labelled(e),
+            Event::NodeRemoved(e) => self.removed(&e.node),
             Event::NodeLost(e) => self.lost(&e.node, e.incarnation, e.last_seen, at),
             Event::NodeFenced(e) => self.lost(&e.node, e.incarnation, at, at),
             Event::NodeRecovered(e) => {

@@ -9,13 +9,13 @@ mod evolve;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::Gpu;
 use dormouse_messages::{Amounts, Incarnation, JobId, NodeId, Rank, Sequence, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use dormouse_state::IdMap;
+use dormouse_state::{IdMap, NodeLabels};
 
 /// Whether a node takes containers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -62,8 +62,11 @@ pub struct Node {
     pub runtime: String,
     /// Where other nodes reach it.
     pub address: String,
-    /// The operator's labels.
+    /// Its labels: its own, then the operator's.
     pub labels: BTreeMap<String, String>,
+    /// What keeps containers away that do not tolerate it.
+    #[serde(default)]
+    pub taints: BTreeSet<String>,
     /// Its GPUs.
     pub gpus: Vec<Gpu>,
 }
@@ -123,6 +126,8 @@ struct JobGangs {
 pub struct NodeTable {
     nodes: IdMap<NodeId, Node>,
     jobs: IdMap<JobId, JobGangs>,
+    /// Labels and taints, as agents and the operator say them.
+    labels: BTreeMap<NodeId, NodeLabels>,
     /// Drained before they joined.
     drained_early: BTreeMap<NodeId, Timestamp>,
 }

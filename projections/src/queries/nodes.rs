@@ -1,6 +1,6 @@
 //! The queries `nodes` and `node`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::Gpu;
 use dormouse_messages::{Amounts, Incarnation, JobId, NodeId, Rank, Timestamp};
@@ -54,9 +54,12 @@ pub struct NodeRow {
     pub runtime: String,
     /// Where other nodes reach it.
     pub address: String,
-    /// The operator's labels.
+    /// Its labels: its own, then the operator's.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
+    /// What keeps containers away that do not tolerate it.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub taints: BTreeSet<String>,
     /// When its agent last started.
     pub joined_at: Option<Timestamp>,
     /// When the operator drained it.
@@ -155,6 +158,7 @@ fn row(name: &NodeId, node: &Node) -> NodeRow {
         runtime: node.runtime.clone(),
         address: node.address.clone(),
         labels: node.labels.clone(),
+        taints: node.taints.clone(),
         joined_at: node.joined,
         drained_at: node.drained,
         lost_at: node.lost,

@@ -332,5 +332,6 @@ fn joined(node: NodeId, capacity: Amounts, incarnation: u64) -> Event {
         running: Vec::new(),
         address: String::new(),
         runtime: "model".to_owned(),
+        taints: Default::default(),
     })
 }

@@ -255,5 +255,7 @@ fn spec(promise: &Promise) -> JobSpec {
             concurrency: promise.concurrency,
             ..Service::default()
         }),
+        tolerations: Default::default(),
+        constraints: Default::default(),
     }
 }

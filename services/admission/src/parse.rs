@@ -2,6 +2,7 @@
 
 use dormouse_messages::events::SubmissionReceived;
 use dormouse_messages::job::{CheckpointMode, Containers, EnvValue, JobDocument, JobSpec, Kind};
+use dormouse_messages::needs::is_taint;
 use dormouse_messages::policy::{MAX_MIN_RUN_S, MAX_PRIORITY, MAX_WEIGHT};
 use dormouse_messages::{Amounts, JobId, Resource, TenantId, plain};
 use serde::de::DeserializeOwned;
@@ -21,6 +22,8 @@ const MAX_RETRIES: u32 = 1_000;
 /// Priorities order one tenant's own jobs: more steps than people tell apart.
 /// A job that waits for more than this many others waits for one that gathers them.
 const MAX_DEPENDENCIES: usize = 64;
+/// The most taints that a job tolerates by name.
+const MAX_TOLERATIONS: usize = 16;
 /// Fields whose names are kept for later.
 const LATER: [&str; 3] = ["roles", "gpu_limit", "gpu_memory"];
 /// Fields that are maps, with an example of each.
@@ -234,6 +237,7 @@ pub fn parse_job(
     let document = service::normalise(tasks::normalise(document)?)?;
     check_numbers(&document)?;
     check_commands(&document)?;
+    check_needs(&document)?;
     let priority = document.priority.unwrap_or(default_priority);
     let depends_on = dependencies(&document, tenant)?;
     let spec = JobSpec {
@@ -258,6 +262,8 @@ pub fn parse_job(
         tasks: document.tasks,
         resize: document.resize.unwrap_or_default(),
         service: document.service,
+        constraints: document.constraints,
+        tolerations: document.tolerations,
     };
     Ok((job, spec))
 }
@@ -363,6 +369,21 @@ fn check_numbers(document: &JobDocument) -> Result<(), Refusal> {
             "bad_retries",
             format!("retries must be at most {MAX_RETRIES}"),
         ));
+    }
+    Ok(())
+}
+
+fn check_needs(document: &JobDocument) -> Result<(), Refusal> {
+    let wrong = document.tolerations.iter().find(|taint| !is_taint(taint));
+    if let Some(taint) = wrong {
+        let reason = format!(
+            "tolerations: {taint:?} cannot be a taint; it is a label such as old, or one with its value such as owner=ads"
+        );
+        return Err(Refusal::new("bad_tolerations", reason));
+    }
+    if document.tolerations.len() > MAX_TOLERATIONS {
+        let reason = format!("tolerations are at most {MAX_TOLERATIONS}");
+        return Err(Refusal::new("bad_tolerations", reason));
     }
     Ok(())
 }

@@ -2,7 +2,9 @@
 
 mod serving;
 
-use dormouse_messages::events::{ContainerExited, JobReleased, Outcome, TenantConfigured};
+use dormouse_messages::events::{
+    ContainerExited, JobReleased, NodeLabelled, Outcome, TenantConfigured,
+};
 use dormouse_messages::{Event, JobId, Timestamp};
 
 /// What the event says, in a line.
@@ -16,7 +18,10 @@ pub fn describe(event: &Event) -> String {
             e.policy.theta2
         ),
         Event::TenantConfigured(e) => tenant(e),
-        Event::NodeDrained(_) | Event::NodeRestored(_) => "by the operator".to_owned(),
+        Event::NodeDrained(_) | Event::NodeRestored(_) | Event::NodeRemoved(_) => {
+            "by the operator".to_owned()
+        }
+        Event::NodeLabelled(e) => labelled(e),
         Event::SubmissionReceived(e) => format!("{} from {}, {} bytes", e.verb, e.tenant, e.bytes),
         Event::JobAdmitted(e) => format!(
             "{} × {}–{}",
@@ -68,6 +73,18 @@ fn tenant(event: &TenantConfigured) -> String {
         false => format!("quota {}", event.quota),
     };
     format!("{}: weight {}, {quota}", event.tenant, event.weight)
+}
+
+fn labelled(event: &NodeLabelled) -> String {
+    let labels = event.labels.iter().map(|(label, value)| match value {
+        Some(value) => format!("{label}={value}"),
+        None => format!("{label} taken away"),
+    });
+    let taints = event.taints.iter().map(|(taint, is_put)| match is_put {
+        true => format!("taint {taint}"),
+        false => format!("taint {taint} taken away"),
+    });
+    labels.chain(taints).collect::<Vec<_>>().join(", ")
 }
 
 fn released(event: &JobReleased) -> String {
@@ -267,6 +284,8 @@ pub fn concerns(event: &Event, job: &JobId) -> bool {
         | Event::TenantConfigured(_)
         | Event::NodeDrained(_)
         | Event::NodeRestored(_)
+        | Event::NodeLabelled(_)
+        | Event::NodeRemoved(_)
         | Event::SubmissionReceived(_)
         | Event::NodeLost(_)
         | Event::NodeFenced(_)

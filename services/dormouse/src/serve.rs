@@ -370,6 +370,8 @@ fn agent_config(context: &Context, args: &ServeArgs) -> anyhow::Result<AgentConf
     let local = AgentConfig::local(node, capacity, context.data.clone());
     Ok(AgentConfig {
         runtime: args.runtime.into(),
+        labels: args.labels.iter().cloned().collect(),
+        taints: args.taints.iter().cloned().collect(),
         address: args.address.to_string(),
         checkpoint_dir: args
             .checkpoints

@@ -103,6 +103,7 @@ pub fn joined(
         running,
         address: config.address.clone(),
         runtime: runtime.to_owned(),
+        taints: config.taints.clone(),
     }
 }
 

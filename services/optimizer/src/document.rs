@@ -5,7 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use dormouse_messages::Needs;
 use dormouse_messages::ids::{IdError, JobId, NodeId};
+use dormouse_messages::needs::{Constraints, ContainerType, Labels, NODE_LABEL};
 use dormouse_messages::quantity::Amounts;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -59,6 +61,10 @@ struct Node {
     capacity: Amounts,
     #[serde(default)]
     reserved: Amounts,
+    #[serde(default)]
+    labels: Labels,
+    #[serde(default)]
+    taints: BTreeSet<String>,
 }
 
 #[derive(Deserialize)]
@@ -66,6 +72,10 @@ struct Node {
 struct Job {
     job: String,
     demand: Amounts,
+    #[serde(default)]
+    constraints: Constraints,
+    #[serde(default)]
+    tolerations: BTreeSet<String>,
     #[serde(default = "one")]
     weight: u32,
     #[serde(default)]
@@ -208,11 +218,15 @@ pub fn read(text: &str) -> Result<Problem, DocumentError> {
         if !names.insert(name.clone()) {
             return Err(DocumentError::Twice(format!("node {name}")));
         }
+        let mut labels = node.labels;
+        labels.insert(NODE_LABEL.to_owned(), name.to_string());
         nodes.push(ProblemNode {
             name,
             capacity: node.capacity,
             reserved: node.reserved,
             closed: false,
+            labels,
+            taints: node.taints,
         });
     }
     let mut known = BTreeSet::new();
@@ -291,6 +305,10 @@ impl Job {
             urgency: Default::default(),
             has_checkpoint: true,
             static_containers: self.static_containers,
+            needs: Needs {
+                constraints: self.constraints,
+                tolerations: self.tolerations,
+            },
         })
     }
 }
@@ -386,6 +404,13 @@ pub fn write(solution: &Solution, seconds: Option<f64>) -> Value {
         let one = |(node, count): (&NodeId, &u32)| json!({"node": node, "job": share.job, "containers": count});
         share.nodes.iter().map(one)
     });
+    let shape = |(shape, it): (usize, &ContainerType)| {
+        let mut value = json!({"shape": shape, "demand": it.demand});
+        if !it.needs.is_empty() {
+            value["needs"] = json!(it.needs);
+        }
+        value
+    };
     let shapes = solution.shapes.iter().enumerate();
     let waiting = solution.waiting.iter().map(|waiting| {
         json!({"job": waiting.job, "code": waiting.code.as_str(), "reason": waiting.reason})
@@ -397,7 +422,7 @@ pub fn write(solution: &Solution, seconds: Option<f64>) -> Value {
     let mut value = json!({
         "type": if solution.changed { "dormouse.allocation.decided.v1" } else { "dormouse.allocation.kept.v1" },
         "jobs": jobs.collect::<Vec<_>>(),
-        "shapes": shapes.map(|(shape, demand)| json!({"shape": shape, "demand": demand})).collect::<Vec<_>>(),
+        "shapes": shapes.map(shape).collect::<Vec<_>>(),
         "slots": slots.collect::<Vec<_>>(),
         "waiting": waiting.collect::<Vec<_>>(),
         "utilization": {"resources": resources, "total": solution.utilization.total},

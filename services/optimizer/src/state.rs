@@ -146,6 +146,7 @@ fn problem_job(state: &ClusterState, id: &JobId, job: &Job, now: Timestamp) -> P
         urgency: job.urgency,
         has_checkpoint: job.checkpoint.is_some() || job.mode != CheckpointMode::None,
         static_containers: Some(job.static_containers.unwrap_or(job.containers.max)),
+        needs: job.needs.clone(),
     }
 }
 
@@ -188,8 +189,9 @@ fn nodes(state: &ClusterState) -> Vec<ProblemNode> {
         // The placer, too, gives a cancelled job's places to nobody before it has ended.
         for (node, count) in assignment.iter().flat_map(|a| a.by_node()) {
             if cancelled {
+                let held = held_by_one(state, job, &node);
                 let count = u64::from(count);
-                reserved.entry(node).or_default().add(&job.demand, count);
+                reserved.entry(node).or_default().add(held, count);
             }
         }
         // A service that is to have no replica gives up its places.
@@ -218,7 +220,8 @@ fn nodes(state: &ClusterState) -> Vec<ProblemNode> {
             for (rank, container) in &life.containers {
                 if container.holds_room() && !is_assigned(life.incarnation, rank) {
                     let node = container.place.node.clone();
-                    reserved.entry(node).or_default().add(&job.demand, 1);
+                    let held = held_by_one(state, job, &node);
+                    reserved.entry(node).or_default().add(held, 1);
                 }
             }
         }
@@ -236,9 +239,18 @@ fn nodes(state: &ClusterState) -> Vec<ProblemNode> {
             reserved: at_most(reserved, &capacity, &pinned),
             capacity,
             closed: !node.is_usable(),
+            labels: node.labels.clone(),
+            taints: node.taints.clone(),
         })
     });
     nodes.collect()
+}
+
+/// What one container keeps from others on a node: all of it where it has the node for itself.
+fn held_by_one<'a>(state: &'a ClusterState, job: &'a Job, node: &NodeId) -> &'a Amounts {
+    let node = state.nodes.get(node);
+    let whole = node.filter(|_| job.needs.constraints.exclusive);
+    whole.map_or(&job.demand, |node| &node.capacity)
 }
 
 /// A job that is resized on its own node may need its old room twice: no more is reserved than

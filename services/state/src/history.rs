@@ -58,6 +58,8 @@ pub fn spec(id: &JobId) -> JobSpec {
         tasks: None,
         resize: Resize::default(),
         service: None,
+        tolerations: Default::default(),
+        constraints: Default::default(),
     }
 }
 
@@ -122,6 +124,7 @@ impl History {
             running: Vec::new(),
             address: "10.0.0.1".to_owned(),
             runtime: "process".to_owned(),
+            taints: Default::default(),
         })
     }
 

@@ -34,7 +34,7 @@ pub use job::{
     SavedCheckpoint, Serving, Stop,
 };
 pub use members::{Change, Members};
-pub use membership::{Membership, Node, NodePhase};
+pub use membership::{Membership, Node, NodeLabels, NodePhase};
 pub use queues::{QueueJob, Queues, Stand, TenantQueue, Waits};
 pub use share::Share;
 pub use tasks::{Given, TaskSet};

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dormouse_messages::events::Gpu;
-use dormouse_messages::{Amounts, Event, NodeId, Recorded, Sequence, Timestamp};
+use dormouse_messages::events::{Gpu, NodeJoined, NodeLabelled};
+use dormouse_messages::needs::{GPU_MODEL_LABEL, Labels, NODE_LABEL};
+use dormouse_messages::{Amounts, Event, Needs, NodeId, Recorded, Sequence, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::health::Health;
@@ -45,6 +46,10 @@ pub struct Node {
     pub drained: bool,
     /// Whether it can start what it is asked to.
     pub health: Health,
+    /// Its labels: its own, then the operator's.
+    pub labels: Labels,
+    /// What keeps containers away that do not tolerate it.
+    pub taints: BTreeSet<String>,
 }
 
 impl Node {
@@ -61,6 +66,58 @@ pub struct Membership {
     nodes: BTreeMap<NodeId, Node>,
     /// Those that the operator has drained, also before they ever joined.
     drained: BTreeSet<NodeId>,
+    /// What the operator has said of labels and taints, also before they ever joined.
+    said: BTreeMap<NodeId, NodeLabels>,
+}
+
+/// Labels and taints of a node: what its agent brought, and what the operator says.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeLabels {
+    own: (Labels, BTreeSet<String>),
+    labels: BTreeMap<String, Option<String>>,
+    taints: BTreeMap<String, bool>,
+}
+
+impl NodeLabels {
+    /// What its agent brings.
+    pub fn joined(&mut self, event: &NodeJoined) {
+        let mut labels = event.labels.clone();
+        labels.insert(NODE_LABEL.to_owned(), event.node.to_string());
+        if let Some(first) = event.gpus.first() {
+            let alike = event.gpus.iter().all(|gpu| gpu.model == first.model);
+            if alike && !first.model.is_empty() {
+                labels
+                    .entry(GPU_MODEL_LABEL.to_owned())
+                    .or_insert_with(|| first.model.clone());
+            }
+        }
+        self.own = (labels, event.taints.clone());
+    }
+
+    /// What the operator says.
+    pub fn labelled(&mut self, event: &NodeLabelled) {
+        self.labels.extend(event.labels.clone());
+        self.taints.extend(event.taints.clone());
+    }
+
+    /// What holds.
+    #[must_use]
+    pub fn both(&self) -> (Labels, BTreeSet<String>) {
+        let (mut labels, mut taints) = self.own.clone();
+        for (label, value) in &self.labels {
+            match value {
+                Some(value) => drop(labels.insert(label.clone(), value.clone())),
+                None => drop(labels.remove(label)),
+            }
+        }
+        for (taint, is_put) in &self.taints {
+            match is_put {
+                true => drop(taints.insert(taint.clone())),
+                false => drop(taints.remove(taint)),
+            }
+        }
+        (labels, taints)
+    }
 }
 
 impl Membership {
@@ -78,8 +135,13 @@ impl Membership {
                         joined: recorded.sequence,
                     },
                 };
-                let unchanged = before
-                    .is_some_and(|node| node.phase == phase && node.capacity == event.capacity);
+                let said = self.said.entry(event.node.clone()).or_default();
+                said.joined(event);
+                let (labels, taints) = said.both();
+                let unchanged = before.is_some_and(|node| {
+                    let same = (&node.labels, &node.taints) == (&labels, &taints);
+                    same && node.phase == phase && node.capacity == event.capacity
+                });
                 let node = Node {
                     capacity: event.capacity.clone(),
                     gpus: event.gpus.clone(),
@@ -88,6 +150,8 @@ impl Membership {
                     phase,
                     drained: self.drained.contains(&event.node),
                     health: before.map(|node| node.health.clone()).unwrap_or_default(),
+                    labels,
+                    taints,
                 };
                 self.nodes.insert(event.node.clone(), node);
                 !unchanged
@@ -109,6 +173,14 @@ impl Membership {
                 self.change(&event.node, |node| {
                     node.drained = false;
                     node.health = Health::default();
+                })
+            }
+            Some(Event::NodeLabelled(event)) => {
+                let said = self.said.entry(event.node.clone()).or_default();
+                said.labelled(event);
+                let (labels, taints) = said.both();
+                self.change(&event.node, |node| {
+                    (node.labels, node.taints) = (labels, taints);
                 })
             }
             Some(Event::NodeQuarantined(event)) => self.change(&event.node, |node| {
@@ -173,6 +245,32 @@ impl Membership {
     #[must_use]
     pub fn is_usable(&self, name: &NodeId) -> bool {
         self.nodes.get(name).is_some_and(Node::is_usable)
+    }
+
+    /// Whether containers with these needs may start on the node `name`.
+    #[must_use]
+    pub fn is_allowed(&self, needs: &Needs, name: &NodeId) -> bool {
+        let node = self.nodes.get(name);
+        node.is_some_and(|node| needs.allow(&node.labels, &node.taints))
+    }
+
+    /// Whether they may start at every place of an assignment.
+    #[must_use]
+    pub fn allow(&self, needs: &Needs, assignment: &Assignment) -> bool {
+        let mut places = assignment.places.values();
+        places.all(|place| self.is_allowed(needs, &place.node))
+    }
+
+    /// Forgets a node that is lost or drained.
+    pub fn remove(&mut self, name: &NodeId) -> bool {
+        let gone = |node: &Node| node.drained || matches!(node.phase, NodePhase::Lost { .. });
+        let is_gone = self.nodes.get(name).is_some_and(gone);
+        if is_gone {
+            self.nodes.remove(name);
+            self.drained.remove(name);
+            self.said.remove(name);
+        }
+        is_gone
     }
 
     /// Whether every place of an assignment may be used.

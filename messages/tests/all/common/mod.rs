@@ -88,6 +88,8 @@ fn spec() -> JobSpec {
         tasks: None,
         resize: Resize::default(),
         service: None,
+        tolerations: Default::default(),
+        constraints: Default::default(),
     }
 }
 
@@ -242,6 +244,7 @@ fn optimizer(events: &mut Vec<Event>) {
         shapes: vec![Shape {
             shape: 0,
             demand: amounts("cpu=2,memory=8Gi"),
+            needs: Default::default(),
         }],
         slots: vec![Slot {
             node: node(),
@@ -421,6 +424,7 @@ fn agent(events: &mut Vec<Event>) {
         running: vec![container.clone()],
         address: "10.0.0.1".to_owned(),
         runtime: "docker".to_owned(),
+        taints: Default::default(),
     }));
     events.push(Event::from(ContainerStarted {
         container: container.clone(),
@@ -494,6 +498,15 @@ fn of_task_sets(events: &mut Vec<Event>) {
             exit_code: 137,
         }],
     }));
+    events.push(Event::from(NodeLabelled {
+        node: node(),
+        labels: BTreeMap::from([
+            ("zone".to_owned(), Some("a".to_owned())),
+            ("rack".to_owned(), None),
+        ]),
+        taints: BTreeMap::from([("owner=ads".to_owned(), true)]),
+    }));
+    events.push(Event::from(NodeRemoved { node: node() }));
 }
 
 /// Every type once, as it stands on a log.

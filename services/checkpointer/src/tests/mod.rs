@@ -48,6 +48,7 @@ impl Given {
                 running: Vec::new(),
                 address: String::new(),
                 runtime: "model".to_owned(),
+                taints: Default::default(),
             });
         }
         let mut spec = json!({

@@ -212,6 +212,19 @@ pub enum NodeCommand {
     /// replaced at once
     #[command(after_help = "Examples:\n  dormouse node fence n1 --reason 'its power is off'")]
     Fence(FenceArgs),
+    /// Change a node's labels: zone=a sets one, zone- takes it away
+    #[command(
+        after_help = "Examples:\n  dormouse node label n1 zone=a disk=nvme\n  dormouse node label n1 disk-\n\nWhat runs there runs on; constraints hold at every start."
+    )]
+    Label(NodeLabelArgs),
+    /// Keep jobs away that do not tolerate it: owner=ads puts a taint, owner=ads- takes it away
+    #[command(
+        after_help = "Examples:\n  dormouse node taint n1 owner=ads\n  dormouse node taint n1 owner=ads-\n\nWhat runs there runs on."
+    )]
+    Taint(NodeTaintArgs),
+    /// Forget a node that is lost, or drained and empty
+    #[command(after_help = "Examples:\n  dormouse node remove n1")]
+    Remove(NodeArg),
 }
 
 /// `node fence`.
@@ -222,6 +235,26 @@ pub struct FenceArgs {
     /// How that is known, for whoever reads the log.
     #[arg(long, value_name = "TEXT")]
     pub reason: String,
+}
+
+/// `node label`.
+#[derive(Debug, Clone, Args)]
+pub struct NodeLabelArgs {
+    /// The node; it need not have joined yet.
+    pub name: NodeId,
+    /// Labels.
+    #[arg(required = true, value_name = "LABEL=VALUE")]
+    pub labels: Vec<String>,
+}
+
+/// `node taint`.
+#[derive(Debug, Clone, Args)]
+pub struct NodeTaintArgs {
+    /// The node; it need not have joined yet.
+    pub name: NodeId,
+    /// Taints.
+    #[arg(required = true, value_name = "TAINT")]
+    pub taints: Vec<String>,
 }
 
 /// A node.

@@ -9,6 +9,7 @@ use dormouse_messages::{Amounts, NodeId};
 use dormouse_node_agent::{LogBounds, Retention, RuntimeKind};
 
 use crate::cli::gateway::{GatewayArgs, loopback};
+use crate::commands::node::{label, taint};
 
 /// What a node offers: something.
 fn capacity(text: &str) -> Result<Amounts, String> {
@@ -167,6 +168,12 @@ pub struct ServeArgs {
         required_if_eq("service", "agent")
     )]
     pub capacity: Option<Amounts>,
+    /// A label of the node, which jobs' constraints name; may be given several times.
+    #[arg(long = "label", value_name = "LABEL=VALUE", value_parser = label)]
+    pub labels: Vec<(String, String)>,
+    /// A taint of the node, which keeps jobs away that do not tolerate it; several times.
+    #[arg(long = "taint", value_name = "TAINT", value_parser = taint)]
+    pub taints: Vec<String>,
     /// Where other nodes reach this one: an IP address.
     #[arg(long, env = "DORMOUSE_ADDRESS", default_value = "127.0.0.1")]
     pub address: IpAddr,

@@ -9,6 +9,7 @@ pub mod key;
 pub mod ledger;
 pub mod log;
 pub mod logs;
+pub mod node;
 pub mod nodes;
 pub mod replay;
 pub mod run;

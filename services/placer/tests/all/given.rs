@@ -57,6 +57,8 @@ pub fn spec(id: &JobId) -> JobSpec {
         tasks: None,
         resize: Resize::default(),
         service: None,
+        tolerations: Default::default(),
+        constraints: Default::default(),
     }
 }
 
@@ -74,6 +76,7 @@ impl Given {
                 running: Vec::new(),
                 address: String::new(),
                 runtime: "process".to_owned(),
+                taints: Default::default(),
             });
         }
         given

@@ -35,6 +35,8 @@ pub fn node(name: &str, capacity: &str) -> ProblemNode {
         capacity: amounts(capacity),
         reserved: Amounts::new(),
         closed: false,
+        labels: Default::default(),
+        taints: Default::default(),
     }
 }
 
@@ -54,6 +56,7 @@ pub fn job(name: &str, demand: &str, weight: u32, min: u32, max: u32) -> Problem
         urgency: Default::default(),
         has_checkpoint: true,
         static_containers: None,
+        needs: Default::default(),
     }
 }
 
