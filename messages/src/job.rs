@@ -381,6 +381,18 @@ pub struct JobDocument {
     /// Taints of nodes that do not keep its containers away.
     #[serde(default)]
     pub tolerations: BTreeSet<String>,
+    /// Of a fraction of a GPU: the most that it may use while others leave it; the request by default.
+    #[serde(default)]
+    pub gpu_limit: Option<Written>,
+    /// The same in thousandths.
+    #[serde(default)]
+    pub gpu_limit_milli: Option<u64>,
+    /// Memory of each GPU that a container has.
+    #[serde(default)]
+    pub gpu_memory: Option<Written>,
+    /// The same in bytes.
+    #[serde(default)]
+    pub gpu_memory_bytes: Option<u64>,
 }
 
 const fn default_weight() -> u32 {
@@ -457,6 +469,12 @@ pub struct JobSpec {
     /// Taints of nodes that do not keep its containers away.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub tolerations: BTreeSet<String>,
+    /// Of a fraction of a GPU: the most that it may use while others leave it, in thousandths.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_limit_milli: Option<u64>,
+    /// Memory of each GPU that a container has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_memory_bytes: Option<u64>,
 }
 
 #[expect(
@@ -480,6 +498,7 @@ impl JobSpec {
         Needs {
             constraints: self.constraints.clone(),
             tolerations: self.tolerations.clone(),
+            gpu_memory_bytes: self.gpu_memory_bytes.unwrap_or(0),
         }
     }
 

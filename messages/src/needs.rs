@@ -10,7 +10,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::quantity::Amounts;
+use crate::quantity::{Amounts, Resource};
 
 /// A node's labels: its own, the operator's, and `node` (its name) and `gpu.model` where it has one.
 pub type Labels = BTreeMap<String, String>;
@@ -305,7 +305,22 @@ pub struct Needs {
     /// Taints that do not keep them away.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub tolerations: BTreeSet<String>,
+    /// Memory of each GPU that a container has.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub gpu_memory_bytes: u64,
 }
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde asks for a reference"
+)]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// A GPU is shared in halves, quarters and so on, down to so many parts: sizes of which each divides
+/// the next larger one fill devices without a rest, so that a sum says whether they fit.
+pub const GPU_PARTS: u64 = 64;
 
 /// What a container is to the optimizer and the placer: those of one type are interchangeable.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -314,6 +329,37 @@ pub struct ContainerType {
     pub demand: Amounts,
     /// What it asks of its node besides room.
     pub needs: Needs,
+}
+
+impl ContainerType {
+    /// Whether a container has a part of a GPU, which others may share.
+    #[must_use]
+    pub fn shares_gpu(&self) -> bool {
+        (1..1000).contains(&self.demand.get(&Resource::Gpu))
+    }
+
+    /// The parts of a GPU that one container takes on a device with so much memory: the next half,
+    /// quarter and so on, by its fraction and by its memory; of whole GPUs all parts of all of them.
+    #[must_use]
+    pub fn gpu_parts(&self, device_memory_bytes: u64) -> u64 {
+        let milli = self.demand.get(&Resource::Gpu);
+        if !self.shares_gpu() {
+            return milli / 1000 * GPU_PARTS;
+        }
+        let by_fraction = (milli * GPU_PARTS).div_ceil(1000);
+        let memory = u128::from(self.needs.gpu_memory_bytes) * u128::from(GPU_PARTS);
+        let by_memory = memory.div_ceil(u128::from(device_memory_bytes.max(1)));
+        let by_memory = u64::try_from(by_memory).unwrap_or(u64::MAX);
+        let by_memory = if self.needs.gpu_memory_bytes > 0 {
+            by_memory
+        } else {
+            0
+        };
+        by_fraction
+            .max(by_memory)
+            .min(2 * GPU_PARTS)
+            .next_power_of_two()
+    }
 }
 
 impl Constraints {
@@ -443,6 +489,28 @@ mod tests {
         );
         assert!(matches("*", "any") && matches("a*c*e", "abcde") && !matches("a*c", "abcd"));
         assert!(matches("abc", "abc") && !matches("ab", "abc"));
+    }
+
+    #[test]
+    fn a_fraction_takes_the_next_half_quarter_and_so_on() {
+        let parts = |demand: &str, gpu_memory_bytes: u64| {
+            let of_type = ContainerType {
+                demand: demand.parse().expect("amounts"),
+                needs: Needs {
+                    gpu_memory_bytes,
+                    ..Needs::default()
+                },
+            };
+            of_type.gpu_parts(16 << 30)
+        };
+        assert_eq!(parts("gpu=0.25", 0), 16);
+        assert_eq!(parts("gpu=0.3", 0), 32);
+        assert_eq!(parts("gpu=0.6", 0), 64);
+        assert_eq!(parts("gpu=0.001", 0), 1);
+        assert_eq!(parts("gpu=2", 0), 128);
+        assert_eq!(parts("cpu=1", 0), 0);
+        assert_eq!(parts("gpu=0.25", 8 << 30), 32);
+        assert!(parts("gpu=0.25", 32 << 30) > 64, "it fits no such device");
     }
 
     #[test]

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use dormouse_admission::{Admission, received};
 use dormouse_autoscaler::Autoscaler;
 use dormouse_checkpointer::Checkpointer;
-use dormouse_messages::events::{NodeDrained, NodeJoined, NodeLost, NodeRestored};
+use dormouse_messages::events::{Gpu, NodeDrained, NodeJoined, NodeLost, NodeRestored};
 use dormouse_messages::{
     Amounts, Envelope, Event, JobId, NodeId, Recorded, Sequence, Timestamp, Writer,
 };
@@ -325,9 +325,9 @@ impl Engine {
 fn joined(node: NodeId, capacity: Amounts, incarnation: u64) -> Event {
     Event::from(NodeJoined {
         node,
+        gpus: Gpu::stand_ins(&capacity),
         capacity,
         labels: BTreeMap::new(),
-        gpus: Vec::new(),
         incarnation,
         running: Vec::new(),
         address: String::new(),

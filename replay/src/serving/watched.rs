@@ -257,5 +257,7 @@ fn spec(promise: &Promise) -> JobSpec {
         }),
         tolerations: Default::default(),
         constraints: Default::default(),
+        gpu_limit_milli: None,
+        gpu_memory_bytes: None,
     }
 }

@@ -8,7 +8,7 @@ use dormouse_messages::{Amounts, JobId, Resource, TenantId, plain};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::{intake, service, tasks};
+use crate::{gpu, intake, service, tasks};
 
 /// In less than this no program starts; whoever asks for it has left the unit out.
 const LEAST_MEMORY: u64 = 1 << 20;
@@ -25,7 +25,7 @@ const MAX_DEPENDENCIES: usize = 64;
 /// The most taints that a job tolerates by name.
 const MAX_TOLERATIONS: usize = 16;
 /// Fields whose names are kept for later.
-const LATER: [&str; 3] = ["roles", "gpu_limit", "gpu_memory"];
+const LATER: [&str; 1] = ["roles"];
 /// Fields that are maps, with an example of each.
 const MAPS: [(&str, &str); 7] = [
     ("command", "{start: [python3, train.py]}"),
@@ -234,6 +234,7 @@ pub fn parse_job(
             "demand is empty; say what one container needs, such as {cpu: 1, memory: 1Gi}",
         ));
     }
+    let (gpu_limit_milli, gpu_memory_bytes) = gpu::check(&document, &demand)?;
     let document = service::normalise(tasks::normalise(document)?)?;
     check_numbers(&document)?;
     check_commands(&document)?;
@@ -264,6 +265,8 @@ pub fn parse_job(
         service: document.service,
         constraints: document.constraints,
         tolerations: document.tolerations,
+        gpu_limit_milli,
+        gpu_memory_bytes,
     };
     Ok((job, spec))
 }

@@ -370,6 +370,7 @@ fn agent_config(context: &Context, args: &ServeArgs) -> anyhow::Result<AgentConf
     let local = AgentConfig::local(node, capacity, context.data.clone());
     Ok(AgentConfig {
         runtime: args.runtime.into(),
+        gpus: args.gpus.clone(),
         labels: args.labels.iter().cloned().collect(),
         taints: args.taints.iter().cloned().collect(),
         address: args.address.to_string(),

@@ -8,6 +8,7 @@ use dormouse_messages::job::Urgency;
 use dormouse_messages::needs::ContainerType;
 use dormouse_messages::quantity::Amounts;
 
+use crate::p2::devices::{has_memory, overfull};
 use crate::problem::{Allocation, Problem, ProblemJob};
 use crate::solution::{JobShare, Solution};
 
@@ -39,6 +40,9 @@ pub enum Violation {
     /// A container is to have its node for itself, and has company.
     #[error("{0} is to be held by one container alone, and is not")]
     Company(NodeId),
+    /// Fractions of GPUs that no devices hold.
+    #[error("the GPUs of node {0} cannot be shared so")]
+    Devices(NodeId),
     /// Counts that do not add up.
     #[error("{job}: {containers} containers, but {placed} on its nodes")]
     Count {
@@ -114,6 +118,7 @@ pub fn check(problem: &Problem, solution: &Solution) -> Result<(), Violation> {
         }
     }
     company(problem, &shares)?;
+    devices(problem, &shares)?;
     slots(problem, solution, &shares)?;
     bounds(problem, solution, adjusted)
 }
@@ -209,7 +214,7 @@ fn eligible(problem: &Problem, job: &ProblemJob, share: &JobShare) -> Result<(),
     };
     for node in &problem.nodes {
         let count = share.nodes.get(&node.name).copied().unwrap_or(0);
-        let allowed = job.needs.allow(&node.labels, &node.taints);
+        let allowed = job.needs.allow(&node.labels, &node.taints) && has_memory(node, job);
         if count > stays(&node.name) && !allowed {
             return Err(Violation::Constraint {
                 job: job.job.clone(),
@@ -238,6 +243,21 @@ fn company(problem: &Problem, shares: &Shares) -> Result<(), Violation> {
         Some((node, _)) => Err(Violation::Company(node.clone())),
         None => Ok(()),
     }
+}
+
+/// Checks that fractions of GPUs fit on devices: with sizes that divide one another, by their sum.
+fn devices(problem: &Problem, shares: &Shares) -> Result<(), Violation> {
+    for node in &problem.nodes {
+        let jobs = problem.jobs.iter();
+        let stand = jobs.filter_map(|job| {
+            let count = shares.get(&job.job)?.nodes.get(&node.name)?;
+            Some((job, *count))
+        });
+        if overfull(node, stand) {
+            return Err(Violation::Devices(node.name.clone()));
+        }
+    }
+    Ok(())
 }
 
 /// Checks a changed job; whether it counts as adjusted.

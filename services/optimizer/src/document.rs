@@ -8,11 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use dormouse_messages::Needs;
 use dormouse_messages::ids::{IdError, JobId, NodeId};
 use dormouse_messages::needs::{Constraints, ContainerType, Labels, NODE_LABEL};
-use dormouse_messages::quantity::Amounts;
+use dormouse_messages::quantity::{Amounts, Resource, Written};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::decimal::Decimal;
+use crate::p2::devices::{has_memory, unnamed};
 use crate::problem::{
     Allocation, Budget, FairnessBound, Misfit, Objective, Policy, Problem, ProblemJob, ProblemNode,
 };
@@ -65,6 +66,9 @@ struct Node {
     labels: Labels,
     #[serde(default)]
     taints: BTreeSet<String>,
+    /// Memory of each of its GPUs.
+    #[serde(default)]
+    gpu_memory: Option<Written>,
 }
 
 #[derive(Deserialize)]
@@ -76,6 +80,8 @@ struct Job {
     constraints: Constraints,
     #[serde(default)]
     tolerations: BTreeSet<String>,
+    #[serde(default)]
+    gpu_memory: Option<Written>,
     #[serde(default = "one")]
     weight: u32,
     #[serde(default)]
@@ -220,7 +226,12 @@ pub fn read(text: &str) -> Result<Problem, DocumentError> {
         }
         let mut labels = node.labels;
         labels.insert(NODE_LABEL.to_owned(), name.to_string());
+        let memory = memory(
+            &format!("gpu_memory of node {name}"),
+            node.gpu_memory.as_ref(),
+        )?;
         nodes.push(ProblemNode {
+            gpus: unnamed(node.capacity.get(&Resource::Gpu), memory),
             name,
             capacity: node.capacity,
             reserved: node.reserved,
@@ -238,6 +249,9 @@ pub fn read(text: &str) -> Result<Problem, DocumentError> {
         }
         jobs.push(job);
     }
+    for job in &mut jobs {
+        job.gpu_parts = gpu_parts(&nodes, job);
+    }
     let budget = document.budget.read()?;
     Ok(Problem {
         nodes,
@@ -245,6 +259,30 @@ pub fn read(text: &str) -> Result<Problem, DocumentError> {
         policy: document.policy.read()?,
         budget,
     })
+}
+
+/// By the least memory of the devices that a job may have.
+fn gpu_parts(nodes: &[ProblemNode], job: &ProblemJob) -> u64 {
+    let able = nodes
+        .iter()
+        .filter(|node| has_memory(node, job) && job.needs.allow(&node.labels, &node.taints));
+    let memories = able.flat_map(|node| node.gpus.iter().map(|gpu| gpu.memory_bytes));
+    let least = memories.min().unwrap_or(job.needs.gpu_memory_bytes);
+    job.container_type().gpu_parts(least)
+}
+
+/// An amount of memory; 0 where it is not written.
+fn memory(field: &str, written: Option<&Written>) -> Result<u64, DocumentError> {
+    let Some(written) = written else {
+        return Ok(0);
+    };
+    let amounts = Amounts::parse([("memory", written)]);
+    let amounts = amounts.map_err(|error| DocumentError::Value {
+        field: field.to_owned(),
+        value: error.to_string(),
+        expected: "it must be an amount of memory such as 16Gi",
+    })?;
+    Ok(amounts.get(&Resource::Memory))
 }
 
 /// A number that must be finite and at least 0.
@@ -289,10 +327,13 @@ impl Job {
             }
             previous.insert(node, *count);
         }
+        let field = format!("gpu_memory of job {job}");
+        let gpu_memory_bytes = memory(&field, self.gpu_memory.as_ref())?;
         let stall_s = number(&format!("stall_s of job {job}"), self.stall_s)?;
         Ok(ProblemJob {
             job,
             demand: self.demand,
+            gpu_parts: 0,
             weight: self.weight,
             min,
             max,
@@ -308,6 +349,7 @@ impl Job {
             needs: Needs {
                 constraints: self.constraints,
                 tolerations: self.tolerations,
+                gpu_memory_bytes,
             },
         })
     }

@@ -39,6 +39,18 @@ pub struct ProblemNode {
     pub labels: Labels,
     /// What keeps containers away that do not tolerate it.
     pub taints: BTreeSet<String>,
+    /// Its GPUs.
+    pub gpus: Vec<ProblemGpu>,
+}
+
+/// A GPU of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProblemGpu {
+    /// Its memory; 0 where it is not known.
+    pub memory_bytes: u64,
+    /// How many of its [`GPU_PARTS`](dormouse_messages::needs::GPU_PARTS) are taken, by whatever stands
+    /// there; `None` where it is not known which device containers have.
+    pub taken: Option<u64>,
 }
 
 /// A job that is released and has not ended.
@@ -50,6 +62,9 @@ pub struct ProblemJob {
     pub demand: Amounts,
     /// What it asks of its nodes besides room. What runs stays where it is; what starts starts there.
     pub needs: Needs,
+    /// The parts of GPUs that a container takes
+    /// ([`gpu_parts`](dormouse_messages::needs::ContainerType::gpu_parts)).
+    pub gpu_parts: u64,
     /// Its weight; 0 is read as 1.
     pub weight: u32,
     /// The fewest containers that it runs with; 0 is read as 1.

@@ -13,6 +13,7 @@ use dormouse_messages::{Amounts, JobId, NodeId, Rank, Resource};
 use dormouse_state::{Assignment, ClusterState, Job, Place};
 
 use crate::elastic::{self, Changed};
+use crate::gpus;
 use crate::liking::Liking;
 
 /// A job that the allocation lists with containers.
@@ -81,18 +82,20 @@ pub fn assign(
         chosen.push((wanted, counts));
     }
     match short.is_empty() {
-        true => Ok(with_gpus(state, &changed, chosen)),
+        true => with_gpus(state, &changed, chosen),
         false => Err(short),
     }
 }
 
-/// The places with their GPUs: containers that stay keep theirs.
+/// The places with their GPUs: containers that stay keep theirs. Whole ones come first, then fractions
+/// by their size: so each finds a device.
 fn with_gpus(
     state: &ClusterState,
     changed: &BTreeSet<&JobId>,
-    chosen: Vec<(&Wanted<'_>, BTreeMap<NodeId, u32>)>,
-) -> BTreeMap<JobId, Placed> {
-    let mut gpus = FreeGpus::of(state, changed);
+    mut chosen: Vec<(&Wanted<'_>, BTreeMap<NodeId, u32>)>,
+) -> Result<BTreeMap<JobId, Placed>, Vec<Short>> {
+    chosen.sort_by_key(|(wanted, _)| std::cmp::Reverse(gpus::size(state, wanted.job)));
+    let mut gpus = gpus::Free::of(state, changed);
     let in_place = chosen.into_iter().map(|(wanted, counts)| {
         let change = elastic::change(wanted.job, &counts);
         (wanted, counts, change)
@@ -100,7 +103,7 @@ fn with_gpus(
     let in_place: Vec<_> = in_place.collect();
     for (wanted, _, change) in &in_place {
         if let (Some(change), Some(assignment)) = (change, &wanted.job.assignment) {
-            elastic::staying(assignment, change).for_each(|place| gpus.hold(place));
+            elastic::staying(assignment, change).for_each(|it| gpus.hold(wanted.job, it));
         }
     }
     let placed = in_place.into_iter().map(|(wanted, counts, change)| {
@@ -108,7 +111,7 @@ fn with_gpus(
             None => Placed::Whole(rank_places(wanted, counts, &mut gpus)),
             Some(Changed { remove, create }) => {
                 let place = |(rank, node): (Rank, NodeId)| {
-                    let gpus = gpus.take(&node, &wanted.job.demand);
+                    let gpus = gpus.take(&node, wanted);
                     let port = 0;
                     (rank, Place { node, gpus, port })
                 };
@@ -120,7 +123,11 @@ fn with_gpus(
         };
         (wanted.id.clone(), placed)
     });
-    placed.collect()
+    let placed = placed.collect();
+    match gpus.short.is_empty() {
+        true => Ok(placed),
+        false => Err(gpus.short),
+    }
 }
 
 /// The slots of each shape on each usable node that jobs which stay do not take.
@@ -247,7 +254,7 @@ fn pack(open: &[(&NodeId, u32)], counts: &BTreeMap<NodeId, u32>, missing: u32) -
 fn rank_places(
     wanted: &Wanted<'_>,
     counts: BTreeMap<NodeId, u32>,
-    gpus: &mut FreeGpus,
+    gpus: &mut gpus::Free<'_>,
 ) -> Vec<Place> {
     let assignment = wanted.job.assignment.as_ref();
     let chief = assignment
@@ -260,7 +267,7 @@ fn rank_places(
         for _ in 0..*count {
             places.push(Place {
                 node: node.clone(),
-                gpus: gpus.take(node, &wanted.job.demand),
+                gpus: gpus.take(node, wanted),
                 port: 0,
             });
         }
@@ -291,44 +298,6 @@ pub fn elsewhere(
         )
     };
     assignment.places.values().map(again).collect()
-}
-
-/// The whole GPUs that nothing else is assigned to.
-struct FreeGpus(BTreeMap<NodeId, Vec<String>>);
-
-impl FreeGpus {
-    fn of(state: &ClusterState, changed: &BTreeSet<&JobId>) -> Self {
-        let mut free: BTreeMap<NodeId, Vec<String>> = BTreeMap::new();
-        for (name, node) in state.nodes.usable() {
-            let uuids = node.gpus.iter().map(|gpu| gpu.uuid.clone());
-            free.insert(name.clone(), uuids.collect());
-        }
-        let stay = state.jobs.iter().filter(|(id, _)| !changed.contains(id));
-        for place in stay
-            .flat_map(|(_, job)| job.assignment.iter())
-            .flat_map(|a| a.places.values())
-        {
-            if let Some(uuids) = free.get_mut(&place.node) {
-                uuids.retain(|uuid| !place.gpus.contains(uuid));
-            }
-        }
-        Self(free)
-    }
-
-    /// A container keeps its GPUs.
-    fn hold(&mut self, place: &Place) {
-        if let Some(uuids) = self.0.get_mut(&place.node) {
-            uuids.retain(|uuid| !place.gpus.contains(uuid));
-        }
-    }
-
-    fn take(&mut self, node: &NodeId, demand: &Amounts) -> Vec<String> {
-        let whole = usize::try_from(demand.get(&Resource::Gpu) / 1000).unwrap_or(0);
-        let Some(uuids) = self.0.get_mut(node) else {
-            return Vec::new();
-        };
-        uuids.drain(..whole.min(uuids.len())).collect()
-    }
 }
 
 /// What is left on each node beside the jobs that stay, and the nodes that one of them has for itself.

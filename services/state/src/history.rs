@@ -60,6 +60,8 @@ pub fn spec(id: &JobId) -> JobSpec {
         service: None,
         tolerations: Default::default(),
         constraints: Default::default(),
+        gpu_limit_milli: None,
+        gpu_memory_bytes: None,
     }
 }
 

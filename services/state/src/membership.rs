@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::{Gpu, NodeJoined, NodeLabelled};
-use dormouse_messages::needs::{GPU_MODEL_LABEL, Labels, NODE_LABEL};
+use dormouse_messages::needs::{ContainerType, GPU_MODEL_LABEL, Labels, NODE_LABEL};
 use dormouse_messages::{Amounts, Event, Needs, NodeId, Recorded, Sequence, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -53,6 +53,14 @@ pub struct Node {
 }
 
 impl Node {
+    /// Whether each of its GPUs has the memory that is asked.
+    #[must_use]
+    pub fn has_gpu_memory(&self, needs: &Needs) -> bool {
+        let asked = needs.gpu_memory_bytes;
+        let mut gpus = self.gpus.iter();
+        asked == 0 || (!self.gpus.is_empty() && gpus.all(|gpu| gpu.memory_bytes >= asked))
+    }
+
     /// Whether containers may be placed on it.
     #[must_use]
     pub fn is_usable(&self) -> bool {
@@ -251,7 +259,25 @@ impl Membership {
     #[must_use]
     pub fn is_allowed(&self, needs: &Needs, name: &NodeId) -> bool {
         let node = self.nodes.get(name);
-        node.is_some_and(|node| needs.allow(&node.labels, &node.taints))
+        node.is_some_and(|node| {
+            node.has_gpu_memory(needs) && needs.allow(&node.labels, &node.taints)
+        })
+    }
+
+    /// The parts of GPUs that a container takes ([`ContainerType::gpu_parts`]), wherever it is: by the
+    /// least memory of the devices that it may have.
+    #[must_use]
+    pub fn gpu_parts(&self, of_type: &ContainerType) -> u64 {
+        let needs = &of_type.needs;
+        if needs.gpu_memory_bytes == 0 {
+            return of_type.gpu_parts(u64::MAX);
+        }
+        let able = self
+            .nodes
+            .values()
+            .filter(|node| node.has_gpu_memory(needs) && needs.allow(&node.labels, &node.taints));
+        let memories = able.flat_map(|node| node.gpus.iter().map(|gpu| gpu.memory_bytes));
+        of_type.gpu_parts(memories.min().unwrap_or(needs.gpu_memory_bytes))
     }
 
     /// Whether they may start at every place of an assignment.

@@ -90,6 +90,8 @@ fn spec() -> JobSpec {
         service: None,
         tolerations: Default::default(),
         constraints: Default::default(),
+        gpu_limit_milli: None,
+        gpu_memory_bytes: None,
     }
 }
 

@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use dormouse_messages::events::Gpu;
 use dormouse_messages::{Amounts, NodeId};
 use dormouse_node_agent::{LogBounds, Retention, RuntimeKind};
 
 use crate::cli::gateway::{GatewayArgs, loopback};
-use crate::commands::node::{label, taint};
+use crate::commands::node::{gpu, label, taint};
 
 /// What a node offers: something.
 fn capacity(text: &str) -> Result<Amounts, String> {
@@ -174,6 +175,10 @@ pub struct ServeArgs {
     /// A taint of the node, which keeps jobs away that do not tolerate it; several times.
     #[arg(long = "taint", value_name = "TAINT", value_parser = taint)]
     pub taints: Vec<String>,
+    /// A GPU of the node: its UUID, model and memory, as `nvidia-smi -L` says; several times, in
+    /// the order of the devices.
+    #[arg(long = "gpu", value_name = "UUID,MODEL,MEMORY", value_parser = gpu)]
+    pub gpus: Vec<Gpu>,
     /// Where other nodes reach this one: an IP address.
     #[arg(long, env = "DORMOUSE_ADDRESS", default_value = "127.0.0.1")]
     pub address: IpAddr,

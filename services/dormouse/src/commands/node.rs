@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use anyhow::bail;
-use dormouse_messages::events::{NodeLabelled, NodeRemoved};
+use dormouse_messages::events::{Gpu, NodeLabelled, NodeRemoved};
 use dormouse_messages::needs::{NODE_LABEL, RESERVED, is_label, is_taint, is_value};
-use dormouse_messages::{Event, NodeId};
+use dormouse_messages::{Event, NodeId, Resource};
 use dormouse_projections::nodes::NodeState;
 use dormouse_projections::queries::{NodeRow, NodesAnswer};
 use serde_json::json;
@@ -28,6 +28,25 @@ pub fn label(text: &str) -> Result<(String, String), String> {
         true => Ok((name.to_owned(), value.to_owned())),
         false => Err(format!("{value:?} cannot be a label's value")),
     }
+}
+
+/// `--gpu GPU-5a1c,H200,141Gi` of an agent.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn gpu(text: &str) -> Result<Gpu, String> {
+    let mut parts = text.split(',');
+    let (uuid, model) = (parts.next().unwrap_or(""), parts.next().unwrap_or(""));
+    let memory = parts.next().unwrap_or("0");
+    if uuid.is_empty() || parts.next().is_some() {
+        return Err(format!("{text:?} is not of the form GPU-5a1c,H200,141Gi"));
+    }
+    let memory = Resource::Memory.parse(memory);
+    Ok(Gpu {
+        uuid: uuid.to_owned(),
+        model: model.to_owned(),
+        memory_bytes: memory.map_err(|error| error.to_string())?,
+    })
 }
 
 /// `--taint owner=ads` of an agent.
@@ -163,5 +182,12 @@ mod tests {
             assert!(label(wrong).is_err(), "{wrong}");
         }
         assert!(taint("=x").is_err());
+        let named = gpu("GPU-5a1c,H200,141Gi").expect("a GPU");
+        assert_eq!(
+            (named.model.as_str(), named.memory_bytes),
+            ("H200", 141 << 30)
+        );
+        assert_eq!(gpu("GPU-5a1c").expect("a GPU").memory_bytes, 0);
+        assert!(gpu(",H200").is_err() && gpu("GPU-5a1c,H200,much").is_err());
     }
 }

@@ -2,26 +2,29 @@
 //! room says all: whether there is room, and whether the container may be there.
 //!
 //! ```text
-//! resources │ company │ one permit a set of eligible nodes │ class
+//! resources │ company │ one a size of fractions of GPUs │ one permit a set of eligible nodes │ class
 //! ```
 //!
 //! - *Company*: of a node there is [`ALONE`], of which a container takes one, and one that has its
 //!   node for itself all. Only where some job asks for that.
+//! - *Fractions of GPUs*: see [`super::devices`].
 //! - A *permit*: of it there is [`PLENTY`] on each node that the constraints and tolerations of some
 //!   jobs allow, nothing on the others, and each container of those jobs takes one. Needs that allow
 //!   the same nodes share a permit; those that allow all need none.
 //! - The *class* of a node says which types it allows. No demand has it; the tables of rooms' worth
 //!   are told apart by it.
 //!
-//! Without constraints, taints and exclusive jobs nothing stands behind the resources. Resources and
-//! company add up (they are *counted*); a permit is never used up. A container that stays on a node
+//! Without constraints, taints, fractions and exclusive jobs nothing stands behind the resources. All
+//! up to the permits add up (they are *counted*); a permit is never used up. A container that stays on a node
 //! whose labels have changed has no permit there: what is subtracted stops at 0.
 
 use std::collections::BTreeMap;
 
-use dormouse_messages::Needs;
+use dormouse_messages::{JobId, Needs};
 
 use crate::problem::{Problem, ProblemJob, ProblemNode};
+
+use super::devices::{Devices, has_memory};
 
 /// More containers than a node can hold: they have 1,500 blocks of ports.
 pub(crate) const ALONE: u64 = 4_096;
@@ -33,10 +36,13 @@ pub(crate) const PLENTY: u64 = 1 << 40;
 pub(crate) struct Columns {
     resources: usize,
     company: bool,
+    devices: Devices,
     /// Per permit and node: whether it is there.
     permits: Vec<Vec<bool>>,
     /// What is asked, to the permit that stands for it.
     permit_of: BTreeMap<Needs, Option<usize>>,
+    /// The jobs' indices, where that is asked.
+    index_of: BTreeMap<JobId, usize>,
 }
 
 impl Columns {
@@ -46,8 +52,13 @@ impl Columns {
         let mut columns = Self {
             resources,
             company: problem.jobs.iter().any(exclusive),
+            devices: Devices::new(problem, nodes),
             ..Self::default()
         };
+        if columns.devices.width() > 0 {
+            let jobs = problem.jobs.iter().enumerate();
+            columns.index_of = jobs.map(|(index, job)| (job.job.clone(), index)).collect();
+        }
         for job in &problem.jobs {
             let needs = asked(&job.needs);
             if columns.permit_of.contains_key(&needs) {
@@ -55,7 +66,7 @@ impl Columns {
             }
             let allowed: Vec<bool> = nodes
                 .iter()
-                .map(|node| needs.allow(&node.labels, &node.taints))
+                .map(|node| needs.allow(&node.labels, &node.taints) && has_memory(node, job))
                 .collect();
             let permit = (!allowed.iter().all(|allowed| *allowed)).then(|| {
                 let known = columns.permits.iter().position(|known| *known == allowed);
@@ -71,14 +82,16 @@ impl Columns {
 
     /// How many columns add up on a node.
     pub fn counted(&self) -> usize {
-        self.resources + usize::from(self.company)
+        self.resources + usize::from(self.company) + self.devices.width()
     }
 
-    /// Completes the room of a node; `is_taken` where something that is not of the problem stands on it.
-    pub fn complete_room(&self, room: &mut Vec<u64>, node: usize, is_taken: bool) {
+    /// Completes the capacity of a node (`reserved` is `None`) or its room; something that is not of the
+    /// problem stands on it where `reserved`.
+    pub fn complete_room(&self, room: &mut Vec<u64>, node: usize, reserved: Option<bool>) {
         if self.company {
-            room.push(ALONE - u64::from(is_taken));
+            room.push(ALONE - u64::from(reserved == Some(true)));
         }
+        self.devices.complete_room(room, node, reserved.is_none());
         let permits = self.permits.iter();
         room.extend(permits.map(|allowed| if allowed[node] { PLENTY } else { 0 }));
         if !self.permits.is_empty() {
@@ -92,6 +105,8 @@ impl Columns {
             let exclusive = job.needs.constraints.exclusive;
             demand.push(if exclusive { ALONE } else { 1 });
         }
+        let index = self.index_of.get(&job.job).copied();
+        self.devices.complete_demand(demand, index);
         let own = self.permit(job);
         demand.extend((0..self.permits.len()).map(|permit| u64::from(own == Some(permit))));
         if !self.permits.is_empty() {
@@ -166,5 +181,6 @@ fn asked(needs: &Needs) -> Needs {
         .require
         .clone_from(&needs.constraints.require);
     asked.tolerations.clone_from(&needs.tolerations);
+    asked.gpu_memory_bytes = needs.gpu_memory_bytes;
     asked
 }

@@ -60,8 +60,7 @@ impl Cluster {
             pairs.map(|(c, r)| c.saturating_sub(r)).collect()
         };
         let complete = |(index, node): (usize, &&ProblemNode), mut amounts: Vec<u64>, held| {
-            let is_taken = held && !node.reserved.is_empty();
-            columns.complete_room(&mut amounts, index, is_taken);
+            columns.complete_room(&mut amounts, index, held.then(|| !node.reserved.is_empty()));
             amounts
         };
         let each = || nodes.iter().enumerate();
@@ -238,7 +237,7 @@ impl Job {
 #[derive(Debug, Clone)]
 pub(crate) struct Instance {
     pub totals: Vec<u64>,
-    /// How many columns of a room add up: the resources, and company.
+    /// How many columns of a room add up: all up to the permits.
     pub counted: usize,
     /// Which types the nodes of each class allow; the class stands in the last column of a room.
     /// Empty where all nodes allow all.

@@ -400,6 +400,7 @@ mod tests {
             closed: false,
             labels: Default::default(),
             taints: Default::default(),
+            gpus: Vec::new(),
         };
         let job = |(index, demand): (usize, &&str)| ProblemJob {
             job: format!("t/j{index}").parse().expect("an id"),
@@ -417,6 +418,7 @@ mod tests {
             has_checkpoint: true,
             static_containers: None,
             needs: Default::default(),
+            gpu_parts: 0,
         };
         let problem = Problem {
             nodes: vec![node],

@@ -27,6 +27,7 @@ pub(crate) mod beyond;
 pub(crate) mod choose;
 pub(crate) mod columns;
 pub mod conflict;
+pub(crate) mod devices;
 pub(crate) mod diagnose;
 pub(crate) mod groups;
 pub(crate) mod held;

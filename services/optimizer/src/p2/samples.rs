@@ -74,6 +74,7 @@ fn random(seed: u64, bound: bool) -> Option<Instance> {
         ]
         .into(),
         taints: Default::default(),
+        gpus: Vec::new(),
     };
     let mut problem = Problem {
         nodes: names.into_iter().zip(capacities).map(node).collect(),
@@ -106,6 +107,7 @@ fn random(seed: u64, bound: bool) -> Option<Instance> {
             has_checkpoint: true,
             static_containers: None,
             needs: needs(bound, &mut asked),
+            gpu_parts: 0,
         });
     }
     let cluster = Cluster::new(&problem);

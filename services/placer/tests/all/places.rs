@@ -193,6 +193,73 @@ fn wishes_choose_among_slots() {
 }
 
 #[test]
+fn fractions_share_a_device_and_whole_ones_have_theirs() {
+    let mut given = Given::default();
+    given.push(NodeJoined {
+        node: node("n0"),
+        capacity: "cpu=32,gpu=3".parse().expect("amounts"),
+        labels: Default::default(),
+        gpus: ["a", "b", "c"]
+            .map(|uuid| Gpu {
+                uuid: uuid.to_owned(),
+                model: "H200".to_owned(),
+                memory_bytes: 16 << 30,
+            })
+            .to_vec(),
+        incarnation: 1,
+        running: Vec::new(),
+        address: String::new(),
+        runtime: "process".to_owned(),
+        taints: Default::default(),
+    });
+    for (id, demand) in [("t/q", "gpu=0.25"), ("t/h", "gpu=0.6"), ("t/w", "gpu=1")] {
+        let mut spec = spec(&job(id));
+        spec.demand = demand.parse().expect("amounts");
+        given.push(JobAdmitted {
+            job: job(id),
+            spec,
+            ingress_sequence: given.events,
+            basis: None,
+        });
+        given.push(JobReleased {
+            job: job(id),
+            turn: None,
+            passed_over: Vec::new(),
+            basis: None,
+        });
+    }
+    let slots = [("t/q", "n0", 4), ("t/h", "n0", 1), ("t/w", "n0", 1)];
+    allocated(&mut given, &[("t/q", 4), ("t/h", 1), ("t/w", 1)], &slots);
+    let (events, _) = given.decided();
+    let Some(Event::PlacementDecided(event)) = events.first() else {
+        panic!("{events:?}");
+    };
+    let gpus_of = |id: &str| -> Vec<&str> {
+        let own = event.create.iter().filter(|it| it.job == job(id));
+        own.flat_map(|it| it.gpus.iter().map(String::as_str))
+            .collect()
+    };
+    let (quarters, most, whole) = (gpus_of("t/q"), gpus_of("t/h"), gpus_of("t/w"));
+    assert_eq!((quarters.len(), most.len(), whole.len()), (4, 1, 1));
+    assert!(
+        quarters.iter().all(|uuid| *uuid == quarters[0]),
+        "{quarters:?}"
+    );
+    assert!(most[0] != whole[0] && quarters[0] != most[0] && quarters[0] != whole[0]);
+    // A fourth device would be needed.
+    allocated(
+        &mut given,
+        &[("t/q", 4), ("t/h", 2), ("t/w", 1)],
+        &[("t/q", "n0", 4), ("t/h", "n0", 2), ("t/w", "n0", 1)],
+    );
+    let (events, _) = given.decided();
+    assert!(
+        matches!(events[..], [Event::PlacementRefused(_)]),
+        "{events:?}"
+    );
+}
+
+#[test]
 fn a_node_that_is_lost_or_drained_and_empty_is_forgotten() {
     let mut given = zones();
     given.push(NodeRemoved { node: node("n3") });

@@ -37,6 +37,7 @@ pub fn node(name: &str, capacity: &str) -> ProblemNode {
         closed: false,
         labels: Default::default(),
         taints: Default::default(),
+        gpus: Vec::new(),
     }
 }
 
@@ -44,6 +45,11 @@ pub fn job(name: &str, demand: &str, weight: u32, min: u32, max: u32) -> Problem
     ProblemJob {
         job: format!("t/{name}").parse().expect("an id"),
         demand: amounts(demand),
+        gpu_parts: dormouse_messages::needs::ContainerType {
+            demand: amounts(demand),
+            needs: Default::default(),
+        }
+        .gpu_parts(u64::MAX),
         weight,
         min,
         max,
