@@ -248,6 +248,15 @@ fn company(problem: &Problem, shares: &Shares) -> Result<(), Violation> {
 /// Checks that fractions of GPUs fit on devices: with sizes that divide one another, by their sum.
 fn devices(problem: &Problem, shares: &Shares) -> Result<(), Violation> {
     for node in &problem.nodes {
+        let mut jobs = problem.jobs.iter();
+        let starts = jobs.any(|job| {
+            let share = shares.get(&job.job);
+            let count = share.and_then(|share| share.nodes.get(&node.name));
+            count.copied().unwrap_or(0) > had(job).get(&node.name).copied().unwrap_or(0)
+        });
+        if !starts {
+            continue;
+        }
         let jobs = problem.jobs.iter();
         let stand = jobs.filter_map(|job| {
             let count = shares.get(&job.job)?.nodes.get(&node.name)?;

@@ -110,11 +110,13 @@ impl Devices {
 
     /// The room of a node, beside what stands there and is not of the problem; or of the empty node.
     pub fn complete_room(&self, room: &mut Vec<u64>, node: usize, is_empty: bool) {
-        match is_empty {
-            true => room.extend(self.sizes.iter().map(|_| self.counts[node] * GPU_PARTS)),
-            false if self.width() > 0 => room.extend(&self.rooms[node]),
-            false => {}
+        if self.width() == 0 {
+            return;
         }
+        let whole = self.counts[node] * GPU_PARTS;
+        let rooms = self.rooms[node].iter();
+        // A drained node offers what stands there alone.
+        room.extend(rooms.map(|room| if is_empty { whole.max(*room) } else { *room }));
     }
 
     /// The demand of a container of the job with this index.
