@@ -39,6 +39,13 @@ pub struct TenantConfigured {
 pub struct NodeDrained {
     /// The node.
     pub node: NodeId,
+    /// Why, for whoever looks at the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Jobs that cannot move are stopped so many seconds later, and start again elsewhere; without it
+    /// they stay until they end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_s: Option<u32>,
 }
 
 /// A drained node takes containers again.

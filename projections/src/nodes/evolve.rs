@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use dormouse_messages::events::{NodeJoined, NodeLabelled, PlacementDecided};
+use dormouse_messages::events::{NodeDrained, NodeJoined, NodeLabelled, PlacementDecided};
 use dormouse_messages::{
     Amounts, Event, Fold, Incarnation, JobId, NodeId, Rank, Recorded, Sequence, Timestamp,
 };
 
 use dormouse_state::IdMap;
 
-use super::{Gang, JobGangs, Member, MemberState, Node, NodeTable};
+use super::{Drain, Gang, JobGangs, Member, MemberState, Node, NodeTable};
 
 impl NodeTable {
     fn joined(&mut self, event: &NodeJoined, at: Timestamp) {
@@ -23,8 +23,8 @@ impl NodeTable {
         node.address.clone_from(&event.address);
         node.incarnation = event.incarnation;
         node.joined = Some(at);
-        if let Some(drained) = self.drained_early.remove(&event.node) {
-            node.drained = Some(drained);
+        if let Some((drained, drain)) = self.drained_early.remove(&event.node) {
+            (node.drained, node.drain) = (Some(drained), drain);
         }
     }
 
@@ -49,15 +49,22 @@ impl NodeTable {
         }
     }
 
-    fn drain(&mut self, name: &NodeId, drained: Option<Timestamp>) {
-        match (self.nodes.get_mut(name), drained) {
-            (Some(node), _) => node.drained = drained,
-            (None, Some(at)) => {
-                self.drained_early.insert(name.clone(), at);
-            }
-            (None, None) => {
-                self.drained_early.remove(name);
-            }
+    fn drain(&mut self, event: &NodeDrained, at: Timestamp) {
+        let after = event.deadline_s.map(|s| u64::from(s) * 1000);
+        let drain = Drain {
+            reason: event.reason.clone(),
+            leave_by: after.map(|after| at.plus_ms(after)),
+        };
+        match self.nodes.get_mut(&event.node) {
+            Some(node) => (node.drained, node.drain) = (Some(at), drain),
+            None => drop(self.drained_early.insert(event.node.clone(), (at, drain))),
+        }
+    }
+
+    fn restore(&mut self, name: &NodeId) {
+        match self.nodes.get_mut(name) {
+            Some(node) => (node.drained, node.drain) = (None, Drain::default()),
+            None => drop(self.drained_early.remove(name)),
         }
     }
 
@@ -290,9 +297,9 @@ impl Fold for NodeTable {
             Event::ContainerStarted(e) => self.started(&e.job, e.incarnation, e.rank),
             Event::ContainerExited(e) => self.exited(&e.job, e.incarnation, e.rank),
             Event::NodeJoined(e) => self.joined(e, at),
-            Event::NodeDrained(e) => self.drain(&e.node, Some(at)),
+            Event::NodeDrained(e) => self.drain(e, at),
             Event::NodeRestored(e) => {
-                self.drain(&e.node, None);
+                self.restore(&e.node);
                 self.quarantine(&e.node, None);
             }
             Event::NodeQuarantined(e) => {

@@ -32,6 +32,15 @@ pub enum NodeState {
     Lost,
 }
 
+/// What the operator says of a drain.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Drain {
+    /// Why.
+    pub reason: Option<String>,
+    /// When what stays is stopped.
+    pub leave_by: Option<Timestamp>,
+}
+
 /// A node.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Node {
@@ -47,6 +56,9 @@ pub struct Node {
     pub reserved: u32,
     /// Since when it is drained by the operator.
     pub drained: Option<Timestamp>,
+    /// Why, and when what stays is stopped.
+    #[serde(default)]
+    pub drain: Drain,
     /// Why nothing is started on it for a while, and until when.
     #[serde(default)]
     pub quarantined: Option<(String, Timestamp)>,
@@ -129,7 +141,7 @@ pub struct NodeTable {
     /// Labels and taints, as agents and the operator say them.
     labels: BTreeMap<NodeId, NodeLabels>,
     /// Drained before they joined.
-    drained_early: BTreeMap<NodeId, Timestamp>,
+    drained_early: BTreeMap<NodeId, (Timestamp, Drain)>,
 }
 
 /// A container on a node, as a query shows it.

@@ -182,17 +182,20 @@ fn reason(node: &Node) -> String {
             let seen = seen.unwrap_or_default();
             format!("its lease ended; {seen}its jobs restart elsewhere")
         }
-        (None, Some(at)) => match node.containers {
-            0 => format!("drained by the operator at {}; empty", short(at)),
-            1 => format!(
-                "drained by the operator at {}; 1 container leaves",
-                short(at)
-            ),
-            n => format!(
-                "drained by the operator at {}; {n} containers leave",
-                short(at)
-            ),
-        },
+        (None, Some(at)) => {
+            let why = node.drain.reason.as_ref();
+            let why = why.map_or_else(String::new, |why| format!(" ({why})"));
+            let by = node.drain.leave_by.filter(|_| node.containers > 0);
+            let by = by.map_or_else(String::new, |by| {
+                format!(", at the latest by {}", short(by))
+            });
+            let rest = match node.containers {
+                0 => "empty".to_owned(),
+                1 => "1 container leaves".to_owned(),
+                n => format!("{n} containers leave"),
+            };
+            format!("drained by the operator at {}{why}; {rest}{by}", short(at))
+        }
         (None, None) => node
             .joined
             .map(|at| format!("up since {}", short(at)))

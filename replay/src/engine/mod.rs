@@ -251,7 +251,14 @@ impl Engine {
                 };
                 (Writer::Placer, Event::from(lost))
             }
-            Action::Drain(node) => (Writer::Operator, Event::from(NodeDrained { node })),
+            Action::Drain(node) => (
+                Writer::Operator,
+                Event::from(NodeDrained {
+                    node,
+                    reason: None,
+                    deadline_s: None,
+                }),
+            ),
             Action::Restore(node) => (Writer::Operator, Event::from(NodeRestored { node })),
             Action::Operator(event) => (Writer::Operator, event),
             Action::Autoscaler(event) => (Writer::Autoscaler, event),

@@ -18,9 +18,14 @@ pub fn describe(event: &Event) -> String {
             e.policy.theta2
         ),
         Event::TenantConfigured(e) => tenant(e),
-        Event::NodeDrained(_) | Event::NodeRestored(_) | Event::NodeRemoved(_) => {
-            "by the operator".to_owned()
+        Event::NodeDrained(e) => {
+            let reason = e.reason.as_deref().unwrap_or("by the operator");
+            let deadline = e
+                .deadline_s
+                .map(|s| format!("; what stays is stopped in {s} s"));
+            format!("{reason}{}", deadline.unwrap_or_default())
         }
+        Event::NodeRestored(_) | Event::NodeRemoved(_) => "by the operator".to_owned(),
         Event::NodeLabelled(e) => labelled(e),
         Event::SubmissionReceived(e) => format!("{} from {}, {} bytes", e.verb, e.tenant, e.bytes),
         Event::JobAdmitted(e) => format!(

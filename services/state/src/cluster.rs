@@ -330,7 +330,8 @@ impl ClusterState {
                     });
                     // What was changed of its nodes while it ran counts for the next start.
                     if let Some(assignment) = &mut job.assignment {
-                        assignment.displaced |= !self.nodes.allow(&job.needs, assignment);
+                        assignment.displaced |= !self.nodes.allow(&job.needs, assignment)
+                            || !self.nodes.hold(assignment);
                     }
                     // It has to give its room up, and only now the room is there for anybody.
                     let stays = job.assignment.as_ref().filter(|to| !to.displaced);

@@ -44,6 +44,8 @@ pub struct Node {
     pub phase: NodePhase,
     /// Whether the operator has drained it.
     pub drained: bool,
+    /// When what still runs on a drained node is stopped.
+    pub leave_by: Option<Timestamp>,
     /// Whether it can start what it is asked to.
     pub health: Health,
     /// Its labels: its own, then the operator's.
@@ -73,7 +75,7 @@ impl Node {
 pub struct Membership {
     nodes: BTreeMap<NodeId, Node>,
     /// Those that the operator has drained, also before they ever joined.
-    drained: BTreeSet<NodeId>,
+    drained: BTreeMap<NodeId, Option<Timestamp>>,
     /// What the operator has said of labels and taints, also before they ever joined.
     said: BTreeMap<NodeId, NodeLabels>,
 }
@@ -156,7 +158,8 @@ impl Membership {
                     address: event.address.clone(),
                     incarnation: event.incarnation,
                     phase,
-                    drained: self.drained.contains(&event.node),
+                    drained: self.drained.contains_key(&event.node),
+                    leave_by: self.drained.get(&event.node).copied().flatten(),
                     health: before.map(|node| node.health.clone()).unwrap_or_default(),
                     labels,
                     taints,
@@ -173,13 +176,17 @@ impl Membership {
             }
             Some(Event::NodeRecovered(event)) => self.recovered(&event.node),
             Some(Event::NodeDrained(event)) => {
-                self.drained.insert(event.node.clone());
-                self.change(&event.node, |node| node.drained = true)
+                let after = event.deadline_s.map(|s| u64::from(s) * 1000);
+                let leave_by = after.map(|after| recorded.stored_at.plus_ms(after));
+                self.drained.insert(event.node.clone(), leave_by);
+                self.change(&event.node, |node| {
+                    (node.drained, node.leave_by) = (true, leave_by);
+                })
             }
             Some(Event::NodeRestored(event)) => {
                 self.drained.remove(&event.node);
                 self.change(&event.node, |node| {
-                    node.drained = false;
+                    (node.drained, node.leave_by) = (false, None);
                     node.health = Health::default();
                 })
             }

@@ -172,7 +172,11 @@ fn operator(events: &mut Vec<Event>) {
     events.push(Event::from(ClusterConfigured {
         policy: Policy::default(),
     }));
-    events.push(Event::from(NodeDrained { node: node() }));
+    events.push(Event::from(NodeDrained {
+        node: node(),
+        reason: None,
+        deadline_s: None,
+    }));
     events.push(Event::from(NodeRestored { node: node() }));
 }
 

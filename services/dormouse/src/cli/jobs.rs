@@ -203,8 +203,10 @@ pub enum NodeCommand {
     #[command(after_help = "Examples:\n  dormouse node show n1\n  dormouse node show n1 -o json")]
     Show(NodeArg),
     /// Move everything off a node and place nothing on it
-    #[command(after_help = "Examples:\n  dormouse node drain n1")]
-    Drain(NodeArg),
+    #[command(
+        after_help = "Examples:\n  dormouse node drain n1\n  dormouse node drain n1 --reason 'a new disk' --deadline 3600\n\nA job without a checkpoint stays until it ends, or until the deadline."
+    )]
+    Drain(DrainArgs),
     /// Use a drained node again
     #[command(after_help = "Examples:\n  dormouse node restore n1")]
     Restore(NodeArg),
@@ -235,6 +237,20 @@ pub struct FenceArgs {
     /// How that is known, for whoever reads the log.
     #[arg(long, value_name = "TEXT")]
     pub reason: String,
+}
+
+/// `node drain`.
+#[derive(Debug, Clone, Args)]
+pub struct DrainArgs {
+    /// The node.
+    #[command(flatten)]
+    pub node: NodeArg,
+    /// Why, for whoever looks at the node.
+    #[arg(long, value_name = "TEXT")]
+    pub reason: Option<String>,
+    /// Seconds until what still runs there is stopped, to start again elsewhere.
+    #[arg(long, value_name = "SECONDS")]
+    pub deadline: Option<u32>,
 }
 
 /// `node label`.

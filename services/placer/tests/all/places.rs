@@ -264,7 +264,11 @@ fn a_node_that_is_lost_or_drained_and_empty_is_forgotten() {
     let mut given = zones();
     given.push(NodeRemoved { node: node("n3") });
     assert!(given.state.nodes.get(&node("n3")).is_some(), "it is in use");
-    given.push(NodeDrained { node: node("n3") });
+    given.push(NodeDrained {
+        node: node("n3"),
+        reason: None,
+        deadline_s: None,
+    });
     given.push(NodeRemoved { node: node("n3") });
     assert!(given.state.nodes.get(&node("n3")).is_none());
 }
