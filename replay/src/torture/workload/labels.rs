@@ -1,7 +1,7 @@
 //! Labels and taints that change under running jobs, and jobs that ask for them.
 //!
 //! At the end every node has the label that all constraints allow, and no taint: a job that waits for
-//! ever for a label would not end.
+//! a label that never comes would not end.
 
 use dormouse_messages::events::NodeLabelled;
 use dormouse_messages::{Amounts, Event, NodeId};

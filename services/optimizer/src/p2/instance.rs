@@ -59,10 +59,11 @@ impl Cluster {
             let pairs = capacity(node).into_iter().zip(reserved);
             pairs.map(|(c, r)| c.saturating_sub(r)).collect()
         };
-        let complete = |(index, node): (usize, &&ProblemNode), mut amounts: Vec<u64>, held| {
-            columns.complete_room(&mut amounts, index, held.then(|| !node.reserved.is_empty()));
-            amounts
-        };
+        let complete =
+            |(index, node): (usize, &&ProblemNode), mut amounts: Vec<u64>, held: bool| {
+                columns.complete_room(&mut amounts, index, held.then(|| !node.reserved.is_empty()));
+                amounts
+            };
         let each = || nodes.iter().enumerate();
         Self {
             capacities: each()
