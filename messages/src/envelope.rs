@@ -293,6 +293,8 @@ fn shard_subject(event: &Event) -> String {
     let node = |node: &NodeId| format!("node/{node}");
     match event {
         Event::NodeDrained(event) => node(&event.node),
+        Event::NodeLabelled(event) => node(&event.node),
+        Event::NodeRemoved(event) => node(&event.node),
         Event::NodeRestored(event) => node(&event.node),
         Event::NodeLost(event) => node(&event.node),
         Event::NodeRecovered(event) => node(&event.node),

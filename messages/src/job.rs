@@ -1,12 +1,13 @@
 //! A job as it is submitted ([`JobDocument`]) and as it stands on the log ([`JobSpec`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::grants::Network;
 use crate::ids::JobId;
+use crate::needs::{Constraints, Needs};
 use crate::quantity::{Amounts, Written};
 use crate::service::{Resize, ResizeMode, Service};
 use crate::whole::{maybe as maybe_whole, whole};
@@ -425,6 +426,24 @@ pub struct JobDocument {
     /// The token of a plan: the job is refused where it would not be decided on as planned any more.
     #[serde(default)]
     pub if_plan: Option<String>,
+    /// Which nodes its containers may be on.
+    #[serde(default)]
+    pub constraints: Constraints,
+    /// Taints of nodes that do not keep its containers away.
+    #[serde(default)]
+    pub tolerations: BTreeSet<String>,
+    /// Of a fraction of a GPU: the most that it may use while others leave it; the request by default.
+    #[serde(default)]
+    pub gpu_limit: Option<Written>,
+    /// The same in thousandths.
+    #[serde(default)]
+    pub gpu_limit_milli: Option<u64>,
+    /// Memory of each GPU that a container has.
+    #[serde(default)]
+    pub gpu_memory: Option<Written>,
+    /// The same in bytes.
+    #[serde(default)]
+    pub gpu_memory_bytes: Option<u64>,
 }
 
 const fn default_weight() -> u32 {
@@ -510,6 +529,18 @@ pub struct JobSpec {
     /// What a service promises.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<Service>,
+    /// Which nodes its containers may be on.
+    #[serde(default, skip_serializing_if = "Constraints::is_empty")]
+    pub constraints: Constraints,
+    /// Taints of nodes that do not keep its containers away.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub tolerations: BTreeSet<String>,
+    /// Of a fraction of a GPU: the most that it may use while others leave it, in thousandths.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_limit_milli: Option<u64>,
+    /// Memory of each GPU that a container has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_memory_bytes: Option<u64>,
 }
 
 #[expect(
@@ -525,6 +556,16 @@ impl JobSpec {
     #[must_use]
     pub fn adjustable(&self) -> bool {
         self.checkpoint.mode != CheckpointMode::None || self.is_in_place()
+    }
+
+    /// What its containers ask of their nodes besides room.
+    #[must_use]
+    pub fn needs(&self) -> Needs {
+        Needs {
+            constraints: self.constraints.clone(),
+            tolerations: self.tolerations.clone(),
+            gpu_memory_bytes: self.gpu_memory_bytes.unwrap_or(0),
+        }
     }
 
     /// Whether its containers come and go within one incarnation.

@@ -10,6 +10,7 @@ pub mod grants;
 pub mod ids;
 pub mod intake;
 pub mod job;
+pub mod needs;
 pub mod plain;
 pub mod policy;
 pub mod quantity;
@@ -28,6 +29,7 @@ pub use events::{Basis, Event, EventType, Writer};
 pub use ids::{
     ContainerId, Epoch, GatewayId, Incarnation, JobId, NodeId, Rank, Sequence, TenantId,
 };
+pub use needs::Needs;
 pub use quantity::{Amounts, Resource};
 pub use quota::Quota;
 pub use subject::Prefix;

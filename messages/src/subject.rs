@@ -206,6 +206,8 @@ mod tests {
         );
         let drained = Event::from(NodeDrained {
             node: "n0".parse().expect("valid"),
+            reason: None,
+            deadline_s: None,
         });
         assert_eq!(
             prefix.event(Writer::Operator, &drained),

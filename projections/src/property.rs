@@ -33,7 +33,11 @@ fn apply(history: &mut History, jobs: &mut [At; 4], epoch: &mut u64, step: Step)
     let count = 1 + number % 4;
     match what {
         0 => drop(history.join(name, u64::from(number))),
-        1 => drop(history.push(NodeDrained { node: node(name) })),
+        1 => drop(history.push(NodeDrained {
+            node: node(name),
+            reason: None,
+            deadline_s: None,
+        })),
         2 => drop(history.push(NodeRestored { node: node(name) })),
         3 => drop(history.push(NodeLost {
             node: node(name),

@@ -372,6 +372,8 @@ pub fn job_of(event: &Event) -> Option<&JobId> {
         | Event::TenantGranted(_)
         | Event::NodeDrained(_)
         | Event::NodeRestored(_)
+        | Event::NodeLabelled(_)
+        | Event::NodeRemoved(_)
         | Event::NodeLost(_)
         | Event::NodeFenced(_)
         | Event::ClockStepped(_)

@@ -7,9 +7,13 @@
 //! 4. A job ends once, and nothing of it runs afterwards.
 //! 5. Every submission is decided once.
 //! 6. A task set completes when each of its tasks was reported to have.
-//! 7. Allocations are not decided and refused in turns while nothing else happens.
+//! 7. Every container starts where its constraints and the taints hold as of the decision to start it
+//!    ([`eligible`]).
+//! 8. Allocations are not decided and refused in turns while nothing else happens.
 //!
 //! What it keeps is bounded by what is live, but for the names of ended jobs.
+
+mod eligible;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,6 +21,8 @@ use dormouse_messages::ids::ContainerId;
 use dormouse_messages::{
     Amounts, Event, Incarnation, JobId, NodeId, Rank, Recorded, Sequence, TaskRanges,
 };
+
+use eligible::Starts;
 
 /// A refused allocation is decided again with what refused it in view; twice, when a node is lost
 /// meanwhile. More often, and optimizer and placer see different clusters.
@@ -37,6 +43,8 @@ struct Open {
     demand: Amounts,
     running: BTreeMap<(Incarnation, Rank), NodeId>,
     seen: BTreeSet<(Incarnation, Rank)>,
+    /// Each of its containers has its node for itself.
+    exclusive: bool,
     /// Tasks that were not reported to have completed.
     tasks: TaskRanges,
 }
@@ -48,6 +56,8 @@ struct Node {
     /// That of its agent.
     life: u64,
     used: Amounts,
+    /// Containers on it, and those of them that have it for themselves.
+    company: (u32, u32),
 }
 
 /// What is known to run.
@@ -59,6 +69,7 @@ pub struct Audit {
     undecided: BTreeSet<u64>,
     /// Refusals with nothing but decisions between them.
     refusals: u32,
+    starts: Starts,
     violations: Vec<Violation>,
 }
 
@@ -76,6 +87,9 @@ impl Audit {
             }
             _ => self.refusals = 0,
         }
+        for what in self.starts.read(recorded) {
+            self.violation(at, what);
+        }
         match recorded.event() {
             Some(Event::NodeJoined(event)) => {
                 let node = self.nodes.entry(event.node.clone()).or_default();
@@ -91,6 +105,7 @@ impl Audit {
                 self.decided(at, event.ingress_sequence);
                 let open = Open {
                     demand: event.spec.demand.clone(),
+                    exclusive: event.spec.constraints.exclusive,
                     tasks: TaskRanges::first(event.spec.tasks.map_or(0, |tasks| tasks.count)),
                     ..Open::default()
                 };
@@ -149,12 +164,21 @@ impl Audit {
         open.running.insert(place, node.clone());
         let here = self.nodes.entry(node.clone()).or_default();
         here.used.add(&open.demand, 1);
+        here.company.0 += 1;
+        here.company.1 += u32::from(open.exclusive);
+        let crowded = here.company.0 > 1 && here.company.1 > 0;
         let short = here.used.first_short(&here.capacity, 1).cloned();
         if twice {
             self.violation(at, format!("{container} started twice"));
         }
         if let Some(other) = beside {
             self.violation(at, format!("{container} runs beside {other}"));
+        }
+        if crowded {
+            self.violation(
+                at,
+                format!("{container} has company on {node}, one for itself"),
+            );
         }
         if let Some(resource) = short {
             let what = format!("{node} runs more {} than it has", resource.name());
@@ -172,6 +196,8 @@ impl Audit {
             && let Some(node) = self.nodes.get_mut(&node)
         {
             node.used.subtract(&open.demand, 1);
+            node.company.0 = node.company.0.saturating_sub(1);
+            node.company.1 = node.company.1.saturating_sub(u32::from(open.exclusive));
         }
     }
 
@@ -182,6 +208,7 @@ impl Audit {
             return;
         };
         node.used = Amounts::new();
+        node.company = (0, 0);
         for open in self.open.values_mut() {
             open.running.retain(|_, at| at != name);
         }

@@ -332,6 +332,8 @@ registry! {
     PlanAccepted "plan.accepted.v1" [Admission] shard decision;
     PlanMissed "plan.missed.v1" [Admission] shard decision;
     PartitionWarned "partition.warned.v1" [Checkpointer] job decision;
+    NodeLabelled "node.labelled.v1" [Operator] shard observation;
+    NodeRemoved "node.removed.v1" [Operator] shard observation;
 }
 
 impl Event {

@@ -1,12 +1,12 @@
 //! What a node agent saw happen.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{ContainerId, Incarnation, JobId, NodeId, Rank};
-use crate::quantity::Amounts;
+use crate::quantity::{Amounts, Resource};
 use crate::tasks::TaskRanges;
 
 /// An agent has started on a node.
@@ -33,6 +33,9 @@ pub struct NodeJoined {
     /// `process` or `docker`.
     #[serde(default)]
     pub runtime: String,
+    /// What keeps containers away that do not tolerate it.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub taints: BTreeSet<String>,
 }
 
 /// All containers of a node have ended, and none will start in this life of its agent: its agent says
@@ -58,6 +61,34 @@ pub struct Gpu {
     /// Its memory.
     pub memory_bytes: u64,
 }
+
+/// What the UUIDs of stand-in devices begin with.
+const STAND_IN: &str = "stand-in-";
+
+impl Gpu {
+    /// Named devices of a node that offers GPUs and names none: containers are divided among them all
+    /// the same.
+    #[must_use]
+    pub fn stand_ins(capacity: &Amounts) -> Vec<Self> {
+        let gpu = |index: u64| Self {
+            uuid: format!("{STAND_IN}{index}"),
+            model: String::new(),
+            memory_bytes: 0,
+        };
+        // A node of more devices than any machine has is a number for the accounts.
+        let count = capacity.get(&Resource::Gpu) / 1000;
+        (0..count.min(MOST_STAND_INS)).map(gpu).collect()
+    }
+
+    /// Whether this is the name of no real device.
+    #[must_use]
+    pub fn is_stand_in(uuid: &str) -> bool {
+        uuid.starts_with(STAND_IN)
+    }
+}
+
+/// The most stand-in devices of a node.
+const MOST_STAND_INS: u64 = 64;
 
 /// A container runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -1,5 +1,7 @@
 //! What the operator says of the cluster.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -59,11 +61,39 @@ pub struct TenantGranted {
 pub struct NodeDrained {
     /// The node.
     pub node: NodeId,
+    /// Why, for whoever looks at the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Jobs that cannot move are stopped so many seconds later, and start again elsewhere; without it
+    /// they stay until they end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_s: Option<u32>,
 }
 
 /// A drained node takes containers again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeRestored {
+    /// The node.
+    pub node: NodeId,
+}
+
+/// Labels and taints of a node are others from here on, also of one that has not joined yet. What
+/// runs there runs on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct NodeLabelled {
+    /// The node.
+    pub node: NodeId,
+    /// Labels with their new values; without a value a label is taken away.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, Option<String>>,
+    /// Taints that are put on the node (true) or taken away.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub taints: BTreeMap<String, bool>,
+}
+
+/// A node that is lost, or drained and empty, is forgotten. Its agent may join again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct NodeRemoved {
     /// The node.
     pub node: NodeId,
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::Basis;
 use crate::ids::{Epoch, JobId, NodeId};
+use crate::needs::Needs;
 use crate::quantity::Amounts;
 
 /// A new allocation. Lists what changes.
@@ -16,7 +17,7 @@ pub struct AllocationDecided {
     pub epoch: Epoch,
     /// Jobs that change, are new or wait.
     pub jobs: Vec<JobAllocation>,
-    /// Distinct demand vectors; `slots` counts by their `shape`.
+    /// Distinct types of containers; `slots` counts by their `shape`.
     pub shapes: Vec<Shape>,
     /// Containers of each shape on the nodes that change.
     pub slots: Vec<Slot>,
@@ -116,13 +117,16 @@ pub struct JobAllocation {
     pub made_for: Option<JobId>,
 }
 
-/// A demand vector and its number in this decision.
+/// A type of containers (what each demands, and of which nodes) and its number in this decision.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Shape {
     /// Its number in this decision.
     pub shape: u32,
     /// Demand of one container.
     pub demand: Amounts,
+    /// What it asks of its node besides room.
+    #[serde(default, skip_serializing_if = "Needs::is_empty")]
+    pub needs: Needs,
 }
 
 /// Containers of one shape that a node holds.

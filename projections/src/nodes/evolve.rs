@@ -2,39 +2,69 @@
 
 use std::collections::BTreeMap;
 
-use dormouse_messages::events::{NodeJoined, PlacementDecided};
+use dormouse_messages::events::{NodeDrained, NodeJoined, NodeLabelled, PlacementDecided};
 use dormouse_messages::{
     Amounts, Event, Fold, Incarnation, JobId, NodeId, Rank, Recorded, Sequence, Timestamp,
 };
 
 use dormouse_state::IdMap;
 
-use super::{Gang, JobGangs, Member, MemberState, Node, NodeTable};
+use super::{Drain, Gang, JobGangs, Member, MemberState, Node, NodeTable};
 
 impl NodeTable {
     fn joined(&mut self, event: &NodeJoined, at: Timestamp) {
         let node = self.nodes.or_default(&event.node);
         node.capacity.clone_from(&event.capacity);
-        node.labels.clone_from(&event.labels);
+        let said = self.labels.entry(event.node.clone()).or_default();
+        said.joined(event);
+        (node.labels, node.taints) = said.both();
         node.gpus.clone_from(&event.gpus);
         node.runtime.clone_from(&event.runtime);
         node.address.clone_from(&event.address);
         node.incarnation = event.incarnation;
         node.joined = Some(at);
-        if let Some(drained) = self.drained_early.remove(&event.node) {
-            node.drained = Some(drained);
+        if let Some((drained, drain)) = self.drained_early.remove(&event.node) {
+            (node.drained, node.drain) = (Some(drained), drain);
         }
     }
 
-    fn drain(&mut self, name: &NodeId, drained: Option<Timestamp>) {
-        match (self.nodes.get_mut(name), drained) {
-            (Some(node), _) => node.drained = drained,
-            (None, Some(at)) => {
-                self.drained_early.insert(name.clone(), at);
-            }
-            (None, None) => {
-                self.drained_early.remove(name);
-            }
+    fn labelled(&mut self, event: &NodeLabelled) {
+        let said = self.labels.entry(event.node.clone()).or_default();
+        said.labelled(event);
+        if let Some(node) = self.nodes.get_mut(&event.node) {
+            (node.labels, node.taints) = said.both();
+        }
+    }
+
+    /// A node is forgotten, if it is lost or drained and empty.
+    fn removed(&mut self, name: &NodeId) {
+        let gone = |node: &Node| {
+            let empty = node.containers == 0 && node.reserved == 0;
+            node.lost.is_some() || (node.drained.is_some() && empty)
+        };
+        if self.nodes.get(name).is_some_and(gone) {
+            self.nodes.remove(name);
+            self.labels.remove(name);
+            self.drained_early.remove(name);
+        }
+    }
+
+    fn drain(&mut self, event: &NodeDrained, at: Timestamp) {
+        let after = event.deadline_s.map(|s| u64::from(s) * 1000);
+        let drain = Drain {
+            reason: event.reason.clone(),
+            leave_by: after.map(|after| at.plus_ms(after)),
+        };
+        match self.nodes.get_mut(&event.node) {
+            Some(node) => (node.drained, node.drain) = (Some(at), drain),
+            None => drop(self.drained_early.insert(event.node.clone(), (at, drain))),
+        }
+    }
+
+    fn restore(&mut self, name: &NodeId) {
+        match self.nodes.get_mut(name) {
+            Some(node) => (node.drained, node.drain) = (None, Drain::default()),
+            None => drop(self.drained_early.remove(name)),
         }
     }
 
@@ -256,7 +286,7 @@ impl JobGangs {
 
 impl Fold for NodeTable {
     const NAME: &'static str = "nodes";
-    const VERSION: u32 = 2;
+    const VERSION: u32 = 3;
 
     fn evolve(&mut self, recorded: &Recorded) {
         let Some(event) = recorded.event() else {
@@ -267,15 +297,17 @@ impl Fold for NodeTable {
             Event::ContainerStarted(e) => self.started(&e.job, e.incarnation, e.rank),
             Event::ContainerExited(e) => self.exited(&e.job, e.incarnation, e.rank),
             Event::NodeJoined(e) => self.joined(e, at),
-            Event::NodeDrained(e) => self.drain(&e.node, Some(at)),
+            Event::NodeDrained(e) => self.drain(e, at),
             Event::NodeRestored(e) => {
-                self.drain(&e.node, None);
+                self.restore(&e.node);
                 self.quarantine(&e.node, None);
             }
             Event::NodeQuarantined(e) => {
                 self.quarantine(&e.node, Some((e.reason.clone(), e.until)));
             }
             Event::NodeReadmitted(e) => self.quarantine(&e.node, None),
+            Event::NodeLabelled(e) => self.labelled(e),
+            Event::NodeRemoved(e) => self.removed(&e.node),
             Event::NodeLost(e) => self.lost(&e.node, e.incarnation, e.last_seen, at),
             Event::NodeFenced(e) => self.lost(&e.node, e.incarnation, at, at),
             Event::NodeRecovered(e) => {

@@ -9,13 +9,13 @@ mod evolve;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::Gpu;
 use dormouse_messages::{Amounts, Incarnation, JobId, NodeId, Rank, Sequence, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use dormouse_state::IdMap;
+use dormouse_state::{IdMap, NodeLabels};
 
 /// Whether a node takes containers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -30,6 +30,15 @@ pub enum NodeState {
     Quarantined,
     /// Its lease has ended.
     Lost,
+}
+
+/// What the operator says of a drain.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Drain {
+    /// Why.
+    pub reason: Option<String>,
+    /// When what stays is stopped.
+    pub leave_by: Option<Timestamp>,
 }
 
 /// A node.
@@ -47,6 +56,9 @@ pub struct Node {
     pub reserved: u32,
     /// Since when it is drained by the operator.
     pub drained: Option<Timestamp>,
+    /// Why, and when what stays is stopped.
+    #[serde(default)]
+    pub drain: Drain,
     /// Why nothing is started on it for a while, and until when.
     #[serde(default)]
     pub quarantined: Option<(String, Timestamp)>,
@@ -62,8 +74,11 @@ pub struct Node {
     pub runtime: String,
     /// Where other nodes reach it.
     pub address: String,
-    /// The operator's labels.
+    /// Its labels: its own, then the operator's.
     pub labels: BTreeMap<String, String>,
+    /// What keeps containers away that do not tolerate it.
+    #[serde(default)]
+    pub taints: BTreeSet<String>,
     /// Its GPUs.
     pub gpus: Vec<Gpu>,
 }
@@ -123,8 +138,10 @@ struct JobGangs {
 pub struct NodeTable {
     nodes: IdMap<NodeId, Node>,
     jobs: IdMap<JobId, JobGangs>,
+    /// Labels and taints, as agents and the operator say them.
+    labels: BTreeMap<NodeId, NodeLabels>,
     /// Drained before they joined.
-    drained_early: BTreeMap<NodeId, Timestamp>,
+    drained_early: BTreeMap<NodeId, (Timestamp, Drain)>,
 }
 
 /// A container on a node, as a query shows it.

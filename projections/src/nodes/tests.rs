@@ -86,7 +86,13 @@ fn a_lost_node_holds_nothing_until_it_recovers() {
 #[test]
 fn a_drain_holds_also_before_the_node_joins() {
     let mut history = History::default();
-    history.push(NodeDrained { node: node("n0") }).join("n0", 1);
+    history
+        .push(NodeDrained {
+            node: node("n0"),
+            reason: None,
+            deadline_s: None,
+        })
+        .join("n0", 1);
     then(&history, "n0", NodeState::Drained, [0, 0, 0], 0);
     history.push(NodeRestored { node: node("n0") });
     then(&history, "n0", NodeState::Up, [0, 0, 0], 0);

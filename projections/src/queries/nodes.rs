@@ -1,6 +1,6 @@
 //! The queries `nodes` and `node`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::Gpu;
 use dormouse_messages::{Amounts, Incarnation, JobId, NodeId, Rank, Timestamp};
@@ -54,9 +54,12 @@ pub struct NodeRow {
     pub runtime: String,
     /// Where other nodes reach it.
     pub address: String,
-    /// The operator's labels.
+    /// Its labels: its own, then the operator's.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
+    /// What keeps containers away that do not tolerate it.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub taints: BTreeSet<String>,
     /// When its agent last started.
     pub joined_at: Option<Timestamp>,
     /// When the operator drained it.
@@ -155,6 +158,7 @@ fn row(name: &NodeId, node: &Node) -> NodeRow {
         runtime: node.runtime.clone(),
         address: node.address.clone(),
         labels: node.labels.clone(),
+        taints: node.taints.clone(),
         joined_at: node.joined,
         drained_at: node.drained,
         lost_at: node.lost,
@@ -178,17 +182,20 @@ fn reason(node: &Node) -> String {
             let seen = seen.unwrap_or_default();
             format!("its lease ended; {seen}its jobs restart elsewhere")
         }
-        (None, Some(at)) => match node.containers {
-            0 => format!("drained by the operator at {}; empty", short(at)),
-            1 => format!(
-                "drained by the operator at {}; 1 container leaves",
-                short(at)
-            ),
-            n => format!(
-                "drained by the operator at {}; {n} containers leave",
-                short(at)
-            ),
-        },
+        (None, Some(at)) => {
+            let why = node.drain.reason.as_ref();
+            let why = why.map_or_else(String::new, |why| format!(" ({why})"));
+            let by = node.drain.leave_by.filter(|_| node.containers > 0);
+            let by = by.map_or_else(String::new, |by| {
+                format!(", at the latest by {}", short(by))
+            });
+            let rest = match node.containers {
+                0 => "empty".to_owned(),
+                1 => "1 container leaves".to_owned(),
+                n => format!("{n} containers leave"),
+            };
+            format!("drained by the operator at {}{why}; {rest}{by}", short(at))
+        }
         (None, None) => node
             .joined
             .map(|at| format!("up since {}", short(at)))

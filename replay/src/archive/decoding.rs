@@ -286,7 +286,11 @@ mod tests {
 
     fn drained(number: u64) -> Recorded {
         let node = format!("n{number}").parse().expect("a name");
-        let event = Event::from(NodeDrained { node });
+        let event = Event::from(NodeDrained {
+            node,
+            reason: None,
+            deadline_s: None,
+        });
         let at = Timestamp::from_micros(i64::try_from(number).expect("small"));
         Recorded {
             sequence: Sequence(number),

@@ -29,7 +29,7 @@ use std::sync::Arc;
 use dormouse_admission::{Admission, received};
 use dormouse_autoscaler::Autoscaler;
 use dormouse_checkpointer::Checkpointer;
-use dormouse_messages::events::{NodeDrained, NodeJoined, NodeLost, NodeRestored};
+use dormouse_messages::events::{Gpu, NodeDrained, NodeJoined, NodeLost, NodeRestored};
 use dormouse_messages::{
     Amounts, Envelope, Event, JobId, NodeId, Recorded, Sequence, Timestamp, Writer,
 };
@@ -260,7 +260,14 @@ impl Engine {
                 };
                 (Writer::Placer, Event::from(lost))
             }
-            Action::Drain(node) => (Writer::Operator, Event::from(NodeDrained { node })),
+            Action::Drain(node) => (
+                Writer::Operator,
+                Event::from(NodeDrained {
+                    node,
+                    reason: None,
+                    deadline_s: None,
+                }),
+            ),
             Action::Restore(node) => (Writer::Operator, Event::from(NodeRestored { node })),
             Action::Operator(event) => (Writer::Operator, event),
             Action::Autoscaler(event) => (Writer::Autoscaler, event),
@@ -345,12 +352,13 @@ impl Engine {
 fn joined(node: NodeId, capacity: Amounts, incarnation: u64) -> Event {
     Event::from(NodeJoined {
         node,
+        gpus: Gpu::stand_ins(&capacity),
         capacity,
         labels: BTreeMap::new(),
-        gpus: Vec::new(),
         incarnation,
         running: Vec::new(),
         address: String::new(),
         runtime: "model".to_owned(),
+        taints: Default::default(),
     })
 }

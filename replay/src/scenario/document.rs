@@ -1,6 +1,6 @@
 //! A scenario as people write it: every field, with its unit and its default.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::policy::Policy;
 use dormouse_messages::quantity::Written;
@@ -51,6 +51,12 @@ pub struct NodeDocument {
     pub name: String,
     /// What it offers.
     pub capacity: BTreeMap<String, Written>,
+    /// Its labels.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// What keeps containers away that do not tolerate it.
+    #[serde(default)]
+    pub taints: BTreeSet<String>,
 }
 
 /// A job, or many tasks of one kind.

@@ -9,6 +9,7 @@ pub mod presets;
 mod read;
 pub mod settings;
 
+use dormouse_messages::events::NodeLabelled;
 use dormouse_messages::policy::Policy;
 use dormouse_messages::{Amounts, JobId, NodeId};
 
@@ -30,6 +31,8 @@ pub struct Scenario {
     pub policy: Policy,
     /// The nodes.
     pub nodes: Vec<(NodeId, Amounts)>,
+    /// Labels and taints of some of them.
+    pub labels: Vec<NodeLabelled>,
     /// What is submitted, in order of time.
     pub submissions: Vec<Submission>,
 }

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use dormouse_admission::parse_job;
+use dormouse_messages::events::NodeLabelled;
 use dormouse_messages::job::{self, Kind};
 use dormouse_messages::{Amounts, JobId, NodeId, TenantId};
 use serde_json::{Map, Value, json};
@@ -149,6 +150,7 @@ fn check(document: ScenarioDocument) -> Result<Scenario, ScenarioError> {
         name: document.scenario,
         horizon_s: document.horizon_s,
         policy: document.policy,
+        labels: labels(&document.nodes),
         nodes,
         submissions,
     })
@@ -324,4 +326,19 @@ fn scaling(document: Option<&ScalingDocument>) -> Result<Scaling, String> {
             Ok(Scaling::Efficiency(*per_doubling))
         }
     }
+}
+
+/// What the operator says of the nodes before anything else.
+fn labels(documents: &[NodeDocument]) -> Vec<NodeLabelled> {
+    let labelled = documents.iter().filter_map(|document| {
+        let labels = document.labels.iter();
+        let taints = document.taints.iter();
+        let event = NodeLabelled {
+            node: NodeId::new(document.name.as_str()).ok()?,
+            labels: labels.map(|(k, v)| (k.clone(), Some(v.clone()))).collect(),
+            taints: taints.map(|taint| (taint.clone(), true)).collect(),
+        };
+        (!event.labels.is_empty() || !event.taints.is_empty()).then_some(event)
+    });
+    labelled.collect()
 }

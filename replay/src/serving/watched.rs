@@ -260,5 +260,9 @@ fn spec(promise: &Promise) -> JobSpec {
             concurrency: promise.concurrency,
             ..Service::default()
         }),
+        tolerations: Default::default(),
+        constraints: Default::default(),
+        gpu_limit_milli: None,
+        gpu_memory_bytes: None,
     }
 }

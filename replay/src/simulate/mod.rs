@@ -89,6 +89,10 @@ pub fn engine(scenario: &Scenario, options: &Options) -> Engine {
         let (node, capacity) = (node.clone(), capacity.clone());
         engine.at(START, Action::Join { node, capacity });
     }
+    for labelled in &scenario.labels {
+        let event = Event::from(labelled.clone());
+        engine.at(START, Action::Operator(event));
+    }
     for submission in &scenario.submissions {
         engine.model(submission.job.clone(), submission.model.clone());
         let action = Action::Submit {

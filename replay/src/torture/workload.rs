@@ -2,6 +2,8 @@
 //! come, depend on each other, are cancelled and revised, nodes are lost and come back, are
 //! drained and restored, under any queue policy.
 
+mod labels;
+
 use dormouse_messages::events::{ClusterConfigured, Observed, ServiceScaled, TenantConfigured};
 use dormouse_messages::policy::{Allocation, Objective, Policy, Queue, Shares};
 use dormouse_messages::service::Scaling;
@@ -41,6 +43,8 @@ pub fn small_cluster(engine: &mut Engine, random: &mut Random) {
     for _ in 0..random.below(4) {
         trouble(engine, &nodes, 400.0, random);
     }
+    // Last, so that what the seeds of earlier trials chose stays.
+    labels::change(engine, &nodes, random);
 }
 
 /// The troubles of a scenario's nodes: one in four of them has one, and all come back.
@@ -152,11 +156,20 @@ fn job(engine: &mut Engine, number: u64, nodes: &[(NodeId, Amounts)], random: &m
         "retries": random.below(3),
     });
     let document = limited(document, random);
+    let constrained = labels::constrained(number, random);
+    let room = match &constrained {
+        Some(constraints) if constraints["exclusive"] == true => 1,
+        _ => room,
+    };
     let document = match random.below(10) {
         0 | 1 => as_task_set(document, random),
         2 | 3 => in_place(document, room, random),
         4 => as_service(document, random),
         _ => document,
+    };
+    let document = match constrained {
+        Some(constraints) => labels::with(document, constraints),
+        None => document,
     };
     if document["kind"] == "inference" {
         scales(engine, &format!("{tenant}/{name}"), at_s, max, random);

@@ -180,7 +180,7 @@ impl Made {
             room.subtract(&node.reserved, 1);
             let held = solution.slots.get(&node.name);
             for (shape, count) in held.into_iter().flatten() {
-                room.subtract(&solution.shapes[*shape], u64::from(*count));
+                room.subtract(&solution.shapes[*shape].demand, u64::from(*count));
             }
             room
         });

@@ -2,12 +2,13 @@
 
 use dormouse_messages::events::SubmissionReceived;
 use dormouse_messages::job::{CheckpointMode, Containers, EnvValue, JobDocument, JobSpec, Kind};
+use dormouse_messages::needs::is_taint;
 use dormouse_messages::policy::{MAX_MIN_RUN_S, MAX_PRIORITY, MAX_WEIGHT};
 use dormouse_messages::{Amounts, JobId, Resource, TenantId, plain};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::{intake, service, tasks};
+use crate::{gpu, intake, service, tasks};
 
 /// In less than this no program starts; whoever asks for it has left the unit out.
 const LEAST_MEMORY: u64 = 1 << 20;
@@ -23,8 +24,10 @@ const MAX_RETRIES: u32 = 1_000;
 /// Priorities order one tenant's own jobs: more steps than people tell apart.
 /// A job that waits for more than this many others waits for one that gathers them.
 const MAX_DEPENDENCIES: usize = 64;
+/// The most taints that a job tolerates by name.
+const MAX_TOLERATIONS: usize = 16;
 /// Fields whose names are kept for later.
-const LATER: [&str; 3] = ["roles", "gpu_limit", "gpu_memory"];
+const LATER: [&str; 1] = ["roles"];
 /// Fields that are maps, with an example of each.
 const MAPS: [(&str, &str); 8] = [
     ("command", "{start: [python3, train.py]}"),
@@ -240,9 +243,11 @@ pub fn parse_job(
             "demand is empty; say what one container needs, such as {cpu: 1, memory: 1Gi}",
         ));
     }
+    let (gpu_limit_milli, gpu_memory_bytes) = gpu::check(&document, &demand)?;
     let document = service::normalise(tasks::normalise(document)?)?;
     check_numbers(&document)?;
     check_commands(&document)?;
+    check_needs(&document)?;
     let priority = document.priority.unwrap_or(default_priority);
     let depends_on = dependencies(&document, tenant)?;
     let spec = JobSpec {
@@ -272,6 +277,10 @@ pub fn parse_job(
         tasks: document.tasks,
         resize: document.resize.unwrap_or_default(),
         service: document.service,
+        constraints: document.constraints,
+        tolerations: document.tolerations,
+        gpu_limit_milli,
+        gpu_memory_bytes,
     };
     Ok((job, spec))
 }
@@ -430,6 +439,21 @@ fn check_numbers(document: &JobDocument) -> Result<(), Refusal> {
             "bad_retries",
             format!("retries must be at most {MAX_RETRIES}"),
         ));
+    }
+    Ok(())
+}
+
+fn check_needs(document: &JobDocument) -> Result<(), Refusal> {
+    let wrong = document.tolerations.iter().find(|taint| !is_taint(taint));
+    if let Some(taint) = wrong {
+        let reason = format!(
+            "tolerations: {taint:?} cannot be a taint; it is a label such as old, or one with its value such as owner=ads"
+        );
+        return Err(Refusal::new("bad_tolerations", reason));
+    }
+    if document.tolerations.len() > MAX_TOLERATIONS {
+        let reason = format!("tolerations are at most {MAX_TOLERATIONS}");
+        return Err(Refusal::new("bad_tolerations", reason));
     }
     Ok(())
 }

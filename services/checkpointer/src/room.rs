@@ -1,6 +1,6 @@
-//! The room that is free for a gang to start in.
+//! The room that is free for a gang to start in, on nodes where it may start.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use dormouse_messages::{Amounts, NodeId};
 use dormouse_state::{Assignment, ClusterState, Job, Place};
@@ -9,7 +9,7 @@ use dormouse_state::{Assignment, ClusterState, Job, Place};
 /// none and a large cluster has thousands of containers.
 pub struct Room<'a> {
     state: &'a ClusterState,
-    counted: Option<Counted>,
+    counted: Option<Counted<'a>>,
 }
 
 impl<'a> Room<'a> {
@@ -23,105 +23,109 @@ impl<'a> Room<'a> {
 
     /// Takes the room of one container, or nothing.
     pub fn take_one(&mut self, job: &Job, place: &Place) -> bool {
-        let counted = self.counted.get_or_insert_with(|| Counted::of(self.state));
-        counted.take_one(job, place)
+        self.counted().take(job, &[place])
     }
 
     /// Takes the room of these containers together, or nothing.
     pub fn take_all<'p>(&mut self, job: &Job, places: impl Iterator<Item = &'p Place>) -> bool {
-        let counted = self.counted.get_or_insert_with(|| Counted::of(self.state));
-        let before = (counted.free.clone(), counted.held_gpus.clone());
-        for place in places {
-            if !counted.take_one(job, place) {
-                (counted.free, counted.held_gpus) = before;
-                return false;
-            }
-        }
-        true
+        self.counted().take(job, &places.collect::<Vec<_>>())
     }
 
     /// Takes the room of the whole gang, or nothing.
     pub fn take(&mut self, job: &Job, assignment: &Assignment) -> bool {
-        let counted = self.counted.get_or_insert_with(|| Counted::of(self.state));
-        counted.take(job, assignment)
+        self.take_all(job, assignment.places.values())
+    }
+
+    fn counted(&mut self) -> &mut Counted<'a> {
+        let state = self.state;
+        self.counted.get_or_insert_with(|| Counted::of(state))
     }
 }
 
-/// Free room and held GPUs of each usable node.
-struct Counted {
-    free: BTreeMap<NodeId, Amounts>,
-    held_gpus: BTreeSet<(NodeId, String)>,
+/// What is there on a usable node.
+#[derive(Debug, Clone, Default)]
+struct Node {
+    free: Amounts,
+    /// Containers on it.
+    containers: u64,
+    /// Whether one of them has it for itself.
+    is_taken: bool,
+    /// What is held of its GPUs, in thousandths, by UUID.
+    gpus: BTreeMap<String, u64>,
 }
 
-impl Counted {
-    fn of(state: &ClusterState) -> Self {
-        let usable = state.nodes.usable();
-        let mut free: BTreeMap<NodeId, Amounts> = usable
-            .map(|(name, node)| (name.clone(), node.capacity.clone()))
-            .collect();
-        for (node, held) in state.held() {
-            if let Some(free) = free.get_mut(&node) {
-                free.subtract(&held, 1);
-            }
-        }
-        let lives = state.jobs.values().flat_map(|job| job.life.iter());
-        let living = lives.flat_map(|life| life.containers.values().filter(|c| c.holds_room()));
-        let held_gpus = living.flat_map(|container| {
-            let place = &container.place;
-            place
-                .gpus
-                .iter()
-                .map(|gpu| (place.node.clone(), gpu.clone()))
-        });
-        Self {
-            held_gpus: held_gpus.collect(),
-            free,
-        }
-    }
-
-    fn take_one(&mut self, job: &Job, place: &Place) -> bool {
-        let held = |gpu: &String| {
-            let key = (place.node.clone(), gpu.clone());
-            self.held_gpus.contains(&key)
-        };
-        let free = self.free.get(&place.node);
-        let fits = free.is_some_and(|free| job.demand.first_short(free, 1).is_none());
-        if !fits || place.gpus.iter().any(held) {
-            return false;
-        }
-        if let Some(free) = self.free.get_mut(&place.node) {
-            free.subtract(&job.demand, 1);
-        }
+impl Node {
+    /// Takes the room of one container; false, and something may be taken, where there is none.
+    fn take(&mut self, job: &Job, place: &Place) -> bool {
+        let exclusive = job.needs.constraints.exclusive;
+        let alone = !self.is_taken && !(exclusive && self.containers > 0);
+        let fits = job.demand.first_short(&self.free, 1).is_none();
+        self.hold(job, place);
         let gpus = place.gpus.iter();
-        self.held_gpus
-            .extend(gpus.map(|gpu| (place.node.clone(), gpu.clone())));
-        true
+        let fit = gpus
+            .filter_map(|gpu| self.gpus.get(gpu))
+            .all(|held| *held <= WHOLE);
+        alone && fits && fit
     }
 
-    fn take(&mut self, job: &Job, assignment: &Assignment) -> bool {
-        let counts = assignment.by_node();
-        let fits = counts.iter().all(|(node, count)| {
-            let free = self.free.get(node);
-            free.is_some_and(|free| job.demand.first_short(free, u64::from(*count)).is_none())
-        });
-        let gpus = || {
-            let places = assignment.places.values();
-            places.flat_map(|place| {
-                place
-                    .gpus
-                    .iter()
-                    .map(|gpu| (place.node.clone(), gpu.clone()))
-            })
-        };
-        if !fits || gpus().any(|gpu| self.held_gpus.contains(&gpu)) {
-            return false;
+    fn hold(&mut self, job: &Job, place: &Place) {
+        self.free.subtract(&job.demand, 1);
+        self.containers += 1;
+        self.is_taken |= job.needs.constraints.exclusive;
+        for gpu in &place.gpus {
+            *self.gpus.entry(gpu.clone()).or_default() += job.gpu_share();
         }
-        for (node, count) in &counts {
-            if let Some(free) = self.free.get_mut(node) {
-                free.subtract(&job.demand, u64::from(*count));
+    }
+}
+
+/// A GPU in thousandths.
+const WHOLE: u64 = 1000;
+
+/// The usable nodes.
+struct Counted<'a> {
+    state: &'a ClusterState,
+    nodes: BTreeMap<&'a NodeId, Node>,
+}
+
+impl<'a> Counted<'a> {
+    fn of(state: &'a ClusterState) -> Self {
+        let usable = state.nodes.usable();
+        let mut nodes: BTreeMap<&NodeId, Node> = usable
+            .map(|(name, node)| {
+                let free = node.capacity.clone();
+                (
+                    name,
+                    Node {
+                        free,
+                        ..Node::default()
+                    },
+                )
+            })
+            .collect();
+        for job in state.jobs.values() {
+            let living = job.life.iter().flat_map(|life| life.containers.values());
+            for container in living.filter(|container| container.holds_room()) {
+                if let Some(node) = nodes.get_mut(&container.place.node) {
+                    node.hold(job, &container.place);
+                }
             }
         }
-        self.held_gpus.extend(gpus());
+        Self { state, nodes }
+    }
+
+    fn take(&mut self, job: &Job, places: &[&Place]) -> bool {
+        let mut changed: BTreeMap<&NodeId, Node> = BTreeMap::new();
+        for place in places {
+            let Some((name, node)) = self.nodes.get_key_value(&place.node) else {
+                return false;
+            };
+            let node = changed.entry(name).or_insert_with(|| node.clone());
+            // A constraint holds at every start.
+            if !self.state.nodes.is_allowed(&job.needs, name) || !node.take(job, place) {
+                return false;
+            }
+        }
+        self.nodes.extend(changed);
         true
     }
 }

@@ -337,7 +337,22 @@ impl Act<'_> {
             };
             return Proposal::new(event, self.life.last_event).into();
         }
-        Step::Wait(not_before)
+        let leave_by = self.leave_by();
+        if leave_by.is_some_and(|leave_by| leave_by <= now) {
+            return self.stop(StopReason::Adjusted, self.life.last_event);
+        }
+        Step::Wait(not_before.into_iter().chain(leave_by).min())
+    }
+
+    /// When a gang that is never adjusted is stopped, because a node of it is drained until then.
+    fn leave_by(&self) -> Option<Timestamp> {
+        if self.job.is_adjustable() {
+            return None;
+        }
+        let nodes = &self.state.nodes;
+        let containers = self.life.containers.values().filter(|it| it.holds_room());
+        let on = containers.filter_map(|it| nodes.get(&it.place.node)?.leave_by);
+        on.min()
     }
 
     /// Until when an adjustment waits: the job has just started, and only others ask for it.

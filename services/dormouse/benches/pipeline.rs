@@ -79,6 +79,7 @@ async fn join(log: Log, node: NodeId) -> (NodeId, UnboundedSender<Asked>) {
         running: Vec::new(),
         address: String::new(),
         runtime: "model".to_owned(),
+        taints: Default::default(),
     };
     appender.append(joined.into(), &[]).await.expect("stored");
     let (asked, mut requests) = unbounded_channel::<Asked>();

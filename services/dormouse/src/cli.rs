@@ -22,8 +22,9 @@ pub use gateway::{GatewayArgs, KeyArgs, KeyOf};
 pub use history::{At, LogCommand, LogFileArg, ReplayCommand, SliceRange, TimelineArgs};
 pub(crate) use jobs::job_id;
 pub use jobs::{
-    DEFAULT_TENANT, FenceArgs, JobCommand, JobHistoryArgs, JobLogsArgs, JobTraceArgs, JobsArgs,
-    NodeArg, NodeCommand, NodesArgs, ReviseArgs, RunArgs, SubmitArgs, WatchArg, WhichArgs,
+    DEFAULT_TENANT, DrainArgs, FenceArgs, JobCommand, JobHistoryArgs, JobLogsArgs, JobTraceArgs,
+    JobsArgs, NodeArg, NodeCommand, NodeLabelArgs, NodeTaintArgs, NodesArgs, ReviseArgs, RunArgs,
+    SubmitArgs, WatchArg, WhichArgs,
 };
 pub use questions::{ExplainArgs, LedgerArgs, PointArgs};
 pub use serve::{ConfigureArgs, DemoArgs, ServeArgs, ServiceArg, SyncArg, UpArgs};

@@ -2,7 +2,9 @@
 
 mod serving;
 
-use dormouse_messages::events::{ContainerExited, JobReleased, Outcome, TenantConfigured};
+use dormouse_messages::events::{
+    ContainerExited, JobReleased, NodeLabelled, Outcome, TenantConfigured,
+};
 use dormouse_messages::grants::Grants;
 use dormouse_messages::{Event, JobId, Timestamp};
 
@@ -22,7 +24,15 @@ pub fn describe(event: &Event) -> String {
             None => format!("{}'s events are posted nowhere", e.tenant),
         },
         Event::TenantGranted(e) => format!("{}: {}", e.tenant, grants(&e.grants)),
-        Event::NodeDrained(_) | Event::NodeRestored(_) => "by the operator".to_owned(),
+        Event::NodeDrained(e) => {
+            let reason = e.reason.as_deref().unwrap_or("by the operator");
+            let deadline = e
+                .deadline_s
+                .map(|s| format!("; what stays is stopped in {s} s"));
+            format!("{reason}{}", deadline.unwrap_or_default())
+        }
+        Event::NodeRestored(_) | Event::NodeRemoved(_) => "by the operator".to_owned(),
+        Event::NodeLabelled(e) => labelled(e),
         Event::SubmissionReceived(e) => format!("{} from {}, {} bytes", e.verb, e.tenant, e.bytes),
         Event::SubmissionsShed(e) => format!(
             "{} from {} in {:.1} s refused: {} a second are taken",
@@ -141,6 +151,18 @@ fn planned(containers: u32) -> String {
         1 => "1 container".to_owned(),
         count => format!("{count} containers"),
     }
+}
+
+fn labelled(event: &NodeLabelled) -> String {
+    let labels = event.labels.iter().map(|(label, value)| match value {
+        Some(value) => format!("{label}={value}"),
+        None => format!("{label} taken away"),
+    });
+    let taints = event.taints.iter().map(|(taint, is_put)| match is_put {
+        true => format!("taint {taint}"),
+        false => format!("taint {taint} taken away"),
+    });
+    labels.chain(taints).collect::<Vec<_>>().join(", ")
 }
 
 fn released(event: &JobReleased) -> String {
@@ -346,6 +368,8 @@ pub fn concerns(event: &Event, job: &JobId) -> bool {
         | Event::TenantGranted(_)
         | Event::NodeDrained(_)
         | Event::NodeRestored(_)
+        | Event::NodeLabelled(_)
+        | Event::NodeRemoved(_)
         | Event::SubmissionReceived(_)
         | Event::SubmissionsShed(_)
         | Event::NodeLost(_)

@@ -142,6 +142,13 @@ async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Node(NodeCommand::Fence(args)) => {
             commands::configure::fence(&context, &args).await
         }
+        Command::Node(NodeCommand::Label(args)) => {
+            commands::node::set_labels(&context, &args).await
+        }
+        Command::Node(NodeCommand::Taint(args)) => {
+            commands::node::set_taints(&context, &args).await
+        }
+        Command::Node(NodeCommand::Remove(args)) => commands::node::remove(&context, &args).await,
         Command::Configure(args) => commands::configure::configure(&context, &args).await,
         Command::Log(LogCommand::Tail { from }) => commands::log::tail(&context, from).await,
         Command::Log(LogCommand::Export { from, to, log }) => {

@@ -474,6 +474,9 @@ fn agent_config(context: &Context, args: &ServeArgs) -> anyhow::Result<AgentConf
     Ok(AgentConfig {
         contain: contain(args),
         runtime: args.runtime.into(),
+        gpus: args.gpus.clone(),
+        labels: args.labels.iter().cloned().collect(),
+        taints: args.taints.iter().cloned().collect(),
         address: args.address.to_string(),
         checkpoint_dir: args
             .checkpoints

@@ -165,6 +165,7 @@ fn events(node: &NodeId, ports: &[u16]) -> Vec<Event> {
             running: Vec::new(),
             address: "127.0.0.1".to_owned(),
             runtime: "process".to_owned(),
+            taints: Default::default(),
         }),
         Event::from(JobAdmitted {
             job: job.clone(),

@@ -1,6 +1,6 @@
 //! What an agent is told about its node.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -113,6 +113,8 @@ pub struct AgentConfig {
     pub capacity: Amounts,
     /// The operator's labels.
     pub labels: BTreeMap<String, String>,
+    /// What keeps containers away that do not tolerate it.
+    pub taints: BTreeSet<String>,
     /// Its GPUs.
     pub gpus: Vec<Gpu>,
     /// Where other nodes reach it: an IP (MXNet's scheduler refuses host names).
@@ -155,6 +157,7 @@ impl AgentConfig {
             node,
             capacity,
             labels: BTreeMap::new(),
+            taints: BTreeSet::new(),
             gpus: Vec::new(),
             address: "127.0.0.1".to_owned(),
             runtime: RuntimeKind::Process,

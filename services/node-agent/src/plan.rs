@@ -1,13 +1,15 @@
 //! From the folded log to a container's plan. Pure.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
+use dormouse_messages::events::Gpu;
 use dormouse_messages::grants::{Granted, RunAs};
-use dormouse_messages::job::{CheckpointMode, Executor, JobSpec};
-use dormouse_messages::{ContainerId, Rank};
+use dormouse_messages::job::{CheckpointMode, EnvValue, Executor, JobSpec};
+use dormouse_messages::{ContainerId, Rank, Resource};
 
 use crate::config::AgentConfig;
 use crate::container::Asked;
@@ -16,7 +18,7 @@ use crate::layout::{self, MEMBERS};
 use crate::members::{self, ACK};
 use crate::probe::Probe;
 use crate::runtime::{ContainerPlan, User};
-use crate::state::{AgentState, Here, Partition, Readiness};
+use crate::state::{AgentState, Here, Partition, Place, Readiness};
 
 /// Everything that is needed to start a container.
 ///
@@ -71,11 +73,14 @@ pub fn plan(
             generation: here.map_or(0, |here| here.generation),
         }),
     })?;
+    let gpus: Vec<String> = real(&place.gpus).cloned().collect();
+    let mut env = gpu_variables(spec, place);
+    env.extend(launch.env);
     Ok(ContainerPlan {
         container: container.clone(),
         request,
         argv: launch.argv,
-        env: launch.env,
+        env,
         image: spec.image.clone(),
         mounts: spec.mounts.clone(),
         user: user(config, state, &granted, container)?,
@@ -83,7 +88,7 @@ pub fn plan(
         network: spec.network.unwrap_or_else(|| granted.most_network()),
         granted,
         demand: spec.demand.clone(),
-        gpus: place.gpus.clone(),
+        gpus,
         directory,
         checkpoint,
         resume: resumed_from.map(|uri| PathBuf::from(layout::path_of(uri))),
@@ -107,6 +112,36 @@ fn user(
     let order = state.tenants.get(container.job.tenant());
     let order = order.ok_or("its tenant's first job is not on the log")?;
     contain.user(*order).map(Some)
+}
+
+/// The devices that there are.
+fn real(gpus: &[String]) -> impl Iterator<Item = &String> {
+    gpus.iter().filter(|uuid| !Gpu::is_stand_in(uuid))
+}
+
+/// What a program, or what shares GPUs among programs, is told of a container's GPUs.
+fn gpu_variables(spec: &JobSpec, place: &Place) -> BTreeMap<String, EnvValue> {
+    let mut env = BTreeMap::new();
+    let mut tell = |name: &str, value: String| {
+        env.insert(name.to_owned(), EnvValue::Plain(value));
+    };
+    if !place.gpus.is_empty() {
+        tell("DORMOUSE_GPUS", place.gpus.join(","));
+    }
+    let request = spec.demand.get(&Resource::Gpu);
+    if (1..1000).contains(&request) {
+        let limit = spec.gpu_limit_milli.unwrap_or(request);
+        tell("DORMOUSE_GPU_REQUEST", Resource::Gpu.display(request));
+        tell("DORMOUSE_GPU_LIMIT", Resource::Gpu.display(limit));
+    }
+    if let Some(memory) = spec.gpu_memory_bytes {
+        tell("DORMOUSE_GPU_MEMORY", memory.to_string());
+    }
+    if real(&place.gpus).next().is_some() {
+        let uuids: Vec<&str> = real(&place.gpus).map(String::as_str).collect();
+        tell("NVIDIA_VISIBLE_DEVICES", uuids.join(","));
+    }
+    env
 }
 
 /// A program does not run in the agent's working directory.

@@ -9,8 +9,8 @@ use tokio::sync::mpsc;
 
 use dormouse_messages::events::{
     CheckpointFailed, CheckpointRejected, CheckpointSaved, ContainerExited, ContainerReady,
-    ContainerStarted, ContainerUnready, MemberAcknowledged, NodeFault, NodeFaulted, NodeJoined,
-    Progress, TasksEnded,
+    ContainerStarted, ContainerUnready, Gpu, MemberAcknowledged, NodeFault, NodeFaulted,
+    NodeJoined, Progress, TasksEnded,
 };
 use dormouse_messages::{ContainerId, Event, NodeId, Sequence};
 
@@ -98,11 +98,15 @@ pub fn joined(
         node: config.node.clone(),
         capacity: config.capacity.clone(),
         labels: config.labels.clone(),
-        gpus: config.gpus.clone(),
+        gpus: match config.gpus.is_empty() {
+            true => Gpu::stand_ins(&config.capacity),
+            false => config.gpus.clone(),
+        },
         incarnation,
         running,
         address: config.address.clone(),
         runtime: runtime.to_owned(),
+        taints: config.taints.clone(),
     }
 }
 

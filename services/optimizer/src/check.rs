@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 
 use dormouse_messages::ids::{JobId, NodeId};
 use dormouse_messages::job::Urgency;
+use dormouse_messages::needs::ContainerType;
 use dormouse_messages::quantity::Amounts;
 
+use crate::p2::devices::{has_memory, overfull};
 use crate::problem::{Allocation, Problem, ProblemJob};
 use crate::solution::{JobShare, Solution};
 
@@ -27,6 +29,20 @@ pub enum Violation {
         /// The resource.
         resource: String,
     },
+    /// A container starts on a node that its constraints or the node's taints rule out.
+    #[error("{job} starts on {node}, which its constraints or the taints of the node rule out")]
+    Constraint {
+        /// The job.
+        job: JobId,
+        /// The node.
+        node: NodeId,
+    },
+    /// A container is to have its node for itself, and has company.
+    #[error("{0} is to be held by one container alone, and is not")]
+    Company(NodeId),
+    /// Fractions of GPUs that no devices hold.
+    #[error("the GPUs of node {0} cannot be shared so")]
+    Devices(NodeId),
     /// Counts that do not add up.
     #[error("{job}: {containers} containers, but {placed} on its nodes")]
     Count {
@@ -96,10 +112,13 @@ pub fn check(problem: &Problem, solution: &Solution) -> Result<(), Violation> {
             }
             take(&mut rooms, job, share, fresh)?;
             if fresh {
+                eligible(problem, job, share)?;
                 adjusted += u32::from(limits(problem, job, share)?);
             }
         }
     }
+    company(problem, &shares)?;
+    devices(problem, &shares)?;
     slots(problem, solution, &shares)?;
     bounds(problem, solution, adjusted)
 }
@@ -185,6 +204,71 @@ fn take(
     Ok(())
 }
 
+/// Checks where a changed job starts containers: all of them where it restarts, and those that it did
+/// not have where it is resized in place.
+fn eligible(problem: &Problem, job: &ProblemJob, share: &JobShare) -> Result<(), Violation> {
+    let had = had(job);
+    let stays = |node: &NodeId| match (&job.in_place, job.displaced) {
+        (Some(_), false) => had.get(node).copied().unwrap_or(0),
+        _ => 0,
+    };
+    for node in &problem.nodes {
+        let count = share.nodes.get(&node.name).copied().unwrap_or(0);
+        let allowed = job.needs.allow(&node.labels, &node.taints) && has_memory(node, job);
+        if count > stays(&node.name) && !allowed {
+            return Err(Violation::Constraint {
+                job: job.job.clone(),
+                node: node.name.clone(),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Checks that nobody is beside a container that has its node for itself.
+fn company(problem: &Problem, shares: &Shares) -> Result<(), Violation> {
+    let mut alone: BTreeMap<&NodeId, (bool, u32)> = BTreeMap::new();
+    for job in &problem.jobs {
+        let nodes = shares.get(&job.job).map(|share| &share.nodes);
+        for (node, count) in nodes.into_iter().flatten() {
+            let (exclusive, all) = alone.entry(node).or_default();
+            *exclusive |= job.needs.constraints.exclusive;
+            *all += count;
+        }
+    }
+    match alone
+        .into_iter()
+        .find(|(_, (exclusive, all))| *exclusive && *all > 1)
+    {
+        Some((node, _)) => Err(Violation::Company(node.clone())),
+        None => Ok(()),
+    }
+}
+
+/// Checks that fractions of GPUs fit on devices: with sizes that divide one another, by their sum.
+fn devices(problem: &Problem, shares: &Shares) -> Result<(), Violation> {
+    for node in &problem.nodes {
+        let mut jobs = problem.jobs.iter();
+        let starts = jobs.any(|job| {
+            let share = shares.get(&job.job);
+            let count = share.and_then(|share| share.nodes.get(&node.name));
+            count.copied().unwrap_or(0) > had(job).get(&node.name).copied().unwrap_or(0)
+        });
+        if !starts {
+            continue;
+        }
+        let jobs = problem.jobs.iter();
+        let stand = jobs.filter_map(|job| {
+            let count = shares.get(&job.job)?.nodes.get(&node.name)?;
+            Some((job, *count))
+        });
+        if overfull(node, stand) {
+            return Err(Violation::Devices(node.name.clone()));
+        }
+    }
+    Ok(())
+}
+
 /// Checks a changed job; whether it counts as adjusted.
 fn limits(problem: &Problem, job: &ProblemJob, share: &JobShare) -> Result<bool, Violation> {
     let (min, max) = (job.min.max(1), job.max.max(job.min).max(1));
@@ -223,14 +307,14 @@ fn limits(problem: &Problem, job: &ProblemJob, share: &JobShare) -> Result<bool,
 }
 
 fn slots(problem: &Problem, solution: &Solution, shares: &Shares) -> Result<(), Violation> {
-    let mut slots: BTreeMap<&NodeId, BTreeMap<&Amounts, u32>> = BTreeMap::new();
+    let mut slots: BTreeMap<&NodeId, BTreeMap<ContainerType, u32>> = BTreeMap::new();
     for job in &problem.jobs {
         let nodes = shares.get(&job.job).map(|share| &share.nodes);
         for (node, count) in nodes.into_iter().flatten() {
             *slots
                 .entry(node)
                 .or_default()
-                .entry(&job.demand)
+                .entry(job.container_type())
                 .or_insert(0) += count;
         }
     }
@@ -238,8 +322,8 @@ fn slots(problem: &Problem, solution: &Solution, shares: &Shares) -> Result<(), 
         let listed = solution.slots.get(&node.name);
         let listed = listed.ok_or_else(|| Violation::Slots(node.name.clone()))?;
         let listed = listed.iter().filter(|(_, count)| **count > 0);
-        let listed: Option<BTreeMap<&Amounts, u32>> = listed
-            .map(|(shape, count)| Some((solution.shapes.get(*shape)?, *count)))
+        let listed: Option<BTreeMap<ContainerType, u32>> = listed
+            .map(|(shape, count)| Some((solution.shapes.get(*shape)?.clone(), *count)))
             .collect();
         if listed != Some(slots.remove(&node.name).unwrap_or_default()) {
             return Err(Violation::Slots(node.name.clone()));

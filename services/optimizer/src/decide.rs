@@ -227,9 +227,10 @@ fn decided(state: &ClusterState, problem: &Problem, solution: Solution, held: Ve
         .into_iter()
         .filter(|node| state.nodes.get(node).is_some());
     let slots = slots.flat_map(|node| node_slots(&solution, node)).collect();
-    let shapes = (0..).zip(&solution.shapes).map(|(shape, demand)| Shape {
+    let shapes = (0..).zip(&solution.shapes).map(|(shape, it)| Shape {
         shape,
-        demand: demand.clone(),
+        demand: it.demand.clone(),
+        needs: it.needs.clone(),
     });
     Event::from(AllocationDecided {
         epoch: state.allocation.epoch.next(),

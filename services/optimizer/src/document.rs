@@ -5,12 +5,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use dormouse_messages::Needs;
 use dormouse_messages::ids::{IdError, JobId, NodeId};
-use dormouse_messages::quantity::Amounts;
+use dormouse_messages::needs::{Constraints, ContainerType, Labels, NODE_LABEL};
+use dormouse_messages::quantity::{Amounts, Resource, Written};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::decimal::Decimal;
+use crate::p2::devices::{has_memory, unnamed};
 use crate::problem::{
     Allocation, Budget, FairnessBound, Misfit, Objective, Policy, Problem, ProblemJob, ProblemNode,
 };
@@ -59,6 +62,13 @@ struct Node {
     capacity: Amounts,
     #[serde(default)]
     reserved: Amounts,
+    #[serde(default)]
+    labels: Labels,
+    #[serde(default)]
+    taints: BTreeSet<String>,
+    /// Memory of each of its GPUs.
+    #[serde(default)]
+    gpu_memory: Option<Written>,
 }
 
 #[derive(Deserialize)]
@@ -66,6 +76,12 @@ struct Node {
 struct Job {
     job: String,
     demand: Amounts,
+    #[serde(default)]
+    constraints: Constraints,
+    #[serde(default)]
+    tolerations: BTreeSet<String>,
+    #[serde(default)]
+    gpu_memory: Option<Written>,
     #[serde(default = "one")]
     weight: u32,
     #[serde(default)]
@@ -208,11 +224,20 @@ pub fn read(text: &str) -> Result<Problem, DocumentError> {
         if !names.insert(name.clone()) {
             return Err(DocumentError::Twice(format!("node {name}")));
         }
+        let mut labels = node.labels;
+        labels.insert(NODE_LABEL.to_owned(), name.to_string());
+        let memory = memory(
+            &format!("gpu_memory of node {name}"),
+            node.gpu_memory.as_ref(),
+        )?;
         nodes.push(ProblemNode {
+            gpus: unnamed(node.capacity.get(&Resource::Gpu), memory),
             name,
             capacity: node.capacity,
             reserved: node.reserved,
             closed: false,
+            labels,
+            taints: node.taints,
         });
     }
     let mut known = BTreeSet::new();
@@ -224,6 +249,9 @@ pub fn read(text: &str) -> Result<Problem, DocumentError> {
         }
         jobs.push(job);
     }
+    for job in &mut jobs {
+        job.gpu_parts = gpu_parts(&nodes, job);
+    }
     let budget = document.budget.read()?;
     Ok(Problem {
         nodes,
@@ -231,6 +259,30 @@ pub fn read(text: &str) -> Result<Problem, DocumentError> {
         policy: document.policy.read()?,
         budget,
     })
+}
+
+/// By the least memory of the devices that a job may have.
+fn gpu_parts(nodes: &[ProblemNode], job: &ProblemJob) -> u64 {
+    let able = nodes
+        .iter()
+        .filter(|node| has_memory(node, job) && job.needs.allow(&node.labels, &node.taints));
+    let memories = able.flat_map(|node| node.gpus.iter().map(|gpu| gpu.memory_bytes));
+    let least = memories.min().unwrap_or(job.needs.gpu_memory_bytes);
+    job.container_type().gpu_parts(least)
+}
+
+/// An amount of memory; 0 where it is not written.
+fn memory(field: &str, written: Option<&Written>) -> Result<u64, DocumentError> {
+    let Some(written) = written else {
+        return Ok(0);
+    };
+    let amounts = Amounts::parse([("memory", written)]);
+    let amounts = amounts.map_err(|error| DocumentError::Value {
+        field: field.to_owned(),
+        value: error.to_string(),
+        expected: "it must be an amount of memory such as 16Gi",
+    })?;
+    Ok(amounts.get(&Resource::Memory))
 }
 
 /// A number that must be finite and at least 0.
@@ -275,10 +327,13 @@ impl Job {
             }
             previous.insert(node, *count);
         }
+        let field = format!("gpu_memory of job {job}");
+        let gpu_memory_bytes = memory(&field, self.gpu_memory.as_ref())?;
         let stall_s = number(&format!("stall_s of job {job}"), self.stall_s)?;
         Ok(ProblemJob {
             job,
             demand: self.demand,
+            gpu_parts: 0,
             weight: self.weight,
             min,
             max,
@@ -291,6 +346,11 @@ impl Job {
             urgency: Default::default(),
             has_checkpoint: true,
             static_containers: self.static_containers,
+            needs: Needs {
+                constraints: self.constraints,
+                tolerations: self.tolerations,
+                gpu_memory_bytes,
+            },
         })
     }
 }
@@ -386,6 +446,13 @@ pub fn write(solution: &Solution, seconds: Option<f64>) -> Value {
         let one = |(node, count): (&NodeId, &u32)| json!({"node": node, "job": share.job, "containers": count});
         share.nodes.iter().map(one)
     });
+    let shape = |(shape, it): (usize, &ContainerType)| {
+        let mut value = json!({"shape": shape, "demand": it.demand});
+        if !it.needs.is_empty() {
+            value["needs"] = json!(it.needs);
+        }
+        value
+    };
     let shapes = solution.shapes.iter().enumerate();
     let waiting = solution.waiting.iter().map(|waiting| {
         json!({"job": waiting.job, "code": waiting.code.as_str(), "reason": waiting.reason})
@@ -397,7 +464,7 @@ pub fn write(solution: &Solution, seconds: Option<f64>) -> Value {
     let mut value = json!({
         "type": if solution.changed { "dormouse.allocation.decided.v1" } else { "dormouse.allocation.kept.v1" },
         "jobs": jobs.collect::<Vec<_>>(),
-        "shapes": shapes.map(|(shape, demand)| json!({"shape": shape, "demand": demand})).collect::<Vec<_>>(),
+        "shapes": shapes.map(shape).collect::<Vec<_>>(),
         "slots": slots.collect::<Vec<_>>(),
         "waiting": waiting.collect::<Vec<_>>(),
         "utilization": {"resources": resources, "total": solution.utilization.total},

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::p2::diagnose::hopeless;
+use crate::p2::diagnose::{hopeless, on_those};
 use crate::p2::instance::{Cluster, fits, give, limits, runs, take};
 use crate::problem::{Problem, ProblemJob};
 use crate::report::{Draft, write};
@@ -21,7 +21,7 @@ pub(crate) fn solve(problem: &Problem) -> Solution {
         if runs(&cluster, job) {
             continue;
         }
-        if let Some(why) = hopeless(&cluster, job) {
+        if let Some(why) = hopeless(problem, &cluster, job) {
             draft.waiting.insert(index, why);
         } else if let Some(head) = blocked {
             let head = &problem.jobs[head].job;
@@ -32,8 +32,9 @@ pub(crate) fn solve(problem: &Problem) -> Solution {
         } else {
             let count = wanted(&cluster, job);
             let reason = format!(
-                "its {count} containers ({} each) do not all fit now",
-                job.demand
+                "its {count} containers ({} each) do not all fit now{}",
+                job.demand,
+                on_those(&cluster, job)
             );
             draft.waiting.insert(index, (WaitCode::Resources, reason));
             blocked = Some(index);
@@ -54,7 +55,7 @@ pub(crate) fn keep_running(
             .previous
             .as_ref()
             .and_then(|previous| cluster.locate(previous));
-        let demand = cluster.demand(&job.demand);
+        let demand = cluster.demand(job);
         let (Some(located), Some(demand), true) = (located, demand, runs(cluster, job)) else {
             continue;
         };
@@ -71,7 +72,7 @@ pub(crate) fn keep_running(
 /// that is less; else it would hold the queue for ever.
 fn wanted(cluster: &Cluster, job: &ProblemJob) -> u32 {
     let fixed = job.static_containers.unwrap_or(limits(job).0).max(1);
-    let demand = cluster.demand(&job.demand).unwrap_or_default();
+    let demand = cluster.demand(job).unwrap_or_default();
     let empty: u64 = cluster
         .capacities
         .iter()
@@ -86,7 +87,7 @@ fn spread(
     job: &ProblemJob,
     rooms: &mut [Vec<u64>],
 ) -> Option<BTreeMap<usize, u32>> {
-    let demand = cluster.demand(&job.demand)?;
+    let demand = cluster.demand(job)?;
     let mut placed: BTreeMap<usize, u32> = BTreeMap::new();
     for _ in 0..wanted(cluster, job) {
         let able = (0..rooms.len()).filter(|node| fits(&demand, &rooms[*node]) > 0);

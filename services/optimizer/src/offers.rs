@@ -10,7 +10,7 @@ use std::ops::Bound;
 
 use crate::drf::{Key, User, key};
 use crate::fixed::keep_running;
-use crate::p2::diagnose::hopeless;
+use crate::p2::diagnose::{hopeless, on_those};
 use crate::p2::instance::{Cluster, fits, limits, runs, take};
 use crate::problem::{Misfit, Problem};
 use crate::report::{Draft, write};
@@ -30,7 +30,7 @@ pub(crate) fn solve(problem: &Problem) -> Solution {
         if runs(&cluster, job) {
             continue;
         }
-        match (hopeless(&cluster, job), cluster.demand(&job.demand)) {
+        match (hopeless(problem, &cluster, job), cluster.demand(job)) {
             (None, Some(demand)) => {
                 let (_, max) = limits(job);
                 let user = User {
@@ -55,8 +55,9 @@ pub(crate) fn solve(problem: &Problem) -> Solution {
         } else if draft.placed[index].is_empty() {
             let min = limits(job).0;
             let reason = format!(
-                "the offers left room for fewer than its minimum of {min} containers ({} each)",
-                job.demand
+                "the offers left room for fewer than its minimum of {min} containers ({} each){}",
+                job.demand,
+                on_those(&cluster, job)
             );
             draft
                 .waiting

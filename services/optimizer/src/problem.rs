@@ -1,9 +1,11 @@
 //! What the optimizer is asked: nodes, jobs in release order, the policy and the budget.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use dormouse_messages::Needs;
 use dormouse_messages::ids::{JobId, NodeId};
 use dormouse_messages::job::Urgency;
+use dormouse_messages::needs::{ContainerType, Labels};
 use dormouse_messages::quantity::Amounts;
 
 use crate::decimal::Decimal;
@@ -33,6 +35,22 @@ pub struct ProblemNode {
     pub reserved: Amounts,
     /// It takes no containers but those that cannot leave it: what they give up is not free.
     pub closed: bool,
+    /// Its labels.
+    pub labels: Labels,
+    /// What keeps containers away that do not tolerate it.
+    pub taints: BTreeSet<String>,
+    /// Its GPUs.
+    pub gpus: Vec<ProblemGpu>,
+}
+
+/// A GPU of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProblemGpu {
+    /// Its memory; 0 where it is not known.
+    pub memory_bytes: u64,
+    /// How many of its [`GPU_PARTS`](dormouse_messages::needs::GPU_PARTS) are taken, by whatever stands
+    /// there; `None` where it is not known which device containers have.
+    pub taken: Option<u64>,
 }
 
 /// A job that is released and has not ended.
@@ -42,6 +60,11 @@ pub struct ProblemJob {
     pub job: JobId,
     /// The demand of one container.
     pub demand: Amounts,
+    /// What it asks of its nodes besides room. What runs stays where it is; what starts starts there.
+    pub needs: Needs,
+    /// The parts of GPUs that a container takes
+    /// ([`gpu_parts`](dormouse_messages::needs::ContainerType::gpu_parts)).
+    pub gpu_parts: u64,
     /// Its weight; 0 is read as 1.
     pub weight: u32,
     /// The fewest containers that it runs with; 0 is read as 1.
@@ -69,6 +92,17 @@ pub struct ProblemJob {
     pub has_checkpoint: bool,
     /// The containers it gets under [`Allocation::Static`]; `min` when absent.
     pub static_containers: Option<u32>,
+}
+
+impl ProblemJob {
+    /// The type of its containers.
+    #[must_use]
+    pub fn container_type(&self) -> ContainerType {
+        ContainerType {
+            demand: self.demand.clone(),
+            needs: self.needs.clone(),
+        }
+    }
 }
 
 /// How a job that is resized in place runs.

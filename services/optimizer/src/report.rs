@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use dormouse_messages::ids::NodeId;
+use dormouse_messages::needs::ContainerType;
 use dormouse_messages::quantity::Amounts;
 
-use crate::drf::{User, fill};
-use crate::p2::instance::{Cluster, limits, runs};
+use crate::p2::instance::{Cluster, FairUser, limits, runs};
 use crate::problem::{Problem, ProblemJob};
 use crate::solution::{JobShare, Solution, SolverReport, Utilization, WaitCode, Waiting};
 
@@ -114,23 +114,24 @@ fn fair_shares(
     take_part: impl Fn(usize) -> bool,
 ) -> Vec<f64> {
     let mut fair = vec![0.0; problem.jobs.len()];
+    let demands = problem.jobs.iter().map(|job| cluster.demand(job));
+    let demands: Vec<Option<Vec<u64>>> = demands.collect();
     let mut users = Vec::new();
     let mut indices = Vec::new();
     for (index, job) in problem.jobs.iter().enumerate() {
-        if let Some(demand) = cluster.demand(&job.demand).filter(|_| take_part(index)) {
+        if let Some(demand) = demands[index].as_ref().filter(|_| take_part(index)) {
             let (floor, cap) = limits(job);
-            users.push(User {
+            users.push(FairUser {
+                job,
                 demand,
-                weight: job.weight,
                 floor,
-                cap: Some(cap),
+                cap,
             });
             indices.push(index);
         }
     }
-    let filled = fill(&cluster.totals, &users);
-    for (user, index) in indices.into_iter().enumerate() {
-        fair[index] = filled.share(user);
+    for (index, share) in indices.into_iter().zip(cluster.fair_shares(&users)) {
+        fair[index] = share;
     }
     fair
 }
@@ -209,7 +210,7 @@ fn slots(
     problem: &Problem,
     cluster: &Cluster,
     placed: &[BTreeMap<usize, u32>],
-) -> (Vec<Amounts>, Slots) {
+) -> (Vec<ContainerType>, Slots) {
     let with = || {
         problem
             .jobs
@@ -217,19 +218,19 @@ fn slots(
             .zip(placed)
             .filter(|(_, placed)| !placed.is_empty())
     };
-    let mut shapes: Vec<&Amounts> = with().map(|(job, _)| &job.demand).collect();
+    let types = with().map(|(job, _)| job.container_type());
+    let mut shapes: Vec<ContainerType> = types.collect();
     shapes.sort();
     shapes.dedup();
     let mut slots: Vec<BTreeMap<usize, u32>> = vec![BTreeMap::new(); cluster.names.len()];
     for (job, placed) in with() {
-        let Ok(shape) = shapes.binary_search(&&job.demand) else {
+        let Ok(shape) = shapes.binary_search(&job.container_type()) else {
             continue;
         };
         for (node, count) in placed {
             *slots[*node].entry(shape).or_insert(0) += count;
         }
     }
-    let shapes = shapes.into_iter().cloned().collect();
     let slots = cluster.names.iter().cloned().zip(slots).collect();
     (shapes, slots)
 }

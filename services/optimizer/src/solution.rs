@@ -4,15 +4,16 @@
 use std::collections::BTreeMap;
 
 use dormouse_messages::ids::{JobId, NodeId};
-use dormouse_messages::quantity::{Amounts, Resource};
+use dormouse_messages::needs::ContainerType;
+use dormouse_messages::quantity::Resource;
 
 /// One decision.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Solution {
     /// Every job that has containers or had some, in the problem's order.
     pub jobs: Vec<JobShare>,
-    /// The distinct demands of the jobs that have containers, in ascending order.
-    pub shapes: Vec<Amounts>,
+    /// The distinct types of the containers that there are, in ascending order.
+    pub shapes: Vec<ContainerType>,
     /// Per node, the number of containers of each shape (its index); every node is listed.
     pub slots: BTreeMap<NodeId, BTreeMap<usize, u32>>,
     /// The jobs that have no containers, in the problem's order.
@@ -81,6 +82,8 @@ pub enum WaitCode {
     NoSuchResource,
     /// One container is larger than every node, or its minimum larger than the cluster.
     NeverFits,
+    /// There would be room, but not on the nodes that its constraints and tolerations allow.
+    Constraints,
     /// What is free, with what may be taken from others, is less than its minimum.
     Resources,
     /// The amounts are there, but not together on nodes.
@@ -102,6 +105,7 @@ impl WaitCode {
         match self {
             Self::NoSuchResource => "no_such_resource",
             Self::NeverFits => "never_fits",
+            Self::Constraints => "constraints",
             Self::Resources => "resources",
             Self::Fragmentation => "fragmentation",
             Self::AdjustmentBound => "adjustment_bound",

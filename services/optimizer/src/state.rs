@@ -8,13 +8,15 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use dormouse_messages::events::Gpu;
 use dormouse_messages::job::CheckpointMode;
+use dormouse_messages::needs::GPU_PARTS;
 use dormouse_messages::policy::{self, FairnessBound};
 use dormouse_messages::{Amounts, JobId, NodeId, Rank, Timestamp};
 use dormouse_state::{Assignment, ClusterState, Job, LifeContainer, Place};
 
 use crate::decimal::Decimal;
-use crate::problem::{self, Budget, InPlace, Policy, Problem, ProblemJob, ProblemNode};
+use crate::problem::{self, Budget, InPlace, Policy, Problem, ProblemGpu, ProblemJob, ProblemNode};
 use crate::tenants;
 
 /// After an adjustment was given up the job is left alone this long: a checkpoint that failed
@@ -146,6 +148,8 @@ fn problem_job(state: &ClusterState, id: &JobId, job: &Job, now: Timestamp) -> P
         urgency: job.urgency,
         has_checkpoint: job.checkpoint.is_some() || job.mode != CheckpointMode::None,
         static_containers: Some(job.static_containers.unwrap_or(job.containers.max)),
+        needs: job.needs.clone(),
+        gpu_parts: state.nodes.gpu_parts(&job.container_type()),
     }
 }
 
@@ -182,14 +186,16 @@ fn stays_in_place(state: &ClusterState, job: &Job, assignment: &Assignment) -> b
 fn nodes(state: &ClusterState) -> Vec<ProblemNode> {
     let mut pinned: BTreeMap<NodeId, Amounts> = BTreeMap::new();
     let mut reserved: BTreeMap<NodeId, Amounts> = BTreeMap::new();
+    let mut gpus = Gpus::of(state);
     for job in state.jobs.values() {
         let assignment = job.assignment.as_ref();
         let cancelled = job.cancel_requested.is_some();
         // The placer, too, gives a cancelled job's places to nobody before it has ended.
         for (node, count) in assignment.iter().flat_map(|a| a.by_node()) {
             if cancelled {
+                let held = held_by_one(state, job, &node);
                 let count = u64::from(count);
-                reserved.entry(node).or_default().add(&job.demand, count);
+                reserved.entry(node).or_default().add(held, count);
             }
         }
         // What is to have no container gives up its places.
@@ -209,6 +215,9 @@ fn nodes(state: &ClusterState) -> Vec<ProblemNode> {
                     .add(&job.demand, u64::from(count));
             }
         }
+        if let Some(assignment) = assignment {
+            assignment.places.values().for_each(|it| gpus.take(job, it));
+        }
         // What runs and is not assigned (any more) holds its room until it has ended.
         let is_assigned = |incarnation, rank: &Rank| {
             assignment
@@ -218,7 +227,9 @@ fn nodes(state: &ClusterState) -> Vec<ProblemNode> {
             for (rank, container) in &life.containers {
                 if container.holds_room() && !is_assigned(life.incarnation, rank) {
                     let node = container.place.node.clone();
-                    reserved.entry(node).or_default().add(&job.demand, 1);
+                    let held = held_by_one(state, job, &node);
+                    gpus.take(job, &container.place);
+                    reserved.entry(node).or_default().add(held, 1);
                 }
             }
         }
@@ -236,9 +247,60 @@ fn nodes(state: &ClusterState) -> Vec<ProblemNode> {
             reserved: at_most(reserved, &capacity, &pinned),
             capacity,
             closed: !node.is_usable(),
+            labels: node.labels.clone(),
+            taints: node.taints.clone(),
+            gpus: gpus.of_node(name),
         })
     });
     nodes.collect()
+}
+
+/// The GPUs of each node by UUID: their memory, and the parts that are taken of them.
+struct Gpus<'a>(
+    BTreeMap<NodeId, Vec<(String, ProblemGpu)>>,
+    &'a ClusterState,
+);
+
+impl<'a> Gpus<'a> {
+    fn of(state: &'a ClusterState) -> Self {
+        let nodes = state.nodes.iter().map(|(name, node)| {
+            let gpu = |gpu: &Gpu| {
+                let free = ProblemGpu {
+                    memory_bytes: gpu.memory_bytes,
+                    taken: Some(0),
+                };
+                (gpu.uuid.clone(), free)
+            };
+            (name.clone(), node.gpus.iter().map(gpu).collect())
+        });
+        Self(nodes.collect(), state)
+    }
+
+    /// A container stands there.
+    fn take(&mut self, job: &Job, place: &Place) {
+        let Some(gpus) = self.0.get_mut(&place.node) else {
+            return;
+        };
+        let parts = self.1.nodes.gpu_parts(&job.container_type()).min(GPU_PARTS);
+        for (_, gpu) in gpus
+            .iter_mut()
+            .filter(|(uuid, _)| place.gpus.contains(uuid))
+        {
+            gpu.taken = gpu.taken.map(|taken| taken + parts);
+        }
+    }
+
+    fn of_node(&self, name: &NodeId) -> Vec<ProblemGpu> {
+        let gpus = self.0.get(name).into_iter().flatten();
+        gpus.map(|(_, gpu)| *gpu).collect()
+    }
+}
+
+/// What one container keeps from others on a node: all of it where it has the node for itself.
+fn held_by_one<'a>(state: &'a ClusterState, job: &'a Job, node: &NodeId) -> &'a Amounts {
+    let node = state.nodes.get(node);
+    let whole = node.filter(|_| job.needs.constraints.exclusive);
+    whole.map_or(&job.demand, |node| &node.capacity)
 }
 
 /// A job that is resized on its own node may need its old room twice: no more is reserved than

@@ -8,10 +8,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::Short;
+use dormouse_messages::needs::ContainerType;
 use dormouse_messages::{Amounts, JobId, NodeId, Rank, Resource};
 use dormouse_state::{Assignment, ClusterState, Job, Place};
 
 use crate::elastic::{self, Changed};
+use crate::gpus;
+use crate::liking::Liking;
 
 /// A job that the allocation lists with containers.
 pub struct Wanted<'a> {
@@ -23,7 +26,7 @@ pub struct Wanted<'a> {
     pub containers: u32,
 }
 
-type Slots = BTreeMap<Amounts, BTreeMap<NodeId, u32>>;
+type Slots = BTreeMap<ContainerType, BTreeMap<NodeId, u32>>;
 
 /// Where the containers of a job go.
 pub enum Placed {
@@ -54,17 +57,17 @@ pub fn assign(
     // What can stay where it runs does so, whoever else would like to be there.
     let mut staying = BTreeMap::new();
     for wanted in wanted.iter().filter(|wanted| wanted.job.in_place) {
-        let slots = free.entry(wanted.job.demand.clone()).or_default();
-        staying.insert(wanted.id, stand(wanted, slots));
+        let slots = free.entry(wanted.job.container_type()).or_default();
+        staying.insert(wanted.id, stand(state, wanted, slots));
     }
     // Large gangs choose first: a small one finds a node of its own more easily.
     let mut order: Vec<&Wanted<'_>> = wanted.iter().collect();
     order.sort_by_key(|wanted| (std::cmp::Reverse(wanted.containers), wanted.id));
     for wanted in order {
-        let slots = free.entry(wanted.job.demand.clone()).or_default();
+        let slots = free.entry(wanted.job.container_type()).or_default();
         let stands = staying.remove(wanted.id);
-        let stands = stands.unwrap_or_else(|| stand(wanted, slots));
-        let counts = choose_nodes(wanted, stands, slots);
+        let stands = stands.unwrap_or_else(|| stand(state, wanted, slots));
+        let counts = choose_nodes(state, wanted, stands, slots);
         let missing = wanted.containers - counts.values().sum::<u32>();
         let tight = room.take(&counts, &wanted.job.demand);
         if missing > 0 || tight.is_some() {
@@ -79,18 +82,20 @@ pub fn assign(
         chosen.push((wanted, counts));
     }
     match short.is_empty() {
-        true => Ok(with_gpus(state, &changed, chosen)),
+        true => with_gpus(state, &changed, chosen),
         false => Err(short),
     }
 }
 
-/// The places with their GPUs: containers that stay keep theirs.
+/// The places with their GPUs: containers that stay keep theirs. Whole ones come first, then fractions
+/// by their size: so each finds a device.
 fn with_gpus(
     state: &ClusterState,
     changed: &BTreeSet<&JobId>,
-    chosen: Vec<(&Wanted<'_>, BTreeMap<NodeId, u32>)>,
-) -> BTreeMap<JobId, Placed> {
-    let mut gpus = FreeGpus::of(state, changed);
+    mut chosen: Vec<(&Wanted<'_>, BTreeMap<NodeId, u32>)>,
+) -> Result<BTreeMap<JobId, Placed>, Vec<Short>> {
+    chosen.sort_by_key(|(wanted, _)| std::cmp::Reverse(gpus::size(state, wanted.job)));
+    let mut gpus = gpus::Free::of(state, changed);
     let in_place = chosen.into_iter().map(|(wanted, counts)| {
         let change = elastic::change(wanted.job, &counts);
         (wanted, counts, change)
@@ -98,7 +103,7 @@ fn with_gpus(
     let in_place: Vec<_> = in_place.collect();
     for (wanted, _, change) in &in_place {
         if let (Some(change), Some(assignment)) = (change, &wanted.job.assignment) {
-            elastic::staying(assignment, change).for_each(|place| gpus.hold(place));
+            elastic::staying(assignment, change).for_each(|it| gpus.hold(wanted.job, it));
         }
     }
     let placed = in_place.into_iter().map(|(wanted, counts, change)| {
@@ -106,7 +111,7 @@ fn with_gpus(
             None => Placed::Whole(rank_places(wanted, counts, &mut gpus)),
             Some(Changed { remove, create }) => {
                 let place = |(rank, node): (Rank, NodeId)| {
-                    let gpus = gpus.take(&node, &wanted.job.demand);
+                    let gpus = gpus.take(&node, wanted);
                     let port = 0;
                     (rank, Place { node, gpus, port })
                 };
@@ -118,16 +123,20 @@ fn with_gpus(
         };
         (wanted.id.clone(), placed)
     });
-    placed.collect()
+    let placed = placed.collect();
+    match gpus.short.is_empty() {
+        true => Ok(placed),
+        false => Err(gpus.short),
+    }
 }
 
 /// The slots of each shape on each usable node that jobs which stay do not take.
 fn free_slots(state: &ClusterState, changed: &BTreeSet<&JobId>) -> Slots {
     let mut slots = Slots::new();
     for (node, shapes) in &state.allocation.slots {
-        for (demand, count) in shapes {
+        for (of_type, count) in shapes {
             slots
-                .entry(demand.clone())
+                .entry(of_type.clone())
                 .or_default()
                 .insert(node.clone(), *count);
         }
@@ -145,7 +154,7 @@ fn free_slots(state: &ClusterState, changed: &BTreeSet<&JobId>) -> Slots {
             .flat_map(|assignment| assignment.by_node());
         for (node, count) in counts {
             let slot = slots
-                .entry(job.demand.clone())
+                .entry(job.container_type())
                 .or_default()
                 .entry(node.clone())
                 .or_default();
@@ -164,7 +173,12 @@ fn free_slots(state: &ClusterState, changed: &BTreeSet<&JobId>) -> Slots {
 }
 
 /// Takes the slots where a job stands; where rank 0 is first.
-fn stand(wanted: &Wanted<'_>, slots: &mut BTreeMap<NodeId, u32>) -> BTreeMap<NodeId, u32> {
+/// What is resized in place stays although a label has changed; what starts again may not.
+fn stand(
+    state: &ClusterState,
+    wanted: &Wanted<'_>,
+    slots: &mut BTreeMap<NodeId, u32>,
+) -> BTreeMap<NodeId, u32> {
     let mut counts: BTreeMap<NodeId, u32> = BTreeMap::new();
     let mut missing = wanted.containers;
     let mut take = |node: &NodeId, most: u32, missing: &mut u32| {
@@ -187,24 +201,33 @@ fn stand(wanted: &Wanted<'_>, slots: &mut BTreeMap<NodeId, u32>) -> BTreeMap<Nod
         stands.sort_by_key(|(node, _)| chief.map(|chief| &chief.node) != Some(node));
     }
     for (node, count) in stands {
-        take(&node, count, &mut missing);
+        if wanted.job.in_place || state.nodes.is_allowed(&wanted.job.needs, &node) {
+            take(&node, count, &mut missing);
+        }
     }
     counts
 }
 
 /// Takes slots for what is missing of one job, packed on few nodes.
 fn choose_nodes(
+    state: &ClusterState,
     wanted: &Wanted<'_>,
     mut counts: BTreeMap<NodeId, u32>,
     slots: &mut BTreeMap<NodeId, u32>,
 ) -> BTreeMap<NodeId, u32> {
     let mut missing = wanted.containers - counts.values().sum::<u32>();
+    let needs = &wanted.job.needs;
+    let liking = Liking::of(state, &needs.constraints);
     while missing > 0 {
-        let Some(node) = pack(slots, &counts, missing) else {
+        let open = slots.iter().filter(|(_, free)| **free > 0);
+        let open = open.filter(|(node, _)| state.nodes.is_allowed(needs, node));
+        let open = open.map(|(node, free)| (node, *free)).collect();
+        let Some(node) = pack(&liking.best(open, &counts, missing), &counts, missing) else {
             break;
         };
         let free = slots.get(&node).copied().unwrap_or(0);
-        let taken = free.min(missing);
+        let most = if liking.is_fussy() { 1 } else { missing };
+        let taken = free.min(most);
         slots.insert(node.clone(), free - taken);
         *counts.entry(node).or_default() += taken;
         missing -= taken;
@@ -214,18 +237,16 @@ fn choose_nodes(
 
 /// The next node to pack on: one that the job is on already, else the smallest that takes all
 /// the rest, else the one that takes most.
-fn pack(
-    slots: &BTreeMap<NodeId, u32>,
-    counts: &BTreeMap<NodeId, u32>,
-    missing: u32,
-) -> Option<NodeId> {
-    let open = || slots.iter().filter(|(_, free)| **free > 0);
-    let here = open().filter(|(node, _)| counts.contains_key(*node));
-    let fits = open().filter(|(_, free)| **free >= missing);
-    here.max_by_key(|(node, free)| (**free, std::cmp::Reverse(*node)))
-        .or_else(|| fits.min_by_key(|(node, free)| (**free, *node)))
-        .or_else(|| open().max_by_key(|(node, free)| (**free, std::cmp::Reverse(*node))))
-        .map(|(node, _)| node.clone())
+fn pack(open: &[(&NodeId, u32)], counts: &BTreeMap<NodeId, u32>, missing: u32) -> Option<NodeId> {
+    let here = open.iter().filter(|(node, _)| counts.contains_key(*node));
+    let fits = open.iter().filter(|(_, free)| *free >= missing);
+    here.max_by_key(|(node, free)| (*free, std::cmp::Reverse(*node)))
+        .or_else(|| fits.min_by_key(|(node, free)| (*free, *node)))
+        .or_else(|| {
+            let all = open.iter();
+            all.max_by_key(|(node, free)| (*free, std::cmp::Reverse(*node)))
+        })
+        .map(|(node, _)| (*node).clone())
 }
 
 /// Ranks by node, so that neighbours share one; rank 0 stays on its node if the job still has
@@ -233,7 +254,7 @@ fn pack(
 fn rank_places(
     wanted: &Wanted<'_>,
     counts: BTreeMap<NodeId, u32>,
-    gpus: &mut FreeGpus,
+    gpus: &mut gpus::Free<'_>,
 ) -> Vec<Place> {
     let assignment = wanted.job.assignment.as_ref();
     let chief = assignment
@@ -246,7 +267,7 @@ fn rank_places(
         for _ in 0..*count {
             places.push(Place {
                 node: node.clone(),
-                gpus: gpus.take(node, &wanted.job.demand),
+                gpus: gpus.take(node, wanted),
                 port: 0,
             });
         }
@@ -256,11 +277,17 @@ fn rank_places(
 
 /// The places of a gang that is tried again: where a node could not start a member, another node
 /// that has room, and else the same. A member with GPUs stays: they are the optimizer's to divide.
-pub fn elsewhere(room: &mut Room, job: &Job, assignment: &Assignment) -> Vec<Place> {
+pub fn elsewhere(
+    state: &ClusterState,
+    room: &mut Room,
+    job: &Job,
+    assignment: &Assignment,
+) -> Vec<Place> {
     let avoid = &job.start_faults.nodes;
     let again = |place: &Place| {
         let moves = avoid.contains(&place.node) && place.gpus.is_empty();
-        let other = moves.then(|| room.take_one(&job.demand, avoid)).flatten();
+        let moves = moves && !job.needs.constraints.exclusive;
+        let other = moves.then(|| room.take_one(state, job, avoid)).flatten();
         other.map_or_else(
             || place.clone(),
             |node| Place {
@@ -273,46 +300,8 @@ pub fn elsewhere(room: &mut Room, job: &Job, assignment: &Assignment) -> Vec<Pla
     assignment.places.values().map(again).collect()
 }
 
-/// The whole GPUs that nothing else is assigned to.
-struct FreeGpus(BTreeMap<NodeId, Vec<String>>);
-
-impl FreeGpus {
-    fn of(state: &ClusterState, changed: &BTreeSet<&JobId>) -> Self {
-        let mut free: BTreeMap<NodeId, Vec<String>> = BTreeMap::new();
-        for (name, node) in state.nodes.usable() {
-            let uuids = node.gpus.iter().map(|gpu| gpu.uuid.clone());
-            free.insert(name.clone(), uuids.collect());
-        }
-        let stay = state.jobs.iter().filter(|(id, _)| !changed.contains(id));
-        for place in stay
-            .flat_map(|(_, job)| job.assignment.iter())
-            .flat_map(|a| a.places.values())
-        {
-            if let Some(uuids) = free.get_mut(&place.node) {
-                uuids.retain(|uuid| !place.gpus.contains(uuid));
-            }
-        }
-        Self(free)
-    }
-
-    /// A container keeps its GPUs.
-    fn hold(&mut self, place: &Place) {
-        if let Some(uuids) = self.0.get_mut(&place.node) {
-            uuids.retain(|uuid| !place.gpus.contains(uuid));
-        }
-    }
-
-    fn take(&mut self, node: &NodeId, demand: &Amounts) -> Vec<String> {
-        let whole = usize::try_from(demand.get(&Resource::Gpu) / 1000).unwrap_or(0);
-        let Some(uuids) = self.0.get_mut(node) else {
-            return Vec::new();
-        };
-        uuids.drain(..whole.min(uuids.len())).collect()
-    }
-}
-
-/// What is left on each node beside the jobs that stay.
-pub struct Room(BTreeMap<NodeId, Amounts>);
+/// What is left on each node beside the jobs that stay, and the nodes that one of them has for itself.
+pub struct Room(BTreeMap<NodeId, Amounts>, BTreeSet<NodeId>);
 
 impl Room {
     /// What the assignments of all jobs but the changed ones leave on the usable nodes.
@@ -321,7 +310,12 @@ impl Room {
         let mut room: BTreeMap<NodeId, Amounts> = capacities
             .map(|(name, node)| (name.clone(), node.capacity.clone()))
             .collect();
+        let mut alone = BTreeSet::new();
         for (_, job) in state.jobs.iter().filter(|(id, _)| !changed.contains(id)) {
+            if job.needs.constraints.exclusive {
+                let places = job.assignment.iter().flat_map(|it| it.places.values());
+                alone.extend(places.map(|place| place.node.clone()));
+            }
             for (node, count) in job
                 .assignment
                 .iter()
@@ -332,14 +326,22 @@ impl Room {
                 }
             }
         }
-        Self(room)
+        Self(room, alone)
     }
 
     /// Takes the room of one container on the first node that has it and is not to be avoided.
-    fn take_one(&mut self, demand: &Amounts, avoid: &BTreeSet<NodeId>) -> Option<NodeId> {
+    fn take_one(
+        &mut self,
+        state: &ClusterState,
+        job: &Job,
+        avoid: &BTreeSet<NodeId>,
+    ) -> Option<NodeId> {
+        let demand = &job.demand;
         let mut nodes = self.0.iter_mut();
-        let (name, room) = nodes
-            .find(|(name, room)| !avoid.contains(*name) && demand.first_short(room, 1).is_none())?;
+        let (name, room) = nodes.find(|(name, room)| {
+            let may = !avoid.contains(*name) && state.nodes.is_allowed(&job.needs, name);
+            may && !self.1.contains(*name) && demand.first_short(room, 1).is_none()
+        })?;
         room.subtract(demand, 1);
         Some(name.clone())
     }

@@ -227,7 +227,7 @@ fn place_retries(state: &ClusterState) -> Option<Proposal> {
     let mut remove = Vec::new();
     let mut causes = Vec::new();
     for (id, job, assignment, stopped) in retries {
-        let places = assign::elsewhere(&mut room, job, assignment);
+        let places = assign::elsewhere(state, &mut room, job, assignment);
         create.extend(created(id, job, places, &mut ports));
         remove.extend(removed(id, assignment));
         causes.push(stopped);

@@ -3,6 +3,8 @@
 mod assign;
 mod decide;
 mod elastic;
+mod gpus;
+mod liking;
 mod ports;
 mod quarantine;
 

@@ -70,7 +70,11 @@ fn at(seconds: u64) -> Timestamp {
 
 fn drained(number: u64) -> Event {
     let node = format!("n{number}").parse().expect("a name");
-    Event::from(NodeDrained { node })
+    Event::from(NodeDrained {
+        node,
+        reason: None,
+        deadline_s: None,
+    })
 }
 
 fn recorded(sequence: u64, writer: Writer, event: Event) -> Followed {

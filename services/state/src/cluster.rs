@@ -10,6 +10,7 @@ use dormouse_messages::events::{
     PartitionResized, PartitionStartRequested, PlacementDecided, ResizeCause, Waiting,
 };
 use dormouse_messages::ids::{ContainerId, Rank};
+use dormouse_messages::needs::ContainerType;
 use dormouse_messages::policy::Policy;
 use dormouse_messages::{
     Amounts, Epoch, Event, Fold, GatewayId, Incarnation, JobId, NodeId, Recorded, Sequence,
@@ -35,8 +36,8 @@ pub struct Allocation {
     pub sequence: Sequence,
     /// Jobs that it changes, with their containers (0: it waits).
     pub jobs: BTreeMap<JobId, u32>,
-    /// All containers of each shape on each node that it changes.
-    pub slots: BTreeMap<NodeId, Vec<(Amounts, u32)>>,
+    /// All containers of each type on each node that it changes.
+    pub slots: BTreeMap<NodeId, Vec<(ContainerType, u32)>>,
 }
 
 /// What adjustments have cost, from the request to running again.
@@ -136,7 +137,9 @@ impl Fold for ClusterState {
                 self.policy = event.policy;
                 self.last_trigger = recorded.sequence;
             }
+            Event::NodeRemoved(event) => self.remove_node(&event.node),
             Event::NodeJoined(event) => {
+                self.relabelled(recorded.sequence);
                 if had.is_some_and(|had| had.first_short(&event.capacity, 1).is_some()) {
                     self.shrunk(&event.node);
                 }
@@ -145,6 +148,7 @@ impl Fold for ClusterState {
             Event::NodeLost(e) if members_changed => self.lose(&e.node, recorded.sequence),
             Event::NodeFenced(e) if members_changed => self.lose(&e.node, recorded.sequence),
             Event::NodeDrained(event) => self.displace(&event.node, false),
+            Event::NodeLabelled(_) => self.relabelled(recorded.sequence),
             // Nothing comes to it, and what can move moves.
             Event::NodeQuarantined(event) => self.displace(&event.node, false),
             Event::ContainerStarted(event) => {
@@ -340,6 +344,11 @@ impl ClusterState {
                         why: why.map(str::to_owned),
                         ran: ended.as_ref().is_some_and(|life| life.ran),
                     });
+                    // What was changed of its nodes while it ran counts for the next start.
+                    if let Some(assignment) = &mut job.assignment {
+                        assignment.displaced |= !self.nodes.allow(&job.needs, assignment)
+                            || !self.nodes.hold(assignment);
+                    }
                     // It has to give its room up, and only now the room is there for anybody.
                     let stays = job.assignment.as_ref().filter(|to| !to.displaced);
                     if stays.is_none() {
@@ -585,12 +594,16 @@ impl ClusterState {
     }
 
     fn allocated(&mut self, event: &AllocationDecided, sequence: Sequence) {
-        let demand = |shape: u32| event.shapes.iter().find(|known| known.shape == shape);
-        let mut slots: BTreeMap<NodeId, Vec<(Amounts, u32)>> = BTreeMap::new();
+        let shape_of = |shape: u32| event.shapes.iter().find(|known| known.shape == shape);
+        let mut slots: BTreeMap<NodeId, Vec<(ContainerType, u32)>> = BTreeMap::new();
         for slot in &event.slots {
-            if let Some(shape) = demand(slot.shape) {
+            if let Some(shape) = shape_of(slot.shape) {
                 let counts = slots.entry(slot.node.clone()).or_default();
-                counts.push((shape.demand.clone(), slot.containers));
+                let of_type = ContainerType {
+                    demand: shape.demand.clone(),
+                    needs: shape.needs.clone(),
+                };
+                counts.push((of_type, slot.containers));
             }
         }
         for allocated in &event.jobs {
@@ -676,6 +689,8 @@ impl ClusterState {
             let usable = |place: &Place| self.nodes.is_usable(&place.node);
             assignment.displaced = !assignment.places.values().all(usable);
             if let Some(job) = self.jobs.get_mut(id) {
+                // A label that changed while it was decided.
+                assignment.displaced |= !self.nodes.allow(&job.needs, &assignment);
                 job.last_incarnation = job.last_incarnation.max(assignment.incarnation);
                 job.assign(Some(assignment));
             }
@@ -694,8 +709,11 @@ impl ClusterState {
             .map(|container| &container.job)
             .collect();
         for container in event.create.iter().filter(|c| !whole.contains(&c.job)) {
-            let job = self.jobs.get_mut(&container.job);
-            if let Some(assignment) = job.and_then(|job| job.assignment.as_mut())
+            let Some(job) = self.jobs.get_mut(&container.job) else {
+                continue;
+            };
+            let needs = &job.needs;
+            if let Some(assignment) = job.assignment.as_mut()
                 && assignment.incarnation == container.incarnation
             {
                 let place = Place {
@@ -703,10 +721,17 @@ impl ClusterState {
                     gpus: container.gpus.clone(),
                     port: container.port,
                 };
-                assignment.places.insert(container.rank, place);
                 assignment.next = assignment.next.max(container.rank.next());
                 assignment.epoch = event.epoch;
                 assignment.placed = sequence;
+                // A label that changed while it was decided: another place is asked for.
+                match self.nodes.is_allowed(needs, &place.node) {
+                    true => assignment.places.insert(container.rank, place),
+                    false => {
+                        self.last_trigger = sequence;
+                        assignment.dropped.insert(container.rank, place)
+                    }
+                };
             }
         }
         for container in event.remove.iter().filter(|c| !whole.contains(&c.job)) {
@@ -821,6 +846,58 @@ impl ClusterState {
             if assignment.places.values().any(|place| place.node == *node) {
                 assignment.displaced = true;
             }
+        }
+    }
+
+    /// Labels or taints have changed. What runs stays; what is placed and has yet to start where it
+    /// may not be any more is decided again.
+    fn relabelled(&mut self, sequence: Sequence) {
+        for job in self.jobs.values_mut() {
+            let Some(assignment) = &mut job.assignment else {
+                continue;
+            };
+            let life = job.life.as_ref();
+            let life = life.filter(|life| life.incarnation == assignment.incarnation);
+            let Some(life) = life else {
+                if !assignment.displaced && !self.nodes.allow(&job.needs, assignment) {
+                    assignment.displaced = true;
+                    self.last_trigger = sequence;
+                }
+                continue;
+            };
+            if !job.in_place {
+                continue;
+            }
+            let starts = |(rank, place): &(&Rank, &Place)| {
+                !life.containers.contains_key(*rank)
+                    && !self.nodes.is_allowed(&job.needs, &place.node)
+            };
+            let starts: Vec<Rank> = assignment
+                .places
+                .iter()
+                .filter(starts)
+                .map(|(r, _)| *r)
+                .collect();
+            for rank in starts {
+                if let Some(place) = assignment.places.remove(&rank) {
+                    assignment.dropped.insert(rank, place);
+                    self.last_trigger = sequence;
+                }
+            }
+        }
+    }
+
+    /// A node that is lost, or drained and empty, is forgotten.
+    fn remove_node(&mut self, name: &NodeId) {
+        let is_at = |place: &Place| place.node == *name;
+        let in_use = self.jobs.values().any(|job| {
+            let assigned = job.assignment.iter().flat_map(|it| it.places.values());
+            let living = job.life.iter().flat_map(|life| life.containers.values());
+            let holds = living.filter(|it| it.holds_room()).map(|it| &it.place);
+            assigned.chain(holds).any(is_at)
+        });
+        if !in_use {
+            self.nodes.remove(name);
         }
     }
 

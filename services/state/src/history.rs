@@ -63,6 +63,10 @@ pub fn spec(id: &JobId) -> JobSpec {
         tasks: None,
         resize: Resize::default(),
         service: None,
+        tolerations: Default::default(),
+        constraints: Default::default(),
+        gpu_limit_milli: None,
+        gpu_memory_bytes: None,
     }
 }
 
@@ -127,6 +131,7 @@ impl History {
             running: Vec::new(),
             address: "10.0.0.1".to_owned(),
             runtime: "process".to_owned(),
+            taints: Default::default(),
         })
     }
 

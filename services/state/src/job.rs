@@ -8,8 +8,11 @@ use std::collections::BTreeMap;
 
 use dormouse_messages::events::{CHECKPOINTS_RESUMABLE, StopReason};
 use dormouse_messages::job::{CheckpointMode, Containers, JobSpec, Ready, Success, Urgency};
+use dormouse_messages::needs::ContainerType;
 use dormouse_messages::policy::Policy;
-use dormouse_messages::{Amounts, Epoch, Incarnation, JobId, NodeId, Rank, Sequence, Timestamp};
+use dormouse_messages::{
+    Amounts, Epoch, Incarnation, JobId, Needs, NodeId, Rank, Resource, Sequence, Timestamp,
+};
 use serde::{Deserialize, Serialize};
 
 use super::health::StartFaults;
@@ -282,6 +285,8 @@ pub struct Job {
     pub weight: u32,
     /// Fewest and most containers.
     pub containers: Containers,
+    /// What they ask of their nodes besides room.
+    pub needs: Needs,
     /// Containers under the policy `static`, where the job names them.
     pub static_containers: Option<u32>,
     /// How it saves.
@@ -398,6 +403,7 @@ impl Job {
             limits: Limits::of(spec, at),
             on_hold: false,
             demand: spec.demand.clone(),
+            needs: spec.needs(),
             weight: spec.weight,
             containers: spec.containers,
             static_containers: spec.static_containers,
@@ -434,6 +440,25 @@ impl Job {
             replicas: None,
             deaths: Deaths::default(),
             made_for: None,
+        }
+    }
+
+    /// The type of its containers.
+    #[must_use]
+    pub fn container_type(&self) -> ContainerType {
+        ContainerType {
+            demand: self.demand.clone(),
+            needs: self.needs.clone(),
+        }
+    }
+
+    /// How much of each GPU that it is given a container holds, in thousandths: a fraction of one
+    /// GPU, or GPUs whole.
+    #[must_use]
+    pub fn gpu_share(&self) -> u64 {
+        match self.demand.get(&Resource::Gpu) {
+            fraction @ 1..1000 => fraction,
+            _ => 1000,
         }
     }
 

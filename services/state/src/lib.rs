@@ -37,7 +37,7 @@ pub use job::{
 };
 pub use limits::{Limits, queue_limit_over};
 pub use members::{Change, Members};
-pub use membership::{Membership, Node, NodePhase};
+pub use membership::{Membership, Node, NodeLabels, NodePhase};
 pub use queues::{QueueJob, Queues, Stand, TenantQueue, Waits};
 pub use share::Share;
 pub use tasks::{Given, TaskSet};

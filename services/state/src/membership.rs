@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dormouse_messages::events::Gpu;
-use dormouse_messages::{Amounts, Event, NodeId, Recorded, Sequence, Timestamp};
+use dormouse_messages::events::{Gpu, NodeJoined, NodeLabelled};
+use dormouse_messages::needs::{ContainerType, GPU_MODEL_LABEL, Labels, NODE_LABEL};
+use dormouse_messages::{Amounts, Event, Needs, NodeId, Recorded, Sequence, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::health::Health;
@@ -43,11 +44,25 @@ pub struct Node {
     pub phase: NodePhase,
     /// Whether the operator has drained it.
     pub drained: bool,
+    /// When what still runs on a drained node is stopped.
+    pub leave_by: Option<Timestamp>,
     /// Whether it can start what it is asked to.
     pub health: Health,
+    /// Its labels: its own, then the operator's.
+    pub labels: Labels,
+    /// What keeps containers away that do not tolerate it.
+    pub taints: BTreeSet<String>,
 }
 
 impl Node {
+    /// Whether each of its GPUs has the memory that is asked.
+    #[must_use]
+    pub fn has_gpu_memory(&self, needs: &Needs) -> bool {
+        let asked = needs.gpu_memory_bytes;
+        let mut gpus = self.gpus.iter();
+        asked == 0 || (!self.gpus.is_empty() && gpus.all(|gpu| gpu.memory_bytes >= asked))
+    }
+
     /// Whether containers may be placed on it.
     #[must_use]
     pub fn is_usable(&self) -> bool {
@@ -60,7 +75,59 @@ impl Node {
 pub struct Membership {
     nodes: BTreeMap<NodeId, Node>,
     /// Those that the operator has drained, also before they ever joined.
-    drained: BTreeSet<NodeId>,
+    drained: BTreeMap<NodeId, Option<Timestamp>>,
+    /// What the operator has said of labels and taints, also before they ever joined.
+    said: BTreeMap<NodeId, NodeLabels>,
+}
+
+/// Labels and taints of a node: what its agent brought, and what the operator says.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeLabels {
+    own: (Labels, BTreeSet<String>),
+    labels: BTreeMap<String, Option<String>>,
+    taints: BTreeMap<String, bool>,
+}
+
+impl NodeLabels {
+    /// What its agent brings.
+    pub fn joined(&mut self, event: &NodeJoined) {
+        let mut labels = event.labels.clone();
+        labels.insert(NODE_LABEL.to_owned(), event.node.to_string());
+        if let Some(first) = event.gpus.first() {
+            let alike = event.gpus.iter().all(|gpu| gpu.model == first.model);
+            if alike && !first.model.is_empty() {
+                labels
+                    .entry(GPU_MODEL_LABEL.to_owned())
+                    .or_insert_with(|| first.model.clone());
+            }
+        }
+        self.own = (labels, event.taints.clone());
+    }
+
+    /// What the operator says.
+    pub fn labelled(&mut self, event: &NodeLabelled) {
+        self.labels.extend(event.labels.clone());
+        self.taints.extend(event.taints.clone());
+    }
+
+    /// What holds.
+    #[must_use]
+    pub fn both(&self) -> (Labels, BTreeSet<String>) {
+        let (mut labels, mut taints) = self.own.clone();
+        for (label, value) in &self.labels {
+            match value {
+                Some(value) => drop(labels.insert(label.clone(), value.clone())),
+                None => drop(labels.remove(label)),
+            }
+        }
+        for (taint, is_put) in &self.taints {
+            match is_put {
+                true => drop(taints.insert(taint.clone())),
+                false => drop(taints.remove(taint)),
+            }
+        }
+        (labels, taints)
+    }
 }
 
 impl Membership {
@@ -78,16 +145,24 @@ impl Membership {
                         joined: recorded.sequence,
                     },
                 };
-                let unchanged = before
-                    .is_some_and(|node| node.phase == phase && node.capacity == event.capacity);
+                let said = self.said.entry(event.node.clone()).or_default();
+                said.joined(event);
+                let (labels, taints) = said.both();
+                let unchanged = before.is_some_and(|node| {
+                    let same = (&node.labels, &node.taints) == (&labels, &taints);
+                    same && node.phase == phase && node.capacity == event.capacity
+                });
                 let node = Node {
                     capacity: event.capacity.clone(),
                     gpus: event.gpus.clone(),
                     address: event.address.clone(),
                     incarnation: event.incarnation,
                     phase,
-                    drained: self.drained.contains(&event.node),
+                    drained: self.drained.contains_key(&event.node),
+                    leave_by: self.drained.get(&event.node).copied().flatten(),
                     health: before.map(|node| node.health.clone()).unwrap_or_default(),
+                    labels,
+                    taints,
                 };
                 self.nodes.insert(event.node.clone(), node);
                 !unchanged
@@ -101,14 +176,26 @@ impl Membership {
             }
             Some(Event::NodeRecovered(event)) => self.recovered(&event.node),
             Some(Event::NodeDrained(event)) => {
-                self.drained.insert(event.node.clone());
-                self.change(&event.node, |node| node.drained = true)
+                let after = event.deadline_s.map(|s| u64::from(s) * 1000);
+                let leave_by = after.map(|after| recorded.stored_at.plus_ms(after));
+                self.drained.insert(event.node.clone(), leave_by);
+                self.change(&event.node, |node| {
+                    (node.drained, node.leave_by) = (true, leave_by);
+                })
             }
             Some(Event::NodeRestored(event)) => {
                 self.drained.remove(&event.node);
                 self.change(&event.node, |node| {
-                    node.drained = false;
+                    (node.drained, node.leave_by) = (false, None);
                     node.health = Health::default();
+                })
+            }
+            Some(Event::NodeLabelled(event)) => {
+                let said = self.said.entry(event.node.clone()).or_default();
+                said.labelled(event);
+                let (labels, taints) = said.both();
+                self.change(&event.node, |node| {
+                    (node.labels, node.taints) = (labels, taints);
                 })
             }
             Some(Event::NodeQuarantined(event)) => self.change(&event.node, |node| {
@@ -173,6 +260,50 @@ impl Membership {
     #[must_use]
     pub fn is_usable(&self, name: &NodeId) -> bool {
         self.nodes.get(name).is_some_and(Node::is_usable)
+    }
+
+    /// Whether containers with these needs may start on the node `name`.
+    #[must_use]
+    pub fn is_allowed(&self, needs: &Needs, name: &NodeId) -> bool {
+        let node = self.nodes.get(name);
+        node.is_some_and(|node| {
+            node.has_gpu_memory(needs) && needs.allow(&node.labels, &node.taints)
+        })
+    }
+
+    /// The parts of GPUs that a container takes ([`ContainerType::gpu_parts`]), wherever it is: by the
+    /// least memory of the devices that it may have.
+    #[must_use]
+    pub fn gpu_parts(&self, of_type: &ContainerType) -> u64 {
+        let needs = &of_type.needs;
+        if needs.gpu_memory_bytes == 0 {
+            return of_type.gpu_parts(u64::MAX);
+        }
+        let able = self
+            .nodes
+            .values()
+            .filter(|node| node.has_gpu_memory(needs) && needs.allow(&node.labels, &node.taints));
+        let memories = able.flat_map(|node| node.gpus.iter().map(|gpu| gpu.memory_bytes));
+        of_type.gpu_parts(memories.min().unwrap_or(needs.gpu_memory_bytes))
+    }
+
+    /// Whether they may start at every place of an assignment.
+    #[must_use]
+    pub fn allow(&self, needs: &Needs, assignment: &Assignment) -> bool {
+        let mut places = assignment.places.values();
+        places.all(|place| self.is_allowed(needs, &place.node))
+    }
+
+    /// Forgets a node that is lost or drained.
+    pub fn remove(&mut self, name: &NodeId) -> bool {
+        let gone = |node: &Node| node.drained || matches!(node.phase, NodePhase::Lost { .. });
+        let is_gone = self.nodes.get(name).is_some_and(gone);
+        if is_gone {
+            self.nodes.remove(name);
+            self.drained.remove(name);
+            self.said.remove(name);
+        }
+        is_gone
     }
 
     /// Whether every place of an assignment may be used.

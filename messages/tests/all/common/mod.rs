@@ -97,6 +97,10 @@ fn spec() -> JobSpec {
         tasks: None,
         resize: Resize::default(),
         service: None,
+        tolerations: Default::default(),
+        constraints: Default::default(),
+        gpu_limit_milli: None,
+        gpu_memory_bytes: None,
     }
 }
 
@@ -194,7 +198,11 @@ fn operator(events: &mut Vec<Event>) {
     events.push(Event::from(ClusterConfigured {
         policy: Policy::default(),
     }));
-    events.push(Event::from(NodeDrained { node: node() }));
+    events.push(Event::from(NodeDrained {
+        node: node(),
+        reason: None,
+        deadline_s: None,
+    }));
     events.push(Event::from(NodeRestored { node: node() }));
 }
 
@@ -298,6 +306,7 @@ fn optimizer(events: &mut Vec<Event>) {
         shapes: vec![Shape {
             shape: 0,
             demand: amounts("cpu=2,memory=8Gi"),
+            needs: Default::default(),
         }],
         slots: vec![Slot {
             node: node(),
@@ -477,6 +486,7 @@ fn agent(events: &mut Vec<Event>) {
         running: vec![container.clone()],
         address: "10.0.0.1".to_owned(),
         runtime: "docker".to_owned(),
+        taints: Default::default(),
     }));
     events.push(Event::from(ContainerStarted {
         container: container.clone(),
@@ -550,6 +560,15 @@ fn of_task_sets(events: &mut Vec<Event>) {
             exit_code: 137,
         }],
     }));
+    events.push(Event::from(NodeLabelled {
+        node: node(),
+        labels: BTreeMap::from([
+            ("zone".to_owned(), Some("a".to_owned())),
+            ("rack".to_owned(), None),
+        ]),
+        taints: BTreeMap::from([("owner=ads".to_owned(), true)]),
+    }));
+    events.push(Event::from(NodeRemoved { node: node() }));
 }
 
 fn plans(events: &mut Vec<Event>) {

@@ -93,6 +93,7 @@ pub fn against(
 fn name(group: &Group) -> String {
     match group {
         Group::Capacity(resource) => format!("capacity {}", resource.name()),
+        Group::Constraints => "constraints".to_owned(),
         Group::Packing => "packing".to_owned(),
         Group::Reserved => "reserved".to_owned(),
         Group::Pins => "pins".to_owned(),
@@ -136,6 +137,10 @@ fn words(
                 ),
             }
         }
+        Group::Constraints => reason(
+            "constraints",
+            format!("there is no room for {more} more on the nodes that its constraints and tolerations allow"),
+        ),
         Group::Packing => reason("fragmentation", format!("room for {more} more is there, but in pieces on several nodes")),
         Group::Reserved => reason("reserved", format!("room for {more} more is still held by containers on their way out")),
         Group::Pins => reason("not_adjustable", "jobs that may not be changed now hold the room: in transit, just started, or without a checkpoint".to_owned()),

@@ -4,11 +4,12 @@ use dormouse_messages::{Sequence, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// The reason codes, in the order in which the first that applies is the dominant one.
-pub const CODES: [&str; 17] = [
+pub const CODES: [&str; 18] = [
     "refused",
     "dependency",
     "no_such_resource",
     "never_fits",
+    "constraints",
     "quota",
     "queue_turn",
     "reserved",

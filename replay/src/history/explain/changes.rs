@@ -85,6 +85,7 @@ impl Change {
                         running: Vec::new(),
                         address: String::new(),
                         runtime: String::new(),
+                        taints: Default::default(),
                     };
                     fork.happen(Writer::Node, event.into());
                 }

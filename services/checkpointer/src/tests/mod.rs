@@ -5,7 +5,7 @@ mod elastic;
 
 use dormouse_messages::events::{
     ContainerExited, ContainerStarted, JobAdmitted, JobReleased, NodeDrained, NodeJoined,
-    PlacedContainer, PlacementDecided, Progress,
+    NodeLabelled, PlacedContainer, PlacementDecided, Progress,
 };
 use dormouse_messages::ids::ContainerId;
 use dormouse_messages::{
@@ -48,6 +48,7 @@ impl Given {
                 running: Vec::new(),
                 address: String::new(),
                 runtime: "model".to_owned(),
+                taints: Default::default(),
             });
         }
         let mut spec = json!({
@@ -229,9 +230,45 @@ fn a_job_says_how_long_it_is_left_alone() {
 #[test]
 fn a_drained_node_is_left_at_once() {
     let mut given = Given::running(json!({}));
-    given.fold(NodeDrained { node: node("n0") });
+    given.fold(NodeDrained {
+        node: node("n0"),
+        reason: None,
+        deadline_s: None,
+    });
     given.place(2, "n1");
     given.step(SAVE);
+}
+
+#[test]
+fn what_cannot_move_is_stopped_at_the_deadline_of_a_drain() {
+    let mut given = Given::running(json!({"checkpoint": {"mode": "none"}}));
+    given.fold(NodeDrained {
+        node: node("n0"),
+        reason: Some("a new disk".to_owned()),
+        deadline_s: Some(60),
+    });
+    given.waits(60);
+    given.step(STOP);
+}
+
+#[test]
+fn a_gang_starts_where_its_constraints_hold_and_runs_on_where_they_held() {
+    let label = |zone: &str| NodeLabelled {
+        node: node("n1"),
+        labels: [("zone".to_owned(), Some(zone.to_owned()))].into(),
+        taints: Default::default(),
+    };
+    let mut given = Given::running(json!({"constraints": {"zone": {"not": "b"}}}));
+    given.fold(label("b"));
+    given.place(2, "n1");
+    let assignment = given.state.jobs[&job()].assignment.as_ref();
+    assert!(assignment.expect("placed").displaced, "it is decided again");
+    let mut given = Given::running(json!({"constraints": {"zone": {"not": "b"}}}));
+    given.fold(NodeLabelled {
+        node: node("n0"),
+        ..label("b")
+    });
+    assert!(given.decide().proposals.is_empty(), "it runs on");
 }
 
 #[test]

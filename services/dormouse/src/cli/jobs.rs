@@ -351,8 +351,10 @@ pub enum NodeCommand {
     #[command(after_help = "Examples:\n  dormouse node show n1\n  dormouse node show n1 -o json")]
     Show(NodeArg),
     /// Move everything off a node and place nothing on it
-    #[command(after_help = "Examples:\n  dormouse node drain n1")]
-    Drain(NodeArg),
+    #[command(
+        after_help = "Examples:\n  dormouse node drain n1\n  dormouse node drain n1 --reason 'a new disk' --deadline 3600\n\nA job without a checkpoint stays until it ends, or until the deadline."
+    )]
+    Drain(DrainArgs),
     /// Use a drained node again
     #[command(after_help = "Examples:\n  dormouse node restore n1")]
     Restore(NodeArg),
@@ -360,6 +362,19 @@ pub enum NodeCommand {
     /// replaced at once
     #[command(after_help = "Examples:\n  dormouse node fence n1 --reason 'its power is off'")]
     Fence(FenceArgs),
+    /// Change a node's labels: zone=a sets one, zone- takes it away
+    #[command(
+        after_help = "Examples:\n  dormouse node label n1 zone=a disk=nvme\n  dormouse node label n1 disk-\n\nWhat runs there runs on; constraints hold at every start."
+    )]
+    Label(NodeLabelArgs),
+    /// Keep jobs away that do not tolerate it: owner=ads puts a taint, owner=ads- takes it away
+    #[command(
+        after_help = "Examples:\n  dormouse node taint n1 owner=ads\n  dormouse node taint n1 owner=ads-\n\nWhat runs there runs on."
+    )]
+    Taint(NodeTaintArgs),
+    /// Forget a node that is lost, or drained and empty
+    #[command(after_help = "Examples:\n  dormouse node remove n1")]
+    Remove(NodeArg),
 }
 
 /// `node fence`.
@@ -370,6 +385,40 @@ pub struct FenceArgs {
     /// How that is known, for whoever reads the log.
     #[arg(long, value_name = "TEXT")]
     pub reason: String,
+}
+
+/// `node drain`.
+#[derive(Debug, Clone, Args)]
+pub struct DrainArgs {
+    /// The node.
+    #[command(flatten)]
+    pub node: NodeArg,
+    /// Why, for whoever looks at the node.
+    #[arg(long, value_name = "TEXT")]
+    pub reason: Option<String>,
+    /// Seconds until what still runs there is stopped, to start again elsewhere.
+    #[arg(long, value_name = "SECONDS")]
+    pub deadline: Option<u32>,
+}
+
+/// `node label`.
+#[derive(Debug, Clone, Args)]
+pub struct NodeLabelArgs {
+    /// The node; it need not have joined yet.
+    pub name: NodeId,
+    /// Labels.
+    #[arg(required = true, value_name = "LABEL=VALUE")]
+    pub labels: Vec<String>,
+}
+
+/// `node taint`.
+#[derive(Debug, Clone, Args)]
+pub struct NodeTaintArgs {
+    /// The node; it need not have joined yet.
+    pub name: NodeId,
+    /// Taints.
+    #[arg(required = true, value_name = "TAINT")]
+    pub taints: Vec<String>,
 }
 
 /// A node.

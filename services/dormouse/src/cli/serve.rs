@@ -6,11 +6,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use dormouse_messages::events::Gpu;
 use dormouse_messages::{Amounts, NodeId};
 use dormouse_node_agent::{LogBounds, Retention, RuntimeKind};
 
 use crate::cli::gateway::{GatewayArgs, loopback};
 use crate::cli::web::WebArgs;
+use crate::commands::node::{gpu, label, taint};
 
 /// What a node offers: something.
 fn capacity(text: &str) -> Result<Amounts, String> {
@@ -195,6 +197,16 @@ pub struct ServeArgs {
         required_if_eq("service", "agent")
     )]
     pub capacity: Option<Amounts>,
+    /// A label of the node, which jobs' constraints name; may be given several times.
+    #[arg(long = "label", value_name = "LABEL=VALUE", value_parser = label)]
+    pub labels: Vec<(String, String)>,
+    /// A taint of the node, which keeps jobs away that do not tolerate it; several times.
+    #[arg(long = "taint", value_name = "TAINT", value_parser = taint)]
+    pub taints: Vec<String>,
+    /// A GPU of the node: its UUID, model and memory, as `nvidia-smi -L` says; several times, in
+    /// the order of the devices.
+    #[arg(long = "gpu", value_name = "UUID,MODEL,MEMORY", value_parser = gpu)]
+    pub gpus: Vec<Gpu>,
     /// Where other nodes reach this one: an IP address.
     #[arg(long, env = "DORMOUSE_ADDRESS", default_value = "127.0.0.1")]
     pub address: IpAddr,

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{caught_up, query};
-use crate::cli::{ConfigureArgs, FenceArgs, NodeArg};
+use crate::cli::{ConfigureArgs, DrainArgs, FenceArgs, NodeArg};
 use crate::context::{Context, read_document, shown};
 use crate::describe::name;
 use crate::error::{Coded, DONE};
@@ -236,13 +236,22 @@ fn unchanged(context: &Context, said: &str) -> anyhow::Result<u8> {
 ///
 /// # Errors
 /// When there is no such node or the event cannot be appended.
-pub async fn drain(context: &Context, args: &NodeArg) -> anyhow::Result<u8> {
-    let node = args.name.clone();
-    if is_drained(context, args).await? {
+pub async fn drain(context: &Context, args: &DrainArgs) -> anyhow::Result<u8> {
+    let node = args.node.name.clone();
+    let changes = args.reason.is_some() || args.deadline.is_some();
+    if is_drained(context, &args.node).await? && !changes {
         return unchanged(context, &format!("{node} is drained already"));
     }
-    let said = format!("{node} is drained: what can move, moves");
-    append(context, Event::from(NodeDrained { node }), &said).await
+    let said = match args.deadline {
+        None => format!("{node} is drained: what can move, moves"),
+        Some(s) => format!("{node} is drained: what can move, moves; the rest is stopped in {s} s"),
+    };
+    let event = NodeDrained {
+        node,
+        reason: args.reason.clone(),
+        deadline_s: args.deadline,
+    };
+    append(context, Event::from(event), &said).await
 }
 
 /// `node restore NAME`.

@@ -17,6 +17,7 @@ pub mod ledger;
 pub mod log;
 pub mod logs;
 pub mod names;
+pub mod node;
 pub mod nodes;
 pub mod overview;
 pub mod plan;

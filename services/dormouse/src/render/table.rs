@@ -249,7 +249,8 @@ fn node_cells(row: &NodeRow, wide: bool) -> Row {
         .labels
         .iter()
         .map(|(name, value)| format!("{name}={value}"));
-    let labels = labels.collect::<Vec<_>>().join(",");
+    let taints = row.taints.iter().map(|taint| format!("!{taint}"));
+    let labels = labels.chain(taints).collect::<Vec<_>>().join(",");
     Row::from(vec![
         name,
         state,
@@ -288,6 +289,12 @@ pub fn node(detail: &NodeDetail, style: &Style) -> String {
             &row.address
         },
     );
+    for (name, value) in &row.labels {
+        text.push_str(&format!("\n  {name}={value}"));
+    }
+    for taint in &row.taints {
+        text.push_str(&format!("\n  taint {taint}"));
+    }
     for gpu in &detail.gpus {
         let memory = super::words::bytes(gpu.memory_bytes);
         text.push_str(&format!("\n  {} {memory} {}", gpu.model, gpu.uuid));

@@ -120,7 +120,14 @@ impl Filling {
 /// Fills `totals` (by resource index) with the users' divisible tasks.
 #[must_use]
 pub fn fill(totals: &[u64], users: &[User]) -> Filling {
-    let mut run = Run::new(totals, users);
+    fill_within(totals, totals.len(), users)
+}
+
+/// The same where only the first `shared` resources count in dominant shares: the others are pools,
+/// parts of the cluster that bound together those who may use no other part.
+#[must_use]
+pub fn fill_within(totals: &[u64], shared: usize, users: &[User]) -> Filling {
+    let mut run = Run::new(totals, shared, users);
     let events = run.events();
     run.freeze_overfull();
     let mut next = 0;
@@ -172,12 +179,14 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn new(totals: &'a [u64], users: &'a [User]) -> Self {
+    fn new(totals: &'a [u64], shared: usize, users: &'a [User]) -> Self {
         let mut common = BigInt::one();
         let mut filled = Vec::with_capacity(users.len());
         let mut rest: Vec<BigInt> = totals.iter().map(|total| BigInt::from(*total)).collect();
         for user in users {
-            let dominant = user.dominant(totals).filter(|_| user.takes_part(totals));
+            let dominant = user
+                .dominant(&totals[..shared])
+                .filter(|_| user.takes_part(totals));
             let unit = dominant.map_or((0, 1), |k| (user.demand[k], totals[k]));
             if unit.0 > 0 {
                 common = common.lcm(&BigInt::from(unit.0));

@@ -11,7 +11,7 @@
 mod fill;
 mod offer;
 
-pub use fill::{Filling, Stop, fill};
+pub use fill::{Filling, Stop, fill, fill_within};
 pub(crate) use offer::{Key, key};
 pub use offer::{Offer, Offers, offer};
 

@@ -20,6 +20,7 @@ use crate::problem::{Budget, Problem};
 use crate::report::Draft;
 use crate::solution::{Solution, SolverReport, WaitCode};
 
+use super::arrange::arrange;
 use super::assign::{Partitions, assign};
 use super::backfill::Passed;
 use super::diagnose::{Standing, blocked, hopeless};
@@ -72,7 +73,7 @@ impl<'a> Queue<'a> {
         for (index, job) in problem.jobs.iter().enumerate() {
             if runs(cluster, job) {
                 queue.running.push(index);
-            } else if let Some(why) = hopeless(cluster, job) {
+            } else if let Some(why) = hopeless(problem, cluster, job) {
                 queue.hopeless.insert(index, why);
             } else if job.urgency > Urgency::Training {
                 queue.running.push(index);
@@ -123,6 +124,10 @@ impl<'a> Queue<'a> {
             &mut admitted.found.plan,
             &mut partitions,
         );
+        let Admitted {
+            instance, found, ..
+        } = &mut admitted;
+        self.arrange(instance, &mut found.plan, &mut partitions);
         let mut draft = self.write(admitted, &Passed::default(), partitions);
         draft.unbounded = false;
         (draft.made_room_for, draft.forced) = (Some(short), forced);
@@ -155,7 +160,12 @@ impl<'a> Queue<'a> {
         let (proven, allowed) = revertible(objective, bound, &self.problem.budget);
         revert(&admitted.instance, plan, &mut partitions, proven, allowed);
         stay(&admitted.instance, plan, &mut partitions);
+        self.arrange(&admitted.instance, plan, &mut partitions);
         self.write(admitted, &passed, partitions)
+    }
+
+    fn arrange(&self, instance: &Instance, plan: &mut Plan, partitions: &mut Partitions) {
+        arrange(self.problem, self.cluster, instance, plan, partitions);
     }
 
     /// Decides with smaller targets: the cluster does not hold all that services are to have.
@@ -213,8 +223,8 @@ impl<'a> Queue<'a> {
         for (job, nodes) in instance.jobs.iter().zip(partitions) {
             let placed = &mut draft.placed[job.index];
             *placed = nodes;
-            if let Some(chief) = job.chief {
-                *placed.entry(chief).or_insert(0) += 1;
+            for (node, count) in &job.fixed {
+                *placed.entry(*node).or_insert(0) += count;
             }
         }
         draft.loss_bound = loss_bound(self.problem, self.cluster);

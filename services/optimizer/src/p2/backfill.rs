@@ -11,7 +11,7 @@
 //! The waiting job starts no later for it, but for what a decision may restart at once.
 
 use super::admit::Queue;
-use super::instance::{Instance, State};
+use super::instance::{Instance, State, covers};
 use super::pipeline::may_be_feasible;
 
 /// Jobs that are passed in one decision: each costs a few relaxations. Resources close the queue
@@ -69,17 +69,24 @@ impl Passed {
         let known = |head: &Head| {
             // One that demands the same, and no less of it, cannot start either.
             let (head, job) = (&queue.problem.jobs[head.job], &queue.problem.jobs[job]);
-            head.demand == job.demand && head.min <= job.min && head.weight == job.weight
+            head.container_type() == job.container_type()
+                && head.min <= job.min
+                && head.weight == job.weight
         };
         self.holder(queue, job).is_none() && !self.0.iter().any(known)
     }
 
     /// The first passed job behind which `job` waits.
     pub fn holder(&self, queue: &Queue<'_>, job: usize) -> Option<usize> {
-        let demand = queue.cluster.demand(&queue.problem.jobs[job].demand)?;
+        let demand = queue.cluster.demand(&queue.problem.jobs[job])?;
         let wants = |resource: &usize| demand.get(*resource).is_some_and(|amount| *amount > 0);
         let mut heads = self.0.iter();
-        let head = heads.find(|head| head.holds && head.lacks.iter().any(wants))?;
+        // Who may be on none of its nodes takes nothing from it.
+        let meets = |head: &Head| {
+            let jobs = &queue.problem.jobs;
+            queue.cluster.columns.meet(&jobs[head.job], &jobs[job])
+        };
+        let head = heads.find(|head| head.holds && head.lacks.iter().any(wants) && meets(head))?;
         Some(head.job)
     }
 
@@ -108,14 +115,15 @@ fn lacks(queue: &Queue<'_>, members: &[usize], job: usize) -> Vec<usize> {
     let could = |instance: &Instance| {
         may_be_feasible(instance) && (is_told || queue.search(instance).is_some())
     };
-    let demand = queue.cluster.demand(&queue.problem.jobs[job].demand);
+    let demand = queue.cluster.demand(&queue.problem.jobs[job]);
     let demand = demand.unwrap_or_default();
-    let demanded: Vec<usize> = (0..demand.len()).filter(|k| demand[*k] > 0).collect();
+    let resources = queue.cluster.totals.len().min(demand.len());
+    let demanded: Vec<usize> = (0..resources).filter(|k| demand[*k] > 0).collect();
     if demanded.len() == 1 {
         return demanded;
     }
     let without = |resource: &&usize| {
-        let asked = instance.without_demand(queue.problem, job, **resource);
+        let asked = instance.without_demand((queue.problem, queue.cluster), job, **resource);
         asked.is_some_and(|instance| could(&instance))
     };
     let causes: Vec<usize> = demanded.iter().filter(without).copied().collect();
@@ -139,7 +147,12 @@ fn lacks(queue: &Queue<'_>, members: &[usize], job: usize) -> Vec<usize> {
 fn free(instance: &Instance, except: usize) -> Vec<u64> {
     let rooms = instance.free_rooms(&vec![false; instance.jobs.len()]);
     let mut free = vec![0_u64; instance.totals.len()];
-    for room in rooms {
+    let own = instance.jobs.iter().find(|job| job.index == except);
+    let asked = own.map_or(&[][..], |job| {
+        &instance.types[job.ty].demand[instance.counted..]
+    });
+    let rooms = rooms.into_iter();
+    for room in rooms.filter(|room| covers(asked, &room[instance.counted..])) {
         for (free, amount) in free.iter_mut().zip(room) {
             *free += amount;
         }

@@ -191,11 +191,13 @@ mod tests {
             previous,
             fair: 0.4,
             in_place: false,
-            chief: None,
+            fixed: Vec::new(),
             restart: 0.001,
         };
         let mut instance = Instance {
             totals: vec![4],
+            counted: 1,
+            classes: Vec::new(),
             rooms: vec![vec![2], vec![2]],
             types: vec![Type {
                 demand: vec![1],

@@ -12,7 +12,7 @@
 //!
 //! Other than in P2 itself the job's own restart counts within θ2 although it is asked for.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::JobId;
 use dormouse_messages::quantity::Resource;
@@ -28,6 +28,8 @@ use super::solver::Purse;
 pub enum Group {
     /// How much of a resource there is.
     Capacity(Resource),
+    /// Which nodes the job may be on.
+    Constraints,
     /// That room lies on nodes: not all of it is together.
     Packing,
     /// Room that containers on their way out still hold.
@@ -63,6 +65,8 @@ struct Questions<'a> {
     instance: Instance,
     capacities: Vec<Vec<u64>>,
     resources: Vec<Resource>,
+    /// The job, by its index in the problem.
+    target: usize,
     /// The job runs: its own restart is one of those that are allowed.
     restarts: bool,
     purse: Purse,
@@ -80,7 +84,7 @@ pub fn conflict(
 ) -> Option<Conflict> {
     let cluster = Cluster::new(problem);
     let target = problem.jobs.iter().position(|it| it.job == *job)?;
-    cluster.demand(&problem.jobs[target].demand)?;
+    cluster.demand(&problem.jobs[target])?;
     let jobs = problem.jobs.iter().enumerate();
     let members = jobs.filter(|(index, it)| *index == target || beside.contains(&it.job));
     let members: Vec<usize> = members.map(|(index, _)| index).collect();
@@ -96,6 +100,7 @@ pub fn conflict(
         instance,
         capacities: cluster.capacities,
         resources: cluster.resources,
+        target,
         restarts,
         purse: Purse::new(problem.budget.seconds),
         limit: false,
@@ -139,10 +144,16 @@ impl Questions<'_> {
         let mut groups: Vec<Group> = demanded
             .map(|(resource, _)| Group::Capacity(resource.clone()))
             .collect();
+        let own = &self.instance.types[self.instance.jobs[target].ty].demand;
+        if own[self.instance.counted..].iter().any(|asked| *asked > 0) {
+            groups.push(Group::Constraints);
+        }
         if self.instance.rooms.len() > 1 {
             groups.push(Group::Packing);
         }
-        if self.instance.rooms != self.capacities {
+        let counted = self.instance.counted;
+        let mut rooms = self.instance.rooms.iter().zip(&self.capacities);
+        if rooms.any(|(room, capacity)| room[..counted] != capacity[..counted]) {
             groups.push(Group::Reserved);
         }
         if self
@@ -205,6 +216,10 @@ impl Questions<'_> {
         }
         if relaxed.contains(&Group::Reserved) {
             instance.rooms.clone_from(&self.capacities);
+            instance.classify();
+        }
+        if relaxed.contains(&Group::Constraints) {
+            instance = instance.without_constraints(self.target)?;
         }
         if relaxed.contains(&Group::Pins) {
             for job in &mut instance.jobs {
@@ -221,19 +236,37 @@ impl Questions<'_> {
             }
         }
         if relaxed.contains(&Group::Packing) {
-            let sum = |index: usize| {
-                let rooms = instance.rooms.iter().map(|room| room[index]);
-                rooms.fold(0, u64::saturating_add)
-            };
-            instance.rooms = vec![(0..self.resources.len()).map(sum).collect()];
-            for job in &mut instance.jobs {
-                job.previous = match job.count {
-                    0 => Vec::new(),
-                    count => vec![(0, count)],
-                };
-            }
+            gather(&mut instance);
         }
         Some(instance)
+    }
+}
+
+/// Makes one node of all that allow the same.
+fn gather(instance: &mut Instance) {
+    let counted = instance.counted;
+    let mut known: BTreeMap<Vec<u64>, usize> = BTreeMap::new();
+    let mut rooms: Vec<Vec<u64>> = Vec::new();
+    let mut group_of = Vec::new();
+    for room in &instance.rooms {
+        let group = *known.entry(room[counted..].to_vec()).or_insert(rooms.len());
+        group_of.push(group);
+        match rooms.get_mut(group) {
+            None => rooms.push(room.clone()),
+            Some(sums) => {
+                for (sum, amount) in sums.iter_mut().zip(&room[..counted]) {
+                    *sum = sum.saturating_add(*amount);
+                }
+            }
+        }
+    }
+    instance.rooms = rooms;
+    for job in &mut instance.jobs {
+        let mut previous = BTreeMap::new();
+        for (node, count) in &job.previous {
+            *previous.entry(group_of[*node]).or_insert(0) += count;
+        }
+        job.previous = previous.into_iter().collect();
     }
 }
 

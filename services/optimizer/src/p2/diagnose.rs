@@ -3,7 +3,7 @@
 use crate::problem::{Problem, ProblemJob};
 use crate::solution::WaitCode;
 
-use super::instance::{Cluster, Instance, State, fits, limits};
+use super::instance::{Cluster, Instance, State, limits};
 use super::pipeline::may_be_feasible;
 
 /// What a diagnosis refers to.
@@ -13,8 +13,12 @@ pub(crate) struct Standing<'a> {
 }
 
 /// Why a job can never run on these nodes, if so: it then does not hold up the queue.
-pub(crate) fn hopeless(cluster: &Cluster, job: &ProblemJob) -> Option<(WaitCode, String)> {
-    let Some(demand) = cluster.demand(&job.demand) else {
+pub(crate) fn hopeless(
+    problem: &Problem,
+    cluster: &Cluster,
+    job: &ProblemJob,
+) -> Option<(WaitCode, String)> {
+    let Some(demand) = cluster.demand(job) else {
         let missing = job
             .demand
             .iter()
@@ -30,13 +34,19 @@ pub(crate) fn hopeless(cluster: &Cluster, job: &ProblemJob) -> Option<(WaitCode,
         return Some((WaitCode::NoSuchResource, reason));
     };
     let (min, _) = limits(job);
-    let room: u64 = cluster
-        .capacities
-        .iter()
-        .map(|capacity| fits(&demand, capacity))
-        .sum();
+    let room = cluster.holds(&demand);
     if room >= u64::from(min) {
         return None;
+    }
+    if cluster.columns.is_bound(job) {
+        let mut anywhere = demand;
+        anywhere[cluster.columns.counted()..].fill(0);
+        if cluster.holds(&anywhere) >= u64::from(min) {
+            return Some((
+                WaitCode::Constraints,
+                ruled_out(problem, cluster, job, room),
+            ));
+        }
     }
     let reason = if room == 0 {
         format!(
@@ -53,12 +63,88 @@ pub(crate) fn hopeless(cluster: &Cluster, job: &ProblemJob) -> Option<(WaitCode,
     Some((WaitCode::NeverFits, reason))
 }
 
+/// Which of a job's constraints rules nodes out, where the others would hold it.
+fn ruled_out(problem: &Problem, cluster: &Cluster, job: &ProblemJob, room: u64) -> String {
+    let constraints = &job.needs.constraints;
+    let no_node = constraints.require.iter().find(|(label, rule)| {
+        let mut values = problem.nodes.iter().map(|node| node.labels.get(*label));
+        !values.any(|value| rule.allows(value.map(String::as_str)))
+    });
+    if let Some((label, rule)) = no_node {
+        return format!(
+            "its constraint {label}: {rule} holds on no node; label one (`dormouse node label NAME {label}=…`) or change the job's constraints"
+        );
+    }
+    let labelled = problem.nodes.iter();
+    let labelled = labelled.filter(|node| constraints.broken_by(&node.labels).is_none());
+    let away = labelled.filter_map(|node| Some((node, job.needs.kept_away_by(&node.taints)?)));
+    let away: Vec<_> = away.collect();
+    if let (Some((node, taint)), 0) = (away.first(), eligible(cluster, job)) {
+        return format!(
+            "every node that its constraints allow is tainted, such as {} with {taint}; add it to the job's tolerations, or take the taint away",
+            node.name
+        );
+    }
+    format!(
+        "its minimum of {} ({} each) is more than the nodes hold empty that {} ({room}); lower the minimum, or change the job's constraints or tolerations",
+        containers(limits(job).0),
+        job.demand,
+        allowed(cluster, job)
+    )
+}
+
+/// How many nodes a job may be on.
+fn eligible(cluster: &Cluster, job: &ProblemJob) -> usize {
+    let nodes = 0..cluster.names.len();
+    nodes
+        .filter(|node| cluster.columns.allows(job, *node))
+        .count()
+}
+
+/// `its constraints allow (zone: a; 3 of 20)`.
+fn allowed(cluster: &Cluster, job: &ProblemJob) -> String {
+    let constraints = job.needs.constraints.to_string();
+    let (some, all) = (eligible(cluster, job), cluster.names.len());
+    match constraints.is_empty() {
+        true => format!("have no taint that it does not tolerate ({some} of {all})"),
+        false => format!("its constraints allow ({constraints}; {some} of {all})"),
+    }
+}
+
+/// ` on the nodes that …`; nothing of a job that may be anywhere.
+pub(crate) fn on_those(cluster: &Cluster, job: &ProblemJob) -> String {
+    match cluster.columns.is_bound(job) {
+        true => format!(" on the nodes that {}", allowed(cluster, job)),
+        false => String::new(),
+    }
+}
+
+/// Whether the job could start if it might be on any node, and not so.
+fn by_constraints(standing: &Standing, instance: &Instance, head: usize) -> Option<String> {
+    let job = &standing.problem.jobs[head];
+    if !standing.cluster.columns.is_bound(job) {
+        return None;
+    }
+    let anywhere = instance.without_constraints(head)?;
+    may_be_feasible(&anywhere).then(|| {
+        format!(
+            "there is room for its minimum of {} ({} each), but not on the nodes that {}; it starts when there is room on those",
+            containers(limits(job).0),
+            job.demand,
+            allowed(standing.cluster, job)
+        )
+    })
+}
+
 /// Why `head`, the last job of `instance`, was not admitted.
 pub(crate) fn blocked(standing: &Standing, instance: &Instance, head: usize) -> (WaitCode, String) {
     let job = &standing.problem.jobs[head];
     let mut relaxed = instance.clone();
     relaxed.loss_bound = f64::INFINITY;
     if !may_be_feasible(&relaxed) {
+        if let Some(reason) = by_constraints(standing, &relaxed, head) {
+            return (WaitCode::Constraints, reason);
+        }
         let bound = relaxed.restart_bound;
         relaxed.restart_bound = u32::MAX;
         return if may_be_feasible(&relaxed) {
@@ -158,9 +244,13 @@ fn short(standing: &Standing, instance: &Instance, head: usize) -> String {
         }
     }
     format!(
-        "its minimum of {} ({} each) does not fit on the nodes beside what the other jobs keep; it starts when a job ends or has moved",
+        "its minimum of {} ({} each) does not fit{} beside what the other jobs keep; it starts when a job ends or has moved",
         containers(min),
-        job.demand
+        job.demand,
+        match on_those(standing.cluster, job) {
+            nodes if nodes.is_empty() => " on the nodes".to_owned(),
+            nodes => nodes,
+        }
     )
 }
 

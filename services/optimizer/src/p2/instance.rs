@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use dormouse_messages::ids::NodeId;
 use dormouse_messages::quantity::{Amounts, Resource};
 
-use crate::drf::{User, fill};
+use super::columns::Columns;
+use crate::drf::{User, fill_within};
 use crate::problem::{DEFAULT_STALL_S, FairnessBound, Objective, Problem, ProblemJob, ProblemNode};
 
 /// What any restart costs, in parts of the smallest container's utilization (ε of the objective):
@@ -31,6 +32,8 @@ pub(crate) struct Cluster {
     /// Per node: whether what is given up on it stays out of use.
     closed: Vec<bool>,
     index: BTreeMap<NodeId, usize>,
+    /// What stands behind the resources in rooms and demands.
+    pub columns: Columns,
 }
 
 impl Cluster {
@@ -44,23 +47,29 @@ impl Cluster {
         let mut nodes: Vec<_> = problem.nodes.iter().collect();
         nodes.sort_by(|left, right| left.name.cmp(&right.name));
         nodes.dedup_by(|left, right| left.name == right.name);
+        let columns = Columns::new(problem, &nodes, resources.len());
         let capacity = |node: &&ProblemNode| -> Vec<u64> {
-            resources
-                .iter()
+            let amounts = resources.iter();
+            amounts
                 .map(|resource| node.capacity.get(resource))
                 .collect()
         };
         let room = |node: &&ProblemNode| -> Vec<u64> {
             let reserved = resources.iter().map(|resource| node.reserved.get(resource));
-            capacity(node)
-                .iter()
-                .zip(reserved)
-                .map(|(c, r)| c.saturating_sub(r))
-                .collect()
+            let pairs = capacity(node).into_iter().zip(reserved);
+            pairs.map(|(c, r)| c.saturating_sub(r)).collect()
         };
+        let complete =
+            |(index, node): (usize, &&ProblemNode), mut amounts: Vec<u64>, held: bool| {
+                columns.complete_room(&mut amounts, index, held.then(|| !node.reserved.is_empty()));
+                amounts
+            };
+        let each = || nodes.iter().enumerate();
         Self {
-            capacities: nodes.iter().map(capacity).collect(),
-            rooms: nodes.iter().map(room).collect(),
+            capacities: each()
+                .map(|at| complete(at, capacity(at.1), false))
+                .collect(),
+            rooms: each().map(|at| complete(at, room(at.1), true)).collect(),
             closed: nodes.iter().map(|node| node.closed).collect(),
             names: nodes.iter().map(|node| node.name.clone()).collect(),
             index: nodes
@@ -70,21 +79,55 @@ impl Cluster {
                 .collect(),
             resources,
             totals,
+            columns,
         }
     }
 
-    /// A demand by resource index; `None` when it names a resource of which there is none.
-    pub fn demand(&self, demand: &Amounts) -> Option<Vec<u64>> {
+    /// A container's demand as it stands beside rooms; `None` when it names a resource of which there
+    /// is none.
+    pub fn demand(&self, job: &ProblemJob) -> Option<Vec<u64>> {
         let known = |resource: &Resource| self.resources.contains(resource);
-        if demand.is_empty() || !demand.iter().all(|(resource, _)| known(resource)) {
+        if job.demand.is_empty() || !job.demand.iter().all(|(resource, _)| known(resource)) {
             return None;
         }
-        Some(
-            self.resources
-                .iter()
-                .map(|resource| demand.get(resource))
-                .collect(),
-        )
+        let amounts = self.resources.iter().map(|it| job.demand.get(it));
+        let mut demand: Vec<u64> = amounts.collect();
+        self.columns.complete_demand(&mut demand, job);
+        Some(demand)
+    }
+
+    /// How many containers of a job the empty nodes hold on which they may be.
+    pub fn holds(&self, demand: &[u64]) -> u64 {
+        self.capacities
+            .iter()
+            .map(|capacity| fits(demand, capacity))
+            .sum()
+    }
+
+    /// The weighted DRF shares ŝ of some jobs: divisible progressive filling with floors and caps.
+    /// What only some nodes may hold is bounded by what these have, for all of their jobs together.
+    pub fn fair_shares(&self, users: &[FairUser<'_>]) -> Vec<f64> {
+        let resources = self.totals.len();
+        let user = |user: &FairUser<'_>| {
+            let mut demand = user.demand[..resources].to_vec();
+            demand.extend(self.columns.pooled(user.demand, user.job));
+            let mut cap = user.cap;
+            if self.columns.is_bound(user.job) {
+                let holds = u32::try_from(self.holds(user.demand)).unwrap_or(u32::MAX);
+                cap = cap.min(holds).max(user.floor);
+            }
+            User {
+                demand,
+                weight: user.job.weight,
+                floor: user.floor,
+                cap: Some(cap),
+            }
+        };
+        let users: Vec<User> = users.iter().map(user).collect();
+        let mut totals = self.totals.clone();
+        totals.extend(self.columns.pools(&self.capacities));
+        let filled = fill_within(&totals, resources, &users);
+        (0..users.len()).map(|index| filled.share(index)).collect()
     }
 
     /// Where a job's containers are by node index; `None` when one is on a node that is gone.
@@ -96,10 +139,28 @@ impl Cluster {
     }
 }
 
+/// One of those who share a cluster.
+#[derive(Debug)]
+pub(crate) struct FairUser<'a> {
+    /// The job.
+    pub job: &'a ProblemJob,
+    /// Its demand, as it stands beside rooms.
+    pub demand: &'a [u64],
+    /// The containers that it is granted first.
+    pub floor: u32,
+    /// The most that it takes.
+    pub cap: u32,
+}
+
 /// How many containers with `demand` fit in `room`.
 pub(crate) fn fits(demand: &[u64], room: &[u64]) -> u64 {
     let each = demand.iter().zip(room).filter(|(amount, _)| **amount > 0);
     each.map(|(amount, room)| room / amount).min().unwrap_or(0)
+}
+
+/// Whether there is so much of everything.
+pub(crate) fn covers(demand: &[u64], room: &[u64]) -> bool {
+    demand.iter().zip(room).all(|(amount, room)| amount <= room)
 }
 
 /// Takes `count` containers with `demand` from `room`; false and nothing taken if they do not fit.
@@ -161,14 +222,15 @@ pub(crate) struct Job {
     pub restart: f64,
     /// Whether it is resized in place: its containers are free to come and go, but for its chief.
     pub in_place: bool,
-    /// The node of its chief, which is not among `previous`, `count`, `min` and `max`.
-    pub chief: Option<usize>,
+    /// Containers that stay where they are, and are not among `previous`, `count`, `min` and `max`:
+    /// the chief of one that is resized in place, and what it has where it could not start any more.
+    pub fixed: Vec<(usize, u32)>,
 }
 
 impl Job {
-    /// Containers that it has besides those that are decided: its chief.
+    /// Containers that it has besides those that are decided.
     pub fn base(&self) -> u32 {
-        u32::from(self.chief.is_some())
+        self.fixed.iter().map(|(_, count)| count).sum()
     }
 }
 
@@ -176,6 +238,11 @@ impl Job {
 #[derive(Debug, Clone)]
 pub(crate) struct Instance {
     pub totals: Vec<u64>,
+    /// How many columns of a room add up: all up to the permits.
+    pub counted: usize,
+    /// Which types the nodes of each class allow; the class stands in the last column of a room.
+    /// Empty where all nodes allow all.
+    pub classes: Vec<Vec<bool>>,
     pub rooms: Vec<Vec<u64>>,
     pub types: Vec<Type>,
     pub jobs: Vec<Job>,
@@ -206,6 +273,8 @@ impl Instance {
     pub fn new(problem: &Problem, cluster: &Cluster, members: &[usize]) -> Self {
         let mut instance = Self {
             totals: cluster.totals.clone(),
+            counted: cluster.columns.counted(),
+            classes: Vec::new(),
             rooms: cluster.rooms.clone(),
             types: Vec::new(),
             jobs: Vec::new(),
@@ -218,7 +287,7 @@ impl Instance {
             let Some(job) = problem.jobs.get(*index) else {
                 continue;
             };
-            let Some(demand) = cluster.demand(&job.demand) else {
+            let Some(demand) = cluster.demand(job) else {
                 continue;
             };
             let ty = *known.entry(demand).or_insert_with_key(|demand| {
@@ -227,7 +296,8 @@ impl Instance {
             });
             instance.push(problem, cluster, *index, ty);
         }
-        instance.fair_shares(problem);
+        instance.classify();
+        instance.fair_shares(problem, cluster);
         instance.price_restarts(problem);
         let running = instance.jobs.iter().filter(|job| {
             problem
@@ -243,7 +313,7 @@ impl Instance {
 
     /// A job that does not take part any more: what it had on nodes that are closed is nobody's.
     pub fn give_up(&mut self, cluster: &Cluster, job: &ProblemJob) {
-        let (Some(demand), Some(previous)) = (cluster.demand(&job.demand), &job.previous) else {
+        let (Some(demand), Some(previous)) = (cluster.demand(job), &job.previous) else {
             return;
         };
         for (node, count) in cluster.locate(previous).into_iter().flatten() {
@@ -266,14 +336,14 @@ impl Instance {
             previous.iter().filter_map(located).collect::<Vec<_>>()
         });
         let mut previous = previous.unwrap_or_default();
-        let chief = self.chief(cluster, job, &mut previous);
-        if let Some(node) = chief {
+        let fixed = self.fixed(cluster, job, max, &mut previous);
+        for (node, count) in &fixed {
             // Where it stands nobody else can be.
-            for (room, amount) in self.rooms[node].iter_mut().zip(&self.types[ty].demand) {
-                *room = room.saturating_sub(*amount);
+            for (room, amount) in self.rooms[*node].iter_mut().zip(&self.types[ty].demand) {
+                *room = room.saturating_sub(amount * u64::from(*count));
             }
         }
-        let base = u32::from(chief.is_some());
+        let base: u32 = fixed.iter().map(|(_, count)| count).sum();
         let (min, max) = (min.saturating_sub(base), max.saturating_sub(base));
         let count: u32 = previous.iter().map(|(_, count)| count).sum();
         let state = match (runs(cluster, job), job.adjustable) {
@@ -294,25 +364,66 @@ impl Instance {
             fair: 0.0,
             restart: 0.0,
             in_place: job.in_place.is_some() && state == State::Free,
-            chief,
+            fixed,
         });
     }
 
-    /// The node of the chief of a job that is resized in place; it is taken out of `previous`.
-    fn chief(
+    /// What a job that is resized in place keeps where it is: its chief, and what stands where it may
+    /// not start any more, `most` in all; it is taken out of `previous`.
+    fn fixed(
         &self,
         cluster: &Cluster,
         job: &ProblemJob,
+        most: u32,
         previous: &mut Vec<(usize, u32)>,
-    ) -> Option<usize> {
-        if !runs(cluster, job) || !job.adjustable {
-            return None;
+    ) -> Vec<(usize, u32)> {
+        let Some(in_place) = job.in_place.as_ref().filter(|_| job.adjustable) else {
+            return Vec::new();
+        };
+        if !runs(cluster, job) {
+            return Vec::new();
         }
-        let node = *cluster.index.get(job.in_place.as_ref()?.chief.as_ref()?)?;
-        let (_, count) = previous.iter_mut().find(|(at, _)| *at == node)?;
-        *count -= 1;
+        let chief = in_place.chief.as_ref();
+        let chief = chief.and_then(|chief| cluster.index.get(chief));
+        let mut left = most;
+        let mut fixed = BTreeMap::new();
+        if let Some((node, count)) = previous.iter_mut().find(|(at, _)| Some(at) == chief) {
+            (left, *count) = (left - 1, *count - 1);
+            fixed.insert(*node, 1);
+        }
+        for (node, count) in previous.iter_mut() {
+            if !cluster.columns.allows(job, *node) {
+                let stay = (*count).min(left);
+                (left, *count) = (left - stay, *count - stay);
+                *fixed.entry(*node).or_insert(0) += stay;
+            }
+        }
         previous.retain(|(_, count)| *count > 0);
-        Some(node)
+        fixed.retain(|_, count| *count > 0);
+        fixed.into_iter().collect()
+    }
+
+    /// Numbers the nodes by what they allow, in the last column of their rooms.
+    pub fn classify(&mut self) {
+        let width = self.rooms.first().map_or(0, Vec::len);
+        self.classes.clear();
+        if width <= self.counted {
+            return;
+        }
+        let (counted, last) = (self.counted, width - 1);
+        let mut known: BTreeMap<Vec<bool>, usize> = BTreeMap::new();
+        for room in &mut self.rooms {
+            let types = self.types.iter();
+            let allowed: Vec<bool> = types
+                .map(|ty| covers(&ty.demand[counted..last], &room[counted..last]))
+                .collect();
+            let classes = &mut self.classes;
+            let class = *known.entry(allowed).or_insert_with_key(|allowed| {
+                classes.push(allowed.clone());
+                classes.len() - 1
+            });
+            room[last] = class as u64;
+        }
     }
 
     /// ε + stall · u n̄ / amortise: what the objective loses with each restart.
@@ -333,29 +444,48 @@ impl Instance {
     }
 
     /// ŝ: weighted divisible progressive filling with floors and caps, over the jobs taking part.
-    fn fair_shares(&mut self, problem: &Problem) {
-        let user = |job: &Job| User {
-            demand: self.types[job.ty].demand.clone(),
-            weight: problem.jobs[job.index].weight,
+    fn fair_shares(&mut self, problem: &Problem, cluster: &Cluster) {
+        let user = |job: &Job| FairUser {
+            job: &problem.jobs[job.index],
+            demand: &self.types[job.ty].demand,
             floor: job.min + job.base(),
-            cap: Some(job.max + job.base()),
+            cap: job.max + job.base(),
         };
-        let users: Vec<User> = self.jobs.iter().map(user).collect();
-        let filled = fill(&self.totals, &users);
-        for (index, job) in self.jobs.iter_mut().enumerate() {
-            job.fair = filled.share(index);
+        let users: Vec<FairUser<'_>> = self.jobs.iter().map(user).collect();
+        let shares = cluster.fair_shares(&users);
+        for (job, share) in self.jobs.iter_mut().zip(shares) {
+            job.fair = share;
         }
     }
 
     /// The same if a job of the problem demanded nothing of one resource.
-    pub fn without_demand(&self, problem: &Problem, index: usize, resource: usize) -> Option<Self> {
+    pub fn without_demand(
+        &self,
+        (problem, cluster): (&Problem, &Cluster),
+        index: usize,
+        resource: usize,
+    ) -> Option<Self> {
         let mut other = self.clone();
         let job = other.jobs.iter_mut().find(|job| job.index == index)?;
         let mut demand = self.types[job.ty].demand.clone();
         *demand.get_mut(resource)? = 0;
         job.ty = other.types.len();
         other.types.push(Type::new(&demand, &self.totals));
-        other.fair_shares(problem);
+        other.classify();
+        other.fair_shares(problem, cluster);
+        Some(other)
+    }
+
+    /// The same if a job of the problem could have its containers on any node.
+    pub fn without_constraints(&self, index: usize) -> Option<Self> {
+        let mut other = self.clone();
+        let (counted, totals) = (self.counted, &self.totals);
+        let job = other.jobs.iter_mut().find(|job| job.index == index)?;
+        let mut demand = self.types[job.ty].demand.clone();
+        demand[counted..].fill(0);
+        job.ty = other.types.len();
+        other.types.push(Type::new(&demand, totals));
+        other.classify();
         Some(other)
     }
 

@@ -198,7 +198,7 @@ fn standing_worth(search: &Search<'_>, restarted: &[bool], loss: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use crate::p2::pipeline::{Verdict, search, search_by_prices};
-    use crate::p2::samples::samples;
+    use crate::p2::samples::{bound_samples, samples};
     use crate::p2::solver::Purse;
     use crate::problem::Budget;
 
@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn prices_bound_the_optimum_and_their_plans_are_feasible() {
         let (mut solved, mut compared) = (0, 0);
-        for (seed, mut instance) in samples(0..60) {
+        for (seed, mut instance) in samples(0..60).chain(bound_samples(0..60)) {
             let exact = Budget {
                 gap: 0.0,
                 nodes: Some(20_000),

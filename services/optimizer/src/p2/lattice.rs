@@ -5,6 +5,9 @@
 //! every node, whatever is on it, so that an iteration of [`super::prices`] costs a millisecond
 //! or two at a thousand nodes.
 //!
+//! Where nodes do not allow the same types, each of their classes has a table of its own, in which only
+//! its types take part; the tables stand one behind the other.
+//!
 //! Proves: V is never below the true value. The unit of an axis is the demands' common divisor
 //! where the table stays small enough, and the table is then exact; else it is coarser, rooms and
 //! demands are both rounded down, and ⌊Σ d z / u⌋ ≥ Σ ⌊d / u⌋ z keeps V an upper bound.
@@ -25,13 +28,21 @@ const ROUNDING: f64 = 1e-12;
 #[derive(Debug, Clone)]
 pub(crate) struct Lattice {
     axes: Vec<Axis>,
-    /// Entries of the table.
-    size: usize,
+    /// Entries of the table of a class.
+    base: usize,
+    /// Which types each class allows, and the column of a room in which its class stands; none where
+    /// all nodes allow all.
+    classes: Vec<Vec<bool>>,
+    column: usize,
     /// Per type: its demand as coordinates, the last axis apart, and the distance in the table.
     steps: Vec<Step>,
     /// Per row (all axes but the last): its coordinates.
     rows: Vec<Vec<usize>>,
 }
+
+/// The types that a table is made of, class by class.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Made(Vec<Vec<usize>>);
 
 #[derive(Debug, Clone)]
 struct Axis {
@@ -64,6 +75,7 @@ impl Lattice {
             }
         }
         let limit = (WORK / instance.types.len().max(1)).clamp(STATES.0, STATES.1);
+        let limit = limit / instance.classes.len().max(1);
         let levels =
             |unit: u64, most: u64| usize::try_from(most / unit).unwrap_or(usize::MAX - 1) + 1;
         loop {
@@ -133,14 +145,22 @@ impl Lattice {
         Self {
             steps: instance.types.iter().map(|ty| step(&ty.demand)).collect(),
             rows: rows.collect(),
-            size,
+            base: size,
+            classes: instance.classes.clone(),
+            column: instance
+                .rooms
+                .first()
+                .map_or(0, |room| room.len().saturating_sub(1)),
             axes,
         }
     }
 
     /// The entry of a room; `None` of an overfull one.
     pub fn entry(&self, room: &[i64]) -> Option<usize> {
-        let mut entry = 0;
+        let mut entry = match self.classes.is_empty() {
+            true => 0,
+            false => usize::try_from(room[self.column]).ok()? * self.base,
+        };
         for axis in &self.axes {
             let amount = u64::try_from(room[axis.resource]).ok()?;
             let level = usize::try_from(amount / axis.unit).unwrap_or(usize::MAX);
@@ -155,7 +175,11 @@ impl Lattice {
             let level = usize::try_from(room[axis.resource] / axis.unit).unwrap_or(usize::MAX);
             level.min(axis.levels - 1) * axis.stride
         };
-        self.axes.iter().map(level).sum()
+        let class = match self.classes.is_empty() {
+            true => 0,
+            false => usize::try_from(room[self.column]).unwrap_or(0),
+        };
+        class * self.base + self.axes.iter().map(level).sum::<usize>()
     }
 
     /// The levels of a room, axis by axis.
@@ -176,7 +200,17 @@ impl Lattice {
 
     /// Entries of the table.
     pub fn size(&self) -> usize {
-        self.size
+        self.base * self.classes.len().max(1)
+    }
+
+    /// Whether the class of an entry or a room allows a type.
+    fn allows(&self, class: usize, ty: usize) -> bool {
+        self.classes.get(class).is_none_or(|allowed| allowed[ty])
+    }
+
+    /// Whether the node of a room allows a type.
+    pub fn allows_in(&self, room: &[u64], ty: usize) -> bool {
+        self.classes.is_empty() || self.allows(usize::try_from(room[self.column]).unwrap_or(0), ty)
     }
 
     fn width(&self) -> usize {
@@ -187,15 +221,25 @@ impl Lattice {
     ///
     /// The order of the types is free, so those that need nothing of the first axes come first:
     /// while only they are in, all slabs along those axes are equal, and one is worked out.
-    pub fn fill(&self, prices: &[f64], table: &mut Vec<f64>) -> Vec<usize> {
+    pub fn fill(&self, prices: &[f64], table: &mut Vec<f64>) -> Made {
         table.clear();
-        table.resize(self.size, 0.0);
+        table.resize(self.size(), 0.0);
+        let classes = table.chunks_exact_mut(self.base.max(1)).enumerate();
+        Made(
+            classes
+                .map(|(class, table)| self.fill_class(class, prices, table))
+                .collect(),
+        )
+    }
+
+    fn fill_class(&self, class: usize, prices: &[f64], table: &mut [f64]) -> Vec<usize> {
         let counts = |ty: &usize| {
-            self.steps[*ty].fits && prices[*ty] > 0.0 && !self.is_dominated(*ty, prices)
+            let open = self.steps[*ty].fits && prices[*ty] > 0.0 && self.allows(class, *ty);
+            open && !self.is_dominated(class, *ty, prices)
         };
         let mut types: Vec<usize> = (0..self.steps.len()).filter(counts).collect();
         types.sort_by_key(|ty| self.steps[*ty].span);
-        let mut done = types.first().map_or(self.size, |ty| self.steps[*ty].span);
+        let mut done = types.first().map_or(self.base, |ty| self.steps[*ty].span);
         for alike in types.chunk_by(|a, b| self.steps[*a].span == self.steps[*b].span) {
             let span = self.steps[alike[0]].span;
             repeat(&mut table[..span], done);
@@ -233,7 +277,7 @@ impl Lattice {
     }
 
     /// Whether another type is worth no less and needs no more.
-    fn is_dominated(&self, ty: usize, prices: &[f64]) -> bool {
+    fn is_dominated(&self, class: usize, ty: usize, prices: &[f64]) -> bool {
         let step = &self.steps[ty];
         self.steps
             .iter()
@@ -249,7 +293,8 @@ impl Lattice {
                         || than.row != step.row
                         || than.last != step.last
                 };
-                other != ty && *price >= prices[ty] && less() && first()
+                let better = other != ty && *price >= prices[ty];
+                better && self.allows(class, other) && less() && first()
             })
     }
 
@@ -258,7 +303,7 @@ impl Lattice {
     pub fn filling(
         &self,
         mut entry: usize,
-        types: &[usize],
+        types: &Made,
         prices: &[f64],
         table: &[f64],
         mut put: impl FnMut(usize),
@@ -274,7 +319,7 @@ impl Lattice {
     pub fn fillings(
         &self,
         times: &mut [f64],
-        types: &[usize],
+        types: &Made,
         prices: &[f64],
         table: &[f64],
         mut put: impl FnMut(usize, f64),
@@ -297,19 +342,20 @@ impl Lattice {
     }
 
     /// One of the containers that an entry is filled with; `None` where it stays empty.
-    fn last(&self, entry: usize, types: &[usize], prices: &[f64], table: &[f64]) -> Option<usize> {
+    fn last(&self, entry: usize, types: &Made, prices: &[f64], table: &[f64]) -> Option<usize> {
         if table[entry] <= 0.0 {
             return None;
         }
         let width = self.width();
-        let (at, last) = (&self.rows[entry / width], entry % width);
+        let class = entry / self.base;
+        let (at, last) = (&self.rows[(entry % self.base) / width], entry % width);
         let least = table[entry] - ROUNDING * table[entry];
         let is_last = |ty: &usize| {
             let (step, distance) = (&self.steps[*ty], self.distance(*ty));
             let fits = last >= step.last && at.iter().zip(&step.row).all(|(at, step)| at >= step);
             fits && distance > 0 && table[entry - distance] + prices[*ty] >= least
         };
-        types.iter().copied().find(is_last)
+        types.0[class].iter().copied().find(is_last)
     }
 }
 
@@ -352,6 +398,9 @@ mod tests {
             capacity: capacity.parse().expect("amounts"),
             reserved: Default::default(),
             closed: false,
+            labels: Default::default(),
+            taints: Default::default(),
+            gpus: Vec::new(),
         };
         let job = |(index, demand): (usize, &&str)| ProblemJob {
             job: format!("t/j{index}").parse().expect("an id"),
@@ -368,6 +417,8 @@ mod tests {
             urgency: Default::default(),
             has_checkpoint: true,
             static_containers: None,
+            needs: Default::default(),
+            gpu_parts: 0,
         };
         let problem = Problem {
             nodes: vec![node],

@@ -3,8 +3,11 @@
 //! 1. [`admit`], [`backfill`]: which jobs take part; services and notebooks come first ([`urgent`]).
 //! 2. [`pipeline`]: counts and slots for them.
 //! 3. [`assign`]: slots to jobs.
-//! 4. [`revert`], [`stay`]: restarts and moves that are not worth it are taken back.
+//! 4. [`revert`], [`stay`]: restarts and moves that are not worth it are taken back; [`arrange`]: what
+//!    starts goes where it would rather be.
 //! 5. [`diagnose`]: why the others wait.
+//!
+//! Which nodes a job may be on stands in rooms and demands ([`columns`]).
 //!
 //! Where there is room for all, that is it ([`alone`]). Small instances go to HiGHS ([`model`]). On
 //! large ones ([`large`]) new jobs are first put beside what runs ([`beside`]); then prices are found
@@ -15,13 +18,16 @@
 pub(crate) mod admit;
 pub(crate) mod agree;
 pub(crate) mod alone;
+pub(crate) mod arrange;
 pub(crate) mod ascent;
 pub(crate) mod assign;
 pub(crate) mod backfill;
 pub(crate) mod beside;
 pub(crate) mod beyond;
 pub(crate) mod choose;
+pub(crate) mod columns;
 pub mod conflict;
+pub(crate) mod devices;
 pub(crate) mod diagnose;
 pub(crate) mod groups;
 pub(crate) mod held;

@@ -190,7 +190,7 @@ impl<'a> TypeModel<'a> {
 
     fn capacity_rows(&mut self) {
         let held = held(self.instance, self.groups);
-        for resource in 0..self.instance.totals.len() {
+        for resource in 0..self.instance.counted {
             let demands = || self.instance.types.iter().map(|ty| ty.demand[resource]);
             let unit = demands().max().unwrap_or(0);
             if unit == 0 {

@@ -261,7 +261,7 @@ fn add(sums: &mut [f64], at: usize, parts: &[f64], times: f64) {
 mod tests {
     use super::*;
     use crate::p2::model::TypeModel;
-    use crate::p2::samples::samples;
+    use crate::p2::samples::{bound_samples, samples};
     use crate::p2::solver::{Ending, Limits};
 
     /// Integral counts and losses only make it tighter than the linear relaxation of the classes,
@@ -269,7 +269,7 @@ mod tests {
     #[test]
     fn it_bounds_as_well_as_the_linear_relaxation() {
         let mut compared = 0;
-        for (seed, instance) in samples(0..100) {
+        for (seed, instance) in samples(0..100).chain(bound_samples(0..100)) {
             let groups = classes(&instance);
             let mut model = TypeModel::new(&instance, &groups, false);
             let limits = Limits {
@@ -299,7 +299,7 @@ mod tests {
         use crate::problem::Budget;
 
         let mut compared = 0;
-        for (seed, instance) in samples(0..100) {
+        for (seed, instance) in samples(0..100).chain(bound_samples(0..100)) {
             let verdict = search(&instance, &Budget::default(), &Purse::new(None));
             let Verdict::Found(found) = verdict else {
                 continue;

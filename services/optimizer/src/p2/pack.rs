@@ -194,7 +194,7 @@ impl<'a> Packing<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::p2::samples::samples;
+    use crate::p2::samples::{bound_samples, samples};
     use crate::p2::shor::Descent;
 
     /// The most that the objective reaches with new containers of `ty` and later types on `node`
@@ -230,7 +230,7 @@ mod tests {
     #[test]
     fn nearly_as_good_as_every_packing() {
         let (mut reached, mut most, mut all) = (0.0, 0.0, 0);
-        for (seed, instance) in samples(0..60) {
+        for (seed, instance) in samples(0..60).chain(bound_samples(0..60)) {
             let lattice = Lattice::new(&instance);
             let restarted = vec![false; instance.jobs.len()];
             let mut packing = Packing::new(&instance, &lattice, &restarted, 0.0);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::instance::{Instance, State};
+use super::instance::{Instance, State, covers};
 
 /// Slack for comparing sums of shares: far below the share of one container, far above what
 /// adding a few thousand floats loses.
@@ -91,7 +91,7 @@ impl Plan {
     /// What is left on each node; `None` when a node is overfull.
     pub fn rooms(&self, instance: &Instance) -> Option<Vec<Vec<u64>>> {
         let mut rooms = instance.rooms.clone();
-        let mut used = vec![vec![0u64; instance.totals.len()]; rooms.len()];
+        let mut used = vec![vec![0u64; instance.counted]; rooms.len()];
         let mut add = |node: usize, demand: &[u64], count: u32| {
             for (used, amount) in used[node].iter_mut().zip(demand) {
                 *used = used.saturating_add(amount.saturating_mul(u64::from(count)));
@@ -117,6 +117,16 @@ impl Plan {
         Some(rooms)
     }
 
+    /// Whether all that starts does so where it may.
+    fn is_allowed(&self, instance: &Instance) -> bool {
+        let mut types = instance.types.iter().zip(&self.slots);
+        types.all(|(ty, slots)| {
+            let mut nodes = slots.iter().filter(|(_, count)| **count > 0);
+            let asked = &ty.demand[instance.counted..];
+            nodes.all(|(node, _)| covers(asked, &instance.rooms[*node][instance.counted..]))
+        })
+    }
+
     /// Whether it keeps every constraint of P2.
     pub fn is_feasible(&self, instance: &Instance) -> bool {
         let mut wanted = vec![0u64; instance.types.len()];
@@ -133,6 +143,7 @@ impl Plan {
         let total = |slots: &BTreeMap<usize, u32>| slots.values().map(|c| u64::from(*c)).sum();
         let placed: Vec<u64> = self.slots.iter().map(total).collect();
         placed == wanted
+            && self.is_allowed(instance)
             && self.restarts() <= instance.restart_bound
             && self.loss(instance) <= instance.loss_bound + SHARE_SLACK
             && self.rooms(instance).is_some()

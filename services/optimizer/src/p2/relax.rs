@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 
 use super::held::Held;
 use super::instance::{Instance, State};
-use super::lattice::Lattice;
+use super::lattice::{Lattice, Made};
 use super::rates::Goods;
 use super::release::{Many, Memory, Release};
 
@@ -67,7 +67,7 @@ pub(crate) struct Relaxation<'a> {
     /// V at the last prices.
     pub table: Vec<f64>,
     /// The types that it is made of.
-    types: Vec<usize>,
+    types: Made,
     /// Per entry of V: how often it is filled.
     used: Vec<f64>,
     release: Release,
@@ -91,7 +91,7 @@ impl<'a> Relaxation<'a> {
                 .map(|(index, _)| (index, Memory::new(rates(index))))
                 .collect(),
             table: Vec::new(),
-            types: Vec::new(),
+            types: Made::default(),
             used: vec![0.0; lattice.size()],
             release: Release::default(),
         }
@@ -134,12 +134,11 @@ impl<'a> Relaxation<'a> {
     }
 
     fn nodes(&mut self, prices: &mut Prices, heat: f64, gains: &mut [f64], answer: &mut Answer) {
+        // Rates are of resources; what a node does not allow is worth nothing there.
+        let resources = self.instance.totals.len();
         let types = self.instance.types.iter();
-        let demands: Vec<&[u64]> = types.map(|ty| ty.demand.as_slice()).collect();
-        let goods = Goods {
-            demands: &demands,
-            prices: &prices.container,
-        };
+        let demands: Vec<&[u64]> = types.map(|ty| &ty.demand[..resources]).collect();
+        let priced = priced(self.instance, &prices.container);
         let held = self.held;
         let (table, release) = (&self.table, &mut self.release);
         let mut unpaid = Vec::new();
@@ -154,11 +153,17 @@ impl<'a> Relaxation<'a> {
             let possible = match self.memories.get_mut(&index) {
                 None => release.of_few(node, &unpaid, table, heat),
                 Some(memory) => {
+                    let room = &self.instance.rooms[index];
+                    let class = room.last().filter(|_| !self.instance.classes.is_empty());
+                    let class = class.map_or(0, |class| *class as usize);
                     let many = Many {
                         node,
                         blocks,
-                        capacity: &self.instance.rooms[index],
-                        goods,
+                        capacity: &room[..resources],
+                        goods: Goods {
+                            demands: &demands,
+                            prices: &priced[class],
+                        },
                         gains: &unpaid,
                     };
                     many.decide(release, memory, self.lattice, table, heat)
@@ -232,6 +237,20 @@ impl<'a> Relaxation<'a> {
             answer.loss -= (1.0 - going) * self.instance.loss(index, job.count);
         }
     }
+}
+
+/// Per class of nodes: the prices of the containers that it allows, and 0 for the others.
+fn priced(instance: &Instance, prices: &[f64]) -> Vec<Vec<f64>> {
+    if instance.classes.is_empty() {
+        return vec![prices.to_vec()];
+    }
+    let classes = instance.classes.iter().map(|allowed| {
+        let pairs = prices.iter().zip(allowed);
+        pairs
+            .map(|(price, allowed)| if *allowed { *price } else { 0.0 })
+            .collect()
+    });
+    classes.collect()
 }
 
 /// How likely something is that gains so much.

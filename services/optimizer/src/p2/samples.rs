@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use dormouse_messages::Needs;
+
 use super::instance::{Cluster, Instance, State};
 use crate::problem::{Problem, ProblemJob, ProblemNode};
 
@@ -18,7 +20,26 @@ pub(crate) fn chance(seed: u64) -> impl FnMut(u64) -> u64 {
 
 /// Small clusters, each with its seed.
 pub(crate) fn samples(seeds: Range<u64>) -> impl Iterator<Item = (u64, Instance)> {
-    seeds.filter_map(|seed| Some((seed, random(seed)?)))
+    seeds.filter_map(|seed| Some((seed, random(seed, false)?)))
+}
+
+/// The same, where half of the jobs may not be on all nodes; some stand where they may not start.
+pub(crate) fn bound_samples(seeds: Range<u64>) -> impl Iterator<Item = (u64, Instance)> {
+    seeds.filter_map(|seed| Some((seed, random(seed, true)?)))
+}
+
+fn needs(bound: bool, below: &mut impl FnMut(u64) -> u64) -> Needs {
+    let constraints = match below(6) {
+        0 => r#"{"zone": "x"}"#,
+        1 => r#"{"zone": "y"}"#,
+        2 => r#"{"node": {"not": "b"}}"#,
+        _ => "{}",
+    };
+    let mut needs = Needs::default();
+    if bound {
+        needs.constraints = serde_json::from_str(constraints).expect("constraints");
+    }
+    needs
 }
 
 /// The restart of every running job.
@@ -29,8 +50,9 @@ pub(crate) fn all_restarted(instance: &Instance) -> Vec<bool> {
 
 /// A cluster of four nodes with random jobs, two in three of which run; `None` where they do not
 /// fit. On the last node many small jobs run, more than all sets of which are tried.
-fn random(seed: u64) -> Option<Instance> {
+fn random(seed: u64, bound: bool) -> Option<Instance> {
     let mut below = chance(seed);
+    let mut asked = chance(seed + 999);
     let names = ["a", "b", "c", "d"];
     let capacities = [
         "cpu=8,gpu=1,memory=16Gi",
@@ -43,6 +65,16 @@ fn random(seed: u64) -> Option<Instance> {
         capacity: capacity.parse().expect("amounts"),
         reserved: Default::default(),
         closed: false,
+        labels: [
+            (
+                "zone".to_owned(),
+                if name < "c" { "x" } else { "y" }.to_owned(),
+            ),
+            ("node".to_owned(), name.to_owned()),
+        ]
+        .into(),
+        taints: Default::default(),
+        gpus: Vec::new(),
     };
     let mut problem = Problem {
         nodes: names.into_iter().zip(capacities).map(node).collect(),
@@ -74,6 +106,8 @@ fn random(seed: u64) -> Option<Instance> {
             urgency: Default::default(),
             has_checkpoint: true,
             static_containers: None,
+            needs: needs(bound, &mut asked),
+            gpu_parts: 0,
         });
     }
     let cluster = Cluster::new(&problem);

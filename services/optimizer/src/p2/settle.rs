@@ -14,7 +14,7 @@
 use std::collections::BTreeMap;
 
 use super::agree::Choices;
-use super::lattice::Lattice;
+use super::lattice::{Lattice, Made};
 use super::pack::Packing;
 use super::shor::{Descent, minimise};
 
@@ -156,7 +156,7 @@ struct Tatonnement {
     prices: Vec<f64>,
     /// V at the prices, and the types that it is made of.
     table: Vec<f64>,
-    types: Vec<usize>,
+    types: Made,
     slope: Vec<f64>,
     square: Vec<f64>,
 }
@@ -165,7 +165,7 @@ impl Tatonnement {
     fn new(prices: Vec<f64>) -> Self {
         Self {
             table: Vec::new(),
-            types: Vec::new(),
+            types: Made::default(),
             slope: vec![0.0; prices.len()],
             square: vec![0.0; prices.len()],
             prices,
@@ -201,12 +201,12 @@ impl Tatonnement {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::p2::samples::{all_restarted, samples};
+    use crate::p2::samples::{all_restarted, bound_samples, samples};
 
     #[test]
     fn cleared_prices_bound_every_packing_and_lower_than_those_before() {
         let (mut before, mut after, mut packed, mut all) = (0.0, 0.0, 0.0, 0);
-        for (_, instance) in samples(0..400) {
+        for (_, instance) in samples(0..400).chain(bound_samples(0..400)) {
             let lattice = Lattice::new(&instance);
             let restarted = all_restarted(&instance);
             let mut packing = Packing::new(&instance, &lattice, &restarted, 0.0);

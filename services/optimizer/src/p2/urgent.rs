@@ -153,7 +153,7 @@ pub(crate) fn cut_targets(queue: &Queue<'_>) -> Vec<(usize, u32)> {
     let mut rooms = queue.cluster.rooms.clone();
     let mut cut = Vec::new();
     for (index, job) in queue.problem.jobs.iter().enumerate() {
-        let Some(demand) = queue.cluster.demand(&job.demand) else {
+        let Some(demand) = queue.cluster.demand(job) else {
             continue;
         };
         if job.urgency == Urgency::Training {

@@ -6,6 +6,8 @@ mod common;
 mod document;
 mod drf_golden;
 mod drf_properties;
+mod fractions;
+mod places;
 mod scale;
 mod services;
 mod state;

@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use crate::common::{job, large_jobs, large_problem, node, placed, solved};
+use crate::common::{job, large_bound_problem, large_jobs, large_problem, node, placed, solved};
 use dormouse_optimizer::decimal::Decimal;
 use dormouse_optimizer::problem::{Objective, Problem};
 use dormouse_optimizer::{Solution, solve};
@@ -73,6 +73,25 @@ fn a_hundred_nodes() {
         let mut problem = large_problem(100, 100, 24, seed);
         let solution = figures(&mut problem, (100, 100, 24), seed, (1, 1));
         assert!(solution.solver.gap <= 0.01, "{:?}", solution.solver);
+    }
+}
+
+#[test]
+fn a_hundred_nodes_of_which_jobs_may_not_have_all() {
+    let mut problem = large_bound_problem(100, 100, 24, 0);
+    let solution = figures(&mut problem, (100, 100, 24), 0, (1, 1));
+    assert!(solution.solver.gap <= 0.01, "{:?}", solution.solver);
+}
+
+#[test]
+#[ignore = "minutes: figures with constraints for a size, seeds and demands given in the environment"]
+fn bound_figures_on_request() {
+    let (size, seeds) = requested();
+    for seed in seeds {
+        let mut problem = large_bound_problem(size.0, size.1, size.2, seed);
+        for theta in [(2, 1), (1, 2), (1, 1)] {
+            figures(&mut problem, size, seed, theta);
+        }
     }
 }
 

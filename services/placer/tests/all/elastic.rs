@@ -96,6 +96,7 @@ impl Given {
             shapes: vec![Shape {
                 shape: 0,
                 demand: "cpu=2".parse().expect("amounts"),
+                needs: Default::default(),
             }],
             slots: slots
                 .iter()

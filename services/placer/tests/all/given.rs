@@ -62,6 +62,10 @@ pub fn spec(id: &JobId) -> JobSpec {
         tasks: None,
         resize: Resize::default(),
         service: None,
+        tolerations: Default::default(),
+        constraints: Default::default(),
+        gpu_limit_milli: None,
+        gpu_memory_bytes: None,
     }
 }
 
@@ -79,6 +83,7 @@ impl Given {
                 running: Vec::new(),
                 address: String::new(),
                 runtime: "process".to_owned(),
+                taints: Default::default(),
             });
         }
         given

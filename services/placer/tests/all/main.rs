@@ -3,3 +3,4 @@
 mod elastic;
 mod faults;
 mod given;
+mod places;

@@ -75,6 +75,7 @@ async fn two_operators_append_in_turn_but_an_agent_is_alone() {
             running: Vec::new(),
             address: String::new(),
             runtime: String::new(),
+            taints: Default::default(),
         })
     };
     let node = || Some("n0".parse().expect("a name"));

@@ -47,6 +47,7 @@ impl Given {
             running: Vec::new(),
             address: String::new(),
             runtime: "model".to_owned(),
+            taints: Default::default(),
         };
         self.fold(joined.into());
     }

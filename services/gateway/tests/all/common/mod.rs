@@ -63,6 +63,7 @@ pub fn joined(name: &str, address: &str) -> Event {
         running: Vec::new(),
         address: address.to_owned(),
         runtime: "process".to_owned(),
+        taints: Default::default(),
     })
 }
 

@@ -346,6 +346,7 @@ fn joined_of(node: &str, life: u64) -> Event {
         running: vec![],
         address: "127.0.0.1".to_owned(),
         runtime: "process".to_owned(),
+        taints: Default::default(),
     }
     .into()
 }

@@ -35,6 +35,9 @@ pub fn node(name: &str, capacity: &str) -> ProblemNode {
         capacity: amounts(capacity),
         reserved: Amounts::new(),
         closed: false,
+        labels: Default::default(),
+        taints: Default::default(),
+        gpus: Vec::new(),
     }
 }
 
@@ -42,6 +45,11 @@ pub fn job(name: &str, demand: &str, weight: u32, min: u32, max: u32) -> Problem
     ProblemJob {
         job: format!("t/{name}").parse().expect("an id"),
         demand: amounts(demand),
+        gpu_parts: dormouse_messages::needs::ContainerType {
+            demand: amounts(demand),
+            needs: Default::default(),
+        }
+        .gpu_parts(u64::MAX),
         weight,
         min,
         max,
@@ -54,6 +62,7 @@ pub fn job(name: &str, demand: &str, weight: u32, min: u32, max: u32) -> Problem
         urgency: Default::default(),
         has_checkpoint: true,
         static_containers: None,
+        needs: Default::default(),
     }
 }
 
@@ -178,15 +187,53 @@ pub fn large_jobs(count: usize, nodes: usize, shapes: u64, seed: u64) -> Vec<Pro
         .collect()
 }
 
+/// Labels of the nodes, and constraints of one job in three, by its name.
+fn bind(problem: &mut Problem) {
+    for (index, node) in problem.nodes.iter_mut().enumerate() {
+        let label = |name: &str, of: usize| (name.to_owned(), format!("{name}{}", index / 7 % of));
+        node.labels = [label("zone", 4), label("disk", 3)].into();
+    }
+    for job in &mut problem.jobs {
+        let name = job.job.as_str();
+        let number: u64 = name.bytes().map(u64::from).sum();
+        let constraints = match number % 12 {
+            0 => r#"{"zone": "zone1"}"#,
+            1 => r#"{"disk": ["disk0", "disk1"]}"#,
+            2 => r#"{"zone": {"not": ["zone0", "zone3"]}}"#,
+            3 => r#"{"zone": "zone2", "disk": "disk2"}"#,
+            _ => continue,
+        };
+        job.needs.constraints = serde_json::from_str(constraints).expect("constraints");
+    }
+}
+
+/// The same cluster, with nodes in zones and jobs that ask for some of them.
+pub fn large_bound_problem(nodes: usize, jobs: usize, shapes: u64, seed: u64) -> Problem {
+    let mut problem = large_problem_with(nodes, jobs, shapes, seed, bind);
+    bind(&mut problem);
+    problem
+}
+
 /// A cluster in mid-life: what DRF offers gave to the first jobs, of whom one in twenty has
 /// ended, and as many new jobs.
 pub fn large_problem(nodes: usize, jobs: usize, shapes: u64, seed: u64) -> Problem {
+    large_problem_with(nodes, jobs, shapes, seed, |_| {})
+}
+
+fn large_problem_with(
+    nodes: usize,
+    jobs: usize,
+    shapes: u64,
+    seed: u64,
+    bind: impl Fn(&mut Problem),
+) -> Problem {
     use dormouse_optimizer::problem::Allocation;
     let mut problem = Problem {
         nodes: large_nodes(nodes),
         jobs: large_jobs(jobs, nodes, shapes, seed),
         ..Problem::default()
     };
+    bind(&mut problem);
     problem.policy.allocation = Allocation::Drf;
     let solution = solve(&problem);
     carry_over(&mut problem, &solution);

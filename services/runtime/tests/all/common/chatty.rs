@@ -110,6 +110,7 @@ pub fn joined(node: &str, incarnation: u64) -> Event {
         running: Vec::new(),
         address: String::new(),
         runtime: String::new(),
+        taints: Default::default(),
     })
 }
 

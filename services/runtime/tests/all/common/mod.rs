@@ -88,6 +88,8 @@ impl Broker {
 pub fn drained(number: u64) -> Event {
     Event::from(NodeDrained {
         node: format!("n{number}").parse().expect("a name"),
+        reason: None,
+        deadline_s: None,
     })
 }
 

@@ -1,0 +1,121 @@
+//! Where containers may start: what was placed, and labels and taints as they were at any time.
+//!
+//! A decision to start is held against the labels of the prefix that it was made from: what has
+//! changed since it could not know, and what runs runs on.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use dormouse_messages::needs::{Labels, NODE_LABEL};
+use dormouse_messages::{
+    Basis, Event, Incarnation, JobId, Needs, NodeId, Rank, Recorded, Sequence,
+};
+
+/// What a node says of itself from an event on.
+type Said = (Sequence, Labels, BTreeSet<String>);
+
+/// What is known of starts.
+#[derive(Debug, Clone, Default)]
+pub struct Starts {
+    /// What jobs ask for that ask for something; where nodes are tainted it is asked of all.
+    needs: BTreeMap<JobId, Needs>,
+    placed: BTreeMap<JobId, BTreeMap<(Incarnation, Rank), NodeId>>,
+    nodes: BTreeMap<NodeId, Vec<Said>>,
+}
+
+impl Starts {
+    /// The next event of the log; what is wrong with it.
+    pub fn read(&mut self, recorded: &Recorded) -> Vec<String> {
+        let at = recorded.sequence;
+        match recorded.event() {
+            Some(Event::NodeJoined(event)) => {
+                let mut labels = event.labels.clone();
+                labels.insert(NODE_LABEL.to_owned(), event.node.to_string());
+                let said = self.nodes.entry(event.node.clone()).or_default();
+                // What the operator said before goes on to hold.
+                let (_, before, taints) = said.last().cloned().unwrap_or_default();
+                labels.extend(before);
+                let taints = taints.union(&event.taints).cloned().collect();
+                said.push((at, labels, taints));
+            }
+            Some(Event::NodeLabelled(event)) => {
+                let said = self.nodes.entry(event.node.clone()).or_default();
+                let (_, mut labels, mut taints) = said.last().cloned().unwrap_or_default();
+                for (label, value) in &event.labels {
+                    match value {
+                        Some(value) => drop(labels.insert(label.clone(), value.clone())),
+                        None => drop(labels.remove(label)),
+                    }
+                }
+                taints.extend(
+                    event
+                        .taints
+                        .iter()
+                        .filter(|it| *it.1)
+                        .map(|it| it.0.clone()),
+                );
+                taints.retain(|taint| event.taints.get(taint) != Some(&false));
+                said.push((at, labels, taints));
+            }
+            Some(Event::JobAdmitted(event)) => {
+                self.needs.insert(event.job.clone(), event.spec.needs());
+            }
+            Some(Event::PlacementDecided(event)) => {
+                for container in &event.create {
+                    let placed = self.placed.entry(container.job.clone()).or_default();
+                    let key = (container.incarnation, container.rank);
+                    placed.insert(key, container.node.clone());
+                }
+            }
+            Some(Event::PartitionStartRequested(event)) => {
+                return self.check(&event.job, event.incarnation, None, event.basis.as_ref());
+            }
+            Some(Event::PartitionResizeRequested(event)) => {
+                let join = Some(event.join.as_slice());
+                return self.check(&event.job, event.incarnation, join, event.basis.as_ref());
+            }
+            Some(Event::JobCompleted(event)) => self.forget(&event.job),
+            Some(Event::JobFailed(event)) => self.forget(&event.job),
+            Some(Event::JobCancelled(event)) => self.forget(&event.job),
+            _ => {}
+        }
+        Vec::new()
+    }
+
+    fn forget(&mut self, job: &JobId) {
+        self.needs.remove(job);
+        self.placed.remove(job);
+    }
+
+    /// The containers of an incarnation that start although they may not: all of them, or `ranks`.
+    fn check(
+        &self,
+        job: &JobId,
+        incarnation: Incarnation,
+        ranks: Option<&[Rank]>,
+        basis: Option<&Basis>,
+    ) -> Vec<String> {
+        let (Some(needs), Some(placed)) = (self.needs.get(job), self.placed.get(job)) else {
+            return Vec::new();
+        };
+        let asof = basis.map_or(Sequence(u64::MAX), |basis| basis.asof);
+        let starts = placed.iter().filter(|((life, rank), _)| {
+            *life == incarnation && ranks.is_none_or(|ranks| ranks.contains(rank))
+        });
+        let broken = starts.filter_map(|((_, rank), node)| {
+            let said = self.nodes.get(node)?;
+            let (_, labels, taints) = said.iter().rev().find(|(at, _, _)| *at <= asof)?;
+            let why = match (
+                needs.constraints.broken_by(labels),
+                needs.kept_away_by(taints),
+            ) {
+                (Some((label, rule)), _) => format!("{label}: {rule}"),
+                (None, Some(taint)) => format!("the taint {taint}"),
+                (None, None) => return None,
+            };
+            Some(format!(
+                "{job}/{incarnation}/{rank} starts on {node} against {why}"
+            ))
+        });
+        broken.collect()
+    }
+}

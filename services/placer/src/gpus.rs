@@ -1,0 +1,92 @@
+//! Which GPUs a container has: whole ones that nobody else has, or a part of one.
+//!
+//! The optimizer has proven by sizes that every container finds its device, if the large ones choose
+//! first. A fraction goes to the fullest device that has room for it, so that others stay whole.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use dormouse_messages::events::Short;
+use dormouse_messages::needs::GPU_PARTS;
+use dormouse_messages::{JobId, NodeId, Resource};
+use dormouse_state::{ClusterState, Job, Place};
+
+use crate::assign::Wanted;
+
+/// A GPU.
+struct Gpu {
+    uuid: String,
+    /// Free parts.
+    free: u64,
+}
+
+/// What is free of the GPUs of the usable nodes.
+pub struct Free<'a> {
+    state: &'a ClusterState,
+    nodes: BTreeMap<&'a NodeId, Vec<Gpu>>,
+    /// Containers that found none, where nodes name their GPUs.
+    pub short: Vec<Short>,
+}
+
+/// The part of each of its GPUs that a container of a job takes: the largest choose first.
+pub fn size(state: &ClusterState, job: &Job) -> u64 {
+    state.nodes.gpu_parts(&job.container_type()).min(GPU_PARTS)
+}
+
+impl<'a> Free<'a> {
+    /// What the jobs that stay leave.
+    pub fn of(state: &'a ClusterState, changed: &BTreeSet<&JobId>) -> Self {
+        let nodes = state.nodes.usable().map(|(name, node)| {
+            let gpus = node.gpus.iter().map(|gpu| Gpu {
+                uuid: gpu.uuid.clone(),
+                free: GPU_PARTS,
+            });
+            (name, gpus.collect())
+        });
+        let mut free = Self {
+            state,
+            nodes: nodes.collect(),
+            short: Vec::new(),
+        };
+        for (_, job) in state.jobs.iter().filter(|(id, _)| !changed.contains(id)) {
+            let places = job.assignment.iter().flat_map(|it| it.places.values());
+            places.for_each(|place| free.hold(job, place));
+        }
+        free
+    }
+
+    /// A container keeps its GPUs.
+    pub fn hold(&mut self, job: &Job, place: &Place) {
+        let size = size(self.state, job);
+        let gpus = self.nodes.get_mut(&place.node).into_iter().flatten();
+        for gpu in gpus.filter(|gpu| place.gpus.contains(&gpu.uuid)) {
+            gpu.free = gpu.free.saturating_sub(size);
+        }
+    }
+
+    /// The GPUs of one more container on a node; none where the node does not name its own.
+    pub fn take(&mut self, node: &NodeId, wanted: &Wanted<'_>) -> Vec<String> {
+        let milli = wanted.job.demand.get(&Resource::Gpu);
+        let gpus = self.nodes.get_mut(node).filter(|gpus| !gpus.is_empty());
+        let Some(gpus) = gpus.filter(|_| milli > 0) else {
+            return Vec::new();
+        };
+        let size = size(self.state, wanted.job);
+        let many = usize::try_from((milli / 1000).max(1)).unwrap_or(usize::MAX);
+        let mut open: Vec<&mut Gpu> = gpus.iter_mut().filter(|gpu| gpu.free >= size).collect();
+        // Stable: whole ones in the agent's order.
+        open.sort_by_key(|gpu| gpu.free);
+        if open.len() < many {
+            self.short.push(Short {
+                job: wanted.id.clone(),
+                containers: 1,
+                resource: Resource::Gpu.name().to_owned(),
+            });
+            return Vec::new();
+        }
+        let taken = open.into_iter().take(many).map(|gpu| {
+            gpu.free -= size;
+            gpu.uuid.clone()
+        });
+        taken.collect()
+    }
+}

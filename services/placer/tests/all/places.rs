@@ -1,0 +1,274 @@
+//! Constraints at the placer: slots of one demand are not those of all who demand it, wishes decide
+//! among equal slots, and what was overtaken by a label is decided again.
+
+use dormouse_messages::events::*;
+use dormouse_messages::needs::Constraints;
+use dormouse_messages::{Epoch, Event};
+use serde_json::json;
+
+use crate::given::{Given, job, node, spec};
+
+/// Four nodes of two zones with room for two containers each.
+fn zones() -> Given {
+    let mut given = Given::nodes();
+    for (name, zone) in [("n0", "a"), ("n1", "a"), ("n2", "b"), ("n3", "b")] {
+        given.push(NodeJoined {
+            node: node(name),
+            capacity: "cpu=4".parse().expect("amounts"),
+            labels: [("zone".to_owned(), zone.to_owned())].into(),
+            gpus: Vec::new(),
+            incarnation: 2,
+            running: Vec::new(),
+            address: String::new(),
+            runtime: "process".to_owned(),
+            taints: Default::default(),
+        });
+    }
+    given
+}
+
+fn asks(constraints: serde_json::Value) -> Constraints {
+    serde_json::from_value(constraints).expect("constraints")
+}
+
+fn released(given: &mut Given, id: &str, constraints: &Constraints) {
+    let mut spec = spec(&job(id));
+    spec.constraints = constraints.clone();
+    given.push(JobAdmitted {
+        job: job(id),
+        spec,
+        ingress_sequence: given.events,
+        basis: None,
+    });
+    given.push(JobReleased {
+        job: job(id),
+        turn: None,
+        passed_over: Vec::new(),
+        basis: None,
+    });
+}
+
+/// An allocation: jobs with their containers, and slots by node of each job's type.
+fn allocated(given: &mut Given, jobs: &[(&str, u32)], slots: &[(&str, &str, u32)]) {
+    let epoch = Epoch(given.state.allocation.epoch.0 + 1);
+    let shape_of = |id: &str| {
+        jobs.iter()
+            .position(|(name, _)| *name == id)
+            .expect("listed")
+    };
+    let shapes = jobs.iter().enumerate().map(|(shape, (id, _))| {
+        let it = given.state.jobs[&job(id)].container_type();
+        Shape {
+            shape: u32::try_from(shape).expect("few"),
+            demand: it.demand,
+            needs: it.needs,
+        }
+    });
+    let shapes = shapes.collect();
+    let allocations = jobs.iter().map(|(id, containers)| JobAllocation {
+        job: job(id),
+        containers: *containers,
+        previous: 0,
+        new: true,
+        share: 0.0,
+        fair_share: 0.0,
+        made_for: None,
+    });
+    let slots = slots.iter().map(|(id, on, containers)| Slot {
+        node: node(on),
+        shape: u32::try_from(shape_of(id)).expect("few"),
+        containers: *containers,
+    });
+    given.push(AllocationDecided {
+        epoch,
+        jobs: allocations.collect(),
+        shapes,
+        slots: slots.collect(),
+        outcome: Outcome::default(),
+        basis: None,
+    });
+}
+
+fn placed(given: &Given) -> Vec<(String, String)> {
+    let (events, _) = given.decided();
+    let Some(Event::PlacementDecided(event)) = events.first() else {
+        panic!("{events:?}");
+    };
+    let places = event.create.iter();
+    let mut places: Vec<_> = places
+        .map(|it| (it.job.to_string(), it.node.to_string()))
+        .collect();
+    places.sort();
+    places
+}
+
+#[test]
+fn a_slot_of_another_type_is_not_taken() {
+    let mut given = zones();
+    released(&mut given, "t/bound", &asks(json!({"zone": "b"})));
+    released(&mut given, "t/free", &Constraints::default());
+    // By its size alone the free job would take the node of both.
+    allocated(
+        &mut given,
+        &[("t/bound", 1), ("t/free", 2)],
+        &[
+            ("t/bound", "n2", 1),
+            ("t/free", "n2", 1),
+            ("t/free", "n0", 1),
+        ],
+    );
+    let at = |job: &str, on: &str| (job.to_owned(), on.to_owned());
+    assert_eq!(
+        placed(&given),
+        [at("t/bound", "n2"), at("t/free", "n0"), at("t/free", "n2")]
+    );
+}
+
+#[test]
+fn a_label_that_changed_since_is_refused() {
+    let mut given = zones();
+    released(&mut given, "t/bound", &asks(json!({"zone": "b"})));
+    allocated(&mut given, &[("t/bound", 1)], &[("t/bound", "n2", 1)]);
+    given.push(NodeLabelled {
+        node: node("n2"),
+        labels: [("zone".to_owned(), Some("a".to_owned()))].into(),
+        taints: Default::default(),
+    });
+    let (events, _) = given.decided();
+    assert!(
+        matches!(events[..], [Event::PlacementRefused(_)]),
+        "{events:?}"
+    );
+}
+
+#[test]
+fn what_is_placed_and_not_started_is_decided_again() {
+    let mut given = zones();
+    released(&mut given, "t/bound", &asks(json!({"zone": "b"})));
+    given.create("t/bound", "n2", 1);
+    let trigger = given.state.last_trigger;
+    let moved = |zone: &str| NodeLabelled {
+        node: node("n2"),
+        labels: [("zone".to_owned(), Some(zone.to_owned()))].into(),
+        taints: Default::default(),
+    };
+    given.push(moved("a"));
+    assert!(given.state.last_trigger > trigger);
+    let assignment = given.state.jobs[&job("t/bound")].assignment.as_ref();
+    assert!(assignment.expect("placed").displaced);
+    // One that runs stays.
+    let mut given = zones();
+    released(&mut given, "t/bound", &asks(json!({"zone": "b"})));
+    given.create("t/bound", "n2", 1);
+    given.push(PartitionStartRequested {
+        job: job("t/bound"),
+        epoch: Epoch(0),
+        incarnation: dormouse_messages::Incarnation(1),
+        containers: 1,
+        resumed_from: None,
+        basis: None,
+    });
+    given.push(moved("a"));
+    let assignment = given.state.jobs[&job("t/bound")].assignment.as_ref();
+    assert!(!assignment.expect("placed").displaced);
+}
+
+#[test]
+fn wishes_choose_among_slots() {
+    let slots = |id: &'static str| [(id, "n0", 2), (id, "n1", 2), (id, "n2", 2), (id, "n3", 2)];
+    let zones_of = |constraints: serde_json::Value, containers: u32| {
+        let mut given = zones();
+        released(&mut given, "t/x", &asks(constraints));
+        allocated(&mut given, &[("t/x", containers)], &slots("t/x"));
+        let places = placed(&given);
+        let zone_a = places
+            .iter()
+            .filter(|(_, on)| ["n0", "n1"].contains(&on.as_str()));
+        (zone_a.count(), places.len())
+    };
+    assert_eq!(zones_of(json!({"spread": "zone"}), 4), (2, 4));
+    let (a, _) = zones_of(json!({"pack": "zone"}), 4);
+    assert!(a == 0 || a == 4, "{a}");
+    assert_eq!(zones_of(json!({"prefer": {"zone": "b"}}), 4), (0, 4));
+}
+
+#[test]
+fn fractions_share_a_device_and_whole_ones_have_theirs() {
+    let mut given = Given::default();
+    given.push(NodeJoined {
+        node: node("n0"),
+        capacity: "cpu=32,gpu=3".parse().expect("amounts"),
+        labels: Default::default(),
+        gpus: ["a", "b", "c"]
+            .map(|uuid| Gpu {
+                uuid: uuid.to_owned(),
+                model: "H200".to_owned(),
+                memory_bytes: 16 << 30,
+            })
+            .to_vec(),
+        incarnation: 1,
+        running: Vec::new(),
+        address: String::new(),
+        runtime: "process".to_owned(),
+        taints: Default::default(),
+    });
+    for (id, demand) in [("t/q", "gpu=0.25"), ("t/h", "gpu=0.6"), ("t/w", "gpu=1")] {
+        let mut spec = spec(&job(id));
+        spec.demand = demand.parse().expect("amounts");
+        given.push(JobAdmitted {
+            job: job(id),
+            spec,
+            ingress_sequence: given.events,
+            basis: None,
+        });
+        given.push(JobReleased {
+            job: job(id),
+            turn: None,
+            passed_over: Vec::new(),
+            basis: None,
+        });
+    }
+    let slots = [("t/q", "n0", 4), ("t/h", "n0", 1), ("t/w", "n0", 1)];
+    allocated(&mut given, &[("t/q", 4), ("t/h", 1), ("t/w", 1)], &slots);
+    let (events, _) = given.decided();
+    let Some(Event::PlacementDecided(event)) = events.first() else {
+        panic!("{events:?}");
+    };
+    let gpus_of = |id: &str| -> Vec<&str> {
+        let own = event.create.iter().filter(|it| it.job == job(id));
+        own.flat_map(|it| it.gpus.iter().map(String::as_str))
+            .collect()
+    };
+    let (quarters, most, whole) = (gpus_of("t/q"), gpus_of("t/h"), gpus_of("t/w"));
+    assert_eq!((quarters.len(), most.len(), whole.len()), (4, 1, 1));
+    assert!(
+        quarters.iter().all(|uuid| *uuid == quarters[0]),
+        "{quarters:?}"
+    );
+    assert!(most[0] != whole[0] && quarters[0] != most[0] && quarters[0] != whole[0]);
+    // A fourth device would be needed.
+    allocated(
+        &mut given,
+        &[("t/q", 4), ("t/h", 2), ("t/w", 1)],
+        &[("t/q", "n0", 4), ("t/h", "n0", 2), ("t/w", "n0", 1)],
+    );
+    let (events, _) = given.decided();
+    assert!(
+        matches!(events[..], [Event::PlacementRefused(_)]),
+        "{events:?}"
+    );
+}
+
+#[test]
+fn a_node_that_is_lost_or_drained_and_empty_is_forgotten() {
+    let mut given = zones();
+    given.push(NodeRemoved { node: node("n3") });
+    assert!(given.state.nodes.get(&node("n3")).is_some(), "it is in use");
+    given.push(NodeDrained {
+        node: node("n3"),
+        reason: None,
+        deadline_s: None,
+    });
+    given.push(NodeRemoved { node: node("n3") });
+    assert!(given.state.nodes.get(&node("n3")).is_none());
+}
