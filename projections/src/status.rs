@@ -344,6 +344,7 @@ pub fn job_of(event: &Event) -> Option<&JobId> {
         Event::ServiceMeasured(e) => Some(&e.job),
         Event::ServiceScaled(e) => Some(&e.job),
         Event::NotebookWarned(e) => Some(&e.job),
+        Event::NotebookObserved(e) => Some(&e.job),
         Event::SubmissionReceived(_)
         | Event::AllocationDecided(_)
         | Event::AllocationKept(_)

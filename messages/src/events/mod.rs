@@ -319,6 +319,7 @@ registry! {
     NotebookWarned "notebook.warned.v1" [Autoscaler] job decision;
     NodeFenced "node.fenced.v1" [Node Operator] node observation;
     ClockStepped "clock.stepped.v1" [Placer] shard decision;
+    NotebookObserved "notebook.observed.v1" [Node] node observation;
 }
 
 impl Event {

@@ -3,6 +3,7 @@
 mod gateway;
 mod history;
 mod jobs;
+mod notebooks;
 mod questions;
 mod serve;
 mod since;
@@ -18,8 +19,10 @@ pub use gateway::{GatewayArgs, KeyArgs, KeyOf};
 pub use history::{At, LogCommand, LogFileArg, ReplayCommand, SliceRange, TimelineArgs};
 pub(crate) use jobs::job_id;
 pub use jobs::{
-    DEFAULT_TENANT, FenceArgs, JobCommand, JobHistoryArgs, JobLogsArgs, JobTraceArgs, JobsArgs, NodeArg, NodeCommand, NodesArgs, RunArgs, SubmitArgs,
+    DEFAULT_TENANT, FenceArgs, JobCommand, JobHistoryArgs, JobLogsArgs, JobTraceArgs, JobsArgs,
+    NodeArg, NodeCommand, NodesArgs, RunArgs, SubmitArgs,
 };
+pub use notebooks::{ListArgs, NotebookCommand, OpenArgs};
 pub use questions::{ExplainArgs, LedgerArgs, PointArgs};
 pub use serve::{ConfigureArgs, DemoArgs, ServeArgs, ServiceArg, SyncArg, UpArgs};
 pub use since::Since;
@@ -261,6 +264,9 @@ pub enum Command {
         after_help = "Examples:\n  dormouse ledger\n  dormouse ledger --from 2026-11-21 --to 2026-11-22 -o csv > day.csv\n  dormouse ledger --tenant ads -o json\n  dormouse ledger --log log.dmlog --from 4712 --job ads/lr\n\n-o csv, -o FILE.csv and -o json have whole numbers: a resource's unit times milliseconds. The\ntables have hours. Capacity is used + idle + down; what one tenant borrows others have lent."
     )]
     Ledger(LedgerArgs),
+    /// Open a notebook, or list them
+    #[command(subcommand)]
+    Notebook(NotebookCommand),
     /// Say the key of a tenant, or the token of a service, that a gateway asks for
     #[command(
         after_help = "Examples:\n  dormouse key ads --secret gateway.secret > ads.key       # the operator, for the tenant\n  dormouse key ads/model --key ads.key                     # the tenant, for a service's callers\n  curl -H \"Authorization: Bearer $(dormouse key ads/model --key ads.key)\" http://serving.example.org/ads/model/"

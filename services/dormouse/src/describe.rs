@@ -262,6 +262,7 @@ pub fn concerns(event: &Event, job: &JobId) -> bool {
         | Event::GatewayUnrouted(_)
         | Event::ServiceMeasured(_)
         | Event::ServiceScaled(_)
+        | Event::NotebookObserved(_)
         | Event::NotebookWarned(_) => serving::concerns(event, job),
         Event::ClusterConfigured(_)
         | Event::TenantConfigured(_)

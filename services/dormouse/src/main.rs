@@ -130,6 +130,7 @@ async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Timeline(args) => commands::timeline::run(&context, &args).await,
         Command::Explain(args) => commands::explain::run(&context, &args).await,
         Command::Ledger(args) => commands::ledger::run(&context, &args).await,
+        Command::Notebook(command) => commands::notebook::run(&context, &command).await,
         Command::Key(args) => commands::key::run(&context, &args),
         Command::Completion { shell } => {
             let mut script = Vec::new();

@@ -109,6 +109,7 @@ impl Hub {
                 .entry(job.clone())
                 .or_insert_with(|| Arc::new(Live::new(job.clone(), served, now)));
             let usable: Vec<Usable> = routes.usable(job).collect();
+            live.set_token(served.token());
             live.route(&usable, served.target, self.threads, now);
         }
         drop(services);

@@ -9,7 +9,7 @@
 //!          balance  one queue a service, the least loaded replica below its limit
 //!          digest   sums by the second: service.measured
 //!          drain    which gateway.unrouted are due
-//!          target, access, headers   which service, who may, what is passed on
+//!          target, access, notebook, headers   which service, who may, what is passed on
 //! driver:  run      follows, tells ─ server  listener, threads ─ proxy  one request
 //!          hub ─ live (one service) ─ visit (one request's stay) ─ upstream, body, splice
 //! ```
@@ -27,6 +27,7 @@ pub mod drain;
 pub mod headers;
 mod hub;
 mod live;
+pub mod notebook;
 mod proxy;
 pub mod routes;
 mod run;

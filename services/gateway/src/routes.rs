@@ -222,6 +222,7 @@ impl Routes {
                 node: placed.node.clone(),
                 port: placed.port,
                 phase: Phase::Placed,
+                token: None,
             };
             served.replicas.insert(placed.rank, replica);
         })
@@ -230,11 +231,16 @@ impl Routes {
     /// An agent speaks for its own node, and only after it has said where that is.
     fn ready(&mut self, it: &ContainerReady) -> bool {
         let known = self.addresses.contains_key(&it.node);
-        self.at(&it.container, |replica| match &mut replica.phase {
-            _ if !known || replica.node != it.node => {}
-            Phase::Placed | Phase::Unready => replica.phase = Phase::Ready,
-            Phase::Leaving { ready, .. } => *ready = true,
-            Phase::Ready => {}
+        self.at(&it.container, |replica| {
+            if !known || replica.node != it.node {
+                return;
+            }
+            replica.token.clone_from(&it.token_blake3);
+            match &mut replica.phase {
+                Phase::Placed | Phase::Unready => replica.phase = Phase::Ready,
+                Phase::Leaving { ready, .. } => *ready = true,
+                Phase::Ready => {}
+            }
         })
     }
 

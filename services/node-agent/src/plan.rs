@@ -11,6 +11,7 @@ use dormouse_messages::{ContainerId, Rank};
 use crate::config::AgentConfig;
 use crate::container::Asked;
 use crate::executor::{self, InPlace, Member, Setting};
+use crate::jupyter;
 use crate::layout::{self, MEMBERS};
 use crate::members::{self, ACK};
 use crate::probe::Probe;
@@ -80,6 +81,7 @@ pub fn plan(
         checkpoint,
         resume: resumed_from.map(|uri| PathBuf::from(layout::path_of(uri))),
         members: shown,
+        work: jupyter::is_notebook(spec).then(|| absolute(layout.work(&container.job).path())),
     })
 }
 

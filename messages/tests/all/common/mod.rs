@@ -161,6 +161,7 @@ pub fn events() -> Vec<Event> {
     serving::membership(&mut events);
     serving::serving(&mut events);
     fences_and_clocks(&mut events);
+    serving::notebooks(&mut events);
     events
 }
 

@@ -68,6 +68,7 @@ impl Given {
             rank: Rank(rank),
             node: node(on),
             after_ms: 0,
+            token_blake3: None,
         });
     }
 

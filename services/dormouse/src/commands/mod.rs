@@ -10,6 +10,7 @@ pub mod ledger;
 pub mod log;
 pub mod logs;
 pub mod nodes;
+pub mod notebook;
 pub mod replay;
 pub mod run;
 pub mod simulate;

@@ -14,6 +14,7 @@ mod jaeger;
 mod layout;
 mod logs;
 mod metadata;
+mod notebooks;
 mod questions;
 mod secured;
 mod tasks;
