@@ -252,20 +252,35 @@ impl Server {
     }
 }
 
-/// What kernels and terminals say together. A kernel that is not idle works: it may be starting.
+/// A kernel has started within this; one that no client has connected to says `starting` from then on.
+const KERNEL_START: Duration = Duration::from_secs(30);
+
+impl Kernel {
+    /// Whether it works, or is about to.
+    fn is_busy(&self, now: Timestamp) -> bool {
+        match self.execution_state.as_str() {
+            "idle" | "dead" => false,
+            "starting" | "restarting" => {
+                Duration::from_millis(now.ms_since(self.last_activity)) < KERNEL_START
+            }
+            _ => true,
+        }
+    }
+}
+
+/// What kernels and terminals say together.
 fn doing(
     kernels: &[Kernel],
     terminals: &[Terminal],
     now: Timestamp,
     since_start: Duration,
 ) -> Doing {
-    let is_busy = |kernel: &Kernel| !matches!(kernel.execution_state.as_str(), "idle" | "dead");
     let active = kernels.iter().map(|kernel| kernel.last_activity);
     let active = active.chain(terminals.iter().map(|terminal| terminal.last_activity));
     let since = active
         .max()
         .map(|at| Duration::from_millis(now.ms_since(at)));
-    let (activity, idle) = match kernels.iter().any(is_busy) {
+    let (activity, idle) = match kernels.iter().any(|kernel| kernel.is_busy(now)) {
         true => (NotebookActivity::Busy, Duration::ZERO),
         false => (
             NotebookActivity::Idle,
@@ -367,8 +382,15 @@ mod tests {
         let kernels = [kernel("idle", 990), kernel("busy", 10)];
         let it = doing(&kernels, &[], at(1_000), long);
         assert_eq!((it.activity, it.kernels), (NotebookActivity::Busy, 2));
-        let starting = doing(&[kernel("starting", 10)], &[], at(1_000), long);
-        assert_eq!(starting.activity, NotebookActivity::Busy);
+        let starts = |second| doing(&[kernel("starting", second)], &[], at(1_000), long).activity;
+        assert_eq!(starts(980), NotebookActivity::Busy);
+        assert_eq!(starts(960), NotebookActivity::Idle, "no client ever came");
+        let odd = doing(&[kernel("thinking", 10)], &[], at(1_000), long);
+        assert_eq!(
+            odd.activity,
+            NotebookActivity::Busy,
+            "what is not known works"
+        );
     }
 
     #[test]
