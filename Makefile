@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build demo test trainer-test trainers-all jaeger-test torture lint check fmt docs bench bench-gateway tools clean
+.PHONY: help build demo mixed test trainer-test trainers-all jaeger-test torture lint check fmt docs bench bench-gateway tools clean
 
 TOOLS := $(or $(DORMOUSE_TOOLS),$(CURDIR)/.tools)
 # What the tests and the demo find their servers and interpreters by.
@@ -30,6 +30,11 @@ demo: ## Run a cluster of four nodes on this machine and seven jobs that come an
 	scripts/install.sh build nats trainers
 	$(CARGO) build -p dormouse
 	PATH="$(RUN_PATH)" target/debug/dormouse demo $(ARGS)
+
+mixed: ## Show training, a model service and a notebook on one machine, with real clients, in three minutes
+	scripts/install.sh build nats trainers notebook
+	$(CARGO) build -p dormouse
+	PATH="$(RUN_PATH)" $(TOOLS)/venv/bin/python3 deploy/examples/mixed/run.py $(ARGS)
 
 test: ## Run every test, with a real broker, container engine and training frameworks
 	scripts/install.sh build nats docker trainers notebook clients

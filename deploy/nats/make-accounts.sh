@@ -146,7 +146,7 @@ for node in "${nodes[@]}"; do
         allow_responses: {max: 100, expires: "1m"}'
 done
 for gateway in "${gateways[@]}"; do
-  user "gateway-$gateway" "" "$prefix.log.gateway.$gateway.> $(reads "$log") $(looks "$leases")"
+  user "gateway-$gateway" "" "$prefix.log.gateway.$gateway.> $(lease "gateway.$gateway") $(reads "$log") $(looks "$leases")"
 done
 if [ -n "$keys" ] && [ ${#gateways[@]} -gt 0 ] && [ ! -s "$keys/gateway.secret" ]; then
   (umask 077; openssl rand -hex 32 > "$keys/gateway.secret")

@@ -144,6 +144,9 @@ impl Fold for Notebooks {
             Some(Event::GatewayLeft(it)) => {
                 self.gateways.remove(&it.gateway);
             }
+            Some(Event::GatewayLost(it)) => {
+                self.gateways.remove(&it.gateway);
+            }
             Some(Event::JobAdmitted(it)) if it.spec.kind == Kind::Notebook => {
                 let notebook = Notebook {
                     target: it.spec.containers.min,

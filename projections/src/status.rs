@@ -362,6 +362,7 @@ pub fn job_of(event: &Event) -> Option<&JobId> {
         | Event::NodeReadmitted(_)
         | Event::GatewayJoined(_)
         | Event::GatewayLeft(_)
+        | Event::GatewayLost(_)
         | Event::NodeJoined(_) => None,
     }
 }

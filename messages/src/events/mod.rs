@@ -320,6 +320,7 @@ registry! {
     NodeFenced "node.fenced.v1" [Node Operator] node observation;
     ClockStepped "clock.stepped.v1" [Placer] shard decision;
     NotebookObserved "notebook.observed.v1" [Node] node observation;
+    GatewayLost "gateway.lost.v1" [Placer] gateway observation;
 }
 
 impl Event {

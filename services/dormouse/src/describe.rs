@@ -259,6 +259,7 @@ pub fn concerns(event: &Event, job: &JobId) -> bool {
         | Event::MemberAcknowledged(_)
         | Event::GatewayJoined(_)
         | Event::GatewayLeft(_)
+        | Event::GatewayLost(_)
         | Event::GatewayUnrouted(_)
         | Event::ServiceMeasured(_)
         | Event::ServiceScaled(_)

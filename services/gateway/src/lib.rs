@@ -26,6 +26,7 @@ pub mod digest;
 pub mod drain;
 pub mod headers;
 mod hub;
+mod kept;
 mod live;
 pub mod notebook;
 mod proxy;
@@ -41,5 +42,5 @@ mod watched;
 mod words;
 
 pub use access::{Key, Trust};
-pub use config::{Config, GatewayError, read_secret};
+pub use config::{Config, GatewayError, Keep, LEASE, read_secret};
 pub use run::Gateway;

@@ -6,7 +6,7 @@
 //! node is lost. A leaving one is remembered until it has exited: somebody waits for the word that
 //! nothing of ours is under way there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::{
     ContainerExited, ContainerReady, GatewayUnrouted, JobAdmitted, JobRevised,
@@ -46,13 +46,15 @@ pub struct Leaving {
 pub struct Routes {
     services: BTreeMap<JobId, Served>,
     addresses: BTreeMap<NodeId, String>,
+    /// The gateways that leaving replicas wait for.
+    joined: BTreeSet<GatewayId>,
     /// Counts the changes, so that a reader sees that there was one.
     changes: u64,
 }
 
 impl Fold for Routes {
     const NAME: &'static str = "routes";
-    const VERSION: u32 = 1;
+    const VERSION: u32 = 2;
 
     fn evolve(&mut self, recorded: &Recorded) {
         let Some(event) = recorded.event() else {
@@ -80,6 +82,12 @@ impl Routes {
     #[must_use]
     pub const fn changes(&self) -> u64 {
         self.changes
+    }
+
+    /// Whether leaving replicas wait for this gateway's word.
+    #[must_use]
+    pub fn has_joined(&self, gateway: &GatewayId) -> bool {
+        self.joined.contains(gateway)
     }
 
     /// The services by their jobs.
@@ -178,6 +186,9 @@ impl Routes {
                 self.in_life(&it.job, it.incarnation, |served| served.replicas.clear())
             }
             Event::GatewayUnrouted(it) => self.unrouted(it),
+            Event::GatewayJoined(it) => self.joined.insert(it.gateway.clone()),
+            Event::GatewayLeft(it) => self.joined.remove(&it.gateway),
+            Event::GatewayLost(it) => self.joined.remove(&it.gateway),
             _ => false,
         }
     }

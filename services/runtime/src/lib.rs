@@ -47,7 +47,7 @@ pub use decode::Followed;
 pub use error::{AppendError, BrokerError, LogError};
 pub use inputs::{IngressSource, Inputs, LeaseWatcher, LocalNodes, Observation, Watched};
 pub use lease::{Hold, Lease, LeaseState, LeaseValue, Leases, RenewError, home};
-pub use lease_watch::{LeaseTable, Lost};
+pub use lease_watch::{LeaseTable, Lost, LostGateway};
 pub use log::Log;
 pub use node_api::{NodeAnswer, NodeAnswered};
 pub use settings::{Settings, Tls};

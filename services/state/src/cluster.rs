@@ -170,6 +170,9 @@ impl Fold for ClusterState {
             Event::GatewayJoined(event) => {
                 self.gateways.insert(event.gateway.clone());
             }
+            Event::GatewayLost(event) => {
+                self.gateways.remove(&event.gateway);
+            }
             Event::GatewayLeft(event) => {
                 self.gateways.remove(&event.gateway);
             }

@@ -146,6 +146,10 @@ pub fn notebooks(events: &mut Vec<Event>) {
         kernels: 1,
         reason: Some("GET /api/kernels was answered with 503".to_owned()),
     }));
+    events.push(Event::from(GatewayLost {
+        gateway: gateway(),
+        last_seen: time("2026-11-21T10:00:00.000000Z"),
+    }));
 }
 
 fn histogram() -> Histogram {

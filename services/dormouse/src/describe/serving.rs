@@ -42,6 +42,7 @@ pub fn describe(event: &Event) -> Option<String> {
         }
         Event::GatewayJoined(e) => format!("{} at {}", e.gateway, e.address),
         Event::GatewayLeft(e) => format!("{} has stopped in order", e.gateway),
+        Event::GatewayLost(e) => format!("{} was last seen {}", e.gateway, e.last_seen),
         Event::GatewayUnrouted(e) => match e.closed {
             0 => format!("{} sends nothing to {}", e.gateway, e.container),
             closed => format!(
