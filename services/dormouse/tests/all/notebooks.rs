@@ -60,6 +60,25 @@ fn state(cluster: &Cluster) -> Value {
     listed["notebooks"][0].clone()
 }
 
+/// The log tells it in order, and has the token by its hash only.
+fn warned_before_it_ended(cluster: &Cluster, token: &str) {
+    let log = cluster.log();
+    let events: Vec<&Event> = log.iter().filter_map(|it| it.event()).collect();
+    let place = |wanted: &dyn Fn(&Event) -> bool| events.iter().position(|event| wanted(event));
+    let observed = place(
+        &|event| matches!(event, Event::NotebookObserved(it) if it.activity == NotebookActivity::Idle),
+    );
+    let warned = place(&|event| matches!(event, Event::NotebookWarned(_)));
+    let scaled = place(&|event| matches!(event, Event::ServiceScaled(it) if it.replicas == 0));
+    assert!(
+        observed.is_some() && observed < warned && warned < scaled,
+        "{observed:?} {warned:?} {scaled:?}"
+    );
+    // The token is on the log by its hash only.
+    let exported = std::fs::read_to_string(cluster.log_file()).expect("exported");
+    assert!(!exported.contains(token), "the log has the token");
+}
+
 #[test]
 fn a_notebook_is_opened_used_ended_and_started_again() {
     let Some(jupyter) = jupyter() else {
@@ -101,21 +120,7 @@ fn a_notebook_is_opened_used_ended_and_started_again() {
         polled();
         (state(&cluster)["state"] == "stopped").then_some(())
     });
-    let log = cluster.log();
-    let events: Vec<&Event> = log.iter().filter_map(|it| it.event()).collect();
-    let place = |wanted: &dyn Fn(&Event) -> bool| events.iter().position(|event| wanted(event));
-    let observed = place(
-        &|event| matches!(event, Event::NotebookObserved(it) if it.activity == NotebookActivity::Idle),
-    );
-    let warned = place(&|event| matches!(event, Event::NotebookWarned(_)));
-    let scaled = place(&|event| matches!(event, Event::ServiceScaled(it) if it.replicas == 0));
-    assert!(
-        observed.is_some() && observed < warned && warned < scaled,
-        "{observed:?} {warned:?} {scaled:?}"
-    );
-    // The token is on the log by its hash only.
-    let exported = std::fs::read_to_string(cluster.log_file()).expect("exported");
-    assert!(!exported.contains(&token), "the log has the token");
+    warned_before_it_ended(&cluster, &token);
     let stopped = poll("the last connection's end", PATIENCE, || {
         let answer = polled();
         answer.contains("\"stopped\"").then_some(answer)
