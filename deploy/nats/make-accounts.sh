@@ -194,6 +194,7 @@ user api "$prefix.api.> $prefix.tenant.*.api.> \$SRV.>" "$(reads "$log") $(looks
   $prefix.in.> $prefix.status.> $(lease status) $(lease "status.>")" '
         allow_responses: {max: 100, expires: "1m"}'
 # People: the command line, and whoever creates the streams.
+user webhook "" "$(lease webhooks) $(lease "webhooks.>") $(reads "$log") $(looks "$leases")"
 user operator "$prefix.status.>" "$prefix.log.operator.> $prefix.in.> $prefix.api.> \$SRV.>
   $(reads "$log") $(reads "$ingress") $(reads "$leases")
   \$JS.API.STREAM.CREATE.* \$JS.API.STREAM.UPDATE.* \$JS.API.STREAM.LIST \$JS.API.STREAM.NAMES"
@@ -213,7 +214,7 @@ for node in "${nodes[@]}"; do
   exported "node-$node" "$prefix.log.node.$node.>" "$(lease "node.$node")"
 done
 for gateway in "${gateways[@]}"; do
-  exported "gateway-$gateway" "$prefix.log.gateway.$gateway.>"
+  exported "gateway-$gateway" "$prefix.log.gateway.$gateway.>" "$(lease "gateway.$gateway")"
 done
 echo '    ]'
 if [ ${#nodes[@]} -gt 0 ]; then
@@ -232,7 +233,7 @@ for node in "${nodes[@]}"; do
   own "node-$node" "$(answers "$node")" "$prefix.log.node.$node.>" "$(lease "node.$node")"
 done
 for gateway in "${gateways[@]}"; do
-  own "gateway-$gateway" "" "$prefix.log.gateway.$gateway.>"
+  own "gateway-$gateway" "" "$prefix.log.gateway.$gateway.>" "$(lease "gateway.$gateway")"
 done
 for tenant in "${tenants[@]}"; do
   cat <<EOF

@@ -36,6 +36,12 @@ impl Timestamp {
         Self(self.0.saturating_add_unsigned(ms.saturating_mul(1000)))
     }
 
+    /// This time less `ms` milliseconds.
+    #[must_use]
+    pub const fn minus_ms(self, ms: u64) -> Self {
+        Self(self.0.saturating_sub_unsigned(ms.saturating_mul(1000)))
+    }
+
     /// Seconds from `earlier` to here; negative when `earlier` is later.
     #[must_use]
     #[expect(

@@ -10,6 +10,7 @@ pub mod cluster;
 pub mod fairness;
 pub mod jobs;
 pub mod nodes;
+pub mod notebooks;
 #[cfg(test)]
 mod property;
 pub mod queries;

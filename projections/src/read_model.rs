@@ -7,6 +7,7 @@ use crate::cluster::Overview;
 use crate::fairness::Fairness;
 use crate::jobs::{JobTable, PhaseCounts};
 use crate::nodes::NodeTable;
+use crate::notebooks::Notebooks;
 use crate::timelines::Timelines;
 use dormouse_state::Queues;
 
@@ -25,6 +26,8 @@ pub struct ReadModel {
     pub queues: Queues,
     /// What was when, a tenant at a time.
     pub fairness: Fairness,
+    /// The notebooks.
+    pub notebooks: Notebooks,
     counted: PhaseCounts,
     /// What the partitions that run take together.
     running: Amounts,
@@ -52,6 +55,7 @@ impl Fold for ReadModel {
             self.running.add(&job.demand, u64::from(job.now));
         }
         self.nodes.evolve(recorded);
+        self.notebooks.evolve(recorded);
         self.timelines.evolve(recorded);
         let resized = recorded.event().is_some_and(changes_nodes);
         if resized {

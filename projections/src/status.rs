@@ -360,6 +360,7 @@ pub fn job_of(event: &Event) -> Option<&JobId> {
         Event::ServiceMeasured(e) => Some(&e.job),
         Event::ServiceScaled(e) => Some(&e.job),
         Event::NotebookWarned(e) => Some(&e.job),
+        Event::NotebookObserved(e) => Some(&e.job),
         Event::SubmissionReceived(_)
         | Event::SubmissionsShed(_)
         | Event::AllocationDecided(_)
@@ -382,6 +383,7 @@ pub fn job_of(event: &Event) -> Option<&JobId> {
         | Event::NodeReadmitted(_)
         | Event::GatewayJoined(_)
         | Event::GatewayLeft(_)
+        | Event::GatewayLost(_)
         | Event::NodeJoined(_) => None,
     }
 }

@@ -121,4 +121,13 @@ pub struct ServiceMeasured {
     pub shed: u64,
     /// Replicas that the gateway uses, at the window's end.
     pub ready: u32,
+    /// Of a notebook: requests that somebody made who works in it, and not a page that asks again
+    /// and again while it is open.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub touched: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+const fn is_none(count: &u64) -> bool {
+    *count == 0
 }

@@ -334,6 +334,8 @@ registry! {
     PartitionWarned "partition.warned.v1" [Checkpointer] job decision;
     NodeLabelled "node.labelled.v1" [Operator] shard observation;
     NodeRemoved "node.removed.v1" [Operator] shard observation;
+    NotebookObserved "notebook.observed.v1" [Node] node observation;
+    GatewayLost "gateway.lost.v1" [Placer] gateway observation;
 }
 
 impl Event {

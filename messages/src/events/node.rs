@@ -124,6 +124,49 @@ pub struct ContainerReady {
     pub node: NodeId,
     /// From its start.
     pub after_ms: u64,
+    /// Of a notebook: BLAKE3 of the token that it asks for, in hexadecimal digits. A gateway tells
+    /// by it whether a token is the right one; nobody learns the token from it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_blake3: Option<String>,
+}
+
+/// What a notebook does.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum NotebookActivity {
+    /// A kernel works.
+    Busy,
+    /// No kernel works.
+    Idle,
+    /// It does not say: it does not answer, or not as Jupyter does.
+    Unknown,
+}
+
+/// What a notebook's server says that it does: when that changes, and now and then.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct NotebookObserved {
+    /// The container.
+    pub container: ContainerId,
+    /// The job.
+    pub job: JobId,
+    /// Its partition's life.
+    pub incarnation: Incarnation,
+    /// Its number in the partition.
+    pub rank: Rank,
+    /// The node.
+    pub node: NodeId,
+    /// What it does.
+    pub activity: NotebookActivity,
+    /// Milliseconds since the last activity of its kernels and terminals; 0 while it is busy.
+    pub idle_ms: u64,
+    /// How many kernels it has.
+    #[serde(default)]
+    pub kernels: u32,
+    /// What it does not say, where that is so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// A replica was not ready in time, or does not answer any more.

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Basis;
-use crate::ids::{ContainerId, Epoch, Incarnation, JobId, NodeId, Rank, Sequence};
+use crate::ids::{ContainerId, Epoch, GatewayId, Incarnation, JobId, NodeId, Rank, Sequence};
 use crate::time::Timestamp;
 
 /// Containers to create and to remove. A job that is created again is listed whole, under its
@@ -166,4 +166,14 @@ impl PlacedContainer {
             rank: self.rank,
         }
     }
+}
+
+/// A gateway has not renewed its lease for too long: nobody waits for its word any more. One that
+/// lives after all joins again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct GatewayLost {
+    /// The gateway.
+    pub gateway: GatewayId,
+    /// When its lease was last renewed, by the broker's time; the epoch if it never was.
+    pub last_seen: Timestamp,
 }

@@ -9,6 +9,7 @@ mod difference;
 mod jobs;
 mod ledger;
 mod nodes;
+mod notebooks;
 mod own;
 mod page;
 mod tenants;
@@ -28,6 +29,7 @@ pub use ledger::{LedgerAnswer, LedgerQuery, LedgerRow, TenantLedger};
 pub use nodes::{
     LOST_LISTED_S, NodeContainer, NodeDetail, NodeQuery, NodeRow, NodesAnswer, NodesQuery,
 };
+pub use notebooks::{NotebookQuery, NotebookRow, NotebooksAnswer, NotebooksQuery};
 pub use own::{TENANT_NAMES, answer_tenant};
 pub use page::{JobsPage, JobsPageQuery, SortBy, jobs_page};
 pub use tenants::{QueuedJob, TenantDetail, TenantQuery, TenantRow, TenantsAnswer};
@@ -37,8 +39,18 @@ use crate::ReadModel;
 pub use crate::jobs::Refused as RefusedRow;
 
 /// The queries by name.
-pub const NAMES: [&str; 9] = [
-    "cluster", "job", "jobs", "ledger", "node", "nodes", "tenant", "tenants", "timeline",
+pub const NAMES: [&str; 11] = [
+    "cluster",
+    "job",
+    "jobs",
+    "ledger",
+    "node",
+    "nodes",
+    "notebook",
+    "notebooks",
+    "tenant",
+    "tenants",
+    "timeline",
 ];
 
 /// Why a query has no answer.
@@ -85,6 +97,8 @@ pub fn answer(
         "ledger" => value(&ledger::ledger(model, &read(name, request)?, now)),
         "node" => value(&nodes::node(model, &read(name, request)?)?),
         "nodes" => value(&nodes::nodes(model, read(name, request)?, now)),
+        "notebook" => value(&notebooks::notebook(model, &read(name, request)?)?),
+        "notebooks" => value(&notebooks::notebooks(model, &read(name, request)?)),
         "tenant" => value(&tenants::tenant(model, &read(name, request)?, now)?),
         "tenants" => value(&tenants::tenants(model, now)),
         "timeline" => value(&timeline::timeline(model, &read(name, request)?, now)?),

@@ -11,7 +11,15 @@ use crate::ReadModel;
 use crate::status::own_words;
 
 /// The queries that a tenant may ask, by name.
-pub const TENANT_NAMES: [&str; 5] = ["job", "jobs", "ledger", "tenant", "timeline"];
+pub const TENANT_NAMES: [&str; 7] = [
+    "job",
+    "jobs",
+    "ledger",
+    "notebook",
+    "notebooks",
+    "tenant",
+    "timeline",
+];
 
 /// Answers the query `name` of `tenant`. `request` is as for [`answer`], without the tenant; a job
 /// may be named without it as well.
@@ -48,7 +56,7 @@ pub fn answer_tenant(
         return Err(QueryError::bad_request(why));
     }
     own_job(tenant, name, &mut request)?;
-    if name != "job" && name != "timeline" {
+    if !matches!(name, "job" | "notebook" | "timeline") {
         request.insert("tenant".to_owned(), tenant.as_str().into());
     }
     let mut answered =

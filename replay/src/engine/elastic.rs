@@ -115,6 +115,7 @@ impl ModelAgents {
             rank,
             node: node.clone(),
             after_ms: 0,
+            token_blake3: None,
         }))
     }
 

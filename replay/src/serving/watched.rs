@@ -155,6 +155,7 @@ impl Watched {
             rank: Rank(rank),
             node: self.node.clone(),
             after_ms: 0,
+            token_blake3: None,
         };
         self.append(Writer::Node, event, seconds);
     }
@@ -203,6 +204,7 @@ impl Watched {
             errors: 0,
             shed: 0,
             ready: window.ready,
+            touched: 0,
         };
         self.append(Writer::Gateway, event, seconds);
     }

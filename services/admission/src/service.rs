@@ -1,8 +1,8 @@
 //! Services, notebooks and partitions resized in place: what such a document may say, and what
 //! follows from it.
 
-use dormouse_messages::job::{CheckpointMode, Executor, JobDocument, Kind, Success};
-use dormouse_messages::service::{Resize, ResizeMode, Service};
+use dormouse_messages::job::{CheckpointMode, EnvValue, Executor, JobDocument, Kind, Success};
+use dormouse_messages::service::{Ready, Resize, ResizeMode, Service};
 
 use crate::parse::{Refusal, SIGNALS};
 
@@ -139,8 +139,15 @@ fn serving(document: JobDocument) -> Result<JobDocument, Refusal> {
             "has one container; leave containers out, or give {min: 0, max: 1}",
         );
     }
-    let service = document.service.clone().unwrap_or_default();
+    let mut service = document.service.clone().unwrap_or_default();
     check_service(&service)?;
+    if document.kind == Kind::Notebook {
+        check_token(&document)?;
+        // Jupyter's first page wants its token; this one tells whoever asks.
+        if service.ready.path == Ready::default().path {
+            "/api".clone_into(&mut service.ready.path);
+        }
+    }
     if document.kind == Kind::Notebook && service.objective.is_some() {
         return says(
             "bad_objective",
@@ -153,6 +160,34 @@ fn serving(document: JobDocument) -> Result<JobDocument, Refusal> {
         service: Some(service),
         ..document
     })
+}
+
+/// A notebook runs whatever its users write: nobody may do so without a token, and no token may stand
+/// on the log.
+fn check_token(document: &JobDocument) -> Result<(), Refusal> {
+    if let Some(EnvValue::Plain(_)) = document.env.get("JUPYTER_TOKEN") {
+        return refuse(
+            "bad_token",
+            "env.JUPYTER_TOKEN would stand on the log for everybody to read; leave it out, and the node's agent makes a token (`dormouse notebook open` prints it), or refer to one: {from: {file: PATH}}",
+        );
+    }
+    let command = &document.command;
+    let words = command.start.iter().chain(&command.resume);
+    let is_of_token = |word: &&String| {
+        let name = word.split('=').next().unwrap_or_default();
+        let name = name.trim_start_matches('-').to_ascii_lowercase();
+        name == "token" || name.ends_with(".token") || name.ends_with("password")
+    };
+    match words.into_iter().find(is_of_token) {
+        Some(word) => refuse(
+            "bad_token",
+            format!(
+                "command: {} would stand on the log, or leave the notebook without a token; leave it out, and the node's agent makes one (`dormouse notebook open` prints it)",
+                word.split('=').next().unwrap_or_default()
+            ),
+        ),
+        None => Ok(()),
+    }
 }
 
 fn check_service(service: &Service) -> Result<(), Refusal> {

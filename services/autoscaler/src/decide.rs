@@ -1,6 +1,6 @@
 //! Decides how many replicas each service is to have.
 //!
-//! Folds: [`AutoscalerState`]. Appends: `service.scaled`.
+//! Folds: [`AutoscalerState`]. Appends: `service.scaled`, `notebook.warned`.
 //!
 //! 1. Each released service that is not ending is looked at by itself, from what gateways have
 //!    measured up to the same second.
@@ -8,6 +8,7 @@
 //!    `containers.min`.
 //! 3. One that may have no replica has none after `idle_s` without a request, and one as soon as a
 //!    request waits.
+//!    A notebook that may have none is ended by what is done in it ([`crate::notebooks`]).
 //! 4. The number lies between `containers.min` and `max`; where `max` is less than the objective
 //!    needs, the decision says so.
 //! 5. An event where the number, or whether it suffices, has changed.
@@ -16,10 +17,12 @@
 //! (optimizer), which replica goes (placer), and how it goes (checkpointer, gateways).
 
 use dormouse_messages::events::{Observed, ServiceScaled};
+use dormouse_messages::job::Kind;
 use dormouse_messages::service::{LatencyObjective, Scaling};
 use dormouse_messages::{Decider, Decision, JobId, Proposal, Sequence, Timestamp, Writer};
 
 use crate::estimate::Series;
+use crate::notebooks::Unused;
 use crate::rules::{View, Wish, hpa, kpa, objective, ray};
 use crate::staffing::{Goal, Load};
 use crate::state::{AutoscalerState, Service};
@@ -39,17 +42,51 @@ impl Decider for Autoscaler {
     fn decide(&self, state: &AutoscalerState, now: Timestamp) -> Decision {
         let scaled = state.services.iter();
         let scaled = scaled.filter(|(_, service)| service.is_scaled());
-        let proposals = scaled.clone().filter_map(|(job, it)| scale(job, it, now));
+        let mut proposals = Vec::new();
+        let mut wakes = Vec::new();
+        for (job, service) in scaled {
+            let (proposal, wake) = match unused(job, service, now) {
+                Some((proposal, wake)) => (proposal, wake),
+                None => (scale(job, service, now), idle_at(service)),
+            };
+            proposals.extend(proposal);
+            wakes.extend(wake);
+        }
         Decision {
-            proposals: proposals.collect(),
-            next_wake: scaled.filter_map(|(_, service)| idle_at(service)).min(),
+            proposals,
+            next_wake: wakes.into_iter().min(),
         }
     }
 }
 
+/// What is done about a notebook that runs and may have no container; `None` where that is not asked.
+fn unused(
+    job: &JobId,
+    service: &Service,
+    now: Timestamp,
+) -> Option<(Option<Proposal>, Option<Timestamp>)> {
+    let may_end = service.containers.min == 0 && service.target > 0;
+    let used = service.used.as_ref().filter(|_| may_end)?;
+    Some(match used.verdict(job, service.promise.idle_s, now) {
+        Unused::Keep(wake) => (None, wake),
+        Unused::Warn(warning) => (Some(warning), None),
+        Unused::End(reason, cause) => {
+            let verdict = Verdict {
+                wish: Wish::of(0, 0.0, &reason),
+                short: false,
+            };
+            (
+                Some(Proposal::new(event(job, service, 0, verdict), cause)),
+                None,
+            )
+        }
+    })
+}
+
 /// When a service that may have no replica has been idle for long enough.
 fn idle_at(service: &Service) -> Option<Timestamp> {
-    if service.containers.min > 0 || service.target == 0 {
+    let is_service = service.kind == Kind::Inference;
+    if service.containers.min > 0 || service.target == 0 || !is_service {
         return None;
     }
     let last = service.history.last_request()?;
@@ -146,6 +183,10 @@ fn goal(objective: LatencyObjective) -> Goal {
 /// Whether a service without replicas has somebody who waits for one.
 fn is_asked_for(service: &Service, until: i64) -> bool {
     let newest = service.history.newest(until);
+    if service.kind == Kind::Notebook {
+        // A page that was left open asks on; only what waits wants it to start.
+        return service.target == 0 && newest.queued > 0.0;
+    }
     service.target == 0
         && (newest.queued > 0.0 || newest.concurrency > 0.0 || newest.arrivals > 0.0)
 }

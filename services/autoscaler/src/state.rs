@@ -12,6 +12,7 @@ use dormouse_messages::{Event, Fold, JobId, NodeId, Recorded, Sequence, Timestam
 use serde::{Deserialize, Serialize};
 
 use crate::history::History;
+use crate::notebooks::Used;
 use crate::replicas::Replicas;
 use crate::times::ServiceTimes;
 
@@ -42,6 +43,8 @@ pub struct Scaled {
 /// A service.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Service {
+    /// A service or a notebook.
+    pub kind: Kind,
     /// Fewest and most replicas.
     pub containers: Containers,
     /// What it promises.
@@ -64,6 +67,8 @@ pub struct Service {
     pub times: ServiceTimes,
     /// The newest measurement.
     pub measured: Option<Sequence>,
+    /// A notebook's container that is ready, and what is done in it.
+    pub used: Option<Used>,
     /// Until then a replica is new.
     warm_at: Timestamp,
 }
@@ -71,8 +76,9 @@ pub struct Service {
 impl Service {
     fn admitted(event: &JobAdmitted, sequence: Sequence) -> Option<Self> {
         let promise = event.spec.service.clone();
-        let promise = promise.filter(|_| event.spec.kind == Kind::Inference)?;
+        let promise = promise.filter(|_| event.spec.kind.is_served())?;
         Some(Self {
+            kind: event.spec.kind,
             containers: event.spec.containers,
             promise,
             admitted: sequence,
@@ -84,6 +90,7 @@ impl Service {
             history: History::default(),
             times: ServiceTimes::default(),
             measured: None,
+            used: None,
             warm_at: Timestamp::default(),
         })
     }
@@ -92,6 +99,29 @@ impl Service {
     #[must_use]
     pub fn is_scaled(&self) -> bool {
         self.released.is_some() && !self.ends
+    }
+
+    /// What is done in a notebook, which of its containers is ready.
+    fn of_notebook(&mut self, event: &Event, recorded: &Recorded) {
+        let at = recorded.stored_at;
+        match event {
+            Event::ContainerReady(event) => self.used = Some(Used::ready(event, at)),
+            Event::ContainerExited(event) => {
+                let left = |used: &mut Used| used.is(event.incarnation, event.rank);
+                self.used.take_if(left);
+            }
+            Event::NotebookObserved(event) => {
+                if let Some(used) = &mut self.used {
+                    used.observed(event, recorded.sequence, at);
+                }
+            }
+            Event::NotebookWarned(event) => {
+                if let Some(used) = &mut self.used {
+                    used.warned(event, recorded.sequence);
+                }
+            }
+            _ => {}
+        }
     }
 
     fn scaled(&mut self, event: &ServiceScaled, recorded: &Recorded) {
@@ -110,6 +140,9 @@ impl Service {
         let Some(until) = sound(event, recorded) else {
             return;
         };
+        if let Some(used) = &mut self.used {
+            used.measured(event, recorded.stored_at);
+        }
         let late = self.late(event);
         let ready = self.replicas.ready_count();
         if !self.history.add(event, until, late, ready) {
@@ -235,7 +268,10 @@ impl Fold for AutoscalerState {
                     service.measured(event, recorded);
                 }
             }
-            _ => self.evolve_replicas(event, recorded.stored_at),
+            _ => {
+                self.evolve_notebooks(event, recorded);
+                self.evolve_replicas(event, recorded.stored_at);
+            }
         }
     }
 
@@ -258,6 +294,20 @@ impl Fold for AutoscalerState {
 }
 
 impl AutoscalerState {
+    fn evolve_notebooks(&mut self, event: &Event, recorded: &Recorded) {
+        let job = match event {
+            Event::ContainerReady(event) => &event.job,
+            Event::ContainerExited(event) => &event.job,
+            Event::NotebookObserved(event) => &event.job,
+            Event::NotebookWarned(event) => &event.job,
+            _ => return,
+        };
+        let service = self.service(job);
+        if let Some(notebook) = service.filter(|it| it.kind == Kind::Notebook) {
+            notebook.of_notebook(event, recorded);
+        }
+    }
+
     /// What becomes of containers.
     fn evolve_replicas(&mut self, event: &Event, at: Timestamp) {
         match event {

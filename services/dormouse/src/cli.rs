@@ -4,6 +4,7 @@ mod changes;
 mod gateway;
 mod history;
 mod jobs;
+mod notebooks;
 mod questions;
 mod serve;
 mod since;
@@ -26,6 +27,7 @@ pub use jobs::{
     JobsArgs, NodeArg, NodeCommand, NodeLabelArgs, NodeTaintArgs, NodesArgs, ReviseArgs, RunArgs,
     SubmitArgs, WatchArg, WhichArgs,
 };
+pub use notebooks::{ListArgs, NotebookCommand, OpenArgs};
 pub use questions::{ExplainArgs, LedgerArgs, PointArgs};
 pub use serve::{ConfigureArgs, DemoArgs, ServeArgs, ServiceArg, SyncArg, UpArgs};
 pub use since::{Limit, Since};
@@ -284,6 +286,9 @@ pub enum Command {
         after_help = "Examples:\n  dormouse ledger\n  dormouse ledger --from 2026-11-21 --to 2026-11-22 -o csv > day.csv\n  dormouse ledger --tenant ads -o json\n  dormouse ledger --log log.dmlog --from 4712 --job ads/lr\n\n-o csv, -o FILE.csv and -o json have whole numbers: a resource's unit times milliseconds. The\ntables have hours. Capacity is used + idle + down; what one tenant borrows others have lent."
     )]
     Ledger(LedgerArgs),
+    /// Open a notebook, or list them
+    #[command(subcommand)]
+    Notebook(NotebookCommand),
     /// Say the key of a tenant, or the token of a service, that a gateway asks for
     #[command(
         after_help = "Examples:\n  dormouse key ads --secret gateway.secret > ads.key       # the operator, for the tenant\n  dormouse key ads/model --key ads.key                     # the tenant, for a service's callers\n  curl -H \"Authorization: Bearer $(dormouse key ads/model --key ads.key)\" http://serving.example.org/ads/model/"

@@ -358,9 +358,11 @@ pub fn concerns(event: &Event, job: &JobId) -> bool {
         | Event::MemberAcknowledged(_)
         | Event::GatewayJoined(_)
         | Event::GatewayLeft(_)
+        | Event::GatewayLost(_)
         | Event::GatewayUnrouted(_)
         | Event::ServiceMeasured(_)
         | Event::ServiceScaled(_)
+        | Event::NotebookObserved(_)
         | Event::NotebookWarned(_) => serving::concerns(event, job),
         Event::ClusterConfigured(_)
         | Event::TenantConfigured(_)

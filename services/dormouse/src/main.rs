@@ -169,6 +169,7 @@ async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Plan(args) => commands::plan::run(&context, &args).await,
         Command::Whatif(args) => commands::whatif::run(&context, &args).await,
         Command::Ledger(args) => commands::ledger::run(&context, &args).await,
+        Command::Notebook(command) => commands::notebook::run(&context, &command).await,
         Command::Key(args) => commands::key::run(&context, &args),
         Command::Keeper(args) => {
             if let Some([cluster, node]) = args.engine.as_deref() {

@@ -8,9 +8,9 @@ use anyhow::Context as _;
 use dormouse_admission::{Admission, AdmissionState, arrived, shed};
 use dormouse_autoscaler::Autoscaler;
 use dormouse_checkpointer::Checkpointer;
-use dormouse_gateway::{Config as GatewayConfig, Gateway, Key, Trust, read_secret};
+use dormouse_gateway::{Config as GatewayConfig, Gateway, Keep, Key, Trust, read_secret};
 use dormouse_messages::envelope::CONTENT_TYPE;
-use dormouse_messages::events::NodeLost;
+use dormouse_messages::events::{GatewayLost, NodeLost};
 use dormouse_messages::{Decider, Event, Fold, Recorded, Sequence, TenantId};
 use dormouse_node_agent::AgentConfig;
 use dormouse_node_agent::config::Contain;
@@ -21,7 +21,7 @@ use dormouse_projections::queries::{self, QueryError};
 use dormouse_projections::status::{Shown, StatusView};
 use dormouse_runtime::{
     Asked, Followed, IngressSource, Inputs, IntakeOf, LeaseWatcher, LocalNodes, Log, Lost,
-    Published, ServiceOptions, Settings, Watched, run_service, telemetry,
+    LostGateway, Published, ServiceOptions, Settings, Watched, run_service, telemetry,
 };
 use dormouse_state::{ClusterState, NodePhase};
 use serde_json::Value;
@@ -92,7 +92,7 @@ pub async fn service(
         }
         ServiceArg::Optimizer => decider(Optimizer::default(), log, role, None, shutdown).await,
         ServiceArg::Placer => {
-            let leases = LeaseWatcher::new(&log, role.local.clone(), watched, lost);
+            let leases = LeaseWatcher::new(&log, role.local.clone(), watched, (lost, lost_gateway));
             decider(Placer, log, role, Some(Box::new(leases)), shutdown).await
         }
         ServiceArg::Checkpointer => {
@@ -157,7 +157,16 @@ fn watched(state: &ClusterState) -> Watched {
     Watched {
         ttl: Duration::from_millis(state.policy.lease().lease_ms),
         expected: up.collect(),
+        gateway_ttl: dormouse_gateway::LEASE,
+        gateways: state.gateways.iter().cloned().collect(),
     }
+}
+
+fn lost_gateway(lost: LostGateway) -> Event {
+    Event::from(GatewayLost {
+        gateway: lost.gateway,
+        last_seen: lost.last_seen,
+    })
 }
 
 fn lost(lost: Lost) -> Event {
@@ -392,7 +401,7 @@ pub async fn run(context: &Context, args: &ServeArgs) -> anyhow::Result<u8> {
         return Ok(DONE);
     }
     if args.service == ServiceArg::Gateway {
-        let gateway = Gateway::bind(gateway_config(&args.gateway)?).await?;
+        let gateway = Gateway::bind(gateway_config(context, &args.gateway)?).await?;
         gateway.run(log, shutdown).await?;
         return Ok(DONE);
     }
@@ -432,7 +441,7 @@ fn reader(args: &ServeArgs) -> Option<String> {
     }
 }
 
-fn gateway_config(args: &GatewayArgs) -> anyhow::Result<GatewayConfig> {
+fn gateway_config(context: &Context, args: &GatewayArgs) -> anyhow::Result<GatewayConfig> {
     let name = args.name.clone().context("a gateway needs --name")?;
     let url = args.url.as_deref().map(str::parse).transpose()?;
     let trust = match &args.secret {
@@ -443,6 +452,10 @@ fn gateway_config(args: &GatewayArgs) -> anyhow::Result<GatewayConfig> {
         url,
         trust,
         wait: args.wait,
+        keep: Some(Keep::new(
+            context.data.join("gateways").join(name.as_str()),
+            build(),
+        )),
         ..GatewayConfig::new(name, args.listen)
     })
 }

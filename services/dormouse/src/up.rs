@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use dormouse_gateway::{Config as GatewayConfig, Gateway};
+use dormouse_gateway::{Config as GatewayConfig, Gateway, Keep};
 use dormouse_messages::ids::IdError;
 use dormouse_messages::{Amounts, GatewayId, NodeId, Prefix, Resource};
 use dormouse_node_agent::{AgentConfig, AgentError, Retention, RuntimeKind};
@@ -241,6 +241,10 @@ async fn gateway(options: &LocalOptions, listen: SocketAddr) -> anyhow::Result<G
     let name = GatewayId::new("g0")?;
     let config = |listen| GatewayConfig {
         threads: GATEWAY_THREADS,
+        keep: Some(Keep::new(
+            options.data.join("gateways").join(name.as_str()),
+            serve::build(),
+        )),
         grace: Duration::from_secs(5),
         ..GatewayConfig::new(name.clone(), listen)
     };

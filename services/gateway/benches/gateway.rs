@@ -192,6 +192,7 @@ fn events(node: &NodeId, ports: &[u16]) -> Vec<Event> {
             rank: Rank(rank),
             node: node.clone(),
             after_ms: 1,
+            token_blake3: None,
         })
     }));
     events

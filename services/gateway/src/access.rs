@@ -150,7 +150,7 @@ fn take_key(headers: &mut HeaderMap, own: bool) -> Option<(String, bool)> {
 }
 
 /// Whether a browser says that another site's page sent this. Following a link is no harm.
-fn is_cross_site(method: &Method, headers: &HeaderMap) -> bool {
+pub(crate) fn is_cross_site(method: &Method, headers: &HeaderMap) -> bool {
     let says = |name: &str, value: &str| headers.get(name).is_some_and(|it| it == value);
     let link = says("sec-fetch-mode", "navigate") && *method == Method::GET;
     // `same-site`: other services of this gateway, and what else listens on this machine.

@@ -43,6 +43,7 @@ pub struct Digest {
     service: Vec<u64>,
     errors: u64,
     shed: u64,
+    touched: u64,
 }
 
 /// What a window's end looks like from outside the digest.
@@ -85,7 +86,13 @@ impl Digest {
             service: vec![0; counts],
             errors: 0,
             shed: 0,
+            touched: 0,
         }
+    }
+
+    /// Somebody works in the notebook.
+    pub const fn touched(&mut self) {
+        self.touched += 1;
     }
 
     /// A request has arrived and is in the system.
@@ -191,6 +198,7 @@ impl Digest {
             errors: self.errors,
             shed: self.shed,
             ready: around.ready,
+            touched: self.touched,
         }
     }
 
@@ -200,7 +208,7 @@ impl Digest {
         self.arrivals.clear();
         self.latency.fill(0);
         self.service.fill(0);
-        (self.errors, self.shed) = (0, 0);
+        (self.errors, self.shed, self.touched) = (0, 0, 0);
     }
 
     fn count_arrival(&mut self, now: Micros) {

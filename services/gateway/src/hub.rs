@@ -1,7 +1,7 @@
 //! What the threads of a gateway share: the services as they are used now, and who leaves.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -30,6 +30,7 @@ pub struct Hub {
     services: RwLock<BTreeMap<JobId, Arc<Live>>>,
     drains: Mutex<Drains>,
     drained: Notify,
+    joined: AtomicBool,
 }
 
 impl Hub {
@@ -53,6 +54,7 @@ impl Hub {
             services: RwLock::default(),
             drains: Mutex::default(),
             drained: Notify::new(),
+            joined: AtomicBool::new(false),
         }
     }
 
@@ -90,9 +92,17 @@ impl Hub {
         self.drained.notified().await;
     }
 
+    /// Whether the log has it that leaving replicas wait for this gateway.
+    #[must_use]
+    pub fn has_joined(&self) -> bool {
+        self.joined.load(Ordering::Relaxed)
+    }
+
     /// Takes over the routes.
     pub fn sync(&self, routes: &Routes) {
         let now = self.now();
+        self.joined
+            .store(routes.has_joined(&self.name), Ordering::Relaxed);
         let mut services = self
             .services
             .write()
@@ -109,6 +119,7 @@ impl Hub {
                 .entry(job.clone())
                 .or_insert_with(|| Arc::new(Live::new(job.clone(), served, now)));
             let usable: Vec<Usable> = routes.usable(job).collect();
+            live.set_token(served.token());
             live.route(&usable, served.target, self.threads, now);
         }
         drop(services);

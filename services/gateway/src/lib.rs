@@ -9,7 +9,7 @@
 //!          balance  one queue a service, the least loaded replica below its limit
 //!          digest   sums by the second: service.measured
 //!          drain    which gateway.unrouted are due
-//!          target, access, headers   which service, who may, what is passed on
+//!          target, access, notebook, headers   which service, who may, what is passed on
 //! driver:  run      follows, tells ─ server  listener, threads ─ proxy  one request
 //!          hub ─ live (one service) ─ visit (one request's stay) ─ upstream, body, splice
 //! ```
@@ -26,7 +26,9 @@ pub mod digest;
 pub mod drain;
 pub mod headers;
 mod hub;
+mod kept;
 mod live;
+pub mod notebook;
 mod proxy;
 pub mod routes;
 mod run;
@@ -40,5 +42,5 @@ mod watched;
 mod words;
 
 pub use access::{Key, Trust};
-pub use config::{Config, GatewayError, read_secret};
+pub use config::{Config, GatewayError, Keep, LEASE, read_secret};
 pub use run::Gateway;

@@ -49,6 +49,8 @@ struct State {
     upstreams: BTreeMap<Replica, Arc<Upstream>>,
     waiting: HashMap<Ticket, oneshot::Sender<Granted>>,
     target: u32,
+    /// The hash of a notebook's token.
+    token: Option<blake3::Hash>,
 }
 
 /// How a request ended, for the sums.
@@ -80,6 +82,7 @@ impl Live {
                 upstreams: BTreeMap::new(),
                 waiting: HashMap::new(),
                 target: served.target,
+                token: None,
             }),
         }
     }
@@ -118,6 +121,34 @@ impl Live {
             used || balance.in_flight(*replica) > 0
         });
         state.grant(now);
+    }
+
+    /// A notebook asks for another token from now on.
+    pub fn set_token(&self, token: Option<blake3::Hash>) {
+        self.state().token = token;
+    }
+
+    /// The hash of a notebook's token.
+    #[must_use]
+    pub fn token(&self) -> Option<blake3::Hash> {
+        self.state().token
+    }
+
+    /// Somebody works in the notebook.
+    pub fn touched(&self) {
+        self.state().digest.touched();
+    }
+
+    /// How many replicas it is to have.
+    #[must_use]
+    pub fn target(&self) -> u32 {
+        self.state().target
+    }
+
+    /// Whether a replica may be used.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.state().balance.ready() > 0
     }
 
     /// A request arrives: the replica for it, or a wait for one.

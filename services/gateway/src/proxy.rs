@@ -11,14 +11,17 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use dormouse_messages::job::Kind;
+use http::header::{HeaderValue, SET_COOKIE};
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 
-use crate::access;
+use crate::access::{self, Trust};
 use crate::body::{ANSWER_IDLE, Answer, Inbound, Outbound};
 use crate::headers;
 use crate::hub::Hub;
+use crate::live::Live;
+use crate::notebook::{self, Pass};
 use crate::splice::splice;
 use crate::target::{self, NoTarget, Origin, Target};
 use crate::upstream::{Sender, Upstream};
@@ -50,6 +53,8 @@ struct Prepared {
     request: Request<Outbound>,
     /// The client's side of an upgrade.
     upgrade: Option<OnUpgrade>,
+    /// What the client's browser is to keep.
+    cookie: Option<HeaderValue>,
 }
 
 type Refusal = Box<Response<Answer>>;
@@ -69,15 +74,10 @@ fn prepare(client: &Client, mut request: Request<Incoming>) -> Result<Prepared, 
         return Err(Box::new(words::shared_notebook()));
     }
     let method = request.method().clone();
-    access::check(
-        &hub.trust,
-        live.access,
-        &job,
-        own,
-        &method,
-        request.headers_mut(),
-    )
-    .map_err(|why| Box::new(words::denied(why, own)))?;
+    let cookie = admit(client, &live, own, &mut request)?;
+    if live.kind == Kind::Notebook {
+        of_notebook(&live, &request)?;
+    }
     let asked = target::asked(request.uri(), &origin).ok_or_else(unknown)?;
     let websocket = request.version() == Version::HTTP_11
         && method == Method::GET
@@ -96,7 +96,42 @@ fn prepare(client: &Client, mut request: Request<Incoming>) -> Result<Prepared, 
         origin,
         request: Request::from_parts(parts, Outbound::new(body)),
         upgrade,
+        cookie,
     })
+}
+
+/// Whether it may pass; the cookie that its browser is to keep.
+fn admit(
+    client: &Client,
+    live: &Live,
+    own: bool,
+    request: &mut Request<Incoming>,
+) -> Result<Option<HeaderValue>, Refusal> {
+    let (trust, method) = (&client.hub.trust, request.method().clone());
+    if live.kind == Kind::Notebook && matches!(trust, Trust::Secret(_)) {
+        let token = live.token();
+        let passed = notebook::pass(token.as_ref(), &method, request.uri(), request.headers());
+        if let Pass::Token(cookie) = passed {
+            request.headers_mut().remove(access::KEY_HEADER);
+            return Ok(cookie);
+        }
+    }
+    let headers = request.headers_mut();
+    access::check(trust, live.access, &live.job, own, &method, headers)
+        .map(|()| None)
+        .map_err(|why| Box::new(words::denied(why, own)))
+}
+
+/// Work in a notebook is counted; a page that was left open does not start it again.
+fn of_notebook(live: &Live, request: &Request<Incoming>) -> Result<(), Refusal> {
+    if notebook::is_by_hand(request.method(), request.headers()) {
+        live.touched();
+        return Ok(());
+    }
+    match live.is_ready() || live.target() > 0 {
+        true => Ok(()),
+        false => Err(Box::new(words::stopped_notebook())),
+    }
 }
 
 fn find(hub: &Hub, request: &Request<Incoming>) -> Result<Target, Refusal> {
@@ -144,6 +179,7 @@ async fn pass(client: &Client, prepared: Prepared) -> Response<Answer> {
         origin,
         mut request,
         upgrade,
+        cookie,
     } = prepared;
     let mut again = Again::of(&request);
     // Ends: a replica that refuses rests longer each time, and who waits has a deadline.
@@ -159,6 +195,7 @@ async fn pass(client: &Client, prepared: Prepared) -> Response<Answer> {
                     upstream,
                     sender,
                     origin,
+                    cookie,
                 };
                 return passing.back(response, upgrade, client.thread);
             }
@@ -234,6 +271,7 @@ struct Passing {
     upstream: Arc<Upstream>,
     sender: Sender,
     origin: Origin,
+    cookie: Option<HeaderValue>,
 }
 
 impl Passing {
@@ -245,6 +283,9 @@ impl Passing {
     ) -> Response<Answer> {
         self.visit.status(response.status());
         headers::to_client(response.headers_mut(), &self.origin);
+        if let Some(cookie) = self.cookie.take() {
+            response.headers_mut().append(SET_COOKIE, cookie);
+        }
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             return self.switch(response, upgrade);
         }

@@ -6,7 +6,7 @@
 //! node is lost. A leaving one is remembered until it has exited: somebody waits for the word that
 //! nothing of ours is under way there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::{
     ContainerExited, ContainerReady, GatewayUnrouted, JobAdmitted, JobRevised,
@@ -48,6 +48,8 @@ pub struct Routes {
     addresses: BTreeMap<NodeId, String>,
     /// Which node may say what of a job.
     witness: Witness,
+    /// The gateways that leaving replicas wait for.
+    joined: BTreeSet<GatewayId>,
     /// Counts the changes, so that a reader sees that there was one.
     changes: u64,
 }
@@ -90,6 +92,12 @@ impl Routes {
     #[must_use]
     pub const fn changes(&self) -> u64 {
         self.changes
+    }
+
+    /// Whether leaving replicas wait for this gateway's word.
+    #[must_use]
+    pub fn has_joined(&self, gateway: &GatewayId) -> bool {
+        self.joined.contains(gateway)
     }
 
     /// The services by their jobs.
@@ -188,6 +196,9 @@ impl Routes {
                 self.in_life(&it.job, it.incarnation, |served| served.replicas.clear())
             }
             Event::GatewayUnrouted(it) => self.unrouted(it),
+            Event::GatewayJoined(it) => self.joined.insert(it.gateway.clone()),
+            Event::GatewayLeft(it) => self.joined.remove(&it.gateway),
+            Event::GatewayLost(it) => self.joined.remove(&it.gateway),
             _ => false,
         }
     }
@@ -232,6 +243,7 @@ impl Routes {
                 node: placed.node.clone(),
                 port: placed.port,
                 phase: Phase::Placed,
+                token: None,
             };
             served.replicas.insert(placed.rank, replica);
         })
@@ -240,11 +252,16 @@ impl Routes {
     /// An agent speaks for its own node, and only after it has said where that is.
     fn ready(&mut self, it: &ContainerReady) -> bool {
         let known = self.addresses.contains_key(&it.node);
-        self.at(&it.container, |replica| match &mut replica.phase {
-            _ if !known || replica.node != it.node => {}
-            Phase::Placed | Phase::Unready => replica.phase = Phase::Ready,
-            Phase::Leaving { ready, .. } => *ready = true,
-            Phase::Ready => {}
+        self.at(&it.container, |replica| {
+            if !known || replica.node != it.node {
+                return;
+            }
+            replica.token.clone_from(&it.token_blake3);
+            match &mut replica.phase {
+                Phase::Placed | Phase::Unready => replica.phase = Phase::Ready,
+                Phase::Leaving { ready, .. } => *ready = true,
+                Phase::Ready => {}
+            }
         })
     }
 

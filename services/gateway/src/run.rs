@@ -1,28 +1,30 @@
 //! A gateway's life: follow the log, serve, tell.
 //!
-//! 1. The log is folded up to its head; `gateway.joined` is appended, and folded too: from there on a
+//! 1. The log is folded up to its head, from the routes on disk on; its lease is taken, and `gateway.joined` is appended, and folded too: from there on a
 //!    leaving replica waits for this gateway's word. Only then connections are accepted.
 //! 2. Each change of the routes is taken over at once. Without the log the last routes stay.
 //! 3. Words are appended by a task of its own: an outage holds up nobody's request. Meanwhile sums
 //!    grow in their windows; what was to be told of drains is told when the log is back.
-//! 4. An orderly stop: no new connections, what is under way ends, `gateway.left`.
+//! 4. The lease is renewed by a task of its own. Where it ends all the same, the placer says
+//!    `gateway.lost` and nobody waits for this gateway; it joins again once it holds its lease.
+//! 5. An orderly stop: no new connections, what is under way ends, `gateway.left`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dormouse_messages::events::{GatewayJoined, GatewayLeft};
-use dormouse_messages::{Event, Fold, Sequence};
-use dormouse_runtime::{AppendError, Appender, Followed, Log};
+use dormouse_messages::{Event, GatewayId, Sequence};
+use dormouse_runtime::{AppendError, Appender, Followed, Lease, Log};
 use tokio::net::TcpListener;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio_util::sync::CancellationToken;
 
 use crate::access::Trust;
-use crate::config::{Config, GatewayError, names};
+use crate::config::{Config, GatewayError, Keep, LEASE, names};
 use crate::hub::Hub;
-use crate::routes::Routes;
+use crate::kept::{Folded, Kept};
 use crate::server::Server;
 
 /// Queues and drains are looked at so often.
@@ -104,19 +106,22 @@ impl Gateway {
     pub async fn run(self, log: Log, shutdown: CancellationToken) -> Result<(), GatewayError> {
         let name = self.config.name.clone();
         let (folded, mut position) = watch::channel(Position::default());
-        let follower = tokio::spawn(follow(log.clone(), Arc::clone(&self.hub), folded));
+        let keep = self.config.keep.clone();
+        let follower = tokio::spawn(follow(log.clone(), Arc::clone(&self.hub), folded, keep));
         let _follower = Ending(follower.abort_handle());
         let reached = position.wait_for(|it| it.caught_up);
         tokio::select! {
             reached = reached => drop(reached),
             () = shutdown.cancelled() => return Ok(()),
         }
+        let mut lease = lease(&log, &name);
+        tokio::select! {
+            () = lease.held() => {}
+            () = shutdown.cancelled() => return Ok(()),
+        }
         let (teller, telling) = Teller::start(log.gateway_appender(&name));
         let _telling = Ending(telling.abort_handle());
-        let joined = teller.tell(Event::from(GatewayJoined {
-            gateway: name.clone(),
-            address: self.address.clone(),
-        }));
+        let joined = teller.tell(self.joined());
         let mut telling = telling;
         let joined = async {
             let sequence = joined.await.ok()?;
@@ -136,7 +141,7 @@ impl Gateway {
         tracing::info!(gateway = %name, address = self.address, "serving");
         let served = tokio::select! {
             never = server.accept(&self.listener) => match never {},
-            () = self.mind(&teller) => Ok(()),
+            () = self.mind(&teller, &lease) => Ok(()),
             failed = &mut telling => ended(failed),
             () = shutdown.cancelled() => Ok(()),
         };
@@ -145,11 +150,21 @@ impl Gateway {
         served?;
         let left = teller.tell(Event::from(GatewayLeft { gateway: name }));
         let _ = tokio::time::timeout(LAST_WORD, left).await;
+        let _ = tokio::time::timeout(LAST_WORD, lease.release()).await;
         Ok(())
     }
 
+    /// From here on leaving replicas wait for this gateway.
+    fn joined(&self) -> Event {
+        Event::from(GatewayJoined {
+            gateway: self.config.name.clone(),
+            address: self.address.clone(),
+        })
+    }
+
     /// What is done while it serves.
-    async fn mind(&self, teller: &Teller) {
+    async fn mind(&self, teller: &Teller, lease: &Lease) {
+        let mut again: Option<oneshot::Receiver<Sequence>> = None;
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -159,6 +174,12 @@ impl Gateway {
             }
             self.hub.tick();
             self.hub.close_idle();
+            if self.hub.has_joined() {
+                again = None;
+            } else if again.is_none() && lease.is_held() {
+                tracing::warn!("this gateway counted as lost; it joins again");
+                again = Some(teller.tell(self.joined()));
+            }
             for event in self.hub.unrouted() {
                 drop(teller.tell(event));
             }
@@ -179,19 +200,25 @@ struct Position {
 }
 
 /// Folds the log and takes its routes over, from the beginning again where the log went back.
-async fn follow(log: Log, hub: Arc<Hub>, position: watch::Sender<Position>) {
+async fn follow(log: Log, hub: Arc<Hub>, position: watch::Sender<Position>, keep: Option<Keep>) {
     loop {
-        let mut routes = Routes::default();
+        let (mut kept, mut state) = match &keep {
+            Some(keep) => {
+                let (kept, state) = Kept::load(keep, &log).await;
+                (Some(kept), state)
+            }
+            None => (None, Folded::default()),
+        };
         let mut taken_over = None;
-        let mut followed = log.follow(Sequence(1));
+        let mut followed = log.follow(state.sequence.next());
         let mut batch = Vec::new();
         let mut is_current = false;
-        let mut folded = Sequence(0);
+        let mut folded = state.sequence;
         while followed.recv_many(&mut batch, 1_024).await > 0 {
             for followed in batch.drain(..) {
                 match followed {
                     Followed::Event(recorded) => {
-                        routes.evolve(&recorded);
+                        state.take(&recorded);
                         folded = recorded.sequence;
                     }
                     Followed::CaughtUp(sequence) => {
@@ -202,10 +229,13 @@ async fn follow(log: Log, hub: Arc<Hub>, position: watch::Sender<Position>) {
                 }
             }
             // Half a history would route to replicas that are gone.
-            if is_current && taken_over != Some(routes.changes()) {
-                hub.sync(&routes);
+            if is_current && taken_over != Some(state.routes.changes()) {
+                hub.sync(&state.routes);
                 hub.drained();
-                taken_over = Some(routes.changes());
+                taken_over = Some(state.routes.changes());
+            }
+            if let Some(kept) = kept.as_mut().filter(|_| is_current) {
+                kept.save_now_and_then(&state);
             }
             position.send_modify(|it| {
                 it.folded = folded;
@@ -219,16 +249,23 @@ async fn follow(log: Log, hub: Arc<Hub>, position: watch::Sender<Position>) {
     }
 }
 
+/// The lease of a gateway. A later life of it takes it over at once.
+fn lease(log: &Log, name: &GatewayId) -> Lease {
+    let since = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
+    let life = u64::try_from(since.as_micros()).unwrap_or(1);
+    log.leases()
+        .seek(&format!("gateway.{name}"), name.as_str(), life, LEASE)
+}
+
 /// Appends what is to be told, in order.
 struct Teller {
-    words: mpsc::UnboundedSender<(Event, tokio::sync::oneshot::Sender<Sequence>)>,
+    words: mpsc::UnboundedSender<(Event, oneshot::Sender<Sequence>)>,
     untold: Arc<AtomicUsize>,
 }
 
 impl Teller {
     fn start(mut appender: Appender) -> (Self, JoinHandle<Result<(), AppendError>>) {
-        let (words, mut told) =
-            mpsc::unbounded_channel::<(Event, tokio::sync::oneshot::Sender<Sequence>)>();
+        let (words, mut told) = mpsc::unbounded_channel::<(Event, oneshot::Sender<Sequence>)>();
         let untold = Arc::new(AtomicUsize::new(0));
         let left = Arc::clone(&untold);
         let telling = tokio::spawn(async move {
@@ -243,8 +280,8 @@ impl Teller {
     }
 
     /// Tells `event`; resolves to its place on the log.
-    fn tell(&self, event: Event) -> tokio::sync::oneshot::Receiver<Sequence> {
-        let (stored, place) = tokio::sync::oneshot::channel();
+    fn tell(&self, event: Event) -> oneshot::Receiver<Sequence> {
+        let (stored, place) = oneshot::channel();
         self.untold.fetch_add(1, Ordering::Relaxed);
         let _ = self.words.send((event, stored));
         place

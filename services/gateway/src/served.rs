@@ -38,6 +38,9 @@ pub struct Replica {
     pub port: u16,
     /// What may be done with it.
     pub phase: Phase,
+    /// Of a notebook: the hash of its token, in hexadecimal digits.
+    #[serde(default)]
+    pub token: Option<String>,
 }
 
 /// A service that has been admitted and has not ended.
@@ -66,6 +69,14 @@ impl Served {
             incarnation: self.incarnation,
             rank,
         }
+    }
+
+    /// The hash of a notebook's token: its newest container's.
+    #[must_use]
+    pub fn token(&self) -> Option<blake3::Hash> {
+        let tokens = self.replicas.values().rev();
+        let mut tokens = tokens.filter_map(|replica| replica.token.as_deref());
+        blake3::Hash::from_hex(tokens.next()?).ok()
     }
 
     /// How many requests a replica works on at once. A notebook is one person's, whose page keeps

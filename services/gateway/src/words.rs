@@ -107,6 +107,16 @@ pub fn denied(why: Denied, own: bool) -> Response<Answer> {
     response
 }
 
+/// A notebook that was ended because nobody used it is not started by a page that was left open.
+#[must_use]
+pub fn stopped_notebook() -> Response<Answer> {
+    let why = "this notebook was ended because nobody used it; open its page to start it again, its files are kept";
+    let mut response = refusal(StatusCode::SERVICE_UNAVAILABLE, "stopped", why);
+    let headers = response.headers_mut();
+    headers.insert(RETRY_AFTER, HeaderValue::from_static("60"));
+    response
+}
+
 /// No replica for it.
 #[must_use]
 pub fn refused(why: Refused) -> Response<Answer> {

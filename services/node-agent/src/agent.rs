@@ -9,6 +9,7 @@ mod adopting;
 mod disk;
 mod handlers;
 mod members_told;
+mod notebook;
 mod shares;
 
 use std::collections::BTreeMap;
@@ -26,6 +27,7 @@ use dormouse_runtime::{Clock, SystemClock};
 use crate::AgentError;
 use crate::config::AgentConfig;
 use crate::container::{self, Container, How, Readiness, What};
+use crate::jupyter;
 use crate::kept::Kept;
 use crate::logs::Alive;
 use crate::marks::{Mark, Marks};
@@ -185,7 +187,8 @@ impl Agent {
         let started_at = here.and_then(|here| here.started_at).filter(|_| adopted);
         let since = started_at.map_or(0, |at| SystemClock.now().ms_since(at));
         let asked = plan::asked(&self.config, &self.state, id);
-        Readiness::new(asked, Duration::from_millis(since))
+        let since = Duration::from_millis(since);
+        Readiness::new(asked, since).following(self.notebook(id))
     }
 
     fn container(
@@ -323,7 +326,8 @@ impl Agent {
     fn start(&mut self, id: &ContainerId, ctx: &mut Context<Self>) {
         let plan = plan::plan(&self.config, &self.state, id).map_err(NotStarted::from);
         let plan = self.share_is_full(id).and(plan);
-        match plan.and_then(|plan| self.told(id).map(|()| plan)) {
+        let plan = plan.and_then(|plan| self.told(id).map(|()| plan));
+        match plan.and_then(|plan| self.with_notebook(id, plan)) {
             Ok(plan) => {
                 let watch = self.watch(id, false);
                 let mark = Mark::new(id.clone(), plan.request);
@@ -406,8 +410,14 @@ impl Agent {
                     .send(report::save_failed(id, node, reason), vec![request]);
             }
             What::Ready(after) => {
+                let token = self.notebook_token(id).and_then(Result::ok);
+                let token = token.map(|token| jupyter::fingerprint(&token));
                 self.reports
-                    .send(report::ready(id, node, after), self.causes(id));
+                    .send(report::ready(id, node, after, token), self.causes(id));
+            }
+            What::Does(doing) => {
+                self.reports
+                    .send(report::does(id, node, doing), self.causes(id));
             }
             What::Unready(reason) => {
                 self.reports

@@ -5,21 +5,26 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
-use dormouse_messages::{Event, Sequence, Writer};
+use dormouse_messages::{Event, NodeId, Sequence, Writer};
 use dormouse_runtime::{
-    AppendError, Appender, Clock, Followed, Hold, Log, RenewError, SystemClock, home,
+    AppendError, Appender, Asked, Clock, Followed, Hold, Log, NodeAnswer, RenewError, SystemClock,
+    home,
 };
 
 use crate::AgentError;
 use crate::config::AgentConfig;
+use crate::jupyter::{TOKEN_QUERY, TokenQuery};
 use crate::kept::Kept;
 use crate::logs::Alive;
-use crate::wire::{Heard, Lease, LeaseError, Outlet, OutletError, Wires};
+use crate::wire::{Heard, Lease, LeaseError, Outlet, OutletError, TokenAsked, Wires};
 
 /// Events that may wait for the agent.
 const WAITING: usize = 1_024;
+
+/// Questions that may wait for it.
+const ASKED: usize = 64;
 
 /// Ties an agent to the cluster behind `log`; it goes on from its last snapshot.
 pub async fn wires(config: &AgentConfig, log: &Log) -> Result<Wires, AgentError> {
@@ -33,6 +38,8 @@ pub async fn wires(config: &AgentConfig, log: &Log) -> Result<Wires, AgentError>
     tracing::info!(node = %config.node, from = %kept.next(), "following the log");
     let (heard_tx, heard) = mpsc::channel(WAITING);
     tokio::spawn(hear(log.follow(kept.next()), heard_tx));
+    let (ask, asked) = mpsc::channel(ASKED);
+    tokio::spawn(answer(log.clone(), config.node.clone(), ask));
     let started = u64::try_from(SystemClock.now().as_micros()).unwrap_or(1);
     // The lease names the agent by when it started: later than any life of it on the log, so that
     // a successor on the same folder takes its predecessor's lease over at once, and the
@@ -45,9 +52,44 @@ pub async fn wires(config: &AgentConfig, log: &Log) -> Result<Wires, AgentError>
         heard,
         outlet: Box::new(appender),
         lease: Some(Box::new(lease)),
+        asked: Some(asked),
         kept: Some(kept),
         alive: Alive::default(),
     })
+}
+
+/// Passes on who asks for the token of a notebook: the operator, or the notebook's own tenant.
+async fn answer(log: Log, node: NodeId, ask: mpsc::Sender<TokenAsked>) {
+    let served = log.serve_node(&node, &[TOKEN_QUERY], ASKED, move |asked: Asked| {
+        let ask = ask.clone();
+        async move { token(&asked, &ask).await.map(NodeAnswer::plain) }
+    });
+    if let Err(error) = served.await {
+        tracing::warn!(%node, %error, "this agent cannot be asked for the tokens of its notebooks");
+    }
+}
+
+async fn token(asked: &Asked, ask: &mpsc::Sender<TokenAsked>) -> Result<Vec<u8>, (String, String)> {
+    let refused = |code: &str, why: String| (code.to_owned(), why);
+    let query: TokenQuery = serde_json::from_slice(&asked.request)
+        .map_err(|error| refused("bad_request", format!("the request is wrong: {error}")))?;
+    let container = query.container;
+    if let Some(tenant) = &asked.tenant
+        && tenant.as_str() != container.job.tenant()
+    {
+        let why = format!("{tenant} has no notebook {}", container.job);
+        return Err(refused("not_found", why));
+    }
+    let (answer, answered) = oneshot::channel();
+    let leaves = || refused("unavailable", "the agent is on its way out".to_owned());
+    ask.send(TokenAsked { container, answer })
+        .await
+        .map_err(|_| leaves())?;
+    match answered.await {
+        Ok(Ok(token)) => Ok(token.into_bytes()),
+        Ok(Err(why)) => Err(refused("not_found", why)),
+        Err(_) => Err(leaves()),
+    }
 }
 
 async fn hear(mut followed: mpsc::Receiver<Followed>, heard: mpsc::Sender<Heard>) {

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | all | `DORMOUSE_JOB`, `_RANK`, `_WORLD_SIZE`, `_INCARNATION`, `_PROGRESS`, `_CHECKPOINT_DIR`, `_RESUME_FROM` (on a resume), `_PORT`, `_PEERS` |
 //! | all, resized in place | `DORMOUSE_MEMBERS`, `_ACK`, `_MEMBER`, `_GENERATION`; ranks, world and peers are those of the change for which it starts |
-//! | plain, a notebook | `JUPYTER_PORT`, `JUPYTER_PORT_RETRIES` (0: a port in use is an error) |
+//! | plain, a notebook | `JUPYTER_PORT`, `JUPYTER_PORT_RETRIES` (0: a port in use is an error), `JUPYTER_CONFIG_PATH` (its settings), `JUPYTER_TOKEN` |
 //! | tensorflow | `TF_CONFIG`: every container is a worker, worker 0 acts as chief |
 //! | torch | `MASTER_ADDR`, `MASTER_PORT`, `RANK`, `WORLD_SIZE`, `LOCAL_RANK` (0: a process sees its own GPUs only) |
 //! | torch, resized in place | `PET_*`: see [`torchrun`] |
@@ -23,6 +23,7 @@ use std::path::PathBuf;
 use dormouse_messages::job::{EnvValue, Executor, JobSpec, Kind};
 use dormouse_messages::{ContainerId, Rank};
 
+use crate::jupyter;
 use crate::layout;
 
 /// A member of a gang, as the others reach it.
@@ -169,8 +170,9 @@ fn common(setting: &Setting<'_>) -> Result<BTreeMap<String, String>, String> {
         .map(|(name, value)| (name.to_owned(), value)),
     );
     if setting.spec.kind == Kind::Notebook {
-        env.insert("JUPYTER_PORT".to_owned(), setting.own()?.port.to_string());
-        env.insert("JUPYTER_PORT_RETRIES".to_owned(), "0".to_owned());
+        let folder = setting.in_place.as_ref().and_then(|it| it.members.parent());
+        let folder = folder.map(|folder| folder.display().to_string());
+        env.extend(jupyter::variables(setting.own()?.port, folder));
     }
     if let Some(it) = &setting.in_place {
         let variables = [

@@ -8,6 +8,7 @@
 //! <data>/nodes/<node>/keeper/     the keeper's socket, lock and log
 //! <data>/nodes/<node>/members/<tenant>/<name>/<incarnation>/
 //!     members.json            who takes part, where containers come and go (DORMOUSE_MEMBERS)
+//!     jupyter_server_config.json   of a notebook (JUPYTER_CONFIG_PATH)
 //! <data>/nodes/<node>/containers/<tenant>/<name>/<incarnation>/<rank>/
 //!     stdout.log stderr.log   what it printed
 //!     progress.jsonl          what it reports (DORMOUSE_PROGRESS)
@@ -17,6 +18,7 @@
 //! <checkpoints>/<tenant>/<name>/<incarnation>/
 //!     checkpoint.json         written last, and atomically, by the job
 //! <checkpoints>/<tenant>/<name>/<incarnation>.<number>/   each complete one, sealed
+//! <checkpoints>/<tenant>/<name>/work/    what a notebook's users have saved
 //! ```
 
 use std::io::{self, ErrorKind};
@@ -154,6 +156,12 @@ impl Layout {
         let root = std::path::absolute(&self.checkpoints).ok()?;
         let way = path.strip_prefix(&root).ok()?;
         Some(Below::new(root.clone(), way))
+    }
+
+    /// Where a notebook keeps its files, whichever life it has and wherever it runs.
+    #[must_use]
+    pub fn work(&self, job: &JobId) -> Below {
+        Below::new(self.checkpoints.clone(), format!("{job}/work"))
     }
 
     /// The same, to look into.

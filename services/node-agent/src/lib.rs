@@ -25,6 +25,7 @@ pub mod container;
 pub mod docker;
 pub mod executor;
 pub mod folder;
+pub mod jupyter;
 pub mod keeper;
 pub mod kept;
 pub mod layout;
@@ -212,6 +213,7 @@ async fn live(
         mut heard,
         outlet,
         lease,
+        asked,
         kept,
         alive,
     } = wires;
@@ -240,6 +242,14 @@ async fn live(
             addr.do_send(RuntimeExit(container, exit));
         }
     });
+    if let Some(mut asked) = asked {
+        let addr = agent.clone();
+        actix::spawn(async move {
+            while let Some(question) = asked.recv().await {
+                addr.do_send(question);
+            }
+        });
+    }
     let addr = agent.clone();
     actix::spawn(async move {
         let mut batch = Vec::with_capacity(BATCH);

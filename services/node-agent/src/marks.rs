@@ -30,6 +30,7 @@ use serde::{Deserialize, Serialize};
 use dormouse_messages::{ContainerId, Sequence};
 
 use crate::folder::{Below, Folder};
+use crate::jupyter;
 use crate::layout::Layout;
 use crate::procfs::{self, Identity};
 
@@ -153,6 +154,12 @@ impl Marks {
         let name = format!("{container}@{request}");
         let hash = blake3::keyed_hash(&self.key, name.as_bytes());
         hash.to_hex()[..HASH_DIGITS / 2].to_owned()
+    }
+
+    /// The token of a notebook whose job names none.
+    #[must_use]
+    pub fn token(&self, container: &ContainerId) -> String {
+        jupyter::token(&self.key, container)
     }
 
     fn seal(&self, text: &str) -> blake3::Hash {

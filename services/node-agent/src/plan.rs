@@ -14,6 +14,7 @@ use dormouse_messages::{ContainerId, Rank, Resource};
 use crate::config::AgentConfig;
 use crate::container::Asked;
 use crate::executor::{self, InPlace, Member, Setting};
+use crate::jupyter;
 use crate::layout::{self, MEMBERS};
 use crate::members::{self, ACK};
 use crate::probe::Probe;
@@ -93,6 +94,7 @@ pub fn plan(
         checkpoint,
         resume: resumed_from.map(|uri| PathBuf::from(layout::path_of(uri))),
         members: shown,
+        work: jupyter::is_notebook(spec).then(|| absolute(layout.work(&container.job).path())),
     })
 }
 

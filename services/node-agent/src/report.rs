@@ -10,11 +10,12 @@ use tokio::sync::mpsc;
 use dormouse_messages::events::{
     CheckpointFailed, CheckpointRejected, CheckpointSaved, ContainerExited, ContainerReady,
     ContainerStarted, ContainerUnready, Gpu, MemberAcknowledged, NodeFault, NodeFaulted,
-    NodeJoined, Progress, TasksEnded,
+    NodeJoined, NotebookObserved, Progress, TasksEnded,
 };
 use dormouse_messages::{ContainerId, Event, NodeId, Sequence};
 
 use crate::config::AgentConfig;
+use crate::jupyter::Doing;
 use crate::layout;
 use crate::members::Answer;
 use crate::runtime::Exit;
@@ -125,7 +126,12 @@ pub fn started(container: &ContainerId, node: &NodeId, pid: u32) -> ContainerSta
 
 /// `container.ready`.
 #[must_use]
-pub fn ready(container: &ContainerId, node: &NodeId, after: Duration) -> ContainerReady {
+pub fn ready(
+    container: &ContainerId,
+    node: &NodeId,
+    after: Duration,
+    token: Option<blake3::Hash>,
+) -> ContainerReady {
     ContainerReady {
         job: container.job.clone(),
         incarnation: container.incarnation,
@@ -133,6 +139,23 @@ pub fn ready(container: &ContainerId, node: &NodeId, after: Duration) -> Contain
         container: container.clone(),
         node: node.clone(),
         after_ms: u64::try_from(after.as_millis()).unwrap_or(u64::MAX),
+        token_blake3: token.map(|token| token.to_hex().to_string()),
+    }
+}
+
+/// `notebook.observed`.
+#[must_use]
+pub fn does(container: &ContainerId, node: &NodeId, doing: Doing) -> NotebookObserved {
+    NotebookObserved {
+        job: container.job.clone(),
+        incarnation: container.incarnation,
+        rank: container.rank,
+        container: container.clone(),
+        node: node.clone(),
+        activity: doing.activity,
+        idle_ms: u64::try_from(doing.idle.as_millis()).unwrap_or(u64::MAX),
+        kernels: doing.kernels,
+        reason: doing.reason,
     }
 }
 

@@ -61,6 +61,8 @@ pub struct ContainerPlan {
     /// The folder of the file that says who takes part, where containers come and go: it may read
     /// there.
     pub members: Option<PathBuf>,
+    /// Where a notebook keeps its files.
+    pub work: Option<PathBuf>,
 }
 
 /// How a container ended.

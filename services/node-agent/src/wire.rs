@@ -4,10 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use actix::prelude::*;
 use futures::future::BoxFuture;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
-use dormouse_messages::{Event, Recorded, Sequence};
+use dormouse_messages::{ContainerId, Event, Recorded, Sequence};
 
 use crate::kept::Kept;
 use crate::logs::Alive;
@@ -67,6 +68,16 @@ pub enum LeaseError {
     Unreachable(String),
 }
 
+/// Somebody who may asks for a notebook's token.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct TokenAsked {
+    /// The notebook's container.
+    pub container: ContainerId,
+    /// The token, or why there is none.
+    pub answer: oneshot::Sender<Result<String, String>>,
+}
+
 /// All ties together.
 pub struct Wires {
     /// The log, from the first event on that is not folded.
@@ -75,6 +86,8 @@ pub struct Wires {
     pub outlet: Box<dyn Outlet>,
     /// The lease; without one the agent never fences itself.
     pub lease: Option<Box<dyn Lease>>,
+    /// What people ask of the node.
+    pub asked: Option<mpsc::Receiver<TokenAsked>>,
     /// What is folded already, and where that is kept; absent: nothing is, nowhere.
     pub kept: Option<Kept>,
     /// Which containers run, for who reads what they print.

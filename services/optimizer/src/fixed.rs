@@ -8,6 +8,7 @@ use crate::p2::diagnose::{hopeless, on_those};
 use crate::p2::instance::{Cluster, fits, give, limits, runs, take};
 use crate::problem::{Problem, ProblemJob};
 use crate::report::{Draft, write};
+use crate::scaled;
 use crate::solution::{Solution, WaitCode};
 
 /// Decides an allocation with fixed counts.
@@ -43,7 +44,7 @@ pub(crate) fn solve(problem: &Problem) -> Solution {
     write(problem, &cluster, draft)
 }
 
-/// Puts what runs into the draft and takes its room.
+/// Puts what runs into the draft, services with the replicas that they are to have, and takes its room.
 pub(crate) fn keep_running(
     problem: &Problem,
     cluster: &Cluster,
@@ -66,6 +67,7 @@ pub(crate) fn keep_running(
         }
         draft.placed[index] = located.into_iter().collect();
     }
+    scaled::scale(problem, cluster, rooms, draft);
 }
 
 /// The containers that a job gets: its fixed number, or as many as the empty cluster holds where

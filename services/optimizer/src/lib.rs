@@ -18,6 +18,7 @@ pub mod decimal;
 pub mod document;
 pub mod drf;
 pub mod problem;
+mod scaled;
 pub mod solution;
 
 mod decide;

@@ -1,7 +1,7 @@
 //! Allocation by DRF offers: each offer is one node's free room, nodes in name order; the job
 //! with the smallest key takes one container if it fits.
 //!
-//! What runs keeps what it has and counts in the keys; nobody is restarted. A job that ends below
+//! What runs keeps what it has and counts in the keys, but for services, which scale; nobody is restarted. A job that ends below
 //! its minimum gives everything back and waits, and the offers are made again without it, the
 //! last released first.
 

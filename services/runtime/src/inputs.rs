@@ -9,11 +9,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dormouse_messages::{Event, Fold, NodeId, Timestamp};
+use dormouse_messages::{Event, Fold, GatewayId, NodeId, Timestamp};
 pub use dormouse_shell::Observation;
 use tokio::sync::Notify;
 
-use crate::lease_watch::{LeaseTable, Lost};
+use crate::lease_watch::{LeaseTable, Lost, LostGateway};
 use crate::log::Log;
 
 /// A source of observations.
@@ -31,6 +31,7 @@ pub struct LeaseWatcher<S> {
     table: Arc<LeaseTable>,
     watched: fn(&S) -> Watched,
     lost: fn(Lost) -> Event,
+    lost_gateway: fn(LostGateway) -> Event,
     local: LocalNodes,
 }
 
@@ -40,6 +41,10 @@ pub struct Watched {
     pub ttl: Duration,
     /// The nodes that are members, each with its agent's life.
     pub expected: Vec<(NodeId, u64)>,
+    /// How long a gateway's lease lasts.
+    pub gateway_ttl: Duration,
+    /// The gateways that have joined.
+    pub gateways: Vec<GatewayId>,
 }
 
 /// The nodes whose agents run in this process, without a fence. Whether they are lost is not for
@@ -53,18 +58,20 @@ pub struct LocalNodes {
 }
 
 impl<S: Fold> LeaseWatcher<S> {
-    /// `watched`: what is to be watched. `lost`: the event that records a loss.
+    /// `watched`: what is to be watched. Then the events that record the loss of a node, and of a
+    /// gateway.
     #[must_use]
     pub fn new(
         log: &Log,
         local: LocalNodes,
         watched: fn(&S) -> Watched,
-        lost: fn(Lost) -> Event,
+        (lost, lost_gateway): (fn(Lost) -> Event, fn(LostGateway) -> Event),
     ) -> Self {
         Self {
             table: log.leases().table(),
             watched,
             lost,
+            lost_gateway,
             local,
         }
     }
@@ -72,7 +79,12 @@ impl<S: Fold> LeaseWatcher<S> {
 
 impl<S: Fold> Inputs<S> for LeaseWatcher<S> {
     fn observe(&mut self, state: &S) -> Vec<Observation> {
-        let Watched { ttl, mut expected } = (self.watched)(state);
+        let Watched {
+            ttl,
+            mut expected,
+            gateway_ttl,
+            gateways,
+        } = (self.watched)(state);
         expected.retain(|(node, _)| !self.local.present.contains(node));
         let is_gone = |(node, _): &(NodeId, u64)| self.local.gone.contains(node);
         let (gone, expected): (Vec<_>, Vec<_>) = expected.into_iter().partition(is_gone);
@@ -82,9 +94,12 @@ impl<S: Fold> Inputs<S> for LeaseWatcher<S> {
             last_seen: Timestamp::default(),
         });
         let lost = self.table.lost(&expected, ttl);
-        gone.chain(lost)
-            .map(|lost| Observation {
-                event: (self.lost)(lost),
+        let silent = self.table.lost_gateways(&gateways, gateway_ttl);
+        let events = gone.chain(lost).map(self.lost);
+        events
+            .chain(silent.into_iter().map(self.lost_gateway))
+            .map(|event| Observation {
+                event,
                 traceparent: None,
             })
             .collect()

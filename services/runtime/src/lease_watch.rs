@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use dormouse_messages::{NodeId, Timestamp};
+use dormouse_messages::{GatewayId, NodeId, Timestamp};
 use tokio::sync::{Notify, mpsc};
 
 use crate::decode::RawMessage;
@@ -35,7 +35,16 @@ pub struct Lost {
     pub last_seen: Timestamp,
 }
 
-/// The leases of the nodes, as they are seen.
+/// A gateway whose lease has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LostGateway {
+    /// The gateway.
+    pub gateway: GatewayId,
+    /// When its lease was last renewed, by the broker's time; the epoch if it never was.
+    pub last_seen: Timestamp,
+}
+
+/// The leases of the nodes and gateways, as they are seen.
 #[derive(Debug)]
 pub struct LeaseTable {
     table: Mutex<Table>,
@@ -80,6 +89,12 @@ impl LeaseTable {
         Arc::clone(&self.changed)
     }
 
+    /// Those of the gateways that have not renewed their lease for `ttl`.
+    #[must_use]
+    pub fn lost_gateways(&self, joined: &[GatewayId], ttl: Duration) -> Vec<LostGateway> {
+        self.lock().lost_gateways(joined, ttl, Instant::now())
+    }
+
     /// Those of the expected nodes that have not renewed their lease for `ttl`.
     #[must_use]
     pub fn lost(&self, expected: &[(NodeId, u64)], ttl: Duration) -> Vec<Lost> {
@@ -97,7 +112,7 @@ impl Table {
             return Vec::new();
         };
         let lost = expected.iter().filter_map(|(node, incarnation)| {
-            let seen = self.seen.get(node.as_str());
+            let seen = self.seen.get(&format!("node.{node}"));
             let term = seen.map_or(ttl, |seen| ttl.max(seen.term));
             let silent = |since: Instant| now.saturating_duration_since(since) > term;
             if !silent(sighted) {
@@ -116,8 +131,25 @@ impl Table {
         lost.collect()
     }
 
+    fn lost_gateways(&self, joined: &[GatewayId], ttl: Duration, now: Instant) -> Vec<LostGateway> {
+        let silent = |since: Instant| now.saturating_duration_since(since) > ttl;
+        if !self.sighted.is_some_and(silent) {
+            return Vec::new();
+        }
+        let lost = joined.iter().filter_map(|gateway| {
+            let seen = self.seen.get(&format!("gateway.{gateway}"));
+            let alive = seen.is_some_and(|seen| !seen.given_back && !silent(seen.at));
+            (!alive).then(|| LostGateway {
+                gateway: gateway.clone(),
+                last_seen: seen.map_or_else(Timestamp::default, |seen| seen.stored_at),
+            })
+        });
+        lost.collect()
+    }
+
     fn take(&mut self, message: &RawMessage, now: Instant) {
-        let Some((_, node)) = message.subject.as_str().rsplit_once(".node.") else {
+        // `$KV.<bucket>.<key>`.
+        let Some(key) = message.subject.as_str().splitn(3, '.').nth(2) else {
             return;
         };
         match lease::parse(message.headers.as_ref(), &message.payload) {
@@ -130,14 +162,14 @@ impl Table {
                     term: Duration::from_millis(value.term_ms.unwrap_or(0)),
                     unfenced: value.unfenced,
                 };
-                self.seen.insert(node.to_owned(), seen);
+                self.seen.insert(key.to_owned(), seen);
             }
             None => {
                 let given_back = message
                     .headers
                     .as_ref()
                     .is_some_and(|headers| headers.get("KV-Operation").is_some());
-                if let Some(seen) = self.seen.get_mut(node) {
+                if let Some(seen) = self.seen.get_mut(key) {
                     seen.given_back |= given_back;
                 }
             }
@@ -150,7 +182,8 @@ async fn watch(log: Log, table: std::sync::Weak<LeaseTable>) {
     let stream = format!("KV_{bucket}");
     let source = Source {
         stream: stream.clone(),
-        filter: format!("$KV.{bucket}.node.>"),
+        // Of nodes and gateways; the deciders' few do no harm.
+        filter: format!("$KV.{bucket}.>"),
         from: 1,
         to: None,
         last_per_subject: true,
@@ -233,7 +266,7 @@ mod tests {
     fn table(sighted: Option<Instant>, seen: Option<Seen>) -> Table {
         Table {
             seen: seen
-                .map(|seen| ("n0".to_owned(), seen))
+                .map(|seen| ("node.n0".to_owned(), seen))
                 .into_iter()
                 .collect(),
             sighted,
@@ -293,6 +326,27 @@ mod tests {
             ..unfenced()
         };
         assert!(lost(given_back, 3));
+    }
+
+    #[test]
+    fn a_gateway_is_lost_when_its_own_lease_ends() {
+        let start = Instant::now();
+        let mut table = table(Some(start), Some(seen(start)));
+        let later = seen(start + Duration::from_secs(4));
+        table.seen.insert("gateway.g0".to_owned(), later);
+        let names = ["g0", "g1", "n0"].map(|name| name.parse().expect("a name"));
+        let lost = |after_s| {
+            let now = start + Duration::from_secs(after_s);
+            let lost = table.lost_gateways(&names, TTL, now).into_iter();
+            lost.map(|it| it.gateway.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(lost(1), Vec::<String>::new(), "not watched for long enough");
+        assert_eq!(
+            lost(5),
+            ["g1", "n0"],
+            "a node's lease is none of a gateway's"
+        );
+        assert_eq!(lost(7), ["g0", "g1", "n0"]);
     }
 
     #[test]

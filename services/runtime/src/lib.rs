@@ -51,7 +51,7 @@ pub use error::{AppendError, BrokerError, LogError};
 pub use ingress::{IngressSource, IntakeOf};
 pub use inputs::{Inputs, LeaseWatcher, LocalNodes, Observation, Watched};
 pub use lease::{Hold, Lease, LeaseState, LeaseValue, Leases, RenewError, home};
-pub use lease_watch::{LeaseTable, Lost};
+pub use lease_watch::{LeaseTable, Lost, LostGateway};
 pub use log::Log;
 pub use node_api::{NodeAnswer, NodeAnswered};
 pub use settings::{Settings, Tls};

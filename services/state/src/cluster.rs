@@ -179,11 +179,8 @@ impl Fold for ClusterState {
                 self.placed_epoch = self.placed_epoch.max(event.epoch);
                 self.last_trigger = recorded.sequence;
             }
-            Event::GatewayJoined(event) => {
-                self.gateways.insert(event.gateway.clone());
-            }
-            Event::GatewayLeft(event) => {
-                self.gateways.remove(&event.gateway);
+            Event::GatewayJoined(_) | Event::GatewayLeft(_) | Event::GatewayLost(_) => {
+                self.evolve_gateways(event);
             }
             _ => self.evolve_job(event, recorded),
         }
@@ -282,6 +279,22 @@ impl ClusterState {
             Event::JobFailed(event) => self.end(&event.job, recorded.sequence),
             Event::JobCancelled(event) => self.end(&event.job, recorded.sequence),
             _ => self.evolve_life(event, recorded),
+        }
+    }
+
+    /// Whose word a leaving replica waits for.
+    fn evolve_gateways(&mut self, event: &Event) {
+        match event {
+            Event::GatewayJoined(event) => {
+                self.gateways.insert(event.gateway.clone());
+            }
+            Event::GatewayLeft(event) => {
+                self.gateways.remove(&event.gateway);
+            }
+            Event::GatewayLost(event) => {
+                self.gateways.remove(&event.gateway);
+            }
+            _ => {}
         }
     }
 

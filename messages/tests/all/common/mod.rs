@@ -181,6 +181,7 @@ pub fn events() -> Vec<Event> {
     }));
     plans(&mut events);
     limits(&mut events);
+    serving::notebooks(&mut events);
     events
 }
 

@@ -57,6 +57,7 @@ pub fn membership(events: &mut Vec<Event>) {
         rank: Rank(3),
         node: node(),
         after_ms: 1_250,
+        token_blake3: None,
     }));
     events.push(Event::from(ContainerUnready {
         container: container(),
@@ -104,6 +105,7 @@ pub fn serving(events: &mut Vec<Event>) {
         errors: 1,
         shed: 1,
         ready: 3,
+        touched: 0,
     }));
     events.push(Event::from(ServiceScaled {
         job: job(),
@@ -129,6 +131,24 @@ pub fn serving(events: &mut Vec<Event>) {
         idle_since: time("2026-11-21T09:00:00.000000Z"),
         ends_at: time("2026-11-21T10:10:00.000000Z"),
         basis: basis(),
+    }));
+}
+
+pub fn notebooks(events: &mut Vec<Event>) {
+    events.push(Event::from(NotebookObserved {
+        container: container(),
+        job: job(),
+        incarnation: Incarnation(2),
+        rank: Rank(3),
+        node: node(),
+        activity: NotebookActivity::Unknown,
+        idle_ms: 61_000,
+        kernels: 1,
+        reason: Some("GET /api/kernels was answered with 503".to_owned()),
+    }));
+    events.push(Event::from(GatewayLost {
+        gateway: gateway(),
+        last_seen: time("2026-11-21T10:00:00.000000Z"),
     }));
 }
 

@@ -1,3 +1,4 @@
 //! All integration tests of this crate in one binary, which is linked once: a module for each file.
 
+mod notebooks;
 mod scaling;

@@ -107,6 +107,7 @@ impl Given {
                 rank: Rank(rank),
                 node: "n0".parse().expect("valid"),
                 after_ms: 1000,
+                token_blake3: None,
             });
         }
     }
@@ -171,6 +172,7 @@ fn measured(arrivals: Vec<u32>) -> ServiceMeasured {
         errors: 0,
         shed: 0,
         ready: 1,
+        touched: 0,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Partitions that are resized in place: who joins, who leaves, and what ends the job.
 
 use dormouse_messages::events::{
-    ContainerReady, ContainerUnready, GatewayJoined, GatewayUnrouted, NodeLost,
+    ContainerReady, ContainerUnready, GatewayJoined, GatewayLost, GatewayUnrouted, NodeLost,
     PartitionLeaveRequested, PartitionResizeRequested, PartitionResized, RemovedContainer,
     ResizeCause,
 };
@@ -68,6 +68,7 @@ impl Given {
             rank: Rank(rank),
             node: node(on),
             after_ms: 0,
+            token_blake3: None,
         });
     }
 
@@ -232,6 +233,24 @@ fn a_gateway_that_does_not_answer_is_waited_for_until_the_drain_is_over() {
     given.change(2, &[], &[1]);
     given.step(RESIZE);
     given.waits(5);
+    given.step(LEAVE);
+}
+
+#[test]
+fn a_gateway_that_is_lost_is_waited_for_no_more() {
+    let mut given = Given::running(service());
+    let gateway: GatewayId = "g0".parse().expect("a name");
+    given.fold(GatewayJoined {
+        gateway: gateway.clone(),
+        address: String::new(),
+    });
+    given.change(2, &[], &[1]);
+    given.step(RESIZE);
+    given.rests();
+    given.fold(GatewayLost {
+        gateway,
+        last_seen: Timestamp::default(),
+    });
     given.step(LEAVE);
 }
 

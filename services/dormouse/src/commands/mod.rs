@@ -19,6 +19,7 @@ pub mod logs;
 pub mod names;
 pub mod node;
 pub mod nodes;
+pub mod notebook;
 pub mod overview;
 pub mod plan;
 pub mod prune;

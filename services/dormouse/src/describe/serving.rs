@@ -1,7 +1,8 @@
 //! Partitions resized in place, services and gateways, in words.
 
 use dormouse_messages::events::{
-    Acknowledged, PartitionResizeRequested, ResizeCause, ServiceMeasured,
+    Acknowledged, NotebookActivity, NotebookObserved, PartitionResizeRequested, ResizeCause,
+    ServiceMeasured,
 };
 use dormouse_messages::{Event, JobId, Rank};
 
@@ -41,6 +42,7 @@ pub fn describe(event: &Event) -> Option<String> {
         }
         Event::GatewayJoined(e) => format!("{} at {}", e.gateway, e.address),
         Event::GatewayLeft(e) => format!("{} has stopped in order", e.gateway),
+        Event::GatewayLost(e) => format!("{} was last seen {}", e.gateway, e.last_seen),
         Event::GatewayUnrouted(e) => match e.closed {
             0 => format!("{} sends nothing to {}", e.gateway, e.container),
             closed => format!(
@@ -53,6 +55,7 @@ pub fn describe(event: &Event) -> Option<String> {
             format!("{} → {} replicas: {}", e.previous, e.replicas, e.reason)
         }
         Event::NotebookWarned(e) => format!("idle since {}, ends at {}", e.idle_since, e.ends_at),
+        Event::NotebookObserved(e) => notebook(e),
         _ => return None,
     })
 }
@@ -70,9 +73,21 @@ pub fn concerns(event: &Event, job: &JobId) -> bool {
         Event::ServiceMeasured(e) => &e.job,
         Event::ServiceScaled(e) => &e.job,
         Event::NotebookWarned(e) => &e.job,
+        Event::NotebookObserved(e) => &e.job,
         _ => return false,
     };
     about == job
+}
+
+fn notebook(e: &NotebookObserved) -> String {
+    match e.activity {
+        NotebookActivity::Busy => "a kernel works".to_owned(),
+        NotebookActivity::Idle => format!("idle for {:.0} s", seconds(e.idle_ms)),
+        NotebookActivity::Unknown => {
+            let reason = e.reason.as_deref().unwrap_or_default();
+            format!("does not say what it does: {reason}")
+        }
+    }
 }
 
 fn resize(e: &PartitionResizeRequested) -> String {

@@ -16,6 +16,7 @@ mod keeper;
 mod layout;
 mod logs;
 mod metadata;
+mod notebooks;
 mod page;
 mod questions;
 mod secured;

@@ -2,6 +2,7 @@
 
 use dormouse_gateway::access::{Denied, KEY_HEADER, check};
 use dormouse_gateway::headers::{to_client, to_replica, wants_websocket};
+use dormouse_gateway::notebook::{Pass, is_by_hand, pass};
 use dormouse_gateway::target::{Names, NoTarget, Origin, asked, host};
 use dormouse_gateway::{Key, Trust};
 use dormouse_messages::TenantId;
@@ -291,4 +292,54 @@ fn a_request_with_two_hosts_names_none() {
     assert_eq!(host(&uri, &headers(&[("host", "a")])), Some("a"));
     let absolute: Uri = "http://c/ads/model/".parse().expect("a URI");
     assert_eq!(host(&absolute, &headers(&[("host", "a")])), Some("c"));
+}
+
+#[test]
+fn a_notebook_is_passed_by_its_own_token() {
+    let token = "0123456789abcdef";
+    let hash = blake3::hash(token.as_bytes());
+    let passed = |path: &str, lines: &[(&str, &str)]| {
+        let uri: Uri = path.parse().expect("a URI");
+        pass(Some(&hash), &Method::GET, &uri, &headers(lines))
+    };
+    let Pass::Token(Some(cookie)) = passed("/?token=0123456789abcdef", &[]) else {
+        panic!("the address is not enough");
+    };
+    let cookie = cookie.to_str().expect("text");
+    assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Lax"));
+    let kept = cookie.split(';').next().expect("a pair");
+    let kept = format!("_xsrf=2; {kept}");
+    let here = [("cookie", kept.as_str()), ("sec-fetch-site", "same-origin")];
+    assert_eq!(passed("/lab", &here), Pass::Token(None));
+    let shown = [("authorization", "token 0123456789abcdef")];
+    assert_eq!(passed("/api/kernels", &shown), Pass::Token(None));
+    // A page of another service of this gateway, in the browser of who may use the notebook.
+    let foreign = [("cookie", kept.as_str()), ("sec-fetch-site", "same-site")];
+    assert_eq!(passed("/api/kernels", &foreign), Pass::Closed);
+    for (path, lines) in [
+        ("/", &[][..]),
+        ("/?token=", &[]),
+        ("/?token=0123456789abcde", &[]),
+        ("/", &[("authorization", "token x")]),
+        ("/", &[("cookie", "dormouse-notebook=x")]),
+    ] {
+        assert_eq!(passed(path, lines), Pass::Closed, "{path} {lines:?}");
+    }
+    let uri: Uri = "/?token=0123456789abcdef".parse().expect("a URI");
+    let none = pass(None, &Method::GET, &uri, &headers(&[]));
+    assert_eq!(none, Pass::Closed, "no container is ready");
+}
+
+#[test]
+fn an_open_page_that_asks_on_is_no_work() {
+    let by_hand = |method: Method, lines: &[(&str, &str)]| is_by_hand(&method, &headers(lines));
+    assert!(by_hand(Method::PUT, &[]));
+    assert!(by_hand(Method::GET, &[("sec-fetch-mode", "navigate")]));
+    assert!(by_hand(Method::GET, &[("accept", "text/html,*/*")]));
+    assert!(!by_hand(Method::GET, &[("accept", "*/*")]));
+    assert!(!by_hand(
+        Method::GET,
+        &[("sec-fetch-mode", "cors"), ("accept", "text/html")]
+    ));
+    assert!(!by_hand(Method::GET, &[("sec-fetch-mode", "websocket")]));
 }

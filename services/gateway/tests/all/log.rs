@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use dormouse_gateway::{Config, Gateway, GatewayError};
-use dormouse_messages::Event;
-use dormouse_messages::events::ServiceMeasured;
+use dormouse_gateway::{Config, Gateway, GatewayError, Keep};
+use dormouse_messages::events::{GatewayLost, ServiceMeasured};
+use dormouse_messages::{Event, Timestamp};
 
 use crate::common::replica::Replica;
-use crate::common::world::{World, get, until_status};
+use crate::common::world::{World, get, until, until_status};
 
 async fn measured(world: &World) -> ServiceMeasured {
     world
@@ -16,6 +16,12 @@ async fn measured(world: &World) -> ServiceMeasured {
             _ => None,
         })
         .await
+}
+
+async fn hear_joined(world: &World) {
+    world
+        .hear(|recorded| matches!(recorded.event()?, Event::GatewayJoined(_)).then_some(()))
+        .await;
 }
 
 #[tokio::test]
@@ -132,6 +138,63 @@ async fn a_restarted_gateway_gives_the_word_that_its_predecessor_owed() {
     let again = world.gateway("g0").await;
     let (_, more) = (again, world.leave(&job, &[0], 30).await);
     assert_eq!(world.hear_unrouted().await, (0, more, 0));
+}
+
+#[tokio::test]
+async fn a_gateway_that_counts_as_lost_joins_again() {
+    let mut world = World::start().await;
+    let _gateway = world.gateway("g0").await;
+    hear_joined(&world).await;
+    let lost = GatewayLost {
+        gateway: "g0".parse().expect("valid"),
+        last_seen: Timestamp::default(),
+    };
+    world.append(Event::from(lost)).await;
+    hear_joined(&world).await;
+}
+
+#[tokio::test]
+async fn a_lease_is_held_before_the_gateway_joins_and_given_back_at_its_end() {
+    let world = World::start().await;
+    let gateway = world.gateway("g0").await;
+    hear_joined(&world).await;
+    let leases = world.log.leases();
+    let holder = leases.holder("gateway.g0").await.expect("read");
+    assert_eq!(holder.map(|it| it.holder), Some("g0".to_owned()));
+    gateway.stop().await.expect("in order");
+    assert_eq!(leases.holder("gateway.g0").await.expect("read"), None);
+}
+
+#[tokio::test]
+async fn a_gateway_goes_on_from_the_routes_that_it_has_kept() {
+    let mut world = World::start().await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let keep = |config: &mut Config| {
+        config.keep = Some(Keep {
+            every: 2,
+            ..Keep::new(folder.path().to_owned(), "test".to_owned())
+        });
+    };
+    let job = world.service("ads/model", 4).await;
+    let (first, second) = (Replica::start().await, Replica::start().await);
+    world.add(&job, 0, &first).await;
+    let gateway = world.gateway_with("g0", keep).await;
+    until_status(gateway.address, "/ads/model/", 200).await;
+    until("the routes are kept", || {
+        let kept = std::fs::read_dir(folder.path()).expect("read").flatten();
+        kept.map(|file| file.path())
+            .any(|path| path.extension().is_some_and(|it| it == "snap"))
+    })
+    .await;
+    gateway.stop().await.expect("in order");
+    world.add(&job, 1, &second).await;
+    let asked = world.leave(&job, &[0], 30).await;
+    let gateway = world.gateway_with("g0", keep).await;
+    assert_eq!(world.hear_unrouted().await, (0, asked, 0));
+    for _ in 0..10 {
+        assert_eq!(get(gateway.address, "/ads/model/").await.0, 200);
+    }
+    assert_eq!(second.began(), 10);
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ use nix::sys::signal::Signal;
 use dormouse_messages::{ContainerId, Sequence};
 
 use crate::folder::Below;
+use crate::jupyter::Doing;
 use crate::members::Answer;
 use crate::runtime::{ContainerPlan, Exit};
 use crate::tasks::{Orders, Results};
@@ -44,6 +45,8 @@ pub enum What {
     Ready(Duration),
     /// It cannot, or no longer; why.
     Unready(String),
+    /// What a notebook does.
+    Does(Doing),
     /// It says something of a change of its members.
     Answered(Answer),
 }

@@ -5,8 +5,10 @@ use std::time::{Duration, Instant};
 use actix::prelude::*;
 
 use dormouse_messages::events::Acknowledged;
+use dormouse_runtime::{Clock, SystemClock};
 
 use super::{Announced, Container, LOOK_CLOSELY, What};
+use crate::jupyter::Follower;
 use crate::members::Answer;
 use crate::probe::Probe;
 
@@ -43,6 +45,8 @@ pub struct Readiness {
     asking: Option<SpawnHandle>,
     /// Until when an answer is looked for closely.
     awaited: Option<Instant>,
+    /// A notebook's, that is asked what it does once it is ready.
+    follower: Option<Follower>,
 }
 
 impl Readiness {
@@ -54,6 +58,12 @@ impl Readiness {
             since_start,
             ..Self::default()
         }
+    }
+
+    /// The same, of a notebook.
+    #[must_use]
+    pub fn following(self, follower: Option<Follower>) -> Self {
+        Self { follower, ..self }
     }
 
     fn after(&self) -> Duration {
@@ -83,8 +93,35 @@ impl Container {
                 Some(ctx.run_later(rest, |actor, _| actor.is_ready()))
             }
             Asked::Probe(probe) => Some(self.probe(probe, since_start, ctx)),
-            Asked::ProbeAgain(probe) => Some(self.probe_again(probe, ctx)),
+            Asked::ProbeAgain(probe) => {
+                self.follow_activity(ctx);
+                Some(self.probe_again(probe, ctx))
+            }
         };
+    }
+
+    /// Asks a notebook what it does, until it is to end.
+    fn follow_activity(&mut self, ctx: &mut Context<Self>) {
+        let Some(mut follower) = self.readiness.follower.take() else {
+            return;
+        };
+        let since_start = self.readiness.after();
+        let asking = async move {
+            let doing = follower.ask(SystemClock.now(), since_start).await;
+            (follower, doing)
+        };
+        let asking = asking.into_actor(self);
+        ctx.spawn(asking.map(|(follower, doing), actor, ctx| {
+            if actor.exit.is_some() || actor.mark.is_stopped {
+                return;
+            }
+            if let Some(doing) = doing {
+                actor.tell(What::Does(doing));
+            }
+            let pause = follower.pause();
+            actor.readiness.follower = Some(follower);
+            ctx.run_later(pause, Self::follow_activity);
+        }));
     }
 
     fn probe(&self, probe: Probe, after: Duration, ctx: &mut Context<Self>) -> SpawnHandle {
@@ -96,6 +133,7 @@ impl Container {
         ctx.spawn(asking.map(|(probe, ready), actor, ctx| match ready {
             Ok(after) => {
                 actor.tell(What::Ready(after));
+                actor.follow_activity(ctx);
                 actor.readiness.asking = Some(actor.probe_again(probe, ctx));
             }
             Err(why) => actor.tell(What::Unready(why)),

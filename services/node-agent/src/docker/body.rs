@@ -141,7 +141,10 @@ fn mounts(config: &AgentConfig, plan: &ContainerPlan, is_empty_image: bool) -> V
     for mount in plan.mounts.iter().chain(&config.mounts) {
         add(&mount.source, &mount.target, mount.read_only);
     }
-    for folder in [&plan.directory, &plan.checkpoint] {
+    for folder in [&plan.directory, &plan.checkpoint]
+        .into_iter()
+        .chain(&plan.work)
+    {
         let folder = folder.display().to_string();
         add(&folder, &folder, false);
     }

@@ -48,6 +48,7 @@ fn plan(folder: &Path, incarnation: u32, script: &str) -> ContainerPlan {
             .checkpoint(&container.job, container.incarnation),
         resume: None,
         members: None,
+        work: None,
         container,
     }
 }

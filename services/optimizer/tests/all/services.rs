@@ -1,6 +1,7 @@
 //! Services and notebooks get what they are to have; what is resized in place makes room first.
 
 use dormouse_messages::job::Urgency;
+use dormouse_messages::policy::{Allocation, Policy};
 use dormouse_optimizer::problem::{InPlace, Problem, ProblemJob};
 use dormouse_optimizer::solution::{Solution, WaitCode};
 use dormouse_optimizer::{check, solve};
@@ -168,4 +169,34 @@ fn training_takes_back_what_a_service_gives_up() {
     let counts = containers(&solution);
     assert_eq!(counts[0], ("model", 1));
     assert_eq!(counts[1].1 + counts[2].1, 7, "{counts:?}");
+}
+
+#[test]
+fn services_scale_under_policies_that_restart_nobody() {
+    for allocation in [Allocation::Drf, Allocation::Static] {
+        let problem = |target: u32| Problem {
+            nodes: vec![node("a", "gpu=4"), node("b", "gpu=4")],
+            jobs: vec![
+                placed(service("model", target), &[("a", 2), ("b", 1)]),
+                placed(job("rigid", "gpu=1", 1, 1, 3), &[("b", 3)]),
+            ],
+            policy: Policy {
+                allocation,
+                ..Policy::default()
+            },
+            ..Problem::default()
+        };
+        let count = |target: u32| {
+            let problem = problem(target);
+            let solution = solve(&problem);
+            check(&problem, &solution).expect("sound");
+            assert_eq!(solution.jobs[1].containers, 3, "nobody gives room");
+            solution.jobs[0].clone()
+        };
+        assert_eq!(count(5).containers, 5, "{allocation:?}");
+        assert_eq!(count(9).containers, 5, "as far as there is room");
+        let fewer = count(1);
+        let nodes: Vec<_> = fewer.nodes.iter().collect();
+        assert_eq!(nodes, [(&"a".parse().expect("a node"), &1)]);
+    }
 }

@@ -92,6 +92,7 @@ pub fn ready(container: &ContainerId, name: &str) -> Event {
         rank: container.rank,
         node: node(name),
         after_ms: 10,
+        token_blake3: None,
     })
 }
 

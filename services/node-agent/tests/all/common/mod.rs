@@ -539,6 +539,7 @@ impl Running {
             heard: log.follow(),
             outlet: Box::new(log.clone()),
             lease: with_lease.then(|| Box::new(log.clone()) as Box<dyn Lease>),
+            asked: None,
             kept: None,
             alive: Default::default(),
         };

@@ -1,0 +1,219 @@
+//! The notebooks and where gateways serve them.
+
+use std::collections::BTreeMap;
+
+use dormouse_messages::events::{NotebookActivity, NotebookObserved};
+use dormouse_messages::job::Kind;
+use dormouse_messages::{ContainerId, Event, Fold, GatewayId, JobId, NodeId, Recorded, Timestamp};
+use serde::{Deserialize, Serialize};
+
+/// How a notebook is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NotebookState {
+    /// It has no container; who opens its page starts one.
+    Stopped,
+    /// Its container is not ready yet.
+    #[default]
+    Starting,
+    /// It is ready, and has not said yet what it does.
+    Ready,
+    /// A kernel works.
+    Busy,
+    /// No kernel works.
+    Idle,
+    /// It does not say what it does.
+    Unknown,
+}
+
+/// A notebook's container that is ready.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Running {
+    /// The container.
+    pub container: ContainerId,
+    /// Its node.
+    pub node: NodeId,
+    /// What its agent said last.
+    pub activity: Option<NotebookActivity>,
+    /// The last activity that its agent knows of.
+    pub active_at: Timestamp,
+}
+
+/// A notebook that has not ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Notebook {
+    /// Containers that it is to have.
+    pub target: u32,
+    /// The one that is ready.
+    pub running: Option<Running>,
+    /// When it will be ended, if nobody uses it.
+    pub ends_at: Option<Timestamp>,
+}
+
+impl Notebook {
+    /// How it is.
+    #[must_use]
+    pub fn state(&self) -> NotebookState {
+        match &self.running {
+            None if self.target == 0 => NotebookState::Stopped,
+            None => NotebookState::Starting,
+            Some(running) => match running.activity {
+                None => NotebookState::Ready,
+                Some(NotebookActivity::Busy) => NotebookState::Busy,
+                Some(NotebookActivity::Idle) => NotebookState::Idle,
+                Some(NotebookActivity::Unknown) => NotebookState::Unknown,
+            },
+        }
+    }
+
+    fn observed(&mut self, event: &NotebookObserved, at: Timestamp) {
+        let running = self.running.as_mut();
+        let Some(running) = running.filter(|it| it.container == event.container) else {
+            return;
+        };
+        running.activity = Some(event.activity);
+        let active_at = at.minus_ms(event.idle_ms);
+        // The same activity is told again and again.
+        if active_at.ms_since(running.active_at) > 2_000 {
+            self.ends_at = None;
+        }
+        running.active_at = running.active_at.max(active_at);
+    }
+}
+
+/// Notebooks and gateways.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Notebooks {
+    notebooks: BTreeMap<JobId, Notebook>,
+    gateways: BTreeMap<GatewayId, String>,
+}
+
+impl Notebooks {
+    /// The notebooks that have not ended, by job.
+    pub fn iter(&self) -> impl Iterator<Item = (&JobId, &Notebook)> {
+        self.notebooks.iter()
+    }
+
+    /// One of them.
+    #[must_use]
+    pub fn get(&self, job: &JobId) -> Option<&Notebook> {
+        self.notebooks.get(job)
+    }
+
+    /// Where gateways serve a notebook: under a name of its own below each gateway's host.
+    #[must_use]
+    pub fn addresses(&self, job: &JobId) -> Vec<String> {
+        let gateways = self.gateways.values();
+        let own = gateways.filter_map(|url| own_address(url, job));
+        let mut own: Vec<String> = own.collect();
+        own.dedup();
+        own
+    }
+
+    fn at(&mut self, job: &JobId, change: impl FnOnce(&mut Notebook)) {
+        if let Some(notebook) = self.notebooks.get_mut(job) {
+            change(notebook);
+        }
+    }
+}
+
+/// `http://host:port` as a notebook's own origin; an IP address has no names below it.
+fn own_address(url: &str, job: &JobId) -> Option<String> {
+    let (scheme, authority) = url.split_once("://")?;
+    let authority = authority.trim_end_matches('/');
+    let host = authority
+        .rsplit_once(':')
+        .map_or(authority, |(host, _)| host);
+    if authority.starts_with('[') || host.parse::<std::net::IpAddr>().is_ok() {
+        return None;
+    }
+    let name = job.as_str().split_once('/')?.1;
+    Some(format!("{scheme}://{name}.{}.{authority}/", job.tenant()))
+}
+
+impl Fold for Notebooks {
+    const NAME: &'static str = "notebooks";
+    const VERSION: u32 = 1;
+
+    fn evolve(&mut self, recorded: &Recorded) {
+        let at = recorded.stored_at;
+        match recorded.event() {
+            Some(Event::GatewayJoined(it)) => {
+                self.gateways.insert(it.gateway.clone(), it.address.clone());
+            }
+            Some(Event::GatewayLeft(it)) => {
+                self.gateways.remove(&it.gateway);
+            }
+            Some(Event::GatewayLost(it)) => {
+                self.gateways.remove(&it.gateway);
+            }
+            Some(Event::JobAdmitted(it)) if it.spec.kind == Kind::Notebook => {
+                let notebook = Notebook {
+                    target: it.spec.containers.min,
+                    ..Notebook::default()
+                };
+                self.notebooks.insert(it.job.clone(), notebook);
+            }
+            Some(Event::JobCompleted(it)) => drop(self.notebooks.remove(&it.job)),
+            Some(Event::JobFailed(it)) => drop(self.notebooks.remove(&it.job)),
+            Some(Event::JobCancelled(it)) => drop(self.notebooks.remove(&it.job)),
+            Some(Event::ServiceScaled(it)) => self.at(&it.job, |notebook| {
+                notebook.target = it.replicas;
+            }),
+            Some(Event::ContainerReady(it)) => self.at(&it.job, |notebook| {
+                notebook.ends_at = None;
+                notebook.running = Some(Running {
+                    container: it.container.clone(),
+                    node: it.node.clone(),
+                    activity: None,
+                    active_at: at,
+                });
+            }),
+            Some(Event::ContainerUnready(it)) => self.at(&it.job, |notebook| {
+                notebook
+                    .running
+                    .take_if(|running| running.container == it.container);
+            }),
+            Some(Event::ContainerExited(it)) => self.at(&it.job, |notebook| {
+                notebook
+                    .running
+                    .take_if(|running| running.container == it.container);
+            }),
+            Some(Event::NodeLost(it)) => {
+                for notebook in self.notebooks.values_mut() {
+                    notebook.running.take_if(|running| running.node == it.node);
+                }
+            }
+            Some(Event::NotebookObserved(it)) => {
+                self.at(&it.job, |notebook| notebook.observed(it, at));
+            }
+            Some(Event::ServiceMeasured(it)) if it.touched > 0 => self.at(&it.job, |notebook| {
+                notebook.ends_at = None;
+                if let Some(running) = &mut notebook.running {
+                    running.active_at = running.active_at.max(at);
+                }
+            }),
+            Some(Event::NotebookWarned(it)) => self.at(&it.job, |notebook| {
+                notebook.ends_at = Some(it.ends_at);
+            }),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_notebook_has_a_name_below_each_gateway() {
+        let job: JobId = "ads/analysis".parse().expect("valid");
+        let own = |url| own_address(url, &job);
+        let local = own("http://localhost:8080").expect("a name");
+        assert_eq!(local, "http://analysis.ads.localhost:8080/");
+        let far = own("https://serving.example.org").expect("a name");
+        assert_eq!(far, "https://analysis.ads.serving.example.org/");
+        assert_eq!(own("http://10.0.0.1:8080"), None);
+        assert_eq!(own("http://[::1]:8080"), None);
+    }
+}

@@ -1,0 +1,172 @@
+//! `notebook open|list`.
+
+use std::time::Duration;
+
+use dormouse_messages::TenantId;
+use dormouse_node_agent::jupyter::{TOKEN_QUERY, TokenQuery};
+use dormouse_projections::notebooks::NotebookState;
+use dormouse_projections::queries::{NotebookQuery, NotebookRow, NotebooksQuery};
+use dormouse_runtime::{ApiError, Log};
+use serde::Serialize;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::cli::{ListArgs, NotebookCommand, OpenArgs, Output};
+use crate::context::Context;
+use crate::error::{Coded, DONE};
+use crate::print;
+use crate::render;
+
+/// Between two looks whether it is ready.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// A gateway of this machine takes a request within this.
+const KNOCK: Duration = Duration::from_secs(2);
+
+/// `notebook …`.
+///
+/// # Errors
+/// When there is none, or the cluster does not answer.
+pub async fn run(context: &Context, command: &NotebookCommand) -> anyhow::Result<u8> {
+    match command {
+        NotebookCommand::Open(args) => open(context, args).await,
+        NotebookCommand::List(args) => list(context, args).await,
+    }
+}
+
+async fn list(context: &Context, args: &ListArgs) -> anyhow::Result<u8> {
+    let tenant = args.tenant.as_deref().map(TenantId::new).transpose()?;
+    super::show(
+        context,
+        "notebooks",
+        &NotebooksQuery { tenant },
+        render::notebooks,
+    )
+    .await
+}
+
+async fn open(context: &Context, args: &OpenArgs) -> anyhow::Result<u8> {
+    let log = context.connect().await?;
+    super::caught_up(&log).await?;
+    let row = ready(&log, args).await?;
+    let code = |code: &str, message: String| anyhow::Error::from(Coded::new(code, message));
+    let Some(address) = row.addresses.first() else {
+        return Err(code(
+            "no_gateway",
+            format!(
+                "no gateway serves {} under a name of its own; start one with a host name: dormouse serve gateway --url http://serving.example.org",
+                args.id
+            ),
+        ));
+    };
+    let token = token(&log, &row).await?;
+    match context.output()? {
+        Output::Table | Output::Wide => print::line(format!("{address}?token={token}"))?,
+        output => {
+            let opened = Opened { row: &row, token };
+            print::ours(output, &opened, |_| String::new())?;
+        }
+    }
+    Ok(DONE)
+}
+
+/// What is printed for programs.
+#[derive(Serialize)]
+struct Opened<'a> {
+    #[serde(flatten)]
+    row: &'a NotebookRow,
+    token: String,
+}
+
+/// Asks the agent of its node: the token is on no log.
+async fn token(log: &Log, row: &NotebookRow) -> anyhow::Result<String> {
+    let gone = || {
+        Coded::new(
+            "unavailable",
+            format!("{} has just ended; try again", row.job),
+        )
+    };
+    let (Some(node), Some(container)) = (&row.node, &row.container) else {
+        return Err(gone().into());
+    };
+    let query = TokenQuery {
+        container: container.clone(),
+    };
+    let asked = log.ask_node(node, TOKEN_QUERY, None, serde_json::to_vec(&query)?);
+    let answered = asked.await.map_err(|error| match error {
+        ApiError::Refused { code, message } => Coded::new(code, message),
+        other => Coded::new("unavailable", other.to_string()),
+    })?;
+    Ok(String::from_utf8(answered.payload.to_vec())?)
+}
+
+/// Waits until it is ready, asking its gateway for it where it was ended.
+async fn ready(log: &Log, args: &OpenArgs) -> anyhow::Result<NotebookRow> {
+    let query = serde_json::to_value(NotebookQuery {
+        job: args.id.clone(),
+    })?;
+    let deadline = Instant::now() + Duration::from_secs(args.wait);
+    let mut knocked = false;
+    loop {
+        let row: NotebookRow = super::query(log, "notebook", query.clone()).await?;
+        match row.state {
+            NotebookState::Stopped if !knocked => {
+                knocked = true;
+                for address in &row.addresses {
+                    knock(address).await;
+                }
+            }
+            NotebookState::Stopped | NotebookState::Starting => {}
+            _ => return Ok(row),
+        }
+        if Instant::now() >= deadline {
+            let message = format!(
+                "{} is not ready after {} s: {}; `dormouse job events {}` says what happened",
+                args.id, args.wait, row.reason, args.id
+            );
+            return Err(Coded::new("starting", message).into());
+        }
+        sleep(LOOK).await;
+    }
+}
+
+/// Opens its page, as a browser would, and does not wait for the answer: what waits at a gateway
+/// starts a notebook.
+async fn knock(address: &str) {
+    let Some(authority) = address
+        .strip_prefix("http://")
+        .map(|it| it.trim_end_matches('/'))
+    else {
+        return;
+    };
+    let port = authority
+        .rsplit_once(':')
+        .map_or("80", |(_, port)| port)
+        .to_owned();
+    let is_here = authority
+        .split(':')
+        .next()
+        .is_some_and(|host| host.ends_with(".localhost"));
+    let host = match is_here {
+        true => format!("127.0.0.1:{port}"),
+        false if authority.contains(':') => authority.to_owned(),
+        false => format!("{authority}:80"),
+    };
+    let request = format!(
+        "GET / HTTP/1.1\r\nhost: {authority}\r\naccept: text/html\r\nuser-agent: dormouse\r\n\r\n"
+    );
+    let asking = async move {
+        let mut stream = TcpStream::connect(host).await?;
+        stream.write_all(request.as_bytes()).await?;
+        let mut begin = [0; 12];
+        let _ = timeout(KNOCK, stream.read_exact(&mut begin)).await;
+        std::io::Result::Ok(())
+    };
+    // Kept open until it is answered: who goes away waits no more.
+    tokio::spawn(async move {
+        if let Err(error) = asking.await {
+            tracing::debug!(%error, "the gateway is not reached from here");
+        }
+    });
+}

@@ -1,0 +1,82 @@
+//! Who may use a notebook by its own token, and which requests somebody makes who works in it.
+//!
+//! A notebook's agent tells the log the hash of the token that the notebook asks for
+//! (`container.ready`). Who shows that token may pass without a key: in the address that
+//! `dormouse notebook open` prints (`?token=`), in `Authorization: token …`, or in the cookie that
+//! the gateway gives a browser for the first. The notebook sees the token and checks it itself, too.
+
+use blake3::Hash;
+use http::header::{AUTHORIZATION, COOKIE, HeaderValue};
+use http::{HeaderMap, Method, Uri};
+
+use crate::access::is_cross_site;
+
+/// The cookie of a notebook's origin.
+const COOKIE_NAME: &str = "dormouse-notebook";
+
+/// How a notebook is passed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Pass {
+    /// By its token; the cookie that the browser is to keep, where the token stood in the address.
+    Token(Option<HeaderValue>),
+    /// The token is none, or another one, or a page of another site sends it.
+    Closed,
+}
+
+/// Whether a request shows the token of which `hash` is known.
+#[must_use]
+pub fn pass(hash: Option<&Hash>, method: &Method, uri: &Uri, headers: &HeaderMap) -> Pass {
+    let Some(hash) = hash else {
+        return Pass::Closed;
+    };
+    // Compared in constant time by the library.
+    let is_right = |token: &str| blake3::hash(token.as_bytes()) == *hash;
+    if let Some(token) = in_address(uri).filter(|token| is_right(token)) {
+        let cookie = format!("{COOKIE_NAME}={token}; Path=/; HttpOnly; SameSite=Lax");
+        return Pass::Token(HeaderValue::try_from(cookie).ok());
+    }
+    if in_header(headers).is_some_and(is_right) {
+        return Pass::Token(None);
+    }
+    let remembered = in_cookie(headers).is_some_and(is_right);
+    match remembered && !is_cross_site(method, headers) {
+        true => Pass::Token(None),
+        false => Pass::Closed,
+    }
+}
+
+fn in_address(uri: &Uri) -> Option<&str> {
+    let mut parts = uri.query()?.split('&');
+    parts.find_map(|part| part.strip_prefix("token="))
+}
+
+fn in_header(headers: &HeaderMap) -> Option<&str> {
+    let shown = headers.get(AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, token) = shown.split_once(' ')?;
+    let is_token = ["token", "bearer"]
+        .iter()
+        .any(|it| scheme.eq_ignore_ascii_case(it));
+    is_token.then(|| token.trim())
+}
+
+fn in_cookie(headers: &HeaderMap) -> Option<&str> {
+    let lines = headers.get_all(COOKIE).into_iter();
+    let mut cookies = lines
+        .filter_map(|line| line.to_str().ok())
+        .flat_map(|line| line.split(';'));
+    cookies.find_map(|cookie| cookie.trim().strip_prefix(COOKIE_NAME)?.strip_prefix('='))
+}
+
+/// Whether somebody makes this request who works in the notebook: opens its page, saves, runs. An
+/// open page asks for lists by itself again and again, which is no work and wakes nothing.
+#[must_use]
+pub fn is_by_hand(method: &Method, headers: &HeaderMap) -> bool {
+    if !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS) {
+        return true;
+    }
+    let of = |name: &str| headers.get(name).and_then(|it| it.to_str().ok());
+    match of("sec-fetch-mode") {
+        Some(mode) => mode == "navigate",
+        None => of("accept").is_some_and(|accepts| accepts.contains("text/html")),
+    }
+}

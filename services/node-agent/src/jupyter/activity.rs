@@ -1,0 +1,332 @@
+//! What a notebook does, by its server's own word: `/api/kernels` and `/api/terminals`. Asking counts as
+//! no activity.
+
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::Request;
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use dormouse_messages::Timestamp;
+use dormouse_messages::events::NotebookActivity;
+use dormouse_messages::service::Service;
+
+/// A server that computes answers late; one that says nothing for so long does not answer.
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// A list of ten thousand kernels.
+const BODY_BYTES: usize = 4 * 1024 * 1024;
+
+/// So many questions in a row without an answer, and what it does is not known any more.
+const FAILURES: u32 = 3;
+
+/// The longest pause between two questions, and between two reports of the same.
+const ASK_S: f64 = 5.0;
+const REPEAT_S: f64 = 60.0;
+
+/// A kernel that goes from cell to cell is busy throughout: its rest is told so late.
+const REST_S: f64 = 10.0;
+
+/// A notebook's server, as it is asked what it does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Server {
+    /// The node's address.
+    pub address: String,
+    /// Its port.
+    pub port: u16,
+    /// Its token.
+    pub token: String,
+}
+
+/// How often it is asked, and told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pace {
+    /// Between two questions.
+    pub ask: Duration,
+    /// Between two reports of the same.
+    pub repeat: Duration,
+    /// A rest is told so late after the report before.
+    pub rest: Duration,
+}
+
+impl Pace {
+    /// A notebook that is ended after `service.idle_s` is looked at several times before.
+    #[must_use]
+    pub fn of(service: &Service) -> Self {
+        let idle_s = f64::from(service.idle_s);
+        Self {
+            ask: Duration::from_secs_f64((idle_s / 8.0).min(ASK_S)),
+            repeat: Duration::from_secs_f64((idle_s / 4.0).min(REPEAT_S)),
+            rest: Duration::from_secs_f64((idle_s / 4.0).min(REST_S)),
+        }
+    }
+}
+
+/// What it does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Doing {
+    /// In a word.
+    pub activity: NotebookActivity,
+    /// Since the last activity.
+    pub idle: Duration,
+    /// How many kernels.
+    pub kernels: u32,
+    /// Why that is not known.
+    pub reason: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Kernel {
+    execution_state: String,
+    last_activity: Timestamp,
+}
+
+#[derive(Debug, Deserialize)]
+struct Terminal {
+    last_activity: Timestamp,
+}
+
+impl Server {
+    /// Asks it; `since_start` is how long it runs.
+    ///
+    /// # Errors
+    /// Why it does not say.
+    async fn ask(&self, now: Timestamp, since_start: Duration) -> Result<Doing, String> {
+        let kernels: Option<Vec<Kernel>> = self.get("/api/kernels").await?;
+        let kernels = kernels.ok_or("GET /api/kernels was answered with 404")?;
+        // A server without terminals has no such page.
+        let terminals: Option<Vec<Terminal>> = self.get("/api/terminals").await?;
+        Ok(doing(
+            &kernels,
+            &terminals.unwrap_or_default(),
+            now,
+            since_start,
+        ))
+    }
+
+    /// A document; `None` where there is none.
+    async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>, String> {
+        let fail = |why: String| format!("GET {path} at {}:{}: {why}", self.address, self.port);
+        let answered = timeout(ANSWER, self.fetch(path)).await;
+        let answered =
+            answered.map_err(|_| fail(format!("no answer within {} s", ANSWER.as_secs())));
+        let (status, body) = answered?.map_err(fail)?;
+        match status {
+            404 => Ok(None),
+            200 => serde_json::from_slice(&body)
+                .map(Some)
+                .map_err(|error| fail(format!("it is not Jupyter's answer: {error}"))),
+            status => Err(fail(format!("answered {status}"))),
+        }
+    }
+
+    async fn fetch(&self, path: &str) -> Result<(u16, Bytes), String> {
+        let stream = TcpStream::connect((self.address.as_str(), self.port)).await;
+        let stream = stream.map_err(|error| error.to_string())?;
+        let client = http1::handshake(TokioIo::new(stream)).await;
+        let (mut sender, connection) = client.map_err(|error| error.to_string())?;
+        let request = Request::get(format!("{path}?no_track_activity=1"))
+            .header("host", format!("{}:{}", self.address, self.port))
+            .header("user-agent", "dormouse-agent")
+            .header("authorization", format!("token {}", self.token))
+            .header("connection", "close")
+            .body(Empty::<Bytes>::new())
+            .map_err(|error| error.to_string())?;
+        let driving = tokio::spawn(connection);
+        let answer = sender.send_request(request).await;
+        let answer = answer.map_err(|error| error.to_string())?;
+        let status = answer.status().as_u16();
+        let body = Limited::new(answer.into_body(), BODY_BYTES).collect().await;
+        driving.abort();
+        let body = body.map_err(|error| error.to_string())?;
+        Ok((status, body.to_bytes()))
+    }
+}
+
+/// A kernel has started within this; one that no client has connected to says `starting` from then on.
+const KERNEL_START: Duration = Duration::from_secs(30);
+
+impl Kernel {
+    /// Whether it works, or is about to.
+    fn is_busy(&self, now: Timestamp) -> bool {
+        match self.execution_state.as_str() {
+            "idle" | "dead" => false,
+            "starting" | "restarting" => {
+                Duration::from_millis(now.ms_since(self.last_activity)) < KERNEL_START
+            }
+            _ => true,
+        }
+    }
+}
+
+/// What kernels and terminals say together.
+fn doing(
+    kernels: &[Kernel],
+    terminals: &[Terminal],
+    now: Timestamp,
+    since_start: Duration,
+) -> Doing {
+    let active = kernels.iter().map(|kernel| kernel.last_activity);
+    let active = active.chain(terminals.iter().map(|terminal| terminal.last_activity));
+    let since = active
+        .max()
+        .map(|at| Duration::from_millis(now.ms_since(at)));
+    let (activity, idle) = match kernels.iter().any(|kernel| kernel.is_busy(now)) {
+        true => (NotebookActivity::Busy, Duration::ZERO),
+        false => (
+            NotebookActivity::Idle,
+            since.unwrap_or(since_start).min(since_start),
+        ),
+    };
+    Doing {
+        activity,
+        idle,
+        kernels: u32::try_from(kernels.len()).unwrap_or(u32::MAX),
+        reason: None,
+    }
+}
+
+/// Follows what a notebook does: each report is worth telling.
+#[derive(Debug)]
+pub struct Follower {
+    server: Server,
+    pace: Pace,
+    failed: u32,
+    told: Option<(Timestamp, NotebookActivity)>,
+}
+
+impl Follower {
+    /// Of a notebook that is ready.
+    #[must_use]
+    pub const fn new(server: Server, pace: Pace) -> Self {
+        Self {
+            server,
+            pace,
+            failed: 0,
+            told: None,
+        }
+    }
+
+    /// The pause before the next question.
+    #[must_use]
+    pub const fn pause(&self) -> Duration {
+        self.pace.ask
+    }
+
+    /// Asks once; what is to be told of it.
+    pub async fn ask(&mut self, now: Timestamp, since_start: Duration) -> Option<Doing> {
+        let doing = match self.server.ask(now, since_start).await {
+            Ok(doing) => {
+                self.failed = 0;
+                doing
+            }
+            Err(reason) => {
+                self.failed = self.failed.saturating_add(1);
+                if self.failed < FAILURES {
+                    return None;
+                }
+                Doing {
+                    activity: NotebookActivity::Unknown,
+                    idle: Duration::ZERO,
+                    kernels: 0,
+                    reason: Some(reason),
+                }
+            }
+        };
+        self.is_due(doing.activity, now).then(|| {
+            self.told = Some((now, doing.activity));
+            doing
+        })
+    }
+
+    fn is_due(&self, activity: NotebookActivity, now: Timestamp) -> bool {
+        let Some((at, before)) = self.told else {
+            return true;
+        };
+        let since = Duration::from_millis(now.ms_since(at));
+        let rests = before == NotebookActivity::Busy && activity == NotebookActivity::Idle;
+        match activity == before {
+            true => since >= self.pace.repeat,
+            false => !rests || since >= self.pace.rest,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_micros(second * 1_000_000)
+    }
+
+    fn kernel(state: &str, second: i64) -> Kernel {
+        Kernel {
+            execution_state: state.to_owned(),
+            last_activity: at(second),
+        }
+    }
+
+    #[test]
+    fn a_kernel_that_works_counts_whatever_its_stamp_says() {
+        let long = Duration::from_secs(1_000);
+        let kernels = [kernel("idle", 990), kernel("busy", 10)];
+        let it = doing(&kernels, &[], at(1_000), long);
+        assert_eq!((it.activity, it.kernels), (NotebookActivity::Busy, 2));
+        let starts = |second| doing(&[kernel("starting", second)], &[], at(1_000), long).activity;
+        assert_eq!(starts(980), NotebookActivity::Busy);
+        assert_eq!(starts(960), NotebookActivity::Idle, "no client ever came");
+        let odd = doing(&[kernel("thinking", 10)], &[], at(1_000), long);
+        assert_eq!(
+            odd.activity,
+            NotebookActivity::Busy,
+            "what is not known works"
+        );
+    }
+
+    #[test]
+    fn the_newest_of_kernels_and_terminals_counts() {
+        let long = Duration::from_secs(1_000);
+        let terminals = [Terminal {
+            last_activity: at(970),
+        }];
+        let it = doing(
+            &[kernel("idle", 900), kernel("dead", 1)],
+            &terminals,
+            at(1_000),
+            long,
+        );
+        assert_eq!(it.activity, NotebookActivity::Idle);
+        assert_eq!(it.idle, Duration::from_secs(30));
+        let empty = doing(&[], &[], at(1_000), Duration::from_secs(7));
+        assert_eq!(empty.idle, Duration::from_secs(7), "since its start");
+    }
+
+    #[test]
+    fn work_is_told_at_once_and_a_rest_later() {
+        let service = Service {
+            idle_s: 600,
+            ..Service::default()
+        };
+        let server = Server {
+            address: String::new(),
+            port: 0,
+            token: String::new(),
+        };
+        let mut it = Follower::new(server, Pace::of(&service));
+        let (busy, idle) = (NotebookActivity::Busy, NotebookActivity::Idle);
+        assert!(it.is_due(idle, at(0)));
+        it.told = Some((at(0), idle));
+        assert!(!it.is_due(idle, at(59)) && it.is_due(idle, at(60)));
+        assert!(it.is_due(busy, at(1)));
+        it.told = Some((at(1), busy));
+        assert!(!it.is_due(idle, at(10)) && it.is_due(idle, at(11)));
+        assert!(it.is_due(NotebookActivity::Unknown, at(2)));
+    }
+}
