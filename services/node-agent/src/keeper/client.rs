@@ -340,7 +340,7 @@ async fn connect(config: &Config) -> Result<(UnixStream, Welcome), RuntimeError>
             Ok(greeted) => return Ok(greeted),
             Err(error) if Instant::now() > until => return Err(fail(error)),
             // One that is just leaving hangs up.
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => has_started = false,
+            Err(error) if is_hang_up(&error) => has_started = false,
             Err(_) if !has_started => {
                 start(config).map_err(fail)?;
                 has_started = true;
@@ -349,6 +349,11 @@ async fn connect(config: &Config) -> Result<(UnixStream, Welcome), RuntimeError>
         }
         tokio::time::sleep(START_PAUSE).await;
     }
+}
+
+fn is_hang_up(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
 }
 
 /// The first words: whatever it holds is told before anything else.
