@@ -20,7 +20,8 @@ pub use gateway::{GatewayArgs, KeyArgs, KeyOf};
 pub use history::{At, LogCommand, LogFileArg, ReplayCommand, SliceRange, TimelineArgs};
 pub(crate) use jobs::job_id;
 pub use jobs::{
-    DEFAULT_TENANT, FenceArgs, JobCommand, JobHistoryArgs, JobLogsArgs, JobTraceArgs, JobsArgs, NodeArg, NodeCommand, NodesArgs, RunArgs, SubmitArgs,
+    DEFAULT_TENANT, FenceArgs, JobCommand, JobHistoryArgs, JobLogsArgs, JobTraceArgs, JobsArgs,
+    NodeArg, NodeCommand, NodesArgs, RunArgs, SubmitArgs,
 };
 pub use questions::{ExplainArgs, LedgerArgs, PointArgs};
 pub use serve::{ConfigureArgs, DemoArgs, ServeArgs, ServiceArg, SyncArg, UpArgs};
