@@ -119,6 +119,7 @@ impl ReadModel {
             cluster: self.cluster.clone(),
             jobs: self.jobs.clone(),
             nodes: self.nodes.clone(),
+            notebooks: self.notebooks.clone(),
             timelines: self.timelines.tails(),
             queues: self.queues.clone(),
             fairness: self.fairness.tails(),

@@ -383,5 +383,5 @@ fn a_job_among_fifty_is_explained_soon() {
         slowest = slowest.max(took_s);
     }
     // On a busy machine, and without optimisation.
-    assert!(slowest < 60.0, "{slowest} s");
+    assert!(slowest < 120.0, "{slowest} s");
 }

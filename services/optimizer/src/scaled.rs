@@ -32,7 +32,7 @@ pub(crate) fn scale(
     for grows in [false, true] {
         for index in &served {
             let job = &problem.jobs[*index];
-            let Some(demand) = cluster.demand(&job.demand) else {
+            let Some(demand) = cluster.demand(job) else {
                 continue;
             };
             let (least, most) = limits(job);

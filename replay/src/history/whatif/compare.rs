@@ -134,6 +134,9 @@ struct Pair<'a> {
     changed: &'a JobRecord,
 }
 
+/// A figure of a whole run.
+type Over<'a> = &'a dyn Fn(&Ran) -> f64;
+
 /// A figure of some jobs in a run.
 type OfJobs = fn(&[&JobRecord], &Ran) -> f64;
 
@@ -285,7 +288,7 @@ impl Comparison<'_> {
     fn over_time(&self) -> Vec<Metric> {
         let fork_s = self.forked.now.seconds_since(self.forked.span.0);
         let end_s = self.forked.span.1.seconds_since(self.forked.span.0);
-        let of: [(&str, &dyn Fn(&Ran) -> f64); 3] = [
+        let of: [(&str, Over<'_>); 3] = [
             ("utilization", &|ran| {
                 mean(&ran.outcome.utilization, fork_s, end_s)
             }),
