@@ -217,7 +217,14 @@ fn a_token_survives_progress_and_no_change_that_matters() {
         let node = "n1".parse().expect("a node");
         engine.at(
             seconds_after_start(60.0),
-            Action::Operator(NodeDrained { node }.into()),
+            Action::Operator(
+                NodeDrained {
+                    node,
+                    reason: None,
+                    deadline_s: None,
+                }
+                .into(),
+            ),
         );
     };
     let policy = |engine: &mut Engine| {

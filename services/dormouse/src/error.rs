@@ -18,7 +18,7 @@ pub const FAILED: u8 = 3;
 pub const CANCELLED: u8 = 4;
 
 /// An error with a code for programs.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 #[error("{message}")]
 pub struct Coded {
     /// For programs.

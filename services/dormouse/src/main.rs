@@ -44,10 +44,10 @@ fn main() -> ExitCode {
         OutputArg::File(_) => Output::Table,
     };
     // Forked from, so without a runtime and its threads.
-    if let Command::Keeper(KeeperArgs {
+    if let Some(Command::Keeper(KeeperArgs {
         folder: Some(folder),
         ..
-    }) = &cli.command
+    })) = &cli.command
     {
         let ended = dormouse_node_agent::keeper::run(folder);
         return ended.map_or_else(

@@ -14,6 +14,7 @@ use blake3::Hash;
 use serde::{Deserialize, Serialize};
 
 use dormouse_messages::ContainerId;
+use dormouse_messages::grants::Granted;
 use dormouse_messages::job::{EnvValue, JobSpec, Kind};
 
 use crate::layout::Layout;
@@ -49,12 +50,12 @@ pub fn token(key: &[u8; blake3::KEY_LEN], container: &ContainerId) -> String {
 ///
 /// # Errors
 /// Why the job's own cannot be read.
-pub fn token_of(spec: &JobSpec, given: String) -> Result<String, String> {
+pub fn token_of(spec: &JobSpec, granted: &Granted, given: String) -> Result<String, String> {
     let Some(own) = spec.env.get(TOKEN) else {
         return Ok(given);
     };
     let own = [(TOKEN.to_owned(), own.clone())].into();
-    let resolved = secrets::resolve(&own)?;
+    let resolved = secrets::resolve(&own, granted)?;
     Ok(resolved.into_values().next().unwrap_or_default())
 }
 
@@ -114,8 +115,6 @@ pub fn give(env: &mut std::collections::BTreeMap<String, EnvValue>, token: Strin
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     #[test]
     fn each_life_has_a_token_of_its_own() {
         let container = |text: &str| text.parse().expect("valid");

@@ -149,10 +149,8 @@ impl History {
             Some(Event::SubmissionReceived(event)) => Some(event.ingress_sequence),
             _ => None,
         });
-        let ingress = submissions
-            .max()
-            .unwrap_or(0)
-            .max(fork.admission.last_ingress);
+        let known = fork.admission.intake.values().map(|stand| stand.last);
+        let ingress = submissions.chain(known).max().unwrap_or(0);
         let models = Models::of(&self.observed);
         let work = self.lead(&models, split);
         let ground = Ground {

@@ -120,7 +120,12 @@ fn at_the_fork(
         });
     }
     for node in &changes.drain_nodes {
-        happens(operator(NodeDrained { node: node.clone() }.into()));
+        let drained = NodeDrained {
+            node: node.clone(),
+            reason: None,
+            deadline_s: None,
+        };
+        happens(operator(drained.into()));
     }
     for name in &changes.drop_nodes {
         if let Some(node) = cluster

@@ -2,9 +2,11 @@
 //! and the log says what each of them led to.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use bytes::Bytes;
+use dormouse_messages::events::SubmissionsShed;
 use dormouse_messages::{Event, JobId, Sequence, TenantId};
 use dormouse_runtime::{Followed, Log};
 use futures::{StreamExt, TryStreamExt, stream};
@@ -31,6 +33,14 @@ pub struct Message {
 /// What one message led to.
 pub type Decided = Result<(JobId, &'static str), Coded>;
 
+/// What an event says of messages: of one, or of those of a tenant among many.
+struct Became {
+    sequences: RangeInclusive<u64>,
+    /// Absent: anybody's.
+    tenant: Option<String>,
+    decided: Decided,
+}
+
 /// Publishes all, in their order; the ingress sequence of each.
 ///
 /// # Errors
@@ -54,27 +64,35 @@ pub async fn publish(log: &Log, messages: Vec<Message>) -> anyhow::Result<Vec<u6
 /// # Errors
 /// When one is not stored, or nothing decides.
 pub async fn decide(log: &Log, messages: Vec<Message>) -> anyhow::Result<Vec<(u64, Decided)>> {
+    let tenants: Vec<TenantId> = messages.iter().map(|it| it.tenant.clone()).collect();
     let head: Sequence = log.head().await?;
     let mut events = log.follow(head.next());
     // What is decided while the last ones are still on their way is taken as it comes.
     let (sequences, early) = publish_and_follow(log, messages, &mut events).await?;
     let mut open: BTreeMap<u64, usize> = sequences.iter().copied().zip(0..).collect();
     let mut decided: Vec<Option<Decided>> = sequences.iter().map(|_| None).collect();
-    let mut take = |sequence: u64, became: Decided| {
-        if let Some(index) = open.remove(&sequence) {
-            decided[index] = Some(became);
+    let mut take = |became: &Became| {
+        let of_it: Vec<u64> = open
+            .range(became.sequences.clone())
+            .filter(|(_, index)| {
+                let tenant = became.tenant.as_deref();
+                tenant.is_none_or(|tenant| tenants[**index].as_str() == tenant)
+            })
+            .map(|(sequence, _)| *sequence)
+            .collect();
+        for sequence in of_it {
+            if let Some(index) = open.remove(&sequence) {
+                decided[index] = Some(became.decided.clone());
+            }
         }
         open.is_empty().then_some(())
     };
     let mut all = sequences.is_empty();
-    for (sequence, became) in early {
-        all |= take(sequence, became).is_some();
+    for became in early {
+        all |= take(&became).is_some();
     }
     if !all {
-        let waited = next_event(&mut events, Some(PATIENCE), |event| {
-            let (sequence, became) = of(event)?;
-            take(sequence, became)
-        });
+        let waited = next_event(&mut events, Some(PATIENCE), |event| take(&of(event)?));
         waited.await?;
     }
     let undecided = || {
@@ -94,7 +112,7 @@ async fn publish_and_follow(
     log: &Log,
     messages: Vec<Message>,
     events: &mut Receiver<Followed>,
-) -> anyhow::Result<(Vec<u64>, Vec<(u64, Decided)>)> {
+) -> anyhow::Result<(Vec<u64>, Vec<Became>)> {
     let mut early = Vec::new();
     let publishing = publish(log, messages);
     tokio::pin!(publishing);
@@ -110,9 +128,9 @@ async fn publish_and_follow(
     }
 }
 
-/// Which message an event decides on, and how.
-fn of(event: &Event) -> Option<(u64, Decided)> {
-    Some(match event {
+/// Which messages an event decides on, and how.
+fn of(event: &Event) -> Option<Became> {
+    let (sequence, decided) = match event {
         Event::JobAdmitted(it) => (it.ingress_sequence, Ok((it.job.clone(), "is admitted"))),
         Event::JobRevised(it) => {
             let said = match it.held {
@@ -131,6 +149,30 @@ fn of(event: &Event) -> Option<(u64, Decided)> {
             let refusal = Coded::new(it.code.clone(), it.reason.clone());
             (it.ingress_sequence, Err(refusal))
         }
+        Event::SubmissionsShed(it) => {
+            return Some(Became {
+                sequences: it.first..=it.last,
+                tenant: Some(it.tenant.clone()),
+                decided: Err(too_fast(it)),
+            });
+        }
         _ => return None,
+    };
+    Some(Became {
+        sequences: sequence..=sequence,
+        tenant: None,
+        decided,
     })
+}
+
+/// What a tenant is told that submits faster than it may.
+pub fn too_fast(shed: &SubmissionsShed) -> Coded {
+    let (tenant, rate) = (&shed.tenant, shed.max_rate);
+    let twice = rate.saturating_mul(2);
+    Coded::new(
+        "too_fast",
+        format!(
+            "{tenant} submits faster than {rate} a second; submit it again more slowly, or have the operator raise it with `dormouse tenant set {tenant} --max-rate {twice}`"
+        ),
+    )
 }

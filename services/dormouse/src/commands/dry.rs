@@ -36,7 +36,8 @@ impl Fork {
 
     /// What is decided on a document.
     fn decide(&mut self, tenant: &TenantId, document: &Value) -> anyhow::Result<Option<Event>> {
-        let number = self.state.last_ingress + 1;
+        let known = self.state.intake.values().map(|stand| stand.last);
+        let number = known.max().unwrap_or(0) + 1;
         let payload = serde_json::to_vec(document)?;
         let json = Some("application/json");
         self.happen(received(number, tenant.as_str(), "submit", json, &payload));

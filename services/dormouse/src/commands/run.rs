@@ -42,7 +42,7 @@ pub async fn run(context: &Context, args: &RunArgs) -> anyhow::Result<u8> {
     let ingress = log
         .publish_ingress(&tenant, "submit", "application/json", payload.into())
         .await?;
-    let job = admitted(&mut events, ingress).await?;
+    let job = admitted(&mut events, &tenant, ingress).await?;
     print::aside(format!("── {job} is submitted; ^C cancels it"));
     let ended = tokio::spawn(end(events, job.clone()));
     let source = Source::new(log.clone(), None);

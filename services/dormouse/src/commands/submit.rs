@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::Receiver;
 
-use super::decided::{Decided, Message, PATIENCE, decide, publish};
+use super::decided::{Decided, Message, PATIENCE, decide, publish, too_fast};
 use super::documents::documents;
 use super::{dry, next_event, query};
 use crate::cli::{DEFAULT_TENANT, Output, SubmitArgs};
@@ -195,7 +195,7 @@ async fn submit(log: &Log, tenant: &TenantId, document: &Value) -> anyhow::Resul
     let ingress = log
         .publish_ingress(tenant, "submit", "application/json", payload.into())
         .await?;
-    let job = admitted(&mut events, ingress).await?;
+    let job = admitted(&mut events, tenant, ingress).await?;
     allocation(log, &mut events, job, ingress).await
 }
 
@@ -203,7 +203,11 @@ async fn submit(log: &Log, tenant: &TenantId, document: &Value) -> anyhow::Resul
 ///
 /// # Errors
 /// Its refusal, or that nothing decides.
-pub async fn admitted(events: &mut Receiver<Followed>, ingress: u64) -> anyhow::Result<JobId> {
+pub async fn admitted(
+    events: &mut Receiver<Followed>,
+    tenant: &TenantId,
+    ingress: u64,
+) -> anyhow::Result<JobId> {
     let decided = next_event(events, Some(PATIENCE), |event| match event {
         Event::JobAdmitted(event) if event.ingress_sequence == ingress => {
             Some(Ok(event.job.clone()))
@@ -214,12 +218,7 @@ pub async fn admitted(events: &mut Receiver<Followed>, ingress: u64) -> anyhow::
         Event::SubmissionsShed(event)
             if event.tenant == tenant.as_str() && (event.first..=event.last).contains(&ingress) =>
         {
-            let reason = format!(
-                "{tenant} submits faster than {} a second; submit it again more slowly, or have the operator raise it with `dormouse tenant set {tenant} --max-rate {}`",
-                event.max_rate,
-                event.max_rate.saturating_mul(2)
-            );
-            Some(Err(Coded::new("too_fast", reason)))
+            Some(Err(too_fast(event)))
         }
         _ => None,
     })

@@ -19,7 +19,8 @@ impl Agent {
     /// The token that a notebook asks for; `None` where it is none.
     pub(super) fn notebook_token(&self, id: &ContainerId) -> Option<Result<String, String>> {
         let spec = self.notebook_spec(id)?;
-        Some(jupyter::token_of(spec, self.marks.token(id)))
+        let granted = self.state.grants.of(id.job.tenant());
+        Some(jupyter::token_of(spec, &granted, self.marks.token(id)))
     }
 
     /// A notebook's plan with its token, its settings being written.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::*;
+use dormouse_messages::grants::{Granted, Network};
 use dormouse_messages::job::{EnvValue, Mount};
 use dormouse_messages::{ContainerId, Sequence};
 use dormouse_node_agent::config::Contain;
@@ -200,6 +201,9 @@ impl Node {
             mounts: self.mounts.clone(),
             user: self.config.contain.as_ref().map(|_| user),
             port: 21_000,
+            network: Network::Host,
+            granted: Granted::default(),
+            work: None,
             demand: "cpu=1,memory=64Mi".parse().expect("valid"),
             gpus: vec![],
             directory: absolute(layout.container(&container)),

@@ -1,8 +1,7 @@
 //! Services and notebooks get what they are to have; what is resized in place makes room first.
 
 use dormouse_messages::job::Urgency;
-use dormouse_messages::policy::{Allocation, Policy};
-use dormouse_optimizer::problem::{InPlace, Problem, ProblemJob};
+use dormouse_optimizer::problem::{Allocation, InPlace, Policy, Problem, ProblemJob};
 use dormouse_optimizer::solution::{Solution, WaitCode};
 use dormouse_optimizer::{check, solve};
 

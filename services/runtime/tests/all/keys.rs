@@ -28,7 +28,14 @@ async fn drain(log: &Log, count: usize) {
     let mut operator = log.appender(Writer::Operator, None);
     for _ in 0..count {
         let node = NodeId::new("n0").expect("valid");
-        let drained = operator.append(Event::from(NodeDrained { node }), &[]);
+        let drained = operator.append(
+            Event::from(NodeDrained {
+                node,
+                reason: None,
+                deadline_s: None,
+            }),
+            &[],
+        );
         drained.await.expect("appended");
     }
 }

@@ -6,7 +6,8 @@ use crate::common::intake;
 use crate::common::toy::{Toy, assert_once, run, until_answered, without_lease};
 use crate::common::{Broker, drained, everything, fold_everything, next_event};
 use dormouse_messages::events::Writer;
-use dormouse_messages::{Event, Recorded, Sequence};
+use dormouse_messages::intake::Arrival;
+use dormouse_messages::{Event, Recorded, Sequence, Timestamp};
 use dormouse_runtime::{AppendError, Followed, Log, LogError, Settings};
 
 /// A broker on which `agent` may do all but write under the placer and the operator.

@@ -23,6 +23,7 @@ fn publisher(
             move |recorded: &Recorded| {
                 vec![Published {
                     subjects: vec![format!("ads.x.{holder}")],
+                    content_type: "text/plain",
                     payload: recorded.sequence.to_string().into(),
                 }]
             }
