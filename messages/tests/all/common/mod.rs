@@ -71,13 +71,10 @@ fn spec() -> JobSpec {
         containers: Containers::between(1, 32),
         static_containers: None,
         min_run_s: None,
-        ready: Some(Ready::Progress),
-        time_limit_s: Some(3_600),
-        warning: Some(Warning {
-            signal: "SIGUSR1".to_owned(),
-            before_s: 60,
-        }),
-        queue_limit_s: Some(600),
+        ready: None,
+        time_limit_s: None,
+        warning: None,
+        queue_limit_s: None,
         checkpoint: Checkpoint {
             mode: CheckpointMode::Exit,
             signal: "SIGTERM".to_owned(),
@@ -279,10 +276,10 @@ fn admission(events: &mut Vec<Event>) {
         ingress_sequence: 19,
         weight: Some(4),
         containers: Some(Containers::between(2, 16)),
-        priority: Some(7),
-        held: Some(true),
-        time_limit_s: Some(3_600),
-        queue_limit_s: Some(600),
+        priority: None,
+        held: None,
+        time_limit_s: None,
+        queue_limit_s: None,
         basis: basis(),
     }));
     events.push(Event::from(JobCancelRequested {
