@@ -20,7 +20,7 @@ help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 tools: ## Install what build, tests and demo need (Debian 12, as root)
-	scripts/install.sh build nats docker trainers clients
+	scripts/install.sh build nats docker trainers clients promtool
 
 build: ## Build the dormouse binary
 	scripts/install.sh build
@@ -32,7 +32,7 @@ demo: ## Run a cluster of four nodes on this machine and seven jobs that come an
 	PATH="$(RUN_PATH)" target/debug/dormouse demo $(ARGS)
 
 test: ## Run every test, with a real broker, container engine and training frameworks
-	scripts/install.sh build nats docker trainers clients
+	scripts/install.sh build nats docker trainers clients promtool
 	PATH="$(RUN_PATH)" cargo test --workspace $(ARGS)
 	$(TRAINER_TEST)
 
@@ -63,7 +63,7 @@ lint: ## Check format and lints; a warning fails
 check: export RUSTC_WORKSPACE_WRAPPER := clippy-driver
 check: export CLIPPY_ARGS := -Dwarnings__CLIPPY_HACKERY__
 check: ## Format, lints and tests, as CI runs them: one build for all
-	scripts/install.sh build nats docker trainers clients
+	scripts/install.sh build nats docker trainers clients promtool
 	$(CARGO) fmt --all --check
 	PATH="$(RUN_PATH)" scripts/lints-can-fail.sh
 	PATH="$(RUN_PATH)" cargo build --workspace --all-targets

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what Dormouse's build, tests and demo need, on Debian 12 as root.
 #
-#   scripts/install.sh [build|nats|docker|trainers|trainers-all|clients|jaeger|all]...
+#   scripts/install.sh [build|nats|docker|trainers|trainers-all|clients|jaeger|promtool|all]...
 #
 # Idempotent: what is there already is left alone, and a second run takes a
 # second. Local things go to .tools/ in the repository (DORMOUSE_TOOLS names
@@ -244,6 +244,22 @@ install_go() {
   ln -sf "$goroot/bin/go" "$goroot/bin/gofmt" "$clients/bin/"
 }
 
+# install_promtool: what tests the alerts, out of Debian's package of Prometheus; the server is not installed.
+install_promtool() {
+  local promtool=$tools/bin/promtool download
+  if [ -x "$promtool" ]; then
+    say "promtool: ready ($promtool)"
+    return
+  fi
+  download=$(mktemp -d)
+  mkdir -p "$tools/bin"
+  (cd "$download" && chmod 755 . && quietly apt-get download prometheus) || die "Debian's package prometheus could not be had"
+  dpkg-deb --fsys-tarfile "$download"/prometheus_*.deb | tar -x -C "$download" ./usr/bin/promtool
+  mv "$download/usr/bin/promtool" "$promtool"
+  rm -rf "$download"
+  say "promtool: ready ($promtool)"
+}
+
 # install_jaeger: the collector and query service in one, built from source. Without its web pages: these are a submodule.
 install_jaeger() {
   local jaeger=$tools/bin/jaeger stamp=$tools/jaeger.txt wanted
@@ -296,8 +312,9 @@ for target in "$@"; do
     trainers-all) install_trainers_all ;;
     clients) install_clients ;;
     jaeger) install_jaeger ;;
-    all) install_build; install_nats; install_docker; install_trainers; install_clients ;;
+    promtool) install_promtool ;;
+    all) install_build; install_nats; install_docker; install_trainers; install_clients; install_promtool ;;
     -h | --help) sed -n '2,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" ;;
-    *) die "unknown target '$target': build, nats, docker, trainers, trainers-all, clients, jaeger or all" ;;
+    *) die "unknown target '$target': build, nats, docker, trainers, trainers-all, clients, jaeger, promtool or all" ;;
   esac
 done

@@ -276,6 +276,37 @@ const fn default_grace_s() -> u32 {
     60
 }
 
+/// When a life of a training job counts as ready to be resized.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Ready {
+    /// When it first reports progress, however long that takes; a day at most.
+    Progress,
+}
+
+/// A signal that a job is sent before its time is over.
+#[derive(
+    Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a map such as {signal: SIGUSR1, before_s: 60}"
+)]
+pub struct Warning {
+    /// Sent to every process that handles it.
+    #[serde(default = "warning_signal")]
+    pub signal: String,
+    /// So many seconds before.
+    #[serde(deserialize_with = "whole")]
+    pub before_s: u32,
+}
+
+fn warning_signal() -> String {
+    "SIGUSR1".to_owned()
+}
+
 /// When a job has succeeded.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
@@ -349,6 +380,18 @@ pub struct JobDocument {
     /// The fewest seconds between its start and its next resize; by default the policy's.
     #[serde(default)]
     pub min_run_s: Option<u32>,
+    /// When a life counts as ready: before that it is not resized because others come and go.
+    #[serde(default)]
+    pub ready: Option<Ready>,
+    /// The most seconds that it may run, over all of its lives; then it is stopped and has failed.
+    #[serde(default, deserialize_with = "maybe_whole")]
+    pub time_limit_s: Option<u32>,
+    /// A signal before that.
+    #[serde(default)]
+    pub warning: Option<Warning>,
+    /// The most seconds from its admission to its first start; then it is cancelled.
+    #[serde(default, deserialize_with = "maybe_whole")]
+    pub queue_limit_s: Option<u32>,
     /// When it has succeeded.
     #[serde(default)]
     pub success: Success,
@@ -420,6 +463,18 @@ pub struct JobSpec {
     /// The fewest seconds between its start and its next resize; the policy's where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_run_s: Option<u32>,
+    /// When a life counts as ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready: Option<Ready>,
+    /// The most seconds that it may run, over all of its lives.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_limit_s: Option<u32>,
+    /// A signal before that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warning: Option<Warning>,
+    /// The most seconds from its admission to its first start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue_limit_s: Option<u32>,
     /// When it has succeeded.
     #[serde(default)]
     pub success: Success,

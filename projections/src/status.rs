@@ -322,6 +322,7 @@ pub fn job_of(event: &Event) -> Option<&JobId> {
         Event::PartitionStarted(e) => Some(&e.job),
         Event::PartitionStopped(e) => Some(&e.job),
         Event::PartitionKept(e) => Some(&e.job),
+        Event::PartitionWarned(e) => Some(&e.job),
         Event::JobCompleted(e) => Some(&e.job),
         Event::JobFailed(e) => Some(&e.job),
         Event::JobCancelled(e) => Some(&e.job),

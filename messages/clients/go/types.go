@@ -104,6 +104,13 @@ type JobDocument struct {
 	// absent.
 	Priority JobDocumentPriority `json:"priority,omitempty,omitzero"`
 
+	// The most seconds from its admission to its first start; then it is cancelled.
+	QueueLimitS JobDocumentQueueLimitS `json:"queue_limit_s,omitempty,omitzero"`
+
+	// When a life counts as ready: before that it is not resized because others come
+	// and go.
+	Ready interface{} `json:"ready,omitempty,omitzero"`
+
 	// How its partition changes while it runs: `restart` or `in_place`.
 	Resize interface{} `json:"resize,omitempty,omitzero"`
 
@@ -124,6 +131,13 @@ type JobDocument struct {
 
 	// Must be the ingress subject's tenant, where it is given.
 	Tenant JobDocumentTenant `json:"tenant,omitempty,omitzero"`
+
+	// The most seconds that it may run, over all of its lives; then it is stopped and
+	// has failed.
+	TimeLimitS JobDocumentTimeLimitS `json:"time_limit_s,omitempty,omitzero"`
+
+	// A signal before that.
+	Warning *JobDocumentWarning `json:"warning,omitempty,omitzero"`
 
 	// Weight of the job's fair share.
 	Weight int `json:"weight,omitempty,omitzero"`
@@ -150,6 +164,9 @@ type JobDocumentName *string
 // absent.
 type JobDocumentPriority *int
 
+// The most seconds from its admission to its first start; then it is cancelled.
+type JobDocumentQueueLimitS *int
+
 // What a service promises; of `kind: inference` and `kind: notebook` only.
 type JobDocumentService struct {
 	// Who may call it.
@@ -174,7 +191,7 @@ type JobDocumentService struct {
 	Protocol Protocol `json:"protocol,omitempty,omitzero"`
 
 	// When a replica is used.
-	Ready Ready `json:"ready,omitempty,omitzero"`
+	Ready Ready2 `json:"ready,omitempty,omitzero"`
 
 	// How the number of replicas is decided.
 	Scaling Scaling `json:"scaling,omitempty,omitzero"`
@@ -204,6 +221,19 @@ type JobDocumentTasks struct {
 
 // Must be the ingress subject's tenant, where it is given.
 type JobDocumentTenant *string
+
+// The most seconds that it may run, over all of its lives; then it is stopped and
+// has failed.
+type JobDocumentTimeLimitS *int
+
+// A signal before that.
+type JobDocumentWarning struct {
+	// So many seconds before.
+	BeforeS int `json:"before_s"`
+
+	// Sent to every process that handles it.
+	Signal string `json:"signal,omitempty,omitzero"`
+}
 
 // What kind of work a job is.
 type Kind interface{}
@@ -248,17 +278,11 @@ type Protocol interface{}
 // a quantity: 2, 0.5, "500m", "8Gi"
 type Quantity string
 
-type JobDocumentService_0 = Service
-
-// How the number of replicas is decided.
-type Scaling interface{}
-
-// How a job is resized, and which signal tells its members that the members' file
-// has changed.
-type Resize interface{}
+// When a life of a training job counts as ready to be resized.
+type Ready interface{}
 
 // When a replica is used.
-type Ready struct {
+type Ready2 struct {
 	// A GET of it on the replica's port is answered with 2xx once the replica is
 	// ready.
 	Path string `json:"path,omitempty,omitzero"`
@@ -267,14 +291,15 @@ type Ready struct {
 	TimeoutS int `json:"timeout_s,omitempty,omitzero"`
 }
 
-type ServiceObjective_0 = LatencyObjective
+// How a job is resized, and which signal tells its members that the members' file
+// has changed.
+type Resize interface{}
 
-type JobDocumentResize_0_1 = LongResize
+// How a partition changes while its job runs.
+type ResizeMode interface{}
 
-// A secret's source on the node.
-type SecretSource interface{}
-
-type JobDocumentServiceObjective_0 = LatencyObjective
+// How the number of replicas is decided.
+type Scaling interface{}
 
 // Where on the node a secret is read from.
 type SecretFrom struct {
@@ -282,19 +307,8 @@ type SecretFrom struct {
 	From SecretSource `json:"from"`
 }
 
-// Independent tasks of one job: its command line runs once for each of them.
-type Tasks struct {
-	// The most that run at once: the most containers of the job.
-	Concurrency int `json:"concurrency"`
-
-	// How many; each finds its number, from 0, in `DORMOUSE_TASK`.
-	Count int `json:"count"`
-}
-
-// When a job has succeeded.
-type Success interface{}
-
-type JobDocumentTasks_0 = Tasks
+// A secret's source on the node.
+type SecretSource interface{}
 
 // What a service promises and how it ends its replicas.
 type Service struct {
@@ -320,14 +334,11 @@ type Service struct {
 	Protocol Protocol `json:"protocol,omitempty,omitzero"`
 
 	// When a replica is used.
-	Ready Ready `json:"ready,omitempty,omitzero"`
+	Ready Ready2 `json:"ready,omitempty,omitzero"`
 
 	// How the number of replicas is decided.
 	Scaling Scaling `json:"scaling,omitempty,omitzero"`
 }
-
-// How a partition changes while its job runs.
-type ResizeMode interface{}
 
 // What clients are promised; without it the service keeps `containers.min`
 // replicas.
@@ -338,3 +349,36 @@ type ServiceObjective struct {
 	// The percentile of the requests that are answered within it.
 	Percentile Percentile `json:"percentile,omitempty,omitzero"`
 }
+
+type JobDocumentServiceObjective_0 = LatencyObjective
+
+type JobDocumentService_0 = Service
+
+type JobDocumentTasks_0 = Tasks
+
+type JobDocumentResize_0_1 = LongResize
+
+// Independent tasks of one job: its command line runs once for each of them.
+type Tasks struct {
+	// The most that run at once: the most containers of the job.
+	Concurrency int `json:"concurrency"`
+
+	// How many; each finds its number, from 0, in `DORMOUSE_TASK`.
+	Count int `json:"count"`
+}
+
+// A signal that a job is sent before its time is over.
+type Warning struct {
+	// So many seconds before.
+	BeforeS int `json:"before_s"`
+
+	// Sent to every process that handles it.
+	Signal string `json:"signal,omitempty,omitzero"`
+}
+
+type JobDocumentWarning_0 = Warning
+
+// When a job has succeeded.
+type Success interface{}
+
+type ServiceObjective_0 = LatencyObjective

@@ -113,7 +113,7 @@ pub struct Turn {
     pub waited_ms: u64,
 }
 
-/// A job's weight or bounds change.
+/// A job's weight, bounds, priority or limits change, or it is put on hold or let go.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct JobRevised {
     /// The job.
@@ -126,9 +126,39 @@ pub struct JobRevised {
     /// The new bounds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub containers: Option<Containers>,
+    /// The new priority in its tenant's queue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<i32>,
+    /// Whether it is on hold from here on: it is given nothing, and gives back what it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<bool>,
+    /// The new limit of how long it runs; 0 lifts it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_limit_s: Option<u32>,
+    /// The new limit of how long it waits for its first start; 0 lifts it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue_limit_s: Option<u32>,
     /// What it was decided on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,
+}
+
+impl JobRevised {
+    /// A revision that changes nothing yet.
+    #[must_use]
+    pub const fn nothing(job: JobId, ingress_sequence: u64) -> Self {
+        Self {
+            job,
+            ingress_sequence,
+            weight: None,
+            containers: None,
+            priority: None,
+            held: None,
+            time_limit_s: None,
+            queue_limit_s: None,
+            basis: None,
+        }
+    }
 }
 
 /// A released job is to be cancelled.

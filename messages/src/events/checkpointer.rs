@@ -25,6 +25,24 @@ pub enum StopReason {
     NodeLost,
     /// The chief has succeeded; the others are stopped.
     Completed,
+    /// It has run for as long as it may.
+    TimeLimit,
+}
+
+/// The partition's time is nearly over: every process that handles the signal is sent it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PartitionWarned {
+    /// The job.
+    pub job: JobId,
+    /// The life.
+    pub incarnation: Incarnation,
+    /// The signal.
+    pub signal: String,
+    /// Seconds that are left.
+    pub left_s: u32,
+    /// What it was decided on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basis: Option<Basis>,
 }
 
 /// Every process of the partition is asked to save.

@@ -319,6 +319,7 @@ registry! {
     NotebookWarned "notebook.warned.v1" [Autoscaler] job decision;
     NodeFenced "node.fenced.v1" [Node Operator] node observation;
     ClockStepped "clock.stepped.v1" [Placer] shard decision;
+    PartitionWarned "partition.warned.v1" [Checkpointer] job decision;
 }
 
 impl Event {

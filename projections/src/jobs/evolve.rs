@@ -36,6 +36,15 @@ impl Job {
             self.bounds = containers;
             live.spec.containers = containers;
         }
+        let bounded = |limit_s: u32| Some(limit_s).filter(|limit_s| *limit_s > 0);
+        if let Some(limit_s) = event.time_limit_s {
+            live.spec.time_limit_s = bounded(limit_s);
+        }
+        if let Some(limit_s) = event.queue_limit_s {
+            live.spec.queue_limit_s = bounded(limit_s);
+        }
+        live.spec.priority = event.priority.unwrap_or(live.spec.priority);
+        live.on_hold = event.held.unwrap_or(live.on_hold);
     }
 
     pub(super) fn allocated(&mut self, allocation: &JobAllocation, at: Timestamp) {
@@ -132,7 +141,10 @@ impl Job {
             .retain(|gang| gang.incarnation > event.incarnation);
         live.seen = 0;
         let next = match event.reason {
-            StopReason::Cancelled | StopReason::GaveUp | StopReason::Completed => Phase::Stopping,
+            StopReason::Cancelled
+            | StopReason::GaveUp
+            | StopReason::TimeLimit
+            | StopReason::Completed => Phase::Stopping,
             _ if self.target == 0 => Phase::Waiting,
             _ => Phase::Placed,
         };

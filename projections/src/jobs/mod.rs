@@ -165,6 +165,8 @@ pub struct Live {
     pub seen: u32,
     /// Whether its tenant asked to cancel it.
     pub cancel_requested: bool,
+    /// Whether its tenant has put it on hold.
+    pub on_hold: bool,
     /// Its tasks, where it is a task set.
     pub tasks: Option<TaskSet>,
 }

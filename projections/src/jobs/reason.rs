@@ -23,6 +23,10 @@ pub fn reason(job: &Job, now: Timestamp, queued: Option<&str>) -> String {
         Some(live) if live.cancel_requested && job.phase != Phase::Stopping => {
             format!("cancellation requested; {text}")
         }
+        Some(live) if live.on_hold => match job.phase {
+            Phase::Queued | Phase::Waiting => "on hold, until its tenant lets it go".to_owned(),
+            _ => format!("on hold: {text}"),
+        },
         _ => text,
     }
 }
@@ -112,6 +116,7 @@ fn doing(job: &Job, live: &Live) -> String {
             None => "a container failed: ".to_owned(),
         },
         StopReason::NodeLost => "a node was lost: ".to_owned(),
+        StopReason::TimeLimit => "its time is over: ".to_owned(),
         StopReason::Completed => "its chief succeeded: ".to_owned(),
     }
 }

@@ -150,6 +150,7 @@ impl JobTable {
                 exit: None,
                 seen: 0,
                 cancel_requested: false,
+                on_hold: false,
                 tasks,
             })),
         };

@@ -269,6 +269,10 @@ fn a_revision_changes_weight_and_bounds() {
         ingress_sequence: 5,
         weight: Some(4),
         containers: Some(Containers::between(2, 3)),
+        priority: None,
+        held: None,
+        time_limit_s: None,
+        queue_limit_s: None,
         basis: None,
     });
     let revised = then(&history, "ads/lr", Phase::Queued, "next in the queue");

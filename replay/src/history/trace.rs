@@ -469,6 +469,7 @@ fn job_of(event: &Event) -> Option<&JobId> {
         Event::PartitionStopRequested(event) => &event.job,
         Event::PartitionStopped(event) => &event.job,
         Event::PartitionKept(event) => &event.job,
+        Event::PartitionWarned(event) => &event.job,
         Event::JobCompleted(event) => &event.job,
         Event::JobFailed(event) => &event.job,
         Event::JobCancelled(event) => &event.job,

@@ -151,6 +151,7 @@ fn job(engine: &mut Engine, number: u64, nodes: &[(NodeId, Amounts)], random: &m
         "success": random.choose(&["all", "chief"]),
         "retries": random.below(3),
     });
+    let document = limited(document, random);
     let document = match random.below(10) {
         0 | 1 => as_task_set(document, random),
         2 | 3 => in_place(document, room, random),
@@ -181,6 +182,21 @@ fn job(engine: &mut Engine, number: u64, nodes: &[(NodeId, Amounts)], random: &m
         name: &name,
     };
     afterwards(engine, &submitted, &document, room, random);
+}
+
+/// The same job, now and then with limits. One that becomes a service is refused with the first.
+fn limited(mut document: serde_json::Value, random: &mut Random) -> serde_json::Value {
+    if random.chance(0.15) {
+        let limit_s = 2 + random.below(200);
+        document["time_limit_s"] = json!(limit_s);
+        if random.chance(0.5) {
+            document["warning"] = json!({"before_s": 1 + random.below(limit_s - 1)});
+        }
+    }
+    if random.chance(0.15) {
+        document["queue_limit_s"] = json!(1 + random.below(300));
+    }
+    document
 }
 
 /// A job that was submitted.
@@ -217,6 +233,15 @@ fn afterwards(
             "containers": {"min": min, "max": min + random.below(6)},
         });
         submit(engine, at_s + after_s, tenant, "revise", &revised);
+    }
+    if random.chance(0.15) {
+        // A service cannot be put on hold, nor a job that runs without a checkpoint but by force.
+        let held_s = at_s + random.between(0.0, 200.0);
+        let held = json!({"job": name, "held": true, "force": random.chance(0.5)});
+        submit(engine, held_s, tenant, "revise", &held);
+        let let_go_s = held_s + random.between(0.0, 200.0);
+        let let_go = json!({"job": name, "held": false, "priority": random.below(3)});
+        submit(engine, let_go_s, tenant, "revise", &let_go);
     }
     if random.chance(0.05) {
         // The same once more, a malformed one, and one that does not exist.

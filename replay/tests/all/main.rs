@@ -5,6 +5,7 @@ mod cluster;
 mod common;
 mod explain;
 mod ledger;
+mod limits;
 mod properties;
 mod report;
 mod scenarios;

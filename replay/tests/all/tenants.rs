@@ -6,12 +6,12 @@ use dormouse_messages::{Event, JobId, Timestamp};
 use dormouse_replay::Verifier;
 use dormouse_replay::engine::{Action, Engine, ModelJob};
 
-fn at(seconds: u64) -> Timestamp {
+pub fn at(seconds: u64) -> Timestamp {
     Timestamp::from_micros(1_800_000_000_000_000).plus_ms(1000 * seconds)
 }
 
 /// Two nodes of 8 CPUs under `policy`.
-fn cluster(policy: Policy) -> Engine {
+pub fn cluster(policy: Policy) -> Engine {
     let mut engine = Engine::new(at(0), true);
     engine.at(at(0), Action::Operator(ClusterConfigured { policy }.into()));
     for index in 0..2 {
@@ -34,7 +34,7 @@ fn tenant(engine: &mut Engine, name: &str, weight: u32, quota: &str, max_job_wei
 }
 
 /// A job of one-CPU containers; `more` are further fields.
-fn submit(engine: &mut Engine, second: u64, id: &str, bounds: (u32, u32), more: &str) {
+pub fn submit(engine: &mut Engine, second: u64, id: &str, bounds: (u32, u32), more: &str) {
     let (tenant, name) = id.split_once('/').expect("tenant/name");
     let (min, max) = bounds;
     let payload = format!(
@@ -45,7 +45,7 @@ fn submit(engine: &mut Engine, second: u64, id: &str, bounds: (u32, u32), more: 
     engine.model(job, ModelJob::linear(f64::from(max) * 60.0));
 }
 
-fn send(engine: &mut Engine, second: u64, tenant: &str, verb: &str, payload: &str) {
+pub fn send(engine: &mut Engine, second: u64, tenant: &str, verb: &str, payload: &str) {
     let action = Action::Submit {
         tenant: tenant.to_owned(),
         verb: verb.to_owned(),
@@ -55,7 +55,7 @@ fn send(engine: &mut Engine, second: u64, tenant: &str, verb: &str, payload: &st
 }
 
 /// Runs on, and verifies every decision.
-fn run(engine: &mut Engine, seconds: u64) {
+pub fn run(engine: &mut Engine, seconds: u64) {
     engine.run_until(at(seconds)).expect("a healthy run");
     let mut verifier = Verifier::default();
     for recorded in engine.log() {
@@ -65,7 +65,7 @@ fn run(engine: &mut Engine, seconds: u64) {
 }
 
 /// Code and reason of every refusal.
-fn refusals(engine: &Engine) -> Vec<(String, String)> {
+pub fn refusals(engine: &Engine) -> Vec<(String, String)> {
     let events = engine.log().iter().filter_map(|recorded| recorded.event());
     let refused = events.filter_map(|event| match event {
         Event::JobRefused(event) => Some((event.code.clone(), event.reason.clone())),

@@ -6,7 +6,8 @@
 //!
 //! 1. Each submission on the log without a decision, in the order of the ingress: it is parsed
 //!    from its record alone, then admitted, refused with a reason, or carried out.
-//! 2. A queued job whose dependency ended without success is cancelled.
+//! 2. A queued job whose dependency ended without success is cancelled, and one that has waited for
+//!    longer than its `queue_limit_s`.
 //! 3. Queued jobs are released, one by one until nothing fits ([`crate::release`]).
 //!
 //! Completions before arrivals before releases at one instant: ends are folded, then 1, then 3.
@@ -24,11 +25,13 @@ use dormouse_messages::job::{Containers, JobDocument, JobSpec, Urgency};
 use dormouse_messages::{
     Decider, Decision, Event, JobId, Proposal, Sequence, TenantId, Timestamp, Writer, maybe_whole,
 };
-use dormouse_state::Stand;
+use dormouse_state::{QueueJob, Stand, queue_limit_over};
 use serde::Deserialize;
 
 use crate::limits::{check_dependencies, check_job, check_tenant};
-use crate::parse::{Refusal, check_containers, check_weight, decode, parse_job};
+use crate::parse::{
+    Refusal, check_containers, check_limit, check_priority, check_weight, decode, parse_job,
+};
 use crate::release::{Changes, releases};
 use crate::state::AdmissionState;
 
@@ -52,7 +55,8 @@ impl Decider for Admission {
             }
             intake.decide(*sequence, submission);
         }
-        intake.cancel_doomed(MOST_DECISIONS / 4);
+        intake.cancel_doomed(MOST_DECISIONS / 8);
+        let next_wake = intake.cancel_expired(now, MOST_DECISIONS / 8);
         let Intake {
             mut proposals,
             changes,
@@ -62,7 +66,7 @@ impl Decider for Admission {
         proposals.extend(releases(&state.queues, &changes, now, most));
         Decision {
             proposals,
-            next_wake: None,
+            next_wake,
         }
     }
 }
@@ -83,6 +87,17 @@ struct ReviseDocument {
     weight: Option<u32>,
     #[serde(default)]
     containers: Option<Containers>,
+    #[serde(default, deserialize_with = "maybe_whole")]
+    priority: Option<i32>,
+    #[serde(default)]
+    held: Option<bool>,
+    /// A job without a checkpoint may be put on hold while it runs: it begins again.
+    #[serde(default)]
+    force: bool,
+    #[serde(default, deserialize_with = "maybe_whole")]
+    time_limit_s: Option<u32>,
+    #[serde(default, deserialize_with = "maybe_whole")]
+    queue_limit_s: Option<u32>,
 }
 
 struct Intake<'a> {
@@ -242,6 +257,33 @@ impl<'a> Intake<'a> {
         }
     }
 
+    /// Step 2, by time. When the next one is due.
+    fn cancel_expired(&mut self, now: Timestamp, most: usize) -> Option<Timestamp> {
+        let queues = &self.state.queues;
+        let mut expired = queues.expiring.iter();
+        for (until, id) in expired.by_ref().take(most) {
+            if *until > now {
+                return Some(*until);
+            }
+            let Some(job) = queues.jobs.get(id) else {
+                continue;
+            };
+            if !self.changes.cancelled.insert(id.clone()) {
+                continue;
+            }
+            let event = JobCancelled {
+                job: id.clone(),
+                reason: queue_limit_over(job.queue_limit_s.unwrap_or_default()),
+                attempts: 0,
+                code: Some("queue_limit".to_owned()),
+                ingress_sequence: None,
+                basis: None,
+            };
+            self.proposals.push(Proposal::new(event, job.admitted));
+        }
+        expired.next().map(|(until, _)| *until)
+    }
+
     fn cancel(
         &mut self,
         submission: &SubmissionReceived,
@@ -307,6 +349,7 @@ impl<'a> Intake<'a> {
                 return refuse("bad_containers", &reason);
             }
         }
+        let may_hold = check_hold(&job, live, &document);
         let weight = document.weight.unwrap_or(live.weight);
         let queues = &self.state.queues;
         check_containers(
@@ -316,12 +359,20 @@ impl<'a> Intake<'a> {
         )
         .and_then(|()| check_weight(weight))
         .and_then(|()| check_job(queues, job.tenant(), weight, &live.demand, bounds))
+        .and_then(|()| check_priority(document.priority.unwrap_or(0)))
+        .and_then(|()| check_limit("time_limit_s", document.time_limit_s))
+        .and_then(|()| check_limit("queue_limit_s", document.queue_limit_s))
+        .and(may_hold)
         .map_err(|refusal| (Some(job.clone()), refusal))?;
         Ok(Event::from(JobRevised {
             job: job.clone(),
             ingress_sequence: submission.ingress_sequence,
             weight: document.weight,
             containers: document.containers,
+            priority: document.priority,
+            held: document.held,
+            time_limit_s: document.time_limit_s,
+            queue_limit_s: document.queue_limit_s,
             basis: None,
         }))
     }
@@ -339,6 +390,25 @@ impl<'a> Intake<'a> {
         );
         Err((Some(job), refusal))
     }
+}
+
+/// Whether a job can be put on hold, where that is asked.
+fn check_hold(job: &JobId, live: &QueueJob, document: &ReviseDocument) -> Result<(), Refusal> {
+    if document.held != Some(true) {
+        return Ok(());
+    }
+    if live.urgency > Urgency::Training {
+        let reason = format!("{job} is a service; revise its containers, or cancel it");
+        return Err(Refusal::new("cannot_hold", reason));
+    }
+    let runs = matches!(live.stand, Stand::Released { running, .. } if running > 0);
+    if runs && !live.adjustable && !document.force {
+        let reason = format!(
+            "{job} runs and has no checkpoint, so that it would begin again; say so with force: true"
+        );
+        return Err(Refusal::new("no_checkpoint", reason));
+    }
+    Ok(())
 }
 
 /// The tenant's job `text`, with or without the tenant before it.

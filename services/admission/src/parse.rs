@@ -16,6 +16,8 @@ const LEAST_MEMORY: u64 = 1 << 20;
 pub const MAX_CONTAINERS: u32 = 10_000;
 /// A day: longer than any checkpoint.
 const MAX_GRACE_S: u32 = 86_400;
+/// Ten years: whoever means longer means no limit.
+const MAX_LIMIT_S: u32 = 315_360_000;
 /// What a job may try again: beyond it the job is broken, not unlucky.
 const MAX_RETRIES: u32 = 1_000;
 /// Priorities order one tenant's own jobs: more steps than people tell apart.
@@ -24,13 +26,14 @@ const MAX_DEPENDENCIES: usize = 64;
 /// Fields whose names are kept for later.
 const LATER: [&str; 3] = ["roles", "gpu_limit", "gpu_memory"];
 /// Fields that are maps, with an example of each.
-const MAPS: [(&str, &str); 7] = [
+const MAPS: [(&str, &str); 8] = [
     ("command", "{start: [python3, train.py]}"),
     ("containers", "{min: 1, max: 4}"),
     ("demand", "{cpu: 1, memory: 1Gi}"),
     ("checkpoint", "{mode: exit, grace_s: 60}"),
     ("tasks", "{count: 100, concurrency: 8}"),
     ("env", "{BATCH: 512}"),
+    ("warning", "{signal: SIGUSR1, before_s: 60}"),
     ("service", "{objective: {latency_ms: 128, percentile: 99}}"),
 ];
 /// Signals that a process can catch, plus none that stop it.
@@ -250,6 +253,10 @@ pub fn parse_job(
         static_containers: document.static_containers,
         checkpoint: document.checkpoint,
         min_run_s: document.min_run_s,
+        ready: document.ready,
+        time_limit_s: document.time_limit_s.filter(|limit_s| *limit_s > 0),
+        warning: document.warning,
+        queue_limit_s: document.queue_limit_s.filter(|limit_s| *limit_s > 0),
         success: document.success,
         mounts: document.mounts,
         retries: document.retries,
@@ -323,6 +330,56 @@ pub fn check_weight(weight: u32) -> Result<(), Refusal> {
     Err(Refusal::new("bad_weight", reason))
 }
 
+/// Whether a job can have such a priority.
+pub fn check_priority(priority: i32) -> Result<(), Refusal> {
+    if (-MAX_PRIORITY..=MAX_PRIORITY).contains(&priority) {
+        return Ok(());
+    }
+    let reason = format!("priority {priority} must lie between -{MAX_PRIORITY} and {MAX_PRIORITY}");
+    Err(Refusal::new("bad_priority", reason))
+}
+
+/// Whether there can be such a limit; 0 is none.
+pub fn check_limit(field: &str, limit_s: Option<u32>) -> Result<(), Refusal> {
+    match limit_s.filter(|limit_s| *limit_s > MAX_LIMIT_S) {
+        None => Ok(()),
+        Some(limit_s) => {
+            let reason = format!(
+                "{field} {limit_s} must lie between 1 and {MAX_LIMIT_S}; leave it out for no limit"
+            );
+            Err(Refusal::new("bad_limit", reason))
+        }
+    }
+}
+
+fn check_warning(document: &JobDocument) -> Result<(), Refusal> {
+    let limit_s = document.time_limit_s.filter(|limit_s| *limit_s > 0);
+    let bad = |reason: String| Err(Refusal::new("bad_limit", reason));
+    if document.kind.is_served() && limit_s.is_some() {
+        return bad(
+            "time_limit_s belongs to training and batch; a service runs until it is cancelled, a notebook has service.idle_s"
+                .to_owned(),
+        );
+    }
+    let Some(warning) = &document.warning else {
+        return Ok(());
+    };
+    if !SIGNALS.contains(&warning.signal.as_str()) {
+        return bad(format!(
+            "warning.signal must be one of {}",
+            SIGNALS.join(", ")
+        ));
+    }
+    match limit_s {
+        None => bad("warning comes before time_limit_s; give that, too".to_owned()),
+        Some(limit_s) if warning.before_s == 0 || warning.before_s >= limit_s => bad(format!(
+            "warning.before_s {} must lie between 1 and less than time_limit_s {limit_s}",
+            warning.before_s
+        )),
+        Some(_) => Ok(()),
+    }
+}
+
 fn check_numbers(document: &JobDocument) -> Result<(), Refusal> {
     let containers = document.containers;
     let is_service = matches!(document.kind, Kind::Inference | Kind::Notebook);
@@ -351,11 +408,14 @@ fn check_numbers(document: &JobDocument) -> Result<(), Refusal> {
             format!("checkpoint.grace_s must lie between 1 and {MAX_GRACE_S}"),
         ));
     }
-    let priority = document.priority.unwrap_or(0);
-    if !(-MAX_PRIORITY..=MAX_PRIORITY).contains(&priority) {
+    check_priority(document.priority.unwrap_or(0))?;
+    check_limit("time_limit_s", document.time_limit_s)?;
+    check_limit("queue_limit_s", document.queue_limit_s)?;
+    check_warning(document)?;
+    if document.ready.is_some() && (document.kind.is_served() || document.tasks.is_some()) {
         return Err(Refusal::new(
-            "bad_priority",
-            format!("priority {priority} must lie between -{MAX_PRIORITY} and {MAX_PRIORITY}"),
+            "bad_ready",
+            "ready belongs to training jobs; a service has service.ready, a task set needs none",
         ));
     }
     if document.retries > MAX_RETRIES {

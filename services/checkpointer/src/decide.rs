@@ -21,7 +21,9 @@
 //!    before ([`Job::settled_at`]); a drain, a loss or a cancellation does not wait.
 //! 5. A job that is resized in place has members that come and go within one life
 //!    ([`crate::elastic`]).
-//! 6. The earliest time-out of all jobs is the next wake.
+//! 6. A life that has used up its job's `time_limit_s` is stopped, and warned before
+//!    ([`crate::limits`]); a job that was never started within its `queue_limit_s` is cancelled.
+//! 7. The earliest time-out of all jobs is the next wake.
 //!
 //! Invariant: at most one incarnation of a job has containers, and no node is over-committed:
 //! whatever held the room has exited, by the agent's own word, or its node is lost. Left to
@@ -69,7 +71,8 @@ impl Decider for Checkpointer {
     }
 }
 
-fn earliest(a: Option<Timestamp>, b: Option<Timestamp>) -> Option<Timestamp> {
+/// The earlier of two times, where there are any.
+pub(crate) fn earliest(a: Option<Timestamp>, b: Option<Timestamp>) -> Option<Timestamp> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),
         (a, b) => a.or(b),

@@ -2,6 +2,7 @@
 
 mod decide;
 mod elastic;
+mod limits;
 mod room;
 mod step;
 mod tasks;

@@ -9,9 +9,9 @@ use dormouse_messages::job::{CheckpointMode, Success};
 use dormouse_messages::{Epoch, JobId, Proposal, Rank, Sequence, Timestamp};
 use dormouse_state::{ClusterState, ContainerPhase, Job, Life, LifeContainer, LifePhase, Stop};
 
-use crate::decide::Checkpointer;
+use crate::decide::{Checkpointer, earliest};
 use crate::room::Room;
-use crate::{elastic, tasks};
+use crate::{elastic, limits, tasks};
 
 /// The containers of a task set lose little when one of them dies: the set is started again this
 /// often at least.
@@ -42,26 +42,31 @@ pub fn step(
         job,
         life,
     };
-    if let LifePhase::Stopping { reason, requested } = &life.phase {
-        return act.stopping(*reason, *requested);
+    if let Some(step) = act.limited(now) {
+        return step;
     }
-    if let LifePhase::Saving { .. } = &life.phase {
-        return act.saving(now);
-    }
-    if let Some(members) = &life.members {
-        return elastic::step(&act, members, config, now, room);
-    }
-    match act.ended() {
-        Some(ended) => ended,
-        None => act.living(config, now),
+    let limit = act.next_limit();
+    match act.phased(config, now, room) {
+        Step::Wait(until) => Step::Wait(earliest(until, limit)),
+        step => step,
     }
 }
-
 /// No container runs: the job ends, waits for room or for another placement, or starts.
 fn between_lives(id: &JobId, job: &Job, now: Timestamp, room: &mut Room<'_>) -> Step {
     if let Some(ended) = ended_between_lives(id, job) {
         return ended;
     }
+    let waits_until = job.limits.waits_until().filter(|_| !job.ever_started());
+    if let Some(step) = waits_until.and_then(|until| limits::waited(id, job, until, now)) {
+        return step;
+    }
+    match start_between_lives(id, job, now, room) {
+        Step::Wait(until) => Step::Wait(earliest(until, waits_until)),
+        step => step,
+    }
+}
+
+fn start_between_lives(id: &JobId, job: &Job, now: Timestamp, room: &mut Room<'_>) -> Step {
     let Some(assignment) = job
         .waits_to_start()
         .filter(|assignment| !assignment.displaced)
@@ -103,6 +108,9 @@ fn ended_between_lives(id: &JobId, job: &Job) -> Option<Step> {
             None => "the chief succeeded".to_owned(),
         };
         return Some(completed(id, job, &how, stop));
+    }
+    if reason == Some(StopReason::TimeLimit) {
+        return Some(limits::over(id, job));
     }
     if reason == Some(StopReason::GaveUp) {
         let event = JobFailed {
@@ -194,6 +202,28 @@ pub struct Act<'a> {
 }
 
 impl Act<'_> {
+    /// The step that is due in the phase of its life.
+    fn phased(&self, config: &Checkpointer, now: Timestamp, room: &mut Room<'_>) -> Step {
+        if let LifePhase::Stopping { reason, requested } = &self.life.phase {
+            return self.stopping(*reason, *requested);
+        }
+        if let LifePhase::Saving { .. } = &self.life.phase {
+            return self.saving(now);
+        }
+        if let Some(members) = &self.life.members {
+            return elastic::step(self, members, config, now, room);
+        }
+        match self.ended() {
+            Some(ended) => ended,
+            None => self.living(config, now),
+        }
+    }
+
+    /// Whether nothing has ended it.
+    pub fn is_alive(&self) -> bool {
+        matches!(self.verdict(), Verdict::Running)
+    }
+
     fn verdict(&self) -> Verdict {
         let mut succeeded = Some(Sequence(0));
         let mut failed = None;

@@ -18,26 +18,27 @@ pub use gateway::{GatewayArgs, KeyArgs, KeyOf};
 pub use history::{At, LogCommand, LogFileArg, ReplayCommand, SliceRange, TimelineArgs};
 pub(crate) use jobs::job_id;
 pub use jobs::{
-    DEFAULT_TENANT, FenceArgs, JobCommand, JobHistoryArgs, JobLogsArgs, JobTraceArgs, JobsArgs, NodeArg, NodeCommand, NodesArgs, RunArgs, SubmitArgs,
+    DEFAULT_TENANT, FenceArgs, JobCommand, JobHistoryArgs, JobLogsArgs, JobTraceArgs, JobsArgs,
+    NodeArg, NodeCommand, NodesArgs, ReviseArgs, RunArgs, SubmitArgs, WatchArg, WhichArgs,
 };
 pub use questions::{ExplainArgs, LedgerArgs, PointArgs};
 pub use serve::{ConfigureArgs, DemoArgs, ServeArgs, ServiceArg, SyncArg, UpArgs};
-pub use since::Since;
+pub use since::{Limit, Since};
 pub use tenants::{TenantCommand, TenantSetArgs};
 
 /// Shares one cluster among machine-learning jobs, over one log that anyone can read and replay.
 #[derive(Debug, Parser)]
 #[command(name = "dormouse", version, max_term_width = 100)]
 #[command(
-    after_help = "Start with:\n  dormouse up                     a local cluster, in this terminal\n  dormouse submit job.yaml        in another one\n  dormouse jobs\n\nFlags win over the environment (DORMOUSE_…), the environment over the configuration file."
+    after_help = "Start with:\n  dormouse up                     a local cluster, in this terminal\n  dormouse submit job.yaml        in another one\n  dormouse jobs\n  dormouse                        the state of the cluster\n\nFlags win over the environment (DORMOUSE_…), the environment over the configuration file."
 )]
 pub struct Cli {
     /// Where the cluster is, and how to print.
     #[command(flatten)]
     pub global: Global,
-    /// What to do.
+    /// What to do; without one, the state of the cluster is shown.
     #[command(subcommand)]
-    pub command: Command,
+    pub command: Option<Command>,
 }
 
 /// Flags of every command.
@@ -188,9 +189,9 @@ pub enum Command {
         after_help = "Examples:\n  dormouse serve optimizer --server nats://broker:4222\n  dormouse serve agent --node n1 --capacity cpu=16,memory=64Gi --runtime docker\n  dormouse serve gateway --name g0 --listen 0.0.0.0:8080 --url http://serving.example.org --secret gateway.secret\n\nRun two copies of a service: the second stands by and takes over within seconds. Gateways all work at once, each under its own name."
     )]
     Serve(ServeArgs),
-    /// Submit a job from a YAML or JSON file, or - for standard input
+    /// Submit jobs from YAML or JSON files, folders, or - for standard input
     #[command(
-        after_help = "Examples:\n  dormouse submit deploy/examples/count.yaml\n  dormouse submit --tenant ads job.yaml\n  cat job.json | dormouse submit -\n\nExit code: 0 it has containers, 2 it was accepted but waits, 1 it was refused."
+        after_help = "Examples:\n  dormouse submit deploy/examples/count.yaml\n  dormouse submit --tenant ads job.yaml\n  cat job.json | dormouse submit -\n  dormouse submit jobs/ --detach\n  dormouse submit job.yaml --name lr --set env.LR=0.1,0.01 --set env.SEED=1,2,3\n  dormouse submit job.yaml --sweep table.csv --dry-run\n\nExit code of one job: 0 it has containers, 2 it was accepted but waits, 1 it was refused. Of several:\n0 all were accepted, 1 one was refused. Jobs of a table or of several values are named NAME-1, NAME-2, …"
     )]
     Submit(SubmitArgs),
     /// Run a command as a job: prints what it prints, returns its exit code, ^C cancels it
@@ -200,7 +201,7 @@ pub enum Command {
     Run(RunArgs),
     /// List jobs
     #[command(
-        after_help = "Examples:\n  dormouse jobs\n  dormouse jobs --phase live --limit 20\n  dormouse jobs --tenant ads -o json"
+        after_help = "Examples:\n  dormouse jobs\n  dormouse jobs --phase live --limit 20\n  dormouse jobs --tenant ads -o json\n  dormouse jobs --phase live --watch"
     )]
     Jobs(JobsArgs),
     /// Look at one job, or act on it
@@ -216,15 +217,15 @@ pub enum Command {
     Node(NodeCommand),
     /// List tenants: what each is entitled to, has, and waits for
     #[command(
-        after_help = "Examples:\n  dormouse tenants\n  dormouse tenants -o wide\n  dormouse tenants -o json\n\nWEIGHT in brackets: not configured, the policy's."
+        after_help = "Examples:\n  dormouse tenants\n  dormouse tenants -o wide\n  dormouse tenants --watch\n\nWEIGHT in brackets: not configured, the policy's."
     )]
-    Tenants,
+    Tenants(WatchArg),
     /// Look at one tenant, or say what it is entitled to
     #[command(subcommand)]
     Tenant(TenantCommand),
     /// The cluster at a glance: policy, use, jobs by phase
     #[command(after_help = "Examples:\n  dormouse cluster\n  dormouse cluster -o json")]
-    Cluster,
+    Cluster(WatchArg),
     /// Set the cluster's policy from a YAML or JSON file, or - for standard input
     #[command(
         after_help = "Examples:\n  dormouse configure policy.yaml\n  echo 'policy: {theta1: 0.2, theta2: 0.1}' | dormouse configure -\n  dormouse configure policy.yaml --ensure-streams --replicas 3     # a new cluster\n\nWhat the file does not name keeps its default."
@@ -268,12 +269,46 @@ pub enum Command {
     Key(KeyArgs),
     /// Print the shell's completion script
     #[command(
-        after_help = "Examples:\n  dormouse completion bash > /etc/bash_completion.d/dormouse"
+        after_help = "Examples:\n  dormouse completion bash > /etc/bash_completion.d/dormouse\n  source <(dormouse completion zsh)\n\nIn bash, zsh and fish the names of live jobs, of nodes and of tenants are completed too, from the cluster."
     )]
     Completion {
         /// The shell.
         shell: clap_complete::Shell,
     },
+    /// Print the names that a shell completes
+    #[command(hide = true)]
+    Names {
+        /// Of what.
+        of: NamesOf,
+    },
+    /// Print the JSON Schema of a document, for editors
+    #[command(
+        after_help = "Examples:\n  dormouse schema job > job.schema.json\n  dormouse schema policy -o yaml\n\nEditors with the YAML language server take it from the document's first line:\n# yaml-language-server: $schema=job.schema.json"
+    )]
+    Schema {
+        /// Which document.
+        of: SchemaOf,
+    },
+}
+
+/// What has names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum NamesOf {
+    /// Jobs that are not over.
+    Jobs,
+    /// Nodes.
+    Nodes,
+    /// Tenants.
+    Tenants,
+}
+
+/// Documents that have a schema.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SchemaOf {
+    /// A job.
+    Job,
+    /// The cluster's policy.
+    Policy,
 }
 
 /// A file.

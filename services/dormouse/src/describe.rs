@@ -29,7 +29,15 @@ pub fn describe(event: &Event) -> String {
             let containers = e
                 .containers
                 .map(|it| format!("{}–{} containers", it.min, it.max));
-            let changes: Vec<String> = weight.into_iter().chain(containers).collect();
+            let number = |name: &str, value: Option<String>| value.map(|it| format!("{name} {it}"));
+            let priority = number("priority", e.priority.map(|it| it.to_string()));
+            let time = number("time limit", e.time_limit_s.map(|it| format!("{it} s")));
+            let queue = number("queue limit", e.queue_limit_s.map(|it| format!("{it} s")));
+            let held = e
+                .held
+                .map(|held| if held { "on hold" } else { "let go" }.to_owned());
+            let changes = [weight, containers, priority, time, queue, held];
+            let changes: Vec<String> = changes.into_iter().flatten().collect();
             changes.join(", ")
         }
         Event::JobCancelRequested(_) => "on request".to_owned(),
@@ -112,6 +120,7 @@ fn life(event: &Event) -> String {
             format!("incarnation {}: {}", e.incarnation, name(&e.reason))
         }
         Event::PartitionKept(e) => e.reason.clone(),
+        Event::PartitionWarned(e) => format!("{} s are left: {}", e.left_s, e.signal),
         Event::JobCompleted(e) => e.reason.clone(),
         Event::JobFailed(e) => e.reason.clone(),
         Event::JobCancelled(e) => e.reason.clone(),
@@ -239,6 +248,7 @@ pub fn concerns(event: &Event, job: &JobId) -> bool {
         Event::PartitionStarted(e) => e.job == *job,
         Event::PartitionStopped(e) => e.job == *job,
         Event::PartitionKept(e) => e.job == *job,
+        Event::PartitionWarned(e) => e.job == *job,
         Event::JobCompleted(e) => e.job == *job,
         Event::JobFailed(e) => e.job == *job,
         Event::JobCancelled(e) => e.job == *job,

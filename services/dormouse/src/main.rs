@@ -2,6 +2,7 @@
 
 mod cli;
 mod clock;
+mod cluster_metrics;
 mod commands;
 mod context;
 mod demo;
@@ -18,7 +19,7 @@ mod up;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::Parser;
 use cli::{Cli, Command, LogCommand, NodeCommand, Output, OutputArg, TenantCommand};
 use context::Context;
 use dormouse_messages::plain;
@@ -46,7 +47,7 @@ fn main() -> ExitCode {
 
 /// A whole cluster in one process lives on one thread: see `dormouse_runtime::run_service`.
 fn on_runtime(cli: Cli) -> anyhow::Result<u8> {
-    if matches!(cli.command, Command::Up(_) | Command::Demo(_)) {
+    if matches!(cli.command, Some(Command::Up(_) | Command::Demo(_))) {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         return actix::System::with_tokio_rt(|| runtime).block_on(run(cli));
     }
@@ -89,7 +90,10 @@ fn usage(error: &clap::Error) -> ExitCode {
 
 async fn run(cli: Cli) -> anyhow::Result<u8> {
     let context = Context::new(cli.global)?;
-    match cli.command {
+    let Some(command) = cli.command else {
+        return commands::overview::run(&context).await;
+    };
+    match command {
         Command::Up(args) => up::run(&context, &args).await,
         Command::Demo(args) => demo::run(&context, &args).await,
         Command::Serve(args) => serve::run(&context, &args).await,
@@ -99,12 +103,12 @@ async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Job(command) => commands::job::run(&context, &command).await,
         Command::Nodes(args) => commands::nodes::run(&context, args).await,
         Command::Node(NodeCommand::Show(args)) => commands::nodes::show(&context, &args.name).await,
-        Command::Tenants => commands::tenants::run(&context).await,
+        Command::Tenants(watch) => commands::tenants::run(&context, watch).await,
         Command::Tenant(TenantCommand::Show(args)) => {
             commands::tenants::show(&context, &args.name).await
         }
         Command::Tenant(TenantCommand::Set(args)) => commands::tenants::set(&context, &args).await,
-        Command::Cluster => commands::nodes::cluster(&context).await,
+        Command::Cluster(watch) => commands::nodes::cluster(&context, watch).await,
         Command::Node(NodeCommand::Drain(args)) => {
             commands::configure::drain(&context, &args).await
         }
@@ -131,11 +135,8 @@ async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Explain(args) => commands::explain::run(&context, &args).await,
         Command::Ledger(args) => commands::ledger::run(&context, &args).await,
         Command::Key(args) => commands::key::run(&context, &args),
-        Command::Completion { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "dormouse", &mut script);
-            print::line(String::from_utf8_lossy(&script).trim_end())?;
-            Ok(error::DONE)
-        }
+        Command::Completion { shell } => commands::names::completion(shell),
+        Command::Names { of } => commands::names::run(&context, of).await,
+        Command::Schema { of } => commands::schema::run(&context, of),
     }
 }

@@ -27,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cli::{GatewayArgs, ServeArgs, ServiceArg};
 use crate::clock;
+use crate::cluster_metrics;
 use crate::context::Context;
 use crate::error::DONE;
 
@@ -164,18 +165,27 @@ async fn api(log: Log, role: &Role, shutdown: CancellationToken) -> anyhow::Resu
     let folded = Arc::clone(&model);
     // Until it has read the log as it was, what it would answer is not so any more.
     let (caught_up, ready) = watch::channel(false);
+    cluster_metrics::describe();
+    let showing = show_metrics(Arc::clone(&model), ready.clone());
     let folding = async move {
-        let mut batch = Vec::new();
+        let (mut batch, mut is_live) = (Vec::new(), false);
         while events.recv_many(&mut batch, 1_024).await > 0 {
             let mut model = folded.write().await;
             for followed in batch.drain(..) {
                 match followed {
-                    Followed::Event(recorded) => model.evolve(&recorded),
+                    Followed::Event(recorded) => {
+                        model.evolve(&recorded);
+                        if is_live {
+                            cluster_metrics::observe(&model, &recorded);
+                        }
+                    }
                     Followed::Flagged { sequence, why, .. } => model.flag(sequence, why),
-                    Followed::CaughtUp(_) => drop(caught_up.send_replace(true)),
+                    Followed::CaughtUp(_) => {
+                        is_live = true;
+                        caught_up.send_replace(true);
+                    }
                 }
             }
-            show_utilization(&model);
         }
         anyhow::Ok(())
     };
@@ -206,7 +216,22 @@ async fn api(log: Log, role: &Role, shutdown: CancellationToken) -> anyhow::Resu
         shown = log.publish_status(&holder, role.takeover, shown, shutdown.clone()) => {
             shown.map_err(anyhow::Error::from)
         }
+        never = showing => never,
         () = shutdown.cancelled() => Ok(()),
+    }
+}
+
+/// Sets the cluster's metrics every few seconds, once the log is read.
+async fn show_metrics(
+    model: Arc<RwLock<ReadModel>>,
+    mut ready: watch::Receiver<bool>,
+) -> anyhow::Result<()> {
+    ready.wait_for(|ready| *ready).await?;
+    loop {
+        let model = Arc::clone(&model);
+        let shown = move || cluster_metrics::show(&model.blocking_read(), clock::now());
+        tokio::task::spawn_blocking(shown).await?;
+        tokio::time::sleep(cluster_metrics::SHOW_EVERY).await;
     }
 }
 
@@ -241,17 +266,6 @@ fn shown() -> impl FnMut(&Recorded) -> Vec<Published> {
             })
         });
         encoded.collect()
-    }
-}
-
-/// Which fractions of the cluster are allocated and which run, for Prometheus.
-fn show_utilization(model: &ReadModel) {
-    for (resource, allocated, running) in model.timelines.utilization() {
-        for (kind, value) in [("allocated", allocated), ("running", running)] {
-            let resource = resource.to_owned();
-            metrics::gauge!("dormouse_utilization", "resource" => resource, "kind" => kind)
-                .set(value);
-        }
     }
 }
 

@@ -24,7 +24,7 @@ use nix::sys::signal::Signal;
 
 use dormouse_messages::{ContainerId, Sequence};
 
-pub use messages::{Announced, Ended, Evict, Give, How, Note, Save, Start, Stop, What};
+pub use messages::{Announced, Ended, Evict, Give, How, Note, Save, Start, Stop, Warn, What};
 pub use readiness::{Asked, Readiness, SILENCE};
 
 use crate::folder::{Below, LOOK_TIMEOUT, aside, aside_in_time};
@@ -456,6 +456,14 @@ impl Handler<Give> for Container {
         if self.is_running && self.watch.is_some() {
             self.look_in(Duration::ZERO, ctx);
         }
+    }
+}
+
+impl Handler<Warn> for Container {
+    type Result = ();
+
+    fn handle(&mut self, Warn(signal): Warn, ctx: &mut Context<Self>) {
+        self.notify(signal, ctx);
     }
 }
 

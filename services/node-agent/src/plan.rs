@@ -163,6 +163,14 @@ pub fn resize_signal(spec: &JobSpec) -> Result<Option<Signal>, String> {
     name.map(|name| signal("resize.signal", name)).transpose()
 }
 
+/// The signal that warns a job of its end.
+///
+/// # Errors
+/// When it is not a signal.
+pub fn warning_signal(written: &str) -> Result<Signal, String> {
+    signal("warning.signal", written)
+}
+
 /// The signal that asks a job to save.
 ///
 /// # Errors

@@ -241,12 +241,12 @@ fn decided(state: &ClusterState, problem: &Problem, solution: Solution, held: Ve
     })
 }
 
-/// Services that are to have no replica and still have places.
+/// What is to have no container and still has places.
 fn stops(state: &ClusterState) -> impl Iterator<Item = (&JobId, &Assignment)> {
     let stops = state
         .jobs
         .iter()
-        .filter(|(_, job)| job.is_served() && job.target() == 0 && job.cancel_requested.is_none());
+        .filter(|(_, job)| job.gives_up() && job.cancel_requested.is_none());
     stops.filter_map(|(id, job)| Some((id, job.assignment.as_ref()?)))
 }
 

@@ -27,8 +27,8 @@ pub fn problem_of(state: &ClusterState, now: Timestamp, budget: Budget) -> Probl
     let mut released: Vec<(&JobId, &Job)> = state.jobs.iter().collect();
     released.sort_by_key(|(_, job)| (Reverse(job.urgency), job.released));
     released.retain(|(_, job)| job.cancel_requested.is_none());
-    // A service that is to have no replica takes no part.
-    released.retain(|(_, job)| !job.is_served() || job.target() > 0);
+    // A service that is to have no replica takes no part, nor a job on hold.
+    released.retain(|(_, job)| !job.gives_up());
     let over_quota = held_by_quota(state, now);
     released.retain(|(id, _)| !over_quota.contains(id));
     let weights = tenants::weights(state, &released);
@@ -84,7 +84,7 @@ fn is_kept(state: &ClusterState, job: &Job, now: Timestamp) -> bool {
 pub(crate) fn held_by_quota(state: &ClusterState, now: Timestamp) -> Vec<JobId> {
     let mut released: Vec<(&JobId, &Job)> = state.jobs.iter().collect();
     released.sort_by_key(|(_, job)| job.released);
-    released.retain(|(_, job)| job.cancel_requested.is_none());
+    released.retain(|(_, job)| job.cancel_requested.is_none() && !job.on_hold);
     tenants::over_quota(state, &released, |job| is_kept(state, job, now))
 }
 
@@ -192,8 +192,8 @@ fn nodes(state: &ClusterState) -> Vec<ProblemNode> {
                 reserved.entry(node).or_default().add(&job.demand, count);
             }
         }
-        // A service that is to have no replica gives up its places.
-        let stops = job.is_served() && job.target() == 0;
+        // What is to have no container gives up its places.
+        let stops = job.gives_up();
         let stays_in_place = assignment.is_some_and(|it| stays_in_place(state, job, it));
         let assignment =
             assignment.filter(|a| cancelled || (!stops && (!a.displaced || stays_in_place)));

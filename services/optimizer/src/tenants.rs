@@ -160,7 +160,7 @@ mod tests {
             "containers": {"min": 1, "max": max}, "checkpoint": {"mode": "exit"},
         }))
         .expect("valid");
-        Job::admitted(&spec, Sequence(1))
+        Job::admitted(&spec, Sequence(1), Timestamp::default())
     }
 
     /// `ads` has weight 3 and 8 CPUs at most; the other tenants are not configured.

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use dormouse_messages::Writer;
-use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
+use metrics::{
+    Counter, Gauge, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram,
+    gauge, histogram,
+};
 
 /// The metrics of one service.
 pub(crate) struct Counters {
@@ -22,8 +25,63 @@ pub(crate) struct Counters {
     decide_seconds: Histogram,
 }
 
+/// What each metric is, for people.
+fn describe() {
+    for (name, help) in [
+        ("dormouse_events_folded_total", "Events folded by a service"),
+        (
+            "dormouse_events_flagged_total",
+            "Events that a service did not use",
+        ),
+        ("dormouse_decisions_total", "Decisions of a service"),
+        (
+            "dormouse_decisions_discarded_total",
+            "Slow decisions that were overtaken and made again",
+        ),
+        ("dormouse_appends_total", "Events that a service appended"),
+        (
+            "dormouse_append_conflicts_total",
+            "Appends refused because another copy had written",
+        ),
+        (
+            "dormouse_append_doubts_total",
+            "Appends of which it is not known whether they arrived",
+        ),
+    ] {
+        describe_counter!(name, Unit::Count, help);
+    }
+    for (name, help) in [
+        (
+            "dormouse_active",
+            "Whether this copy of a service is the one that decides",
+        ),
+        (
+            "dormouse_own_head",
+            "Last sequence that a service has appended",
+        ),
+        (
+            "dormouse_folded_sequence",
+            "Last sequence that a service has folded",
+        ),
+    ] {
+        describe_gauge!(name, Unit::Count, help);
+    }
+    let lag = "How long ago the last event folded was stored, when it was folded";
+    describe_gauge!("dormouse_fold_lag_seconds", Unit::Seconds, lag);
+    for (name, help) in [
+        (
+            "dormouse_append_seconds",
+            "How long an append took, to its acknowledgement",
+        ),
+        ("dormouse_decide_seconds", "How long a decision took"),
+    ] {
+        describe_histogram!(name, Unit::Seconds, help);
+    }
+}
+
 impl Counters {
     pub fn new(writer: Writer) -> Self {
+        describe();
         let service = writer.as_str();
         Self {
             folded: counter!("dormouse_events_folded_total", "service" => service),

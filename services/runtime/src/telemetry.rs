@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
 use opentelemetry::trace::TracerProvider;
 use opentelemetry::{InstrumentationScope, KeyValue};
 use opentelemetry_otlp::{SpanExporter as Otlp, WithExportConfig};
@@ -86,6 +87,21 @@ impl Drop for Guard {
     }
 }
 
+/// A minute, an hour, three days.
+const LONG: &[f64] = &[
+    1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3_600.0, 14_400.0, 43_200.0, 86_400.0, 259_200.0,
+];
+/// A fast resize in place, a slow checkpoint.
+const SHORT: &[f64] = &[
+    0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0,
+];
+/// The histograms, in seconds; what is not named here is a summary.
+const BUCKETS: [(&str, &[f64]); 3] = [
+    ("dormouse_job_wait_seconds", LONG),
+    ("dormouse_job_completion_seconds", LONG),
+    ("dormouse_resize_stall_seconds", SHORT),
+];
+
 /// Sets up logs, traces to `OTEL_EXPORTER_OTLP_ENDPOINT` if that is set, and, at `metrics`, a
 /// Prometheus endpoint.
 ///
@@ -123,14 +139,16 @@ pub fn init_with(
         Format::Json => logs.json().try_init(),
     };
     if let Some(address) = metrics {
-        let exporter =
-            metrics_exporter_prometheus::PrometheusBuilder::new().with_http_listener(address);
+        let failed = |why: String| TelemetryError::Metrics { address, why };
+        let mut exporter = PrometheusBuilder::new().with_http_listener(address);
+        for (name, buckets) in BUCKETS {
+            let name = Matcher::Full(name.to_owned());
+            let bounded = exporter.set_buckets_for_metric(name, buckets);
+            exporter = bounded.map_err(|error| failed(error.to_string()))?;
+        }
         exporter
             .install()
-            .map_err(|error| TelemetryError::Metrics {
-                address,
-                why: error.to_string(),
-            })?;
+            .map_err(|error| failed(error.to_string()))?;
     }
     let traces = match otlp.filter(|endpoint| !endpoint.is_empty()) {
         Some(endpoint) => Some(traces(service, endpoint)?),

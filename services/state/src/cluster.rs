@@ -103,7 +103,7 @@ pub struct ClusterState {
 
 impl Fold for ClusterState {
     const NAME: &'static str = "cluster";
-    const VERSION: u32 = 6;
+    const VERSION: u32 = 7;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.sequence = recorded.sequence;
@@ -225,7 +225,7 @@ impl ClusterState {
     fn evolve_job(&mut self, event: &Event, recorded: &Recorded) {
         match event {
             Event::JobAdmitted(event) => {
-                let job = Job::admitted(&event.spec, recorded.sequence);
+                let job = Job::admitted(&event.spec, recorded.sequence, recorded.stored_at);
                 self.queued.insert(event.job.clone(), job);
             }
             Event::JobReleased(event) => {
@@ -243,6 +243,8 @@ impl ClusterState {
                 if let Some(job) = released.or_else(|| self.queued.get_mut(&event.job)) {
                     job.weight = event.weight.unwrap_or(job.weight);
                     job.containers = event.containers.unwrap_or(job.containers);
+                    job.limits.revise(event);
+                    job.on_hold = event.held.unwrap_or(job.on_hold);
                 }
             }
             Event::JobCancelRequested(event) => {
@@ -311,6 +313,8 @@ impl ClusterState {
             Event::PartitionStopped(event) => {
                 if let Some(job) = self.jobs.get_mut(&event.job) {
                     let ended = job.life.take();
+                    let since = ended.as_ref().and_then(|life| life.running_since);
+                    job.limits.ran_ms += since.map_or(0, |it| recorded.stored_at.ms_since(it));
                     if let Some(tasks) = &mut job.tasks {
                         tasks.life_ended();
                     }
@@ -331,6 +335,11 @@ impl ClusterState {
                     }
                 }
                 self.transit_ended(recorded.sequence);
+            }
+            Event::PartitionWarned(event) => {
+                if let Some(job) = self.jobs.get_mut(&event.job) {
+                    job.limits.warned = Some(event.incarnation);
+                }
             }
             Event::PartitionKept(event) => self.kept(&event.job, recorded),
             Event::Progress(event) => {

@@ -7,12 +7,13 @@
 use std::collections::BTreeMap;
 
 use dormouse_messages::events::{CHECKPOINTS_RESUMABLE, StopReason};
-use dormouse_messages::job::{CheckpointMode, Containers, JobSpec, Success, Urgency};
+use dormouse_messages::job::{CheckpointMode, Containers, JobSpec, Ready, Success, Urgency};
 use dormouse_messages::policy::Policy;
 use dormouse_messages::{Amounts, Epoch, Incarnation, JobId, NodeId, Rank, Sequence, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::health::StartFaults;
+use super::limits::Limits;
 use super::members::Members;
 use super::tasks::TaskSet;
 
@@ -34,6 +35,10 @@ const MIN_RUN_MOST_MS: u64 = 900_000;
 /// A life that has reported no progress counts as ready after so long: agents look for progress
 /// every second, and a framework on a busy machine takes ten seconds to its first step.
 const SILENT_MS: u64 = 15_000;
+
+/// The same where the job says that it is ready with its first progress: a day, so that one that
+/// never reports any is not in everybody's way without end.
+const SILENT_AT_MOST_MS: u64 = 86_400_000;
 
 /// Where one container of an assignment stands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -285,10 +290,16 @@ pub struct Job {
     pub grace_s: u32,
     /// The fewest seconds between its start and its next resize, where the job says so.
     pub min_run_s: Option<u32>,
+    /// When a life of it counts as ready, where the job says so.
+    pub ready: Option<Ready>,
     /// When it has succeeded.
     pub success: Success,
     /// How often a failed gang is started again.
     pub retries: u32,
+    /// How long it may run and wait.
+    pub limits: Limits,
+    /// Whether it is on hold: it is given nothing, and gives back what it has.
+    pub on_hold: bool,
     /// The event that admitted it.
     pub admitted: Sequence,
     /// The event that released it.
@@ -382,8 +393,10 @@ impl Deaths {
 impl Job {
     /// A job as it was admitted.
     #[must_use]
-    pub fn admitted(spec: &JobSpec, admitted: Sequence) -> Self {
+    pub fn admitted(spec: &JobSpec, admitted: Sequence, at: Timestamp) -> Self {
         Self {
+            limits: Limits::of(spec, at),
+            on_hold: false,
             demand: spec.demand.clone(),
             weight: spec.weight,
             containers: spec.containers,
@@ -391,6 +404,7 @@ impl Job {
             mode: spec.checkpoint.mode,
             grace_s: spec.checkpoint.grace_s,
             min_run_s: spec.min_run_s,
+            ready: spec.ready,
             success: spec.success,
             retries: spec.retries,
             admitted,
@@ -434,6 +448,26 @@ impl Job {
     pub fn target(&self) -> u32 {
         let Containers { min, max, .. } = self.containers;
         self.replicas.unwrap_or(min).clamp(min, max.max(min))
+    }
+
+    /// Whether it is to have no container: a service without a replica to have, or a job on hold.
+    #[must_use]
+    pub fn stands_down(&self) -> bool {
+        self.on_hold || (self.is_served() && self.target() == 0)
+    }
+
+    /// Whether it is to have no container and gives its places up now: on its way to them it arrives
+    /// first.
+    #[must_use]
+    pub fn gives_up(&self) -> bool {
+        let on_its_way = self.assignment.is_some() && self.life.is_some() && self.in_transit();
+        self.stands_down() && (self.is_served() || !on_its_way)
+    }
+
+    /// Whether a life of it ever ran or was asked to.
+    #[must_use]
+    pub fn ever_started(&self) -> bool {
+        self.life.is_some() || self.last_stop.is_some()
     }
 
     /// Whether its containers can be changed while it runs.
@@ -551,8 +585,13 @@ impl Job {
     pub fn settled_at(&self, policy: &Policy) -> Option<Timestamp> {
         let life = self.life.as_ref()?;
         let since = life.running_since?;
+        let ready = match (self.ready, life.ready_at) {
+            (Some(Ready::Progress), Some(ready)) => ready,
+            (Some(Ready::Progress), None) => since.plus_ms(SILENT_AT_MOST_MS),
+            (None, _) => since,
+        };
         if let Some(min_run_s) = self.min_run_s.or(policy.min_run_s) {
-            return Some(since.plus_ms(u64::from(min_run_s) * 1000));
+            return Some(since.plus_ms(u64::from(min_run_s) * 1000).max(ready));
         }
         let started_ms = since.ms_since(life.requested_at);
         let cost_ms = self.stall_ms.unwrap_or(started_ms) + self.warm_up_ms.unwrap_or(0);
@@ -561,7 +600,7 @@ impl Job {
         let settled = since.plus_ms(min_run_ms);
         Some(match life.ready_at {
             Some(ready) => settled.max(ready),
-            None => settled.max(since.plus_ms(SILENT_MS)),
+            None => settled.max(since.plus_ms(SILENT_MS)).max(ready),
         })
     }
 

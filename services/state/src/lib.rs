@@ -3,6 +3,7 @@
 //! 1. [`membership`]: which nodes there are, what they offer, whether they may be used.
 //!    [`health`]: starts that failed for reasons of theirs.
 //! 2. [`job`]: one live job: what it asked for, where it is assigned, the life it lives.
+//!    [`limits`]: how long it may run and wait.
 //!    [`members`]: who takes part in a life whose containers come and go.
 //! 3. [`tasks`]: how far a task set is.
 //! 4. [`tenants`], [`queues`]: what each tenant is entitled to, has queued and runs, with exact
@@ -17,6 +18,7 @@ pub mod health;
 pub mod history;
 pub mod id_map;
 pub mod job;
+pub mod limits;
 pub mod members;
 pub mod membership;
 pub mod queues;
@@ -33,6 +35,7 @@ pub use job::{
     Assignment, ContainerPhase, Job, Life, LifeContainer, LifePhase, Place, Readiness,
     SavedCheckpoint, Serving, Stop,
 };
+pub use limits::{Limits, queue_limit_over};
 pub use members::{Change, Members};
 pub use membership::{Membership, Node, NodePhase};
 pub use queues::{QueueJob, Queues, Stand, TenantQueue, Waits};

@@ -201,7 +201,7 @@ fn what_ran_when_its_node_shrank_breaks_no_invariant_and_more_does() {
 
 #[test]
 fn a_checkpoint_that_cannot_be_read_gives_way_to_the_one_before() {
-    let mut job = Job::admitted(&spec(&job("ads/lr")), Sequence(1));
+    let mut job = Job::admitted(&spec(&job("ads/lr")), Sequence(1), Timestamp::default());
     let saved = |incarnation, uri: &str| SavedCheckpoint {
         uri: uri.to_owned(),
         step: 1,

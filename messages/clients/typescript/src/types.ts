@@ -9,6 +9,10 @@ export type Quantity = number | string;
  */
 export type EnvValue = string | boolean | number | SecretFrom;
 /**
+ * When a life of a training job counts as ready to be resized.
+ */
+export type Ready = "progress";
+/**
  * How a job is resized, and which signal tells its members that the members' file has changed.
  */
 export type Resize = ResizeMode | LongResize;
@@ -70,6 +74,14 @@ export interface JobDocument {
    */
   priority?: number | null;
   /**
+   * The most seconds from its admission to its first start; then it is cancelled.
+   */
+  queue_limit_s?: number | null;
+  /**
+   * When a life counts as ready: before that it is not resized because others come and go.
+   */
+  ready?: Ready | null;
+  /**
    * How its partition changes while it runs: `restart` or `in_place`.
    */
   resize?: Resize | null;
@@ -97,6 +109,14 @@ export interface JobDocument {
    * Must be the ingress subject's tenant, where it is given.
    */
   tenant?: string | null;
+  /**
+   * The most seconds that it may run, over all of its lives; then it is stopped and has failed.
+   */
+  time_limit_s?: number | null;
+  /**
+   * A signal before that.
+   */
+  warning?: Warning | null;
   /**
    * Weight of the job's fair share.
    */
@@ -220,7 +240,7 @@ export interface Service {
    * What replicas speak.
    */
   protocol?: "http";
-  ready?: Ready;
+  ready?: Ready2;
   /**
    * How the number of replicas is decided.
    */
@@ -242,7 +262,7 @@ export interface LatencyObjective {
 /**
  * When a replica is used.
  */
-export interface Ready {
+export interface Ready2 {
   /**
    * A GET of it on the replica's port is answered with 2xx once the replica is ready.
    */
@@ -264,4 +284,17 @@ export interface Tasks {
    * How many; each finds its number, from 0, in `DORMOUSE_TASK`.
    */
   count: number;
+}
+/**
+ * A signal that a job is sent before its time is over.
+ */
+export interface Warning {
+  /**
+   * So many seconds before.
+   */
+  before_s: number;
+  /**
+   * Sent to every process that handles it.
+   */
+  signal?: string;
 }

@@ -70,6 +70,10 @@ fn spec() -> JobSpec {
         containers: Containers::between(1, 32),
         static_containers: None,
         min_run_s: None,
+        ready: None,
+        time_limit_s: None,
+        warning: None,
+        queue_limit_s: None,
         checkpoint: Checkpoint {
             mode: CheckpointMode::Exit,
             signal: "SIGTERM".to_owned(),
@@ -161,7 +165,18 @@ pub fn events() -> Vec<Event> {
     serving::membership(&mut events);
     serving::serving(&mut events);
     fences_and_clocks(&mut events);
+    limits(&mut events);
     events
+}
+
+fn limits(events: &mut Vec<Event>) {
+    events.push(Event::from(PartitionWarned {
+        job: job(),
+        incarnation: Incarnation(3),
+        signal: "SIGUSR1".to_owned(),
+        left_s: 60,
+        basis: basis(),
+    }));
 }
 
 fn operator(events: &mut Vec<Event>) {
@@ -218,6 +233,10 @@ fn admission(events: &mut Vec<Event>) {
         ingress_sequence: 19,
         weight: Some(4),
         containers: Some(Containers::between(2, 16)),
+        priority: None,
+        held: None,
+        time_limit_s: None,
+        queue_limit_s: None,
         basis: basis(),
     }));
     events.push(Event::from(JobCancelRequested {

@@ -61,11 +61,8 @@ impl Change {
                 };
                 (containers.min, containers.max) = (*min, *max);
                 let event = JobRevised {
-                    job: job.clone(),
-                    ingress_sequence: 0,
-                    weight: None,
                     containers: Some(containers),
-                    basis: None,
+                    ..JobRevised::nothing(job.clone(), 0)
                 };
                 fork.happen(Writer::Admission, event.into());
             }

@@ -159,7 +159,7 @@ impl Account {
             _ if self.has_tasks => Lost::Nothing,
             StopReason::Adjusted => Lost::Resize,
             StopReason::Failed | StopReason::GaveUp | StopReason::NodeLost => Lost::Failure,
-            StopReason::Cancelled | StopReason::Completed => Lost::Nothing,
+            StopReason::Cancelled | StopReason::Completed | StopReason::TimeLimit => Lost::Nothing,
         };
         self.settle(&lost, window);
     }

@@ -356,6 +356,7 @@ fn job_of(event: &Event) -> Option<&JobId> {
         Event::PartitionStarted(event) => &event.job,
         Event::PartitionStopRequested(event) => &event.job,
         Event::PartitionKept(event) => &event.job,
+        Event::PartitionWarned(event) => &event.job,
         Event::ContainerStarted(event) => &event.job,
         Event::ContainerExited(event) => &event.job,
         _ => return None,

@@ -299,6 +299,10 @@ fn bounds_nodes_and_ends_are_followed() {
         ingress_sequence: 2,
         weight: None,
         containers: Some(Containers::between(4, 6)),
+        priority: None,
+        held: None,
+        time_limit_s: None,
+        queue_limit_s: None,
         basis: None,
     });
     assert_eq!(given.decided().map(|it| it.replicas), Some(4));

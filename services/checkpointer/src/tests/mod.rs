@@ -268,3 +268,39 @@ fn rank_0_of_a_gang_that_made_progress_has_its_time_to_save() {
     given.waits(30);
     given.step(STOP);
 }
+
+#[test]
+fn a_life_is_warned_once_and_stopped_when_its_time_is_over() {
+    let limits = json!({"time_limit_s": 100, "warning": {"signal": "SIGUSR2", "before_s": 30}});
+    let mut given = Given::running(limits);
+    given.waits(70);
+    given.step(&["dormouse.partition.warned.v1"]);
+    given.waits(30);
+    given.step(STOP);
+    given.exit(0, 143);
+    given.exit(1, 143);
+    given.step(&["dormouse.partition.stopped.v1"]);
+    given.step(&["dormouse.job.failed.v1"]);
+}
+
+#[test]
+fn a_life_that_saves_when_its_time_is_over_is_stopped() {
+    let mut given = Given::running(json!({"time_limit_s": 10, "min_run_s": 0}));
+    given.pass(9);
+    given.place(2, "n1");
+    given.step(SAVE);
+    given.waits(1);
+    given.step(STOP);
+}
+
+#[test]
+fn a_job_that_says_when_it_is_ready_is_not_resized_before() {
+    let mut given = Given::running(json!({"ready": "progress", "min_run_s": 0}));
+    given.place(2, "n1");
+    given.waits(86_400);
+    let mut given = Given::running(json!({"ready": "progress", "min_run_s": 0}));
+    given.place(2, "n1");
+    given.pass(600);
+    given.progress();
+    given.step(SAVE);
+}

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use dormouse_messages::{JobId, NodeId};
 
-use super::{LogFileArg, Since};
+use super::{Limit, LogFileArg, Since};
+use crate::commands::documents::Set;
 
 /// The tenant of whoever names none.
 pub const DEFAULT_TENANT: &str = "default";
@@ -14,11 +15,29 @@ pub const DEFAULT_TENANT: &str = "default";
 /// `submit`.
 #[derive(Debug, Clone, Args)]
 pub struct SubmitArgs {
-    /// The job's document; - is standard input.
-    pub file: PathBuf,
+    /// Documents: files, also of several, and folders of them; - is standard input.
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
     /// The tenant. Default: the document's, else `default`.
     #[arg(long, env = "DORMOUSE_TENANT")]
     pub tenant: Option<String>,
+    /// The job's name, in place of the document's.
+    #[arg(long)]
+    pub name: Option<String>,
+    /// What is to stand at a place of the document, such as env.LR=0.1; several values make a job
+    /// each, several of these every combination.
+    #[arg(long, value_name = "PATH=VALUE[,VALUE…]")]
+    pub set: Vec<Set>,
+    /// A job for each row of a table: a .csv whose first line names the places, or a YAML or JSON
+    /// list of maps.
+    #[arg(long, value_name = "FILE")]
+    pub sweep: Option<PathBuf>,
+    /// Say what admission would decide now; nothing is submitted.
+    #[arg(long, conflicts_with = "detach")]
+    pub dry_run: bool,
+    /// Do not wait for what is decided.
+    #[arg(long)]
+    pub detach: bool,
 }
 
 /// `run`.
@@ -71,6 +90,32 @@ pub struct JobsArgs {
     /// At most this many, the newest; 0 for all.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub limit: usize,
+    /// Whether it is shown again.
+    #[command(flatten)]
+    pub watch: WatchArg,
+}
+
+/// A list that is shown again as it changes.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct WatchArg {
+    /// Show it again every so many seconds, 2 where none are given, until ^C.
+    #[arg(
+        long = "watch",
+        value_name = "SECONDS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "2",
+        value_parser = between_looks
+    )]
+    pub seconds: Option<f64>,
+}
+
+fn between_looks(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|error| format!("{error}"))?;
+    match (0.1..=86_400.0).contains(&seconds) {
+        true => Ok(seconds),
+        false => Err("from 0.1 to 86400 seconds".to_owned()),
+    }
 }
 
 /// `job …`.
@@ -78,9 +123,17 @@ pub struct JobsArgs {
 pub enum JobCommand {
     /// Everything about a job
     #[command(
-        after_help = "Examples:\n  dormouse job show ads/lr\n  dormouse job show ads/lr -o json\n  dormouse job show ads/lr --log log.jsonl     # as it was at the end of an exported log"
+        after_help = "Examples:\n  dormouse job show ads/lr\n  dormouse job show ads/lr -o json\n  dormouse job show ads/lr --document > lr.yaml\n  dormouse job show ads/lr --log log.jsonl     # as it was at the end of an exported log"
     )]
-    Show(JobHistoryArgs),
+    Show {
+        /// Which.
+        #[command(flatten)]
+        of: JobHistoryArgs,
+        /// The document that made it instead, complete, to be submitted again; in YAML, or with
+        /// -o json in JSON.
+        #[arg(long)]
+        document: bool,
+    },
     /// Its events on the log
     #[command(
         after_help = "Examples:\n  dormouse job events ads/lr\n  dormouse job events ads/lr -o json | jq .type\n  dormouse job events ads/lr --log log.jsonl"
@@ -96,9 +149,43 @@ pub enum JobCommand {
         after_help = "Examples:\n  dormouse job trace ads/lr\n  dormouse job trace ads/lr --jaeger http://jaeger:16686\n  dormouse job trace ads/lr -o json | jq '.spans[].name'\n\nThe services send spans where OTEL_EXPORTER_OTLP_ENDPOINT says (docs/operating.md)."
     )]
     Trace(JobTraceArgs),
-    /// End it
-    #[command(after_help = "Examples:\n  dormouse job cancel ads/lr")]
-    Cancel(JobArg),
+    /// End it, or all that match
+    #[command(
+        after_help = "Examples:\n  dormouse job cancel ads/lr\n  dormouse job cancel --tenant ads --phase queued --name 'lr-*'"
+    )]
+    Cancel(WhichArgs),
+    /// Put it on hold: it is given nothing, and gives back what it has after a checkpoint
+    #[command(
+        after_help = "Examples:\n  dormouse job hold ads/lr\n  dormouse job hold --tenant ads --phase queued --yes"
+    )]
+    Hold {
+        /// Which.
+        #[command(flatten)]
+        which: WhichArgs,
+        /// Also one that runs without a checkpoint, and begins again when it is let go.
+        #[arg(long)]
+        force: bool,
+    },
+    /// Let a job on hold go: it takes its place in the queue again
+    #[command(
+        after_help = "Examples:\n  dormouse job release ads/lr\n  dormouse job release --tenant ads --name 'lr-*' --yes"
+    )]
+    Release(WhichArgs),
+    /// Stop it after a checkpoint and start it again, when it is given room
+    #[command(after_help = "Examples:\n  dormouse job requeue ads/lr")]
+    Requeue {
+        /// Which.
+        #[command(flatten)]
+        which: WhichArgs,
+        /// Also one that runs without a checkpoint, and begins again.
+        #[arg(long)]
+        force: bool,
+    },
+    /// Change its weight, bounds, priority or limits
+    #[command(
+        after_help = "Examples:\n  dormouse job revise ads/lr --priority 10\n  dormouse job revise ads/lr --containers 2..16 --time-limit 4h\n  dormouse job revise --tenant ads --name 'lr-*' --time-limit none --yes"
+    )]
+    Revise(ReviseArgs),
     /// Wait until it has ended (exit code 0 completed, 3 failed, 4 cancelled)
     #[command(after_help = "Examples:\n  dormouse job wait ads/lr && dormouse job logs ads/lr")]
     Wait(JobArg),
@@ -124,6 +211,56 @@ pub struct JobArg {
     /// tenant/name; a name alone is of DORMOUSE_TENANT, else of `default`.
     #[arg(value_parser = job_id)]
     pub id: JobId,
+}
+
+/// Jobs: by name, or all live ones that match.
+#[derive(Debug, Clone, Args)]
+pub struct WhichArgs {
+    /// tenant/name, one or more.
+    #[arg(value_parser = job_id, value_name = "ID")]
+    pub ids: Vec<JobId>,
+    /// All of this tenant.
+    #[arg(long)]
+    pub tenant: Option<String>,
+    /// All in these phases, such as queued or running,starting.
+    #[arg(long)]
+    pub phase: Option<String>,
+    /// All of such a name: * stands for any text, ? for one character.
+    #[arg(long, value_name = "PATTERN")]
+    pub name: Option<String>,
+    /// Do not ask: what matches is shown and confirmed otherwise.
+    #[arg(long, short)]
+    pub yes: bool,
+}
+
+/// `job revise`.
+#[derive(Debug, Clone, Args)]
+pub struct ReviseArgs {
+    /// Which.
+    #[command(flatten)]
+    pub which: WhichArgs,
+    /// Weight of its fair share.
+    #[arg(long)]
+    pub weight: Option<u32>,
+    /// Fewest and most containers.
+    #[arg(long, value_name = "MIN..MAX", value_parser = bounds)]
+    pub containers: Option<(u32, u32)>,
+    /// Its place in its tenant's queue: the highest goes first.
+    #[arg(long, allow_negative_numbers = true)]
+    pub priority: Option<i32>,
+    /// How long it may run in all, such as 90s, 30m, 12h or 7d; none lifts it.
+    #[arg(long, value_name = "TIME")]
+    pub time_limit: Option<Limit>,
+    /// How long it may wait for its first start; none lifts it.
+    #[arg(long, value_name = "TIME")]
+    pub queue_limit: Option<Limit>,
+}
+
+/// `2..16`, or one number for both.
+fn bounds(text: &str) -> Result<(u32, u32), String> {
+    let (min, max) = text.split_once("..").unwrap_or((text, text));
+    let number = |text: &str| text.parse().map_err(|_| format!("{text:?} is no number"));
+    Ok((number(min)?, number(max)?))
 }
 
 /// A job, now or in an exported log.
@@ -194,6 +331,9 @@ pub struct NodesArgs {
     /// Those too that were lost more than an hour ago.
     #[arg(long)]
     pub all: bool,
+    /// Whether it is shown again.
+    #[command(flatten)]
+    pub watch: WatchArg,
 }
 
 /// `node …`.

@@ -47,6 +47,23 @@ pub fn seconds(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("{text:?} is no time such as 90s, 10m, 2h or 1d"))
 }
 
+/// A limit in seconds, 0 for none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limit(pub u32);
+
+impl FromStr for Limit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "none" => Ok(Self(0)),
+            text => u32::try_from(seconds(text)?)
+                .map(Self)
+                .map_err(|_| format!("{text} is longer than anything runs")),
+        }
+    }
+}
+
 impl FromStr for Since {
     type Err = String;
 

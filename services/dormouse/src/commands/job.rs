@@ -1,13 +1,13 @@
-//! `job show|events|logs|cancel|wait`.
+//! `job show|events|wait`, and where the other commands about a job are.
 
 use anyhow::bail;
-use dormouse_messages::{Event, JobId, TenantId, plain};
+use dormouse_messages::{Event, JobId, plain};
 use dormouse_projections::queries::{JobDetail, JobQuery};
 use serde_json::json;
 
 use super::history::History;
 use super::{caught_up, log as log_command, next_event, trace};
-use crate::cli::{JobCommand, JobHistoryArgs};
+use crate::cli::{JobCommand, JobHistoryArgs, Output};
 use crate::context::Context;
 use crate::describe::concerns;
 use crate::error::{CANCELLED, Coded, DONE, FAILED};
@@ -20,12 +20,19 @@ use crate::render::{self, Style};
 /// When the job is not known, or the cluster does not answer.
 pub async fn run(context: &Context, command: &JobCommand) -> anyhow::Result<u8> {
     match command {
-        JobCommand::Show(args) => show(context, args).await,
+        JobCommand::Show { of, document } => match document {
+            true => document_of(context, of).await,
+            false => show(context, of).await,
+        },
         JobCommand::Events(args) => events(context, args).await,
         JobCommand::Logs(args) => super::logs::run(context, args).await,
         JobCommand::Trace(args) => trace::run(context, args).await,
-        JobCommand::Cancel(args) => cancel(context, &args.id).await,
         JobCommand::Wait(args) => wait(context, &args.id).await,
+        JobCommand::Cancel(_)
+        | JobCommand::Hold { .. }
+        | JobCommand::Release(_)
+        | JobCommand::Requeue { .. }
+        | JobCommand::Revise(_) => super::change::run(context, command).await,
     }
 }
 
@@ -40,6 +47,35 @@ async fn show(context: &Context, args: &JobHistoryArgs) -> anyhow::Result<u8> {
     print::value(context.output()?, &detail, |detail, wide| {
         render::job(detail, &Style::of_stdout(wide))
     })?;
+    Ok(DONE)
+}
+
+/// The document that made a job: of one that has ended from its admission on the log.
+async fn document_of(context: &Context, args: &JobHistoryArgs) -> anyhow::Result<u8> {
+    let id = &args.job.id;
+    let mut spec = None;
+    if args.log.file.is_none() {
+        let history = History::open(context, &args.log).await?;
+        spec = detail(history, id).await?.spec;
+    }
+    if spec.is_none() {
+        let history = History::open(context, &args.log).await?;
+        let read = history.read(1, None, |recorded| {
+            if let Some(Event::JobAdmitted(event)) = recorded.event()
+                && event.job == *id
+            {
+                spec = Some(event.spec.clone());
+            }
+            Ok(())
+        });
+        read.await?;
+    }
+    let spec = spec.ok_or_else(|| not_found(id))?;
+    let output = match context.output()? {
+        Output::Json => Output::Json,
+        _ => Output::Yaml,
+    };
+    print::ours(output, &spec, |_| String::new())?;
     Ok(DONE)
 }
 
@@ -68,39 +104,6 @@ pub(super) fn not_found(id: &JobId) -> anyhow::Error {
         format!("there is no job {id}; `dormouse jobs` lists them"),
     )
     .into()
-}
-
-async fn cancel(context: &Context, id: &JobId) -> anyhow::Result<u8> {
-    let log = context.connect().await?;
-    let head = log.head().await?;
-    let mut events = log.follow(head.next());
-    let tenant = TenantId::new(id.tenant())?;
-    let payload = serde_json::to_vec(&json!({"job": id.name()}))?;
-    let ingress = log
-        .publish_ingress(&tenant, "cancel", "application/json", payload.into())
-        .await?;
-    let patience = Some(std::time::Duration::from_secs(10));
-    let decided = next_event(&mut events, patience, |event| match event {
-        Event::JobCancelRequested(event) if event.ingress_sequence == ingress => {
-            Some(Ok("is being cancelled"))
-        }
-        Event::JobCancelled(event) if event.ingress_sequence == Some(ingress) => {
-            Some(Ok("is cancelled"))
-        }
-        Event::JobRefused(event) if event.ingress_sequence == ingress => {
-            Some(Err(Coded::new(event.code.clone(), event.reason.clone())))
-        }
-        _ => None,
-    })
-    .await?;
-    let Some(said) = decided.transpose()? else {
-        bail!(
-            "the request is stored and holds, but nothing decides on it now: is `dormouse up`, or admission, running? Do not repeat it"
-        );
-    };
-    let answer = json!({"job": id, "ingress_sequence": ingress, "state": said});
-    print::value(context.output()?, &answer, |_, _| format!("{id} {said}"))?;
-    Ok(DONE)
 }
 
 async fn wait(context: &Context, id: &JobId) -> anyhow::Result<u8> {

@@ -3,6 +3,7 @@
 use dormouse_messages::TenantId;
 use dormouse_projections::queries::JobsQuery;
 
+use super::watched;
 use crate::cli::JobsArgs;
 use crate::context::Context;
 use crate::render;
@@ -18,5 +19,5 @@ pub async fn run(context: &Context, args: &JobsArgs) -> anyhow::Result<u8> {
         phase: args.phase.clone(),
         limit: args.limit,
     };
-    super::show(context, "jobs", &request, render::jobs).await
+    watched::show(context, "jobs", &request, args.watch, render::jobs).await
 }

@@ -1,6 +1,10 @@
 //! The commands that ask or tell a cluster something, one file each.
 
+pub mod change;
 pub mod configure;
+pub mod decided;
+pub mod documents;
+pub mod dry;
 pub mod explain;
 pub mod history;
 pub mod job;
@@ -9,9 +13,12 @@ pub mod key;
 pub mod ledger;
 pub mod log;
 pub mod logs;
+pub mod names;
 pub mod nodes;
+pub mod overview;
 pub mod replay;
 pub mod run;
+pub mod schema;
 pub mod simulate;
 pub mod slice;
 pub mod solve;
@@ -19,6 +26,7 @@ pub mod submit;
 pub mod tenants;
 pub mod timeline;
 pub mod trace;
+pub mod watched;
 
 use dormouse_messages::{Event, Sequence};
 use dormouse_projections::queries::ClusterAnswer;

@@ -3,7 +3,8 @@
 use dormouse_messages::NodeId;
 use dormouse_projections::queries::{NodeQuery, NodesQuery};
 
-use crate::cli::NodesArgs;
+use super::watched;
+use crate::cli::{NodesArgs, WatchArg};
 use crate::context::Context;
 use crate::render;
 
@@ -13,7 +14,7 @@ use crate::render;
 /// When the query service does not answer.
 pub async fn run(context: &Context, args: NodesArgs) -> anyhow::Result<u8> {
     let request = NodesQuery { all: args.all };
-    super::show(context, "nodes", &request, render::nodes).await
+    watched::show(context, "nodes", &request, args.watch, render::nodes).await
 }
 
 /// Shows one node.
@@ -29,6 +30,6 @@ pub async fn show(context: &Context, name: &NodeId) -> anyhow::Result<u8> {
 ///
 /// # Errors
 /// When the query service does not answer.
-pub async fn cluster(context: &Context) -> anyhow::Result<u8> {
-    super::show(context, "cluster", &(), render::cluster).await
+pub async fn cluster(context: &Context, watch: WatchArg) -> anyhow::Result<u8> {
+    watched::show(context, "cluster", &(), watch, render::cluster).await
 }

@@ -4,21 +4,21 @@ use std::time::Duration;
 
 use anyhow::bail;
 use dormouse_messages::events::{JobAllocation, Waiting};
-use dormouse_messages::{Event, JobId, TenantId};
+use dormouse_messages::{Event, JobId, TenantId, plain};
 use dormouse_projections::queries::JobDetail;
 use dormouse_runtime::{Followed, Log};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::Receiver;
 
-use super::{next_event, query};
-use crate::cli::{DEFAULT_TENANT, SubmitArgs};
-use crate::context::{Context, read_document};
-use crate::error::{Coded, DONE, WAITS};
+use super::decided::{Decided, Message, PATIENCE, decide, publish};
+use super::documents::documents;
+use super::{dry, next_event, query};
+use crate::cli::{DEFAULT_TENANT, Output, SubmitArgs};
+use crate::context::Context;
+use crate::error::{Coded, DONE, ERROR, WAITS};
 use crate::print;
 
-/// Admission answers in milliseconds; this long only when none runs.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// A job that its queue lets go is released with the admission, or right after it; later, and the
 /// answer is that it is queued.
 const RELEASE_PATIENCE: Duration = Duration::from_millis(300);
@@ -36,19 +36,28 @@ struct Submitted {
     reason: String,
 }
 
-/// Publishes the document.
+/// Publishes the documents.
 ///
 /// # Errors
 /// When it is refused, with the reason on the log.
 pub async fn run(context: &Context, args: &SubmitArgs) -> anyhow::Result<u8> {
-    let document: Value = read_document(&args.file)?;
-    let tenant = match (&args.tenant, document.get("tenant").and_then(Value::as_str)) {
-        (Some(tenant), _) => TenantId::new(tenant.as_str())?,
-        (None, Some(tenant)) => TenantId::new(tenant)?,
-        (None, None) => TenantId::new(DEFAULT_TENANT)?,
-    };
+    let sweep = args.sweep.as_deref();
+    let documents = documents(&args.files, &args.set, sweep, args.name.as_deref())?;
+    let mut of_tenants = Vec::with_capacity(documents.len());
+    for document in documents {
+        of_tenants.push((tenant_of(args, &document)?, document));
+    }
+    if args.dry_run {
+        return dry::run(context, &of_tenants).await;
+    }
     let log = context.connect().await?;
-    let submitted = submit(&log, &tenant, &document).await?;
+    let [(tenant, document)] = of_tenants.as_slice() else {
+        return many(context, &log, of_tenants, args.detach).await;
+    };
+    if args.detach {
+        return many(context, &log, of_tenants, true).await;
+    }
+    let submitted = submit(&log, tenant, document).await?;
     print::value(context.output()?, &submitted, |submitted, _| {
         format!(
             "{} {}: {}",
@@ -60,6 +69,69 @@ pub async fn run(context: &Context, args: &SubmitArgs) -> anyhow::Result<u8> {
     } else {
         WAITS
     })
+}
+
+fn tenant_of(args: &SubmitArgs, document: &Value) -> anyhow::Result<TenantId> {
+    let named = document.get("tenant").and_then(Value::as_str);
+    let tenant = args.tenant.as_deref().or(named);
+    Ok(TenantId::new(tenant.unwrap_or(DEFAULT_TENANT))?)
+}
+
+/// Publishes all, and says what admission decides on each; `detach`: as what each is stored.
+async fn many(
+    context: &Context,
+    log: &Log,
+    documents: Vec<(TenantId, Value)>,
+    detach: bool,
+) -> anyhow::Result<u8> {
+    let mut messages = Vec::with_capacity(documents.len());
+    let mut names = Vec::with_capacity(documents.len());
+    for (tenant, document) in &documents {
+        let name = document["name"].as_str();
+        names.push(name.map_or_else(|| tenant.to_string(), |name| format!("{tenant}/{name}")));
+        messages.push(Message {
+            tenant: tenant.clone(),
+            verb: "submit",
+            payload: serde_json::to_vec(document)?.into(),
+        });
+    }
+    let decided: Vec<(u64, Option<Decided>)> = match detach {
+        true => {
+            let sequences = publish(log, messages).await?;
+            sequences.into_iter().map(|it| (it, None)).collect()
+        }
+        false => {
+            let decided = decide(log, messages).await?;
+            let decided = decided.into_iter();
+            decided.map(|(it, became)| (it, Some(became))).collect()
+        }
+    };
+    let (output, mut code) = (context.output()?, DONE);
+    for (name, (ingress_sequence, became)) in names.iter().zip(decided) {
+        let mut answer = json!({"ingress_sequence": ingress_sequence});
+        let line = match became {
+            None => {
+                answer["state"] = "stored".into();
+                format!("{name} is stored as submission {ingress_sequence}")
+            }
+            Some(Ok((job, said))) => {
+                answer["job"] = json!(job);
+                answer["state"] = "admitted".into();
+                format!("{job} {said}")
+            }
+            Some(Err(refusal)) => {
+                code = ERROR;
+                answer["error"] = json!({"code": refusal.code, "message": refusal.message});
+                format!("{name}: {refusal}")
+            }
+        };
+        match output {
+            Output::Json => print::line(answer)?,
+            Output::Yaml => print::yaml(&answer.to_string())?,
+            Output::Table | Output::Wide => print::line(plain::shown(&line))?,
+        }
+    }
+    Ok(code)
 }
 
 async fn submit(log: &Log, tenant: &TenantId, document: &Value) -> anyhow::Result<Submitted> {

@@ -7,8 +7,8 @@ use dormouse_messages::{Event, Quota, TenantId};
 use dormouse_projections::queries::{TenantQuery, TenantRow, TenantsAnswer};
 use serde_json::Value;
 
-use super::{caught_up, configure, query};
-use crate::cli::TenantSetArgs;
+use super::{caught_up, configure, query, watched};
+use crate::cli::{TenantSetArgs, WatchArg};
 use crate::context::Context;
 use crate::render;
 
@@ -16,8 +16,8 @@ use crate::render;
 ///
 /// # Errors
 /// When the query service does not answer.
-pub async fn run(context: &Context) -> anyhow::Result<u8> {
-    super::show(context, "tenants", &(), render::tenants).await
+pub async fn run(context: &Context, watch: WatchArg) -> anyhow::Result<u8> {
+    watched::show(context, "tenants", &(), watch, render::tenants).await
 }
 
 /// Shows one tenant.

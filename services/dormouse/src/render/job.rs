@@ -248,6 +248,7 @@ fn end(life: &LifeRow, row: &JobRow, last: bool) -> String {
         Some(StopReason::Failed) => "a container failed; started again",
         Some(StopReason::GaveUp) => "a container failed; no retries left",
         Some(StopReason::NodeLost) => "a node was lost",
+        Some(StopReason::TimeLimit) => "its time was over",
         Some(StopReason::Completed) => "the chief succeeded",
         None if last => row.phase.as_str(),
         None => "ended",

@@ -41,6 +41,15 @@ impl Style {
         }
     }
 
+    /// Without colour, for what is said beside an answer.
+    #[must_use]
+    pub fn plain() -> Self {
+        Self {
+            colour: false,
+            ..Self::of_stdout(false)
+        }
+    }
+
     /// Columns for a drawing.
     pub(super) fn drawing_columns(&self) -> u16 {
         self.columns.unwrap_or(DRAWING_COLUMNS).clamp(40, 240)

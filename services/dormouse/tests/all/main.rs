@@ -7,6 +7,7 @@ mod collector;
 mod common;
 mod documents;
 mod e2e;
+mod everyday;
 mod faults;
 mod features;
 mod gateway;

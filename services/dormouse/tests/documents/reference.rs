@@ -69,7 +69,7 @@ fn row(arg: &Arg) -> String {
     let variable = variable.unwrap_or_default();
     format!(
         "| `{}` | {meaning} | {default} | {variable} |\n",
-        written(arg)
+        cell(&written(arg))
     )
 }
 
@@ -132,6 +132,12 @@ fn section(command: &Command, before: &str, text: &mut String) {
     for inner in inner {
         section(inner, &name, text);
     }
+}
+
+#[test]
+fn a_bar_in_the_name_of_a_value_splits_no_cell() {
+    let arg = Arg::new("at").long("at").value_name("SEQUENCE|TIME");
+    assert_eq!(row(&arg), "| `--at SEQUENCE\\|TIME` |  |  |  |\n");
 }
 
 #[test]

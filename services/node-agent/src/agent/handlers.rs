@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use actix::prelude::*;
 
+use dormouse_messages::events::PartitionWarned;
 use dormouse_messages::{ContainerId, Event, Fold};
 
 use super::{Agent, Stage};
 use crate::AgentError;
 use crate::container::{self, Note};
 use crate::lease::LeaseNews;
+use crate::plan;
 use crate::report::AppendFailed;
 use crate::runtime::Exit;
 use crate::wire::{Heard, OutletError};
@@ -45,6 +47,20 @@ impl Actor for Agent {
 }
 
 impl Agent {
+    /// Passes a warning on. One that came while no agent ran is late, and not passed on.
+    fn warn(&self, warned: &PartitionWarned) {
+        if self.stage != Stage::Live {
+            return;
+        }
+        let Ok(signal) = plan::warning_signal(&warned.signal) else {
+            return;
+        };
+        let ours = |id: &&ContainerId| id.job == warned.job && id.incarnation == warned.incarnation;
+        for addr in self.actors.iter().filter(|(id, _)| ours(id)).map(|it| it.1) {
+            addr.do_send(container::Warn(signal));
+        }
+    }
+
     /// Writes the last snapshot.
     fn keep(&mut self) -> impl Future<Output = ()> + use<> {
         let (kept, state, stored_at) = (self.kept.take(), self.state.clone(), self.stored_at);
@@ -68,6 +84,7 @@ impl Handler<Batch> for Agent {
                     match recorded.event() {
                         Some(Event::PlacementDecided(placed)) => self.make_directories(placed),
                         Some(Event::CheckpointSaved(saved)) => self.retain_checkpoints(saved),
+                        Some(Event::PartitionWarned(warned)) => self.warn(warned),
                         _ => {}
                     }
                 }

@@ -90,6 +90,11 @@ pub enum How {
     NotAtAll,
 }
 
+/// Its time is nearly over: those of its processes that handle the signal are sent it.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Warn(pub Signal);
+
 /// Stop it: SIGTERM, and a kill after `grace`.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]

@@ -10,7 +10,7 @@ use super::{FAILED_LIMIT, QueueJob, Queues, Stand, TenantQueue};
 
 impl Fold for Queues {
     const NAME: &'static str = "queues";
-    const VERSION: u32 = 4;
+    const VERSION: u32 = 5;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.sequence = recorded.sequence;
@@ -235,16 +235,24 @@ impl Queues {
             urgency: event.spec.kind.urgency(),
             priority: event.spec.priority,
             admitted: sequence,
+            admitted_at: self.now,
+            queue_limit_s: event.spec.queue_limit_s,
+            on_hold: false,
             stand,
         };
         self.sums().count(&event.job, &job, true);
+        if let Some(until) = job.queued_until() {
+            self.expiring.insert((until, event.job.clone()));
+        }
         self.jobs.insert(event.job.clone(), job);
         self.join_if_free(&event.job);
     }
 
     /// A job that waits for nothing more joins its tenant's queue.
     fn join_if_free(&mut self, id: &JobId) {
-        let free = |job: &QueueJob| matches!(&job.stand, Stand::Held { unmet } if unmet.is_empty());
+        let free = |job: &QueueJob| {
+            !job.on_hold && matches!(&job.stand, Stand::Held { unmet } if unmet.is_empty())
+        };
         let Some(admitted) = self
             .jobs
             .get(id)
@@ -326,6 +334,9 @@ impl Queues {
         let Some(job) = self.jobs.get(&event.job).cloned() else {
             return;
         };
+        if let Some(until) = job.queued_until() {
+            self.expiring.remove(&(until, event.job.clone()));
+        }
         let Stand::Queued { since, credited } = job.stand else {
             return;
         };
@@ -345,10 +356,43 @@ impl Queues {
     }
 
     fn revise(&mut self, event: &JobRevised) {
-        self.update(&event.job, |job| {
+        let id = &event.job;
+        let Some(before) = self.jobs.get(id).cloned() else {
+            return;
+        };
+        let on_hold = event.held.unwrap_or(before.on_hold);
+        let leaves = on_hold && !before.on_hold;
+        if let Stand::Queued { since, credited } = &before.stand
+            && leaves
+        {
+            self.leave_credit(id, &before, *credited, false);
+            if let Some(tenant) = self.of(id) {
+                tenant.waits.leave(*since);
+            }
+            self.passed_over.remove(id);
+        }
+        self.update(id, |job| {
             job.weight = event.weight.unwrap_or(job.weight);
             job.containers = event.containers.unwrap_or(job.containers);
+            job.priority = event.priority.unwrap_or(job.priority);
+            if let Some(limit_s) = event.queue_limit_s {
+                job.queue_limit_s = Some(limit_s).filter(|limit_s| *limit_s > 0);
+            }
+            job.on_hold = on_hold;
+            if leaves && matches!(job.stand, Stand::Queued { .. }) {
+                job.stand = Stand::Held {
+                    unmet: BTreeSet::new(),
+                };
+            }
         });
+        let until = self.jobs.get(id).and_then(QueueJob::queued_until);
+        if let Some(until) = before.queued_until() {
+            self.expiring.remove(&(until, id.clone()));
+        }
+        if let Some(until) = until {
+            self.expiring.insert((until, id.clone()));
+        }
+        self.join_if_free(id);
     }
 
     fn allocate(&mut self, event: &AllocationDecided) {
@@ -368,6 +412,9 @@ impl Queues {
         self.sums().count(id, &job, false);
         self.passed_over.remove(id);
         self.doomed.remove(id);
+        if let Some(until) = job.queued_until() {
+            self.expiring.remove(&(until, id.clone()));
+        }
         match &job.stand {
             Stand::Queued { since, credited } => {
                 self.leave_credit(id, &job, *credited, false);
@@ -403,6 +450,7 @@ impl Queues {
 
     fn dependency_ended(&mut self, id: &JobId, dependency: &JobId, at: Sequence, success: bool) {
         let mut doomed = false;
+        let until = self.jobs.get(id).and_then(QueueJob::queued_until);
         self.update(id, |job| {
             if let Stand::Held { unmet } = &mut job.stand {
                 unmet.remove(dependency);
@@ -416,7 +464,12 @@ impl Queues {
             }
         });
         match doomed {
-            true => drop(self.doomed.insert(id.clone(), at)),
+            true => {
+                self.doomed.insert(id.clone(), at);
+                if let Some(until) = until {
+                    self.expiring.remove(&(until, id.clone()));
+                }
+            }
             false => self.join_if_free(id),
         }
     }

@@ -60,6 +60,12 @@ pub struct QueueJob {
     pub priority: i32,
     /// The event that admitted it.
     pub admitted: Sequence,
+    /// When that was.
+    pub admitted_at: Timestamp,
+    /// The most seconds that it waits for its first start.
+    pub queue_limit_s: Option<u32>,
+    /// Whether it is on hold: it is given nothing before its tenant lets it go.
+    pub on_hold: bool,
     /// Where it stands.
     pub stand: Stand,
 }
@@ -67,7 +73,7 @@ pub struct QueueJob {
 /// Where a live job stands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stand {
-    /// It waits for the jobs that it depends on.
+    /// It waits for the jobs that it depends on, or is on hold.
     Held {
         /// Those that have not completed.
         unmet: BTreeSet<JobId>,
@@ -113,14 +119,25 @@ impl QueueJob {
             Stand::Released { given, .. } => given,
             _ => 0,
         };
-        u64::from(given.max(self.containers.min))
+        match self.on_hold {
+            true => u64::from(given),
+            false => u64::from(given.max(self.containers.min)),
+        }
+    }
+
+    /// Until when it waits in the queue, where that is bounded.
+    #[must_use]
+    pub fn queued_until(&self) -> Option<Timestamp> {
+        let limit_s = u64::from(self.queue_limit_s?);
+        let waits = matches!(self.stand, Stand::Queued { .. } | Stand::Held { .. });
+        waits.then(|| self.admitted_at.plus_ms(limit_s * 1000))
     }
 
     /// What it cannot be made to give back while it runs: a service keeps what it needs.
     #[must_use]
     pub fn firm(&self) -> u64 {
         match self.adjustable && self.urgency == Urgency::Training {
-            true => u64::from(self.containers.min),
+            true => u64::from(self.containers.min).min(self.held()),
             false => self.held(),
         }
     }
@@ -156,6 +173,8 @@ pub struct Queues {
     pub jobs: BTreeMap<JobId, QueueJob>,
     /// Jobs that are to be cancelled because of one they depend on, and by which event.
     pub doomed: BTreeMap<JobId, Sequence>,
+    /// Those whose waiting is bounded, by when it ends.
+    pub expiring: BTreeSet<(Timestamp, JobId)>,
     /// Heads that did not fit while others went by, with the first time of it.
     pub passed_over: BTreeMap<JobId, Timestamp>,
     /// The tenant that released last keeps its turn in a tie.

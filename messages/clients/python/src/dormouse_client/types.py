@@ -100,7 +100,13 @@ a quantity: 2, 0.5, "500m", "8Gi"
 """
 
 
-class Ready(TypedDict):
+Ready: TypeAlias = Literal['progress']
+"""
+When a life of a training job counts as ready to be resized.
+"""
+
+
+class Ready2(TypedDict):
     """
     When a replica is used.
     """
@@ -167,6 +173,21 @@ class Tasks(TypedDict):
     count: int
     """
     How many; each finds its number, from 0, in `DORMOUSE_TASK`.
+    """
+
+
+class Warning(TypedDict):
+    """
+    A signal that a job is sent before its time is over.
+    """
+
+    before_s: int
+    """
+    So many seconds before.
+    """
+    signal: NotRequired[str]
+    """
+    Sent to every process that handles it.
     """
 
 
@@ -258,7 +279,7 @@ class Service(TypedDict):
     """
     What replicas speak.
     """
-    ready: NotRequired[Ready]
+    ready: NotRequired[Ready2]
     """
     When a replica is used.
     """
@@ -332,6 +353,14 @@ class JobDocument(TypedDict):
     Its place in the tenant's own queue: the highest goes first; the tenant's default where
     absent.
     """
+    queue_limit_s: NotRequired[int | None]
+    """
+    The most seconds from its admission to its first start; then it is cancelled.
+    """
+    ready: NotRequired[Ready | None]
+    """
+    When a life counts as ready: before that it is not resized because others come and go.
+    """
     resize: NotRequired[Resize | None]
     """
     How its partition changes while it runs: `restart` or `in_place`.
@@ -359,6 +388,14 @@ class JobDocument(TypedDict):
     tenant: NotRequired[str | None]
     """
     Must be the ingress subject's tenant, where it is given.
+    """
+    time_limit_s: NotRequired[int | None]
+    """
+    The most seconds that it may run, over all of its lives; then it is stopped and has failed.
+    """
+    warning: NotRequired[Warning | None]
+    """
+    A signal before that.
     """
     weight: NotRequired[int]
     """

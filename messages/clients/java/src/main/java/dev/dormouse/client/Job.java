@@ -108,6 +108,16 @@ public final class Job extends AbstractMap<String, Object> {
         return with("priority", value);
     }
 
+    /** The most seconds from its admission to its first start; then it is cancelled. */
+    public Job queueLimitS(int value) {
+        return with("queue_limit_s", value);
+    }
+
+    /** When a life counts as ready: before that it is not resized because others come and go. */
+    public Job ready(String value) {
+        return with("ready", value);
+    }
+
     /** How its partition changes while it runs: `restart` or `in_place`. */
     public Job resize(Object value) {
         return with("resize", value);
@@ -141,6 +151,16 @@ public final class Job extends AbstractMap<String, Object> {
     /** Must be the ingress subject's tenant, where it is given. */
     public Job tenant(String value) {
         return with("tenant", value);
+    }
+
+    /** The most seconds that it may run, over all of its lives; then it is stopped and has failed. */
+    public Job timeLimitS(int value) {
+        return with("time_limit_s", value);
+    }
+
+    /** A signal before that. */
+    public Job warning(Map<String, ?> value) {
+        return with("warning", value);
     }
 
     /** Weight of the job's fair share. */

@@ -1,0 +1,79 @@
+//! How long a job may run, and wait for its first start: what is due when its time is over.
+
+use dormouse_messages::events::{JobCancelled, JobFailed, PartitionWarned, StopReason};
+use dormouse_messages::{JobId, Proposal, Sequence, Timestamp};
+use dormouse_state::{Job, LifePhase, queue_limit_over};
+
+use crate::step::{Act, Step};
+
+/// A job that has waited for too long is cancelled, before it ever starts.
+pub fn waited(id: &JobId, job: &Job, until: Timestamp, now: Timestamp) -> Option<Step> {
+    if now < until {
+        return None;
+    }
+    let event = JobCancelled {
+        job: id.clone(),
+        reason: queue_limit_over(job.limits.queue_limit_s.unwrap_or_default()),
+        attempts: 0,
+        code: Some("queue_limit".to_owned()),
+        ingress_sequence: None,
+        basis: None,
+    };
+    let cause = job.released.unwrap_or(job.admitted);
+    Some(Proposal::new(event, cause).into())
+}
+
+/// A job whose time is over has failed.
+pub fn over(id: &JobId, job: &Job) -> Step {
+    let limit_s = job.limits.time_limit_s;
+    let limit = limit_s.map_or_else(String::new, |limit_s| format!(" of {limit_s} s"));
+    let event = JobFailed {
+        job: id.clone(),
+        reason: format!("it has run for its time_limit_s{limit}"),
+        attempts: job.attempts,
+        basis: None,
+    };
+    let stop = job.last_stop.as_ref().map(|stop| stop.sequence);
+    Proposal::new(event, stop.unwrap_or(Sequence(0))).into()
+}
+
+impl Act<'_> {
+    /// Whether its limits count now: it runs, saving or not, and nothing else ends it.
+    fn counts(&self) -> Option<Timestamp> {
+        let runs = matches!(
+            self.life.phase,
+            LifePhase::Running | LifePhase::Saving { .. }
+        );
+        let counts = runs && self.job.cancel_requested.is_none() && self.is_alive();
+        self.life.running_since.filter(|_| counts)
+    }
+
+    /// Stops the life whose time is over, or warns it before.
+    pub fn limited(&self, now: Timestamp) -> Option<Step> {
+        let (since, limits) = (self.counts()?, &self.job.limits);
+        let stops_at = limits.stops_at(since)?;
+        if now >= stops_at {
+            return Some(self.stop(StopReason::TimeLimit, self.life.last_event));
+        }
+        let (_, warning) = limits
+            .warns_at(self.life.incarnation, since)
+            .filter(|(at, _)| now >= *at)?;
+        let left_s = stops_at.ms_since(now).div_ceil(1000);
+        let event = PartitionWarned {
+            job: self.id.clone(),
+            incarnation: self.life.incarnation,
+            signal: warning.signal.clone(),
+            left_s: u32::try_from(left_s).unwrap_or(u32::MAX),
+            basis: None,
+        };
+        Some(Proposal::new(event, self.life.last_event).into())
+    }
+
+    /// When its limits are due next.
+    pub fn next_limit(&self) -> Option<Timestamp> {
+        let (since, limits) = (self.counts()?, &self.job.limits);
+        let warns = limits.warns_at(self.life.incarnation, since);
+        let warns = warns.map(|(at, _)| at);
+        warns.or_else(|| limits.stops_at(since))
+    }
+}

@@ -1,0 +1,231 @@
+//! The metrics of the cluster itself, for Prometheus: served by the query service, from its read
+//! model. Two copies of it serve the same.
+//!
+//! 1. Figures as they are now are set every [`SHOW_EVERY`]: gauges, and counters that are as old as
+//!    the log.
+//! 2. What takes time is observed when it happens, in histograms that begin with this process.
+//!
+//! Units are base units (seconds, bytes, fractions); names end in theirs. Tenants are labels, jobs
+//! are not: there are too many of them.
+
+use std::time::Duration;
+
+use dormouse_messages::{Event, JobId, Recorded, Timestamp};
+use dormouse_projections::ReadModel;
+use dormouse_projections::queries::{self, ClusterAnswer, TenantsAnswer};
+use metrics::{
+    Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
+};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// Between two settings: a scrape is rarely more frequent.
+pub const SHOW_EVERY: Duration = Duration::from_secs(5);
+
+const JOBS: &str = "dormouse_jobs";
+const ENDED: &str = "dormouse_jobs_ended_total";
+const NODES: &str = "dormouse_nodes";
+const UTILIZATION: &str = "dormouse_utilization";
+const CAPACITY: &str = "dormouse_capacity";
+const CONTAINERS: &str = "dormouse_containers";
+const LOSS: &str = "dormouse_fairness_loss";
+const GAP: &str = "dormouse_allocation_gap";
+const ALLOCATIONS: &str = "dormouse_allocations_total";
+const ADJUSTED: &str = "dormouse_adjusted_jobs_total";
+const FLAGGED: &str = "dormouse_log_flagged_total";
+const REFUSED: &str = "dormouse_refused_total";
+const HEAD: &str = "dormouse_log_head";
+const SHARE: &str = "dormouse_tenant_share";
+const ENTITLED: &str = "dormouse_tenant_entitled";
+const QUEUED: &str = "dormouse_tenant_queued_jobs";
+const RELEASED: &str = "dormouse_tenant_released_jobs";
+const LONGEST: &str = "dormouse_tenant_longest_wait_seconds";
+const WAIT: &str = "dormouse_job_wait_seconds";
+const COMPLETION: &str = "dormouse_job_completion_seconds";
+const STALL: &str = "dormouse_resize_stall_seconds";
+
+/// What each metric is, for people.
+pub fn describe() {
+    let gauges = [
+        (JOBS, Unit::Count, "Live jobs, by phase"),
+        (NODES, Unit::Count, "Nodes, by state"),
+        (
+            UTILIZATION,
+            Unit::Count,
+            "Fraction of the cluster that is allocated to jobs, or running, by resource",
+        ),
+        (
+            CAPACITY,
+            Unit::Count,
+            "What the nodes that are not lost offer, by resource; thousandths, or bytes of memory",
+        ),
+        (CONTAINERS, Unit::Count, "Containers that take room"),
+        (
+            LOSS,
+            Unit::Count,
+            "Sum of |share - fair share| over the jobs with containers, by the last allocation",
+        ),
+        (
+            GAP,
+            Unit::Count,
+            "Proven relative gap of the last allocation",
+        ),
+        (
+            HEAD,
+            Unit::Count,
+            "Last sequence of the log that the query service has read",
+        ),
+        (
+            SHARE,
+            Unit::Count,
+            "Dominant share of what a tenant has, a fraction of the cluster",
+        ),
+        (
+            ENTITLED,
+            Unit::Count,
+            "A tenant's part of the weights of all tenants that have or ask for anything",
+        ),
+        (QUEUED, Unit::Count, "A tenant's queued jobs"),
+        (
+            RELEASED,
+            Unit::Count,
+            "A tenant's released jobs that have not ended",
+        ),
+        (
+            LONGEST,
+            Unit::Seconds,
+            "A tenant's longest wait in the queue so far",
+        ),
+    ];
+    for (name, unit, help) in gauges {
+        describe_gauge!(name, unit, help);
+    }
+    let counters = [
+        (ENDED, "Jobs that have ended, by how"),
+        (
+            ALLOCATIONS,
+            "Decisions of the optimizer, by whether they changed anything",
+        ),
+        (
+            ADJUSTED,
+            "Running jobs that were resized or moved, by choice or forced",
+        ),
+        (FLAGGED, "Events of the log that were not used"),
+        (REFUSED, "Refused submissions, cancellations and revisions"),
+    ];
+    for (name, help) in counters {
+        describe_counter!(name, Unit::Count, help);
+    }
+    let histograms = [
+        (WAIT, "From the submission of a job to its first start"),
+        (COMPLETION, "From the submission of a job to its completion"),
+        (
+            STALL,
+            "From the request to save or stop a partition to its next start",
+        ),
+    ];
+    for (name, help) in histograms {
+        describe_histogram!(name, Unit::Seconds, help);
+    }
+}
+
+/// Observes what an event that has just been folded ends.
+pub fn observe(model: &ReadModel, recorded: &Recorded) {
+    let at = recorded.stored_at;
+    let job = |id: &JobId| model.jobs.get(id);
+    match recorded.event() {
+        Some(Event::PartitionStarted(it)) => {
+            let Some(job) = job(&it.job) else { return };
+            if job.times.first_started == Some(at) {
+                let kind = format!("{:?}", job.kind).to_lowercase();
+                histogram!(WAIT, "kind" => kind).record(job.waiting_s(at));
+            } else if let [.., before, _] = job.lives.as_slice()
+                && let Some(stopped) = before.stopped
+            {
+                histogram!(STALL).record(at.seconds_since(stopped).max(0.0));
+            }
+        }
+        Some(Event::JobCompleted(it)) => {
+            if let Some(jct_s) = job(&it.job).and_then(dormouse_projections::jobs::Job::jct_s) {
+                histogram!(COMPLETION).record(jct_s);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn asked<T: DeserializeOwned>(model: &ReadModel, name: &str, now: Timestamp) -> Option<T> {
+    let answer = queries::answer(model, name, Value::Null, now).ok()?;
+    serde_json::from_value(answer).ok()
+}
+
+/// Sets the figures as they are now.
+pub fn show(model: &ReadModel, now: Timestamp) {
+    for (resource, allocated, running) in model.timelines.utilization() {
+        for (kind, value) in [("allocated", allocated), ("running", running)] {
+            gauge!(UTILIZATION, "resource" => resource.to_owned(), "kind" => kind).set(value);
+        }
+    }
+    if let Some(cluster) = asked::<ClusterAnswer>(model, "cluster", now) {
+        show_cluster(&cluster);
+    }
+    if let Some(tenants) = asked::<TenantsAnswer>(model, "tenants", now) {
+        for row in &tenants.tenants {
+            let name = row.tenant.to_string();
+            gauge!(SHARE, "tenant" => name.clone()).set(row.share);
+            gauge!(ENTITLED, "tenant" => name.clone()).set(row.entitled);
+            gauge!(QUEUED, "tenant" => name.clone()).set(number(row.queued_jobs));
+            gauge!(RELEASED, "tenant" => name.clone()).set(number(row.released_jobs));
+            gauge!(LONGEST, "tenant" => name).set(row.longest_wait_s);
+        }
+    }
+}
+
+fn show_cluster(cluster: &ClusterAnswer) {
+    for (phase, count) in &cluster.jobs {
+        let phase = phase.clone();
+        match matches!(phase.as_str(), "completed" | "failed" | "cancelled") {
+            true => counter!(ENDED, "phase" => phase).absolute(*count),
+            false => gauge!(JOBS, "phase" => phase).set(number(*count)),
+        }
+    }
+    let nodes = &cluster.nodes;
+    let states = [
+        ("up", nodes.up),
+        ("drained", nodes.drained),
+        ("quarantined", nodes.quarantined),
+        ("lost", nodes.lost),
+    ];
+    for (state, count) in states {
+        gauge!(NODES, "state" => state).set(f64::from(count));
+    }
+    for (resource, amounts) in &cluster.resources {
+        gauge!(CAPACITY, "resource" => resource.clone()).set(number(amounts.capacity));
+    }
+    gauge!(CONTAINERS).set(number(cluster.containers));
+    gauge!(HEAD).set(number(cluster.log.head.0));
+    if let Some(allocation) = &cluster.allocation {
+        gauge!(LOSS).set(allocation.fairness_loss);
+        gauge!(GAP).set(allocation.solver.gap);
+    }
+    counter!(ALLOCATIONS, "outcome" => "decided").absolute(cluster.allocations_decided);
+    counter!(ALLOCATIONS, "outcome" => "kept").absolute(cluster.allocations_kept);
+    counter!(ADJUSTED, "cause" => "chosen").absolute(whole(cluster.adjusted));
+    counter!(ADJUSTED, "cause" => "forced").absolute(whole(cluster.forced));
+    counter!(FLAGGED).absolute(cluster.log.flagged);
+    counter!(REFUSED).absolute(cluster.refused);
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a figure to look at")]
+const fn number(count: u64) -> f64 {
+    count as f64
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a count, kept as a number of a timeline"
+)]
+const fn whole(count: f64) -> u64 {
+    count.max(0.0) as u64
+}

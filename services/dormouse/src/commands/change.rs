@@ -1,0 +1,265 @@
+//! `job cancel|hold|release|requeue|revise`: of jobs that are named, or of all that match a filter.
+//!
+//! What a filter matches is shown first, and done once that is confirmed.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, IsTerminal};
+
+use anyhow::bail;
+use dormouse_messages::{Event, JobId, TenantId};
+use dormouse_projections::queries::{JobsAnswer, JobsQuery};
+use dormouse_runtime::Log;
+use serde_json::{Map, Value, json};
+
+use super::decided::{Message, decide};
+use super::{next_event, query};
+use crate::cli::{JobCommand, Output, ReviseArgs, WhichArgs};
+use crate::context::Context;
+use crate::error::{Coded, DONE, ERROR};
+use crate::print;
+use crate::render::{self, Style};
+
+/// What is done to each job.
+struct Change {
+    /// For people: `Cancel these?`.
+    verb: &'static str,
+    /// The ingress verb.
+    message: &'static str,
+    /// Its document without the job.
+    fields: Map<String, Value>,
+}
+
+/// `job cancel|hold|release|requeue|revise`.
+///
+/// # Errors
+/// When a job is refused, or nothing decides.
+pub async fn run(context: &Context, command: &JobCommand) -> anyhow::Result<u8> {
+    let held = |held: bool, force: bool| {
+        let mut fields = Map::new();
+        fields.insert("held".to_owned(), held.into());
+        if force {
+            fields.insert("force".to_owned(), true.into());
+        }
+        fields
+    };
+    let (which, change) = match command {
+        JobCommand::Cancel(which) => (which, change("cancel", "cancel", Map::new())),
+        JobCommand::Hold { which, force } => (which, change("hold", "revise", held(true, *force))),
+        JobCommand::Release(which) => (which, change("release", "revise", held(false, false))),
+        JobCommand::Requeue { which, force } => {
+            (which, change("requeue", "revise", held(true, *force)))
+        }
+        JobCommand::Revise(args) => (&args.which, change("revise", "revise", revised(args)?)),
+        _ => bail!("no change of jobs"),
+    };
+    let log = context.connect().await?;
+    let Some(jobs) = chosen(&log, which, change.verb).await? else {
+        return Ok(DONE);
+    };
+    let requeue = matches!(command, JobCommand::Requeue { .. });
+    let head = log.head().await?;
+    let mut events = log.follow(head.next());
+    let code = carry_out(context, &log, &jobs, &change).await?;
+    if !requeue || code != DONE {
+        return Ok(code);
+    }
+    // Each gives its room back before it is let go: it takes its place in the queue again.
+    let mut open: BTreeSet<JobId> = jobs.iter().cloned().collect();
+    for job in &jobs {
+        let detail: Value = query(&log, "job", json!({"job": job})).await?;
+        if detail["containers"]["now"] == 0 {
+            open.remove(job);
+        }
+    }
+    if !open.is_empty() {
+        let stopped = next_event(&mut events, None, |event| {
+            let job = match event {
+                Event::PartitionStopped(it) => &it.job,
+                Event::JobCompleted(it) => &it.job,
+                Event::JobFailed(it) => &it.job,
+                Event::JobCancelled(it) => &it.job,
+                _ => return None,
+            };
+            open.remove(job);
+            open.is_empty().then_some(())
+        });
+        stopped.await?;
+    }
+    let change = self::change("requeue", "revise", held(false, false));
+    carry_out(context, &log, &jobs, &change).await
+}
+
+const fn change(verb: &'static str, message: &'static str, fields: Map<String, Value>) -> Change {
+    Change {
+        verb,
+        message,
+        fields,
+    }
+}
+
+/// The fields of a revision that are given.
+fn revised(args: &ReviseArgs) -> anyhow::Result<Map<String, Value>> {
+    let limit = |limit: Option<crate::cli::Limit>| limit.map(|limit| json!(limit.0));
+    let fields = [
+        ("weight", args.weight.map(Value::from)),
+        (
+            "containers",
+            args.containers.map(|it| json!({"min": it.0, "max": it.1})),
+        ),
+        ("priority", args.priority.map(Value::from)),
+        ("time_limit_s", limit(args.time_limit)),
+        ("queue_limit_s", limit(args.queue_limit)),
+    ];
+    let given = fields.into_iter();
+    let given: Map<String, Value> = given
+        .filter_map(|(name, value)| Some((name.to_owned(), value?)))
+        .collect();
+    match given.is_empty() {
+        true => bail!("say what changes, such as --priority 10 or --time-limit 2h"),
+        false => Ok(given),
+    }
+}
+
+/// The jobs that are named, or those that match and are confirmed; `None` where they are not.
+async fn chosen(log: &Log, which: &WhichArgs, verb: &str) -> anyhow::Result<Option<Vec<JobId>>> {
+    let filtered = which.tenant.is_some() || which.phase.is_some() || which.name.is_some();
+    match (which.ids.is_empty(), filtered) {
+        (false, false) => return Ok(Some(which.ids.clone())),
+        (false, true) => bail!("name jobs, or say which by --tenant, --phase and --name, not both"),
+        (true, false) => bail!("name a job, or say which by --tenant, --phase or --name"),
+        (true, true) => {}
+    }
+    let request = JobsQuery {
+        tenant: which.tenant.as_deref().map(TenantId::new).transpose()?,
+        phase: Some(which.phase.clone().unwrap_or_else(|| "live".to_owned())),
+        limit: 0,
+    };
+    let mut answer: JobsAnswer = query(log, "jobs", serde_json::to_value(&request)?).await?;
+    if let Some(pattern) = &which.name {
+        answer.jobs.retain(|row| matches(pattern, row.job.name()));
+    }
+    answer.jobs.retain(|row| row.ended_at.is_none());
+    if answer.jobs.is_empty() {
+        return Err(Coded::new("not_found", "no live job matches").into());
+    }
+    let jobs: Vec<JobId> = answer.jobs.iter().map(|row| row.job.clone()).collect();
+    if which.yes {
+        return Ok(Some(jobs));
+    }
+    print::aside(render::jobs(&answer, &Style::plain()));
+    let count = match jobs.len() {
+        1 => "this job".to_owned(),
+        count => format!("these {count} jobs"),
+    };
+    if !std::io::stdin().is_terminal() {
+        let message = format!("say --yes to {verb} {count}");
+        return Err(Coded::new("not_confirmed", message).into());
+    }
+    print::aside(format!("{verb} {count}? [y/N]"));
+    let mut answered = String::new();
+    std::io::stdin().lock().read_line(&mut answered)?;
+    let yes = matches!(answered.trim(), "y" | "Y" | "yes");
+    if !yes {
+        print::aside("nothing is done");
+    }
+    Ok(yes.then_some(jobs))
+}
+
+/// Publishes the change for each job, and prints what became of each.
+async fn carry_out(
+    context: &Context,
+    log: &Log,
+    jobs: &[JobId],
+    change: &Change,
+) -> anyhow::Result<u8> {
+    let output = context.output()?;
+    let mut messages = Vec::with_capacity(jobs.len());
+    for job in jobs {
+        let mut document = change.fields.clone();
+        document.insert("job".to_owned(), job.name().into());
+        messages.push(Message {
+            tenant: TenantId::new(job.tenant())?,
+            verb: change.message,
+            payload: serde_json::to_vec(&document)?.into(),
+        });
+    }
+    let mut decided = decide(log, messages).await?;
+    if let [_] = jobs {
+        // One job: its refusal is the command's error.
+        let (ingress_sequence, became) = decided.remove(0);
+        let (job, said) = became?;
+        let answer = json!({"job": job, "ingress_sequence": ingress_sequence, "state": said});
+        print::value(output, &answer, |_, _| format!("{job} {said}"))?;
+        return Ok(DONE);
+    }
+    let mut code = DONE;
+    for (job, (ingress_sequence, became)) in jobs.iter().zip(decided) {
+        let mut answer = json!({"job": job, "ingress_sequence": ingress_sequence});
+        let line = match became {
+            Ok((job, said)) => {
+                answer["state"] = said.into();
+                format!("{job} {said}")
+            }
+            Err(refusal) => {
+                code = ERROR;
+                answer["error"] = json!({"code": refusal.code, "message": refusal.message});
+                format!("{job}: {refusal}")
+            }
+        };
+        match output {
+            Output::Json => print::line(answer)?,
+            Output::Yaml => print::yaml(&answer.to_string())?,
+            Output::Table | Output::Wide => print::line(line)?,
+        }
+    }
+    Ok(code)
+}
+
+/// Whether a name matches a pattern in which `*` stands for any text and `?` for one character.
+fn matches(pattern: &str, name: &str) -> bool {
+    let (pattern, name) = (pattern.as_bytes(), name.as_bytes());
+    let (mut p, mut n) = (0, 0);
+    // Where the last `*` was, and what it stands for ends at.
+    let mut star: Option<(usize, usize)> = None;
+    while n < name.len() {
+        match pattern.get(p) {
+            Some(b'*') => {
+                star = Some((p, n));
+                p += 1;
+            }
+            Some(c) if *c == b'?' || *c == name[n] => {
+                p += 1;
+                n += 1;
+            }
+            _ => match star {
+                Some((at, taken)) => {
+                    star = Some((at, taken + 1));
+                    (p, n) = (at + 1, taken + 1);
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[p..].iter().all(|c| *c == b'*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_match_as_in_a_shell() {
+        for (pattern, name, expected) in [
+            ("lr-*", "lr-1", true),
+            ("lr-*", "mlr-1", false),
+            ("*", "", true),
+            ("*-1", "a-1-1", true),
+            ("a?c*e", "abcde", true),
+            ("a?c", "abbc", false),
+            ("", "a", false),
+            ("**b", "aab", true),
+        ] {
+            assert_eq!(matches(pattern, name), expected, "{pattern} {name}");
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! Job documents from files, folders and standard input, with changes, and one for each row of a
+//! table or each combination of values.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::context::{read_text, shown};
+
+/// The most that one command submits: beyond it a task set is what is meant.
+const MOST: usize = 100_000;
+
+/// Files of a folder that hold documents.
+const ENDINGS: [&str; 5] = ["yaml", "yml", "json", "jsonl", "ndjson"];
+
+/// A change of a document: a path and what is to stand there, one value or several.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Set {
+    path: String,
+    values: Vec<Value>,
+}
+
+impl std::str::FromStr for Set {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Some((path, values)) = text.split_once('=') else {
+            return Err(format!("{text:?} is no change such as env.LR=0.1"));
+        };
+        let values: Result<Vec<Value>, String> = split(values).into_iter().map(value).collect();
+        Ok(Self {
+            path: path.trim().to_owned(),
+            values: values?,
+        })
+    }
+}
+
+/// A value as YAML has it; nothing is the empty text.
+fn value(text: &str) -> Result<Value, String> {
+    match text.trim() {
+        "" => Ok(Value::String(String::new())),
+        text => serde_norway::from_str(text).map_err(|error| format!("{text:?}: {error}")),
+    }
+}
+
+/// The parts between commas, but for those within brackets and quotes.
+fn split(text: &str) -> Vec<&str> {
+    let (mut parts, mut from, mut depth, mut quote) = (Vec::new(), 0, 0_u32, None);
+    for (at, c) in text.char_indices() {
+        match (quote, c) {
+            (Some(open), c) if c == open => quote = None,
+            (Some(_), _) => {}
+            (None, '\'' | '"') => quote = Some(c),
+            (None, '[' | '{') => depth += 1,
+            (None, ']' | '}') => depth = depth.saturating_sub(1),
+            (None, ',') if depth == 0 => {
+                parts.push(&text[from..at]);
+                from = at + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(&text[from..]);
+    parts
+}
+
+/// What is to stand where, in one document.
+type Row = Vec<(String, Value)>;
+
+/// Every combination of the values.
+fn combinations(sets: &[Set]) -> anyhow::Result<Vec<Row>> {
+    let mut rows: Vec<Row> = vec![Vec::new()];
+    for set in sets {
+        if rows.len().saturating_mul(set.values.len()) > MOST {
+            bail!("these values make more than {MOST} jobs");
+        }
+        let longer = rows.iter().flat_map(|row| {
+            set.values.iter().map(|value| {
+                let mut row = row.clone();
+                row.push((set.path.clone(), value.clone()));
+                row
+            })
+        });
+        rows = longer.collect();
+    }
+    Ok(rows)
+}
+
+/// The rows of a table: CSV with a line of paths first, or a YAML or JSON list of maps.
+fn table(path: &Path) -> anyhow::Result<Vec<Row>> {
+    let text = read_text(path)?;
+    let of = || shown(path);
+    if path.extension().is_none_or(|ending| ending != "csv") {
+        let rows: Vec<Map<String, Value>> = serde_norway::from_str(&text).with_context(|| {
+            format!(
+                "{}: a table is a list of maps such as {{env.LR: 0.1}}, or a .csv",
+                of()
+            )
+        })?;
+        return Ok(rows
+            .into_iter()
+            .map(|row| row.into_iter().collect())
+            .collect());
+    }
+    let mut lines = text.lines().filter(|line| !line.trim().is_empty());
+    let paths = split(lines.next().with_context(|| format!("{} is empty", of()))?);
+    let row = |(number, line): (usize, &str)| {
+        let cells = split(line);
+        if cells.len() != paths.len() {
+            let (has, wants) = (cells.len(), paths.len());
+            bail!(
+                "{}: row {} has {has} cells, the first line {wants}",
+                of(),
+                number + 1
+            );
+        }
+        let cell = |(path, cell): (&&str, &str)| {
+            let value = value(cell).map_err(anyhow::Error::msg)?;
+            Ok((path.trim().to_owned(), value))
+        };
+        paths.iter().zip(cells).map(cell).collect()
+    };
+    lines.enumerate().map(row).collect()
+}
+
+/// Puts a value at a dotted path; maps on the way are made.
+fn put(document: &mut Value, path: &str, value: &Value) -> anyhow::Result<()> {
+    let mut place = document;
+    for step in path.split('.') {
+        if place.is_null() {
+            *place = Value::Object(Map::new());
+        }
+        place = match place {
+            Value::Object(fields) => fields.entry(step).or_insert(Value::Null),
+            Value::Array(values) => {
+                let index: Option<usize> = step.parse().ok();
+                let found = index.and_then(|index| values.get_mut(index));
+                found.with_context(|| format!("{path}: there is no {step} in that list"))?
+            }
+            _ => bail!("{path}: what is before {step} is neither a map nor a list"),
+        };
+    }
+    value.clone_into(place);
+    Ok(())
+}
+
+/// The documents of one file.
+fn in_file(path: &Path) -> anyhow::Result<Vec<Value>> {
+    let text = read_text(path)?;
+    let ending = path.extension().and_then(|ending| ending.to_str());
+    let mut documents = Vec::new();
+    if matches!(ending, Some("jsonl" | "ndjson")) {
+        for line in text.lines().filter(|line| !line.trim().is_empty()) {
+            documents.push(serde_json::from_str(line).with_context(|| shown(path))?);
+        }
+    } else {
+        let form = match text.trim_start().starts_with(['{', '[']) {
+            true => "JSON",
+            false => "YAML",
+        };
+        let bad = || format!("{}: not valid {form}", shown(path));
+        for document in serde_norway::Deserializer::from_str(&text) {
+            // A mapping refuses a key that is there twice; whoever keeps the last one would not
+            // be told.
+            let value = serde_norway::Value::deserialize(document).with_context(bad)?;
+            if !value.is_null() {
+                documents.push(serde_norway::from_value(value).with_context(bad)?);
+            }
+        }
+    }
+    if documents.is_empty() {
+        match path.as_os_str() == "-" {
+            true => bail!("the standard input is empty; give it a document, or name a file"),
+            false => bail!("{} is empty", path.display()),
+        }
+    }
+    Ok(documents)
+}
+
+/// The files that are named, and those of the folders that are, by name.
+fn files(named: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for path in named {
+        if !path.is_dir() {
+            files.push(path.clone());
+            continue;
+        }
+        let entries = std::fs::read_dir(path).with_context(|| path.display().to_string())?;
+        let mut found: Vec<PathBuf> = entries
+            .filter_map(|entry| Some(entry.ok()?.path()))
+            .filter(|file| {
+                let ending = file.extension().and_then(|ending| ending.to_str());
+                file.is_file() && ending.is_some_and(|ending| ENDINGS.contains(&ending))
+            })
+            .collect();
+        if found.is_empty() {
+            bail!(
+                "{} has no file that ends in {}",
+                path.display(),
+                ENDINGS.join(", ")
+            );
+        }
+        found.sort();
+        files.extend(found);
+    }
+    Ok(files)
+}
+
+/// What is to be submitted, in order.
+///
+/// # Errors
+/// What cannot be read, or made of it.
+pub fn documents(
+    named: &[PathBuf],
+    sets: &[Set],
+    sweep: Option<&Path>,
+    name: Option<&str>,
+) -> anyhow::Result<Vec<Value>> {
+    let rows = sweep.map(table).transpose()?;
+    let rows = rows.unwrap_or_else(|| vec![Vec::new()]);
+    let changes = combinations(sets)?;
+    let mut read = Vec::new();
+    for file in files(named)? {
+        read.extend(in_file(&file)?);
+    }
+    let each = rows.len() * changes.len();
+    if read.len().saturating_mul(each) > MOST {
+        bail!("that is more than {MOST} jobs; a task set runs many tasks as one job");
+    }
+    if name.is_some() && read.len() > 1 {
+        bail!(
+            "--name names one job, and here are {} documents",
+            read.len()
+        );
+    }
+    let mut all = Vec::with_capacity(read.len() * each);
+    let digits = each.to_string().len();
+    for document in &read {
+        let mut number = 0;
+        for row in &rows {
+            for change in &changes {
+                number += 1;
+                let mut document = document.clone();
+                if let Some(name) = name {
+                    put(&mut document, "name", &name.into())?;
+                }
+                let base = document["name"].as_str().map(str::to_owned);
+                for (path, value) in row.iter().chain(change) {
+                    put(&mut document, path, value)?;
+                }
+                let named = row.iter().chain(change).any(|(path, _)| path == "name");
+                if let Some(base) = base.filter(|_| each > 1 && !named) {
+                    document["name"] = format!("{base}-{number:0digits$}").into();
+                }
+                all.push(document);
+            }
+        }
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn file(folder: &tempfile::TempDir, name: &str, text: &str) -> PathBuf {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).expect("written");
+        path
+    }
+
+    #[test]
+    fn a_folder_of_documents_times_a_table_times_values() {
+        let folder = tempfile::tempdir().expect("a folder");
+        file(&folder, "b.yaml", "name: b\nenv: {LR: 1}\n---\nname: c\n");
+        file(&folder, "a.json", r#"{"name": "a"}"#);
+        file(&folder, "notes.txt", "not a document: [");
+        let named = [folder.path().to_owned()];
+        let names = |all: &[Value]| -> Vec<String> {
+            let name = |it: &Value| it["name"].as_str().unwrap_or_default().to_owned();
+            all.iter().map(name).collect()
+        };
+        let plain = documents(&named, &[], None, None).expect("read");
+        assert_eq!(names(&plain), ["a", "b", "c"]);
+        let table = file(
+            &folder,
+            "t.csv",
+            "env.LR,command.start.1\n0.1,\"x,y\"\n0.2,z\n",
+        );
+        let base = file(
+            &folder,
+            "base.yml",
+            "name: lr\ncommand: {start: [train, a]}\n",
+        );
+        let sets: Vec<Set> = ["env.SEED=1,2", "containers={min: 1, max: 4}"]
+            .iter()
+            .map(|set| set.parse().expect("a change"))
+            .collect();
+        let swept = documents(&[base], &sets, Some(&table), Some("s")).expect("made");
+        assert_eq!(names(&swept), ["s-1", "s-2", "s-3", "s-4"]);
+        let expected = json!({"name": "s-2", "command": {"start": ["train", "x,y"]},
+            "env": {"LR": 0.1, "SEED": 2}, "containers": {"min": 1, "max": 4}});
+        assert_eq!(swept[1], expected);
+    }
+
+    #[test]
+    fn what_cannot_be_made_is_said() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let twice = file(&folder, "twice.yaml", "name: a\nname: b\n");
+        let good = file(&folder, "good.yaml", "name: a\n");
+        let rows = file(&folder, "rows.csv", "env.A,env.B\n1\n");
+        let said = |named: &[PathBuf], sets: &[&str], sweep: Option<&Path>| {
+            let sets: Vec<Set> = sets.iter().map(|set| set.parse().expect("one")).collect();
+            format!(
+                "{:#}",
+                documents(named, &sets, sweep, None).expect_err("wrong")
+            )
+        };
+        assert!(said(&[twice], &[], None).contains("duplicate"));
+        let named = std::slice::from_ref(&good);
+        assert!(said(named, &["name.x=1"], None).contains("neither a map nor a list"));
+        assert!(said(named, &[], Some(&rows)).contains("row 1 has 1 cells"));
+        assert!("nothing".parse::<Set>().is_err());
+    }
+}

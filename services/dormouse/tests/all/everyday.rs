@@ -1,0 +1,270 @@
+//! What people do every day, as they do it: many jobs at once, dry runs, holds and cancellations by
+//! filter, completion, lists, metrics.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use crate::common::{Cluster, PATIENCE, count_job, free_port, poll, root};
+use dormouse_messages::Event;
+use serde_json::{Value, json};
+
+const NODE: &str = "cpu=4,memory=8Gi";
+
+fn lines(text: &str) -> Vec<Value> {
+    let value = |line: &str| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"));
+    text.lines().map(value).collect()
+}
+
+#[test]
+fn a_thousand_documents_are_one_command() {
+    let cluster = Cluster::up(1, NODE);
+    let mut text = String::new();
+    for number in 0..1_000 {
+        let document = json!({"name": format!("j{number}"), "tenant": "ads",
+            "command": {"start": ["sleep", "1000"]}, "demand": {"cpu": 4}});
+        text.push_str(&format!("{document}\n"));
+    }
+    let file = cluster.dir().join("many.jsonl");
+    std::fs::write(&file, text).expect("written");
+    let file = file.to_str().expect("UTF-8");
+    let begun = Instant::now();
+    let said = cluster.run(&["submit", file]).ok();
+    println!(
+        "1,000 documents decided in {:.2} s",
+        begun.elapsed().as_secs_f64()
+    );
+    let answers = lines(&said.out);
+    assert_eq!(answers.len(), 1_000);
+    assert!(
+        answers.iter().all(|it| it["state"] == "admitted"),
+        "{said:?}"
+    );
+    assert_eq!(answers[999]["job"], "ads/j999");
+    // Again, all are refused, and one by one it is said why.
+    let again = cluster.run(&["submit", file]);
+    assert_eq!(again.code, 1);
+    assert_eq!(lines(&again.out)[0]["error"]["code"], "name_in_use");
+    let begun = Instant::now();
+    let listed = cluster.run(&["jobs", "--phase", "queued"]).ok().json();
+    println!("listed in {:.2} s", begun.elapsed().as_secs_f64());
+    assert!(
+        listed["jobs"]
+            .as_array()
+            .is_some_and(|jobs| jobs.len() > 900)
+    );
+    // By filter: what matches is shown, and done when that is confirmed.
+    let asked = cluster.run(&["job", "cancel", "--tenant", "ads", "--name", "j99?"]);
+    assert_eq!(asked.error()["code"], "not_confirmed", "{asked:?}");
+    assert!(asked.err.contains("ads/j990"), "{asked:?}");
+    let begun = Instant::now();
+    let done = cluster
+        .run(&["job", "cancel", "--tenant", "ads", "--name", "j9*", "--yes"])
+        .ok();
+    println!(
+        "{} cancelled in {:.2} s",
+        lines(&done.out).len(),
+        begun.elapsed().as_secs_f64()
+    );
+    assert_eq!(lines(&done.out).len(), 111);
+}
+
+#[test]
+fn a_dry_run_says_what_would_be_and_a_document_comes_back() {
+    let cluster = Cluster::up(1, NODE);
+    cluster.submit(&count_job("one", 3, (1, 1), &[])).ok();
+    let path = cluster.dir().join("job.yaml");
+    let text = "tenant: ads\nname: one\ncommand: {start: [\"true\"]}\ndemand: {cpu: 1}\n---\ntenant: ads\nname: two\ndepends_on: [one]\ncommand: {start: [\"true\"]}\ndemand: {cpu: 1}\n";
+    std::fs::write(&path, text).expect("written");
+    let path = path.to_str().expect("UTF-8");
+    let said = cluster.run(&["submit", path, "--dry-run"]);
+    let answers = lines(&said.out);
+    assert_eq!(answers[0]["error"]["code"], "name_in_use", "{said:?}");
+    assert_eq!((answers[1]["name"].as_str(), said.code), (Some("two"), 1));
+    assert_eq!(
+        cluster.run(&["job", "show", "ads/two"]).code,
+        1,
+        "nothing was submitted"
+    );
+    cluster.wait_completed("ads/one");
+    // The document of a job that has ended is submitted again under another name.
+    let document = cluster.run(&["job", "show", "ads/one", "--document"]).ok();
+    let again = cluster.dir().join("again.json");
+    std::fs::write(&again, document.out).expect("written");
+    let again = again.to_str().expect("UTF-8");
+    let set = cluster
+        .run(&[
+            "submit",
+            again,
+            "--name",
+            "s",
+            "--set",
+            "retries=1,2",
+            "--detach",
+        ])
+        .ok();
+    assert_eq!(lines(&set.out).len(), 2);
+    cluster.wait_completed("ads/s-2");
+}
+
+#[test]
+fn a_running_job_is_held_and_goes_on_and_is_stopped_when_its_time_is_over() {
+    let cluster = Cluster::up(1, NODE);
+    cluster.submit(&count_job("held", 60, (1, 2), &[])).ok();
+    cluster.wait_event("progress", |event| match event {
+        Event::Progress(_) => Some(()),
+        _ => None,
+    });
+    let said = cluster.run(&["job", "hold", "ads/held"]).ok();
+    assert_eq!(said.json()["state"], "is on hold");
+    poll("it has stopped", PATIENCE, || {
+        let shown = cluster.run(&["job", "show", "ads/held"]).json();
+        let stopped = shown["containers"]["now"] == 0 && shown["phase"] == "waiting";
+        stopped.then(|| {
+            assert!(
+                shown["reason"]
+                    .as_str()
+                    .is_some_and(|it| it.contains("on hold"))
+            )
+        })
+    });
+    cluster.run(&["job", "release", "ads/held"]).ok();
+    cluster.wait_completed("ads/held");
+    let resumed = cluster.log().iter().any(
+        |it| matches!(it.event(), Some(Event::PartitionStarted(it)) if it.resumed_from.is_some()),
+    );
+    assert!(resumed, "it went on from its checkpoint");
+    let mut short = json!({"name": "short", "tenant": "ads", "demand": {"cpu": 1},
+        "command": {"start": ["sh", "-c", "trap 'echo warned' USR1; while :; do sleep 0.1; done"]},
+        "checkpoint": {"mode": "none", "grace_s": 1}});
+    short["time_limit_s"] = json!(4);
+    short["warning"] = json!({"signal": "SIGUSR1", "before_s": 2});
+    cluster.submit(&short).ok();
+    assert_eq!(cluster.run(&["job", "wait", "ads/short"]).code, 3);
+    let logs = cluster.run_with(&["job", "logs", "ads/short"], &[]).ok();
+    assert!(logs.out.contains("warned"), "{logs:?}");
+    cluster.check();
+}
+
+#[test]
+fn names_are_completed_and_no_command_shows_the_state() {
+    let cluster = Cluster::up(1, NODE);
+    cluster.submit(&count_job("long", 5_000, (1, 1), &[])).ok();
+    let program = env!("CARGO_BIN_EXE_dormouse");
+    let script = format!(
+        "dormouse() {{ {program} --data {} \"$@\"; }}; source <(dormouse completion bash); COMP_WORDS=(dormouse job show ads/l); COMP_CWORD=3; _dormouse_or_names dormouse; echo \"${{COMPREPLY[@]}}\"; COMP_WORDS=(dormouse node show ''); _dormouse_or_names dormouse; echo \"${{COMPREPLY[@]}}\"",
+        cluster.dir().display()
+    );
+    let output = Command::new("bash")
+        .args(["-c", &script])
+        .output()
+        .expect("bash");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(said, "ads/long\nn0\n", "{output:?}");
+    let state = cluster.run(&[]).ok().json();
+    assert_eq!(state["jobs"]["jobs"][0]["job"], "ads/long");
+    assert_eq!(state["cluster"]["nodes"]["up"], 1);
+    let schema = cluster.run(&["schema", "job"]).ok().json();
+    assert!(schema["properties"]["time_limit_s"].is_object(), "{schema}");
+}
+
+#[test]
+fn the_cluster_itself_is_served_to_prometheus() {
+    let mut cluster = Cluster::new();
+    let address = format!("127.0.0.1:{}", free_port());
+    let dir = cluster.dir().to_path_buf();
+    let up = [
+        "up",
+        "--nodes",
+        "1",
+        "--capacity",
+        NODE,
+        "--metrics",
+        &address,
+    ];
+    cluster.start("up", &up, &dir);
+    cluster.wait_for_nodes(1);
+    cluster.submit(&count_job("one", 3, (1, 1), &[])).ok();
+    cluster.wait_completed("ads/one");
+    let scrape = || -> Option<String> {
+        let mut stream = TcpStream::connect(&address).ok()?;
+        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").ok()?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).ok()?;
+        Some(text)
+    };
+    let served = poll("the metrics", PATIENCE, || {
+        let text = scrape()?;
+        let ended = "dormouse_jobs_ended_total{phase=\"completed\"} 1";
+        text.contains(ended).then_some(text)
+    });
+    for part in [
+        "# HELP dormouse_jobs ",
+        "# TYPE dormouse_job_wait_seconds histogram",
+        "dormouse_job_wait_seconds_bucket{kind=\"training\",le=\"+Inf\"} 1",
+        "dormouse_nodes{state=\"up\"} 1",
+        "dormouse_tenant_share{tenant=\"ads\"}",
+        "dormouse_utilization{",
+        "dormouse_allocation_gap ",
+    ] {
+        assert!(served.contains(part), "{part} is not in {served}");
+    }
+    // What the alerts ask for is served, whatever its labels are.
+    let rules = std::fs::read_to_string(rules("rules.yaml")).expect("the alerts");
+    let part_of_a_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let words = rules.split(|c| !part_of_a_name(c));
+    for name in words.filter(|word| word.starts_with("dormouse_")) {
+        assert!(
+            served.contains(&format!("\n{name}")),
+            "{name} is not served"
+        );
+    }
+    promtool(
+        &["check", "metrics"],
+        Some(&served[served.find('#').unwrap_or(0)..]),
+    );
+}
+
+fn rules(file: &str) -> PathBuf {
+    root().join("deploy/prometheus").join(file)
+}
+
+/// Runs promtool, and fails as it does. Without it the test says SKIPPED, loudly, and fails where
+/// `DORMOUSE_NO_SKIP=1`.
+#[track_caller]
+fn promtool(args: &[&str], input: Option<&str>) {
+    let tools = std::env::var_os("DORMOUSE_TOOLS").map(PathBuf::from);
+    let program = tools
+        .unwrap_or_else(|| root().join(".tools"))
+        .join("bin/promtool");
+    if !program.exists() {
+        let no_skip = std::env::var("DORMOUSE_NO_SKIP").is_ok_and(|it| it == "1");
+        assert!(!no_skip, "no promtool: scripts/install.sh promtool");
+        eprintln!("SKIPPED: no promtool: scripts/install.sh promtool");
+        return;
+    }
+    let mut child = Command::new(program)
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("promtool starts");
+    let mut stdin = child.stdin.take().expect("piped");
+    stdin
+        .write_all(input.unwrap_or_default().as_bytes())
+        .expect("written");
+    drop(stdin);
+    let output = child.wait_with_output().expect("ends");
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[test]
+fn alerts_fire_on_what_they_are_for_and_on_nothing_else() {
+    let tests = rules("rules-test.yaml");
+    promtool(&["test", "rules", tests.to_str().expect("UTF-8")], None);
+    let rules = rules("rules.yaml");
+    promtool(&["check", "rules", rules.to_str().expect("UTF-8")], None);
+}

@@ -1,0 +1,131 @@
+//! How long a job may run, over all of its lives, and how long it may wait for its first start.
+//!
+//! What counts as running is the time from the moment when every container of a life runs to the
+//! moment when none does any more: waiting, starting and being put on hold do not count.
+
+use dormouse_messages::events::JobRevised;
+use dormouse_messages::job::{JobSpec, Warning};
+use dormouse_messages::{Incarnation, Timestamp};
+use serde::{Deserialize, Serialize};
+
+/// A job's limits, and what it has used of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// When it was admitted.
+    pub admitted_at: Timestamp,
+    /// The most seconds that it may run.
+    pub time_limit_s: Option<u32>,
+    /// A signal before that.
+    pub warning: Option<Warning>,
+    /// The life that was sent it.
+    pub warned: Option<Incarnation>,
+    /// The most seconds that it may wait for its first start.
+    pub queue_limit_s: Option<u32>,
+    /// Milliseconds that its lives before the present one ran.
+    pub ran_ms: u64,
+}
+
+/// Why a job that has waited for too long is cancelled.
+#[must_use]
+pub fn queue_limit_over(limit_s: u32) -> String {
+    format!("it had not started {limit_s} s after its admission: its queue_limit_s")
+}
+
+fn after(since: Timestamp, seconds: u32) -> Timestamp {
+    since.plus_ms(u64::from(seconds) * 1000)
+}
+
+impl Limits {
+    /// Those of a job that is admitted now.
+    #[must_use]
+    pub fn of(spec: &JobSpec, admitted_at: Timestamp) -> Self {
+        Self {
+            admitted_at,
+            time_limit_s: spec.time_limit_s,
+            warning: spec.warning.clone(),
+            warned: None,
+            queue_limit_s: spec.queue_limit_s,
+            ran_ms: 0,
+        }
+    }
+
+    /// Others; 0 lifts one.
+    pub fn revise(&mut self, event: &JobRevised) {
+        let bounded = |limit_s: u32| Some(limit_s).filter(|limit_s| *limit_s > 0);
+        if let Some(limit_s) = event.time_limit_s {
+            self.time_limit_s = bounded(limit_s);
+            // A longer time has a warning of its own.
+            self.warned = None;
+        }
+        if let Some(limit_s) = event.queue_limit_s {
+            self.queue_limit_s = bounded(limit_s);
+        }
+    }
+
+    /// When a life that runs since then has used up its time.
+    #[must_use]
+    pub fn stops_at(&self, running_since: Timestamp) -> Option<Timestamp> {
+        let limit_ms = u64::from(self.time_limit_s?) * 1000;
+        Some(running_since.plus_ms(limit_ms.saturating_sub(self.ran_ms)))
+    }
+
+    /// When a life that runs since then is to be warned, by what, and how many seconds are left.
+    #[must_use]
+    pub fn warns_at(
+        &self,
+        incarnation: Incarnation,
+        running_since: Timestamp,
+    ) -> Option<(Timestamp, &Warning)> {
+        let stops_at = self.stops_at(running_since)?;
+        let warning = self.warning.as_ref()?;
+        let before_us = i64::from(warning.before_s) * 1_000_000;
+        let at = Timestamp::from_micros(stops_at.as_micros() - before_us);
+        (self.warned != Some(incarnation)).then_some((at.max(running_since), warning))
+    }
+
+    /// Until when it waits for its first start, where that is bounded.
+    #[must_use]
+    pub fn waits_until(&self) -> Option<Timestamp> {
+        Some(after(self.admitted_at, self.queue_limit_s?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_micros(seconds * 1_000_000)
+    }
+
+    #[test]
+    fn a_second_life_has_what_the_first_one_left() {
+        let warning = Warning {
+            signal: "SIGUSR1".to_owned(),
+            before_s: 20,
+        };
+        let mut limits = Limits {
+            time_limit_s: Some(100),
+            warning: Some(warning),
+            ..Limits::default()
+        };
+        let warned_at = |limits: &Limits, life: u32, since: i64| {
+            let warns = limits.warns_at(Incarnation(life), at(since));
+            warns.map(|(at, _)| at)
+        };
+        assert_eq!(limits.stops_at(at(10)), Some(at(110)));
+        assert_eq!(warned_at(&limits, 1, 10), Some(at(90)));
+        (limits.ran_ms, limits.warned) = (90_000, Some(Incarnation(1)));
+        assert_eq!(limits.stops_at(at(200)), Some(at(210)));
+        // Less is left than the warning comes before: it comes at once.
+        assert_eq!(warned_at(&limits, 2, 200), Some(at(200)));
+        limits.warned = Some(Incarnation(2));
+        assert_eq!(warned_at(&limits, 2, 200), None);
+        let longer = JobRevised {
+            time_limit_s: Some(300),
+            ..JobRevised::nothing("ads/lr".parse().expect("valid"), 1)
+        };
+        limits.revise(&longer);
+        assert_eq!(warned_at(&limits, 2, 200), Some(at(390)));
+    }
+}
