@@ -456,7 +456,7 @@ async fn guards_that_wait_are_used_and_leave_nothing_behind() {
 async fn a_start_that_an_agent_did_not_live_to_see_is_made_again_once() {
     let folder = tempfile::tempdir().expect("a folder");
     let plan = plan(folder.path(), 1, "echo ran");
-    let (runtime, mut exited) = runtime(folder.path(), false).await;
+    let (runtime, _) = runtime(folder.path(), false).await;
     // A former agent died between its note and its question, and the keeper lives.
     let keeper = runtime.keeper().identity().expect("a keeper");
     let config = local(node(), Default::default(), folder.path().to_owned());
@@ -469,8 +469,7 @@ async fn a_start_that_an_agent_did_not_live_to_see_is_made_again_once() {
     marks.put(&mark).expect("noted");
     drop(runtime);
     until("the keeper leaves", || keeper_of(folder.path()).is_none()).await;
-    let (runtime, again) = self::runtime(folder.path(), false).await;
-    exited = again;
+    let (runtime, mut exited) = self::runtime(folder.path(), false).await;
     assert_eq!(runtime.list().await.expect("listed"), []);
     let stdout = plan.directory.join("stdout.log");
     runtime.start(plan.clone()).await.expect("started");
