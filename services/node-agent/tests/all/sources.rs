@@ -57,7 +57,7 @@ fn sources(folder: &Path, found: &mut Vec<String>) {
         let path = entry.path();
         if path.is_dir() {
             sources(&path, found);
-        } else if path.extension().is_some_and(|it| it == "rs") {
+        } else if path.extension().is_some_and(|it| it == "rs") && !path.ends_with("tests.rs") {
             found.push(path.display().to_string());
         }
     }
