@@ -45,6 +45,7 @@ const MAY: [(&str, &str); 13] = [
         "whether programs and mounts are there: no content",
     ),
 ];
+
 /// The lines of a source that look by name; tests at its end may.
 fn looks(source: &str) -> Vec<&str> {
     let tested = source.split("#[cfg(test)]").next().unwrap_or(source);
