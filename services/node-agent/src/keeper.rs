@@ -84,6 +84,18 @@ pub fn left(folder: &Path) -> Option<Supervised> {
     serde_json::from_str(&text).ok()
 }
 
+/// Closes what the agent was started with beside the three standard files: programs would have it.
+fn close_inherited() -> io::Result<()> {
+    let open = fs::read_dir("/proc/self/fd")?.flatten();
+    let open = open.filter_map(|it| it.file_name().to_str()?.parse::<i32>().ok());
+    // Collected first: the folder that is read is open, too, and is closed behind this line.
+    let open: Vec<_> = open.filter(|number| *number > 2).collect();
+    for number in open {
+        let _ = nix::unistd::close(number);
+    }
+    Ok(())
+}
+
 /// Runs a keeper in its folder until it holds nothing and no agent is there.
 ///
 /// # Errors
@@ -91,6 +103,7 @@ pub fn left(folder: &Path) -> Option<Supervised> {
 pub fn run(folder: &Path) -> io::Result<()> {
     // No terminal's, no agent's: what ends those does not end this.
     let _ = nix::unistd::setsid();
+    close_inherited()?;
     let opened = make(folder)?;
     let lock = File::create(folder.join(LOCK))?;
     // The guards of a keeper that was killed end their containers first.

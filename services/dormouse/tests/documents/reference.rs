@@ -120,7 +120,7 @@ fn section(command: &Command, before: &str, text: &mut String) {
         .get_subcommands()
         .filter(|inner| !inner.is_hide_set() && inner.get_name() != "help")
         .collect();
-    if inner.is_empty() {
+    if inner.is_empty() || !command.is_subcommand_required_set() {
         let _ = write!(
             text,
             "### {}\n\n{about}.\n\n{}{}",

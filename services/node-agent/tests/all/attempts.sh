@@ -100,8 +100,12 @@ kill -9 1; kill -STOP 1; sleep 0.2; kill -0 1 && echo HARM
 #: trace-another
 python3 -c 'import ctypes, os
 libc = ctypes.CDLL(None, use_errno=True)
-for pid in (1, int(os.environ["VICTIM_PID"]), int(os.environ["KEEPER_PID"])):
+for pid in (int(os.environ["VICTIM_PID"]), int(os.environ["KEEPER_PID"])):
     if libc.ptrace(16, pid, 0, 0) == 0: print("HARM", pid)'
+
+#: trace-the-first-process plain
+python3 -c 'import ctypes
+if ctypes.CDLL(None).ptrace(16, 1, 0, 0) == 0: print("HARM")'
 
 #: raw-disks
 for disk in /dev/sd? /dev/vd? /dev/nvme*; do [ -e $disk ] && head -c 1 $disk && echo HARM; done

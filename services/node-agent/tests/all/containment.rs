@@ -125,7 +125,7 @@ impl Node {
                 Arc::new(runtime.expect("an engine"))
             }
         };
-        let socket = format!("dormouse-walls-{}-{kind:?}", std::process::id());
+        let socket = folder.path().display().to_string();
         let address = SocketAddr::from_abstract_name(&socket).expect("a name");
         let shown = |name: &str, read_only| Mount {
             source: path(name).display().to_string(),

@@ -209,7 +209,9 @@ fn a_full_share_stops_its_tenant_with_a_reason_and_nobody_else() {
         }
         _ => unreachable!("as they were made"),
     }
-    events.into_iter().for_each(|event| _ = log.append(event));
+    for event in events {
+        log.append(event);
+    }
     log.wait_started(&container(&other));
     let exit = log.wait_exited(&id(1, 0));
     let reason = exit.reason.expect("a reason");

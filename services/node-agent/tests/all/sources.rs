@@ -45,6 +45,7 @@ const MAY: [(&str, &str); 13] = [
         "whether programs and mounts are there: no content",
     ),
 ];
+
 /// The lines of a source that look by name; tests at its end may.
 fn looks(source: &str) -> Vec<&str> {
     let tested = source.split("#[cfg(test)]").next().unwrap_or(source);
@@ -57,7 +58,7 @@ fn sources(folder: &Path, found: &mut Vec<String>) {
         let path = entry.path();
         if path.is_dir() {
             sources(&path, found);
-        } else if path.extension().is_some_and(|it| it == "rs") {
+        } else if path.extension().is_some_and(|it| it == "rs") && !path.ends_with("tests.rs") {
             found.push(path.display().to_string());
         }
     }
