@@ -224,25 +224,7 @@ pub fn parse_job(
         .unwrap_or_else(|| fallback_name.to_owned());
     let job =
         JobId::new(tenant, &name).map_err(|error| Refusal::new("bad_name", error.to_string()))?;
-    let entries = document
-        .demand
-        .iter()
-        .map(|(name, written)| (name.as_str(), written));
-    let demand = Amounts::parse(entries)
-        .map_err(|error| Refusal::new("bad_demand", format!("demand: {error}")))?;
-    let memory = demand.get(&Resource::Memory);
-    if (1..LEAST_MEMORY).contains(&memory) {
-        let reason = format!(
-            "demand: memory {memory} is {memory} bytes, in which nothing starts; with a unit it is {memory}Gi or {memory}Mi"
-        );
-        return Err(Refusal::new("bad_demand", reason));
-    }
-    if demand.is_empty() {
-        return Err(Refusal::new(
-            "bad_demand",
-            "demand is empty; say what one container needs, such as {cpu: 1, memory: 1Gi}",
-        ));
-    }
+    let demand = demand(&document)?;
     let (gpu_limit_milli, gpu_memory_bytes) = gpu::check(&document, &demand)?;
     let document = service::normalise(tasks::normalise(document)?)?;
     check_numbers(&document)?;
@@ -283,6 +265,30 @@ pub fn parse_job(
         gpu_memory_bytes,
     };
     Ok((job, spec))
+}
+
+/// What one container needs.
+fn demand(document: &JobDocument) -> Result<Amounts, Refusal> {
+    let entries = document
+        .demand
+        .iter()
+        .map(|(name, written)| (name.as_str(), written));
+    let demand = Amounts::parse(entries)
+        .map_err(|error| Refusal::new("bad_demand", format!("demand: {error}")))?;
+    let memory = demand.get(&Resource::Memory);
+    if (1..LEAST_MEMORY).contains(&memory) {
+        let reason = format!(
+            "demand: memory {memory} is {memory} bytes, in which nothing starts; with a unit it is {memory}Gi or {memory}Mi"
+        );
+        return Err(Refusal::new("bad_demand", reason));
+    }
+    if demand.is_empty() {
+        return Err(Refusal::new(
+            "bad_demand",
+            "demand is empty; say what one container needs, such as {cpu: 1, memory: 1Gi}",
+        ));
+    }
+    Ok(demand)
 }
 
 /// The jobs that `depends_on` names, each once, in their order.

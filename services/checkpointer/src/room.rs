@@ -58,7 +58,7 @@ impl Node {
     /// Takes the room of one container; false, and something may be taken, where there is none.
     fn take(&mut self, job: &Job, place: &Place) -> bool {
         let exclusive = job.needs.constraints.exclusive;
-        let alone = !self.is_taken && !(exclusive && self.containers > 0);
+        let alone = !self.is_taken && (!exclusive || self.containers == 0);
         let fits = job.demand.first_short(&self.free, 1).is_none();
         self.hold(job, place);
         let gpus = place.gpus.iter();

@@ -358,10 +358,8 @@ impl ClusterState {
                         ran: ended.as_ref().is_some_and(|life| life.ran),
                     });
                     // What was changed of its nodes while it ran counts for the next start.
-                    if let Some(assignment) = &mut job.assignment {
-                        assignment.displaced |= !self.nodes.allow(&job.needs, assignment)
-                            || !self.nodes.hold(assignment);
-                    }
+                    let next = job.assignment.iter_mut();
+                    next.for_each(|it| it.displaced |= !self.nodes.take(&job.needs, it));
                     // It has to give its room up, and only now the room is there for anybody.
                     let stays = job.assignment.as_ref().filter(|to| !to.displaced);
                     if stays.is_none() {

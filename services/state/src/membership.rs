@@ -134,39 +134,7 @@ impl Membership {
     /// Folds one event; says whether what may be used has changed.
     pub fn evolve(&mut self, recorded: &Recorded) -> bool {
         match recorded.event() {
-            Some(Event::NodeJoined(event)) => {
-                let before = self.nodes.get(&event.node);
-                let phase = match before.map(|node| &node.phase) {
-                    None | Some(NodePhase::Up) => NodePhase::Up,
-                    Some(
-                        NodePhase::Lost { last_seen } | NodePhase::Returning { last_seen, .. },
-                    ) => NodePhase::Returning {
-                        last_seen: *last_seen,
-                        joined: recorded.sequence,
-                    },
-                };
-                let said = self.said.entry(event.node.clone()).or_default();
-                said.joined(event);
-                let (labels, taints) = said.both();
-                let unchanged = before.is_some_and(|node| {
-                    let same = (&node.labels, &node.taints) == (&labels, &taints);
-                    same && node.phase == phase && node.capacity == event.capacity
-                });
-                let node = Node {
-                    capacity: event.capacity.clone(),
-                    gpus: event.gpus.clone(),
-                    address: event.address.clone(),
-                    incarnation: event.incarnation,
-                    phase,
-                    drained: self.drained.contains_key(&event.node),
-                    leave_by: self.drained.get(&event.node).copied().flatten(),
-                    health: before.map(|node| node.health.clone()).unwrap_or_default(),
-                    labels,
-                    taints,
-                };
-                self.nodes.insert(event.node.clone(), node);
-                !unchanged
-            }
+            Some(Event::NodeJoined(event)) => self.joined(event, recorded.sequence),
             Some(Event::NodeLost(event)) => {
                 self.lost(&event.node, event.incarnation, event.last_seen)
             }
@@ -226,6 +194,40 @@ impl Membership {
         });
         node.map(|node| node.phase = NodePhase::Lost { last_seen })
             .is_some()
+    }
+
+    fn joined(&mut self, event: &NodeJoined, sequence: Sequence) -> bool {
+        let before = self.nodes.get(&event.node);
+        let phase = match before.map(|node| &node.phase) {
+            None | Some(NodePhase::Up) => NodePhase::Up,
+            Some(NodePhase::Lost { last_seen } | NodePhase::Returning { last_seen, .. }) => {
+                NodePhase::Returning {
+                    last_seen: *last_seen,
+                    joined: sequence,
+                }
+            }
+        };
+        let said = self.said.entry(event.node.clone()).or_default();
+        said.joined(event);
+        let (labels, taints) = said.both();
+        let unchanged = before.is_some_and(|node| {
+            let same = (&node.labels, &node.taints) == (&labels, &taints);
+            same && node.phase == phase && node.capacity == event.capacity
+        });
+        let node = Node {
+            capacity: event.capacity.clone(),
+            gpus: event.gpus.clone(),
+            address: event.address.clone(),
+            incarnation: event.incarnation,
+            phase,
+            drained: self.drained.contains_key(&event.node),
+            leave_by: self.drained.get(&event.node).copied().flatten(),
+            health: before.map(|node| node.health.clone()).unwrap_or_default(),
+            labels,
+            taints,
+        };
+        self.nodes.insert(event.node.clone(), node);
+        !unchanged
     }
 
     /// A placer that had not seen another loss yet recovers a node that is lost again: that is
@@ -304,6 +306,12 @@ impl Membership {
             self.said.remove(name);
         }
         is_gone
+    }
+
+    /// Whether containers with these needs may start at every place of an assignment now.
+    #[must_use]
+    pub fn take(&self, needs: &Needs, assignment: &Assignment) -> bool {
+        self.hold(assignment) && self.allow(needs, assignment)
     }
 
     /// Whether every place of an assignment may be used.

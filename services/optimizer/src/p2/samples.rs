@@ -48,19 +48,8 @@ pub(crate) fn all_restarted(instance: &Instance) -> Vec<bool> {
     jobs.map(|job| job.state == State::Running).collect()
 }
 
-/// A cluster of four nodes with random jobs, two in three of which run; `None` where they do not
-/// fit. On the last node many small jobs run, more than all sets of which are tried.
-fn random(seed: u64, bound: bool) -> Option<Instance> {
-    let mut below = chance(seed);
-    let mut asked = chance(seed + 999);
-    let names = ["a", "b", "c", "d"];
-    let capacities = [
-        "cpu=8,gpu=1,memory=16Gi",
-        "cpu=8,memory=16Gi",
-        "cpu=6,memory=24Gi",
-        "cpu=16,memory=32Gi",
-    ];
-    let node = |(name, capacity): (&str, &str)| ProblemNode {
+fn node((name, capacity): (&str, &str)) -> ProblemNode {
+    ProblemNode {
         name: name.parse().expect("a name"),
         capacity: capacity.parse().expect("amounts"),
         reserved: Default::default(),
@@ -75,7 +64,21 @@ fn random(seed: u64, bound: bool) -> Option<Instance> {
         .into(),
         taints: Default::default(),
         gpus: Vec::new(),
-    };
+    }
+}
+
+/// A cluster of four nodes with random jobs, two in three of which run; `None` where they do not
+/// fit. On the last node many small jobs run, more than all sets of which are tried.
+fn random(seed: u64, bound: bool) -> Option<Instance> {
+    let mut below = chance(seed);
+    let mut asked = chance(seed + 999);
+    let names = ["a", "b", "c", "d"];
+    let capacities = [
+        "cpu=8,gpu=1,memory=16Gi",
+        "cpu=8,memory=16Gi",
+        "cpu=6,memory=24Gi",
+        "cpu=16,memory=32Gi",
+    ];
     let mut problem = Problem {
         nodes: names.into_iter().zip(capacities).map(node).collect(),
         ..Problem::default()

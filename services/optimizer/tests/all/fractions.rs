@@ -41,7 +41,7 @@ fn two_devices_at_six_tenths_do_not_hold_eight_tenths() {
 fn quarters_share_a_device_and_whole_ones_stay_whole() {
     let quarters = job("quarters", "cpu=1,gpu=0.25", 1, 4, 4);
     let whole = job("whole", "cpu=1,gpu=1", 1, 1, 1);
-    let solution = solved(&one_node(2, vec![quarters.clone(), whole.clone()]));
+    let solution = solved(&one_node(2, vec![quarters, whole.clone()]));
     assert_eq!(
         (
             containers(&solution, "quarters"),
