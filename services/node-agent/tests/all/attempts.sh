@@ -47,7 +47,7 @@ cat /dev/shm/victim && echo HARM
 (echo x >/forged) && echo HARM; mkdir /forged && echo HARM
 
 #: home-of-root
-ls /root && echo HARM; ls /home && echo HARM
+ls -A /root | grep . && echo HARM; ls -A /home | grep . && echo HARM
 
 #: folder-that-was-not-granted
 cat $OPERATOR/notes && echo HARM
