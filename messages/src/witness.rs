@@ -90,6 +90,7 @@ fn claim(event: &Event) -> Option<Claim<'_>> {
         Event::ContainerReady(event) => of_container!(event),
         Event::ContainerUnready(event) => of_container!(event),
         Event::MemberAcknowledged(event) => of_container!(event),
+        Event::NotebookObserved(event) => of_container!(event),
         Event::TasksEnded(event) => of_rank!(event),
         Event::NodeFaulted(event) => of_rank!(event),
         Event::CheckpointSaved(event) => of_partition!(event),

@@ -297,7 +297,7 @@ impl AgentState {
 
 impl Fold for AgentState {
     const NAME: &'static str = "node-agent";
-    const VERSION: u32 = 7;
+    const VERSION: u32 = 8;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.folded = recorded.sequence;

@@ -50,12 +50,13 @@ impl Seen {
                 self.documents.insert(event.ingress_sequence, document);
             }
             Event::JobRevised(event) => {
-                let mut document = json!({"job": event.job});
-                if let Some(weight) = event.weight {
-                    document["weight"] = json!(weight);
-                }
-                if let Some(containers) = event.containers {
-                    document["containers"] = json!(containers);
+                let mut document = json!({
+                    "job": event.job, "weight": event.weight, "containers": event.containers,
+                    "priority": event.priority, "held": event.held, "force": true,
+                    "time_limit_s": event.time_limit_s, "queue_limit_s": event.queue_limit_s,
+                });
+                if let Some(fields) = document.as_object_mut() {
+                    fields.retain(|_, value| !value.is_null());
                 }
                 self.documents.insert(event.ingress_sequence, document);
             }

@@ -54,7 +54,11 @@ impl Inner {
     /// Everything that the keeper has to be told; blocking. What it needs on the disk is there.
     pub(super) fn prepare(&self, plan: &ContainerPlan) -> Result<Orders, NotStarted> {
         check_mounts(&plan.mounts, plan.user.is_some())?;
-        mounts::real(plan)?;
+        // What was looked at is what is mounted.
+        let plan = &ContainerPlan {
+            mounts: mounts::real(plan)?,
+            ..plan.clone()
+        };
         // What is there for this request is found by the keeper, not made again.
         if self
             .marks

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use dormouse_messages::ContainerId;
+use dormouse_messages::grants::Network as Granted;
 
 use crate::config::AgentConfig;
 use crate::folder::Below;
@@ -119,7 +120,11 @@ pub fn walls(layout: &Layout, plan: &ContainerPlan, user: User, processes: Optio
         mounts: mounts.collect(),
         own,
         gpus: !plan.gpus.is_empty(),
-        network: Network::Host,
+        network: match plan.network {
+            Granted::None => Network::None,
+            // A process listens on the node's own ports: those that its placement gave it.
+            Granted::Published | Granted::Host => Network::Host,
+        },
         processes,
     }
 }
