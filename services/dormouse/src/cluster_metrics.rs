@@ -44,87 +44,85 @@ const WAIT: &str = "dormouse_job_wait_seconds";
 const COMPLETION: &str = "dormouse_job_completion_seconds";
 const STALL: &str = "dormouse_resize_stall_seconds";
 
+const GAUGES: [(&str, Unit, &str); 13] = [
+    (JOBS, Unit::Count, "Live jobs, by phase"),
+    (NODES, Unit::Count, "Nodes, by state"),
+    (
+        UTILIZATION,
+        Unit::Count,
+        "Fraction of the cluster that is allocated to jobs, or running, by resource",
+    ),
+    (
+        CAPACITY,
+        Unit::Count,
+        "What the nodes that are not lost offer, by resource; thousandths, or bytes of memory",
+    ),
+    (CONTAINERS, Unit::Count, "Containers that take room"),
+    (
+        LOSS,
+        Unit::Count,
+        "Sum of |share - fair share| over the jobs with containers, by the last allocation",
+    ),
+    (
+        GAP,
+        Unit::Count,
+        "Proven relative gap of the last allocation",
+    ),
+    (
+        HEAD,
+        Unit::Count,
+        "Last sequence of the log that the query service has read",
+    ),
+    (
+        SHARE,
+        Unit::Count,
+        "Dominant share of what a tenant has, a fraction of the cluster",
+    ),
+    (
+        ENTITLED,
+        Unit::Count,
+        "A tenant's part of the weights of all tenants that have or ask for anything",
+    ),
+    (QUEUED, Unit::Count, "A tenant's queued jobs"),
+    (
+        RELEASED,
+        Unit::Count,
+        "A tenant's released jobs that have not ended",
+    ),
+    (
+        LONGEST,
+        Unit::Seconds,
+        "A tenant's longest wait in the queue so far",
+    ),
+];
+const COUNTERS: [(&str, &str); 5] = [
+    (ENDED, "Jobs that have ended, by how"),
+    (
+        ALLOCATIONS,
+        "Decisions of the optimizer, by whether they changed anything",
+    ),
+    (
+        ADJUSTED,
+        "Running jobs that were resized or moved, by choice or forced",
+    ),
+    (FLAGGED, "Events of the log that were not used"),
+    (REFUSED, "Refused submissions, cancellations and revisions"),
+];
+const HISTOGRAMS: [(&str, &str); 3] = [
+    (WAIT, "From the submission of a job to its first start"),
+    (COMPLETION, "From the submission of a job to its completion"),
+    (STALL, "From the stop of a partition to its next start"),
+];
+
 /// What each metric is, for people.
 pub fn describe() {
-    let gauges = [
-        (JOBS, Unit::Count, "Live jobs, by phase"),
-        (NODES, Unit::Count, "Nodes, by state"),
-        (
-            UTILIZATION,
-            Unit::Count,
-            "Fraction of the cluster that is allocated to jobs, or running, by resource",
-        ),
-        (
-            CAPACITY,
-            Unit::Count,
-            "What the nodes that are not lost offer, by resource; thousandths, or bytes of memory",
-        ),
-        (CONTAINERS, Unit::Count, "Containers that take room"),
-        (
-            LOSS,
-            Unit::Count,
-            "Sum of |share - fair share| over the jobs with containers, by the last allocation",
-        ),
-        (
-            GAP,
-            Unit::Count,
-            "Proven relative gap of the last allocation",
-        ),
-        (
-            HEAD,
-            Unit::Count,
-            "Last sequence of the log that the query service has read",
-        ),
-        (
-            SHARE,
-            Unit::Count,
-            "Dominant share of what a tenant has, a fraction of the cluster",
-        ),
-        (
-            ENTITLED,
-            Unit::Count,
-            "A tenant's part of the weights of all tenants that have or ask for anything",
-        ),
-        (QUEUED, Unit::Count, "A tenant's queued jobs"),
-        (
-            RELEASED,
-            Unit::Count,
-            "A tenant's released jobs that have not ended",
-        ),
-        (
-            LONGEST,
-            Unit::Seconds,
-            "A tenant's longest wait in the queue so far",
-        ),
-    ];
-    for (name, unit, help) in gauges {
+    for (name, unit, help) in GAUGES {
         describe_gauge!(name, unit, help);
     }
-    let counters = [
-        (ENDED, "Jobs that have ended, by how"),
-        (
-            ALLOCATIONS,
-            "Decisions of the optimizer, by whether they changed anything",
-        ),
-        (
-            ADJUSTED,
-            "Running jobs that were resized or moved, by choice or forced",
-        ),
-        (FLAGGED, "Events of the log that were not used"),
-        (REFUSED, "Refused submissions, cancellations and revisions"),
-    ];
-    for (name, help) in counters {
+    for (name, help) in COUNTERS {
         describe_counter!(name, Unit::Count, help);
     }
-    let histograms = [
-        (WAIT, "From the submission of a job to its first start"),
-        (COMPLETION, "From the submission of a job to its completion"),
-        (
-            STALL,
-            "From the request to save or stop a partition to its next start",
-        ),
-    ];
-    for (name, help) in histograms {
+    for (name, help) in HISTOGRAMS {
         describe_histogram!(name, Unit::Seconds, help);
     }
 }

@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::{
     AllocationDecided, Basis, CheckpointSaved, ContainerExited, PartitionResizeRequested,
-    PartitionResized, PartitionStartRequested, PlacementDecided, ResizeCause, Waiting,
+    PartitionResized, PartitionStartRequested, PartitionStopped, PlacementDecided, ResizeCause,
+    Waiting,
 };
 use dormouse_messages::ids::{ContainerId, Rank};
 use dormouse_messages::needs::ContainerType;
@@ -339,35 +340,7 @@ impl ClusterState {
                 };
                 self.set_phase(&event.job, recorded.sequence, phase);
             }
-            Event::PartitionStopped(event) => {
-                if let Some(job) = self.jobs.get_mut(&event.job) {
-                    let ended = job.life.take();
-                    let since = ended.as_ref().and_then(|life| life.running_since);
-                    job.limits.ran_ms += since.map_or(0, |it| recorded.stored_at.ms_since(it));
-                    if let Some(tasks) = &mut job.tasks {
-                        tasks.life_ended();
-                    }
-                    let why = ended.as_ref().and_then(Life::first_failure);
-                    job.attempts = event.attempts;
-                    job.last_stop = Some(Stop {
-                        incarnation: event.incarnation,
-                        reason: event.reason,
-                        at: recorded.stored_at,
-                        sequence: recorded.sequence,
-                        why: why.map(str::to_owned),
-                        ran: ended.as_ref().is_some_and(|life| life.ran),
-                    });
-                    // What was changed of its nodes while it ran counts for the next start.
-                    let next = job.assignment.iter_mut();
-                    next.for_each(|it| it.displaced |= !self.nodes.take(&job.needs, it));
-                    // It has to give its room up, and only now the room is there for anybody.
-                    let stays = job.assignment.as_ref().filter(|to| !to.displaced);
-                    if stays.is_none() {
-                        self.last_trigger = recorded.sequence;
-                    }
-                }
-                self.transit_ended(recorded.sequence);
-            }
+            Event::PartitionStopped(event) => self.stopped(event, recorded),
             Event::PartitionWarned(event) => {
                 if let Some(job) = self.jobs.get_mut(&event.job) {
                     job.limits.warned = Some(event.incarnation);
@@ -379,6 +352,37 @@ impl ClusterState {
             }
             _ => self.evolve_members(event, recorded),
         }
+    }
+
+    /// No container of a life runs any more.
+    fn stopped(&mut self, event: &PartitionStopped, recorded: &Recorded) {
+        if let Some(job) = self.jobs.get_mut(&event.job) {
+            let ended = job.life.take();
+            let since = ended.as_ref().and_then(|life| life.running_since);
+            job.limits.ran_ms += since.map_or(0, |it| recorded.stored_at.ms_since(it));
+            if let Some(tasks) = &mut job.tasks {
+                tasks.life_ended();
+            }
+            let why = ended.as_ref().and_then(Life::first_failure);
+            job.attempts = event.attempts;
+            job.last_stop = Some(Stop {
+                incarnation: event.incarnation,
+                reason: event.reason,
+                at: recorded.stored_at,
+                sequence: recorded.sequence,
+                why: why.map(str::to_owned),
+                ran: ended.as_ref().is_some_and(|life| life.ran),
+            });
+            // What was changed of its nodes while it ran counts for the next start.
+            let next = job.assignment.iter_mut();
+            next.for_each(|it| it.displaced |= !self.nodes.take(&job.needs, it));
+            // It has to give its room up, and only now the room is there for anybody.
+            let stays = job.assignment.as_ref().filter(|to| !to.displaced);
+            if stays.is_none() {
+                self.last_trigger = recorded.sequence;
+            }
+        }
+        self.transit_ended(recorded.sequence);
     }
 
     /// What changes the members of a partition that is resized in place.

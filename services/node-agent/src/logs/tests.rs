@@ -112,7 +112,7 @@ async fn a_tail_begins_with_a_line_and_an_end_is_said() {
 
 #[tokio::test]
 async fn a_tenant_reads_its_own_and_no_links() {
-    let (at, printed, container) = printed();
+    let (_at, printed, container) = printed();
     let asked = |tenant: &str| Asked {
         name: LOGS.to_owned(),
         tenant: Some(tenant.to_owned()),
@@ -126,10 +126,10 @@ async fn a_tenant_reads_its_own_and_no_links() {
         .await
         .expect_err("another's");
     assert_eq!(refused.0, "not_found");
-    let secret = at.path().join("secret");
-    std::fs::write(&secret, "s").expect("written");
-    let own = printed.layout.container(&container).join(STDOUT);
-    std::os::unix::fs::symlink(secret, own).expect("linked");
+    let below = printed.layout.container_below(&container);
+    let folder = below.open().expect("there");
+    folder.write("secret", b"s").expect("written");
+    std::os::unix::fs::symlink("secret", below.path().join(STDOUT)).expect("linked");
     let refused = printed.answer(&asked("ads")).await.expect_err("a link");
     assert!(refused.1.contains("a link"), "{refused:?}");
 }
