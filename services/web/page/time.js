@@ -127,7 +127,7 @@ function key(app, event) {
     step(app, ...move);
   } else if (event.key === "Home") {
     event.preventDefault();
-    app.go({ at: line?.sequences[0] ?? app.head.first });
+    app.go({ at: app.view.range ? line?.sequences[0] : app.head.first });
   } else if (event.key === "End") {
     event.preventDefault();
     app.go({ at: null });

@@ -133,7 +133,7 @@ fn hostile_requests_are_refused() {
         assert!(!body.contains("root:"), "{what}");
     }
     for (path, wanted) in [
-        ("/api/job?id=%3Cscript%3Ealert(1)%3C/script%3E", 400),
+        ("/api/job?id=%3Cscript%3Ealert(1)%3C/script%3E", 404),
         ("/api/node?id=no-such-node", 404),
         ("/api/explain?kind=job&id=ads/nobody", 404),
         ("/api/jobs?sort=everything", 400),

@@ -91,7 +91,7 @@ fn keys_step(browser: &Browser, head: u64) {
     browser.press("{end}");
     browser.wait(&format!("{SHOWN} === {head}"));
     browser.press("{home}");
-    browser.wait(&format!("{SHOWN} < 10"));
+    browser.wait(&format!("{SHOWN} === 1"));
     browser.run("document.querySelector('[data-key=live]').click()");
     browser.wait(&format!("{SHOWN} === {head}"));
 }
