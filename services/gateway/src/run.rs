@@ -1,7 +1,8 @@
 //! A gateway's life: follow the log, serve, tell.
 //!
-//! 1. The log is folded up to its head, from the routes on disk on; its lease is taken, and `gateway.joined` is appended, and folded too: from there on a
-//!    leaving replica waits for this gateway's word. Only then connections are accepted.
+//! 1. The log is folded up to its head, from the routes on disk on; its lease is taken;
+//!    `gateway.joined` is appended, and folded too: from there on a leaving replica waits for this
+//!    gateway's word. Only then connections are accepted.
 //! 2. Each change of the routes is taken over at once. Without the log the last routes stay.
 //! 3. Words are appended by a task of its own: an outage holds up nobody's request. Meanwhile sums
 //!    grow in their windows; what was to be told of drains is told when the log is back.
@@ -15,7 +16,7 @@ use std::time::Duration;
 
 use dormouse_messages::events::{GatewayJoined, GatewayLeft};
 use dormouse_messages::{Event, GatewayId, Sequence};
-use dormouse_runtime::{AppendError, Appender, Followed, Lease, Log};
+use dormouse_runtime::{AppendError, Appender, Clock, Followed, Lease, Log, SystemClock};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinHandle};
@@ -251,8 +252,7 @@ async fn follow(log: Log, hub: Arc<Hub>, position: watch::Sender<Position>, keep
 
 /// The lease of a gateway. A later life of it takes it over at once.
 fn lease(log: &Log, name: &GatewayId) -> Lease {
-    let since = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
-    let life = u64::try_from(since.as_micros()).unwrap_or(1);
+    let life = u64::try_from(SystemClock.now().as_micros()).unwrap_or(1);
     log.leases()
         .seek(&format!("gateway.{name}"), name.as_str(), life, LEASE)
 }
