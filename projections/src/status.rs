@@ -63,12 +63,9 @@ impl StatusView {
         match event {
             Event::SubmissionReceived(e) => vec![self.received(e, &recorded.envelope)],
             Event::SubmissionsShed(e) => {
-                let subjects = (e.first..=e.last).take(SHED_SHOWN);
-                vec![whole(
-                    subjects
-                        .map(|it| of_message(&e.tenant, it, event))
-                        .collect(),
-                )]
+                let messages = (e.first..=e.last).take(SHED_SHOWN);
+                let subjects = messages.map(|it| of_message(&e.tenant, it, event));
+                vec![whole(subjects.collect())]
             }
             Event::JobRefused(e) => {
                 let subjects = self.refused(e, event);

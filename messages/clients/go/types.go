@@ -34,6 +34,12 @@ type Command struct {
 	Start []string `json:"start"`
 }
 
+// Which nodes a job's containers may be on, and which they would rather be on.
+//
+// `{zone: a, disk: [ssd, nvme], gpu.model: {not: K80}, spread: rack, prefer:
+// {zone: b}}`.
+type Constraints map[string]Written
+
 // How many containers a job may have.
 type Containers struct {
 	// The most it can use.
@@ -68,6 +74,9 @@ type JobDocument struct {
 	// Command lines.
 	Command Command `json:"command"`
 
+	// Which nodes its containers may be on.
+	Constraints Constraints `json:"constraints,omitempty,omitzero"`
+
 	// Fewest and most containers.
 	Containers Containers `json:"containers,omitempty,omitzero"`
 
@@ -82,6 +91,23 @@ type JobDocument struct {
 
 	// How each process is told its cluster.
 	Executor Executor `json:"executor,omitempty,omitzero"`
+
+	// Of a fraction of a GPU: the most that it may use while others leave it; the
+	// request by default.
+	GpuLimit interface{} `json:"gpu_limit,omitempty,omitzero"`
+
+	// The same in thousandths.
+	GpuLimitMilli JobDocumentGpuLimitMilli `json:"gpu_limit_milli,omitempty,omitzero"`
+
+	// Memory of each GPU that a container has.
+	GpuMemory interface{} `json:"gpu_memory,omitempty,omitzero"`
+
+	// The same in bytes.
+	GpuMemoryBytes JobDocumentGpuMemoryBytes `json:"gpu_memory_bytes,omitempty,omitzero"`
+
+	// The token of a plan: the job is refused where it would not be decided on as
+	// planned any more.
+	IfPlan JobDocumentIfPlan `json:"if_plan,omitempty,omitzero"`
 
 	// Image for the Docker runtime.
 	Image JobDocumentImage `json:"image,omitempty,omitzero"`
@@ -109,6 +135,13 @@ type JobDocument struct {
 	// absent.
 	Priority JobDocumentPriority `json:"priority,omitempty,omitzero"`
 
+	// The most seconds from its admission to its first start; then it is cancelled.
+	QueueLimitS JobDocumentQueueLimitS `json:"queue_limit_s,omitempty,omitzero"`
+
+	// When a life counts as ready: before that it is not resized because others come
+	// and go.
+	Ready interface{} `json:"ready,omitempty,omitzero"`
+
 	// How its partition changes while it runs: `restart` or `in_place`.
 	Resize interface{} `json:"resize,omitempty,omitzero"`
 
@@ -130,6 +163,16 @@ type JobDocument struct {
 	// Must be the ingress subject's tenant, where it is given.
 	Tenant JobDocumentTenant `json:"tenant,omitempty,omitzero"`
 
+	// The most seconds that it may run, over all of its lives; then it is stopped and
+	// has failed.
+	TimeLimitS JobDocumentTimeLimitS `json:"time_limit_s,omitempty,omitzero"`
+
+	// Taints of nodes that do not keep its containers away.
+	Tolerations []string `json:"tolerations,omitempty,omitzero"`
+
+	// A signal before that.
+	Warning *JobDocumentWarning `json:"warning,omitempty,omitzero"`
+
 	// Weight of the job's fair share.
 	Weight int `json:"weight,omitempty,omitzero"`
 }
@@ -139,6 +182,16 @@ type JobDocumentDemand map[string]Quantity
 
 // Environment.
 type JobDocumentEnv map[string]EnvValue
+
+// The same in thousandths.
+type JobDocumentGpuLimitMilli *int
+
+// The same in bytes.
+type JobDocumentGpuMemoryBytes *int
+
+// The token of a plan: the job is refused where it would not be decided on as
+// planned any more.
+type JobDocumentIfPlan *string
 
 // Image for the Docker runtime.
 type JobDocumentImage *string
@@ -154,6 +207,9 @@ type JobDocumentName *string
 // default where
 // absent.
 type JobDocumentPriority *int
+
+// The most seconds from its admission to its first start; then it is cancelled.
+type JobDocumentQueueLimitS *int
 
 // What a service promises; of `kind: inference` and `kind: notebook` only.
 type JobDocumentService struct {
@@ -179,7 +235,7 @@ type JobDocumentService struct {
 	Protocol Protocol `json:"protocol,omitempty,omitzero"`
 
 	// When a replica is used.
-	Ready Ready `json:"ready,omitempty,omitzero"`
+	Ready Ready2 `json:"ready,omitempty,omitzero"`
 
 	// How the number of replicas is decided.
 	Scaling Scaling `json:"scaling,omitempty,omitzero"`
@@ -209,6 +265,19 @@ type JobDocumentTasks struct {
 
 // Must be the ingress subject's tenant, where it is given.
 type JobDocumentTenant *string
+
+// The most seconds that it may run, over all of its lives; then it is stopped and
+// has failed.
+type JobDocumentTimeLimitS *int
+
+// A signal before that.
+type JobDocumentWarning struct {
+	// So many seconds before.
+	BeforeS int `json:"before_s"`
+
+	// Sent to every process that handles it.
+	Signal string `json:"signal,omitempty,omitzero"`
+}
 
 // What kind of work a job is.
 type Kind interface{}
@@ -247,6 +316,11 @@ type Mount struct {
 // How containers reach the network, the least first.
 type Network interface{}
 
+type Not struct {
+	// Not corresponds to the JSON schema field "not".
+	Not Written `json:"not"`
+}
+
 // a percentile such as 99 or 99.9
 type Percentile float64
 
@@ -256,8 +330,11 @@ type Protocol interface{}
 // a quantity: 2, 0.5, "500m", "8Gi"
 type Quantity string
 
+// When a life of a training job counts as ready to be resized.
+type Ready interface{}
+
 // When a replica is used.
-type Ready struct {
+type Ready2 struct {
 	// A GET of it on the replica's port is answered with 2xx once the replica is
 	// ready.
 	Path string `json:"path,omitempty,omitzero"`
@@ -273,8 +350,19 @@ type Resize interface{}
 // How a partition changes while its job runs.
 type ResizeMode interface{}
 
-// When a job has succeeded.
-type Success interface{}
+// How the number of replicas is decided.
+type Scaling interface{}
+
+// Where on the node a secret is read from.
+type SecretFrom struct {
+	// The source.
+	From SecretSource `json:"from"`
+}
+
+// A secret's source on the node.
+type SecretSource interface{}
+
+type JobDocumentTasks_0 = Tasks
 
 // Independent tasks of one job: its command line runs once for each of them.
 type Tasks struct {
@@ -285,11 +373,40 @@ type Tasks struct {
 	Count int `json:"count"`
 }
 
+type JobDocumentServiceObjective_0 = LatencyObjective
+
 type JobDocumentResize_0_1 = LongResize
+
+type ServiceObjective_0 = LatencyObjective
 
 type JobDocumentService_0 = Service
 
-type JobDocumentServiceObjective_0 = LatencyObjective
+// When a job has succeeded.
+type Success interface{}
+
+// A signal that a job is sent before its time is over.
+type Warning struct {
+	// So many seconds before.
+	BeforeS int `json:"before_s"`
+
+	// Sent to every process that handles it.
+	Signal string `json:"signal,omitempty,omitzero"`
+}
+
+// A label's value: `a`, or a number, or true and false.
+type Value interface{}
+
+// What clients are promised; without it the service keeps `containers.min`
+// replicas.
+type ServiceObjective struct {
+	// Milliseconds from a request's arrival at the gateway to its answer's end.
+	LatencyMs int `json:"latency_ms"`
+
+	// The percentile of the requests that are answered within it.
+	Percentile Percentile `json:"percentile,omitempty,omitzero"`
+}
+
+type JobDocumentWarning_0 = Warning
 
 // What a service promises and how it ends its replicas.
 type Service struct {
@@ -315,34 +432,11 @@ type Service struct {
 	Protocol Protocol `json:"protocol,omitempty,omitzero"`
 
 	// When a replica is used.
-	Ready Ready `json:"ready,omitempty,omitzero"`
+	Ready Ready2 `json:"ready,omitempty,omitzero"`
 
 	// How the number of replicas is decided.
 	Scaling Scaling `json:"scaling,omitempty,omitzero"`
 }
 
-// What clients are promised; without it the service keeps `containers.min`
-// replicas.
-type ServiceObjective struct {
-	// Milliseconds from a request's arrival at the gateway to its answer's end.
-	LatencyMs int `json:"latency_ms"`
-
-	// The percentile of the requests that are answered within it.
-	Percentile Percentile `json:"percentile,omitempty,omitzero"`
-}
-
-type ServiceObjective_0 = LatencyObjective
-
-type JobDocumentTasks_0 = Tasks
-
-// How the number of replicas is decided.
-type Scaling interface{}
-
-// Where on the node a secret is read from.
-type SecretFrom struct {
-	// The source.
-	From SecretSource `json:"from"`
-}
-
-// A secret's source on the node.
-type SecretSource interface{}
+// A rule as people write it.
+type Written interface{}

@@ -168,6 +168,7 @@ fn a_tenants_jobs_have_no_more_containers_together_than_it_is_granted() {
                 running.insert(event.job.clone(), event.containers);
             }
             Some(Event::PartitionStopped(event)) => drop(running.remove(&event.job)),
+            Some(Event::JobCompleted(event)) => drop(running.remove(&event.job)),
             _ => {}
         }
         assert!(running.values().sum::<u32>() <= 5, "{running:?}");

@@ -247,7 +247,7 @@ fn on_logs_of_fault_trials_sums_hold_and_windows_add_up() {
         workload::small_cluster(&mut engine, &mut random);
         engine
             .run_until(seconds_after_start(200_000.0))
-            .expect("a healthy run");
+            .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         let log = engine.log();
         let whole = ledger(log, None, None);
         check(&whole);

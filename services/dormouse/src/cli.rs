@@ -197,7 +197,7 @@ pub enum Command {
     #[command(
         after_help = "Examples:\n  dormouse serve optimizer --server nats://broker:4222\n  dormouse serve agent --node n1 --capacity cpu=16,memory=64Gi --runtime docker\n  dormouse serve gateway --name g0 --listen 0.0.0.0:8080 --url http://serving.example.org --secret gateway.secret\n  dormouse serve web --log log.dmlog                # the page, of a log file\n\nRun two copies of a service: the second stands by and takes over within seconds. Gateways all work at once, each under its own name."
     )]
-    Serve(ServeArgs),
+    Serve(Box<ServeArgs>),
     /// Submit jobs from YAML or JSON files, folders, or - for standard input
     #[command(
         after_help = "Examples:\n  dormouse submit deploy/examples/count.yaml\n  dormouse submit --tenant ads job.yaml\n  cat job.json | dormouse submit -\n  dormouse submit jobs/ --detach\n  dormouse submit job.yaml --name lr --set env.LR=0.1,0.01 --set env.SEED=1,2,3\n  dormouse submit job.yaml --sweep table.csv --dry-run\n\nExit code of one job: 0 it has containers, 2 it was accepted but waits, 1 it was refused. Of several:\n0 all were accepted, 1 one was refused. Jobs of a table or of several values are named NAME-1, NAME-2, …"

@@ -3,7 +3,8 @@
 mod serving;
 
 use dormouse_messages::events::{
-    ContainerExited, JobReleased, NodeLabelled, Outcome, TenantConfigured,
+    ContainerExited, JobReleased, JobRevised, NodeDrained, NodeLabelled, Outcome, SubmissionsShed,
+    TenantConfigured,
 };
 use dormouse_messages::grants::Grants;
 use dormouse_messages::{Event, JobId, Timestamp};
@@ -19,61 +20,31 @@ pub fn describe(event: &Event) -> String {
             e.policy.theta2
         ),
         Event::TenantConfigured(e) => tenant(e),
-        Event::WebhookConfigured(e) => match &e.url {
-            Some(url) => format!("{}'s events are posted to {url}", e.tenant),
-            None => format!("{}'s events are posted nowhere", e.tenant),
-        },
-        Event::TenantGranted(e) => format!("{}: {}", e.tenant, grants(&e.grants)),
-        Event::NodeDrained(e) => {
-            let reason = e.reason.as_deref().unwrap_or("by the operator");
-            let deadline = e
-                .deadline_s
-                .map(|s| format!("; what stays is stopped in {s} s"));
-            format!("{reason}{}", deadline.unwrap_or_default())
+        Event::WebhookConfigured(e) => {
+            let url = e.url.as_deref().unwrap_or("nowhere");
+            format!("events of {} are posted to {url}", e.tenant)
         }
+        Event::TenantGranted(e) => format!("{}: {}", e.tenant, grants(&e.grants)),
+        Event::NodeDrained(e) => drained(e),
         Event::NodeRestored(_) | Event::NodeRemoved(_) => "by the operator".to_owned(),
         Event::NodeLabelled(e) => labelled(e),
         Event::SubmissionReceived(e) => format!("{} from {}, {} bytes", e.verb, e.tenant, e.bytes),
-        Event::SubmissionsShed(e) => format!(
-            "{} from {} in {:.1} s refused: {} a second are taken",
-            e.count,
-            e.tenant,
-            e.until.seconds_since(e.since),
-            e.max_rate
-        ),
+        Event::SubmissionsShed(e) => shed(e),
         Event::JobAdmitted(e) => format!(
             "{} × {}–{}",
             e.spec.demand, e.spec.containers.min, e.spec.containers.max
         ),
         Event::JobRefused(e) => format!("{}: {}", e.code, e.reason),
         Event::JobReleased(e) => released(e),
-        Event::PlanAccepted(e) => format!(
-            "planned after event {}: {}",
-            e.planned_at,
-            planned(e.containers)
-        ),
-        Event::PlanMissed(e) => format!(
-            "planned: {}; decided at event {}: {}",
-            planned(e.planned),
-            e.decided,
-            planned(e.containers)
-        ),
-        Event::JobRevised(e) => {
-            let weight = e.weight.map(|weight| format!("weight {weight}"));
-            let containers = e
-                .containers
-                .map(|it| format!("{}–{} containers", it.min, it.max));
-            let number = |name: &str, value: Option<String>| value.map(|it| format!("{name} {it}"));
-            let priority = number("priority", e.priority.map(|it| it.to_string()));
-            let time = number("time limit", e.time_limit_s.map(|it| format!("{it} s")));
-            let queue = number("queue limit", e.queue_limit_s.map(|it| format!("{it} s")));
-            let held = e
-                .held
-                .map(|held| if held { "on hold" } else { "let go" }.to_owned());
-            let changes = [weight, containers, priority, time, queue, held];
-            let changes: Vec<String> = changes.into_iter().flatten().collect();
-            changes.join(", ")
+        Event::PlanAccepted(e) => {
+            let got = planned(e.containers);
+            format!("planned after event {}: {got}", e.planned_at)
         }
+        Event::PlanMissed(e) => {
+            let (had, got) = (planned(e.planned), planned(e.containers));
+            format!("planned: {had}; decided at event {}: {got}", e.decided)
+        }
+        Event::JobRevised(e) => revised(e),
         Event::JobCancelRequested(_) => "on request".to_owned(),
         Event::AllocationDecided(e) => {
             let changes = e
@@ -151,6 +122,40 @@ fn planned(containers: u32) -> String {
         1 => "1 container".to_owned(),
         count => format!("{count} containers"),
     }
+}
+
+fn revised(e: &JobRevised) -> String {
+    let weight = e.weight.map(|weight| format!("weight {weight}"));
+    let containers = e
+        .containers
+        .map(|it| format!("{}–{} containers", it.min, it.max));
+    let number = |name: &str, value: Option<String>| value.map(|it| format!("{name} {it}"));
+    let priority = number("priority", e.priority.map(|it| it.to_string()));
+    let time = number("time limit", e.time_limit_s.map(|it| format!("{it} s")));
+    let queue = number("queue limit", e.queue_limit_s.map(|it| format!("{it} s")));
+    let held = e
+        .held
+        .map(|held| if held { "on hold" } else { "let go" }.to_owned());
+    let changes = [weight, containers, priority, time, queue, held];
+    let changes: Vec<String> = changes.into_iter().flatten().collect();
+    changes.join(", ")
+}
+
+fn drained(event: &NodeDrained) -> String {
+    let reason = event.reason.as_deref().unwrap_or("by the operator");
+    let deadline = event.deadline_s;
+    let deadline = deadline.map(|s| format!("; what stays is stopped in {s} s"));
+    format!("{reason}{}", deadline.unwrap_or_default())
+}
+
+fn shed(event: &SubmissionsShed) -> String {
+    format!(
+        "{} from {} in {:.1} s refused: {} a second are taken",
+        event.count,
+        event.tenant,
+        event.until.seconds_since(event.since),
+        event.max_rate
+    )
 }
 
 fn labelled(event: &NodeLabelled) -> String {

@@ -118,7 +118,7 @@ async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Jobs(args) => commands::jobs::run(&context, &args).await,
         Command::Job(command) => commands::job::run(&context, &command).await,
         Command::Nodes(args) => commands::nodes::run(&context, args).await,
-        Command::Node(NodeCommand::Show(args)) => commands::nodes::show(&context, &args.name).await,
+        Command::Node(command) => node(&context, &command).await,
         Command::Tenants(watch) => commands::tenants::run(&context, watch).await,
         Command::Webhook(command) => commands::webhook::run(&context, &command).await,
         Command::Tenant(TenantCommand::Show(args)) => {
@@ -133,22 +133,6 @@ async fn run(cli: Cli) -> anyhow::Result<u8> {
             command: Some(ClusterCommand::Prune(args)),
             ..
         }) => commands::prune::run(&context, &args).await,
-        Command::Node(NodeCommand::Drain(args)) => {
-            commands::configure::drain(&context, &args).await
-        }
-        Command::Node(NodeCommand::Restore(args)) => {
-            commands::configure::restore(&context, &args).await
-        }
-        Command::Node(NodeCommand::Fence(args)) => {
-            commands::configure::fence(&context, &args).await
-        }
-        Command::Node(NodeCommand::Label(args)) => {
-            commands::node::set_labels(&context, &args).await
-        }
-        Command::Node(NodeCommand::Taint(args)) => {
-            commands::node::set_taints(&context, &args).await
-        }
-        Command::Node(NodeCommand::Remove(args)) => commands::node::remove(&context, &args).await,
         Command::Configure(args) => commands::configure::configure(&context, &args).await,
         Command::Log(LogCommand::Tail { from }) => commands::log::tail(&context, from).await,
         Command::Log(LogCommand::Export { from, to, log }) => {
@@ -180,5 +164,17 @@ async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Completion { shell } => commands::names::completion(shell),
         Command::Names { of } => commands::names::run(&context, of).await,
         Command::Schema { of } => commands::schema::run(&context, of),
+    }
+}
+
+async fn node(context: &Context, command: &NodeCommand) -> anyhow::Result<u8> {
+    match command {
+        NodeCommand::Show(args) => commands::nodes::show(context, &args.name).await,
+        NodeCommand::Drain(args) => commands::configure::drain(context, args).await,
+        NodeCommand::Restore(args) => commands::configure::restore(context, args).await,
+        NodeCommand::Fence(args) => commands::configure::fence(context, args).await,
+        NodeCommand::Label(args) => commands::node::set_labels(context, args).await,
+        NodeCommand::Taint(args) => commands::node::set_taints(context, args).await,
+        NodeCommand::Remove(args) => commands::node::remove(context, args).await,
     }
 }

@@ -92,7 +92,7 @@ pub async fn service(
         }
         ServiceArg::Optimizer => decider(Optimizer::default(), log, role, None, shutdown).await,
         ServiceArg::Placer => {
-            let leases = LeaseWatcher::new(&log, role.local.clone(), watched, (lost, lost_gateway));
+            let leases = LeaseWatcher::new(&log, role.local.clone(), watched, lost, lost_gateway);
             decider(Placer, log, role, Some(Box::new(leases)), shutdown).await
         }
         ServiceArg::Checkpointer => {

@@ -30,6 +30,16 @@ use crate::print;
 use crate::serve::{self, Role};
 use crate::web;
 
+/// What `up` runs beside agents, gateway and page.
+const SERVICES: [ServiceArg; 6] = [
+    ServiceArg::Admission,
+    ServiceArg::Optimizer,
+    ServiceArg::Placer,
+    ServiceArg::Checkpointer,
+    ServiceArg::Autoscaler,
+    ServiceArg::Api,
+];
+
 /// Any free port of this machine's own address.
 const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
@@ -113,14 +123,7 @@ impl LocalCluster {
         log.ensure_streams().await?;
         let shutdown = CancellationToken::new();
         let mut parts = JoinSet::new();
-        for service in [
-            ServiceArg::Admission,
-            ServiceArg::Optimizer,
-            ServiceArg::Placer,
-            ServiceArg::Checkpointer,
-            ServiceArg::Autoscaler,
-            ServiceArg::Api,
-        ] {
+        for service in SERVICES {
             let role = Role {
                 data: options.data.clone(),
                 local: local.clone(),

@@ -85,12 +85,14 @@ impl Entry {
         let kind = FileType::from_raw_mode(stat.st_mode);
         let seconds = i128::from(stat.st_mtime) * 1_000_000_000;
         let modified_ns = seconds + i128::from(stat.st_mtime_nsec);
+        #[allow(clippy::useless_conversion, reason = "narrower on other machines")]
+        let names = stat.st_nlink.into();
         Self {
             is_folder: kind == FileType::Directory,
             is_regular: kind == FileType::RegularFile,
             bytes: u64::try_from(stat.st_size).unwrap_or(0),
             disk_bytes: u64::try_from(stat.st_blocks).unwrap_or(0) * BLOCK_BYTES,
-            names: stat.st_nlink.into(),
+            names,
             file: (stat.st_dev, stat.st_ino),
             modified_ns: i64::try_from(modified_ns).unwrap_or(0),
         }

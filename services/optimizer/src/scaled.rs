@@ -38,7 +38,8 @@ pub(crate) fn scale(
             let (least, most) = limits(job);
             let placed = &mut draft.placed[*index];
             match grows {
-                false => shrink(placed, most, &demand, rooms),
+                // A replica that stayed where it may no longer be took no permit there, and leaves none.
+                false => shrink(placed, most, &demand[..cluster.columns.counted()], rooms),
                 true => grow(placed, least, &demand, rooms),
             }
         }

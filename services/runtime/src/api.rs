@@ -1,6 +1,7 @@
 //! Queries by request and reply: the NATS service API, and the tenants' ingress.
 
 use std::future::Future;
+use std::time::{Duration, Instant};
 
 use async_nats::service::ServiceExt;
 use async_nats::service::endpoint::Endpoint;
@@ -61,6 +62,13 @@ struct StoredError {
     #[serde(default)]
     description: String,
 }
+
+/// The broker's words where as many messages of a tenant wait as may.
+const FULL: &str = "maximum messages per subject";
+/// How long a message waits until there is room for it: admission takes thousands a second.
+const FULL_PATIENCE: Duration = Duration::from_secs(30);
+/// Until it is tried again.
+const FULL_PAUSE: Duration = Duration::from_millis(50);
 
 /// The status of every refusal, as in HTTP.
 const REFUSED: usize = 400;
@@ -216,24 +224,30 @@ impl Log {
         let mut headers = HeaderMap::new();
         headers.insert("content-type", content_type);
         let bytes = payload.len();
-        let request = Request::new().headers(headers).payload(payload);
-        let answer =
-            self.inner
-                .connection
-                .ask(&subject, request)
-                .await
-                .map_err(|error| match error {
-                    NoAnswer::Denied => LogError::Denied {
-                        subject: subject.clone(),
-                    },
-                    NoAnswer::TooLarge { limit } => LogError::TooLarge { bytes, limit },
-                    NoAnswer::Doubt(why) => LogError::request("publish on", &subject, why),
-                })?;
-        let stored: Stored = serde_json::from_slice(&answer.payload)
-            .map_err(|error| LogError::request("publish on", &subject, error))?;
-        match stored.error {
-            Some(error) => Err(LogError::request("publish on", &subject, error.description)),
-            None => Ok(stored.seq),
+        let until = Instant::now() + FULL_PATIENCE;
+        loop {
+            let request = Request::new().headers(headers.clone());
+            let asked = &self.inner.connection;
+            let answer = asked.ask(&subject, request.payload(payload.clone())).await;
+            let answer = answer.map_err(|error| match error {
+                NoAnswer::Denied => LogError::Denied {
+                    subject: subject.clone(),
+                },
+                NoAnswer::TooLarge { limit } => LogError::TooLarge { bytes, limit },
+                NoAnswer::Doubt(why) => LogError::request("publish on", &subject, why),
+            })?;
+            let stored: Stored = serde_json::from_slice(&answer.payload)
+                .map_err(|error| LogError::request("publish on", &subject, error))?;
+            match stored.error {
+                // As many of the tenant's wait as may: admission takes them from there.
+                Some(error) if error.description.contains(FULL) && Instant::now() < until => {
+                    tokio::time::sleep(FULL_PAUSE).await;
+                }
+                Some(error) => {
+                    return Err(LogError::request("publish on", &subject, error.description));
+                }
+                None => return Ok(stored.seq),
+            }
         }
     }
 }

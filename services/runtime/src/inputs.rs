@@ -65,7 +65,8 @@ impl<S: Fold> LeaseWatcher<S> {
         log: &Log,
         local: LocalNodes,
         watched: fn(&S) -> Watched,
-        (lost, lost_gateway): (fn(Lost) -> Event, fn(LostGateway) -> Event),
+        lost: fn(Lost) -> Event,
+        lost_gateway: fn(LostGateway) -> Event,
     ) -> Self {
         Self {
             table: log.leases().table(),

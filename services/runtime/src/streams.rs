@@ -16,11 +16,11 @@ const DUPLICATE_WINDOW: Duration = Duration::from_secs(120);
 const INGRESS_MAX_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// All tenants' submissions that wait to be recorded.
-const INGRESS_MAX_BYTES: i64 = 12 << 30;
+const INGRESS_MAX_BYTES: i64 = 6 << 30;
 
 /// Messages that wait under one subject: of one tenant, of one verb. What a tenant publishes beyond
 /// that the broker refuses, and takes the other tenants' on.
-const INGRESS_MAX_WAITING: i64 = 2_048;
+const INGRESS_MAX_WAITING: i64 = 1_024;
 
 /// What is larger than a submission can be is refused with a reason on the log up to this, and by the
 /// broker beyond: all that one tenant may have waiting is less than the stream holds.

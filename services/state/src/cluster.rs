@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::{
-    AllocationDecided, Basis, CheckpointSaved, ContainerExited, PartitionResizeRequested,
-    PartitionResized, PartitionStartRequested, PartitionStopped, PlacementDecided, ResizeCause,
-    Waiting,
+    AllocationDecided, Basis, CheckpointFailed, CheckpointSaved, ContainerExited,
+    PartitionResizeRequested, PartitionResized, PartitionStartRequested, PartitionStopped,
+    PlacementDecided, ResizeCause, Waiting,
 };
 use dormouse_messages::ids::{ContainerId, Rank};
 use dormouse_messages::needs::ContainerType;
@@ -162,14 +162,7 @@ impl Fold for ClusterState {
             }
             Event::ContainerExited(event) => self.exited(event, recorded.sequence),
             Event::CheckpointSaved(event) => self.saved(event, recorded.sequence),
-            Event::CheckpointFailed(event) => {
-                if let Some(job) = self.jobs.get_mut(&event.job)
-                    && let Some(LifePhase::Saving { failed, .. }) =
-                        life_phase(job, event.incarnation)
-                {
-                    *failed = Some((recorded.sequence, event.reason.clone()));
-                }
-            }
+            Event::CheckpointFailed(event) => self.save_failed(event, recorded.sequence),
             Event::AllocationDecided(event) => self.allocated(event, recorded.sequence),
             Event::AllocationKept(event) => {
                 self.wait(&event.outcome.waiting);
@@ -931,6 +924,14 @@ impl ClusterState {
             && life.incarnation == id.incarnation
         {
             life.ran = true;
+        }
+    }
+
+    fn save_failed(&mut self, event: &CheckpointFailed, sequence: Sequence) {
+        if let Some(job) = self.jobs.get_mut(&event.job)
+            && let Some(LifePhase::Saving { failed, .. }) = life_phase(job, event.incarnation)
+        {
+            *failed = Some((sequence, event.reason.clone()));
         }
     }
 

@@ -1,6 +1,22 @@
 // Written by `npm run types` from messages/schema/job-document.json; not by hand.
 
 /**
+ * A rule as people write it.
+ */
+export type Written =
+  | boolean
+  | number
+  | string
+  | Value[]
+  | Not
+  | {
+      [k: string]: Written;
+    };
+/**
+ * A label's value: `a`, or a number, or true and false.
+ */
+export type Value = boolean | number | string;
+/**
  * a quantity: 2, 0.5, "500m", "8Gi"
  */
 export type Quantity = number | string;
@@ -12,6 +28,10 @@ export type EnvValue = string | boolean | number | SecretFrom;
  * How containers reach the network, the least first.
  */
 export type Network = "none" | "published" | "host";
+/**
+ * When a life of a training job counts as ready to be resized.
+ */
+export type Ready = "progress";
 /**
  * How a job is resized, and which signal tells its members that the members' file has changed.
  */
@@ -27,6 +47,7 @@ export type ResizeMode = "restart" | "in_place";
 export interface JobDocument {
   checkpoint?: Checkpoint;
   command: Command;
+  constraints?: Constraints;
   containers?: Containers;
   /**
    * Demand of one container.
@@ -48,6 +69,26 @@ export interface JobDocument {
    * How each process is told its cluster.
    */
   executor?: "plain" | "mpi" | "mxnet" | "tensorflow" | "torch";
+  /**
+   * Of a fraction of a GPU: the most that it may use while others leave it; the request by default.
+   */
+  gpu_limit?: Quantity | null;
+  /**
+   * The same in thousandths.
+   */
+  gpu_limit_milli?: number | null;
+  /**
+   * Memory of each GPU that a container has.
+   */
+  gpu_memory?: Quantity | null;
+  /**
+   * The same in bytes.
+   */
+  gpu_memory_bytes?: number | null;
+  /**
+   * The token of a plan: the job is refused where it would not be decided on as planned any more.
+   */
+  if_plan?: string | null;
   /**
    * Image for the Docker runtime.
    */
@@ -79,6 +120,14 @@ export interface JobDocument {
    */
   priority?: number | null;
   /**
+   * The most seconds from its admission to its first start; then it is cancelled.
+   */
+  queue_limit_s?: number | null;
+  /**
+   * When a life counts as ready: before that it is not resized because others come and go.
+   */
+  ready?: Ready | null;
+  /**
    * How its partition changes while it runs: `restart` or `in_place`.
    */
   resize?: Resize | null;
@@ -106,6 +155,18 @@ export interface JobDocument {
    * Must be the ingress subject's tenant, where it is given.
    */
   tenant?: string | null;
+  /**
+   * The most seconds that it may run, over all of its lives; then it is stopped and has failed.
+   */
+  time_limit_s?: number | null;
+  /**
+   * Taints of nodes that do not keep its containers away.
+   */
+  tolerations?: string[];
+  /**
+   * A signal before that.
+   */
+  warning?: Warning | null;
   /**
    * Weight of the job's fair share.
    */
@@ -145,6 +206,15 @@ export interface Command {
    * Starts the job from nothing.
    */
   start: string[];
+}
+/**
+ * Which nodes its containers may be on.
+ */
+export interface Constraints {
+  [k: string]: Written;
+}
+export interface Not {
+  not: Written;
 }
 /**
  * Fewest and most containers.
@@ -229,7 +299,7 @@ export interface Service {
    * What replicas speak.
    */
   protocol?: "http";
-  ready?: Ready;
+  ready?: Ready2;
   /**
    * How the number of replicas is decided.
    */
@@ -251,7 +321,7 @@ export interface LatencyObjective {
 /**
  * When a replica is used.
  */
-export interface Ready {
+export interface Ready2 {
   /**
    * A GET of it on the replica's port is answered with 2xx once the replica is ready.
    */
@@ -273,4 +343,17 @@ export interface Tasks {
    * How many; each finds its number, from 0, in `DORMOUSE_TASK`.
    */
   count: number;
+}
+/**
+ * A signal that a job is sent before its time is over.
+ */
+export interface Warning {
+  /**
+   * So many seconds before.
+   */
+  before_s: number;
+  /**
+   * Sent to every process that handles it.
+   */
+  signal?: string;
 }

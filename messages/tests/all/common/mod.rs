@@ -179,6 +179,7 @@ pub fn events() -> Vec<Event> {
     plans(&mut events);
     limits(&mut events);
     serving::notebooks(&mut events);
+    labels(&mut events);
     events
 }
 
@@ -212,6 +213,18 @@ fn tenant(events: &mut Vec<Event>) {
         max_job_weight: Some(4),
         priority: Some(1),
     }));
+}
+
+fn labels(events: &mut Vec<Event>) {
+    events.push(Event::from(NodeLabelled {
+        node: node(),
+        labels: BTreeMap::from([
+            ("zone".to_owned(), Some("a".to_owned())),
+            ("rack".to_owned(), None),
+        ]),
+        taints: BTreeMap::from([("owner=ads".to_owned(), true)]),
+    }));
+    events.push(Event::from(NodeRemoved { node: node() }));
 }
 
 fn granted(events: &mut Vec<Event>) {
@@ -558,15 +571,6 @@ fn of_task_sets(events: &mut Vec<Event>) {
             exit_code: 137,
         }],
     }));
-    events.push(Event::from(NodeLabelled {
-        node: node(),
-        labels: BTreeMap::from([
-            ("zone".to_owned(), Some("a".to_owned())),
-            ("rack".to_owned(), None),
-        ]),
-        taints: BTreeMap::from([("owner=ads".to_owned(), true)]),
-    }));
-    events.push(Event::from(NodeRemoved { node: node() }));
 }
 
 fn plans(events: &mut Vec<Event>) {

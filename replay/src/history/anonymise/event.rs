@@ -94,16 +94,25 @@ impl Renamer {
     }
 
     fn fields(&mut self, fields: &mut Map<String, Value>) {
-        for left_out in ["labels", "metrics"] {
-            if fields.get(left_out).is_some_and(Value::is_object) {
-                fields.insert(left_out.to_owned(), json!({}));
+        // Labels stay: constraints name them, and decisions depend on both.
+        if fields.get("metrics").is_some_and(Value::is_object) {
+            fields.insert("metrics".to_owned(), json!({}));
+        }
+        // Of a grant: what it was for goes from the jobs, too.
+        for left_out in ["mounts", "images"] {
+            if fields.get(left_out).is_some_and(Value::is_array) {
+                fields.insert(left_out.to_owned(), json!([]));
             }
+        }
+        if fields.get("secrets").is_some_and(Value::is_string) {
+            fields.remove("secrets");
         }
         fields.remove("state_hash");
         for (name, value) in fields.iter_mut() {
             match (name.as_str(), &value) {
                 ("address" | "raw" | "sha256", Value::String(_)) => *value = json!(""),
                 ("model", Value::String(_)) => *value = json!("gpu"),
+                ("url", Value::String(_)) => *value = json!("https://example.invalid/"),
                 _ => self.value(name, value),
             }
         }

@@ -3,7 +3,7 @@
 use dormouse_autoscaler::{Autoscaler, AutoscalerState};
 use dormouse_messages::events::{
     ContainerExited, ContainerReady, Histogram, JobAdmitted, JobReleased, NotebookActivity,
-    NotebookObserved, NotebookWarned, ServiceMeasured, ServiceScaled,
+    NotebookObserved, NotebookWarned, PlacementDecided, ServiceMeasured, ServiceScaled,
 };
 use dormouse_messages::{
     ContainerId, Decider, Envelope, Event, Fold, Incarnation, JobId, Rank, Recorded, Sequence,
@@ -98,6 +98,11 @@ impl Given {
     }
 
     fn ready(&mut self) {
+        let placed = serde_json::json!({
+            "epoch": 1, "remove": [], "create": [{"job": job(), "incarnation": self.incarnation,
+                "rank": 0, "node": "n0", "gpus": [], "port": 20000}],
+        });
+        self.event(serde_json::from_value::<PlacementDecided>(placed).expect("a placement"));
         self.event(ContainerReady {
             container: self.container(),
             job: job(),
@@ -306,7 +311,7 @@ proptest! {
                 Some(Decided::Scaled(it)) => {
                     prop_assert_eq!(it.replicas, 0);
                     let (said_at, is_idle) = last.expect("it has said something");
-                    let (begun, warning) = warned_at.clone().expect("it was warned");
+                    let (begun, warning) = warned_at.expect("it was warned");
                     prop_assert!(is_idle && said_at == given.second);
                     prop_assert!(given.now() >= warning.ends_at);
                     prop_assert!(active_at <= begun, "used at {active_at}, warned at {begun}");

@@ -159,7 +159,7 @@ fn a_newcomer_that_never_comes_is_given_up() {
     given.step(RESIZE);
     given.waits(120);
     assert_eq!(given.leave().ranks, ranks(&[2]));
-    given.exit(2, 143);
+    given.exit_on(2, 143, "n1");
     assert_eq!(given.resized().members, ranks(&[0, 1]));
 }
 
@@ -191,7 +191,7 @@ fn newcomers_of_a_job_whose_chief_is_done_are_stopped() {
     given.exit(1, 0);
     given.exit(0, 0);
     given.step(STOP);
-    given.exit(2, 143);
+    given.exit_on(2, 143, "n1");
     given.step(&["dormouse.partition.stopped.v1"]);
     given.step(&["dormouse.job.completed.v1"]);
 }

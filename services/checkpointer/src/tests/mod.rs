@@ -130,12 +130,16 @@ impl Given {
     }
 
     fn exit(&mut self, rank: u32, code: i32) {
+        self.exit_on(rank, code, "n0");
+    }
+
+    fn exit_on(&mut self, rank: u32, code: i32, on: &str) {
         self.fold(ContainerExited {
             container: container(rank),
             job: job(),
             incarnation: Incarnation(1),
             rank: Rank(rank),
-            node: node("n0"),
+            node: node(on),
             exit_code: Some(code),
             signal: None,
             out_of_memory: false,

@@ -138,7 +138,7 @@ impl KeepArgs {
                 files: self.log_files,
             },
             checkpoints: self.keep_checkpoints as usize,
-            tenant_bytes: (self.tenant_storage > 0).then(|| self.tenant_storage << 20),
+            tenant_bytes: (self.tenant_storage > 0).then_some(self.tenant_storage << 20),
         }
     }
 }

@@ -15,7 +15,7 @@ pub enum TenantCommand {
     #[command(
         after_help = "Examples:\n  dormouse tenant set ads --weight 3\n  dormouse tenant set ads --quota cpu=20,memory=64Gi --max-job-weight 4\n  dormouse tenant set ads --quota gpu=0\n  dormouse tenant set ads --quota none\n  dormouse tenant set ads --run-as 10001:10001 --mount /data:ro --mount /scratch/ads --image 'registry/ads/*'\n  dormouse tenant set ads --mount none --network host --max-queued 500 --max-rate 20\n\nA quota bounds what the tenant's jobs have together; a job that needs more at the least is refused.\nGrants say what its containers may have of the nodes. --mount and --image add to those that there are; none lifts a grant."
     )]
-    Set(TenantSetArgs),
+    Set(Box<TenantSetArgs>),
 }
 
 /// A tenant.

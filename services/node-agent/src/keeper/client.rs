@@ -1,7 +1,7 @@
 //! The agent's side of its keeper: starts one where none is, asks, and hears.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -389,7 +389,7 @@ fn start(config: &Config) -> io::Result<()> {
         .arg(&config.folder)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(Stdio::from(File::from(log)))
+        .stderr(Stdio::from(log))
         .process_group(0)
         .spawn()?;
     // It outlives this agent; while the agent lives, its end is taken note of.

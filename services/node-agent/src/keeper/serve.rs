@@ -221,7 +221,9 @@ impl Keeper {
         match ask {
             Ask::Hello(settings) => self.settle(*settings),
             Ask::Start(turn, orders) => self.start(turn, orders),
-            Ask::Signal(container, signal) => self.to_guard(&container, &GuardAsk::Signal(signal)),
+            Ask::Signal(container, signal) => {
+                self.tell_guard(&container, &GuardAsk::Signal(signal))
+            }
             Ask::Notify(container, signal) => self.notify(&container, signal),
             Ask::Kill(container) => {
                 if let Some(held) = self.held.get_mut(&container) {
@@ -231,7 +233,7 @@ impl Keeper {
             Ask::Beside(turn, container, program) => match self.held.get_mut(&container) {
                 Some(held) if held.guard.is_some() => {
                     held.beside.push(turn);
-                    self.to_guard(&container, &GuardAsk::Beside(turn, program));
+                    self.tell_guard(&container, &GuardAsk::Beside(turn, program));
                 }
                 _ => self.tell(&Tell::BesideEnded(
                     turn,
@@ -284,7 +286,7 @@ impl Keeper {
         self.fill_at = Some(Instant::now());
     }
 
-    fn to_guard(&mut self, container: &ContainerId, word: &GuardAsk) {
+    fn tell_guard(&mut self, container: &ContainerId, word: &GuardAsk) {
         if let Some(guard) = self
             .held
             .get_mut(container)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, NotRequired, TypeAlias, TypedDict
+from typing import Literal, NotRequired, TypeAlias, TypedDict, Union
 
 Access: TypeAlias = Literal['open', 'tenant', 'token']
 """
@@ -106,7 +106,13 @@ a quantity: 2, 0.5, "500m", "8Gi"
 """
 
 
-class Ready(TypedDict):
+Ready: TypeAlias = Literal['progress']
+"""
+When a life of a training job counts as ready to be resized.
+"""
+
+
+class Ready2(TypedDict):
     """
     When a replica is used.
     """
@@ -173,6 +179,27 @@ class Tasks(TypedDict):
     count: int
     """
     How many; each finds its number, from 0, in `DORMOUSE_TASK`.
+    """
+
+
+Value: TypeAlias = bool | int | str
+"""
+A label's value: `a`, or a number, or true and false.
+"""
+
+
+class Warning(TypedDict):
+    """
+    A signal that a job is sent before its time is over.
+    """
+
+    before_s: int
+    """
+    So many seconds before.
+    """
+    signal: NotRequired[str]
+    """
+    Sent to every process that handles it.
     """
 
 
@@ -264,7 +291,7 @@ class Service(TypedDict):
     """
     What replicas speak.
     """
-    ready: NotRequired[Ready]
+    ready: NotRequired[Ready2]
     """
     When a replica is used.
     """
@@ -293,6 +320,10 @@ class JobDocument(TypedDict):
     """
     Command lines.
     """
+    constraints: NotRequired[Constraints]
+    """
+    Which nodes its containers may be on.
+    """
     containers: NotRequired[Containers]
     """
     Fewest and most containers.
@@ -312,6 +343,26 @@ class JobDocument(TypedDict):
     executor: NotRequired[Executor]
     """
     How each process is told its cluster.
+    """
+    gpu_limit: NotRequired[Quantity | None]
+    """
+    Of a fraction of a GPU: the most that it may use while others leave it; the request by default.
+    """
+    gpu_limit_milli: NotRequired[int | None]
+    """
+    The same in thousandths.
+    """
+    gpu_memory: NotRequired[Quantity | None]
+    """
+    Memory of each GPU that a container has.
+    """
+    gpu_memory_bytes: NotRequired[int | None]
+    """
+    The same in bytes.
+    """
+    if_plan: NotRequired[str | None]
+    """
+    The token of a plan: the job is refused where it would not be decided on as planned any more.
     """
     image: NotRequired[str | None]
     """
@@ -343,6 +394,14 @@ class JobDocument(TypedDict):
     Its place in the tenant's own queue: the highest goes first; the tenant's default where
     absent.
     """
+    queue_limit_s: NotRequired[int | None]
+    """
+    The most seconds from its admission to its first start; then it is cancelled.
+    """
+    ready: NotRequired[Ready | None]
+    """
+    When a life counts as ready: before that it is not resized because others come and go.
+    """
     resize: NotRequired[Resize | None]
     """
     How its partition changes while it runs: `restart` or `in_place`.
@@ -371,7 +430,41 @@ class JobDocument(TypedDict):
     """
     Must be the ingress subject's tenant, where it is given.
     """
+    time_limit_s: NotRequired[int | None]
+    """
+    The most seconds that it may run, over all of its lives; then it is stopped and has failed.
+    """
+    tolerations: NotRequired[list[str]]
+    """
+    Taints of nodes that do not keep its containers away.
+    """
+    warning: NotRequired[Warning | None]
+    """
+    A signal before that.
+    """
     weight: NotRequired[int]
     """
     Weight of the job's fair share.
     """
+
+
+Constraints: TypeAlias = dict[str, "Written"]
+"""
+Which nodes a job's containers may be on, and which they would rather be on.
+
+`{zone: a, disk: [ssd, nvme], gpu.model: {not: K80}, spread: rack, prefer: {zone: b}}`.
+"""
+
+
+Not = TypedDict(
+    'Not',
+    {
+        'not': "Written"
+    },
+)
+
+
+Written: TypeAlias = Union[bool, int, str, list[Value], Not, dict[str, "Written"]]
+"""
+A rule as people write it.
+"""

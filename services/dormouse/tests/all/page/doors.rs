@@ -38,6 +38,11 @@ fn answers_of_a_moment_do_not_change_and_others_are_asked_again() {
 }
 
 #[test]
+#[allow(
+    clippy::too_many_lines,
+    clippy::type_complexity,
+    reason = "a table of requests"
+)]
 fn hostile_requests_are_refused() {
     let served = Served::start();
     let own = format!("127.0.0.1:{}", served.port);

@@ -163,7 +163,7 @@ impl Keeper {
             NodeFault::Processes,
             "its guard has ended".to_owned(),
         ));
-        let (heard_turns, result) = heard.started.unwrap_or_else(|| (turns, ended));
+        let (heard_turns, result) = heard.started.unwrap_or((turns, ended));
         for turn in heard_turns {
             self.tell(&Tell::Started(turn, result.clone()));
         }
