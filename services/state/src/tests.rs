@@ -173,7 +173,7 @@ fn a_late_checkpoint_of_an_earlier_life_is_not_the_newest() {
     history.saved("t/a", 1, 100);
     history.stopped(1, "t/a", 1, StopReason::NodeLost);
     history.allocate(2, &[("t/a", 2, 1)], &[]);
-    history.place(2, "t/a", 2, &[("n1", 1)]);
+    history.place(2, "t/a", 2, &[("n0", 1)]);
     history.request_start(2, "t/a", 2, 1).saved("t/a", 2, 300);
     history.saved("t/a", 1, 200);
     let state = fold(&history);

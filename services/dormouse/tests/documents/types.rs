@@ -29,7 +29,10 @@ pub fn words(value: &Value, definitions: &Value, parts: &mut Parts) -> String {
             }
             return format!("[{name}](#{})", name.to_lowercase());
         }
-        return words(definition, definitions, parts);
+        // A type that names itself is told once.
+        let mut others = definitions.clone();
+        others[name] = serde_json::json!({"type": "the same"});
+        return words(definition, &others, parts);
     }
     if let Some(constant) = value["const"].as_str() {
         return format!("`{constant}`");

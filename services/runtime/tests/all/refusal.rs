@@ -49,7 +49,7 @@ async fn a_broker_with_little_room_reserves_less_for_the_ingress() {
         .get_stream("DORMOUSE_IN")
         .await
         .expect("it is there");
-    assert_eq!(ingress.cached_info().config.max_bytes, 256 << 20);
+    assert_eq!(ingress.cached_info().config.max_bytes, 96 << 20);
 
     let broker = small("32MiB").await;
     let log = Log::connect(&Settings::new(broker.broker.url(), "test"))
