@@ -140,7 +140,7 @@ addEventListener("popstate", look);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { charts.repaint(app); look(); });
 addEventListener("keydown", (event) => {
   if (event.key === "Escape" && !event.defaultPrevented) go({ job: null, node: null, about: null, epoch: null, from: null });
-  const typing = /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName);
+  const typing = event.target.matches?.("input:not([type=range]), select, textarea");
   if (event.key === "/" && !typing) {
     event.preventDefault();
     document.getElementById("search")?.focus();

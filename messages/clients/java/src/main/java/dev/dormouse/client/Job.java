@@ -98,6 +98,41 @@ public final class Job extends AbstractMap<String, Object> {
         return with("mounts", value);
     }
 
+    /** On which nodes its containers may be: rules for labels, spread, pack, prefer. */
+    public Job constraints(Map<String, ?> value) {
+        return with("constraints", value);
+    }
+
+    /** Of a part of a GPU: the most that it may use while others leave it. */
+    public Job gpuLimit(Object value) {
+        return with("gpu_limit", value);
+    }
+
+    /** The same in thousandths. */
+    public Job gpuLimitMilli(long value) {
+        return with("gpu_limit_milli", value);
+    }
+
+    /** Memory of each GPU that a container has, such as 8Gi. */
+    public Job gpuMemory(Object value) {
+        return with("gpu_memory", value);
+    }
+
+    /** The same in bytes. */
+    public Job gpuMemoryBytes(long value) {
+        return with("gpu_memory_bytes", value);
+    }
+
+    /** The token of a plan: refused where it would not be decided on as planned any more. */
+    public Job ifPlan(String value) {
+        return with("if_plan", value);
+    }
+
+    /** Taints of nodes that do not keep its containers away. */
+    public Job tolerations(List<?> value) {
+        return with("tolerations", value);
+    }
+
     /** How its containers reach the network: none, published or host. */
     public Job network(String value) {
         return with("network", value);
