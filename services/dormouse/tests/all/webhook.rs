@@ -129,7 +129,8 @@ fn a_tenants_events_are_posted_signed_again_and_in_order() {
     );
     assert_eq!(cluster.run(&["webhook", "set", "ads", &url]).code, 0);
     assert_eq!(cluster.run(&["webhook", "list"]).json()["ads"], url);
-    let dir = cluster.dir().join("webhook");
+    // Beside `up`: there it finds the broker.
+    let dir = cluster.dir().to_path_buf();
     let args = ["serve", "webhook", "--secret", &file];
     cluster.start("webhook", &args, &dir);
     for job in ["a", "b"] {
