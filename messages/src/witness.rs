@@ -47,42 +47,38 @@ struct Claim<'a> {
     container: Option<&'a ContainerId>,
 }
 
-macro_rules! of_container {
-    ($event:expr) => {
+/// The claim of an event about a whole partition, one of its ranks, or a rank named in full.
+macro_rules! claim {
+    ($event:expr, $rank:expr, $container:expr) => {
         Some(Claim {
             node: &$event.node,
             job: &$event.job,
             incarnation: $event.incarnation,
-            rank: Some($event.rank),
-            container: Some(&$event.container),
+            rank: $rank,
+            container: $container,
         })
+    };
+}
+
+macro_rules! of_container {
+    ($event:expr) => {
+        claim!($event, Some($event.rank), Some(&$event.container))
     };
 }
 
 macro_rules! of_rank {
     ($event:expr) => {
-        Some(Claim {
-            node: &$event.node,
-            job: &$event.job,
-            incarnation: $event.incarnation,
-            rank: Some($event.rank),
-            container: None,
-        })
+        claim!($event, Some($event.rank), None)
     };
 }
 
 macro_rules! of_partition {
     ($event:expr) => {
-        Some(Claim {
-            node: &$event.node,
-            job: &$event.job,
-            incarnation: $event.incarnation,
-            rank: None,
-            container: None,
-        })
+        claim!($event, None, None)
     };
 }
 
+/// Every event is named: a new one that an agent says of a job must not be believed unasked.
 fn claim(event: &Event) -> Option<Claim<'_>> {
     match event {
         Event::ContainerStarted(event) => of_container!(event),
@@ -97,7 +93,55 @@ fn claim(event: &Event) -> Option<Claim<'_>> {
         Event::CheckpointFailed(event) => of_partition!(event),
         Event::CheckpointRejected(event) => of_partition!(event),
         Event::Progress(event) => of_partition!(event),
-        _ => None,
+        Event::ClusterConfigured(_)
+        | Event::NodeDrained(_)
+        | Event::NodeRestored(_)
+        | Event::SubmissionReceived(_)
+        | Event::JobAdmitted(_)
+        | Event::JobRefused(_)
+        | Event::JobReleased(_)
+        | Event::JobRevised(_)
+        | Event::JobCancelRequested(_)
+        | Event::AllocationDecided(_)
+        | Event::AllocationKept(_)
+        | Event::PlacementDecided(_)
+        | Event::PlacementRefused(_)
+        | Event::NodeLost(_)
+        | Event::NodeRecovered(_)
+        | Event::CheckpointRequested(_)
+        | Event::PartitionStartRequested(_)
+        | Event::PartitionStopRequested(_)
+        | Event::PartitionStarted(_)
+        | Event::PartitionStopped(_)
+        | Event::PartitionKept(_)
+        | Event::JobCompleted(_)
+        | Event::JobFailed(_)
+        | Event::JobCancelled(_)
+        | Event::NodeJoined(_)
+        | Event::TenantConfigured(_)
+        | Event::TasksAssigned(_)
+        | Event::NodeQuarantined(_)
+        | Event::NodeReadmitted(_)
+        | Event::PartitionResizeRequested(_)
+        | Event::PartitionLeaveRequested(_)
+        | Event::PartitionResized(_)
+        | Event::GatewayJoined(_)
+        | Event::GatewayLeft(_)
+        | Event::GatewayUnrouted(_)
+        | Event::ServiceMeasured(_)
+        | Event::ServiceScaled(_)
+        | Event::NotebookWarned(_)
+        | Event::NodeFenced(_)
+        | Event::ClockStepped(_)
+        | Event::WebhookConfigured(_)
+        | Event::TenantGranted(_)
+        | Event::SubmissionsShed(_)
+        | Event::PlanAccepted(_)
+        | Event::PlanMissed(_)
+        | Event::PartitionWarned(_)
+        | Event::NodeLabelled(_)
+        | Event::NodeRemoved(_)
+        | Event::GatewayLost(_) => None,
     }
 }
 
@@ -125,6 +169,15 @@ impl Witness {
             Event::JobCancelled(event) => drop(self.jobs.remove(&event.job)),
             _ => {}
         }
+    }
+
+    /// Folds an event if it is to be believed; says whether it is.
+    pub fn believes(&mut self, event: &Event) -> bool {
+        let believed = self.doubts(event).is_none();
+        if believed {
+            self.evolve(event);
+        }
+        believed
     }
 
     /// Why an event is not to be believed, if it is not.

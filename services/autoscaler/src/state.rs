@@ -223,10 +223,9 @@ impl Fold for AutoscalerState {
         let Some(event) = recorded.event() else {
             return;
         };
-        if self.witness.doubts(event).is_some() {
+        if !self.witness.believes(event) {
             return;
         }
-        self.witness.evolve(event);
         match event {
             Event::JobAdmitted(event) => {
                 if let Some(service) = Service::admitted(event, recorded.sequence) {

@@ -112,11 +112,9 @@ impl Fold for ClusterState {
     fn evolve(&mut self, recorded: &Recorded) {
         self.sequence = recorded.sequence;
         self.now = recorded.stored_at;
-        if self.doubts(recorded).is_some() {
+        let event = recorded.event();
+        if event.is_some_and(|event| !self.witness.believes(event)) {
             return;
-        }
-        if let Some(event) = recorded.event() {
-            self.witness.evolve(event);
         }
         let had = match recorded.event() {
             Some(Event::NodeJoined(event)) => self.nodes.get(&event.node),
