@@ -18,7 +18,7 @@ use dormouse_messages::events::{
     AllocationDecided, AllocationKept, JobAllocation, JobRefused, JobReleased, Outcome,
     PartitionResizeRequested, PlacementDecided, PlacementRefused, SubmissionReceived, Waiting,
 };
-use dormouse_messages::{Envelope, Event, JobId, Recorded, TenantId};
+use dormouse_messages::{CodecError, Envelope, Event, JobId, Recorded, TenantId};
 
 /// Submissions of tenants without a valid name that may stand between their receipt and the
 /// decision on them.
@@ -35,6 +35,20 @@ pub struct Shown<'a> {
     pub subjects: Vec<String>,
     /// What.
     pub envelope: Cow<'a, Envelope>,
+}
+
+impl Shown<'_> {
+    /// In JSON, with its place on the log `log`.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn to_json(&self, recorded: &Recorded, log: &str) -> Result<String, CodecError> {
+        let seen = Recorded {
+            envelope: self.envelope.clone().into_owned(),
+            ..recorded.clone()
+        };
+        seen.to_json(log)
+    }
 }
 
 /// What is remembered between events.

@@ -301,14 +301,10 @@ fn mirrored(log: &str, recorded: &Recorded, shown: &Shown<'_>) -> Option<Publish
         let (tenant, rest) = subject.split_once('.')?;
         Some(format!("{tenant}._json.{rest}"))
     });
-    let seen = Recorded {
-        envelope: shown.envelope.clone().into_owned(),
-        ..recorded.clone()
-    };
     Some(Published {
         subjects: subjects.collect(),
         content_type: "application/cloudevents+json",
-        payload: seen.to_json(log).ok()?.into(),
+        payload: shown.to_json(recorded, log).ok()?.into(),
     })
 }
 

@@ -68,6 +68,15 @@ pub enum LeaseState {
     },
 }
 
+impl LeaseState {
+    /// Waits until the lease is held, or is not.
+    pub async fn until(watched: &mut watch::Receiver<Self>, held: bool) {
+        let is = |state: &Self| matches!(state, Self::Held { .. }) == held;
+        // The sender lives as long as the lease.
+        let _ = watched.wait_for(is).await;
+    }
+}
+
 /// The leases.
 #[derive(Debug, Clone)]
 pub struct Leases {

@@ -50,13 +50,6 @@ struct Position {
     sequence: u64,
 }
 
-/// Waits until the lease is held, or is not.
-async fn until(state: &mut watch::Receiver<LeaseState>, held: bool) {
-    let is = |state: &LeaseState| matches!(state, LeaseState::Held { .. }) == held;
-    // The sender lives as long as the lease.
-    let _ = state.wait_for(is).await;
-}
-
 impl Log {
     /// Publishes what `show` makes of each event, while it holds the lease, until `shutdown`.
     /// `show` is made anew whenever the lease is gained.
@@ -77,7 +70,7 @@ impl Log {
         let mut state = lease.watch();
         let ended = loop {
             tokio::select! {
-                () = until(&mut state, true) => {}
+                () = LeaseState::until(&mut state, true) => {}
                 () = shutdown.cancelled() => break Ok(()),
             }
             let ended = self.publish_while(&mut state, show(), &shutdown).await;
@@ -107,7 +100,7 @@ impl Log {
         loop {
             tokio::select! {
                 biased;
-                () = until(state, false) => return Ok(()),
+                () = LeaseState::until(state, false) => return Ok(()),
                 () = shutdown.cancelled() => {
                     self.note_shown(shown).await;
                     return Ok(());

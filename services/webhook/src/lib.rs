@@ -27,7 +27,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::hooks::{Hook, Hooks};
+pub use crate::hooks::{Hook, Hooks};
 pub use crate::signature::Secret;
 
 /// The lease, and the first token of the keys under which positions are noted.
@@ -58,7 +58,7 @@ pub async fn run(log: Log, config: Config, shutdown: CancellationToken) -> Resul
     let mut state = lease.watch();
     let ended = loop {
         tokio::select! {
-            () = until(&mut state, true) => {}
+            () = LeaseState::until(&mut state, true) => {}
             () = shutdown.cancelled() => break Ok(()),
         }
         let ended = while_held(&log, &config, &mut state, &shutdown).await;
@@ -68,13 +68,6 @@ pub async fn run(log: Log, config: Config, shutdown: CancellationToken) -> Resul
     };
     lease.release().await;
     ended
-}
-
-/// Waits until the lease is held, or is not.
-async fn until(state: &mut watch::Receiver<LeaseState>, held: bool) {
-    let is = |state: &LeaseState| matches!(state, LeaseState::Held { .. }) == held;
-    // The sender lives as long as the lease.
-    let _ = state.wait_for(is).await;
 }
 
 async fn while_held(
@@ -88,7 +81,7 @@ async fn while_held(
     loop {
         let followed = tokio::select! {
             biased;
-            () = until(state, false) => break,
+            () = LeaseState::until(state, false) => break,
             () = shutdown.cancelled() => break,
             followed = events.recv() => followed,
         };

@@ -110,15 +110,11 @@ fn show(
         if of != Some(tenant.as_str()) {
             continue;
         }
-        let seen = Recorded {
-            envelope: shown.envelope.into_owned(),
-            ..recorded.clone()
-        };
-        match seen.to_json(&log.identity()) {
+        match shown.to_json(recorded, &log.identity()) {
             Ok(body) => {
                 let post = Post {
                     // Of an allocation each job sees its own part.
-                    id: format!("{}.{job}", seen.envelope.id),
+                    id: format!("{}.{job}", shown.envelope.id),
                     body,
                 };
                 lanes.push(job.to_owned(), recorded.sequence, post);

@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail};
 use dormouse_gateway::{Key, read_secret};
 use dormouse_messages::events::WebhookConfigured;
 use dormouse_messages::{Event, TenantId};
-use dormouse_webhook::Secret;
+use dormouse_webhook::{Hooks, Secret};
 use serde_json::json;
 
 use super::configure;
@@ -31,16 +31,11 @@ pub async fn run(context: &Context, command: &WebhookCommand) -> anyhow::Result<
     }
 }
 
-async fn configured(context: &Context) -> anyhow::Result<BTreeMap<TenantId, String>> {
+async fn configured(context: &Context) -> anyhow::Result<Hooks> {
     let history = History::open(context, &LogFileArg { file: None }).await?;
-    let mut hooks = BTreeMap::new();
+    let mut hooks = Hooks::default();
     let read = history.read(1, None, |recorded| {
-        if let Some(Event::WebhookConfigured(event)) = recorded.event() {
-            match &event.url {
-                Some(url) => drop(hooks.insert(event.tenant.clone(), url.clone())),
-                None => drop(hooks.remove(&event.tenant)),
-            }
-        }
+        hooks.evolve(recorded);
         Ok(())
     });
     read.await?;
@@ -49,6 +44,9 @@ async fn configured(context: &Context) -> anyhow::Result<BTreeMap<TenantId, Stri
 
 async fn list(context: &Context) -> anyhow::Result<u8> {
     let hooks = configured(context).await?;
+    let hooks = hooks.iter().map(|(tenant, hook)| (tenant, &hook.url));
+    let hooks: BTreeMap<TenantId, String> =
+        hooks.map(|(t, url)| (t.clone(), url.clone())).collect();
     print::value(context.output()?, &hooks, |hooks, wide| {
         if hooks.is_empty() {
             return "no webhooks; `dormouse webhook set TENANT URL` configures one".to_owned();
@@ -87,7 +85,7 @@ async fn set(context: &Context, args: &WebhookSetArgs) -> anyhow::Result<u8> {
 }
 
 async fn remove(context: &Context, tenant: &TenantId) -> anyhow::Result<u8> {
-    if !configured(context).await?.contains_key(tenant) {
+    if configured(context).await?.get(tenant).is_none() {
         let message = format!("{tenant} has no webhook; `dormouse webhook list` shows who has one");
         return Err(Coded::new("not_found", message).into());
     }
