@@ -3,7 +3,9 @@
 //! 1. What runs takes part; jobs that can never fit do not hold up the queue.
 //! 2. Displaced jobs come before new ones, each in release order. All are tried, then bisected:
 //!    first against the class relaxation, which is cheap, then against P2. That is the longest prefix
-//!    of the queue.
+//!    of the queue, where a prefix of a feasible one is feasible. It need not be: without rivals a
+//!    job's share may be one that whole containers cannot give. So an idle cluster tries each of
+//!    the first prefixes before step 6.
 //! 3. Behind the job that ends the prefix others are filled in ([`super::backfill`]), unless the
 //!    policy admits prefixes alone: the same again with those who take nothing from it.
 //! 4. Without a solution for what runs alone, the allocation stays as it is.
@@ -31,6 +33,9 @@ use super::revert::revert;
 use super::solver::{self, Purse};
 use super::stay::stay;
 use super::urgent::{self, MadeRoom};
+
+/// Prefixes of an idle cluster's queue that are tried one by one.
+const PREFIXES: usize = 16;
 
 /// Decides by P2.
 pub(crate) fn solve(problem: &Problem) -> Solution {
@@ -293,8 +298,15 @@ impl<'a> Queue<'a> {
         if found.is_some() || !passed.is_empty() {
             return found;
         }
-        let alone = attempt(0).filter(|_| !self.running.is_empty());
-        alone.or_else(|| self.head())
+        if !self.running.is_empty() {
+            return attempt(0);
+        }
+        let mut prefixes = (1..=all.min(PREFIXES)).rev();
+        let any = prefixes.find_map(|count| {
+            let instance = self.instance(&rest[..count]);
+            may_be_feasible(&instance).then(|| attempt(count)).flatten()
+        });
+        any.or_else(|| self.head())
     }
 
     fn attempt(&self, taken: &[usize], more: &[usize], passed: &Passed) -> Option<Admitted> {

@@ -342,6 +342,26 @@ proptest! {
     }
 }
 
+/// Alone the first job's share is 9 of 10 processors, which two nodes of 5 cannot give in threes;
+/// with the second it is 6, which they can. So the prefix of two is feasible, that of one is not.
+#[test]
+fn a_prefix_of_a_feasible_one_need_not_be_feasible() {
+    let spec = |cpu, min, span| Spec {
+        cpu,
+        gpu: 0,
+        weight: 1,
+        min,
+        span,
+        previous: None,
+        adjustable: true,
+    };
+    let specs = [spec(3, 2, 1), spec(2, 2, 0), spec(1, 1, 0)];
+    let made = problem(&specs, [(5, 0), (5, 0)], (0, 0), false).expect("a problem");
+    assert_eq!(brute(&made, 1), None);
+    assert!(brute(&made, 2).is_some());
+    compare(&made).expect("as good as exhaustive search");
+}
+
 #[test]
 fn the_slots_are_those_of_the_jobs() {
     let made = problem(
