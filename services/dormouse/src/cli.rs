@@ -316,6 +316,9 @@ pub enum Command {
         /// Which document.
         of: SchemaOf,
     },
+    /// Say which build this is, and which broker `up` would run
+    #[command(after_help = "Examples:\n  dormouse version\n  dormouse version -o json")]
+    Version,
     /// Holds the containers of a node for its agent, which starts it
     #[command(hide = true)]
     Keeper(KeeperArgs),

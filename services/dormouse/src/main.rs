@@ -164,6 +164,7 @@ async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Completion { shell } => commands::names::completion(shell),
         Command::Names { of } => commands::names::run(&context, of).await,
         Command::Schema { of } => commands::schema::run(&context, of),
+        Command::Version => commands::version::run(&context),
     }
 }
 

@@ -57,21 +57,26 @@ impl BrokerConfig {
         }
     }
 
-    /// The nats-server to run: `DORMOUSE_NATS_SERVER`, `.tools/bin` here or above, the PATH.
+    /// The nats-server to run: `DORMOUSE_NATS_SERVER`, that beside this program, `.tools/bin` here
+    /// or above, the PATH.
     #[must_use]
     pub fn find_binary() -> Option<PathBuf> {
         let named = std::env::var_os("DORMOUSE_NATS_SERVER");
         if let Some(path) = named.filter(|path| !path.is_empty()) {
             return Some(PathBuf::from(path));
         }
+        let program = std::env::current_exe().ok();
+        let beside = program.and_then(|it| Some(it.parent()?.join("nats-server")));
         let here = std::env::current_dir().ok()?;
         let tools = here
             .ancestors()
             .map(|dir| dir.join(".tools/bin/nats-server"));
         let path = std::env::var_os("PATH").unwrap_or_default();
         let on_path = std::env::split_paths(&path).map(|dir| dir.join("nats-server"));
-        tools
-            .chain(on_path.collect::<Vec<_>>())
+        beside
+            .into_iter()
+            .chain(tools)
+            .chain(on_path)
             .find(|path| path.is_file())
     }
 }

@@ -33,6 +33,7 @@ pub mod submit;
 pub mod tenants;
 pub mod timeline;
 pub mod trace;
+pub mod version;
 pub mod watched;
 pub mod webhook;
 pub mod whatif;

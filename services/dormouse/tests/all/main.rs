@@ -19,6 +19,7 @@ mod metadata;
 mod notebooks;
 mod page;
 mod questions;
+mod release;
 mod secured;
 mod tasks;
 mod tenants;
