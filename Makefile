@@ -47,7 +47,7 @@ trainer-test: ## Test the trainer's library alone, with its frameworks, and the 
 	scripts/install.sh trainers
 	$(TRAINER_TEST)
 
-trainers-all: ## The same for large frameworks: torch (650 MB), and TensorFlow for jobs of one's own (1.5 GB)
+trainers-all: ## The same for large frameworks: torch and Hugging Face (800 MB), and TensorFlow for jobs of one's own (1.5 GB)
 	scripts/install.sh trainers-all
 	cd messages/trainer/python && $(TOOLS)/venv-torch/bin/python3 -m pytest -p no:cacheprovider tests/large
 

