@@ -120,6 +120,24 @@ pub enum Shares {
     Tenant,
 }
 
+/// On which of the nodes that have a slot for it a container goes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Placement {
+    /// The containers of a job go on as few nodes as they can.
+    #[default]
+    Pack,
+    /// Each container by itself goes to the node with the most slots, as under a scheduler that does not
+    /// know which containers belong together: a baseline.
+    Spread,
+}
+
+impl Placement {
+    fn is_pack(&self) -> bool {
+        *self == Self::Pack
+    }
+}
+
 /// Weights of the optimizer's objective: maximise utilization · Σ u n − loss · Σ l −
 /// Σ r (ε + stall · u n̄ / `amortise_s`).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -135,6 +153,14 @@ pub struct Objective {
     pub loss: f64,
     /// Seconds over which a restart's lost work is paid back; null leaves the tie-break alone.
     pub amortise_s: Option<f64>,
+    /// The part of its speed, 0 to below 1, that training loses when its containers stand on more than
+    /// one node: then it gets no container elsewhere that costs it more than it brings. 0: nothing.
+    #[serde(skip_serializing_if = "is_nothing")]
+    pub crossing: f64,
+}
+
+fn is_nothing(part: &f64) -> bool {
+    *part == 0.0
 }
 
 impl Default for Objective {
@@ -144,6 +170,7 @@ impl Default for Objective {
             utilization: 1.0,
             loss: 0.3,
             amortise_s: Some(900.0),
+            crossing: 0.0,
         }
     }
 }
@@ -166,6 +193,14 @@ pub struct Policy {
     pub fairness_bound: FairnessBound,
     /// Weights of the objective.
     pub objective: Objective,
+    /// On which nodes a job's containers go.
+    #[serde(skip_serializing_if = "Placement::is_pack")]
+    pub placement: Placement,
+    /// Whether a job starts with all of its containers or not at all. Without that, under `allocation:
+    /// static`, one that is resized in place starts with those that fit and is given the others as they
+    /// become free: a baseline.
+    #[serde(skip_serializing_if = "is_true")]
+    pub gang: bool,
     /// Which queued job goes next.
     pub queue: Queue,
     /// Who may start while a job that came before it waits.
@@ -194,6 +229,14 @@ pub struct Policy {
     /// Whether tenants may have what was not granted to them; `open` where nobody said.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grants: Option<GrantsRule>,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+const fn is_true(flag: &bool) -> bool {
+    *flag
 }
 
 /// A node's lease, as the policy has it: an agent ends its containers after `fence`, so that none
@@ -246,6 +289,8 @@ impl Default for Policy {
             theta2: 0.1,
             fairness_bound: FairnessBound::Paper,
             objective: Objective::default(),
+            placement: Placement::Pack,
+            gang: true,
             queue: Queue::Fifo,
             admit: Admit::Backfill,
             reserve_after_s: RESERVE_AFTER_S,
@@ -321,7 +366,19 @@ impl Policy {
                 "min_run_s is above {MAX_MIN_RUN_S}, a day; a smaller one, or theta2 0 to resize nothing"
             ));
         }
+        if !self.gang && self.allocation != Allocation::Static {
+            return Some(
+                "gang: false is a baseline of allocation: static; the others start gangs whole"
+                    .to_owned(),
+            );
+        }
         let objective = &self.objective;
+        if !(0.0..1.0).contains(&objective.crossing) {
+            return Some(format!(
+                "objective.crossing is {}; it must lie between 0 and below 1",
+                objective.crossing
+            ));
+        }
         if objective.utilization == 0.0 && objective.loss == 0.0 {
             return Some("the objective's weights are both 0; one must be above".to_owned());
         }
@@ -371,6 +428,21 @@ mod tests {
             assert!(killed_ms < term.lease_ms, "{term:?}");
             assert!(term.lease_ms - killed_ms >= term.lease_ms / 8, "{term:?}");
         }
+    }
+
+    #[test]
+    fn baselines_and_prices_that_make_no_sense_are_refused() {
+        let policy = |text: &str| serde_json::from_str::<Policy>(text).expect("a policy");
+        for wrong in [
+            r#"{"gang": false}"#,
+            r#"{"objective": {"crossing": 1}}"#,
+            r#"{"objective": {"crossing": -0.1}}"#,
+        ] {
+            assert!(policy(wrong).problem().is_some(), "{wrong}");
+        }
+        let right = r#"{"allocation": "static", "gang": false, "placement": "spread", "objective": {"crossing": 0.7}}"#;
+        assert_eq!(policy(right).problem(), None);
+        assert_eq!(policy(right).placement, Placement::Spread);
     }
 
     #[test]

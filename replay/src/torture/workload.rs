@@ -67,6 +67,7 @@ fn policy(random: &mut Random) -> Policy {
         utilization: 1.0,
         loss: 0.0,
         amortise_s: None,
+        crossing: 0.0,
     };
     Policy {
         allocation: *random.choose(&allocations),

@@ -128,6 +128,7 @@ struct WrittenPolicy {
     theta2: Decimal,
     fairness_bound: WrittenBound,
     objective: WrittenObjective,
+    gang: bool,
     drf: WrittenMisfit,
     admit: WrittenAdmit,
     /// Part of the cluster's policy; the queue's order is the document's.
@@ -144,6 +145,7 @@ impl Default for WrittenPolicy {
             theta2,
             fairness_bound: WrittenBound::Paper,
             objective: WrittenObjective::default(),
+            gang: true,
             drf: WrittenMisfit::Skip,
             admit: WrittenAdmit::Backfill,
             _queue: None,
@@ -186,6 +188,7 @@ struct WrittenObjective {
     utilization: f64,
     loss: f64,
     amortise_s: Option<f64>,
+    crossing: f64,
 }
 
 impl Default for WrittenObjective {
@@ -194,11 +197,13 @@ impl Default for WrittenObjective {
             utilization,
             loss,
             amortise_s,
+            crossing,
         } = Objective::default();
         Self {
             utilization,
             loss,
             amortise_s,
+            crossing,
         }
     }
 }
@@ -298,6 +303,19 @@ fn number(field: &str, value: f64) -> Result<f64, DocumentError> {
     })
 }
 
+/// A part of a whole that is not all of it.
+fn part(field: &str, value: f64) -> Result<f64, DocumentError> {
+    if (0.0..1.0).contains(&value) {
+        return Ok(value);
+    }
+    let (field, value) = (field.to_owned(), value.to_string());
+    Err(DocumentError::Value {
+        field,
+        value,
+        expected: "it must lie between 0 and below 1",
+    })
+}
+
 impl Job {
     fn read(self, nodes: &BTreeSet<NodeId>) -> Result<ProblemJob, DocumentError> {
         let job: JobId = self.job.parse()?;
@@ -361,6 +379,7 @@ impl WrittenPolicy {
             utilization,
             loss,
             amortise_s,
+            crossing,
         } = self.objective;
         let amortise_s = amortise_s.map(|s| number("amortise_s", s)).transpose()?;
         for (field, theta) in [("theta1", self.theta1), ("theta2", self.theta2)] {
@@ -389,7 +408,9 @@ impl WrittenPolicy {
                 utilization: number("utilization", utilization)?,
                 loss: number("loss", loss)?,
                 amortise_s: amortise_s.filter(|seconds| *seconds > 0.0),
+                crossing: part("crossing", crossing)?,
             },
+            gang: self.gang,
             drf: match self.drf {
                 WrittenMisfit::Skip => Misfit::Skip,
                 WrittenMisfit::Stop => Misfit::Stop,

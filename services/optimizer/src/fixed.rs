@@ -1,8 +1,13 @@
 //! The static allocation that Dorm is measured against: strict first in, first out; each job gets
 //! a fixed number of containers or waits, and with it all behind it; containers are spread; jobs
 //! keep away from nodes with resources that they do not need while they can.
+//!
+//! Without gangs a job that is resized in place starts with the containers that fit, if only one of
+//! them does, and is given the others as they become free: still nobody before them.
 
 use std::collections::BTreeMap;
+
+use dormouse_messages::job::Urgency;
 
 use crate::p2::diagnose::{hopeless, on_those};
 use crate::p2::instance::{Cluster, fits, give, limits, runs, take};
@@ -20,6 +25,16 @@ pub(crate) fn solve(problem: &Problem) -> Solution {
     let mut blocked: Option<usize> = None;
     for (index, job) in problem.jobs.iter().enumerate() {
         if runs(&cluster, job) {
+            if blocked.is_none() && completes(problem, job) {
+                let all = wanted(&cluster, job);
+                let missing = all.saturating_sub(draft.placed[index].values().sum());
+                let more = some(&cluster, job, missing, &mut rooms);
+                let is_short = more.values().sum::<u32>() < missing;
+                blocked = is_short.then_some(index);
+                for (node, count) in more {
+                    *draft.placed[index].entry(node).or_insert(0) += count;
+                }
+            }
             continue;
         }
         if let Some(why) = hopeless(problem, &cluster, job) {
@@ -30,6 +45,9 @@ pub(crate) fn solve(problem: &Problem) -> Solution {
             draft.waiting.insert(index, (WaitCode::Behind, reason));
         } else if let Some(placed) = spread(&cluster, job, &mut rooms) {
             draft.placed[index] = placed;
+        } else if let Some(placed) = begun(problem, &cluster, job, &mut rooms) {
+            draft.placed[index] = placed;
+            blocked = Some(index);
         } else {
             let count = wanted(&cluster, job);
             let reason = format!(
@@ -73,7 +91,12 @@ pub(crate) fn keep_running(
 /// The containers that a job gets: its fixed number, or as many as the empty cluster holds where
 /// that is less; else it would hold the queue for ever.
 fn wanted(cluster: &Cluster, job: &ProblemJob) -> u32 {
-    let fixed = job.static_containers.unwrap_or(limits(job).0).max(1);
+    let least = limits(job).0;
+    let fixed = match job.urgency {
+        Urgency::Training => job.static_containers.unwrap_or(least).max(1),
+        // Replicas are those of its target.
+        Urgency::Notebook | Urgency::Service => least,
+    };
     let demand = cluster.demand(job).unwrap_or_default();
     let empty: u64 = cluster
         .capacities
@@ -83,19 +106,67 @@ fn wanted(cluster: &Cluster, job: &ProblemJob) -> u32 {
     u32::try_from(empty).map_or(fixed, |empty| fixed.min(empty))
 }
 
-/// All containers of a job, each on the emptiest node of the most modest kind, or none.
+/// Whether a job is given its containers one by one.
+fn completes(problem: &Problem, job: &ProblemJob) -> bool {
+    let training = job.urgency == Urgency::Training && job.in_place.is_some();
+    !problem.policy.gang && training && job.adjustable
+}
+
+/// What fits of a job that may start with less than all.
+fn begun(
+    problem: &Problem,
+    cluster: &Cluster,
+    job: &ProblemJob,
+    rooms: &mut [Vec<u64>],
+) -> Option<BTreeMap<usize, u32>> {
+    let demand = cluster.demand(job).filter(|_| completes(problem, job))?;
+    let placed = some(cluster, job, wanted(cluster, job), rooms);
+    if placed.values().sum::<u32>() >= limits(job).0 {
+        return Some(placed);
+    }
+    give_back(&demand, placed, rooms);
+    None
+}
+
+fn give_back(demand: &[u64], placed: BTreeMap<usize, u32>, rooms: &mut [Vec<u64>]) {
+    for (node, count) in placed {
+        give(demand, count, &mut rooms[node]);
+    }
+}
+
+/// All containers of a job, or none.
 fn spread(
     cluster: &Cluster,
     job: &ProblemJob,
     rooms: &mut [Vec<u64>],
 ) -> Option<BTreeMap<usize, u32>> {
-    let demand = cluster.demand(job)?;
+    let wanted = wanted(cluster, job);
+    let placed = some(cluster, job, wanted, rooms);
+    if placed.values().sum::<u32>() == wanted {
+        return Some(placed);
+    }
+    give_back(&cluster.demand(job)?, placed, rooms);
+    None
+}
+
+/// As many of so many containers of a job as fit, each on the emptiest node of the most modest kind.
+fn some(
+    cluster: &Cluster,
+    job: &ProblemJob,
+    count: u32,
+    rooms: &mut [Vec<u64>],
+) -> BTreeMap<usize, u32> {
     let mut placed: BTreeMap<usize, u32> = BTreeMap::new();
-    for _ in 0..wanted(cluster, job) {
+    let Some(demand) = cluster.demand(job) else {
+        return placed;
+    };
+    for _ in 0..count {
         let able = (0..rooms.len()).filter(|node| fits(&demand, &rooms[*node]) > 0);
         // Fewest kinds of resource that the job does not need, then the most free, then by name.
         let rank = |node: usize| {
-            let unneeded = cluster.capacities[node].iter().zip(&demand);
+            // Behind the resources stand permits, which say nothing of what a node is good for.
+            let capacities = cluster.capacities[node].iter().take(cluster.totals.len());
+            let unneeded = capacities.zip(&demand);
             let unneeded = unneeded.filter(|(capacity, amount)| **capacity > 0 && **amount == 0);
             let free = rooms[node].iter().zip(&cluster.totals).zip(&demand);
             let free: f64 = free
@@ -108,18 +179,11 @@ fn spread(
             let (left, right) = (rank(*left), rank(*right));
             left.0.cmp(&right.0).then(right.1.total_cmp(&left.1))
         });
-        match best {
-            Some(node) => {
-                take(&demand, 1, &mut rooms[node]);
-                *placed.entry(node).or_insert(0) += 1;
-            }
-            None => {
-                for (node, count) in placed {
-                    give(&demand, count, &mut rooms[node]);
-                }
-                return None;
-            }
-        }
+        let Some(node) = best else {
+            break;
+        };
+        take(&demand, 1, &mut rooms[node]);
+        *placed.entry(node).or_insert(0) += 1;
     }
-    Some(placed)
+    placed
 }

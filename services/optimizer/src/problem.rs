@@ -125,6 +125,8 @@ pub struct Policy {
     pub fairness_bound: FairnessBound,
     /// What is maximised.
     pub objective: Objective,
+    /// Whether [`Allocation::Static`] starts jobs whole or not at all.
+    pub gang: bool,
     /// What the offers of [`Allocation::Drf`] do with a task that does not fit.
     pub drf: Misfit,
     /// Whether P2 admits jobs behind one that cannot start; if not, the longest prefix of the queue.
@@ -139,6 +141,7 @@ impl Default for Policy {
             theta2: Decimal::new(1, 1),
             fairness_bound: FairnessBound::Paper,
             objective: Objective::default(),
+            gang: true,
             drf: Misfit::Skip,
             backfill: true,
         }
@@ -184,6 +187,8 @@ pub struct Objective {
     pub loss: f64,
     /// The time over which a restart must pay; `None`: restarts cost only the tie-break.
     pub amortise_s: Option<f64>,
+    /// The part of its speed that training loses on more than one node; 0: nothing.
+    pub crossing: f64,
 }
 
 impl Default for Objective {
@@ -192,6 +197,7 @@ impl Default for Objective {
             utilization: 1.0,
             loss: 0.3,
             amortise_s: Some(900.0),
+            crossing: 0.0,
         }
     }
 }
@@ -204,6 +210,7 @@ impl Objective {
             utilization: 1.0,
             loss: 0.0,
             amortise_s: None,
+            crossing: 0.0,
         }
     }
 }

@@ -334,7 +334,9 @@ fn policy_of(policy: &policy::Policy) -> Policy {
             utilization: policy.objective.utilization,
             loss: policy.objective.loss,
             amortise_s: policy.objective.amortise_s,
+            crossing: policy.objective.crossing,
         },
+        gang: policy.gang,
         drf: problem::Misfit::Skip,
         backfill: policy.backfills(),
     }

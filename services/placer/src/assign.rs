@@ -1,17 +1,21 @@
-//! Slots to jobs: keeps what runs in place, packs a gang on few nodes.
+//! Slots to jobs: keeps what runs in place, packs a gang on few nodes (or spreads it, where the policy
+//! says so).
 //!
 //! An allocation says how many containers of each shape every changed node holds. On the nodes
 //! that it does not list the counts are those of the assignments so far. What the jobs that stay
 //! do not take is free for the jobs that change; containers of one shape are interchangeable, so
 //! any division of the free slots among them fits.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::Short;
 use dormouse_messages::needs::ContainerType;
+use dormouse_messages::policy::Placement;
 use dormouse_messages::{Amounts, JobId, NodeId, Rank, Resource};
 use dormouse_state::{Assignment, ClusterState, Job, Place};
 
+use crate::distance::Distance;
 use crate::elastic::{self, Changed};
 use crate::gpus;
 use crate::liking::Liking;
@@ -54,15 +58,31 @@ pub fn assign(
     let mut room = Room::of(state, &changed);
     let mut chosen: Vec<(&Wanted<'_>, BTreeMap<NodeId, u32>)> = Vec::new();
     let mut short = Vec::new();
-    // What can stay where it runs does so, whoever else would like to be there.
+    // What can stay where it runs does so, whoever else would like to be there; chiefs before
+    // replicas, for which another would do.
     let mut staying = BTreeMap::new();
-    for wanted in wanted.iter().filter(|wanted| wanted.job.in_place) {
+    let mut in_place: Vec<&Wanted<'_>> = wanted.iter().filter(|it| it.job.in_place).collect();
+    in_place.sort_by_key(|wanted| wanted.job.is_served());
+    for wanted in in_place {
         let slots = free.entry(wanted.job.container_type()).or_default();
         staying.insert(wanted.id, stand(state, wanted, slots));
     }
-    // Large gangs choose first: a small one finds a node of its own more easily.
+    // Then training that grows takes what is free where it is: a replica is as well elsewhere.
+    for wanted in wanted
+        .iter()
+        .filter(|it| it.job.in_place && !it.job.is_served())
+    {
+        let slots = free.entry(wanted.job.container_type()).or_default();
+        if let Some(stands) = staying.get_mut(wanted.id).filter(|_| packs(state)) {
+            grow_at_home(wanted, stands, slots);
+        }
+    }
+    // Large gangs choose first: a small one finds a node of its own more easily. Replicas come last.
     let mut order: Vec<&Wanted<'_>> = wanted.iter().collect();
-    order.sort_by_key(|wanted| (std::cmp::Reverse(wanted.containers), wanted.id));
+    order.sort_by_key(|wanted| {
+        let is_replica = wanted.job.is_served() && packs(state);
+        (is_replica, Reverse(wanted.containers), wanted.id)
+    });
     for wanted in order {
         let slots = free.entry(wanted.job.container_type()).or_default();
         let stands = staying.remove(wanted.id);
@@ -94,7 +114,7 @@ fn with_gpus(
     changed: &BTreeSet<&JobId>,
     mut chosen: Vec<(&Wanted<'_>, BTreeMap<NodeId, u32>)>,
 ) -> Result<BTreeMap<JobId, Placed>, Vec<Short>> {
-    chosen.sort_by_key(|(wanted, _)| std::cmp::Reverse(gpus::size(state, wanted.job)));
+    chosen.sort_by_key(|(wanted, _)| Reverse(gpus::size(state, wanted.job)));
     let mut gpus = gpus::Free::of(state, changed);
     let in_place = chosen.into_iter().map(|(wanted, counts)| {
         let change = elastic::change(wanted.job, &counts);
@@ -208,7 +228,28 @@ fn stand(
     counts
 }
 
-/// Takes slots for what is missing of one job, packed on few nodes.
+fn packs(state: &ClusterState) -> bool {
+    state.policy.placement == Placement::Pack
+}
+
+/// Takes what is free for a job on the nodes where it is.
+fn grow_at_home(
+    wanted: &Wanted<'_>,
+    counts: &mut BTreeMap<NodeId, u32>,
+    slots: &mut BTreeMap<NodeId, u32>,
+) {
+    let mut missing = wanted.containers - counts.values().sum::<u32>();
+    for (node, count) in counts {
+        if let Some(free) = slots.get_mut(node) {
+            let taken = missing.min(*free);
+            *free -= taken;
+            *count += taken;
+            missing -= taken;
+        }
+    }
+}
+
+/// Takes slots for what is missing of one job, packed on few nodes or spread over many.
 fn choose_nodes(
     state: &ClusterState,
     wanted: &Wanted<'_>,
@@ -222,11 +263,17 @@ fn choose_nodes(
         let open = slots.iter().filter(|(_, free)| **free > 0);
         let open = open.filter(|(node, _)| state.nodes.is_allowed(needs, node));
         let open = open.map(|(node, free)| (node, *free)).collect();
-        let Some(node) = pack(&liking.best(open, &counts, missing), &counts, missing) else {
+        let liked = liking.best(open, &counts, missing);
+        let chosen = match packs(state) {
+            true => pack(&Distance(state), &liked, &counts, missing),
+            false => roomiest(&liked),
+        };
+        let Some(node) = chosen else {
             break;
         };
         let free = slots.get(&node).copied().unwrap_or(0);
-        let most = if liking.is_fussy() { 1 } else { missing };
+        let one_by_one = liking.is_fussy() || !packs(state);
+        let most = if one_by_one { 1 } else { missing };
         let taken = free.min(most);
         slots.insert(node.clone(), free - taken);
         *counts.entry(node).or_default() += taken;
@@ -235,18 +282,33 @@ fn choose_nodes(
     counts
 }
 
-/// The next node to pack on: one that the job is on already, else the smallest that takes all
-/// the rest, else the one that takes most.
-fn pack(open: &[(&NodeId, u32)], counts: &BTreeMap<NodeId, u32>, missing: u32) -> Option<NodeId> {
+/// The next node to pack on: one that the job is on already, else the nearest that takes all the
+/// rest, the smallest of these, else the one that takes most, with near ones beside it.
+fn pack(
+    distance: &Distance<'_>,
+    open: &[(&NodeId, u32)],
+    counts: &BTreeMap<NodeId, u32>,
+    missing: u32,
+) -> Option<NodeId> {
     let here = open.iter().filter(|(node, _)| counts.contains_key(*node));
     let fits = open.iter().filter(|(_, free)| *free >= missing);
-    here.max_by_key(|(node, free)| (*free, std::cmp::Reverse(*node)))
-        .or_else(|| fits.min_by_key(|(node, free)| (*free, *node)))
+    here.max_by_key(|(node, free)| (*free, Reverse(*node)))
+        .or_else(|| fits.min_by_key(|(node, free)| (distance.to(node, counts), *free, *node)))
         .or_else(|| {
-            let all = open.iter();
-            all.max_by_key(|(node, free)| (*free, std::cmp::Reverse(*node)))
+            open.iter().max_by_key(|(node, free)| {
+                let far = Reverse(distance.to(node, counts));
+                (*free, far, distance.around(node, open), Reverse(*node))
+            })
         })
         .map(|(node, _)| (*node).clone())
+}
+
+/// The node with the most slots.
+fn roomiest(open: &[(&NodeId, u32)]) -> Option<NodeId> {
+    let most = open
+        .iter()
+        .max_by_key(|(node, free)| (*free, Reverse(*node)));
+    most.map(|(node, _)| (*node).clone())
 }
 
 /// Ranks by node, so that neighbours share one; rank 0 stays on its node if the job still has
@@ -261,7 +323,7 @@ fn rank_places(
         .and_then(|old| old.places.values().next())
         .map(|place| &place.node);
     let mut nodes: Vec<(&NodeId, &u32)> = counts.iter().collect();
-    nodes.sort_by_key(|(node, count)| (chief != Some(*node), std::cmp::Reverse(**count), *node));
+    nodes.sort_by_key(|(node, count)| (chief != Some(*node), Reverse(**count), *node));
     let mut places = Vec::new();
     for (node, count) in nodes {
         for _ in 0..*count {

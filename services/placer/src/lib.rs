@@ -2,6 +2,7 @@
 
 mod assign;
 mod decide;
+mod distance;
 mod elastic;
 mod gpus;
 mod liking;

@@ -26,6 +26,7 @@ use super::arrange::arrange;
 use super::assign::{Partitions, assign};
 use super::backfill::Passed;
 use super::diagnose::{Standing, blocked, hopeless};
+use super::gather::gather;
 use super::instance::{Cluster, Instance, loss_bound, runs};
 use super::pipeline::{Found, Verdict, gap, may_be_feasible, search};
 use super::plan::Plan;
@@ -170,6 +171,7 @@ impl<'a> Queue<'a> {
     }
 
     fn arrange(&self, instance: &Instance, plan: &mut Plan, partitions: &mut Partitions) {
+        gather(self.problem, instance, plan, partitions);
         arrange(self.problem, self.cluster, instance, plan, partitions);
     }
 

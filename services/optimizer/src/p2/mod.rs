@@ -3,8 +3,9 @@
 //! 1. [`admit`], [`backfill`]: which jobs take part; services and notebooks come first ([`urgent`]).
 //! 2. [`pipeline`]: counts and slots for them.
 //! 3. [`assign`]: slots to jobs.
-//! 4. [`revert`], [`stay`]: restarts and moves that are not worth it are taken back; [`arrange`]: what
-//!    starts goes where it would rather be.
+//! 4. [`revert`], [`stay`]: restarts and moves that are not worth it are taken back; [`gather`]:
+//!    training leaves nodes that cost it more than they bring; [`arrange`]: what starts goes where it
+//!    would rather be.
 //! 5. [`diagnose`]: why the others wait.
 //!
 //! Which nodes a job may be on stands in rooms and demands ([`columns`]).
@@ -29,6 +30,7 @@ pub(crate) mod columns;
 pub mod conflict;
 pub(crate) mod devices;
 pub(crate) mod diagnose;
+pub(crate) mod gather;
 pub(crate) mod groups;
 pub(crate) mod held;
 pub(crate) mod instance;

@@ -7,6 +7,7 @@ mod document;
 mod drf_golden;
 mod drf_properties;
 mod fractions;
+mod locality;
 mod places;
 mod scale;
 mod services;

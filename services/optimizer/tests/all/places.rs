@@ -370,3 +370,21 @@ fn the_document_has_labels_and_constraints() {
         "{shapes:?}"
     );
 }
+
+/// A label on which another job insists makes a node no less good for jobs that do not ask for it.
+#[test]
+fn static_spreads_over_nodes_that_others_ask_for() {
+    let gpus = |name: &str, kind: &str| labelled(node(name, "gpu=4"), &[("kind", kind)]);
+    let mut problem = Problem {
+        nodes: vec![gpus("n0", "a"), gpus("n1", "b")],
+        jobs: vec![
+            asks(job("bound", "gpu=1", 1, 1, 1), json!({"kind": "a"})),
+            job("free", "gpu=1", 1, 6, 6),
+        ],
+        ..Problem::default()
+    };
+    problem.policy.allocation = Allocation::Static;
+    let solution = solved(&problem);
+    let free: Vec<u32> = share(&solution, "free").nodes.values().copied().collect();
+    assert_eq!(free, [3, 3]);
+}

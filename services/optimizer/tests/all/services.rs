@@ -199,3 +199,22 @@ fn services_scale_under_policies_that_restart_nobody() {
         assert_eq!(nodes, [(&"a".parse().expect("a node"), &1)]);
     }
 }
+
+#[test]
+fn a_service_starts_with_its_target_under_static_too() {
+    let problem = Problem {
+        nodes: vec![node("a", "gpu=8")],
+        jobs: vec![ProblemJob {
+            static_containers: Some(8),
+            ..service("model", 2)
+        }],
+        policy: Policy {
+            allocation: Allocation::Static,
+            ..Policy::default()
+        },
+        ..Problem::default()
+    };
+    let solution = solve(&problem);
+    check(&problem, &solution).expect("sound");
+    assert_eq!(containers(&solution), [("model", 2)]);
+}

@@ -3,4 +3,5 @@
 mod elastic;
 mod faults;
 mod given;
+mod packing;
 mod places;

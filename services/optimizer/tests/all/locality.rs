@@ -1,0 +1,193 @@
+//! Training on one node where another costs more than it brings, and the baseline that starts jobs
+//! container by container.
+
+use dormouse_messages::job::Urgency;
+use dormouse_optimizer::problem::{Allocation, InPlace, Objective, Policy, Problem, ProblemJob};
+use dormouse_optimizer::solution::{Solution, WaitCode};
+use dormouse_optimizer::{check, solve};
+
+use crate::common::{Chance, job, node, placed};
+
+fn elastic(name: &str, chief: Option<&str>, min: u32, max: u32) -> ProblemJob {
+    ProblemJob {
+        in_place: Some(InPlace {
+            chief: chief.map(|chief| chief.parse().expect("a node")),
+        }),
+        has_checkpoint: false,
+        ..job(name, "gpu=1", 1, min, max)
+    }
+}
+
+fn service(name: &str, target: u32) -> ProblemJob {
+    ProblemJob {
+        in_place: Some(InPlace::default()),
+        urgency: Urgency::Service,
+        has_checkpoint: false,
+        ..job(name, "gpu=1", 1, target, target)
+    }
+}
+
+fn solved(nodes: &[(&str, &str)], jobs: Vec<ProblemJob>, policy: Policy) -> Solution {
+    let problem = Problem {
+        nodes: nodes.iter().map(|(name, has)| node(name, has)).collect(),
+        jobs,
+        policy,
+        ..Problem::default()
+    };
+    let solution = solve(&problem);
+    check(&problem, &solution).expect("sound");
+    solution
+}
+
+fn crossing(part: f64) -> Policy {
+    Policy {
+        objective: Objective {
+            crossing: part,
+            ..Objective::default()
+        },
+        ..Policy::default()
+    }
+}
+
+fn nodes_of(solution: &Solution, job: usize) -> usize {
+    solution.jobs[job].nodes.len()
+}
+
+#[test]
+fn training_does_not_grow_across_nodes_to_its_loss() {
+    let jobs = || {
+        vec![
+            placed(elastic("one", Some("a"), 1, 4), &[("a", 2)]),
+            placed(service("model", 2), &[("a", 2)]),
+        ]
+    };
+    let nodes = [("a", "gpu=4"), ("b", "gpu=4")];
+    let free = solved(&nodes, jobs(), crossing(0.0));
+    assert_eq!(free.jobs[0].containers, 4, "without a price it does");
+    let priced = solved(&nodes, jobs(), crossing(0.7));
+    assert_eq!(priced.jobs[0].containers, 2);
+    assert!(!priced.changed);
+    // Two of four elsewhere at a tenth of the speed: 3.6 are more than 2.
+    let cheap = solved(&nodes, jobs(), crossing(0.1));
+    assert_eq!(cheap.jobs[0].containers, 4);
+}
+
+#[test]
+fn a_job_larger_than_a_node_crosses_in_any_case() {
+    let nodes = [("a", "gpu=4"), ("b", "gpu=4")];
+    let large = ProblemJob {
+        in_place: None,
+        ..job("large", "gpu=1", 1, 6, 6)
+    };
+    let solution = solved(&nodes, vec![large], crossing(0.7));
+    assert_eq!(
+        (solution.jobs[0].containers, nodes_of(&solution, 0)),
+        (6, 2)
+    );
+}
+
+#[test]
+fn a_gang_starts_on_one_node_if_another_job_there_can_shrink() {
+    // One GPU is free on each node.
+    let solution = solved(
+        &[("a", "gpu=4"), ("b", "gpu=4")],
+        vec![
+            placed(elastic("one", Some("a"), 1, 4), &[("a", 3)]),
+            placed(elastic("two", Some("b"), 1, 4), &[("b", 3)]),
+            elastic("new", None, 2, 4),
+        ],
+        crossing(0.7),
+    );
+    assert!(solution.waiting.is_empty());
+    for index in 0..3 {
+        assert_eq!(nodes_of(&solution, index), 1, "{:?}", solution.jobs);
+    }
+    let all: u32 = solution.jobs.iter().map(|job| job.containers).sum();
+    assert_eq!(all, 8, "and nothing is left idle: {:?}", solution.jobs);
+}
+
+#[test]
+fn random_clusters_are_sound_and_nobody_straddles_to_its_loss() {
+    for seed in 0..60 {
+        let mut chance = Chance::new(seed);
+        let nodes: Vec<(String, String)> = (0..2 + chance.below(3))
+            .map(|index| (format!("n{index}"), format!("gpu={}", 2 + chance.below(6))))
+            .collect();
+        let mut room: Vec<u64> = nodes
+            .iter()
+            .map(|(_, has)| has[4..].parse().expect("a number"))
+            .collect();
+        let mut jobs = Vec::new();
+        for index in 0..1 + chance.below(5) {
+            let name = format!("j{index}");
+            let at = chance.below(nodes.len() as u64) as usize;
+            let count = chance.below(room[at] + 1).min(4) as u32;
+            room[at] -= u64::from(count);
+            let on = nodes[at].0.as_str();
+            jobs.push(match (chance.below(3), count) {
+                (_, 0) => elastic(&name, None, 1 + chance.below(2) as u32, 4),
+                (0, _) => placed(service(&name, count), &[(on, count)]),
+                _ => placed(elastic(&name, Some(on), 1, 4), &[(on, count)]),
+            });
+        }
+        let nodes: Vec<(&str, &str)> = nodes
+            .iter()
+            .map(|(a, b)| (a.as_str(), b.as_str()))
+            .collect();
+        let posed = jobs.clone();
+        let solution = solved(&nodes, jobs, crossing(0.7));
+        for share in solution.jobs.iter().filter(|share| share.nodes.len() > 1) {
+            let job = posed
+                .iter()
+                .find(|job| job.job == share.job)
+                .expect("known");
+            let chief = job.in_place.as_ref().and_then(|it| it.chief.as_ref());
+            let home = match chief {
+                Some(chief) => share.nodes.get(chief).copied().unwrap_or(0),
+                None => share.nodes.values().max().copied().unwrap_or(0),
+            };
+            let together = f64::from(home) >= f64::from(share.containers) * 0.3;
+            let straddles = job.urgency == Urgency::Training && home >= job.min && together;
+            assert!(!straddles, "seed {seed}: {share:?}");
+        }
+    }
+}
+
+/// The baseline: a gang of two begins with one, and holds the queue.
+#[test]
+fn without_gangs_a_job_begins_with_what_fits() {
+    let policy = |gang| Policy {
+        allocation: Allocation::Static,
+        gang,
+        ..Policy::default()
+    };
+    let jobs = || {
+        let two = |name| ProblemJob {
+            static_containers: Some(2),
+            ..elastic(name, None, 1, 2)
+        };
+        vec![two("first"), two("second"), two("third")]
+    };
+    let nodes = [("a", "gpu=2"), ("b", "gpu=1")];
+    let counts = |solution: &Solution| -> Vec<u32> {
+        solution.jobs.iter().map(|job| job.containers).collect()
+    };
+    let whole = solved(&nodes, jobs(), policy(true));
+    assert_eq!(counts(&whole), [2]);
+    let single = solved(&nodes, jobs(), policy(false));
+    assert_eq!(counts(&single), [2, 1]);
+    assert_eq!(single.waiting[0].code, WaitCode::Behind);
+    // What becomes free completes the second before the third begins.
+    let mut later = jobs();
+    later[1] = placed(
+        ProblemJob {
+            in_place: Some(InPlace {
+                chief: Some("b".parse().expect("a node")),
+            }),
+            ..later[1].clone()
+        },
+        &[("b", 1)],
+    );
+    let freed = solved(&nodes, later.split_off(1), policy(false));
+    assert_eq!(counts(&freed), [2, 1]);
+}

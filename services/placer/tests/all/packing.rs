@@ -1,0 +1,130 @@
+//! Gangs of one demand that share slots: packed on few nodes, near ones where there must be several; and
+//! the baseline, each container by itself on the node with the most slots.
+
+use dormouse_messages::events::{
+    AllocationDecided, ClusterConfigured, JobAdmitted, JobAllocation, JobReleased, NodeJoined,
+    Outcome, Shape, Slot,
+};
+use dormouse_messages::job::{Containers, JobSpec};
+use dormouse_messages::policy::{Placement, Policy};
+use dormouse_messages::{Epoch, Event};
+
+use crate::given::{Given, job, node, spec};
+
+/// Nodes with room for two containers each, in racks and zones.
+fn racks(labels: &[(&str, &str, &str)]) -> Given {
+    let mut given = Given::nodes();
+    for (name, rack, zone) in labels {
+        let labels = [("rack", rack), ("zone", zone)];
+        given.push(NodeJoined {
+            node: node(name),
+            capacity: "cpu=4".parse().expect("amounts"),
+            labels: labels
+                .map(|(label, value)| (label.to_owned(), (*value).to_owned()))
+                .into(),
+            gpus: Vec::new(),
+            incarnation: 2,
+            running: Vec::new(),
+            address: String::new(),
+            runtime: "process".to_owned(),
+            taints: Default::default(),
+        });
+    }
+    given
+}
+
+/// Two gangs of this size on nodes with two slots each: the nodes of each gang.
+fn nodes_of_gangs(mut given: Given, size: u32, on: &[&str]) -> [Vec<String>; 2] {
+    for id in ["t/a", "t/b"] {
+        given.push(JobAdmitted {
+            job: job(id),
+            spec: JobSpec {
+                containers: Containers::between(size, size),
+                ..spec(&job(id))
+            },
+            ingress_sequence: given.events,
+            basis: None,
+        });
+        given.push(JobReleased {
+            job: job(id),
+            turn: None,
+            passed_over: Vec::new(),
+            basis: None,
+        });
+    }
+    let listed = |id: &str| JobAllocation {
+        job: job(id),
+        containers: size,
+        previous: 0,
+        new: true,
+        share: 0.0,
+        fair_share: 0.0,
+        made_for: None,
+    };
+    let slot = |on: &&str| Slot {
+        node: node(on),
+        shape: 0,
+        containers: 2,
+    };
+    given.push(AllocationDecided {
+        epoch: Epoch(1),
+        jobs: vec![listed("t/a"), listed("t/b")],
+        shapes: vec![Shape {
+            shape: 0,
+            demand: "cpu=2".parse().expect("amounts"),
+            needs: Default::default(),
+        }],
+        slots: on.iter().map(slot).collect(),
+        outcome: Outcome::default(),
+        basis: None,
+    });
+    let (events, _) = given.decided();
+    let [Event::PlacementDecided(placed)] = events.as_slice() else {
+        panic!("{events:?}");
+    };
+    ["t/a", "t/b"].map(|id| {
+        let create = placed.create.iter().filter(|it| it.job == job(id));
+        let mut nodes: Vec<String> = create.map(|it| it.node.to_string()).collect();
+        nodes.sort();
+        nodes.dedup();
+        nodes
+    })
+}
+
+#[test]
+fn a_gang_is_packed_unless_the_policy_spreads() {
+    for (placement, nodes) in [(Placement::Pack, 1), (Placement::Spread, 2)] {
+        let mut given = Given::nodes();
+        given.push(ClusterConfigured {
+            policy: Policy {
+                placement,
+                ..Policy::default()
+            },
+        });
+        for gang in nodes_of_gangs(given, 2, &["n0", "n1"]) {
+            assert_eq!(gang.len(), nodes, "{placement:?}");
+        }
+    }
+}
+
+#[test]
+fn a_gang_on_several_nodes_gets_near_ones() {
+    let on = ["n0", "n1", "n2", "n3"];
+    let zones = racks(&[
+        ("n0", "r0", "a"),
+        ("n1", "r1", "b"),
+        ("n2", "r2", "a"),
+        ("n3", "r3", "b"),
+    ]);
+    let gangs = nodes_of_gangs(zones, 4, &on);
+    assert_eq!(gangs, [["n0", "n2"], ["n1", "n3"]]);
+    // One rack of a zone before the other; a rack's name is of its zone.
+    let racks = racks(&[
+        ("n0", "r0", "a"),
+        ("n1", "r1", "a"),
+        ("n2", "r0", "b"),
+        ("n3", "r0", "a"),
+    ]);
+    let gangs = nodes_of_gangs(racks, 4, &on);
+    assert_eq!(gangs, [["n0", "n3"], ["n1", "n2"]]);
+}
