@@ -201,6 +201,13 @@ impl ModelAgents {
         self.dead.remove(node);
     }
 
+    /// The training jobs that have begun, each with the time from which it works and how fast, where it
+    /// does.
+    pub fn speeds(&self) -> impl Iterator<Item = (&JobId, Option<(Timestamp, f64)>)> {
+        let training = self.jobs.iter().filter(|(_, job)| !job.served);
+        training.map(|(id, job)| (id, job.working))
+    }
+
     pub(super) fn schedule(&mut self, at: Timestamp, life: LifeId, due: Due) {
         self.scheduled += 1;
         self.due.insert((at, self.scheduled), (life, due));

@@ -43,7 +43,8 @@ impl ModelAgents {
             false => event.leave.clone(),
         };
         for rank in newcomers {
-            let at = after(now, model.start_s + faults.start_delay_s());
+            let start_s = model.join_s.unwrap_or(model.start_s);
+            let at = after(now, start_s + faults.start_delay_s());
             self.schedule(at, life.clone(), Due::Joined(rank));
         }
         for rank in leavers {

@@ -1,7 +1,8 @@
 //! The same services over a log in memory, with a virtual clock and model agents.
 //!
 //! 1. What the script says for this instant happens: submissions, nodes that join, leave, drain.
-//! 2. What the model agents are due to report is appended ([`agents`]).
+//! 2. What the model agents are due to report is appended ([`agents`]), and what clients of services
+//!    saw ([`clients`]).
 //! 3. Every service whose turn it is folds the new events and decides, one after the other, until
 //!    none is due at this instant: the shipped shell around the services' own `evolve` and
 //!    `decide` ([`service`]).
@@ -13,6 +14,7 @@
 //! after every event ([`crate::Audit`]), and with `check` every service's own invariants.
 
 mod agents;
+mod clients;
 mod elastic;
 mod faults;
 mod log;
@@ -38,6 +40,8 @@ use dormouse_placer::Placer;
 
 use crate::audit::Audit;
 pub use agents::ModelAgents;
+use clients::Served;
+pub use clients::{Asking, Clients, Sample};
 pub use faults::{Faults, Rates};
 pub use log::MemoryLog;
 pub use model::{LifeCosts, ModelJob, Scaling};
@@ -112,6 +116,7 @@ pub struct Engine {
     lives: BTreeMap<NodeId, u64>,
     services: [Box<dyn Participant>; 5],
     agents: ModelAgents,
+    clients: Served,
     faults: Faults,
     audit: Audit,
     audits: bool,
@@ -149,6 +154,7 @@ impl Engine {
                 Box::new(Service::new(Autoscaler, check, copies)),
             ],
             agents: ModelAgents::default(),
+            clients: Served::default(),
             faults,
             audit: Audit::default(),
             audits: true,
@@ -192,6 +198,22 @@ impl Engine {
         self.agents.model(id, model);
     }
 
+    /// The clients of a service, from `at` on for as long as it is there.
+    pub fn serve(&mut self, id: JobId, clients: Clients, at: Timestamp) {
+        self.clients.add(id, clients, at);
+    }
+
+    /// What clients saw since this was asked last, a second at a time.
+    pub fn take_samples(&mut self) -> Vec<Sample> {
+        self.clients.take_samples()
+    }
+
+    /// What the model agents know.
+    #[must_use]
+    pub fn agents(&self) -> &ModelAgents {
+        &self.agents
+    }
+
     /// Runs until nothing is due at or before `until`.
     ///
     /// # Errors
@@ -209,7 +231,8 @@ impl Engine {
     pub fn next_due(&self) -> Option<Timestamp> {
         let scripted = self.script.keys().next().map(|(at, _)| *at);
         let services = self.services.iter().map(|service| service.due());
-        let all = services.chain([scripted, self.agents.next_due()]);
+        let models = [self.agents.next_due(), self.clients.next_due()];
+        let all = services.chain([scripted]).chain(models);
         all.flatten().min()
     }
 
@@ -224,6 +247,9 @@ impl Engine {
         }
         for event in self.agents.due(self.now, &mut self.faults) {
             self.append(Writer::Node, event)?;
+        }
+        for event in self.clients.due(self.now) {
+            self.append(Writer::Gateway, event)?;
         }
         self.settle()
     }
@@ -336,6 +362,7 @@ impl Engine {
             service.told(&recorded, self.now, &mut self.faults);
         }
         self.agents.fold(&recorded, self.now, &mut self.faults);
+        self.clients.fold(&recorded);
         if self.audits {
             self.audit.read(&recorded);
         }

@@ -77,6 +77,10 @@ pub struct ModelJob {
     pub resume_s: f64,
     /// From the start request until its containers run.
     pub start_s: f64,
+    /// The same of a member that joins in place, where it is not the same.
+    pub join_s: Option<f64>,
+    /// Its speed on more than one node, as a part of that on one.
+    pub crossing: f64,
     /// Members that come or go in place cost the others so long without progress.
     pub resize_s: f64,
     /// From a replica's start until it is ready.
@@ -108,6 +112,8 @@ impl ModelJob {
             save_s: 0.0,
             resume_s: 0.0,
             start_s: 0.0,
+            join_s: None,
+            crossing: 1.0,
             resize_s: 0.0,
             ready_s: 0.0,
             fails_after_s: None,
@@ -160,10 +166,11 @@ impl ModelJob {
         self.progress_s.map(|every_s| first.unwrap_or(every_s))
     }
 
-    /// The speed of a life of so many containers.
+    /// The speed of a life of so many containers on so many nodes.
     #[must_use]
-    pub fn speed(&self, life: Incarnation, containers: u32) -> f64 {
-        self.scaling.speed(containers) * self.life(life).pace.unwrap_or(1.0)
+    pub fn speed(&self, life: Incarnation, containers: u32, nodes: usize) -> f64 {
+        let crossing = if nodes > 1 { self.crossing } else { 1.0 };
+        self.scaling.speed(containers) * self.life(life).pace.unwrap_or(1.0) * crossing
     }
 }
 
@@ -183,5 +190,14 @@ mod tests {
         let steps = Scaling::Steps { a, b, c };
         assert!((steps.speed(4) - 1.0 / 1.8).abs() < 1e-12);
         assert_eq!(steps.speed(0), 0.0);
+        let model = ModelJob {
+            crossing: 0.25,
+            ..ModelJob::linear(1.0)
+        };
+        let life = Incarnation(1);
+        assert_eq!(
+            (model.speed(life, 4, 1), model.speed(life, 4, 2)),
+            (4.0, 1.0)
+        );
     }
 }

@@ -1,10 +1,10 @@
 //! The work of a gang: how fast it goes, when it will have ended, when it reports how far it is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::Progress;
 use dormouse_messages::ids::Rank;
-use dormouse_messages::{Event, Timestamp};
+use dormouse_messages::{Event, NodeId, Timestamp};
 
 use super::agents::{Due, LifeId, ModelAgents, after};
 use super::faults::Faults;
@@ -31,7 +31,8 @@ impl ModelAgents {
             }
             return;
         }
-        let speed = job.model.speed(life.1, gang.size.max(1));
+        let nodes: BTreeSet<&NodeId> = gang.containers.values().map(|(node, _)| node).collect();
+        let speed = job.model.speed(life.1, gang.size.max(1), nodes.len());
         let since = after(now, pause_s);
         job.working = Some((since, speed));
         let by_chance = faults.dies_after_s();
@@ -49,6 +50,10 @@ impl ModelAgents {
         };
         job.plan += 1;
         let plan = job.plan;
+        if speed <= 0.0 {
+            // A program that waits for the others of its world: it has no end before they come.
+            return;
+        }
         let left_s = (job.model.work_container_s - job.done).max(0.0) / speed;
         let failure = job.model.failures.get(job.failed);
         let failure = failure.map(|at| (at - job.done).max(0.0) / speed);

@@ -4,11 +4,14 @@
 //! 1. The figures as a table.
 //! 2. The drawings of the Dorm paper's evaluation (figures 6 to 9): utilization, fairness loss and
 //!    adjustments over time, speed-up of each job against the first run ([`lines`]).
-//! 3. Waiting by tenant ([`bars`]), and every run's jobs over time ([`gantt`]).
+//! 3. Where services have clients: their response times, replicas, and the speed of training over time
+//!    ([`mixed`]).
+//! 4. Waiting by tenant ([`bars`]), and every run's jobs over time ([`gantt`]).
 
 mod bars;
 mod gantt;
 mod lines;
+mod mixed;
 mod svg;
 
 use crate::simulate::compare::METRICS;
@@ -55,6 +58,7 @@ pub fn page(title: &str, runs: &[Run<'_>]) -> String {
         .map(|run| run.outcome.figures.makespan_s / 3600.0)
         .fold(0.0, f64::max);
     over_time(&mut page, runs, end_h);
+    mixed::sections(&mut page, runs);
     against_the_first(&mut page, runs);
     section(
         &mut page,

@@ -74,7 +74,8 @@ pub struct JobDocument {
     pub model: ModelDocument,
 }
 
-/// How a job behaves: work and how it scales, or tasks.
+/// How a job behaves: work and how it scales, tasks, or the clients of a service. A service or a
+/// notebook without clients needs neither.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelDocument {
@@ -87,6 +88,45 @@ pub struct ModelDocument {
     /// Batch: many submissions of one kind.
     #[serde(default)]
     pub tasks: Option<TasksDocument>,
+    /// A service: who asks it.
+    #[serde(default)]
+    pub clients: Option<ClientsDocument>,
+    /// Its speed on more than one node, as a part of that on one; 1 where it is absent.
+    #[serde(default)]
+    pub crossing: Option<f64>,
+    /// What starting and resizing cost it, where that is not what the scenario says.
+    #[serde(default)]
+    pub costs: OwnCostsDocument,
+}
+
+/// What starting and resizing cost one job; what is absent is the scenario's.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct OwnCostsDocument {
+    /// Seconds from the start request until the containers run.
+    pub start_s: Option<f64>,
+    /// The same of a member that joins in place; `start_s` where it is absent.
+    pub join_s: Option<f64>,
+    /// Seconds without progress when members come or go in place.
+    pub resize_s: Option<f64>,
+    /// Seconds from a replica's start until it is ready.
+    pub ready_s: Option<f64>,
+}
+
+/// The clients of a service: a closed loop, or a rate.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClientsDocument {
+    /// So many clients, each of which asks again as soon as it is answered.
+    #[serde(default)]
+    pub clients: Option<Vec<f64>>,
+    /// So many requests a second.
+    #[serde(default)]
+    pub rate: Option<Vec<f64>>,
+    /// Seconds that each number holds; the last one holds beyond.
+    pub every_s: f64,
+    /// Milliseconds that a replica works on a request, one at a time.
+    pub work_ms: f64,
 }
 
 /// How the speed grows with the containers.

@@ -1,22 +1,25 @@
 //! Scenarios: a cluster, a policy and the jobs that come, as a document.
 //!
 //! [`read`] checks a document and says what is wrong with it in the words of the document;
-//! [`settings`] changes one before it is read; [`generate`] writes new ones from a seed.
+//! [`settings`] changes one before it is read; [`generate`] writes new ones from a seed, [`dynamoml`] a
+//! published experiment.
 
 mod document;
+pub mod dynamoml;
 pub mod generate;
 pub mod presets;
 mod read;
 pub mod settings;
 
 use dormouse_messages::events::NodeLabelled;
+use dormouse_messages::job::Kind;
 use dormouse_messages::policy::Policy;
 use dormouse_messages::{Amounts, JobId, NodeId};
 
-use crate::engine::ModelJob;
+use crate::engine::{Clients, ModelJob};
 pub use document::{
-    CostsDocument, JobDocument, ModelDocument, NodeDocument, ScalingDocument, ScenarioDocument,
-    TasksDocument,
+    ClientsDocument, CostsDocument, JobDocument, ModelDocument, NodeDocument, OwnCostsDocument,
+    ScalingDocument, ScenarioDocument, TasksDocument,
 };
 pub use read::{ScenarioError, read, read_value};
 
@@ -48,4 +51,8 @@ pub struct Submission {
     pub payload: Vec<u8>,
     /// How it behaves.
     pub model: ModelJob,
+    /// What it is.
+    pub kind: Kind,
+    /// Who asks it, of a service.
+    pub clients: Option<Clients>,
 }

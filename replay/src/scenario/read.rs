@@ -10,10 +10,11 @@ use dormouse_messages::{Amounts, JobId, NodeId, TenantId};
 use serde_json::{Map, Value, json};
 
 use super::document::{
-    CostsDocument, JobDocument, NodeDocument, ScalingDocument, ScenarioDocument, TasksDocument,
+    ClientsDocument, CostsDocument, JobDocument, ModelDocument, NodeDocument, ScalingDocument,
+    ScenarioDocument, TasksDocument,
 };
 use super::{Scenario, Submission};
-use crate::engine::{ModelJob, Scaling};
+use crate::engine::{Asking, Clients, ModelJob, Scaling};
 
 /// The most submissions of a scenario: a log of them still fits a disk.
 const MOST_SUBMISSIONS: u64 = 10_000_000;
@@ -219,30 +220,100 @@ fn read_job(
     };
     match (&document.model.tasks, document.model.work_container_s) {
         (Some(_), Some(_)) => Err("model has work_container_s and tasks; give one".to_owned()),
-        (None, None) => Err("model has neither work_container_s nor tasks; give one".to_owned()),
         (Some(tasks), None) => read_tasks(document, tasks, &tenant, &name, costs),
-        (None, Some(work_container_s)) => {
-            positive("model.work_container_s", work_container_s)
-                .map_err(|error| error.to_string())?;
-            let model = ModelJob {
-                scaling: scaling(document.model.scaling.as_ref())?,
-                save_s: costs.save_s,
-                resume_s: costs.adjustment_s - costs.save_s,
-                start_s: costs.start_s,
-                resize_s: costs.resize_s,
-                ready_s: costs.ready_s,
-                ..ModelJob::linear(work_container_s)
-            };
-            let (job, payload, _) = submission(document, &tenant, &name)?;
+        (None, work_container_s) => {
+            let (job, payload, kind) = submission(document, &tenant, &name)?;
+            let work_container_s = work(kind, work_container_s, &document.model)?;
             let at_s = document.at_s;
             Ok(vec![Submission {
                 at_s,
                 job,
                 payload,
-                model,
+                model: model(&document.model, work_container_s, costs)?,
+                kind,
+                clients: document.model.clients.as_ref().map(clients).transpose()?,
             }])
         }
     }
+}
+
+/// Services and notebooks have no end; only they have clients.
+fn work(kind: Kind, work_container_s: Option<f64>, model: &ModelDocument) -> Result<f64, String> {
+    match (kind.is_served(), work_container_s) {
+        (true, Some(_)) => Err(
+            "model.work_container_s is of what ends; services and notebooks run until they are cancelled".to_owned(),
+        ),
+        (true, None) => Ok(f64::INFINITY),
+        (false, _) if model.clients.is_some() => {
+            Err("model.clients is for jobs with `kind: inference`".to_owned())
+        }
+        (false, None) => Err("model has neither work_container_s nor tasks; give one".to_owned()),
+        (false, Some(work)) => {
+            positive("model.work_container_s", work).map_err(|error| error.to_string())?;
+            Ok(work)
+        }
+    }
+}
+
+fn model(
+    document: &ModelDocument,
+    work_container_s: f64,
+    costs: &CostsDocument,
+) -> Result<ModelJob, String> {
+    let own = &document.costs;
+    for (field, value) in [
+        ("model.costs.start_s", own.start_s),
+        ("model.costs.join_s", own.join_s),
+        ("model.costs.resize_s", own.resize_s),
+        ("model.costs.ready_s", own.ready_s),
+    ] {
+        not_negative(field, value.unwrap_or(0.0)).map_err(|error| error.to_string())?;
+    }
+    let crossing = document.crossing.unwrap_or(1.0);
+    number(
+        "model.crossing",
+        crossing,
+        crossing > 0.0 && crossing <= 1.0,
+        "above 0 and at most 1",
+    )
+    .map_err(|error| error.to_string())?;
+    Ok(ModelJob {
+        scaling: scaling(document.scaling.as_ref())?,
+        save_s: costs.save_s,
+        resume_s: costs.adjustment_s - costs.save_s,
+        start_s: own.start_s.unwrap_or(costs.start_s),
+        join_s: own.join_s,
+        resize_s: own.resize_s.unwrap_or(costs.resize_s),
+        ready_s: own.ready_s.unwrap_or(costs.ready_s),
+        crossing,
+        ..ModelJob::linear(work_container_s)
+    })
+}
+
+fn clients(document: &ClientsDocument) -> Result<Clients, String> {
+    let (asking, table) = match (&document.clients, &document.rate) {
+        (Some(table), None) => (Asking::ClosedLoop, table),
+        (None, Some(table)) => (Asking::Rate, table),
+        _ => return Err("model.clients has clients (a closed loop) or rate; give one".to_owned()),
+    };
+    if table.is_empty() {
+        return Err("model.clients must list at least one number".to_owned());
+    }
+    for number in table {
+        not_negative("model.clients: a number", *number).map_err(|error| error.to_string())?;
+    }
+    for (field, value) in [
+        ("model.clients.every_s", document.every_s),
+        ("model.clients.work_ms", document.work_ms),
+    ] {
+        positive(field, value).map_err(|error| error.to_string())?;
+    }
+    Ok(Clients {
+        asking,
+        table: table.clone(),
+        every_s: document.every_s,
+        work_ms: document.work_ms,
+    })
 }
 
 fn read_tasks(
@@ -278,6 +349,8 @@ fn read_tasks(
             job,
             payload,
             model: model.clone(),
+            kind,
+            clients: None,
         })
     };
     (0..tasks.count).map(task).collect()
@@ -310,9 +383,11 @@ fn scaling(document: Option<&ScalingDocument>) -> Result<Scaling, String> {
     match document {
         None | Some(ScalingDocument::Linear) => Ok(Scaling::Linear),
         Some(ScalingDocument::Table { speed }) => {
-            if speed.is_empty() || !speed.iter().all(|speed| usable(*speed)) {
+            // Fewer than the world of a program make it wait: 0.
+            let known = speed.iter().all(|speed| *speed == 0.0 || usable(*speed));
+            if !known || !speed.last().is_some_and(|last| usable(*last)) {
                 return Err(
-                    "model.scaling.speed must list at least one speed, all above 0".to_owned(),
+                    "model.scaling.speed must list at least one speed, none below 0, the last one above".to_owned(),
                 );
             }
             Ok(Scaling::Table(speed.clone()))

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::measure::{End, JobRecord, Measures, count};
+use super::mixed::MixedFigures;
 
 /// A distribution, in its own unit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
@@ -95,6 +96,9 @@ pub struct Figures {
     pub events: u64,
     /// By tenant.
     pub tenants: BTreeMap<String, TenantFigures>,
+    /// Services beside training, where services have clients.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mixed: Option<MixedFigures>,
 }
 
 fn completion_s(job: &JobRecord) -> Option<f64> {
@@ -135,6 +139,7 @@ pub(super) fn figures(measures: &Measures) -> Figures {
         decisions: measures.decisions,
         events: measures.events,
         tenants: tenants.collect(),
+        mixed: None,
     }
 }
 

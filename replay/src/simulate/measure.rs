@@ -13,6 +13,7 @@ use dormouse_state::{ClusterState, ContainerPhase};
 use serde::Serialize;
 
 use super::figures::{self, Figures};
+use super::mixed::Course;
 
 /// From this second on, the value.
 pub type Point = (f64, f64);
@@ -70,6 +71,9 @@ pub struct Outcome {
     pub loss: Vec<Point>,
     /// Adjusted jobs in all, over time.
     pub adjustments: Vec<Point>,
+    /// Services beside training, where services have clients.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mixed: Option<Course>,
 }
 
 /// A step function of the cluster.
@@ -344,6 +348,7 @@ impl Measures {
             utilization: self.utilization.points,
             loss: self.loss.points,
             adjustments: self.adjustments.points,
+            mixed: None,
         }
     }
 }

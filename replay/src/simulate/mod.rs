@@ -3,14 +3,18 @@
 //! 1. The policy and the nodes stand at the beginning of the log, the submissions in the script.
 //! 2. The engine jumps from instant to instant; what it has appended is measured
 //!    ([`measure`]), handed to the caller, and forgotten.
-//! 3. When every job has ended the figures are drawn up ([`figures`]).
+//! 3. When every job has ended the figures are drawn up ([`figures`]). Services and notebooks have no
+//!    end: with them it is over when the others have ended and the clients' tables, too; what was seen
+//!    of them is in [`mixed`].
 //!
 //! The same scenario gives the same log, byte for byte.
 
 pub mod compare;
 pub mod figures;
 mod measure;
+pub mod mixed;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use dormouse_messages::events::ClusterConfigured;
@@ -21,6 +25,7 @@ use crate::scenario::Scenario;
 pub use figures::{Figures, Percentiles, TenantFigures};
 pub(crate) use measure::Measures;
 pub use measure::{Bar, End, JobRecord, Outcome, Point, mean};
+use mixed::Mixed;
 
 /// When every simulation begins: 2026-01-01T00:00:00Z.
 pub const START: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
@@ -100,7 +105,11 @@ pub fn engine(scenario: &Scenario, options: &Options) -> Engine {
             verb: "submit".to_owned(),
             payload: submission.payload.clone(),
         };
-        engine.at(seconds_after_start(submission.at_s), action);
+        let at = seconds_after_start(submission.at_s);
+        if let Some(clients) = &submission.clients {
+            engine.serve(submission.job.clone(), clients.clone(), at);
+        }
+        engine.at(at, action);
     }
     engine
 }
@@ -128,23 +137,37 @@ pub fn simulate(
 ) -> Result<Outcome, SimulationError> {
     let mut engine = engine(scenario, options);
     let mut measures = Measures::new(scenario.horizon_s, START);
+    let mut mixed = Mixed::of(scenario, START);
+    let served: BTreeSet<&JobId> = served(scenario).collect();
     let mut done = Progress {
-        jobs: scenario.submissions.len() as u64,
+        jobs: (scenario.submissions.len() - served.len()) as u64,
         ..Progress::default()
     };
+    let over_s = mixed.as_ref().map_or(0.0, Mixed::until_s);
     while engine.next_due().is_some() {
+        let is_served = !served.is_empty() && done.ended >= done.jobs;
+        if is_served && engine.now() >= seconds_after_start(over_s) {
+            break;
+        }
         engine.step()?;
         for recorded in engine.take_events() {
             measures.read(&recorded);
+            if let Some(mixed) = &mut mixed {
+                mixed.read(&recorded);
+            }
             each(&recorded).map_err(SimulationError::Sink)?;
             done.events = recorded.sequence.0;
+        }
+        if let Some(mixed) = &mut mixed {
+            mixed.look(&mut engine);
         }
         if measures.ended() > done.ended {
             done.ended = measures.ended();
             progress(done);
         }
     }
-    let mut open = engine.audit().open_jobs();
+    let open = engine.audit().open_jobs();
+    let mut open = open.filter(|job| !served.contains(job));
     if let Some(first) = open.next().cloned() {
         return Err(SimulationError::Stuck {
             at: engine.now(),
@@ -152,5 +175,16 @@ pub fn simulate(
             first,
         });
     }
-    Ok(measures.outcome())
+    let mut outcome = measures.outcome();
+    if let Some(mixed) = mixed {
+        outcome.figures.mixed = Some(mixed.figures(&outcome.jobs));
+        outcome.mixed = Some(mixed.course());
+    }
+    Ok(outcome)
+}
+
+/// Services and notebooks: they have no end.
+fn served(scenario: &Scenario) -> impl Iterator<Item = &JobId> {
+    let served = scenario.submissions.iter().filter(|it| it.kind.is_served());
+    served.map(|submission| &submission.job)
 }

@@ -2,7 +2,7 @@
 //! rules of the system are checked after every event and at the end.
 //!
 //! 1. [`workload`] draws the nodes, the jobs, cancellations, revisions, lost and drained nodes;
-//!    or the jobs are those of a scenario.
+//!    or the jobs are those of a scenario, whose services are cancelled at its horizon.
 //! 2. The engine runs them under [`Faults`]: services follow late, decide on less than the head,
 //!    are slow, die after any prefix of an append, start again from the log or a snapshot;
 //!    checkpoints fail or hang; containers die or start late.
@@ -19,8 +19,9 @@ use dormouse_admission::AdmissionState;
 use dormouse_messages::{Fold, Recorded};
 use dormouse_projections::ReadModel;
 use dormouse_state::ClusterState;
+use serde_json::json;
 
-use crate::engine::{Engine, Faults, Rates};
+use crate::engine::{Action, Engine, Faults, Rates};
 use crate::random::Random;
 use crate::scenario::Scenario;
 use crate::simulate::{self, Options, seconds_after_start};
@@ -69,6 +70,7 @@ pub fn trial(seed: u64, scenario: Option<&Scenario>) -> Result<Passed, Box<Failu
                 },
             );
             workload::troubles(&mut engine, scenario, &mut random);
+            end_services(&mut engine, scenario);
             engine
         }
     };
@@ -78,6 +80,19 @@ pub fn trial(seed: u64, scenario: Option<&Scenario>) -> Result<Passed, Box<Failu
         let log = engine.log().to_vec();
         Box::new(Failure { seed, what, log })
     })
+}
+
+/// Services and notebooks run until they are cancelled: at the horizon.
+fn end_services(engine: &mut Engine, scenario: &Scenario) {
+    let served = scenario.submissions.iter().filter(|it| it.kind.is_served());
+    for submission in served {
+        let cancel = Action::Submit {
+            tenant: submission.job.tenant().to_owned(),
+            verb: "cancel".to_owned(),
+            payload: json!({"job": submission.job}).to_string().into_bytes(),
+        };
+        engine.at(seconds_after_start(scenario.horizon_s), cancel);
+    }
 }
 
 /// Long after the last job should have ended: a trial's jobs work for minutes, and every fault

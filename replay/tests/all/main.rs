@@ -3,6 +3,7 @@
 mod archive;
 mod cluster;
 mod common;
+mod dynamoml;
 mod explain;
 mod grants;
 mod ledger;

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 
 use dormouse_admission::plan::{Planned, state_digest};
 use dormouse_messages::events::{AllocationDecided, Outcome};
+use dormouse_messages::job::Kind;
 use dormouse_messages::{Event, JobId, Recorded, Sequence, TenantId, Timestamp};
 use serde_json::Value;
 
@@ -87,6 +88,8 @@ fn submission(tenant: &TenantId, document: &Value) -> Result<Changes, ChangeErro
             job,
             payload: document.to_string().into_bytes(),
             model: ModelJob::linear(f64::INFINITY),
+            kind: Kind::default(),
+            clients: None,
         }],
         ..Asked::default()
     };

@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use clap::Args;
+use dormouse_replay::scenario::dynamoml::Configuration;
 use dormouse_replay::scenario::generate::Kind;
 use dormouse_replay::scenario::settings::Setting;
 use dormouse_replay::serving::traces::Kind as Trace;
@@ -13,7 +14,8 @@ use dormouse_replay::serving::traces::Kind as Trace;
 pub struct SimulateArgs {
     /// Scenario files, - for standard input, or table2:SEEDS and trace:SEEDS for generated ones.
     /// serving:TRACE compares the rules by which services are scaled, on the traces a, b, c, constant,
-    /// steps, bursts and day.
+    /// steps, bursts and day. dynamoml:all, :sharing, :scaling and :none are the experiment of the
+    /// DynamoML paper; gains are those against the one that is named last.
     #[arg(value_name = "SCENARIO", required_unless_present_any = ["generate", "faults"])]
     pub scenarios: Vec<Source>,
     /// Set a field by its dotted path; several values, with commas, are simulated one by one.
@@ -99,7 +101,7 @@ impl SimulateArgs {
     pub fn served(&self) -> anyhow::Result<Option<Vec<Trace>>> {
         let traces = self.scenarios.iter().filter_map(|source| match source {
             Source::Served(trace) => Some(*trace),
-            Source::File(_) | Source::Generated(..) => None,
+            Source::File(_) | Source::Generated(..) | Source::Experiment(_) => None,
         });
         let traces: Vec<Trace> = traces.collect();
         if !traces.is_empty() && traces.len() < self.scenarios.len() {
@@ -152,6 +154,8 @@ pub enum Source {
     Generated(Kind, Seeds),
     /// A trace of one service's clients.
     Served(Trace),
+    /// The experiment of the DynamoML paper.
+    Experiment(Configuration),
 }
 
 impl std::str::FromStr for Source {
@@ -160,6 +164,7 @@ impl std::str::FromStr for Source {
     fn from_str(text: &str) -> Result<Self, String> {
         match text.split_once(':') {
             Some(("serving", trace)) => Ok(Self::Served(trace.parse()?)),
+            Some(("dynamoml", configuration)) => Ok(Self::Experiment(configuration.parse()?)),
             Some((kind, seeds)) if kind.parse::<Kind>().is_ok() => {
                 Ok(Self::Generated(kind.parse()?, seeds.parse()?))
             }
@@ -173,6 +178,7 @@ impl std::fmt::Display for Source {
         match self {
             Self::File(path) => write!(f, "{}", path.display()),
             Self::Served(trace) => write!(f, "serving:{}", trace.as_str()),
+            Self::Experiment(configuration) => write!(f, "dynamoml:{}", configuration.as_str()),
             Self::Generated(Kind::Table2, seeds) => write!(f, "table2:{seeds}"),
             Self::Generated(Kind::Trace, seeds) => write!(f, "trace:{seeds}"),
         }
@@ -194,6 +200,9 @@ mod tests {
         assert_eq!("table2:1..2".parse(), Ok(generated));
         assert_eq!("serving:b".parse(), Ok(Source::Served(Trace::B)));
         assert!("serving:x".parse::<Source>().is_err());
+        let plain = Source::Experiment(Configuration::None);
+        assert_eq!("dynamoml:none".parse(), Ok(plain));
+        assert!("dynamoml:some".parse::<Source>().is_err());
         assert_eq!("a:b.json".parse(), Ok(Source::File("a:b.json".into())));
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod args;
 mod faults;
+mod mixed;
 mod runs;
 mod serving;
 mod table;

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::{Context as _, anyhow, bail};
 use dormouse_messages::plain;
 use dormouse_replay::LogWriter;
+use dormouse_replay::scenario::dynamoml::dynamoml;
 use dormouse_replay::scenario::generate::{Size, generate};
 use dormouse_replay::scenario::settings::{Combination, combinations};
 use dormouse_replay::scenario::{Scenario, presets, read, read_value};
@@ -90,6 +91,9 @@ fn documents(source: &Source, size: Size) -> anyhow::Result<Vec<(String, Value)>
             read(&text).with_context(|| path.display().to_string())?;
             let document = serde_json::from_str(&text)?;
             Ok(vec![(path.display().to_string(), document)])
+        }
+        Source::Experiment(configuration) => {
+            Ok(vec![(source.to_string(), dynamoml(*configuration))])
         }
         Source::Served(_) => bail!("{source} stands alone: it takes no --faults"),
         Source::Generated(kind, seeds) => {

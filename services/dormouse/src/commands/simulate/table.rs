@@ -3,7 +3,7 @@
 use comfy_table::Cell;
 use dormouse_replay::simulate::compare::Difference;
 
-use super::{Answer, AnswerRun};
+use super::{Answer, AnswerRun, mixed};
 use crate::render::{Style, right};
 
 /// The runs, how they differ, and with `wide` the tenants.
@@ -13,6 +13,10 @@ pub fn text(answer: &Answer<'_>, style: &Style) -> String {
         parts.push(comparison(answer, style));
     }
     let several_tenants = answer.runs.iter().any(|run| run.figures.tenants.len() > 1);
+    if answer.runs.iter().any(|run| run.figures.mixed.is_some()) {
+        parts.push(mixed::services(answer, style));
+        parts.push(mixed::training(answer, style));
+    }
     if style.wide || several_tenants {
         parts.push(tenants(answer, style));
     }
@@ -133,7 +137,7 @@ fn tenants(answer: &Answer<'_>, style: &Style) -> String {
 }
 
 /// `43s`, `12.5m`, `3.4h`, `2.1d`.
-fn duration(seconds: f64) -> String {
+pub fn duration(seconds: f64) -> String {
     match seconds {
         s if s < 120.0 => format!("{s:.1}s"),
         s if s < 7_200.0 => format!("{:.1}m", s / 60.0),

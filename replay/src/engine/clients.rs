@@ -1,0 +1,310 @@
+//! Clients of services and the gateway before them, as a model, a second at a time.
+//!
+//! 1. Which replicas answer follows from the log: they are ready, and not asked to leave.
+//! 2. Each second the clients ask. Of a *closed loop* each asks again as soon as it is answered, so
+//!    N clients on k replicas wait work · max(1, N ÷ k). Of a *rate* so many requests come whatever
+//!    becomes of them, and wait while they are more than the replicas answer: a fluid, without chance.
+//! 3. Every [`REPORT_S`] seconds the gateway reports what it saw (`service.measured`).
+
+use std::collections::BTreeMap;
+
+use dormouse_messages::events::{Histogram, ServiceMeasured};
+use dormouse_messages::{Event, GatewayId, Incarnation, JobId, NodeId, Rank, Recorded, Timestamp};
+
+use super::agents::after;
+
+/// A gateway reports so often while something moves.
+const REPORT_S: usize = 2;
+
+/// The gateway of the model.
+const GATEWAY: &str = "g0";
+
+/// How clients ask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asking {
+    /// So many clients, each of which asks again as soon as it is answered.
+    ClosedLoop,
+    /// So many requests a second.
+    Rate,
+}
+
+/// The clients of a service.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Clients {
+    /// What the table counts.
+    pub asking: Asking,
+    /// The numbers, one after the other; the last one holds beyond.
+    pub table: Vec<f64>,
+    /// Seconds that each number holds.
+    pub every_s: f64,
+    /// Milliseconds that a replica works on a request, one at a time.
+    pub work_ms: f64,
+}
+
+impl Clients {
+    /// How long the table lasts.
+    #[must_use]
+    pub fn lasts_s(&self) -> f64 {
+        let numbers = u32::try_from(self.table.len()).unwrap_or(u32::MAX);
+        self.every_s * f64::from(numbers)
+    }
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "an index that saturates"
+    )]
+    fn number(&self, at_s: f64) -> f64 {
+        let index = (at_s / self.every_s) as usize;
+        let number = self.table.get(index).or(self.table.last());
+        number.copied().unwrap_or(0.0)
+    }
+}
+
+/// What the clients of a service saw in one second.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sample {
+    /// Whose.
+    pub job: JobId,
+    /// The second's beginning.
+    pub at: Timestamp,
+    /// The number of the table.
+    pub number: f64,
+    /// Replicas that answered.
+    pub ready: u32,
+    /// How long an answer took, in milliseconds; without replicas nobody is answered.
+    pub latency_ms: Option<f64>,
+}
+
+/// One second, as the gateway counts it.
+#[derive(Debug, Clone, Copy, Default)]
+struct Second {
+    requests: f64,
+    latency_ms: Option<f64>,
+    concurrency: f64,
+    queued: f64,
+}
+
+/// A service and its clients.
+#[derive(Debug, Clone)]
+struct Service {
+    clients: Clients,
+    begins: Timestamp,
+    /// The next second.
+    next_s: u32,
+    /// Replicas that answer, and where.
+    ready: BTreeMap<(Incarnation, Rank), NodeId>,
+    /// Requests that wait, of a rate.
+    backlog: f64,
+    window: Vec<Second>,
+}
+
+/// The services that have clients.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Served {
+    services: BTreeMap<JobId, Service>,
+    samples: Vec<Sample>,
+}
+
+impl Served {
+    pub fn add(&mut self, job: JobId, clients: Clients, begins: Timestamp) {
+        let service = Service {
+            clients,
+            begins,
+            next_s: 0,
+            ready: BTreeMap::new(),
+            backlog: 0.0,
+            window: Vec::new(),
+        };
+        self.services.insert(job, service);
+    }
+
+    pub fn take_samples(&mut self) -> Vec<Sample> {
+        std::mem::take(&mut self.samples)
+    }
+
+    pub fn next_due(&self) -> Option<Timestamp> {
+        self.services.values().map(Service::next).min()
+    }
+
+    /// Step 1.
+    pub fn fold(&mut self, recorded: &Recorded) {
+        match recorded.event() {
+            Some(Event::ContainerReady(event)) => {
+                if let Some(service) = self.services.get_mut(&event.job) {
+                    let replica = (event.incarnation, event.rank);
+                    service.ready.insert(replica, event.node.clone());
+                }
+            }
+            Some(Event::PartitionResizeRequested(event)) => {
+                for rank in &event.leave {
+                    self.leaves(&event.job, (event.incarnation, *rank));
+                }
+            }
+            Some(Event::ContainerUnready(event)) => {
+                self.leaves(&event.job, (event.incarnation, event.rank));
+            }
+            Some(Event::ContainerExited(event)) => {
+                self.leaves(&event.job, (event.incarnation, event.rank));
+            }
+            Some(Event::NodeLost(event)) => self.lost(&event.node),
+            Some(Event::NodeFenced(event)) => self.lost(&event.node),
+            Some(Event::JobFailed(event)) => drop(self.services.remove(&event.job)),
+            Some(Event::JobCancelled(event)) => drop(self.services.remove(&event.job)),
+            Some(Event::JobCompleted(event)) => drop(self.services.remove(&event.job)),
+            _ => {}
+        }
+    }
+
+    fn leaves(&mut self, job: &JobId, replica: (Incarnation, Rank)) {
+        if let Some(service) = self.services.get_mut(job) {
+            service.ready.remove(&replica);
+        }
+    }
+
+    fn lost(&mut self, node: &NodeId) {
+        for service in self.services.values_mut() {
+            service.ready.retain(|_, at| at != node);
+        }
+    }
+
+    /// Steps 2 and 3: the seconds that begin by `now`, and what the gateway tells of them.
+    pub fn due(&mut self, now: Timestamp) -> Vec<Event> {
+        let mut events = Vec::new();
+        for (job, service) in &mut self.services {
+            while service.next() <= now {
+                self.samples.push(service.pass(job));
+                if service.window.len() == REPORT_S {
+                    events.push(service.report(job));
+                }
+            }
+        }
+        events
+    }
+}
+
+impl Service {
+    fn next(&self) -> Timestamp {
+        after(self.begins, f64::from(self.next_s))
+    }
+
+    fn replicas(&self) -> u32 {
+        u32::try_from(self.ready.len()).unwrap_or(u32::MAX)
+    }
+
+    /// The next second.
+    fn pass(&mut self, job: &JobId) -> Sample {
+        let (at, number) = (self.next(), self.clients.number(f64::from(self.next_s)));
+        self.next_s += 1;
+        let (ready, work_ms) = (self.replicas(), self.clients.work_ms);
+        let able = f64::from(ready) * 1000.0 / work_ms;
+        let second = match self.clients.asking {
+            _ if ready == 0 => self.unanswered(number),
+            Asking::ClosedLoop => {
+                let latency_ms = work_ms * (number / f64::from(ready)).max(1.0);
+                Second {
+                    requests: number / latency_ms * 1000.0,
+                    latency_ms: Some(latency_ms),
+                    concurrency: number,
+                    queued: (number - f64::from(ready)).max(0.0),
+                }
+            }
+            Asking::Rate => {
+                // What waits in the middle of the second.
+                let before = self.backlog;
+                self.backlog = (before + number - able).max(0.0);
+                let waits = before.midpoint(self.backlog);
+                Second {
+                    requests: number,
+                    latency_ms: Some(work_ms + waits / able * 1000.0),
+                    concurrency: waits + number.min(able) * work_ms / 1000.0,
+                    queued: self.backlog,
+                }
+            }
+        };
+        self.window.push(second);
+        Sample {
+            job: job.clone(),
+            at,
+            number,
+            ready,
+            latency_ms: second.latency_ms,
+        }
+    }
+
+    /// A second without a replica.
+    fn unanswered(&mut self, number: f64) -> Second {
+        let requests = match self.clients.asking {
+            Asking::ClosedLoop => 0.0,
+            Asking::Rate => number,
+        };
+        self.backlog += requests;
+        let waiting = self.backlog.max(number);
+        Second {
+            requests,
+            latency_ms: None,
+            concurrency: waiting,
+            queued: waiting,
+        }
+    }
+
+    fn report(&mut self, job: &JobId) -> Event {
+        let window = std::mem::take(&mut self.window);
+        let arrivals: Vec<u32> = window.iter().map(|it| whole(it.requests)).collect();
+        let latencies = window
+            .iter()
+            .filter_map(|it| Some((it.latency_ms?, it.requests)));
+        let answered: Vec<(f64, f64)> = latencies.collect();
+        let worked = answered
+            .iter()
+            .map(|(_, count)| (self.clients.work_ms, *count));
+        let means = window.iter().map(|it| it.concurrency).sum::<f64>() / 2.0;
+        Event::from(ServiceMeasured {
+            job: job.clone(),
+            gateway: gateway(),
+            window_s: u32::try_from(window.len()).unwrap_or(u32::MAX),
+            requests: arrivals.iter().map(|it| u64::from(*it)).sum(),
+            arrivals,
+            concurrency: means,
+            queued: window.last().map_or(0, |it| whole(it.queued)),
+            service_ms: histogram(worked.collect()),
+            latency_ms: histogram(answered),
+            errors: 0,
+            shed: 0,
+            ready: self.replicas(),
+            touched: 0,
+        })
+    }
+}
+
+fn gateway() -> GatewayId {
+    GATEWAY.parse().expect("a valid name")
+}
+
+/// Narrow buckets around the few values that there are.
+fn histogram(mut values: Vec<(f64, f64)>) -> Histogram {
+    values.sort_by(|a, b| a.0.total_cmp(&b.0));
+    values.dedup_by(|later, first| {
+        let same = (later.0 - first.0).abs() <= first.0 * 0.03;
+        if same {
+            first.1 += later.1;
+        }
+        same
+    });
+    let mut histogram = Histogram::default();
+    for (value, count) in values {
+        histogram.bounds.extend([value * 0.99, value * 1.01]);
+        histogram.counts.extend([0, u64::from(whole(count))]);
+    }
+    histogram.counts.push(0);
+    histogram
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a few thousand requests a second; it saturates"
+)]
+fn whole(value: f64) -> u32 {
+    value.round() as u32
+}

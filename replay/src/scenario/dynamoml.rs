@@ -1,0 +1,211 @@
+//! The experiment of DynamoML (Chiang, Chou: DynamoML, CLOSER 2021): training, a service and notebooks
+//! on two nodes of eight GPUs, in the four configurations that the paper compares.
+//!
+//! | configuration | policy | notebooks | replicas | training |
+//! |---|---|---|---|---|
+//! | `all` | `dorm`, in place, crossing nodes has its price | a quarter of a GPU | follow the clients | a gang of 2, 1 to 4 |
+//! | `sharing` | `static`, no gangs, spread | a quarter of a GPU | one | 2 |
+//! | `scaling` | the same | a GPU each | follow the clients | 2 |
+//! | `none` | the same | a GPU each | one | 2 |
+//!
+//! Clients, arrivals and speed-ups are the paper's. It does not publish the rest; the constants are
+//! those of an independent model fitted to its figures: the work of a job on one GPU, the part of its
+//! speed that a gang on two nodes has, 30 s until a job starts, 15 s until a replica does, 5 s without
+//! progress when members come or go, 4 ms of work a request.
+//!
+//! The service and the notebooks are there [`BEFORE_S`] earlier than the first training job, with the
+//! first number of clients.
+
+use serde_json::{Value, json};
+
+use crate::serving::traces::DYNAMOML_CLIENTS;
+
+/// What the paper compares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Configuration {
+    /// All of its techniques.
+    All,
+    /// Notebooks share a GPU; nothing else.
+    Sharing,
+    /// Replicas follow the clients; nothing else.
+    Scaling,
+    /// None: plain Kubernetes.
+    None,
+}
+
+impl Configuration {
+    /// All of them, in the paper's order.
+    pub const ALL: [Self; 4] = [Self::All, Self::Sharing, Self::Scaling, Self::None];
+
+    /// Its name.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Sharing => "sharing",
+            Self::Scaling => "scaling",
+            Self::None => "none",
+        }
+    }
+
+    const fn shares(self) -> bool {
+        matches!(self, Self::All | Self::Sharing)
+    }
+}
+
+impl std::str::FromStr for Configuration {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = Self::ALL.into_iter().find(|it| it.as_str() == text);
+        known.ok_or_else(|| format!("{text:?} is not all, sharing, scaling or none"))
+    }
+}
+
+/// Seconds before the first training job: replicas and notebooks run by then.
+pub const BEFORE_S: u32 = 120;
+
+/// The longest response that the service promises, in milliseconds.
+pub const OBJECTIVE_MS: u32 = 128;
+
+/// The most replicas.
+const MOST_REPLICAS: u32 = 12;
+
+/// Those that fit beside four chiefs and the notebooks' GPU. For a twelfth a chief would be sent back to
+/// the queue: services come first.
+const MOST_BESIDE_CHIEFS: u32 = 11;
+
+const NOTEBOOKS: u32 = 4;
+
+/// A program that is trained.
+struct Program {
+    name: &'static str,
+    /// Seconds on one GPU.
+    work_s: f64,
+    /// Speed-up of one to four workers.
+    speed: [f64; 4],
+    /// Its speed on two nodes, as a part of that on one.
+    crossing: f64,
+}
+
+const MNIST: Program = Program {
+    name: "mnist",
+    work_s: 600.0,
+    speed: [1.0, 1.6, 1.9, 2.0],
+    crossing: 0.238,
+};
+
+const RESNET: Program = Program {
+    name: "resnet",
+    work_s: 450.0,
+    speed: [1.0, 1.93, 2.85, 3.75],
+    crossing: 0.3,
+};
+
+/// When so many jobs of a program come, in seconds since the first.
+const ARRIVALS: [(u32, u32, &Program); 4] = [
+    (0, 4, &MNIST),
+    (600, 4, &RESNET),
+    (1200, 2, &MNIST),
+    (1200, 2, &RESNET),
+];
+
+/// The scenario of one configuration.
+#[must_use]
+pub fn dynamoml(configuration: Configuration) -> Value {
+    let mut jobs = vec![service(configuration)];
+    jobs.extend((1..=NOTEBOOKS).map(|number| notebook(configuration, number)));
+    let mut number = 0;
+    for (at_s, count, program) in ARRIVALS {
+        for _ in 0..count {
+            number += 1;
+            jobs.push(training(configuration, at_s, number, program));
+        }
+    }
+    // Notebooks that share a GPU are on one node.
+    let node = |name: &str, notebooks: &str| json!({"name": name, "capacity": {"gpu": 8}, "labels": {"notebooks": notebooks}});
+    json!({
+        "scenario": format!("dynamoml-{}", configuration.as_str()),
+        "horizon_s": 6_000,
+        "policy": policy(configuration),
+        "nodes": [node("n0", "yes"), node("n1", "no")],
+        "jobs": jobs,
+    })
+}
+
+fn policy(configuration: Configuration) -> Value {
+    match configuration {
+        // What the program loses that loses more.
+        Configuration::All => json!({"objective": {"crossing": 0.762}}),
+        _ => json!({"allocation": "static", "gang": false, "placement": "spread"}),
+    }
+}
+
+fn service(configuration: Configuration) -> Value {
+    let most = match configuration {
+        Configuration::All => MOST_BESIDE_CHIEFS,
+        Configuration::Scaling => MOST_REPLICAS,
+        Configuration::Sharing | Configuration::None => 1,
+    };
+    let first = DYNAMOML_CLIENTS[0];
+    let before = std::iter::repeat_n(first, (BEFORE_S / 60) as usize);
+    let clients: Vec<u32> = before.chain(DYNAMOML_CLIENTS).collect();
+    json!({
+        "at_s": 0,
+        "spec": {
+            "name": "model", "tenant": "serving", "kind": "inference",
+            "command": {"start": ["serve"]}, "demand": {"gpu": 1},
+            "containers": {"min": 1, "max": most},
+            "service": {"objective": {"latency_ms": OBJECTIVE_MS, "percentile": 99.99}},
+        },
+        "model": {
+            "clients": {"clients": clients, "every_s": 60, "work_ms": 4},
+            "costs": {"ready_s": 15},
+        },
+    })
+}
+
+fn notebook(configuration: Configuration, number: u32) -> Value {
+    let mut spec = json!({
+        "name": format!("notebook-{number}"), "tenant": "people", "kind": "notebook",
+        "command": {"start": ["jupyter", "server"]}, "demand": {"gpu": 1},
+        "containers": {"min": 1, "max": 1},
+    });
+    if configuration.shares() {
+        spec["demand"] = json!({"gpu": 0.25});
+        spec["constraints"] = json!({"notebooks": "yes"});
+    }
+    json!({"at_s": 0, "spec": spec, "model": {}})
+}
+
+fn training(configuration: Configuration, at_s: u32, number: u32, program: &Program) -> Value {
+    let [_, two, ..] = program.speed;
+    // Without its techniques a job has two workers and trains when it has both.
+    let (containers, speed, join_s) = match configuration {
+        Configuration::All => (
+            json!({"min": 1, "start": 2, "max": 4}),
+            program.speed.to_vec(),
+            0.0,
+        ),
+        _ => (json!({"min": 1, "max": 2}), vec![0.0, two], 30.0),
+    };
+    let resize_s = if configuration == Configuration::All {
+        5.0
+    } else {
+        0.0
+    };
+    json!({
+        "at_s": at_s + BEFORE_S,
+        "spec": {
+            "name": format!("{}-{number:02}", program.name), "tenant": "training",
+            "command": {"start": ["train"]}, "demand": {"gpu": 1},
+            "containers": containers, "resize": "in_place",
+        },
+        "model": {
+            "work_container_s": program.work_s,
+            "scaling": {"kind": "table", "speed": speed},
+            "crossing": program.crossing,
+            "costs": {"start_s": 30, "join_s": join_s, "resize_s": resize_s},
+        },
+    })
+}
