@@ -28,6 +28,12 @@ pub trait Fold: Default + Clone + Send + Unpin + Serialize + DeserializeOwned + 
         None
     }
 
+    /// The time of the log, up to the last event folded; `None` for a fold that keeps none. A fold
+    /// that decides on time has it from a [`crate::LogClock`].
+    fn log_time(&self) -> Option<Timestamp> {
+        None
+    }
+
     /// Says which invariant is broken, if any. Called after every step in tests, simulation and
     /// verification.
     ///
@@ -119,8 +125,14 @@ pub trait Decider: Send + Sync + 'static {
         None
     }
 
+    /// Checks a recorded decision, with its basis, that need not come out again because a clock had a
+    /// part in it; `None` where there is no such part, and it is to be made again.
+    fn check(&self, _state: &Self::State, _recorded: &Event) -> Option<Result<(), String>> {
+        None
+    }
+
     /// Compares a recorded decision with the one made again from its basis. The default asks
-    /// for equality; a decision that was stopped by time is re-checked for feasibility instead.
+    /// for equality.
     ///
     /// # Errors
     /// How they differ.

@@ -10,6 +10,7 @@ pub mod grants;
 pub mod ids;
 pub mod intake;
 pub mod job;
+mod log_clock;
 pub mod needs;
 pub mod plain;
 pub mod policy;
@@ -29,6 +30,7 @@ pub use events::{Basis, Event, EventType, Writer};
 pub use ids::{
     ContainerId, Epoch, GatewayId, Incarnation, JobId, NodeId, Rank, Sequence, TenantId,
 };
+pub use log_clock::{LogClock, Step};
 pub use needs::Needs;
 pub use quantity::{Amounts, Resource};
 pub use quota::Quota;

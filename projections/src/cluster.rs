@@ -150,9 +150,9 @@ fn copy_solver(to: &mut Solver, from: &Solver) {
     to.name.clone_from(name);
     to.version.clone_from(version);
     to.status.clone_from(status);
-    to.stopped_by.clone_from(stopped_by);
     to.stage.clone_from(stage);
     (to.objective, to.bound, to.gap, to.nodes) = (*objective, *bound, *gap, *nodes);
+    to.stopped_by = *stopped_by;
 }
 
 impl Fold for Overview {

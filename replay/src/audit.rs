@@ -58,6 +58,8 @@ struct Node {
     used: Amounts,
     /// Containers on it, and those of them that have it for themselves.
     company: (u32, u32),
+    /// It was lost; what it says before it joins again is of what it has ended.
+    lost: bool,
 }
 
 /// What is known to run.
@@ -95,6 +97,7 @@ impl Audit {
                 let node = self.nodes.entry(event.node.clone()).or_default();
                 node.capacity.clone_from(&event.capacity);
                 node.life = event.incarnation;
+                node.lost = false;
             }
             Some(Event::NodeLost(event)) => self.lost(&event.node, event.incarnation),
             Some(Event::NodeFenced(event)) => self.lost(&event.node, event.incarnation),
@@ -150,6 +153,9 @@ impl Audit {
     }
 
     fn started(&mut self, at: Sequence, container: &ContainerId, node: &NodeId) {
+        if self.nodes.get(node).is_some_and(|node| node.lost) {
+            return;
+        }
         let Some(open) = self.open.get_mut(&container.job) else {
             let what = format!("{container} started but its job is not admitted, or has ended");
             return self.violation(at, what);
@@ -209,6 +215,7 @@ impl Audit {
         };
         node.used = Amounts::new();
         node.company = (0, 0);
+        node.lost = true;
         for open in self.open.values_mut() {
             open.running.retain(|_, at| at != name);
         }

@@ -188,10 +188,53 @@ pub struct Utilization {
     pub total: f64,
 }
 
+/// What ended the search for an allocation.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum StoppedBy {
+    /// The optimum is proven.
+    Optimal,
+    /// The gap that was asked is proven.
+    Gap,
+    /// The limit of branch-and-bound nodes.
+    Nodes,
+    /// The limit of time: another machine may find another allocation.
+    Time,
+    /// Nothing was left to try.
+    Stages,
+    /// There is nothing to search: a procedure.
+    #[default]
+    Procedure,
+}
+
+impl StoppedBy {
+    /// Its name on the log.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Optimal => "optimal",
+            Self::Gap => "gap",
+            Self::Nodes => "nodes",
+            Self::Time => "time",
+            Self::Stages => "stages",
+            Self::Procedure => "procedure",
+        }
+    }
+}
+
+impl std::fmt::Display for StoppedBy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
 /// How a solution was found and how good it is proven to be.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Solver {
-    /// The solver.
+    /// What found the allocation: `highs`, `lagrangian`, `direct` (there is room for all as they want it),
+    /// or the name of a procedure.
     pub name: String,
     /// Its version.
     pub version: String,
@@ -203,10 +246,11 @@ pub struct Solver {
     pub bound: f64,
     /// (bound − objective) / |bound|.
     pub gap: f64,
-    /// Branch-and-bound nodes.
-    pub nodes: u64,
-    /// `optimal`, `gap`, `nodes` or `time`.
-    pub stopped_by: String,
+    /// Branch-and-bound nodes; absent where the solver does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<u64>,
+    /// What ended the search.
+    pub stopped_by: StoppedBy,
     /// The step of the pipeline that gave the solution.
     pub stage: String,
 }

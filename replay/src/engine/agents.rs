@@ -5,8 +5,7 @@
 //! 2. Asked to save it makes no progress, saves, and (mode `exit`) ends. It may fail or hang.
 //! 3. Asked to stop it ends at once. What it did since its last checkpoint is lost.
 //! 4. A node that dies takes its containers with it. What was asked of it until it came back is
-//!    void.
-//!
+//!    void. One that is cut off does what [`super::ties`] says.
 //! 5. A container of a task set runs what it is given ([`super::tasks`]) and leaves when asked.
 //! 6. Of a partition that is resized in place, containers come and go ([`super::elastic`]).
 //!
@@ -26,7 +25,9 @@ use dormouse_messages::{Event, JobId, NodeId, Recorded, TaskRanges, Timestamp};
 use super::faults::{Faults, Saving};
 use super::model::ModelJob;
 use super::tasks::{Queue, fail_one};
+use super::ties::{Missed, Ties};
 use super::work::whole;
+use super::world::World;
 
 /// One life of a job.
 pub(super) type LifeId = (JobId, Incarnation);
@@ -161,9 +162,29 @@ pub struct ModelAgents {
     pub(super) due: BTreeMap<(Timestamp, u64), (LifeId, Due)>,
     scheduled: u64,
     pub(super) dead: BTreeSet<NodeId>,
+    /// How often the model itself gave each job a reason to fail.
+    blame: BTreeMap<JobId, u32>,
+    pub(super) ties: Ties,
+    pub(super) world: World,
 }
 
+/// A start that takes so long may be given up: the checkpointer waits for two minutes.
+const SLOW_START_S: f64 = 100.0;
+
 impl ModelAgents {
+    /// How often the model itself gave a job a reason to fail: a life that died, a start that took too
+    /// long. What fails more often was failed by the platform.
+    pub fn blame(&self, id: &JobId) -> u32 {
+        self.blame.get(id).copied().unwrap_or(0)
+    }
+
+    fn note_blame(&mut self, id: &JobId, times: usize) {
+        let times = u32::try_from(times).unwrap_or(u32::MAX);
+        if times > 0 {
+            *self.blame.entry(id.clone()).or_default() += times;
+        }
+    }
+
     /// How the job `id` behaves.
     pub fn model(&mut self, id: JobId, model: ModelJob) {
         self.models.insert(id, model);
@@ -178,12 +199,35 @@ impl ModelAgents {
     /// that when it comes back, before it does anything else.
     pub fn lose(&mut self, node: &NodeId, now: Timestamp) {
         self.dead.insert(node.clone());
-        for ((job, _), gang) in &mut self.gangs {
-            let before = gang.containers.len();
-            gang.containers.retain(|_, (at, _)| at != node);
-            if gang.containers.len() < before
-                && let Some(job) = self.jobs.get_mut(job)
-            {
+        self.ties.die(node);
+        drop(self.end_all(node, |_| true, now));
+    }
+
+    /// The node's lease has ended: what was asked of it and did not start is void.
+    pub fn lease_ends(&mut self, node: &NodeId, void: bool, now: Timestamp) {
+        self.dead.insert(node.clone());
+        if void {
+            drop(self.end_all(node, |container| container == Container::Asked, now));
+        }
+    }
+
+    /// Containers of a node end, whatever their jobs do; what would be told of them.
+    pub(super) fn end_all(
+        &mut self,
+        node: &NodeId,
+        which: impl Fn(Container) -> bool,
+        now: Timestamp,
+    ) -> Vec<Event> {
+        let mut told = Vec::new();
+        for (life, gang) in &mut self.gangs {
+            let goes = |(at, container): &(NodeId, Container)| at == node && which(*container);
+            let ranks = gang.containers.iter().filter(|(_, it)| goes(it));
+            let ranks: Vec<Rank> = ranks.map(|(rank, _)| *rank).collect();
+            for rank in &ranks {
+                gang.containers.remove(rank);
+                told.push(evicted(life, *rank, node.clone()));
+            }
+            if let Some(job) = self.jobs.get_mut(&life.0).filter(|_| !ranks.is_empty()) {
                 let goes_on = gang.in_place && gang.containers.contains_key(&Rank(0));
                 match goes_on {
                     // The others wait for the change of the members.
@@ -194,6 +238,8 @@ impl ModelAgents {
         }
         self.gangs
             .retain(|_, gang| gang.in_place || !gang.containers.is_empty());
+        told.iter().for_each(|event| self.world.happens(event));
+        told
     }
 
     /// A node's agent starts.
@@ -215,6 +261,7 @@ impl ModelAgents {
 
     /// Takes note of what is asked.
     pub fn fold(&mut self, recorded: &Recorded, now: Timestamp, faults: &mut Faults) {
+        self.world.fold(recorded);
         match recorded.event() {
             Some(Event::JobAdmitted(event)) => {
                 // A job without a model works for a minute.
@@ -314,11 +361,9 @@ impl ModelAgents {
         self.gangs.insert(life.clone(), gang);
         let job = self.jobs.get(&life.0);
         let start_s = job.map_or(0.0, |job| job.model.start_s(life.1));
-        self.schedule(
-            after(now, start_s + faults.start_delay_s()),
-            life,
-            Due::Started,
-        );
+        let start_s = start_s + faults.start_delay_s();
+        self.note_blame(&life.0, usize::from(start_s > SLOW_START_S));
+        self.schedule(after(now, start_s), life, Due::Started);
     }
 
     fn save(&mut self, life: LifeId, now: Timestamp, faults: &mut Faults) {
@@ -335,6 +380,16 @@ impl ModelAgents {
             }
             return;
         }
+        let chief = self
+            .gangs
+            .get(&life)
+            .and_then(|it| it.containers.get(&Rank(0)));
+        if chief.is_some_and(|(node, _)| !self.ties.hears(node)) {
+            return;
+        }
+        let Some(job) = self.jobs.get_mut(&life.0) else {
+            return;
+        };
         job.pause(now);
         let saved_at = after(now, job.model.save_s(life.1));
         match faults.saving() {
@@ -353,6 +408,13 @@ impl ModelAgents {
         };
         let mut begun = Vec::new();
         for assigned in &event.assigned {
+            let place = gang.containers.get(&assigned.rank);
+            if let Some((node, _)) = place.filter(|(node, _)| !self.ties.hears(node)) {
+                let tasks = assigned.tasks.clone();
+                let missed = Missed::Tasks(life.clone(), assigned.rank, tasks);
+                self.ties.misses(node, missed);
+                continue;
+            }
             let queue = gang.tasks.entry(assigned.rank).or_default();
             begun.extend(queue.give(&assigned.tasks, now).map(|n| (assigned.rank, n)));
         }
@@ -398,6 +460,7 @@ impl ModelAgents {
             true => fail_one(&mut completed),
             false => Vec::new(),
         };
+        let failures = failed.len();
         events.extend(tasks_report(life, rank, node, completed, failed));
         let next = match gang.draining {
             true => None,
@@ -406,6 +469,7 @@ impl ModelAgents {
         if let Some(tasks) = next {
             self.run_tasks(life, rank, tasks, task_s, now);
         }
+        self.note_blame(&life.0, failures);
     }
 
     /// Every container of a task set leaves; what it was about to run never ends there.
@@ -450,11 +514,88 @@ impl ModelAgents {
                     if let Some(job) = self.jobs.get_mut(&life.0) {
                         job.die();
                     }
-                    self.exit(&life, 143, &mut events);
+                    self.stopped(&life, &mut events);
                 }
             }
         }
-        events
+        events.iter().for_each(|event| self.world.happens(event));
+        self.ties.said(events)
+    }
+
+    /// Every container of the life ends that hears of it; the others end when they do.
+    fn stopped(&mut self, life: &LifeId, events: &mut Vec<Event>) {
+        let mut deaf = BTreeMap::new();
+        if let Some(gang) = self.gangs.get_mut(life) {
+            let ties = &self.ties;
+            let (hear, others) = std::mem::take(&mut gang.containers)
+                .into_iter()
+                .partition(|(_, (node, _))| ties.hears(node));
+            gang.containers = hear;
+            deaf = others;
+        }
+        let gang = self.gangs.get(life).cloned();
+        self.exit(life, 143, events);
+        if let Some(mut gang) = gang.filter(|_| !deaf.is_empty()) {
+            gang.containers = deaf;
+            self.gangs.insert(life.clone(), gang);
+        }
+    }
+
+    /// An agent hears again: it does what it has missed.
+    pub fn catches_up(&mut self, node: &NodeId, missed: Vec<Missed>, now: Timestamp) {
+        let (mut due, mut late) = (Vec::new(), Vec::new());
+        for (life, gang) in &self.gangs {
+            let here = gang.containers.iter().filter(|(_, (at, _))| at == node);
+            let here: Vec<(Rank, Container)> = here.map(|(rank, (_, it))| (*rank, *it)).collect();
+            if here.is_empty() {
+                continue;
+            }
+            if gang.stopping {
+                due.push((life.clone(), Due::Stopped));
+                continue;
+            }
+            let runs = |(_, it): &(NodeId, Container)| *it == Container::Runs;
+            let newcomers = gang.in_place && gang.containers.values().any(runs);
+            let asked = here.iter().filter(|(_, it)| *it == Container::Asked);
+            let begun = self
+                .jobs
+                .get(&life.0)
+                .is_some_and(|job| job.working.is_some());
+            for (rank, _) in asked {
+                late.push(life.0.clone());
+                if newcomers {
+                    due.push((life.clone(), Due::Joined(*rank)));
+                }
+                // The last of a gang that has not begun begins the work.
+                if !newcomers || !begun {
+                    due.push((life.clone(), Due::Started));
+                }
+            }
+        }
+        for missed in missed {
+            match missed {
+                Missed::Leave(life, rank) => due.push((life, Due::Left(rank))),
+                Missed::Tasks(life, rank, tasks) => self.hand(&life, rank, &tasks, now),
+            }
+        }
+        // It may be too late for them.
+        late.iter().for_each(|job| self.note_blame(job, 1));
+        for (life, what) in due {
+            self.schedule(now, life, what);
+        }
+    }
+
+    fn hand(&mut self, life: &LifeId, rank: Rank, tasks: &TaskRanges, now: Timestamp) {
+        let task_s = self.jobs.get(&life.0).and_then(|job| job.task_s);
+        let (Some(task_s), Some(gang)) = (task_s, self.gangs.get_mut(life)) else {
+            return;
+        };
+        if gang.containers.contains_key(&rank) {
+            let begun = gang.tasks.entry(rank).or_default().give(tasks, now);
+            if let Some(tasks) = begun {
+                self.run_tasks(life, rank, tasks, task_s, now);
+            }
+        }
     }
 
     fn started(
@@ -468,7 +609,7 @@ impl ModelAgents {
             return;
         };
         for (rank, (node, container)) in &mut gang.containers {
-            if *container == Container::Asked {
+            if *container == Container::Asked && self.ties.hears(node) {
                 *container = Container::Runs;
                 events.push(Event::from(ContainerStarted {
                     container: container_id(&life, *rank),
@@ -510,10 +651,12 @@ impl ModelAgents {
         now: Timestamp,
         events: &mut Vec<Event>,
     ) {
+        let dies = usize::from(code != 0);
         let Some(job) = self.jobs.get_mut(&life.0).filter(|job| job.plan == plan) else {
             return;
         };
         if code != 0 && job.in_place {
+            self.note_blame(&life.0, dies);
             events.extend(self.one_dies(life, now));
             return;
         }
@@ -524,6 +667,7 @@ impl ModelAgents {
             job.failed += usize::from(due.is_some_and(|at| *at <= job.done * (1.0 + 1e-6)));
             job.die();
         }
+        self.note_blame(&life.0, dies);
         self.exit(life, code, events);
     }
 
@@ -580,6 +724,22 @@ impl ModelAgents {
             events.push(exited(life, rank, node, code));
         }
     }
+}
+
+/// A container was ended by its node.
+fn evicted(life: &LifeId, rank: Rank, node: NodeId) -> Event {
+    Event::from(ContainerExited {
+        container: container_id(life, rank),
+        job: life.0.clone(),
+        incarnation: life.1,
+        rank,
+        node,
+        exit_code: None,
+        signal: Some(9),
+        out_of_memory: false,
+        reason: Some("fenced".to_owned()),
+        evicted: true,
+    })
 }
 
 /// A container has ended by itself.

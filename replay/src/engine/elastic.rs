@@ -6,15 +6,24 @@
 //! 3. The others never stop, but for the time that a change of the members costs.
 //! 4. What dies by itself is one member: the last, at times the chief.
 
+use std::collections::BTreeMap;
+
 use dormouse_messages::events::{
     ContainerReady, ContainerStarted, PartitionLeaveRequested, PartitionResizeRequested,
     PartitionResized,
 };
 use dormouse_messages::ids::Rank;
-use dormouse_messages::{Event, Timestamp};
+use dormouse_messages::{Event, NodeId, Timestamp};
 
-use super::agents::{Container, Due, LifeId, ModelAgents, after, container_id, exited};
+use super::agents::{Container, Due, Gang, LifeId, ModelAgents, after, container_id, exited};
 use super::faults::{Faults, Saving};
+use super::ties::Missed;
+
+/// Where a container of a life stands.
+fn gang_node(gangs: &BTreeMap<LifeId, Gang>, life: &LifeId, rank: Rank) -> Option<NodeId> {
+    let place = gangs.get(life)?.containers.get(&rank);
+    place.map(|(node, _)| node.clone())
+}
 
 impl ModelAgents {
     pub(super) fn resize(
@@ -48,6 +57,11 @@ impl ModelAgents {
             self.schedule(at, life.clone(), Due::Joined(rank));
         }
         for rank in leavers {
+            let node = gang_node(&self.gangs, &life, rank);
+            if let Some(node) = node.filter(|node| !self.ties.hears(node)) {
+                self.ties.misses(&node, Missed::Leave(life.clone(), rank));
+                continue;
+            }
             if faults.saving() != Saving::Hangs {
                 let at = after(now, model.save_s.min(5.0));
                 self.schedule(at, life.clone(), Due::Left(rank));
@@ -58,7 +72,11 @@ impl ModelAgents {
     pub(super) fn leave(&mut self, event: &PartitionLeaveRequested, now: Timestamp) {
         let life: LifeId = (event.job.clone(), event.incarnation);
         for rank in &event.ranks {
-            self.schedule(now, life.clone(), Due::Left(*rank));
+            let node = gang_node(&self.gangs, &life, *rank);
+            match node.filter(|node| !self.ties.hears(node)) {
+                Some(node) => self.ties.misses(&node, Missed::Leave(life.clone(), *rank)),
+                None => self.schedule(now, life.clone(), Due::Left(*rank)),
+            }
         }
     }
 
@@ -90,7 +108,7 @@ impl ModelAgents {
         let ready_s = self.jobs.get(&life.0).map_or(0.0, |job| job.model.ready_s);
         let gang = self.gangs.get_mut(life).filter(|gang| !gang.stopping)?;
         let (node, container) = gang.containers.get_mut(&rank)?;
-        if *container == Container::Runs {
+        if *container == Container::Runs || !self.ties.hears(node) {
             return None;
         }
         *container = Container::Runs;

@@ -75,6 +75,10 @@ pub struct Rates {
     pub save_fails: f64,
     /// A checkpoint hangs.
     pub save_hangs: f64,
+    /// Another broker leads, whose clock is off.
+    pub leader: f64,
+    /// A host's clock is off.
+    pub host_clock: f64,
 }
 
 impl Rates {
@@ -93,7 +97,35 @@ impl Rates {
         container: 0.1,
         save_fails: 0.15,
         save_hangs: 0.1,
+        leader: 0.01,
+        host_clock: 0.3,
     };
+}
+
+/// A mistake that could have been made, planted to see that the trials find it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Plant {
+    /// The broker takes what a stale copy appends: its fence is left out.
+    StaleAppends,
+    /// What was stored without an answer is sent once more, and stored once more.
+    DoubledRetries,
+    /// The brokers' stamps are believed, whatever the writers' clocks say.
+    RawStamps,
+    /// Nobody ends the containers of an agent that is cut off.
+    Unfenced,
+    /// What was asked of a node before it was lost is started when it is back.
+    VoidStarts,
+}
+
+impl Plant {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::StaleAppends,
+        Self::DoubledRetries,
+        Self::RawStamps,
+        Self::Unfenced,
+        Self::VoidStarts,
+    ];
 }
 
 /// Draws the faults of one run.
@@ -101,6 +133,7 @@ impl Rates {
 pub struct Faults {
     rates: Option<Rates>,
     random: Random,
+    plant: Option<Plant>,
 }
 
 impl Faults {
@@ -110,6 +143,7 @@ impl Faults {
         Self {
             rates: None,
             random: Random::new(0),
+            plant: None,
         }
     }
 
@@ -119,7 +153,24 @@ impl Faults {
         Self {
             rates: Some(rates),
             random: Random::new(seed),
+            plant: None,
         }
+    }
+
+    /// The same, with a mistake.
+    #[must_use]
+    pub const fn with(mut self, plant: Option<Plant>) -> Self {
+        self.plant = plant;
+        self
+    }
+
+    pub(super) const fn plant(&self) -> Option<Plant> {
+        self.plant
+    }
+
+    /// Any number up to this one.
+    pub(super) fn up_to(&mut self, most: u64) -> u64 {
+        self.random.below(most + 1)
     }
 
     fn hits(&mut self, rate: impl Fn(&Rates) -> f64) -> bool {
@@ -145,6 +196,30 @@ impl Faults {
                 Sequence(least.0 + self.random.below(ahead + 1))
             }
             false => head,
+        }
+    }
+
+    /// By how many microseconds the stamps of another leader are off, if another one leads from now on.
+    pub(super) fn leads(&mut self) -> Option<i64> {
+        self.hits(|rates| rates.leader).then(|| self.off_us())
+    }
+
+    /// By how many microseconds a host's clock is off.
+    pub(super) fn clock_off_us(&mut self) -> i64 {
+        match self.hits(|rates| rates.host_clock) {
+            true => self.off_us(),
+            false => 0,
+        }
+    }
+
+    /// A day, minutes or nothing, either way.
+    fn off_us(&mut self) -> i64 {
+        const S: i64 = 1_000_000;
+        let most = *self.random.choose(&[0, 300 * S, 86_400 * S]);
+        let off = i64::try_from(self.random.below(2 * most.unsigned_abs() + 1)).unwrap_or(0);
+        match self.random.chance(0.5) {
+            true => off - most,
+            false => *self.random.choose(&[most, -most]),
         }
     }
 

@@ -15,6 +15,7 @@
 
 mod agents;
 mod clients;
+mod cuts;
 mod elastic;
 mod faults;
 mod log;
@@ -23,7 +24,9 @@ mod observe;
 mod resume;
 mod service;
 mod tasks;
+mod ties;
 mod work;
+mod world;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,9 +34,12 @@ use std::sync::Arc;
 use dormouse_admission::{Admission, received};
 use dormouse_autoscaler::Autoscaler;
 use dormouse_checkpointer::Checkpointer;
-use dormouse_messages::events::{Gpu, NodeDrained, NodeJoined, NodeLost, NodeRestored};
+use dormouse_messages::events::{
+    Gpu, Key, NodeDrained, NodeFenced, NodeJoined, NodeLost, NodeRestored,
+};
+use dormouse_messages::policy::LeaseTerm;
 use dormouse_messages::{
-    Amounts, Envelope, Event, JobId, NodeId, Recorded, Sequence, Timestamp, Writer,
+    Amounts, Envelope, Event, JobId, LogClock, NodeId, Recorded, Sequence, Timestamp, Writer,
 };
 use dormouse_optimizer::Optimizer;
 use dormouse_placer::Placer;
@@ -42,12 +48,13 @@ use crate::audit::Audit;
 pub use agents::ModelAgents;
 use clients::Served;
 pub use clients::{Asking, Clients, Sample};
-pub use faults::{Faults, Rates};
+pub use faults::{Faults, Plant, Rates};
 pub use log::MemoryLog;
 pub use model::{LifeCosts, ModelJob, Scaling};
 pub use observe::Died;
 pub use resume::Ground;
 use service::{Participant, Service};
+pub use ties::Cut;
 
 /// Something that happens to the cluster from outside.
 #[derive(Debug, Clone)]
@@ -70,6 +77,16 @@ pub enum Action {
     },
     /// A node dies with all that it runs.
     Lose(NodeId),
+    /// The same, and the operator says so.
+    Fence(NodeId),
+    /// An agent is cut off, or killed.
+    Cut(NodeId, Cut),
+    /// It is back.
+    Mend(NodeId),
+    /// An agent that is cut off, or its keeper, ends what runs there, if nothing has changed since.
+    FenceDue(NodeId, u64),
+    /// Its lease has ended, if nothing has changed since.
+    LeaseDue(NodeId, u64),
     /// The operator drains a node.
     Drain(NodeId),
     /// The operator takes a drained node back.
@@ -114,12 +131,16 @@ pub struct Engine {
     scripted: u64,
     ingress: u64,
     lives: BTreeMap<NodeId, u64>,
+    capacities: BTreeMap<NodeId, Amounts>,
+    /// The nodes' leases, by the policy on the log.
+    term: LeaseTerm,
     services: [Box<dyn Participant>; 5],
     agents: ModelAgents,
     clients: Served,
     faults: Faults,
     audit: Audit,
     audits: bool,
+    broker: Broker,
 }
 
 impl Engine {
@@ -138,7 +159,14 @@ impl Engine {
             seconds: None,
             ..Optimizer::default()
         };
-        let copies = faults.copies();
+        let mut faults = faults;
+        let services: [Box<dyn Participant>; 5] = [
+            Box::new(Service::new(Admission, check, &mut faults)),
+            Box::new(Service::new(optimizer, check, &mut faults)),
+            Box::new(Service::new(Placer, check, &mut faults)),
+            Box::new(Service::new(Checkpointer::default(), check, &mut faults)),
+            Box::new(Service::new(Autoscaler, check, &mut faults)),
+        ];
         Self {
             now: start,
             log: MemoryLog::default(),
@@ -146,18 +174,15 @@ impl Engine {
             scripted: 0,
             ingress: 0,
             lives: BTreeMap::new(),
-            services: [
-                Box::new(Service::new(Admission, check, copies)),
-                Box::new(Service::new(optimizer, check, copies)),
-                Box::new(Service::new(Placer, check, copies)),
-                Box::new(Service::new(Checkpointer::default(), check, copies)),
-                Box::new(Service::new(Autoscaler, check, copies)),
-            ],
+            capacities: BTreeMap::new(),
+            term: LeaseTerm::default(),
+            services,
             agents: ModelAgents::default(),
             clients: Served::default(),
             faults,
             audit: Audit::default(),
             audits: true,
+            broker: Broker::default(),
         }
     }
 
@@ -246,10 +271,10 @@ impl Engine {
             self.act(action)?;
         }
         for event in self.agents.due(self.now, &mut self.faults) {
-            self.append(Writer::Node, event)?;
+            self.append(Writer::Node, event, None)?;
         }
         for event in self.clients.due(self.now) {
-            self.append(Writer::Gateway, event)?;
+            self.append(Writer::Gateway, event, None)?;
         }
         self.settle()
     }
@@ -271,6 +296,7 @@ impl Engine {
                 (Writer::Admission, event)
             }
             Action::Join { node, capacity } => {
+                self.capacities.insert(node.clone(), capacity.clone());
                 let life = self.lives.entry(node.clone()).or_insert(0);
                 *life += 1;
                 self.agents.join(&node);
@@ -286,6 +312,26 @@ impl Engine {
                 };
                 (Writer::Placer, Event::from(lost))
             }
+            Action::Fence(node) => {
+                self.agents.lose(&node, self.now);
+                let incarnation = self.lives.get(&node).copied().unwrap_or(0);
+                let fenced = NodeFenced {
+                    node,
+                    incarnation,
+                    reason: "its power is off".to_owned(),
+                };
+                (Writer::Operator, Event::from(fenced))
+            }
+            Action::Cut(node, cut) => {
+                self.cut(&node, cut);
+                return Ok(());
+            }
+            Action::Mend(node) => return self.mend(&node),
+            Action::FenceDue(node, of) => {
+                self.fence(&node, of);
+                return Ok(());
+            }
+            Action::LeaseDue(node, of) => return self.lease_ends(&node, of),
             Action::Drain(node) => (
                 Writer::Operator,
                 Event::from(NodeDrained {
@@ -307,7 +353,7 @@ impl Engine {
                 (writer, event)
             }
         };
-        self.append(writer, event)
+        self.append(writer, event, None)
     }
 
     /// Step 3: until no service is due at this instant.
@@ -339,24 +385,49 @@ impl Engine {
     fn turn(&mut self, index: usize) -> Result<(), EngineError> {
         let service = &mut self.services[index];
         let writer = service.writer();
-        let events = service
+        let stored = service
             .turn(&self.log, self.now, &mut self.faults)
             .map_err(|(sequence, what)| EngineError::Invariant { sequence, what })?;
-        for event in events {
-            self.append(writer, event)?;
+        for event in stored.events {
+            self.append(writer, event, Some(stored.written))?;
         }
         Ok(())
     }
 
-    fn append(&mut self, writer: Writer, event: Event) -> Result<(), EngineError> {
+    /// Stores an event. `written`: the time that a decider gives it; what happens outside of them is
+    /// written by a clock that is right, or by a node's.
+    fn append(
+        &mut self,
+        writer: Writer,
+        event: Event,
+        written: Option<Timestamp>,
+    ) -> Result<(), EngineError> {
+        if let Some(off_us) = self.faults.leads() {
+            self.broker.off_us = off_us;
+        }
+        let written = written.unwrap_or_else(|| match event.key() {
+            Key::Node(node) if writer == Writer::Node => {
+                let faults = &mut self.faults;
+                let off_us = self.broker.hosts.entry(node.clone());
+                off(self.now, *off_us.or_insert_with(|| faults.clock_off_us()))
+            }
+            _ if matches!(writer, Writer::Operator | Writer::Gateway) => self.now,
+            _ => self.broker.log_time(self.now),
+        });
+        let stamp = off(self.now, self.broker.off_us);
+        // Who takes the broker's stamp for his own time confirms every step.
+        let planted = self.faults.plant() == Some(Plant::RawStamps);
+        let written = if planted { stamp } else { written };
         let sequence = self.log.head().next();
         let id = format!("{writer}-{sequence}");
         let recorded = Arc::new(Recorded {
             sequence,
-            stored_at: self.now,
+            stored_at: stamp,
             writer,
-            envelope: Envelope::new(id, writer, self.now, None, event),
+            envelope: Envelope::new(id, writer, written, None, event),
         });
+        self.broker.clock.pass(&recorded);
+        self.broker.passed = self.now;
         self.log.push(Arc::clone(&recorded));
         for service in &mut self.services {
             service.told(&recorded, self.now, &mut self.faults);
@@ -366,6 +437,23 @@ impl Engine {
         if self.audits {
             self.audit.read(&recorded);
         }
+        if let Some(what) = self.agents.world.broken() {
+            let what = what.to_owned();
+            return Err(EngineError::Invariant { sequence, what });
+        }
+        if let Some(Event::ClusterConfigured(configured)) = recorded.event() {
+            self.term = configured.policy.lease();
+        }
+        if let Some(Event::JobFailed(failed)) = recorded.event() {
+            let blame = self.agents.blame(&failed.job);
+            if failed.attempts > blame {
+                let what = format!(
+                    "{} failed after {} attempts, of which {blame} were its own: {}",
+                    failed.job, failed.attempts, failed.reason
+                );
+                return Err(EngineError::Invariant { sequence, what });
+            }
+        }
         match self.audit.violations().first() {
             Some(violation) => Err(EngineError::Invariant {
                 sequence,
@@ -374,6 +462,29 @@ impl Engine {
             None => Ok(()),
         }
     }
+}
+
+/// The clocks of the brokers and of the nodes' hosts.
+#[derive(Default)]
+struct Broker {
+    /// By how many microseconds the leader's is off.
+    off_us: i64,
+    /// The same of the hosts.
+    hosts: BTreeMap<NodeId, i64>,
+    /// The time of the log, and when it was read.
+    clock: LogClock,
+    passed: Timestamp,
+}
+
+impl Broker {
+    /// What a decider would write that has folded the log.
+    fn log_time(&self, now: Timestamp) -> Timestamp {
+        self.clock.now().plus_ms(now.ms_since(self.passed))
+    }
+}
+
+fn off(now: Timestamp, off_us: i64) -> Timestamp {
+    Timestamp::from_micros(now.as_micros().saturating_add(off_us))
 }
 
 fn joined(node: NodeId, capacity: Amounts, incarnation: u64) -> Event {

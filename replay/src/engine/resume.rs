@@ -13,7 +13,7 @@ use dormouse_state::ClusterState;
 
 use super::agents::ModelAgents;
 use super::service::{Begun, Service};
-use super::{Engine, MemoryLog};
+use super::{Broker, Engine, MemoryLog};
 use crate::audit::Audit;
 
 /// Where a cluster goes on that a log describes: what has been folded and what runs there.
@@ -42,7 +42,14 @@ pub struct Ground {
 impl Engine {
     /// The calm cluster that a log describes, where it goes on.
     #[must_use]
-    pub fn resume(ground: Ground) -> Self {
+    pub fn resume(mut ground: Ground) -> Self {
+        for clock in [
+            &mut ground.admission.queues.clock,
+            &mut ground.cluster.clock,
+            &mut ground.autoscaler.clock,
+        ] {
+            *clock = clock.forked();
+        }
         let mut engine = Self::new(ground.now, false);
         let begun = |writer: Writer| Begun {
             sequence: ground.sequence,
@@ -80,6 +87,11 @@ impl Engine {
         for (node, known) in ground.cluster.nodes.iter() {
             engine.lives.insert(node.clone(), known.incarnation);
         }
+        engine.broker = Broker {
+            clock: ground.cluster.clock,
+            passed: ground.now,
+            ..Broker::default()
+        };
         engine.log = MemoryLog::after(ground.sequence);
         engine.agents = ground.agents;
         engine.ingress = ground.ingress;

@@ -6,7 +6,8 @@
 //!    the machine asks for.
 //! 3. An append is checked against the fence. Its answer comes at once, late or never: then the
 //!    machine is told of a doubt, whether the events were stored or not.
-//! 4. A crash cuts an append off after any prefix; the copy is then started again, from a
+//! 4. Each life of a copy has a host's clock of its own, which may be days off.
+//! 5. A crash cuts an append off after any prefix; the copy is then started again, from a
 //!    snapshot or from the beginning, and both must be the same state.
 
 mod resume;
@@ -17,7 +18,7 @@ use std::time::Duration;
 use dormouse_messages::{Decider, Event, Fold, Recorded, Sequence, Timestamp, Writer};
 use dormouse_shell::{Append, Effect, Failure, Followed, Made, Outcome, Shell, Snapshot};
 
-use super::faults::{Fate, Faults};
+use super::faults::{Fate, Faults, Plant};
 use super::log::MemoryLog;
 
 pub use resume::Begun;
@@ -27,6 +28,15 @@ const BUILD: &str = "simulated";
 
 /// What a broken invariant is reported as: after which event, and which.
 type Broken = (Sequence, String);
+
+/// What the log stores of an append.
+#[derive(Debug, Default)]
+pub struct Stored {
+    /// When they were decided, as they say themselves.
+    pub written: Timestamp,
+    /// The events.
+    pub events: Vec<Event>,
+}
 
 /// A service, whatever it decides.
 pub trait Participant: Send {
@@ -48,7 +58,7 @@ pub trait Participant: Send {
         log: &MemoryLog,
         now: Timestamp,
         faults: &mut Faults,
-    ) -> Result<Vec<Event>, Broken>;
+    ) -> Result<Stored, Broken>;
 }
 
 /// A service: its copies, and what the broker knows of its subjects.
@@ -81,6 +91,8 @@ struct Copy<D: Decider> {
     /// The answer that is on its way.
     answer: Option<(Timestamp, Outcome)>,
     snapshot: Option<(Vec<u8>, Snapshot<()>)>,
+    /// By how many microseconds its host's clock is off.
+    off_us: i64,
 }
 
 impl<D: Decider> Copy<D> {
@@ -99,7 +111,18 @@ impl<D: Decider> Copy<D> {
             pauses: Vec::new(),
             answer: None,
             snapshot: None,
+            off_us: 0,
         }
+    }
+
+    /// What its host's clock shows.
+    fn clock(&self, now: Timestamp) -> Timestamp {
+        Timestamp::from_micros(now.as_micros().saturating_add(self.off_us))
+    }
+
+    /// When its host's clock shows `at`.
+    fn shown(&self, at: Timestamp) -> Timestamp {
+        Timestamp::from_micros(at.as_micros().saturating_sub(self.off_us))
     }
 
     fn due(&self) -> Option<Timestamp> {
@@ -215,7 +238,7 @@ impl<D: Decider> Copy<D> {
         faults: &mut Faults,
     ) -> Result<Option<Append>, Broken> {
         loop {
-            self.shell.advance(now, |_| Vec::new());
+            self.shell.advance(self.clock(now), |_| Vec::new());
             let effects = self.shell.take_effects();
             let (mut again, mut append) = (false, None);
             for effect in effects {
@@ -239,7 +262,7 @@ impl<D: Decider> Copy<D> {
                             again = true;
                         }
                     }
-                    Effect::WakeAt(at) => self.wake = at,
+                    Effect::WakeAt(at) => self.wake = at.map(|at| self.shown(at)),
                     Effect::Pause(pause) => self.pauses.push(after(now, pause)),
                     Effect::Save(_) | Effect::Decided | Effect::Discarded { .. } | Effect::End => {}
                 }
@@ -252,14 +275,20 @@ impl<D: Decider> Copy<D> {
 }
 
 impl<D: Decider> Service<D> {
-    /// A service of so many copies that have folded nothing, all of them active: leases choose
+    /// A service whose copies have folded nothing, all of them active: leases choose
     /// who does the work, they are not what keeps it right. `check`: whether its invariants are
     /// checked after every event.
-    pub fn new(decider: D, check: bool, copies: usize) -> Self {
+    pub fn new(decider: D, check: bool, faults: &mut Faults) -> Self {
         let decider = Arc::new(decider);
+        let copies = faults.copies();
+        let copy = |_| {
+            let mut copy = Copy::new(&decider);
+            copy.off_us = faults.clock_off_us();
+            copy
+        };
         Self {
             check,
-            copies: (0..copies).map(|_| Copy::new(&decider)).collect(),
+            copies: (0..copies).map(copy).collect(),
             decider,
             own_last: Sequence(0),
         }
@@ -273,11 +302,13 @@ impl<D: Decider> Service<D> {
         head: Sequence,
         now: Timestamp,
         faults: &mut Faults,
-    ) -> Vec<Event> {
+    ) -> Stored {
+        let written = append.time;
         let copy = &mut self.copies[index];
         let mut events: Vec<Event> = append.drafts.into_iter().map(|it| it.event).collect();
         let fate = faults.fate(events.len());
-        let conflict = append.expected != self.own_last;
+        let conflict =
+            append.expected != self.own_last && faults.plant() != Some(Plant::StaleAppends);
         if conflict {
             events.clear();
         }
@@ -285,6 +316,9 @@ impl<D: Decider> Service<D> {
             Fate::Lives { answer_us } => Some((answer_us, None)),
             Fate::Doubt { stored, answer_us } => {
                 events.truncate(stored);
+                if faults.plant() == Some(Plant::DoubledRetries) {
+                    events.extend(events.clone());
+                }
                 let doubt = Failure::Doubt("no answer in time".to_owned());
                 Some((answer_us, Some(doubt)))
             }
@@ -307,7 +341,7 @@ impl<D: Decider> Service<D> {
             };
             copy.answer = Some((after_us(now, answer_us), outcome));
         }
-        events
+        Stored { written, events }
     }
 }
 
@@ -336,10 +370,10 @@ impl<D: Decider> Participant for Service<D> {
         log: &MemoryLog,
         now: Timestamp,
         faults: &mut Faults,
-    ) -> Result<Vec<Event>, Broken> {
+    ) -> Result<Stored, Broken> {
         let due = |copy: &Copy<D>| copy.due().is_some_and(|due| due <= now);
         let Some(index) = self.copies.iter().position(due) else {
-            return Ok(Vec::new());
+            return Ok(Stored::default());
         };
         let copy = &mut self.copies[index];
         if index > 0 {
@@ -349,6 +383,7 @@ impl<D: Decider> Participant for Service<D> {
             Phase::Following => faults.follows(copy.shell.folded(), log.head()),
             Phase::Down(_, from_snapshot) => {
                 copy.restart(&self.decider, log, from_snapshot, self.check)?;
+                copy.off_us = faults.clock_off_us();
                 log.head()
             }
             Phase::Deciding(at, made) if at <= now => {
@@ -374,7 +409,7 @@ impl<D: Decider> Participant for Service<D> {
         }
         match copy.step(log, now, self.check, faults)? {
             Some(append) => Ok(self.store(index, append, log.head(), now, faults)),
-            None => Ok(Vec::new()),
+            None => Ok(Stored::default()),
         }
     }
 }

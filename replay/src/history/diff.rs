@@ -17,7 +17,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use dormouse_messages::events::Outcome;
+use dormouse_messages::events::{Outcome, StoppedBy};
 use dormouse_messages::{Decider, Event, JobId, Recorded, Sequence, Timestamp, Writer};
 use dormouse_optimizer::Optimizer;
 use serde::{Deserialize, Serialize};
@@ -327,14 +327,12 @@ fn class(
     }
     // A decision that was cut off by time is checked for what it is, not made again.
     let mut checked = right.event.clone();
-    checked.set_basis(None);
-    if let Event::AllocationDecided(event) = &mut checked {
-        "time".clone_into(&mut event.outcome.solver.stopped_by);
+    match &mut checked {
+        Event::AllocationDecided(event) => event.outcome.solver.stopped_by = StoppedBy::Time,
+        Event::AllocationKept(event) => event.outcome.solver.stopped_by = StoppedBy::Time,
+        _ => {}
     }
-    if Optimizer::default()
-        .verify(&before.cluster, &checked, None)
-        .is_err()
-    {
+    if let Some(Err(_)) = Optimizer::default().check(&before.cluster, &checked) {
         return Class::Infeasible;
     }
     if first.type_name != second.type_name {

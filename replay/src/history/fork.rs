@@ -46,15 +46,16 @@ impl Fork {
         self.cluster.evolve(recorded);
         self.autoscaler.evolve(recorded);
         self.sequence = recorded.sequence;
-        self.now = self.now.max(recorded.stored_at);
+        self.now = self.cluster.now;
     }
 
     /// Lets something happen that is not on the log.
     pub fn happen(&mut self, writer: Writer, event: Event) {
         let sequence = self.sequence.next();
+        let off_us = self.cluster.clock.offset_us();
         let recorded = Recorded {
             sequence,
-            stored_at: self.now,
+            stored_at: Timestamp::from_micros(self.now.as_micros().saturating_sub(off_us)),
             writer,
             envelope: Envelope::new(format!("fork-{sequence}"), writer, self.now, None, event),
         };

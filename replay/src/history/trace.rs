@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use dormouse_messages::ids::ContainerId;
-use dormouse_messages::{Epoch, Event, Fold, JobId, NodeId, Recorded};
+use dormouse_messages::{Epoch, Event, Fold, JobId, LogClock, NodeId, Recorded};
 use dormouse_projections::ReadModel;
 use dormouse_projections::jobs::Phase;
 use prost::Message;
@@ -142,6 +142,7 @@ pub struct TraceWriter<W: Write> {
     out: W,
     model: ReadModel,
     now: u64,
+    clock: LogClock,
     next: u64,
     nodes: BTreeMap<NodeId, u64>,
     containers: BTreeMap<ContainerId, u64>,
@@ -159,6 +160,7 @@ impl<W: Write> TraceWriter<W> {
             out,
             model: ReadModel::default(),
             now: 0,
+            clock: LogClock::default(),
             next: FIRST,
             nodes: BTreeMap::new(),
             containers: BTreeMap::new(),
@@ -198,7 +200,8 @@ impl<W: Write> TraceWriter<W> {
     /// # Errors
     /// When the trace cannot be written.
     pub fn read(&mut self, recorded: &Recorded) -> io::Result<()> {
-        self.now = u64::try_from(recorded.stored_at.as_micros()).unwrap_or(0) * 1000;
+        let at = self.clock.pass(recorded);
+        self.now = u64::try_from(at.as_micros()).unwrap_or(0) * 1000;
         self.model.evolve(recorded);
         let Some(event) = recorded.event() else {
             return Ok(());

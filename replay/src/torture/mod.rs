@@ -1,12 +1,15 @@
 //! Fault trials: a seed chooses a small cluster, its jobs and everything that goes wrong, and the
 //! rules of the system are checked after every event and at the end.
 //!
-//! 1. [`workload`] draws the nodes, the jobs, cancellations, revisions, lost and drained nodes;
-//!    or the jobs are those of a scenario, whose services are cancelled at its horizon.
+//! 1. [`workload`] draws the nodes, the jobs, cancellations, revisions, lost and drained nodes, agents
+//!    that are killed or cut off; or the jobs are those of a scenario, whose services are cancelled at
+//!    its horizon.
 //! 2. The engine runs them under [`Faults`]: services follow late, decide on less than the head,
 //!    are slow, die after any prefix of an append, start again from the log or a snapshot;
-//!    checkpoints fail or hang; containers die or start late.
-//! 3. After every event: no node is over-committed, no job runs twice, every fold's invariants
+//!    checkpoints fail or hang; containers die or start late; hosts' clocks are days off, and the
+//!    brokers' stamps step when another one leads.
+//! 3. After every event: no node is over-committed and no job runs twice, by what is reported and by
+//!    what really runs; no job fails more often than it was given a reason to; every fold's invariants
 //!    hold. A snapshot folded on gives the state of the whole log, at every restart.
 //! 4. At the end: every submission is decided and every admitted job has ended, every decision
 //!    comes out again from its basis, and every fold cut anywhere goes on as if it was not.
@@ -21,7 +24,7 @@ use dormouse_projections::ReadModel;
 use dormouse_state::ClusterState;
 use serde_json::json;
 
-use crate::engine::{Action, Engine, Faults, Rates};
+use crate::engine::{Action, Engine, Faults, Plant, Rates};
 use crate::random::Random;
 use crate::scenario::Scenario;
 use crate::simulate::{self, Options, seconds_after_start};
@@ -53,8 +56,20 @@ pub struct Passed {
 /// # Errors
 /// The rule that was broken, with the log.
 pub fn trial(seed: u64, scenario: Option<&Scenario>) -> Result<Passed, Box<Failure>> {
+    planted(seed, scenario, None)
+}
+
+/// The same trial of a cluster with a mistake in it, which it should find.
+///
+/// # Errors
+/// The rule that was broken, with the log.
+pub fn planted(
+    seed: u64,
+    scenario: Option<&Scenario>,
+    plant: Option<Plant>,
+) -> Result<Passed, Box<Failure>> {
     let mut random = Random::new(seed);
-    let faults = Faults::new(random.next(), rates(&mut random));
+    let faults = Faults::new(random.next(), rates(&mut random)).with(plant);
     let mut engine = match scenario {
         None => {
             let mut engine = Engine::with_faults(simulate::START, true, faults);
@@ -134,6 +149,8 @@ fn rates(random: &mut Random) -> Rates {
         container,
         save_fails,
         save_hangs,
+        leader,
+        host_clock,
     } = Rates::TORTURE;
     let mut scaled = |rate: f64| rate * *random.choose(&[0.0, 0.3, 1.0, 2.0]);
     Rates {
@@ -150,6 +167,8 @@ fn rates(random: &mut Random) -> Rates {
         container: scaled(container),
         save_fails: scaled(save_fails),
         save_hangs: scaled(save_hangs),
+        leader: scaled(leader),
+        host_clock: scaled(host_clock),
     }
 }
 

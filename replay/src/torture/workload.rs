@@ -10,7 +10,7 @@ use dormouse_messages::service::Scaling;
 use dormouse_messages::{Amounts, Event, JobId, NodeId, Quota, Resource};
 use serde_json::json;
 
-use crate::engine::{Action, Engine, ModelJob};
+use crate::engine::{Action, Cut, Engine, ModelJob};
 use crate::random::Random;
 use crate::scenario::Scenario;
 use crate::simulate::seconds_after_start;
@@ -77,6 +77,7 @@ fn policy(random: &mut Random) -> Policy {
         queue: *random.choose(&Queue::ALL),
         shares: *random.choose(&[Shares::Job, Shares::Tenant]),
         reserve_after_s: *random.choose(&[0, 20, 600]),
+        lease_s: *random.choose(&[20, 30, 90]),
         ..Policy::default()
     }
 }
@@ -353,10 +354,20 @@ fn lost_or_drained(
     let at_s = random.between(0.0, within_s);
     let back_s = at_s + random.between(0.001, 200.0);
     let (node, capacity) = random.choose(nodes);
-    match random.below(3) {
-        0 | 1 => {
+    match random.below(7) {
+        0 => {
             engine.at(seconds_after_start(at_s), Action::Lose(node.clone()));
             join(engine, node, capacity, back_s);
+        }
+        1 => {
+            engine.at(seconds_after_start(at_s), Action::Fence(node.clone()));
+            join(engine, node, capacity, back_s);
+        }
+        2..=5 => {
+            let ways = [Cut::Whole, Cut::Mute, Cut::Deaf, Cut::Killed];
+            let cut = Action::Cut(node.clone(), *random.choose(&ways));
+            engine.at(seconds_after_start(at_s), cut);
+            engine.at(seconds_after_start(back_s), Action::Mend(node.clone()));
         }
         _ => {
             engine.at(seconds_after_start(at_s), Action::Drain(node.clone()));

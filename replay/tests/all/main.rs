@@ -10,6 +10,7 @@ mod ledger;
 mod limits;
 mod plan;
 mod properties;
+mod recheck;
 mod report;
 mod scenarios;
 mod serving;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::sync::Arc;
 
-use dormouse_messages::{Event, Recorded, Sequence, Timestamp};
+use dormouse_messages::{Event, Fold, Recorded, Sequence, Timestamp};
 use dormouse_replay::engine::{Engine, Faults, Rates};
 use dormouse_replay::history::anonymise::{Anonymiser, Seen};
 use dormouse_replay::history::bisect::{Bisect, Found};
@@ -16,6 +16,7 @@ use dormouse_replay::random::Random;
 use dormouse_replay::simulate::{START, seconds_after_start};
 use dormouse_replay::torture::workload;
 use dormouse_replay::{LogReader, Verifier};
+use dormouse_state::ClusterState;
 use prost::Message as _;
 
 fn trial(seed: u64) -> Vec<Arc<Recorded>> {
@@ -80,8 +81,10 @@ fn a_slice_verifies_and_answers_as_the_whole_log_does() {
             "seed {seed}: all from {from} on were made again"
         );
         // The ledger of what the slice holds.
-        let begin = events.first().expect("events").stored_at;
-        let end = log.last().expect("events").stored_at;
+        let begin = states.fork.cluster.now;
+        let mut end = ClusterState::default();
+        log.iter().for_each(|recorded| end.evolve(recorded));
+        let end = end.now;
         let ledger = |mut ledger: Ledger, events: &[Arc<Recorded>]| {
             events.iter().for_each(|recorded| ledger.read(recorded));
             let table = ledger.finish(end);

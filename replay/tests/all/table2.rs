@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::common::{filling, scenario};
-use dormouse_messages::events::Outcome;
+use dormouse_messages::events::{Outcome, StoppedBy};
 use dormouse_messages::{Amounts, Event, JobId, NodeId, Recorded};
 use dormouse_replay::Verifier;
 use dormouse_replay::simulate::{Figures, Options, simulate};
@@ -283,7 +283,7 @@ impl Retold {
             running.iter().map(used).sum(),
             1e-9,
         );
-        if outcome.solver.name == "highs" && !outcome.unbounded {
+        if outcome.solver.stopped_by != StoppedBy::Procedure && !outcome.unbounded {
             assert!(
                 loss <= outcome.fairness_loss_bound + 1e-9,
                 "{loss} > {}",

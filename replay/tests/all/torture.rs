@@ -4,7 +4,8 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use dormouse_replay::LogWriter;
-use dormouse_replay::torture::{Passed, trial};
+use dormouse_replay::engine::Plant;
+use dormouse_replay::torture::{Passed, planted, trial};
 
 /// A number from the environment.
 fn number(name: &str, otherwise: u64) -> u64 {
@@ -68,4 +69,14 @@ fn a_trial_repeats_exactly() {
         trial(3, None).expect("passes"),
         trial(3, None).expect("passes")
     );
+}
+
+/// Each class of mistakes is found soon: a trial that cannot fail proves nothing.
+#[test]
+fn planted_mistakes_are_found() {
+    for plant in Plant::ALL {
+        let found = (1..=1_000).find_map(|seed| planted(seed, None, Some(plant)).err());
+        let failure = found.unwrap_or_else(|| panic!("{plant:?} is not found in 1,000 trials"));
+        println!("{plant:?}: {failure}");
+    }
 }

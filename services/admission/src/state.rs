@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use dormouse_messages::events::{JobAllocation, SubmissionReceived};
 use dormouse_messages::intake::Stand;
-use dormouse_messages::{Event, Fold, JobId, Recorded, Sequence};
+use dormouse_messages::{Event, Fold, JobId, Recorded, Sequence, Timestamp};
 use dormouse_state::Queues;
 use serde::{Deserialize, Serialize};
 
@@ -50,7 +50,7 @@ pub struct Missed {
 
 impl Fold for AdmissionState {
     const NAME: &'static str = "admission";
-    const VERSION: u32 = 6;
+    const VERSION: u32 = 7;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.queues.evolve(recorded);
@@ -112,6 +112,10 @@ impl Fold for AdmissionState {
             }
             _ => {}
         }
+    }
+
+    fn log_time(&self) -> Option<Timestamp> {
+        self.queues.log_time()
     }
 
     fn check_invariants(&self) -> Result<(), String> {

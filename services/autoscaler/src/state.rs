@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use dormouse_messages::events::{Histogram, JobAdmitted, ServiceMeasured, ServiceScaled};
 use dormouse_messages::job::{Containers, Kind};
 use dormouse_messages::service::Service as Promise;
-use dormouse_messages::{Event, Fold, JobId, NodeId, Recorded, Sequence, Timestamp, Witness};
+use dormouse_messages::{
+    Event, Fold, JobId, LogClock, NodeId, Recorded, Sequence, Timestamp, Witness,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::history::History;
@@ -102,8 +104,7 @@ impl Service {
     }
 
     /// What is done in a notebook, which of its containers is ready.
-    fn of_notebook(&mut self, event: &Event, recorded: &Recorded) {
-        let at = recorded.stored_at;
+    fn of_notebook(&mut self, event: &Event, recorded: &Recorded, at: Timestamp) {
         match event {
             Event::ContainerReady(event) => self.used = Some(Used::ready(event, at)),
             Event::ContainerExited(event) => {
@@ -124,24 +125,24 @@ impl Service {
         }
     }
 
-    fn scaled(&mut self, event: &ServiceScaled, recorded: &Recorded) {
+    fn scaled(&mut self, event: &ServiceScaled, recorded: &Recorded, at: Timestamp) {
         if event.replicas > self.target {
-            self.replicas.wished(recorded.stored_at);
+            self.replicas.wished(at);
         }
         self.target = event.replicas;
         self.scaled = Some(Scaled {
             sequence: recorded.sequence,
-            at: recorded.stored_at,
+            at,
             saturated: event.saturated,
         });
     }
 
-    fn measured(&mut self, event: &ServiceMeasured, recorded: &Recorded) {
-        let Some(until) = sound(event, recorded) else {
+    fn measured(&mut self, event: &ServiceMeasured, recorded: &Recorded, at: Timestamp) {
+        let Some(until) = sound(event, recorded, at) else {
             return;
         };
         if let Some(used) = &mut self.used {
-            used.measured(event, recorded.stored_at);
+            used.measured(event, at);
         }
         let late = self.late(event);
         let ready = self.replicas.ready_count();
@@ -149,7 +150,7 @@ impl Service {
             return;
         }
         self.measured = Some(recorded.sequence);
-        if recorded.stored_at >= self.warm_at || !self.times.is_known() {
+        if at >= self.warm_at || !self.times.is_known() {
             self.times.add(&event.service_ms, until);
         }
     }
@@ -169,8 +170,9 @@ impl Service {
     }
 }
 
-/// The second behind a measurement's window, if it can be true.
-fn sound(event: &ServiceMeasured, recorded: &Recorded) -> Option<i64> {
+/// The second behind a measurement's window, by the log's time, if it can be true. `at`: the log's
+/// time when it was stored.
+fn sound(event: &ServiceMeasured, recorded: &Recorded, at: Timestamp) -> Option<i64> {
     let absent = Histogram::default();
     let counted = |it: &Histogram| *it == absent || it.is_sound();
     let window = (1..=MOST_WINDOW_S).contains(&event.window_s);
@@ -190,7 +192,11 @@ fn sound(event: &ServiceMeasured, recorded: &Recorded) -> Option<i64> {
             .into_iter()
             .all(|it| it.counts.iter().all(|it| few(*it)));
     let second = |at: Timestamp| at.as_micros().div_euclid(500_000).saturating_add(1) / 2;
-    let (said, stored) = (second(recorded.envelope.time), second(recorded.stored_at));
+    let age_us = recorded.stored_at.as_micros() - recorded.envelope.time.as_micros();
+    let said = second(Timestamp::from_micros(
+        at.as_micros().saturating_sub(age_us),
+    ));
+    let stored = second(at);
     (is_sound && said <= stored + MOST_AHEAD_S).then_some(said.min(stored))
 }
 
@@ -201,6 +207,8 @@ pub struct AutoscalerState {
     pub services: BTreeMap<JobId, Service>,
     /// Which node may say what of a job.
     pub witness: Witness,
+    /// The time of the log.
+    pub clock: LogClock,
 }
 
 impl AutoscalerState {
@@ -217,9 +225,10 @@ impl AutoscalerState {
 
 impl Fold for AutoscalerState {
     const NAME: &'static str = "autoscaler";
-    const VERSION: u32 = 3;
+    const VERSION: u32 = 4;
 
     fn evolve(&mut self, recorded: &Recorded) {
+        let now = self.clock.pass(recorded);
         let Some(event) = recorded.event() else {
             return;
         };
@@ -259,23 +268,27 @@ impl Fold for AutoscalerState {
             }
             Event::ServiceScaled(event) => {
                 if let Some(service) = self.service(&event.job) {
-                    service.scaled(event, recorded);
+                    service.scaled(event, recorded, now);
                 }
             }
             Event::ServiceMeasured(event) => {
                 if let Some(service) = self.service(&event.job) {
-                    service.measured(event, recorded);
+                    service.measured(event, recorded, now);
                 }
             }
             _ => {
-                self.evolve_notebooks(event, recorded);
-                self.evolve_replicas(event, recorded.stored_at);
+                self.evolve_notebooks(event, recorded, now);
+                self.evolve_replicas(event, now);
             }
         }
     }
 
     fn doubts(&self, recorded: &Recorded) -> Option<String> {
         self.witness.doubts(recorded.event()?)
+    }
+
+    fn log_time(&self) -> Option<Timestamp> {
+        Some(self.clock.now())
     }
 
     fn check_invariants(&self) -> Result<(), String> {
@@ -293,7 +306,7 @@ impl Fold for AutoscalerState {
 }
 
 impl AutoscalerState {
-    fn evolve_notebooks(&mut self, event: &Event, recorded: &Recorded) {
+    fn evolve_notebooks(&mut self, event: &Event, recorded: &Recorded, at: Timestamp) {
         let job = match event {
             Event::ContainerReady(event) => &event.job,
             Event::ContainerExited(event) => &event.job,
@@ -303,7 +316,7 @@ impl AutoscalerState {
         };
         let service = self.service(job);
         if let Some(notebook) = service.filter(|it| it.kind == Kind::Notebook) {
-            notebook.of_notebook(event, recorded);
+            notebook.of_notebook(event, recorded, at);
         }
     }
 

@@ -270,7 +270,11 @@ fn devices(problem: &Problem, shares: &Shares) -> Result<(), Violation> {
 }
 
 /// Checks a changed job; whether it counts as adjusted.
-fn limits(problem: &Problem, job: &ProblemJob, share: &JobShare) -> Result<bool, Violation> {
+pub(crate) fn limits(
+    problem: &Problem,
+    job: &ProblemJob,
+    share: &JobShare,
+) -> Result<bool, Violation> {
     let (min, max) = (job.min.max(1), job.max.max(job.min).max(1));
     let bounded = problem.policy.allocation != Allocation::Static;
     // Of services the last get what there is.

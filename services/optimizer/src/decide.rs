@@ -25,6 +25,7 @@ use dormouse_messages::{
 use dormouse_state::{Assignment, ClusterState};
 
 use crate::problem::{Budget, Problem, ProblemJob};
+use crate::recheck::recheck;
 use crate::solution::{JobShare, Solution};
 use crate::state::{freed_at, held_by_quota, problem_of};
 
@@ -115,22 +116,19 @@ impl Decider for Optimizer {
         })
     }
 
+    fn check(&self, state: &ClusterState, recorded: &Event) -> Option<Result<(), String>> {
+        recheck(state, recorded)
+    }
+
     fn verify(
         &self,
-        state: &ClusterState,
+        _: &ClusterState,
         recorded: &Event,
         again: Option<&Event>,
     ) -> Result<(), String> {
-        let by_time = match recorded {
-            Event::AllocationDecided(event) => event.outcome.solver.stopped_by == "time",
-            Event::AllocationKept(event) => event.outcome.solver.stopped_by == "time",
-            _ => false,
-        };
-        match (by_time, recorded) {
-            (true, Event::AllocationDecided(event)) => fits(state, event),
-            (true, _) => Ok(()),
-            (false, _) if again == Some(recorded) => Ok(()),
-            (false, _) => Err("the same basis gives another allocation".to_owned()),
+        match again == Some(recorded) {
+            true => Ok(()),
+            false => Err("the same basis gives another allocation".to_owned()),
         }
     }
 }
@@ -325,35 +323,9 @@ fn outcome(solution: &Solution, held: Vec<JobId>) -> Outcome {
             objective: report.objective,
             bound: report.bound,
             gap: report.gap,
-            nodes: report.nodes.unwrap_or(0),
-            stopped_by: report.stopped_by.clone(),
+            nodes: report.nodes,
+            stopped_by: report.stopped_by,
             stage: report.stage.clone(),
         },
     }
-}
-
-/// Re-checks a decision that was stopped by time: every listed node holds its slots.
-fn fits(state: &ClusterState, event: &AllocationDecided) -> Result<(), String> {
-    let mut held: std::collections::BTreeMap<&NodeId, dormouse_messages::Amounts> =
-        Default::default();
-    for slot in &event.slots {
-        let shape = event.shapes.iter().find(|shape| shape.shape == slot.shape);
-        let used = held.entry(&slot.node).or_default();
-        if let Some(shape) = shape {
-            used.add(&shape.demand, u64::from(slot.containers));
-        }
-    }
-    for (name, used) in held {
-        let node = state
-            .nodes
-            .get(name)
-            .ok_or_else(|| format!("{name} is no node"))?;
-        if let Some(resource) = used.first_short(&node.capacity, 1) {
-            return Err(format!(
-                "{name} is given more {} than it has",
-                resource.name()
-            ));
-        }
-    }
-    Ok(())
 }

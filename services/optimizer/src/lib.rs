@@ -25,6 +25,7 @@ mod decide;
 mod fixed;
 mod offers;
 mod p2;
+mod recheck;
 mod report;
 mod state;
 mod tenants;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use dormouse_messages::events::StoppedBy;
 use dormouse_messages::ids::NodeId;
 use dormouse_messages::needs::ContainerType;
 use dormouse_messages::quantity::Amounts;
@@ -45,8 +46,8 @@ impl Draft {
                 objective: 0.0,
                 bound: 0.0,
                 gap: 0.0,
-                nodes: None,
-                stopped_by: "procedure".to_owned(),
+                nodes: Some(0),
+                stopped_by: StoppedBy::Procedure,
                 stage: procedure.to_owned(),
             },
         }

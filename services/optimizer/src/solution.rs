@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use dormouse_messages::events::StoppedBy;
 use dormouse_messages::ids::{JobId, NodeId};
 use dormouse_messages::needs::ContainerType;
 use dormouse_messages::quantity::Resource;
@@ -142,8 +143,8 @@ pub struct SolverReport {
     pub gap: f64,
     /// Branch-and-bound nodes, where the solver tells.
     pub nodes: Option<u64>,
-    /// What ended the search: `optimal`, `gap`, `nodes`, `time`, `stages` or `procedure`.
-    pub stopped_by: String,
+    /// What ended the search.
+    pub stopped_by: StoppedBy,
     /// The stage of the pipeline whose allocation was taken.
     pub stage: String,
 }

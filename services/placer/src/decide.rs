@@ -1,7 +1,7 @@
 //! Places allocations: which job's containers take which slots, under which incarnation.
 //!
 //! Folds: the shared [`ClusterState`]. Appends: `placement.decided`, `placement.refused`,
-//! `node.recovered`, `node.quarantined`, `node.readmitted`. (`node.lost` is an observation of the leases, appended by the shell.)
+//! `node.recovered`, `node.quarantined`, `node.readmitted`, `clock.stepped`. (`node.lost` is an observation of the leases, appended by the shell.)
 //!
 //! 1. A lost node whose agent has joined again is a member again. One that cannot start what it is
 //!    given is put out of use for a while ([`crate::quarantine`]).
@@ -13,6 +13,9 @@
 //!    its next incarnation; if a node of it may not be used, the optimizer decides first. Members
 //!    that a node could not start go to another node where there is room.
 //!
+//! 4. A step of the brokers' clock is named, once. Nothing follows from it: the folds' time goes on as
+//!    if there had been none.
+//!
 //! Invariant: the containers assigned to a node never need more than it has, and a job's
 //! incarnations only grow. Left to others: how many containers (optimizer), when they start
 //! (checkpointer).
@@ -20,7 +23,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::{
-    NodeRecovered, PlacedContainer, PlacementDecided, PlacementRefused, RemovedContainer,
+    ClockStepped, NodeRecovered, PlacedContainer, PlacementDecided, PlacementRefused,
+    RemovedContainer,
 };
 use dormouse_messages::{Decider, Decision, Epoch, JobId, Proposal, Sequence, Timestamp, Writer};
 use dormouse_state::{Assignment, ClusterState, Job, NodePhase, Place};
@@ -48,11 +52,25 @@ impl Decider for Placer {
         if proposals.is_empty() {
             proposals.extend(place_retries(state));
         }
+        proposals.extend(name_step(state));
         Decision {
             proposals,
             next_wake,
         }
     }
+}
+
+/// Step 4.
+fn name_step(state: &ClusterState) -> Option<Proposal> {
+    let step = state.clock.step()?;
+    (step.sequence > state.step_named).then(|| {
+        let stepped = ClockStepped {
+            sequence: step.sequence,
+            by_ms: step.by_us / 1_000,
+            basis: None,
+        };
+        Proposal::new(stepped, step.sequence)
+    })
 }
 
 /// Step 1.

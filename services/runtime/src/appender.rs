@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use async_nats::jetstream::stream::LastRawMessageErrorKind;
 use dormouse_messages::{Event, GatewayId, NodeId, Sequence, Writer};
 
-use crate::clock::{Clock, SystemClock};
+use crate::clock::{Clock, SteadyClock};
 use crate::error::AppendError;
 use crate::lease::token;
 use crate::log::{Log, within};
@@ -76,7 +76,7 @@ impl Appender {
         causes: &[Sequence],
     ) -> Result<Sequence, AppendError> {
         let span = self.log.append_span(self.writer, &event, causes);
-        let time = SystemClock.now();
+        let time = SteadyClock.now();
         loop {
             let expected = self.last().await;
             let place = Place {

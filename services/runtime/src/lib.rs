@@ -45,7 +45,7 @@ mod trace;
 pub use api::{ApiError, Asked};
 pub use appender::Appender;
 pub use broker::{BrokerConfig, LocalBroker};
-pub use clock::{Clock, SystemClock};
+pub use clock::{Clock, SteadyClock, SystemClock};
 pub use decode::Followed;
 pub use error::{AppendError, BrokerError, LogError};
 pub use ingress::{IngressSource, IntakeOf};

@@ -76,6 +76,10 @@ pub(crate) struct Core<F> {
     await_folded: Sequence,
     /// Decisions that led to events.
     pub decisions: u64,
+    /// The time of the log, and what the clock showed when that was folded.
+    anchor: Option<(Timestamp, Timestamp)>,
+    /// Something was folded since.
+    moved: bool,
 }
 
 impl<F: Fold> Core<F> {
@@ -93,6 +97,8 @@ impl<F: Fold> Core<F> {
             asking: 0,
             await_folded: Sequence(0),
             decisions: 0,
+            anchor: None,
+            moved: true,
         }
     }
 
@@ -137,8 +143,20 @@ impl<F: Fold> Core<F> {
 
     fn passed(&mut self, sequence: Sequence, stored_at: Timestamp) {
         self.folded = sequence;
-        self.stored_at = self.stored_at.max(stored_at);
+        self.stored_at = stored_at;
         self.caught_up = false;
+        self.moved = true;
+    }
+
+    /// The clock shows this. What was folded since it was last looked at, was folded now; whether
+    /// there was something.
+    pub fn look_at(&mut self, clock: Timestamp) -> bool {
+        let moved = std::mem::take(&mut self.moved) || self.anchor.is_none();
+        if moved {
+            let folded = self.state.log_time().unwrap_or(self.stored_at);
+            self.anchor = Some((folded, clock));
+        }
+        moved
     }
 
     /// Holds the next append back until `sequence` is folded.
@@ -152,10 +170,18 @@ impl<F: Fold> Core<F> {
         self.active && self.caught_up && settled
     }
 
-    /// The time that a decision is given: never earlier than the broker's time of what is
-    /// folded.
+    /// The time that a decision is given: the log's, and what has passed since that was folded.
+    /// What the clock shows does not matter, only how far it has moved: hosts' clocks differ, and
+    /// time-outs run from one event to another.
     pub fn now(&self, clock: Timestamp) -> Timestamp {
-        clock.max(self.stored_at)
+        let (folded, then) = self.anchor.unwrap_or((self.stored_at, clock));
+        moved_by(folded, clock.micros_since(then))
+    }
+
+    /// What the clock will show at a time of the log.
+    pub fn clock_at(&self, time: Timestamp) -> Timestamp {
+        let (folded, then) = self.anchor.unwrap_or((self.stored_at, self.stored_at));
+        moved_by(then, time.micros_since(folded))
     }
 
     /// Whether the next decision's state is to be hashed.
@@ -173,6 +199,10 @@ impl<F: Fold> Core<F> {
             own_last: self.own_last,
         }
     }
+}
+
+fn moved_by(at: Timestamp, micros: u64) -> Timestamp {
+    Timestamp::from_micros(at.as_micros().saturating_add_unsigned(micros))
 }
 
 /// The hash of a state, as it is recorded.

@@ -57,7 +57,7 @@ pub struct Draft {
 pub struct Append {
     /// The fence: the last own sequence on which all of them build.
     pub expected: Sequence,
-    /// When they were decided: never earlier than what is folded.
+    /// When they were decided, by the time of the log: never earlier than what is folded.
     pub time: Timestamp,
     /// When the decision began, and how many of the first drafts it proposed.
     pub decided: Option<(Timestamp, usize)>,
@@ -93,7 +93,7 @@ pub enum Effect<D: Decider> {
     AskHead,
     /// Run this on another thread: [`Shell::made`].
     Decide(Task<D>),
-    /// Look again at this time, instead of at any named before: [`Shell::woken`].
+    /// Look again when the clock shows this time, instead of at any named before: [`Shell::woken`].
     WakeAt(Option<Timestamp>),
     /// Look again after this time: [`Shell::resumed`].
     Pause(Duration),
@@ -182,6 +182,8 @@ pub struct Shell<D: Decider> {
     build: String,
     stopping: bool,
     ended: bool,
+    /// When to look again, by the time of the log.
+    wake: Option<Timestamp>,
 }
 
 impl<D: Decider> Shell<D> {
@@ -212,6 +214,7 @@ impl<D: Decider> Shell<D> {
             build: build.into(),
             stopping: false,
             ended: false,
+            wake: None,
         }
     }
 
@@ -225,7 +228,7 @@ impl<D: Decider> Shell<D> {
         self.core.own_last
     }
 
-    /// The latest broker's time folded.
+    /// The broker's time of what was folded last.
     pub fn stored_at(&self) -> Timestamp {
         self.core.stored_at
     }
@@ -336,6 +339,7 @@ impl<D: Decider> Shell<D> {
 
     /// The time of the last [`Effect::WakeAt`] has come.
     pub fn woken(&mut self) {
+        self.wake = None;
         self.undecided = true;
     }
 
@@ -359,13 +363,17 @@ impl<D: Decider> Shell<D> {
         self.stopping = true;
     }
 
-    /// Takes the next step, if there is one. `clock` is the wall clock; `observe` names what was
-    /// observed and is not in the state yet.
+    /// Takes the next step, if there is one. `clock` is a clock that does not step while the machine
+    /// runs; which time it shows does not matter. `observe` names what was observed and is not in the
+    /// state yet.
     pub fn advance(
         &mut self,
         clock: Timestamp,
         observe: impl FnOnce(&D::State) -> Vec<Observation>,
     ) {
+        if self.core.look_at(clock) && self.wake.is_some() {
+            self.wake_again();
+        }
         if self.stopping {
             return self.stop_when_quiet();
         }
@@ -443,7 +451,6 @@ impl<D: Decider> Shell<D> {
             return;
         }
         self.core.decisions += 1;
-        append.time = made.now;
         append.decided = Some((made.started, made.decision.proposals.len()));
         for Proposal { mut event, causes } in made.decision.proposals {
             event.set_basis(Some(Basis {
@@ -465,8 +472,15 @@ impl<D: Decider> Shell<D> {
 
     fn decided(&mut self, made: Made) -> Made {
         self.effects.push(Effect::Decided);
-        self.effects.push(Effect::WakeAt(made.decision.next_wake));
+        self.wake = made.decision.next_wake;
+        self.wake_again();
         made
+    }
+
+    /// The wake-up, by the clock: the log's time may have moved otherwise than the clock.
+    fn wake_again(&mut self) {
+        let at = self.wake.map(|at| self.core.clock_at(at));
+        self.effects.push(Effect::WakeAt(at));
     }
 
     /// Holds appending back for a while.

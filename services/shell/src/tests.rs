@@ -517,3 +517,40 @@ fn a_wake_up_is_set_with_every_decision() {
         .collect();
     assert_eq!(wakes, [at(0).plus_ms(1_000)]);
 }
+
+/// When the service will look again, and what time its decision is given, by clocks that show these
+/// times when event 5 is folded and when it decides.
+fn decides(folded_at: u64, decided_at: u64) -> (Timestamp, Timestamp) {
+    let mut shell = given::<false>(vec![recorded(5, Writer::Operator, drained(1))]);
+    shell.lease(false);
+    shell.advance(at(folded_at), |_| Vec::new());
+    shell.activate();
+    shell.advance(at(decided_at), |_| Vec::new());
+    let (mut given, mut wakes) = (at(0), at(0));
+    for effect in shell.take_effects() {
+        match effect {
+            Effect::Append(append) => {
+                let basis = append.drafts[0].event.basis();
+                given = basis.expect("a basis").now;
+            }
+            Effect::WakeAt(Some(at)) => wakes = at,
+            _ => {}
+        }
+    }
+    (given, wakes)
+}
+
+#[test]
+fn only_what_a_clock_has_moved_counts_whatever_it_shows() {
+    for off in [0, 86_400, 30] {
+        let (given, wakes) = decides(off, off + 7);
+        assert_eq!(given, at(5 + 7), "the log's time and what has passed");
+        let asked = given.plus_ms(1_000);
+        let shown = asked.as_micros() - at(5).as_micros() + at(off).as_micros();
+        assert_eq!(
+            wakes.as_micros(),
+            shown,
+            "by the clock that is off by {off}"
+        );
+    }
+}

@@ -14,8 +14,8 @@ use dormouse_messages::ids::{ContainerId, Rank};
 use dormouse_messages::needs::ContainerType;
 use dormouse_messages::policy::Policy;
 use dormouse_messages::{
-    Amounts, Epoch, Event, Fold, GatewayId, Incarnation, JobId, NodeId, Recorded, Sequence,
-    Timestamp, Witness,
+    Amounts, Epoch, Event, Fold, GatewayId, Incarnation, JobId, LogClock, NodeId, Recorded,
+    Sequence, Timestamp, Witness,
 };
 use serde::{Deserialize, Serialize};
 
@@ -67,8 +67,12 @@ impl Stalls {
 pub struct ClusterState {
     /// The last sequence folded.
     pub sequence: Sequence,
-    /// The broker's time of it.
+    /// The time of the log then.
     pub now: Timestamp,
+    /// What tells that.
+    pub clock: LogClock,
+    /// The last step of the brokers' clock that is on the log by name.
+    pub step_named: Sequence,
     /// The policy in force.
     pub policy: Policy,
     /// The nodes.
@@ -107,11 +111,11 @@ pub struct ClusterState {
 
 impl Fold for ClusterState {
     const NAME: &'static str = "cluster";
-    const VERSION: u32 = 8;
+    const VERSION: u32 = 9;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.sequence = recorded.sequence;
-        self.now = recorded.stored_at;
+        self.now = self.clock.pass(recorded);
         let event = recorded.event();
         if event.is_some_and(|event| !self.witness.believes(event)) {
             return;
@@ -121,7 +125,7 @@ impl Fold for ClusterState {
             _ => None,
         };
         let had = had.map(|node| node.capacity.clone());
-        let members_changed = self.nodes.evolve(recorded);
+        let members_changed = self.nodes.evolve(recorded, self.now);
         if members_changed {
             self.last_trigger = recorded.sequence;
         }
@@ -171,6 +175,7 @@ impl Fold for ClusterState {
                 self.placed_epoch = self.placed_epoch.max(event.epoch);
                 self.last_trigger = recorded.sequence;
             }
+            Event::ClockStepped(event) => self.step_named = event.sequence,
             Event::GatewayJoined(_) | Event::GatewayLeft(_) | Event::GatewayLost(_) => {
                 self.evolve_gateways(event);
             }
@@ -180,6 +185,10 @@ impl Fold for ClusterState {
 
     fn doubts(&self, recorded: &Recorded) -> Option<String> {
         self.witness.doubts(recorded.event()?)
+    }
+
+    fn log_time(&self) -> Option<Timestamp> {
+        Some(self.now)
     }
 
     fn check_invariants(&self) -> Result<(), String> {
@@ -230,7 +239,7 @@ impl ClusterState {
     fn evolve_job(&mut self, event: &Event, recorded: &Recorded) {
         match event {
             Event::JobAdmitted(event) => {
-                let job = Job::admitted(&event.spec, recorded.sequence, recorded.stored_at);
+                let job = Job::admitted(&event.spec, recorded.sequence, self.now);
                 self.queued.insert(event.job.clone(), job);
             }
             Event::JobReleased(event) => {
@@ -296,14 +305,14 @@ impl ClusterState {
             Event::PartitionStartRequested(event) => self.start(event, recorded),
             Event::CheckpointRequested(event) => {
                 let phase = LifePhase::Saving {
-                    since: recorded.stored_at,
+                    since: self.now,
                     requested: recorded.sequence,
                     saved: None,
                     failed: None,
                 };
                 self.set_phase(&event.job, recorded.sequence, phase);
                 if let Some(job) = self.jobs.get_mut(&event.job) {
-                    job.adjusting_since = Some(recorded.stored_at);
+                    job.adjusting_since = Some(self.now);
                 }
             }
             Event::PartitionStarted(event) => {
@@ -311,13 +320,14 @@ impl ClusterState {
                 if let Some(job) = self.jobs.get_mut(&event.job) {
                     job.start_faults = StartFaults::default();
                 }
+                let now = self.now;
                 if let Some(life) = self.life(&event.job, event.incarnation) {
-                    life.running_since = Some(recorded.stored_at);
+                    life.running_since = Some(now);
                 }
                 if let Some(job) = self.jobs.get_mut(&event.job)
                     && let Some(since) = job.adjusting_since.take()
                 {
-                    let stall_ms = recorded.stored_at.ms_since(since);
+                    let stall_ms = self.now.ms_since(since);
                     job.stall_ms = Some(stall_ms);
                     self.stalls.count += 1;
                     self.stalls.total_ms += stall_ms;
@@ -339,7 +349,7 @@ impl ClusterState {
             }
             Event::PartitionKept(event) => self.kept(&event.job, recorded),
             Event::Progress(event) => {
-                self.ready(&event.job, event.incarnation, recorded.stored_at);
+                self.ready(&event.job, event.incarnation, self.now);
             }
             _ => self.evolve_members(event, recorded),
         }
@@ -350,7 +360,7 @@ impl ClusterState {
         if let Some(job) = self.jobs.get_mut(&event.job) {
             let ended = job.life.take();
             let since = ended.as_ref().and_then(|life| life.running_since);
-            job.limits.ran_ms += since.map_or(0, |it| recorded.stored_at.ms_since(it));
+            job.limits.ran_ms += since.map_or(0, |it| self.now.ms_since(it));
             if let Some(tasks) = &mut job.tasks {
                 tasks.life_ended();
             }
@@ -359,7 +369,7 @@ impl ClusterState {
             job.last_stop = Some(Stop {
                 incarnation: event.incarnation,
                 reason: event.reason,
-                at: recorded.stored_at,
+                at: self.now,
                 sequence: recorded.sequence,
                 why: why.map(str::to_owned),
                 ran: ended.as_ref().is_some_and(|life| life.ran),
@@ -378,7 +388,7 @@ impl ClusterState {
 
     /// What changes the members of a partition that is resized in place.
     fn evolve_members(&mut self, event: &Event, recorded: &Recorded) {
-        let at = recorded.stored_at;
+        let at = self.now;
         match event {
             Event::ServiceScaled(event) => {
                 if let Some(job) = self.jobs.get_mut(&event.job) {
@@ -418,6 +428,7 @@ impl ClusterState {
     /// Containers of a life are to start or to go. Those that go although they are assigned are
     /// replaced.
     fn resize(&mut self, event: &PartitionResizeRequested, recorded: &Recorded) {
+        let now = self.now;
         let sequence = recorded.sequence;
         let Some(job) = self.jobs.get_mut(&event.job) else {
             return;
@@ -429,7 +440,7 @@ impl ClusterState {
             return;
         };
         life.last_event = sequence;
-        members.requested(event, sequence, recorded.stored_at);
+        members.requested(event, sequence, now);
         let mut replaced = false;
         if let Some(assignment) = &mut job.assignment {
             for rank in &event.join {
@@ -448,7 +459,7 @@ impl ClusterState {
             }
         }
         if event.cause == ResizeCause::Unready {
-            job.deaths.one_more(recorded.stored_at);
+            job.deaths.one_more(now);
         }
         if replaced {
             self.last_trigger = sequence;
@@ -457,6 +468,7 @@ impl ClusterState {
 
     /// The members of a life are others now. What died is replaced.
     fn resized(&mut self, event: &PartitionResized, recorded: &Recorded) {
+        let now = self.now;
         let Some(job) = self.jobs.get_mut(&event.job) else {
             return;
         };
@@ -467,7 +479,7 @@ impl ClusterState {
             return;
         };
         life.last_event = recorded.sequence;
-        members.resized(event, recorded.stored_at);
+        members.resized(event, now);
         let joins = |rank: &Rank| {
             let change = members.change.as_ref();
             change.is_some_and(|change| change.join.contains(rank))
@@ -495,7 +507,7 @@ impl ClusterState {
                     container.phase,
                     ContainerPhase::Exited { evicted: false, .. }
                 ) {
-                    job.deaths.one_more(recorded.stored_at);
+                    job.deaths.one_more(now);
                 }
             }
         }
@@ -571,6 +583,7 @@ impl ClusterState {
     }
 
     fn start(&mut self, event: &PartitionStartRequested, recorded: &Recorded) {
+        let now = self.now;
         let Some(job) = self.jobs.get_mut(&event.job) else {
             return;
         };
@@ -587,7 +600,7 @@ impl ClusterState {
         job.life = Some(Life {
             incarnation: event.incarnation,
             epoch: event.epoch,
-            requested_at: recorded.stored_at,
+            requested_at: now,
             running_since: None,
             ready_at: None,
             last_event: recorded.sequence,
@@ -783,7 +796,7 @@ impl ClusterState {
                 .all(|place| self.nodes.is_usable(&place.node)),
             places,
         };
-        job.kept_at = Some(recorded.stored_at);
+        job.kept_at = Some(self.now);
         job.adjusting_since = None;
         self.last_trigger = recorded.sequence;
     }

@@ -131,21 +131,19 @@ impl NodeLabels {
 }
 
 impl Membership {
-    /// Folds one event; says whether what may be used has changed.
-    pub fn evolve(&mut self, recorded: &Recorded) -> bool {
+    /// Folds one event, at this time of the log; says whether what may be used has changed.
+    pub fn evolve(&mut self, recorded: &Recorded, now: Timestamp) -> bool {
         match recorded.event() {
             Some(Event::NodeJoined(event)) => self.joined(event, recorded.sequence),
             Some(Event::NodeLost(event)) => {
                 self.lost(&event.node, event.incarnation, event.last_seen)
             }
             // Its containers have ended: nobody waits for the end of its lease.
-            Some(Event::NodeFenced(event)) => {
-                self.lost(&event.node, event.incarnation, recorded.stored_at)
-            }
+            Some(Event::NodeFenced(event)) => self.lost(&event.node, event.incarnation, now),
             Some(Event::NodeRecovered(event)) => self.recovered(&event.node),
             Some(Event::NodeDrained(event)) => {
                 let after = event.deadline_s.map(|s| u64::from(s) * 1000);
-                let leave_by = after.map(|after| recorded.stored_at.plus_ms(after));
+                let leave_by = after.map(|after| now.plus_ms(after));
                 self.drained.insert(event.node.clone(), leave_by);
                 self.change(&event.node, |node| {
                     (node.drained, node.leave_by) = (true, leave_by);

@@ -135,8 +135,8 @@ fn outcome() -> Outcome {
             objective: 1.2,
             bound: 1.21,
             gap: 0.008,
-            nodes: 12,
-            stopped_by: "gap".to_owned(),
+            nodes: Some(12),
+            stopped_by: StoppedBy::Gap,
             stage: "exact".to_owned(),
         },
     }

@@ -205,19 +205,19 @@ impl Decided {
         let event = self.recorded.event()?;
         let basis = event.basis()?;
         let optimizer = self.optimizer();
-        let again = optimizer.decide(&self.before.cluster, basis.now);
-        let again = again.proposals.first().map(|proposal| &proposal.event);
-        let mut bare = event.clone();
-        bare.set_basis(None);
-        let stopped = match event {
-            Event::AllocationDecided(event) => &event.outcome.solver.stopped_by,
-            Event::AllocationKept(event) => &event.outcome.solver.stopped_by,
-            _ => return None,
-        };
-        let remade = match optimizer.verify(&self.before.cluster, &bare, again) {
-            Ok(()) if stopped == "time" => "checked",
-            Ok(()) => "equal",
-            Err(_) => "differs",
+        let remade = match optimizer.check(&self.before.cluster, event) {
+            Some(Ok(())) => "checked",
+            Some(Err(_)) => "differs",
+            None => {
+                let again = optimizer.decide(&self.before.cluster, basis.now);
+                let again = again.proposals.first().map(|proposal| &proposal.event);
+                let mut bare = event.clone();
+                bare.set_basis(None);
+                match optimizer.verify(&self.before.cluster, &bare, again) {
+                    Ok(()) => "equal",
+                    Err(_) => "differs",
+                }
+            }
         };
         let epoch = match event {
             Event::AllocationDecided(event) => Some(event.epoch.0),

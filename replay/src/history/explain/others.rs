@@ -1,5 +1,6 @@
 //! Why a tenant, a node or a decision is as it is.
 
+use dormouse_messages::events::StoppedBy;
 use dormouse_messages::{Epoch, Event, NodeId, TenantId};
 use dormouse_projections::jobs::Job;
 use dormouse_state::NodePhase;
@@ -180,9 +181,9 @@ pub fn epoch(explainer: &Explainer, epoch: Epoch) -> Result<Explanation, Explain
         "its objective is {:.4}, and no allocation has more than {:.4} ({}, found by {}); it restarts {} of at most {} jobs, with a fairness loss of {:.3} of at most {:.3}",
         solver.objective,
         solver.bound.max(solver.objective),
-        match solver.stopped_by.as_str() {
-            "optimal" => "proven",
-            other => other,
+        match solver.stopped_by {
+            StoppedBy::Optimal => "proven",
+            other => other.as_str(),
         },
         solver.stage,
         figures.adjusted_jobs,

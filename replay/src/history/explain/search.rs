@@ -8,6 +8,7 @@
 
 use std::collections::BTreeSet;
 
+use dormouse_messages::events::StoppedBy;
 use dormouse_messages::policy::{Allocation, Policy};
 use dormouse_messages::{Amounts, JobId};
 use dormouse_optimizer::Optimizer;
@@ -46,9 +47,9 @@ impl Search<'_> {
         let outcome = fork.settle(&self.optimizer);
         let solver = outcome.figures().map(|figures| figures.solver.clone());
         let solver = solver.unwrap_or_default();
-        let proof = match (solver.status.as_str(), solver.stopped_by.as_str()) {
+        let proof = match (solver.status.as_str(), solver.stopped_by) {
             ("optimal" | "none", _) => "proven",
-            (_, "gap") => "within_gap",
+            (_, StoppedBy::Gap) => "within_gap",
             _ if solver.gap <= self.optimizer.gap => "within_gap",
             _ => "limit",
         };

@@ -133,9 +133,11 @@ impl Ledger {
 
     /// The next event of the log.
     pub fn read(&mut self, recorded: &Recorded) {
-        self.pass(ms(recorded.stored_at));
+        // The time of the log: stamps may step.
+        let at = { self.cluster.clock }.pass(recorded);
+        self.pass(ms(at));
         if let Some(Event::AllocationDecided(event)) = recorded.event() {
-            self.handed_over(event, recorded.stored_at);
+            self.handed_over(event, at);
         }
         self.cluster.evolve(recorded);
         let Some(event) = recorded.event() else {

@@ -39,9 +39,12 @@ pub fn script(forked: &Forked<'_>, changes: &Changes) -> Result<Script, ChangeEr
     check(forked, changes)?;
     at_the_fork(forked, changes, &mut script)?;
     let names = submitted(forked.after);
+    // What follows the fork happens by the time of the log, whatever steps the stamps make.
+    let mut clock = forked.cluster().clock;
     for recorded in forked.after {
+        let at = clock.pass(recorded);
         if let Some(action) = later(recorded, changes, &names)? {
-            script.actions.push((recorded.stored_at, action));
+            script.actions.push((at, action));
         }
     }
     for submission in &changes.added {

@@ -108,8 +108,20 @@ async fn verify(context: &Context, log: &LogFileArg) -> anyhow::Result<Report> {
 pub fn text(report: &Report) -> String {
     let mut text = format!(
         "{} events, {} decisions made again, {} the same",
-        report.events, report.decisions, report.verified
+        report.events,
+        report.decisions - report.checked,
+        report.verified
     );
+    if report.checked > 0 {
+        text.push_str(&format!(
+            "; {} that their time limit stopped were checked",
+            report.checked
+        ));
+    }
+    let failed = report.decisions - report.verified - report.checked;
+    if failed > 0 {
+        text.push_str(&format!("; {failed} failed"));
+    }
     if report.before_slice > 0 {
         text.push_str(&format!(
             "; {} at the slice's beginning were made from what is before it",

@@ -264,7 +264,8 @@ impl AgentState {
             Event::Progress(event) => self.progress(event),
             Event::ContainerStarted(event) if self.is_here(&event.node) => {
                 self.know(&event.container, Known::Started);
-                self.started(&event.container, at);
+                // By the agent's own clock, which is compared with it: brokers' differ.
+                self.started(&event.container, recorded.envelope.time);
             }
             Event::ContainerExited(event) => {
                 if self.is_here(&event.node) {

@@ -16,6 +16,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use dormouse_messages::events::StoppedBy;
 use dormouse_messages::job::Urgency;
 
 use crate::problem::{Budget, Problem};
@@ -251,12 +252,16 @@ impl<'a> Queue<'a> {
             draft.placed[*index] = located.unwrap_or_default().into_iter().collect();
         }
         let instance = self.instance(&[]);
-        let objective = Plan::standing(&instance).objective(&instance);
+        let mut stands = Plan::standing(&instance);
+        // Those outside their limits stay, too.
+        for (count, job) in stands.counts.iter_mut().zip(&instance.jobs) {
+            let placed: u32 = draft.placed[job.index].values().sum();
+            *count = placed.saturating_sub(job.base());
+        }
+        let objective = stands.objective(&instance);
         draft.loss_bound = loss_bound(self.problem, self.cluster);
         draft.adjustment_bound = instance.restart_bound;
         draft.solver = SolverReport {
-            name: "highs".to_owned(),
-            version: solver::version(),
             // Of nobody there is one allocation.
             status: match self.running.is_empty() {
                 true => "optimal".to_owned(),
@@ -264,7 +269,7 @@ impl<'a> Queue<'a> {
             },
             objective,
             bound: objective,
-            stopped_by: "stages".to_owned(),
+            stopped_by: StoppedBy::Stages,
             stage: "kept".to_owned(),
             ..draft.solver
         };
@@ -419,13 +424,24 @@ fn revertible(objective: f64, bound: f64, budget: &Budget) -> (f64, f64) {
     )
 }
 
+/// Whose allocation a stage's is, and of which version.
+fn finder(stage: &str) -> (&'static str, String) {
+    let own = env!("CARGO_PKG_VERSION").to_owned();
+    match stage {
+        "classes" | "exact" => ("highs", solver::version()),
+        "alone" | "in_place" => ("direct", own),
+        _ => ("lagrangian", own),
+    }
+}
+
 fn report(instance: &Instance, found: &Found) -> SolverReport {
     let objective = found.plan.objective(instance);
     let bound = found.bound.max(objective);
+    let (name, version) = finder(found.stage);
     SolverReport {
-        name: "highs".to_owned(),
-        version: solver::version(),
-        status: if found.stopped_by == "optimal" {
+        name: name.to_owned(),
+        version,
+        status: if found.stopped_by == StoppedBy::Optimal {
             "optimal"
         } else {
             "feasible"
@@ -434,8 +450,9 @@ fn report(instance: &Instance, found: &Found) -> SolverReport {
         objective,
         bound,
         gap: gap(objective, bound),
-        nodes: None,
-        stopped_by: found.stopped_by.to_owned(),
+        // HiGHS does not tell how many there were.
+        nodes: (!found.branched).then_some(0),
+        stopped_by: found.stopped_by,
         stage: found.stage.to_owned(),
     }
 }

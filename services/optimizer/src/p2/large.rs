@@ -197,6 +197,8 @@ fn standing_worth(search: &Search<'_>, restarted: &[bool], loss: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use dormouse_messages::events::StoppedBy;
+
     use crate::p2::pipeline::{Verdict, search, search_by_prices};
     use crate::p2::samples::{bound_samples, samples};
     use crate::p2::solver::Purse;
@@ -218,7 +220,7 @@ mod tests {
                 instance.loss_bound = f64::INFINITY;
             }
             let exact = match search(&instance, &exact, &Purse::new(None)) {
-                Verdict::Found(found) if found.stopped_by == "optimal" => found,
+                Verdict::Found(found) if found.stopped_by == StoppedBy::Optimal => found,
                 Verdict::Infeasible | Verdict::Unknown | Verdict::Found(_) => continue,
             };
             let optimum = exact.plan.objective(&instance);

@@ -9,6 +9,8 @@
 //! 3. `prices` ([`super::large`]): bounds and plans from prices of containers, rooms and restarts;
 //! 4. `classes` if that found no plan, then `exact` if the gap is still open and it can be tried.
 
+use dormouse_messages::events::StoppedBy;
+
 use crate::problem::Budget;
 
 use super::alone::alone;
@@ -39,7 +41,9 @@ pub(crate) struct Found {
     /// What no allocation exceeds.
     pub bound: f64,
     pub stage: &'static str,
-    pub stopped_by: &'static str,
+    pub stopped_by: StoppedBy,
+    /// Whether the solver of mixed-integer programs ran.
+    pub branched: bool,
 }
 
 /// The outcome of a search.
@@ -66,7 +70,8 @@ pub(crate) fn search(instance: &Instance, budget: &Budget, purse: &Purse) -> Ver
         purse,
         best: None,
         bound: f64::INFINITY,
-        stopped_by: "stages",
+        stopped_by: StoppedBy::Stages,
+        branched: false,
     };
     match search.stages() {
         Some(()) => search.verdict(),
@@ -83,7 +88,8 @@ pub(crate) fn search_by_prices(instance: &Instance, budget: &Budget) -> Verdict 
         purse: &Purse::new(None),
         best: None,
         bound: f64::INFINITY,
-        stopped_by: "stages",
+        stopped_by: StoppedBy::Stages,
+        branched: false,
     };
     match large::search(&mut search) {
         Some(()) if !search.has_plan() => Verdict::Unknown,
@@ -111,7 +117,8 @@ pub(crate) struct Search<'a> {
     purse: &'a Purse,
     best: Option<(Plan, f64, &'static str)>,
     bound: f64,
-    stopped_by: &'static str,
+    stopped_by: StoppedBy,
+    branched: bool,
 }
 
 impl Search<'_> {
@@ -157,7 +164,7 @@ impl Search<'_> {
     pub fn is_late(&mut self) -> bool {
         let late = self.purse.is_empty();
         if late {
-            self.stopped_by = "time";
+            self.stopped_by = StoppedBy::Time;
         }
         late
     }
@@ -208,12 +215,13 @@ impl Search<'_> {
         let start = start.map(|plan| model.columns(plan));
         let linear = std::mem::take(&mut model.model);
         let outcome = linear.maximise(&limits, start.as_deref());
+        self.branched = true;
         self.bounded(model.bound(outcome.bound));
         self.stopped_by = match outcome.ending {
-            Ending::Optimal => "gap",
-            Ending::Limit => "nodes",
-            Ending::Time => "time",
-            Ending::Infeasible | Ending::Error => "stages",
+            Ending::Optimal => StoppedBy::Gap,
+            Ending::Limit => StoppedBy::Nodes,
+            Ending::Time => StoppedBy::Time,
+            Ending::Infeasible | Ending::Error => StoppedBy::Stages,
         };
         let plan = model.plan(&outcome);
         (outcome, plan)
@@ -267,8 +275,8 @@ impl Search<'_> {
         // A bound from floats may lie a hair below what was reached.
         let bound = self.bound.max(objective);
         let stopped_by = match gap(objective, bound) {
-            gap if gap <= OPTIMAL => "optimal",
-            gap if gap <= self.budget.gap => "gap",
+            gap if gap <= OPTIMAL => StoppedBy::Optimal,
+            gap if gap <= self.budget.gap => StoppedBy::Gap,
             _ => self.stopped_by,
         };
         Verdict::Found(Box::new(Found {
@@ -276,6 +284,7 @@ impl Search<'_> {
             bound,
             stage,
             stopped_by,
+            branched: self.branched,
         }))
     }
 }

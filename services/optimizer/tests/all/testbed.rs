@@ -2,6 +2,7 @@
 //! optimal, within every bound.
 
 use crate::common::{carry_over, solved, testbed_jobs, testbed_nodes};
+use dormouse_messages::events::StoppedBy;
 use dormouse_optimizer::Solution;
 use dormouse_optimizer::decimal::Decimal;
 use dormouse_optimizer::problem::{Budget, Objective, Policy, Problem};
@@ -26,7 +27,7 @@ fn problem(count: usize, seed: u64, theta1: u64, theta2: u64) -> Problem {
 #[track_caller]
 fn assert_optimal(solution: &Solution, what: &str) {
     let solver = &solution.solver;
-    assert_eq!(solver.stopped_by, "optimal", "{what}: {solver:?}");
+    assert_eq!(solver.stopped_by, StoppedBy::Optimal, "{what}: {solver:?}");
 }
 
 fn run(count: usize, seed: u64) {

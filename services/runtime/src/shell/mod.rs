@@ -27,7 +27,7 @@ use dormouse_messages::{Decider, Fold, Sequence};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use crate::clock::{Clock, SystemClock};
+use crate::clock::{Clock, SteadyClock};
 use crate::error::LogError;
 use crate::inputs::Inputs;
 use crate::lease::LeaseState;
@@ -68,7 +68,7 @@ impl Default for ServiceOptions {
             snapshot_every: 20_000,
             snapshot_dir: None,
             build: concat!("dormouse-", env!("CARGO_PKG_VERSION")).to_owned(),
-            clock: Arc::new(SystemClock),
+            clock: Arc::new(SteadyClock),
         }
     }
 }

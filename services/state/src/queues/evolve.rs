@@ -10,13 +10,13 @@ use super::{FAILED_LIMIT, QueueJob, Queues, Stand, TenantQueue};
 
 impl Fold for Queues {
     const NAME: &'static str = "queues";
-    const VERSION: u32 = 6;
+    const VERSION: u32 = 7;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.sequence = recorded.sequence;
-        self.now = recorded.stored_at;
+        self.now = self.clock.pass(recorded);
         self.credit_arrivals();
-        if self.nodes.evolve(recorded) {
+        if self.nodes.evolve(recorded, self.now) {
             self.total = self.nodes.total();
         }
         self.config.evolve(recorded);
@@ -53,6 +53,10 @@ impl Fold for Queues {
             Some(Event::JobCancelled(event)) => self.end(&event.job, recorded.sequence, false),
             _ => {}
         }
+    }
+
+    fn log_time(&self) -> Option<Timestamp> {
+        Some(self.now)
     }
 
     fn check_invariants(&self) -> Result<(), String> {

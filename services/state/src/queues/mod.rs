@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use dormouse_messages::job::{Containers, Urgency};
 use dormouse_messages::policy::Policy;
-use dormouse_messages::{Amounts, JobId, Resource, Sequence, TenantId, Timestamp};
+use dormouse_messages::{Amounts, JobId, LogClock, Resource, Sequence, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 pub use credit::Credit;
@@ -155,8 +155,10 @@ pub struct Durations {
 /// The folded queues.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Queues {
-    /// The broker's time of the last event.
+    /// The time of the log at the last event.
     pub now: Timestamp,
+    /// What tells it.
+    pub clock: LogClock,
     /// The last sequence folded.
     pub sequence: Sequence,
     /// The policy in force.

@@ -1,0 +1,424 @@
+//! Checks a recorded decision that its time limit stopped: made again it may come out otherwise, so
+//! the problem is posed again, and the event held against it.
+//!
+//! 1. Every job of the problem has containers or waits, within its limits, and only who may be changed
+//!    is.
+//! 2. The slots of each listed node fit it, its devices too; what is closed, or ruled out by what the
+//!    containers ask of their nodes, takes nothing new. The containers of each type on those nodes are
+//!    as many as their jobs have there.
+//! 3. Shares, losses, utilization and the number of restarts are what the containers give; losses and
+//!    restarts keep their bounds.
+//! 4. The objective is that of the allocation, the bound is not below it, and the gap is theirs. (That
+//!    nothing exceeds the bound only another proof could say.)
+//!
+//! It shares the figures' definitions with the search ([`crate::report`]), and no step of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use dormouse_messages::events::{AllocationDecided, Basis, Outcome, Slot, StoppedBy};
+use dormouse_messages::job::Urgency;
+use dormouse_messages::needs::ContainerType;
+use dormouse_messages::{Amounts, Event, JobId, NodeId};
+use dormouse_state::ClusterState;
+
+use crate::check::limits;
+use crate::p2::devices::{has_memory, overfull};
+use crate::p2::instance::{Cluster, loss_bound};
+use crate::p2::pipeline::gap;
+use crate::problem::{Allocation, Budget, DEFAULT_STALL_S, Problem, ProblemJob, ProblemNode};
+use crate::report::{Draft, write};
+use crate::solution::{JobShare, Solution};
+use crate::state::problem_of;
+
+/// Slack on sums of shares, and on objectives, which a solver reaches to its own tolerance.
+const SLACK: f64 = 1e-6;
+
+/// The decision's figures, with what it was made from, if time stopped it.
+fn stopped_by_time(event: &Event) -> Option<(&Outcome, Option<&AllocationDecided>, &Basis)> {
+    let (outcome, decided, basis) = match event {
+        Event::AllocationDecided(event) => (&event.outcome, Some(&**event), event.basis.as_ref()?),
+        Event::AllocationKept(event) => (&event.outcome, None, event.basis.as_ref()?),
+        _ => return None,
+    };
+    (outcome.solver.stopped_by == StoppedBy::Time).then_some((outcome, decided, basis))
+}
+
+/// Checks an event that time stopped; `None` where it did not.
+pub fn recheck(state: &ClusterState, event: &Event) -> Option<Result<(), String>> {
+    let (outcome, decided, basis) = stopped_by_time(event)?;
+    let budget = Budget {
+        gap: basis.budget.map_or(0.0, |budget| budget.gap),
+        nodes: None,
+        seconds: None,
+    };
+    let problem = problem_of(state, basis.now, budget);
+    Some(holds(&problem, outcome, decided))
+}
+
+/// Steps 1 to 4.
+pub fn holds(
+    problem: &Problem,
+    outcome: &Outcome,
+    decided: Option<&AllocationDecided>,
+) -> Result<(), String> {
+    let recorded = Recorded::new(problem, outcome, decided);
+    recorded.jobs()?;
+    recorded.nodes()?;
+    recorded.shapes()?;
+    recorded.figures()
+}
+
+/// Containers by type.
+type Types = BTreeMap<ContainerType, u32>;
+
+/// A recorded decision beside its problem.
+struct Recorded<'a> {
+    problem: &'a Problem,
+    outcome: &'a Outcome,
+    decided: Option<&'a AllocationDecided>,
+    /// The containers of the jobs that it lists.
+    listed: BTreeMap<&'a JobId, u32>,
+    /// The containers of each type on the nodes that it lists.
+    slots: BTreeMap<&'a NodeId, Types>,
+}
+
+impl<'a> Recorded<'a> {
+    fn new(
+        problem: &'a Problem,
+        outcome: &'a Outcome,
+        decided: Option<&'a AllocationDecided>,
+    ) -> Self {
+        let jobs = decided.iter().flat_map(|event| &event.jobs);
+        let mut slots: BTreeMap<&NodeId, Types> = BTreeMap::new();
+        if let Some(event) = decided {
+            for slot in &event.slots {
+                let node = slots.entry(&slot.node).or_default();
+                if let Some(of_type) = of_type(event, slot).filter(|_| slot.containers > 0) {
+                    *node.entry(of_type).or_default() += slot.containers;
+                }
+            }
+        }
+        Self {
+            problem,
+            outcome,
+            decided,
+            listed: jobs.map(|job| (&job.job, job.containers)).collect(),
+            slots,
+        }
+    }
+
+    fn is_listed(&self, job: &ProblemJob) -> bool {
+        self.listed.contains_key(&job.job)
+    }
+
+    fn containers(&self, job: &ProblemJob) -> u32 {
+        let had = || job.previous.iter().flat_map(BTreeMap::values).sum();
+        self.listed.get(&job.job).copied().unwrap_or_else(had)
+    }
+
+    /// Step 1.
+    fn jobs(&self) -> Result<(), String> {
+        if let Some(slot) = self.decided.iter().flat_map(|it| &it.slots).find(|slot| {
+            let known = self.decided.and_then(|event| of_type(event, slot));
+            slot.containers > 0 && known.is_none()
+        }) {
+            return Err(format!("{} holds a shape that is not listed", slot.node));
+        }
+        let waits = self.outcome.waiting.iter();
+        let waits: BTreeSet<&JobId> = waits.map(|waiting| &waiting.job).collect();
+        for job in &self.problem.jobs {
+            let runs = self.containers(job) > 0;
+            if runs == waits.contains(&job.job) {
+                let what = if runs {
+                    "both runs and waits"
+                } else {
+                    "neither runs nor waits"
+                };
+                return Err(format!("{} {what}", job.job));
+            }
+            if self.is_listed(job) {
+                limits(self.problem, job, &self.share(job)).map_err(|why| why.to_string())?;
+            } else if job.displaced && job.previous.is_some() && runs {
+                return Err(format!("{} lost a node and is not placed again", job.job));
+            }
+        }
+        Ok(())
+    }
+
+    /// A listed job as the check of a solution takes it; its chief stays where its node has a slot for
+    /// it.
+    fn share(&self, job: &ProblemJob) -> JobShare {
+        let chief = job.in_place.as_ref().and_then(|it| it.chief.as_ref());
+        let chief = chief.filter(|node| {
+            let slots = self.slots.get(node);
+            slots.is_some_and(|slots| slots.contains_key(&job.container_type()))
+        });
+        JobShare {
+            job: job.job.clone(),
+            containers: self.containers(job),
+            previous: None,
+            share: 0.0,
+            fair_share: 0.0,
+            nodes: chief.map(|node| (node.clone(), 1)).into_iter().collect(),
+        }
+    }
+
+    /// What was on a node.
+    fn before(&self, node: &NodeId) -> Types {
+        let mut before = Types::new();
+        for job in &self.problem.jobs {
+            let here = job.previous.as_ref().and_then(|it| it.get(node));
+            if let Some(count) = here.filter(|count| **count > 0) {
+                *before.entry(job.container_type()).or_default() += count;
+            }
+        }
+        before
+    }
+
+    /// Step 2, what fits.
+    fn nodes(&self) -> Result<(), String> {
+        for (name, slots) in &self.slots {
+            let before = self.before(name);
+            let node = self.problem.nodes.iter().find(|node| node.name == **name);
+            let Some(node) = node else {
+                if slots.is_empty() {
+                    continue;
+                }
+                return Err(format!("{name} takes no containers"));
+            };
+            let mut room = node.capacity.clone();
+            room.subtract(&node.reserved, 1);
+            let (after, had) = (sum(slots), sum(&before));
+            let kept = |resource| after.get(resource) <= had.get(resource);
+            if let Some(resource) = after.first_short(&room, 1).filter(|it| !kept(it)) {
+                let name = format!("{name} holds more {}", resource.name());
+                return Err(format!("{name} than it has room for"));
+            }
+            self.starts(node, slots, &before)?;
+        }
+        Ok(())
+    }
+
+    /// Step 2, who may be where.
+    fn starts(&self, node: &ProblemNode, slots: &Types, before: &Types) -> Result<(), String> {
+        let name = &node.name;
+        let more = |(of_type, count): &(&ContainerType, &u32)| {
+            **count > before.get(*of_type).copied().unwrap_or(0)
+        };
+        let mut starts = slots.iter().filter(more).peekable();
+        if starts.peek().is_none() {
+            return Ok(());
+        }
+        if node.closed {
+            return Err(format!("{name} is closed and takes containers"));
+        }
+        let one = |of_type: &ContainerType| {
+            let jobs = &self.problem.jobs;
+            jobs.iter().find(|job| job.container_type() == *of_type)
+        };
+        let barred = |(of_type, _): (&ContainerType, &u32)| {
+            let memory = one(of_type).is_some_and(|job| has_memory(node, job));
+            !(memory && of_type.needs.allow(&node.labels, &node.taints))
+        };
+        if starts.any(barred) {
+            return Err(format!("{name} is ruled out for what starts there"));
+        }
+        let alone = |it: &ContainerType| it.needs.constraints.exclusive;
+        if slots.keys().any(alone) && slots.values().sum::<u32>() > 1 {
+            return Err(format!("{name} is to be held by one container alone"));
+        }
+        let stand = slots.iter();
+        match overfull(node, stand.filter_map(|it| Some((one(it.0)?, *it.1)))) {
+            true => Err(format!("the GPUs of {name} cannot be shared so")),
+            false => Ok(()),
+        }
+    }
+
+    /// Step 2, what adds up.
+    fn shapes(&self) -> Result<(), String> {
+        let mut there: BTreeMap<ContainerType, i64> = BTreeMap::new();
+        for slots in self.slots.values() {
+            for (of_type, count) in slots {
+                *there.entry(of_type.clone()).or_default() += i64::from(*count);
+            }
+        }
+        for job in &self.problem.jobs {
+            let placed = match self.is_listed(job) {
+                true => i64::from(self.containers(job)),
+                false => {
+                    let stays = job.previous.iter().flatten();
+                    let stays = stays.filter(|(node, _)| self.slots.contains_key(node));
+                    stays.map(|(_, count)| i64::from(*count)).sum()
+                }
+            };
+            *there.entry(job.container_type()).or_default() -= placed;
+        }
+        match there.iter().find(|(_, left)| **left != 0) {
+            Some((of_type, left)) => Err(format!(
+                "the slots of {} are {left} more than their jobs have",
+                of_type.demand
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// Steps 3 and 4.
+    fn figures(&self) -> Result<(), String> {
+        let cluster = Cluster::new(self.problem);
+        let written = self.written(&cluster);
+        let outcome = self.outcome;
+        for (what, recorded, again) in [
+            (
+                "utilization",
+                outcome.utilization.total,
+                written.utilization.total,
+            ),
+            (
+                "fairness loss",
+                outcome.fairness_loss,
+                written.fairness_loss,
+            ),
+            (
+                "fairness loss of all",
+                outcome.fairness_loss_all,
+                written.fairness_loss_all,
+            ),
+        ] {
+            close(what, recorded, again)?;
+        }
+        for allocated in self.decided.iter().flat_map(|event| &event.jobs) {
+            let share = written.jobs.iter().find(|it| it.job == allocated.job);
+            if let Some(share) = share {
+                let what = format!("the share of {}", allocated.job);
+                close(&what, allocated.share, share.share)?;
+                let what = format!("the fair share of {}", allocated.job);
+                close(&what, allocated.fair_share, share.fair_share)?;
+            }
+        }
+        self.bounds(&cluster)?;
+        self.objective(&written, &cluster)
+    }
+
+    /// The same containers, somewhere on the listed nodes: where does not matter to the figures.
+    fn written(&self, cluster: &Cluster) -> Solution {
+        let mut draft = Draft::empty(self.problem, "recheck");
+        for (placed, job) in draft.placed.iter_mut().zip(&self.problem.jobs) {
+            let had = job.previous.as_ref().and_then(|it| cluster.locate(it));
+            *placed = match (self.is_listed(job), self.containers(job)) {
+                (_, 0) => BTreeMap::new(),
+                (true, count) => BTreeMap::from([(0, count)]),
+                (false, _) => had.unwrap_or_default().into_iter().collect(),
+            };
+        }
+        write(self.problem, cluster, draft)
+    }
+
+    /// The jobs that are restarted and count.
+    fn restarted(&self) -> impl Iterator<Item = &ProblemJob> {
+        let listed = self.problem.jobs.iter().filter(|job| self.is_listed(job));
+        listed.filter(|job| {
+            let counts = limits(self.problem, job, &self.share(job));
+            self.containers(job) > 0 && counts == Ok(true)
+        })
+    }
+
+    fn bounds(&self, cluster: &Cluster) -> Result<(), String> {
+        let outcome = self.outcome;
+        let adjusted = u32::try_from(self.restarted().count()).unwrap_or(u32::MAX);
+        let free = outcome.forced || self.problem.policy.allocation != Allocation::Dorm;
+        let too_many = adjusted > outcome.adjustment_bound && !free;
+        if adjusted != outcome.adjusted_jobs || too_many {
+            return Err(format!(
+                "{adjusted} jobs are restarted, {} are reported, the bound is {}",
+                outcome.adjusted_jobs, outcome.adjustment_bound
+            ));
+        }
+        // Kept as it was, or admitted to an idle cluster, an allocation may be as unfair as it is.
+        if free || outcome.unbounded || self.decided.is_none() {
+            return Ok(());
+        }
+        close(
+            "the bound on the loss",
+            outcome.fairness_loss_bound,
+            loss_bound(self.problem, cluster),
+        )?;
+        let (loss, bound) = (outcome.fairness_loss, outcome.fairness_loss_bound);
+        match loss <= bound + SLACK || outcome.solver.status == "infeasible" {
+            true => Ok(()),
+            false => Err(format!(
+                "its fairness loss {loss} is above its bound {bound}"
+            )),
+        }
+    }
+
+    /// Step 4.
+    fn objective(&self, written: &Solution, cluster: &Cluster) -> Result<(), String> {
+        let solver = &self.outcome.solver;
+        if solver.objective > solver.bound + SLACK {
+            return Err(format!(
+                "its objective {} is above its bound {}",
+                solver.objective, solver.bound
+            ));
+        }
+        close("its gap", solver.gap, gap(solver.objective, solver.bound))?;
+        let urgent = |job: &ProblemJob| job.urgency > Urgency::Training;
+        if self.problem.jobs.iter().any(urgent) {
+            // Its part of the objective was decided before, for itself.
+            return Ok(());
+        }
+        let policy = &self.problem.policy.objective;
+        let runs = || {
+            self.problem
+                .jobs
+                .iter()
+                .filter(|job| self.containers(job) > 0)
+        };
+        let value = |job: &ProblemJob| {
+            let demand = cluster.demand(job).unwrap_or_default();
+            let parts = demand.iter().zip(&cluster.totals);
+            parts
+                .map(|(part, total)| *part as f64 / *total as f64)
+                .sum::<f64>()
+        };
+        let tie = 0.1 * runs().map(value).reduce(f64::min).unwrap_or(0.0);
+        let restarts = self.restarted().map(|job| {
+            let stall_s = if job.stall_s > 0.0 {
+                job.stall_s
+            } else {
+                DEFAULT_STALL_S
+            };
+            let had: u32 = job.previous.iter().flat_map(BTreeMap::values).sum();
+            let lost = stall_s * value(job) * f64::from(had);
+            tie + policy
+                .amortise_s
+                .map_or(0.0, |amortise_s| lost / amortise_s)
+        });
+        let again = policy.utilization * written.utilization.total
+            - policy.loss * written.fairness_loss
+            - restarts.sum::<f64>();
+        close("its objective", solver.objective, again)
+    }
+}
+
+fn of_type(event: &AllocationDecided, slot: &Slot) -> Option<ContainerType> {
+    let shape = event.shapes.iter().find(|shape| shape.shape == slot.shape);
+    shape.map(|shape| ContainerType {
+        demand: shape.demand.clone(),
+        needs: shape.needs.clone(),
+    })
+}
+
+fn sum(slots: &Types) -> Amounts {
+    let mut sum = Amounts::new();
+    for (of_type, count) in slots {
+        sum.add(&of_type.demand, u64::from(*count));
+    }
+    sum
+}
+
+fn close(what: &str, recorded: f64, again: f64) -> Result<(), String> {
+    match (recorded - again).abs() <= SLACK * again.abs().max(1.0) {
+        true => Ok(()),
+        false => Err(format!("{what} is {again}, not {recorded}")),
+    }
+}
