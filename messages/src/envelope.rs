@@ -221,6 +221,20 @@ impl Recorded {
         Ok((whole.log.unwrap_or_default(), recorded))
     }
 
+    /// The type, where a newer build wrote it and whoever skipped it would decide on another state than
+    /// that build: another version of a known type, and whatever an operator or a decider writes.
+    #[must_use]
+    pub fn too_new(&self) -> Option<&str> {
+        match &self.envelope.body {
+            Body::Unknown { type_name }
+                if !self.writer.is_outside() || Event::is_other_version(type_name) =>
+            {
+                Some(type_name)
+            }
+            Body::Unknown { .. } | Body::Event(_) => None,
+        }
+    }
+
     /// Whether the writer of the subject may write this event.
     ///
     /// # Errors
@@ -650,6 +664,17 @@ mod tests {
         assert!(recorded.check_writer("0").is_err());
         recorded.writer = Writer::Admission;
         assert!(recorded.check_writer("0").is_ok());
+    }
+
+    #[test]
+    fn a_new_type_of_a_decider_asks_for_a_newer_build_and_that_of_a_node_does_not() {
+        let mut recorded = released();
+        assert_eq!(recorded.too_new(), None);
+        let type_name = "dormouse.job.promoted.v1".to_owned();
+        recorded.envelope.body = Body::Unknown { type_name };
+        assert_eq!(recorded.too_new(), Some("dormouse.job.promoted.v1"));
+        recorded.writer = Writer::Node;
+        assert_eq!(recorded.too_new(), None);
     }
 
     #[test]

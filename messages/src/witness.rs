@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::events::Event;
+use crate::events::{Event, PlacementDecided};
 use crate::ids::{ContainerId, Incarnation, JobId, NodeId, Rank};
 
 /// Placements of one job that were decided and never started are kept up to this many: the services
@@ -47,10 +47,26 @@ struct Claim<'a> {
     container: Option<&'a ContainerId>,
 }
 
+/// What an event is to the witness.
+enum Role<'a> {
+    /// It begins a job.
+    Begins(&'a JobId),
+    /// It places containers.
+    Places(&'a PlacementDecided),
+    /// It asks for a life's start.
+    Starts(&'a JobId, Incarnation),
+    /// It ends a job.
+    Ends(&'a JobId),
+    /// An agent says something of a job.
+    Claims(Claim<'a>),
+    /// Nothing.
+    Other,
+}
+
 /// The claim of an event about a whole partition, one of its ranks, or a rank named in full.
 macro_rules! claim {
     ($event:expr, $rank:expr, $container:expr) => {
-        Some(Claim {
+        Role::Claims(Claim {
             node: &$event.node,
             job: &$event.job,
             incarnation: $event.incarnation,
@@ -79,8 +95,14 @@ macro_rules! of_partition {
 }
 
 /// Every event is named: a new one that an agent says of a job must not be believed unasked.
-fn claim(event: &Event) -> Option<Claim<'_>> {
+fn role(event: &Event) -> Role<'_> {
     match event {
+        Event::JobAdmitted(event) => Role::Begins(&event.job),
+        Event::PlacementDecided(event) => Role::Places(event),
+        Event::PartitionStartRequested(event) => Role::Starts(&event.job, event.incarnation),
+        Event::JobCompleted(event) => Role::Ends(&event.job),
+        Event::JobFailed(event) => Role::Ends(&event.job),
+        Event::JobCancelled(event) => Role::Ends(&event.job),
         Event::ContainerStarted(event) => of_container!(event),
         Event::ContainerExited(event) => of_container!(event),
         Event::ContainerReady(event) => of_container!(event),
@@ -97,26 +119,20 @@ fn claim(event: &Event) -> Option<Claim<'_>> {
         | Event::NodeDrained(_)
         | Event::NodeRestored(_)
         | Event::SubmissionReceived(_)
-        | Event::JobAdmitted(_)
         | Event::JobRefused(_)
         | Event::JobReleased(_)
         | Event::JobRevised(_)
         | Event::JobCancelRequested(_)
         | Event::AllocationDecided(_)
         | Event::AllocationKept(_)
-        | Event::PlacementDecided(_)
         | Event::PlacementRefused(_)
         | Event::NodeLost(_)
         | Event::NodeRecovered(_)
         | Event::CheckpointRequested(_)
-        | Event::PartitionStartRequested(_)
         | Event::PartitionStopRequested(_)
         | Event::PartitionStarted(_)
         | Event::PartitionStopped(_)
         | Event::PartitionKept(_)
-        | Event::JobCompleted(_)
-        | Event::JobFailed(_)
-        | Event::JobCancelled(_)
         | Event::NodeJoined(_)
         | Event::TenantConfigured(_)
         | Event::TasksAssigned(_)
@@ -141,33 +157,31 @@ fn claim(event: &Event) -> Option<Claim<'_>> {
         | Event::PartitionWarned(_)
         | Event::NodeLabelled(_)
         | Event::NodeRemoved(_)
-        | Event::GatewayLost(_) => None,
+        | Event::GatewayLost(_) => Role::Other,
     }
 }
 
 impl Witness {
     /// Folds one event that is believed.
     pub fn evolve(&mut self, event: &Event) {
-        match event {
-            Event::JobAdmitted(event) => {
-                self.jobs.entry(event.job.clone()).or_default();
+        match role(event) {
+            Role::Begins(job) => {
+                self.jobs.entry(job.clone()).or_default();
             }
-            Event::PlacementDecided(event) => {
+            Role::Places(event) => {
                 for place in &event.create {
                     if let Some(places) = self.jobs.get_mut(&place.job) {
                         places.place(place.incarnation, place.rank, &place.node);
                     }
                 }
             }
-            Event::PartitionStartRequested(event) => {
-                if let Some(places) = self.jobs.get_mut(&event.job) {
-                    places.start(event.incarnation);
+            Role::Starts(job, incarnation) => {
+                if let Some(places) = self.jobs.get_mut(job) {
+                    places.start(incarnation);
                 }
             }
-            Event::JobCompleted(event) => drop(self.jobs.remove(&event.job)),
-            Event::JobFailed(event) => drop(self.jobs.remove(&event.job)),
-            Event::JobCancelled(event) => drop(self.jobs.remove(&event.job)),
-            _ => {}
+            Role::Ends(job) => drop(self.jobs.remove(job)),
+            Role::Claims(_) | Role::Other => {}
         }
     }
 
@@ -183,7 +197,9 @@ impl Witness {
     /// Why an event is not to be believed, if it is not.
     #[must_use]
     pub fn doubts(&self, event: &Event) -> Option<String> {
-        let claim = claim(event)?;
+        let Role::Claims(claim) = role(event) else {
+            return None;
+        };
         let Claim {
             node,
             job,

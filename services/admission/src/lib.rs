@@ -1,6 +1,7 @@
 //! Decides which submissions are valid and which queued job goes next.
 
 mod decide;
+mod folded;
 mod gpu;
 mod intake;
 mod limits;

@@ -9,6 +9,8 @@ use dormouse_messages::{Event, Fold, JobId, Recorded, Sequence, Timestamp};
 use dormouse_state::Queues;
 use serde::{Deserialize, Serialize};
 
+use crate::folded;
+
 /// Admission's state.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct AdmissionState {
@@ -55,7 +57,7 @@ impl Fold for AdmissionState {
     fn evolve(&mut self, recorded: &Recorded) {
         self.queues.evolve(recorded);
         let sequence = recorded.sequence;
-        match recorded.event() {
+        match recorded.event().filter(|event| folded::is_taken_in(event)) {
             Some(Event::SubmissionReceived(event)) => {
                 let stand = self.intake.entry(event.tenant.clone()).or_default();
                 // An older log has no time of its own: that of the record is no earlier.

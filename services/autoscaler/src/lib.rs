@@ -11,6 +11,7 @@
 
 mod decide;
 mod estimate;
+mod folded;
 mod history;
 mod notebooks;
 mod replicas;

@@ -13,6 +13,7 @@ use dormouse_messages::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::folded;
 use crate::history::History;
 use crate::notebooks::Used;
 use crate::replicas::Replicas;
@@ -232,7 +233,7 @@ impl Fold for AutoscalerState {
         let Some(event) = recorded.event() else {
             return;
         };
-        if !self.witness.believes(event) {
+        if !self.witness.believes(event) || !folded::is_taken_in(event) {
             return;
         }
         match event {

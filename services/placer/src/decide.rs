@@ -8,7 +8,8 @@
 //! 2. A new allocation is placed: jobs that it does not list keep their places; each job that
 //!    it lists takes free slots of its shape, where it already stands first, then packed on few
 //!    nodes, and is created whole under its next incarnation ([`crate::assign`]). Of a job that is
-//!    resized in place only what changes is created and removed ([`crate::elastic`]).
+//!    resized in place only what changes is created and removed ([`crate::elastic`]). What is too long
+//!    for one message is appended in parts ([`crate::parts`]).
 //! 3. A gang that stopped and is to be tried again is created again in the same places, under
 //!    its next incarnation; if a node of it may not be used, the optimizer decides first. Members
 //!    that a node could not start go to another node where there is room.
@@ -30,6 +31,7 @@ use dormouse_messages::{Decider, Decision, Epoch, JobId, Proposal, Sequence, Tim
 use dormouse_state::{Assignment, ClusterState, Job, NodePhase, Place};
 
 use crate::assign::{self, Placed, Wanted};
+use crate::parts;
 use crate::ports::Ports;
 use crate::quarantine;
 
@@ -47,10 +49,10 @@ impl Decider for Placer {
         let mut proposals = returning_nodes(state);
         proposals.extend(quarantines);
         if proposals.is_empty() {
-            proposals.extend(place_allocation(state));
+            proposals.extend(place_allocation(state).into_iter().flatten());
         }
         if proposals.is_empty() {
-            proposals.extend(place_retries(state));
+            proposals.extend(place_retries(state).into_iter().flatten());
         }
         proposals.extend(name_step(state));
         Decision {
@@ -93,7 +95,7 @@ fn returning_nodes(state: &ClusterState) -> Vec<Proposal> {
 }
 
 /// Step 2.
-fn place_allocation(state: &ClusterState) -> Option<Proposal> {
+fn place_allocation(state: &ClusterState) -> Option<Vec<Proposal>> {
     let allocation = &state.allocation;
     if allocation.epoch <= state.placed_epoch {
         return None;
@@ -117,7 +119,11 @@ fn place_allocation(state: &ClusterState) -> Option<Proposal> {
     match assign::assign(state, &wanted) {
         Ok(places) => {
             let placed = describe(state, allocation.epoch, &wanted, places);
-            Some(Proposal::caused_by(placed, causes(cause, &wanted)))
+            let causes = causes(cause, &wanted);
+            let gives_up = |id: &JobId| allocation.jobs.get(id) == Some(&0);
+            let parts = parts::of(placed, state.placed_epoch, gives_up).into_iter();
+            let parts = parts.map(|part| Proposal::caused_by(part, causes.clone()));
+            Some(parts.collect())
         }
         Err(short) => {
             let reason = format!(
@@ -130,7 +136,7 @@ fn place_allocation(state: &ClusterState) -> Option<Proposal> {
                 short,
                 basis: None,
             };
-            Some(Proposal::new(refused, cause))
+            Some(vec![Proposal::new(refused, cause)])
         }
     }
 }
@@ -230,7 +236,7 @@ fn removed<'a>(id: &'a JobId, old: &'a Assignment) -> impl Iterator<Item = Remov
 }
 
 /// Step 3.
-fn place_retries(state: &ClusterState) -> Option<Proposal> {
+fn place_retries(state: &ClusterState) -> Option<Vec<Proposal>> {
     let retries: Vec<_> = state
         .jobs
         .iter()
@@ -256,7 +262,9 @@ fn place_retries(state: &ClusterState) -> Option<Proposal> {
         remove,
         basis: None,
     };
-    Some(Proposal::caused_by(placed, causes))
+    let parts = parts::of(placed, state.placed_epoch, |_| false).into_iter();
+    let parts = parts.map(|part| Proposal::caused_by(part, causes.clone()));
+    Some(parts.collect())
 }
 
 /// A gang that has stopped and is to be tried again where it was, and the event of its stop.

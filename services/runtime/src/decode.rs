@@ -3,8 +3,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dormouse_messages::{Envelope, Prefix, Recorded, Sequence, Timestamp};
+use dormouse_messages::{
+    Body, Envelope, EventType, Prefix, Recorded, Sequence, Text, Timestamp, Writer,
+};
 pub use dormouse_shell::Followed;
+use serde::Deserialize;
 
 use crate::import::stored_at;
 
@@ -53,7 +56,10 @@ pub(crate) fn decode(prefix: &Prefix, imported_to: u64, message: &RawMessage) ->
     };
     let envelope = match Envelope::from_msgpack(&message.payload) {
         Ok(envelope) => envelope,
-        Err(error) => return flag(error.to_string()),
+        Err(error) => match newer(&message.payload, subject.writer) {
+            Some(envelope) => envelope,
+            None => return flag(error.to_string()),
+        },
     };
     let recorded = Recorded {
         sequence,
@@ -65,6 +71,39 @@ pub(crate) fn decode(prefix: &Prefix, imported_to: u64, message: &RawMessage) ->
         Ok(()) => Followed::Event(Arc::new(recorded)),
         Err(error) => flag(error.to_string()),
     }
+}
+
+/// What stands around an event's data.
+#[derive(Deserialize)]
+struct Around {
+    id: Text,
+    source: Text,
+    #[serde(rename = "type")]
+    type_name: String,
+    subject: Text,
+    time: Timestamp,
+}
+
+/// An event of a type that this build knows, of which it cannot read the data, by a writer whose word
+/// counts for every fold: a newer build wrote it, in a form that came later. Whoever skipped it would
+/// decide on another state than that build, so it is read as a version that is not known. What nodes and
+/// gateways write is flagged as ever: it must not stop a service.
+fn newer(payload: &[u8], writer: Writer) -> Option<Envelope> {
+    if matches!(writer, Writer::Node | Writer::Gateway) {
+        return None;
+    }
+    let around: Around = rmp_serde::from_slice(payload).ok()?;
+    let known = EventType::of(&around.type_name)?;
+    Some(Envelope {
+        id: around.id,
+        source: around.source,
+        subject: around.subject,
+        time: around.time,
+        traceparent: None,
+        body: Body::Unknown {
+            type_name: format!("{}-newer", known.as_str()),
+        },
+    })
 }
 
 /// The place and time in a delivered message's reply subject
@@ -101,7 +140,6 @@ impl Delivery {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dormouse_messages::Writer;
 
     #[test]
     fn both_forms_of_the_reply_subject_are_read() {
@@ -116,6 +154,53 @@ mod tests {
         assert_eq!(Delivery::parse(short), Some(delivery));
         assert_eq!(Delivery::parse(long), Some(delivery));
         assert_eq!(Delivery::parse("_INBOX.x"), None);
+    }
+
+    fn message(subject: &str, payload: Vec<u8>) -> RawMessage {
+        RawMessage {
+            sequence: 3,
+            stored_nanos: 5_000,
+            subject: subject.into(),
+            headers: None,
+            payload: payload.into(),
+            pending: 0,
+        }
+    }
+
+    /// An event whose data has the wrong form.
+    fn in_another_form(type_name: &str, writer: Writer) -> Vec<u8> {
+        let event = serde_json::json!({
+            "specversion": "1.0", "id": "x", "source": format!("/dormouse/{writer}"),
+            "type": type_name, "subject": "cluster", "time": "2026-11-21T10:00:00Z",
+            "data": {"policy": {"of": "tomorrow"}},
+        });
+        rmp_serde::to_vec_named(&event).expect("encodes")
+    }
+
+    #[test]
+    fn a_newer_form_of_a_known_type_is_not_skipped() {
+        let type_name = "dormouse.cluster.configured.v1";
+        let payload = in_another_form(type_name, Writer::Operator);
+        let message = message("dormouse.log.operator.0.cluster.configured", payload);
+        let decoded = decode(&Prefix::default(), 0, &message);
+        let Followed::Event(recorded) = decoded else {
+            panic!("{decoded:?}")
+        };
+        let Body::Unknown { type_name } = &recorded.envelope.body else {
+            panic!("{recorded:?}")
+        };
+        assert!(
+            dormouse_messages::Event::is_other_version(type_name),
+            "{type_name}"
+        );
+    }
+
+    #[test]
+    fn what_a_node_writes_in_another_form_is_flagged() {
+        let payload = in_another_form("dormouse.node.joined.v1", Writer::Node);
+        let message = message("dormouse.log.node.n0.node.joined", payload);
+        let decoded = decode(&Prefix::default(), 0, &message);
+        assert!(matches!(decoded, Followed::Flagged { .. }), "{decoded:?}");
     }
 
     #[test]

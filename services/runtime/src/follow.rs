@@ -5,7 +5,7 @@
 
 use std::sync::atomic::Ordering;
 
-use dormouse_messages::{Body, Event, Sequence};
+use dormouse_messages::{Body, Sequence};
 use tokio::sync::mpsc;
 
 use crate::decode::{Followed, RawMessage, decode};
@@ -118,7 +118,7 @@ fn announce(followed: &Followed) {
         }
         Followed::Event(recorded) => {
             if let Body::Unknown { type_name } = &recorded.envelope.body
-                && !Event::is_other_version(type_name)
+                && recorded.too_new().is_none()
             {
                 tracing::debug!(sequence = %recorded.sequence, type_name, "an event of a type unknown to this build");
             }

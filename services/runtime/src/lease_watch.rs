@@ -3,7 +3,8 @@
 //! A node is lost when a TTL has passed in which its renewals would have been seen, and none
 //! was. Time in which they could not be seen does not count: the broker was away or had no
 //! leader, or this process itself stood still. After each such time every node has a full TTL
-//! again. A lease that was given back counts as ended at once. A node's own lease may be longer than
+//! again. Which life of the agent holds the lease does not matter: one at a time does, and a later one
+//! takes it over. A lease that was given back counts as ended at once. A node's own lease may be longer than
 //! the policy's, where its agent had not heard of a new policy yet: the longer one counts.
 
 use std::collections::BTreeMap;
@@ -60,7 +61,6 @@ struct Table {
 
 #[derive(Debug)]
 struct Seen {
-    incarnation: u64,
     at: Instant,
     stored_at: Timestamp,
     given_back: bool,
@@ -120,7 +120,7 @@ impl Table {
             }
             let alive = seen.is_some_and(|seen| {
                 let silent = silent(seen.at) && !seen.unfenced;
-                seen.incarnation >= *incarnation && !seen.given_back && !silent
+                !seen.given_back && !silent
             });
             (!alive).then(|| Lost {
                 node: node.clone(),
@@ -155,7 +155,6 @@ impl Table {
         match lease::parse(message.headers.as_ref(), &message.payload) {
             Some(value) => {
                 let seen = Seen {
-                    incarnation: value.incarnation,
                     at: now,
                     stored_at: message.stored_at(),
                     given_back: false,
@@ -275,7 +274,6 @@ mod tests {
 
     fn seen(at: Instant) -> Seen {
         Seen {
-            incarnation: 1,
             at,
             stored_at: Timestamp::from_micros(7),
             given_back: false,
@@ -350,20 +348,14 @@ mod tests {
     }
 
     #[test]
-    fn an_earlier_life_and_a_lease_given_back_do_not_count() {
+    fn a_lease_given_back_does_not_count() {
         let start = Instant::now();
         let later = start + Duration::from_secs(5);
-        let earlier = Seen {
-            incarnation: 0,
-            ..seen(later)
-        };
         let given_back = Seen {
             given_back: true,
             ..seen(later)
         };
-        for seen in [earlier, given_back] {
-            let table = table(Some(start), Some(seen));
-            assert_eq!(table.lost(&expected(), TTL, later).len(), 1);
-        }
+        let table = table(Some(start), Some(given_back));
+        assert_eq!(table.lost(&expected(), TTL, later).len(), 1);
     }
 }

@@ -5,7 +5,7 @@
 //!    folded, and after a doubt the whole log as it then was.
 
 use dormouse_messages::events::Budget;
-use dormouse_messages::{Body, Decision, Event, Fold, Recorded, Sequence, Timestamp, Writer};
+use dormouse_messages::{Decision, Fold, Recorded, Sequence, Timestamp, Writer};
 
 use crate::followed::Followed;
 
@@ -47,7 +47,7 @@ pub struct Made {
     pub budget: Option<Budget>,
 }
 
-/// A type in a version that this build does not know.
+/// A type that this build does not know, or not in this version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownVersion {
     /// Where.
@@ -109,12 +109,10 @@ impl<F: Fold> Core<F> {
     ) -> Result<Option<&'a Recorded>, UnknownVersion> {
         match followed {
             Followed::Event(recorded) => {
-                if let Body::Unknown { type_name } = &recorded.envelope.body
-                    && Event::is_other_version(type_name)
-                {
+                if let Some(type_name) = recorded.too_new() {
                     return Err(UnknownVersion {
                         sequence: recorded.sequence,
-                        type_name: type_name.clone(),
+                        type_name: type_name.to_owned(),
                     });
                 }
                 self.state.evolve(recorded);

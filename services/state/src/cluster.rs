@@ -19,6 +19,7 @@ use dormouse_messages::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::folded;
 use super::health::StartFaults;
 use super::job::{
     Assignment, ContainerPhase, Job, Life, LifeContainer, LifePhase, Place, Readiness,
@@ -132,7 +133,7 @@ impl Fold for ClusterState {
         if self.tenants.evolve(recorded) {
             self.last_trigger = recorded.sequence;
         }
-        let Some(event) = recorded.event() else {
+        let Some(event) = recorded.event().filter(|event| folded::by_cluster(event)) else {
             return;
         };
         match event {

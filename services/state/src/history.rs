@@ -8,8 +8,8 @@ use dormouse_messages::ids::ContainerId;
 use dormouse_messages::job::{Checkpoint, Command, Containers, Executor, JobSpec, Kind, Success};
 use dormouse_messages::service::Resize;
 use dormouse_messages::{
-    Envelope, Epoch, Event, Fold, Incarnation, JobId, NodeId, Rank, Recorded, Sequence, Timestamp,
-    Writer,
+    Body, Envelope, Epoch, Event, Fold, Incarnation, JobId, Needs, NodeId, Rank, Recorded,
+    Sequence, Timestamp, Writer,
 };
 
 /// A log under construction; the clock stands at its last event.
@@ -204,6 +204,34 @@ impl History {
             outcome,
             basis: None,
         })
+    }
+
+    /// An allocation of `(job, containers)` to jobs that wait, in slots `(node, containers)`.
+    pub fn allocate_on(
+        &mut self,
+        epoch: u64,
+        jobs: &[(&str, u32)],
+        slots: &[(&str, u32)],
+    ) -> &mut Self {
+        let jobs: Vec<_> = jobs.iter().map(|(id, count)| (*id, 0, *count)).collect();
+        self.allocate(epoch, &jobs, &[]);
+        let last = self.log.last_mut().expect("just pushed");
+        if let Body::Event(Event::AllocationDecided(event)) = &mut last.envelope.body {
+            event.shapes.push(Shape {
+                shape: 0,
+                demand: spec(&job("t/any")).demand,
+                needs: Needs::default(),
+            });
+            event.slots = slots
+                .iter()
+                .map(|(name, containers)| Slot {
+                    node: node(name),
+                    shape: 0,
+                    containers: *containers,
+                })
+                .collect();
+        }
+        self
     }
 
     /// Places a gang whole, by `(node, containers)`, and removes the one before it.

@@ -13,6 +13,7 @@
 //! [`id_map`] is the map that the read models find jobs and nodes in.
 
 pub mod cluster;
+mod folded;
 pub mod health;
 #[cfg(any(test, feature = "history"))]
 pub mod history;

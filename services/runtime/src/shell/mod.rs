@@ -79,9 +79,9 @@ pub enum ServiceError {
     /// The log cannot be read.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// An event of a version that this build does not know.
+    /// An event of a type or version that this build does not know, by an operator or a decider.
     #[error(
-        "the event at {sequence} is {type_name}, which this build ({build}) does not know in that version; run the build that wrote it, or a later one"
+        "the event at {sequence} is {type_name}, which this build ({build}) does not know; run the build that wrote it, or a later one"
     )]
     UnknownVersion {
         /// Where.

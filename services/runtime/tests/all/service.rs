@@ -170,29 +170,30 @@ async fn what_is_no_event_is_flagged_once_and_passed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_unknown_version_stops_the_service_with_what_to_do() {
+async fn what_a_newer_build_wrote_stops_the_service_with_what_to_do() {
+    // A new type, another version of a known one, and another form of its data.
+    let types = [
+        "dormouse.node.promoted.v1",
+        "dormouse.node.drained.v9",
+        "dormouse.node.drained.v1",
+    ];
+    for type_name in types {
+        stops_at(type_name).await;
+    }
+}
+
+async fn stops_at(type_name: &str) {
     let broker = Broker::start().await;
     let log = broker.log().await;
     let service = run(Toy::default(), &log, without_lease());
-    let mut later = std::collections::BTreeMap::from([
-        ("specversion", "1.0"),
-        ("id", "x"),
-        ("source", "/dormouse/operator"),
-        ("type", "dormouse.node.drained.v9"),
-        ("time", "2026-11-21T10:00:00Z"),
-    ]);
-    let encode = |event: &std::collections::BTreeMap<&str, &str>| {
-        bytes::Bytes::from(rmp_serde::to_vec_named(event).expect("encodes"))
-    };
+    let later = serde_json::json!({
+        "specversion": "1.0", "id": "x", "source": "/dormouse/operator", "type": type_name,
+        "subject": "n0", "time": "2026-11-21T10:00:00Z", "data": {"drains": ["n0", "n1"]},
+    });
+    let payload = rmp_serde::to_vec_named(&later).expect("encodes");
     let client = broker.client().await;
-    later.insert("type", "dormouse.node.promoted.v1");
     client
-        .request("dormouse.log.operator.0.x", encode(&later))
-        .await
-        .expect("stored");
-    later.insert("type", "dormouse.node.drained.v9");
-    client
-        .request("dormouse.log.operator.0.x", encode(&later))
+        .request("dormouse.log.operator.0.x", payload.into())
         .await
         .expect("stored");
     let result = service.task.await.expect("ran");
@@ -200,11 +201,11 @@ async fn an_unknown_version_stops_the_service_with_what_to_do() {
         matches!(
             &result,
             Err(ServiceError::UnknownVersion {
-                sequence: Sequence(2),
+                sequence: Sequence(1),
                 ..
             })
         ),
-        "{result:?}"
+        "{type_name}: {result:?}"
     );
 }
 

@@ -6,11 +6,13 @@ use dormouse_messages::events::{AllocationDecided, JobAdmitted, JobReleased, Job
 use dormouse_messages::job::Kind;
 use dormouse_messages::{Amounts, Event, Fold, JobId, Recorded, Sequence, TenantId, Timestamp};
 
+use crate::folded;
+
 use super::{FAILED_LIMIT, QueueJob, Queues, Stand, TenantQueue};
 
 impl Fold for Queues {
     const NAME: &'static str = "queues";
-    const VERSION: u32 = 7;
+    const VERSION: u32 = 8;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.sequence = recorded.sequence;
@@ -20,7 +22,9 @@ impl Fold for Queues {
             self.total = self.nodes.total();
         }
         self.config.evolve(recorded);
-        match recorded.event() {
+        match recorded.event().filter(|event| folded::by_queues(event)) {
+            // Whoever comes back under its name is not drained any more.
+            Some(Event::NodeRemoved(event)) => drop(self.nodes.remove(&event.node)),
             Some(Event::ClusterConfigured(event)) => self.policy = event.policy,
             Some(Event::JobAdmitted(event)) => self.admit(event, recorded.sequence),
             Some(Event::JobReleased(event)) => self.release(event),

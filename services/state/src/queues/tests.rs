@@ -1,9 +1,10 @@
 //! Given events, the queues.
 
 use dormouse_messages::Fold;
+use dormouse_messages::events::{NodeDrained, NodeRemoved};
 
 use super::*;
-use crate::history::{History, job};
+use crate::history::{History, job, node};
 
 fn fold(history: &History) -> Queues {
     let mut queues = Queues::default();
@@ -75,4 +76,19 @@ fn the_gap_is_the_mean_duration_over_the_slots() {
         over * u128::from(share.under),
         u128::from(ran_us.unsigned_abs()) * u128::from(share.over) * under
     );
+}
+
+#[test]
+fn a_node_that_was_drained_and_removed_is_not_drained_when_it_comes_back() {
+    let mut history = History::default();
+    history.join("n0", 1);
+    history.push(NodeDrained {
+        node: node("n0"),
+        reason: None,
+        deadline_s: None,
+    });
+    assert!(fold(&history).total.is_empty());
+    history.push(NodeRemoved { node: node("n0") });
+    history.join("n0", 2);
+    assert_eq!(fold(&history).total.to_string(), "cpu=8,memory=32Gi");
 }
