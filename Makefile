@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build demo mixed test trainer-test trainers-all jaeger-test torture explain-cases lint check fmt docs bench bench-gateway release tools clean
+.PHONY: help build demo mixed test trainer-test trainers-all jaeger-test torture explain-cases lint check fmt docs bench bench-gateway compose-test release tools clean
 
 TOOLS := $(or $(DORMOUSE_TOOLS),$(CURDIR)/.tools)
 # What the tests and the demo find their servers and interpreters by.
@@ -94,6 +94,11 @@ bench-gateway: ## Run the gateway beside HAProxy, optimised (installs haproxy an
 	scripts/install.sh build nats
 	command -v haproxy wrk > /dev/null || apt-get install -y --no-install-recommends haproxy wrk
 	PATH="$(RUN_PATH)" cargo bench -p dormouse-gateway --bench gateway
+
+compose-test: ## Bring deploy/compose.yaml up, run jobs through it, kill a broker and a service, judge its log
+	scripts/install.sh build nats compose
+	$(CARGO) build -p dormouse
+	PATH="$(RUN_PATH)" scripts/compose-test.sh target/debug/dormouse
 
 release: ## Make the archive that runs anywhere (static binary, broker, examples, documents) and try it
 	scripts/install.sh build nats

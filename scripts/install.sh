@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what Dormouse's build, tests and demo need, on Debian 12 as root.
 #
-#   scripts/install.sh [build|nats|docker|trainers|trainers-all|notebook|clients|browser|jaeger|promtool|all]...
+#   scripts/install.sh [build|nats|docker|trainers|trainers-all|notebook|clients|browser|jaeger|promtool|compose|all]...
 #
 # Idempotent: what is there already is left alone, and a second run takes a
 # second. Local things go to .tools/ in the repository (DORMOUSE_TOOLS names
@@ -266,18 +266,36 @@ install_go() {
   ln -sf "$goroot/bin/go" "$goroot/bin/gofmt" "$clients/bin/"
 }
 
-# install_promtool: what tests the alerts, out of Debian's package of Prometheus; the server is not installed.
+# Debian 12 has Compose 1.29, which does not read today's files.
+install_compose() {
+  local compose=$tools/bin/docker-compose stamp=$tools/compose.txt wanted
+  wanted=$(sha256sum "$root/scripts/compose/go.mod" | cut -d' ' -f1)
+  install_docker
+  install_promtool
+  install_jaeger
+  if ! [ -x "$compose" ] || [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
+    install_go
+    say "compose: building (some minutes)"
+    (cd "$root/scripts/compose" && quietly go build -mod=readonly -trimpath -ldflags '-s -w' -o "$compose" github.com/docker/compose/v2/cmd) ||
+      die "Docker Compose could not be built from the Go module proxy's sources"
+    echo "$wanted" >"$stamp"
+  fi
+  say "compose: ready ($compose)"
+}
+
+# install_promtool: what tests the alerts, out of Debian's package of Prometheus. Its server comes along, for
+# compose; it is not installed as a service.
 install_promtool() {
   local promtool=$tools/bin/promtool download
-  if [ -x "$promtool" ]; then
+  if [ -x "$promtool" ] && [ -x "$tools/bin/prometheus" ]; then
     say "promtool: ready ($promtool)"
     return
   fi
   download=$(mktemp -d)
   mkdir -p "$tools/bin"
   (cd "$download" && chmod 755 . && quietly apt-get download prometheus) || die "Debian's package prometheus could not be had"
-  dpkg-deb --fsys-tarfile "$download"/prometheus_*.deb | tar -x -C "$download" ./usr/bin/promtool
-  mv "$download/usr/bin/promtool" "$promtool"
+  dpkg-deb --fsys-tarfile "$download"/prometheus_*.deb | tar -x -C "$download" ./usr/bin/promtool ./usr/bin/prometheus
+  mv "$download/usr/bin/promtool" "$download/usr/bin/prometheus" "$tools/bin/"
   rm -rf "$download"
   say "promtool: ready ($promtool)"
 }
@@ -359,6 +377,7 @@ for target in "$@"; do
     jaeger) install_jaeger ;;
     browser) install_browser ;;
     promtool) install_promtool ;;
+    compose) install_compose ;;
     all) install_build; install_nats; install_docker; install_trainers; install_notebook; install_clients; install_browser; install_promtool ;;
     -h | --help) sed -n '2,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" ;;
     *) die "unknown target '$target': build, nats, docker, trainers, trainers-all, notebook, clients, browser, jaeger, promtool or all" ;;

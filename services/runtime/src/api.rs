@@ -209,7 +209,8 @@ impl Log {
         })
     }
 
-    /// Publishes on a tenant's ingress, as any client would; the ingress sequence.
+    /// Publishes on a tenant's ingress, as any client would; the ingress sequence. While the ingress
+    /// is full, or has no leader, it is tried again for half a minute.
     ///
     /// # Errors
     /// When the broker does not store it.
@@ -229,6 +230,13 @@ impl Log {
             let request = Request::new().headers(headers.clone());
             let asked = &self.inner.connection;
             let answer = asked.ask(&subject, request.payload(payload.clone())).await;
+            // Nobody has it: the stream is between two leaders.
+            if matches!(&answer, Err(NoAnswer::Doubt(why)) if why.contains("no responders"))
+                && Instant::now() < until
+            {
+                tokio::time::sleep(FULL_PAUSE).await;
+                continue;
+            }
             let answer = answer.map_err(|error| match error {
                 NoAnswer::Denied => LogError::Denied {
                     subject: subject.clone(),

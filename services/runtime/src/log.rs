@@ -315,9 +315,17 @@ fn hopeless(error: &CreateStreamError, name: &str) -> Option<LogError> {
         ErrorCode::STORAGE_RESOURCES_EXCEEDED | ErrorCode::INSUFFICIENT_RESOURCES => {
             Some(LogError::NoRoom(name.to_owned()))
         }
+        // So have brokers of a cluster; while one is away there is hope.
+        ErrorCode::CLUSTER_NO_PEERS if lacks_storage(&error.to_string()) => {
+            Some(LogError::NoRoom(name.to_owned()))
+        }
         ErrorCode::STREAM_REPLICAS_NOT_SUPPORTED => Some(LogError::NoReplicas),
         _ => None,
     }
+}
+
+fn lacks_storage(description: &str) -> bool {
+    description.contains("insufficient storage") && !description.contains("offline")
 }
 
 fn is_absent(error: &GetStreamError) -> bool {

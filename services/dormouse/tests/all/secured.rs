@@ -81,6 +81,10 @@ fn start_brokers(cluster: &mut Cluster) {
                 format!("127.0.0.1:{}", routes[index]),
             ),
             (
+                "DORMOUSE_NATS_CLUSTER_ADVERTISE".to_owned(),
+                format!("127.0.0.1:{}", routes[index]),
+            ),
+            (
                 "DORMOUSE_NATS_STORE".to_owned(),
                 dir.join(server).display().to_string(),
             ),

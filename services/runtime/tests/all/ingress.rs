@@ -100,3 +100,20 @@ async fn a_crash_and_a_new_copy_receive_each_submission_once() {
     shutdown.cancel();
     second.await.expect("ran");
 }
+
+/// As between two leaders of a stream on three brokers: nobody listens on the ingress for a moment.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_submission_waits_until_the_ingress_is_there() {
+    let broker = Broker::start().await;
+    let log = Log::connect(&Settings::new(broker.broker.url(), "test"))
+        .await
+        .expect("connects");
+    let early = tokio::spawn({
+        let log = log.clone();
+        async move { submit(&log, 1).await }
+    });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(!early.is_finished(), "it was given up");
+    log.ensure_streams().await.expect("streams");
+    early.await.expect("stored");
+}

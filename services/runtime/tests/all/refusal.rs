@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::common::intake;
 use crate::common::toy::{Toy, assert_once, run, until_answered, without_lease};
+use crate::common::trio::Trio;
 use crate::common::{Broker, drained, everything, fold_everything, next_event};
 use dormouse_messages::events::Writer;
 use dormouse_messages::intake::Arrival;
@@ -64,6 +65,14 @@ async fn a_broker_with_little_room_reserves_less_for_the_ingress() {
         said,
         "the broker has no room for the stream DORMOUSE_IN; free space on its disk, or raise its max_file_store"
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_brokers_with_little_room_reserve_less_likewise() {
+    let trio = Trio::storing("1GiB").await;
+    let log = trio.log(0).await;
+    let head = log.head().await.expect("a log");
+    assert_eq!(head, Sequence(0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

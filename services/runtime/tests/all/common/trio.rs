@@ -39,6 +39,11 @@ fn free_ports<const N: usize>() -> [u16; N] {
 impl Trio {
     /// Starts the three; they elect their leader while the streams are made.
     pub async fn start() -> Self {
+        Self::storing("100GiB").await
+    }
+
+    /// The same; each stores up to `max_file_store`.
+    pub async fn storing(max_file_store: &str) -> Self {
         let _ = tracing_subscriber::fmt()
             .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
             .with_test_writer()
@@ -52,7 +57,8 @@ impl Trio {
             let file = |name: &str| dir.path().join(format!("s{index}.{name}"));
             let configuration = format!(
                 "listen: \"127.0.0.1:{port}\"\nserver_name: \"s{index}\"\nmax_payload: 8MB\n\
-                 log_file: {log:?}\njetstream {{ store_dir: {store:?} }}\n\
+                 log_file: {log:?}\n\
+                 jetstream {{ store_dir: {store:?}, max_file_store: {max_file_store} }}\n\
                  cluster {{ name: \"trio\", listen: \"127.0.0.1:{route}\", routes: [{routes}] }}\n",
                 port = ports[index],
                 route = routes[index],
