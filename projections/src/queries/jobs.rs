@@ -169,6 +169,18 @@ pub struct JobDetail {
     pub lives_dropped: u32,
     /// Its containers over time.
     pub containers_timeline: Timeline,
+    /// What standing on several nodes costs it, by the policy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spread: Option<Spread>,
+}
+
+/// Training on several nodes, where the policy gives that a price.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Spread {
+    /// The part of its speed that it loses (`objective.crossing`).
+    pub crossing: f64,
+    /// As many containers on one node would work as fast.
+    pub works_as: f64,
 }
 
 /// One life of a partition.
@@ -299,8 +311,10 @@ pub(super) fn job(
         model
             .timelines
             .timeline(Metric::Containers, Some(&query.job), window, 1);
+    let row = row(model, &query.job, job, place, now);
     Ok(JobDetail {
-        row: row(model, &query.job, job, place, now),
+        spread: spread(model, &row),
+        row,
         ingress_sequence: job.ingress_sequence,
         sha256: job.sha256.clone(),
         demand: job.demand.clone(),
@@ -309,6 +323,17 @@ pub(super) fn job(
         lives: job.lives.iter().map(|life| life_row(life, now)).collect(),
         lives_dropped: job.lives_dropped,
         containers_timeline,
+    })
+}
+
+/// What it costs a training job to stand on several nodes, where it does and that has a price.
+fn spread(model: &ReadModel, row: &JobRow) -> Option<Spread> {
+    let crossing = model.cluster.policy.objective.crossing;
+    let crosses = row.nodes.len() > 1 && row.kind == Kind::Training && crossing > 0.0;
+    let containers: u32 = row.nodes.values().sum();
+    crosses.then(|| Spread {
+        crossing,
+        works_as: f64::from(containers) * (1.0 - crossing),
     })
 }
 

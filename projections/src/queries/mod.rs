@@ -24,7 +24,9 @@ use serde_json::Value;
 
 pub use cluster::{ClusterAnswer, FlaggedEvent, LogHead, NodeCounts, ResourceUse};
 pub use difference::{Change, Difference, Side, difference};
-pub use jobs::{ContainerCounts, JobDetail, JobQuery, JobRow, JobsAnswer, JobsQuery, LifeRow};
+pub use jobs::{
+    ContainerCounts, JobDetail, JobQuery, JobRow, JobsAnswer, JobsQuery, LifeRow, Spread,
+};
 pub use ledger::{LedgerAnswer, LedgerQuery, LedgerRow, TenantLedger};
 pub use nodes::{
     LOST_LISTED_S, NodeContainer, NodeDetail, NodeQuery, NodeRow, NodesAnswer, NodesQuery,

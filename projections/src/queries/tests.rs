@@ -1,8 +1,10 @@
 //! Given a history, what the queries answer.
 
 use dormouse_messages::events::{
-    JobRefused, JobReleased, RawEncoding, StopReason, SubmissionReceived, TenantConfigured,
+    ClusterConfigured, JobRefused, JobReleased, RawEncoding, StopReason, SubmissionReceived,
+    TenantConfigured,
 };
+use dormouse_messages::policy::Policy;
 use dormouse_messages::{Body, TenantId, Writer};
 use serde_json::{Value, json};
 
@@ -89,6 +91,32 @@ fn a_job_tells_its_lives() {
         .map(|p| p.1)
         .collect();
     assert_eq!(drawn, [3.0, 0.0, 2.0]);
+}
+
+/// Two of three containers elsewhere, with and without a price.
+#[test]
+fn a_job_on_several_nodes_says_what_that_costs() {
+    let spread = |crossing: f64| {
+        let mut history = busy();
+        let mut policy = Policy::default();
+        policy.objective.crossing = crossing;
+        history.push(ClusterConfigured { policy });
+        history.allocate(3, &[("ads/lr", 2, 3)], &[]).place(
+            3,
+            "ads/lr",
+            3,
+            &[("n0", 1), ("n1", 2)],
+        );
+        history
+            .stopped(3, "ads/lr", 2, StopReason::Adjusted)
+            .request_start(3, "ads/lr", 3, 3);
+        let detail: JobDetail = ask(&history, "job", json!({"job": "ads/lr"}));
+        assert_eq!(detail.row.nodes.len(), 2);
+        detail.spread
+    };
+    assert_eq!(spread(0.0), None);
+    let priced = spread(0.5).expect("it costs something");
+    assert_eq!((priced.crossing, priced.works_as), (0.5, 1.5));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use comfy_table::{Cell, CellAlignment};
 use dormouse_messages::Timestamp;
 use dormouse_messages::events::StopReason;
 use dormouse_projections::jobs::TaskCounts;
-use dormouse_projections::queries::{JobDetail, JobRow, LifeRow};
+use dormouse_projections::queries::{JobDetail, JobRow, LifeRow, Spread};
 
 use super::chart;
 use super::style::{Style, phase_colour};
@@ -62,6 +62,9 @@ fn facts(detail: &JobDetail) -> Vec<(&'static str, String)> {
         format!(" on {}", nodes_of(&row.nodes, 8))
     };
     facts.push(("Containers", format!("{}{on}", containers(&row.containers))));
+    if let Some(spread) = &detail.spread {
+        facts.push(("Spread", spread_text(row, spread)));
+    }
     facts.push(("Demand", format!("{} each", detail.demand)));
     facts.push((
         "Share",
@@ -123,6 +126,16 @@ fn facts(detail: &JobDetail) -> Vec<(&'static str, String)> {
         }
     }
     facts
+}
+
+/// `on 2 nodes it counts as 1.5 containers on one: objective.crossing is 0.5`.
+fn spread_text(row: &JobRow, spread: &Spread) -> String {
+    format!(
+        "on {} nodes it counts as {:.1} containers on one: objective.crossing is {}",
+        row.nodes.len(),
+        spread.works_as,
+        spread.crossing
+    )
 }
 
 fn kind(detail: &JobDetail) -> String {

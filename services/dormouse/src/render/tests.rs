@@ -137,6 +137,7 @@ fn the_page_of_a_job_tells_its_lives() {
         ],
         "lives_dropped": 0,
         "containers_timeline": drawn(1),
+        "spread": {"crossing": 0.5, "works_as": 1.5},
     });
     let (Value::Object(fields), Value::Object(more)) = (&mut value, more) else {
         panic!("objects");
@@ -147,6 +148,7 @@ fn the_page_of_a_job_tells_its_lives() {
     for text in [
         "ads/lr  running  running since 10:00:19Z; resized once",
         "Containers  3→5 of 1–8 on n0 (2), n1 (1)",
+        "Spread      on 2 nodes it counts as 1.5 containers on one: objective.crossing is 0.5",
         "Checkpoint  step 100, 1.5 MiB in 0.9s, 1m12s ago: file:///ckpt/1",
         "Cost        0.16 container-hours; 1 resize took 5s",
         "1m01s  resized",

@@ -136,7 +136,7 @@ impl Gathering<'_> {
             return;
         };
         while let Some(away) = self.away(job, home) {
-            let came = self.into_room(job, away, home)
+            let came = self.enters(job, away, home)
                 || self.exchanged(job, away, home)
                 || self.for_another(job, away, home);
             if !came {
@@ -145,7 +145,7 @@ impl Gathering<'_> {
         }
     }
 
-    fn into_room(&mut self, job: usize, away: usize, home: usize) -> bool {
+    fn enters(&mut self, job: usize, away: usize, home: usize) -> bool {
         let demand = self.demand(job).to_vec();
         if !take(&demand, 1, &mut self.rooms[home]) {
             return false;
@@ -227,7 +227,7 @@ impl Gathering<'_> {
         self.plan.counts[other] -= 1;
         let demand = self.demand(other).to_vec();
         give(&demand, 1, &mut self.rooms[home]);
-        self.into_room(job, away, home)
+        self.enters(job, away, home)
     }
 
     /// What another job with no fewer containers could give up on a node for a job.
