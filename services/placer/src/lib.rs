@@ -6,6 +6,7 @@ mod distance;
 mod elastic;
 mod gpus;
 mod liking;
+mod packing;
 mod parts;
 mod ports;
 mod quarantine;
