@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Writes the broker's accounts and permissions (accounts.conf) to standard output.
 #
-#   deploy/nats/make-accounts.sh [--prefix NAME] [--keys DIR] [--tenant NAME]... [--node NAME]... [--gateway NAME]...
+#   deploy/nats/make-accounts.sh [--prefix NAME] [--keys DIR] [--tenant NAME]... [--user TENANT/NAME:ROLE]...
+#                                [--operator NAME]... [--node NAME]... [--gateway NAME]...
 #
 # Without --keys every user's public nkey is a variable that the server reads from its environment:
 # $DORMOUSE_NKEY_ADMISSION, $DORMOUSE_NKEY_NODE_N0, $DORMOUSE_NKEY_TENANT_ADS ... With --keys the keys are made
@@ -9,26 +10,36 @@
 # public key. Existing keys are kept, so that a tenant or node can be added later. DIR/gateway.secret is what the
 # keys of services' callers follow from (`dormouse key`).
 #
-# Users: admission, optimizer, placer, checkpointer, autoscaler, api, operator, sys, node-<name>,
-# gateway-<name>, tenant-<name>.
+# Users: admission, optimizer, placer, checkpointer, autoscaler, api, webhook, operator, sys, node-<name>,
+# gateway-<name>, tenant-<name>; people: user-<tenant>.<name> (ROLE is viewer or submitter), operator-<name>.
+# What people do stands on the log under their names: the broker writes them into the subjects.
 set -euo pipefail
 
 prefix=dormouse keys=
-tenants=() nodes=() gateways=()
+tenants=() nodes=() gateways=() users=() operators=()
 while [ $# -gt 0 ]; do
   case $1 in
     --prefix) prefix=$2; shift 2 ;;
     --keys) keys=$2; shift 2 ;;
     --tenant) tenants+=("$2"); shift 2 ;;
+    --user) users+=("$2"); shift 2 ;;
+    --operator) operators+=("$2"); shift 2 ;;
     --node) nodes+=("$2"); shift 2 ;;
     --gateway) gateways+=("$2"); shift 2 ;;
-    -h | --help) sed -n '2,14s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h | --help) sed -n '2,16s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     *) echo "make-accounts: unknown argument '$1'" >&2; exit 2 ;;
   esac
 done
 for name in "$prefix" "${tenants[@]}" "${nodes[@]}" "${gateways[@]}"; do
   # A dot or a wildcard in a name would widen the permissions below.
   [[ $name =~ ^[A-Za-z0-9_-]+$ ]] || { echo "make-accounts: '$name' is not a name of letters, digits, '-' and '_'" >&2; exit 2; }
+done
+
+for name in "${operators[@]}"; do
+  [[ $name =~ ^[a-z][a-z0-9-]*$ ]] || { echo "make-accounts: '$name' is not an operator's name of lower-case letters, digits and '-'" >&2; exit 2; }
+done
+for user in "${users[@]}"; do
+  [[ $user =~ ^[A-Za-z0-9_-]+/[a-z][a-z0-9-]*:(viewer|submitter)$ ]] || { echo "make-accounts: '$user' is not of the form ads/alice:submitter or ads/vera:viewer" >&2; exit 2; }
 done
 
 stream=$(tr 'a-z-' 'A-Z_' <<<"$prefix")
@@ -39,7 +50,7 @@ leases=KV_${prefix}_leases
 # nkey USER: its public key, or the variable that holds it.
 nkey() {
   if [ -z "$keys" ]; then
-    printf '$DORMOUSE_NKEY_%s' "$(tr 'a-z-' 'A-Z_' <<<"$1")"
+    printf '$DORMOUSE_NKEY_%s' "$(tr 'a-z.-' 'A-Z__' <<<"$1")"
     return
   fi
   mkdir -p "$keys"
@@ -121,6 +132,9 @@ own_asks() {
   echo "CONSUMER.INFO.$log.$1 CONSUMER.RESET.$log.$1 CONSUMER.MSG.NEXT.$log.$1"
 }
 
+# looked: what an operator asks of the broker beside reading the log by ranges.
+looked() { echo "\$JS.API.STREAM.INFO.$log \$JS.API.STREAM.MSG.GET.$log"; }
+
 # exported NAME SUBJECT...: to the account of an agent or gateway.
 exported() {
   local name=$1 subject more
@@ -131,6 +145,46 @@ exported() {
     case $subject in CONSUMER.MSG.NEXT.*) more='response_type: stream, ' ;; esac
     printf '      {service: "$JS.API.%s", %saccounts: ["%s"]}\n' "$subject" "$more" "$name"
   done
+}
+
+# services FROM=TO...: imports of CTL's FROM under the account's TO.
+services() {
+  local pair
+  for pair in "$@"; do
+    printf '      {service: {account: CTL, subject: "%s"}, to: "%s"}\n' "${pair%%=*}" "${pair#*=}"
+  done
+}
+
+# people NAME "SUBSCRIBE..." "PUBLISH..." IMPORTS: the account of one person.
+people() {
+  set -f
+  # shellcheck disable=SC2086
+  cat <<PEOPLE
+
+  "$1": {
+    users: [
+      {nkey: $(nkey "$1"), permissions: {
+        publish: {allow: [
+$(quoted $3)
+        ]}
+        subscribe: {allow: [
+$(quoted '_INBOX.>' $2)
+        ]}
+      }}
+    ]
+    imports: [
+$4
+    ]
+  }
+PEOPLE
+  set +f
+}
+
+# parts USER: sets tenant, name and role of TENANT/NAME:ROLE, and its verbs.
+parts() {
+  tenant=${1%%/*} name=${1#*/} role=${1##*:} verbs=
+  name=${name%%:*}
+  [ "$role" = viewer ] || verbs="submit cancel revise"
 }
 
 # answers NODE: what an agent answers, for the operator and for tenants about themselves: what its containers print.
@@ -191,11 +245,11 @@ service checkpointer
 service autoscaler
 # The queries: answers what it and tenants were asked, hands submissions in, shows tenants what becomes of their jobs.
 user api "$prefix.api.> $prefix.tenant.*.api.> \$SRV.>" "$(reads "$log") $(looks "$leases") $(looks "$ingress")
-  $prefix.in.> $prefix.status.> $(lease status) $(lease "status.>")" '
+  $prefix.in.*.* $prefix.status.> $(lease status) $(lease "status.>")" '
         allow_responses: {max: 100, expires: "1m"}'
-# People: the command line, and whoever creates the streams.
 user webhook "" "$(lease webhooks) $(lease "webhooks.>") $(reads "$log") $(looks "$leases")"
-user operator "$prefix.status.>" "$prefix.log.operator.> $prefix.in.> $prefix.api.> \$SRV.>
+# The cluster's owner: creates the streams. Its events name nobody; operators with names have accounts of their own.
+user operator "$prefix.status.>" "$prefix.log.operator.0.> $prefix.in.*.* $prefix.api.> \$SRV.>
   $(reads "$log") $(reads "$ingress") $(reads "$leases")
   \$JS.API.STREAM.CREATE.* \$JS.API.STREAM.UPDATE.* \$JS.API.STREAM.LIST \$JS.API.STREAM.NAMES"
 if [ -n "$keys" ] && [ ${#gateways[@]} -gt 0 ] && [ ! -s "$keys/gateway.secret" ]; then
@@ -210,6 +264,25 @@ for tenant in "${tenants[@]}"; do
   printf '      {service: "%s.tenant.%s.api.>", accounts: ["tenant-%s"]}\n' "$prefix" "$tenant" "$tenant"
   printf '      {stream: "%s.status.%s.>", accounts: ["tenant-%s"]}\n' "$prefix" "$tenant" "$tenant"
 done
+for user in "${users[@]}"; do
+  parts "$user"
+  for verb in $verbs; do
+    printf '      {service: "%s.in.%s.%s.submitter.%s", accounts: ["user-%s.%s"]}\n' "$prefix" "$tenant" "$verb" "$name" "$tenant" "$name"
+  done
+  printf '      {service: "%s.tenant.%s.api.>", accounts: ["user-%s.%s"]}\n' "$prefix" "$tenant" "$tenant" "$name"
+  printf '      {stream: "%s.status.%s.>", accounts: ["user-%s.%s"]}\n' "$prefix" "$tenant" "$tenant" "$name"
+done
+set -f
+for operator in "${operators[@]}"; do
+  for subject in "$prefix.log.operator.$operator.>" "$prefix.in.*.submit.operator.$operator" \
+    "$prefix.in.*.cancel.operator.$operator" "$prefix.in.*.revise.operator.$operator" "$prefix.api.>" \
+    $(looked); do
+    printf '      {service: "%s", accounts: ["operator-%s"]}\n' "$subject" "$operator"
+  done
+  printf '      {service: "$JS.API.DIRECT.GET.%s", response_type: stream, accounts: ["operator-%s"]}\n' "$log" "$operator"
+  printf '      {stream: "%s.status.>", accounts: ["operator-%s"]}\n' "$prefix" "$operator"
+done
+set +f
 for node in "${nodes[@]}"; do
   exported "node-$node" "$prefix.log.node.$node.>" "$(lease "node.$node")"
 done
@@ -241,7 +314,7 @@ for tenant in "${tenants[@]}"; do
   "tenant-$tenant": {
     users: [
       {nkey: $(nkey "tenant-$tenant"), permissions: {
-        publish: {allow: ["$prefix.in.$tenant.>", "$prefix.tenant.$tenant.api.>"]}
+        publish: {allow: ["$prefix.in.$tenant.*", "$prefix.tenant.$tenant.api.>"]}
         subscribe: {allow: ["_INBOX.>", "$prefix.status.$tenant.>"]}
       }}
     ]
@@ -255,6 +328,32 @@ for tenant in "${tenants[@]}"; do
     ]
   }
 EOF
+done
+for user in "${users[@]}"; do
+  parts "$user"
+  publish="$prefix.tenant.$tenant.api.>" imports=
+  for verb in $verbs; do
+    publish+=" $prefix.in.$tenant.$verb"
+    imports+=$(services "$prefix.in.$tenant.$verb.submitter.$name=$prefix.in.$tenant.$verb")$'\n'
+  done
+  imports+="      {service: {account: CTL, subject: \"$prefix.tenant.$tenant.api.>\"}}
+      {stream: {account: CTL, subject: \"$prefix.status.$tenant.>\"}}"
+  people "user-$tenant.$name" "$prefix.status.$tenant.>" "$publish" "$imports"
+done
+for operator in "${operators[@]}"; do
+  set -f
+  imports=$(services "$prefix.log.operator.$operator.>=$prefix.log.operator.0.>" \
+    "$prefix.in.*.submit.operator.$operator=$prefix.in.*.submit" \
+    "$prefix.in.*.cancel.operator.$operator=$prefix.in.*.cancel" \
+    "$prefix.in.*.revise.operator.$operator=$prefix.in.*.revise" "$prefix.api.>=$prefix.api.>" \
+    "\$JS.API.STREAM.INFO.$log=$prefix.js.STREAM.INFO.$log" \
+    "\$JS.API.STREAM.MSG.GET.$log=$prefix.js.STREAM.MSG.GET.$log" \
+    "\$JS.API.DIRECT.GET.$log=$prefix.js.DIRECT.GET.$log")
+  imports+=$'\n'"      {stream: {account: CTL, subject: \"$prefix.status.>\"}}"
+  set +f
+  # The broker answers the first for each account by itself: so a client finds out that it is in one of its own.
+  people "operator-$operator" "$prefix.status.>" "\$JS.API.STREAM.INFO.$log $prefix.js.> $prefix.log.operator.0.>
+    $prefix.in.*.submit $prefix.in.*.cancel $prefix.in.*.revise $prefix.api.>" "$imports"
 done
 cat <<'EOF'
 }

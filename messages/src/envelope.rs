@@ -13,8 +13,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::events::{Event, EventType, Key, Writer};
 use crate::ids::{GatewayId, NodeId, Sequence};
+use crate::subject::SHARD;
 use crate::text::{self, Text};
 use crate::time::Timestamp;
+use crate::who::{By, is_user};
 
 /// The media type of an event on the log.
 pub const CONTENT_TYPE: &str = "application/cloudevents+msgpack";
@@ -24,7 +26,8 @@ pub const CONTENT_TYPE: &str = "application/cloudevents+msgpack";
 pub struct Envelope {
     /// Deterministic: the same append has the same id.
     pub id: Text,
-    /// `/dormouse/<writer>`, for an agent with its node.
+    /// `/dormouse/<writer>`, for an agent with its node, for an operator with an account of its own
+    /// with its name.
     pub source: Text,
     /// What the event is about: a job, a node, an epoch.
     pub subject: Text,
@@ -70,7 +73,21 @@ impl Recorded {
             Body::Unknown { .. } => None,
         }
     }
+
+    /// Who did it, as the broker vouches for it: whose submission admission decides on, or which
+    /// operator wrote it. `None` where a service decided, and of keys that name nobody.
+    #[must_use]
+    pub fn by(&self) -> Option<By> {
+        if let Some(by) = self.event().and_then(Event::by) {
+            return Some(by.clone());
+        }
+        let user = self.envelope.source.strip_prefix(OPERATORS)?;
+        (self.writer == Writer::Operator).then(|| By::operator(user))
+    }
 }
+
+/// The sources of operators with accounts of their own begin so.
+const OPERATORS: &str = "/dormouse/operator/";
 
 /// What is wrong with an encoded event.
 #[derive(Debug, thiserror::Error)]
@@ -235,6 +252,21 @@ impl Recorded {
         }
     }
 
+    /// Puts the operator's name from the subject into the source: the broker wrote it there, and a
+    /// client does not know it. A source that names another stays, and is found wrong.
+    pub fn vouch(&mut self, first_key: &str) {
+        let is_named = self.writer == Writer::Operator && is_user(first_key);
+        if is_named && OPERATORS.strip_suffix('/') == Some(self.envelope.source.as_str()) {
+            self.envelope.source = format!("{OPERATORS}{first_key}").into();
+        }
+    }
+
+    /// An operator's events name the operator whose subject they stand under.
+    fn is_vouched(&self, first_key: &str) -> bool {
+        let named = self.envelope.source.strip_prefix(OPERATORS);
+        self.writer != Writer::Operator || named.unwrap_or(SHARD) == first_key
+    }
+
     /// Whether the writer of the subject may write this event.
     ///
     /// # Errors
@@ -249,6 +281,7 @@ impl Recorded {
                     }
                     Key::Job(_) | Key::Shard | Key::Node(_) | Key::Gateway(_) => true,
                 };
+                let own_key = own_key && self.is_vouched(first_key);
                 let may_write = own_key && event.writers().contains(&self.writer);
                 (event.type_name(), may_write)
             }
@@ -675,6 +708,34 @@ mod tests {
         assert_eq!(recorded.too_new(), Some("dormouse.job.promoted.v1"));
         recorded.writer = Writer::Node;
         assert_eq!(recorded.too_new(), None);
+    }
+
+    #[test]
+    fn an_operator_is_whom_the_subject_names() {
+        let mut recorded = released();
+        recorded.writer = Writer::Operator;
+        let node: NodeId = "n0".parse().expect("valid");
+        let restored = Event::from(crate::events::NodeRestored { node });
+        let time = recorded.envelope.time;
+        recorded.envelope = Envelope::new("id", Writer::Operator, time, None, restored);
+        // The operator's own key names nobody.
+        assert!(recorded.check_writer("0").is_ok() && recorded.by().is_none());
+        // Under a name that its envelope does not have: the broker wrote the name.
+        assert!(recorded.check_writer("olga").is_err());
+        let plain = recorded.clone();
+        recorded.vouch("olga");
+        assert!(recorded.check_writer("olga").is_ok());
+        assert_eq!(recorded.by(), Some(By::operator("olga")));
+        let line = recorded.to_json("log-1").expect("encodes");
+        assert_eq!(Recorded::from_json(&line).expect("decodes").1, recorded);
+        // An envelope in another's name is found, under one's own subject and under the plain one.
+        recorded.vouch("otto");
+        assert!(recorded.check_writer("otto").is_err());
+        recorded.vouch("0");
+        assert!(recorded.check_writer("0").is_err());
+        let mut plain = plain;
+        plain.vouch("0");
+        assert!(plain.check_writer("0").is_ok() && plain.by().is_none());
     }
 
     #[test]

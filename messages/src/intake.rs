@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::time::Timestamp;
+use crate::who::By;
 
 /// Submissions are counted, and refused, by windows of this length: a tenant's rate is what it may
 /// have recorded in one of them.
@@ -19,6 +20,8 @@ pub struct Arrival {
     pub tenant: String,
     /// The subject's verb.
     pub verb: String,
+    /// Who published it, by the subject.
+    pub by: Option<By>,
     /// The header of that name.
     pub content_type: Option<String>,
     /// W3C trace context, from the headers.

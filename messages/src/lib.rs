@@ -21,6 +21,7 @@ pub mod subject;
 pub mod tasks;
 mod text;
 pub mod time;
+pub mod who;
 mod whole;
 pub mod witness;
 
@@ -38,5 +39,6 @@ pub use subject::Prefix;
 pub use tasks::TaskRanges;
 pub use text::Text;
 pub use time::Timestamp;
+pub use who::{By, Role};
 pub use whole::{maybe as maybe_whole, whole};
 pub use witness::Witness;

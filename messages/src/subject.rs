@@ -2,6 +2,7 @@
 
 use crate::events::{Event, Key, Writer};
 use crate::ids::{GatewayId, NodeId, TenantId};
+use crate::who::{By, Role, is_user};
 
 /// The first token of every subject, so that clusters can share an account.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +40,23 @@ pub struct LogSubject<'a> {
     pub first_key: &'a str,
 }
 
+/// What tenants may ask for.
+pub const VERBS: [&str; 4] = ["submit", "cancel", "revise", "measured"];
+
+/// The first key of an event that the operator's own key wrote, and of a writer with one shard.
+pub const SHARD: &str = "0";
+
+/// What an ingress subject says of its message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IngressSubject<'a> {
+    /// The tenant's token, as published.
+    pub tenant: &'a str,
+    /// What is asked for.
+    pub verb: &'a str,
+    /// Who asks, where it is a user with an account of its own.
+    pub by: Option<By>,
+}
+
 impl Prefix {
     /// The prefix itself.
     #[must_use]
@@ -71,17 +89,25 @@ impl Prefix {
     }
 
     /// Every ingress subject: these verbs and no others, so that a bound of messages a subject is one
-    /// of messages a tenant.
+    /// of messages a tenant, or a user.
     #[must_use]
     pub fn ingress(&self) -> Vec<String> {
-        let verbs = ["submit", "cancel", "revise", "measured"];
-        verbs.map(|verb| format!("{}.in.*.{verb}", self.0)).into()
+        let plain = VERBS.map(|verb| format!("{}.in.*.{verb}", self.0));
+        let by = Role::PUBLISHING
+            .map(|role| VERBS.map(|verb| format!("{}.in.*.{verb}.{role}.*", self.0)));
+        plain.into_iter().chain(by.into_iter().flatten()).collect()
     }
 
     /// The ingress subjects of one tenant, by its token.
     #[must_use]
     pub fn ingress_of(&self, tenant: &str) -> String {
-        format!("{}.in.{tenant}.*", self.0)
+        format!("{}.in.{tenant}.>", self.0)
+    }
+
+    /// The ingress subject that the broker stores a user's message under.
+    #[must_use]
+    pub fn submit_by(&self, tenant: &str, verb: &str, role: Role, user: &str) -> String {
+        format!("{}.in.{tenant}.{verb}.{role}.{user}", self.0)
     }
 
     /// A tenant's ingress subject for `verb`.
@@ -147,6 +173,13 @@ impl Prefix {
         }
     }
 
+    /// The subject of an event of the operator `user`, as its account's import writes it.
+    #[must_use]
+    pub fn operator_event(&self, user: &str, event: &Event) -> String {
+        let (writer, name) = (Writer::Operator, event.subject_name());
+        format!("{}.log.{writer}.{user}.{name}", self.0)
+    }
+
     /// Reads a log subject back; `None` if it is not one.
     #[must_use]
     pub fn parse_log<'a>(&self, subject: &'a str) -> Option<LogSubject<'a>> {
@@ -164,12 +197,32 @@ impl Prefix {
         rest.split_once(".api.")
     }
 
-    /// Reads an ingress subject as (tenant token, verb); `None` if it is not one.
+    /// Reads an ingress subject; `None` if it is not one.
     #[must_use]
-    pub fn parse_ingress<'a>(&self, subject: &'a str) -> Option<(&'a str, &'a str)> {
+    pub fn parse_ingress<'a>(&self, subject: &'a str) -> Option<IngressSubject<'a>> {
         let rest = subject.strip_prefix(&self.0)?.strip_prefix(".in.")?;
-        rest.split_once('.')
+        let mut tokens = rest.split('.');
+        let (tenant, verb) = (tokens.next()?, tokens.next()?);
+        let by = match (tokens.next(), tokens.next(), tokens.next()) {
+            (None, ..) => None,
+            (Some(role), Some(user), None) => Some(by(tenant, role, user)?),
+            _ => return None,
+        };
+        Some(IngressSubject { tenant, verb, by })
     }
+}
+
+fn by(tenant: &str, role: &str, user: &str) -> Option<By> {
+    let role: Role = role.parse().ok()?;
+    let tenant = match role {
+        Role::Operator => None,
+        Role::Submitter | Role::Viewer => Some(TenantId::new(tenant).ok()?),
+    };
+    is_user(user).then(|| By {
+        tenant,
+        user: user.to_owned(),
+        role,
+    })
 }
 
 #[cfg(test)]
@@ -213,14 +266,42 @@ mod tests {
             prefix.event(Writer::Operator, &drained),
             "dormouse.log.operator.0.node.drained"
         );
-        assert_eq!(
-            prefix.parse_ingress("dormouse.in.ads.submit"),
-            Some(("ads", "submit"))
-        );
+        let plain = IngressSubject {
+            tenant: "ads",
+            verb: "submit",
+            by: None,
+        };
+        assert_eq!(prefix.parse_ingress("dormouse.in.ads.submit"), Some(plain));
         assert_eq!(
             prefix.parse_tenant_api(&prefix.tenant_api("ads", "job")),
             Some(("ads", "job"))
         );
         assert_eq!(prefix.parse_log("other.log.node.n0.x"), None);
+    }
+
+    #[test]
+    fn an_ingress_subject_says_who_asks() {
+        let prefix = Prefix::default();
+        let who = |subject: &str| prefix.parse_ingress(subject).map(|it| it.by);
+        let alice = prefix.submit_by("ads", "cancel", Role::Submitter, "alice");
+        assert_eq!(alice, "dormouse.in.ads.cancel.submitter.alice");
+        let by = who(&alice).flatten().expect("a user");
+        assert_eq!(
+            (by.to_string(), by.role),
+            ("ads/alice".to_owned(), Role::Submitter)
+        );
+        let olga = prefix.submit_by("ads", "submit", Role::Operator, "olga");
+        assert_eq!(who(&olga).flatten(), Some(By::operator("olga")));
+        for wrong in [
+            "ads.submit.submitter",
+            "ads.submit.king.alice",
+            "ads.submit.operator.a.b",
+            "ads.submit.operator.A",
+            "ads",
+        ] {
+            assert_eq!(who(&format!("dormouse.in.{wrong}")), None, "{wrong}");
+        }
+        // Every form is one of the stream's.
+        assert_eq!(prefix.ingress().len(), 12);
     }
 }

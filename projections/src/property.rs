@@ -109,6 +109,7 @@ fn end(history: &mut History, state: &mut At, id: &str, number: u32) {
                 attempts: 0,
                 code: None,
                 ingress_sequence: None,
+                by: None,
                 basis: None,
             },
         )),

@@ -153,6 +153,7 @@ impl StatusView {
             raw: String::new(),
             raw_encoding: event.raw_encoding,
             published_at: event.published_at,
+            by: event.by.clone(),
         });
         Shown {
             subjects: vec![of_message(&event.tenant, event.ingress_sequence, &shown)],

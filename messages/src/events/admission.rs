@@ -8,6 +8,7 @@ use crate::ids::{JobId, Sequence, TenantId};
 use crate::job::{Containers, JobSpec};
 use crate::policy::Queue;
 use crate::time::Timestamp;
+use crate::who::By;
 
 /// How `raw` holds the payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -42,6 +43,10 @@ pub struct SubmissionReceived {
     /// When the broker stored it in the ingress stream.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub published_at: Option<Timestamp>,
+    /// Who published it, by the subject that the broker stored it under; absent where it is the
+    /// tenant's own key, and where the broker has no accounts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<By>,
 }
 
 /// Submissions of a tenant came faster than it may submit: they are refused, together.
@@ -78,6 +83,9 @@ pub struct JobAdmitted {
     pub spec: JobSpec,
     /// The submission.
     pub ingress_sequence: u64,
+    /// Who asked for it, where the broker vouches for a user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<By>,
     /// What it was decided on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,
@@ -98,6 +106,9 @@ pub struct JobRefused {
     pub code: String,
     /// What is wrong and what to do, for a person.
     pub reason: String,
+    /// Who asked for it, where the broker vouches for a user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<By>,
     /// What it was decided on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,
@@ -161,6 +172,9 @@ pub struct JobRevised {
     /// The new limit of how long it waits for its first start; 0 lifts it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_limit_s: Option<u32>,
+    /// Who asked for it, where the broker vouches for a user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<By>,
     /// What it was decided on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,
@@ -179,6 +193,7 @@ impl JobRevised {
             held: None,
             time_limit_s: None,
             queue_limit_s: None,
+            by: None,
             basis: None,
         }
     }
@@ -191,6 +206,9 @@ pub struct JobCancelRequested {
     pub job: JobId,
     /// The request.
     pub ingress_sequence: u64,
+    /// Who asked for it, where the broker vouches for a user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<By>,
     /// What it was decided on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::Basis;
 use crate::ids::{Epoch, Incarnation, JobId, Rank};
 use crate::tasks::TaskRanges;
+use crate::who::By;
 
 /// Why a partition is stopped, or has stopped.
 #[derive(
@@ -314,6 +315,9 @@ pub struct JobCancelled {
     /// The request, where admission carried it out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ingress_sequence: Option<u64>,
+    /// Who asked for it, where admission carried it out, where the broker vouches for a user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<By>,
     /// What it was decided on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,

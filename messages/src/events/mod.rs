@@ -26,6 +26,7 @@ pub use placer::*;
 
 use crate::ids::Sequence;
 use crate::time::Timestamp;
+use crate::who::By;
 
 /// What a decision was made from: enough to make it again.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -345,5 +346,19 @@ impl Event {
         let name = self.type_name();
         let name = name.strip_prefix("dormouse.").unwrap_or(name);
         name.rsplit_once(".v").map_or(name, |(name, _)| name)
+    }
+
+    /// Who asked for it, where admission recorded that.
+    #[must_use]
+    pub const fn by(&self) -> Option<&By> {
+        match self {
+            Self::SubmissionReceived(event) => event.by.as_ref(),
+            Self::JobAdmitted(event) => event.by.as_ref(),
+            Self::JobRefused(event) => event.by.as_ref(),
+            Self::JobRevised(event) => event.by.as_ref(),
+            Self::JobCancelRequested(event) => event.by.as_ref(),
+            Self::JobCancelled(event) => event.by.as_ref(),
+            _ => None,
+        }
     }
 }

@@ -19,7 +19,7 @@ pub mod turn;
 use dormouse_messages::events::StopReason;
 use dormouse_messages::job::{Containers, Executor, JobSpec, Kind};
 use dormouse_messages::{
-    Amounts, Epoch, Incarnation, JobId, NodeId, Rank, Sequence, TenantId, Timestamp,
+    Amounts, By, Epoch, Incarnation, JobId, NodeId, Rank, Sequence, TenantId, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -46,6 +46,12 @@ pub struct Job {
     pub ingress_sequence: u64,
     /// Hash of the submitted bytes: the same document again is the same job.
     pub sha256: String,
+    /// Who submitted it, where the broker vouches for a user.
+    #[serde(default)]
+    pub submitted_by: Option<By>,
+    /// Who asked for its end.
+    #[serde(default)]
+    pub cancelled_by: Option<By>,
     /// Training or batch.
     pub kind: Kind,
     /// How its processes are told their cluster.

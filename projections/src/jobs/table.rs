@@ -114,6 +114,8 @@ impl JobTable {
             admitted_sequence: sequence,
             ingress_sequence: event.ingress_sequence,
             sha256,
+            submitted_by: event.by.clone(),
+            cancelled_by: None,
             kind: event.spec.kind,
             executor: event.spec.executor,
             phase: Phase::Queued,
@@ -240,6 +242,7 @@ impl JobTable {
             Event::JobCancelled(e) => {
                 if let Some(request) = e.ingress_sequence {
                     self.submitted(request);
+                    self.update(&e.job, |job, _| job.cancelled_by.clone_from(&e.by));
                 }
                 self.end(&e.job, Phase::Cancelled, &e.reason, e.attempts, at);
             }
@@ -250,7 +253,7 @@ impl JobTable {
 
 impl Fold for JobTable {
     const NAME: &'static str = "jobs";
-    const VERSION: u32 = 5;
+    const VERSION: u32 = 6;
 
     fn evolve(&mut self, recorded: &Recorded) {
         let Some(event) = recorded.event() else {
@@ -282,7 +285,10 @@ impl Fold for JobTable {
             }
             Event::JobCancelRequested(e) => {
                 self.submitted(e.ingress_sequence);
-                self.update(&e.job, |_, live| live.cancel_requested = true);
+                self.update(&e.job, |job, live| {
+                    live.cancel_requested = true;
+                    job.cancelled_by.clone_from(&e.by);
+                });
             }
             Event::AllocationDecided(e) => self.allocate(e, at),
             Event::AllocationKept(e) => self.wait(&e.outcome.waiting, at),

@@ -220,6 +220,7 @@ fn cancellation_while_queued_and_while_running() {
         attempts: 0,
         code: None,
         ingress_sequence: None,
+        by: None,
         basis: None,
     };
     history.join("n0", 1).submit("ads/q");
@@ -228,6 +229,7 @@ fn cancellation_while_queued_and_while_running() {
     history.run("ads/r", 1).push(JobCancelRequested {
         job: job("ads/r"),
         ingress_sequence: 9,
+        by: None,
         basis: None,
     });
     let text = "cancellation requested; running since 10:00:12Z";
@@ -250,6 +252,7 @@ fn refusals_are_kept_bounded_and_counted() {
             ingress_sequence: sequence,
             code: "unknown_field".to_owned(),
             reason: "unknown field `replicas`".to_owned(),
+            by: None,
             basis: None,
         });
     }
@@ -273,6 +276,7 @@ fn a_revision_changes_weight_and_bounds() {
         held: None,
         time_limit_s: None,
         queue_limit_s: None,
+        by: None,
         basis: None,
     });
     let revised = then(&history, "ads/lr", Phase::Queued, "next in the queue");

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use dormouse_messages::events::{NodeDrained, NodeJoined, NodeLabelled, PlacementDecided};
 use dormouse_messages::{
-    Amounts, Event, Fold, Incarnation, JobId, NodeId, Rank, Recorded, Sequence, Timestamp,
+    Amounts, By, Event, Fold, Incarnation, JobId, NodeId, Rank, Recorded, Sequence, Timestamp,
 };
 
 use dormouse_state::IdMap;
@@ -49,11 +49,12 @@ impl NodeTable {
         }
     }
 
-    fn drain(&mut self, event: &NodeDrained, at: Timestamp) {
+    fn drain(&mut self, event: &NodeDrained, at: Timestamp, by: Option<By>) {
         let after = event.deadline_s.map(|s| u64::from(s) * 1000);
         let drain = Drain {
             reason: event.reason.clone(),
             leave_by: after.map(|after| at.plus_ms(after)),
+            by,
         };
         match self.nodes.get_mut(&event.node) {
             Some(node) => (node.drained, node.drain) = (Some(at), drain),
@@ -286,7 +287,7 @@ impl JobGangs {
 
 impl Fold for NodeTable {
     const NAME: &'static str = "nodes";
-    const VERSION: u32 = 4;
+    const VERSION: u32 = 5;
 
     fn evolve(&mut self, recorded: &Recorded) {
         let Some(event) = recorded.event() else {
@@ -297,7 +298,7 @@ impl Fold for NodeTable {
             Event::ContainerStarted(e) => self.started(&e.job, e.incarnation, e.rank),
             Event::ContainerExited(e) => self.exited(&e.job, e.incarnation, e.rank),
             Event::NodeJoined(e) => self.joined(e, at),
-            Event::NodeDrained(e) => self.drain(e, at),
+            Event::NodeDrained(e) => self.drain(e, at, recorded.by()),
             Event::NodeRestored(e) => {
                 self.restore(&e.node);
                 self.quarantine(&e.node, None);

@@ -12,7 +12,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::Gpu;
-use dormouse_messages::{Amounts, Incarnation, JobId, NodeId, Rank, Sequence, Timestamp};
+use dormouse_messages::{Amounts, By, Incarnation, JobId, NodeId, Rank, Sequence, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use dormouse_state::{IdMap, NodeLabels};
@@ -39,6 +39,9 @@ pub struct Drain {
     pub reason: Option<String>,
     /// When what stays is stopped.
     pub leave_by: Option<Timestamp>,
+    /// Which operator said so, where the broker vouches for one.
+    #[serde(default)]
+    pub by: Option<By>,
 }
 
 /// A node.

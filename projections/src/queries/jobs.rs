@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dormouse_messages::events::StopReason;
 use dormouse_messages::job::{Executor, JobSpec, Kind};
-use dormouse_messages::{Amounts, Epoch, Incarnation, JobId, NodeId, TenantId, Timestamp};
+use dormouse_messages::{Amounts, By, Epoch, Incarnation, JobId, NodeId, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::QueryError;
@@ -156,6 +156,12 @@ pub struct JobDetail {
     /// SHA-256 of the bytes that were submitted, in hex.
     #[serde(default)]
     pub sha256: String,
+    /// Who submitted it, where the broker vouches for a user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub submitted_by: Option<By>,
+    /// Who asked for its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cancelled_by: Option<By>,
     /// Demand of one container.
     pub demand: Amounts,
     /// Its specification; dropped when it ends.
@@ -317,6 +323,8 @@ pub(super) fn job(
         row,
         ingress_sequence: job.ingress_sequence,
         sha256: job.sha256.clone(),
+        submitted_by: job.submitted_by.clone(),
+        cancelled_by: job.cancelled_by.clone(),
         demand: job.demand.clone(),
         spec: job.live.as_ref().map(|live| live.spec.clone()),
         checkpoint: job.checkpoint.as_deref().cloned(),

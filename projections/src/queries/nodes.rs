@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::Gpu;
-use dormouse_messages::{Amounts, Incarnation, JobId, NodeId, Rank, Timestamp};
+use dormouse_messages::{Amounts, By, Incarnation, JobId, NodeId, Rank, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::QueryError;
@@ -194,7 +194,11 @@ fn reason(node: &Node) -> String {
                 1 => "1 container leaves".to_owned(),
                 n => format!("{n} containers leave"),
             };
-            format!("drained by the operator at {}{why}; {rest}{by}", short(at))
+            let operator = &node.drain.by;
+            let operator = operator
+                .as_ref()
+                .map_or_else(|| "the operator".to_owned(), By::to_string);
+            format!("drained by {operator} at {}{why}; {rest}{by}", short(at))
         }
         (None, None) => node
             .joined

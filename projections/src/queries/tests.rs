@@ -39,6 +39,7 @@ fn busy() -> History {
         ingress_sequence: 1,
         code: "unknown_field".to_owned(),
         reason: "unknown field `gpus`; did you mean `demand.gpu`?".to_owned(),
+        by: None,
         basis: None,
     });
     history
@@ -308,6 +309,7 @@ fn a_refused_cancellation_is_not_a_refused_job() {
         raw: "{}".to_owned(),
         raw_encoding: RawEncoding::Utf8,
         published_at: None,
+        by: None,
     });
     history.push(JobRefused {
         job: Some(job("ads/nobody")),
@@ -315,6 +317,7 @@ fn a_refused_cancellation_is_not_a_refused_job() {
         ingress_sequence: 77,
         code: "no_such_job".to_owned(),
         reason: "ads/nobody does not exist".to_owned(),
+        by: None,
         basis: None,
     });
     let (code, message) = refused(&history, "job", json!({"job": "ads/nobody"}));

@@ -88,6 +88,7 @@ impl Watched {
             job: job.clone(),
             spec: spec(promise),
             ingress_sequence: 1,
+            by: None,
             basis: None,
         };
         watched.append(Writer::Admission, admitted, 0.0);

@@ -182,6 +182,7 @@ impl<'a> Intake<'a> {
                 ingress_sequence: submission.ingress_sequence,
                 code: refusal.code.to_owned(),
                 reason: refusal.reason,
+                by: submission.by.clone(),
                 basis: None,
             })
         });
@@ -246,6 +247,7 @@ impl<'a> Intake<'a> {
             job,
             spec,
             ingress_sequence: submission.ingress_sequence,
+            by: submission.by.clone(),
             basis: None,
         };
         let waits = |id: &JobId| queues.jobs.contains_key(id) || self.taken.contains(id);
@@ -309,6 +311,7 @@ impl<'a> Intake<'a> {
                 attempts: 0,
                 code: Some("dependency_failed".to_owned()),
                 ingress_sequence: None,
+                by: None,
                 basis: None,
             };
             self.proposals.push(Proposal::new(event, *cause));
@@ -335,6 +338,7 @@ impl<'a> Intake<'a> {
                 attempts: 0,
                 code: Some("queue_limit".to_owned()),
                 ingress_sequence: None,
+                by: None,
                 basis: None,
             };
             self.proposals.push(Proposal::new(event, job.admitted));
@@ -356,6 +360,7 @@ impl<'a> Intake<'a> {
                 Ok(Event::from(JobCancelRequested {
                     job,
                     ingress_sequence,
+                    by: submission.by.clone(),
                     basis: None,
                 }))
             }
@@ -368,6 +373,7 @@ impl<'a> Intake<'a> {
                     attempts: 0,
                     code: None,
                     ingress_sequence: Some(ingress_sequence),
+                    by: submission.by.clone(),
                     basis: None,
                 }))
             }
@@ -431,6 +437,7 @@ impl<'a> Intake<'a> {
             held: document.held,
             time_limit_s: document.time_limit_s,
             queue_limit_s: document.queue_limit_s,
+            by: submission.by.clone(),
             basis: None,
         }))
     }

@@ -39,6 +39,7 @@ pub fn received(
         raw,
         raw_encoding,
         published_at: None,
+        by: None,
     })
 }
 
@@ -50,6 +51,7 @@ pub fn arrived(arrival: &Arrival) -> Event {
         at,
         tenant,
         verb,
+        by,
         content_type,
         payload,
         ..
@@ -57,6 +59,7 @@ pub fn arrived(arrival: &Arrival) -> Event {
     let mut event = received(*sequence, tenant, verb, content_type.as_deref(), payload);
     if let Event::SubmissionReceived(event) = &mut event {
         event.published_at = Some(*at);
+        event.by.clone_from(by);
     }
     event
 }
@@ -103,11 +106,76 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decide::Admission;
+    use crate::state::AdmissionState;
+    use dormouse_messages::{
+        By, Decider, Envelope, Fold, Recorded, Role, Sequence, Timestamp, Writer,
+    };
 
     fn record(bytes: &[u8]) -> SubmissionReceived {
         match received(1, "ads", "submit", None, bytes) {
             Event::SubmissionReceived(event) => *event,
             other => panic!("{other:?}"),
+        }
+    }
+
+    /// What is decided on a message that `by` published.
+    fn decided(state: &mut AdmissionState, sequence: u64, verb: &str, raw: &str, by: &By) -> Event {
+        let at = Timestamp::default().plus_ms(sequence);
+        let arrival = Arrival {
+            sequence,
+            at,
+            tenant: "ads".to_owned(),
+            verb: verb.to_owned(),
+            by: Some(by.clone()),
+            content_type: None,
+            traceparent: None,
+            payload: raw.as_bytes().to_vec(),
+        };
+        let mut place = 2 * sequence;
+        let mut fold = |state: &mut AdmissionState, event: Event| {
+            let writer = Writer::Admission;
+            let envelope = Envelope::new("id", writer, at, None, event);
+            place += 1;
+            state.evolve(&Recorded {
+                sequence: Sequence(place),
+                stored_at: at,
+                writer,
+                envelope,
+            });
+        };
+        fold(state, arrived(&arrival));
+        let mut proposals = Admission.decide(state, at).proposals;
+        let event = proposals.remove(0).event;
+        fold(state, event.clone());
+        event
+    }
+
+    #[test]
+    fn what_is_decided_says_who_asked() {
+        let alice = By {
+            tenant: Some("ads".parse().expect("valid")),
+            user: "alice".to_owned(),
+            role: Role::Submitter,
+        };
+        let olga = By::operator("olga");
+        let mut state = AdmissionState::default();
+        let job = r#"{"name": "a", "command": {"start": ["x"]}, "demand": {"cpu": 1}}"#;
+        let cancel = r#"{"job": "a"}"#;
+        for (sequence, verb, raw, by, expected) in [
+            (1, "submit", job, &alice, "job.admitted"),
+            (2, "submit", job, &olga, "job.refused"),
+            (
+                3,
+                "revise",
+                r#"{"job": "a", "held": true}"#,
+                &olga,
+                "job.revised",
+            ),
+            (4, "cancel", cancel, &alice, "job.cancelled"),
+        ] {
+            let event = decided(&mut state, sequence, verb, raw, by);
+            assert_eq!((event.subject_name(), event.by()), (expected, Some(by)));
         }
     }
 

@@ -17,6 +17,7 @@ pub fn waited(id: &JobId, job: &Job, until: Timestamp, now: Timestamp) -> Option
         attempts: 0,
         code: Some("queue_limit".to_owned()),
         ingress_sequence: None,
+        by: None,
         basis: None,
     };
     let cause = job.released.unwrap_or(job.admitted);

@@ -129,6 +129,7 @@ fn ended_between_lives(id: &JobId, job: &Job) -> Option<Step> {
         attempts: job.attempts,
         code: None,
         ingress_sequence: None,
+        by: None,
         basis: None,
     };
     Some(Proposal::new(event, requested).into())

@@ -129,6 +129,7 @@ impl Context {
         }
         let settings = Settings {
             replicas,
+            person: self.has_key(),
             connect_timeout: Duration::from_secs(3),
             ..self.settings("dormouse-cli")
         };

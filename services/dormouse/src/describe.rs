@@ -7,7 +7,21 @@ use dormouse_messages::events::{
     TenantConfigured,
 };
 use dormouse_messages::grants::Grants;
-use dormouse_messages::{Event, JobId, Timestamp};
+use dormouse_messages::{Event, JobId, Recorded, Timestamp};
+
+/// What the event says, and who did it, in a line.
+#[must_use]
+pub fn described(recorded: &Recorded) -> String {
+    let said = recorded.event().map(describe).unwrap_or_default();
+    match recorded.by() {
+        None => said,
+        Some(by) if said.is_empty() || said == BY_THE_OPERATOR => format!("by {by}"),
+        Some(by) => format!("{said}; by {by}"),
+    }
+}
+
+/// Of an operator whom nothing names.
+const BY_THE_OPERATOR: &str = "by the operator";
 
 /// What the event says, in a line.
 #[must_use]
@@ -26,7 +40,7 @@ pub fn describe(event: &Event) -> String {
         }
         Event::TenantGranted(e) => format!("{}: {}", e.tenant, grants(&e.grants)),
         Event::NodeDrained(e) => drained(e),
-        Event::NodeRestored(_) | Event::NodeRemoved(_) => "by the operator".to_owned(),
+        Event::NodeRestored(_) | Event::NodeRemoved(_) => BY_THE_OPERATOR.to_owned(),
         Event::NodeLabelled(e) => labelled(e),
         Event::SubmissionReceived(e) => format!("{} from {}, {} bytes", e.verb, e.tenant, e.bytes),
         Event::SubmissionsShed(e) => shed(e),
@@ -142,7 +156,7 @@ fn revised(e: &JobRevised) -> String {
 }
 
 fn drained(event: &NodeDrained) -> String {
-    let reason = event.reason.as_deref().unwrap_or("by the operator");
+    let reason = event.reason.as_deref().unwrap_or(BY_THE_OPERATOR);
     let deadline = event.deadline_s;
     let deadline = deadline.map(|s| format!("; what stays is stopped in {s} s"));
     format!("{reason}{}", deadline.unwrap_or_default())

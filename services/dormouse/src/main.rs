@@ -134,7 +134,9 @@ async fn run(cli: Cli) -> anyhow::Result<u8> {
             ..
         }) => commands::prune::run(&context, &args).await,
         Command::Configure(args) => commands::configure::configure(&context, &args).await,
-        Command::Log(LogCommand::Tail { from }) => commands::log::tail(&context, from).await,
+        Command::Log(LogCommand::Tail { from, who }) => {
+            commands::log::tail(&context, from, who.as_deref()).await
+        }
         Command::Log(LogCommand::Export { from, to, log }) => {
             commands::log::export(&context, from, to, &log).await
         }

@@ -171,6 +171,7 @@ fn events(node: &NodeId, ports: &[u16]) -> Vec<Event> {
             job: job.clone(),
             spec: serde_json::from_value(spec).expect("valid"),
             ingress_sequence: 1,
+            by: None,
             basis: None,
         }),
         Event::from(PlacementDecided {

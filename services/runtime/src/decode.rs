@@ -61,12 +61,13 @@ pub(crate) fn decode(prefix: &Prefix, imported_to: u64, message: &RawMessage) ->
             None => return flag(error.to_string()),
         },
     };
-    let recorded = Recorded {
+    let mut recorded = Recorded {
         sequence,
         stored_at,
         writer: subject.writer,
         envelope,
     };
+    recorded.vouch(subject.first_key);
     match recorded.check_writer(subject.first_key) {
         Ok(()) => Followed::Event(Arc::new(recorded)),
         Err(error) => flag(error.to_string()),

@@ -4,16 +4,19 @@
 //! position is kept here) and passes messages on in batches. It makes a new consumer whenever
 //! the connection was made anew, a delivery is missing or the broker reports anything: a
 //! consumer costs a round trip, a stuck one costs seconds.
+//!
+//! Where the client may have no consumer it asks for one range after the other (`ranges`).
 
 use std::time::{Duration, Instant};
 
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, PullConsumer, ReplayPolicy, pull};
 use async_nats::jetstream::stream::LastRawMessageErrorKind;
 use futures::StreamExt;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::decode::{Delivery, RawMessage};
 use crate::log::{Log, within};
+use crate::ranges;
 
 /// What a pull request asks for at most; the next one is sent when half of either has come. A reader
 /// that is on one thread with its connection fetches and decodes by turns, and the broker is to have
@@ -129,6 +132,10 @@ impl Fetcher {
         if let Some(left) = self.check_history().await {
             return left;
         }
+        let own = self.log.inner.own.clone();
+        if let Some(own) = own.filter(|own| own.name.is_none() && self.source.permanent) {
+            return self.consume_ranges(&own.api, connections).await;
+        }
         let consumer = match within(self.create_consumer()).await {
             Ok(consumer) => consumer,
             Err(why) => return Left::Again(why),
@@ -166,6 +173,45 @@ impl Fetcher {
             };
             if let Some(left) = self.pass_on(chunk, &mut deliveries).await {
                 return left;
+            }
+        }
+    }
+
+    /// Reads one range after the other until something is amiss.
+    async fn consume_ranges(&mut self, api: &str, mut connections: watch::Receiver<u64>) -> Left {
+        if self.out.send(Fetched::Connected).await.is_err() {
+            return Left::Done;
+        }
+        let mut said_head = false;
+        loop {
+            let range = ranges::next(&self.log, api, &self.source.stream, self.delivered + 1);
+            let range = tokio::select! {
+                biased;
+                range = range => range,
+                _ = connections.changed() => return Left::Again("connected anew".to_owned()),
+                () = self.out.closed() => return Left::Done,
+            };
+            let range = match range {
+                Ok(range) => range,
+                Err(why) => return Left::Again(why),
+            };
+            let Some(last) = range.last() else {
+                let head = Fetched::Head(self.delivered);
+                if !said_head && self.out.send(head).await.is_err() {
+                    return Left::Done;
+                }
+                said_head = true;
+                tokio::select! {
+                    () = tokio::time::sleep(ranges::AGAIN) => continue,
+                    () = self.out.closed() => return Left::Done,
+                }
+            };
+            said_head = true;
+            (self.delivered, self.delivered_nanos) = (last.sequence, Some(last.stored_nanos));
+            let to = self.source.to.unwrap_or(u64::MAX);
+            let within = range.into_iter().filter(|it| it.sequence <= to).collect();
+            if self.out.send(Fetched::Messages(within)).await.is_err() || self.is_done() {
+                return Left::Done;
             }
         }
     }

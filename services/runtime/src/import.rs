@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use async_nats::HeaderMap;
 use async_nats::jetstream::stream::Config;
 use bytes::Bytes;
-use dormouse_messages::{Body, Event, Recorded, Sequence, Timestamp};
+use dormouse_messages::{Body, Event, Recorded, Sequence, Timestamp, Writer};
 
 use crate::decode::timestamp;
 use crate::error::LogError;
@@ -131,7 +131,16 @@ impl Log {
     fn imported(&self, recorded: &Recorded) -> Result<Outgoing, LogError> {
         let prefix = self.prefix();
         let (subject, type_name) = match &recorded.envelope.body {
-            Body::Event(event) => (prefix.event(recorded.writer, event), event.type_name()),
+            Body::Event(event) => {
+                let by = recorded
+                    .by()
+                    .filter(|_| recorded.writer == Writer::Operator);
+                let subject = match by {
+                    Some(by) => prefix.operator_event(&by.user, event),
+                    None => prefix.event(recorded.writer, event),
+                };
+                (subject, event.type_name())
+            }
             Body::Unknown { .. } => (
                 format!("{}.log.{}.0.unknown", prefix.as_str(), recorded.writer),
                 "unknown",

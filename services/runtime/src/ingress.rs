@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use dormouse_messages::intake::{Arrival, Shed, Stand};
+use dormouse_messages::subject::IngressSubject;
 use dormouse_messages::{Event, Fold, Timestamp};
 use dormouse_shell::Observation;
 use dormouse_shell::intake::{Lines, Taken};
@@ -224,7 +225,12 @@ async fn remove(log: &Log, stream: &str, tenant: &str, recorded: u64) -> Result<
 
 fn arrival(log: &Log, message: &RawMessage) -> Arrival {
     let subject = message.subject.as_str();
-    let (tenant, verb) = log.prefix().parse_ingress(subject).unwrap_or((subject, ""));
+    let parsed = log.prefix().parse_ingress(subject);
+    let IngressSubject { tenant, verb, by } = parsed.unwrap_or(IngressSubject {
+        tenant: subject,
+        verb: "",
+        by: None,
+    });
     // In whatever case a language writes them.
     let header = |name: &str| {
         let mut headers = message.headers.as_ref()?.iter();
@@ -239,6 +245,7 @@ fn arrival(log: &Log, message: &RawMessage) -> Arrival {
         at: message.stored_at(),
         tenant: tenant.to_owned(),
         verb: verb.to_owned(),
+        by,
         content_type: header("content-type"),
         traceparent: header("traceparent"),
         payload: message.payload.to_vec(),

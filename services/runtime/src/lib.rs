@@ -32,6 +32,7 @@ mod log;
 mod node_api;
 mod own;
 mod publish;
+mod ranges;
 mod settings;
 mod shell;
 mod snapshot;

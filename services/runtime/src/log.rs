@@ -63,6 +63,7 @@ impl Log {
         let connection = Connection::open(settings).await?;
         let own = match &settings.reader {
             Some(reader) => own::find(&connection, &settings.prefix, reader).await,
+            None if settings.person => own::find_person(&connection, &settings.prefix).await,
             None => None,
         };
         let api = own.as_ref().map_or("$JS.API", |own| own.api.as_str());

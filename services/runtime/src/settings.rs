@@ -19,6 +19,9 @@ pub struct Settings {
     /// The reader of the log that the operator made for this client, if its key may make none:
     /// `node-n0`, `gateway-g0`. Without one it makes its own.
     pub reader: Option<String>,
+    /// Whether a person connects, who may be in an account of their own: then the broker is asked
+    /// for what that account may ask (see `own`).
+    pub person: bool,
     /// TLS.
     pub tls: Tls,
     /// What the broker calls this client in its monitoring.
@@ -48,6 +51,7 @@ impl Default for Settings {
             creds: None,
             nkey: None,
             reader: None,
+            person: false,
             tls: Tls::default(),
             name: "dormouse".to_owned(),
             replicas: 1,

@@ -282,6 +282,7 @@ mod tests {
             at: at(ms),
             tenant: tenant.to_owned(),
             verb: "submit".to_owned(),
+            by: None,
             content_type: None,
             traceparent: None,
             payload: vec![b'x'; 10],

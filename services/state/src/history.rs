@@ -148,12 +148,14 @@ impl History {
             raw: "{}".to_owned(),
             raw_encoding: RawEncoding::Utf8,
             published_at: None,
+            by: None,
         });
         let spec = spec(&id);
         self.push(JobAdmitted {
             job: id,
             spec,
             ingress_sequence,
+            by: None,
             basis: None,
         })
     }

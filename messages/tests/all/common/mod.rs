@@ -263,11 +263,13 @@ fn admission(events: &mut Vec<Event>) {
         raw: "{\"name\":\"a\"}".to_owned(),
         raw_encoding: RawEncoding::Utf8,
         published_at: None,
+        by: None,
     }));
     events.push(Event::from(JobAdmitted {
         job: job(),
         spec: spec(),
         ingress_sequence: 17,
+        by: None,
         basis: basis(),
     }));
     events.push(Event::from(JobRefused {
@@ -276,6 +278,7 @@ fn admission(events: &mut Vec<Event>) {
         ingress_sequence: 18,
         code: "unknown_field".to_owned(),
         reason: "unknown field `gpus`".to_owned(),
+        by: None,
         basis: basis(),
     }));
     events.push(Event::from(JobReleased {
@@ -293,11 +296,13 @@ fn admission(events: &mut Vec<Event>) {
         held: None,
         time_limit_s: None,
         queue_limit_s: None,
+        by: None,
         basis: basis(),
     }));
     events.push(Event::from(JobCancelRequested {
         job: job(),
         ingress_sequence: 20,
+        by: None,
         basis: basis(),
     }));
 }
@@ -473,6 +478,7 @@ fn ends(events: &mut Vec<Event>) {
         attempts: 0,
         code: None,
         ingress_sequence: Some(20),
+        by: None,
         basis: basis(),
     }));
 }

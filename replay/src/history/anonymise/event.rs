@@ -108,6 +108,9 @@ impl Renamer {
             fields.remove("secrets");
         }
         fields.remove("state_hash");
+        if fields.get("by").is_some_and(Value::is_object) {
+            fields.remove("by");
+        }
         for (name, value) in fields.iter_mut() {
             match (name.as_str(), &value) {
                 ("address" | "raw" | "sha256", Value::String(_)) => *value = json!(""),

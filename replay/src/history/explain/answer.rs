@@ -1,6 +1,6 @@
 //! What an explanation says: sentences for a person, and the same as data.
 
-use dormouse_messages::{Sequence, Timestamp};
+use dormouse_messages::{By, Sequence, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// The reason codes, in the order in which the first that applies is the dominant one.
@@ -51,6 +51,9 @@ pub struct Cause {
     pub event: String,
     /// What it is about.
     pub subject: String,
+    /// Who did it, where the broker vouches for a user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<By>,
 }
 
 /// Why something is as it is.

@@ -45,6 +45,13 @@ pub fn explain(explainer: &Explainer, id: &JobId) -> Result<Explanation, Explain
     let mut answer = Explanation::of(id.to_string(), at, time, known.phase.as_str());
     answer.resizes = explainer.resizes.seen_by(explainer);
     answer.has = Some(known.now);
+    for (by, did) in [
+        (&known.submitted_by, "submitted"),
+        (&known.cancelled_by, "cancelled"),
+    ] {
+        let words = by.as_ref().map(|by| format!("{id} was {did} by {by}"));
+        answer.words.extend(words);
+    }
     if known.phase.is_over() {
         answer
             .words

@@ -225,7 +225,7 @@ impl Decided {
         };
         let mut causes = self.causes.clone();
         for cause in &mut causes {
-            explainer.hide(&mut cause.subject);
+            explainer.hide(cause);
         }
         Some(DecisionRef {
             sequence: self.recorded.sequence,
@@ -238,14 +238,16 @@ impl Decided {
 }
 
 impl Explainer {
-    /// What an event is about, if it is a job of somebody else.
-    pub(crate) fn hide(&self, subject: &mut String) {
+    /// What an event is about and who did it, if it is of somebody else's job.
+    pub(crate) fn hide(&self, cause: &mut Cause) {
+        let Cause { subject, by, .. } = cause;
         if let Ok(job) = subject.parse::<JobId>()
             && !subject.starts_with("node/")
             && !subject.starts_with("epoch/")
             && !self.sees(job.tenant())
         {
             *subject = self.name(&job);
+            *by = None;
         }
     }
 }
@@ -259,6 +261,7 @@ fn causes(tail: &VecDeque<Arc<Recorded>>, causes: &[Sequence]) -> Vec<Cause> {
             sequence: *sequence,
             event: event.map_or("", Event::subject_name).to_owned(),
             subject: known.map_or_else(String::new, |it| it.envelope.subject.to_string()),
+            by: known.and_then(|recorded| recorded.by()),
         }
     };
     causes.iter().map(cause).collect()
@@ -281,7 +284,11 @@ pub(crate) fn in_words(causes: &[Cause]) -> String {
             "partition.stopped" => "the stop of",
             other => other,
         };
-        format!("{what} {} (event {})", cause.subject, cause.sequence)
+        let by = cause
+            .by
+            .as_ref()
+            .map_or_else(String::new, |by| format!(" by {by}"));
+        format!("{what} {}{by} (event {})", cause.subject, cause.sequence)
     });
     let words: Vec<String> = words.collect();
     match words.is_empty() {

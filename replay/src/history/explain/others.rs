@@ -89,6 +89,13 @@ pub fn tenant(explainer: &Explainer, tenant: &TenantId) -> Result<Explanation, E
     Ok(answer)
 }
 
+/// Who has drained it.
+fn drained_by(explainer: &Explainer, name: &NodeId) -> String {
+    let known = explainer.model.nodes.get(name);
+    let by = known.and_then(|node| node.drain.by.as_ref());
+    by.map_or_else(|| "the operator".to_owned(), ToString::to_string)
+}
+
 /// A node: whether it may be used, and who is on it.
 pub fn node(explainer: &Explainer, name: &NodeId) -> Result<Explanation, ExplainError> {
     let (at, time) = explainer.place();
@@ -109,8 +116,10 @@ pub fn node(explainer: &Explainer, name: &NodeId) -> Result<Explanation, Explain
         ),
         (NodePhase::Up, _, true) => (
             "drained",
-            "the operator has drained it: nothing is placed on it until `dormouse node restore`"
-                .to_owned(),
+            format!(
+                "{} has drained it: nothing is placed on it until `dormouse node restore`",
+                drained_by(explainer, name)
+            ),
         ),
         (NodePhase::Up, Some(quarantine), false) => (
             "quarantined",

@@ -79,7 +79,7 @@ impl Resizes {
             });
             resize.gained = gained.collect();
             for cause in &mut resize.causes {
-                explainer.hide(&mut cause.subject);
+                explainer.hide(cause);
             }
         }
         all

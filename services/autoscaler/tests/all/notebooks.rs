@@ -51,6 +51,7 @@ impl Given {
             job: job(),
             spec: serde_json::from_str(&spec).expect("a spec"),
             ingress_sequence: 1,
+            by: None,
             basis: None,
         });
         given.event(JobReleased {

@@ -43,6 +43,7 @@ impl Given {
             job: job(),
             spec: serde_json::from_str(&spec).expect("a spec"),
             ingress_sequence: 1,
+            by: None,
             basis: None,
         });
         given.event(JobReleased {
@@ -305,6 +306,7 @@ fn bounds_nodes_and_ends_are_followed() {
         held: None,
         time_limit_s: None,
         queue_limit_s: None,
+        by: None,
         basis: None,
     });
     assert_eq!(given.decided().map(|it| it.replicas), Some(4));
@@ -320,6 +322,7 @@ fn bounds_nodes_and_ends_are_followed() {
         attempts: 0,
         code: None,
         ingress_sequence: None,
+        by: None,
         basis: None,
     });
     assert!(given.state.services.is_empty());

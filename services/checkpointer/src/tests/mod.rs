@@ -62,6 +62,7 @@ impl Given {
             job: job(),
             spec: serde_json::from_value(spec).expect("a job"),
             ingress_sequence: 1,
+            by: None,
             basis: None,
         });
         given.fold(JobReleased {

@@ -24,12 +24,15 @@ pub struct LogFileArg {
 pub enum LogCommand {
     /// Print events as they happen
     #[command(
-        after_help = "Examples:\n  dormouse log tail\n  dormouse log tail --from 1 -o json | jq .type"
+        after_help = "Examples:\n  dormouse log tail\n  dormouse log tail --from 1 -o json | jq .type\n  dormouse log tail --from 1 --who olga      # what she did; ads/alice where several tenants have an alice"
     )]
     Tail {
         /// Start at this sequence instead of now.
         #[arg(long)]
         from: Option<u64>,
+        /// Only what this user did, as the broker vouches for it: NAME, or TENANT/NAME.
+        #[arg(long, value_name = "NAME")]
+        who: Option<String>,
     },
     /// Write the log to a file: JSON lines, or a compact archive if it ends in .dmlog
     #[command(

@@ -10,7 +10,7 @@ use dormouse_runtime::Followed;
 use super::history::History;
 use crate::cli::{LogFileArg, Output, OutputArg};
 use crate::context::Context;
-use crate::describe::describe;
+use crate::describe::described;
 use crate::error::DONE;
 use crate::print;
 
@@ -25,7 +25,7 @@ pub fn line(recorded: &Recorded) -> String {
             recorded.sequence.0,
             event.subject_name(),
             recorded.envelope.subject.as_str(),
-            describe(event)
+            described(recorded)
         ),
         None => format!(
             "{time}Z {:>7} (a type that this build does not know)",
@@ -50,7 +50,7 @@ pub fn event(recorded: &Recorded, identity: &str, output: Output) -> anyhow::Res
 ///
 /// # Errors
 /// When the log cannot be followed.
-pub async fn tail(context: &Context, from: Option<u64>) -> anyhow::Result<u8> {
+pub async fn tail(context: &Context, from: Option<u64>, who: Option<&str>) -> anyhow::Result<u8> {
     let output = context.output()?;
     let log = context.connect().await?;
     let head = log.head().await?;
@@ -64,7 +64,11 @@ pub async fn tail(context: &Context, from: Option<u64>) -> anyhow::Result<u8> {
     let mut events = log.follow(from);
     while let Some(followed) = events.recv().await {
         match followed {
-            Followed::Event(recorded) => event(&recorded, &identity, output)?,
+            Followed::Event(recorded) => {
+                if who.is_none_or(|who| recorded.by().is_some_and(|by| by.is(who))) {
+                    event(&recorded, &identity, output)?;
+                }
+            }
             Followed::Flagged { sequence, why, .. } => {
                 print::aside(format!("event {sequence} is flagged: {why}"));
             }

@@ -110,12 +110,14 @@ fn facts(detail: &JobDetail) -> Vec<(&'static str, String)> {
             ),
         ));
     }
-    facts.push(("Submitted", submitted(row)));
+    facts.push(("Submitted", submitted(detail)));
     if let Some(ended) = row.ended_at {
         let jct = row.jct_s.map(age).unwrap_or_default();
+        let by = detail.cancelled_by.as_ref();
+        let by = by.map_or_else(String::new, |by| format!("; cancelled by {by}"));
         facts.push((
             "Ended",
-            format!("{}, {jct} after its submission (JCT)", date(ended)),
+            format!("{}, {jct} after its submission (JCT){by}", date(ended)),
         ));
     }
     facts.push(("Cost", cost(row)));
@@ -180,8 +182,12 @@ fn ago(row: &JobRow, at: Timestamp) -> String {
     format!(", {} ago", age(ago_s))
 }
 
-fn submitted(row: &JobRow) -> String {
+fn submitted(detail: &JobDetail) -> String {
+    let row = &detail.row;
     let mut text = date(row.submitted_at);
+    if let Some(by) = &detail.submitted_by {
+        text.push_str(&format!(" by {by}"));
+    }
     if row.ended_at.is_none() {
         text.push_str(&format!(", {} ago", age(row.age_s)));
     }

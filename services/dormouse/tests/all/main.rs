@@ -26,4 +26,5 @@ mod tenants;
 mod torture;
 mod trace;
 mod webhook;
+mod who;
 mod words;

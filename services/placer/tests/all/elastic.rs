@@ -24,6 +24,7 @@ impl Given {
                 ..spec(&job(id))
             },
             ingress_sequence: self.events,
+            by: None,
             basis: None,
         });
         self.push(JobReleased {

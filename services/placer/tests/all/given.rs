@@ -109,6 +109,7 @@ impl Given {
             job: job(id),
             spec: spec(&job(id)),
             ingress_sequence: self.events,
+            by: None,
             basis: None,
         });
         self.push(JobReleased {

@@ -38,6 +38,7 @@ fn released(given: &mut Given, id: &str, constraints: &Constraints) {
         job: job(id),
         spec,
         ingress_sequence: given.events,
+        by: None,
         basis: None,
     });
     given.push(JobReleased {
@@ -219,6 +220,7 @@ fn fractions_share_a_device_and_whole_ones_have_theirs() {
             job: job(id),
             spec,
             ingress_sequence: given.events,
+            by: None,
             basis: None,
         });
         given.push(JobReleased {

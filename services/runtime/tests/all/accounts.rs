@@ -20,8 +20,12 @@ use tokio::time::timeout;
 const LAST: &str = "nobody.may.this";
 
 /// Every subject that matters: one of each writer, lease, tenant, and of the stream's management.
-const PUBLISHED: [&str; 32] = [
+const PUBLISHED: [&str; 36] = [
     "dormouse.log.operator.0.node.drained",
+    "dormouse.log.operator.olga.node.restored",
+    "dormouse.in.ads.cancel",
+    "dormouse.in.ads.submit.submitter.alice",
+    "dormouse.in.ads.submit.operator.olga",
     "dormouse.log.admission.0.job.admitted",
     "dormouse.log.optimizer.0.allocation.decided",
     "dormouse.log.placer.0.node.lost",
@@ -56,7 +60,7 @@ const PUBLISHED: [&str; 32] = [
 ];
 
 /// What each user may publish of [`PUBLISHED`], by the ends of the subjects.
-const MAY: [(&str, &[&str]); 13] = [
+const MAY: [(&str, &[&str]); 17] = [
     (
         "admission",
         &[
@@ -110,6 +114,7 @@ const MAY: [(&str, &[&str]); 13] = [
             "ads.a.job.completed",
             "search.a.job.completed",
             "in.ads.submit",
+            "in.ads.cancel",
             "in.search.submit",
             "INFO.DORMOUSE_LOG",
             "INFO.DORMOUSE_IN",
@@ -121,6 +126,7 @@ const MAY: [(&str, &[&str]); 13] = [
         &[
             "log.operator.0.node.drained",
             "in.ads.submit",
+            "in.ads.cancel",
             "in.search.submit",
             "dormouse.api.jobs",
             "INFO.DORMOUSE_LOG",
@@ -139,7 +145,38 @@ const MAY: [(&str, &[&str]); 13] = [
     ),
     ("gateway-g0", &["log.gateway.g0.service.measured"]),
     ("gateway-g1", &["log.gateway.g1.service.measured"]),
-    ("tenant-ads", &["in.ads.submit", "tenant.ads.api.jobs"]),
+    (
+        "tenant-ads",
+        &["in.ads.submit", "in.ads.cancel", "tenant.ads.api.jobs"],
+    ),
+    // People. A viewer asks about its tenant, a submitter submits for it, an operator acts for all.
+    ("user-ads.vera", &["tenant.ads.api.jobs"]),
+    (
+        "user-ads.alice",
+        &["in.ads.submit", "in.ads.cancel", "tenant.ads.api.jobs"],
+    ),
+    (
+        "operator-olga",
+        &[
+            "log.operator.0.node.drained",
+            "in.ads.submit",
+            "in.ads.cancel",
+            "in.search.submit",
+            "dormouse.api.jobs",
+            "INFO.DORMOUSE_LOG",
+        ],
+    ),
+    (
+        "operator-otto",
+        &[
+            "log.operator.0.node.drained",
+            "in.ads.submit",
+            "in.ads.cancel",
+            "in.search.submit",
+            "dormouse.api.jobs",
+            "INFO.DORMOUSE_LOG",
+        ],
+    ),
     (
         "tenant-search",
         &["in.search.submit", "tenant.search.api.jobs"],
@@ -155,8 +192,26 @@ const HEARD: [(&str, &[&str]); 9] = [
     ("dormouse.api.>", &["api"]),
     ("dormouse.tenant.*.api.>", &["api"]),
     ("dormouse.tenant.ads.api.>", &["api"]),
-    ("dormouse.status.ads.>", &["operator", "tenant-ads"]),
-    ("dormouse.status.search.>", &["operator", "tenant-search"]),
+    (
+        "dormouse.status.ads.>",
+        &[
+            "operator",
+            "tenant-ads",
+            "user-ads.vera",
+            "user-ads.alice",
+            "operator-olga",
+            "operator-otto",
+        ],
+    ),
+    (
+        "dormouse.status.search.>",
+        &[
+            "operator",
+            "tenant-search",
+            "operator-olga",
+            "operator-otto",
+        ],
+    ),
 ];
 
 pub struct Secured {
@@ -178,6 +233,14 @@ impl Secured {
                 "ads",
                 "--tenant",
                 "search",
+                "--user",
+                "ads/alice:submitter",
+                "--user",
+                "ads/vera:viewer",
+                "--operator",
+                "olga",
+                "--operator",
+                "otto",
                 "--node",
                 "n0",
                 "--node",
@@ -209,6 +272,7 @@ impl Secured {
     pub async fn log(&self, user: &str) -> Log {
         let settings = Settings {
             nkey: Some(self.key(user)),
+            person: user.starts_with("operator"),
             ..Settings::new(self.broker.broker.url(), user)
         };
         Log::connect(&settings).await.expect("connects")

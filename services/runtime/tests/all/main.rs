@@ -10,4 +10,5 @@ mod log;
 mod refusal;
 mod service;
 mod status;
+mod who;
 mod writers;

@@ -277,6 +277,7 @@ async fn after_an_import_submissions_are_counted_on() {
             at: Timestamp::default().plus_ms(sequence),
             tenant: "ads".to_owned(),
             verb: "submit".to_owned(),
+            by: None,
             content_type: None,
             traceparent: None,
             payload: b"{}".to_vec(),

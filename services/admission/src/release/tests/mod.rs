@@ -104,6 +104,7 @@ impl Given {
             job,
             spec: spec.expect("a specification"),
             ingress_sequence: self.ingress,
+            by: None,
             basis: None,
         };
         admitted.into()

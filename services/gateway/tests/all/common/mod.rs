@@ -49,6 +49,7 @@ pub fn admitted(job: &JobId, kind: Kind, min: u32, service: serde_json::Value) -
         job: job.clone(),
         spec,
         ingress_sequence: 1,
+        by: None,
         basis: None,
     })
 }

@@ -97,6 +97,7 @@ pub fn admitted(spec: JobSpec) -> Event {
         job: job(),
         spec,
         ingress_sequence: 1,
+        by: None,
         basis: None,
     }
     .into()

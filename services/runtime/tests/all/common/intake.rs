@@ -59,6 +59,7 @@ impl Decider for Intake {
                 ingress_sequence: *ingress,
                 code: "toy".to_owned(),
                 reason: "a toy admits nothing, in a sentence of the usual length".to_owned(),
+                by: None,
                 basis: None,
             };
             let released = JobReleased {
@@ -98,6 +99,7 @@ pub fn received(arrival: &Arrival) -> Event {
         raw: String::from_utf8_lossy(&arrival.payload).into_owned(),
         raw_encoding: RawEncoding::Utf8,
         published_at: Some(arrival.at),
+        by: arrival.by.clone(),
     })
 }
 

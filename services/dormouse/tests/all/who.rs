@@ -1,0 +1,210 @@
+//! Who did what, on a cluster with accounts: people with keys of their own submit, cancel, drain and
+//! watch, and every question about that names them as the broker does.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::common::{Cluster, PATIENCE, free_port, poll};
+use dormouse_messages::{Event, TenantId};
+use dormouse_runtime::Settings;
+use dormouse_runtime::tenant::{Encoding, Tenant, TenantError, Wait};
+use serde_json::{Value, json};
+
+/// A broker with accounts, its streams, and every service with its own key.
+fn start() -> Cluster {
+    let mut cluster = Cluster::new();
+    let dir = cluster.dir().to_path_buf();
+    let script = crate::common::root().join("deploy/nats/make-accounts.sh");
+    let accounts = Command::new(script)
+        .arg("--keys")
+        .arg(dir.join("keys"))
+        .args(["--tenant", "ads", "--user", "ads/alice:submitter"])
+        .args(["--user", "ads/vera:viewer", "--operator", "olga"])
+        .args(["--operator", "otto", "--node", "n0"])
+        .output()
+        .expect("runs");
+    assert!(accounts.status.success(), "{accounts:?}");
+    let port = free_port();
+    let config = format!(
+        "listen: \"127.0.0.1:{port}\"\nmax_payload: 8388608\njetstream {{ store_dir: {:?} }}\n{}",
+        dir.join("jetstream"),
+        String::from_utf8(accounts.stdout).expect("UTF-8")
+    );
+    std::fs::write(dir.join("nats-server.conf"), config).expect("writes");
+    cluster.set_url(format!("nats://127.0.0.1:{port}"));
+    cluster.start_broker();
+    as_person(&mut cluster, "operator");
+    std::fs::write(dir.join("policy.yaml"), "policy: {theta1: 0.2}").expect("writes");
+    let policy = dir.join("policy.yaml").display().to_string();
+    let configure = [
+        "configure",
+        &policy,
+        "--ensure-streams",
+        "--reader",
+        "node-n0",
+    ];
+    poll("the streams", PATIENCE, || {
+        (cluster.run(&configure).code == 0).then_some(())
+    });
+    for service in ["admission", "optimizer", "placer", "checkpointer", "api"] {
+        serve(&mut cluster, service, &[service]);
+    }
+    let agent = ["agent", "--node", "n0", "--capacity", "cpu=4,memory=8Gi"];
+    serve(&mut cluster, "node-n0", &agent);
+    cluster.wait_for_nodes(1);
+    cluster
+}
+
+fn serve(cluster: &mut Cluster, user: &str, arguments: &[&str]) {
+    let dir = cluster.dir().to_path_buf();
+    let key = key(&dir, user);
+    let arguments = [&["serve"], arguments, &["--nkey", &key, "--trust-jobs"]].concat();
+    cluster.start(user, &arguments, &dir.join(user));
+}
+
+fn key(dir: &Path, user: &str) -> String {
+    dir.join("keys")
+        .join(format!("{user}.nk"))
+        .display()
+        .to_string()
+}
+
+/// The command line is this person's from now on.
+fn as_person(cluster: &mut Cluster, user: &str) {
+    let key = key(cluster.dir(), user);
+    cluster.env("DORMOUSE_NKEY", &key);
+}
+
+/// What a person of the tenant submits with a program of their own.
+fn submit(cluster: &Cluster, user: &str, document: &Value) -> Result<(), TenantError> {
+    let settings = Settings {
+        nkey: Some(key(cluster.dir(), user).into()),
+        ..Settings::new(cluster.url(), user)
+    };
+    let tenant = TenantId::new("ads").expect("valid");
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(async {
+        let tenant = Tenant::connect(&settings, tenant, Encoding::Json, PATIENCE).await?;
+        tenant.query("jobs", &json!({})).await?;
+        tenant
+            .submit(document, Wait::Decided, None)
+            .await
+            .map(|_| ())
+    })
+}
+
+fn words(cluster: &Cluster, question: &[&str]) -> String {
+    let said = cluster.run(&[&["explain"], question].concat()).ok().json();
+    said["words"].to_string()
+}
+
+#[test]
+fn what_people_do_stands_under_their_names() {
+    let mut cluster = start();
+    let sleep = json!({"name": "a", "command": {"start": ["sleep", "600"]}, "demand": {"cpu": 1}});
+    // Who may: a viewer asks and submits nothing. Who did: what a document says counts nothing.
+    let refused = submit(&cluster, "user-ads.vera", &sleep);
+    assert!(
+        matches!(refused, Err(TenantError::Denied(_))),
+        "{refused:?}"
+    );
+    let mut forged = sleep.clone();
+    forged["by"] = json!({"user": "olga", "role": "operator"});
+    let refused = submit(&cluster, "user-ads.alice", &forged);
+    assert!(
+        matches!(refused, Err(TenantError::Refused { .. })),
+        "{refused:?}"
+    );
+    submit(&cluster, "user-ads.alice", &sleep).expect("admitted");
+    cluster.wait_event("the start", |event| match event {
+        Event::PartitionStarted(_) => Some(()),
+        _ => None,
+    });
+
+    as_person(&mut cluster, "operator-otto");
+    let policy = cluster.dir().join("policy.yaml").display().to_string();
+    cluster.run(&["configure", &policy]).ok();
+    as_person(&mut cluster, "operator-olga");
+    let alice = json!({"tenant": "ads", "user": "alice", "role": "submitter"});
+    let olga = json!({"user": "olga", "role": "operator"});
+    let job = cluster.run(&["job", "show", "ads/a"]).ok().json();
+    assert_eq!(
+        (&job["submitted_by"], &job["cancelled_by"]),
+        (&alice, &Value::Null)
+    );
+    cluster.run(&["node", "drain", "n0"]).ok();
+    let nodes = poll("the drain", PATIENCE, || {
+        let nodes = cluster.run(&["nodes"]).ok().json();
+        (nodes["nodes"][0]["state"] == "drained").then_some(nodes)
+    });
+    let reason = nodes["nodes"][0]["reason"].as_str().unwrap_or_default();
+    assert!(
+        reason.starts_with("drained by operator olga at "),
+        "{reason}"
+    );
+    assert!(words(&cluster, &["node", "n0"]).contains("operator olga has drained it"));
+    cluster.run(&["job", "cancel", "ads/a"]).ok();
+    let job = poll("the end", PATIENCE, || {
+        let job = cluster.run(&["job", "show", "ads/a"]).ok().json();
+        (job["phase"] == "cancelled").then_some(job)
+    });
+    assert_eq!(
+        (&job["submitted_by"], &job["cancelled_by"]),
+        (&alice, &olga)
+    );
+    let why = words(&cluster, &["ads/a"]);
+    assert!(
+        why.contains("submitted by ads/alice") && why.contains("cancelled by operator olga"),
+        "{why}"
+    );
+
+    let tail = ["log", "tail", "--from", "1", "--who", "olga"];
+    cluster.start("tail", &tail, &cluster.dir().join("tail"));
+    let tailed = poll("the tail", PATIENCE, || {
+        let text = std::fs::read_to_string(cluster.dir().join("tail.log")).ok()?;
+        text.contains("job.cancel_requested").then_some(text)
+    });
+    let lines: Vec<&str> = tailed.lines().collect();
+    assert!(
+        lines.iter().all(|line| line.ends_with("by operator olga")),
+        "{tailed}"
+    );
+    assert!(
+        lines.iter().any(|line| line.contains("node.drained")),
+        "{tailed}"
+    );
+    let log = cluster.check();
+    let by = |name: &str| {
+        let mut of = log
+            .iter()
+            .filter(|it| it.by().is_some_and(|by| by.is(name)));
+        let names = of
+            .by_ref()
+            .filter_map(|it| it.event())
+            .map(Event::subject_name);
+        names.collect::<Vec<_>>()
+    };
+    assert_eq!(by("otto"), ["cluster.configured"]);
+    assert_eq!(
+        by("ads/alice"),
+        [
+            "submission.received",
+            "job.refused",
+            "submission.received",
+            "job.admitted"
+        ]
+    );
+    assert_eq!(
+        by("olga"),
+        [
+            "node.drained",
+            "submission.received",
+            "job.cancel_requested"
+        ]
+    );
+    // The owner's key names nobody.
+    assert!(
+        log.iter()
+            .any(|it| it.by().is_none() && matches!(it.event(), Some(Event::ClusterConfigured(_))))
+    );
+}
