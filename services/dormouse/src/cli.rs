@@ -1,5 +1,6 @@
 //! The command line: what there is to say, with examples.
 
+mod accounts;
 mod changes;
 mod gateway;
 mod history;
@@ -18,6 +19,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use dormouse_messages::Prefix;
 
 pub use crate::commands::simulate::SimulateArgs;
+pub use accounts::{
+    AccountsCommand, AddArgs, InitArgs, KeysArg, Person, TenantCreateArgs, UserCommand,
+};
 pub use changes::{ChangeArgs, PlanArgs, WhatifArgs};
 pub use gateway::{GatewayArgs, KeyArgs, KeyOf};
 pub use history::{At, LogCommand, LogFileArg, ReplayCommand, SliceRange, TimelineArgs};
@@ -289,6 +293,9 @@ pub enum Command {
     /// Open a notebook, or list them
     #[command(subcommand)]
     Notebook(NotebookCommand),
+    /// Make, replace and revoke keys at the brokers, while they run
+    #[command(subcommand)]
+    Accounts(AccountsCommand),
     /// Say the key of a tenant, or the token of a service, that a gateway asks for
     #[command(
         after_help = "Examples:\n  dormouse key ads --secret gateway.secret > ads.key       # the operator, for the tenant\n  dormouse key ads/model --key ads.key                     # the tenant, for a service's callers\n  curl -H \"Authorization: Bearer $(dormouse key ads/model --key ads.key)\" http://serving.example.org/ads/model/"

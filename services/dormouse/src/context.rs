@@ -100,6 +100,16 @@ impl Context {
         }
     }
 
+    /// The same, with these credentials.
+    #[must_use]
+    pub fn with_creds(&self, creds: PathBuf) -> Self {
+        Self {
+            creds: Some(creds),
+            nkey: None,
+            ..self.clone()
+        }
+    }
+
     /// Whether the broker knows who connects, by a key.
     #[must_use]
     pub fn has_key(&self) -> bool {

@@ -121,10 +121,8 @@ async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Node(command) => node(&context, &command).await,
         Command::Tenants(watch) => commands::tenants::run(&context, watch).await,
         Command::Webhook(command) => commands::webhook::run(&context, &command).await,
-        Command::Tenant(TenantCommand::Show(args)) => {
-            commands::tenants::show(&context, &args.name).await
-        }
-        Command::Tenant(TenantCommand::Set(args)) => commands::tenants::set(&context, &args).await,
+        Command::Tenant(command) => tenant(&context, &command).await,
+        Command::Accounts(command) => commands::accounts::run(&context, &command).await,
         Command::Cluster(ClusterArgs {
             command: None,
             watch,
@@ -167,6 +165,15 @@ async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Names { of } => commands::names::run(&context, of).await,
         Command::Schema { of } => commands::schema::run(&context, of),
         Command::Version => commands::version::run(&context),
+    }
+}
+
+async fn tenant(context: &Context, command: &TenantCommand) -> anyhow::Result<u8> {
+    match command {
+        TenantCommand::Show(args) => commands::tenants::show(context, &args.name).await,
+        TenantCommand::Set(args) => commands::tenants::set(context, args).await,
+        TenantCommand::Create(args) => commands::accounts::create_tenant(context, args).await,
+        TenantCommand::User(command) => commands::accounts::user(context, command).await,
     }
 }
 

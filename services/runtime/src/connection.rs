@@ -6,12 +6,13 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, Request};
+use async_nats::{AuthError, Client, ConnectErrorKind, ConnectOptions, Event, Request};
 use bytes::Bytes;
 use tokio::sync::{broadcast, watch};
 
 use crate::error::LogError;
 use crate::log::once;
+use crate::proof::Proof;
 use crate::settings::Settings;
 
 /// An answer takes a round trip and a write; five seconds cover an election of a stream leader.
@@ -204,16 +205,19 @@ async fn options(settings: &Settings) -> Result<ConnectOptions, LogError> {
         path: path.to_owned(),
         why,
     };
-    let mut options = ConnectOptions::new();
-    if let Some(path) = &settings.creds {
-        let read = options.credentials_file(path).await;
-        options = read.map_err(|why| unreadable(path, why))?;
-    }
-    if let Some(path) = &settings.nkey {
-        let read = tokio::fs::read_to_string(path).await;
-        let seed = read.map_err(|why| unreadable(path, why))?;
-        options = options.nkey(seed.trim().to_owned());
-    }
+    let proof = settings.creds.clone().map(Proof::Credentials);
+    let proof = proof.or_else(|| settings.nkey.clone().map(Proof::Seed));
+    let mut options = match proof {
+        None => ConnectOptions::new(),
+        Some(proof) => {
+            proof.read().map_err(|why| unreadable(proof.path(), why))?;
+            // Read at every connection: a key that was rotated needs no restart.
+            ConnectOptions::with_auth_callback(move |nonce| {
+                let signed = proof.sign(&nonce).map_err(AuthError::new);
+                async move { signed }
+            })
+        }
+    };
     // The library reads them from a URL and then leaves them out.
     let first = settings.server.split(',').next().unwrap_or_default();
     if let Ok(address) = first.trim().parse::<async_nats::ServerAddr>()

@@ -11,6 +11,7 @@
 //! LocalBroker: the supervised child of `dormouse up`      telemetry: logs, traces, metrics
 //! ```
 
+pub mod accounts;
 mod api;
 mod appender;
 mod broker;
@@ -31,6 +32,7 @@ mod lease_watch;
 mod log;
 mod node_api;
 mod own;
+mod proof;
 mod publish;
 mod ranges;
 mod settings;

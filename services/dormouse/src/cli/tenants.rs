@@ -3,6 +3,8 @@
 use clap::{Args, Subcommand};
 use dormouse_messages::TenantId;
 
+use super::accounts::{TenantCreateArgs, UserCommand};
+
 /// `tenant …`.
 #[derive(Debug, Subcommand)]
 pub enum TenantCommand {
@@ -16,6 +18,14 @@ pub enum TenantCommand {
         after_help = "Examples:\n  dormouse tenant set ads --weight 3\n  dormouse tenant set ads --quota cpu=20,memory=64Gi --max-job-weight 4\n  dormouse tenant set ads --quota gpu=0\n  dormouse tenant set ads --quota none\n  dormouse tenant set ads --run-as 10001:10001 --mount /data:ro --mount /scratch/ads --image 'registry/ads/*'\n  dormouse tenant set ads --mount none --network host --max-queued 500 --max-rate 20\n\nA quota bounds what the tenant's jobs have together; a job that needs more at the least is refused.\nGrants say what its containers may have of the nodes. --mount and --image add to those that there are; none lifts a grant."
     )]
     Set(Box<TenantSetArgs>),
+    /// Make a tenant on running brokers: its account, its key, and what it is granted
+    #[command(
+        after_help = "Examples:\n  dormouse tenant create ads --keys keys\n  dormouse tenant create ads --weight 2 --max-queued 500 --mount /data:ro --keys keys\n\nWrites keys/tenant-NAME.creds, which the tenant's programs are given; its people have keys of their own\n(`dormouse tenant user add`). The brokers keep accounts that `dormouse accounts init` has begun."
+    )]
+    Create(Box<TenantCreateArgs>),
+    /// Make, replace and revoke the keys of a tenant's people
+    #[command(subcommand)]
+    User(UserCommand),
 }
 
 /// A tenant.

@@ -1,5 +1,6 @@
 //! The commands that ask or tell a cluster something, one file each.
 
+pub mod accounts;
 pub mod change;
 pub mod configure;
 pub mod decided;

@@ -49,6 +49,20 @@ pub async fn set(context: &Context, args: &TenantSetArgs) -> anyhow::Result<u8> 
     caught_up(&log).await?;
     let known: TenantsAnswer = query(&log, "tenants", Value::Null).await?;
     let before = known.tenants.iter().find(|row| row.tenant == args.name);
+    let (events, said) = events(args, before, entitles, grants)?;
+    configure::append_to(log, context, events, &said).await
+}
+
+/// What is said of a tenant, and in words: what it is entitled to, what it is granted.
+///
+/// # Errors
+/// When a number is wrong, or something cannot be granted.
+pub fn events(
+    args: &TenantSetArgs,
+    before: Option<&TenantRow>,
+    entitles: bool,
+    grants: bool,
+) -> anyhow::Result<(Vec<Event>, String)> {
     let granted = match grants {
         true => Some(TenantGranted {
             tenant: args.name.clone(),
@@ -69,8 +83,7 @@ pub async fn set(context: &Context, args: &TenantSetArgs) -> anyhow::Result<u8> 
         said.push(format!("granted {}", describe::grants(&event.grants)));
         events.push(Event::from(event));
     }
-    let said = format!("{}: {}", args.name, said.join("; "));
-    configure::append_to(log, context, events, &said).await
+    Ok((events, format!("{}: {}", args.name, said.join("; "))))
 }
 
 fn configured(

@@ -111,15 +111,7 @@ fn facts(detail: &JobDetail) -> Vec<(&'static str, String)> {
         ));
     }
     facts.push(("Submitted", submitted(detail)));
-    if let Some(ended) = row.ended_at {
-        let jct = row.jct_s.map(age).unwrap_or_default();
-        let by = detail.cancelled_by.as_ref();
-        let by = by.map_or_else(String::new, |by| format!("; cancelled by {by}"));
-        facts.push((
-            "Ended",
-            format!("{}, {jct} after its submission (JCT){by}", date(ended)),
-        ));
-    }
+    facts.extend(row.ended_at.map(|at| ("Ended", ended(detail, at))));
     facts.push(("Cost", cost(row)));
     if let Some(spec) = &detail.spec {
         facts.push(("Command", spec.command.start.join(" ")));
@@ -180,6 +172,13 @@ fn ago(row: &JobRow, at: Timestamp) -> String {
     // The answer's own present: the age is from the submission to it.
     let ago_s = row.age_s - at.seconds_since(row.submitted_at);
     format!(", {} ago", age(ago_s))
+}
+
+fn ended(detail: &JobDetail, at: Timestamp) -> String {
+    let jct = detail.row.jct_s.map(age).unwrap_or_default();
+    let by = detail.cancelled_by.as_ref();
+    let by = by.map_or_else(String::new, |by| format!("; cancelled by {by}"));
+    format!("{}, {jct} after its submission (JCT){by}", date(at))
 }
 
 fn submitted(detail: &JobDetail) -> String {

@@ -12,6 +12,8 @@ use std::time::Duration;
 
 use crate::common::{Broker, PATIENCE};
 use async_nats::{Client, ConnectOptions, Event, HeaderMap};
+use dormouse_messages::{Prefix, Role, TenantId};
+use dormouse_runtime::accounts::{Accounts, Beginning, Credentials, Principal, Root};
 use dormouse_runtime::{Asked, Log, Settings};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::timeout;
@@ -214,9 +216,49 @@ const HEARD: [(&str, &[&str]); 9] = [
     ),
 ];
 
+/// How the broker has its accounts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// From a file of `deploy/nats/make-accounts.sh`.
+    File,
+    /// By claims that the cluster's root key has signed, made while it runs.
+    Claims,
+}
+
 pub struct Secured {
     broker: Broker,
     keys: tempfile::TempDir,
+    form: Form,
+    root: Option<Root>,
+}
+
+/// Everybody but the services.
+fn principals() -> Vec<Principal> {
+    let tenant = |name: &str| TenantId::new(name).expect("valid");
+    let person = |user: &str, role| Principal::Person {
+        tenant: tenant("ads"),
+        user: user.to_owned(),
+        role,
+    };
+    let of_cluster = [
+        "operator-olga",
+        "operator-otto",
+        "node-n0",
+        "node-n1",
+        "gateway-g0",
+        "gateway-g1",
+    ];
+    let of_cluster = of_cluster.map(|name| Principal::of_cluster(name).expect("valid"));
+    let mut all = vec![
+        Principal::Tenant(tenant("ads")),
+        Principal::Tenant(tenant("search")),
+    ];
+    all.extend([
+        person("alice", Role::Submitter),
+        person("vera", Role::Viewer),
+    ]);
+    all.extend(of_cluster);
+    all
 }
 
 impl Secured {
@@ -255,10 +297,77 @@ impl Secured {
         assert!(made.status.success(), "{made:?}");
         let accounts = String::from_utf8(made.stdout).expect("UTF-8");
         let broker = Broker::with(|config| config.extra = accounts).await;
-        let secured = Self { broker, keys };
-        let log = secured.log("operator").await;
+        let secured = Self {
+            broker,
+            keys,
+            form: Form::File,
+            root: None,
+        };
+        secured.ready().await
+    }
+
+    /// The same, the accounts made one by one while the broker runs.
+    pub async fn start_with_claims() -> Self {
+        let keys = tempfile::tempdir().expect("a folder");
+        let root = Root::generate(Prefix::default()).expect("a key");
+        let folder = keys.path().join("accounts").display().to_string();
+        let beginning = Beginning::of(&root, &folder).expect("signed");
+        for (name, credentials) in &beginning.credentials {
+            let path = keys.path().join(format!("{name}.creds"));
+            std::fs::write(path, &credentials.text).expect("written");
+        }
+        let broker = Broker::with(|config| config.extra = beginning.configuration).await;
+        let secured = Self {
+            broker,
+            keys,
+            form: Form::Claims,
+            root: Some(root),
+        };
+        let accounts = secured.accounts().await;
+        for principal in principals() {
+            let issued = accounts.add(&principal).await.expect("made");
+            secured.write(&issued.name, &issued.credentials);
+        }
+        secured.ready().await
+    }
+
+    pub async fn start_as(form: Form) -> Self {
+        match form {
+            Form::File => Self::start().await,
+            Form::Claims => Self::start_with_claims().await,
+        }
+    }
+
+    async fn ready(self) -> Self {
+        let log = self.log("operator").await;
         log.ensure_streams().await.expect("the operator may");
-        secured
+        self
+    }
+
+    pub fn write(&self, name: &str, credentials: &Credentials) {
+        std::fs::write(self.key(name), &credentials.text).expect("written");
+    }
+
+    /// The accounts of the running broker.
+    pub async fn accounts(&self) -> Accounts {
+        let root = self.root.as_ref().expect("accounts by claims");
+        let root = Root::from_seed(root.seed(), Prefix::default()).expect("the seed");
+        let connected = Accounts::connect(&self.settings("sys"), root).await;
+        connected.expect("connects")
+    }
+
+    pub fn settings(&self, user: &str) -> Settings {
+        let key = Some(self.key(user));
+        let (nkey, creds) = match self.form {
+            Form::File => (key, None),
+            Form::Claims => (None, key),
+        };
+        Settings {
+            nkey,
+            creds,
+            person: user.starts_with("operator"),
+            ..Settings::new(self.url(), user)
+        }
     }
 
     pub fn url(&self) -> &str {
@@ -266,23 +375,25 @@ impl Secured {
     }
 
     pub fn key(&self, user: &str) -> PathBuf {
-        self.keys.path().join(format!("{user}.nk"))
+        let ending = match self.form {
+            Form::File => "nk",
+            Form::Claims => "creds",
+        };
+        self.keys.path().join(format!("{user}.{ending}"))
     }
 
     pub async fn log(&self, user: &str) -> Log {
-        let settings = Settings {
-            nkey: Some(self.key(user)),
-            person: user.starts_with("operator"),
-            ..Settings::new(self.broker.broker.url(), user)
-        };
-        Log::connect(&settings).await.expect("connects")
+        Log::connect(&self.settings(user)).await.expect("connects")
     }
 
     /// A plain client, and what the broker reports to it.
     pub async fn client(&self, user: &str) -> (Client, UnboundedReceiver<String>) {
         let seed = std::fs::read_to_string(self.key(user)).expect("a seed");
         let (report, reports) = tokio::sync::mpsc::unbounded_channel();
-        let options = ConnectOptions::with_nkey(seed.trim().to_owned());
+        let options = match self.form {
+            Form::File => ConnectOptions::with_nkey(seed.trim().to_owned()),
+            Form::Claims => ConnectOptions::with_credentials(&seed).expect("credentials"),
+        };
         let options = options.event_callback(move |event| {
             if let Event::ServerError(error) = event {
                 let _ = report.send(error.to_string());
@@ -310,7 +421,17 @@ async fn denied(reports: &mut UnboundedReceiver<String>) -> BTreeSet<String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_user_may_publish_what_is_its_own_and_nothing_else() {
-    let secured = Secured::start().await;
+    publishes(&Secured::start().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_same_holds_of_accounts_that_are_made_while_the_broker_runs() {
+    let secured = Secured::start_with_claims().await;
+    publishes(&secured).await;
+    listens(&secured).await;
+}
+
+async fn publishes(secured: &Secured) {
     for (user, may) in MAY {
         let (client, mut reports) = secured.client(user).await;
         let inbox = client.new_inbox();
@@ -333,7 +454,10 @@ async fn each_user_may_publish_what_is_its_own_and_nothing_else() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_listens_to_what_is_not_theirs() {
-    let secured = Secured::start().await;
+    listens(&Secured::start().await).await;
+}
+
+async fn listens(secured: &Secured) {
     for (user, _) in MAY {
         let (client, mut reports) = secured.client(user).await;
         let mut open = Vec::new();

@@ -11,7 +11,7 @@ use dormouse_runtime::{Followed, Log, Settings};
 use tokio::sync::mpsc::Receiver;
 use tokio::time::timeout;
 
-use crate::accounts::Secured;
+use crate::accounts::{Form, Secured};
 use crate::common::PATIENCE;
 
 const READER: &str = "node-n0";
@@ -53,9 +53,8 @@ async fn sequences(followed: &mut Receiver<Followed>, upto: u64) -> Vec<u64> {
 
 async fn agent(secured: &Secured) -> Log {
     let settings = Settings {
-        nkey: Some(secured.key(READER)),
         reader: Some(READER.to_owned()),
-        ..Settings::new(secured.url(), READER)
+        ..secured.settings(READER)
     };
     Log::connect(&settings).await.expect("connects")
 }
@@ -74,14 +73,19 @@ async fn messages(operator: &Client) -> [u64; 3] {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agent_follows_the_log_through_the_reader_made_for_it() {
-    let secured = Secured::start().await;
+    for form in [Form::File, Form::Claims] {
+        follows(&Secured::start_as(form).await).await;
+    }
+}
+
+async fn follows(secured: &Secured) {
     let operator = secured.log("operator").await;
     operator
         .ensure_readers(&[READER.to_owned()])
         .await
         .expect("made");
     drain(&operator, 40).await;
-    let agent = agent(&secured).await;
+    let agent = agent(secured).await;
     let mut followed = agent.follow(Sequence(1));
     assert_eq!(sequences(&mut followed, 40).await, Vec::from_iter(1..=40));
     drain(&operator, 2).await;
@@ -105,7 +109,12 @@ async fn an_agent_follows_the_log_through_the_reader_made_for_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_that_an_agents_key_asks_for_is_delivered_to_anybody_else() {
-    let secured = Secured::start().await;
+    for form in [Form::File, Form::Claims] {
+        asks(&Secured::start_as(form).await).await;
+    }
+}
+
+async fn asks(secured: &Secured) {
     let operator = secured.log("operator").await;
     operator
         .ensure_readers(&[READER.to_owned()])

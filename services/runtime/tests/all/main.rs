@@ -6,6 +6,7 @@ mod feed;
 mod ingress;
 mod keys;
 mod lease;
+mod lives;
 mod log;
 mod refusal;
 mod service;

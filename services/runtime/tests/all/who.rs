@@ -11,7 +11,7 @@ use dormouse_runtime::{Followed, Log};
 use tokio::sync::mpsc::Receiver;
 use tokio::time::timeout;
 
-use crate::accounts::Secured;
+use crate::accounts::{Form, Secured};
 use crate::common::PATIENCE;
 
 fn node() -> NodeId {
@@ -82,7 +82,12 @@ async fn event(followed: &mut Receiver<Followed>) -> Arc<Recorded> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_submission_is_stored_under_the_name_of_the_key_that_sent_it() {
-    let secured = Secured::start().await;
+    for form in [Form::File, Form::Claims] {
+        submits(&Secured::start_as(form).await).await;
+    }
+}
+
+async fn submits(secured: &Secured) {
     let (alice, _) = secured.client("user-ads.alice").await;
     let (olga, _) = secured.client("operator-olga").await;
     let (plain, _) = secured.client("tenant-ads").await;
@@ -116,7 +121,7 @@ async fn a_submission_is_stored_under_the_name_of_the_key_that_sent_it() {
             "dormouse.in.ads.submit.submitter.alice",
             "dormouse.in.ads.submit.operator.olga",
         ] {
-            let report = denied(&secured, user, subject).await;
+            let report = denied(secured, user, subject).await;
             assert!(report.contains(subject), "{user}: {report}");
         }
     }
@@ -126,14 +131,19 @@ async fn a_submission_is_stored_under_the_name_of_the_key_that_sent_it() {
         ("user-ads.alice", "dormouse.in.search.submit"),
         ("user-ads.alice", "dormouse.log.operator.0.node.drained"),
     ] {
-        let report = denied(&secured, user, subject).await;
+        let report = denied(secured, user, subject).await;
         assert!(report.contains(subject), "{user}: {report}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_operators_event_names_the_operator_whose_key_wrote_it() {
-    let secured = Secured::start().await;
+    for form in [Form::File, Form::Claims] {
+        operates(&Secured::start_as(form).await).await;
+    }
+}
+
+async fn operates(secured: &Secured) {
     let owner = secured.log("operator").await;
     let olga = secured.log("operator-olga").await;
     // Through an account of her own she reads the log, from its beginning and on.
@@ -187,14 +197,19 @@ async fn an_operators_event_names_the_operator_whose_key_wrote_it() {
         "dormouse.log.operator.olga.node.drained",
         "dormouse.log.placer.0.node.lost",
     ] {
-        let report = denied(&secured, "operator-olga", subject).await;
+        let report = denied(secured, "operator-olga", subject).await;
         assert!(report.contains(subject), "{report}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_that_an_operators_key_asks_for_is_delivered_to_the_log() {
-    let secured = Secured::start().await;
+    for form in [Form::File, Form::Claims] {
+        asks(&Secured::start_as(form).await).await;
+    }
+}
+
+async fn asks(secured: &Secured) {
     let olga = secured.log("operator-olga").await;
     let mut operator = olga.appender(Writer::Operator, None);
     operator.append(drained(), &[]).await.expect("appended");

@@ -1,0 +1,298 @@
+//! `accounts …`, `tenant create`, `tenant user …`: keys at the brokers, while they run.
+//!
+//! The owner's folder of keys holds the root key, from which every account follows, the credentials
+//! of the brokers' own account, over which claims are sent, and what was made for everybody.
+
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use dormouse_messages::who::Role;
+use dormouse_runtime::Settings;
+use dormouse_runtime::accounts::{
+    AccountError, Accounts, Beginning, Claims, Credentials, Principal, Root,
+};
+use serde_json::{Value, json};
+
+use super::{configure, grants, tenants};
+use crate::cli::{
+    AccountsCommand, AddArgs, InitArgs, KeysArg, Output, Person, TenantCreateArgs, UserCommand,
+};
+use crate::context::Context;
+use crate::error::{Coded, DONE};
+use crate::print;
+
+const ROOT: &str = "root.nk";
+
+/// `accounts …`.
+///
+/// # Errors
+/// When a file cannot be written, or the brokers do not take it.
+pub async fn run(context: &Context, command: &AccountsCommand) -> anyhow::Result<u8> {
+    match command {
+        AccountsCommand::Init(args) => init(context, args),
+        AccountsCommand::Add(args) => add(context, args).await,
+        AccountsCommand::List(keys) => list(context, keys).await,
+        AccountsCommand::Rotate(args) => {
+            let holder = &args.account.name;
+            let keys = &args.account.keys;
+            rotate(context, keys, &holder.principal, &holder.user, args.keep).await
+        }
+        AccountsCommand::Revoke(args) => {
+            revoke(context, &args.keys, &args.name.principal, &args.name.user).await
+        }
+    }
+}
+
+/// `tenant user …`.
+///
+/// # Errors
+/// The same.
+pub async fn user(context: &Context, command: &UserCommand) -> anyhow::Result<u8> {
+    match command {
+        UserCommand::Add(args) => {
+            let person = of(&args.user.person, args.role);
+            let folder = &args.user.keys;
+            let accounts = connect(context, folder).await?;
+            let tenant = Principal::Tenant(args.user.person.tenant.clone());
+            if accounts.claims(&tenant).await.map_err(coded)?.is_none() {
+                let tenant = &args.user.person.tenant;
+                let message = format!(
+                    "there is no tenant {tenant}; `dormouse tenant create {tenant}` makes it"
+                );
+                return Err(Coded::new("not_found", message).into());
+            }
+            let path = issue(&accounts, folder, &person).await?;
+            let name = person.name();
+            said(
+                context,
+                &name,
+                &path,
+                &format!("{name} is made, a {}", args.role),
+            )
+        }
+        UserCommand::Revoke(args) => {
+            let person = of(&args.person, Role::Viewer);
+            revoke(context, &args.keys, &person, &person.name()).await
+        }
+        UserCommand::Rotate(args) => {
+            // What it may do follows from its role, which its account tells.
+            let mut person = of(&args.user.person, Role::Viewer);
+            let accounts = connect(context, &args.user.keys).await?;
+            let claims = accounts.claims(&person).await.map_err(coded)?;
+            let role = claims.and_then(|claims| claims.role?.parse().ok());
+            person = of(&args.user.person, role.unwrap_or(Role::Viewer));
+            let name = person.name();
+            rotate(context, &args.user.keys, &person, &name, args.keep).await
+        }
+    }
+}
+
+fn of(person: &Person, role: Role) -> Principal {
+    Principal::Person {
+        tenant: person.tenant.clone(),
+        user: person.user.clone(),
+        role,
+    }
+}
+
+/// `tenant create`.
+///
+/// # Errors
+/// When it is there already, a number is wrong, or the brokers do not take it.
+pub async fn create_tenant(context: &Context, args: &TenantCreateArgs) -> anyhow::Result<u8> {
+    let tenant = Principal::Tenant(args.set.name.clone());
+    let granted = grants::named(&args.set.grants);
+    let (events, words) = tenants::events(&args.set, None, true, granted)?;
+    let accounts = connect(context, &args.keys).await?;
+    let path = issue(&accounts, &args.keys, &tenant).await?;
+    let owner = owner(context, &args.keys);
+    let log = owner.connect().await?;
+    let words = format!("{words}; its key is {}", path.display());
+    configure::append_to(log, &owner, events, &words).await
+}
+
+/// The command's own key, or where it names none the owner's.
+fn owner(context: &Context, keys: &KeysArg) -> Context {
+    match context.has_key() {
+        true => context.clone(),
+        false => context.with_creds(keys.keys.join("operator.creds")),
+    }
+}
+
+fn init(context: &Context, args: &InitArgs) -> anyhow::Result<u8> {
+    let folder = &args.keys.keys;
+    if folder.join(ROOT).exists() {
+        let message = format!(
+            "{} holds a root key already: every account follows from it; name another folder",
+            folder.display()
+        );
+        return Err(Coded::new("exists", message).into());
+    }
+    let root = Root::generate(context.global().prefix.clone())?;
+    let beginning = Beginning::of(&root, &args.folder)?;
+    std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    for (name, credentials) in &beginning.credentials {
+        write(&file(folder, name), &credentials.text)?;
+    }
+    write(&folder.join(ROOT), &format!("{}\n", root.seed()))?;
+    // A configuration, whatever the format: it is redirected into a file.
+    print::line(beginning.configuration.trim_end())?;
+    Ok(DONE)
+}
+
+fn file(folder: &Path, name: &str) -> PathBuf {
+    folder.join(format!("{name}.creds"))
+}
+
+/// Whole or not at all, for nobody else to read: its holder may read it at any moment.
+fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    let beside = path.with_extension("new");
+    let written = || {
+        let mut options = std::fs::OpenOptions::new();
+        let options = options.write(true).create(true).truncate(true).mode(0o600);
+        let mut file = options.open(&beside)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&beside, path)
+    };
+    written().with_context(|| path.display().to_string())
+}
+
+async fn connect(context: &Context, keys: &KeysArg) -> anyhow::Result<Accounts> {
+    let path = keys.keys.join(ROOT);
+    let seed = std::fs::read_to_string(&path)
+        .with_context(|| format!("{}: `dormouse accounts init` makes it", path.display()))?;
+    let root = Root::from_seed(&seed, context.global().prefix.clone())?;
+    let system = context.with_creds(file(&keys.keys, "sys"));
+    let settings = Settings {
+        connect_timeout: std::time::Duration::from_secs(3),
+        ..system.settings("dormouse-accounts")
+    };
+    Ok(Accounts::connect(&settings, root).await?)
+}
+
+fn coded(error: AccountError) -> anyhow::Error {
+    let code = match &error {
+        AccountError::Unknown(_) => "not_found",
+        AccountError::Exists(_) => "exists",
+        _ => return error.into(),
+    };
+    Coded::new(code, error.to_string()).into()
+}
+
+/// Makes an account; the file of its credentials.
+async fn issue(accounts: &Accounts, keys: &KeysArg, of: &Principal) -> anyhow::Result<PathBuf> {
+    let issued = accounts.add(of).await.map_err(coded)?;
+    let path = file(&keys.keys, &issued.name);
+    write(&path, &issued.credentials.text)?;
+    Ok(path)
+}
+
+async fn add(context: &Context, args: &AddArgs) -> anyhow::Result<u8> {
+    let accounts = connect(context, &args.keys).await?;
+    for principal in &args.names {
+        let path = issue(&accounts, &args.keys, principal).await?;
+        let name = principal.name();
+        if matches!(principal, Principal::Node(_) | Principal::Gateway(_)) {
+            let log = owner(context, &args.keys).connect().await?;
+            log.ensure_readers(std::slice::from_ref(&name)).await?;
+        }
+        said(context, &name, &path, &format!("{name} is made"))?;
+    }
+    Ok(DONE)
+}
+
+fn said(context: &Context, name: &str, path: &Path, words: &str) -> anyhow::Result<u8> {
+    let answer = json!({"name": name, "credentials": path});
+    print_one(
+        context,
+        &answer,
+        &format!("{words}; its key is {}", path.display()),
+    )
+}
+
+fn print_one(context: &Context, answer: &Value, words: &str) -> anyhow::Result<u8> {
+    match context.output()? {
+        Output::Json => print::line(answer)?,
+        Output::Yaml => print::yaml(&answer.to_string())?,
+        Output::Table | Output::Wide => print::line(words)?,
+    }
+    Ok(DONE)
+}
+
+async fn rotate(
+    context: &Context,
+    keys: &KeysArg,
+    principal: &Principal,
+    user: &str,
+    keep: bool,
+) -> anyhow::Result<u8> {
+    let accounts = connect(context, keys).await?;
+    let path = file(&keys.keys, user);
+    let written =
+        |credentials: &Credentials| write(&path, &credentials.text).map_err(Rotated::File);
+    let issued = accounts.rotate(principal, user, keep, written).await?;
+    let words = match (issued.revoked, keep) {
+        (_, true) => format!("{user} has another key; the one before stays valid"),
+        (count, false) => format!("{user} has another key, instead of {count}"),
+    };
+    said(context, user, &path, &words)
+}
+
+/// Why a key was not replaced.
+#[derive(Debug, thiserror::Error)]
+enum Rotated {
+    #[error(transparent)]
+    Account(#[from] AccountError),
+    #[error("{0:#}")]
+    File(anyhow::Error),
+}
+
+async fn revoke(
+    context: &Context,
+    keys: &KeysArg,
+    principal: &Principal,
+    user: &str,
+) -> anyhow::Result<u8> {
+    if matches!(principal, Principal::System) {
+        bail!("without the brokers' own key no account could be changed any more; rotate it");
+    }
+    let accounts = connect(context, keys).await?;
+    let count = accounts.revoke(principal, user).await.map_err(coded)?;
+    let answer = json!({"name": user, "revoked": count});
+    let keys = if count == 1 { "key" } else { "keys" };
+    print_one(
+        context,
+        &answer,
+        &format!("{user}: {count} {keys} revoked, its connections are closed"),
+    )
+}
+
+async fn list(context: &Context, keys: &KeysArg) -> anyhow::Result<u8> {
+    let accounts = connect(context, keys).await?.list().await.map_err(coded)?;
+    let row = |name: &str, user: &str, claims: &Claims| {
+        let valid = claims.keys.iter().filter(|key| key.user == user).count();
+        json!({"account": name, "name": user, "role": claims.role, "keys": valid})
+    };
+    for (name, claims) in &accounts {
+        let mut users: Vec<&str> = claims.keys.iter().map(|key| key.user.as_str()).collect();
+        users.sort_unstable();
+        users.dedup();
+        if users.is_empty() {
+            users.push(name);
+        }
+        for user in users {
+            let row = row(name, user, claims);
+            let role = claims.role.as_deref().unwrap_or("");
+            let keys = match row["keys"].as_u64() {
+                Some(0) => "revoked".to_owned(),
+                Some(1) => "1 key".to_owned(),
+                count => format!("{} keys", count.unwrap_or_default()),
+            };
+            print_one(context, &row, &format!("{user:<28} {keys:<10} {role}"))?;
+        }
+    }
+    Ok(DONE)
+}

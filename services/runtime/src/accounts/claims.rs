@@ -1,0 +1,414 @@
+//! Claims in NATS's form (JSON web tokens, signed with Ed25519 keys), and credentials. No clock: the
+//! time is given.
+//!
+//! Every key of an account follows from the cluster's root key and the account's name, so that
+//! nothing but the root has to be kept, and the same name is the same account. Keys of users are
+//! made by chance and are in their credentials alone.
+//!
+//! Source of the form: github.com/nats-io/jwt, version 2 (`Claims.doEncode`, `AccountClaims`,
+//! `UserClaims`, `OperatorClaims`), and github.com/nats-io/nkeys.
+
+use std::collections::BTreeMap;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use dormouse_messages::Prefix;
+use nkeys::{KeyPair, KeyPairType};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::plan::{Kind, Permissions, Plan, Principal};
+
+/// The header of every token.
+const HEADER: &str = r#"{"typ":"JWT","alg":"ed25519-nkey"}"#;
+
+/// An answer to a request may come so often, and so late.
+const ANSWERS: u32 = 100;
+const ANSWERS_TTL_NS: u64 = 60_000_000_000;
+
+/// What cannot be signed or read.
+#[derive(Debug, thiserror::Error)]
+pub enum ClaimsError {
+    /// A key is none.
+    #[error("not a key: {0}")]
+    Key(#[from] nkeys::error::Error),
+    /// A token is none.
+    #[error("not claims in NATS's form: {0}")]
+    Form(String),
+}
+
+/// The cluster's own key, from which all accounts follow.
+pub struct Root {
+    key: KeyPair,
+    seed: String,
+    prefix: Prefix,
+}
+
+/// What is kept of a user key in its account's claims.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UserKey {
+    /// The user: the account's name, or in the services' account the service's.
+    pub user: String,
+    /// Its public key.
+    pub public: String,
+}
+
+/// An account's claims, as far as they are not its plan: they change while it lives.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Claims {
+    /// The keys that are valid.
+    pub keys: Vec<UserKey>,
+    /// What it is, for people: the role of a person.
+    pub role: Option<String>,
+    /// Keys that are not valid any more, with when they were revoked (seconds since 1970).
+    pub revoked: BTreeMap<String, i64>,
+    /// The agents whose answers the services' account has.
+    pub nodes: Vec<String>,
+}
+
+/// A user's key and what proves it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Credentials {
+    /// The public key.
+    pub public: String,
+    /// The file's text (`--creds`).
+    pub text: String,
+}
+
+#[derive(Deserialize)]
+struct Read {
+    name: String,
+    nats: ReadNats,
+}
+
+#[derive(Deserialize)]
+struct ReadNats {
+    #[serde(default)]
+    tags: Vec<String>,
+    #[serde(default)]
+    revocations: BTreeMap<String, i64>,
+}
+
+impl Root {
+    /// A new one.
+    ///
+    /// # Errors
+    /// When its seed cannot be written.
+    pub fn generate(prefix: Prefix) -> Result<Self, ClaimsError> {
+        let key = KeyPair::new(KeyPairType::Operator);
+        let seed = key.seed()?;
+        Ok(Self { key, seed, prefix })
+    }
+
+    /// From its seed.
+    ///
+    /// # Errors
+    /// When it is none of a cluster's root.
+    pub fn from_seed(seed: &str, prefix: Prefix) -> Result<Self, ClaimsError> {
+        let seed = seed.trim();
+        let key = KeyPair::from_seed(seed)?;
+        match key.key_pair_type() {
+            KeyPairType::Operator => Ok(Self {
+                key,
+                seed: seed.to_owned(),
+                prefix,
+            }),
+            _ => Err(ClaimsError::Form(
+                "this is not a cluster's root key".to_owned(),
+            )),
+        }
+    }
+
+    /// To be kept where nobody but the owner reads it.
+    #[must_use]
+    pub fn seed(&self) -> &str {
+        &self.seed
+    }
+
+    /// The first token of every subject.
+    #[must_use]
+    pub fn prefix(&self) -> &Prefix {
+        &self.prefix
+    }
+
+    fn account_key(&self, principal: &Principal) -> Result<KeyPair, ClaimsError> {
+        let of = format!(
+            "{}\n{}\n{}",
+            self.seed,
+            self.prefix.as_str(),
+            principal.name()
+        );
+        let bytes = blake3::derive_key("dormouse 2026 key of an account", of.as_bytes());
+        Ok(KeyPair::new_from_raw(KeyPairType::Account, bytes)?)
+    }
+
+    /// The account's public key: what the broker calls it.
+    ///
+    /// # Errors
+    /// When no key can be made of it.
+    pub fn account(&self, principal: &Principal) -> Result<String, ClaimsError> {
+        Ok(self.account_key(principal)?.public_key())
+    }
+
+    /// What every broker is configured with: whose signatures count.
+    ///
+    /// # Errors
+    /// When it cannot be signed.
+    pub fn operator_token(&self, now_s: i64) -> Result<String, ClaimsError> {
+        let system = self.account(&Principal::System)?;
+        let nats = json!({"type": "operator", "version": 2, "system_account": system});
+        signed(&self.key, &self.key.public_key(), "dormouse", now_s, &nats)
+    }
+
+    /// An account's token.
+    ///
+    /// # Errors
+    /// When it cannot be signed.
+    pub fn account_token(
+        &self,
+        principal: &Principal,
+        plan: &Plan,
+        claims: &Claims,
+        now_s: i64,
+    ) -> Result<String, ClaimsError> {
+        let exports = plan.exports.iter().map(|it| {
+            let mut export =
+                json!({"name": it.subject, "subject": it.subject, "type": kind(it.kind)});
+            if it.kind == Kind::Streamed {
+                export["response_type"] = json!("Stream");
+            }
+            export
+        });
+        let mut imports = Vec::with_capacity(plan.imports.len());
+        for it in &plan.imports {
+            let mut import = json!({
+                "name": it.local, "subject": it.subject, "type": kind(it.kind),
+                "account": self.account(&it.from)?,
+            });
+            if it.local != it.subject {
+                import["local_subject"] = json!(renamed(&it.local));
+            }
+            imports.push(import);
+        }
+        let disk = if plan.holds_streams { -1 } else { 0 };
+        let limits = json!({
+            "subs": -1, "data": -1, "payload": -1, "imports": -1, "exports": -1, "wildcards": true,
+            "conn": -1, "leaf": 0, "mem_storage": disk, "disk_storage": disk,
+            "streams": disk, "consumer": disk,
+        });
+        let nats = json!({
+            "exports": exports.collect::<Vec<_>>(), "imports": imports, "limits": limits,
+            "revocations": claims.revoked, "tags": claims.tags(),
+            "default_permissions": {"pub": {}, "sub": {}}, "type": "account", "version": 2,
+        });
+        let public = self.account(principal)?;
+        signed(&self.key, &public, &principal.name(), now_s, &nats)
+    }
+
+    /// Makes a user of an account: a new key, and what proves it.
+    ///
+    /// # Errors
+    /// When it cannot be signed.
+    pub fn user(
+        &self,
+        principal: &Principal,
+        user: &str,
+        permissions: &Permissions,
+        now_s: i64,
+    ) -> Result<Credentials, ClaimsError> {
+        let account = self.account_key(principal)?;
+        let key = KeyPair::new_user();
+        let mut nats = json!({
+            "pub": {"allow": permissions.publish}, "sub": {"allow": permissions.subscribe},
+            "subs": -1, "data": -1, "payload": -1, "type": "user", "version": 2,
+        });
+        if permissions.answers {
+            nats["resp"] = json!({"max": ANSWERS, "ttl": ANSWERS_TTL_NS});
+        }
+        let public = key.public_key();
+        let token = signed(&account, &public, user, now_s, &nats)?;
+        let seed = key.seed()?;
+        Ok(Credentials {
+            public,
+            text: format!(
+                "-----BEGIN NATS USER JWT-----\n{token}\n------END NATS USER JWT------\n\n-----BEGIN USER NKEY SEED-----\n{seed}\n------END USER NKEY SEED------\n"
+            ),
+        })
+    }
+}
+
+impl Claims {
+    fn tags(&self) -> Vec<String> {
+        let keys = self
+            .keys
+            .iter()
+            .map(|key| format!("key:{}:{}", key.user, key.public));
+        let role = self.role.iter().map(|role| format!("role:{role}"));
+        let nodes = self.nodes.iter().map(|node| format!("node:{node}"));
+        keys.chain(role).chain(nodes).collect()
+    }
+
+    /// Reads a token: the account's name and its claims. The signature is the broker's to check.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn read(token: &str) -> Result<(String, Self), ClaimsError> {
+        let form = |why: String| ClaimsError::Form(why);
+        let body = token
+            .split('.')
+            .nth(1)
+            .ok_or_else(|| form("no body".to_owned()))?;
+        let body = URL_SAFE_NO_PAD
+            .decode(body)
+            .map_err(|error| form(error.to_string()))?;
+        let read: Read = serde_json::from_slice(&body).map_err(|error| form(error.to_string()))?;
+        let mut claims = Self {
+            revoked: read.nats.revocations,
+            ..Self::default()
+        };
+        for tag in read.nats.tags {
+            match tag.split_once(':') {
+                Some(("key", key)) => {
+                    if let Some((user, public)) = key.rsplit_once(':') {
+                        let (user, public) = (user.to_owned(), public.to_owned());
+                        claims.keys.push(UserKey { user, public });
+                    }
+                }
+                Some(("role", role)) => claims.role = Some(role.to_owned()),
+                Some(("node", node)) => claims.nodes.push(node.to_owned()),
+                _ => {}
+            }
+        }
+        Ok((read.name, claims))
+    }
+
+    /// Takes the keys of `user` away, for good; how many they were.
+    pub fn revoke(&mut self, user: &str, now_s: i64) -> usize {
+        let before = self.keys.len();
+        let revoked = &mut self.revoked;
+        self.keys.retain(|key| {
+            let stays = key.user != user;
+            if !stays {
+                revoked.insert(key.public.clone(), now_s);
+            }
+            stays
+        });
+        before - self.keys.len()
+    }
+}
+
+const fn kind(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Service | Kind::Streamed => "service",
+        Kind::Stream => "stream",
+    }
+}
+
+/// A subject with its wildcards by number, as they stand for those of the import.
+fn renamed(subject: &str) -> String {
+    let mut number = 0;
+    let tokens = subject.split('.').map(|token| match token {
+        "*" => {
+            number += 1;
+            format!("${number}")
+        }
+        token => token.to_owned(),
+    });
+    tokens.collect::<Vec<_>>().join(".")
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    jti: String,
+    iat: i64,
+    iss: String,
+    name: &'a str,
+    sub: &'a str,
+    nats: &'a Value,
+}
+
+fn signed(
+    by: &KeyPair,
+    of: &str,
+    name: &str,
+    iat: i64,
+    nats: &Value,
+) -> Result<String, ClaimsError> {
+    let jti = blake3::hash(format!("{of} {iat} {nats}").as_bytes());
+    let body = Body {
+        jti: jti.to_hex().to_string(),
+        iat,
+        iss: by.public_key(),
+        name,
+        sub: of,
+        nats,
+    };
+    let body = serde_json::to_vec(&body).map_err(|error| ClaimsError::Form(error.to_string()))?;
+    let signed = format!(
+        "{}.{}",
+        URL_SAFE_NO_PAD.encode(HEADER),
+        URL_SAFE_NO_PAD.encode(body)
+    );
+    let signature = by.sign(signed.as_bytes())?;
+    Ok(format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn root() -> Root {
+        Root::generate(Prefix::default()).expect("a key")
+    }
+
+    #[test]
+    fn an_account_follows_from_the_root_and_its_name() {
+        let root = root();
+        let ads = Principal::Tenant("ads".parse().expect("valid"));
+        let search = Principal::Tenant("search".parse().expect("valid"));
+        let again = Root::from_seed(root.seed(), Prefix::default()).expect("the seed");
+        let account = |root: &Root, of: &Principal| root.account(of).expect("a key");
+        assert_eq!(account(&root, &ads), account(&again, &ads));
+        assert!(account(&root, &ads).starts_with('A'));
+        assert_ne!(account(&root, &ads), account(&root, &search));
+        let elsewhere = Root::from_seed(root.seed(), "other".parse().expect("valid"));
+        assert_ne!(
+            account(&root, &ads),
+            account(&elsewhere.expect("the seed"), &ads)
+        );
+        let user = KeyPair::new_user().seed().expect("a seed");
+        assert!(Root::from_seed(&user, Prefix::default()).is_err());
+    }
+
+    #[test]
+    fn claims_read_back_and_a_revoked_key_stays_revoked() {
+        let root = root();
+        let of = Principal::Tenant("ads".parse().expect("valid"));
+        let plan = super::super::plan::plan(root.prefix(), &of);
+        let key = |public: &str| UserKey {
+            user: "user-ads.alice".to_owned(),
+            public: public.to_owned(),
+        };
+        let mut claims = Claims {
+            keys: vec![key("UA"), key("UB")],
+            role: Some("viewer".to_owned()),
+            nodes: vec!["n0".to_owned()],
+            ..Claims::default()
+        };
+        assert_eq!(claims.revoke("nobody", 7), 0);
+        assert_eq!(claims.revoke("user-ads.alice", 7), 2);
+        claims.keys.push(key("UC"));
+        let token = root.account_token(&of, &plan, &claims, 9).expect("signed");
+        assert_eq!(
+            Claims::read(&token).expect("reads"),
+            ("tenant-ads".to_owned(), claims)
+        );
+        assert!(Claims::read("a.b.c").is_err());
+    }
+
+    #[test]
+    fn wildcards_are_numbered() {
+        assert_eq!(renamed("dormouse.in.*.submit"), "dormouse.in.$1.submit");
+        assert_eq!(renamed("a.*.b.*.>"), "a.$1.b.$2.>");
+    }
+}

@@ -1,0 +1,530 @@
+//! What each account exports, imports and lets its users do. Pure.
+//!
+//! The services' account exports what others may use of it, to every account that the cluster's key
+//! has signed; what one of them gets of it its own imports say, which the cluster's key signs, too.
+
+use dormouse_messages::subject::VERBS;
+use dormouse_messages::who::is_user;
+use dormouse_messages::{GatewayId, NodeId, Prefix, Role, TenantId};
+
+/// The services with a key each, and the owner's.
+pub const SERVICES: [&str; 8] = [
+    "admission",
+    "optimizer",
+    "placer",
+    "checkpointer",
+    "autoscaler",
+    "api",
+    "webhook",
+    "operator",
+];
+
+/// Whose account it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Principal {
+    /// The brokers' own.
+    System,
+    /// The services', which holds the streams.
+    Control,
+    /// An agent's.
+    Node(NodeId),
+    /// A gateway's.
+    Gateway(GatewayId),
+    /// A tenant's own key, for programs.
+    Tenant(TenantId),
+    /// A person of a tenant.
+    Person {
+        /// The tenant.
+        tenant: TenantId,
+        /// The name.
+        user: String,
+        /// Viewer or submitter.
+        role: Role,
+    },
+    /// An operator with a name.
+    Operator(String),
+}
+
+impl Principal {
+    /// The account's name, and that of its key.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self {
+            Self::System => "sys".to_owned(),
+            Self::Control => "control".to_owned(),
+            Self::Node(node) => format!("node-{node}"),
+            Self::Gateway(gateway) => format!("gateway-{gateway}"),
+            Self::Tenant(tenant) => format!("tenant-{tenant}"),
+            Self::Person { tenant, user, .. } => format!("user-{tenant}.{user}"),
+            Self::Operator(user) => format!("operator-{user}"),
+        }
+    }
+
+    /// Reads `node-n0`, `gateway-g0`, `operator-olga`; tenants and their people have commands of their own.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn of_cluster(name: &str) -> Result<Self, String> {
+        let (kind, rest) = name.split_once('-').unwrap_or((name, ""));
+        match kind {
+            "node" => NodeId::new(rest)
+                .map(Self::Node)
+                .map_err(|it| it.to_string()),
+            "gateway" => GatewayId::new(rest)
+                .map(Self::Gateway)
+                .map_err(|it| it.to_string()),
+            "operator" if is_user(rest) => Ok(Self::Operator(rest.to_owned())),
+            "operator" => Err(format!(
+                "{rest:?} cannot be an operator's name; it has lower-case letters, digits and `-`"
+            )),
+            _ => Err(format!(
+                "{name:?} is not of the form node-n0, gateway-g0 or operator-olga"
+            )),
+        }
+    }
+}
+
+/// How something crosses accounts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Requests, with one answer.
+    Service,
+    /// Requests, with many answers.
+    Streamed,
+    /// Messages.
+    Stream,
+}
+
+/// What an account lets others have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Export {
+    /// How.
+    pub kind: Kind,
+    /// Of these subjects.
+    pub subject: String,
+}
+
+/// What an account has of another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Import {
+    /// How.
+    pub kind: Kind,
+    /// Whose.
+    pub from: Principal,
+    /// The subject there.
+    pub subject: String,
+    /// The subject in this account.
+    pub local: String,
+}
+
+/// What a user of an account may do.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Permissions {
+    /// Publish on these.
+    pub publish: Vec<String>,
+    /// Listen to these.
+    pub subscribe: Vec<String>,
+    /// Answer what it was asked.
+    pub answers: bool,
+}
+
+/// An account.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// Whether it holds streams.
+    pub holds_streams: bool,
+    /// What it lets others have.
+    pub exports: Vec<Export>,
+    /// What it has of others.
+    pub imports: Vec<Import>,
+}
+
+/// The names of the broker's things under a prefix.
+struct Names<'a> {
+    prefix: &'a Prefix,
+    log: String,
+    ingress: String,
+    leases: String,
+}
+
+impl<'a> Names<'a> {
+    fn new(prefix: &'a Prefix) -> Self {
+        Self {
+            prefix,
+            log: prefix.log_stream(),
+            ingress: prefix.ingress_stream(),
+            leases: format!("KV_{}", prefix.lease_bucket()),
+        }
+    }
+
+    fn of(&self, rest: &str) -> String {
+        format!("{}.{rest}", self.prefix.as_str())
+    }
+
+    fn lease(&self, key: &str) -> String {
+        format!("$KV.{}.{key}", self.prefix.lease_bucket())
+    }
+
+    /// A stream's state and single messages of it.
+    fn looks(stream: &str) -> [String; 2] {
+        ["STREAM.INFO", "STREAM.MSG.GET"].map(|call| format!("$JS.API.{call}.{stream}"))
+    }
+
+    /// What following a stream takes.
+    fn reads(stream: &str) -> Vec<String> {
+        let mut calls = Self::looks(stream).to_vec();
+        for call in ["DIRECT.GET", "CONSUMER.CREATE"] {
+            calls.push(format!("$JS.API.{call}.{stream}"));
+            calls.push(format!("$JS.API.{call}.{stream}.>"));
+        }
+        let more = ["CONSUMER.INFO", "CONSUMER.MSG.NEXT", "CONSUMER.DELETE"];
+        calls.extend(more.map(|call| format!("$JS.API.{call}.{stream}.>")));
+        calls
+    }
+
+    /// What an agent or gateway asks of the broker, with how it is answered: `name` is its reader, `*`
+    /// for all.
+    fn own_asks(&self, name: &str) -> Vec<(Kind, String)> {
+        let (log, leases) = (&self.log, &self.leases);
+        let mut asks: Vec<(Kind, String)> = Self::looks(log)
+            .into_iter()
+            .chain(Self::looks(leases))
+            .map(|subject| (Kind::Service, subject))
+            .collect();
+        asks.push((Kind::Streamed, format!("$JS.API.DIRECT.GET.{log}")));
+        for (kind, call) in [
+            (Kind::Service, "CONSUMER.INFO"),
+            (Kind::Service, "CONSUMER.RESET"),
+            (Kind::Streamed, "CONSUMER.MSG.NEXT"),
+        ] {
+            asks.push((kind, format!("$JS.API.{call}.{log}.{name}")));
+        }
+        asks
+    }
+
+    /// Where an account of its own asks what the services' account asks as `$JS.API`.
+    fn local(&self, subject: &str) -> String {
+        let call = subject.strip_prefix("$JS.API").unwrap_or(subject);
+        format!("{}{call}", self.prefix.own_api())
+    }
+}
+
+fn export(kind: Kind, subject: String) -> Export {
+    Export { kind, subject }
+}
+
+fn control(kind: Kind, subject: String, local: String) -> Import {
+    Import {
+        kind,
+        from: Principal::Control,
+        subject,
+        local,
+    }
+}
+
+fn same(kind: Kind, subject: String) -> Import {
+    control(kind, subject.clone(), subject)
+}
+
+/// What an agent answers: for the services, and for tenants about themselves.
+fn answers(names: &Names<'_>, node: &str) -> [String; 2] {
+    ["api", "tenant.*.api"].map(|of| names.of(&format!("{of}.*.{node}")))
+}
+
+/// What a person asks for: measurements are for programs.
+fn asked_by_people() -> impl Iterator<Item = &'static str> {
+    VERBS.into_iter().filter(|verb| *verb != "measured")
+}
+
+/// The services' account, with these agents.
+#[must_use]
+pub fn control_plan(prefix: &Prefix, nodes: &[NodeId]) -> Plan {
+    let names = Names::new(prefix);
+    let mut exports = Vec::new();
+    for subject in prefix.ingress() {
+        exports.push(export(Kind::Service, subject));
+    }
+    for subject in [
+        "tenant.*.api.>",
+        "api.>",
+        "log.node.*.>",
+        "log.gateway.*.>",
+        "log.operator.*.>",
+    ] {
+        exports.push(export(Kind::Service, names.of(subject)));
+    }
+    exports.push(export(Kind::Stream, names.of("status.>")));
+    for lease in ["node.*", "gateway.*"] {
+        exports.push(export(Kind::Service, names.lease(lease)));
+    }
+    let asks = names.own_asks("*").into_iter();
+    exports.extend(asks.map(|(kind, subject)| export(kind, subject)));
+    let imports = nodes.iter().flat_map(|node| {
+        let from = Principal::Node(node.clone());
+        answers(&names, node.as_str()).map(|subject| Import {
+            kind: Kind::Service,
+            from: from.clone(),
+            local: subject.clone(),
+            subject,
+        })
+    });
+    Plan {
+        holds_streams: true,
+        exports,
+        imports: imports.collect(),
+    }
+}
+
+/// An account other than the services'.
+#[must_use]
+pub fn plan(prefix: &Prefix, principal: &Principal) -> Plan {
+    let names = Names::new(prefix);
+    let (exports, imports) = match principal {
+        Principal::System | Principal::Control => (Vec::new(), Vec::new()),
+        Principal::Node(node) => {
+            let answers = answers(&names, node.as_str());
+            let exports = answers
+                .map(|subject| export(Kind::Service, subject))
+                .to_vec();
+            (
+                exports,
+                writer(&names, &format!("node.{node}"), &principal.name()),
+            )
+        }
+        Principal::Gateway(gateway) => {
+            let imports = writer(&names, &format!("gateway.{gateway}"), &principal.name());
+            (Vec::new(), imports)
+        }
+        Principal::Tenant(tenant) => {
+            let plain = VERBS.map(|verb| same(Kind::Service, prefix.submit(tenant, verb)));
+            (Vec::new(), with_queries(&names, tenant, plain.to_vec()))
+        }
+        Principal::Person { tenant, user, role } => {
+            let asked = asked_by_people().filter(|_| *role == Role::Submitter);
+            let asked = asked.map(|verb| {
+                let subject = prefix.submit_by(tenant.as_str(), verb, *role, user);
+                control(Kind::Service, subject, prefix.submit(tenant, verb))
+            });
+            (Vec::new(), with_queries(&names, tenant, asked.collect()))
+        }
+        Principal::Operator(user) => (Vec::new(), operator(&names, user)),
+    };
+    Plan {
+        holds_streams: false,
+        exports,
+        imports,
+    }
+}
+
+/// What an agent or gateway has: `of` is `node.n0`, `reader` the consumer that was made for it.
+fn writer(names: &Names<'_>, of: &str, reader: &str) -> Vec<Import> {
+    let mut imports = vec![
+        same(Kind::Service, names.of(&format!("log.{of}.>"))),
+        same(Kind::Service, names.lease(of)),
+    ];
+    for (kind, subject) in names.own_asks(reader) {
+        let local = names.local(&subject);
+        imports.push(control(kind, subject, local));
+    }
+    imports
+}
+
+fn with_queries(names: &Names<'_>, tenant: &TenantId, mut imports: Vec<Import>) -> Vec<Import> {
+    imports.push(same(
+        Kind::Service,
+        names.of(&format!("tenant.{tenant}.api.>")),
+    ));
+    imports.push(same(Kind::Stream, names.of(&format!("status.{tenant}.>"))));
+    imports
+}
+
+fn operator(names: &Names<'_>, user: &str) -> Vec<Import> {
+    let (log, prefix) = (&names.log, names.prefix);
+    let mut imports = vec![control(
+        Kind::Service,
+        names.of(&format!("log.operator.{user}.>")),
+        names.of("log.operator.0.>"),
+    )];
+    imports.extend(asked_by_people().map(|verb| {
+        let subject = prefix.submit_by("*", verb, Role::Operator, user);
+        control(Kind::Service, subject, names.of(&format!("in.*.{verb}")))
+    }));
+    imports.push(same(Kind::Service, names.of("api.>")));
+    let asks = Names::looks(log).map(|subject| (Kind::Service, subject));
+    let ranges = (Kind::Streamed, format!("$JS.API.DIRECT.GET.{log}"));
+    for (kind, subject) in asks.into_iter().chain([ranges]) {
+        let local = names.local(&subject);
+        imports.push(control(kind, subject, local));
+    }
+    imports.push(same(Kind::Stream, names.of("status.>")));
+    imports
+}
+
+/// What the one user of an account may do.
+#[must_use]
+pub fn permissions(prefix: &Prefix, principal: &Principal) -> Permissions {
+    let names = Names::new(prefix);
+    let mut subscribe = vec!["_INBOX.>".to_owned()];
+    let (publish, heard, answered): (Vec<String>, Vec<String>, bool) = match principal {
+        Principal::System => (
+            vec!["$SYS.REQ.>".to_owned()],
+            vec!["$SYS.>".to_owned()],
+            false,
+        ),
+        // Its users have permissions of their own.
+        Principal::Control => (Vec::new(), Vec::new(), false),
+        Principal::Node(node) => (
+            own(&names, &format!("node.{node}")),
+            answers(&names, node.as_str()).to_vec(),
+            true,
+        ),
+        Principal::Gateway(gateway) => {
+            (own(&names, &format!("gateway.{gateway}")), Vec::new(), true)
+        }
+        Principal::Tenant(tenant) => {
+            let publish = [format!("in.{tenant}.*"), format!("tenant.{tenant}.api.>")];
+            let publish = publish.map(|subject| names.of(&subject)).to_vec();
+            (
+                publish,
+                vec![names.of(&format!("status.{tenant}.>"))],
+                false,
+            )
+        }
+        Principal::Person { tenant, role, .. } => {
+            let asked = asked_by_people().filter(|_| *role == Role::Submitter);
+            let mut publish: Vec<String> = asked.map(|verb| prefix.submit(tenant, verb)).collect();
+            publish.push(names.of(&format!("tenant.{tenant}.api.>")));
+            (
+                publish,
+                vec![names.of(&format!("status.{tenant}.>"))],
+                false,
+            )
+        }
+        Principal::Operator(_) => {
+            let mut publish = vec![
+                format!("$JS.API.STREAM.INFO.{}", names.log),
+                format!("{}.>", prefix.own_api()),
+            ];
+            publish.push(names.of("log.operator.0.>"));
+            publish.extend(asked_by_people().map(|verb| names.of(&format!("in.*.{verb}"))));
+            publish.push(names.of("api.>"));
+            (publish, vec![names.of("status.>")], false)
+        }
+    };
+    subscribe.extend(heard);
+    Permissions {
+        publish,
+        subscribe,
+        answers: answered,
+    }
+}
+
+/// What an agent or gateway publishes.
+fn own(names: &Names<'_>, of: &str) -> Vec<String> {
+    vec![
+        names.of(&format!("log.{of}.>")),
+        names.lease(of),
+        format!("{}.>", names.prefix.own_api()),
+    ]
+}
+
+/// What a user of the services' account may do, by the service's name.
+#[must_use]
+pub fn service_permissions(prefix: &Prefix, service: &str) -> Permissions {
+    let names = Names::new(prefix);
+    let (log, ingress, leases) = (&names.log, &names.ingress, &names.leases);
+    let leased = |key: &str| [names.lease(key), names.lease(&format!("{key}.>"))];
+    let mut publish = vec!["$JS.API.INFO".to_owned()];
+    let mut subscribe = vec!["_INBOX.>".to_owned()];
+    publish.extend(Names::reads(log));
+    publish.extend(Names::looks(leases));
+    match service {
+        "api" => {
+            subscribe.extend(["api.>", "tenant.*.api.>"].map(|it| names.of(it)));
+            subscribe.push("$SRV.>".to_owned());
+            publish.extend(Names::looks(ingress));
+            publish.extend(["in.*.*", "status.>"].map(|it| names.of(it)));
+            publish.extend(leased("status"));
+        }
+        "webhook" => publish.extend(leased("webhooks")),
+        "operator" => {
+            subscribe.push(names.of("status.>"));
+            publish.extend(["log.operator.0.>", "in.*.*", "api.>"].map(|it| names.of(it)));
+            publish.push("$SRV.>".to_owned());
+            publish.extend(Names::reads(ingress));
+            publish.extend(Names::reads(leases));
+            let calls = ["CREATE.*", "UPDATE.*", "LIST", "NAMES"];
+            publish.extend(calls.map(|call| format!("$JS.API.STREAM.{call}")));
+        }
+        writer => {
+            publish.push(names.of(&format!("log.{writer}.>")));
+            publish.extend(leased(writer));
+            match writer {
+                "admission" => {
+                    publish.extend(Names::reads(ingress));
+                    publish.push(format!("$JS.API.STREAM.PURGE.{ingress}"));
+                }
+                "placer" => publish.extend(Names::reads(leases)),
+                _ => {}
+            }
+        }
+    }
+    Permissions {
+        publish,
+        subscribe,
+        answers: service == "api",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_tells_whose_account_it_is() {
+        for name in ["node-n0", "gateway-g-1", "operator-olga"] {
+            assert_eq!(
+                Principal::of_cluster(name).map(|it| it.name()),
+                Ok(name.to_owned())
+            );
+        }
+        for wrong in [
+            "n0",
+            "node-",
+            "tenant-ads",
+            "operator-*",
+            "operator-a.b",
+            "node-a>b",
+        ] {
+            assert!(Principal::of_cluster(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_viewer_is_given_no_subject_that_is_stored() {
+        let prefix = Prefix::default();
+        let person = |role| Principal::Person {
+            tenant: "ads".parse().expect("valid"),
+            user: "vera".to_owned(),
+            role,
+        };
+        let is_ingress = |subject: &String| subject.starts_with("dormouse.in.");
+        let viewer = person(Role::Viewer);
+        assert!(!permissions(&prefix, &viewer).publish.iter().any(is_ingress));
+        assert!(
+            !plan(&prefix, &viewer)
+                .imports
+                .iter()
+                .any(|it| is_ingress(&it.subject))
+        );
+        let submitter = plan(&prefix, &person(Role::Submitter));
+        let asked: Vec<&str> = submitter
+            .imports
+            .iter()
+            .map(|it| it.subject.as_str())
+            .filter(|it| it.contains(".in."))
+            .collect();
+        assert_eq!(asked[0], "dormouse.in.ads.submit.submitter.vera");
+        assert_eq!(asked.len(), 3);
+    }
+}

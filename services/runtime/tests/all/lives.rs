@@ -1,0 +1,177 @@
+//! The lives of keys: made, replaced and revoked while the broker and their holders run.
+
+use std::time::{Duration, Instant};
+
+use async_nats::connection::State;
+use async_nats::{Client, ConnectOptions};
+use dormouse_messages::events::NodeDrained;
+use dormouse_messages::{Event, Prefix, Role, Writer};
+use dormouse_runtime::accounts::{AccountError, Principal, Root};
+use tokio::time::timeout;
+
+use crate::accounts::Secured;
+use crate::common::PATIENCE;
+
+/// How long a key that is revoked may still be used.
+const OUT: Duration = Duration::from_secs(1);
+
+fn alice() -> Principal {
+    Principal::Person {
+        tenant: "ads".parse().expect("valid"),
+        user: "alice".to_owned(),
+        role: Role::Submitter,
+    }
+}
+
+fn drained() -> Event {
+    Event::from(NodeDrained {
+        node: "n0".parse().expect("valid"),
+        reason: None,
+        deadline_s: None,
+    })
+}
+
+/// A client that does not come back.
+async fn once(secured: &Secured, user: &str) -> Result<Client, async_nats::ConnectError> {
+    let text = std::fs::read_to_string(secured.key(user)).expect("credentials");
+    let options = ConnectOptions::with_credentials(&text).expect("credentials");
+    options.max_reconnects(1).connect(secured.url()).await
+}
+
+async fn gone(client: &Client) -> Duration {
+    let begun = Instant::now();
+    while client.connection_state() == State::Connected && begun.elapsed() < PATIENCE {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    begun.elapsed()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_revoked_key_is_out_within_a_second_and_nobody_else_is() {
+    let secured = Secured::start_with_claims().await;
+    let accounts = secured.accounts().await;
+    let revoked = once(&secured, "user-ads.alice").await.expect("connects");
+    let (vera, _) = secured.client("user-ads.vera").await;
+    let (tenant, _) = secured.client("tenant-ads").await;
+    let begun = Instant::now();
+    let keys = accounts.revoke(&alice(), "user-ads.alice").await;
+    assert_eq!(keys.expect("revoked"), 1);
+    gone(&revoked).await;
+    let took = begun.elapsed();
+    println!("a revoked key was out {took:?} after the command began");
+    assert!(took < OUT, "{took:?}");
+    assert!(
+        once(&secured, "user-ads.alice").await.is_err(),
+        "it came back"
+    );
+    for other in [&vera, &tenant] {
+        other.flush().await.expect("still there");
+        assert_eq!(other.connection_state(), State::Connected);
+    }
+    // There is nothing more to revoke; the same name may have a new key.
+    let again = accounts.revoke(&alice(), "user-ads.alice").await;
+    assert!(matches!(again, Err(AccountError::Unknown(_))), "{again:?}");
+    let issued = accounts.add(&alice()).await.expect("made");
+    secured.write(&issued.name, &issued.credentials);
+    once(&secured, "user-ads.alice")
+        .await
+        .expect("connects with the new one");
+    assert!(matches!(
+        accounts.add(&alice()).await,
+        Err(AccountError::Exists(_))
+    ));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_is_replaced_while_its_holder_runs() {
+    let secured = Secured::start_with_claims().await;
+    let accounts = secured.accounts().await;
+    let olga = Principal::Operator("olga".to_owned());
+    let log = secured.log("operator-olga").await;
+    let mut operator = log.appender(Writer::Operator, None);
+    operator.append(drained(), &[]).await.expect("appended");
+    let old = std::fs::read_to_string(secured.key("operator-olga")).expect("credentials");
+    let write = |credentials: &_| {
+        secured.write("operator-olga", credentials);
+        Ok::<(), AccountError>(())
+    };
+    let issued = accounts.rotate(&olga, "operator-olga", false, write).await;
+    assert_eq!(issued.expect("rotated").revoked, 1);
+    // The same connection goes on with the new key, and the old one opens nothing.
+    let appended = timeout(PATIENCE, operator.append(drained(), &[])).await;
+    appended.expect("in time").expect("appended");
+    let options = ConnectOptions::with_credentials(&old).expect("credentials");
+    assert!(options.connect(secured.url()).await.is_err(), "the old key");
+    // With both for a while, and the older one gone the next time.
+    let write = |credentials: &_| {
+        secured.write("operator-olga", credentials);
+        Ok::<(), AccountError>(())
+    };
+    let between = once(&secured, "operator-olga").await.expect("connects");
+    let kept = accounts.rotate(&olga, "operator-olga", true, write).await;
+    assert_eq!(kept.expect("rotated").revoked, 0);
+    between.flush().await.expect("still there");
+    let issued = accounts.rotate(&olga, "operator-olga", false, write).await;
+    assert_eq!(issued.expect("rotated").revoked, 2);
+    assert!(gone(&between).await < OUT);
+    // A service's key, of an account that it shares.
+    let write = |credentials: &_| {
+        secured.write("placer", credentials);
+        Ok::<(), AccountError>(())
+    };
+    let (optimizer, _) = secured.client("optimizer").await;
+    let placer = secured.log("placer").await;
+    let rotated = accounts
+        .rotate(&Principal::Control, "placer", false, write)
+        .await;
+    assert_eq!(rotated.expect("rotated").revoked, 1);
+    let answered = async {
+        while placer.head().await.is_err() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(PATIENCE, answered).await.expect("goes on");
+    assert_eq!(optimizer.connection_state(), State::Connected);
+    let nobody = accounts.rotate(
+        &olga,
+        "operator-otto",
+        false,
+        |_| Ok::<(), AccountError>(()),
+    );
+    assert!(matches!(nobody.await, Err(AccountError::Unknown(_))));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_makes_accounts_with_another_root_or_without_the_brokers_own_key() {
+    let secured = Secured::start_with_claims().await;
+    let mallory = Root::generate(Prefix::default()).expect("a key");
+    let sys = secured.settings("sys");
+    let accounts = dormouse_runtime::accounts::Accounts::connect(&sys, mallory).await;
+    let made = accounts.expect("connects").add(&alice()).await;
+    // The account is kept, and trusted by nobody: what it signs opens nothing.
+    if let Ok(issued) = made {
+        let options = ConnectOptions::with_credentials(&issued.credentials.text);
+        let connected = options.expect("credentials").connect(secured.url()).await;
+        assert!(connected.is_err(), "a foreign root is trusted");
+    }
+    for user in ["operator", "operator-olga", "tenant-ads", "node-n0"] {
+        let (client, mut reports) = secured.client(user).await;
+        client
+            .publish("$SYS.REQ.CLAIMS.UPDATE", "x".into())
+            .await
+            .expect("sent");
+        let report = timeout(PATIENCE, reports.recv()).await.expect("in time");
+        assert!(report.expect("connected").contains("$SYS.REQ"), "{user}");
+    }
+    let listed = secured.accounts().await.list().await.expect("listed");
+    let names: Vec<&str> = listed.iter().map(|(name, _)| name.as_str()).collect();
+    for name in [
+        "control",
+        "node-n0",
+        "operator-olga",
+        "tenant-ads",
+        "user-ads.vera",
+    ] {
+        assert!(names.contains(&name), "{names:?}");
+    }
+}
