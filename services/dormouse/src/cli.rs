@@ -120,6 +120,16 @@ pub struct Global {
         hide_short_help = true
     )]
     pub tls_key: Option<PathBuf>,
+    /// Talk to brokers on other machines without TLS.
+    #[arg(
+        long,
+        global = true,
+        env = "DORMOUSE_PLAINTEXT",
+        value_parser = clap::builder::FalseyValueParser::new(),
+        action = clap::ArgAction::SetTrue,
+        hide_short_help = true
+    )]
+    pub plaintext: bool,
     /// How to print: table, wide, json or yaml (`log export`: the file to write).
     #[arg(
         long,

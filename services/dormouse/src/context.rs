@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use dormouse_runtime::{LocalBroker, Log, LogError, Settings, Tls};
+use dormouse_runtime::{LocalBroker, Log, LogError, Settings, Tls, is_local};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -88,15 +88,17 @@ impl Context {
     pub fn settings(&self, name: &str) -> Settings {
         let local = || LocalBroker::url_of(&self.broker_dir());
         let server = self.server.clone().or_else(local);
+        let server = server.unwrap_or_else(|| "nats://127.0.0.1:4222".to_owned());
         Settings {
             prefix: self.global.prefix.clone(),
             creds: self.creds.clone(),
             nkey: self.nkey.clone(),
-            tls: self.tls.clone(),
-            ..Settings::new(
-                server.unwrap_or_else(|| "nats://127.0.0.1:4222".to_owned()),
-                name,
-            )
+            tls: Tls {
+                // Between machines nothing goes unencrypted unless that is said.
+                required: !self.global.plaintext && !is_local(&server),
+                ..self.tls.clone()
+            },
+            ..Settings::new(server, name)
         }
     }
 

@@ -262,6 +262,18 @@ fn shown(server: &str) -> String {
     shown.join(",")
 }
 
+/// Whether somebody listens there, who does not speak TLS as he should: the handshake's errors are
+/// those of the stream.
+fn is_of_tls(error: &async_nats::ConnectError) -> bool {
+    let source = std::error::Error::source(error);
+    let io = source.and_then(|source| source.downcast_ref::<std::io::Error>());
+    let of_handshake = [
+        std::io::ErrorKind::InvalidData,
+        std::io::ErrorKind::UnexpectedEof,
+    ];
+    error.kind() == ConnectErrorKind::Tls || io.is_some_and(|io| of_handshake.contains(&io.kind()))
+}
+
 async fn connect(settings: &Settings, options: ConnectOptions) -> Result<Client, LogError> {
     let servers: Vec<String> = settings
         .server
@@ -287,9 +299,10 @@ async fn connect(settings: &Settings, options: ConnectOptions) -> Result<Client,
         if error.kind() == ConnectErrorKind::ServerParse
             || started.elapsed() >= settings.connect_timeout
         {
-            return Err(LogError::Connect {
-                server: shown(&settings.server),
-                why: error.to_string(),
+            let (server, why) = (shown(&settings.server), error.to_string());
+            return Err(match settings.tls.required && is_of_tls(&error) {
+                true => LogError::NoTls { server, why },
+                false => LogError::Connect { server, why },
             });
         }
         if said.elapsed() >= Duration::from_secs(2) {

@@ -15,6 +15,16 @@ pub enum LogError {
         /// The last attempt's error.
         why: String,
     },
+    /// No connection with TLS, which is required.
+    #[error(
+        "no TLS with {server}: {why}; beyond this machine it is required: give the broker certificates (deploy/nats/make-tls.sh) and name their authority with --tls-ca, or say --plaintext"
+    )]
+    NoTls {
+        /// Where.
+        server: String,
+        /// The last attempt's error.
+        why: String,
+    },
     /// The broker knows this client and refuses it, or the credentials cannot be used.
     #[error("{server} does not accept the credentials: {why}; check the creds or nkey file")]
     Credentials {

@@ -57,7 +57,7 @@ pub use lease::{Hold, Lease, LeaseState, LeaseValue, Leases, RenewError, home};
 pub use lease_watch::{LeaseTable, Lost, LostGateway};
 pub use log::Log;
 pub use node_api::{NodeAnswer, NodeAnswered};
-pub use settings::{Settings, Tls};
+pub use settings::{Settings, Tls, is_local};
 pub use shell::{ServiceError, ServiceOptions, run_service};
 pub use snapshot::{Snapshot, Snapshots};
 pub use status::Published;

@@ -60,6 +60,20 @@ impl Default for Settings {
     }
 }
 
+/// Whether every one of the servers is this very machine: what is said to it crosses no network.
+#[must_use]
+pub fn is_local(servers: &str) -> bool {
+    servers.split(',').all(|server| {
+        let server = server.trim().parse::<async_nats::ServerAddr>();
+        let Ok(server) = server else {
+            return false;
+        };
+        let host = server.host().trim_start_matches('[').trim_end_matches(']');
+        let address = host.parse::<std::net::IpAddr>();
+        host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+    })
+}
+
 impl Settings {
     /// The defaults, for the broker at `server`, as client `name`.
     #[must_use]
@@ -68,6 +82,32 @@ impl Settings {
             server: server.into(),
             name: name.into(),
             ..Self::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_local;
+
+    #[test]
+    fn what_crosses_a_network_is_not_local() {
+        for local in [
+            "nats://127.0.0.1:4222",
+            "127.0.0.1:4222",
+            "tls://localhost:4222, nats://[::1]:4222",
+            "nats://user:secret@127.0.0.5",
+        ] {
+            assert!(is_local(local), "{local}");
+        }
+        for far in [
+            "nats://10.0.0.7:4222",
+            "nats-1",
+            "nats://localhost.example.org:4222",
+            "nats://127.0.0.1:4222,nats://nats-2:4222",
+            "",
+        ] {
+            assert!(!is_local(far), "{far}");
         }
     }
 }

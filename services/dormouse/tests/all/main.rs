@@ -14,6 +14,7 @@ mod gateway;
 mod jaeger;
 mod keeper;
 mod layout;
+mod lives;
 mod logs;
 mod metadata;
 mod notebooks;

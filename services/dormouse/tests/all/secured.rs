@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::common::{Cluster, PATIENCE, count_job, free_port, poll};
+use dormouse_messages::TenantId;
+use dormouse_runtime::tenant::{Encoding, Tenant, Wait};
+use dormouse_runtime::{Settings, Tls};
 use serde_json::json;
 
 const SERVERS: [&str; 3] = ["nats-1", "nats-2", "nats-3"];
@@ -145,6 +148,32 @@ fn start_gateway(cluster: &mut Cluster) {
     assert!(refused.starts_with("HTTP/1.1 404"), "{refused}");
 }
 
+/// A tenant's own program, with its own key: over TLS, and not without.
+fn a_tenant_submits(cluster: &Cluster, job: &serde_json::Value) {
+    let dir = cluster.dir();
+    let settings = |ca: bool| Settings {
+        nkey: Some(dir.join("keys/tenant-ads.nk")),
+        tls: Tls {
+            required: true,
+            ca: ca.then(|| dir.join("tls/ca.pem")),
+            client: None,
+        },
+        connect_timeout: std::time::Duration::from_secs(5),
+        ..Settings::new(cluster.url(), "ads")
+    };
+    let ads = || TenantId::new("ads").expect("valid");
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(async {
+        // It knows nobody who vouches for the brokers: it says nothing to them.
+        let unknown = Tenant::connect(&settings(false), ads(), Encoding::Json, PATIENCE).await;
+        assert!(unknown.is_err(), "it trusts whoever listens there");
+        let tenant = Tenant::connect(&settings(true), ads(), Encoding::Json, PATIENCE).await;
+        let tenant = tenant.expect("connects");
+        let submitted = tenant.submit(job, Wait::Decided, None).await;
+        assert_eq!(submitted.expect("admitted").job, "ads/own");
+    });
+}
+
 #[test]
 fn three_secured_brokers_carry_a_cluster_and_one_may_die() {
     let mut cluster = Cluster::new();
@@ -184,6 +213,7 @@ fn three_secured_brokers_carry_a_cluster_and_one_may_die() {
     start_gateway(&mut cluster);
     cluster.wait_for_nodes(2);
     cluster.submit(&count_job("first", 200, (1, 8), &[])).ok();
+    a_tenant_submits(&cluster, &count_job("own", 5, (1, 1), &[]));
     cluster.kill("nats-1");
     let mut second = count_job("second", 20, (1, 4), &[]);
     second["weight"] = json!(2);
@@ -192,6 +222,7 @@ fn three_secured_brokers_carry_a_cluster_and_one_may_die() {
         (said.code != 1 || said.error()["code"] == "name_in_use").then_some(())
     });
     cluster.wait_completed("ads/second");
+    cluster.wait_completed("ads/own");
     cluster.wait_completed("ads/first");
     cluster.check();
 }

@@ -43,6 +43,7 @@ fn nodes_of_gangs(mut given: Given, size: u32, on: &[&str]) -> [Vec<String>; 2] 
                 ..spec(&job(id))
             },
             ingress_sequence: given.events,
+            by: None,
             basis: None,
         });
         given.push(JobReleased {

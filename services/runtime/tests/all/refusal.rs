@@ -9,7 +9,7 @@ use crate::common::{Broker, drained, everything, fold_everything, next_event};
 use dormouse_messages::events::Writer;
 use dormouse_messages::intake::Arrival;
 use dormouse_messages::{Event, Recorded, Sequence, Timestamp};
-use dormouse_runtime::{AppendError, Followed, Log, LogError, Settings};
+use dormouse_runtime::{AppendError, Followed, Log, LogError, Settings, Tls};
 
 /// A broker on which `agent` may do all but write under the placer and the operator.
 async fn restricted() -> Broker {
@@ -122,6 +122,20 @@ async fn wrong_credentials_are_told_at_once() {
     let refused = Log::connect(&Settings::new(url, "agent")).await;
     assert!(
         matches!(refused, Err(LogError::Credentials { .. })),
+        "{refused:?}"
+    );
+    let plain = Broker::start().await;
+    let encrypted = Settings {
+        connect_timeout: Duration::from_millis(300),
+        tls: Tls {
+            required: true,
+            ..Tls::default()
+        },
+        ..Settings::new(plain.broker.url(), "encrypted")
+    };
+    let refused = Log::connect(&encrypted).await;
+    assert!(
+        matches!(refused, Err(LogError::NoTls { .. })),
         "{refused:?}"
     );
     let nobody = Settings {
