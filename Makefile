@@ -61,7 +61,7 @@ torture: ## Kill every process at random moments, then simulated clusters: make 
 	DORMOUSE_FAULTS=$(FAULTS) $(CARGO) test -p dormouse-replay --test all torture:: -- --nocapture
 
 explain-cases: ## Try every change that explanations of generated jobs name again: make explain-cases CASES=500
-	DORMOUSE_EXPLAIN_CASES=$(CASES) $(CARGO) test -p dormouse-replay --test all explain::every_named -- --nocapture
+	DORMOUSE_EXPLAIN_CASES=$(CASES) $(CARGO) test -p dormouse-replay --test all explain::cases::every_named -- --nocapture
 
 lint: ## Check format and lints; a warning fails
 	scripts/install.sh build

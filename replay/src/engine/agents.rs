@@ -632,9 +632,9 @@ impl ModelAgents {
             false => Vec::new(),
         };
         let model = self.jobs.get(&life.0).map(|job| &job.model);
-        let costs = model.map(|it| (it.ready_s, it.pause_s(life.1, resumes)));
-        let (ready_s, pause_s) = costs.unwrap_or_default();
+        let pause_s = model.map_or(0.0, |it| it.pause_s(life.1, resumes));
         for rank in replicas {
+            let ready_s = self.ready_s(&life, rank);
             self.schedule(after(now, ready_s), life.clone(), Due::Ready(rank));
         }
         if whole {

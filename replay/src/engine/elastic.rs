@@ -52,8 +52,7 @@ impl ModelAgents {
             false => event.leave.clone(),
         };
         for rank in newcomers {
-            let start_s = model.join_s.unwrap_or(model.start_s);
-            let at = after(now, start_s + faults.start_delay_s());
+            let at = after(now, model.join_s((life.1, rank)) + faults.start_delay_s());
             self.schedule(at, life.clone(), Due::Joined(rank));
         }
         for rank in leavers {
@@ -63,7 +62,7 @@ impl ModelAgents {
                 continue;
             }
             if faults.saving() != Saving::Hangs {
-                let at = after(now, model.save_s.min(5.0));
+                let at = after(now, model.leave_s((life.1, rank)));
                 self.schedule(at, life.clone(), Due::Left(rank));
             }
         }
@@ -105,7 +104,7 @@ impl ModelAgents {
     }
 
     pub(super) fn joined(&mut self, life: &LifeId, rank: Rank, now: Timestamp) -> Option<Event> {
-        let ready_s = self.jobs.get(&life.0).map_or(0.0, |job| job.model.ready_s);
+        let ready_s = self.ready_s(life, rank);
         let gang = self.gangs.get_mut(life).filter(|gang| !gang.stopping)?;
         let (node, container) = gang.containers.get_mut(&rank)?;
         if *container == Container::Runs || !self.ties.hears(node) {
@@ -122,6 +121,12 @@ impl ModelAgents {
         };
         self.schedule(after(now, ready_s), life.clone(), Due::Ready(rank));
         Some(Event::from(started))
+    }
+
+    /// From a container's start until it is ready.
+    pub(super) fn ready_s(&self, life: &LifeId, rank: Rank) -> f64 {
+        let job = self.jobs.get(&life.0);
+        job.map_or(0.0, |job| job.model.ready_s((life.1, rank)))
     }
 
     pub(super) fn ready(&self, life: &LifeId, rank: Rank) -> Option<Event> {

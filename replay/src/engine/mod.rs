@@ -50,7 +50,7 @@ use clients::Served;
 pub use clients::{Asking, Clients, Sample};
 pub use faults::{Faults, Plant, Rates};
 pub use log::MemoryLog;
-pub use model::{LifeCosts, ModelJob, Scaling};
+pub use model::{LifeCosts, MemberCosts, ModelJob, Scaling};
 pub use observe::Died;
 pub use resume::Ground;
 use service::{Participant, Service};

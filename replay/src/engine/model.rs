@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use dormouse_messages::Incarnation;
+use dormouse_messages::{Incarnation, Rank};
 
 /// How fast a gang of n containers works, in seconds of one container's work per second.
 #[derive(Debug, Clone, PartialEq)]
@@ -47,8 +47,19 @@ impl Scaling {
     }
 }
 
-/// What one life of a job costs, where that is known better than what its lives cost on the whole.
+/// What one container costs that comes, leaves or is a replica.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct MemberCosts {
+    /// From the request that it comes until it runs.
+    pub join_s: Option<f64>,
+    /// From its start until it is ready.
+    pub ready_s: Option<f64>,
+    /// From the request that it leaves until it has ended.
+    pub leave_s: Option<f64>,
+}
+
+/// What one life of a job costs, where that is known better than what its lives cost on the whole.
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct LifeCosts {
     /// From the start request until its containers run.
     pub start_s: Option<f64>,
@@ -62,6 +73,8 @@ pub struct LifeCosts {
     pub pace: Option<f64>,
     /// Seconds of work until it first reports progress.
     pub first_report_s: Option<f64>,
+    /// What single containers of it cost.
+    pub members: BTreeMap<Rank, MemberCosts>,
 }
 
 /// How a job behaves when it runs.
@@ -126,14 +139,42 @@ impl ModelJob {
         }
     }
 
-    fn life(&self, life: Incarnation) -> LifeCosts {
-        self.lives.get(&life).copied().unwrap_or_default()
+    fn life<T>(&self, life: Incarnation, of: impl Fn(&LifeCosts) -> Option<T>) -> Option<T> {
+        self.lives.get(&life).and_then(of)
+    }
+
+    fn member(
+        &self,
+        (life, rank): (Incarnation, Rank),
+        of: impl Fn(&MemberCosts) -> Option<f64>,
+    ) -> Option<f64> {
+        self.life(life, |life| life.members.get(&rank).and_then(&of))
+    }
+
+    /// From the request that a container comes until it runs.
+    #[must_use]
+    pub fn join_s(&self, member: (Incarnation, Rank)) -> f64 {
+        let usual = self.join_s.unwrap_or(self.start_s);
+        self.member(member, |it| it.join_s).unwrap_or(usual)
+    }
+
+    /// From a container's start until it is ready.
+    #[must_use]
+    pub fn ready_s(&self, member: (Incarnation, Rank)) -> f64 {
+        self.member(member, |it| it.ready_s).unwrap_or(self.ready_s)
+    }
+
+    /// From the request that a container leaves until it has ended: after its step.
+    #[must_use]
+    pub fn leave_s(&self, member: (Incarnation, Rank)) -> f64 {
+        let usual = self.save_s.min(5.0);
+        self.member(member, |it| it.leave_s).unwrap_or(usual)
     }
 
     /// From the start request of a life until its containers run.
     #[must_use]
     pub fn start_s(&self, life: Incarnation) -> f64 {
-        self.life(life).start_s.unwrap_or(self.start_s)
+        self.life(life, |it| it.start_s).unwrap_or(self.start_s)
     }
 
     /// From the start of a life until it works.
@@ -144,25 +185,27 @@ impl ModelJob {
         } else {
             self.warm_up_s
         };
-        self.life(life).pause_s.unwrap_or(usual)
+        self.life(life, |it| it.pause_s).unwrap_or(usual)
     }
 
     /// From the request to save a life until it is saved.
     #[must_use]
     pub fn save_s(&self, life: Incarnation) -> f64 {
-        self.life(life).save_s.unwrap_or(self.save_s)
+        self.life(life, |it| it.save_s).unwrap_or(self.save_s)
     }
 
     /// From the request to stop a life until it has ended.
     #[must_use]
     pub fn stop_s(&self, life: Incarnation) -> f64 {
-        self.life(life).stop_s.unwrap_or(self.stop_s)
+        self.life(life, |it| it.stop_s).unwrap_or(self.stop_s)
     }
 
     /// Seconds of work until a life first reports progress, if it does.
     #[must_use]
     pub fn first_report_s(&self, life: Incarnation) -> Option<f64> {
-        let first = self.life(life).first_report_s.or(self.first_report_s);
+        let first = self
+            .life(life, |it| it.first_report_s)
+            .or(self.first_report_s);
         self.progress_s.map(|every_s| first.unwrap_or(every_s))
     }
 
@@ -170,7 +213,7 @@ impl ModelJob {
     #[must_use]
     pub fn speed(&self, life: Incarnation, containers: u32, nodes: usize) -> f64 {
         let crossing = if nodes > 1 { self.crossing } else { 1.0 };
-        self.scaling.speed(containers) * self.life(life).pace.unwrap_or(1.0) * crossing
+        self.scaling.speed(containers) * self.life(life, |it| it.pace).unwrap_or(1.0) * crossing
     }
 }
 

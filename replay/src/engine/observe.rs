@@ -10,7 +10,7 @@ use dormouse_messages::ids::Rank;
 use dormouse_messages::{Event, JobId, Recorded, Timestamp};
 use dormouse_state::{ClusterState, ContainerPhase, Life, LifePhase};
 
-use super::agents::{Container, Due, Gang, LifeId, ModelAgents, Simulated};
+use super::agents::{Container, Due, Gang, LifeId, ModelAgents, Simulated, after};
 use super::faults::Faults;
 use super::model::ModelJob;
 
@@ -168,9 +168,12 @@ impl ModelAgents {
         let (resumes, served) = (gang.resumes, gang.served);
         let begins = whole && !gang.begun;
         gang.begun |= whole;
+        let is_newcomer = |(of, due): &(LifeId, Due)| *of == life && *due == Due::Joined(rank);
+        let comes = self.due.values().any(is_newcomer);
         self.drop_due(&life, |due| due == Due::Joined(rank));
-        if served {
-            self.schedule(now, life.clone(), Due::Ready(rank));
+        if served || comes {
+            let at = after(now, self.ready_s(&life, rank));
+            self.schedule(at, life.clone(), Due::Ready(rank));
         }
         if begins {
             self.drop_due(&life, |due| due == Due::Started);
@@ -232,10 +235,12 @@ impl ModelAgents {
         let Some(queue) = gang.tasks.get_mut(&event.rank) else {
             return;
         };
-        let begun = queue.have_ended(&event.completed, &event.failed, now);
-        if let (Some(task_s), Some(tasks)) = (task_s, begun) {
-            self.drop_due(&life, |due| due == Due::TasksEnded(event.rank));
-            self.run_tasks(&life, event.rank, tasks, task_s, now);
+        queue.have_ended(&event.completed, &event.failed, now);
+        let left = queue.running();
+        // When it was due by the model it may not be due any more: it has happened.
+        self.drop_due(&life, |due| due == Due::TasksEnded(event.rank));
+        if let Some(task_s) = task_s.filter(|_| left > 0) {
+            self.run_tasks(&life, event.rank, left, task_s, now);
         }
     }
 }

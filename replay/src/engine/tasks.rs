@@ -34,6 +34,11 @@ impl Queue {
         std::mem::take(&mut self.running)
     }
 
+    /// How many run.
+    pub fn running(&self) -> u64 {
+        self.running.len()
+    }
+
     /// What a log says has ended; how many it begins now, if that was all that ran.
     pub fn have_ended(
         &mut self,

@@ -14,108 +14,20 @@
 //! | `infeasible` | the second one is nothing that the first one's state and policy allow |
 //! | `other_type` | one changes containers, the other one keeps them |
 
+mod answer;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use dormouse_messages::events::{Outcome, StoppedBy};
+use dormouse_messages::events::Outcome;
 use dormouse_messages::{Decider, Event, JobId, Recorded, Sequence, Timestamp, Writer};
 use dormouse_optimizer::Optimizer;
-use serde::{Deserialize, Serialize};
+
+pub use answer::{Class, DecisionDiff, DiffAnswer, Side};
 
 use super::changes::{ChangeError, Changes};
 use super::fork::Fork;
 use super::whatif::Differs;
-
-/// How a pair of decisions differs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Class {
-    /// The same containers.
-    Equal,
-    /// Other containers of the same worth.
-    EqualValue,
-    /// The second is worth more.
-    Better,
-    /// The second is worth less.
-    Worse,
-    /// The first one's state and policy do not allow the second.
-    Infeasible,
-    /// One changes containers, the other keeps them.
-    OtherType,
-}
-
-impl Class {
-    /// As it is written.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Equal => "equal",
-            Self::EqualValue => "equal_value",
-            Self::Better => "better",
-            Self::Worse => "worse",
-            Self::Infeasible => "infeasible",
-            Self::OtherType => "other_type",
-        }
-    }
-}
-
-/// One of two decisions.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Side {
-    /// Its event; nothing of one that is not on a log.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sequence: Option<Sequence>,
-    /// When.
-    pub at: Timestamp,
-    /// `allocation.decided` or `allocation.kept`.
-    #[serde(rename = "type")]
-    pub type_name: String,
-    /// The objective's value.
-    pub objective: f64,
-    /// Its proven gap.
-    pub gap: f64,
-    /// Utilization, the sum over the resources.
-    pub utilization: f64,
-    /// Fairness loss of the running jobs.
-    pub fairness_loss: f64,
-    /// The bound on it.
-    pub fairness_loss_bound: f64,
-    /// Jobs that are restarted.
-    pub adjusted_jobs: u32,
-    /// The bound on them.
-    pub adjustment_bound: u32,
-    /// The build that decided.
-    pub build: String,
-}
-
-/// Two decisions that differ.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct DecisionDiff {
-    /// The first one's event.
-    pub sequence: Sequence,
-    /// How they differ.
-    pub class: Class,
-    /// The first.
-    pub left: Side,
-    /// The second.
-    pub right: Side,
-    /// Jobs with other containers.
-    pub jobs: Vec<Differs>,
-    /// In words.
-    pub explained: Vec<String>,
-}
-
-/// What was compared.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct DiffAnswer {
-    /// Pairs of decisions.
-    pub compared: u64,
-    /// How many of each class.
-    pub classes: BTreeMap<Class, u64>,
-    /// The first that differs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub first: Option<DecisionDiff>,
-}
 
 /// Compares what a log decided with what another policy would have decided from the same states.
 pub struct PolicyDiff<'a> {
@@ -325,14 +237,10 @@ fn class(
     if was == is {
         return Class::Equal;
     }
-    // A decision that was cut off by time is checked for what it is, not made again.
-    let mut checked = right.event.clone();
-    match &mut checked {
-        Event::AllocationDecided(event) => event.outcome.solver.stopped_by = StoppedBy::Time,
-        Event::AllocationKept(event) => event.outcome.solver.stopped_by = StoppedBy::Time,
-        _ => {}
+    if breaks_bounds(first, second, right) {
+        return Class::Infeasible;
     }
-    if let Some(Err(_)) = Optimizer::default().check(&before.cluster, &checked) {
+    if !has_room(before, right) {
         return Class::Infeasible;
     }
     if first.type_name != second.type_name {
@@ -345,6 +253,26 @@ fn class(
         more if more < -within => Class::Worse,
         _ => Class::EqualValue,
     }
+}
+
+/// Whether there is room for a decision, as the independent checker sees it.
+fn has_room(before: &Fork, of: &Of) -> bool {
+    match &of.event {
+        Event::AllocationDecided(event) => {
+            Optimizer::fits(&before.cluster, event, before.now).is_ok()
+        }
+        // Nothing changes.
+        _ => true,
+    }
+}
+
+/// Whether the second restarts more jobs than the first one's policy allows, or is less fair. Where
+/// services have to be met, or nothing runs, these bounds do not hold.
+fn breaks_bounds(first: &Side, second: &Side, right: &Of) -> bool {
+    let exempt = right.outcome().is_none_or(|it| it.forced || it.unbounded);
+    !exempt
+        && (second.adjusted_jobs > first.adjustment_bound
+            || second.fairness_loss > first.fairness_loss_bound + 1e-9)
 }
 
 /// Both in words.

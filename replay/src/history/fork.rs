@@ -65,6 +65,14 @@ impl Fork {
     /// Decides as the services would now: admission until it has nothing more to say, then the
     /// optimizer once.
     pub fn settle(&mut self, optimizer: &Optimizer) -> Outcome {
+        let releases = self.release();
+        let decision = optimizer.decide(&self.cluster, self.now);
+        let event = decision.proposals.into_iter().next().map(|it| it.event);
+        Outcome { event, releases }
+    }
+
+    /// Lets admission decide until it has nothing more to say; the jobs that it released.
+    pub fn release(&mut self) -> Vec<JobId> {
         let mut releases = Vec::new();
         for _ in 0..MOST_DECISIONS {
             let decision = Admission.decide(&self.admission, self.now);
@@ -78,9 +86,7 @@ impl Fork {
                 self.happen(Writer::Admission, proposal.event);
             }
         }
-        let decision = optimizer.decide(&self.cluster, self.now);
-        let event = decision.proposals.into_iter().next().map(|it| it.event);
-        Outcome { event, releases }
+        releases
     }
 
     /// The containers of a job by the newest placement; 0 where it has none.

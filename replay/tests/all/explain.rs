@@ -1,18 +1,15 @@
-//! Explanations: cases worked out by hand, and brute force over generated clusters: what is named holds
-//! in the real services, and nothing smaller of its kind does.
+//! Explanations: cases worked out by hand, and brute force over generated clusters ([`cases`]).
+
+mod cases;
 
 use std::sync::Arc;
 
 use dormouse_messages::events::ClusterConfigured;
 use dormouse_messages::policy::Policy;
-use dormouse_messages::{Epoch, Event, JobId, Recorded, Writer};
-use dormouse_optimizer::Optimizer;
-use dormouse_replay::engine::{Action, Engine, Faults, ModelJob};
-use dormouse_replay::history::explain::{Change, Correction, Explainer, Explanation, Subject};
-use dormouse_replay::history::fork::Fork;
-use dormouse_replay::random::Random;
+use dormouse_messages::{Epoch, JobId, Recorded};
+use dormouse_replay::engine::{Action, Engine, ModelJob};
+use dormouse_replay::history::explain::{Correction, Explainer, Explanation, Subject};
 use dormouse_replay::simulate::{START, seconds_after_start};
-use dormouse_replay::torture::workload;
 
 fn explain(log: &[Arc<Recorded>], subject: Subject, tenant: Option<&str>) -> Explanation {
     let viewer = tenant.map(|tenant| tenant.parse().expect("a tenant"));
@@ -98,17 +95,18 @@ fn a_job_that_no_restart_makes_room_for() {
     assert_eq!((nodes.to.as_str(), nodes.becomes), ("1 of cpu=8", 4));
     assert!(found(&answer, "theta1").is_none(), "theta1 does not bind");
     // Once one of the two is to have less than 8 it is restarted anyway, and gives 3: 5, 8 and 3 have
-    // the least loss of all that fill the nodes.
+    // the least loss of all that fill the nodes. That one is enough, and the less it gives the better.
     let gives: Vec<_> = answer
         .corrections
         .iter()
         .filter(|it| it.kind == "others_give")
         .collect();
-    assert_eq!(gives.len(), 2, "both do equally: {gives:?}");
-    assert!(
-        gives
-            .iter()
-            .all(|it| (it.gives[0].from, it.gives[0].to, it.becomes) == (8, 5, 3)),
+    let [gives] = gives.as_slice() else {
+        panic!("one that is enough: {gives:?}");
+    };
+    assert_eq!(
+        (gives.gives[0].from, gives.gives[0].to, gives.becomes),
+        (8, 5, 3),
         "{gives:?}"
     );
     // As its tenant it learns amounts, not names.
@@ -119,6 +117,34 @@ fn a_job_that_no_restart_makes_room_for() {
         text.contains("a job of another tenant with 5 instead of 8"),
         "{text}"
     );
+}
+
+/// The reason is told before any change is tried, then each change as it is proven.
+#[test]
+fn the_reason_is_told_first_and_then_change_by_change() {
+    let mut engine = cluster(2, policy(1.0, 0.0));
+    submit(&mut engine, 0.0, "ads/x", (1, 8), EXIT);
+    submit(&mut engine, 0.0, "ads/y", (1, 8), EXIT);
+    submit(&mut engine, 100.0, "lab/z", (2, 4), EXIT);
+    engine
+        .run_until(seconds_after_start(150.0))
+        .expect("a healthy run");
+    let mut explainer = Explainer::new(Subject::Job(job("lab/z")), None, 600);
+    let log = engine.log();
+    log.iter().for_each(|recorded| explainer.read(recorded));
+    let mut told: Vec<Explanation> = Vec::new();
+    let answer = explainer.explain_step_by_step(|so_far| told.push(so_far.clone()));
+    let answer = answer.expect("it is there");
+    let first = told.first().expect("the reason");
+    assert_eq!(first.dominant, answer.dominant);
+    assert_eq!(first.conflict, answer.conflict);
+    for (count, so_far) in told.iter().enumerate() {
+        assert_eq!(so_far.corrections, answer.corrections[..count]);
+        assert!(answer.words.starts_with(&so_far.words), "{so_far:?}");
+    }
+    assert_eq!(told.len(), answer.corrections.len() + 1);
+    assert!(answer.corrections.len() >= 3 && answer.solves >= 3);
+    assert_eq!(explain(log, Subject::Job(job("lab/z")), None), answer);
 }
 
 #[test]
@@ -210,148 +236,10 @@ fn a_refusal_and_what_is_not_there() {
     assert!(explainer.explain().is_err());
 }
 
-/// The state that the last allocation was made from, folded here, and how it decided.
-fn base(log: &[Arc<Recorded>]) -> Option<(Fork, Optimizer)> {
-    let decided = log.iter().rev().find(|it| it.writer == Writer::Optimizer)?;
-    let basis = decided.event().and_then(Event::basis)?;
-    let mut fork = Fork::default();
-    for recorded in log.iter().take_while(|it| it.sequence <= basis.asof) {
-        fork.read(recorded);
-    }
-    fork.now = basis.now;
-    let budget = basis.budget?;
-    Some((
-        fork,
-        Optimizer {
-            gap: budget.gap,
-            seconds: budget.seconds,
-        },
-    ))
-}
-
-fn becomes(fork: &Fork, optimizer: &Optimizer, change: Option<&Change>, job: &JobId) -> u32 {
-    let mut fork = fork.clone();
-    if let Some(change) = change {
-        change.apply(&mut fork);
-    }
-    fork.settle(optimizer).containers(&fork, job)
-}
-
-/// Every value of the grid that is smaller than the named one, and the named one: not, and yes.
-fn check(fork: &Fork, optimizer: &Optimizer, job: &JobId, correction: &Correction) {
-    let policy = fork.cluster.policy;
-    let to: f64 = correction.to.parse().unwrap_or(0.0);
-    let live = fork.cluster.job(job).expect("a job");
-    let (min, max) = (live.containers.min, live.containers.max);
-    let hundredths = |theta: f64| {
-        (1..=100_u32)
-            .map(|step| f64::from(step) / 100.0)
-            .filter(move |it| *it > theta)
-    };
-    let grid: Vec<(f64, Change)> = match correction.kind.as_str() {
-        "theta1" => hundredths(policy.theta1)
-            .map(|theta1| {
-                (
-                    theta1,
-                    Change::Policy(Box::new(Policy { theta1, ..policy })),
-                )
-            })
-            .collect(),
-        "theta2" => hundredths(policy.theta2)
-            .map(|theta2| {
-                (
-                    theta2,
-                    Change::Policy(Box::new(Policy { theta2, ..policy })),
-                )
-            })
-            .collect(),
-        "min" => (1..min)
-            .rev()
-            .map(|less| (f64::from(less), Change::Bounds(job.clone(), less, max)))
-            .collect(),
-        "max" => vec![(
-            f64::from(max + 1),
-            Change::Bounds(job.clone(), min, max + 1),
-        )],
-        _ => return,
-    };
-    let has = becomes(fork, optimizer, None, job);
-    for (value, change) in grid {
-        let gets = becomes(fork, optimizer, Some(&change), job);
-        if (value - to).abs() < 1e-9 {
-            assert_eq!(gets, correction.becomes, "{job}: {correction:?}");
-            assert!(gets > has, "{job}: {correction:?}");
-            return;
-        }
-        assert!(
-            gets <= has,
-            "{job}: {value} is enough already: {correction:?}"
-        );
-    }
-    panic!(
-        "{job}: {} is not on the grid: {correction:?}",
-        correction.to
-    );
-}
-
-/// How many jobs are asked for: `make explain-cases` asks for 500.
-fn cases() -> u32 {
-    let cases = std::env::var("DORMOUSE_EXPLAIN_CASES").ok();
-    cases.map_or(55, |it| it.parse().expect("a number"))
-}
-
+/// Twenty nodes and fifty jobs that would all have more: every kind of change is searched, with few
+/// decisions.
 #[test]
-fn every_named_change_holds_and_no_smaller_one_of_its_kind_does() {
-    let (mut asked, mut named, mut seed) = (0, 0, 0);
-    while asked < cases() {
-        seed += 1;
-        let mut random = Random::new(seed);
-        let mut engine = Engine::with_faults(START, false, Faults::none());
-        workload::small_cluster(&mut engine, &mut random);
-        engine
-            .run_until(seconds_after_start(200_000.0))
-            .expect("a healthy run");
-        let log = engine.log();
-        let decided = log.iter().filter(|it| it.writer == Writer::Optimizer);
-        let places: Vec<usize> = decided
-            .map(|it| usize::try_from(it.sequence.0).expect("small"))
-            .collect();
-        for _ in 0..3.min(places.len()) {
-            let log = &log[..*random.choose(&places)];
-            let Some((fork, optimizer)) = base(log) else {
-                continue;
-            };
-            let live: Vec<&JobId> = fork
-                .cluster
-                .queued
-                .keys()
-                .chain(fork.cluster.jobs.keys())
-                .collect();
-            if live.is_empty() {
-                continue;
-            }
-            let job: &JobId = random.choose::<&JobId>(&live);
-            let answer = explain(log, Subject::Job(job.clone()), None);
-            asked += 1;
-            if let Some(decision) = &answer.decision {
-                assert_eq!(decision.remade, "equal", "seed {seed}, {job}");
-            }
-            for correction in &answer.corrections {
-                named += 1;
-                check(&fork, &optimizer, job, correction);
-            }
-        }
-    }
-    println!("{asked} jobs were asked for, {named} changes named and tried again");
-    assert!(
-        named * 2 >= asked,
-        "{asked} jobs were asked for, {named} changes named"
-    );
-}
-
-/// Twenty nodes and fifty jobs that would all have more: every kind of change is searched.
-#[test]
-fn a_job_among_fifty_is_explained_soon() {
+fn a_job_among_fifty_takes_few_decisions() {
     let mut engine = Engine::new(START, false);
     let policy = policy(0.1, 0.1);
     engine.at(START, Action::Operator(ClusterConfigured { policy }.into()));
@@ -367,7 +255,6 @@ fn a_job_among_fifty_is_explained_soon() {
     engine
         .run_until(seconds_after_start(500.0))
         .expect("a healthy run");
-    let mut slowest = 0.0_f64;
     for id in ["ads/j03", "ads/j27", "ads/j49"] {
         let began = std::time::Instant::now();
         let mut explainer = Explainer::new(Subject::Job(job(id)), None, 120);
@@ -376,12 +263,14 @@ fn a_job_among_fifty_is_explained_soon() {
         let answer = explainer.explain().expect("it is there");
         let took_s = began.elapsed().as_secs_f64();
         println!(
-            "{id} in {took_s:.2} s: {:?}, {} changes",
+            "{id} in {took_s:.2} s, {} decisions: {:?}, {} changes",
+            answer.solves,
             answer.dominant.map(|it| it.code),
             answer.corrections.len()
         );
-        slowest = slowest.max(took_s);
+        assert!(
+            answer.not_searched.is_empty() && answer.solves <= 40,
+            "{id}"
+        );
     }
-    // On a busy machine, and without optimisation.
-    assert!(slowest < 120.0, "{slowest} s");
 }

@@ -3,6 +3,7 @@
 mod archive;
 mod cluster;
 mod common;
+mod diff;
 mod dynamoml;
 mod explain;
 mod grants;
@@ -15,6 +16,7 @@ mod report;
 mod scenarios;
 mod serving;
 mod slices;
+mod starts;
 mod table2;
 mod tenants;
 mod torture;

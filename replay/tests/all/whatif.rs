@@ -87,12 +87,29 @@ fn without_changes_a_simulated_history_comes_out_again() {
     }
 }
 
-/// Small clusters with services, task sets, cancellations, drains and lost nodes. Of partitions that
-/// are resized in place single starts and leaves cost the median.
+/// The first event of a fork without changes that is not what the log has there.
+fn first_other(log: &[Arc<Recorded>], at: Sequence) -> Option<String> {
+    let history = history(log);
+    let forked = history.fork(ForkAt::Sequence(at));
+    let mut again = Vec::new();
+    let ran = run(&forked, &forked.likely(), &Default::default(), |it| {
+        again.push(Arc::clone(it));
+        false
+    });
+    ran.expect("a fork that runs");
+    let mut pairs = forked.after.iter().zip(&again);
+    let (was, is) = pairs.find(|(was, is)| bare(was) != bare(is))?;
+    let words = |it: &Recorded| format!("{} at {}: {:?}", it.sequence, it.stored_at, it.event());
+    Some(format!("was {}\n  is {}", words(was), words(is)))
+}
+
+/// Small clusters with services, task sets, partitions that are resized in place, labels and taints,
+/// cancellations, drains and lost nodes.
 #[test]
 fn without_changes_a_mixed_history_decides_the_same() {
-    let (mut equal, mut decisions) = (0, 0);
-    for seed in 1..=16 {
+    let (mut equal, mut decisions, mut in_place) = (0, 0, 0);
+    let mut off = Vec::new();
+    for seed in 1..=24 {
         let mut random = Random::new(seed);
         let mut engine = Engine::with_faults(START, false, Faults::none());
         workload::small_cluster(&mut engine, &mut random);
@@ -100,28 +117,29 @@ fn without_changes_a_mixed_history_decides_the_same() {
             .run_until(seconds_after_start(200_000.0))
             .expect("a healthy run");
         let log = engine.log();
-        let in_place = log
-            .iter()
-            .any(|it| matches!(it.event(), Some(Event::PartitionResizeRequested(_))));
-        let tasks = log
-            .iter()
-            .any(|it| matches!(it.event(), Some(Event::TasksAssigned(_))));
+        in_place += u32::from(
+            log.iter()
+                .any(|it| matches!(it.event(), Some(Event::PartitionResizeRequested(_)))),
+        );
         let rests = at_rest(log);
         for at in [Sequence(0), *random.choose(&rests)] {
-            let answer = answer(&history(log), at, &Asked::default(), 0);
-            println!(
-                "seed {seed} at {at}, in place {in_place}, tasks {tasks}: {:?}",
-                answer.identity
-            );
-            if !in_place {
-                equal += answer.identity.decisions_equal;
-                decisions += answer.identity.decisions;
+            let identity = answer(&history(log), at, &Asked::default(), 0).identity;
+            equal += identity.decisions_equal;
+            decisions += identity.decisions;
+            if identity.decisions_equal < identity.decisions {
+                let first = first_other(log, at).unwrap_or_default();
+                println!("seed {seed} at {at}: {identity:?}\n  {first}");
+                off.push((seed, at));
             }
         }
     }
-    assert!(decisions > 20, "{decisions}");
+    assert!(decisions > 100 && in_place >= 5, "{decisions}, {in_place}");
     println!("{equal} of {decisions} allocations come out again");
-    assert!(equal * 100 >= decisions * 85, "{equal} of {decisions}");
+    // Where two containers start in the same microsecond, a fork may have them the other way round.
+    assert!(
+        equal * 100 >= decisions * 98,
+        "{equal} of {decisions}, not the same: {off:?}"
+    );
 }
 
 fn answer(history: &History, at: Sequence, asked: &Asked, draws: u32) -> Answer {

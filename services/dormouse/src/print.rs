@@ -53,6 +53,40 @@ pub fn ours<T: Serialize>(
     line(text.trim_end())
 }
 
+/// A text for people that grows while it is worked out: what is there already is not printed again.
+#[derive(Debug, Default)]
+pub struct Growing {
+    printed: String,
+}
+
+impl Growing {
+    /// Prints what the text that `table` makes of `value` has more than was printed so far.
+    ///
+    /// # Errors
+    /// When the value cannot be represented, or the standard output is closed.
+    pub fn print<T: Serialize + DeserializeOwned>(
+        &mut self,
+        value: &T,
+        table: impl FnOnce(&T) -> String,
+    ) -> anyhow::Result<()> {
+        let cleaned = cleaned(value)?;
+        let text = table(cleaned.as_ref().unwrap_or(value));
+        let mut out = std::io::stdout();
+        out.write_all(self.rest(&text).as_bytes())?;
+        out.flush()?;
+        self.printed = text;
+        Ok(())
+    }
+
+    fn rest(&self, text: &str) -> String {
+        match text.strip_prefix(&self.printed) {
+            Some(rest) => rest.to_owned(),
+            // What was said has become something else: the whole of it, on lines of its own.
+            None => format!("\n\n{text}"),
+        }
+    }
+}
+
 /// The value with all its texts fit to be shown; nothing where they are.
 fn cleaned<T: Serialize + DeserializeOwned>(value: &T) -> anyhow::Result<Option<T>> {
     let mut value = serde_json::to_value(value)?;
@@ -175,6 +209,16 @@ mod tests {
             json!({"jobs": [{"reason": "a\\u{1b}[2Jb", "metrics": {"l\\u{7}": 1.5}}], "n": 1});
         assert_eq!(cleaned, shown);
         assert_eq!(super::cleaned(&shown).expect("a value"), None);
+    }
+
+    #[test]
+    fn of_a_growing_text_only_the_rest_is_printed() {
+        let growing = Growing {
+            printed: "one".to_owned(),
+        };
+        assert_eq!(growing.rest("one, two"), ", two");
+        assert_eq!(growing.rest("one"), "");
+        assert_eq!(growing.rest("two"), "\n\ntwo");
     }
 
     #[test]

@@ -25,7 +25,7 @@ use dormouse_messages::{
 use dormouse_state::{Assignment, ClusterState};
 
 use crate::problem::{Budget, Problem, ProblemJob};
-use crate::recheck::recheck;
+use crate::recheck::{self, recheck};
 use crate::solution::{JobShare, Solution};
 use crate::state::{freed_at, held_by_quota, problem_of};
 
@@ -49,6 +49,53 @@ impl Default for Optimizer {
     }
 }
 
+/// A decision, and what it was made from.
+#[derive(Debug, Clone)]
+pub struct Made {
+    /// What was asked.
+    pub problem: Problem,
+    /// What was answered.
+    pub solution: Solution,
+    /// What is appended, without its basis.
+    pub event: Event,
+}
+
+impl Optimizer {
+    /// Steps 3 and 4, whether or not something has happened that could change the answer.
+    #[must_use]
+    pub fn make(&self, state: &ClusterState, now: Timestamp) -> Made {
+        let budget = Budget {
+            gap: self.gap,
+            nodes: None,
+            seconds: self.seconds,
+        };
+        let problem = problem_of(state, now, budget);
+        let solution = crate::solve(&problem);
+        let held = held_by_quota(state, now);
+        let event = match solution.changed || stops(state).next().is_some() {
+            true => decided(state, &problem, solution.clone(), held),
+            false => kept(solution.clone(), held),
+        };
+        Made {
+            problem,
+            solution,
+            event,
+        }
+    }
+
+    /// Whether a state has room for a decision at `now`, whatever it is worth there.
+    ///
+    /// # Errors
+    /// What does not fit.
+    pub fn fits(
+        state: &ClusterState,
+        event: &AllocationDecided,
+        now: Timestamp,
+    ) -> Result<(), String> {
+        recheck::fits(state, event, now)
+    }
+}
+
 impl Decider for Optimizer {
     type State = ClusterState;
 
@@ -68,19 +115,9 @@ impl Decider for Optimizer {
                 ..Decision::default()
             };
         }
-        let budget = Budget {
-            gap: self.gap,
-            nodes: None,
-            seconds: self.seconds,
-        };
-        let problem = problem_of(state, now, budget);
-        let solution = crate::solve(&problem);
-        let event = match solution.changed || stops(state).next().is_some() {
-            true => decided(state, &problem, solution, held_by_quota(state, now)),
-            false => kept(solution, held_by_quota(state, now)),
-        };
+        let made = self.make(state, now);
         Decision {
-            proposals: vec![Proposal::caused_by(event, causes(state))],
+            proposals: vec![Proposal::caused_by(made.event, causes(state))],
             next_wake: None,
         }
     }

@@ -31,9 +31,10 @@ mod state;
 mod tenants;
 
 pub use check::{Violation, check};
-pub use decide::Optimizer;
+pub use decide::{Made, Optimizer};
 pub use document::{DocumentError, solve_document};
 pub use p2::conflict::{Conflict, Group, conflict};
+pub use p2::forced::{givers, may_have};
 pub use problem::Problem;
 pub use solution::Solution;
 pub use state::problem_of;

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use dormouse_messages::events::{AllocationDecided, Basis, Outcome, Slot, StoppedBy};
 use dormouse_messages::job::Urgency;
 use dormouse_messages::needs::ContainerType;
-use dormouse_messages::{Amounts, Event, JobId, NodeId};
+use dormouse_messages::{Amounts, Event, JobId, NodeId, Timestamp};
 use dormouse_state::ClusterState;
 
 use crate::check::limits;
@@ -53,6 +53,15 @@ pub fn recheck(state: &ClusterState, event: &Event) -> Option<Result<(), String>
     };
     let problem = problem_of(state, basis.now, budget);
     Some(holds(&problem, outcome, decided))
+}
+
+/// Steps 1 and 2 of any decision: whether `state` has room for it at `now`, whatever it is worth there.
+pub fn fits(state: &ClusterState, event: &AllocationDecided, now: Timestamp) -> Result<(), String> {
+    let problem = problem_of(state, now, Budget::default());
+    let recorded = Recorded::new(&problem, &event.outcome, Some(event));
+    recorded.jobs()?;
+    recorded.nodes()?;
+    recorded.shapes()
 }
 
 /// Steps 1 to 4.

@@ -1,4 +1,5 @@
-//! How fast the page is on a long log: reading it, the first view, and drags of the time line.
+//! How fast the page is on a long log: reading it, the first view, drags of the time line, and
+//! explanations.
 //!
 //! The log is made here: 1,000 nodes, jobs that come one by one and live while 2,000 others come.
 //! `DORMOUSE_JOBS` says how many (default 100,000: a million events).
@@ -20,6 +21,7 @@ const LIVE: usize = 2_000;
 const NODES: usize = 1_000;
 const TENANTS: usize = 20;
 const DRAGS: u64 = 200;
+const EXPLAINED: u64 = 20;
 
 fn name(job: usize) -> String {
     format!("t{}/j{job:06}", job % TENANTS)
@@ -125,6 +127,33 @@ fn main() {
         part(10),
         part(19),
         part(20),
+        memory_mib()
+    );
+    explained(&site, jobs);
+}
+
+/// Why jobs of places without a pattern are as they are: the deciders' states are folded up to there
+/// from the nearest that are kept, of which the first question finds none.
+fn explained(site: &Site, jobs: usize) {
+    let head = site.page.past.head().head.0;
+    let mut took: Vec<Duration> = Vec::new();
+    for place in 1..=EXPLAINED {
+        let at = head / 10 + place.wrapping_mul(0x9e37_79b9_7f4a_7c15) % (head * 9 / 10);
+        // One of the newest there.
+        let newest = usize::try_from(at).unwrap_or(0) * jobs / usize::try_from(head).unwrap_or(1);
+        let id = name(newest.saturating_sub(LIVE / 2));
+        let question = format!("at={at}&kind=job&id={id}");
+        let question = serde_urlencoded::from_str(&question).expect("a question");
+        let begun = Instant::now();
+        answers::explain(site, &question).expect("an answer");
+        took.push(begun.elapsed());
+    }
+    let first = took[0];
+    took.sort_unstable();
+    println!(
+        "explained: first {first:.1?}, median {:.1?}, most {:.1?}; {} MiB",
+        took[took.len() / 2],
+        took[took.len() - 1],
         memory_mib()
     );
 }

@@ -12,12 +12,27 @@ export class Failed extends Error {
   }
 }
 
-async function get(url, signal) {
+async function get(url, signal, told) {
   const response = await fetch(url, { signal, headers: { accept: "application/json" } });
-  if (response.ok) return response.json();
+  if (response.ok) return told ? lines(response, told) : response.json();
   let error = { code: String(response.status), message: response.statusText };
   try { error = (await response.json()).error ?? error; } catch { /* not in JSON */ }
   throw new Failed(response.status, error.code, error.message);
+}
+
+// An answer that grows: a line of JSON each time, the last one is whole.
+async function lines(response, told) {
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let text = "", answer = null;
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) break;
+    const whole = (text + value).split("\n");
+    text = whole.pop();
+    for (const line of whole) told(answer = JSON.parse(line));
+  }
+  if (!answer) throw new Failed(500, "internal", "There was no answer.");
+  return answer;
 }
 
 export async function head() {
@@ -27,8 +42,9 @@ export async function head() {
   return answer;
 }
 
-// The newest question of a kind wins: the one before it is given up.
-export async function ask(path, params = {}, kind = path) {
+// The newest question of a kind wins: the one before it is given up. Of an answer that grows `told`
+// hears what is known so far.
+export async function ask(path, params = {}, kind = path, told = null) {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(params)) {
     if (value !== undefined && value !== null && value !== "" && value !== false) query.set(name, value);
@@ -41,7 +57,7 @@ export async function ask(path, params = {}, kind = path) {
   const stop = new AbortController();
   running.set(kind, stop);
   try {
-    const answer = await get(url, stop.signal);
+    const answer = await get(url, stop.signal, told);
     if (params.at !== undefined) {
       kept.set(url, answer);
       if (kept.size > 200) kept.delete(kept.keys().next().value);

@@ -42,8 +42,8 @@ function go(changes, replace = false) {
 }
 
 // A question about the moment that is looked at.
-function askAt(path, params = {}, kind = path) {
-  return ask(path, { at: moment(), ...params }, kind);
+function askAt(path, params = {}, kind = path, told = null) {
+  return ask(path, { at: moment(), ...params }, kind, told);
 }
 
 const moment = () => app.view.at ?? app.head?.head;

@@ -7,6 +7,7 @@ import { amount, bar, clock, count, dot, duration, figure, h, hue, ms, percent, 
 const NOTHING = { job: null, node: null, about: null, epoch: null, from: null };
 const panel = () => document.getElementById("details");
 let why = null;
+let refill = () => {};
 
 export async function show(app) {
   const { job, node, about, epoch, from } = app.view;
@@ -44,21 +45,27 @@ function explained(app, kind, id, key) {
     if (!why) {
       put(box, h("button", { type: "button", "data-key": "why", onclick: load }, "Explain"),
         h("span", { class: "muted small" }, " decided again on a fork of the log; takes a moment"));
-    } else if (why.answer) put(box, ...explanation(why.answer));
+    } else if (why.answer) put(box, ...explanation(why.answer), why.whole ? null : h("p", { class: "muted" }, "Changes are tried …"));
     else put(box, h("p", { class: why.error ? "bad" : "muted" }, why.error ?? "The services decide again …"));
   };
   const load = async () => {
     why = { key };
     fill();
     try {
-      const answer = await app.ask("explain", { kind, id });
-      if (why?.key === key) why.answer = answer;
+      const told = (answer) => {
+        if (why?.key === key) why.answer = answer;
+        refill();
+      };
+      const answer = await app.ask("explaining", { kind, id }, "explain", told);
+      if (why?.key === key) why = { key, answer, whole: true };
     } catch (error) {
       if (error.name === "AbortError") return;
       if (why?.key === key) why.error = error.message;
     }
-    fill();
+    refill();
   };
+  // The panel may be drawn again while the answer comes.
+  refill = fill;
   fill();
   return box;
 }

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 pub use error::AnswerError;
-pub use log::{axis, difference, events, explain, step, timeline};
+pub use log::{axis, difference, events, explain, explaining, step, timeline};
 pub use map::NodeMap;
 
 use crate::routes::Site;

@@ -3,11 +3,14 @@
 use std::convert::Infallible;
 
 use bytes::Bytes;
+use futures::stream::unfold;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Response, StatusCode};
+use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt as _, Full};
+use http_body_util::{BodyExt as _, Full, StreamBody};
 use serde::Serialize;
+use tokio::sync::mpsc;
 
 use crate::answers::AnswerError;
 
@@ -48,4 +51,18 @@ pub fn json(status: StatusCode, answer: &impl Serialize) -> Reply {
         Ok(bytes) => of_kind(status, "application/json", bytes),
         Err(error) => AnswerError::internal(error).into_reply(),
     }
+}
+
+/// Lines of JSON, the first one and those that come.
+pub fn lines(first: Bytes, rest: mpsc::Receiver<Result<Bytes, AnswerError>>) -> Reply {
+    let told = unfold((Some(first), rest), |(first, mut rest)| async move {
+        let line = match first {
+            Some(line) => line,
+            None => rest.recv().await?.ok()?,
+        };
+        Some((Ok(Frame::data(line)), (None, rest)))
+    });
+    let mut reply = of_kind(StatusCode::OK, "application/x-ndjson", Bytes::new());
+    *reply.body_mut() = StreamBody::new(told).boxed_unsync();
+    reply
 }

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use dormouse_messages::Event;
 use http::header::{CACHE_CONTROL, ETAG, HeaderValue, IF_NONE_MATCH, SET_COOKIE};
 use http::request::Parts;
@@ -14,6 +15,7 @@ use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
 
 use crate::answers::{self, AnswerError};
 use crate::assets;
@@ -25,6 +27,8 @@ use crate::server::Page;
 
 /// A token is shorter.
 const MOST_BODY: usize = 4_096;
+/// Lines of an answer that wait for a slow reader.
+const LINES: usize = 16;
 
 /// What every answer is made from.
 #[derive(Clone)]
@@ -80,6 +84,7 @@ pub async fn route(site: Site, guard: &Guard, request: http::Request<Incoming>) 
         "step" => moment(site, &parts, answers::step).await,
         "events" => moment(site, &parts, answers::events).await,
         "explain" => moment(site, &parts, answers::explain).await,
+        "explaining" => growing(site, &parts, answers::explaining).await,
         "difference" => moment(site, &parts, answers::difference).await,
         other => AnswerError::not_found(format!("there is no question {other}")).into_reply(),
     }
@@ -134,6 +139,59 @@ where
     Q: DeserializeOwned + Send + 'static,
     A: Serialize + 'static,
 {
+    cached(site, parts, |site, question: Q| async move {
+        let worked_out = move || match answer(&site, &question) {
+            Ok(answer) => reply::json(StatusCode::OK, &answer),
+            Err(error) => error.into_reply(),
+        };
+        let worked_out = tokio::task::spawn_blocking(worked_out).await;
+        let broken = |_| AnswerError::internal("the answer could not be worked out").into_reply();
+        worked_out.unwrap_or_else(broken)
+    })
+    .await
+}
+
+/// An answer of a moment that grows while it is worked out: a line of JSON each time, the last one
+/// is whole.
+async fn growing<Q, A>(site: Site, parts: &Parts, answer: Grows<Q, A>) -> Reply
+where
+    Q: DeserializeOwned + Send + 'static,
+    A: Serialize + 'static,
+{
+    cached(site, parts, |site, question: Q| async move {
+        let (lines, mut told) = mpsc::channel(LINES);
+        let worked_out = move || {
+            // Who does not listen any more has no use for the rest, but the search is bounded.
+            let tell = |answer: &A| drop(lines.blocking_send(Ok(line(answer))));
+            if let Err(error) = answer(&site, &question, &tell) {
+                drop(lines.blocking_send(Err(error)));
+            }
+        };
+        tokio::task::spawn_blocking(worked_out);
+        match told.recv().await {
+            Some(Ok(first)) => reply::lines(first, told),
+            Some(Err(error)) => error.into_reply(),
+            None => AnswerError::internal("the answer could not be worked out").into_reply(),
+        }
+    })
+    .await
+}
+
+/// Tells an answer again and again, each time with more.
+type Grows<Q, A> = fn(&Site, &Q, &dyn Fn(&A)) -> Result<(), AnswerError>;
+
+fn line(answer: &impl Serialize) -> Bytes {
+    let mut line = serde_json::to_vec(answer).unwrap_or_default();
+    line.push(b'\n');
+    line.into()
+}
+
+/// An answer that a browser may keep, of a moment that does not change.
+async fn cached<Q, F>(site: Site, parts: &Parts, work: impl FnOnce(Site, Q) -> F) -> Reply
+where
+    Q: DeserializeOwned,
+    F: Future<Output = Reply>,
+{
     let (asked, question) = match (read::<Asked>(parts), read::<Q>(parts)) {
         (Ok(asked), Ok(question)) => (asked, question),
         (Err(error), _) | (_, Err(error)) => return error.into_reply(),
@@ -151,16 +209,9 @@ where
     let Ok(tag_value) = HeaderValue::try_from(&tag) else {
         return AnswerError::internal("no tag").into_reply();
     };
-    let mut reply = if is_known(&parts.headers, &tag) {
-        reply::empty(StatusCode::NOT_MODIFIED)
-    } else {
-        let worked_out = move || match answer(&site, &question) {
-            Ok(answer) => reply::json(StatusCode::OK, &answer),
-            Err(error) => error.into_reply(),
-        };
-        let worked_out = tokio::task::spawn_blocking(worked_out).await;
-        let broken = |_| AnswerError::internal("the answer could not be worked out").into_reply();
-        worked_out.unwrap_or_else(broken)
+    let mut reply = match is_known(&parts.headers, &tag) {
+        true => reply::empty(StatusCode::NOT_MODIFIED),
+        false => work(site, question).await,
     };
     if reply.status().is_success() || reply.status() == StatusCode::NOT_MODIFIED {
         let lasts = match is_past && asked.v.is_some() {

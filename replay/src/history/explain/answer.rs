@@ -214,6 +214,9 @@ pub struct Explanation {
     /// Kinds of changes of which the search was cut short.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_searched: Vec<String>,
+    /// Decisions that were made to look for changes.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub solves: usize,
     /// Its resizes so far.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub resizes: Vec<PastResize>,
@@ -265,6 +268,7 @@ impl Explanation {
             queue: None,
             corrections: Vec::new(),
             not_searched: Vec::new(),
+            solves: 0,
             resizes: Vec::new(),
             jobs: Vec::new(),
         }
@@ -279,4 +283,12 @@ impl Explanation {
             .dedup_by(|left, right| left.code == right.code && left.resource == right.resource);
         self.dominant = self.all.first().cloned();
     }
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "what serde asks of skip_serializing_if"
+)]
+const fn is_zero(count: &usize) -> bool {
+    *count == 0
 }

@@ -23,6 +23,8 @@ pub enum Change {
     Quota(TenantId, Vec<(Resource, u64)>),
     /// So many more nodes of this capacity.
     Nodes(u32, Amounts),
+    /// Several at once.
+    All(Vec<Change>),
 }
 
 impl Change {
@@ -71,6 +73,7 @@ impl Change {
                 };
                 fork.happen(Writer::Operator, event.into());
             }
+            Self::All(changes) => changes.iter().for_each(|change| change.apply(fork)),
             Self::Nodes(count, capacity) => {
                 for number in 1..=*count {
                     let Ok(node) = format!("new-node-{number}").parse() else {
@@ -107,4 +110,22 @@ pub struct Candidate {
     pub to: String,
     /// Who gives.
     pub gives: Vec<Gives>,
+}
+
+impl Candidate {
+    /// All of them at once.
+    #[must_use]
+    pub fn all(candidates: Vec<Self>) -> Self {
+        let joined = |of: fn(&Self) -> &str, with: &str| {
+            let texts: Vec<&str> = candidates.iter().map(of).collect();
+            texts.join(with)
+        };
+        Self {
+            says: joined(|it| &it.says, " "),
+            from: joined(|it| &it.from, ", "),
+            to: joined(|it| &it.to, ", "),
+            change: Change::All(candidates.iter().map(|it| it.change.clone()).collect()),
+            gives: candidates.into_iter().flat_map(|it| it.gives).collect(),
+        }
+    }
 }

@@ -9,7 +9,7 @@
 //! | `checkpoint` | mode `exit` instead of none |
 //! | `quota` | the demand of one container more at a time, of every resource it bounds |
 //! | `nodes` | one to four nodes like one that is there |
-//! | `others_give` | one other job with one container less, then two, and so on; all jobs that do at the least count |
+//! | `others_give` | one other job with one container less, then two, and so on; or several with as many less as an allocation has that changes as few jobs as possible |
 
 use std::collections::BTreeSet;
 
@@ -205,14 +205,13 @@ pub fn nodes(capacity: &Amounts) -> Vec<Candidate> {
     (1..=MOST_NODES).map(candidate).collect()
 }
 
-/// The job `id` with `count` containers less, at the most.
-pub fn gives(id: &JobId, job: &Job, has: u32, count: u32) -> Option<Candidate> {
-    let to = has - count;
+/// The job `id` with `to` containers at the most, of `has`.
+pub fn gives(id: &JobId, job: &Job, has: u32, to: u32) -> Candidate {
     let stall_ms = job
         .stall_ms
         .map(|ms| std::time::Duration::from_millis(ms).as_secs_f64());
-    (job.containers.min <= to).then(|| Candidate {
-        change: Change::Bounds(id.clone(), job.containers.min, to),
+    Candidate {
+        change: Change::Bounds(id.clone(), job.containers.min.min(to), to),
         says: format!("--set job.{id}.containers.max={to}"),
         from: has.to_string(),
         to: to.to_string(),
@@ -222,5 +221,5 @@ pub fn gives(id: &JobId, job: &Job, has: u32, count: u32) -> Option<Candidate> {
             to,
             loses_s: stall_ms,
         }],
-    })
+    }
 }

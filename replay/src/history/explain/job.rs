@@ -4,43 +4,33 @@ use std::collections::BTreeSet;
 
 use dormouse_messages::events::Outcome as Figures;
 use dormouse_messages::{Event, JobId};
-use dormouse_optimizer::problem::Budget;
-use dormouse_optimizer::{problem_of, solve};
+use dormouse_optimizer::{Made, Optimizer};
 use dormouse_projections::jobs::Phase;
 use dormouse_state::Stand;
 
 use super::against::against;
-use super::answer::{Explanation, QueuePlace, Reason};
+use super::answer::{Correction, Explanation, QueuePlace, Reason};
 use super::resizes::past;
 use super::search::Search;
 use super::{Decided, ExplainError, Explainer};
-use crate::history::fork::Fork;
+use crate::history::fork::{Fork, Outcome};
 
 /// Jobs of a queue that are named.
 const MOST_NAMED: usize = 20;
 
-/// Explains a job.
-pub fn explain(explainer: &Explainer, id: &JobId) -> Result<Explanation, ExplainError> {
+/// Explains a job; `tell` hears what is known as soon as the reason is, and again with each change.
+pub fn explain(
+    explainer: &Explainer,
+    id: &JobId,
+    tell: &mut dyn FnMut(&Explanation),
+) -> Result<Explanation, ExplainError> {
     let (at, time) = explainer.place();
     let unknown = || explainer.not_there(format!("job {id}"));
     if !explainer.sees(id.tenant()) {
         return Err(unknown());
     }
     let Some(known) = explainer.model.jobs.get(id) else {
-        let mut refused = explainer.model.jobs.refused().rev();
-        let refused = refused
-            .find(|it| it.job.as_ref() == Some(id))
-            .ok_or_else(unknown)?;
-        let mut answer = Explanation::of(id.to_string(), at, time, "refused");
-        answer
-            .words
-            .push(format!("{id} was refused: {}", refused.reason));
-        answer.all.push(reason(
-            "refused",
-            format!("{}: {}", refused.code, refused.reason),
-        ));
-        answer.rank();
-        return Ok(answer);
+        return refused(explainer, id).ok_or_else(unknown);
     };
     let mut answer = Explanation::of(id.to_string(), at, time, known.phase.as_str());
     answer.resizes = explainer.resizes.seen_by(explainer);
@@ -70,47 +60,68 @@ pub fn explain(explainer: &Explainer, id: &JobId) -> Result<Explanation, Explain
         answer.rank();
         return Ok(answer);
     };
-    answer.decision = decided.reference(explainer);
+    let made = decided.made();
+    answer.decision = decided.reference_by(explainer, &made);
     // A job that has come since is explained by what would be decided now.
     let known_then = decided.before.cluster.job(id).is_some();
     let base = match known_then {
-        true => decided.before.clone(),
-        false => explainer.head.clone(),
+        true => &decided.before,
+        false => &explainer.head,
     };
     let mut idle = None;
     if known_then && released {
-        idle = Some(decision(explainer, id, decided, &mut answer));
+        idle = Some(decision(explainer, id, decided, &made, &mut answer));
     }
-    changes(explainer, id, decided, &base, idle, &mut answer);
     answer.rank();
     if let Some(dominant) = answer.dominant.clone() {
         answer.words.push(dominant.words);
     }
-    say_corrections(&mut answer);
+    tell(&answer);
+    let made = known_then.then_some(made.event);
+    let optimizer = decided.optimizer();
+    changes(
+        explainer,
+        id,
+        (optimizer, base, made),
+        idle,
+        &mut answer,
+        tell,
+    );
     past(&mut answer);
     Ok(answer)
 }
 
-/// The changes in words.
-fn say_corrections(answer: &mut Explanation) {
-    let corrections = answer.corrections.clone();
-    for correction in &corrections {
-        let gets = match correction.admitted {
-            true => "would be admitted, with",
-            false => "would have",
-        };
-        let proof = match correction.verified_by.proof.as_str() {
-            "proven" => "proven optimal".to_owned(),
-            proof => format!("{proof}, gap {:.3}", correction.verified_by.gap),
-        };
-        answer.words.push(format!(
-            "with {} ({} instead of {}) it {gets} {} ({proof})",
-            correction.change,
-            correction.to,
-            correction.from,
-            containers(correction.becomes)
-        ));
-    }
+/// A job that was refused.
+fn refused(explainer: &Explainer, id: &JobId) -> Option<Explanation> {
+    let mut refused = explainer.model.jobs.refused().rev();
+    let refused = refused.find(|it| it.job.as_ref() == Some(id))?;
+    let (at, time) = explainer.place();
+    let mut answer = Explanation::of(id.to_string(), at, time, "refused");
+    let words = format!("{id} was refused: {}", refused.reason);
+    answer.words.push(words);
+    let words = format!("{}: {}", refused.code, refused.reason);
+    answer.all.push(reason("refused", words));
+    answer.rank();
+    Some(answer)
+}
+
+/// A change in words.
+fn say(correction: &Correction) -> String {
+    let gets = match correction.admitted {
+        true => "would be admitted, with",
+        false => "would have",
+    };
+    let proof = match correction.verified_by.proof.as_str() {
+        "proven" => "proven optimal".to_owned(),
+        proof => format!("{proof}, gap {:.3}", correction.verified_by.gap),
+    };
+    format!(
+        "with {} ({} instead of {}) it {gets} {} ({proof})",
+        correction.change,
+        correction.to,
+        correction.from,
+        containers(correction.becomes)
+    )
 }
 
 pub(super) fn reason(code: &str, words: String) -> Reason {
@@ -190,18 +201,12 @@ fn decision(
     explainer: &Explainer,
     id: &JobId,
     decided: &Decided,
+    made: &Made,
     answer: &mut Explanation,
 ) -> (u32, BTreeSet<&'static str>) {
-    let basis = decided.recorded.event().and_then(Event::basis);
-    let now = basis.map_or(decided.before.now, |basis| basis.now);
-    let optimizer = decided.optimizer();
-    let budget = Budget {
-        gap: optimizer.gap,
-        nodes: None,
-        seconds: optimizer.seconds,
-    };
-    let problem = problem_of(&decided.before.cluster, now, budget);
-    let solution = solve(&problem);
+    let Made {
+        problem, solution, ..
+    } = made;
     let share = solution.jobs.iter().find(|it| it.job == *id);
     let has = share.map_or(0, |share| share.containers);
     if let Some(share) = share {
@@ -221,7 +226,7 @@ fn decision(
         answer.all.push(reason(&waiting.code, words));
     }
     stand(id, decided, has, answer);
-    (has, against(id, &problem, &solution, has, answer))
+    (has, against(id, problem, solution, has, answer))
 }
 
 fn figures(event: &Event) -> Option<&Figures> {
@@ -271,18 +276,25 @@ fn stand(id: &JobId, decided: &Decided, has: u32, answer: &mut Explanation) {
     }
 }
 
-/// The least changes.
+/// The least changes, from a fork; with what was decided there, where that is known.
 fn changes(
     explainer: &Explainer,
     id: &JobId,
-    decided: &Decided,
-    base: &Fork,
+    (optimizer, base, made): (Optimizer, &Fork, Option<Event>),
     idle: Option<(u32, BTreeSet<&'static str>)>,
     answer: &mut Explanation,
+    tell: &mut dyn FnMut(&Explanation),
 ) {
     let mut fork = base.clone();
-    let optimizer = decided.optimizer();
-    let has = fork.settle(&optimizer).containers(&fork, id);
+    let releases = fork.release();
+    let outcome = match made.filter(|_| fork.sequence == base.sequence) {
+        Some(event) => Outcome {
+            event: Some(event),
+            releases,
+        },
+        None => fork.settle(&optimizer),
+    };
+    let has = outcome.containers(&fork, id);
     // What was proven holds of the same question only.
     let idle = idle.filter(|(of, _)| *of == has).map(|(_, idle)| idle);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -296,24 +308,33 @@ fn changes(
         idle: idle.unwrap_or_default(),
         threads,
     };
-    let mut found = search.all(&base.cluster.policy);
-    for correction in &mut found {
-        let hidden: Vec<JobId> = correction
-            .gives
-            .iter()
-            .filter_map(|it| it.job.parse().ok())
-            .collect();
-        for (gives, job) in correction.gives.iter_mut().zip(hidden) {
-            if !explainer.sees(job.tenant()) {
-                gives.job = explainer.name(&job);
-                correction.change =
-                    format!("{} with {} instead of {}", gives.job, gives.to, gives.from);
-            }
+    search.all(&base.cluster.policy, |mut correction| {
+        hide(explainer, &mut correction);
+        answer.words.push(say(&correction));
+        answer.corrections.push(correction);
+        tell(answer);
+    });
+    search.cut.dedup();
+    answer.solves = explainer.solves - search.left;
+    answer.not_searched = search.cut;
+}
+
+/// Names of others, and the changes that name them, as the one who asks may know them.
+fn hide(explainer: &Explainer, correction: &mut Correction) {
+    let mut hidden = false;
+    for gives in &mut correction.gives {
+        if let Ok(job) = gives.job.parse::<JobId>()
+            && !explainer.sees(job.tenant())
+        {
+            gives.job = explainer.name(&job);
+            hidden = true;
         }
     }
-    search.cut.dedup();
-    answer.not_searched = search.cut;
-    answer.corrections = found;
+    if hidden {
+        let each = correction.gives.iter();
+        let each = each.map(|it| format!("{} with {} instead of {}", it.job, it.to, it.from));
+        correction.change = each.collect::<Vec<_>>().join(", ");
+    }
 }
 
 /// `1 container`, `4 containers`.

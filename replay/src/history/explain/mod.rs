@@ -21,10 +21,12 @@ mod search;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use dormouse_messages::events::StoppedBy;
 use dormouse_messages::{
-    Decider, Epoch, Event, Fold, JobId, NodeId, Recorded, Sequence, TenantId, Timestamp, Writer,
+    Decider as _, Epoch, Event, Fold, JobId, NodeId, Recorded, Sequence, TenantId, Timestamp,
+    Writer,
 };
-use dormouse_optimizer::Optimizer;
+use dormouse_optimizer::{Made, Optimizer};
 use dormouse_projections::ReadModel;
 
 pub use answer::*;
@@ -140,7 +142,19 @@ impl Explainer {
     ///
     /// # Errors
     /// When there is no such thing on the log.
-    pub fn explain(mut self) -> Result<Explanation, ExplainError> {
+    pub fn explain(self) -> Result<Explanation, ExplainError> {
+        self.explain_step_by_step(|_| {})
+    }
+
+    /// The same. What is known already is told as soon as the reason is, and again with every change
+    /// that was proven since: each time the same words with more behind them.
+    ///
+    /// # Errors
+    /// When there is no such thing on the log.
+    pub fn explain_step_by_step(
+        mut self,
+        mut tell: impl FnMut(&Explanation),
+    ) -> Result<Explanation, ExplainError> {
         self.head = self.before.clone();
         for recorded in &self.tail {
             self.head.read(recorded);
@@ -152,7 +166,7 @@ impl Explainer {
             }
         }
         match self.subject.clone() {
-            Subject::Job(job) => job::explain(&self, &job),
+            Subject::Job(job) => job::explain(&self, &job, &mut tell),
             Subject::Tenant(tenant) => others::tenant(&self, &tenant),
             Subject::Node(node) => others::node(&self, &node),
             Subject::Epoch(epoch) => others::epoch(&self, epoch),
@@ -194,14 +208,33 @@ impl Decided {
             .event()
             .and_then(Event::basis)
             .and_then(|basis| basis.budget);
+        let solver = match self.recorded.event() {
+            Some(Event::AllocationDecided(event)) => Some(&event.outcome.solver),
+            Some(Event::AllocationKept(event)) => Some(&event.outcome.solver),
+            _ => None,
+        };
+        let by_time = solver.is_some_and(|solver| solver.stopped_by == StoppedBy::Time);
         budget.map_or_else(Optimizer::default, |budget| Optimizer {
             gap: budget.gap,
-            seconds: budget.seconds,
+            seconds: budget.seconds.filter(|_| by_time),
         })
+    }
+
+    /// The decision again, with all that it is made from. As long as time did not stop it, it is
+    /// the same without a limit of time, on any machine.
+    pub fn made(&self) -> Made {
+        let basis = self.recorded.event().and_then(Event::basis);
+        let now = basis.map_or(self.before.now, |basis| basis.now);
+        self.optimizer().make(&self.before.cluster, now)
     }
 
     /// How the log names it, and whether it comes out again.
     pub fn reference(&self, explainer: &Explainer) -> Option<DecisionRef> {
+        self.reference_by(explainer, &self.made())
+    }
+
+    /// The same, where it has been made again.
+    pub fn reference_by(&self, explainer: &Explainer, made: &Made) -> Option<DecisionRef> {
         let event = self.recorded.event()?;
         let basis = event.basis()?;
         let optimizer = self.optimizer();
@@ -209,11 +242,9 @@ impl Decided {
             Some(Ok(())) => "checked",
             Some(Err(_)) => "differs",
             None => {
-                let again = optimizer.decide(&self.before.cluster, basis.now);
-                let again = again.proposals.first().map(|proposal| &proposal.event);
                 let mut bare = event.clone();
                 bare.set_basis(None);
-                match optimizer.verify(&self.before.cluster, &bare, again) {
+                match optimizer.verify(&self.before.cluster, &bare, Some(&made.event)) {
                     Ok(()) => "equal",
                     Err(_) => "differs",
                 }

@@ -1,17 +1,24 @@
 //! The search for the least changes that would have given a job containers: each is let happen on a
 //! fork, and the real services decide.
 //!
-//! Of each kind the grid ([`super::grids`]) is tried from its least value on, and the first with
-//! which the job gets what it did not get is named; so every smaller value of the grid was tried and
-//! is not enough. What is proven to help nobody ([`Search::idle`]) is not tried. Several values are
-//! tried at the same time; what is named does not depend on how many.
+//! 1. Of each kind the largest value of its grid ([`super::grids`]) is tried first. Where that is not
+//!    enough, the kind is left. Else the grid is tried from its least value on, and the first with
+//!    which the job gets what it did not get is named.
+//! 2. A value with which no allocation gives it to the job ([`may_have`]) is not decided: it is enough
+//!    that P2 has no such solution. So is what is proven to help nobody ([`Search::idle`]).
+//! 3. Whose containers would do is not searched for: one allocation in which the job has more, and as
+//!    few others as possible are changed, says it ([`givers`]); then the services decide with it.
+//!
+//! Several values are tried at the same time; what is named does not depend on how many. The
+//! solver's limits are those of work alone, so that it does not depend on the machine either.
 
 use std::collections::BTreeSet;
 
 use dormouse_messages::events::StoppedBy;
 use dormouse_messages::policy::{Allocation, Policy};
 use dormouse_messages::{Amounts, JobId};
-use dormouse_optimizer::Optimizer;
+use dormouse_optimizer::problem::{Budget, Problem};
+use dormouse_optimizer::{Optimizer, givers, may_have, problem_of};
 
 use super::answer::{Correction, Gives, VerifiedBy};
 use super::changes::{Candidate, Change};
@@ -39,11 +46,20 @@ pub struct Search<'a> {
     pub threads: usize,
 }
 
+/// A candidate, and what the job has with it; nothing where no allocation gives it more.
+type Tried = (Candidate, Option<(u32, VerifiedBy)>);
+/// A kind, and the values of it, the least first.
+type Grid = (&'static str, Vec<Candidate>);
+
 impl Search<'_> {
     /// What the job has if this happens, how well that is proven, and what those who give would keep.
-    pub fn attempt(&self, change: &Change, gives: &mut [Gives]) -> (u32, VerifiedBy) {
+    fn attempt(&self, change: &Change, gives: &mut [Gives]) -> Option<(u32, VerifiedBy)> {
         let mut fork = self.base.clone();
         change.apply(&mut fork);
+        fork.release();
+        if !may_have(&self.problem(&fork), self.job, self.has + 1) {
+            return None;
+        }
         let outcome = fork.settle(&self.optimizer);
         let solver = outcome.figures().map(|figures| figures.solver.clone());
         let solver = solver.unwrap_or_default();
@@ -63,15 +79,20 @@ impl Search<'_> {
                 gives.to = outcome.containers(&fork, &job);
             }
         }
-        (outcome.containers(&fork, self.job), verified)
+        Some((outcome.containers(&fork, self.job), verified))
+    }
+
+    fn problem(&self, fork: &Fork) -> Problem {
+        let budget = Budget {
+            gap: self.optimizer.gap,
+            nodes: None,
+            seconds: self.optimizer.seconds,
+        };
+        problem_of(&fork.cluster, fork.now, budget)
     }
 
     /// The first candidate of a grid, in its order, with which the job gets more.
-    pub fn least(
-        &mut self,
-        kind: &str,
-        grid: impl IntoIterator<Item = Candidate>,
-    ) -> Option<Correction> {
+    fn least(&mut self, kind: &str, grid: Vec<Candidate>) -> Option<Correction> {
         let mut grid = grid.into_iter().peekable();
         let mut not_at = None;
         while grid.peek().is_some() {
@@ -80,15 +101,46 @@ impl Search<'_> {
                 return None;
             }
             let some: Vec<Candidate> = grid.by_ref().take(self.threads.min(self.left)).collect();
-            for (candidate, becomes, verified_by) in self.together(some) {
-                self.left -= 1;
-                if becomes > self.has {
-                    return Some(self.correction(kind, candidate, becomes, verified_by, not_at));
+            for (candidate, decided) in self.together(some) {
+                if let Some((becomes, verified_by)) = decided {
+                    self.left -= 1;
+                    if becomes > self.has {
+                        return Some(self.correction(
+                            kind,
+                            candidate,
+                            becomes,
+                            verified_by,
+                            not_at,
+                        ));
+                    }
                 }
                 not_at = Some(candidate.to);
             }
         }
         None
+    }
+
+    /// The grids whose largest value is enough. Of the others, the values in between are not tried.
+    fn promising(&mut self, mut grids: Vec<Grid>) -> Vec<Grid> {
+        grids.retain(|(kind, grid)| !grid.is_empty() && !self.idle.contains(kind));
+        let mut promising = Vec::new();
+        let mut rest = grids.into_iter().peekable();
+        while rest.peek().is_some() {
+            if self.left == 0 {
+                self.cut.extend(rest.map(|(kind, _)| kind.to_owned()));
+                break;
+            }
+            let some: Vec<Grid> = rest.by_ref().take(self.threads.min(self.left)).collect();
+            let largest = some.iter().filter_map(|(_, grid)| grid.last().cloned());
+            let tried = self.together(largest.collect());
+            for (grid, (_, decided)) in some.into_iter().zip(tried) {
+                self.left -= usize::from(decided.is_some());
+                if decided.is_some_and(|(becomes, _)| becomes > self.has) {
+                    promising.push(grid);
+                }
+            }
+        }
+        promising
     }
 
     fn correction(
@@ -113,10 +165,10 @@ impl Search<'_> {
     }
 
     /// What the job has with each of these, tried at the same time.
-    fn together(&self, candidates: Vec<Candidate>) -> Vec<(Candidate, u32, VerifiedBy)> {
+    fn together(&self, candidates: Vec<Candidate>) -> Vec<Tried> {
         let attempt = |mut candidate: Candidate| {
-            let (becomes, verified_by) = self.attempt(&candidate.change, &mut candidate.gives);
-            (candidate, becomes, verified_by)
+            let decided = self.attempt(&candidate.change, &mut candidate.gives);
+            (candidate, decided)
         };
         if candidates.len() < 2 || self.threads < 2 {
             return candidates.into_iter().map(attempt).collect();
@@ -132,88 +184,70 @@ impl Search<'_> {
         })
     }
 
-    /// The least change of every kind that has one.
-    pub fn all(&mut self, policy: &Policy) -> Vec<Correction> {
-        let mut found = Vec::new();
-        if policy.allocation == Allocation::Dorm {
-            for (kind, grid) in [
-                ("theta1", grids::theta1(self.base, policy)),
-                ("theta2", grids::theta2(self.base, policy)),
-            ] {
-                if !self.idle.contains(kind) {
-                    found.extend(self.least(kind, grid));
-                }
+    /// The least change of every kind that has one, each as soon as it is proven.
+    pub fn all(&mut self, policy: &Policy, mut each: impl FnMut(Correction)) {
+        let mut grids = self.grids(policy);
+        grids.extend(self.others_give(policy));
+        for (kind, grid) in self.promising(grids) {
+            if let Some(found) = self.least(kind, grid) {
+                each(found);
             }
         }
-        if let Some(job) = self.base.cluster.job(self.job).cloned() {
-            found.extend(self.least("min", grids::min(self.job, &job, self.has)));
-            found.extend(self.least("max", grids::max(self.job, &job, self.has)));
-            for (resource, _) in job.demand.iter() {
-                found.extend(self.least("demand", grids::demand(self.job, &job, resource)));
-            }
-            found.extend(self.least("checkpoint", grids::checkpoint(self.job, &job)));
-            found.extend(self.least("quota", grids::quota(self.base, self.job, &job)));
-        }
-        let classes: BTreeSet<String> = self
-            .base
-            .cluster
-            .nodes
-            .usable()
-            .map(|(_, node)| node.capacity.to_string())
-            .collect();
-        for class in classes {
-            if let Ok(capacity) = class.parse::<Amounts>() {
-                found.extend(self.least("nodes", grids::nodes(&capacity)));
-            }
-        }
-        found.extend(self.others_give());
-        found
     }
 
-    /// The other jobs that would have to keep less, one at a time; all that do at the least count.
-    fn others_give(&mut self) -> Vec<Correction> {
-        if self.idle.contains("others_give") {
-            return Vec::new();
+    fn grids(&self, policy: &Policy) -> Vec<Grid> {
+        let mut grids = Vec::new();
+        if policy.allocation == Allocation::Dorm {
+            grids.push(("theta1", grids::theta1(self.base, policy)));
+            grids.push(("theta2", grids::theta2(self.base, policy)));
         }
-        let others: Vec<(JobId, u32)> = self
-            .base
-            .cluster
-            .jobs
-            .iter()
-            .filter(|(id, job)| *id != self.job && job.assignment.is_some())
-            .map(|(id, _)| (id.clone(), self.base.containers(id)))
-            .collect();
-        let most = others.iter().map(|(_, has)| *has).max().unwrap_or(0);
-        for count in 1..most {
-            let candidates = others.iter().filter(|(_, has)| *has > count);
-            let candidates = candidates.filter_map(|(id, has)| {
-                let job = self.base.cluster.jobs.get(id)?;
-                grids::gives(id, job, *has, count)
-            });
-            let mut candidates: Vec<Candidate> = candidates.collect();
-            if candidates.len() > self.left {
-                self.cut.push("others_give".to_owned());
-                candidates.truncate(self.left);
+        if let Some(job) = self.base.cluster.job(self.job) {
+            grids.push(("min", grids::min(self.job, job, self.has)));
+            grids.push(("max", grids::max(self.job, job, self.has)));
+            for (resource, _) in job.demand.iter() {
+                grids.push(("demand", grids::demand(self.job, job, resource)));
             }
-            self.left -= candidates.len();
-            let mut found = Vec::new();
-            while !candidates.is_empty() {
-                let rest = candidates.split_off(self.threads.min(candidates.len()));
-                for (candidate, becomes, verified_by) in self.together(candidates) {
-                    if becomes > self.has {
-                        let kind = "others_give";
-                        found.push(self.correction(kind, candidate, becomes, verified_by, None));
-                    }
-                }
-                candidates = rest;
-            }
-            if !found.is_empty() {
-                return found;
-            }
-            if self.left == 0 {
-                break;
+            let checkpoint = grids::checkpoint(self.job, job);
+            grids.push(("checkpoint", checkpoint.into_iter().collect()));
+            grids.push(("quota", grids::quota(self.base, self.job, job)));
+        }
+        let usable = self.base.cluster.nodes.usable();
+        let classes: BTreeSet<String> = usable.map(|(_, node)| node.capacity.to_string()).collect();
+        for class in classes {
+            if let Ok(capacity) = class.parse::<Amounts>() {
+                grids.push(("nodes", grids::nodes(&capacity)));
             }
         }
-        Vec::new()
+        grids
+    }
+
+    /// The other jobs that would have to keep less: of one job, less and less.
+    fn others_give(&self, policy: &Policy) -> Option<Grid> {
+        let kind = "others_give";
+        if policy.allocation != Allocation::Dorm || self.left == 0 || self.idle.contains(kind) {
+            return None;
+        }
+        let mut fork = self.base.clone();
+        fork.release();
+        let givers = givers(&self.problem(&fork), self.job, self.has + 1)?;
+        let known = givers.iter().filter_map(|(id, to)| {
+            let job = self.base.cluster.jobs.get(id)?;
+            let from = self.base.containers(id);
+            Some((id, job, from, *to)).filter(|_| *to < from)
+        });
+        let known: Vec<_> = known.collect();
+        let grid = match known.as_slice() {
+            [] => return None,
+            [(id, job, from, _)] => (job.containers.min..*from)
+                .rev()
+                .map(|to| grids::gives(id, job, *from, to))
+                .collect(),
+            several => {
+                let each = several.iter();
+                let each = each.map(|(id, job, from, to)| grids::gives(id, job, *from, *to));
+                vec![Candidate::all(each.collect())]
+            }
+        };
+        Some((kind, grid))
     }
 }

@@ -2,31 +2,27 @@
 //!
 //! 1. The log is forked at its head, and the change is let happen ([`crate::history::whatif`]).
 //! 2. What the services decide at that instant is the plan: containers, nodes, who gives and gains.
-//! 3. When it starts is found by running the fork forward until it does, several times: with the
-//!    curves and the work that nobody knows drawn anew ([`Course::imagined`]). With fewer than
-//!    [`LEAST_BASIS`] completed jobs on the log nothing is said: a bad estimate is worse than none.
-//!    That nothing else comes meanwhile is assumed.
+//! 3. When it starts is found by running the fork forward until it does, several times ([`start`]).
 
 mod answer;
+mod start;
 
 use std::collections::BTreeMap;
 
 use dormouse_admission::plan::{Planned, state_digest};
 use dormouse_messages::events::{AllocationDecided, Outcome};
 use dormouse_messages::job::Kind;
-use dormouse_messages::{Event, JobId, Recorded, Sequence, TenantId, Timestamp};
+use dormouse_messages::{Event, JobId, Recorded, Sequence, TenantId};
 use serde_json::Value;
 
 pub use answer::{Moves, OnNode, Plan, Start};
+pub use start::LEAST_BASIS;
+use start::start;
 
 use super::changes::{Asked, ChangeError, Changes};
 use super::whatif::{Forked, History, WhatifError, run};
 use crate::engine::ModelJob;
-use crate::random::Random;
 use crate::scenario::Submission;
-
-/// Completed jobs that an estimate needs.
-pub const LEAST_BASIS: u64 = 30;
 
 /// What is planned.
 #[derive(Debug, Clone)]
@@ -243,53 +239,6 @@ fn last_loss(before: &[std::sync::Arc<Recorded>]) -> Option<f64> {
         Some(Event::AllocationDecided(event)) => Some(event.outcome.fairness_loss),
         Some(Event::AllocationKept(event)) => Some(event.outcome.fairness_loss),
         _ => None,
-    })
-}
-
-/// Runs the fork forward until the job starts, again and again.
-fn start(
-    history: &History,
-    forked: &Forked<'_>,
-    changes: &Changes,
-    job: &JobId,
-    draws: u32,
-) -> Result<Start, WhatifError> {
-    let basis = forked.completed();
-    if basis < LEAST_BASIS {
-        return Ok(Start {
-            basis,
-            unknown: true,
-            ..Start::default()
-        });
-    }
-    let mut random = Random::new(1);
-    let mut starts = Vec::new();
-    for _ in 0..draws.max(1) {
-        let course = forked.with(history, forked.models.draw(&mut random));
-        let course = course.imagined(forked, &mut random);
-        let mut started: Option<Timestamp> = None;
-        run(forked, &course, changes, |recorded| {
-            if let Some(Event::PartitionStarted(event)) = recorded.event()
-                && event.job == *job
-            {
-                started = Some(recorded.stored_at);
-            }
-            started.is_some()
-        })?;
-        // One that does not start counts as later than all that do.
-        starts.push(started.map_or(f64::INFINITY, |at| at.seconds_since(forked.now)));
-    }
-    starts.sort_by(f64::total_cmp);
-    let part = |tenths: usize| {
-        let index = (starts.len() * tenths).div_ceil(10).saturating_sub(1);
-        starts.get(index).copied().filter(|it| it.is_finite())
-    };
-    Ok(Start {
-        p10_s: part(1),
-        p50_s: part(5),
-        p90_s: part(9),
-        basis,
-        unknown: false,
     })
 }
 

@@ -16,13 +16,14 @@ use dormouse_admission::AdmissionState;
 use dormouse_messages::{Event, JobId, Recorded, Sequence, Timestamp};
 use dormouse_state::ClusterState;
 
+use super::course::Course;
+use super::life::number;
 use super::models::Models;
-use super::observed::{Observed, number};
+use super::observed::Observed;
 use crate::audit::Audit;
-use crate::engine::{Faults, Ground, ModelAgents, ModelJob};
+use crate::engine::{Faults, Ground, ModelAgents};
 use crate::history::fork::Fork;
 use crate::history::slice::States;
-use crate::random::Random;
 use crate::simulate::Measures;
 
 /// What is overdue at a head is expected so much later.
@@ -80,11 +81,11 @@ pub struct Forked<'a> {
 
 /// What jobs have to do, by some curves.
 #[derive(Debug, Clone, Default)]
-struct Work {
-    all: BTreeMap<JobId, f64>,
-    failures: BTreeMap<JobId, Vec<f64>>,
+pub(super) struct Work {
+    pub(super) all: BTreeMap<JobId, f64>,
+    pub(super) failures: BTreeMap<JobId, Vec<f64>>,
     /// The agents at the fork.
-    agents: ModelAgents,
+    pub(super) agents: ModelAgents,
 }
 
 impl History {
@@ -326,71 +327,5 @@ impl<'a> Forked<'a> {
             _ => None,
         });
         there.chain(later).collect()
-    }
-}
-
-/// What jobs have to do after the fork, by some curves.
-pub struct Course<'a> {
-    models: Models,
-    work: Work,
-    observed: &'a Observed,
-    imagined: BTreeMap<JobId, f64>,
-}
-
-impl Course<'_> {
-    /// The same, where jobs whose end nobody knows have the work of one that completed: of one alike,
-    /// else of any, and more than they have done. Where no job had so much to do, as much again as
-    /// they have done.
-    #[must_use]
-    pub fn imagined(mut self, forked: &Forked<'_>, random: &mut Random) -> Self {
-        for id in forked.unknown.keys() {
-            let Some(seen) = self.observed.jobs.get(id) else {
-                continue;
-            };
-            let done = self.work.agents.done(id, forked.now).unwrap_or(0.0);
-            let form = self.models.jobs.get(id).map(|it| it.form);
-            let candidates = |alike: bool| -> Vec<f64> {
-                let others = self.work.all.iter().filter(|(_, work)| **work > done);
-                let same = others.filter(|(other, _)| {
-                    let known = self.observed.jobs.get(*other);
-                    let same_form = self.models.jobs.get(*other).map(|it| it.form) == form;
-                    known.is_some_and(|it| match alike {
-                        true => it.kind == seen.kind,
-                        false => same_form && it.tasks.is_none(),
-                    })
-                });
-                same.map(|(_, work)| *work).collect()
-            };
-            let mut from = candidates(true);
-            if from.len() < 5 {
-                from.extend(candidates(false));
-            }
-            let work = match from.is_empty() {
-                true => done * (1.0 + random.exponential(1.0)) + 60.0,
-                false => *random.choose(&from),
-            };
-            self.imagined.insert(id.clone(), work);
-        }
-        self
-    }
-
-    /// The model of a job.
-    #[must_use]
-    pub fn model(&self, id: &JobId) -> ModelJob {
-        let mut model = self.models.model(id, self.observed);
-        let known = self.work.all.get(id).or_else(|| self.imagined.get(id));
-        if let Some(all) = known {
-            model.work_container_s = *all;
-        }
-        model.failures = self.work.failures.get(id).cloned().unwrap_or_default();
-        model
-    }
-
-    fn agents(&self) -> ModelAgents {
-        let mut agents = self.work.agents.clone();
-        for id in self.observed.jobs.keys() {
-            agents.remodel(id, self.model(id));
-        }
-        agents
     }
 }

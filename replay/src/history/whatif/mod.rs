@@ -14,8 +14,10 @@
 
 mod answer;
 mod compare;
+mod course;
 mod fit;
 mod fork;
+mod life;
 mod models;
 mod observed;
 mod run;
@@ -29,8 +31,9 @@ use super::changes::Changes;
 use crate::random::Random;
 pub use answer::*;
 pub use compare::first_difference;
+pub use course::Course;
 pub use fit::{Curve, Form, Point, fit};
-pub use fork::{Course, ForkAt, Forked, History, Unknown};
+pub use fork::{ForkAt, Forked, History, Unknown};
 pub use models::Models;
 pub use run::{Allocated, Ran, WhatifError, recorded, run};
 

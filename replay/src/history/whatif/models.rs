@@ -3,6 +3,7 @@
 //! 1. A job that reported progress with two numbers of containers or more has a curve of its own
 //!    ([`super::fit`]). With one it is pooled with jobs alike; where those saw no other number, its
 //!    speed is taken to grow with the containers.
+//!    So is a job that has said nothing yet.
 //! 2. A job that reports no progress works in seconds of a container.
 //! 3. What starting, saving, stopping and the first steps cost is what each life did cost; of lives
 //!    that were not, the median of the job's, else of all jobs that save alike.
@@ -18,7 +19,8 @@ use std::collections::BTreeMap;
 use dormouse_messages::JobId;
 
 use super::fit::{Curve, Form, Point, distinct, fit, left_out_error, residual};
-use super::observed::{Life, Observed, Seen};
+use super::life::Life;
+use super::observed::{Observed, Seen};
 use crate::engine::{LifeCosts, ModelJob, Scaling};
 use crate::random::Random;
 
@@ -145,8 +147,10 @@ impl Models {
 
 fn known(own: Vec<Point>, pool: Vec<Point>) -> Known {
     let (form, points) = match (distinct(&own), distinct(&pool)) {
-        (0, _) => (Form::NoProgress, own),
-        (1, 2..) => (Form::Pooled, pool),
+        (0, 0) => (Form::NoProgress, own),
+        // It has said nothing yet.
+        (0, 1) => (Form::LinearAssumed, pool),
+        (0 | 1, 2..) => (Form::Pooled, pool),
         (1, _) => (Form::LinearAssumed, own),
         (2, _) => (Form::FittedTwo, own),
         (_, _) => (Form::Fitted, own),
@@ -168,7 +172,10 @@ fn costs(model: &mut ModelJob, seen: &Seen, known: &Known, observed: &Observed) 
         own.or_else(|| observed.usual(seen, of)).unwrap_or(0.0)
     };
     model.start_s = usual(&Life::start_s);
-    model.save_s = usual(&Life::save_s);
+    model.save_s = match seen.tasks {
+        Some(_) => seen.usual(Life::drained_s).unwrap_or(0.0),
+        None => usual(&Life::save_s),
+    };
     model.stop_s = usual(&Life::stop_s);
     model.ready_s = seen.ready_s().unwrap_or(0.0);
     let reports = seen.reports();
@@ -192,11 +199,15 @@ fn costs(model: &mut ModelJob, seen: &Seen, known: &Known, observed: &Observed) 
         let costs = LifeCosts {
             start_s: life.started_after_s(),
             pause_s: pause_s(life),
-            save_s: life.saved_after_s(),
+            save_s: match seen.tasks {
+                Some(_) => life.drained_s().or_else(|| life.saved_after_s()),
+                None => life.saved_after_s(),
+            },
             stop_s: life.stop_s(),
             pace: None,
             // Half a microsecond less: what is due is rounded up.
             first_report_s: first_s(life).map(|first_s| (first_s - 5e-7).max(0.0)),
+            members: life.members(),
         };
         model.lives.insert(*incarnation, costs);
     }

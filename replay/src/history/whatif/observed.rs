@@ -8,30 +8,13 @@ use dormouse_messages::{Amounts, Event, Incarnation, JobId, Rank, Recorded, Time
 use dormouse_state::{ClusterState, LifePhase};
 
 use super::fit::{Point, median};
+use super::life::{Life, Member, number};
+use crate::random::Random;
 
-/// What did not happen while it could have: longer than anything waits.
-const NEVER_S: f64 = 1e9;
-
-/// A life.
-#[derive(Debug, Clone, Default)]
-pub struct Life {
-    /// When it was asked to start.
-    pub requested: Option<Timestamp>,
-    /// When the last of its first containers ran.
-    pub started: Option<Timestamp>,
-    /// Containers that it was asked to start.
-    containers: u32,
-    running: u32,
-    /// The step it began with.
-    pub from_step: u64,
-    /// What it reported: when, the step, with how many containers.
-    pub reports: Vec<(Timestamp, u64, u32)>,
-    save_asked: Option<Timestamp>,
-    saved: Option<Timestamp>,
-    stop_asked: Option<Timestamp>,
-    exited: Option<Timestamp>,
-    ready_ms: Vec<u64>,
-}
+/// Cases of what was left that are kept, the newest.
+const MOST_ENDS: usize = 2_000;
+/// Cases like another one.
+const NEAREST_ENDS: usize = 30;
 
 /// A job.
 #[derive(Debug, Clone)]
@@ -52,81 +35,6 @@ pub struct Seen {
     busy: BTreeMap<(Incarnation, Rank), (u64, Timestamp)>,
     /// The steps it has in all, where it says so.
     pub steps_total: Option<u64>,
-}
-
-impl Life {
-    fn between(from: Option<Timestamp>, to: Option<Timestamp>) -> Option<f64> {
-        Some(to?.seconds_since(from?).max(0.0))
-    }
-
-    /// From the start request until its containers ran.
-    pub fn start_s(&self) -> Option<f64> {
-        Self::between(self.requested, self.started)
-    }
-
-    /// From the request to save until it was saved.
-    pub fn save_s(&self) -> Option<f64> {
-        Self::between(self.save_asked, self.saved)
-    }
-
-    /// The same of this very life: one that was stopped before it had saved would not have.
-    pub fn saved_after_s(&self) -> Option<f64> {
-        let given_up = self.save_asked.is_some() && self.saved.is_none() && self.exited.is_some();
-        self.save_s().or(given_up.then_some(NEVER_S))
-    }
-
-    /// From its start request until its containers ran: one that ended before would not have.
-    pub fn started_after_s(&self) -> Option<f64> {
-        let given_up = self.started.is_none() && self.exited.is_some();
-        self.start_s().or(given_up.then_some(NEVER_S))
-    }
-
-    /// From the request to stop until it had ended.
-    pub fn stop_s(&self) -> Option<f64> {
-        Self::between(self.stop_asked, self.exited)
-    }
-
-    /// From its start until it first reported progress.
-    pub fn first_report_s(&self) -> Option<f64> {
-        let (at, ..) = self.reports.first()?;
-        Self::between(self.started, Some(*at))
-    }
-
-    /// From its start until it worked, where a step takes so long with `n` containers: what the
-    /// steps before the first report do not explain.
-    pub fn pause_s(&self, step_s: impl Fn(u32) -> f64) -> Option<f64> {
-        let (at, step, containers) = self.reports.first()?;
-        let started = self.started?;
-        let steps = step.saturating_sub(self.from_step);
-        let worked_s = number(steps) * step_s(*containers);
-        Some((at.seconds_since(started) - worked_s).max(0.0))
-    }
-
-    /// The median time of a step with each number of containers.
-    fn points(&self) -> Vec<Point> {
-        let mut by_count: BTreeMap<u32, (Vec<f64>, f64)> = BTreeMap::new();
-        for pair in self.reports.windows(2) {
-            let [(from, first, containers), (to, last, same)] = pair else {
-                continue;
-            };
-            let (steps, seconds) = (last.saturating_sub(*first), to.seconds_since(*from));
-            if steps > 0 && seconds > 0.0 && containers == same && *containers > 0 {
-                let (times, all_s) = by_count.entry(*containers).or_default();
-                times.push(seconds / number(steps));
-                *all_s += seconds;
-            }
-        }
-        let points = by_count
-            .into_iter()
-            .filter_map(|(containers, (times, weight_s))| {
-                Some(Point {
-                    containers,
-                    step_s: median(times)?,
-                    weight_s,
-                })
-            });
-        points.collect()
-    }
 }
 
 impl Seen {
@@ -177,6 +85,12 @@ impl Seen {
         self.lives.values().flat_map(Life::points).collect()
     }
 
+    /// With how many containers it last said how far it is.
+    pub fn containers(&self) -> Option<u32> {
+        let reports = self.lives.values().next_back()?.reports.last();
+        reports.map(|(.., containers)| *containers)
+    }
+
     /// Whether it ever said how far it is.
     pub fn reports(&self) -> bool {
         self.lives.values().any(|life| !life.reports.is_empty())
@@ -189,8 +103,9 @@ impl Seen {
 
     /// The median time of a replica from its start until it was ready.
     pub fn ready_s(&self) -> Option<f64> {
-        let all = self.lives.values().flat_map(|life| &life.ready_ms);
-        median(all.map(|ms| number(*ms) / 1e3).collect())
+        let members = self.lives.values().flat_map(|life| life.members.values());
+        let ready = members.filter_map(Member::ready_s);
+        median(ready.collect())
     }
 
     fn life(&mut self, incarnation: Incarnation) -> &mut Life {
@@ -203,6 +118,8 @@ impl Seen {
 pub struct Observed {
     /// By name.
     pub jobs: BTreeMap<JobId, Seen>,
+    /// Seconds that were left by what completed jobs said, and those that really were.
+    ends: Vec<(f64, f64)>,
 }
 
 impl Observed {
@@ -263,6 +180,7 @@ impl Observed {
             Some(Event::ContainerStarted(event)) => {
                 self.on(&event.job, |seen| {
                     let life = seen.life(event.incarnation);
+                    life.member(event.rank).started = Some(at);
                     life.running += 1;
                     if life.running == life.containers {
                         life.started.get_or_insert(at);
@@ -270,17 +188,55 @@ impl Observed {
                 });
             }
             Some(Event::ContainerReady(event)) => self.on(&event.job, |seen| {
-                seen.life(event.incarnation).ready_ms.push(event.after_ms);
+                let member = seen.life(event.incarnation).member(event.rank);
+                member.ready.get_or_insert(at);
             }),
             Some(Event::ContainerExited(event)) => {
                 self.on(&event.job, |seen| {
                     let life = seen.life(event.incarnation);
+                    life.member(event.rank).exited = Some(at);
                     life.running = life.running.saturating_sub(1);
                     life.exited = Some(at);
                 });
             }
+            Some(Event::PartitionResizeRequested(event)) => {
+                self.on(&event.job, |seen| {
+                    let life = seen.life(event.incarnation);
+                    for rank in &event.join {
+                        life.member(*rank).asked = Some(at);
+                    }
+                    for rank in &event.leave {
+                        life.member(*rank).leave_asked = Some(at);
+                    }
+                });
+            }
+            Some(Event::JobCompleted(event)) => self.ended(&event.job, at),
             _ => self.work(recorded),
         }
+    }
+
+    /// A job has completed: what it said before can be held against that.
+    fn ended(&mut self, job: &JobId, at: Timestamp) {
+        let seen = self.jobs.get(job);
+        let last = seen.and_then(|seen| seen.lives.values().next_back().zip(seen.steps_total));
+        if let Some((life, total)) = last {
+            life.ends(total, at, &mut self.ends);
+        }
+        let old = self.ends.len().saturating_sub(MOST_ENDS);
+        self.ends.drain(..old);
+    }
+
+    /// How much longer, as a factor, work took that was expected to take so many seconds: one of the
+    /// cases that were nearest to it; nothing where too few are known.
+    pub fn late(&self, expected_s: f64, random: &mut Random) -> Option<f64> {
+        let off = |case: &(f64, f64)| (case.0 / expected_s.max(1e-3)).ln().abs();
+        let mut near: Vec<&(f64, f64)> = self.ends.iter().collect();
+        near.sort_by(|a, b| off(a).total_cmp(&off(b)));
+        near.truncate(NEAREST_ENDS);
+        (near.len() == NEAREST_ENDS).then(|| {
+            let (said_s, was_s) = random.choose(&near);
+            was_s / said_s
+        })
     }
 
     /// What is said of its work.
@@ -335,10 +291,4 @@ impl Observed {
                 .collect(),
         )
     }
-}
-
-/// Counts below 2^53 are exact.
-#[expect(clippy::cast_precision_loss, reason = "steps and milliseconds")]
-pub fn number(value: u64) -> f64 {
-    value as f64
 }

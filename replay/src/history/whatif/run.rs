@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use dormouse_messages::{Epoch, Event, JobId, Recorded, Sequence, Timestamp};
 
-use super::fork::{Course, Forked};
+use super::course::Course;
+use super::fork::Forked;
 use super::script::script;
 use crate::engine::{Engine, EngineError};
 use crate::history::changes::{ChangeError, Changes};

@@ -4,7 +4,7 @@
 //! | stays | is made again |
 //! |---|---|
 //! | submissions, cancellations and revisions | admissions, releases |
-//! | the operator's policy, tenants and drains | allocations, placements |
+//! | the operator's policy, tenants, grants, drains, labels and taints | allocations, placements |
 //! | nodes that join, are lost or quarantined | starts, checkpoints, stops, exits, progress |
 //! | what gateways and proxies measured | replicas, ends of jobs |
 
@@ -184,7 +184,9 @@ fn later(
     let Some(event) = recorded.event() else {
         return Ok(None);
     };
-    let dropped = |node: &NodeId| changes.drop_nodes.contains(node);
+    if node_of(event).is_some_and(|node| changes.drop_nodes.contains(node)) {
+        return Ok(None);
+    }
     let event = match event {
         Event::ClusterConfigured(event) => {
             let policy = changes.policy(&event.policy)?;
@@ -195,7 +197,7 @@ fn later(
             Some(event.into())
         }
         Event::SubmissionReceived(event) => submission(event, changes, names)?,
-        Event::NodeJoined(event) if !dropped(&event.node) => {
+        Event::NodeJoined(event) => {
             // What it runs is what runs on the fork.
             let event = NodeJoined {
                 running: Vec::new(),
@@ -203,15 +205,11 @@ fn later(
             };
             Some(event.into())
         }
-        Event::NodeLost(it) if !dropped(&it.node) => Some(event.clone()),
-        Event::NodeFenced(it) if !dropped(&it.node) => Some(event.clone()),
-        Event::NodeDrained(it) if !dropped(&it.node) => Some(event.clone()),
-        Event::NodeRestored(it)
-            if !dropped(&it.node) && !changes.drain_nodes.contains(&it.node) =>
-        {
+        Event::NodeRestored(it) if changes.drain_nodes.contains(&it.node) => None,
+        Event::NodeLost(_) | Event::NodeFenced(_) | Event::SubmissionsShed(_) => {
             Some(event.clone())
         }
-        Event::NodeQuarantined(it) if !dropped(&it.node) => {
+        Event::NodeQuarantined(_) => {
             let mut event = event.clone();
             event.set_basis(None);
             Some(event)
@@ -219,9 +217,26 @@ fn later(
         Event::ServiceMeasured(_) => Some(event.clone()),
         // One that no autoscaler decided.
         Event::ServiceScaled(it) if it.basis.is_none() => Some(event.clone()),
+        // Whatever else the operator said.
+        _ if recorded.writer == Writer::Operator => Some(event.clone()),
         _ => None,
     };
     Ok(event.map(|event| Action::Recorded(recorded.writer, event)))
+}
+
+/// The node that somebody said something of.
+fn node_of(event: &Event) -> Option<&NodeId> {
+    match event {
+        Event::NodeJoined(it) => Some(&it.node),
+        Event::NodeLost(it) => Some(&it.node),
+        Event::NodeFenced(it) => Some(&it.node),
+        Event::NodeDrained(it) => Some(&it.node),
+        Event::NodeRestored(it) => Some(&it.node),
+        Event::NodeQuarantined(it) => Some(&it.node),
+        Event::NodeLabelled(it) => Some(&it.node),
+        Event::NodeRemoved(it) => Some(&it.node),
+        _ => None,
+    }
 }
 
 /// A submission under the changes; nothing where it is left out.

@@ -6,10 +6,10 @@ use comfy_table::Cell;
 use dormouse_replay::history::explain::{ExplainError, Explainer, Explanation, Subject};
 
 use super::history::open_at;
-use crate::cli::ExplainArgs;
+use crate::cli::{ExplainArgs, Output};
 use crate::context::Context;
 use crate::error::{Coded, DONE};
-use crate::print;
+use crate::print::{self, Growing};
 use crate::render::{Style, date, right};
 
 /// Explains.
@@ -29,11 +29,26 @@ pub async fn run(context: &Context, args: &ExplainArgs) -> anyhow::Result<u8> {
         Ok(())
     });
     read.await?;
-    let answer = explainer.explain().map_err(|error| match error {
+    let output = context.output()?;
+    let for_people = matches!(output, Output::Table | Output::Wide);
+    let (mut growing, mut printed) = (Growing::default(), Ok(()));
+    // The reason first; each change as soon as it is proven.
+    let answer = explainer.explain_step_by_step(|so_far| {
+        if for_people && printed.is_ok() {
+            printed = growing.print(so_far, head);
+        }
+    });
+    let answer = answer.map_err(|error| match error {
         ExplainError::NotThere(..) => Coded::new("not_found", error.to_string()),
     })?;
-    print::value(context.output()?, &answer, |answer, wide| {
-        text(answer, &Style::of_stdout(wide))
+    printed?;
+    if !for_people {
+        print::ours(output, &answer, |_| String::new())?;
+        return Ok(DONE);
+    }
+    let style = Style::of_stdout(output == Output::Wide);
+    growing.print(&answer, |answer| {
+        format!("{}\n", text(answer, &style).trim_end())
     })?;
     Ok(DONE)
 }
@@ -61,9 +76,8 @@ fn subject(args: &ExplainArgs) -> anyhow::Result<Subject> {
     })
 }
 
-/// An explanation for a terminal.
-#[must_use]
-pub fn text(answer: &Explanation, style: &Style) -> String {
+/// What it is about, and the words.
+fn head(answer: &Explanation) -> String {
     let mut text = format!(
         "{} is {}, after event {}, {}\n",
         answer.about,
@@ -74,6 +88,13 @@ pub fn text(answer: &Explanation, style: &Style) -> String {
     for words in &answer.words {
         text.push_str(&format!("\n  {words}"));
     }
+    text
+}
+
+/// An explanation for a terminal.
+#[must_use]
+pub fn text(answer: &Explanation, style: &Style) -> String {
+    let mut text = head(answer);
     if !answer.conflict.is_empty() {
         text.push_str(&format!(
             "\n\ncannot all hold if it has more: {}",

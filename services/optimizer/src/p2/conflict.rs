@@ -8,7 +8,9 @@
 //!    deletion filter: groups are relaxed one after the other, and stay relaxed where there is still
 //!    no solution).
 //! 2. The *corrections*: the smallest sets of groups without which there is a solution, all of the
-//!    least size.
+//!    least size. Each has a group of the conflict in it.
+//!
+//! Of all questions but the first one any allocation is an answer, not only the best.
 //!
 //! Other than in P2 itself the job's own restart counts within θ2 although it is asked for.
 
@@ -20,7 +22,7 @@ use dormouse_messages::quantity::Resource;
 use crate::problem::Problem;
 
 use super::instance::{Cluster, Instance, State};
-use super::pipeline::{Verdict, may_be_feasible, search};
+use super::pipeline::{Verdict, any, may_be_feasible, search};
 use super::solver::Purse;
 
 /// A group of constraints.
@@ -60,9 +62,11 @@ pub struct Conflict {
 /// Room that is never used up, beside any that there is.
 const PLENTY: u64 = 1 << 50;
 
-struct Questions<'a> {
+/// What is asked for a job to have so much.
+pub(super) struct Questions<'a> {
     problem: &'a Problem,
-    instance: Instance,
+    /// Without any group relaxed; the job has its least in it.
+    pub instance: Instance,
     capacities: Vec<Vec<u64>>,
     resources: Vec<Resource>,
     /// The job, by its index in the problem.
@@ -70,7 +74,8 @@ struct Questions<'a> {
     /// The job runs: its own restart is one of those that are allowed.
     restarts: bool,
     purse: Purse,
-    limit: bool,
+    /// Whether some question had no answer within the budget.
+    pub limit: bool,
 }
 
 /// What stands against `job` having `least` containers or more while the jobs of `beside` (those
@@ -82,56 +87,70 @@ pub fn conflict(
     least: u32,
     beside: &BTreeSet<JobId>,
 ) -> Option<Conflict> {
-    let cluster = Cluster::new(problem);
-    let target = problem.jobs.iter().position(|it| it.job == *job)?;
-    cluster.demand(&problem.jobs[target])?;
-    let jobs = problem.jobs.iter().enumerate();
-    let members = jobs.filter(|(index, it)| *index == target || beside.contains(&it.job));
-    let members: Vec<usize> = members.map(|(index, _)| index).collect();
-    let mut instance = Instance::new(problem, &cluster, &members);
-    let place = instance.jobs.iter().position(|it| it.index == target)?;
-    let own = &mut instance.jobs[place];
-    let restarts = own.state != State::Free;
-    own.state = State::Free;
-    own.min = own.min.max(least);
-    own.max = own.max.max(least);
-    let mut questions = Questions {
-        problem,
-        instance,
-        capacities: cluster.capacities,
-        resources: cluster.resources,
-        target,
-        restarts,
-        purse: Purse::new(problem.budget.seconds),
-        limit: false,
-    };
+    let takes_part = |index: usize| beside.contains(&problem.jobs[index].job);
+    let (mut questions, place) = Questions::new(problem, job, least, takes_part)?;
     Some(questions.answer(place))
 }
 
-impl Questions<'_> {
+impl<'a> Questions<'a> {
+    /// The questions of a job, and its place in the instance; with those who take part beside it.
+    pub fn new(
+        problem: &'a Problem,
+        job: &JobId,
+        least: u32,
+        takes_part: impl Fn(usize) -> bool,
+    ) -> Option<(Self, usize)> {
+        let cluster = Cluster::new(problem);
+        let target = problem.jobs.iter().position(|it| it.job == *job)?;
+        cluster.demand(&problem.jobs[target])?;
+        let jobs = 0..problem.jobs.len();
+        let members: Vec<usize> = jobs
+            .filter(|index| *index == target || takes_part(*index))
+            .collect();
+        let mut instance = Instance::new(problem, &cluster, &members);
+        let place = instance.jobs.iter().position(|it| it.index == target)?;
+        let own = &mut instance.jobs[place];
+        let restarts = own.state != State::Free;
+        own.state = State::Free;
+        let decided = least.saturating_sub(own.base());
+        own.min = own.min.max(decided);
+        own.max = own.max.max(decided);
+        let questions = Self {
+            problem,
+            instance,
+            capacities: cluster.capacities,
+            resources: cluster.resources,
+            target,
+            restarts,
+            purse: Purse::new(problem.budget.seconds),
+            limit: false,
+        };
+        Some((questions, place))
+    }
+
     fn answer(&mut self, target: usize) -> Conflict {
         let groups = self.groups(target);
         let mut answer = Conflict {
-            feasible: self.feasible(&BTreeSet::new()),
+            feasible: self.best(&BTreeSet::new()),
             ..Conflict::default()
         };
         if answer.feasible.is_none() {
             let bounds = [Group::Adjustments, Group::Fairness];
-            answer.beyond_bounds = self.feasible(&bounds.iter().collect()).is_none();
+            answer.beyond_bounds = !self.is_possible(&bounds.iter().collect());
         }
         let all: BTreeSet<&Group> = groups.iter().collect();
-        if answer.feasible.is_none() && self.feasible(&all).is_some() {
+        if answer.feasible.is_none() && self.is_possible(&all) {
             let mut relaxed = BTreeSet::new();
             // What the operator can change is named rather than what cannot be changed.
             for group in &groups {
                 relaxed.insert(group);
-                if self.feasible(&relaxed).is_some() {
+                if self.is_possible(&relaxed) {
                     relaxed.remove(group);
                 }
             }
             let active = groups.iter().filter(|group| !relaxed.contains(group));
             answer.conflict = active.cloned().collect();
-            answer.corrections = self.corrections(&groups);
+            answer.corrections = self.corrections(&groups, &answer.conflict);
         }
         answer.limit = self.limit;
         answer
@@ -172,12 +191,14 @@ impl Questions<'_> {
     }
 
     /// All sets of the least size without which there is a solution.
-    fn corrections(&mut self, groups: &[Group]) -> Vec<Vec<Group>> {
+    fn corrections(&mut self, groups: &[Group], conflict: &[Group]) -> Vec<Vec<Group>> {
         for size in 1..=groups.len().min(3) {
             let mut found = Vec::new();
             for set in subsets(groups.len(), size) {
                 let set: BTreeSet<&Group> = set.into_iter().map(|index| &groups[index]).collect();
-                if self.feasible(&set).is_some() {
+                // As long as all of the conflict holds there is no solution.
+                let meets = conflict.iter().any(|group| set.contains(group));
+                if meets && self.is_possible(&set) {
                     found.push(set.into_iter().cloned().collect());
                 }
             }
@@ -188,8 +209,8 @@ impl Questions<'_> {
         Vec::new()
     }
 
-    /// The objective's value of an allocation without these groups, if there is one.
-    fn feasible(&mut self, relaxed: &BTreeSet<&Group>) -> Option<f64> {
+    /// The objective's value of the best allocation without these groups, if there is one.
+    fn best(&mut self, relaxed: &BTreeSet<&Group>) -> Option<f64> {
         let instance = self.relaxed(relaxed)?;
         if !may_be_feasible(&instance) {
             return None;
@@ -204,7 +225,18 @@ impl Questions<'_> {
         }
     }
 
-    fn relaxed(&self, relaxed: &BTreeSet<&Group>) -> Option<Instance> {
+    /// Whether there is an allocation without these groups.
+    pub fn is_possible(&mut self, relaxed: &BTreeSet<&Group>) -> bool {
+        let Some(instance) = self.relaxed(relaxed) else {
+            return false;
+        };
+        let found = any(&instance, &self.problem.budget, &self.purse);
+        self.limit |= found.is_none();
+        found == Some(true)
+    }
+
+    /// The instance without these groups; nothing where no restart is allowed, not even its own.
+    pub fn relaxed(&self, relaxed: &BTreeSet<&Group>) -> Option<Instance> {
         let mut instance = self.instance.clone();
         if relaxed.contains(&Group::Adjustments) {
             instance.restart_bound = u32::MAX;

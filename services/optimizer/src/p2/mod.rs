@@ -8,6 +8,8 @@
 //!    would rather be.
 //! 5. [`diagnose`]: why the others wait.
 //!
+//! [`conflict`] and [`forced`] answer questions about a job that is to have more than it was given.
+//!
 //! Which nodes a job may be on stands in rooms and demands ([`columns`]).
 //!
 //! Where there is room for all, that is it ([`alone`]). Small instances go to HiGHS ([`model`]). On
@@ -30,6 +32,7 @@ pub(crate) mod columns;
 pub mod conflict;
 pub(crate) mod devices;
 pub(crate) mod diagnose;
+pub mod forced;
 pub(crate) mod gather;
 pub(crate) mod groups;
 pub(crate) mod held;

@@ -14,6 +14,7 @@ use dormouse_messages::events::StoppedBy;
 use crate::problem::Budget;
 
 use super::alone::alone;
+use super::beside::beside;
 use super::groups::{Groups, classes, single_nodes};
 use super::instance::Instance;
 use super::large;
@@ -98,6 +99,50 @@ pub(crate) fn search_by_prices(instance: &Instance, budget: &Budget) -> Verdict 
     }
 }
 
+/// Columns of slots of the exact model.
+fn exact_columns(instance: &Instance) -> usize {
+    instance.types.len() * instance.rooms.len()
+}
+
+/// Whether `instance` has an allocation, however good: the first one that is found ends the search.
+/// Nothing where none was found within the budget, and none was proven not to be.
+pub(crate) fn any(instance: &Instance, budget: &Budget, purse: &Purse) -> Option<bool> {
+    let simple = [Some(Plan::standing(instance)), beside(instance)];
+    if simple.iter().flatten().any(|it| it.is_feasible(instance)) {
+        return Some(true);
+    }
+    if !may_be_feasible(instance) {
+        return Some(false);
+    }
+    let mut budget = Budget {
+        gap: f64::INFINITY,
+        ..*budget
+    };
+    // Whole containers on classes of nodes: small, and mostly it says already that there is none.
+    let small = exact_columns(instance) <= SMALL_COLUMNS;
+    budget.nodes = budget.nodes.or((!small).then_some(LARGE_NODES));
+    let mut first = Search {
+        instance,
+        budget: &budget,
+        purse,
+        best: None,
+        bound: f64::INFINITY,
+        stopped_by: StoppedBy::Stages,
+        branched: false,
+    };
+    if first.classes().is_none() {
+        return Some(false);
+    }
+    if first.has_plan() {
+        return Some(true);
+    }
+    match search(instance, &budget, purse) {
+        Verdict::Found(_) => Some(true),
+        Verdict::Infeasible => Some(false),
+        Verdict::Unknown => None,
+    }
+}
+
 /// Whether the class relaxation has a solution: a cheap necessary condition.
 pub(crate) fn may_be_feasible(instance: &Instance) -> bool {
     let groups = classes(instance);
@@ -134,7 +179,7 @@ impl Search<'_> {
         if self.is_within(OPTIMAL) {
             return Some(());
         }
-        if self.exact_columns() <= SMALL_COLUMNS {
+        if exact_columns(self.instance) <= SMALL_COLUMNS {
             self.classes()?;
             if !self.good_enough() {
                 self.exact()?;
@@ -145,7 +190,7 @@ impl Search<'_> {
         if !self.has_plan() {
             self.classes()?;
         }
-        if !self.good_enough() && self.exact_columns() <= EXACT_COLUMNS {
+        if !self.good_enough() && exact_columns(self.instance) <= EXACT_COLUMNS {
             self.exact()?;
         }
         Some(())
@@ -169,14 +214,14 @@ impl Search<'_> {
         late
     }
 
-    fn exact_columns(&self) -> usize {
-        self.instance.types.len() * self.instance.rooms.len()
-    }
-
     fn classes(&mut self) -> Option<()> {
         let groups = classes(self.instance);
         let limits = Limits {
-            gap: OPTIMAL,
+            // Where any allocation will do, the first one.
+            gap: match self.budget.gap.is_finite() {
+                true => OPTIMAL,
+                false => f64::INFINITY,
+            },
             ..self.limits(0.2)
         };
         let (outcome, plan) = self.run(&groups, limits, None);
@@ -194,7 +239,7 @@ impl Search<'_> {
         let groups = single_nodes(self.instance);
         let start = self.best.as_ref().map(|(plan, _, _)| plan.clone());
         let mut limits = self.limits(0.9);
-        if self.budget.nodes.is_none() && self.exact_columns() > SMALL_COLUMNS {
+        if self.budget.nodes.is_none() && exact_columns(self.instance) > SMALL_COLUMNS {
             limits.nodes = LARGE_NODES;
         }
         let (outcome, plan) = self.run(&groups, limits, start.as_ref());

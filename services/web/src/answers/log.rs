@@ -148,6 +148,22 @@ pub struct ExplainQuery {
 
 /// Why something is as it is.
 pub fn explain(site: &Site, query: &ExplainQuery) -> Answer<Explanation> {
+    explained(site, query, |_| {})
+}
+
+/// The same, told again and again: the reason first, then with each change that is proven; whole at
+/// last.
+pub fn explaining(site: &Site, query: &ExplainQuery, tell: &dyn Fn(&Explanation)) -> Answer<()> {
+    let whole = explained(site, query, tell)?;
+    tell(&whole);
+    Ok(())
+}
+
+fn explained(
+    site: &Site,
+    query: &ExplainQuery,
+    tell: impl FnMut(&Explanation),
+) -> Answer<Explanation> {
     let id = query.id.as_str();
     let subject = match query.kind.as_str() {
         "job" => Subject::Job(id.parse().map_err(AnswerError::wrong)?),
@@ -163,10 +179,8 @@ pub fn explain(site: &Site, query: &ExplainQuery) -> Answer<Explanation> {
             )));
         }
     };
-    let explained = site
-        .page
-        .past
-        .explain(subject, site.moment(query.at), SOLVES)?;
+    let at = site.moment(query.at);
+    let explained = site.page.past.explain(subject, at, SOLVES, tell)?;
     explained.map_err(|error| AnswerError::not_found(error.to_string()))
 }
 

@@ -251,7 +251,7 @@ impl Past {
     }
 
     /// Why something is as it is after the event `sequence`; `solves` decisions may be made to look
-    /// for changes.
+    /// for changes, and `tell` hears what is known meanwhile.
     ///
     /// # Errors
     /// When there is no such thing on the log, or the events cannot be read back.
@@ -260,6 +260,7 @@ impl Past {
         subject: Subject,
         sequence: Sequence,
         solves: usize,
+        tell: impl FnMut(&Explanation),
     ) -> io::Result<Result<Explanation, ExplainError>> {
         let (place, from) = self.indexed(|index| {
             let (mut place, mut from) = index.explained_from(sequence);
@@ -276,7 +277,7 @@ impl Past {
             .starting_from(forked.1.clone(), (*forked.2).clone());
         let part = self.read_inner().chunks.part(forked.0, place);
         part.read(|recorded| explainer.read(recorded))?;
-        Ok(explainer.explain())
+        Ok(explainer.explain_step_by_step(tell))
     }
 
     /// What the deciders know at a multiple of [`FORKS_APART`] at or before a place.

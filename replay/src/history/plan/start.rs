@@ -1,0 +1,183 @@
+//! When a job that waits would start.
+//!
+//! The fork is run forward until it does, several times, with everything drawn that nobody knows: the
+//! curves and the work of jobs that do not say how much they have left ([`Course::imagined`]), and who
+//! comes meanwhile. Unless the queue is first in, first out, others may go first, and take containers
+//! from those whose end it waits for: submissions of the log come again, at its rate, with the work of
+//! the jobs that they were.
+//!
+//! With fewer than [`LEAST_BASIS`] completed jobs on the log nothing is said: a bad estimate is worse
+//! than none.
+
+use std::collections::BTreeMap;
+
+use dormouse_messages::job::Kind;
+use dormouse_messages::policy::Queue;
+use dormouse_messages::{Event, JobId, Timestamp};
+use serde_json::{Value, json};
+
+use super::answer::Start;
+use crate::history::changes::Changes;
+use crate::history::whatif::{Course, Forked, History, WhatifError, run};
+use crate::random::Random;
+use crate::scenario::Submission;
+
+/// Completed jobs that an estimate needs.
+pub const LEAST_BASIS: u64 = 30;
+/// The newest submissions, which say how many come and what they ask for.
+const NEWEST: usize = 100;
+/// Fewer say nothing of their rate.
+const LEAST_SUBMISSIONS: usize = 10;
+/// Those that are let come in a run.
+const MOST_RIVALS: u32 = 40;
+
+/// Runs the fork forward until the job starts, again and again.
+pub fn start(
+    history: &History,
+    forked: &Forked<'_>,
+    changes: &Changes,
+    job: &JobId,
+    draws: u32,
+) -> Result<Start, WhatifError> {
+    let basis = forked.completed();
+    if basis < LEAST_BASIS {
+        return Ok(Start {
+            basis,
+            unknown: true,
+            ..Start::default()
+        });
+    }
+    let rivals = Rivals::of(forked);
+    let mut random = Random::new(1);
+    let mut starts = Vec::new();
+    for _ in 0..draws.max(1) {
+        let course = forked.with(history, forked.models.draw(&mut random));
+        let course = course.imagined(forked, &mut random);
+        let mut with_rivals = changes.clone();
+        let come = rivals.iter().flat_map(|it| it.draw(&course, &mut random));
+        with_rivals.added.extend(come.collect::<Vec<_>>());
+        let mut started: Option<Timestamp> = None;
+        run(forked, &course, &with_rivals, |recorded| {
+            if let Some(Event::PartitionStarted(event)) = recorded.event()
+                && event.job == *job
+            {
+                started = Some(recorded.stored_at);
+            }
+            started.is_some()
+        })?;
+        // One that does not start counts as later than all that do.
+        starts.push(started.map_or(f64::INFINITY, |at| at.seconds_since(forked.now)));
+    }
+    starts.sort_by(f64::total_cmp);
+    Ok(Start {
+        p10_s: quantile(&starts, 0.1),
+        p50_s: quantile(&starts, 0.5),
+        p90_s: quantile(&starts, 0.9),
+        basis,
+        unknown: false,
+    })
+}
+
+/// What one more draw lies below with this probability: of n that are drawn alike, the k-th is above
+/// it with k / (n + 1). Nothing where that is later than all that started.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "places in a short list"
+)]
+fn quantile(sorted: &[f64], part: f64) -> Option<f64> {
+    let last = sorted.len().checked_sub(1)?;
+    let place = (part * (sorted.len() + 1) as f64 - 1.0).clamp(0.0, last as f64);
+    let (low, high) = (place.floor() as usize, place.ceil() as usize);
+    let between = sorted[low] + (sorted[high] - sorted[low]) * place.fract();
+    match place.fract() > 0.0 {
+        true => Some(between),
+        false => Some(sorted[low]),
+    }
+    .filter(|it| it.is_finite())
+}
+
+/// Submissions of the log, and how fast they came.
+struct Rivals {
+    seen: Vec<(JobId, Value)>,
+    gap_s: f64,
+}
+
+impl Rivals {
+    /// Nothing where nobody who comes later can go first.
+    fn of(forked: &Forked<'_>) -> Option<Self> {
+        if forked.cluster().policy.queue == Queue::Fifo {
+            return None;
+        }
+        let mut received = BTreeMap::new();
+        let mut seen: Vec<(Timestamp, JobId, Value)> = Vec::new();
+        for recorded in forked.before {
+            match recorded.event() {
+                Some(Event::SubmissionReceived(event)) if event.verb == "submit" => {
+                    received.insert(event.ingress_sequence, event);
+                }
+                Some(Event::JobAdmitted(event)) => {
+                    let document = received.remove(&event.ingress_sequence);
+                    let document = document.and_then(|it| dormouse_admission::document(it));
+                    let at = recorded.stored_at;
+                    seen.extend(document.map(|document| (at, event.job.clone(), document)));
+                }
+                _ => {}
+            }
+        }
+        let newest = seen.split_off(seen.len().saturating_sub(NEWEST));
+        let (first, ..) = newest
+            .first()
+            .filter(|_| newest.len() >= LEAST_SUBMISSIONS)?;
+        let count = u32::try_from(newest.len()).ok()?;
+        Some(Self {
+            gap_s: forked.now.seconds_since(*first) / f64::from(count),
+            seen: newest.into_iter().map(|(_, job, it)| (job, it)).collect(),
+        })
+    }
+
+    /// Those that come in one run.
+    fn draw(&self, course: &Course<'_>, random: &mut Random) -> Vec<Submission> {
+        let mut at_s = 0.0;
+        let rival = |number: u32| {
+            at_s += random.exponential(self.gap_s);
+            let (like, document) = random.choose(&self.seen);
+            let name = format!("{}-rival-{number}", like.name());
+            let mut document = document.clone();
+            let fields = document.as_object_mut()?;
+            fields.insert("name".to_owned(), json!(name));
+            fields.retain(|field, _| !["depends_on", "if_plan"].contains(&field.as_str()));
+            let mut model = course.model(like);
+            model.lives.clear();
+            model.failures.clear();
+            Some(Submission {
+                at_s,
+                job: format!("{}/{name}", like.tenant()).parse().ok()?,
+                payload: document.to_string().into_bytes(),
+                model,
+                kind: Kind::default(),
+                clients: None,
+            })
+        };
+        (1..=MOST_RIVALS).filter_map(rival).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quantile;
+
+    #[test]
+    fn quantiles_leave_a_tenth_of_new_draws_outside_on_each_side() {
+        let nine: Vec<f64> = (1..=9).map(f64::from).collect();
+        assert_eq!(quantile(&nine, 0.1), Some(1.0));
+        assert_eq!(quantile(&nine, 0.5), Some(5.0));
+        assert_eq!(quantile(&nine, 0.9), Some(9.0));
+        let twenty: Vec<f64> = (1..=20).map(f64::from).collect();
+        let off = quantile(&twenty, 0.9).expect("a number") - 18.9;
+        assert!(off.abs() < 1e-9, "{off}");
+        assert_eq!(quantile(&[1.0, f64::INFINITY], 0.9), None);
+        assert_eq!(quantile(&[], 0.5), None);
+    }
+}

@@ -1,0 +1,239 @@
+//! A life of a job, and the containers of it that come and go, as a log shows them.
+
+use std::collections::BTreeMap;
+
+use dormouse_messages::{Rank, Timestamp};
+
+use super::fit::{Point, median};
+use crate::engine::MemberCosts;
+
+/// What did not happen while it could have: longer than anything waits.
+const NEVER_S: f64 = 1e9;
+/// Windows between reports count whose steps take up to so many times the median, or as much less.
+const NEAR: f64 = 1.5;
+
+/// Seconds from one to the other, where both are known.
+fn between(from: Option<Timestamp>, to: Option<Timestamp>) -> Option<f64> {
+    Some(to?.seconds_since(from?).max(0.0))
+}
+
+/// A container of a life.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Member {
+    /// When it was asked to come, where it came later than the first ones.
+    pub asked: Option<Timestamp>,
+    /// When it ran.
+    pub started: Option<Timestamp>,
+    /// When it was ready.
+    pub ready: Option<Timestamp>,
+    /// When it was asked to leave.
+    pub leave_asked: Option<Timestamp>,
+    /// When it had ended.
+    pub exited: Option<Timestamp>,
+}
+
+impl Member {
+    /// From one to the other; never, of one that was over before.
+    fn until(&self, from: Option<Timestamp>, to: Option<Timestamp>) -> Option<f64> {
+        let given_up = from.is_some() && to.is_none() && self.exited.is_some();
+        between(from, to).or(given_up.then_some(NEVER_S))
+    }
+
+    /// From its start until it was ready.
+    pub fn ready_s(&self) -> Option<f64> {
+        between(self.started, self.ready)
+    }
+
+    /// What it cost.
+    pub fn costs(&self) -> MemberCosts {
+        MemberCosts {
+            join_s: self.until(self.asked, self.started),
+            ready_s: self.until(self.started, self.ready),
+            leave_s: between(self.leave_asked, self.exited),
+        }
+    }
+}
+
+/// A life.
+#[derive(Debug, Clone, Default)]
+pub struct Life {
+    /// When it was asked to start.
+    pub requested: Option<Timestamp>,
+    /// When the last of its first containers ran.
+    pub started: Option<Timestamp>,
+    /// Containers that it was asked to start.
+    pub(super) containers: u32,
+    pub(super) running: u32,
+    /// The step it began with.
+    pub from_step: u64,
+    /// What it reported: when, the step, with how many containers.
+    pub reports: Vec<(Timestamp, u64, u32)>,
+    pub(super) save_asked: Option<Timestamp>,
+    pub(super) saved: Option<Timestamp>,
+    pub(super) stop_asked: Option<Timestamp>,
+    pub(super) exited: Option<Timestamp>,
+    pub(super) members: BTreeMap<Rank, Member>,
+}
+
+impl Life {
+    /// From the start request until its containers ran.
+    pub fn start_s(&self) -> Option<f64> {
+        between(self.requested, self.started)
+    }
+
+    /// From the request to save until it was saved.
+    pub fn save_s(&self) -> Option<f64> {
+        between(self.save_asked, self.saved)
+    }
+
+    /// The same of a task set, which has saved when its containers have ended of themselves.
+    pub fn drained_s(&self) -> Option<f64> {
+        let asked = self.save_asked.filter(|_| self.stop_asked.is_none());
+        between(asked, self.exited)
+    }
+
+    /// What its containers cost, one by one.
+    pub fn members(&self) -> BTreeMap<Rank, MemberCosts> {
+        let each = self.members.iter();
+        each.map(|(rank, member)| (*rank, member.costs())).collect()
+    }
+
+    /// The same of this very life: one that was stopped before it had saved would not have.
+    pub fn saved_after_s(&self) -> Option<f64> {
+        let given_up = self.save_asked.is_some() && self.saved.is_none() && self.exited.is_some();
+        self.save_s().or(given_up.then_some(NEVER_S))
+    }
+
+    /// From its start request until its containers ran: one that ended before would not have.
+    pub fn started_after_s(&self) -> Option<f64> {
+        let given_up = self.started.is_none() && self.exited.is_some();
+        self.start_s().or(given_up.then_some(NEVER_S))
+    }
+
+    /// From the request to stop until it had ended.
+    pub fn stop_s(&self) -> Option<f64> {
+        between(self.stop_asked, self.exited)
+    }
+
+    /// From its start until it first reported progress.
+    pub fn first_report_s(&self) -> Option<f64> {
+        let (at, ..) = self.reports.first()?;
+        between(self.started, Some(*at))
+    }
+
+    /// From its start until it worked, where a step takes so long with `n` containers: what the
+    /// steps before the first report do not explain.
+    pub fn pause_s(&self, step_s: impl Fn(u32) -> f64) -> Option<f64> {
+        let (at, step, containers) = self.reports.first()?;
+        let started = self.started?;
+        let steps = step.saturating_sub(self.from_step);
+        let worked_s = number(steps) * step_s(*containers);
+        Some((at.seconds_since(started) - worked_s).max(0.0))
+    }
+
+    /// A container of it.
+    pub fn member(&mut self, rank: Rank) -> &mut Member {
+        self.members.entry(rank).or_default()
+    }
+
+    /// The time of a step with each number of containers: the mean of those that are near the median,
+    /// since steps are reported whole, and what interrupts the work is none of it.
+    pub fn points(&self) -> Vec<Point> {
+        let mut by_count: BTreeMap<u32, Vec<(f64, f64)>> = BTreeMap::new();
+        for pair in self.reports.windows(2) {
+            let [(from, first, containers), (to, last, same)] = pair else {
+                continue;
+            };
+            let (steps, seconds) = (last.saturating_sub(*first), to.seconds_since(*from));
+            if steps > 0 && seconds > 0.0 && containers == same && *containers > 0 {
+                let windows = by_count.entry(*containers).or_default();
+                windows.push((number(steps), seconds));
+            }
+        }
+        let point = |(containers, mut windows): (u32, Vec<(f64, f64)>)| {
+            let weight_s = windows.iter().map(|(_, seconds)| seconds).sum();
+            let usual = median(windows.iter().map(|(steps, s)| s / steps).collect())?;
+            windows.retain(|(steps, s)| (usual / NEAR..=usual * NEAR).contains(&(s / steps)));
+            let steps: f64 = windows.iter().map(|(steps, _)| steps).sum();
+            let seconds: f64 = windows.iter().map(|(_, seconds)| seconds).sum();
+            Some(Point {
+                containers,
+                step_s: seconds / steps,
+                weight_s,
+            })
+        };
+        by_count.into_iter().filter_map(point).collect()
+    }
+
+    /// What was left by each report, as its steps so far said, and what really was: in seconds.
+    pub fn ends(&self, steps_total: u64, completed: Timestamp, into: &mut Vec<(f64, f64)>) {
+        let Some((since, first, size)) = self.reports.first() else {
+            return;
+        };
+        if self
+            .reports
+            .iter()
+            .any(|(.., containers)| containers != size)
+        {
+            return;
+        }
+        for (at, step, _) in &self.reports[1..] {
+            let (steps, left) = (
+                step.saturating_sub(*first),
+                steps_total.saturating_sub(*step),
+            );
+            if steps > 0 && left > 0 {
+                let step_s = at.seconds_since(*since) / number(steps);
+                into.push((number(left) * step_s, completed.seconds_since(*at)));
+            }
+        }
+    }
+}
+
+/// Counts below 2^53 are exact.
+#[expect(clippy::cast_precision_loss, reason = "steps and milliseconds")]
+pub fn number(value: u64) -> f64 {
+    value as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reports each ten seconds, of a step each 1.07 s with four containers.
+    fn reported(reports: u64) -> Life {
+        let mut life = Life::default();
+        for number in 1..=reports {
+            let at = Timestamp::default().plus_ms(number * 10_000);
+            let step = number * 10_000 / 1_070;
+            life.reports.push((at, step, 4));
+        }
+        life
+    }
+
+    /// The median of windows with 9 or 10 steps would be 1.11 s.
+    #[test]
+    fn steps_that_are_reported_whole_do_not_bend_their_time() {
+        let mut life = reported(20);
+        let step_s = life.points()[0].step_s;
+        assert!((step_s / 1.07 - 1.0).abs() < 0.01, "{step_s}");
+        // A pause of a minute is none of it.
+        for (at, ..) in life.reports.iter_mut().skip(10) {
+            *at = at.plus_ms(60_000);
+        }
+        let step_s = life.points()[0].step_s;
+        assert!((step_s / 1.07 - 1.0).abs() < 0.01, "{step_s}");
+    }
+
+    #[test]
+    fn what_was_said_to_be_left_stands_beside_what_was() {
+        let life = reported(5);
+        let completed = Timestamp::default().plus_ms(107_000);
+        let mut ends = Vec::new();
+        life.ends(100, completed, &mut ends);
+        assert_eq!(ends.len(), 4);
+        for (said_s, was_s) in ends {
+            assert!((said_s / was_s - 1.0).abs() < 0.2, "{said_s} and {was_s}");
+        }
+    }
+}
