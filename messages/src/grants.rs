@@ -71,6 +71,16 @@ pub enum Network {
     Host,
 }
 
+/// Whether a tenant may run programs in its containers that run already (`job exec`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Exec {
+    /// It may: inside a container's walls they can do what its program can.
+    Allowed,
+    /// It may not.
+    Forbidden,
+}
+
 /// What the operator grants a tenant.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Grants {
@@ -98,6 +108,9 @@ pub struct Grants {
     /// Containers that its jobs may have together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_containers: Option<u32>,
+    /// Whether it may run programs in its containers that run; it may where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exec: Option<Exec>,
 }
 
 /// What a tenant was not granted.
@@ -314,6 +327,21 @@ impl Granted {
         )
     }
 
+    /// Whether its tenant may run programs in containers that run.
+    ///
+    /// # Errors
+    /// When it may not.
+    pub fn may_exec(&self) -> Result<(), Denied> {
+        match self.grants.exec {
+            None | Some(Exec::Allowed) => Ok(()),
+            Some(Exec::Forbidden) => self.denied(
+                "exec_not_granted",
+                "a program in a container that runs",
+                "--exec allowed",
+            ),
+        }
+    }
+
     /// Whether the secret of the variable `name` may be read from `source`, by its name.
     ///
     /// # Errors
@@ -416,6 +444,15 @@ impl fmt::Display for Network {
             Self::None => "none",
             Self::Published => "published",
             Self::Host => "host",
+        })
+    }
+}
+
+impl fmt::Display for Exec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Allowed => "allowed",
+            Self::Forbidden => "forbidden",
         })
     }
 }
@@ -614,6 +651,20 @@ mod tests {
             ("ab*ba", "aba", false),
         ] {
             assert_eq!(matches(pattern, image), may, "{pattern} {image}");
+        }
+    }
+
+    #[test]
+    fn programs_in_containers_are_allowed_until_they_are_forbidden() {
+        for rule in [GrantsRule::Open, GrantsRule::Required] {
+            assert!(granted(rule, Grants::default()).may_exec().is_ok());
+            let grants = Grants {
+                exec: Some(Exec::Forbidden),
+                ..Grants::default()
+            };
+            let refused = granted(rule, grants).may_exec().expect_err("forbidden");
+            assert_eq!(refused.code, "exec_not_granted");
+            assert!(refused.reason.contains("--exec allowed`"), "{refused}");
         }
     }
 

@@ -109,6 +109,8 @@ fn role(event: &Event) -> Role<'_> {
         Event::ContainerUnready(event) => of_container!(event),
         Event::MemberAcknowledged(event) => of_container!(event),
         Event::NotebookObserved(event) => of_container!(event),
+        Event::ContainerExecStarted(event) => of_container!(event),
+        Event::ContainerExecEnded(event) => of_container!(event),
         Event::TasksEnded(event) => of_rank!(event),
         Event::NodeFaulted(event) => of_rank!(event),
         Event::CheckpointSaved(event) => of_partition!(event),

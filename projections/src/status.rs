@@ -373,6 +373,8 @@ pub fn job_of(event: &Event) -> Option<&JobId> {
         Event::ServiceScaled(e) => Some(&e.job),
         Event::NotebookWarned(e) => Some(&e.job),
         Event::NotebookObserved(e) => Some(&e.job),
+        Event::ContainerExecStarted(e) => Some(&e.job),
+        Event::ContainerExecEnded(e) => Some(&e.job),
         Event::SubmissionReceived(_)
         | Event::SubmissionsShed(_)
         | Event::AllocationDecided(_)

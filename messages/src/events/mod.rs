@@ -337,6 +337,8 @@ registry! {
     NodeRemoved "node.removed.v1" [Operator] shard observation;
     NotebookObserved "notebook.observed.v1" [Node] node observation;
     GatewayLost "gateway.lost.v1" [Placer] gateway observation;
+    ContainerExecStarted "container.exec_started.v1" [Node] node observation;
+    ContainerExecEnded "container.exec_ended.v1" [Node] node observation;
 }
 
 impl Event {

@@ -108,6 +108,68 @@ pub struct ContainerStarted {
     pub pid: u32,
 }
 
+/// On whose behalf a program was started in a container.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum ExecBy {
+    /// The operator's.
+    Operator,
+    /// That of the tenant whose job it is, over its own subjects.
+    Tenant,
+}
+
+/// Somebody runs a program in a container that runs (`job exec`). Written before it starts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ContainerExecStarted {
+    /// The container.
+    pub container: ContainerId,
+    /// The job.
+    pub job: JobId,
+    /// Its partition's life.
+    pub incarnation: Incarnation,
+    /// The place in the gang.
+    pub rank: Rank,
+    /// The node.
+    pub node: NodeId,
+    /// Its number: no other program on the node has it.
+    pub exec: u64,
+    /// On whose behalf.
+    pub by: ExecBy,
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// Whether it has a terminal. What is typed there is not recorded.
+    #[serde(default)]
+    pub terminal: bool,
+}
+
+/// A program in a container that somebody ran has ended, or could not be run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ContainerExecEnded {
+    /// The container.
+    pub container: ContainerId,
+    /// The job.
+    pub job: JobId,
+    /// Its partition's life.
+    pub incarnation: Incarnation,
+    /// The place in the gang.
+    pub rank: Rank,
+    /// The node.
+    pub node: NodeId,
+    /// Its number, as it was started.
+    pub exec: u64,
+    /// Its exit code.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    /// The signal that ended it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<i32>,
+    /// Why it has neither, or was ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
 /// A container that was started can take part: a replica answers on its path of readiness, a
 /// member says so itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -66,6 +66,8 @@ pub(crate) const fn is_taken_in(event: &Event) -> bool {
         | Event::PartitionWarned(_)
         | Event::NodeLabelled(_)
         | Event::NodeRemoved(_)
-        | Event::GatewayLost(_) => false,
+        | Event::GatewayLost(_)
+        | Event::ContainerExecStarted(_)
+        | Event::ContainerExecEnded(_) => false,
     }
 }

@@ -27,9 +27,9 @@ pub use gateway::{GatewayArgs, KeyArgs, KeyOf};
 pub use history::{At, LogCommand, LogFileArg, ReplayCommand, SliceRange, TimelineArgs};
 pub(crate) use jobs::job_id;
 pub use jobs::{
-    DEFAULT_TENANT, DrainArgs, FenceArgs, JobCommand, JobHistoryArgs, JobLogsArgs, JobTraceArgs,
-    JobsArgs, NodeArg, NodeCommand, NodeLabelArgs, NodeTaintArgs, NodesArgs, ReviseArgs, RunArgs,
-    SubmitArgs, WatchArg, WhichArgs,
+    DEFAULT_TENANT, DrainArgs, FenceArgs, JobCommand, JobExecArgs, JobHistoryArgs, JobLogsArgs,
+    JobTraceArgs, JobsArgs, NodeArg, NodeCommand, NodeLabelArgs, NodeTaintArgs, NodesArgs,
+    ReviseArgs, RunArgs, SubmitArgs, WatchArg, WhichArgs,
 };
 pub use notebooks::{ListArgs, NotebookCommand, OpenArgs};
 pub use questions::{ExplainArgs, LedgerArgs, PointArgs};

@@ -123,6 +123,7 @@ pub fn grants(grants: &Grants) -> String {
         "containers",
         grants.max_containers.map(|most| most.to_string()),
     );
+    say("exec", grants.exec.map(|exec| exec.to_string()));
     match said.is_empty() {
         true => "nothing".to_owned(),
         false => said.join(", "),
@@ -382,6 +383,8 @@ pub fn concerns(event: &Event, job: &JobId) -> bool {
         | Event::ServiceMeasured(_)
         | Event::ServiceScaled(_)
         | Event::NotebookObserved(_)
+        | Event::ContainerExecStarted(_)
+        | Event::ContainerExecEnded(_)
         | Event::NotebookWarned(_) => serving::concerns(event, job),
         Event::ClusterConfigured(_)
         | Event::TenantConfigured(_)

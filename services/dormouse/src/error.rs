@@ -28,6 +28,11 @@ pub struct Coded {
 }
 
 impl Coded {
+    /// Its code.
+    pub fn code(&self) -> &str {
+        &self.code
+    }
+
     /// An error with a code.
     pub fn new(code: impl Into<String>, message: impl Into<String>) -> Self {
         Self {

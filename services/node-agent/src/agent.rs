@@ -7,6 +7,7 @@
 
 mod adopting;
 mod disk;
+mod execs;
 mod handlers;
 mod members_told;
 mod notebook;
@@ -70,6 +71,8 @@ pub struct Agent {
     untold: BTreeMap<(JobId, Incarnation), NotStarted>,
     /// Tenants whose share of the disk is full, and what they are told.
     full: BTreeMap<String, String>,
+    /// The number of the last program that was run in a container for somebody.
+    last_exec: u64,
     reports: Reports,
     kept: Option<Kept>,
     /// The broker's time of the last event folded.
@@ -105,6 +108,7 @@ impl Agent {
             alive,
             untold: BTreeMap::new(),
             full: BTreeMap::new(),
+            last_exec: 0,
             reports,
             kept,
             stored_at: Timestamp::default(),

@@ -15,6 +15,7 @@ use dormouse_runtime::{
 
 use crate::AgentError;
 use crate::config::AgentConfig;
+use crate::exec::Execs;
 use crate::jupyter::{TOKEN_QUERY, TokenQuery};
 use crate::kept::Kept;
 use crate::logs::Alive;
@@ -40,6 +41,8 @@ pub async fn wires(config: &AgentConfig, log: &Log) -> Result<Wires, AgentError>
     tokio::spawn(hear(log.follow(kept.next()), heard_tx));
     let (ask, asked) = mpsc::channel(ASKED);
     tokio::spawn(answer(log.clone(), config.node.clone(), ask));
+    let (ask, execs) = mpsc::channel(ASKED);
+    tokio::spawn(Execs::new(config.node.clone(), ask).serve(log.clone()));
     let started = u64::try_from(SystemClock.now().as_micros()).unwrap_or(1);
     // The lease names the agent by when it started: later than any life of it on the log, so that
     // a successor on the same folder takes its predecessor's lease over at once, and the
@@ -53,6 +56,7 @@ pub async fn wires(config: &AgentConfig, log: &Log) -> Result<Wires, AgentError>
         outlet: Box::new(appender),
         lease: Some(Box::new(lease)),
         asked: Some(asked),
+        execs: Some(execs),
         kept: Some(kept),
         alive: Alive::default(),
     })

@@ -10,6 +10,7 @@
 
 mod body;
 mod deadline;
+mod exec;
 mod output;
 mod pauses;
 
@@ -35,6 +36,7 @@ use dormouse_messages::job::Mount as JobMount;
 use dormouse_messages::{ContainerId, Sequence};
 
 use crate::config::AgentConfig;
+use crate::exec::attached::Attached;
 use crate::folder::aside;
 use crate::layout::{self, Layout};
 use crate::marks::Marks;
@@ -43,7 +45,7 @@ use crate::mounts;
 use crate::process;
 use crate::procfs;
 use crate::runtime::{
-    ContainerPlan, ContainerRuntime, Exit, Exits, Found, NotStarted, RuntimeError,
+    ContainerPlan, ContainerRuntime, Exec, Exit, Exits, Found, NotStarted, RuntimeError,
 };
 use crate::secrets;
 pub use deadline::end_all;
@@ -549,6 +551,10 @@ impl ContainerRuntime for DockerRuntime {
 
     fn beside(&self, plan: ContainerPlan) -> BoxFuture<'_, Result<(), String>> {
         self.inner.beside(plan).boxed()
+    }
+
+    fn exec(&self, plan: ContainerPlan, exec: Exec) -> BoxFuture<'_, Result<Attached, String>> {
+        exec::exec(Arc::clone(&self.inner), plan, exec).boxed()
     }
 
     fn list(&self) -> BoxFuture<'_, Result<Vec<Found>, RuntimeError>> {

@@ -23,6 +23,7 @@ pub mod config;
 pub mod connect;
 pub mod container;
 pub mod docker;
+pub mod exec;
 pub mod executor;
 pub mod folder;
 pub mod jupyter;
@@ -214,6 +215,7 @@ async fn live(
         outlet,
         lease,
         asked,
+        execs,
         kept,
         alive,
     } = wires;
@@ -247,6 +249,14 @@ async fn live(
         actix::spawn(async move {
             while let Some(question) = asked.recv().await {
                 addr.do_send(question);
+            }
+        });
+    }
+    if let Some(mut execs) = execs {
+        let addr = agent.clone();
+        actix::spawn(async move {
+            while let Some(asked) = execs.recv().await {
+                addr.do_send(asked);
             }
         });
     }

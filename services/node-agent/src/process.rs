@@ -9,6 +9,7 @@
 //!   than the present, whatever ran is gone; where it is the present one, or one that left in order,
 //!   and it is not held, it never ran.
 
+mod exec;
 mod start;
 pub(crate) mod walled;
 
@@ -22,6 +23,7 @@ use nix::sys::signal::Signal;
 use dormouse_messages::{ContainerId, Sequence};
 
 use crate::config::{AgentConfig, Contain};
+use crate::exec::attached::Attached;
 use crate::folder::aside;
 use crate::keeper::client::{self, Keeper};
 use crate::keeper::walls::Base;
@@ -30,7 +32,7 @@ use crate::layout::Layout;
 use crate::marks::{Marks, Supervised};
 use crate::procfs;
 use crate::runtime::{
-    ContainerPlan, ContainerRuntime, Exit, Exits, Found, NotStarted, RuntimeError,
+    ContainerPlan, ContainerRuntime, Exec, Exit, Exits, Found, NotStarted, RuntimeError,
 };
 
 /// Runs plain processes.
@@ -232,6 +234,10 @@ impl ContainerRuntime for ProcessRuntime {
             ended.map_err(|why| format!("{:?}: {why}", plan.argv))
         }
         .boxed()
+    }
+
+    fn exec(&self, plan: ContainerPlan, exec: Exec) -> BoxFuture<'_, Result<Attached, String>> {
+        exec::exec(Arc::clone(&self.inner), plan, exec).boxed()
     }
 
     fn list(&self) -> BoxFuture<'_, Result<Vec<Found>, RuntimeError>> {

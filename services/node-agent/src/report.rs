@@ -8,14 +8,17 @@ use actix::prelude::*;
 use tokio::sync::mpsc;
 
 use dormouse_messages::events::{
-    CheckpointFailed, CheckpointRejected, CheckpointSaved, ContainerExited, ContainerReady,
-    ContainerStarted, ContainerUnready, Gpu, MemberAcknowledged, NodeFault, NodeFaulted,
-    NodeJoined, NotebookObserved, Progress, TasksEnded,
+    CheckpointFailed, CheckpointRejected, CheckpointSaved, ContainerExecEnded,
+    ContainerExecStarted, ContainerExited, ContainerReady, ContainerStarted, ContainerUnready,
+    ExecBy, Gpu, MemberAcknowledged, NodeFault, NodeFaulted, NodeJoined, NotebookObserved,
+    Progress, TasksEnded,
 };
 use dormouse_messages::{ContainerId, Event, NodeId, Sequence};
 
 use crate::config::AgentConfig;
+use crate::exec;
 use crate::jupyter::Doing;
+use crate::keeper::words::ExecExit;
 use crate::layout;
 use crate::members::Answer;
 use crate::runtime::Exit;
@@ -201,6 +204,48 @@ pub fn exited(container: &ContainerId, node: &NodeId, exit: Exit) -> ContainerEx
         out_of_memory: exit.out_of_memory,
         reason: exit.reason,
         evicted: exit.evicted,
+    }
+}
+
+/// `container.exec_started`.
+#[must_use]
+pub fn exec_started(
+    container: &ContainerId,
+    node: &NodeId,
+    (exec, by): (u64, ExecBy),
+    start: &exec::Start,
+) -> ContainerExecStarted {
+    ContainerExecStarted {
+        job: container.job.clone(),
+        incarnation: container.incarnation,
+        rank: container.rank,
+        container: container.clone(),
+        node: node.clone(),
+        exec,
+        by,
+        command: start.command.clone(),
+        terminal: start.terminal.is_some(),
+    }
+}
+
+/// `container.exec_ended`.
+#[must_use]
+pub fn exec_ended(
+    container: &ContainerId,
+    node: &NodeId,
+    exec: u64,
+    exit: ExecExit,
+) -> ContainerExecEnded {
+    ContainerExecEnded {
+        job: container.job.clone(),
+        incarnation: container.incarnation,
+        rank: container.rank,
+        container: container.clone(),
+        node: node.clone(),
+        exec,
+        exit_code: exit.code,
+        signal: exit.signal,
+        reason: exit.why,
     }
 }
 

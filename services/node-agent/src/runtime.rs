@@ -14,6 +14,7 @@ use dormouse_messages::grants::{Granted, Network};
 use dormouse_messages::job::{EnvValue, Mount};
 use dormouse_messages::{Amounts, ContainerId, Sequence};
 
+use crate::exec::attached::{Attached, Terminal};
 use crate::layout;
 
 /// A user of the node.
@@ -213,6 +214,15 @@ pub enum RuntimeError {
     Engine(String),
 }
 
+/// A program that is run in a container for somebody.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exec {
+    /// No other program on the node has had it.
+    pub number: u64,
+    /// Its terminal; absent: pipes.
+    pub terminal: Option<Terminal>,
+}
+
 /// Ends of containers, from a runtime to the agent.
 pub type Exits = mpsc::UnboundedSender<(ContainerId, Exit)>;
 
@@ -245,6 +255,10 @@ pub trait ContainerRuntime: Send + Sync + 'static {
 
     /// Runs a command beside a container, with its environment; `Err` says why it failed.
     fn beside(&self, plan: ContainerPlan) -> BoxFuture<'_, Result<(), String>>;
+
+    /// Runs a program in a container that runs, for somebody who is attached to it: as the
+    /// container's user, inside its walls and limits, with the plan's environment.
+    fn exec(&self, plan: ContainerPlan, exec: Exec) -> BoxFuture<'_, Result<Attached, String>>;
 
     /// Everything that runs, or has ended and was not forgotten; begins to watch what runs.
     fn list(&self) -> BoxFuture<'_, Result<Vec<Found>, RuntimeError>>;

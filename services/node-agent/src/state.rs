@@ -49,6 +49,8 @@ pub struct AgentState {
     pub tenants: BTreeMap<String, u32>,
     /// What tenants are granted.
     pub grants: GrantBook,
+    /// Programs that run in containers here for somebody, by their numbers.
+    pub execs: BTreeMap<u64, ContainerId>,
     /// Which node may say what of a job.
     pub witness: Witness,
     /// A type that this build folds, met in a version that it does not know.
@@ -297,7 +299,7 @@ impl AgentState {
 
 impl Fold for AgentState {
     const NAME: &'static str = "node-agent";
-    const VERSION: u32 = 8;
+    const VERSION: u32 = 9;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.folded = recorded.sequence;

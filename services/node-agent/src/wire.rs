@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use dormouse_messages::{ContainerId, Event, Recorded, Sequence};
 
+use crate::exec::ExecAsked;
 use crate::kept::Kept;
 use crate::logs::Alive;
 
@@ -88,6 +89,8 @@ pub struct Wires {
     pub lease: Option<Box<dyn Lease>>,
     /// What people ask of the node.
     pub asked: Option<mpsc::Receiver<TokenAsked>>,
+    /// What people ask it to run in containers.
+    pub execs: Option<mpsc::Receiver<ExecAsked>>,
     /// What is folded already, and where that is kept; absent: nothing is, nowhere.
     pub kept: Option<Kept>,
     /// Which containers run, for who reads what they print.

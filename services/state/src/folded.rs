@@ -66,7 +66,9 @@ pub(crate) const fn by_cluster(event: &Event) -> bool {
         | Event::TenantGranted(_)
         | Event::SubmissionsShed(_)
         | Event::PlanAccepted(_)
-        | Event::PlanMissed(_) => false,
+        | Event::PlanMissed(_)
+        | Event::ContainerExecStarted(_)
+        | Event::ContainerExecEnded(_) => false,
     }
 }
 
@@ -133,6 +135,8 @@ pub(crate) const fn by_queues(event: &Event) -> bool {
         | Event::PlanAccepted(_)
         | Event::PlanMissed(_)
         | Event::PartitionWarned(_)
-        | Event::GatewayLost(_) => false,
+        | Event::GatewayLost(_)
+        | Event::ContainerExecStarted(_)
+        | Event::ContainerExecEnded(_) => false,
     }
 }

@@ -5,7 +5,7 @@ mod serving;
 use std::collections::BTreeMap;
 
 use dormouse_messages::events::*;
-use dormouse_messages::grants::{Grants, Network};
+use dormouse_messages::grants::{Exec, Grants, Network};
 use dormouse_messages::job::*;
 use dormouse_messages::policy::Policy;
 use dormouse_messages::service::Resize;
@@ -179,6 +179,7 @@ pub fn events() -> Vec<Event> {
     plans(&mut events);
     limits(&mut events);
     serving::notebooks(&mut events);
+    execs(&mut events);
     labels(&mut events);
     events
 }
@@ -239,6 +240,7 @@ fn granted(events: &mut Vec<Event>) {
             max_queued: Some(1_000),
             max_rate: Some(20),
             max_containers: Some(64),
+            exec: Some(Exec::Forbidden),
         },
     }));
     events.push(Event::from(SubmissionsShed {
@@ -593,6 +595,31 @@ fn plans(events: &mut Vec<Event>) {
         containers: 2,
         decided: Sequence(46),
         basis: basis(),
+    }));
+}
+
+fn execs(events: &mut Vec<Event>) {
+    events.push(Event::from(ContainerExecStarted {
+        container: serving::container(),
+        job: job(),
+        incarnation: Incarnation(2),
+        rank: Rank(3),
+        node: node(),
+        exec: 1_795_000_000_000_001,
+        by: ExecBy::Tenant,
+        command: vec!["ps".to_owned(), "-ef".to_owned()],
+        terminal: true,
+    }));
+    events.push(Event::from(ContainerExecEnded {
+        container: serving::container(),
+        job: job(),
+        incarnation: Incarnation(2),
+        rank: Rank(3),
+        node: node(),
+        exec: 1_795_000_000_000_001,
+        exit_code: Some(1),
+        signal: Some(9),
+        reason: Some("nobody followed it any more".to_owned()),
     }));
 }
 

@@ -5,7 +5,7 @@ use dormouse_messages::service::Scaling;
 
 use super::*;
 
-fn container() -> ContainerId {
+pub fn container() -> ContainerId {
     ContainerId {
         job: job(),
         incarnation: Incarnation(2),

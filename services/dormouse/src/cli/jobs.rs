@@ -152,6 +152,11 @@ pub enum JobCommand {
         after_help = "Examples:\n  dormouse job logs ads/lr\n  dormouse job logs ads/lr -f --tail 20\n  dormouse job logs ads/lr --since 10m --all\n  dormouse job logs ads/lr --incarnation 1 --rank 0\n  dormouse job logs ads/sweep --task 17"
     )]
     Logs(JobLogsArgs),
+    /// Run a program in one of its containers: as its user, inside its walls, on the log
+    #[command(
+        after_help = "Examples:\n  dormouse job exec ads/lr -- ps -ef\n  dormouse job exec ads/lr --rank 1 -t -- bash\n  dormouse job exec ads/lr -- sh -c 'cat > notes' < notes\n\nIts standard input, output and error are the program's, its exit code is the program's; of one that a signal ended, 128 and the signal's number. ^C is passed on; the third one kills."
+    )]
+    Exec(JobExecArgs),
     /// The spans of its trace, as Jaeger has them
     #[command(
         after_help = "Examples:\n  dormouse job trace ads/lr\n  dormouse job trace ads/lr --jaeger http://jaeger:16686\n  dormouse job trace ads/lr -o json | jq '.spans[].name'\n\nThe services send spans where OTEL_EXPORTER_OTLP_ENDPOINT says (docs/operating.md)."
@@ -312,6 +317,26 @@ pub struct JobLogsArgs {
     /// Ask over this tenant's own subjects: with a tenant's credentials.
     #[arg(long = "as", value_name = "TENANT")]
     pub of: Option<String>,
+}
+
+/// `job exec`.
+#[derive(Debug, Clone, Args)]
+pub struct JobExecArgs {
+    /// tenant/name.
+    #[arg(value_parser = job_id)]
+    pub id: JobId,
+    /// In the container of this rank; default: the first one that runs.
+    #[arg(long)]
+    pub rank: Option<u32>,
+    /// At a terminal: this one's size and keys.
+    #[arg(long, short)]
+    pub terminal: bool,
+    /// Ask over this tenant's own subjects: with a tenant's credentials.
+    #[arg(long = "as", value_name = "TENANT")]
+    pub of: Option<String>,
+    /// The program and its arguments.
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub command: Vec<String>,
 }
 
 /// `job trace`.

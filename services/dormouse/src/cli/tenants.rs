@@ -84,4 +84,7 @@ pub struct GrantArgs {
     /// Containers that its jobs may have together.
     #[arg(long, value_name = "CONTAINERS")]
     pub max_containers: Option<String>,
+    /// Whether it may run programs in its containers that run (`job exec`): allowed or forbidden.
+    #[arg(long, value_name = "allowed|forbidden")]
+    pub exec: Option<String>,
 }

@@ -1,7 +1,7 @@
 //! The grants that `tenant set` names, put together with those that there are.
 
 use anyhow::{Context as _, bail};
-use dormouse_messages::grants::{Grants, MountGrant, Network, RunAs, folder};
+use dormouse_messages::grants::{Exec, Grants, MountGrant, Network, RunAs, folder};
 
 use crate::cli::GrantArgs;
 
@@ -12,7 +12,7 @@ const NONE: &str = "none";
 #[must_use]
 pub fn named(args: &GrantArgs) -> bool {
     let lists = [&args.mount, &args.image];
-    let single = [&args.run_as, &args.secrets, &args.network];
+    let single = [&args.run_as, &args.secrets, &args.network, &args.exec];
     let bounds = [&args.max_queued, &args.max_rate, &args.max_containers];
     lists.iter().any(|list| !list.is_empty())
         || single.into_iter().chain(bounds).any(Option::is_some)
@@ -83,6 +83,13 @@ pub fn granted(args: &GrantArgs, mut grants: Grants) -> anyhow::Result<Grants> {
     )?;
     let most = args.max_containers.as_deref();
     set(&mut grants.max_containers, "--max-containers", most, number)?;
+    set(&mut grants.exec, "--exec", args.exec.as_deref(), |text| {
+        Ok(match text {
+            "allowed" => Exec::Allowed,
+            "forbidden" => Exec::Forbidden,
+            _ => bail!("it is not allowed, forbidden or none"),
+        })
+    })?;
     Ok(grants)
 }
 

@@ -26,6 +26,7 @@ pub async fn run(context: &Context, command: &JobCommand) -> anyhow::Result<u8> 
         },
         JobCommand::Events(args) => events(context, args).await,
         JobCommand::Logs(args) => super::logs::run(context, args).await,
+        JobCommand::Exec(args) => super::exec::run(context, args).await,
         JobCommand::Trace(args) => trace::run(context, args).await,
         JobCommand::Wait(args) => wait(context, &args.id).await,
         JobCommand::Cancel(_)

@@ -8,6 +8,7 @@ pub mod documents;
 
 pub mod diff;
 pub mod dry;
+pub mod exec;
 pub mod explain;
 mod grants;
 pub mod history;

@@ -1,8 +1,8 @@
 //! Partitions resized in place, services and gateways, in words.
 
 use dormouse_messages::events::{
-    Acknowledged, NotebookActivity, NotebookObserved, PartitionResizeRequested, ResizeCause,
-    ServiceMeasured,
+    Acknowledged, ContainerExecEnded, ContainerExecStarted, ExecBy, NotebookActivity,
+    NotebookObserved, PartitionResizeRequested, ResizeCause, ServiceMeasured,
 };
 use dormouse_messages::{Event, JobId, Rank};
 
@@ -56,6 +56,8 @@ pub fn describe(event: &Event) -> Option<String> {
         }
         Event::NotebookWarned(e) => format!("idle since {}, ends at {}", e.idle_since, e.ends_at),
         Event::NotebookObserved(e) => notebook(e),
+        Event::ContainerExecStarted(e) => exec_started(e),
+        Event::ContainerExecEnded(e) => exec_ended(e),
         _ => return None,
     })
 }
@@ -74,9 +76,40 @@ pub fn concerns(event: &Event, job: &JobId) -> bool {
         Event::ServiceScaled(e) => &e.job,
         Event::NotebookWarned(e) => &e.job,
         Event::NotebookObserved(e) => &e.job,
+        Event::ContainerExecStarted(e) => &e.job,
+        Event::ContainerExecEnded(e) => &e.job,
         _ => return false,
     };
     about == job
+}
+
+fn exec_started(e: &ContainerExecStarted) -> String {
+    let by = match e.by {
+        ExecBy::Operator => "the operator",
+        ExecBy::Tenant => e.job.tenant(),
+    };
+    let terminal = if e.terminal { ", at a terminal" } else { "" };
+    let command = e.command.join(" ");
+    format!(
+        "{} on {}: {by} runs {command}{terminal} (exec {})",
+        e.container, e.node, e.exec
+    )
+}
+
+fn exec_ended(e: &ContainerExecEnded) -> String {
+    let how = match (e.exit_code, e.signal) {
+        (Some(code), _) => format!("exit code {code}"),
+        (None, Some(signal)) => format!("signal {signal}"),
+        (None, None) => "no exit code".to_owned(),
+    };
+    let reason = e.reason.as_deref().map(|why| format!(": {why}"));
+    format!(
+        "{} on {}: exec {}: {how}{}",
+        e.container,
+        e.node,
+        e.exec,
+        reason.unwrap_or_default()
+    )
 }
 
 fn notebook(e: &NotebookObserved) -> String {

@@ -163,3 +163,49 @@ async fn a_follower_of_ten_megabytes_a_second_is_milliseconds_behind() {
     );
     assert!(half < Duration::from_millis(500).as_secs_f64());
 }
+
+/// `job exec` against a real cluster: its streams and exit code are the program's, a tenant reaches
+/// its own containers only, and who ran what stands on the log.
+#[test]
+fn a_program_is_run_in_a_container_and_that_stands_on_the_log() {
+    let cluster = Cluster::up(2, "cpu=1,memory=1Gi");
+    let script = "while :; do sleep 0.1; done";
+    cluster.submit(&talking("two", script, 2)).ok();
+    cluster.wait_event("the start", |event| match event {
+        Event::PartitionStarted(_) => Some(()),
+        _ => None,
+    });
+    let exec = |args: &[&str]| {
+        let args = [&["job", "exec", "ads/two"], args].concat();
+        cluster.run_with(&args, &[])
+    };
+    let script = "echo rank $DORMOUSE_RANK; cat; echo err >&2; exit 7";
+    let said = exec(&["--rank", "1", "--as", "ads", "--", "sh", "-c", script]);
+    assert_eq!((said.code, said.out.as_str()), (7, "rank 1\n"), "{said:?}");
+    assert_eq!(said.err, "err\n");
+    let said = exec(&["--", "sh", "-c", "kill -KILL $$"]);
+    assert_eq!(said.code, 128 + 9, "{said:?}");
+    let other = exec(&["--as", "search", "--", "true"]);
+    assert_eq!(other.code, 1, "{other:?}");
+    assert!(other.err.contains("ads/two"), "{other:?}");
+    let none = exec(&["--rank", "9", "--", "true"]);
+    assert!(none.err.contains("no container of rank 9"), "{none:?}");
+    let none = exec(&["--terminal", "--", "true"]);
+    assert!(none.err.contains("terminal"), "{none:?}");
+    let set = ["tenant", "set", "ads", "--exec", "forbidden"];
+    cluster.run(&set).ok();
+    let forbidden = poll("the grant", PATIENCE, || {
+        let said = exec(&["--as", "ads", "--", "true"]);
+        (said.code != 0).then_some(said)
+    });
+    assert!(forbidden.err.contains("--exec allowed"), "{forbidden:?}");
+    let events = cluster.run_with(&["job", "events", "ads/two"], &[]).ok();
+    for words in [
+        "ads runs sh -c",
+        "the operator runs sh -c",
+        "exit code 7",
+        "signal 9",
+    ] {
+        assert!(events.out.contains(words), "{words}: {events:?}");
+    }
+}

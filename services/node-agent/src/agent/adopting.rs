@@ -61,6 +61,7 @@ impl Agent {
             actor.stage = Stage::Live;
             actor.alive.know();
             actor.clear_members();
+            actor.end_former_execs();
             actor.act(ctx);
             actor.bound_logs(ctx);
             actor.prune(ctx);

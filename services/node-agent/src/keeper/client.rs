@@ -8,16 +8,18 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Interest, Lines};
 use tokio::net::UnixStream;
-use tokio::net::unix::OwnedReadHalf;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, oneshot};
 
 use dormouse_messages::events::NodeFault;
 use dormouse_messages::{ContainerId, Sequence};
 
-use super::words::{Ask, HeldNow, Orders, Program, Settings, Tell, Welcome};
+use super::lines::send_with;
+use super::words::{Ask, Attachment, ExecExit, HeldNow, Orders, Program, Settings, Tell, Welcome};
 use super::{LOG, SOCKET, make, short};
 use crate::procfs::{self, Identity};
 use crate::runtime::{Exit, Exits, NotStarted, RuntimeError};
@@ -45,15 +47,20 @@ pub struct Config {
 /// A keeper, as its agent has it.
 #[derive(Clone)]
 pub struct Keeper {
-    asks: mpsc::UnboundedSender<Ask>,
+    asks: mpsc::UnboundedSender<Said>,
     shared: Arc<Mutex<Shared>>,
 }
+
+/// A word, and the descriptors that go with it.
+type Said = (Ask, Vec<OwnedFd>);
 
 #[derive(Default)]
 struct Shared {
     turn: u64,
     starts: BTreeMap<u64, oneshot::Sender<Result<u32, NotStarted>>>,
     beside: BTreeMap<u64, oneshot::Sender<Result<(), String>>>,
+    execs: BTreeMap<u64, oneshot::Sender<ExecExit>>,
+    takes_execs: bool,
     /// What runs, as far as the agent knows.
     held: BTreeMap<ContainerId, HeldNow>,
     deadline: Option<Option<u64>>,
@@ -88,7 +95,7 @@ impl Keeper {
     }
 
     fn ask(&self, ask: Ask) {
-        let _ = self.asks.send(ask);
+        let _ = self.asks.send((ask, Vec::new()));
     }
 
     /// Which process it is.
@@ -155,6 +162,34 @@ impl Keeper {
             .unwrap_or_else(|_| Err("the node's keeper has ended".to_owned()))
     }
 
+    /// Runs a program in a container with the descriptors of somebody who is attached to it, under
+    /// a number that no other one has; how it ends.
+    ///
+    /// # Errors
+    /// When the keeper is of a build that cannot.
+    pub fn exec(
+        &self,
+        number: u64,
+        container: ContainerId,
+        program: Program,
+        (attachment, descriptors): (Attachment, Vec<OwnedFd>),
+    ) -> Result<oneshot::Receiver<ExecExit>, String> {
+        let (answer, answered) = oneshot::channel();
+        let mut shared = self.shared();
+        if !shared.takes_execs {
+            return Err("the node's keeper is of an earlier build, which cannot run programs in its containers; it is replaced when no container is left there".to_owned());
+        }
+        shared.execs.insert(number, answer);
+        let ask = Ask::Exec(number, container, Box::new(program), attachment);
+        let _ = self.asks.send((ask, descriptors));
+        Ok(answered)
+    }
+
+    /// Signals such a program and its process group.
+    pub fn signal_exec(&self, number: u64, container: &ContainerId, signal: i32) {
+        self.ask(Ask::ExecSignal(number, container.clone(), signal));
+    }
+
     /// Signals a container's program and its process group.
     pub fn signal(&self, container: &ContainerId, signal: i32) {
         self.ask(Ask::Signal(container.clone(), signal));
@@ -194,6 +229,7 @@ fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
 
 impl Shared {
     fn welcomed(&mut self, welcome: &Welcome) {
+        self.takes_execs = welcome.execs;
         self.identity = Some(Identity {
             pid: welcome.pid,
             started_ticks: welcome.started_ticks,
@@ -212,14 +248,14 @@ struct Talk {
 }
 
 impl Talk {
-    async fn run(self, stream: UnixStream, mut asked: mpsc::UnboundedReceiver<Ask>) {
+    async fn run(self, stream: UnixStream, mut asked: mpsc::UnboundedReceiver<Said>) {
         let (reader, mut writer) = stream.into_split();
         let mut lines = BufReader::new(reader).lines();
         loop {
             let is_open = tokio::select! {
                 ask = asked.recv() => match ask {
                     None => return,
-                    Some(ask) => write(&mut writer, &ask).await.is_ok(),
+                    Some(said) => say(&mut writer, said).await.is_ok(),
                 },
                 heard = self.hear(&mut lines) => heard,
             };
@@ -258,6 +294,11 @@ impl Talk {
                     let _ = answer.send(result);
                 }
             }
+            Tell::ExecEnded(number, exit) => {
+                if let Some(answer) = shared.execs.remove(&number) {
+                    let _ = answer.send(exit);
+                }
+            }
             Tell::Ended(container, request, exit) => {
                 if let Some(held) = shared.held.get_mut(&container)
                     && held.request == request
@@ -271,7 +312,7 @@ impl Talk {
 
     /// The keeper is gone, and its containers with it: another one takes its place. `None` where
     /// the agent goes, too.
-    async fn again(&self, asked: &mut mpsc::UnboundedReceiver<Ask>) -> Option<UnixStream> {
+    async fn again(&self, asked: &mut mpsc::UnboundedReceiver<Said>) -> Option<UnixStream> {
         tracing::error!(
             "the node's keeper has ended, and its containers with it; starting another one"
         );
@@ -282,6 +323,7 @@ impl Talk {
                     shared.welcomed(&welcome);
                     shared.starts.clear();
                     shared.beside.clear();
+                    shared.execs.clear();
                     for (container, now) in &mut shared.held {
                         let is_held = welcome.held.iter().any(|it| it.container == *container);
                         if now.status.is_ok() && !is_held {
@@ -314,6 +356,18 @@ fn resend(stream: UnixStream, ask: &Ask) -> Option<UnixStream> {
         tracing::warn!(%error, "the new keeper does not hear its deadline");
     }
     Some(stream)
+}
+
+async fn say(writer: &mut OwnedWriteHalf, (ask, with): Said) -> io::Result<()> {
+    if with.is_empty() {
+        return write(writer, &ask).await;
+    }
+    let mut line = serde_json::to_vec(&ask)?;
+    line.push(b'\n');
+    let stream: &UnixStream = writer.as_ref();
+    let sent = stream.async_io(Interest::WRITABLE, || send_with(stream, &line, &with));
+    let sent = sent.await?;
+    writer.write_all(&line[sent..]).await
 }
 
 async fn write(writer: &mut (impl AsyncWriteExt + Unpin), ask: &Ask) -> io::Result<()> {

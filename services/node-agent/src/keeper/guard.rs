@@ -19,10 +19,10 @@ use nix::unistd::{Pid, getpid, setpgid};
 use dormouse_messages::events::NodeFault;
 
 use super::group::Group;
-use super::launch::launch;
+use super::launch::{Ends, launch};
 use super::lines::Lines;
 use super::walls::{self, Base, Walls};
-use super::words::{GuardAsk, GuardTell, Orders, Program};
+use super::words::{Attachment, ExecExit, GuardAsk, GuardTell, Orders, Program};
 use crate::procfs;
 use crate::runtime::NotStarted;
 
@@ -43,6 +43,8 @@ struct Guard {
     walls: Option<Walls>,
     program: Option<Pid>,
     beside: Vec<(Pid, u64)>,
+    /// Programs that somebody is attached to, with their numbers.
+    execs: Vec<(Pid, u64)>,
 }
 
 /// A guard's whole life.
@@ -103,6 +105,7 @@ impl Guard {
             walls: None,
             program: None,
             beside: Vec::new(),
+            execs: Vec::new(),
         })
     }
 
@@ -158,6 +161,21 @@ impl Guard {
                 Ok(pid) => self.beside.push((pid, turn)),
                 Err(why) => self.keeper.say(&GuardTell::BesideEnded(turn, Err(why.why))),
             },
+            GuardAsk::Exec(number, program, attachment) => {
+                match self.attached(&program, attachment) {
+                    Ok(pid) => self.execs.push((pid, number)),
+                    Err(why) => {
+                        let exit = ExecExit::without(why.why);
+                        self.keeper.say(&GuardTell::ExecEnded(number, exit));
+                    }
+                }
+            }
+            GuardAsk::ExecSignal(number, signal) => {
+                let found = self.execs.iter().find(|(_, it)| *it == number);
+                if let (Some((pid, _)), Ok(signal)) = (found, Signal::try_from(signal)) {
+                    let _ = killpg(*pid, signal);
+                }
+            }
         }
         true
     }
@@ -176,8 +194,18 @@ impl Guard {
         Ok(())
     }
 
+    fn attached(&mut self, program: &Program, attachment: Attachment) -> Result<Pid, NotStarted> {
+        let descriptors = self.keeper.take(attachment.descriptors());
+        let descriptors = descriptors.ok_or("its descriptors are missing")?;
+        if self.program.is_none() {
+            return Err("the container does not run yet".into());
+        }
+        let ends = Ends::Attached(descriptors);
+        launch(program, self.walls.as_ref(), !self.is_walled, ends)
+    }
+
     fn start(&self, program: &Program) -> Result<Pid, NotStarted> {
-        launch(program, self.walls.as_ref(), !self.is_walled)
+        launch(program, self.walls.as_ref(), !self.is_walled, Ends::Files)
     }
 
     fn kill_program(&self) {
@@ -200,6 +228,16 @@ impl Guard {
                 self.sweep();
                 self.keeper.say(&GuardTell::Ended(code, signal));
                 return true;
+            }
+            if let Some(index) = self.execs.iter().position(|(it, _)| *it == pid) {
+                let (_, number) = self.execs.remove(index);
+                let exit = ExecExit {
+                    code,
+                    signal,
+                    why: None,
+                };
+                self.keeper.say(&GuardTell::ExecEnded(number, exit));
+                continue;
             }
             if let Some(index) = self.beside.iter().position(|(it, _)| *it == pid) {
                 let (_, turn) = self.beside.remove(index);

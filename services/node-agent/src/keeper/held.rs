@@ -8,7 +8,7 @@ use nix::unistd::Pid;
 
 use super::group::Group;
 use super::lines::Lines;
-use super::words::{GuardAsk, GuardTell, HeldNow};
+use super::words::{ExecExit, GuardAsk, GuardTell, HeldNow};
 use crate::procfs;
 use crate::runtime::{Exit, NotStarted};
 use dormouse_messages::ContainerId;
@@ -49,6 +49,8 @@ pub struct Held {
     kill_at: Option<Instant>,
     /// Turns of programs beside it.
     pub beside: Vec<u64>,
+    /// Numbers of programs in it that somebody is attached to.
+    pub execs: Vec<u64>,
 }
 
 /// What has become of a container by its guard's words.
@@ -58,6 +60,8 @@ pub struct Heard {
     pub started: Option<(Vec<u64>, Result<u32, NotStarted>)>,
     /// Programs beside it that have ended.
     pub beside: Vec<(u64, Result<(), String>)>,
+    /// Programs that somebody was attached to and that have ended.
+    pub execs: Vec<(u64, ExecExit)>,
 }
 
 impl Guard {
@@ -82,6 +86,7 @@ impl Held {
             evicted: None,
             kill_at: None,
             beside: Vec::new(),
+            execs: Vec::new(),
         }
     }
 
@@ -143,6 +148,10 @@ impl Held {
                 GuardTell::BesideEnded(turn, result) => {
                     self.beside.retain(|it| *it != turn);
                     heard.beside.push((turn, result));
+                }
+                GuardTell::ExecEnded(number, exit) => {
+                    self.execs.retain(|it| *it != number);
+                    heard.execs.push((number, exit));
                 }
                 GuardTell::Ended(code, signal) => self.said = Some((code, signal)),
             }

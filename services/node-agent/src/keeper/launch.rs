@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, PipeWriter, Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
@@ -19,6 +20,64 @@ use crate::folder::Below;
 use crate::layout::{STDERR, STDOUT};
 use crate::runtime::NotStarted;
 
+/// What a program reads and prints to.
+pub enum Ends {
+    /// Nothing, and the files of its container.
+    Files,
+    /// What somebody who is attached to it has given: one descriptor is a terminal.
+    Attached(Vec<OwnedFd>),
+}
+
+/// A program's three standard descriptors.
+struct Standard {
+    input: Stdio,
+    output: Stdio,
+    errors: Stdio,
+}
+
+impl Ends {
+    fn open(self, program: &Program) -> Result<Standard, NotStarted> {
+        let descriptors = match self {
+            Self::Files => return files(program),
+            Self::Attached(descriptors) => descriptors,
+        };
+        let why = |error: io::Error| format!("nobody can be attached to it: {error}");
+        let [input, output, errors] = match <[OwnedFd; 3]>::try_from(descriptors) {
+            Ok(three) => three,
+            Err(one) => {
+                let terminal = one.into_iter().next();
+                let terminal = terminal.ok_or("nothing was given to attach to it")?;
+                // The terminal of the session that this process has begun.
+                rustix::process::ioctl_tiocsctty(&terminal).map_err(|error| why(error.into()))?;
+                let copy = || terminal.try_clone().map_err(why);
+                [copy()?, copy()?, terminal]
+            }
+        };
+        Ok(Standard {
+            input: input.into(),
+            output: output.into(),
+            errors: errors.into(),
+        })
+    }
+}
+
+fn files(program: &Program) -> Result<Standard, NotStarted> {
+    let output = Below::new(program.output.clone(), "");
+    let append = |name: &str| -> io::Result<File> { output.open()?.append(name) };
+    match (append(STDOUT), append(STDERR)) {
+        (Ok(output), Ok(errors)) => Ok(Standard {
+            input: Stdio::null(),
+            output: output.into(),
+            errors: errors.into(),
+        }),
+        (Err(error), _) | (_, Err(error)) => Err(NotStarted::disk(
+            "cannot open what it prints to in",
+            &program.output,
+            &error,
+        )),
+    }
+}
+
 /// Starts a program; returns when it has become one. `dies_with_guard` where nothing else ends it
 /// then.
 ///
@@ -28,6 +87,7 @@ pub fn launch(
     program: &Program,
     walls: Option<&Walls>,
     dies_with_guard: bool,
+    ends: Ends,
 ) -> Result<Pid, NotStarted> {
     let of_node = |error: io::Error| {
         let why = format!("no process for it: {error}; the node is out of processes or memory");
@@ -36,11 +96,12 @@ pub fn launch(
     let (mut told, tell) = io::pipe().map_err(of_node)?;
     match fork::fork().map_err(of_node)? {
         Fork::Child => {
-            let why = become_program(program, walls, dies_with_guard);
+            let why = become_program(program, walls, dies_with_guard, ends);
             end(tell, &why)
         }
         Fork::Parent(pid) => {
-            drop(tell);
+            // What reads learns of the program's end only where nobody else has the other end.
+            drop((tell, ends));
             let mut why = Vec::new();
             told.read_to_end(&mut why).map_err(of_node)?;
             if why.is_empty() {
@@ -59,17 +120,18 @@ fn end(mut tell: PipeWriter, why: &NotStarted) -> ! {
 }
 
 /// Returns only where it fails.
-fn become_program(program: &Program, walls: Option<&Walls>, dies_with_guard: bool) -> NotStarted {
+fn become_program(
+    program: &Program,
+    walls: Option<&Walls>,
+    dies_with_guard: bool,
+    ends: Ends,
+) -> NotStarted {
     let _ = setsid();
     // The guard hears signals by a descriptor; the program is to hear them as ever.
     let _ = SigSet::empty().thread_set_mask();
-    let output = Below::new(program.output.clone(), "");
-    let append = |name: &str| -> io::Result<File> { output.open()?.append(name) };
-    let (out, err) = match (append(STDOUT), append(STDERR)) {
-        (Ok(out), Ok(err)) => (out, err),
-        (Err(error), _) | (_, Err(error)) => {
-            return NotStarted::disk("cannot open what it prints to in", &program.output, &error);
-        }
+    let standard = match ends.open(program) {
+        Ok(standard) => standard,
+        Err(why) => return why,
     };
     // The keeper's is not the program's: where memory is short, the program goes first.
     let _ = std::fs::write("/proc/self/oom_score_adj", "0");
@@ -88,9 +150,9 @@ fn become_program(program: &Program, walls: Option<&Walls>, dies_with_guard: boo
         .env_clear()
         .envs(&program.env)
         .current_dir(&program.working_dir)
-        .stdin(Stdio::null())
-        .stdout(out)
-        .stderr(err)
+        .stdin(standard.input)
+        .stdout(standard.output)
+        .stderr(standard.errors)
         .exec();
     let path = program.path.display();
     format!(

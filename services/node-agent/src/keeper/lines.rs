@@ -1,10 +1,17 @@
-//! A socket that carries words, a line each, and never makes anybody wait.
+//! A socket that carries words, a line each, and never makes anybody wait. A word may bring open
+//! descriptors along.
 
-use std::io::{self, ErrorKind, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use nix::poll::PollFlags;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -14,13 +21,35 @@ const UNREAD_BYTES: usize = 64 << 20;
 /// What is read at once.
 const CHUNK: usize = 64 * 1024;
 
+/// The most descriptors that come with one word.
+const MOST: usize = 3;
+
 /// One end.
 #[derive(Debug)]
 pub struct Lines {
     stream: UnixStream,
     read: Vec<u8>,
     unsent: Vec<u8>,
+    /// Descriptors that have come and belong to words.
+    came: VecDeque<OwnedFd>,
+    /// Descriptors that go with the unsent byte at a place.
+    going: VecDeque<(usize, Vec<OwnedFd>)>,
     is_open: bool,
+}
+
+/// Sends bytes with descriptors; how many bytes the other end took.
+///
+/// # Errors
+/// The kernel's.
+pub fn send_with(socket: impl AsFd, bytes: &[u8], with: &[OwnedFd]) -> io::Result<usize> {
+    let with: Vec<BorrowedFd<'_>> = with.iter().map(AsFd::as_fd).collect();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !control.push(SendAncillaryMessage::ScmRights(&with)) {
+        return Err(io::Error::other("too many descriptors with one word"));
+    }
+    let bytes = [IoSlice::new(bytes)];
+    Ok(sendmsg(socket, &bytes, &mut control, SendFlags::NOSIGNAL)?)
 }
 
 impl Lines {
@@ -34,6 +63,8 @@ impl Lines {
             stream,
             read: Vec::new(),
             unsent: Vec::new(),
+            came: VecDeque::new(),
+            going: VecDeque::new(),
             is_open: true,
         })
     }
@@ -65,12 +96,42 @@ impl Lines {
         }
     }
 
+    /// Says something, and gives descriptors with it.
+    pub fn say_with(&mut self, word: &impl Serialize, with: Vec<OwnedFd>) {
+        self.going.push_back((self.unsent.len(), with));
+        self.say(word);
+    }
+
+    /// Takes so many of the descriptors that came: those of the oldest word that brings some.
+    #[must_use]
+    pub fn take(&mut self, count: usize) -> Option<Vec<OwnedFd>> {
+        (self.came.len() >= count).then(|| self.came.drain(..count).collect())
+    }
+
+    fn write(&mut self) -> io::Result<usize> {
+        match self.going.front() {
+            None => self.stream.write(&self.unsent),
+            Some((0, with)) => {
+                let end = self.going.get(1).map_or(self.unsent.len(), |next| next.0);
+                let sent = send_with(&self.stream, &self.unsent[..end], with)?;
+                self.going.pop_front();
+                Ok(sent)
+            }
+            Some((place, _)) => self.stream.write(&self.unsent[..*place]),
+        }
+    }
+
     /// Gives what waits.
     pub fn flush(&mut self) {
         while self.is_open && !self.unsent.is_empty() {
-            match self.stream.write(&self.unsent) {
+            match self.write() {
                 Ok(0) => self.is_open = false,
-                Ok(count) => drop(self.unsent.drain(..count)),
+                Ok(count) => {
+                    self.unsent.drain(..count);
+                    for (place, _) in &mut self.going {
+                        *place -= count;
+                    }
+                }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(_) => self.is_open = false,
@@ -79,11 +140,29 @@ impl Lines {
         self.is_open &= self.unsent.len() <= UNREAD_BYTES;
     }
 
+    fn receive(&mut self, chunk: &mut [u8]) -> io::Result<usize> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut into = [IoSliceMut::new(chunk)];
+        let received = recvmsg(
+            &self.stream,
+            &mut into,
+            &mut control,
+            RecvFlags::CMSG_CLOEXEC,
+        )?;
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+                self.came.extend(descriptors);
+            }
+        }
+        Ok(received.bytes)
+    }
+
     /// What has been said; what is no word is left out.
     pub fn hear<T: DeserializeOwned>(&mut self) -> Vec<T> {
         let mut chunk = vec![0; CHUNK];
         loop {
-            match self.stream.read(&mut chunk) {
+            match self.receive(&mut chunk) {
                 Ok(0) => {
                     self.is_open = false;
                     break;
@@ -132,6 +211,43 @@ mod tests {
         drop(other);
         assert!(own.hear::<u32>().is_empty());
         assert!(!own.is_open());
+    }
+
+    #[test]
+    fn descriptors_come_with_their_words_in_order() {
+        let (own, other) = UnixStream::pair().expect("a pair");
+        let (mut own, mut other) = (
+            Lines::new(own).expect("made"),
+            Lines::new(other).expect("made"),
+        );
+        let mut readers = Vec::new();
+        // More than the socket takes at once, so that some wait.
+        for number in 0..40u32 {
+            own.say(&"x".repeat(20_000));
+            let (reader, writer) = io::pipe().expect("a pipe");
+            readers.push(reader);
+            own.say_with(&format!("{number}"), vec![OwnedFd::from(writer)]);
+        }
+        let mut next = 0u32;
+        while next < 40 {
+            for word in other.hear::<String>() {
+                if word.len() > 2 {
+                    continue;
+                }
+                assert_eq!(word, next.to_string());
+                let mut with = other.take(1).expect("it came with its word");
+                let mut writer = io::PipeWriter::from(with.remove(0));
+                writer.write_all(word.as_bytes()).expect("written");
+                next += 1;
+            }
+            own.flush();
+        }
+        assert!(other.take(1).is_none(), "none is left");
+        for (number, mut reader) in (0..).zip(readers) {
+            let mut said = String::new();
+            io::Read::read_to_string(&mut reader, &mut said).expect("it is closed");
+            assert_eq!(said, format!("{number}"));
+        }
     }
 
     #[test]

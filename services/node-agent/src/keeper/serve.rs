@@ -5,6 +5,7 @@
 //! waits for milliseconds. It sets limits and gives the orders.
 
 mod children;
+mod execs;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -190,6 +191,7 @@ impl Keeper {
     fn accept(&mut self) {
         let accepted = self.listener.as_ref().and_then(|it| it.accept().ok());
         if let Some(lines) = accepted.and_then(|(stream, _)| Lines::new(stream).ok()) {
+            self.end_execs();
             self.agent = Some(lines);
             self.had_agent = true;
         }
@@ -209,6 +211,7 @@ impl Keeper {
         let asked = agent.hear::<Ask>();
         if !agent.is_open() {
             self.agent = None;
+            self.end_execs();
             // Its successor may want other walls; without one they would only cost memory.
             self.end_waiting();
         }
@@ -240,6 +243,12 @@ impl Keeper {
                     Err("the container has ended".into()),
                 )),
             },
+            Ask::Exec(number, container, program, attachment) => {
+                self.exec(number, &container, program, attachment);
+            }
+            Ask::ExecSignal(number, container, signal) => {
+                self.tell_guard(&container, &GuardAsk::ExecSignal(number, signal));
+            }
             Ask::Forget(container, request) => {
                 let has_ended = |held: &Held| matches!(held.stage, Stage::Ended(_));
                 if self
@@ -281,6 +290,7 @@ impl Keeper {
             started_ticks: own.map_or(0, |own| own.started_ticks),
             limits,
             held: held.collect(),
+            execs: true,
         }));
         self.tell(&welcome);
         self.fill_at = Some(Instant::now());
@@ -344,6 +354,11 @@ impl Keeper {
             for (turn, result) in heard.beside {
                 if let Some(agent) = &mut self.agent {
                     agent.say(&Tell::BesideEnded(turn, result));
+                }
+            }
+            for (number, exit) in heard.execs {
+                if let Some(agent) = &mut self.agent {
+                    agent.say(&Tell::ExecEnded(number, exit));
                 }
             }
         }

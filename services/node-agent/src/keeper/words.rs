@@ -83,6 +83,11 @@ pub enum Ask {
     Kill(ContainerId),
     /// Runs a program in a container; answered by its number.
     Beside(u64, ContainerId, Box<Program>),
+    /// Runs a program in a container for somebody who is attached to it; answered by its number.
+    /// Its descriptors come with it: what it reads, prints and prints of errors; or its terminal.
+    Exec(u64, ContainerId, Box<Program>, Attachment),
+    /// Signals such a program's process group.
+    ExecSignal(u64, ContainerId, i32),
     /// Its exit is on the log.
     Forget(ContainerId, Sequence),
     /// When everything ends, in milliseconds since the machine's boot, suspended or not.
@@ -98,6 +103,8 @@ pub enum Tell {
     Started(u64, Result<u32, NotStarted>),
     /// How a program beside a container ended.
     BesideEnded(u64, Result<(), String>),
+    /// How a program ended that somebody was attached to.
+    ExecEnded(u64, ExecExit),
     /// How a container ended; nothing of it runs any more.
     Ended(ContainerId, Sequence, Exit),
 }
@@ -113,6 +120,51 @@ pub struct Welcome {
     pub limits: Result<(), String>,
     /// What it holds.
     pub held: Vec<HeldNow>,
+    /// Whether it runs programs that somebody is attached to: an earlier build's does not.
+    #[serde(default)]
+    pub execs: bool,
+}
+
+/// What somebody who is attached to a program has of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Attachment {
+    /// Three pipes.
+    Pipes,
+    /// A terminal.
+    Terminal,
+}
+
+impl Attachment {
+    /// How many descriptors come with it.
+    #[must_use]
+    pub const fn descriptors(self) -> usize {
+        match self {
+            Self::Pipes => 3,
+            Self::Terminal => 1,
+        }
+    }
+}
+
+/// How a program ended that somebody was attached to.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExecExit {
+    /// Its exit code.
+    pub code: Option<i32>,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
+    /// Why it has neither.
+    pub why: Option<String>,
+}
+
+impl ExecExit {
+    /// It has not run, or nobody saw its end.
+    #[must_use]
+    pub fn without(why: impl Into<String>) -> Self {
+        Self {
+            why: Some(why.into()),
+            ..Self::default()
+        }
+    }
 }
 
 /// A container that a keeper holds.
@@ -137,6 +189,10 @@ pub enum GuardAsk {
     Kill,
     /// Runs a program with the container's own.
     Beside(u64, Box<Program>),
+    /// Runs a program that somebody is attached to; its descriptors come with it.
+    Exec(u64, Box<Program>, Attachment),
+    /// Signals such a program's process group.
+    ExecSignal(u64, i32),
 }
 
 /// From a guard to the keeper.
@@ -146,6 +202,8 @@ pub enum GuardTell {
     Started(Result<(), NotStarted>),
     /// How a program beside it ended.
     BesideEnded(u64, Result<(), String>),
+    /// How a program ended that somebody was attached to.
+    ExecEnded(u64, ExecExit),
     /// How the program ended: its code, or its signal.
     Ended(Option<i32>, Option<i32>),
 }

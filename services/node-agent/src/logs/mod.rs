@@ -137,7 +137,7 @@ impl Stream {
     }
 }
 
-type Refused = (String, String);
+pub(crate) type Refused = (String, String);
 
 /// What the containers of one node have printed.
 #[derive(Debug, Clone)]
@@ -256,17 +256,17 @@ impl Printed {
     }
 }
 
-fn refused(code: &str, why: impl std::fmt::Display) -> Refused {
+pub(crate) fn refused(code: &str, why: impl std::fmt::Display) -> Refused {
     (code.to_owned(), why.to_string())
 }
 
-fn parsed<T: serde::de::DeserializeOwned>(asked: &Asked) -> Result<T, Refused> {
+pub(crate) fn parsed<T: serde::de::DeserializeOwned>(asked: &Asked) -> Result<T, Refused> {
     serde_json::from_slice(&asked.request)
         .map_err(|error| refused("bad_request", format!("the request is wrong: {error}")))
 }
 
-/// A tenant reads what its own jobs print.
-fn of_tenant(asked: &Asked, job: &JobId) -> Result<(), Refused> {
+/// A tenant asks about its own jobs.
+pub(crate) fn of_tenant(asked: &Asked, job: &JobId) -> Result<(), Refused> {
     match &asked.tenant {
         Some(tenant) if tenant.as_str() != job.tenant() => {
             let why = format!("{tenant} has no job {job}; the query jobs lists those it has");

@@ -274,6 +274,12 @@ impl AgentState {
                 self.over(&event.container);
                 self.prune(&event.job);
             }
+            Event::ContainerExecStarted(event) if self.is_here(&event.node) => {
+                self.execs.insert(event.exec, event.container.clone());
+            }
+            Event::ContainerExecEnded(event) if self.is_here(&event.node) => {
+                self.execs.remove(&event.exec);
+            }
             Event::PartitionResizeRequested(event) => self.resize(event, sequence, at),
             Event::PartitionLeaveRequested(event) => self.leave(event, sequence),
             Event::PartitionResized(event) => self.resized(event),

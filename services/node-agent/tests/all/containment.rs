@@ -19,8 +19,10 @@ use dormouse_node_agent::docker::DockerRuntime;
 use dormouse_node_agent::marks::Marks;
 use dormouse_node_agent::process::ProcessRuntime;
 use dormouse_node_agent::procfs::stat;
-use dormouse_node_agent::runtime::{ContainerPlan, ContainerRuntime, Exit, User};
+use dormouse_node_agent::runtime::{ContainerPlan, ContainerRuntime, Exec, Exit, User};
 use dormouse_node_agent::{AgentConfig, RuntimeKind};
+use futures::FutureExt;
+use futures::future::FusedFuture;
 use tokio::sync::mpsc;
 
 const ATTEMPTS: &str = include_str!("attempts.sh");
@@ -232,6 +234,55 @@ impl Node {
         said
     }
 
+    /// The same, tried by a program that is run in a container of the attacker's.
+    async fn exec(&mut self, number: usize, attempt: &Attempt) -> String {
+        let id = container(&format!("mal/{}/{}/0", attempt.name, number + 1));
+        let user = mallory(self.config.runtime);
+        let mut plan = self.plan(id.clone(), "while :; do sleep 1; done", user);
+        let started = self.runtime.start(plan.clone()).await;
+        started.unwrap_or_else(|error| panic!("{}: {error}", attempt.name));
+        let script = format!("{}\necho TRIED", attempt.script);
+        plan.argv = ["/bin/sh", "-c", &script].map(str::to_owned).into();
+        let exec = Exec {
+            number: number as u64 + 1,
+            terminal: None,
+        };
+        let mut attached = self.runtime.exec(plan, exec).await.expect("started");
+        let mut said = Vec::new();
+        let patience = Duration::from_secs(30);
+        let until = tokio::time::Instant::now() + patience;
+        let mut ended = attached.ended.fuse();
+        // What it leaves behind may hold its output open: that is read a little longer.
+        let mut last = until;
+        loop {
+            tokio::select! {
+                piece = attached.output.recv() => match piece {
+                    Some((_, piece)) => said.extend_from_slice(&piece),
+                    None if ended.is_terminated() => break,
+                    None => {
+                        let over = tokio::time::timeout_at(until, &mut ended).await;
+                        assert!(over.is_ok(), "{} does not end", attempt.name);
+                        break;
+                    }
+                },
+                _ = &mut ended, if !ended.is_terminated() => {
+                    last = tokio::time::Instant::now() + Duration::from_millis(200);
+                }
+                () = tokio::time::sleep_until(last) => {
+                    assert!(last < until, "{} does not end", attempt.name);
+                    break;
+                }
+            }
+        }
+        // Its attempt may have ended the container already.
+        self.runtime.kill(&id).await.expect("killed");
+        let exit = tokio::time::timeout(patience, self.exited.recv()).await;
+        let (ended, _) = exit.expect("it ends").expect("open");
+        assert_eq!(ended, id, "{}: another one has ended", attempt.name);
+        self.runtime.forget(&id, Sequence(1)).await;
+        String::from_utf8_lossy(&said).into_owned()
+    }
+
     /// What an attempt has done to others.
     fn harm(&self) -> Vec<String> {
         let mut harm = Vec::new();
@@ -289,15 +340,30 @@ fn contained() -> Contain {
     }
 }
 
-async fn all(kind: RuntimeKind) {
+/// How an attempt is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum By {
+    /// As the container's program.
+    Program,
+    /// By `job exec` in a container.
+    Exec,
+}
+
+async fn all(kind: RuntimeKind, by: By) {
     let mut node = Node::new(kind, Some(contained())).await;
     let mut failures = Vec::new();
     for (number, attempt) in attempts().iter().enumerate() {
         if attempt.is_plain && kind == RuntimeKind::Docker {
             continue;
         }
-        let said = node.run(number, attempt).await;
-        if said.contains("HARM") || !(said.contains("TRIED") || attempt.may_be_killed) {
+        let said = match by {
+            By::Program => node.run(number, attempt).await,
+            By::Exec => node.exec(number, attempt).await,
+        };
+        // It ends the container, which takes the program along that tries it.
+        let ends_itself = by == By::Exec && attempt.name == "signals-to-everybody";
+        let may_be_killed = attempt.may_be_killed || ends_itself;
+        if said.contains("HARM") || !(said.contains("TRIED") || may_be_killed) {
             failures.push(format!("{}: {said:?}", attempt.name));
         }
         let harm = node.harm();
@@ -318,7 +384,24 @@ async fn plain_processes_reach_nothing_of_others() {
     if !Contain::is_possible() {
         return skipped("only root builds walls");
     }
-    all(RuntimeKind::Process).await;
+    all(RuntimeKind::Process, By::Program).await;
+}
+
+#[tokio::test]
+async fn programs_in_plain_processes_reach_nothing_of_others() {
+    if !Contain::is_possible() {
+        return skipped("only root builds walls");
+    }
+    all(RuntimeKind::Process, By::Exec).await;
+}
+
+#[test]
+fn programs_in_docker_containers_reach_nothing_of_others() {
+    if !Contain::is_possible() || !crate::docker::engine() {
+        return;
+    }
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(all(RuntimeKind::Docker, By::Exec));
 }
 
 #[test]
@@ -327,7 +410,7 @@ fn docker_containers_reach_nothing_of_others() {
         return;
     }
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    runtime.block_on(all(RuntimeKind::Docker));
+    runtime.block_on(all(RuntimeKind::Docker, By::Program));
 }
 
 #[test]

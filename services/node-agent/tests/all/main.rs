@@ -6,6 +6,7 @@ mod common;
 mod containment;
 mod docker;
 mod elastic;
+mod exec;
 mod executor;
 mod executors;
 mod hostile;

@@ -7,8 +7,9 @@ use dormouse_node_agent::logs::{
     Stream,
 };
 use dormouse_projections::queries::{JobDetail, JobQuery};
-use dormouse_runtime::{ApiError, Log};
+use dormouse_runtime::{ApiError, Log, NodeAnswered};
 use futures::future::join_all;
+use serde::Serialize;
 
 use crate::error::Coded;
 use crate::print;
@@ -145,18 +146,29 @@ impl Source {
         listed
     }
 
+    /// Asks a node.
+    ///
+    /// # Errors
+    /// The agent's refusal, or that it does not answer.
+    pub async fn ask<T: Serialize>(
+        &self,
+        node: &NodeId,
+        name: &str,
+        query: &T,
+    ) -> Result<NodeAnswered, Coded> {
+        let request =
+            serde_json::to_vec(query).map_err(|error| Coded::new("internal", error.to_string()))?;
+        let tenant = self.tenant.as_ref();
+        let answered = self.log.ask_node(node, name, tenant, request).await;
+        answered.map_err(told)
+    }
+
     /// A piece of a stream.
     ///
     /// # Errors
     /// The agent's refusal, or that it does not answer.
     pub async fn chunk(&self, node: &NodeId, query: &LogsQuery) -> Result<Chunk, Coded> {
-        let request =
-            serde_json::to_vec(query).map_err(|error| Coded::new("internal", error.to_string()))?;
-        let answered = self
-            .log
-            .ask_node(node, LOGS, self.tenant.as_ref(), request)
-            .await
-            .map_err(told)?;
+        let answered = self.ask(node, LOGS, query).await?;
         Chunk::received(|name| answered.header(name), &answered.payload)
             .map_err(|why| Coded::new("internal", format!("the answer of {node}: {why}")))
     }

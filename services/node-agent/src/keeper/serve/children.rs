@@ -15,7 +15,7 @@ use super::{FILL_AFTER, Keeper};
 use crate::keeper::guard;
 use crate::keeper::held::{Guard, Held, Stage};
 use crate::keeper::lines::Lines;
-use crate::keeper::words::{Orders, Tell};
+use crate::keeper::words::{ExecExit, Orders, Tell};
 use crate::procfs;
 use crate::runtime::NotStarted;
 
@@ -157,6 +157,7 @@ impl Keeper {
             Stage::Running(_) | Stage::Ended(_) => Vec::new(),
         };
         let (request, beside) = (held.request, std::mem::take(&mut held.beside));
+        let execs = std::mem::take(&mut held.execs);
         let never_ran = !turns.is_empty() || matches!(&heard.started, Some((_, Err(_))));
         held.stage = Stage::Ended(exit.clone());
         let ended = Err(NotStarted::of_node(
@@ -166,6 +167,13 @@ impl Keeper {
         let (heard_turns, result) = heard.started.unwrap_or((turns, ended));
         for turn in heard_turns {
             self.tell(&Tell::Started(turn, result.clone()));
+        }
+        for (number, exit) in heard.execs {
+            self.tell(&Tell::ExecEnded(number, exit));
+        }
+        for number in execs {
+            let exit = ExecExit::without("the container has ended");
+            self.tell(&Tell::ExecEnded(number, exit));
         }
         for turn in beside {
             self.tell(&Tell::BesideEnded(

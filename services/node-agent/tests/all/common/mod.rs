@@ -11,6 +11,7 @@ use dormouse_messages::{
     ContainerId, Envelope, Event, Incarnation, JobId, NodeId, Rank, Recorded, Sequence, Timestamp,
     Writer,
 };
+use dormouse_node_agent::exec::{ExecAsked, Execs};
 use dormouse_node_agent::wire::{Heard, Lease, LeaseError, Outlet, OutletError, Wires};
 use dormouse_node_agent::{AgentConfig, AgentError, run_wired};
 use dormouse_runtime::{BrokerConfig, LocalBroker, Log, Settings};
@@ -534,6 +535,22 @@ pub struct Running {
 
 impl Running {
     pub fn start(log: &FakeLog, config: AgentConfig, with_lease: bool) -> Self {
+        Self::start_with(log, config, with_lease, None)
+    }
+
+    /// An agent that can be asked to run programs in its containers.
+    pub fn with_execs(log: &FakeLog, config: AgentConfig) -> (Self, Execs) {
+        let (ask, asked) = mpsc::channel(8);
+        let execs = Execs::new(config.node.clone(), ask);
+        (Self::start_with(log, config, false, Some(asked)), execs)
+    }
+
+    fn start_with(
+        log: &FakeLog,
+        config: AgentConfig,
+        with_lease: bool,
+        execs: Option<mpsc::Receiver<ExecAsked>>,
+    ) -> Self {
         let _ = tracing_subscriber::fmt().with_test_writer().try_init();
         let (stop, stopped) = oneshot::channel::<()>();
         let wires = Wires {
@@ -541,6 +558,7 @@ impl Running {
             outlet: Box::new(log.clone()),
             lease: with_lease.then(|| Box::new(log.clone()) as Box<dyn Lease>),
             asked: None,
+            execs,
             kept: None,
             alive: Default::default(),
         };

@@ -1,0 +1,165 @@
+//! `job exec`: runs a program in a container, attached to it over requests to its node's agent.
+//!
+//! One task asks for what the program printed, another one gives it what comes on the standard
+//! input. Each request can be made again after a loss: bytes have places in both directions.
+
+mod input;
+mod terminal;
+
+use std::io::{IsTerminal as _, Write as _};
+use std::time::Duration;
+
+use anyhow::bail;
+use dormouse_messages::NodeId;
+use dormouse_messages::ids::{ContainerId, Rank};
+use dormouse_node_agent::exec::{EXEC, EXEC_READ, Piece, Read, Start, Started, WAIT};
+use dormouse_node_agent::logs::Stream;
+use dormouse_runtime::NodeAnswered;
+use tokio::time::{Instant, sleep};
+
+use super::logs::Source;
+use crate::cli::JobExecArgs;
+use crate::context::Context;
+use crate::error::Coded;
+use terminal::Raw;
+
+/// Before a node that does not answer is asked again.
+const AGAIN: Duration = Duration::from_millis(200);
+
+/// How long it is asked again: the agent ends a program that nobody has asked about for 20 s.
+const GIVE_UP: Duration = Duration::from_secs(15);
+
+/// What a shell says of a program that a signal ended.
+const BY_SIGNAL: i32 = 128;
+
+/// A program on its node, and who asks about it.
+#[derive(Clone)]
+struct Program {
+    source: Source,
+    node: NodeId,
+    exec: u64,
+}
+
+impl Program {
+    /// Asks its node, again where that does not answer.
+    async fn ask<T: serde::Serialize>(&self, name: &str, query: &T) -> Result<NodeAnswered, Coded> {
+        let until = Instant::now() + GIVE_UP;
+        loop {
+            match self.source.ask(&self.node, name, query).await {
+                Err(error)
+                    if matches!(error.code(), "unavailable" | "busy") && Instant::now() < until =>
+                {
+                    sleep(AGAIN).await;
+                }
+                answered => return answered,
+            }
+        }
+    }
+}
+
+/// `job exec`.
+///
+/// # Errors
+/// When the job has no such container that runs, or the program cannot be run.
+pub async fn run(context: &Context, args: &JobExecArgs) -> anyhow::Result<u8> {
+    let tenant = args
+        .of
+        .as_deref()
+        .map(dormouse_messages::TenantId::new)
+        .transpose()?;
+    let source = Source::new(context.connect().await?, tenant);
+    if args.terminal && !(std::io::stdin().is_terminal() && std::io::stdout().is_terminal()) {
+        bail!("--terminal needs one: the standard input and output are none; leave it out");
+    }
+    let (node, container) = running(&source, args).await?;
+    let start = Start {
+        container,
+        command: args.command.clone(),
+        terminal: args.terminal.then(terminal::this),
+    };
+    let started = source.ask(&node, EXEC, &start).await?;
+    let started: Started = serde_json::from_slice(&started.payload)?;
+    let program = Program {
+        source,
+        node,
+        exec: started.exec,
+    };
+    // Given back at the end, however that comes.
+    let raw = args.terminal.then(Raw::begin).transpose()?;
+    let given = tokio::spawn(input::give(program.clone(), args.terminal));
+    let ended = follow(&program).await;
+    given.abort();
+    drop(raw);
+    ended
+}
+
+/// The container that is meant, and its node.
+async fn running(source: &Source, args: &JobExecArgs) -> anyhow::Result<(NodeId, ContainerId)> {
+    let detail = source.job(&args.id).await?;
+    let row = &detail.row;
+    let Some(life) = detail.lives.last() else {
+        bail!(
+            "{} has had no container yet; it is {}: {}",
+            row.job,
+            row.phase,
+            row.reason
+        );
+    };
+    let listed = source.containers(&detail, life.incarnation).await;
+    let is_meant = |rank: Rank| args.rank.is_none_or(|meant| Rank(meant) == rank);
+    let found = listed
+        .found
+        .iter()
+        .find(|found| found.printed.running && is_meant(found.container().rank));
+    if let Some(found) = found {
+        return Ok((found.node.clone(), found.container().clone()));
+    }
+    listed.tell();
+    let which = match args.rank {
+        Some(rank) => format!("no container of rank {rank}"),
+        None => "no container".to_owned(),
+    };
+    let message = format!(
+        "{} has {which} that runs; it is {}: {}",
+        row.job, row.phase, row.reason
+    );
+    Err(Coded::new("not_running", message).into())
+}
+
+/// Prints what it prints, as it is, until it has ended; its exit code.
+async fn follow(program: &Program) -> anyhow::Result<u8> {
+    let mut offset = 0;
+    loop {
+        let read = Read {
+            exec: program.exec,
+            offset,
+            wait_ms: u32::try_from(WAIT.as_millis())?,
+        };
+        let answered = program.ask(EXEC_READ, &read).await?;
+        let piece = Piece::received(|name| answered.header(name), answered.payload.clone());
+        let piece = piece.map_err(|why| {
+            Coded::new("internal", format!("the answer of {}: {why}", program.node))
+        })?;
+        match piece.stream {
+            Stream::Stderr => std::io::stderr().write_all(&piece.bytes)?,
+            _ => {
+                let mut out = std::io::stdout();
+                out.write_all(&piece.bytes)?;
+                out.flush()?;
+            }
+        }
+        offset = piece.next;
+        let Some(ended) = piece.ended else {
+            continue;
+        };
+        let code = match (ended.code, ended.signal) {
+            (Some(code), _) => code,
+            (None, Some(signal)) if ended.why.is_none() => BY_SIGNAL + signal,
+            _ => {
+                let why = ended.why.unwrap_or_else(|| "it has ended".to_owned());
+                return Err(Coded::new("ended", why).into());
+            }
+        };
+        return Ok(u8::try_from(code).unwrap_or(u8::MAX));
+    }
+}

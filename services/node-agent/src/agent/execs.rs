@@ -1,0 +1,114 @@
+//! Programs in containers that run, for somebody who is attached to them: who may, what they run
+//! with, and what stands on the log of it.
+
+use std::sync::Arc;
+
+use actix::prelude::*;
+
+use dormouse_messages::events::ExecBy;
+use dormouse_runtime::{Clock, SystemClock};
+use tokio::sync::oneshot;
+
+use super::{Agent, Stage};
+use crate::exec::{ExecAsked, Opened, Start};
+use crate::keeper::words::ExecExit;
+use crate::plan;
+use crate::reconcile::Life;
+use crate::report;
+use crate::runtime::{ContainerPlan, Exec};
+
+impl Agent {
+    /// The container's own plan with another program, where that may run.
+    fn exec_plan(&self, start: &Start, by: ExecBy) -> Result<ContainerPlan, (String, String)> {
+        let refused = |code: &str, why: String| (code.to_owned(), why);
+        let (id, node) = (&start.container, &self.config.node);
+        if self.stage != Stage::Live {
+            let why = format!("the agent of {node} is just starting; ask again in a moment");
+            return Err(refused("unavailable", why));
+        }
+        if by == ExecBy::Tenant {
+            let granted = self.state.grants.of(id.job.tenant());
+            let denied = granted.may_exec();
+            denied.map_err(|denied| refused(denied.code, denied.reason))?;
+        }
+        let seen = self.machine.containers.get(id);
+        let is_running = seen.is_some_and(|seen| matches!(seen.life, Life::Running(_)));
+        if !is_running || self.machine.fenced {
+            let why = format!("{id} does not run on {node}");
+            return Err(refused("not_running", why));
+        }
+        let plan = plan::plan(&self.config, &self.state, id);
+        let plan = plan.map_err(|why| refused("not_running", why))?;
+        let mut plan = self
+            .with_notebook(id, plan)
+            .map_err(|error| refused("unavailable", error.why))?;
+        plan.argv.clone_from(&start.command);
+        Ok(plan)
+    }
+
+    /// A number that no other program on this node has had: the time, and later than the last one.
+    fn next_exec(&mut self) -> u64 {
+        let now = u64::try_from(SystemClock.now().as_micros()).unwrap_or(0);
+        self.last_exec = now.max(self.last_exec + 1);
+        self.last_exec
+    }
+
+    fn exec(&mut self, asked: ExecAsked, plan: ContainerPlan, ctx: &mut Context<Self>) {
+        let ExecAsked { start, by, answer } = asked;
+        let (id, number) = (start.container.clone(), self.next_exec());
+        let event = report::exec_started(&id, &self.config.node, (number, by), &start);
+        self.reports.send(event, Vec::new());
+        let exec = Exec {
+            number,
+            terminal: start.terminal,
+        };
+        let runtime = Arc::clone(&self.runtime);
+        let opening = async move { runtime.exec(plan, exec).await };
+        ctx.spawn(opening.into_actor(self).map(move |opened, actor, ctx| {
+            let attached = match opened {
+                Ok(attached) => attached,
+                Err(why) => {
+                    actor.exec_ended(&id, number, ExecExit::without(why.clone()));
+                    let _ = answer.send(Err(("not_started".to_owned(), why)));
+                    return;
+                }
+            };
+            let (report, reported) = oneshot::channel();
+            let ended = reported.into_actor(actor).map(move |exit, actor, _| {
+                let unseen = |_| ExecExit::without("its end was not seen");
+                actor.exec_ended(&id, number, exit.unwrap_or_else(unseen));
+            });
+            ctx.spawn(ended);
+            let opened = Opened {
+                number,
+                attached,
+                report,
+            };
+            let _ = answer.send(Ok(opened));
+        }));
+    }
+
+    fn exec_ended(&self, id: &dormouse_messages::ContainerId, number: u64, exit: ExecExit) {
+        let event = report::exec_ended(id, &self.config.node, number, exit);
+        self.reports.send(event, Vec::new());
+    }
+
+    /// Programs that ran when the agent before this one ended: nobody is attached to them.
+    pub(super) fn end_former_execs(&self) {
+        for (number, id) in &self.state.execs {
+            let why = "the node's agent ended while it ran; it was ended";
+            self.exec_ended(id, *number, ExecExit::without(why));
+        }
+    }
+}
+
+impl Handler<ExecAsked> for Agent {
+    type Result = ();
+
+    fn handle(&mut self, asked: ExecAsked, ctx: &mut Context<Self>) {
+        match self.exec_plan(&asked.start, asked.by) {
+            Ok(plan) => self.exec(asked, plan, ctx),
+            Err(why) => drop(asked.answer.send(Err(why))),
+        }
+    }
+}

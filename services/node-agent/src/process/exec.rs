@@ -1,0 +1,72 @@
+//! A program in a container, for somebody who is attached to it: the container's guard starts it,
+//! as it starts the container's own, with the descriptors that are made here.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use futures::FutureExt;
+use nix::sys::signal::Signal;
+
+use dormouse_messages::ContainerId;
+
+use super::Inner;
+use crate::exec::attached::{self, Attached, Control, Size};
+use crate::folder::aside;
+use crate::keeper::client::Keeper;
+use crate::keeper::words::ExecExit;
+use crate::runtime::{ContainerPlan, Exec};
+
+struct OfKeeper {
+    keeper: Keeper,
+    container: ContainerId,
+    number: u64,
+    terminal: Option<OwnedFd>,
+}
+
+impl Control for OfKeeper {
+    fn signal(&self, signal: Signal) {
+        self.keeper
+            .signal_exec(self.number, &self.container, signal as i32);
+    }
+
+    fn resize(&self, size: Size) {
+        if let Some(terminal) = &self.terminal {
+            let _ = attached::resize(terminal, size);
+        }
+    }
+}
+
+/// Starts it.
+///
+/// # Errors
+/// Why it does not run, for a person.
+pub(super) async fn exec(
+    inner: Arc<Inner>,
+    plan: ContainerPlan,
+    exec: Exec,
+) -> Result<Attached, String> {
+    let (container, user) = (plan.container.clone(), plan.user);
+    let preparing = Arc::clone(&inner);
+    let program = aside(move || preparing.program(&plan)).await;
+    let mut program = program.ok_or("it cannot be prepared: the disk does not answer")??;
+    let kind = exec.terminal.as_ref().and_then(|it| it.kind.clone());
+    program
+        .env
+        .extend(kind.map(|kind| ("TERM".to_owned(), kind)));
+    let ends = attached::ends(exec.terminal.as_ref(), user);
+    let ends = ends.map_err(|error| format!("nobody can be attached to it: {error}"))?;
+    let keeper = inner.keeper.clone();
+    let ended = keeper.exec(exec.number, container.clone(), program, ends.theirs)?;
+    let gone = |_| ExecExit::without("the node's keeper has ended, and its containers with it");
+    Ok(Attached {
+        input: ends.input,
+        output: ends.output,
+        ended: ended.map(move |exit| exit.unwrap_or_else(gone)).boxed(),
+        control: Arc::new(OfKeeper {
+            keeper,
+            container,
+            number: exec.number,
+            terminal: ends.terminal,
+        }),
+    })
+}
