@@ -5,7 +5,7 @@ mod serving;
 use std::collections::BTreeMap;
 
 use dormouse_messages::events::*;
-use dormouse_messages::grants::{Exec, Grants, Network};
+use dormouse_messages::grants::{Grants, Network};
 use dormouse_messages::job::*;
 use dormouse_messages::policy::Policy;
 use dormouse_messages::service::Resize;
@@ -240,7 +240,7 @@ fn granted(events: &mut Vec<Event>) {
             max_queued: Some(1_000),
             max_rate: Some(20),
             max_containers: Some(64),
-            exec: Some(Exec::Forbidden),
+            exec: None,
         },
     }));
     events.push(Event::from(SubmissionsShed {

@@ -31,6 +31,9 @@ const PIECES: usize = 4;
 /// Between two looks whether it has ended, once its output is over.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
+/// Attempts to tell the size of a terminal.
+const RESIZES: usize = 20;
+
 /// And before: what it has started may hold its output open.
 const LOOK_RARELY: Duration = Duration::from_secs(1);
 
@@ -67,11 +70,17 @@ impl Control for OfEngine {
     fn resize(&self, size: Size) {
         let (docker, exec) = (self.docker.clone(), self.exec.clone());
         tokio::spawn(async move {
-            let options = ResizeExecOptions {
-                h: i32::from(size.rows),
-                w: i32::from(size.columns),
-            };
-            let _ = docker.resize_exec(&exec, options).await;
+            // One that is just starting has no terminal yet.
+            for _ in 0..RESIZES {
+                let options = ResizeExecOptions {
+                    h: i32::from(size.rows),
+                    w: i32::from(size.columns),
+                };
+                if docker.resize_exec(&exec, options).await.is_ok() {
+                    return;
+                }
+                sleep(LOOK_EVERY).await;
+            }
         });
     }
 }
@@ -124,7 +133,7 @@ pub(super) async fn exec(
     env.extend(kind.map(|kind| format!("TERM={kind}")));
     let has_terminal = exec.terminal.is_some();
     let size = exec.terminal.as_ref().map(|it| it.size);
-    let size = size.map(|size| vec![i32::from(size.rows), i32::from(size.columns)]);
+    let size = size.map(|size| vec![usize::from(size.rows), usize::from(size.columns)]);
     let options = ExecConfig {
         cmd: Some(argv),
         env: Some(env),
@@ -168,6 +177,10 @@ pub(super) async fn exec(
         exec: created.id.clone(),
         first: pid_of(&first),
     };
+    if let Some(terminal) = &exec.terminal {
+        // Engines with an older runc do not heed what they were told before the start.
+        control.resize(terminal.size);
+    }
     Ok(Attached {
         input: Input::Engine(input, has_terminal),
         output: receive,
