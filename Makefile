@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build demo mixed test trainer-test trainers-all jaeger-test torture explain-cases lint check fmt docs bench bench-gateway compose-test release tools clean
+.PHONY: help build demo mixed test trainer-test trainers-all jaeger-test torture explain-cases lint check fmt docs bench bench-gateway compose-test gpu-test gpu-bench release tools clean
 
 TOOLS := $(or $(DORMOUSE_TOOLS),$(CURDIR)/.tools)
 # What the tests and the demo find their servers and interpreters by.
@@ -22,7 +22,7 @@ help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 tools: ## Install what build, tests and demo need (Debian 12, as root)
-	scripts/install.sh build nats docker trainers notebook clients browser promtool
+	scripts/install.sh build nats docker trainers notebook clients browser promtool cudart
 
 build: ## Build the dormouse binary
 	scripts/install.sh build
@@ -39,7 +39,7 @@ mixed: ## Show training, a model service and a notebook on one machine, with rea
 	PATH="$(RUN_PATH)" $(TOOLS)/venv/bin/python3 deploy/examples/mixed/run.py $(ARGS)
 
 test: ## Run every test, with a real broker, container engine, training frameworks and browser
-	scripts/install.sh build nats docker trainers notebook clients browser promtool
+	scripts/install.sh build nats docker trainers notebook clients browser promtool cudart
 	PATH="$(RUN_PATH)" cargo test --workspace $(ARGS)
 	$(TRAINER_TEST)
 
@@ -73,7 +73,7 @@ lint: ## Check format and lints; a warning fails
 check: export RUSTC_WORKSPACE_WRAPPER := clippy-driver
 check: export CLIPPY_ARGS := -Dwarnings__CLIPPY_HACKERY__
 check: ## Format, lints and tests, as CI runs them: one build for all
-	scripts/install.sh build nats docker trainers notebook clients browser promtool
+	scripts/install.sh build nats docker trainers notebook clients browser promtool cudart
 	$(CARGO) fmt --all --check
 	PATH="$(RUN_PATH)" scripts/lints-can-fail.sh
 	PATH="$(RUN_PATH)" cargo build --workspace --all-targets
@@ -103,6 +103,12 @@ compose-test: ## Bring deploy/compose.yaml up, run jobs through it, kill a broke
 release: ## Make the archive that runs anywhere (static binary, broker, examples, documents) and try it
 	scripts/install.sh build nats
 	PATH="$(PATH):$(HOME)/.cargo/bin" scripts/release.sh $(ARGS)
+
+gpu-test: ## Try sharing on this machine's GPU; on one without, say so: make gpu-test HOST=user@machine carries the programs there
+	scripts/gpu.sh test $(HOST)
+
+gpu-bench: ## Measure shares and cost on this machine's GPU, or on HOST's, with the device named
+	scripts/gpu.sh bench $(HOST)
 
 clean: ## Remove what was built; .tools/ stays (rm -rf .tools removes it)
 	$(CARGO) clean

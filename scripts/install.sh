@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what Dormouse's build, tests and demo need, on Debian 12 as root.
 #
-#   scripts/install.sh [build|nats|docker|trainers|trainers-all|notebook|clients|browser|jaeger|promtool|compose|all]...
+#   scripts/install.sh [build|nats|docker|trainers|trainers-all|notebook|clients|browser|jaeger|promtool|compose|cudart|all]...
 #
 # Idempotent: what is there already is left alone, and a second run takes a
 # second. Local things go to .tools/ in the repository (DORMOUSE_TOOLS names
@@ -28,6 +28,9 @@ go_jsonschema=github.com/atombender/go-jsonschema@v0.24.1
 # The last transformers and accelerate that take Debian's torch 1.13.
 torch_packages=(pytest==9.2.0 transformers==4.40.2 accelerate==0.30.1)
 empty_image=dormouse/empty
+# CUDA runtimes: what they ask of their driver is what the library before programs must answer. No
+# GPU is needed for that.
+cudart_packages=(nvidia-cuda-runtime-cu12==12.9.79 nvidia-cuda-runtime==13.5.37)
 # What judges whether the page can be used by everybody.
 axe=axe-core@4.14.1
 axe_sha256=e6b0ce02b84d892e2e33e403485e7f3d6c29e2be6df65daf44d89ba564139745
@@ -300,6 +303,39 @@ install_promtool() {
   say "promtool: ready ($promtool)"
 }
 
+# install_cudart: the CUDA runtimes' libraries alone, out of their Python packages.
+install_cudart() {
+  local folder=$tools/cudart stamp=$tools/cudart/packages.txt wanted download package wheel
+  wanted=$(printf '%s\n' "${cudart_packages[@]}")
+  if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ]; then
+    say "cudart: ready ($folder)"
+    return
+  fi
+  if [ "$(uname -m)" != x86_64 ]; then
+    say "cudart: skipped, its packages are known for x86_64 only"
+    return
+  fi
+  packages ca-certificates python3 python3-pip
+  rm -rf "$folder"
+  mkdir -p "$folder"
+  for package in "${cudart_packages[@]}"; do
+    download=$(mktemp -d)
+    quietly "$python" -m pip download --no-deps --only-binary=:all: -d "$download" "$package" ||
+      die "$package could not be had from the Python package index"
+    wheel=$(echo "$download"/*.whl)
+    "$python" - "$wheel" "$folder" <<'PY'
+import os, sys, zipfile
+wheel, folder = sys.argv[1:]
+with zipfile.ZipFile(wheel) as archive:
+    (name,) = [n for n in archive.namelist() if "/libcudart.so." in n]
+    open(os.path.join(folder, os.path.basename(name)), "wb").write(archive.read(name))
+PY
+    rm -rf "$download"
+  done
+  echo "$wanted" >"$stamp"
+  say "cudart: ready ($folder)"
+}
+
 # install_jaeger: the collector and query service in one, built from source. Without its web pages: these are a submodule.
 install_jaeger() {
   local jaeger=$tools/bin/jaeger stamp=$tools/jaeger.txt wanted
@@ -378,8 +414,9 @@ for target in "$@"; do
     browser) install_browser ;;
     promtool) install_promtool ;;
     compose) install_compose ;;
-    all) install_build; install_nats; install_docker; install_trainers; install_notebook; install_clients; install_browser; install_promtool ;;
+    cudart) install_cudart ;;
+    all) install_build; install_nats; install_docker; install_trainers; install_notebook; install_clients; install_browser; install_promtool; install_cudart ;;
     -h | --help) sed -n '2,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" ;;
-    *) die "unknown target '$target': build, nats, docker, trainers, trainers-all, notebook, clients, browser, jaeger, promtool or all" ;;
+    *) die "unknown target '$target': build, nats, docker, trainers, trainers-all, notebook, clients, browser, jaeger, promtool, compose, cudart or all" ;;
   esac
 done

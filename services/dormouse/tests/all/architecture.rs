@@ -18,7 +18,7 @@ const IMPURE: [&str; 8] = [
 
 /// Crates and the Dormouse crates that they may depend on. A decider depends on the vocabulary
 /// and the shared folds, never on another service.
-const ALLOWED: [(&str, &[&str]); 16] = [
+const ALLOWED: [(&str, &[&str]); 20] = [
     ("dormouse-messages", &[]),
     ("dormouse-state", &["dormouse-messages"]),
     (
@@ -46,8 +46,16 @@ const ALLOWED: [(&str, &[&str]); 16] = [
     ("dormouse-runtime", &["dormouse-messages", "dormouse-shell"]),
     (
         "dormouse-node-agent",
-        &["dormouse-messages", "dormouse-runtime"],
+        &[
+            "dormouse-gpu-share",
+            "dormouse-messages",
+            "dormouse-runtime",
+        ],
     ),
+    ("dormouse-gpu-share", &[]),
+    ("dormouse-gpu-preload", &["dormouse-gpu-share"]),
+    ("dormouse-gpu-standin", &[]),
+    ("dormouse-gpu-trial", &["dormouse-gpu-share"]),
     (
         "dormouse-gateway",
         &["dormouse-messages", "dormouse-runtime"],

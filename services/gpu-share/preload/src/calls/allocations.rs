@@ -1,0 +1,175 @@
+//! Every way to memory of a device: what the cap does not leave is refused as the driver refuses
+//! what it does not have. Memory of another process that is opened (IPC) is counted where it was
+//! allocated.
+
+use crate::memory::{Key, allocate, free, grow};
+use crate::symbols::{Address, Handle, OUT_OF_MEMORY, Result};
+
+/// What rows of pitched memory begin at multiples of.
+const PITCH: usize = 512;
+
+/// `CUmemAllocationProp` up to its location.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Properties {
+    kind: u32,
+    handles: u32,
+    place_kind: u32,
+    place: i32,
+}
+
+/// `CUDA_ARRAY_DESCRIPTOR`.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Array {
+    width: usize,
+    height: usize,
+    format: u32,
+    channels: u32,
+}
+
+/// `CUDA_ARRAY3D_DESCRIPTOR`.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Array3d {
+    width: usize,
+    height: usize,
+    depth: usize,
+    format: u32,
+    channels: u32,
+    flags: u32,
+}
+
+/// `CUDA_EXTERNAL_MEMORY_HANDLE_DESC` up to its size.
+#[repr(C)]
+#[derive(Debug)]
+pub struct External {
+    kind: u32,
+    handle: [u64; 2],
+    bytes: u64,
+}
+
+/// `CU_MEM_LOCATION_TYPE_DEVICE`.
+const ON_DEVICE: u32 = 1;
+
+/// Bytes of an element, by `CUarray_format`.
+const fn element_bytes(format: u32) -> u64 {
+    match format {
+        0x01 | 0x08 => 1,
+        0x02 | 0x09 | 0x10 => 2,
+        _ => 4,
+    }
+}
+
+fn array_bytes(sides: [usize; 3], format: u32, channels: u32) -> u64 {
+    let cells = sides.iter().map(|side| (*side as u64).max(1));
+    cells.fold(1, u64::saturating_mul) * element_bytes(format) * u64::from(channels)
+}
+
+fn size2(at: *const Array) -> u64 {
+    // SAFETY: the caller's, which the driver reads, too.
+    unsafe { at.as_ref() }.map_or(0, |it| {
+        array_bytes([it.width, it.height, 1], it.format, it.channels)
+    })
+}
+
+fn size3(at: *const Array3d) -> u64 {
+    // SAFETY: as above.
+    unsafe { at.as_ref() }.map_or(0, |it| {
+        array_bytes([it.width, it.height, it.depth], it.format, it.channels)
+    })
+}
+
+fn external_bytes(at: *const External) -> u64 {
+    // SAFETY: as above.
+    unsafe { at.as_ref() }.map_or(0, |it| it.bytes)
+}
+
+/// The number that the driver wrote.
+fn written(at: *const u64) -> u64 {
+    // SAFETY: the driver wrote it before.
+    unsafe { at.as_ref() }.map_or(0, |it| *it)
+}
+
+fn linear(to: *mut Address, bytes: usize, call: impl FnOnce() -> Result) -> Result {
+    allocate(None, bytes as u64, call, || Key::Address(written(to)))
+}
+
+fn pitched(
+    to: *mut Address,
+    pitch: *const usize,
+    (width, height): (usize, usize),
+    call: impl FnOnce() -> Result,
+) -> Result {
+    // Rows begin at such multiples on every device so far: what is taken is known before.
+    let least = (width.next_multiple_of(PITCH) * height) as u64;
+    let result = allocate(None, least, call, || Key::Address(written(to)));
+    if result != 0 {
+        return result;
+    }
+    let key = Key::Address(written(to));
+    // SAFETY: the driver wrote it.
+    let rows = unsafe { *pitch } * height;
+    if grow(key, (rows as u64).saturating_sub(least)) {
+        return result;
+    }
+    // SAFETY: just allocated, and known to nobody else.
+    unsafe { cuMemFree_v2(written(to)) };
+    OUT_OF_MEMORY
+}
+
+fn created(
+    to: *mut u64,
+    bytes: usize,
+    properties: *const Properties,
+    call: impl FnOnce() -> Result,
+) -> Result {
+    // SAFETY: the caller's, which the driver reads, too.
+    match unsafe { properties.as_ref() } {
+        Some(it) if it.place_kind == ON_DEVICE => {
+            allocate(Some(it.place), bytes as u64, call, || {
+                Key::Handle(written(to))
+            })
+        }
+        _ => call(),
+    }
+}
+
+/// The levels of a mipmapped array: each an eighth or a quarter of the one before, at most a third
+/// more in all.
+fn mipmap_bytes(first: u64, levels: u32) -> u64 {
+    match levels {
+        0 | 1 => first,
+        _ => first.saturating_add(first.div_ceil(3)),
+    }
+}
+
+ours! { crate::driver::DRIVER;
+    cuMemAlloc_v2(to: *mut Address, bytes: usize) |real| linear(to, bytes, real);
+    cuMemAllocManaged(to: *mut Address, bytes: usize, flags: u32) |real| linear(to, bytes, real);
+    cuMemAllocPitch_v2(to: *mut Address, pitch: *mut usize, width: usize, height: usize, element: u32)
+        |real| pitched(to, pitch, (width, height), real);
+    cuMemAllocAsync(to: *mut Address, bytes: usize, stream: Handle) |real| linear(to, bytes, real);
+    cuMemAllocAsync_ptsz(to: *mut Address, bytes: usize, stream: Handle) |real| linear(to, bytes, real);
+    cuMemAllocFromPoolAsync(to: *mut Address, bytes: usize, pool: Handle, stream: Handle)
+        |real| linear(to, bytes, real);
+    cuMemAllocFromPoolAsync_ptsz(to: *mut Address, bytes: usize, pool: Handle, stream: Handle)
+        |real| linear(to, bytes, real);
+    cuMemFree_v2(at: Address) |real| free(Key::Address(at), real);
+    cuMemFreeAsync(at: Address, stream: Handle) |real| free(Key::Address(at), real);
+    cuMemFreeAsync_ptsz(at: Address, stream: Handle) |real| free(Key::Address(at), real);
+    cuMemCreate(to: *mut u64, bytes: usize, properties: *const Properties, flags: u64)
+        |real| created(to, bytes, properties, real);
+    cuMemRelease(handle: u64) |real| free(Key::Handle(handle), real);
+    cuArrayCreate_v2(to: *mut u64, array: *const Array)
+        |real| allocate(None, size2(array), real, || Key::Array(written(to)));
+    cuArray3DCreate_v2(to: *mut u64, array: *const Array3d)
+        |real| allocate(None, size3(array), real, || Key::Array(written(to)));
+    cuArrayDestroy(array: u64) |real| free(Key::Array(array), real);
+    cuMipmappedArrayCreate(to: *mut u64, array: *const Array3d, levels: u32)
+        |real| allocate(None, mipmap_bytes(size3(array), levels), real, || Key::Mipmap(written(to)));
+    cuMipmappedArrayDestroy(array: u64) |real| free(Key::Mipmap(array), real);
+    cuImportExternalMemory(to: *mut u64, what: *const External)
+        |real| allocate(None, external_bytes(what), real, || Key::External(written(to)));
+    cuDestroyExternalMemory(what: u64) |real| free(Key::External(what), real);
+}

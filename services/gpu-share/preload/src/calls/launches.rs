@@ -1,0 +1,65 @@
+//! Launches: kernels and graphs wait for the token.
+
+use std::ffi::c_void;
+use std::ptr;
+
+use crate::gate::Stream;
+use crate::state::{gated, get};
+use crate::symbols::{Handle, Result};
+
+/// `CUlaunchConfig` up to its stream.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Config {
+    dimensions: [u32; 7],
+    stream: Handle,
+}
+
+fn stream_of(config: *const Config) -> Handle {
+    // SAFETY: the caller's, which the driver reads, too.
+    unsafe { config.as_ref() }.map_or(ptr::null_mut(), |it| it.stream)
+}
+
+/// A launch on several devices takes their tokens in the order of the page, the same for all: two
+/// processes cannot each have what the other waits for.
+fn gated_on_all(launch: impl FnOnce() -> Result) -> Result {
+    let Some(state) = get() else {
+        return launch();
+    };
+    let stream = Stream {
+        handle: ptr::null_mut(),
+        of_thread: false,
+    };
+    let parts: Vec<usize> = state.all_parts();
+    let entered: Vec<usize> = parts
+        .into_iter()
+        .filter(|part| state.gates[*part].enter(&state.driver, stream, |_| state.ask(*part)))
+        .collect();
+    let answer = launch();
+    for part in entered {
+        state.gates[part].leave(&state.driver, stream);
+    }
+    answer
+}
+
+ours! { crate::driver::DRIVER;
+    cuLaunchKernel(f: Handle, gx: u32, gy: u32, gz: u32, bx: u32, by: u32, bz: u32, shared: u32, stream: Handle, params: *mut c_void, extra: *mut c_void)
+        |real| gated(stream, false, real);
+    cuLaunchKernel_ptsz(f: Handle, gx: u32, gy: u32, gz: u32, bx: u32, by: u32, bz: u32, shared: u32, stream: Handle, params: *mut c_void, extra: *mut c_void)
+        |real| gated(stream, true, real);
+    cuLaunchKernelEx(config: *const Config, f: Handle, params: *mut c_void, extra: *mut c_void)
+        |real| gated(stream_of(config), false, real);
+    cuLaunchKernelEx_ptsz(config: *const Config, f: Handle, params: *mut c_void, extra: *mut c_void)
+        |real| gated(stream_of(config), true, real);
+    cuLaunchCooperativeKernel(f: Handle, gx: u32, gy: u32, gz: u32, bx: u32, by: u32, bz: u32, shared: u32, stream: Handle, params: *mut c_void)
+        |real| gated(stream, false, real);
+    cuLaunchCooperativeKernel_ptsz(f: Handle, gx: u32, gy: u32, gz: u32, bx: u32, by: u32, bz: u32, shared: u32, stream: Handle, params: *mut c_void)
+        |real| gated(stream, true, real);
+    cuLaunchCooperativeKernelMultiDevice(list: *mut c_void, count: u32, flags: u32)
+        |real| gated_on_all(real);
+    cuGraphLaunch(graph: Handle, stream: Handle) |real| gated(stream, false, real);
+    cuGraphLaunch_ptsz(graph: Handle, stream: Handle) |real| gated(stream, true, real);
+    cuLaunch(f: Handle) |real| gated(ptr::null_mut(), false, real);
+    cuLaunchGrid(f: Handle, width: i32, height: i32) |real| gated(ptr::null_mut(), false, real);
+    cuLaunchGridAsync(f: Handle, width: i32, height: i32, stream: Handle) |real| gated(stream, false, real);
+}

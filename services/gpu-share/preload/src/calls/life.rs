@@ -1,0 +1,78 @@
+//! The beginning of everything, the ends of streams and contexts, and the places where a program
+//! waits for its work.
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+
+use crate::gate::Stream;
+use crate::state::{get, start};
+use crate::symbols::{Handle, Result};
+
+fn initialised(real: impl FnOnce() -> Result) -> Result {
+    let result = real();
+    if result == 0 {
+        start();
+    }
+    result
+}
+
+/// Before a capture begins or a stream ends: what is under way there is closed off.
+fn settled(stream: Handle, forget: bool, real: impl FnOnce() -> Result) -> Result {
+    if let Some(state) = get() {
+        let its = |it: Stream, _: Handle| it.handle == stream;
+        for part in state.all_parts() {
+            state.gates[part].settle(&state.driver, its, forget);
+        }
+    }
+    real()
+}
+
+/// Before a context ends, or, without one, all of a device's.
+fn ended(device: Option<c_int>, context: Handle, real: impl FnOnce() -> Result) -> Result {
+    if let Some(state) = get() {
+        let parts = match device {
+            Some(device) => state.part_of(device).into_iter().collect(),
+            None => state.all_parts(),
+        };
+        for part in parts {
+            let its = |_: Stream, it: Handle| context.is_null() || it == context;
+            let gate = &state.gates[part];
+            gate.settle(&state.driver, its, false);
+            gate.forget(context);
+        }
+    }
+    real()
+}
+
+/// After a wait work is done: it is measured at once.
+fn waited(real: impl FnOnce() -> Result) -> Result {
+    let result = real();
+    if let Some((state, part)) = get().and_then(|it| Some((it, it.part()?))) {
+        let mut inside = state.gates[part].lock();
+        if !inside.is_idle() {
+            state.driver.quietly(|| inside.reap(&state.driver));
+        }
+    }
+    result
+}
+
+ours! { crate::driver::DRIVER;
+    cuInit(flags: u32) |real| initialised(real);
+    cuStreamBeginCapture(stream: Handle) |real| settled(stream, false, real);
+    cuStreamBeginCapture_ptsz(stream: Handle) |real| settled(stream, false, real);
+    cuStreamBeginCapture_v2(stream: Handle, mode: c_int) |real| settled(stream, false, real);
+    cuStreamBeginCapture_v2_ptsz(stream: Handle, mode: c_int) |real| settled(stream, false, real);
+    cuStreamBeginCaptureToGraph(stream: Handle, graph: Handle, after: *const c_void, edges: *const c_void, count: usize, mode: c_int)
+        |real| settled(stream, false, real);
+    cuStreamBeginCaptureToGraph_ptsz(stream: Handle, graph: Handle, after: *const c_void, edges: *const c_void, count: usize, mode: c_int)
+        |real| settled(stream, false, real);
+    cuStreamDestroy_v2(stream: Handle) |real| settled(stream, true, real);
+    cuCtxDestroy_v2(context: Handle) |real| ended(None, context, real);
+    cuDevicePrimaryCtxRelease_v2(device: c_int) |real| ended(Some(device), ptr::null_mut(), real);
+    cuDevicePrimaryCtxReset_v2(device: c_int) |real| ended(Some(device), ptr::null_mut(), real);
+    cuCtxSynchronize() |real| waited(real);
+    cuCtxSynchronize_v2(context: Handle) |real| waited(real);
+    cuStreamSynchronize(stream: Handle) |real| waited(real);
+    cuStreamSynchronize_ptsz(stream: Handle) |real| waited(real);
+    cuEventSynchronize(event: Handle) |real| waited(real);
+}

@@ -1,0 +1,254 @@
+//! The ways by which a program finds the driver's functions: `dlsym`, and the driver's own
+//! `cuGetProcAddress`, by which the CUDA runtime asks for some 430 names.
+//!
+//! The driver is asked first; only what it has is replaced. What `cuGetProcAddress` gives depends
+//! on the version that is asked for and on whether the default stream is the thread's own: [`ours`]
+//! finds the function that the driver exports under the name which that means.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr;
+
+use crate::calls::LISTS;
+use crate::driver::DRIVER;
+use crate::symbols::{NOT_FOUND, REAL_DLSYM, Result, Symbol, is_wanted, of_driver, real_dlsym};
+
+/// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`.
+const PER_THREAD: u64 = 2;
+
+/// From which version of the interface on a name means which exported function. A name that is not
+/// here means the function of the same name.
+const VERSIONS: &[(&[u8], c_int, &[u8])] = &[
+    (b"cuMemAlloc", 3020, b"cuMemAlloc_v2"),
+    (b"cuMemAllocPitch", 3020, b"cuMemAllocPitch_v2"),
+    (b"cuMemFree", 3020, b"cuMemFree_v2"),
+    (b"cuMemGetInfo", 3020, b"cuMemGetInfo_v2"),
+    (b"cuDeviceTotalMem", 3020, b"cuDeviceTotalMem_v2"),
+    (b"cuMemcpyHtoD", 3020, b"cuMemcpyHtoD_v2"),
+    (b"cuMemcpyDtoH", 3020, b"cuMemcpyDtoH_v2"),
+    (b"cuMemcpyDtoD", 3020, b"cuMemcpyDtoD_v2"),
+    (b"cuMemcpyHtoDAsync", 3020, b"cuMemcpyHtoDAsync_v2"),
+    (b"cuMemcpyDtoHAsync", 3020, b"cuMemcpyDtoHAsync_v2"),
+    (b"cuMemcpyDtoDAsync", 3020, b"cuMemcpyDtoDAsync_v2"),
+    (b"cuMemcpy2D", 3020, b"cuMemcpy2D_v2"),
+    (b"cuMemcpy2DUnaligned", 3020, b"cuMemcpy2DUnaligned_v2"),
+    (b"cuMemcpy2DAsync", 3020, b"cuMemcpy2DAsync_v2"),
+    (b"cuMemcpy3D", 3020, b"cuMemcpy3D_v2"),
+    (b"cuMemcpy3DAsync", 3020, b"cuMemcpy3DAsync_v2"),
+    (b"cuMemsetD8", 3020, b"cuMemsetD8_v2"),
+    (b"cuMemsetD16", 3020, b"cuMemsetD16_v2"),
+    (b"cuMemsetD32", 3020, b"cuMemsetD32_v2"),
+    (b"cuArrayCreate", 3020, b"cuArrayCreate_v2"),
+    (b"cuArray3DCreate", 3020, b"cuArray3DCreate_v2"),
+    (b"cuStreamDestroy", 4000, b"cuStreamDestroy_v2"),
+    (b"cuCtxDestroy", 4000, b"cuCtxDestroy_v2"),
+    (b"cuStreamBeginCapture", 10010, b"cuStreamBeginCapture_v2"),
+    (
+        b"cuDevicePrimaryCtxRelease",
+        11000,
+        b"cuDevicePrimaryCtxRelease_v2",
+    ),
+    (
+        b"cuDevicePrimaryCtxReset",
+        11000,
+        b"cuDevicePrimaryCtxReset_v2",
+    ),
+    (b"cuMemPrefetchAsync", 12020, b"cuMemPrefetchAsync_v2"),
+    (b"cuCtxSynchronize", 13000, b"cuCtxSynchronize_v2"),
+    (b"cuMemcpyBatchAsync", 13000, b"cuMemcpyBatchAsync_v2"),
+];
+
+/// The function of ours that the driver exports under this name.
+fn exported(name: &[u8], suffix: &[u8]) -> Option<&'static Symbol> {
+    let is = |it: &&&Symbol| {
+        let its = it.name.to_bytes();
+        its.len() == name.len() + suffix.len() && its.starts_with(name) && its.ends_with(suffix)
+    };
+    LISTS.iter().flat_map(|list| list.iter()).find(is).copied()
+}
+
+/// The function of ours that stands for what `cuGetProcAddress` was asked.
+fn ours(name: &[u8], version: c_int, flags: u64) -> Option<&'static Symbol> {
+    // Before its version a name means the function of the same name, of ours or not.
+    let mut versions = VERSIONS.iter();
+    let later = versions.find(|(base, from, _)| *base == name && version >= *from);
+    let meant = later.map_or(name, |(_, _, exported)| exported);
+    if flags & PER_THREAD != 0 {
+        let own = exported(meant, b"_ptsz").or_else(|| exported(meant, b"_ptds"));
+        if own.is_some() {
+            return own;
+        }
+    }
+    exported(meant, b"")
+}
+
+/// What a program gets in the place of the driver's function.
+fn given(symbol: Option<&'static Symbol>, real: *mut c_void) -> *mut c_void {
+    match symbol {
+        Some(symbol) if !real.is_null() && real.cast_const() != symbol.ours => {
+            symbol.found(real);
+            symbol.ours.cast_mut()
+        }
+        _ => real,
+    }
+}
+
+/// What `dlsym` answers, for every handle but `RTLD_NEXT`.
+unsafe extern "C" fn looked_up(handle: *mut c_void, name: *const c_char) -> *mut c_void {
+    let Some(dlsym) = real_dlsym() else {
+        return ptr::null_mut();
+    };
+    // SAFETY: the caller's arguments.
+    let real = unsafe { dlsym(handle, name) };
+    if name.is_null() || real.is_null() {
+        return real;
+    }
+    // SAFETY: a C string: the real one has read it.
+    let name = unsafe { CStr::from_ptr(name) };
+    let bytes = name.to_bytes();
+    if !bytes.starts_with(b"cu") && !bytes.starts_with(b"nvml") {
+        return real;
+    }
+    for (own, ours) in [
+        (c"cuGetProcAddress", cuGetProcAddress as *const c_void),
+        (c"cuGetProcAddress_v2", cuGetProcAddress_v2 as *const c_void),
+    ] {
+        if name == own {
+            // Found as ours, among all objects: then only if the driver has it.
+            let its = of_driver(DRIVER, own);
+            return if its.is_null() || !is_wanted() {
+                its
+            } else {
+                ours.cast_mut()
+            };
+        }
+    }
+    let Some(symbol) = exported(bytes, b"") else {
+        return real;
+    };
+    let real = match real.cast_const() == symbol.ours {
+        true => of_driver(symbol.library, symbol.name),
+        false => real,
+    };
+    match is_wanted() {
+        true => given(Some(symbol), real),
+        false => real,
+    }
+}
+
+/// `dlsym`, for everybody in the process. `RTLD_NEXT` means the objects after the caller's, so that
+/// the real one must be jumped to from here: called, it would take this library for the caller.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
+    std::arch::naked_asm!(
+        "cmp rdi, -1",
+        "jne {ours}",
+        "mov rax, [rip + {real}]",
+        "test rax, rax",
+        "jz {ours}",
+        "jmp rax",
+        ours = sym looked_up,
+        real = sym REAL_DLSYM,
+    )
+}
+
+/// The same, without the jump.
+#[cfg(not(target_arch = "x86_64"))]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
+    // SAFETY: the caller's arguments.
+    unsafe { looked_up(handle, name) }
+}
+
+/// Replaces what the driver gave, if it gave something.
+unsafe fn replaced(name: *const c_char, to: *mut *mut c_void, version: c_int, flags: u64) {
+    // SAFETY: the driver wrote to it, and read the name.
+    let (Some(to), false) = (unsafe { to.as_mut() }, name.is_null()) else {
+        return;
+    };
+    if to.is_null() || !is_wanted() {
+        return;
+    }
+    // SAFETY: as above.
+    let name = unsafe { CStr::from_ptr(name) }.to_bytes();
+    if name == b"cuGetProcAddress" {
+        // From 12.0 on it has one more argument.
+        *to = match version >= 12000 {
+            true => cuGetProcAddress_v2 as *mut c_void,
+            false => cuGetProcAddress as *mut c_void,
+        };
+        return;
+    }
+    let symbol = ours(name, version, flags);
+    *to = given(symbol, *to);
+    if let Some(symbol) = symbol {
+        trace(name, version, flags, symbol);
+    }
+}
+
+/// With `DORMOUSE_GPU_TRACE`, a file, writes down what was handed out in whose place: for tests,
+/// and for who wonders why a program is not held.
+fn trace(name: &[u8], version: c_int, flags: u64, symbol: &Symbol) {
+    let Some(path) = std::env::var_os("DORMOUSE_GPU_TRACE") else {
+        return;
+    };
+    let name = String::from_utf8_lossy(name);
+    let ours = symbol.name.to_string_lossy();
+    let file = std::fs::OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(path);
+    let line = format!("{name} {version} {flags} {ours}\n");
+    let _ = file.and_then(|mut it| std::io::Write::write_all(&mut it, line.as_bytes()));
+}
+
+/// The resolver of CUDA 11.3 and later.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuGetProcAddress(
+    name: *const c_char,
+    to: *mut *mut c_void,
+    version: c_int,
+    flags: u64,
+) -> Result {
+    let real = of_driver(DRIVER, c"cuGetProcAddress");
+    if real.is_null() {
+        return NOT_FOUND;
+    }
+    type Real = unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64) -> Result;
+    // SAFETY: the driver's function of this name has this signature.
+    let real: Real = unsafe { std::mem::transmute(real) };
+    // SAFETY: the caller's arguments.
+    let result = unsafe { real(name, to, version, flags) };
+    if result == 0 {
+        // SAFETY: as above.
+        unsafe { replaced(name, to, version, flags) };
+    }
+    result
+}
+
+/// The resolver of CUDA 12 and later.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuGetProcAddress_v2(
+    name: *const c_char,
+    to: *mut *mut c_void,
+    version: c_int,
+    flags: u64,
+    status: *mut c_int,
+) -> Result {
+    let real = of_driver(DRIVER, c"cuGetProcAddress_v2");
+    if real.is_null() {
+        return NOT_FOUND;
+    }
+    type Real =
+        unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> Result;
+    // SAFETY: the driver's function of this name has this signature.
+    let real: Real = unsafe { std::mem::transmute(real) };
+    // SAFETY: the caller's arguments.
+    let result = unsafe { real(name, to, version, flags, status) };
+    if result == 0 {
+        // SAFETY: as above.
+        unsafe { replaced(name, to, version, flags) };
+    }
+    result
+}

@@ -1,0 +1,358 @@
+//! The scheduler's server: one socket a container, one thread for all of them.
+//!
+//! 1. A process connects, says hello and is given a slot of its container's page.
+//! 2. It says that it wants a device; a grant or, later, a revocation is sent to it. A token is
+//!    its container's: every process of it that wants the device is let in, and the token is back
+//!    when all of them have returned it.
+//! 3. What its processes used is read from the page when a grant ends.
+//! 4. A process that ends, by its connection or its descriptor, gives back what it held: what it
+//!    had not counted is charged as the time that it held the token.
+
+mod clients;
+mod tenant;
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::{io, ptr, thread};
+
+use crate::page::now_ns;
+use crate::scheduler::{Device, Input, Output, Scheduler, Settings, Tenant, Terms};
+use clients::Client;
+use tenant::Shared;
+
+/// What a container may have of one device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// The device.
+    pub uuid: String,
+    /// Of its time.
+    pub terms: Terms,
+    /// Of its memory; nothing for no cap.
+    pub cap_bytes: Option<u64>,
+}
+
+/// A container that shares devices.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Offer {
+    /// The container's name.
+    pub name: String,
+    /// Where its processes find the scheduler: in a folder that they see.
+    pub socket: PathBuf,
+    /// Its parts, at most [`crate::page::DEVICES`].
+    pub parts: Vec<Part>,
+}
+
+/// What a container's processes, those that ended among them, did on a device.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Launches.
+    pub launches: u64,
+    /// Time that its work took on the device.
+    pub busy_ns: u64,
+    /// The same with pauses too short for another container.
+    pub occupied_ns: u64,
+    /// Memory that it has now.
+    pub memory_bytes: u64,
+    /// How often a thread waited for the token.
+    pub waits: u64,
+    /// How long all of them waited.
+    pub waited_ns: u64,
+    /// Allocations refused because of the cap.
+    pub refusals: u64,
+    /// Processes there now.
+    pub processes: u64,
+}
+
+/// What went wrong with a server of tokens.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// The kernel refused something at the start.
+    #[error("the scheduler of GPU tokens could not start")]
+    Start(#[source] io::Error),
+    /// The container's socket or page could not be made.
+    #[error("container {name}: no socket for its GPU tokens at {}: is the folder there, and writable?", socket.display())]
+    Share {
+        /// The container.
+        name: String,
+        /// Where.
+        socket: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// More devices than a page holds.
+    #[error("container {0} shares more devices than a page holds ({max})", max = crate::page::DEVICES)]
+    TooMany(String),
+}
+
+pub(crate) struct Inner {
+    scheduler: Scheduler,
+    tenants: BTreeMap<Tenant, Shared>,
+    clients: BTreeMap<u64, Client>,
+    devices: Vec<String>,
+    next_tenant: u32,
+    next_client: u64,
+    wake: OwnedFd,
+    stopping: bool,
+}
+
+/// The running server; ends when it is dropped.
+pub struct Server {
+    inner: Arc<Mutex<Inner>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").finish_non_exhaustive()
+    }
+}
+
+fn lock(inner: &Mutex<Inner>) -> MutexGuard<'_, Inner> {
+    inner.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Server {
+    /// Starts it, with nobody to serve.
+    ///
+    /// # Errors
+    /// If the kernel has no descriptor or thread for it.
+    pub fn start(settings: Settings) -> Result<Self, ServerError> {
+        // SAFETY: no memory is passed; the descriptor is new.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        if fd < 0 {
+            return Err(ServerError::Start(io::Error::last_os_error()));
+        }
+        let inner = Arc::new(Mutex::new(Inner {
+            scheduler: Scheduler::new(settings),
+            tenants: BTreeMap::new(),
+            clients: BTreeMap::new(),
+            devices: Vec::new(),
+            next_tenant: 0,
+            next_client: 0,
+            // SAFETY: new and ours.
+            wake: unsafe { OwnedFd::from_raw_fd(fd) },
+            stopping: false,
+        }));
+        let served = Arc::clone(&inner);
+        let thread = thread::Builder::new()
+            .name("gpu-tokens".to_owned())
+            .spawn(move || serve(&served))
+            .map_err(ServerError::Start)?;
+        Ok(Self {
+            inner,
+            thread: Some(thread),
+        })
+    }
+
+    /// A container shares devices from now on; or on other terms than before.
+    ///
+    /// # Errors
+    /// If its socket cannot be made.
+    pub fn share(&self, offer: &Offer) -> Result<(), ServerError> {
+        if offer.parts.len() > crate::page::DEVICES {
+            return Err(ServerError::TooMany(offer.name.clone()));
+        }
+        let mut inner = lock(&self.inner);
+        let devices: Vec<Device> = offer
+            .parts
+            .iter()
+            .map(|it| inner.device(&it.uuid))
+            .collect();
+        let known = inner.tenants.iter().find(|(_, it)| it.name == offer.name);
+        let tenant = match known.map(|(tenant, _)| *tenant) {
+            Some(tenant) => tenant,
+            None => {
+                let made = Shared::new(&offer.name, &offer.socket);
+                let made = made.map_err(|source| ServerError::Share {
+                    name: offer.name.clone(),
+                    socket: offer.socket.clone(),
+                    source,
+                })?;
+                let tenant = Tenant(inner.next_tenant);
+                inner.next_tenant += 1;
+                inner.tenants.insert(tenant, made);
+                tenant
+            }
+        };
+        if let Some(shared) = inner.tenants.get_mut(&tenant) {
+            shared.terms(&offer.parts, &devices);
+        }
+        for (part, device) in offer.parts.iter().zip(devices) {
+            inner.step(Input::Joined {
+                tenant,
+                device,
+                terms: part.terms,
+            });
+        }
+        inner.wake();
+        Ok(())
+    }
+
+    /// A container is gone: its processes are told nothing more.
+    pub fn forget(&self, name: &str) {
+        let mut inner = lock(&self.inner);
+        let known = inner.tenants.iter().find(|(_, it)| it.name == name);
+        let Some(tenant) = known.map(|(tenant, _)| *tenant) else {
+            return;
+        };
+        inner.clients.retain(|_, client| client.tenant != tenant);
+        inner.tenants.remove(&tenant);
+        inner.step(Input::Left { tenant });
+        inner.wake();
+    }
+
+    /// What a container used of each of its devices, in the order of its parts; nothing if it is
+    /// not known.
+    #[must_use]
+    pub fn usage(&self, name: &str) -> Option<Vec<(String, Usage)>> {
+        let inner = lock(&self.inner);
+        let (tenant, shared) = inner.tenants.iter().find(|(_, it)| it.name == name)?;
+        let clients = inner.clients.values();
+        let slots: Vec<usize> = clients
+            .filter(|it| it.tenant == *tenant)
+            .filter_map(|it| it.slot)
+            .collect();
+        let names = |device: &Device| inner.devices.get(device.0 as usize).cloned();
+        let parts = shared.devices.iter().enumerate();
+        let usage = parts.map(|(part, device)| {
+            let name = names(device).unwrap_or_default();
+            (name, shared.usage(part, &slots))
+        });
+        Some(usage.collect())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        {
+            let mut inner = lock(&self.inner);
+            inner.stopping = true;
+            inner.wake();
+        }
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Inner {
+    fn device(&mut self, uuid: &str) -> Device {
+        let known = self.devices.iter().position(|it| it == uuid);
+        let index = known.unwrap_or_else(|| {
+            self.devices.push(uuid.to_owned());
+            self.devices.len() - 1
+        });
+        Device(u32::try_from(index).unwrap_or(u32::MAX))
+    }
+
+    fn wake(&self) {
+        let one = 1_u64;
+        // SAFETY: eight bytes of `one`.
+        unsafe { libc::write(self.wake.as_raw_fd(), (&raw const one).cast(), 8) };
+    }
+
+    /// Tells the scheduler what happened, and does what it says.
+    fn step(&mut self, input: Input) {
+        let outputs = self.scheduler.step(now_ns(), input);
+        for output in outputs {
+            self.obey(output);
+        }
+    }
+
+    fn obey(&mut self, output: Output) {
+        match output {
+            Output::Granted {
+                tenant,
+                device,
+                epoch,
+                until_ns,
+            } => self.granted(tenant, device, epoch, until_ns),
+            Output::Extended {
+                tenant,
+                device,
+                until_ns,
+            } => {
+                if let Some(shared) = self.tenants.get(&tenant) {
+                    shared.deadline(device, until_ns);
+                }
+            }
+            Output::Revoked { tenant, device } => self.revoked(tenant, device),
+            Output::Forfeited { tenant, device } => self.forfeited(tenant, device),
+        }
+    }
+
+    /// Says to every container whether others wait for its devices.
+    fn tell_contended(&self) {
+        for shared in self.tenants.values() {
+            for (part, device) in shared.devices.iter().enumerate() {
+                shared.contended(part, self.scheduler.contended(*device));
+            }
+        }
+    }
+
+    fn listener(&self, fd: RawFd) -> Option<Tenant> {
+        let mut tenants = self.tenants.iter();
+        let found = tenants.find(|(_, it)| it.listener.as_raw_fd() == fd);
+        found.map(|(tenant, _)| *tenant)
+    }
+
+    /// One descriptor has something to say.
+    fn ready(&mut self, fd: RawFd) {
+        if fd == self.wake.as_raw_fd() {
+            let mut count = 0_u64;
+            // SAFETY: eight bytes of `count`.
+            unsafe { libc::read(fd, (&raw mut count).cast(), 8) };
+        } else if let Some(tenant) = self.listener(fd) {
+            self.connected(tenant);
+        } else {
+            self.heard(fd);
+        }
+    }
+
+    fn descriptors(&self) -> Vec<libc::pollfd> {
+        let listeners = self.tenants.values().map(|it| it.listener.as_raw_fd());
+        let clients = self.clients.values().flat_map(Client::descriptors);
+        let all = std::iter::once(self.wake.as_raw_fd()).chain(listeners);
+        all.chain(clients)
+            .map(|fd| libc::pollfd {
+                fd,
+                events: libc::POLLIN,
+                revents: 0,
+            })
+            .collect()
+    }
+}
+
+fn serve(inner: &Mutex<Inner>) {
+    loop {
+        let (mut fds, wake_ns) = {
+            let inner = lock(inner);
+            if inner.stopping {
+                return;
+            }
+            inner.tell_contended();
+            let now = now_ns();
+            let wake = inner.scheduler.next_wake_ns(now);
+            (inner.descriptors(), wake.map(|at| at.saturating_sub(now)))
+        };
+        let timeout = wake_ns.map(|ns| libc::timespec {
+            tv_sec: i64::try_from(ns / 1_000_000_000).unwrap_or(1),
+            // Below a second it fits; 20 µs later than asked, so that the time has come.
+            tv_nsec: i64::try_from(ns % 1_000_000_000).unwrap_or(0),
+        });
+        let timeout = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
+        let count = libc::nfds_t::try_from(fds.len()).unwrap_or(0);
+        // SAFETY: descriptors and timeout live until it returns.
+        unsafe { libc::ppoll(fds.as_mut_ptr(), count, timeout, ptr::null()) };
+        let mut inner = lock(inner);
+        for fd in fds.iter().filter(|it| it.revents != 0) {
+            inner.ready(fd.fd);
+        }
+        inner.charge_all();
+        inner.step(Input::Passed);
+    }
+}

@@ -1,0 +1,18 @@
+//! A stand-in for `libcuda.so.1` in tests: one modelled machine, whose GPUs all processes share
+//! that load it with the same `STANDIN_GPU`, a file.
+//!
+//! - A GPU runs one kernel at a time: those of a context in the order in which they were launched,
+//!   contexts in turns of two milliseconds. A kernel takes as long as its function's name says:
+//!   `spin_1500000` takes 1.5 ms of the machine's clock.
+//! - Every busy interval is written down with its process: the oracle of tests ([`model::Gpu`]).
+//! - Memory is counted by process and device, never given beyond what the device has.
+//! - Captures, graphs, events with times, streams of threads, both forms of `cuGetProcAddress`.
+//!
+//! With `STANDIN_LOOKUPS`, a file, it writes down what it is asked for by `cuGetProcAddress`.
+
+// The signatures and their meaning are the CUDA driver's: its manual documents them.
+#![allow(missing_docs)]
+
+pub mod api;
+pub mod local;
+pub mod model;

@@ -1,0 +1,260 @@
+//! The ways in which a program uses a GPU.
+
+use std::ffi::c_int;
+use std::mem;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::cuda::{Cuda, check};
+use crate::memory;
+
+/// Uses the device in one way.
+pub fn run(way: &str, numbers: &[&str]) -> Result<()> {
+    let numbers: Vec<u64> = numbers
+        .iter()
+        .map(|it| it.parse().with_context(|| format!("{it} is no number")))
+        .collect::<Result<_>>()?;
+    let number = |at: usize| numbers.get(at).copied().unwrap_or(0);
+    match way {
+        "spin" => spin(0, number(0), number(1), false),
+        "spin-on" => spin(number(2) as c_int, number(0), number(1), false),
+        "spin-own-stream" => spin(0, number(0), number(1), true),
+        "sync" => sync(number(0), number(1), number(2)),
+        "graph" => graph(number(0), number(1), number(2)),
+        "threads" => threads(number(0), number(1), number(2)),
+        "both" => both(number(0), number(1)),
+        "fork" => fork(number(0), number(1)),
+        "memory" => memory::run(number(0)),
+        "hold" => memory::hold(number(0), number(1)),
+        "cost" => cost(number(0)),
+        _ => bail!("no such way: {way}"),
+    }
+}
+
+fn until(ms: u64) -> impl Fn() -> bool {
+    let end = Instant::now() + Duration::from_millis(ms);
+    move || Instant::now() < end
+}
+
+/// Launches as fast as it is let, for so many milliseconds; one launch in sixteen is waited for.
+fn spin(device: c_int, kernel_ns: u64, ms: u64, own_stream: bool) -> Result<()> {
+    let cuda = Cuda::load(own_stream)?;
+    cuda.on(device)?;
+    let kernel = cuda.kernel(kernel_ns)?;
+    let stream = if own_stream { 0 } else { cuda.stream()? };
+    println!("ready");
+    let (goes_on, mut count) = (until(ms), 0_u64);
+    while goes_on() {
+        for _ in 0..16 {
+            cuda.launch(kernel, stream)?;
+        }
+        cuda.synchronise()?;
+        count += 16;
+    }
+    println!("launched {count}");
+    Ok(())
+}
+
+/// Launch, wait, think.
+fn sync(kernel_ns: u64, think_us: u64, ms: u64) -> Result<()> {
+    let cuda = Cuda::load(false)?;
+    cuda.on(0)?;
+    let kernel = cuda.kernel(kernel_ns)?;
+    println!("ready");
+    let (goes_on, mut count) = (until(ms), 0_u64);
+    while goes_on() {
+        cuda.launch(kernel, 0)?;
+        cuda.synchronise()?;
+        std::thread::sleep(Duration::from_micros(think_us));
+        count += 1;
+    }
+    println!("launched {count}");
+    Ok(())
+}
+
+/// A graph of ten kernels, captured once, launched again and again.
+fn graph(kernel_ns: u64, ms: u64, captures: u64) -> Result<()> {
+    let cuda = Cuda::load(false)?;
+    cuda.on(0)?;
+    let kernel = cuda.kernel(kernel_ns)?;
+    let stream = cuda.stream()?;
+    // SAFETY: the driver's functions of these names have these signatures.
+    let (begin, end, make, launch) = unsafe {
+        type Begin = unsafe extern "C" fn(u64, c_int) -> c_int;
+        type End = unsafe extern "C" fn(u64, *mut u64) -> c_int;
+        type Make = unsafe extern "C" fn(*mut u64, u64, u64) -> c_int;
+        type Launch = unsafe extern "C" fn(u64, u64) -> c_int;
+        (
+            mem::transmute::<*mut libc::c_void, Begin>(cuda.find(
+                "cuStreamBeginCapture",
+                10010,
+                0,
+            )?),
+            mem::transmute::<*mut libc::c_void, End>(cuda.find("cuStreamEndCapture", 10000, 0)?),
+            mem::transmute::<*mut libc::c_void, Make>(cuda.find(
+                "cuGraphInstantiateWithFlags",
+                11040,
+                0,
+            )?),
+            mem::transmute::<*mut libc::c_void, Launch>(cuda.find("cuGraphLaunch", 10000, 0)?),
+        )
+    };
+    println!("ready");
+    let (goes_on, mut count) = (until(ms), 0_u64);
+    let mut made = 0;
+    while goes_on() {
+        if made < captures.max(1) {
+            let (mut graph, mut instance) = (0, 0);
+            // Work before the capture in the same stream.
+            cuda.launch(kernel, stream)?;
+            // SAFETY: a stream of ours.
+            check("cuStreamBeginCapture", unsafe { begin(stream, 0) })?;
+            for _ in 0..10 {
+                cuda.launch(kernel, stream)?;
+            }
+            // SAFETY: as above, and places to write to.
+            unsafe {
+                check("cuStreamEndCapture", end(stream, &raw mut graph))?;
+                check("cuGraphInstantiate", make(&raw mut instance, graph, 0))?;
+            }
+            made = instance;
+        }
+        // SAFETY: an instance of ours.
+        check("cuGraphLaunch", unsafe { launch(made, stream) })?;
+        count += 1;
+        if count % 4 == 0 {
+            cuda.synchronise()?;
+        }
+    }
+    println!("launched {count}");
+    Ok(())
+}
+
+/// Several threads, each with a stream of its own.
+fn threads(kernel_ns: u64, ms: u64, count: u64) -> Result<()> {
+    let cuda = Cuda::load(true)?;
+    cuda.on(0)?;
+    println!("ready");
+    let threads: Vec<_> = (0..count)
+        .map(|_| {
+            std::thread::spawn(move || -> Result<u64> {
+                cuda.on(0)?;
+                let kernel = cuda.kernel(kernel_ns)?;
+                let (goes_on, mut count) = (until(ms), 0);
+                while goes_on() {
+                    cuda.launch(kernel, 0)?;
+                    cuda.launch(kernel, 2)?;
+                    cuda.synchronise()?;
+                    count += 2;
+                }
+                Ok(count)
+            })
+        })
+        .collect();
+    let mut sum = 0;
+    for thread in threads {
+        sum += thread.join().ok().context("a thread panicked")??;
+    }
+    println!("launched {sum}");
+    Ok(())
+}
+
+/// Two devices in turns, from one thread.
+fn both(kernel_ns: u64, ms: u64) -> Result<()> {
+    let cuda = Cuda::load(false)?;
+    cuda.on(0)?;
+    let kernel = cuda.kernel(kernel_ns)?;
+    println!("ready");
+    let (goes_on, mut count) = (until(ms), 0_u64);
+    while goes_on() {
+        for device in [0, 1] {
+            cuda.on(device)?;
+            cuda.launch(kernel, 0)?;
+            cuda.launch(kernel, 0)?;
+        }
+        cuda.synchronise()?;
+        count += 4;
+    }
+    println!("launched {count}");
+    Ok(())
+}
+
+/// A child before the driver is initialised uses it as any program; one after it is not helped,
+/// and does not hang.
+fn fork(kernel_ns: u64, ms: u64) -> Result<()> {
+    // SAFETY: there is one thread yet.
+    let first = unsafe { libc::fork() };
+    if first == 0 {
+        let done = spin(0, kernel_ns, ms, false);
+        std::process::exit(i32::from(done.is_err()));
+    }
+    let cuda = Cuda::load(false)?;
+    cuda.on(0)?;
+    let kernel = cuda.kernel(kernel_ns)?;
+    cuda.launch(kernel, 0)?;
+    // SAFETY: the child calls the driver, which refuses, and ends.
+    let second = unsafe { libc::fork() };
+    if second == 0 {
+        let refused = cuda.launch(kernel, 0).is_err();
+        // SAFETY: ends the child without what the parent has registered.
+        unsafe { libc::_exit(i32::from(!refused)) };
+    }
+    let (goes_on, mut count) = (until(ms), 0_u64);
+    while goes_on() {
+        cuda.launch(kernel, 0)?;
+        cuda.synchronise()?;
+        count += 1;
+    }
+    for child in [first, second] {
+        let mut status = 0;
+        // SAFETY: a child of ours.
+        unsafe { libc::waitpid(child, &raw mut status, 0) };
+        println!("child {status}");
+    }
+    println!("launched {count}");
+    Ok(())
+}
+
+/// The time of a launch of nothing, in ns, the least of many rounds.
+fn cost(rounds: u64) -> Result<()> {
+    let cuda = Cuda::load(false)?;
+    cuda.on(0)?;
+    let kernel = cuda.kernel(0)?;
+    let stream = cuda.stream()?;
+    let mut least = u128::MAX;
+    for _ in 0..rounds {
+        let begun = Instant::now();
+        for _ in 0..256 {
+            cuda.launch(kernel, stream)?;
+        }
+        least = least.min(begun.elapsed().as_nanos() / 256);
+        cuda.synchronise()?;
+    }
+    println!("cost {least}");
+    Ok(())
+}
+
+/// Lets a CUDA runtime find its driver. On the stand-in it finds all functions, and then fails for
+/// want of what is private between the two.
+pub fn runtime(path: &str) -> Result<()> {
+    let path = std::ffi::CString::new(path)?;
+    // SAFETY: C strings; the function of this name has this signature.
+    unsafe {
+        let library = libc::dlopen(path.as_ptr(), libc::RTLD_NOW);
+        anyhow::ensure!(!library.is_null(), "no CUDA runtime at {path:?}");
+        let count = libc::dlsym(library, c"cudaGetDeviceCount".as_ptr());
+        anyhow::ensure!(!count.is_null(), "the runtime has no cudaGetDeviceCount");
+        let count =
+            mem::transmute::<*mut libc::c_void, unsafe extern "C" fn(*mut c_int) -> c_int>(count);
+        let mut devices = 0;
+        println!("cudaGetDeviceCount says {}", count(&raw mut devices));
+        let set = libc::dlsym(library, c"cudaFree".as_ptr());
+        let set = mem::transmute::<
+            *mut libc::c_void,
+            unsafe extern "C" fn(*mut libc::c_void) -> c_int,
+        >(set);
+        println!("cudaFree says {}", set(std::ptr::null_mut()));
+    }
+    Ok(())
+}

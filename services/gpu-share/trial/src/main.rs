@@ -1,0 +1,32 @@
+//! Tries how a GPU is shared: `gpu-trial serve` is a scheduler without an agent, `gpu-trial drive`
+//! a program that finds the driver as the CUDA runtime does and uses it in one of several ways.
+//!
+//! ```text
+//! gpu-trial serve NAME SOCKET UUID[,UUID] REQUEST LIMIT CAP_BYTES ...
+//! gpu-trial drive WAY [NUMBER]...
+//! gpu-trial drive runtime LIBCUDART
+//! gpu-trial test|bench LIBDORMOUSE_GPU
+//! ```
+//!
+//! What `drive` prints is read by the tests: words and numbers, one thing a line.
+
+mod cuda;
+mod drive;
+mod machine;
+mod memory;
+mod serve;
+
+use anyhow::{Result, bail};
+
+fn main() -> Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["test", library] => machine::test(library),
+        ["bench", library] => machine::bench(library),
+        ["serve", tenants @ ..] => serve::run(tenants),
+        ["drive", "runtime", path] => drive::runtime(path),
+        ["drive", way, numbers @ ..] => drive::run(way, numbers),
+        _ => bail!("gpu-trial serve|drive|test|bench: see the head of main.rs"),
+    }
+}

@@ -1,0 +1,211 @@
+//! Memory by every call that gives some: each is tried below the cap and beyond it.
+
+use std::ffi::{c_int, c_void};
+use std::mem;
+use std::ptr;
+
+use anyhow::{Result, ensure};
+
+use crate::cuda::{Cuda, check};
+
+type Result32 = c_int;
+
+/// One call: its name, and whether it gives so many bytes; what frees them.
+struct Way {
+    name: &'static str,
+    allocate: Box<dyn Fn(u64) -> (Result32, u64)>,
+    free: Box<dyn Fn(u64) -> Result32>,
+}
+
+macro_rules! call {
+    ($cuda:expr, $name:literal, $version:expr, ($($arg:ty),*)) => {{
+        let found = $cuda.find($name, $version, 0)?;
+        // SAFETY: the driver's function of this name has this signature.
+        unsafe { mem::transmute::<*mut c_void, unsafe extern "C" fn($($arg),*) -> Result32>(found) }
+    }};
+}
+
+/// A way whose call needs nothing but a place to write to and what `$give` makes of the bytes.
+macro_rules! way {
+    ($name:literal, $free:expr, |$to:ident, $bytes:ident| $give:expr) => {{
+        let free = $free;
+        Way {
+            name: $name,
+            allocate: Box::new(move |$bytes| {
+                let mut at = 0_u64;
+                let $to = &raw mut at;
+                // SAFETY: places to write to, and descriptors that live until it returns.
+                let result = unsafe { $give };
+                (result, at)
+            }),
+            // SAFETY: what the call before gave.
+            free: Box::new(move |at| unsafe { free(at) }),
+        }
+    }};
+}
+
+fn plain(cuda: &Cuda) -> Result<Vec<Way>> {
+    let free = call!(cuda, "cuMemFree", 3020, (u64));
+    let later = call!(cuda, "cuMemFreeAsync", 11020, (u64, u64));
+    let later = move |at: u64| -> Result32 {
+        // SAFETY: what was allocated before, in the default stream.
+        unsafe { later(at, 0) }
+    };
+    unsafe fn safe(call: impl Fn(u64) -> Result32, at: u64) -> Result32 {
+        call(at)
+    }
+    let alloc = call!(cuda, "cuMemAlloc", 3020, (*mut u64, usize));
+    let managed = call!(cuda, "cuMemAllocManaged", 6000, (*mut u64, usize, u32));
+    let pitch = call!(
+        cuda,
+        "cuMemAllocPitch",
+        3020,
+        (*mut u64, *mut usize, usize, usize, u32)
+    );
+    let soon = call!(cuda, "cuMemAllocAsync", 11020, (*mut u64, usize, u64));
+    let pool = call!(
+        cuda,
+        "cuMemAllocFromPoolAsync",
+        11020,
+        (*mut u64, usize, u64, u64)
+    );
+    let mut ways = vec![
+        way!("cuMemAlloc", free, |to, bytes| alloc(to, bytes as usize)),
+        way!("cuMemAllocManaged", free, |to, bytes| managed(
+            to,
+            bytes as usize,
+            1
+        )),
+        way!("cuMemAllocPitch", free, |to, bytes| {
+            let mut row = 0;
+            // A row of a byte more than a multiple of the pitch: the driver takes more.
+            pitch(to, &raw mut row, 513, (bytes / 1024) as usize, 4)
+        }),
+    ];
+    let after = move |at: u64| later(at);
+    for (name, from_pool) in [
+        ("cuMemAllocAsync", false),
+        ("cuMemAllocFromPoolAsync", true),
+    ] {
+        ways.push(Way {
+            name,
+            allocate: Box::new(move |bytes| {
+                let mut at = 0;
+                // SAFETY: a place to write to; the default pool and stream.
+                let result = unsafe {
+                    match from_pool {
+                        true => pool(&raw mut at, bytes as usize, 0, 0),
+                        false => soon(&raw mut at, bytes as usize, 0),
+                    }
+                };
+                (result, at)
+            }),
+            // SAFETY: as it says.
+            free: Box::new(move |at| unsafe { safe(after, at) }),
+        });
+    }
+    Ok(ways)
+}
+
+fn others(cuda: &Cuda) -> Result<Vec<Way>> {
+    let release = call!(cuda, "cuMemRelease", 10020, (u64));
+    let create = call!(
+        cuda,
+        "cuMemCreate",
+        10020,
+        (*mut u64, usize, *const [i32; 8], u64)
+    );
+    let drop_array = call!(cuda, "cuArrayDestroy", 2000, (u64));
+    let array = call!(cuda, "cuArrayCreate", 3020, (*mut u64, *const [usize; 3]));
+    let array3 = call!(cuda, "cuArray3DCreate", 3020, (*mut u64, *const [usize; 5]));
+    let drop_mipmap = call!(cuda, "cuMipmappedArrayDestroy", 5000, (u64));
+    let mipmap = call!(
+        cuda,
+        "cuMipmappedArrayCreate",
+        5000,
+        (*mut u64, *const [usize; 5], u32)
+    );
+    let forget = call!(cuda, "cuDestroyExternalMemory", 10000, (u64));
+    let import = call!(
+        cuda,
+        "cuImportExternalMemory",
+        10000,
+        (*mut u64, *const [u64; 16])
+    );
+    // Format 0x20 (float), four channels: sixteen bytes an element.
+    let kind = 0x4_0000_0020_usize;
+    Ok(vec![
+        way!("cuMemCreate", release, |to, bytes| {
+            let properties = [1, 0, 1, 0, 0, 0, 0, 0];
+            create(to, bytes as usize, &raw const properties, 0)
+        }),
+        way!("cuArrayCreate", drop_array, |to, bytes| {
+            let wanted = [1024, (bytes / 16384) as usize, kind];
+            array(to, &raw const wanted)
+        }),
+        way!("cuArray3DCreate", drop_array, |to, bytes| {
+            let wanted = [1024, 2, (bytes / 32768) as usize, kind, 0];
+            array3(to, &raw const wanted)
+        }),
+        way!("cuMipmappedArrayCreate", drop_mipmap, |to, bytes| {
+            let wanted = [1024, 1, (bytes / 16384) as usize, kind, 0];
+            mipmap(to, &raw const wanted, 3)
+        }),
+        way!("cuImportExternalMemory", forget, |to, bytes| {
+            let mut wanted = [0; 16];
+            wanted[0] = 1;
+            wanted[3] = bytes;
+            import(to, &raw const wanted)
+        }),
+    ])
+}
+
+/// Every way: three quarters of the cap are given, then half of it is not, then three quarters
+/// again once the first are back.
+pub fn run(cap: u64) -> Result<()> {
+    let cuda = Cuda::load(false)?;
+    cuda.on(0)?;
+    let mut ways = plain(&cuda)?;
+    ways.extend(others(&cuda)?);
+    let information = call!(cuda, "cuMemGetInfo", 3020, (*mut usize, *mut usize));
+    let total = call!(cuda, "cuDeviceTotalMem", 3020, (*mut usize, c_int));
+    for way in &ways {
+        // A mipmapped array is counted with a third more.
+        let (first, second) = (cap / 2, cap * 3 / 4);
+        let (result, at) = (way.allocate)(first);
+        check(way.name, result)?;
+        let (beyond, _) = (way.allocate)(second);
+        let mut free = 0;
+        // SAFETY: a place to write to, and none for the total.
+        check("cuMemGetInfo", unsafe {
+            information(&raw mut free, ptr::null_mut())
+        })?;
+        check("free", (way.free)(at))?;
+        let (again, at) = (way.allocate)(first);
+        check(way.name, again)?;
+        check("free", (way.free)(at))?;
+        println!("{} beyond {beyond} free {free}", way.name);
+    }
+    let (mut free, mut all, mut whole) = (0, 0, 0);
+    // SAFETY: places to write to.
+    unsafe {
+        check("cuMemGetInfo", information(&raw mut free, &raw mut all))?;
+        check("cuDeviceTotalMem", total(&raw mut whole, 0))?;
+    }
+    println!("free {free} total {all} device {whole}");
+    Ok(())
+}
+
+/// Takes so much and keeps it for so many milliseconds.
+pub fn hold(bytes: u64, ms: u64) -> Result<()> {
+    let cuda = Cuda::load(false)?;
+    cuda.on(0)?;
+    let allocate = call!(cuda, "cuMemAlloc", 3020, (*mut u64, usize));
+    let mut at = 0_u64;
+    // SAFETY: a place to write to.
+    let result = unsafe { allocate(&raw mut at, bytes as usize) };
+    println!("result {result}");
+    ensure!(result == 0 || at == 0, "memory was given, and an error");
+    std::thread::sleep(std::time::Duration::from_millis(ms));
+    Ok(())
+}

@@ -1,0 +1,186 @@
+//! A modelled machine, a scheduler, and programs that use them.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use dormouse_gpu_share::scheduler::{Settings, Terms};
+use dormouse_gpu_share::server::{Offer, Part, Server, Usage};
+use dormouse_gpu_standin::model::{Machine, now_ns};
+use tempfile::TempDir;
+
+pub const MS: u64 = 1_000_000;
+pub const GIB: u64 = 1 << 30;
+
+/// One machine at a time: each has processes that want a processor of their own.
+static ONE: Mutex<()> = Mutex::new(());
+
+/// A shared library of this workspace: beside the test's binary.
+pub fn library(name: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("a path");
+    let path = test.with_file_name(name);
+    assert!(path.exists(), "{} is not built", path.display());
+    path
+}
+
+/// The UUID of a device of the stand-in.
+pub fn uuid(device: u8) -> String {
+    format!("GPU-d0000000-0000-0000-0000-0000000000{device:02x}")
+}
+
+/// A folder with the stand-in under the driver's name.
+pub struct Driver {
+    pub folder: TempDir,
+    pub machine: Machine,
+    _one: MutexGuard<'static, ()>,
+}
+
+impl Driver {
+    pub fn new(devices: u32) -> Self {
+        let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let folder = tempfile::tempdir().expect("a folder");
+        let standin = library("libdormouse_gpu_standin.so");
+        std::os::unix::fs::symlink(standin, folder.path().join("libcuda.so.1")).expect("a link");
+        let machine = folder.path().join("gpu");
+        let machine = Machine::create(&machine, devices, 16 * GIB).expect("a machine");
+        Self {
+            folder,
+            machine,
+            _one: one,
+        }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// A program with the stand-in for its driver; with a scheduler's socket, held to it.
+    pub fn command(&self, program: &Path, socket: Option<&str>) -> Command {
+        let mut command = Command::new(program);
+        command
+            .env("LD_LIBRARY_PATH", self.folder.path())
+            .env("STANDIN_GPU", self.path("gpu"))
+            .env_remove("DORMOUSE_GPU_SOCKET")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
+        if let Some(socket) = socket {
+            command
+                .env("LD_PRELOAD", library("libdormouse_gpu.so"))
+                .env("DORMOUSE_GPU_SOCKET", self.path(socket))
+                .env("DORMOUSE_GPUS", uuid(0));
+        }
+        command
+    }
+
+    pub fn drive(&self, socket: Option<&str>, words: &[&str]) -> Program {
+        let trial = Path::new(env!("CARGO_BIN_EXE_gpu-trial"));
+        let mut command = self.command(trial, socket);
+        command.arg("drive").args(words);
+        Program::start(command)
+    }
+
+    /// What a program used of a device between two times, in per cent.
+    pub fn share(&self, program: &Program, device: u32, (from, until): (u64, u64)) -> f64 {
+        let used = self.machine.used_ns(program.id(), device, from, until);
+        used as f64 * 100.0 / (until - from) as f64
+    }
+}
+
+pub struct Program {
+    child: Child,
+    out: BufReader<ChildStdout>,
+}
+
+impl Program {
+    pub fn start(mut command: Command) -> Self {
+        let mut child = command.spawn().expect("it starts");
+        let out = BufReader::new(child.stdout.take().expect("its output"));
+        Self { child, out }
+    }
+
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.out.read_line(&mut line).expect("a line");
+        line.trim_end().to_owned()
+    }
+
+    /// Waits until it says that it is ready.
+    pub fn ready(mut self) -> Self {
+        assert_eq!(self.line(), "ready");
+        self
+    }
+
+    pub fn kill(&mut self) {
+        self.child.kill().expect("killed");
+        self.child.wait().expect("waited for");
+    }
+
+    /// What it prints until it ends well.
+    pub fn end(mut self) -> String {
+        let mut text = String::new();
+        self.out.read_to_string(&mut text).expect("its output");
+        assert!(self.child.wait().expect("it ends").success(), "{text}");
+        text
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A container's terms: request and limit in thousandths.
+pub fn terms((request, limit): (u32, u32)) -> Terms {
+    Terms {
+        request_milli: request,
+        limit_milli: limit,
+        weight: request,
+    }
+}
+
+/// A driver, and a scheduler in this process.
+pub struct World {
+    pub driver: Driver,
+    pub server: Server,
+}
+
+impl World {
+    pub fn new(devices: u32) -> Self {
+        Self {
+            driver: Driver::new(devices),
+            server: Server::start(Settings::default()).expect("a scheduler"),
+        }
+    }
+
+    pub fn share(&self, name: &str, devices: &[u8], of: (u32, u32), cap: Option<u64>) {
+        let part = |device: &u8| Part {
+            uuid: uuid(*device),
+            terms: terms(of),
+            cap_bytes: cap,
+        };
+        let offer = Offer {
+            name: name.to_owned(),
+            socket: self.driver.path(name),
+            parts: devices.iter().map(part).collect(),
+        };
+        self.server.share(&offer).expect("a socket");
+    }
+
+    pub fn usage(&self, name: &str) -> Usage {
+        self.server.usage(name).expect("known")[0].1
+    }
+}
+
+/// Lets the machine go on for so many milliseconds; from when to when.
+pub fn pass(ms: u64) -> (u64, u64) {
+    let from = now_ns();
+    std::thread::sleep(std::time::Duration::from_millis(ms));
+    (from, now_ns())
+}

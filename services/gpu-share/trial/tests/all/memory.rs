@@ -1,0 +1,79 @@
+//! The cap holds on every call that gives memory, for all processes of a container together, and
+//! what programs are told of memory is their container's.
+
+use std::time::{Duration, Instant};
+
+use crate::common::{GIB, World};
+
+const CAP: u64 = GIB;
+
+#[test]
+fn no_call_gives_a_byte_beyond_the_cap() {
+    let world = World::new(1);
+    world.share("capped", &[0], (500, 500), Some(CAP));
+    let cap = CAP.to_string();
+    let said = world.driver.drive(Some("capped"), &["memory", &cap]).end();
+    let lines: Vec<Vec<&str>> = said.lines().map(|it| it.split(' ').collect()).collect();
+    let calls = lines.iter().filter(|it| it.get(1) == Some(&"beyond"));
+    let mut count = 0;
+    for call in calls {
+        assert_eq!(call[2], "2", "out of memory, not: {call:?}");
+        let free: u64 = call[4].parse().expect("a number");
+        assert!(free <= CAP / 2, "{call:?}");
+        count += 1;
+    }
+    assert_eq!(count, 10, "{said}");
+    let last = lines.last().expect("a line");
+    assert_eq!(
+        last.join(" "),
+        format!("free {CAP} total {CAP} device {CAP}")
+    );
+    assert!(world.driver.machine.peak_bytes(0) <= CAP);
+    assert!(world.usage("capped").refusals >= 10);
+    // Without the library the same is given.
+    let said = world.driver.drive(None, &["memory", &cap]).end();
+    assert!(said.contains("cuMemAlloc beyond 0"), "{said}");
+}
+
+#[test]
+fn processes_of_a_container_share_its_cap_and_the_killed_give_theirs_back() {
+    let world = World::new(1);
+    world.share("both", &[0], (500, 500), Some(CAP));
+    let three_quarters = (CAP * 3 / 4).to_string();
+    let mut first = world
+        .driver
+        .drive(Some("both"), &["hold", &three_quarters, "60000"]);
+    assert_eq!(first.line(), "result 0");
+    let mut second = world
+        .driver
+        .drive(Some("both"), &["hold", &three_quarters, "0"]);
+    assert_eq!(second.line(), "result 2");
+    assert_eq!(world.usage("both").memory_bytes, CAP * 3 / 4);
+    first.kill();
+    let begun = Instant::now();
+    while world.usage("both").memory_bytes > 0 {
+        assert!(
+            begun.elapsed() < Duration::from_secs(10),
+            "{:?}",
+            world.usage("both")
+        );
+        std::thread::yield_now();
+    }
+    let mut third = world
+        .driver
+        .drive(Some("both"), &["hold", &three_quarters, "0"]);
+    assert_eq!(third.line(), "result 0");
+}
+
+#[test]
+fn the_cap_holds_where_no_agent_answers() {
+    let world = World::new(1);
+    let trial = std::path::Path::new(env!("CARGO_BIN_EXE_gpu-trial"));
+    let mut command = world.driver.command(trial, Some("nobody"));
+    command.env("DORMOUSE_GPU_MEMORY", CAP.to_string());
+    command.env("DORMOUSE_GPU_REQUEST", "0.5");
+    let beyond = (CAP + 1).to_string();
+    command.args(["drive", "hold", &beyond, "0"]);
+    let mut program = crate::common::Program::start(command);
+    assert_eq!(program.line(), "result 2");
+}
