@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build demo mixed test trainer-test trainers-all jaeger-test torture explain-cases lint check fmt docs bench bench-gateway compose-test gpu-test gpu-bench release tools clean
+.PHONY: help build demo mixed test trainer-test trainers-all jaeger-test torture explain-cases lint check fmt docs bench bench-gateway compose-test gpu-shares gpu-test gpu-bench release tools clean
 
 TOOLS := $(or $(DORMOUSE_TOOLS),$(CURDIR)/.tools)
 # What the tests and the demo find their servers and interpreters by.
@@ -26,16 +26,16 @@ tools: ## Install what build, tests and demo need (Debian 12, as root)
 
 build: ## Build the dormouse binary
 	scripts/install.sh build
-	$(CARGO) build -p dormouse
+	$(CARGO) build -p dormouse -p dormouse-gpu-preload
 
 demo: ## Run a cluster of four nodes on this machine and seven jobs that come and go
 	scripts/install.sh build nats trainers
-	$(CARGO) build -p dormouse
+	$(CARGO) build -p dormouse -p dormouse-gpu-preload
 	PATH="$(RUN_PATH)" target/debug/dormouse demo $(ARGS)
 
 mixed: ## Show training, a model service and a notebook on one machine, with real clients, in three minutes
 	scripts/install.sh build nats trainers notebook
-	$(CARGO) build -p dormouse
+	$(CARGO) build -p dormouse -p dormouse-gpu-preload
 	PATH="$(RUN_PATH)" $(TOOLS)/venv/bin/python3 deploy/examples/mixed/run.py $(ARGS)
 
 test: ## Run every test, with a real broker, container engine, training frameworks and browser
@@ -103,6 +103,9 @@ compose-test: ## Bring deploy/compose.yaml up, run jobs through it, kill a broke
 release: ## Make the archive that runs anywhere (static binary, broker, examples, documents) and try it
 	scripts/install.sh build nats
 	PATH="$(PATH):$(HOME)/.cargo/bin" scripts/release.sh $(ARGS)
+
+gpu-shares: ## Judge the shares of a modelled GPU on the real clock: needs a machine that does nothing else
+	$(CARGO) test --workspace --test all -- --ignored shares::
 
 gpu-test: ## Try sharing on this machine's GPU; on one without, say so: make gpu-test HOST=user@machine carries the programs there
 	scripts/gpu.sh test $(HOST)

@@ -107,6 +107,7 @@ fn role(event: &Event) -> Role<'_> {
         Event::ContainerExited(event) => of_container!(event),
         Event::ContainerReady(event) => of_container!(event),
         Event::ContainerUnready(event) => of_container!(event),
+        Event::ContainerGpuUsed(event) => of_container!(event),
         Event::MemberAcknowledged(event) => of_container!(event),
         Event::NotebookObserved(event) => of_container!(event),
         Event::ContainerExecStarted(event) => of_container!(event),

@@ -375,6 +375,7 @@ pub fn job_of(event: &Event) -> Option<&JobId> {
         Event::NotebookObserved(e) => Some(&e.job),
         Event::ContainerExecStarted(e) => Some(&e.job),
         Event::ContainerExecEnded(e) => Some(&e.job),
+        Event::ContainerGpuUsed(e) => Some(&e.job),
         Event::SubmissionReceived(_)
         | Event::SubmissionsShed(_)
         | Event::AllocationDecided(_)

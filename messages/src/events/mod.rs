@@ -339,6 +339,7 @@ registry! {
     GatewayLost "gateway.lost.v1" [Placer] gateway observation;
     ContainerExecStarted "container.exec_started.v1" [Node] node observation;
     ContainerExecEnded "container.exec_ended.v1" [Node] node observation;
+    ContainerGpuUsed "container.gpu_used.v1" [Node] node observation;
 }
 
 impl Event {

@@ -231,6 +231,48 @@ pub struct NotebookObserved {
     pub reason: Option<String>,
 }
 
+/// What a container used of the GPUs that it has a part of, since the last time that this was said.
+/// Said at most every ten seconds, and not of a container that did nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ContainerGpuUsed {
+    /// The container.
+    pub container: ContainerId,
+    /// The job.
+    pub job: JobId,
+    /// Its partition's life.
+    pub incarnation: Incarnation,
+    /// Its number in the partition.
+    pub rank: Rank,
+    /// The node.
+    pub node: NodeId,
+    /// The time since the last time, or since the start.
+    pub window_ms: u64,
+    /// Its devices, in their order.
+    pub devices: Vec<GpuUse>,
+}
+
+/// What a container used of one GPU in a window.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct GpuUse {
+    /// The device.
+    pub uuid: String,
+    /// Time that its work took on the device, by the device's own events.
+    pub busy_us: u64,
+    /// The same with pauses too short for another container: what its request and limit are held
+    /// against.
+    pub charged_us: u64,
+    /// Launches.
+    pub launches: u64,
+    /// How often a thread waited for the device's token.
+    pub waits: u64,
+    /// How long all its threads waited.
+    pub waited_us: u64,
+    /// Memory that it has now.
+    pub memory_bytes: u64,
+    /// Allocations that its cap on memory refused.
+    pub refused: u64,
+}
+
 /// A replica was not ready in time, or does not answer any more.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ContainerUnready {

@@ -9,6 +9,7 @@
 
 mod allocate;
 mod evolve;
+mod gpus;
 mod phase;
 pub mod reason;
 mod table;
@@ -25,6 +26,7 @@ use serde::{Deserialize, Serialize};
 
 use dormouse_state::TaskSet;
 
+pub use gpus::GpuUsed;
 pub use phase::{Phase, PhaseCounts};
 pub use table::JobTable;
 
@@ -105,6 +107,8 @@ pub struct Job {
     pub lives_dropped: u32,
     /// How far its tasks are, where it is a task set.
     pub tasks: Option<TaskCounts>,
+    /// What it used of GPUs, where it has parts of some.
+    pub gpu: Option<Box<GpuUsed>>,
     /// What only a live job needs.
     pub live: Option<Box<Live>>,
 }

@@ -143,6 +143,7 @@ impl JobTable {
             code: String::new(),
             note: String::new(),
             progress: None,
+            gpu: None,
             checkpoint: None,
             lives: Vec::new(),
             lives_dropped: 0,
@@ -262,6 +263,9 @@ impl Fold for JobTable {
         let at = recorded.stored_at;
         match event {
             Event::Progress(e) => self.update(&e.job, |job, _| job.progressed(e, at)),
+            Event::ContainerGpuUsed(e) => self.update(&e.job, |job, _| {
+                job.gpu.get_or_insert_default().add(e, at);
+            }),
             Event::ContainerStarted(e) => self.update(&e.job, |job, live| {
                 live.seen += u32::from(e.incarnation == job.incarnation);
                 job.ran_on(e.incarnation, &e.node);

@@ -10,7 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use super::QueryError;
 use crate::ReadModel;
-use crate::jobs::{Job, Life, Phase, Refused, SavedCheckpoint, TaskCounts, reason::reason, turn};
+use crate::jobs::{
+    GpuUsed, Job, Life, Phase, Refused, SavedCheckpoint, TaskCounts, reason::reason, turn,
+};
 use crate::timelines::{Metric, Timeline, Window};
 use dormouse_state::Queues;
 
@@ -113,6 +115,9 @@ pub struct JobRow {
     /// How far its tasks are, where it is a task set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks: Option<TaskCounts>,
+    /// What it used of GPUs, where it has parts of some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<GpuUsed>,
     /// When it last reported.
     pub progress_at: Option<Timestamp>,
     /// Whatever else it reports, such as loss or accuracy.
@@ -417,6 +422,7 @@ pub(super) fn row(
         step: progress.map(|p| p.step),
         steps_total: progress.map(|p| p.steps_total).filter(|total| *total > 0),
         tasks: job.tasks,
+        gpu: job.gpu.as_deref().copied(),
         progress_at: progress.map(|p| p.at),
         metrics: metrics.unwrap_or_default(),
         nodes: nodes.unwrap_or_default(),

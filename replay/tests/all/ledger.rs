@@ -269,3 +269,52 @@ fn on_logs_of_fault_trials_sums_hold_and_windows_add_up() {
         }
     }
 }
+
+#[test]
+fn what_was_measured_on_gpus_is_added_up_by_job() {
+    use dormouse_messages::events::{ContainerGpuUsed, GpuUse};
+    let container: dormouse_messages::ContainerId = "a/x/1/0".parse().expect("a container");
+    let window = |at_s: f64, busy_us: u64| {
+        let event = ContainerGpuUsed {
+            job: container.job.clone(),
+            incarnation: container.incarnation,
+            rank: container.rank,
+            container: container.clone(),
+            node: "n0".parse().expect("a node"),
+            window_ms: 10_000,
+            devices: vec![GpuUse {
+                uuid: "GPU-0".to_owned(),
+                busy_us,
+                charged_us: busy_us + 1,
+                launches: 10,
+                waits: 2,
+                waited_us: 7,
+                memory_bytes: 1,
+                refused: 0,
+            }],
+        };
+        (seconds_after_start(at_s), event)
+    };
+    let mut ledger = Ledger::new(Some(seconds_after_start(50.0)), None);
+    let log = two_tenants();
+    let mut recorded = (*log[0]).clone();
+    for (at, event) in [window(10.0, 5), window(60.0, 100), window(70.0, 200)] {
+        recorded.stored_at = at;
+        recorded.envelope = dormouse_messages::Envelope::new(
+            "node-0-1".to_owned(),
+            dormouse_messages::Writer::Node,
+            at,
+            None,
+            event.into(),
+        );
+        ledger.read(&recorded);
+    }
+    let table = ledger.finish(seconds_after_start(80.0));
+    let row = &table.gpus[0];
+    assert_eq!(row.job.as_str(), "a/x");
+    assert_eq!((row.busy_us, row.charged_us, row.waited_us), (300, 302, 14));
+    assert_eq!(
+        table.clone().seen_by(&"b".parse().expect("a tenant")).gpus,
+        []
+    );
+}

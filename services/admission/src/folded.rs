@@ -68,6 +68,7 @@ pub(crate) const fn is_taken_in(event: &Event) -> bool {
         | Event::NodeRemoved(_)
         | Event::GatewayLost(_)
         | Event::ContainerExecStarted(_)
-        | Event::ContainerExecEnded(_) => false,
+        | Event::ContainerExecEnded(_)
+        | Event::ContainerGpuUsed(_) => false,
     }
 }

@@ -10,6 +10,7 @@
 
 use std::time::Duration;
 
+use dormouse_messages::events::ContainerGpuUsed;
 use dormouse_messages::{Event, JobId, Recorded, Timestamp};
 use dormouse_projections::ReadModel;
 use dormouse_projections::queries::{self, ClusterAnswer, TenantsAnswer};
@@ -42,6 +43,9 @@ const RELEASED: &str = "dormouse_tenant_released_jobs";
 const LONGEST: &str = "dormouse_tenant_longest_wait_seconds";
 const WAIT: &str = "dormouse_job_wait_seconds";
 const COMPLETION: &str = "dormouse_job_completion_seconds";
+const GPU_BUSY: &str = "dormouse_tenant_gpu_busy_milliseconds";
+const GPU_WAITED: &str = "dormouse_tenant_gpu_waited_milliseconds";
+const GPU_REFUSED: &str = "dormouse_tenant_gpu_refused_allocations";
 const STALL: &str = "dormouse_resize_stall_seconds";
 
 const GAUGES: [(&str, Unit, &str); 13] = [
@@ -95,7 +99,19 @@ const GAUGES: [(&str, Unit, &str); 13] = [
         "A tenant's longest wait in the queue so far",
     ),
 ];
-const COUNTERS: [(&str, &str); 5] = [
+const COUNTERS: [(&str, &str); 8] = [
+    (
+        GPU_BUSY,
+        "Time that work of containers with parts of GPUs took on devices, by tenant, in milliseconds",
+    ),
+    (
+        GPU_WAITED,
+        "Time that threads of such containers waited for a device, by tenant, in milliseconds",
+    ),
+    (
+        GPU_REFUSED,
+        "Allocations of device memory that a container's cap refused, by tenant",
+    ),
     (ENDED, "Jobs that have ended, by how"),
     (
         ALLOCATIONS,
@@ -148,7 +164,17 @@ pub fn observe(model: &ReadModel, recorded: &Recorded) {
                 histogram!(COMPLETION).record(jct_s);
             }
         }
+        Some(Event::ContainerGpuUsed(it)) => gpu_used(it),
         _ => {}
+    }
+}
+
+fn gpu_used(event: &ContainerGpuUsed) {
+    let tenant = event.job.tenant().to_owned();
+    for device in &event.devices {
+        counter!(GPU_BUSY, "tenant" => tenant.clone()).increment(device.busy_us / 1000);
+        counter!(GPU_WAITED, "tenant" => tenant.clone()).increment(device.waited_us / 1000);
+        counter!(GPU_REFUSED, "tenant" => tenant.clone()).increment(device.refused);
     }
 }
 

@@ -385,6 +385,7 @@ pub fn concerns(event: &Event, job: &JobId) -> bool {
         | Event::NotebookObserved(_)
         | Event::ContainerExecStarted(_)
         | Event::ContainerExecEnded(_)
+        | Event::ContainerGpuUsed(_)
         | Event::NotebookWarned(_) => serving::concerns(event, job),
         Event::ClusterConfigured(_)
         | Event::TenantConfigured(_)

@@ -8,6 +8,7 @@
 mod adopting;
 mod disk;
 mod execs;
+mod gpus;
 mod handlers;
 mod members_told;
 mod notebook;
@@ -74,6 +75,8 @@ pub struct Agent {
     /// The number of the last program that was run in a container for somebody.
     last_exec: u64,
     reports: Reports,
+    /// Who shares GPUs, and what they were last said to have used.
+    gpus: gpus::Gpus,
     kept: Option<Kept>,
     /// The broker's time of the last event folded.
     stored_at: Timestamp,
@@ -109,6 +112,7 @@ impl Agent {
             untold: BTreeMap::new(),
             full: BTreeMap::new(),
             last_exec: 0,
+            gpus: gpus::Gpus::default(),
             reports,
             kept,
             stored_at: Timestamp::default(),
@@ -331,7 +335,9 @@ impl Agent {
         let plan = plan::plan(&self.config, &self.state, id).map_err(NotStarted::from);
         let plan = self.share_is_full(id).and(plan);
         let plan = plan.and_then(|plan| self.told(id).map(|()| plan));
-        match plan.and_then(|plan| self.with_notebook(id, plan)) {
+        let plan = plan.and_then(|plan| self.with_notebook(id, plan));
+        let shared = |actor: &mut Self, plan| actor.share_gpus(&plan).map(|()| plan);
+        match plan.and_then(|plan| shared(self, plan)) {
             Ok(plan) => {
                 let watch = self.watch(id, false);
                 let mark = Mark::new(id.clone(), plan.request);
@@ -392,6 +398,7 @@ impl Agent {
                 }
             }
             What::Ended(exit) => {
+                self.share_gpus_no_more(id);
                 self.actors.remove(id);
                 self.alive.remove(id);
                 let exit = self.of_the_job(id, exit);

@@ -100,6 +100,20 @@ fn keeper_command() -> Vec<String> {
     vec![program.display().to_string(), "keeper".to_owned()]
 }
 
+/// Where the library for parts of GPUs lies that came with this program: beside it, or where
+/// packages put it.
+#[must_use]
+pub fn gpu_library() -> Option<PathBuf> {
+    let program = std::env::current_exe().ok()?;
+    let beside = program.parent()?;
+    let folders = [".", "deps", "../lib/dormouse"];
+    let paths = folders.map(|folder| beside.join(folder).join(GPU_LIBRARY));
+    paths.into_iter().find(|path| path.is_file())
+}
+
+/// Its name.
+pub const GPU_LIBRARY: &str = "libdormouse_gpu.so";
+
 /// An agent's configuration.
 #[derive(Debug, Clone)]
 pub struct AgentConfig {
@@ -143,6 +157,9 @@ pub struct AgentConfig {
     pub keeper: Vec<String>,
     /// How jobs are contained; absent: they are trusted, and run as the agent's own user.
     pub contain: Option<Contain>,
+    /// The library that is loaded before programs with a part of a GPU; absent: parts are told, and
+    /// nothing holds a program to them.
+    pub gpu_library: Option<PathBuf>,
     /// Whether it has a thread of its own, or lives in the actix system that it is run in.
     pub own_thread: bool,
 }
@@ -171,6 +188,7 @@ impl AgentConfig {
             keep: Retention::default(),
             keeper: keeper_command(),
             contain: None,
+            gpu_library: gpu_library(),
             own_thread: true,
         }
     }

@@ -9,6 +9,8 @@
 //! <data>/nodes/<node>/members/<tenant>/<name>/<incarnation>/
 //!     members.json            who takes part, where containers come and go (DORMOUSE_MEMBERS)
 //!     jupyter_server_config.json   of a notebook (JUPYTER_CONFIG_PATH)
+//! <data>/nodes/<node>/gpu/<tenant>/<name>/<incarnation>/<rank>/
+//!     libdormouse_gpu.so tokens    of a container with a part of a GPU: what holds it, and whom that asks
 //! <data>/nodes/<node>/containers/<tenant>/<name>/<incarnation>/<rank>/
 //!     stdout.log stderr.log   what it printed
 //!     progress.jsonl          what it reports (DORMOUSE_PROGRESS)
@@ -42,6 +44,9 @@ pub struct Layout {
 
 /// The members' file, in a folder of its own.
 pub const MEMBERS: &str = "members.json";
+
+/// The socket of a container's part of a GPU, in a folder of its own.
+pub const TOKENS: &str = "tokens";
 
 /// The progress file, in a container's directory.
 pub const PROGRESS: &str = "progress.jsonl";
@@ -124,6 +129,12 @@ impl Layout {
         let mut ranks: Vec<_> = ranks.collect();
         ranks.sort_unstable();
         ranks
+    }
+
+    /// The folder of a container's part of a GPU.
+    #[must_use]
+    pub fn gpu(&self, container: &ContainerId) -> PathBuf {
+        self.node.join("gpu").join(container.to_string())
     }
 
     /// The same, to look into.

@@ -244,22 +244,8 @@ async fn live(
             addr.do_send(RuntimeExit(container, exit));
         }
     });
-    if let Some(mut asked) = asked {
-        let addr = agent.clone();
-        actix::spawn(async move {
-            while let Some(question) = asked.recv().await {
-                addr.do_send(question);
-            }
-        });
-    }
-    if let Some(mut execs) = execs {
-        let addr = agent.clone();
-        actix::spawn(async move {
-            while let Some(asked) = execs.recv().await {
-                addr.do_send(asked);
-            }
-        });
-    }
+    pass_on(asked, &agent);
+    pass_on(execs, &agent);
     let addr = agent.clone();
     actix::spawn(async move {
         let mut batch = Vec::with_capacity(BATCH);
@@ -276,6 +262,22 @@ async fn live(
         () = shutdown => agent.do_send(Leave),
     }
     ended.await.map_err(|_| AgentError::Thread)?
+}
+
+/// Passes on what is asked of the agent, where anything can be.
+fn pass_on<M>(asked: Option<mpsc::Receiver<M>>, agent: &Addr<Agent>)
+where
+    M: Message<Result = ()> + Send + 'static,
+    Agent: Handler<M>,
+{
+    let (Some(mut asked), agent) = (asked, agent.clone()) else {
+        return;
+    };
+    actix::spawn(async move {
+        while let Some(question) = asked.recv().await {
+            agent.do_send(question);
+        }
+    });
 }
 
 /// One agent a directory. A predecessor that is just leaving is waited for: a child that it has

@@ -11,14 +11,14 @@ use dormouse_messages::grants::{Granted, RunAs};
 use dormouse_messages::job::{CheckpointMode, EnvValue, Executor, JobSpec};
 use dormouse_messages::{ContainerId, Rank, Resource};
 
-use crate::config::AgentConfig;
+use crate::config::{AgentConfig, GPU_LIBRARY};
 use crate::container::Asked;
 use crate::executor::{self, InPlace, Member, Setting};
 use crate::jupyter;
-use crate::layout::{self, MEMBERS};
+use crate::layout::{self, MEMBERS, TOKENS};
 use crate::members::{self, ACK};
 use crate::probe::Probe;
-use crate::runtime::{ContainerPlan, User};
+use crate::runtime::{ContainerPlan, GpuPart, User};
 use crate::state::{AgentState, Here, Partition, Place, Readiness};
 
 /// Everything that is needed to start a container.
@@ -75,8 +75,12 @@ pub fn plan(
         }),
     })?;
     let gpus: Vec<String> = real(&place.gpus).cloned().collect();
+    let gpu_part = gpu_part(config, spec, container, &gpus);
     let mut env = gpu_variables(spec, place);
     env.extend(launch.env);
+    if let Some(part) = &gpu_part {
+        hold_to(part, &mut env);
+    }
     Ok(ContainerPlan {
         container: container.clone(),
         request,
@@ -90,6 +94,7 @@ pub fn plan(
         granted,
         demand: spec.demand.clone(),
         gpus,
+        gpu_part,
         directory,
         checkpoint,
         resume: resumed_from.map(|uri| PathBuf::from(layout::path_of(uri))),
@@ -144,6 +149,37 @@ fn gpu_variables(spec: &JobSpec, place: &Place) -> BTreeMap<String, EnvValue> {
         tell("NVIDIA_VISIBLE_DEVICES", uuids.join(","));
     }
     env
+}
+
+/// The part of a GPU that a container is held to: none of a whole one, nor where the node has no
+/// library to hold it.
+fn gpu_part(
+    config: &AgentConfig,
+    spec: &JobSpec,
+    container: &ContainerId,
+    gpus: &[String],
+) -> Option<GpuPart> {
+    config.gpu_library.as_ref()?;
+    let request = u32::try_from(spec.demand.get(&Resource::Gpu)).ok()?;
+    let limit = spec.gpu_limit_milli.map(u32::try_from);
+    ((1..1000).contains(&request) && !gpus.is_empty()).then(|| GpuPart {
+        request_milli: request,
+        limit_milli: limit.and_then(Result::ok).unwrap_or(request).min(1000),
+        memory_bytes: spec.gpu_memory_bytes,
+        folder: absolute(config.layout().gpu(container)),
+    })
+}
+
+/// Has the library loaded before a container's programs, and before what they load so themselves.
+fn hold_to(part: &GpuPart, env: &mut BTreeMap<String, EnvValue>) {
+    let path = |name: &str| part.folder.join(name).display().to_string();
+    let mut preload = path(GPU_LIBRARY);
+    if let Some(EnvValue::Plain(own)) = env.get("LD_PRELOAD") {
+        preload = format!("{preload}:{own}");
+    }
+    env.insert("LD_PRELOAD".to_owned(), EnvValue::Plain(preload));
+    let socket = EnvValue::Plain(path(TOKENS));
+    env.insert("DORMOUSE_GPU_SOCKET".to_owned(), socket);
 }
 
 /// A program does not run in the agent's working directory.

@@ -9,9 +9,9 @@ use tokio::sync::mpsc;
 
 use dormouse_messages::events::{
     CheckpointFailed, CheckpointRejected, CheckpointSaved, ContainerExecEnded,
-    ContainerExecStarted, ContainerExited, ContainerReady, ContainerStarted, ContainerUnready,
-    ExecBy, Gpu, MemberAcknowledged, NodeFault, NodeFaulted, NodeJoined, NotebookObserved,
-    Progress, TasksEnded,
+    ContainerExecStarted, ContainerExited, ContainerGpuUsed, ContainerReady, ContainerStarted,
+    ContainerUnready, ExecBy, Gpu, GpuUse, MemberAcknowledged, NodeFault, NodeFaulted, NodeJoined,
+    NotebookObserved, Progress, TasksEnded,
 };
 use dormouse_messages::{ContainerId, Event, NodeId, Sequence};
 
@@ -172,6 +172,25 @@ pub fn unready(container: &ContainerId, node: &NodeId, reason: String) -> Contai
         container: container.clone(),
         node: node.clone(),
         reason,
+    }
+}
+
+/// `container.gpu_used`.
+#[must_use]
+pub fn gpu_used(
+    container: &ContainerId,
+    node: &NodeId,
+    window: Duration,
+    devices: Vec<GpuUse>,
+) -> ContainerGpuUsed {
+    ContainerGpuUsed {
+        job: container.job.clone(),
+        incarnation: container.incarnation,
+        rank: container.rank,
+        container: container.clone(),
+        node: node.clone(),
+        window_ms: u64::try_from(window.as_millis()).unwrap_or(u64::MAX),
+        devices,
     }
 }
 

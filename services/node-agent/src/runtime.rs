@@ -26,6 +26,19 @@ pub struct User {
     pub gid: u32,
 }
 
+/// A container's part of its GPUs, and its way to the scheduler of their tokens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GpuPart {
+    /// Guaranteed, in thousandths of each device's time.
+    pub request_milli: u32,
+    /// At most, in thousandths.
+    pub limit_milli: u32,
+    /// Of each device's memory.
+    pub memory_bytes: Option<u64>,
+    /// The folder of library and socket, which it only reads.
+    pub folder: PathBuf,
+}
+
 /// All that a runtime needs to start a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerPlan {
@@ -53,6 +66,8 @@ pub struct ContainerPlan {
     pub demand: Amounts,
     /// The GPUs that it may use, by UUID.
     pub gpus: Vec<String>,
+    /// Its part of these, where the node holds programs to parts.
+    pub gpu_part: Option<GpuPart>,
     /// Its own directory.
     pub directory: PathBuf,
     /// Where it saves.

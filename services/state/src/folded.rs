@@ -68,7 +68,8 @@ pub(crate) const fn by_cluster(event: &Event) -> bool {
         | Event::PlanAccepted(_)
         | Event::PlanMissed(_)
         | Event::ContainerExecStarted(_)
-        | Event::ContainerExecEnded(_) => false,
+        | Event::ContainerExecEnded(_)
+        | Event::ContainerGpuUsed(_) => false,
     }
 }
 
@@ -137,6 +138,7 @@ pub(crate) const fn by_queues(event: &Event) -> bool {
         | Event::PartitionWarned(_)
         | Event::GatewayLost(_)
         | Event::ContainerExecStarted(_)
-        | Event::ContainerExecEnded(_) => false,
+        | Event::ContainerExecEnded(_)
+        | Event::ContainerGpuUsed(_) => false,
     }
 }

@@ -179,8 +179,9 @@ pub fn events() -> Vec<Event> {
     plans(&mut events);
     limits(&mut events);
     serving::notebooks(&mut events);
-    execs(&mut events);
     labels(&mut events);
+    execs(&mut events);
+    serving::gpus(&mut events);
     events
 }
 

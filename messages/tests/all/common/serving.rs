@@ -152,6 +152,27 @@ pub fn notebooks(events: &mut Vec<Event>) {
     }));
 }
 
+pub fn gpus(events: &mut Vec<Event>) {
+    events.push(Event::from(ContainerGpuUsed {
+        container: container(),
+        job: job(),
+        incarnation: Incarnation(2),
+        rank: Rank(3),
+        node: node(),
+        window_ms: 10_000,
+        devices: vec![GpuUse {
+            uuid: "GPU-5a1c0e02-7d1f-4d52-9b43-0d8c3f1f2a10".to_owned(),
+            busy_us: 2_960_000,
+            charged_us: 3_004_000,
+            launches: 61_440,
+            waits: 130,
+            waited_us: 6_870_000,
+            memory_bytes: 5 << 30,
+            refused: 1,
+        }],
+    }));
+}
+
 fn histogram() -> Histogram {
     Histogram {
         bounds: vec![50.0, 100.0, 200.0],

@@ -19,6 +19,7 @@ mod table;
 
 use std::collections::BTreeMap;
 
+use dormouse_messages::events::ContainerGpuUsed;
 use dormouse_messages::{
     Amounts, Event, Fold, JobId, Recorded, Resource, Sequence, TenantId, Timestamp,
 };
@@ -27,7 +28,7 @@ use dormouse_state::{ClusterState, NodePhase};
 use account::Account;
 pub use account::Parts;
 use shares::{apportion, lent};
-pub use table::{CapacityRow, JobRow, LedgerTable, PartsRow, TenantRow, UnitMs};
+pub use table::{CapacityRow, GpuRow, JobRow, LedgerTable, PartsRow, TenantRow, UnitMs};
 
 /// A window of time, in milliseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,6 +87,8 @@ pub struct Ledger {
     ended: Vec<(JobId, Account)>,
     capacity: BTreeMap<Resource, Capacity>,
     tenants: BTreeMap<TenantId, BTreeMap<Resource, Entitlement>>,
+    /// What jobs with parts of GPUs were measured to use of them.
+    gpus: BTreeMap<JobId, GpuRow>,
     /// Containers that jobs gave to jobs of other tenants.
     gave: BTreeMap<JobId, BTreeMap<String, u64>>,
 }
@@ -108,6 +111,7 @@ impl Ledger {
             ended: Vec::new(),
             capacity: BTreeMap::new(),
             tenants: BTreeMap::new(),
+            gpus: BTreeMap::new(),
             gave: BTreeMap::new(),
         }
     }
@@ -178,6 +182,7 @@ impl Ledger {
                 }
                 self.follow(&event.job);
             }
+            Event::ContainerGpuUsed(event) => self.gpu_used(event, recorded.stored_at),
             Event::JobCompleted(event) => self.end(&event.job, "completed"),
             Event::JobFailed(event) => self.end(&event.job, "failed"),
             Event::JobCancelled(event) => self.end(&event.job, "cancelled"),
@@ -289,6 +294,21 @@ impl Ledger {
         }
         account.end(how, self.window, self.now);
         self.ended.push((id.clone(), account));
+    }
+
+    /// A window of use counts where it was told: whole.
+    fn gpu_used(&mut self, event: &ContainerGpuUsed, at: Timestamp) {
+        if self.window.clip(ms(at), ms(at) + 1) == 0 {
+            return;
+        }
+        let row = self.gpus.entry(event.job.clone());
+        let row = row.or_insert_with(|| GpuRow::new(&event.job));
+        for device in &event.devices {
+            row.busy_us += device.busy_us;
+            row.charged_us += device.charged_us;
+            row.waited_us += device.waited_us;
+            row.refused += device.refused;
+        }
     }
 
     /// A decision takes containers of jobs and gives containers to others: each job that gives is

@@ -93,6 +93,36 @@ pub struct TenantRow {
     pub parts: PartsRow,
 }
 
+/// What a job with parts of GPUs was measured to use of them. Sums over its containers and devices;
+/// beside the amounts above, which are what was held for it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuRow {
+    /// `tenant/name`.
+    pub job: JobId,
+    /// Time that its work took on devices, in microseconds.
+    pub busy_us: u64,
+    /// The same with pauses too short for another container.
+    pub charged_us: u64,
+    /// How long its threads waited for devices.
+    pub waited_us: u64,
+    /// Allocations that its cap on memory refused.
+    pub refused: u64,
+}
+
+impl GpuRow {
+    /// Nothing was used yet.
+    #[must_use]
+    pub fn new(job: &JobId) -> Self {
+        Self {
+            job: job.clone(),
+            busy_us: 0,
+            charged_us: 0,
+            waited_us: 0,
+            refused: 0,
+        }
+    }
+}
+
 /// One resource of a job, or its containers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobRow {
@@ -131,6 +161,9 @@ pub struct LedgerTable {
     pub tenants: Vec<TenantRow>,
     /// The jobs.
     pub jobs: Vec<JobRow>,
+    /// What was measured of jobs with parts of GPUs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gpus: Vec<GpuRow>,
 }
 
 impl PartsRow {
@@ -227,6 +260,7 @@ pub(super) fn table(ledger: Ledger) -> LedgerTable {
         cluster: cluster.collect(),
         tenants: tenants.collect(),
         jobs: jobs(&ledger, &all),
+        gpus: ledger.gpus.values().cloned().collect(),
     }
 }
 
@@ -262,6 +296,7 @@ impl LedgerTable {
     #[must_use]
     pub fn seen_by(mut self, tenant: &TenantId) -> Self {
         self.jobs.retain(|row| row.job.tenant() == tenant.as_str());
+        self.gpus.retain(|row| row.job.tenant() == tenant.as_str());
         for row in &mut self.jobs {
             let own = row.gave.remove(tenant.as_str());
             let others = row.gave.values().sum::<u64>();

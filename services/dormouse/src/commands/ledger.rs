@@ -127,6 +127,20 @@ fn parts(row: &PartsRow) -> [UnitMs; 8] {
     ]
 }
 
+/// What was measured on GPUs, in seconds.
+fn of_gpus(table: &LedgerTable, style: &Style) -> comfy_table::Table {
+    let mut gpus = style.table(&["JOB", "GPU BUSY S", "CHARGED S", "WAITED S", "REFUSED"]);
+    let seconds = |us: u64| format!("{:.1}", std::time::Duration::from_micros(us).as_secs_f64());
+    for it in &table.gpus {
+        let times = [it.busy_us, it.charged_us, it.waited_us].map(seconds);
+        let mut cells = vec![it.job.to_string()];
+        cells.extend(times);
+        cells.push(it.refused.to_string());
+        gpus.add_row(cells);
+    }
+    gpus
+}
+
 /// The ledger as tables of hours.
 #[must_use]
 pub fn text(table: &LedgerTable, style: &Style) -> String {
@@ -176,6 +190,10 @@ pub fn text(table: &LedgerTable, style: &Style) -> String {
         cells.push(Cell::new(gave.collect::<Vec<_>>().join(", ")));
         jobs.add_row(cells);
     }
+    let gpus = match table.gpus.is_empty() {
+        true => String::new(),
+        false => format!("\n\n{}", style.write(of_gpus(table, style))),
+    };
     let from = table
         .from
         .map_or_else(|| "the log's beginning".to_owned(), date);
@@ -185,7 +203,7 @@ pub fn text(table: &LedgerTable, style: &Style) -> String {
         more => format!("\n\n… and {more} jobs that used less; -o wide, csv or json have them all"),
     };
     format!(
-        "from {from} to {}, read up to event {}\n\n{}\n\n{}\n\n{}{more}",
+        "from {from} to {}, read up to event {}\n\n{}\n\n{}\n\n{}{more}{gpus}",
         date(to),
         table.known_to,
         style.write(cluster),

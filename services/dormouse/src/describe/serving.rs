@@ -1,10 +1,10 @@
 //! Partitions resized in place, services and gateways, in words.
 
 use dormouse_messages::events::{
-    Acknowledged, ContainerExecEnded, ContainerExecStarted, ExecBy, NotebookActivity,
-    NotebookObserved, PartitionResizeRequested, ResizeCause, ServiceMeasured,
+    Acknowledged, ContainerExecEnded, ContainerExecStarted, ContainerGpuUsed, ExecBy, GpuUse,
+    NotebookActivity, NotebookObserved, PartitionResizeRequested, ResizeCause, ServiceMeasured,
 };
-use dormouse_messages::{Event, JobId, Rank};
+use dormouse_messages::{Event, JobId, Rank, Resource};
 
 /// One line about an event of a membership or a service; `None` for other events.
 pub fn describe(event: &Event) -> Option<String> {
@@ -58,6 +58,7 @@ pub fn describe(event: &Event) -> Option<String> {
         Event::NotebookObserved(e) => notebook(e),
         Event::ContainerExecStarted(e) => exec_started(e),
         Event::ContainerExecEnded(e) => exec_ended(e),
+        Event::ContainerGpuUsed(e) => gpu_used(e),
         _ => return None,
     })
 }
@@ -78,6 +79,7 @@ pub fn concerns(event: &Event, job: &JobId) -> bool {
         Event::NotebookObserved(e) => &e.job,
         Event::ContainerExecStarted(e) => &e.job,
         Event::ContainerExecEnded(e) => &e.job,
+        Event::ContainerGpuUsed(e) => &e.job,
         _ => return false,
     };
     about == job
@@ -110,6 +112,26 @@ fn exec_ended(e: &ContainerExecEnded) -> String {
         e.exec,
         reason.unwrap_or_default()
     )
+}
+
+/// By device: its share of the window, memory, and what stood in the way.
+fn gpu_used(e: &ContainerGpuUsed) -> String {
+    let window_us = (e.window_ms * 1000).max(1);
+    let device = |it: &GpuUse| {
+        let share = it.busy_us as f64 * 100.0 / window_us as f64;
+        let waited = seconds(it.waited_us / 1000);
+        let mut text = format!(
+            "{} {share:.1} %, {}, waited {waited:.1} s",
+            it.uuid,
+            Resource::Memory.display(it.memory_bytes)
+        );
+        if it.refused > 0 {
+            text.push_str(&format!(", {} allocations refused", it.refused));
+        }
+        text
+    };
+    let devices: Vec<String> = e.devices.iter().map(device).collect();
+    format!("{} on {}: {}", e.container, e.node, devices.join("; "))
 }
 
 fn notebook(e: &NotebookObserved) -> String {

@@ -3,7 +3,7 @@
 use comfy_table::{Cell, CellAlignment};
 use dormouse_messages::Timestamp;
 use dormouse_messages::events::StopReason;
-use dormouse_projections::jobs::TaskCounts;
+use dormouse_projections::jobs::{GpuUsed, TaskCounts};
 use dormouse_projections::queries::{JobDetail, JobRow, LifeRow, Spread};
 
 use super::chart;
@@ -56,12 +56,7 @@ pub fn job(detail: &JobDetail, style: &Style) -> String {
 fn facts(detail: &JobDetail) -> Vec<(&'static str, String)> {
     let row = &detail.row;
     let mut facts = vec![("Kind", kind(detail))];
-    let on = if row.nodes.is_empty() {
-        String::new()
-    } else {
-        format!(" on {}", nodes_of(&row.nodes, 8))
-    };
-    facts.push(("Containers", format!("{}{on}", containers(&row.containers))));
+    facts.push(("Containers", containers_text(row)));
     if let Some(spread) = &detail.spread {
         facts.push(("Spread", spread_text(row, spread)));
     }
@@ -110,6 +105,7 @@ fn facts(detail: &JobDetail) -> Vec<(&'static str, String)> {
             ),
         ));
     }
+    facts.extend(row.gpu.as_ref().map(|gpu| ("GPU", gpu_text(gpu))));
     facts.push(("Submitted", submitted(detail)));
     facts.extend(row.ended_at.map(|at| ("Ended", ended(detail, at))));
     facts.push(("Cost", cost(row)));
@@ -122,6 +118,15 @@ fn facts(detail: &JobDetail) -> Vec<(&'static str, String)> {
     facts
 }
 
+/// `3 of 1–8 on n0 (2), n1 (1)`.
+fn containers_text(row: &JobRow) -> String {
+    let has = containers(&row.containers);
+    match row.nodes.is_empty() {
+        true => has,
+        false => format!("{has} on {}", nodes_of(&row.nodes, 8)),
+    }
+}
+
 /// `on 2 nodes it counts as 1.5 containers on one: objective.crossing is 0.5`.
 fn spread_text(row: &JobRow, spread: &Spread) -> String {
     format!(
@@ -130,6 +135,22 @@ fn spread_text(row: &JobRow, spread: &Spread) -> String {
         spread.works_as,
         spread.crossing
     )
+}
+
+/// What it used of parts of GPUs.
+fn gpu_text(gpu: &GpuUsed) -> String {
+    let seconds = |us: u64| std::time::Duration::from_micros(us).as_secs_f64();
+    let mut text = format!(
+        "{:.1} % of a device and {} at last; {} in all, {} waited for",
+        std::time::Duration::from_millis(gpu.last_milli).as_secs_f64() * 100.0,
+        bytes(gpu.last_bytes),
+        age(seconds(gpu.busy_us)),
+        age(seconds(gpu.waited_us)),
+    );
+    if gpu.refused > 0 {
+        text.push_str(&format!("; {} refused", count(gpu.refused, "allocation")));
+    }
+    text
 }
 
 fn kind(detail: &JobDetail) -> String {

@@ -140,7 +140,7 @@ impl Machine {
     /// Looks at the machine, as it is now.
     pub fn with<T>(&self, what: impl FnOnce(&mut Gpu) -> T) -> T {
         // SAFETY: mapped for good; the lock word is an atomic.
-        let lock = unsafe { &*(&raw const (*self.0).lock) };
+        let lock = unsafe { &(*self.0).lock };
         let me = std::process::id();
         let mut tries = 0_u32;
         while let Err(owner) = lock.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed) {

@@ -66,6 +66,7 @@ impl Agent {
             actor.bound_logs(ctx);
             actor.prune(ctx);
             actor.look_at_shares(ctx);
+            actor.look_at_gpus(ctx);
         }));
     }
 
@@ -76,6 +77,7 @@ impl Agent {
         let life = match found.status {
             Ok(pid) => {
                 tracing::info!(container = %id, pid, "adopted");
+                self.share_gpus_again(&id);
                 let watch = self.watch(&id, true);
                 // Its eviction had begun when the former agent died.
                 let evicted = mark.evicted.clone();

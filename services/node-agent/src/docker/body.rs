@@ -152,7 +152,8 @@ fn mounts(config: &AgentConfig, plan: &ContainerPlan, is_empty_image: bool) -> V
         let tmp = plan.directory.join(walled::TMP);
         add(&tmp.display().to_string(), target, false);
     }
-    for folder in plan.resume.iter().chain(&plan.members) {
+    let part = plan.gpu_part.as_ref().map(|part| &part.folder);
+    for folder in plan.resume.iter().chain(&plan.members).chain(part) {
         let folder = folder.display().to_string();
         add(&folder, &folder, true);
     }

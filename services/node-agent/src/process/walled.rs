@@ -107,6 +107,12 @@ pub fn walls(layout: &Layout, plan: &ContainerPlan, user: User, processes: Optio
     if let Some(folder) = &plan.members {
         own.push(shown(&layout.members(job, *incarnation), folder, true));
     }
+    own.extend(plan.gpu_part.as_ref().map(|part| Shown {
+        root: part.folder.clone(),
+        way: PathBuf::new(),
+        target: part.folder.clone(),
+        read_only: true,
+    }));
     let mounts = plan.mounts.iter().map(|mount| Shown {
         root: PathBuf::from(&mount.source),
         way: PathBuf::new(),

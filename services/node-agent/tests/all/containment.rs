@@ -162,7 +162,7 @@ impl Node {
             .insert("VICTIM".to_owned(), EnvValue::Plain("1".to_owned()));
         let (directory, checkpoint) = (plan.directory.clone(), plan.checkpoint.clone());
         self.victim = self.runtime.start(plan).await.expect("started");
-        let until = std::time::Instant::now() + Duration::from_secs(20);
+        let until = std::time::Instant::now() + Duration::from_secs(60);
         while !directory.join("ready").exists() {
             assert!(std::time::Instant::now() < until, "the victim is not ready");
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -207,6 +207,7 @@ impl Node {
             granted: Granted::default(),
             work: None,
             demand: "cpu=1,memory=64Mi".parse().expect("valid"),
+            gpu_part: None,
             gpus: vec![],
             directory: absolute(layout.container(&container)),
             checkpoint,

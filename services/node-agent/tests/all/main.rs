@@ -9,6 +9,7 @@ mod elastic;
 mod exec;
 mod executor;
 mod executors;
+mod gpus;
 mod hostile;
 mod in_place;
 mod keeping;

@@ -41,6 +41,7 @@ fn plan(folder: &Path, incarnation: u32, script: &str) -> ContainerPlan {
         network: Network::Host,
         granted: Granted::default(),
         demand: Default::default(),
+        gpu_part: None,
         gpus: vec![],
         directory: config.layout().container(&container),
         checkpoint: config

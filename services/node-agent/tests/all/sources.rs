@@ -18,7 +18,7 @@ const BY_NAME: [&str; 10] = [
 ];
 
 /// Files that look by name, and at what: nothing of it is a job's to write.
-const MAY: [(&str, &str); 13] = [
+const MAY: [(&str, &str); 14] = [
     (
         "src/folder.rs",
         "the way itself: roots that the operator named",
@@ -38,6 +38,10 @@ const MAY: [(&str, &str); 13] = [
     (
         "src/keeper/walls.rs",
         "folders of the node and of the operator, and a root that no job has seen yet",
+    ),
+    (
+        "src/agent/gpus.rs",
+        "the agent's own folder of a container's part of a GPU, which no job may write to",
     ),
     ("src/docker/body.rs", "which system folders there are"),
     (

@@ -37,6 +37,7 @@ fn judge(shares: &[f64], terms: &[(u32, u32)]) {
 }
 
 #[test]
+#[ignore = "judges shares on the real clock, on an idle machine: make gpu-shares"]
 fn requests_that_fill_the_device_are_its_shares() {
     for requests in [&[300, 700][..], &[100, 900], &[250, 250, 250, 250]] {
         let world = World::new(1);
@@ -57,6 +58,7 @@ fn requests_that_fill_the_device_are_its_shares() {
 }
 
 #[test]
+#[ignore = "judges shares on the real clock, on an idle machine: make gpu-shares"]
 fn a_limit_holds_for_every_kind_of_load() {
     for load in [
         &["spin", "500000", "60000"][..],
@@ -88,6 +90,7 @@ fn a_limit_holds_for_every_kind_of_load() {
 }
 
 #[test]
+#[ignore = "judges shares on the real clock, on an idle machine: make gpu-shares"]
 fn a_second_tenant_and_changed_terms_are_felt_within_a_second() {
     let world = World::new(1);
     world.share("first", &[0], (300, 600), None);
@@ -114,6 +117,7 @@ fn a_second_tenant_and_changed_terms_are_felt_within_a_second() {
 }
 
 #[test]
+#[ignore = "judges shares on the real clock, on an idle machine: make gpu-shares"]
 fn a_program_alone_with_the_whole_limit_has_nearly_all() {
     let world = World::new(1);
     world.share("whole", &[0], (1000, 1000), None);

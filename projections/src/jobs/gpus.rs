@@ -1,0 +1,84 @@
+//! What a job used of the GPUs that its containers have parts of.
+
+use dormouse_messages::Timestamp;
+use dormouse_messages::events::ContainerGpuUsed;
+use serde::{Deserialize, Serialize};
+
+/// Sums over all its containers, and its last window.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuUsed {
+    /// Time that its work took on devices, in microseconds.
+    pub busy_us: u64,
+    /// The same with pauses too short for another container.
+    pub charged_us: u64,
+    /// How long its threads waited for tokens.
+    pub waited_us: u64,
+    /// Allocations that its cap on memory refused.
+    pub refused: u64,
+    /// The most memory that one of its containers was said to have.
+    pub peak_bytes: u64,
+    /// The window that was told last: what part of a device a container of it had, in thousandths.
+    pub last_milli: u64,
+    /// The memory of that container then.
+    pub last_bytes: u64,
+    /// When that was told.
+    pub at: Timestamp,
+}
+
+impl GpuUsed {
+    /// Adds a window.
+    pub(super) fn add(&mut self, event: &ContainerGpuUsed, at: Timestamp) {
+        let sum = |of: fn(&dormouse_messages::events::GpuUse) -> u64| -> u64 {
+            event.devices.iter().map(of).sum()
+        };
+        let busy_us = sum(|it| it.busy_us);
+        self.busy_us += busy_us;
+        self.charged_us += sum(|it| it.charged_us);
+        self.waited_us += sum(|it| it.waited_us);
+        self.refused += sum(|it| it.refused);
+        self.last_bytes = sum(|it| it.memory_bytes);
+        self.peak_bytes = self.peak_bytes.max(self.last_bytes);
+        self.last_milli = busy_us.checked_div(event.window_ms).unwrap_or(0);
+        self.at = at;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_messages::events::GpuUse;
+    use dormouse_messages::{ContainerId, Incarnation, Rank};
+
+    use super::*;
+
+    fn window(busy_us: u64, memory_bytes: u64) -> ContainerGpuUsed {
+        let container: ContainerId = "ads/lr/1/0".parse().expect("a container");
+        ContainerGpuUsed {
+            job: container.job.clone(),
+            incarnation: Incarnation(1),
+            rank: Rank(0),
+            container,
+            node: "n0".parse().expect("a node"),
+            window_ms: 10_000,
+            devices: vec![GpuUse {
+                uuid: "GPU-0".to_owned(),
+                busy_us,
+                charged_us: busy_us,
+                launches: 1,
+                waits: 1,
+                waited_us: 5,
+                memory_bytes,
+                refused: 1,
+            }],
+        }
+    }
+
+    #[test]
+    fn windows_add_up_and_the_last_one_is_a_share() {
+        let mut used = GpuUsed::default();
+        used.add(&window(3_000_000, 7), Timestamp::default());
+        used.add(&window(6_000_000, 4), Timestamp::default());
+        assert_eq!((used.busy_us, used.last_milli), (9_000_000, 600));
+        assert_eq!((used.peak_bytes, used.last_bytes), (7, 4));
+        assert_eq!((used.refused, used.waited_us), (2, 10));
+    }
+}
