@@ -61,9 +61,16 @@ pub fn assign(
     let mut staying = BTreeMap::new();
     let mut in_place: Vec<&Wanted<'_>> = wanted.iter().filter(|it| it.job.in_place).collect();
     in_place.sort_by_key(|wanted| wanted.job.is_served());
+    // First what the allocation holds fixed: elsewhere it would leave slots that nobody else may have.
+    for wanted in &in_place {
+        let slots = free.entry(wanted.job.container_type()).or_default();
+        staying.insert(wanted.id, hold(state, wanted, slots));
+    }
     for wanted in in_place {
         let slots = free.entry(wanted.job.container_type()).or_default();
-        staying.insert(wanted.id, stand(state, wanted, slots));
+        if let Some(stands) = staying.get_mut(wanted.id) {
+            stand(state, wanted, stands, slots);
+        }
     }
     // Then training that grows takes what is free where it is: a replica is as well elsewhere.
     for wanted in wanted
@@ -83,8 +90,11 @@ pub fn assign(
     });
     for wanted in order {
         let slots = free.entry(wanted.job.container_type()).or_default();
-        let stands = staying.remove(wanted.id);
-        let stands = stands.unwrap_or_else(|| stand(state, wanted, slots));
+        let stands = staying.remove(wanted.id).unwrap_or_else(|| {
+            let mut stands = BTreeMap::new();
+            stand(state, wanted, &mut stands, slots);
+            stands
+        });
         let counts = choose_nodes(state, wanted, stands, slots);
         let missing = wanted.containers - counts.values().sum::<u32>();
         let tight = room.take(&counts, &wanted.job.demand);
@@ -190,25 +200,37 @@ fn free_slots(state: &ClusterState, changed: &BTreeSet<&JobId>) -> Slots {
     slots
 }
 
-/// Takes the slots where a job stands; where rank 0 is first.
-/// What is resized in place stays although a label has changed; what starts again may not.
-fn stand(
+/// Takes the slots that the allocation holds fixed for what is resized in place: its chief's, then those
+/// on nodes where it stands and could not start any more. For its type nobody else may use these.
+fn hold(
     state: &ClusterState,
     wanted: &Wanted<'_>,
     slots: &mut BTreeMap<NodeId, u32>,
 ) -> BTreeMap<NodeId, u32> {
-    let mut counts: BTreeMap<NodeId, u32> = BTreeMap::new();
-    let mut missing = wanted.containers;
-    let mut take = |node: &NodeId, most: u32, missing: &mut u32| {
-        if let Some(free) = slots.get_mut(node) {
-            let taken = most.min(*free).min(*missing);
-            *free -= taken;
-            *missing -= taken;
-            if taken > 0 {
-                *counts.entry(node.clone()).or_default() += taken;
-            }
-        }
+    let mut counts = BTreeMap::new();
+    let assignment = wanted.job.assignment.as_ref();
+    let Some(assignment) = assignment.filter(|it| elastic::is_alive(wanted.job, it)) else {
+        return counts;
     };
+    let chief = assignment.places.get(&Rank(0));
+    if let Some(chief) = chief.filter(|_| !wanted.job.is_served()) {
+        take(wanted, &mut counts, &chief.node, 1, slots);
+    }
+    for (node, count) in assignment.by_node() {
+        if !state.nodes.is_allowed(&wanted.job.needs, &node) {
+            take(wanted, &mut counts, &node, count, slots);
+        }
+    }
+    counts
+}
+
+/// Takes the slots where a job stands and may start again; where rank 0 is first.
+fn stand(
+    state: &ClusterState,
+    wanted: &Wanted<'_>,
+    counts: &mut BTreeMap<NodeId, u32>,
+    slots: &mut BTreeMap<NodeId, u32>,
+) {
     let assignment = wanted.job.assignment.as_ref();
     let chief = assignment.and_then(|assignment| assignment.places.get(&Rank(0)));
     let mut stands: Vec<(NodeId, u32)> = assignment
@@ -219,11 +241,30 @@ fn stand(
         stands.sort_by_key(|(node, _)| chief.map(|chief| &chief.node) != Some(node));
     }
     for (node, count) in stands {
-        if wanted.job.in_place || state.nodes.is_allowed(&wanted.job.needs, &node) {
-            take(&node, count, &mut missing);
+        if state.nodes.is_allowed(&wanted.job.needs, &node) {
+            take(wanted, counts, &node, count, slots);
         }
     }
-    counts
+}
+
+/// Takes free slots on a node until the job has `most` there, or all that it wants.
+fn take(
+    wanted: &Wanted<'_>,
+    counts: &mut BTreeMap<NodeId, u32>,
+    node: &NodeId,
+    most: u32,
+    slots: &mut BTreeMap<NodeId, u32>,
+) {
+    let missing = wanted.containers.saturating_sub(counts.values().sum());
+    let here = counts.get(node).copied().unwrap_or(0);
+    let Some(free) = slots.get_mut(node) else {
+        return;
+    };
+    let taken = most.saturating_sub(here).min(*free).min(missing);
+    *free -= taken;
+    if taken > 0 {
+        *counts.entry(node.clone()).or_default() += taken;
+    }
 }
 
 /// Ranks by node, so that neighbours share one; rank 0 stays on its node if the job still has

@@ -48,7 +48,7 @@ pub fn change(job: &Job, counts: &BTreeMap<NodeId, u32>) -> Option<Changed> {
 
 /// Whether the assignment's life goes on. One that has yet to begin is placed whole: whoever starts
 /// it may not have seen the change.
-fn is_alive(job: &Job, assignment: &Assignment) -> bool {
+pub fn is_alive(job: &Job, assignment: &Assignment) -> bool {
     let life = job.life.as_ref();
     life.is_some_and(|life| life.incarnation == assignment.incarnation)
         && (job.is_served() || assignment.places.contains_key(&Rank(0)))

@@ -1,8 +1,9 @@
 //! Partitions that are resized in place: who stays, goes and comes.
 
 use dormouse_messages::events::{
-    AllocationDecided, ContainerStarted, JobAdmitted, JobAllocation, JobReleased, Outcome,
-    PartitionStartRequested, PartitionStarted, PlacedContainer, PlacementDecided, Shape, Slot,
+    AllocationDecided, ContainerStarted, JobAdmitted, JobAllocation, JobReleased, NodeLabelled,
+    Outcome, PartitionStartRequested, PartitionStarted, PlacedContainer, PlacementDecided, Shape,
+    Slot,
 };
 use dormouse_messages::ids::ContainerId;
 use dormouse_messages::service::Resize;
@@ -83,17 +84,29 @@ impl Given {
 
     /// The job is to have containers on these nodes.
     fn allocates(&mut self, epoch: u64, id: &str, slots: &[(&str, u32)]) -> PlacementDecided {
+        let containers = slots.iter().map(|(_, count)| count).sum();
+        self.divides(epoch, &[(id, containers)], slots)
+    }
+
+    /// The jobs are to have so many containers each, on these nodes.
+    fn divides(
+        &mut self,
+        epoch: u64,
+        jobs: &[(&str, u32)],
+        slots: &[(&str, u32)],
+    ) -> PlacementDecided {
+        let allocated = |(id, containers): &(&str, u32)| JobAllocation {
+            job: job(id),
+            containers: *containers,
+            previous: 0,
+            new: false,
+            share: 0.0,
+            fair_share: 0.0,
+            made_for: None,
+        };
         self.push(AllocationDecided {
             epoch: Epoch(epoch),
-            jobs: vec![JobAllocation {
-                job: job(id),
-                containers: slots.iter().map(|(_, count)| count).sum(),
-                previous: 0,
-                new: false,
-                share: 0.0,
-                fair_share: 0.0,
-                made_for: None,
-            }],
+            jobs: jobs.iter().map(allocated).collect(),
             shapes: vec![Shape {
                 shape: 0,
                 demand: "cpu=2".parse().expect("amounts"),
@@ -150,4 +163,31 @@ fn a_job_whose_chief_must_move_is_placed_whole() {
     let moved = given.allocates(1, "t/a", &[("n0", 0), ("n1", 2)]);
     assert_eq!(created(&moved), [(2, 0, "n1"), (2, 1, "n1")]);
     assert_eq!(removed(&moved), [0, 1]);
+}
+
+#[test]
+fn what_stands_where_nobody_else_may_be_stays_there() {
+    let mut given = Given::nodes();
+    given.runs_in_place("t/a", &["n0", "n0", "n1"]);
+    given.push(NodeLabelled {
+        node: node("n1"),
+        labels: Default::default(),
+        taints: [("old".to_owned(), true)].into(),
+    });
+    given.push(JobAdmitted {
+        job: job("t/b"),
+        spec: spec(&job("t/b")),
+        ingress_sequence: given.events,
+        by: None,
+        basis: None,
+    });
+    given.push(JobReleased {
+        job: job("t/b"),
+        turn: None,
+        passed_over: Vec::new(),
+        basis: None,
+    });
+    let placed = given.divides(1, &[("t/a", 2), ("t/b", 1)], &[("n0", 2), ("n1", 1)]);
+    assert_eq!(created(&placed), [(1, 0, "n0")], "of t/b");
+    assert_eq!(removed(&placed), [1]);
 }
