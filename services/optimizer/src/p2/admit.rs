@@ -243,11 +243,12 @@ impl<'a> Queue<'a> {
         draft
     }
 
-    /// Everything stays; all candidates wait.
+    /// What runs stays; all candidates wait, and who takes part in any case and does not run.
     fn keep(&self) -> Draft {
         let mut draft = Draft::empty(self.problem, "p2");
         for index in &self.running {
-            let previous = self.problem.jobs[*index].previous.as_ref();
+            let job = &self.problem.jobs[*index];
+            let previous = job.previous.as_ref().filter(|_| runs(self.cluster, job));
             let located = previous.and_then(|previous| self.cluster.locate(previous));
             draft.placed[*index] = located.unwrap_or_default().into_iter().collect();
         }
@@ -363,10 +364,8 @@ impl<'a> Queue<'a> {
         is_kept: bool,
     ) -> BTreeMap<usize, (WaitCode, String)> {
         let mut waiting = self.hopeless.clone();
-        let without = self.running.iter().filter(|job| {
-            let job = &self.problem.jobs[**job];
-            job.previous.as_ref().is_none_or(BTreeMap::is_empty)
-        });
+        let running = self.running.iter();
+        let without = running.filter(|job| !runs(self.cluster, &self.problem.jobs[**job]));
         if members.is_empty() && is_kept {
             for index in without {
                 let reason = "no room could be made for it; it starts when a job ends".to_owned();

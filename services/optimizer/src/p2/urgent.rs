@@ -21,12 +21,14 @@ use super::admit::{Admitted, Queue};
 use super::instance::{Instance, fits, limits, runs};
 use super::pipeline::may_be_feasible;
 
-/// A service or notebook that has fewer containers than it is to have: the first by its order.
+/// A service or notebook that has fewer containers than it is to have: the first by its order. One
+/// that has to be placed again has none: where it was it may not be, or there is no room any more.
 pub(crate) fn short(queue: &Queue<'_>) -> Option<usize> {
     let jobs = queue.problem.jobs.iter().enumerate();
     let mut urgent = jobs.filter(|(_, job)| job.urgency > Urgency::Training);
     let short = urgent.find(|(index, job)| {
-        let has: u32 = job.previous.iter().flat_map(|it| it.values()).sum();
+        let stands = job.previous.iter().filter(|_| runs(queue.cluster, job));
+        let has: u32 = stands.flat_map(|it| it.values()).sum();
         has < limits(job).0 && queue.takes_part(*index)
     });
     short.map(|(index, _)| index)

@@ -218,3 +218,27 @@ fn a_service_starts_with_its_target_under_static_too() {
     check(&problem, &solution).expect("sound");
     assert_eq!(containers(&solution), [("model", 2)]);
 }
+
+#[test]
+fn a_service_that_may_not_go_on_where_it_is_gets_room_elsewhere_or_waits() {
+    let moves = || ProblemJob {
+        displaced: true,
+        ..placed(service("model", 1), &[("a", 1)])
+    };
+    let solved = |other: ProblemJob| {
+        let mut problem = Problem {
+            nodes: vec![node("a", "gpu=2"), node("b", "gpu=2")],
+            jobs: vec![moves(), placed(other, &[("b", 2)])],
+            ..Problem::default()
+        };
+        problem.nodes[0].taints.insert("old".to_owned());
+        let solution = solve(&problem);
+        check(&problem, &solution).expect("sound");
+        solution
+    };
+    let solution = solved(job("rigid", "gpu=1", 1, 2, 2));
+    assert_eq!(containers(&solution), [("model", 1), ("rigid", 0)]);
+    let solution = solved(service("other", 2));
+    assert_eq!(containers(&solution), [("model", 0), ("other", 2)]);
+    assert_eq!(solution.waiting[0].code, WaitCode::Resources);
+}
