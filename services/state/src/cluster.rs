@@ -112,7 +112,7 @@ pub struct ClusterState {
 
 impl Fold for ClusterState {
     const NAME: &'static str = "cluster";
-    const VERSION: u32 = 9;
+    const VERSION: u32 = 10;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.sequence = recorded.sequence;
@@ -443,15 +443,19 @@ impl ClusterState {
         life.last_event = sequence;
         members.requested(event, sequence, now);
         let mut replaced = false;
-        if let Some(assignment) = &mut job.assignment {
-            for rank in &event.join {
-                let dropped = &assignment.dropped;
-                let Some(place) = assignment.places.get(rank).or_else(|| dropped.get(rank)) else {
-                    continue;
-                };
+        // Newcomers may be asked for after all their places were given up.
+        let superseded = job.superseded.remove(&event.incarnation);
+        let assigned = job.assignment.as_ref();
+        let assigned = assigned.filter(|it| it.incarnation == event.incarnation);
+        for rank in &event.join {
+            let own = assigned.and_then(|it| it.places.get(rank).or_else(|| it.dropped.get(rank)));
+            let superseded = superseded.as_ref().and_then(|places| places.get(rank));
+            if let Some(place) = own.or(superseded) {
                 let container = asked(&self.nodes, place.clone(), sequence);
                 life.containers.insert(*rank, container);
             }
+        }
+        if let Some(assignment) = &mut job.assignment {
             // The next request comes from one who has folded this one.
             assignment.dropped.clear();
             for rank in &event.leave {

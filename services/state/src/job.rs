@@ -315,8 +315,8 @@ pub struct Job {
     pub waiting_since: Option<Timestamp>,
     /// The newest placement.
     pub assignment: Option<Assignment>,
-    /// Older placements that were never started: a checkpointer that had not seen the newer one
-    /// may still start them.
+    /// Older placements that were never started, and newcomers of what runs that were not: a
+    /// checkpointer that had not seen the newer one may still start them.
     pub superseded: BTreeMap<Incarnation, BTreeMap<Rank, Place>>,
     /// The current life.
     pub life: Option<Life>,
@@ -570,11 +570,26 @@ impl Job {
         let old = std::mem::replace(&mut self.assignment, assignment);
         let lived = self.life.as_ref().map(|life| life.incarnation);
         let stopped = self.last_stop.as_ref().map(|stop| stop.incarnation);
-        if let Some(old) = old.filter(|old| Some(old.incarnation) > lived.max(stopped)) {
-            self.superseded.insert(old.incarnation, old.places);
-            if self.superseded.len() > SUPERSEDED_KEPT {
-                self.superseded.pop_first();
+        let Some(mut old) = old else {
+            return;
+        };
+        match &self.life {
+            Some(life) if life.incarnation == old.incarnation => {
+                // Of what is resized in place, newcomers that have not been asked for.
+                old.places.append(&mut old.dropped);
+                let asked = |rank: &Rank| life.containers.contains_key(rank);
+                let may_join = |rank: &Rank| life.members.is_some() && !asked(rank);
+                old.places.retain(|rank, _| may_join(rank));
             }
+            _ if Some(old.incarnation) <= lived.max(stopped) => return,
+            _ => {}
+        }
+        if old.places.is_empty() {
+            return;
+        }
+        self.superseded.insert(old.incarnation, old.places);
+        if self.superseded.len() > SUPERSEDED_KEPT {
+            self.superseded.pop_first();
         }
     }
 

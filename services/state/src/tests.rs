@@ -2,9 +2,12 @@
 
 use dormouse_messages::Fold;
 use dormouse_messages::events::{
-    AllocationKept, Basis, NodeFenced, NodeLost, NodeRecovered, StopReason,
+    AllocationKept, Basis, JobAdmitted, NodeFenced, NodeLost, NodeRecovered,
+    PartitionResizeRequested, PlacedContainer, PlacementDecided, ResizeCause, StopReason,
 };
-use dormouse_messages::{Incarnation, Sequence, Timestamp};
+use dormouse_messages::job::JobSpec;
+use dormouse_messages::service::Resize;
+use dormouse_messages::{Epoch, Incarnation, Rank, Sequence, Timestamp};
 
 use super::{ClusterState, ContainerPhase, Job, NodePhase, SavedCheckpoint};
 use crate::history::{History, job, node, outcome, spec};
@@ -84,6 +87,62 @@ fn a_container_asked_of_a_lost_node_is_lost_at_once() {
     let life = state.jobs[&job("t/a")].life.as_ref().expect("it lives");
     let lost = |c: &super::LifeContainer| matches!(c.phase, ContainerPhase::Lost { .. });
     assert!(life.containers.values().all(lost) && life.is_over());
+}
+
+#[test]
+fn newcomers_asked_for_when_their_places_were_given_up_hold_their_room() {
+    let mut history = History::default();
+    history.join("n0", 1).join("n1", 1);
+    history.push(JobAdmitted {
+        job: job("t/a"),
+        spec: JobSpec {
+            resize: Resize::in_place(),
+            ..spec(&job("t/a"))
+        },
+        ingress_sequence: 1,
+        by: None,
+        basis: None,
+    });
+    history.release("t/a").allocate(1, &[("t/a", 0, 1)], &[]);
+    history.place(1, "t/a", 1, &[("n0", 1)]);
+    history.request_start(1, "t/a", 1, 1);
+    history.container_started("t/a", 1, 0, "n0");
+    history.started(1, "t/a", 1, 1);
+    history.allocate(2, &[("t/a", 1, 2)], &[]);
+    history.push(PlacementDecided {
+        epoch: Epoch(2),
+        create: vec![PlacedContainer {
+            job: job("t/a"),
+            incarnation: Incarnation(1),
+            rank: Rank(1),
+            node: node("n1"),
+            gpus: Vec::new(),
+            port: 0,
+        }],
+        remove: Vec::new(),
+        basis: None,
+    });
+    history.allocate(3, &[("t/a", 2, 0)], &[("t/a", "waits")]);
+    history.place(3, "t/b", 1, &[]);
+    // The checkpointer had not seen that: the agent of n1 starts the newcomer.
+    history.push(PartitionResizeRequested {
+        job: job("t/a"),
+        epoch: Epoch(2),
+        incarnation: Incarnation(1),
+        generation: 1,
+        join: vec![Rank(1)],
+        leave: Vec::new(),
+        stay: vec![Rank(0)],
+        grace_s: 0,
+        cause: ResizeCause::Adjusted,
+        made_for: None,
+        basis: None,
+    });
+    let state = fold(&history);
+    let job = &state.jobs[&job("t/a")];
+    assert!(job.assignment.is_none());
+    let held = job.held_by_node();
+    assert_eq!(held.get(&node("n1")), Some(&1));
 }
 
 /// Both containers of t/a run.
