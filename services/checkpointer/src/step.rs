@@ -205,8 +205,13 @@ pub struct Act<'a> {
 impl Act<'_> {
     /// The step that is due in the phase of its life.
     fn phased(&self, config: &Checkpointer, now: Timestamp, room: &mut Room<'_>) -> Step {
-        if let LifePhase::Stopping { reason, requested } = &self.life.phase {
-            return self.stopping(*reason, *requested);
+        if let LifePhase::Stopping {
+            reason,
+            requested,
+            whole,
+        } = &self.life.phase
+        {
+            return self.stopping(*reason, *requested, *whole);
         }
         if let LifePhase::Saving { .. } = &self.life.phase {
             return self.saving(now);
@@ -454,9 +459,12 @@ impl Act<'_> {
         Proposal::new(event, cause).into()
     }
 
-    fn stopping(&self, reason: StopReason, requested: Sequence) -> Step {
+    fn stopping(&self, reason: StopReason, requested: Sequence, whole: bool) -> Step {
         if self.life.is_over() {
-            return self.stopped(reason, requested);
+            return match self.is_excused(reason, requested, whole) {
+                true => self.stopped_after(StopReason::Failed, self.job.attempts, requested),
+                false => self.stopped(reason, requested),
+            };
         }
         // The agent kills after the grace period; a lost node ends its containers here.
         Step::Wait(None)
@@ -497,6 +505,24 @@ impl Act<'_> {
         self.life.containers.values().any(is_dead)
     }
 
+    /// A gang was stopped because it had not started in time, and that was not the job's doing: it
+    /// had started, but the word of it was not folded yet; or a node of it was cut off, and lost in
+    /// the end.
+    fn is_excused(&self, reason: StopReason, requested: Sequence, whole: bool) -> bool {
+        let failed = matches!(reason, StopReason::Failed | StopReason::GaveUp);
+        let starting = self.life.running_since.is_none();
+        let mut containers = self.life.containers.values();
+        let died = containers.any(|container| {
+            matches!(
+                container.phase,
+                ContainerPhase::Exited { success: false, at, .. } if at < requested
+            )
+        });
+        let mut containers = self.life.containers.values();
+        let cut = containers.any(|it| matches!(it.phase, ContainerPhase::Lost { .. }));
+        failed && starting && !died && (whole || cut)
+    }
+
     pub fn stopped(&self, reason: StopReason, cause: Sequence) -> Step {
         let own_failure = match reason {
             StopReason::GaveUp => true,
@@ -505,13 +531,17 @@ impl Act<'_> {
             StopReason::Failed => !self.evicted() || self.job.start_faults.are_the_jobs(),
             _ => false,
         };
+        self.stopped_after(reason, self.job.attempts + u32::from(own_failure), cause)
+    }
+
+    fn stopped_after(&self, reason: StopReason, attempts: u32, cause: Sequence) -> Step {
         let event = PartitionStopped {
             job: self.id.clone(),
             epoch: self.life.epoch,
             incarnation: self.life.incarnation,
             containers: u32::try_from(self.life.containers.len()).unwrap_or(u32::MAX),
             reason,
-            attempts: self.job.attempts + u32::from(own_failure),
+            attempts,
             basis: None,
         };
         Proposal::new(event, cause).into()

@@ -336,9 +336,11 @@ impl ClusterState {
                 self.transit_ended(recorded.sequence);
             }
             Event::PartitionStopRequested(event) => {
+                let life = self.life(&event.job, event.incarnation);
                 let phase = LifePhase::Stopping {
                     reason: event.reason,
                     requested: recorded.sequence,
+                    whole: life.is_some_and(|life| life.is_whole()),
                 };
                 self.set_phase(&event.job, recorded.sequence, phase);
             }

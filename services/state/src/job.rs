@@ -187,6 +187,8 @@ pub enum LifePhase {
         reason: StopReason,
         /// The request.
         requested: Sequence,
+        /// Whether every container was said to run then.
+        whole: bool,
     },
 }
 
@@ -238,6 +240,13 @@ impl Life {
             _ => None,
         });
         failed.min().map(|(_, why)| why)
+    }
+
+    /// Whether every container runs, by what was said of it.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        let mut containers = self.containers.values();
+        containers.all(|container| container.phase == ContainerPhase::Started)
     }
 
     /// Whether every container has been seen running (or past it).

@@ -1,7 +1,7 @@
 //! Partitions that are resized in place: who joins, who leaves, and what ends the job.
 
 use dormouse_messages::events::{
-    ContainerReady, ContainerUnready, GatewayJoined, GatewayLost, GatewayUnrouted, NodeLost,
+    ContainerReady, ContainerUnready, GatewayJoined, GatewayLost, GatewayUnrouted,
     PartitionLeaveRequested, PartitionResizeRequested, PartitionResized, RemovedContainer,
     ResizeCause,
 };

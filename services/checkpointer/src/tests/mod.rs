@@ -5,7 +5,7 @@ mod elastic;
 
 use dormouse_messages::events::{
     ContainerExited, ContainerStarted, JobAdmitted, JobReleased, NodeDrained, NodeJoined,
-    NodeLabelled, PlacedContainer, PlacementDecided, Progress,
+    NodeLabelled, NodeLost, PlacedContainer, PlacementDecided, Progress, StopReason,
 };
 use dormouse_messages::ids::ContainerId;
 use dormouse_messages::{
@@ -34,6 +34,15 @@ fn node(name: &str) -> NodeId {
 impl Given {
     /// Two nodes, and a gang of two that has run on `n0` since this instant.
     fn running(more: Value) -> Self {
+        let mut given = Self::starting(more);
+        given.starts(0);
+        given.starts(1);
+        given.step(&["dormouse.partition.started.v1"]);
+        given
+    }
+
+    /// The same before its containers have said anything.
+    fn starting(more: Value) -> Self {
         let mut given = Self {
             state: ClusterState::default(),
             now: Timestamp::from_micros(1_800_000_000_000_000),
@@ -73,18 +82,27 @@ impl Given {
         });
         given.place(1, "n0");
         given.step(&["dormouse.partition.start_requested.v1"]);
-        for rank in [0, 1] {
-            given.fold(ContainerStarted {
-                container: container(rank),
-                job: job(),
-                incarnation: Incarnation(1),
-                rank: Rank(rank),
-                node: node("n0"),
-                pid: 0,
-            });
-        }
-        given.step(&["dormouse.partition.started.v1"]);
         given
+    }
+
+    fn starts(&mut self, rank: u32) {
+        self.fold(ContainerStarted {
+            container: container(rank),
+            job: job(),
+            incarnation: Incarnation(1),
+            rank: Rank(rank),
+            node: node("n0"),
+            pid: 0,
+        });
+    }
+
+    /// The life has stopped now, and this is said of it.
+    #[track_caller]
+    fn stopped(&self) -> (StopReason, u32) {
+        match self.decide().proposals.first().map(|it| it.event.clone()) {
+            Some(Event::PartitionStopped(stopped)) => (stopped.reason, stopped.attempts),
+            other => panic!("{other:?}"),
+        }
     }
 
     fn fold(&mut self, event: impl Into<Event>) {
@@ -309,6 +327,58 @@ fn rank_0_of_a_gang_that_made_progress_has_its_time_to_save() {
     given.exit(1, 143);
     given.waits(30);
     given.step(STOP);
+}
+
+#[test]
+fn a_gang_that_does_not_start_in_time_has_failed() {
+    let mut given = Given::starting(json!({}));
+    given.starts(0);
+    given.waits(120);
+    given.step(STOP);
+    given.exit(0, 143);
+    given.exit(1, 143);
+    assert_eq!(given.stopped(), (StopReason::GaveUp, 1));
+}
+
+#[test]
+fn a_gang_whose_start_was_seen_late_is_started_again() {
+    let mut given = Given::starting(json!({}));
+    given.waits(120);
+    let stop = given.decide().proposals.remove(0).event;
+    // What a copy decided that had not folded these.
+    given.starts(0);
+    given.starts(1);
+    given.fold(stop);
+    given.exit(0, 143);
+    given.exit(1, 143);
+    assert_eq!(given.stopped(), (StopReason::Failed, 0));
+}
+
+#[test]
+fn a_gang_that_could_not_start_on_a_node_that_is_lost_is_started_again() {
+    let mut given = Given::starting(json!({}));
+    given.waits(120);
+    given.step(STOP);
+    given.fold(NodeLost {
+        node: node("n0"),
+        incarnation: 1,
+        last_seen: given.now,
+    });
+    assert_eq!(given.stopped(), (StopReason::Failed, 0));
+}
+
+#[test]
+fn a_gang_that_died_before_its_node_was_lost_has_failed() {
+    let mut given = Given::starting(json!({}));
+    given.starts(0);
+    given.exit(0, 1);
+    given.step(STOP);
+    given.fold(NodeLost {
+        node: node("n0"),
+        incarnation: 1,
+        last_seen: given.now,
+    });
+    assert_eq!(given.stopped(), (StopReason::GaveUp, 1));
 }
 
 #[test]
