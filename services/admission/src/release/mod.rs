@@ -13,7 +13,8 @@
 //!
 //! A large job could wait for ever while smaller ones take every bit of room that becomes free.
 //! The first time that others go while it, at the head of its queue, does not fit is recorded in `job.released.passed_over`; [`Policy::reserve_after_s`] later room
-//! is reserved for it: nothing else is released into what it needs.
+//! is reserved for it: nothing else is released into what it needs; first in, first out nothing that
+//! came later.
 //!
 //! [`Policy::reserve_after_s`]: dormouse_messages::policy::Policy
 

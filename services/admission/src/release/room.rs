@@ -8,8 +8,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use dormouse_messages::policy::Queue;
 use dormouse_messages::quantity::Resource;
-use dormouse_messages::{Amounts, JobId, Timestamp};
+use dormouse_messages::{Amounts, JobId, Sequence, Timestamp};
 use dormouse_state::Queues;
 
 use super::line::{Head, Line};
@@ -27,12 +28,19 @@ pub enum Fit {
     Reserved,
 }
 
+/// Room that is kept for a head that was passed over long ago.
+struct Reserved {
+    id: JobId,
+    arrival: Sequence,
+    /// What its smallest partition needs.
+    needs: Amounts,
+}
+
 /// The room that is left.
 pub struct Room<'a> {
     queues: &'a Queues,
     committed: Amounts,
-    /// A head that was passed over long ago, and what its smallest partition needs.
-    reserved: Option<(JobId, Amounts)>,
+    reserved: Option<Reserved>,
     /// By demand: whether some node fits one container.
     fits_node: BTreeMap<Amounts, bool>,
 }
@@ -64,7 +72,11 @@ impl<'a> Room<'a> {
         self.reserved = first.map(|(_, head)| {
             let mut needs = Amounts::new();
             needs.add(&head.demand, head.min);
-            (head.id.clone(), needs)
+            Reserved {
+                id: head.id.clone(),
+                arrival: head.arrival,
+                needs,
+            }
         });
     }
 
@@ -133,12 +145,15 @@ impl<'a> Room<'a> {
         }
     }
 
-    /// What is reserved for another job than this one.
+    /// What is reserved for another job than this one. First in, first out nothing is reserved from
+    /// a job that arrived earlier: it holds back all that compete with it, also the one that the
+    /// room is kept for, and the two would wait for each other.
     fn reserved_from(&self, head: &Head) -> Option<&Amounts> {
+        let fifo = self.queues.policy.queue == Queue::Fifo;
         let reserved = self.reserved.as_ref();
         reserved
-            .filter(|(id, _)| *id != head.id)
-            .map(|(_, needs)| needs)
+            .filter(|it| it.id != head.id && !(fifo && head.arrival < it.arrival))
+            .map(|it| &it.needs)
     }
 
     /// The resources that it demands and that are short, beside what is `reserved`.
@@ -159,7 +174,7 @@ impl<'a> Room<'a> {
     /// Takes the room of a released job.
     pub fn take(&mut self, head: &Head) {
         self.committed.add(&head.demand, head.min);
-        if self.reserved.as_ref().is_some_and(|(id, _)| *id == head.id) {
+        if self.reserved.as_ref().is_some_and(|it| it.id == head.id) {
             self.reserved = None;
         }
     }

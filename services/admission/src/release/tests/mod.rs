@@ -439,6 +439,27 @@ fn a_head_that_others_went_by_has_room_kept_for_it() {
     given.then(&[]);
 }
 
+/// Room was kept for a later job from an earlier one, which held the later one back: both waited, and
+/// nothing ran again.
+#[test]
+fn first_in_first_out_no_room_is_kept_from_who_came_earlier() {
+    let mut given = Given::cluster("cpu=8", Queue::Fifo);
+    given.run("r/now", "cpu=4");
+    given.queue("a/first", "cpu=2");
+    given.queue("b/second", "cpu=4");
+    given.queue("c/third", "cpu=6");
+    // The third would not fit whoever goes; the second would in place of the first.
+    let passed_over = &given.decide()[0].passed_over;
+    assert_eq!(passed_over, &["c/third".parse::<JobId>().expect("a job")]);
+    assert_eq!(given.carry_out(), ["a/first"]);
+    given.seconds(600);
+    given.complete("r/now");
+    given.complete("a/first");
+    assert_eq!(given.carry_out(), ["b/second"]);
+    given.complete("b/second");
+    given.then(&["c/third"]);
+}
+
 /// A tenant's quota of one resource does not hold up its jobs that need none of it.
 #[test]
 fn a_quota_of_gpus_holds_up_gpu_jobs_alone() {
