@@ -134,7 +134,7 @@ fn a_container_is_held_to_its_part_of_a_gpu_and_what_it_used_is_told() {
     let windows = windows(&log);
     let devices = || windows.iter().map(|window| &window.devices[0]);
     assert!(devices().all(|device| device.uuid == DEVICE));
-    let last = devices().last().expect("a window");
+    let last = devices().next_back().expect("a window");
     assert!(last.busy_us > 500_000 && last.waits > 0, "{last:?}");
     drop(agent);
 }
