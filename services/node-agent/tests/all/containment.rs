@@ -350,7 +350,11 @@ enum By {
     Exec,
 }
 
+/// One set of attempts at a time: all have the same tenants, whose processes and containers are counted.
+static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 async fn all(kind: RuntimeKind, by: By) {
+    let _turn = TURN.lock().await;
     let mut node = Node::new(kind, Some(contained())).await;
     let mut failures = Vec::new();
     for (number, attempt) in attempts().iter().enumerate() {
