@@ -7,18 +7,15 @@
 //! 1. A stamp a little later than the one before is believed: that is how time passes.
 //! 2. A much later one is a silence or a step. It is a silence where the writer says so. Deciders
 //!    write the log's own time, by a clock that never steps. What the others write is their hosts'
-//!    clocks: where the log's time and such a clock have advanced alike since the last word of the same
-//!    host, the time has passed. Clocks of two hosts may differ by just what the brokers' step is, for
-//!    the same reason, so that none is compared with another's.
+//!    clocks: where such a clock and the broker's have advanced alike since the last time, the time has
+//!    passed.
 //! 3. All else is a step: the log's time stands still over it, and what follows is moved by as much. In
 //!    doubt a silence is taken for a step: a time-out is then late. None is early by more than
 //!    [`TRUSTED_US`].
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 
-use crate::{Recorded, Sequence, Text, Timestamp, Writer};
+use crate::{Recorded, Sequence, Timestamp, Writer};
 
 /// A stamp may be so much later than the one before without another witness, and clocks that agree may
 /// differ by as much: more than hosts differ whose clocks are kept, less than the shortest time-out.
@@ -37,83 +34,57 @@ pub struct Step {
 }
 
 /// The time of the log, as far as it is folded.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogClock {
     now: Timestamp,
     /// What is added to a stamp, once there was one.
     offset_us: Option<i64>,
-    /// By how many microseconds the log's time was later than the clock of each source outside the
-    /// deciders, when it last wrote.
-    ahead_us: BTreeMap<Text, i64>,
+    /// By how much the stamp of the last event from outside the deciders was later than its own time.
+    skew_us: Option<i64>,
     step: Option<Step>,
 }
 
 impl LogClock {
-    /// The time of the next event, which is passed.
+    /// The time of the next event.
     pub fn pass(&mut self, recorded: &Recorded) -> Timestamp {
-        let now = self.at(recorded);
         let stamp_us = recorded.stored_at.as_micros();
-        let by_us = self.later_us(recorded);
-        if now == self.now && by_us.abs() > TRUSTED_US {
-            self.offset_us = Some(now.as_micros().saturating_sub(stamp_us));
-            if by_us.abs() > NAMED_US {
+        let offset_us = *self.offset_us.get_or_insert(0);
+        let written_us = recorded.envelope.time.as_micros();
+        let at_us = stamp_us.saturating_add(offset_us);
+        let ahead_us = match self.now == Timestamp::default() {
+            true => 0,
+            false => at_us.saturating_sub(self.now.as_micros()),
+        };
+        let agrees = self.agree(recorded.writer, stamp_us, at_us, written_us);
+        if (0..=TRUSTED_US).contains(&ahead_us) || (ahead_us > 0 && agrees) {
+            self.now = Timestamp::from_micros(at_us);
+        } else if ahead_us.abs() > TRUSTED_US {
+            self.offset_us = Some(self.now.as_micros().saturating_sub(stamp_us));
+            if ahead_us.abs() > NAMED_US {
                 self.step = Some(Step {
                     sequence: recorded.sequence,
-                    by_us,
+                    by_us: ahead_us,
                 });
             }
         }
-        let offset_us = *self.offset_us.get_or_insert(0);
-        self.now = now;
-        if !decides(recorded.writer) {
-            let at_us = stamp_us.saturating_add(offset_us);
-            let ahead_us = at_us.saturating_sub(recorded.envelope.time.as_micros());
-            match self.ahead_us.get_mut(&recorded.envelope.source) {
-                Some(known) => *known = ahead_us,
-                None => {
-                    let source = recorded.envelope.source.clone();
-                    self.ahead_us.insert(source, ahead_us);
-                }
+        self.now
+    }
+
+    /// Whether the writer confirms that so much time has passed.
+    fn agree(&mut self, writer: Writer, stamp_us: i64, at_us: i64, written_us: i64) -> bool {
+        let is_near = |a: i64, b: i64| a.saturating_sub(b).saturating_abs() <= TRUSTED_US;
+        match writer {
+            Writer::Node | Writer::Gateway | Writer::Operator => {
+                let skew_us = stamp_us.saturating_sub(written_us);
+                let before_us = self.skew_us.replace(skew_us);
+                is_near(skew_us, before_us.unwrap_or(0))
             }
+            Writer::Admission
+            | Writer::Optimizer
+            | Writer::Placer
+            | Writer::Checkpointer
+            | Writer::Autoscaler => is_near(at_us, written_us),
         }
-        now
-    }
-
-    /// The time of the next event.
-    #[must_use]
-    pub fn at(&self, recorded: &Recorded) -> Timestamp {
-        let by_us = self.later_us(recorded);
-        match (0..=TRUSTED_US).contains(&by_us) || (by_us > 0 && self.agrees(recorded)) {
-            true => Timestamp::from_micros(self.stamp_us(recorded)),
-            false => self.now,
-        }
-    }
-
-    /// The stamp of an event, moved by what the steps so far made of it.
-    fn stamp_us(&self, recorded: &Recorded) -> i64 {
-        let stamp_us = recorded.stored_at.as_micros();
-        stamp_us.saturating_add(self.offset_us())
-    }
-
-    /// By how much that is later than the last event; nothing of the first.
-    fn later_us(&self, recorded: &Recorded) -> i64 {
-        match self.now == Timestamp::default() {
-            true => 0,
-            false => self.stamp_us(recorded).saturating_sub(self.now.as_micros()),
-        }
-    }
-
-    /// Whether the writer confirms that so much time has passed. A clock that was never seen is taken
-    /// for right.
-    fn agrees(&self, recorded: &Recorded) -> bool {
-        let known = self.ahead_us.get(&recorded.envelope.source);
-        let expected_us = match decides(recorded.writer) {
-            true => 0,
-            false => known.copied().unwrap_or(0),
-        };
-        let written_us = recorded.envelope.time.as_micros();
-        let ahead_us = self.stamp_us(recorded).saturating_sub(written_us);
-        ahead_us.saturating_sub(expected_us).saturating_abs() <= TRUSTED_US
     }
 
     /// The time of the last event.
@@ -130,12 +101,11 @@ impl LogClock {
 
     /// The same time, where what follows is stamped with the time of the log itself: on a fork.
     #[must_use]
-    pub fn forked(&self) -> Self {
+    pub const fn forked(self) -> Self {
         Self {
             offset_us: Some(0),
-            ahead_us: BTreeMap::new(),
-            now: self.now,
-            step: self.step,
+            skew_us: None,
+            ..self
         }
     }
 
@@ -143,18 +113,6 @@ impl LogClock {
     #[must_use]
     pub fn offset_us(&self) -> i64 {
         self.offset_us.unwrap_or(0)
-    }
-}
-
-/// Whether it is one of the deciders, who write the log's own time.
-const fn decides(writer: Writer) -> bool {
-    match writer {
-        Writer::Node | Writer::Gateway | Writer::Operator => false,
-        Writer::Admission
-        | Writer::Optimizer
-        | Writer::Placer
-        | Writer::Checkpointer
-        | Writer::Autoscaler => true,
     }
 }
 
@@ -253,27 +211,6 @@ mod tests {
         let since: Vec<i64> = times.iter().map(|it| it + DAY_S).collect();
         assert_eq!(since, [0, 1, 1, 3]);
         assert_eq!(clock.step().expect("a step").sequence, Sequence(3));
-    }
-
-    #[test]
-    fn two_hosts_whose_clocks_differ_by_the_brokers_step_do_not_confirm_it() {
-        // One host, its broker leading, is 300 s behind; then the other's broker leads.
-        let by = |name: &str, mut event: Recorded| {
-            event.envelope.source = format!("/dormouse/node/{name}").into();
-            event
-        };
-        let mut clock = LogClock::default();
-        clock.pass(&by("n0", event(1, Writer::Operator, 0, 300)));
-        clock.pass(&by("n1", event(2, Writer::Operator, 2, 2)));
-        assert_eq!(
-            clock.pass(&by("n0", event(3, Writer::Operator, 304, 304))),
-            at(2)
-        );
-        // That much time has passed, by the same host.
-        assert_eq!(
-            clock.pass(&by("n0", event(4, Writer::Operator, 604, 604))),
-            at(302)
-        );
     }
 
     #[test]
