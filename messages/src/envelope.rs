@@ -238,8 +238,8 @@ impl Recorded {
         Ok((whole.log.unwrap_or_default(), recorded))
     }
 
-    /// The type, where a newer build wrote it and whoever skipped it would decide on another state than
-    /// that build: another version of a known type, and whatever an operator or a decider writes.
+    /// The type, where a newer build wrote it and a build that skipped it would decide on another state than
+    /// that one: another version of a known type, and whatever an operator or a decider writes.
     #[must_use]
     pub fn too_new(&self) -> Option<&str> {
         match &self.envelope.body {

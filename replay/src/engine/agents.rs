@@ -729,22 +729,21 @@ impl ModelAgents {
 /// A container was ended by its node.
 fn evicted(life: &LifeId, rank: Rank, node: NodeId) -> Event {
     Event::from(ContainerExited {
-        container: container_id(life, rank),
-        job: life.0.clone(),
-        incarnation: life.1,
-        rank,
-        node,
         exit_code: None,
         signal: Some(9),
-        out_of_memory: false,
         reason: Some("fenced".to_owned()),
         evicted: true,
+        ..ended(life, rank, node, 0)
     })
 }
 
 /// A container has ended by itself.
 pub(super) fn exited(life: &LifeId, rank: Rank, node: NodeId, code: i32) -> Event {
-    Event::from(ContainerExited {
+    Event::from(ended(life, rank, node, code))
+}
+
+fn ended(life: &LifeId, rank: Rank, node: NodeId, code: i32) -> ContainerExited {
+    ContainerExited {
         container: container_id(life, rank),
         job: life.0.clone(),
         incarnation: life.1,
@@ -755,7 +754,7 @@ pub(super) fn exited(life: &LifeId, rank: Rank, node: NodeId, code: i32) -> Even
         out_of_memory: false,
         reason: None,
         evicted: false,
-    })
+    }
 }
 
 /// What a container reports of its tasks, if there is something.

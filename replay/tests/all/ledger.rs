@@ -3,14 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::common::small_cluster;
 use dormouse_messages::events::ClusterConfigured;
 use dormouse_messages::policy::Policy;
 use dormouse_messages::{Recorded, Timestamp};
-use dormouse_replay::engine::{Action, Engine, Faults, ModelJob, Rates};
+use dormouse_replay::engine::{Action, Engine, ModelJob, Rates};
 use dormouse_replay::history::ledger::{Ledger, LedgerTable, PartsRow, UnitMs};
-use dormouse_replay::random::Random;
 use dormouse_replay::simulate::{START, seconds_after_start};
-use dormouse_replay::torture::workload;
 
 fn ledger(log: &[Arc<Recorded>], from: Option<Timestamp>, to: Option<Timestamp>) -> LedgerTable {
     let mut ledger = Ledger::new(from, to);
@@ -241,13 +240,7 @@ fn plus(left: &Cells, right: &Cells) -> Cells {
 #[test]
 fn on_logs_of_fault_trials_sums_hold_and_windows_add_up() {
     for seed in 1..=60 {
-        let mut random = Random::new(seed);
-        let faults = Faults::new(random.next(), Rates::TORTURE);
-        let mut engine = Engine::with_faults(START, false, faults);
-        workload::small_cluster(&mut engine, &mut random);
-        engine
-            .run_until(seconds_after_start(200_000.0))
-            .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        let (engine, mut random) = small_cluster(seed, Some(Rates::TORTURE));
         let log = engine.log();
         let whole = ledger(log, None, None);
         check(&whole);

@@ -1,14 +1,11 @@
 //! What checks the decisions that a clock has stopped: it accepts what the optimizer decides, and finds
 //! what it never would.
 
+use crate::common::small_cluster;
 use dormouse_messages::events::{AllocationDecided, StoppedBy};
 use dormouse_messages::policy::Allocation;
 use dormouse_messages::{Decider, Event, Fold, Sequence};
 use dormouse_optimizer::Optimizer;
-use dormouse_replay::engine::{Engine, Faults};
-use dormouse_replay::random::Random;
-use dormouse_replay::simulate::START;
-use dormouse_replay::torture::workload;
 use dormouse_state::ClusterState;
 
 /// Every allocation, decided or kept, of some small clusters, as if time had stopped it, with the state
@@ -16,10 +13,7 @@ use dormouse_state::ClusterState;
 fn decisions(seeds: std::ops::Range<u64>) -> Vec<(ClusterState, Event)> {
     let mut found = Vec::new();
     for seed in seeds {
-        let mut engine = Engine::with_faults(START, false, Faults::none());
-        workload::small_cluster(&mut engine, &mut Random::new(seed));
-        let until = START.plus_ms(200_000_000);
-        engine.run_until(until).expect("it comes to rest");
+        let (engine, _) = small_cluster(seed, None);
         let (mut state, mut folded) = (ClusterState::default(), 0);
         for recorded in engine.log() {
             let Some(mut event) = recorded.event().cloned() else {

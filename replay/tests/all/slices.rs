@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::sync::Arc;
 
+use crate::common::small_cluster;
 use dormouse_messages::{Event, Fold, Recorded, Sequence, Timestamp};
-use dormouse_replay::engine::{Engine, Faults, Rates};
+use dormouse_replay::engine::Rates;
 use dormouse_replay::history::anonymise::{Anonymiser, Seen};
 use dormouse_replay::history::bisect::{Bisect, Found};
 use dormouse_replay::history::explain::{Explainer, Subject};
@@ -13,21 +14,12 @@ use dormouse_replay::history::ledger::Ledger;
 use dormouse_replay::history::slice::{Before, States};
 use dormouse_replay::history::trace::{BEGIN, COUNTER, END, Packet, Trace, TraceWriter};
 use dormouse_replay::random::Random;
-use dormouse_replay::simulate::{START, seconds_after_start};
-use dormouse_replay::torture::workload;
 use dormouse_replay::{LogReader, Verifier};
 use dormouse_state::ClusterState;
 use prost::Message as _;
 
 fn trial(seed: u64) -> Vec<Arc<Recorded>> {
-    let mut random = Random::new(seed);
-    let faults = Faults::new(random.next(), Rates::TORTURE);
-    let mut engine = Engine::with_faults(START, false, faults);
-    workload::small_cluster(&mut engine, &mut random);
-    engine
-        .run_until(seconds_after_start(200_000.0))
-        .expect("a healthy run");
-    engine.log().to_vec()
+    small_cluster(seed, Some(Rates::TORTURE)).0.log().to_vec()
 }
 
 /// Writes the slice from `from` on, and reads it again.

@@ -3,15 +3,15 @@
 
 use std::sync::Arc;
 
+use crate::common::small_cluster;
 use dormouse_messages::{Event, Recorded, Sequence};
-use dormouse_replay::engine::{Engine, Faults, LifeCosts, Scaling};
+use dormouse_replay::engine::{LifeCosts, Scaling};
 use dormouse_replay::history::changes::Asked;
 use dormouse_replay::history::whatif::{Answer, ForkAt, History, Options, run, whatif};
 use dormouse_replay::random::Random;
 use dormouse_replay::scenario::generate::{Kind, Size, generate};
 use dormouse_replay::scenario::{Scenario, read_value};
-use dormouse_replay::simulate::{self, START, seconds_after_start, simulate};
-use dormouse_replay::torture::workload;
+use dormouse_replay::simulate::{self, simulate};
 
 fn history(log: &[Arc<Recorded>]) -> History {
     let mut history = History::default();
@@ -44,8 +44,8 @@ fn bare(recorded: &Recorded) -> (Sequence, dormouse_messages::Timestamp, Option<
     (recorded.sequence, recorded.stored_at, event)
 }
 
-/// Forks `log` there and holds what comes out without changes against it, event by event.
-fn comes_out_again(log: &[Arc<Recorded>], at: Sequence, name: &str) {
+/// What followed on the log there, and what follows on a fork without changes.
+fn course(log: &[Arc<Recorded>], at: Sequence) -> (Vec<Arc<Recorded>>, Vec<Arc<Recorded>>) {
     let history = history(log);
     let forked = history.fork(ForkAt::Sequence(at));
     let mut again = Vec::new();
@@ -54,14 +54,20 @@ fn comes_out_again(log: &[Arc<Recorded>], at: Sequence, name: &str) {
         false
     });
     ran.expect("a fork that runs");
-    for (was, is) in forked.after.iter().zip(&again) {
+    (forked.after.to_vec(), again)
+}
+
+/// Forks `log` there and holds what comes out without changes against it, event by event.
+fn comes_out_again(log: &[Arc<Recorded>], at: Sequence, name: &str) {
+    let (after, again) = course(log, at);
+    for (was, is) in after.iter().zip(&again) {
         assert_eq!(bare(is), bare(was), "{name}, forked at {at}");
     }
     assert!(
-        again.len() >= forked.after.len(),
+        again.len() >= after.len(),
         "{name}, forked at {at}: {} events of {}",
         again.len(),
-        forked.after.len()
+        after.len()
     );
 }
 
@@ -89,15 +95,8 @@ fn without_changes_a_simulated_history_comes_out_again() {
 
 /// The first event of a fork without changes that is not what the log has there.
 fn first_other(log: &[Arc<Recorded>], at: Sequence) -> Option<String> {
-    let history = history(log);
-    let forked = history.fork(ForkAt::Sequence(at));
-    let mut again = Vec::new();
-    let ran = run(&forked, &forked.likely(), &Default::default(), |it| {
-        again.push(Arc::clone(it));
-        false
-    });
-    ran.expect("a fork that runs");
-    let mut pairs = forked.after.iter().zip(&again);
+    let (after, again) = course(log, at);
+    let mut pairs = after.iter().zip(&again);
     let (was, is) = pairs.find(|(was, is)| bare(was) != bare(is))?;
     let words = |it: &Recorded| format!("{} at {}: {:?}", it.sequence, it.stored_at, it.event());
     Some(format!("was {}\n  is {}", words(was), words(is)))
@@ -110,12 +109,7 @@ fn without_changes_a_mixed_history_decides_the_same() {
     let (mut equal, mut decisions, mut in_place) = (0, 0, 0);
     let mut off = Vec::new();
     for seed in 1..=24 {
-        let mut random = Random::new(seed);
-        let mut engine = Engine::with_faults(START, false, Faults::none());
-        workload::small_cluster(&mut engine, &mut random);
-        engine
-            .run_until(seconds_after_start(200_000.0))
-            .expect("a healthy run");
+        let (engine, mut random) = small_cluster(seed, None);
         let log = engine.log();
         in_place += u32::from(
             log.iter()

@@ -189,11 +189,9 @@ impl Log {
             name: name.to_owned(),
             why: why.to_owned(),
         };
-        let answer = asked.await.map_err(|error| match error {
-            NoAnswer::Denied => unanswered("the broker denies it"),
-            NoAnswer::TooLarge { .. } => unanswered("the request is too large"),
-            NoAnswer::Doubt(why) => unanswered(&why),
-        })?;
+        let answer = asked
+            .await
+            .map_err(|error| unanswered(&error.into_words()))?;
         let refused = answer
             .headers
             .as_ref()
@@ -231,9 +229,7 @@ impl Log {
             let asked = &self.inner.connection;
             let answer = asked.ask(&subject, request.payload(payload.clone())).await;
             // Nobody has it: the stream is between two leaders.
-            if matches!(&answer, Err(NoAnswer::Doubt(why)) if why.contains("no responders"))
-                && Instant::now() < until
-            {
+            if matches!(answer, Err(NoAnswer::Nobody)) && Instant::now() < until {
                 tokio::time::sleep(FULL_PAUSE).await;
                 continue;
             }
@@ -242,7 +238,9 @@ impl Log {
                     subject: subject.clone(),
                 },
                 NoAnswer::TooLarge { limit } => LogError::TooLarge { bytes, limit },
-                NoAnswer::Doubt(why) => LogError::request("publish on", &subject, why),
+                error @ (NoAnswer::Nobody | NoAnswer::Doubt(_)) => {
+                    LogError::request("publish on", &subject, error.into_words())
+                }
             })?;
             let stored: Stored = serde_json::from_slice(&answer.payload)
                 .map_err(|error| LogError::request("publish on", &subject, error))?;

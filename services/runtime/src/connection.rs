@@ -25,8 +25,22 @@ pub(crate) enum NoAnswer {
     Denied,
     /// Larger than the broker takes.
     TooLarge { limit: usize },
+    /// Nobody listens there: nothing has arrived.
+    Nobody,
     /// It may have arrived, or may yet.
     Doubt(String),
+}
+
+impl NoAnswer {
+    /// In words, where it makes no difference which it was.
+    pub fn into_words(self) -> String {
+        match self {
+            Self::Denied => "the broker denies it".to_owned(),
+            Self::TooLarge { .. } => "the request is too large".to_owned(),
+            Self::Nobody => "no responders".to_owned(),
+            Self::Doubt(why) => why,
+        }
+    }
 }
 
 /// A client, and what is known of its connection.
@@ -91,6 +105,7 @@ impl Connection {
                     async_nats::RequestErrorKind::MaxPayloadExceeded => NoAnswer::TooLarge {
                         limit: self.client.max_payload(),
                     },
+                    async_nats::RequestErrorKind::NoResponders => NoAnswer::Nobody,
                     _ => NoAnswer::Doubt(once(error.to_string())),
                 }),
                 Err(_) => Err(NoAnswer::Doubt("no answer in time".to_owned())),

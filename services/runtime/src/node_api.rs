@@ -15,7 +15,6 @@ use futures::stream::select_all;
 use tokio::sync::Semaphore;
 
 use crate::api::{ApiError, Asked};
-use crate::connection::NoAnswer;
 use crate::error::LogError;
 use crate::log::Log;
 
@@ -168,16 +167,9 @@ impl Log {
         };
         let request = Request::new().payload(request.into());
         let answer = self.inner.connection.ask(&subject, request).await;
-        let answer = answer.map_err(|error| {
-            let why = match error {
-                NoAnswer::Denied => "the broker denies it".to_owned(),
-                NoAnswer::TooLarge { .. } => "the request is too large".to_owned(),
-                NoAnswer::Doubt(why) => why,
-            };
-            ApiError::NodeSilent {
-                node: node.clone(),
-                why,
-            }
+        let answer = answer.map_err(|error| ApiError::NodeSilent {
+            node: node.clone(),
+            why: error.into_words(),
         })?;
         let answered = NodeAnswered {
             headers: answer.headers,

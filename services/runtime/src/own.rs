@@ -53,7 +53,9 @@ pub(crate) async fn find(connection: &Connection, prefix: &Prefix, name: &str) -
             Some(Own { name, api })
         }
         // Nobody answers there, or a key of the log's own account may not ask.
-        Err(NoAnswer::Doubt(_) | NoAnswer::Denied | NoAnswer::TooLarge { .. }) => None,
+        Err(
+            NoAnswer::Nobody | NoAnswer::Doubt(_) | NoAnswer::Denied | NoAnswer::TooLarge { .. },
+        ) => None,
     }
 }
 

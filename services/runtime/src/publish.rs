@@ -295,7 +295,7 @@ fn failed(message: &Outgoing, error: NoAnswer) -> PublishError {
             subject: message.subject.clone(),
         }),
         NoAnswer::TooLarge { limit } => PublishError::Refused(too_large(message, limit)),
-        NoAnswer::Doubt(why) => PublishError::Doubt(why),
+        error @ (NoAnswer::Nobody | NoAnswer::Doubt(_)) => PublishError::Doubt(error.into_words()),
     }
 }
 

@@ -1,7 +1,11 @@
 //! What the tests of the simulator share.
 pub mod filling;
 
+use dormouse_replay::engine::{Engine, Faults, Rates};
+use dormouse_replay::random::Random;
 use dormouse_replay::scenario::{Scenario, presets, read_value};
+use dormouse_replay::simulate::{START, seconds_after_start};
+use dormouse_replay::torture::workload;
 use serde_json::Value;
 
 /// A scenario of `deploy/scenarios` as a document.
@@ -19,4 +23,16 @@ pub fn scenario(name: &str, policy: &str) -> Scenario {
     let mut document = document(name);
     presets::apply(&presets::preset(policy).expect("a policy"), &mut document);
     read_value(document).expect("a scenario")
+}
+
+/// A small cluster of this seed that came to rest, with faults at these rates, and what goes on drawing.
+pub fn small_cluster(seed: u64, rates: Option<Rates>) -> (Engine, Random) {
+    let mut random = Random::new(seed);
+    let faults = rates.map(|rates| Faults::new(random.next(), rates));
+    let mut engine = Engine::with_faults(START, false, faults.unwrap_or_else(Faults::none));
+    workload::small_cluster(&mut engine, &mut random);
+    engine
+        .run_until(seconds_after_start(200_000.0))
+        .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    (engine, random)
 }

@@ -3,15 +3,12 @@
 
 use std::sync::Arc;
 
+use crate::common::small_cluster;
 use dormouse_messages::policy::Policy;
 use dormouse_messages::{Event, JobId, Recorded, Writer};
 use dormouse_optimizer::Optimizer;
-use dormouse_replay::engine::{Engine, Faults};
 use dormouse_replay::history::explain::{Change, Correction, Explanation, Subject};
 use dormouse_replay::history::fork::Fork;
-use dormouse_replay::random::Random;
-use dormouse_replay::simulate::{START, seconds_after_start};
-use dormouse_replay::torture::workload;
 
 use super::{explain, found};
 
@@ -145,12 +142,7 @@ fn every_named_change_holds_and_no_smaller_one_of_its_kind_does() {
     let (mut asked, mut named, mut left_out, mut seed) = (0, 0, 0, 0);
     while asked < cases() {
         seed += 1;
-        let mut random = Random::new(seed);
-        let mut engine = Engine::with_faults(START, false, Faults::none());
-        workload::small_cluster(&mut engine, &mut random);
-        engine
-            .run_until(seconds_after_start(200_000.0))
-            .expect("a healthy run");
+        let (engine, mut random) = small_cluster(seed, None);
         let log = engine.log();
         let decided = log.iter().filter(|it| it.writer == Writer::Optimizer);
         let places: Vec<usize> = decided

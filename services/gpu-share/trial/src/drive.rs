@@ -37,23 +37,35 @@ fn until(ms: u64) -> impl Fn() -> bool {
     move || Instant::now() < end
 }
 
+/// The sum of what the steps of so many milliseconds return.
+fn counted(ms: u64, mut step: impl FnMut() -> Result<u64>) -> Result<u64> {
+    let (goes_on, mut count) = (until(ms), 0);
+    while goes_on() {
+        count += step()?;
+    }
+    Ok(count)
+}
+
+/// Says that it is ready, takes steps for so many milliseconds, and says how many launches they were.
+fn launching(ms: u64, step: impl FnMut() -> Result<u64>) -> Result<()> {
+    println!("ready");
+    println!("launched {}", counted(ms, step)?);
+    Ok(())
+}
+
 /// Launches as fast as it is let, for so many milliseconds; one launch in sixteen is waited for.
 fn spin(device: c_int, kernel_ns: u64, ms: u64, own_stream: bool) -> Result<()> {
     let cuda = Cuda::load(own_stream)?;
     cuda.on(device)?;
     let kernel = cuda.kernel(kernel_ns)?;
     let stream = if own_stream { 0 } else { cuda.stream()? };
-    println!("ready");
-    let (goes_on, mut count) = (until(ms), 0_u64);
-    while goes_on() {
+    launching(ms, || {
         for _ in 0..16 {
             cuda.launch(kernel, stream)?;
         }
         cuda.synchronise()?;
-        count += 16;
-    }
-    println!("launched {count}");
-    Ok(())
+        Ok(16)
+    })
 }
 
 /// Launch, wait, think.
@@ -61,16 +73,12 @@ fn sync(kernel_ns: u64, think_us: u64, ms: u64) -> Result<()> {
     let cuda = Cuda::load(false)?;
     cuda.on(0)?;
     let kernel = cuda.kernel(kernel_ns)?;
-    println!("ready");
-    let (goes_on, mut count) = (until(ms), 0_u64);
-    while goes_on() {
+    launching(ms, || {
         cuda.launch(kernel, 0)?;
         cuda.synchronise()?;
         std::thread::sleep(Duration::from_micros(think_us));
-        count += 1;
-    }
-    println!("launched {count}");
-    Ok(())
+        Ok(1)
+    })
 }
 
 /// A graph of ten kernels, captured once, launched again and again.
@@ -100,10 +108,8 @@ fn graph(kernel_ns: u64, ms: u64, captures: u64) -> Result<()> {
             mem::transmute::<*mut libc::c_void, Launch>(cuda.find("cuGraphLaunch", 10000, 0)?),
         )
     };
-    println!("ready");
-    let (goes_on, mut count) = (until(ms), 0_u64);
-    let mut made = 0;
-    while goes_on() {
+    let (mut count, mut made) = (0_u64, 0);
+    launching(ms, || {
         if made < captures.max(1) {
             let (mut graph, mut instance) = (0, 0);
             // Work before the capture in the same stream.
@@ -126,9 +132,8 @@ fn graph(kernel_ns: u64, ms: u64, captures: u64) -> Result<()> {
         if count % 4 == 0 {
             cuda.synchronise()?;
         }
-    }
-    println!("launched {count}");
-    Ok(())
+        Ok(1)
+    })
 }
 
 /// Several threads, each with a stream of its own.
@@ -141,14 +146,12 @@ fn threads(kernel_ns: u64, ms: u64, count: u64) -> Result<()> {
             std::thread::spawn(move || -> Result<u64> {
                 cuda.on(0)?;
                 let kernel = cuda.kernel(kernel_ns)?;
-                let (goes_on, mut count) = (until(ms), 0);
-                while goes_on() {
+                counted(ms, || {
                     cuda.launch(kernel, 0)?;
                     cuda.launch(kernel, 2)?;
                     cuda.synchronise()?;
-                    count += 2;
-                }
-                Ok(count)
+                    Ok(2)
+                })
             })
         })
         .collect();
@@ -165,19 +168,15 @@ fn both(kernel_ns: u64, ms: u64) -> Result<()> {
     let cuda = Cuda::load(false)?;
     cuda.on(0)?;
     let kernel = cuda.kernel(kernel_ns)?;
-    println!("ready");
-    let (goes_on, mut count) = (until(ms), 0_u64);
-    while goes_on() {
+    launching(ms, || {
         for device in [0, 1] {
             cuda.on(device)?;
             cuda.launch(kernel, 0)?;
             cuda.launch(kernel, 0)?;
         }
         cuda.synchronise()?;
-        count += 4;
-    }
-    println!("launched {count}");
-    Ok(())
+        Ok(4)
+    })
 }
 
 /// A child before the driver is initialised uses it as any program; one after it is not helped,
@@ -200,12 +199,11 @@ fn fork(kernel_ns: u64, ms: u64) -> Result<()> {
         // SAFETY: ends the child without what the parent has registered.
         unsafe { libc::_exit(i32::from(!refused)) };
     }
-    let (goes_on, mut count) = (until(ms), 0_u64);
-    while goes_on() {
+    let count = counted(ms, || {
         cuda.launch(kernel, 0)?;
         cuda.synchronise()?;
-        count += 1;
-    }
+        Ok(1)
+    })?;
     for child in [first, second] {
         let mut status = 0;
         // SAFETY: a child of ours.

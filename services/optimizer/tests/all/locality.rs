@@ -6,26 +6,7 @@ use dormouse_optimizer::problem::{Allocation, InPlace, Objective, Policy, Proble
 use dormouse_optimizer::solution::{Solution, WaitCode};
 use dormouse_optimizer::{check, solve};
 
-use crate::common::{Chance, job, node, placed};
-
-fn elastic(name: &str, chief: Option<&str>, min: u32, max: u32) -> ProblemJob {
-    ProblemJob {
-        in_place: Some(InPlace {
-            chief: chief.map(|chief| chief.parse().expect("a node")),
-        }),
-        has_checkpoint: false,
-        ..job(name, "gpu=1", 1, min, max)
-    }
-}
-
-fn service(name: &str, target: u32) -> ProblemJob {
-    ProblemJob {
-        in_place: Some(InPlace::default()),
-        urgency: Urgency::Service,
-        has_checkpoint: false,
-        ..job(name, "gpu=1", 1, target, target)
-    }
-}
+use crate::common::{Chance, elastic, job, node, placed, service};
 
 fn solved(nodes: &[(&str, &str)], jobs: Vec<ProblemJob>, policy: Policy) -> Solution {
     let problem = Problem {

@@ -1,32 +1,10 @@
 //! Services and notebooks get what they are to have; what is resized in place makes room first.
 
-use dormouse_messages::job::Urgency;
-use dormouse_optimizer::problem::{Allocation, InPlace, Policy, Problem, ProblemJob};
+use dormouse_optimizer::problem::{Allocation, Policy, Problem, ProblemJob};
 use dormouse_optimizer::solution::{Solution, WaitCode};
 use dormouse_optimizer::{check, solve};
 
-use crate::common::{job, node, placed};
-
-/// A service that is to have so many replicas.
-fn service(name: &str, target: u32) -> ProblemJob {
-    ProblemJob {
-        in_place: Some(InPlace::default()),
-        urgency: Urgency::Service,
-        has_checkpoint: false,
-        ..job(name, "gpu=1", 1, target, target)
-    }
-}
-
-/// A training job that is resized in place, its chief on a node.
-fn elastic(name: &str, chief: &str, min: u32, max: u32) -> ProblemJob {
-    ProblemJob {
-        in_place: Some(InPlace {
-            chief: Some(chief.parse().expect("a node")),
-        }),
-        has_checkpoint: false,
-        ..job(name, "gpu=1", 1, min, max)
-    }
-}
+use crate::common::{elastic, job, node, placed, service};
 
 fn solved(nodes: &[(&str, &str)], jobs: Vec<ProblemJob>) -> Solution {
     let problem = Problem {
@@ -51,8 +29,8 @@ fn training_that_is_resized_in_place_shrinks_for_a_service_and_its_chief_stays()
         &[("a", "gpu=4"), ("b", "gpu=4")],
         vec![
             service("model", 5),
-            placed(elastic("one", "a", 1, 4), &[("a", 4)]),
-            placed(elastic("two", "b", 1, 4), &[("b", 4)]),
+            placed(elastic("one", Some("a"), 1, 4), &[("a", 4)]),
+            placed(elastic("two", Some("b"), 1, 4), &[("b", 4)]),
         ],
     );
     assert_eq!(
@@ -74,8 +52,8 @@ fn what_is_resized_in_place_is_not_moved_for_nothing() {
     let jobs = || {
         vec![
             placed(service("model", 2), &[("b", 2)]),
-            placed(elastic("one", "a", 1, 4), &[("a", 2), ("c", 1)]),
-            placed(elastic("two", "c", 1, 2), &[("c", 1), ("a", 1)]),
+            placed(elastic("one", Some("a"), 1, 4), &[("a", 2), ("c", 1)]),
+            placed(elastic("two", Some("c"), 1, 2), &[("c", 1), ("a", 1)]),
         ]
     };
     let nodes = [("a", "gpu=3"), ("b", "gpu=2"), ("c", "gpu=2")];
@@ -94,7 +72,7 @@ fn nobody_is_restarted_while_shrinking_in_place_makes_the_room() {
         vec![
             service("model", 3),
             rigid,
-            placed(elastic("soft", "b", 1, 4), &[("b", 4)]),
+            placed(elastic("soft", Some("b"), 1, 4), &[("b", 4)]),
         ],
     );
     assert_eq!(
@@ -147,7 +125,7 @@ fn a_cluster_that_is_too_small_gives_services_what_it_has() {
         vec![
             service("first", 3),
             service("second", 3),
-            placed(elastic("soft", "a", 1, 4), &[("a", 4)]),
+            placed(elastic("soft", Some("a"), 1, 4), &[("a", 4)]),
         ],
     );
     let counts = containers(&solution);
@@ -161,8 +139,8 @@ fn training_takes_back_what_a_service_gives_up() {
         &[("a", "gpu=4"), ("b", "gpu=4")],
         vec![
             placed(service("model", 1), &[("a", 2), ("b", 2)]),
-            placed(elastic("one", "a", 1, 4), &[("a", 2)]),
-            placed(elastic("two", "b", 1, 4), &[("b", 2)]),
+            placed(elastic("one", Some("a"), 1, 4), &[("a", 2)]),
+            placed(elastic("two", Some("b"), 1, 4), &[("b", 2)]),
         ],
     );
     let counts = containers(&solution);

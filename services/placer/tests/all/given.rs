@@ -74,19 +74,45 @@ impl Given {
     pub fn nodes() -> Self {
         let mut given = Self::default();
         for name in ["n0", "n1"] {
-            given.push(NodeJoined {
-                node: node(name),
-                capacity: "cpu=4".parse().expect("amounts"),
-                labels: BTreeMap::new(),
-                gpus: Vec::new(),
-                incarnation: 1,
-                running: Vec::new(),
-                address: String::new(),
-                runtime: "process".to_owned(),
-                taints: Default::default(),
-            });
+            given.joins(name, 1, &[]);
         }
         given
+    }
+
+    /// A node with room for two containers joins, for the `incarnation`-th time, with these labels.
+    pub fn joins(&mut self, name: &str, incarnation: u64, labels: &[(&str, &str)]) {
+        let label = |(label, value): &(&str, &str)| ((*label).to_owned(), (*value).to_owned());
+        self.push(NodeJoined {
+            node: node(name),
+            capacity: "cpu=4".parse().expect("amounts"),
+            labels: labels.iter().map(label).collect(),
+            gpus: Vec::new(),
+            incarnation,
+            running: Vec::new(),
+            address: String::new(),
+            runtime: "process".to_owned(),
+            taints: Default::default(),
+        });
+    }
+
+    /// A job is admitted and released.
+    pub fn released(&mut self, spec: JobSpec) {
+        let id: JobId = format!("{}/{}", spec.tenant, spec.name)
+            .parse()
+            .expect("valid");
+        self.push(JobAdmitted {
+            job: id.clone(),
+            spec,
+            ingress_sequence: self.events,
+            by: None,
+            basis: None,
+        });
+        self.push(JobReleased {
+            job: id,
+            turn: None,
+            passed_over: Vec::new(),
+            basis: None,
+        });
     }
 
     pub fn push(&mut self, event: impl Into<Event>) {
@@ -105,19 +131,7 @@ impl Given {
 
     /// A job of one container, placed on a node.
     pub fn placed(&mut self, id: &str, on: &str) {
-        self.push(JobAdmitted {
-            job: job(id),
-            spec: spec(&job(id)),
-            ingress_sequence: self.events,
-            by: None,
-            basis: None,
-        });
-        self.push(JobReleased {
-            job: job(id),
-            turn: None,
-            passed_over: Vec::new(),
-            basis: None,
-        });
+        self.released(spec(&job(id)));
         self.create(id, on, 1);
     }
 

@@ -2,8 +2,7 @@
 //! the baseline, each container by itself on the node with the most slots.
 
 use dormouse_messages::events::{
-    AllocationDecided, ClusterConfigured, JobAdmitted, JobAllocation, JobReleased, NodeJoined,
-    Outcome, Shape, Slot,
+    AllocationDecided, ClusterConfigured, JobAllocation, Outcome, Shape, Slot,
 };
 use dormouse_messages::job::{Containers, JobSpec};
 use dormouse_messages::policy::{Placement, Policy};
@@ -15,20 +14,7 @@ use crate::given::{Given, job, node, spec};
 fn racks(labels: &[(&str, &str, &str)]) -> Given {
     let mut given = Given::nodes();
     for (name, rack, zone) in labels {
-        let labels = [("rack", rack), ("zone", zone)];
-        given.push(NodeJoined {
-            node: node(name),
-            capacity: "cpu=4".parse().expect("amounts"),
-            labels: labels
-                .map(|(label, value)| (label.to_owned(), (*value).to_owned()))
-                .into(),
-            gpus: Vec::new(),
-            incarnation: 2,
-            running: Vec::new(),
-            address: String::new(),
-            runtime: "process".to_owned(),
-            taints: Default::default(),
-        });
+        given.joins(name, 2, &[("rack", rack), ("zone", zone)]);
     }
     given
 }
@@ -36,21 +22,9 @@ fn racks(labels: &[(&str, &str, &str)]) -> Given {
 /// Two gangs of this size on nodes with two slots each: the nodes of each gang.
 fn nodes_of_gangs(mut given: Given, size: u32, on: &[&str]) -> [Vec<String>; 2] {
     for id in ["t/a", "t/b"] {
-        given.push(JobAdmitted {
-            job: job(id),
-            spec: JobSpec {
-                containers: Containers::between(size, size),
-                ..spec(&job(id))
-            },
-            ingress_sequence: given.events,
-            by: None,
-            basis: None,
-        });
-        given.push(JobReleased {
-            job: job(id),
-            turn: None,
-            passed_over: Vec::new(),
-            basis: None,
+        given.released(JobSpec {
+            containers: Containers::between(size, size),
+            ..spec(&job(id))
         });
     }
     let listed = |id: &str| JobAllocation {

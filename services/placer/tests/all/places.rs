@@ -12,17 +12,7 @@ use crate::given::{Given, job, node, spec};
 fn zones() -> Given {
     let mut given = Given::nodes();
     for (name, zone) in [("n0", "a"), ("n1", "a"), ("n2", "b"), ("n3", "b")] {
-        given.push(NodeJoined {
-            node: node(name),
-            capacity: "cpu=4".parse().expect("amounts"),
-            labels: [("zone".to_owned(), zone.to_owned())].into(),
-            gpus: Vec::new(),
-            incarnation: 2,
-            running: Vec::new(),
-            address: String::new(),
-            runtime: "process".to_owned(),
-            taints: Default::default(),
-        });
+        given.joins(name, 2, &[("zone", zone)]);
     }
     given
 }
@@ -34,19 +24,7 @@ fn asks(constraints: serde_json::Value) -> Constraints {
 fn released(given: &mut Given, id: &str, constraints: &Constraints) {
     let mut spec = spec(&job(id));
     spec.constraints = constraints.clone();
-    given.push(JobAdmitted {
-        job: job(id),
-        spec,
-        ingress_sequence: given.events,
-        by: None,
-        basis: None,
-    });
-    given.push(JobReleased {
-        job: job(id),
-        turn: None,
-        passed_over: Vec::new(),
-        basis: None,
-    });
+    given.released(spec);
 }
 
 /// An allocation: jobs with their containers, and slots by node of each job's type.

@@ -223,7 +223,7 @@ impl Tenant {
                         format!("the document has {bytes} bytes; the broker takes {limit}");
                     return Err(TenantError::refused("too_large", &reason));
                 }
-                Err(NoAnswer::Doubt(why)) if why.contains("no responders") => {
+                Err(NoAnswer::Nobody) => {
                     return Err(TenantError::Unavailable(subject.to_owned()));
                 }
                 Err(NoAnswer::Doubt(_)) if Instant::now() < limit => {}

@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 
+use dormouse_messages::job::Urgency;
 use dormouse_messages::quantity::Amounts;
-use dormouse_optimizer::problem::{Problem, ProblemJob, ProblemNode};
+use dormouse_optimizer::problem::{InPlace, Problem, ProblemJob, ProblemNode};
 use dormouse_optimizer::{Solution, check, solve};
 
 /// A small deterministic generator, so that a seed names an instance.
@@ -63,6 +64,27 @@ pub fn job(name: &str, demand: &str, weight: u32, min: u32, max: u32) -> Problem
         has_checkpoint: true,
         static_containers: None,
         needs: Default::default(),
+    }
+}
+
+/// A service that is to have so many replicas.
+pub fn service(name: &str, target: u32) -> ProblemJob {
+    ProblemJob {
+        in_place: Some(InPlace::default()),
+        urgency: Urgency::Service,
+        has_checkpoint: false,
+        ..job(name, "gpu=1", 1, target, target)
+    }
+}
+
+/// A training job that is resized in place, its chief on a node once it runs.
+pub fn elastic(name: &str, chief: Option<&str>, min: u32, max: u32) -> ProblemJob {
+    ProblemJob {
+        in_place: Some(InPlace {
+            chief: chief.map(|chief| chief.parse().expect("a node")),
+        }),
+        has_checkpoint: false,
+        ..job(name, "gpu=1", 1, min, max)
     }
 }
 
