@@ -9,34 +9,25 @@ use dormouse_admission::{Admission, AdmissionState, arrived, shed};
 use dormouse_autoscaler::Autoscaler;
 use dormouse_checkpointer::Checkpointer;
 use dormouse_gateway::{Config as GatewayConfig, Gateway, Keep, Key, Trust, read_secret};
-use dormouse_messages::envelope::CONTENT_TYPE;
 use dormouse_messages::events::{GatewayLost, NodeLost};
-use dormouse_messages::{Decider, Event, Fold, Recorded, Sequence, TenantId};
+use dormouse_messages::{Decider, Event};
 use dormouse_node_agent::AgentConfig;
 use dormouse_node_agent::config::Contain;
 use dormouse_optimizer::Optimizer;
 use dormouse_placer::Placer;
-use dormouse_projections::ReadModel;
-use dormouse_projections::queries::{self, QueryError};
-use dormouse_projections::status::{Shown, StatusView};
 use dormouse_runtime::{
-    Asked, Followed, IngressSource, Inputs, IntakeOf, LeaseWatcher, LocalNodes, Log, Lost,
-    LostGateway, Published, ServiceOptions, Settings, Watched, run_service, telemetry,
+    IngressSource, Inputs, IntakeOf, LeaseWatcher, LocalNodes, Log, Lost, LostGateway,
+    ServiceOptions, Settings, Watched, run_service, telemetry,
 };
 use dormouse_state::{ClusterState, NodePhase};
-use serde_json::Value;
-use tokio::sync::{RwLock, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::{GatewayArgs, ServeArgs, ServiceArg};
-use crate::clock;
-use crate::cluster_metrics;
 use crate::context::Context;
 use crate::error::DONE;
 use crate::web;
 
-/// How long a query waits for the service to read the log after its start.
-const READING: Duration = Duration::from_secs(3);
+mod api;
 
 /// How a service of this process runs.
 #[derive(Debug, Clone)]
@@ -99,7 +90,7 @@ pub async fn service(
             decider(Checkpointer::default(), log, role, None, shutdown).await
         }
         ServiceArg::Autoscaler => decider(Autoscaler, log, role, None, shutdown).await,
-        ServiceArg::Api => api(log, role, shutdown).await,
+        ServiceArg::Api => api::run(log, role, shutdown).await,
         ServiceArg::Agent | ServiceArg::Gateway | ServiceArg::Webhook | ServiceArg::Web => {
             anyhow::bail!("agents, gateways, webhooks and the page are started by themselves")
         }
@@ -174,137 +165,6 @@ fn lost(lost: Lost) -> Event {
         node: lost.node,
         incarnation: lost.incarnation,
         last_seen: lost.last_seen,
-    })
-}
-
-/// The query service: folds the log, answers from the fold; shows tenants what becomes of their
-/// jobs.
-async fn api(log: Log, role: &Role, shutdown: CancellationToken) -> anyhow::Result<()> {
-    let model = Arc::new(RwLock::new(ReadModel::default()));
-    let holder = ServiceOptions::default().holder;
-    let (identity, json) = (log.identity(), role.json_status);
-    let mut events = log.follow(Sequence(1));
-    let folded = Arc::clone(&model);
-    // Until it has read the log as it was, what it would answer is not so any more.
-    let (caught_up, ready) = watch::channel(false);
-    cluster_metrics::describe();
-    let showing = show_metrics(Arc::clone(&model), ready.clone());
-    let folding = async move {
-        let (mut batch, mut is_live) = (Vec::new(), false);
-        while events.recv_many(&mut batch, 1_024).await > 0 {
-            let mut model = folded.write().await;
-            for followed in batch.drain(..) {
-                match followed {
-                    Followed::Event(recorded) => {
-                        model.evolve(&recorded);
-                        if is_live {
-                            cluster_metrics::observe(&model, &recorded);
-                        }
-                    }
-                    Followed::Flagged { sequence, why, .. } => model.flag(sequence, why),
-                    Followed::CaughtUp(_) => {
-                        is_live = true;
-                        caught_up.send_replace(true);
-                    }
-                }
-            }
-        }
-        anyhow::Ok(())
-    };
-    let answer = move |asked: Asked| {
-        let (model, mut ready) = (Arc::clone(&model), ready.clone());
-        let refuse = |code: &str, why: String| (code.to_owned(), why);
-        let answering = move || {
-            let answer = answer(&model.blocking_read(), &asked)
-                .map_err(|error| (error.code, error.message))?;
-            serde_json::to_vec(&answer).map_err(|error| refuse("internal", error.to_string()))
-        };
-        async move {
-            let read = tokio::time::timeout(READING, ready.wait_for(|ready| *ready));
-            if read.await.is_err() {
-                let why = "the query service is still reading the log; ask again in a moment";
-                return Err(refuse("unavailable", why.to_owned()));
-            }
-            // A long answer holds up nobody else on this thread.
-            let answered = tokio::task::spawn_blocking(answering).await;
-            answered.unwrap_or_else(|error| Err(refuse("internal", error.to_string())))
-        }
-    };
-    tokio::select! {
-        folded = folding => folded.and_then(|()| anyhow::bail!("the log can no longer be followed")),
-        served = log.serve_api(&queries::NAMES, &queries::TENANT_NAMES, answer) => {
-            served.map_err(anyhow::Error::from)
-        }
-        shown = log.publish_status(&holder, role.takeover, || shown(&identity, json), shutdown.clone()) => {
-            shown.map_err(anyhow::Error::from)
-        }
-        never = showing => never,
-        () = shutdown.cancelled() => Ok(()),
-    }
-}
-
-/// Sets the cluster's metrics every few seconds, once the log is read.
-async fn show_metrics(
-    model: Arc<RwLock<ReadModel>>,
-    mut ready: watch::Receiver<bool>,
-) -> anyhow::Result<()> {
-    ready.wait_for(|ready| *ready).await?;
-    loop {
-        let model = Arc::clone(&model);
-        let shown = move || cluster_metrics::show(&model.blocking_read(), clock::now());
-        tokio::task::spawn_blocking(shown).await?;
-        tokio::time::sleep(cluster_metrics::SHOW_EVERY).await;
-    }
-}
-
-/// What a query is answered: a tenant's about itself, or anybody else's.
-fn answer(model: &ReadModel, asked: &Asked) -> Result<Value, QueryError> {
-    let refuse = |error: &dyn std::fmt::Display| QueryError {
-        code: "bad_request".to_owned(),
-        message: error.to_string(),
-    };
-    let request: Value = match asked.request.is_empty() {
-        true => Value::Null,
-        false => serde_json::from_slice(&asked.request).map_err(|error| refuse(&error))?,
-    };
-    tracing::debug!(query = asked.name, tenant = asked.tenant, "asked");
-    let Some(tenant) = &asked.tenant else {
-        return queries::answer(model, &asked.name, request, clock::now());
-    };
-    let tenant = TenantId::new(tenant.as_str()).map_err(|error| refuse(&error))?;
-    queries::answer_tenant(model, &tenant, &asked.name, request, clock::now())
-}
-
-/// What tenants are shown of each event; with `json` also in JSON, under `<tenant>._json.>`.
-fn shown(log: &str, json: bool) -> impl FnMut(&Recorded) -> Vec<Published> {
-    let mut view = StatusView::default();
-    move |recorded| {
-        let mut published = Vec::new();
-        for shown in view.show(recorded) {
-            let mirrored = json.then(|| mirrored(log, recorded, &shown)).flatten();
-            if let Ok(payload) = shown.envelope.to_msgpack() {
-                published.push(Published {
-                    subjects: shown.subjects,
-                    content_type: CONTENT_TYPE,
-                    payload: payload.into(),
-                });
-            }
-            published.extend(mirrored);
-        }
-        published
-    }
-}
-
-/// The same as a CloudEvents event in JSON.
-fn mirrored(log: &str, recorded: &Recorded, shown: &Shown<'_>) -> Option<Published> {
-    let subjects = shown.subjects.iter().filter_map(|subject| {
-        let (tenant, rest) = subject.split_once('.')?;
-        Some(format!("{tenant}._json.{rest}"))
-    });
-    Some(Published {
-        subjects: subjects.collect(),
-        content_type: "application/cloudevents+json",
-        payload: shown.to_json(recorded, log).ok()?.into(),
     })
 }
 

@@ -1,6 +1,7 @@
 //! Queries by request and reply: the NATS service API, and the tenants' ingress.
 
 use std::future::Future;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use async_nats::service::ServiceExt;
@@ -8,7 +9,7 @@ use async_nats::service::endpoint::Endpoint;
 use async_nats::service::error::Error as Refusal;
 use async_nats::{HeaderMap, Request};
 use bytes::Bytes;
-use dormouse_messages::{NodeId, Prefix, TenantId};
+use dormouse_messages::{NodeId, Prefix, Sequence, TenantId};
 use futures::StreamExt;
 use serde::Deserialize;
 
@@ -70,6 +71,9 @@ const FULL_PATIENCE: Duration = Duration::from_secs(30);
 /// Until it is tried again.
 const FULL_PAUSE: Duration = Duration::from_millis(50);
 
+/// The header of a query that names the last event its client has seen.
+const AFTER: &str = "Dormouse-After";
+
 /// The status of every refusal, as in HTTP.
 const REFUSED: usize = 400;
 
@@ -80,6 +84,9 @@ pub struct Asked {
     pub name: String,
     /// The tenant on whose subject it came: it asks about itself.
     pub tenant: Option<String>,
+    /// The last event that the operator's client has seen: the answer should know it too. A tenant
+    /// cannot hold up others by naming one that is far away.
+    pub after: Option<Sequence>,
     /// The request.
     pub request: Bytes,
 }
@@ -92,9 +99,12 @@ where
 {
     while let Some(request) = endpoint.next().await {
         let tenant = prefix.parse_tenant_api(&request.message.subject);
+        let headers = request.message.headers.as_ref();
+        let after = headers.and_then(|headers| headers.get(AFTER)?.as_str().parse().ok());
         let asked = Asked {
             name: name.clone(),
             tenant: tenant.map(|(tenant, _)| tenant.to_owned()),
+            after: after.map(Sequence).filter(|_| tenant.is_none()),
             request: request.message.payload.clone(),
         };
         let answered = answer(asked).await;
@@ -159,7 +169,8 @@ impl Log {
         Ok(())
     }
 
-    /// Asks the query `name`.
+    /// Asks the query `name`. The answer knows what this client has followed of the log, where the
+    /// query service comes so far in time.
     ///
     /// # Errors
     /// Its refusal, or that nobody answers.
@@ -181,10 +192,11 @@ impl Log {
             Some(tenant) => self.prefix().tenant_api(tenant.as_str(), name),
             None => self.prefix().api(name),
         };
-        let asked = self
-            .inner
-            .connection
-            .ask(&subject, Request::new().payload(request.into()));
+        let mut headers = HeaderMap::new();
+        let followed_to = self.inner.followed_to.load(Ordering::Relaxed);
+        headers.insert(AFTER, followed_to.to_string());
+        let request = Request::new().headers(headers).payload(request.into());
+        let asked = self.inner.connection.ask(&subject, request);
         let unanswered = |why: &str| ApiError::Unanswered {
             name: name.to_owned(),
             why: why.to_owned(),

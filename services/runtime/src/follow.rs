@@ -89,6 +89,10 @@ impl Reader {
         }
         if self.until == Until::Forever {
             self.log.remember_traces(&decoded);
+            if let Some(last) = messages.last() {
+                let followed_to = &self.log.inner.followed_to;
+                followed_to.fetch_max(last.sequence, Ordering::Relaxed);
+            }
         }
         decoded
     }

@@ -46,6 +46,8 @@ pub(crate) struct Inner {
     replicated: AtomicBool,
     /// Up to here the log was imported: its events have their original times.
     pub imported_to: AtomicU64,
+    /// The last event that this client has followed: answers to its queries are no older.
+    pub followed_to: AtomicU64,
     /// Where the background tasks run, also those that a service's own thread starts.
     home: tokio::runtime::Handle,
     /// The trace contexts of the last events that were followed.
@@ -81,6 +83,7 @@ impl Log {
                 identity: RwLock::new(String::new()),
                 replicated: AtomicBool::new(settings.replicas > 1),
                 imported_to: AtomicU64::new(0),
+                followed_to: AtomicU64::new(0),
                 home: tokio::runtime::Handle::current(),
                 traces: Mutex::new(Remembered::default()),
                 feed: Feed::default(),

@@ -96,6 +96,7 @@ fn asked(prefix: &Prefix, message: &Message) -> Option<Asked> {
     };
     let (name, _node) = rest.split_once('.')?;
     Some(Asked {
+        after: None,
         name: name.to_owned(),
         tenant,
         request: message.payload.clone(),

@@ -38,6 +38,7 @@ fn container() -> ContainerId {
 
 fn asked(name: &str, tenant: Option<&str>, query: &impl Serialize) -> Asked {
     Asked {
+        after: None,
         name: name.to_owned(),
         tenant: tenant.map(str::to_owned),
         request: serde_json::to_vec(query).expect("encodes").into(),

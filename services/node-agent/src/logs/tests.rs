@@ -114,6 +114,7 @@ async fn a_tail_begins_with_a_line_and_an_end_is_said() {
 async fn a_tenant_reads_its_own_and_no_links() {
     let (_at, printed, container) = printed();
     let asked = |tenant: &str| Asked {
+        after: None,
         name: LOGS.to_owned(),
         tenant: Some(tenant.to_owned()),
         request: serde_json::to_vec(&query(&container))

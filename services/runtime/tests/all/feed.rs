@@ -3,7 +3,7 @@
 
 use crate::common::{Broker, PATIENCE, drained, next_event};
 use dormouse_messages::{Sequence, Writer};
-use dormouse_runtime::{Followed, Log};
+use dormouse_runtime::{Asked, Followed, Log};
 use tokio::sync::mpsc::Receiver;
 
 /// More than wait for a follower that does not read.
@@ -51,7 +51,7 @@ async fn consumers(broker: &Broker) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_comes_later_sees_everything() {
+async fn a_later_follower_sees_everything() {
     let broker = Broker::start().await;
     let log = broker.log().await;
     append(&log, 0..3_000).await;
@@ -175,4 +175,31 @@ async fn whoever_joins_one_that_does_not_read_does_not_wait_for_it() {
     expect(&mut joins, 0..MANY).await;
     append(&log, MANY..MANY + 10).await;
     expect(&mut joins, MANY..MANY + 10).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_query_says_what_its_client_has_followed() {
+    let broker = Broker::start().await;
+    let (log, api) = (broker.log().await, broker.log().await);
+    append(&log, 0..3).await;
+    let serving = tokio::spawn(async move {
+        let answer = |asked: Asked| async move { Ok(format!("{:?}", asked.after).into_bytes()) };
+        api.serve_api(&["jobs"], &[], answer).await
+    });
+    let ask = async || {
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            // Until it serves there is no responder.
+            match log.request("jobs", Vec::new()).await {
+                Ok(answer) => return answer,
+                Err(error) if tokio::time::Instant::now() > deadline => panic!("{error}"),
+                Err(_) => tokio::task::yield_now().await,
+            }
+        }
+    };
+    assert_eq!(ask().await, "Some(Sequence(0))");
+    let mut followed = log.follow(Sequence(1));
+    expect(&mut followed, 0..3).await;
+    assert_eq!(ask().await, "Some(Sequence(3))");
+    serving.abort();
 }
