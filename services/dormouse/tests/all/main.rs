@@ -5,6 +5,7 @@ mod clients;
 #[path = "../../../runtime/tests/all/common/collector.rs"]
 mod collector;
 mod common;
+mod copies;
 mod documents;
 mod e2e;
 mod everyday;
