@@ -147,7 +147,9 @@ impl Routes {
         })
     }
 
-    /// Folds one event; whether the table has changed.
+    /// Folds one event; whether the table has changed. Every event is named: the compiler asks of a
+    /// new one what it is to a gateway.
+    #[expect(clippy::too_many_lines, reason = "one arm an event")]
     fn fold(&mut self, event: &Event, sequence: Sequence) -> bool {
         match event {
             Event::JobAdmitted(it) => self.admitted(it),
@@ -198,7 +200,50 @@ impl Routes {
             Event::GatewayJoined(it) => self.joined.insert(it.gateway.clone()),
             Event::GatewayLeft(it) => self.joined.remove(&it.gateway),
             Event::GatewayLost(it) => self.joined.remove(&it.gateway),
-            _ => false,
+            Event::ClusterConfigured(_)
+            | Event::NodeDrained(_)
+            | Event::NodeRestored(_)
+            | Event::SubmissionReceived(_)
+            | Event::JobRefused(_)
+            | Event::JobReleased(_)
+            | Event::JobCancelRequested(_)
+            | Event::AllocationDecided(_)
+            | Event::AllocationKept(_)
+            | Event::PlacementRefused(_)
+            | Event::NodeRecovered(_)
+            | Event::CheckpointRequested(_)
+            | Event::PartitionStartRequested(_)
+            | Event::PartitionStarted(_)
+            | Event::PartitionKept(_)
+            | Event::ContainerStarted(_)
+            | Event::CheckpointSaved(_)
+            | Event::CheckpointFailed(_)
+            | Event::Progress(_)
+            | Event::TenantConfigured(_)
+            | Event::TasksAssigned(_)
+            | Event::TasksEnded(_)
+            | Event::CheckpointRejected(_)
+            | Event::NodeFaulted(_)
+            | Event::NodeQuarantined(_)
+            | Event::NodeReadmitted(_)
+            | Event::PartitionLeaveRequested(_)
+            | Event::PartitionResized(_)
+            | Event::MemberAcknowledged(_)
+            | Event::ServiceMeasured(_)
+            | Event::NotebookWarned(_)
+            | Event::ClockStepped(_)
+            | Event::WebhookConfigured(_)
+            | Event::TenantGranted(_)
+            | Event::SubmissionsShed(_)
+            | Event::PlanAccepted(_)
+            | Event::PlanMissed(_)
+            | Event::PartitionWarned(_)
+            | Event::NodeLabelled(_)
+            | Event::NodeRemoved(_)
+            | Event::NotebookObserved(_)
+            | Event::ContainerExecStarted(_)
+            | Event::ContainerExecEnded(_)
+            | Event::ContainerGpuUsed(_) => false,
         }
     }
 

@@ -488,18 +488,20 @@ fn prepare(
     for folder in folders {
         let made = folder.make();
         let made =
-            made.map_err(|error| NotStarted::disk("cannot create", &folder.path(), &error))?;
+            made.map_err(|error| crate::runtime::of_disk("cannot create", &folder.path(), &error))?;
         // An answer of before is not this container's.
         let _ = made.remove(ACK);
         if let Some(user) = plan.user {
             if folder == own {
                 let tmp = folder.join(process::walled::TMP).make();
                 let tmp = tmp.and_then(|tmp| tmp.give(user));
-                tmp.map_err(|error| NotStarted::disk("cannot create", &folder.path(), &error))?;
+                tmp.map_err(|error| {
+                    crate::runtime::of_disk("cannot create", &folder.path(), &error)
+                })?;
             }
             let given = made.give(user);
             let what = "cannot be given to its tenant's user:";
-            given.map_err(|error| NotStarted::disk(what, &folder.path(), &error))?;
+            given.map_err(|error| crate::runtime::of_disk(what, &folder.path(), &error))?;
         }
     }
     Ok((environment(plan)?, mounts::real(plan)?))

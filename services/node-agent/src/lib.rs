@@ -7,8 +7,9 @@
 //!          Reports ──► log
 //! ```
 //!
-//! All effect, its decisions pure: [`state`] folds what the log asks of the node, [`reconcile`]
-//! says what to do about the difference to what runs, [`executor`] and [`plan`] say how.
+//! All effect; its decisions are made in [`dormouse_agent_core`], which is pure: [`state`] folds
+//! what the log asks of the node, [`reconcile`] says what to do about the difference to what runs.
+//! [`executor`] and [`plan`] say how a container is started.
 //!
 //! - Nothing is done twice: an agent that starts folds the log (from its last snapshot: [`kept`]), adopts what runs, reports what
 //!   the log does not know, starts what is wanted and was never started.
@@ -40,13 +41,11 @@ pub mod probe;
 pub mod process;
 pub mod procfs;
 pub mod prune;
-pub mod reconcile;
 pub mod report;
 pub mod rotate;
 pub mod runtime;
 pub mod seal;
 pub mod secrets;
-pub mod state;
 pub mod tasks;
 pub mod usage;
 pub mod watch;
@@ -60,6 +59,8 @@ use std::time::Duration;
 
 use actix::prelude::*;
 use tokio::sync::{mpsc, oneshot, watch as latest};
+
+pub use dormouse_agent_core::{reconcile, state};
 
 pub use config::{AgentConfig, Retention, RuntimeKind};
 pub use layout::{Logs, log_parts, logs_path, open_log, task_output};

@@ -174,7 +174,7 @@ impl Inner {
         mark.supervised = keeper.map(Supervised::by_keeper);
         let noted = self.marks.put(&mark);
         let path = self.marks.path(&plan.container, plan.request);
-        noted.map_err(|error| NotStarted::disk("cannot write", &path, &error))
+        noted.map_err(|error| crate::runtime::of_disk("cannot write", &path, &error))
     }
 }
 

@@ -5,9 +5,9 @@
 //!   after a restart: the container knows the last order that it took.
 //! - A result names its order, so that a task's earlier failure is not taken for its later end.
 
-use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 
+pub use dormouse_agent_core::Orders;
 use dormouse_messages::events::FailedTask;
 use dormouse_messages::{Sequence, TaskRanges};
 
@@ -21,9 +21,6 @@ const RESULTS_BYTES: u64 = 256 * 1024;
 
 /// Where tasks print to, in a container's directory.
 pub const TASKS: &str = "tasks";
-
-/// The orders of a container that have tasks without a known end.
-pub type Orders = BTreeMap<Sequence, TaskRanges>;
 
 /// Tasks that have ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

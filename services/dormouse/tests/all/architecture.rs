@@ -18,7 +18,7 @@ const IMPURE: [&str; 8] = [
 
 /// Crates and the Dormouse crates that they may depend on. A decider depends on the vocabulary
 /// and the shared folds, never on another service.
-const ALLOWED: [(&str, &[&str]); 20] = [
+const ALLOWED: [(&str, &[&str]); 21] = [
     ("dormouse-messages", &[]),
     ("dormouse-state", &["dormouse-messages"]),
     (
@@ -43,10 +43,12 @@ const ALLOWED: [(&str, &[&str]); 20] = [
         &["dormouse-messages", "dormouse-state"],
     ),
     ("dormouse-shell", &["dormouse-messages"]),
+    ("dormouse-agent-core", &["dormouse-messages"]),
     ("dormouse-runtime", &["dormouse-messages", "dormouse-shell"]),
     (
         "dormouse-node-agent",
         &[
+            "dormouse-agent-core",
             "dormouse-gpu-share",
             "dormouse-messages",
             "dormouse-runtime",
@@ -71,6 +73,7 @@ const ALLOWED: [(&str, &[&str]); 20] = [
     (
         "dormouse-replay",
         &[
+            "dormouse-agent-core",
             "dormouse-messages",
             "dormouse-shell",
             "dormouse-state",
@@ -111,9 +114,10 @@ const ALLOWED: [(&str, &[&str]); 20] = [
     ),
 ];
 
-const PURE: [&str; 10] = [
+const PURE: [&str; 11] = [
     "dormouse-messages",
     "dormouse-shell",
+    "dormouse-agent-core",
     "dormouse-state",
     "dormouse-projections",
     "dormouse-admission",

@@ -106,7 +106,7 @@ impl Agent {
             fs::copy(library, &to).map(drop)
         };
         made().map_err(|error| {
-            NotStarted::disk("no library for its part of a GPU at", &part.folder, &error)
+            crate::runtime::of_disk("no library for its part of a GPU at", &part.folder, &error)
         })?;
         self.gpus.share(plan, part).map_err(NotStarted::from)
     }

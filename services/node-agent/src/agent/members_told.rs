@@ -51,7 +51,7 @@ impl Agent {
         let layout = self.config.layout();
         members::tell(&layout, job, incarnation, &document).map_err(|error| {
             let path = layout.members(job, incarnation).path();
-            NotStarted::disk("cannot write who takes part to", &path, &error)
+            crate::runtime::of_disk("cannot write who takes part to", &path, &error)
         })
     }
 

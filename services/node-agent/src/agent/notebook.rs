@@ -37,7 +37,7 @@ impl Agent {
         let address = members::address(&self.config, &self.state, &self.config.node)?;
         jupyter::prepare(&layout, id, &address).map_err(|error| {
             let path = layout.work(&id.job).path();
-            NotStarted::disk("cannot make the notebook's folder", &path, &error)
+            crate::runtime::of_disk("cannot make the notebook's folder", &path, &error)
         })?;
         Ok(plan)
     }

@@ -70,7 +70,7 @@ fn files(program: &Program) -> Result<Standard, NotStarted> {
             output: output.into(),
             errors: errors.into(),
         }),
-        (Err(error), _) | (_, Err(error)) => Err(NotStarted::disk(
+        (Err(error), _) | (_, Err(error)) => Err(crate::runtime::of_disk(
             "cannot open what it prints to in",
             &program.output,
             &error,

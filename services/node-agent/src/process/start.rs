@@ -73,7 +73,7 @@ impl Inner {
         let checkpoint = self.layout.checkpoint_below(job, *incarnation);
         checkpoint.make().map_err(|error| {
             let what = "cannot create the checkpoint directory";
-            NotStarted::disk(what, &plan.checkpoint, &error)
+            crate::runtime::of_disk(what, &plan.checkpoint, &error)
         })?;
         let program = self.program(plan)?;
         let walls = match (plan.user, &self.contain) {
@@ -166,7 +166,7 @@ fn make_directory(layout: &Layout, plan: &ContainerPlan) -> Result<(), NotStarte
         below.make()
     };
     let folder = make().map_err(|error: std::io::Error| {
-        NotStarted::disk("cannot create its directory", directory, &error)
+        crate::runtime::of_disk("cannot create its directory", directory, &error)
     })?;
     for name in [STDOUT, STDERR] {
         append(&folder, name)?;
@@ -176,7 +176,7 @@ fn make_directory(layout: &Layout, plan: &ContainerPlan) -> Result<(), NotStarte
 
 fn append(folder: &Folder, name: &str) -> Result<File, NotStarted> {
     let file = folder.append(name);
-    file.map_err(|error| NotStarted::disk("cannot open", Path::new(name), &error))
+    file.map_err(|error| crate::runtime::of_disk("cannot open", Path::new(name), &error))
 }
 
 /// Finds the program as `exec` would, so that its absence is told before anything runs.

@@ -71,10 +71,10 @@ pub fn give(layout: &Layout, plan: &ContainerPlan, user: User) -> Result<(), Not
         folder.give(user)
     };
     let what = "cannot be given to its tenant's user:";
-    give().map_err(|error| NotStarted::disk(what, &plan.directory, &error))?;
+    give().map_err(|error| crate::runtime::of_disk(what, &plan.directory, &error))?;
     let checkpoint = layout.checkpoint_below(job, *incarnation);
     let given = checkpoint.open().and_then(|folder| folder.give(user));
-    given.map_err(|error| NotStarted::disk(what, &plan.checkpoint, &error))
+    given.map_err(|error| crate::runtime::of_disk(what, &plan.checkpoint, &error))
 }
 
 fn shown(below: &Below, target: &Path, read_only: bool) -> Shown {

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use dormouse_messages::events::{
-    CHECKPOINTS_RESUMABLE, CheckpointFailed, CheckpointRequested, CheckpointSaved, NodeJoined,
-    PartitionStartRequested, PartitionStopRequested, PlacementDecided, Progress, TasksAssigned,
-    TasksEnded,
+    CHECKPOINTS_RESUMABLE, CheckpointFailed, CheckpointRejected, CheckpointRequested,
+    CheckpointSaved, ContainerExited, JobAdmitted, NodeJoined, PartitionStartRequested,
+    PartitionStopRequested, PlacementDecided, Progress, TasksAssigned, TasksEnded,
 };
 use dormouse_messages::{ContainerId, Event, Incarnation, JobId, NodeId, Recorded, Sequence};
 
@@ -230,68 +230,123 @@ impl AgentState {
         }
     }
 
+    fn admitted(&mut self, event: &JobAdmitted) {
+        let job = self.jobs.entry(event.job.clone()).or_default();
+        job.spec = Some(event.spec.clone());
+        let next = u32::try_from(self.tenants.len()).unwrap_or(u32::MAX);
+        let tenant = event.job.tenant().to_owned();
+        self.tenants.entry(tenant).or_insert(next);
+    }
+
+    fn rejected(&mut self, event: &CheckpointRejected) {
+        if let Some(job) = self.jobs.get_mut(&event.job) {
+            job.resumable.retain(|uri| *uri != event.uri);
+        }
+    }
+
+    fn exited(&mut self, event: &ContainerExited) {
+        if self.is_here(&event.node) {
+            self.know(&event.container, Known::Exited);
+        }
+        self.over(&event.container);
+        self.prune(&event.job);
+    }
+
+    /// Every event is named: the compiler asks of a new one what it is to an agent.
+    #[expect(clippy::too_many_lines, reason = "one arm an event")]
     pub(super) fn fold(&mut self, event: &Event, recorded: &Recorded) {
         let (sequence, at) = (recorded.sequence, recorded.stored_at);
         match event {
-            Event::JobAdmitted(event) => {
-                let job = self.jobs.entry(event.job.clone()).or_default();
-                job.spec = Some(event.spec.clone());
-                let next = u32::try_from(self.tenants.len()).unwrap_or(u32::MAX);
-                let tenant = event.job.tenant().to_owned();
-                self.tenants.entry(tenant).or_insert(next);
-            }
-            Event::TenantGranted(_) => {
-                self.grants.evolve(event);
-            }
-            Event::NodeJoined(event) => self.joined(event),
             Event::ClusterConfigured(configured) => {
                 self.lease = configured.policy.lease();
                 self.grants.evolve(event);
             }
-            Event::NodeLost(event) => self.lost(&event.node, event.incarnation),
-            Event::NodeFenced(event) => self.lost(&event.node, event.incarnation),
+            Event::TenantGranted(_) => {
+                self.grants.evolve(event);
+            }
+            Event::JobAdmitted(event) => self.admitted(event),
             Event::PlacementDecided(event) => self.placed(event),
+            Event::NodeLost(event) => self.lost(&event.node, event.incarnation),
             Event::PartitionStartRequested(event) => self.start(event, sequence),
             Event::PartitionStopRequested(event) => self.stop(event, sequence),
-            Event::CheckpointRequested(event) => self.save(event, sequence),
-            Event::CheckpointSaved(event) => self.saved(event),
-            Event::CheckpointFailed(event) => self.save_failed(event),
-            Event::CheckpointRejected(event) => {
-                if let Some(job) = self.jobs.get_mut(&event.job) {
-                    job.resumable.retain(|uri| *uri != event.uri);
-                }
-            }
-            Event::Progress(event) => self.progress(event),
-            Event::ContainerStarted(event) if self.is_here(&event.node) => {
-                self.know(&event.container, Known::Started);
-                // By the agent's own clock, which is compared with it: brokers' differ.
-                self.started(&event.container, recorded.envelope.time);
-            }
-            Event::ContainerExited(event) => {
-                if self.is_here(&event.node) {
-                    self.know(&event.container, Known::Exited);
-                }
-                self.over(&event.container);
-                self.prune(&event.job);
-            }
-            Event::ContainerExecStarted(event) if self.is_here(&event.node) => {
-                self.execs.insert(event.exec, event.container.clone());
-            }
-            Event::ContainerExecEnded(event) if self.is_here(&event.node) => {
-                self.execs.remove(&event.exec);
-            }
             Event::PartitionResizeRequested(event) => self.resize(event, sequence, at),
             Event::PartitionLeaveRequested(event) => self.leave(event, sequence),
             Event::PartitionResized(event) => self.resized(event),
-            Event::ContainerReady(event) => self.ready(&event.container, Readiness::Ready),
-            Event::ContainerUnready(event) => self.ready(&event.container, Readiness::Unready),
-            Event::MemberAcknowledged(event) => self.acknowledged(event),
+            Event::CheckpointRequested(event) => self.save(event, sequence),
             Event::TasksAssigned(event) => self.give(event, sequence),
-            Event::TasksEnded(event) if self.is_here(&event.node) => self.tasks_ended(event),
             Event::JobCompleted(event) => self.ended(&event.job),
             Event::JobFailed(event) => self.ended(&event.job),
             Event::JobCancelled(event) => self.ended(&event.job),
-            _ => {}
+            Event::NodeJoined(event) => self.joined(event),
+            Event::NodeFenced(event) => self.lost(&event.node, event.incarnation),
+            Event::ContainerStarted(event) => {
+                if self.is_here(&event.node) {
+                    self.know(&event.container, Known::Started);
+                    // By the agent's own clock, which is compared with it: brokers' differ.
+                    self.started(&event.container, recorded.envelope.time);
+                }
+            }
+            Event::ContainerExited(event) => self.exited(event),
+            Event::ContainerReady(event) => self.ready(&event.container, Readiness::Ready),
+            Event::ContainerUnready(event) => self.ready(&event.container, Readiness::Unready),
+            Event::MemberAcknowledged(event) => self.acknowledged(event),
+            Event::CheckpointSaved(event) => self.saved(event),
+            Event::CheckpointFailed(event) => self.save_failed(event),
+            Event::CheckpointRejected(event) => self.rejected(event),
+            Event::Progress(event) => self.progress(event),
+            Event::TasksEnded(event) => {
+                if self.is_here(&event.node) {
+                    self.tasks_ended(event);
+                }
+            }
+            Event::ContainerExecStarted(event) => {
+                if self.is_here(&event.node) {
+                    self.execs.insert(event.exec, event.container.clone());
+                }
+            }
+            Event::ContainerExecEnded(event) => {
+                if self.is_here(&event.node) {
+                    self.execs.remove(&event.exec);
+                }
+            }
+            // What services decide among themselves, or tell of.
+            Event::NodeDrained(_)
+            | Event::NodeRestored(_)
+            | Event::NodeRecovered(_)
+            | Event::NodeQuarantined(_)
+            | Event::NodeReadmitted(_)
+            | Event::NodeLabelled(_)
+            | Event::NodeRemoved(_)
+            | Event::SubmissionReceived(_)
+            | Event::SubmissionsShed(_)
+            | Event::JobRefused(_)
+            | Event::JobReleased(_)
+            | Event::JobRevised(_)
+            | Event::JobCancelRequested(_)
+            | Event::PlanAccepted(_)
+            | Event::PlanMissed(_)
+            | Event::AllocationDecided(_)
+            | Event::AllocationKept(_)
+            | Event::PlacementRefused(_)
+            | Event::PartitionStarted(_)
+            | Event::PartitionStopped(_)
+            | Event::PartitionKept(_)
+            | Event::TenantConfigured(_)
+            | Event::WebhookConfigured(_)
+            | Event::ServiceScaled(_)
+            | Event::ServiceMeasured(_)
+            | Event::GatewayJoined(_)
+            | Event::GatewayLeft(_)
+            | Event::GatewayUnrouted(_)
+            | Event::GatewayLost(_)
+            | Event::ClockStepped(_)
+            // Passed on by the agent at once, where it is live; nothing of it is kept.
+            | Event::PartitionWarned(_)
+            | Event::NotebookWarned(_)
+            // Said by agents, and of no further concern to them.
+            | Event::NodeFaulted(_)
+            | Event::NotebookObserved(_)
+            | Event::ContainerGpuUsed(_) => {}
         }
     }
 }

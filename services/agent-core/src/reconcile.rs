@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::{ContainerId, Incarnation, JobId, Rank, Sequence};
 
-use crate::runtime::Exit;
+use crate::Exit;
 use crate::state::{AgentState, Announced, Known, Want, Wanted};
 
 /// What this agent has seen and begun on its machine.

@@ -15,15 +15,16 @@ use serde::{Deserialize, Serialize};
 
 pub use members::{Announced, Here, Leave, Members, Readiness};
 
-use crate::tasks::Orders;
-
 use dormouse_messages::grants::GrantBook;
 use dormouse_messages::job::JobSpec;
 use dormouse_messages::policy::LeaseTerm;
 use dormouse_messages::{
-    Body, ContainerId, Event, Fold, Incarnation, JobId, NodeId, Rank, Recorded, Sequence, Witness,
-    Writer,
+    Body, ContainerId, Event, Fold, Incarnation, JobId, NodeId, Rank, Recorded, Sequence,
+    TaskRanges, Witness, Writer,
 };
+
+/// The orders of a container that have tasks without a known end.
+pub type Orders = BTreeMap<Sequence, TaskRanges>;
 
 /// The node's view of the log.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
