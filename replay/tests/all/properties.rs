@@ -206,14 +206,12 @@ impl Made {
         self.problem.jobs.iter().filter(waits).collect()
     }
 
-    /// Whether `job` could start in what is empty, everything else as it is, within the bound on
-    /// the fairness loss.
-    fn could_start(&self, job: &ProblemJob) -> bool {
-        let room: u64 = self
-            .rooms
-            .iter()
-            .map(|room| job.demand.times_in(room))
-            .sum();
+    /// Whether `job` could start in what is empty on the nodes `where_to`, everything else as it is,
+    /// within the bound on the fairness loss.
+    fn could_start(&self, job: &ProblemJob, where_to: &[bool]) -> bool {
+        let rooms = self.rooms.iter().zip(where_to);
+        let rooms = rooms.filter(|(_, open)| **open);
+        let room: u64 = rooms.map(|(room, _)| job.demand.times_in(room)).sum();
         let most = u64::from(job.max).min(room);
         (u64::from(job.min)..=most).any(|count| self.loss_with(job, count) <= self.bound())
     }
@@ -260,22 +258,88 @@ impl Made {
     /// Whether a job that was released before it lacks what `job` demands, or would if it started.
     fn competes(&self, job: &ProblemJob, with: &ProblemJob) -> bool {
         let gpu = |it: &ProblemJob| it.demand.get(&Resource::Gpu) > 0;
+        let free = self.free_on(&self.nodes_of(with));
         let short = job.demand.iter().any(|(resource, amount)| {
             let wanted = with.demand.get(resource) * u64::from(with.min);
-            wanted > 0 && wanted + amount * u64::from(job.min) > self.free.get(resource)
+            wanted > 0 && wanted + amount * u64::from(job.min) > free.get(resource)
         });
         gpu(job) && gpu(with) || short
     }
 
-    /// Jobs that wait beside room that they may use.
-    fn idle(&self) -> Vec<&ProblemJob> {
+    /// The nodes that could hold one of its containers if they were empty.
+    fn nodes_of(&self, job: &ProblemJob) -> Vec<bool> {
+        let nodes = self.problem.nodes.iter();
+        nodes
+            .map(|node| job.demand.times_in(&node.capacity) > 0)
+            .collect()
+    }
+
+    fn free_on(&self, nodes: &[bool]) -> Amounts {
+        let mut free = Amounts::new();
+        let rooms = self.rooms.iter().zip(nodes).filter(|(_, open)| **open);
+        rooms.for_each(|(room, _)| free.add(room, 1));
+        free
+    }
+
+    /// The jobs that wait, each with the nodes of which nobody who waits before it lacks what it
+    /// demands.
+    fn open(&self) -> Vec<(&ProblemJob, Vec<bool>)> {
         let waiting = self.waiting();
-        let first = |job: &ProblemJob| waiting.iter().position(|it| it.job == job.job);
-        let free = |job: &&&ProblemJob| {
-            let mut before = waiting.iter().take(first(job).unwrap_or(0));
-            !before.any(|head| self.competes(job, head)) && self.could_start(job)
+        let mut open = Vec::new();
+        for (index, job) in waiting.iter().enumerate() {
+            let mut nodes = vec![true; self.problem.nodes.len()];
+            for head in waiting[..index].iter().filter(|it| self.competes(job, it)) {
+                let theirs = self.nodes_of(head);
+                nodes
+                    .iter_mut()
+                    .zip(theirs)
+                    .for_each(|(open, theirs)| *open &= !theirs);
+            }
+            open.push((*job, nodes));
+        }
+        open
+    }
+
+    /// Jobs that wait beside room that they may use.
+    fn idle(&self) -> Vec<String> {
+        let open = self.open().into_iter();
+        let idle = open.filter(|(job, nodes)| self.could_start(job, nodes));
+        idle.map(|(job, _)| format!("{} beside {}", job.job, self.free))
+            .collect()
+    }
+
+    /// Jobs that wait although they would be given containers, on nodes that nobody who waits before
+    /// them needs, if those were not there.
+    fn held_back(&self) -> Vec<String> {
+        let held = |(job, nodes): &(&ProblemJob, Vec<bool>)| {
+            let mut problem = self.problem.clone();
+            let waiting = self.waiting();
+            let before = waiting.iter().take_while(|it| it.job != job.job);
+            let before: Vec<&JobId> = before.map(|it| &it.job).collect();
+            if before.is_empty() || !nodes.contains(&true) {
+                return false;
+            }
+            let last = problem.jobs.iter().position(|it| it.job == job.job);
+            let runs = |it: &ProblemJob| it.previous.is_some();
+            let mut index = 0;
+            problem.jobs.retain(|it| {
+                index += 1;
+                !before.contains(&&it.job) && (runs(it) || Some(index - 1) <= last)
+            });
+            for (node, open) in problem.nodes.iter_mut().zip(nodes) {
+                node.labels.insert("open".to_owned(), open.to_string());
+            }
+            let posed = problem.jobs.iter_mut().find(|it| it.job == job.job);
+            let rule = serde_json::from_str(r#"{"open":"true"}"#).expect("a constraint");
+            posed.expect("it is posed").needs.constraints = rule;
+            let solution = solve(&problem);
+            let mut shares = solution.jobs.iter();
+            shares.any(|it| it.job == job.job && it.containers > 0) && !solution.unbounded
         };
-        waiting.iter().filter(free).copied().collect()
+        let open = self.open();
+        let held = open.iter().filter(|it| held(it));
+        held.map(|(job, _)| format!("{} is held back", job.job))
+            .collect()
     }
 }
 
@@ -304,18 +368,16 @@ fn idle_waits(name: &str, seed: u64, policy: &str) -> (usize, Vec<String>) {
         folded = basis.asof;
         let made = Made::of(&state, basis.now);
         decisions += 1;
-        for job in made.idle() {
-            idle.push(format!(
-                "{name}:{seed} {}: {} beside {}",
-                recorded.sequence, job.job, made.free
-            ));
+        for what in made.idle().into_iter().chain(made.held_back()) {
+            idle.push(format!("{name}:{seed} {}: {what}", recorded.sequence));
         }
     }
     (decisions, idle)
 }
 
-/// No job waits longer than one decision while room that it may use stands empty: what a decision
-/// leaves waiting could not start, or would take what a job before it is about to get.
+/// No job waits longer than one decision while room that it may use stands empty, or behind a job
+/// whose nodes it does not need: what a decision leaves waiting could not start, or would take what a
+/// job before it is about to get.
 #[test]
 fn nobody_waits_beside_room_that_it_may_use() {
     for seed in 1001..1005 {

@@ -96,10 +96,16 @@ impl<'a> Queue<'a> {
 
     /// The instance of what runs, with these candidates.
     pub fn instance(&self, members: &[usize]) -> Instance {
+        self.within(members, &Passed::default())
+    }
+
+    /// The same, where those behind passed jobs keep away from what these lack.
+    pub fn within(&self, members: &[usize], passed: &Passed) -> Instance {
         let mut all = self.running.clone();
         all.extend(members);
         all.sort_unstable();
-        Instance::new(self.problem, self.cluster, &all)
+        let confined = passed.confined(members);
+        Instance::within(self.problem, self.cluster, &all, &confined)
     }
 
     /// The instance of what runs, without some of it.
@@ -213,7 +219,7 @@ impl<'a> Queue<'a> {
             let behind = rest.split_off(taken + 1);
             passed.note(self, members, head, !behind.is_empty());
             rest = behind;
-            rest.retain(|job| passed.may_try(self, *job));
+            rest.retain(|job| passed.lets_try(self, *job));
             if let Some(more) = self.longest(members, &rest, passed) {
                 admitted = Some(more);
             }
@@ -290,7 +296,7 @@ impl<'a> Queue<'a> {
         }
         let relaxed = bisect(0, all, |count| {
             let members = [taken, &rest[..count]].concat();
-            may_be_feasible(&self.instance(&members)).then_some(())
+            may_be_feasible(&self.within(&members, passed)).then_some(())
         });
         let mut high = relaxed.map_or(0, |(count, ())| count + 1);
         if let Some(count) = high
@@ -319,7 +325,7 @@ impl<'a> Queue<'a> {
 
     fn attempt(&self, taken: &[usize], more: &[usize], passed: &Passed) -> Option<Admitted> {
         let members = [taken, more].concat();
-        let instance = self.instance(&members);
+        let instance = self.within(&members, passed);
         if instance.jobs.is_empty() || !passed.leave_room(self, &members) {
             return None;
         }
@@ -383,12 +389,19 @@ impl<'a> Queue<'a> {
                 Some(_) if passed.heads().any(|head| head == *index) => None,
                 Some(first) => Some(passed.holder(self, *index).unwrap_or(first)),
             };
-            let why = match behind {
-                None => {
+            let why = match (behind, passed.keeps_off(*index)) {
+                (None, None) => {
                     let with = [members, &[*index]].concat();
-                    blocked(&standing, &self.instance(&with), *index)
+                    blocked(&standing, &self.within(&with, passed), *index)
                 }
-                Some(head) => {
+                (None, Some(head)) => {
+                    let head = &self.problem.jobs[head].job;
+                    let reason = format!(
+                        "waits behind {head}, which was released before it; on other nodes than {head} needs it cannot start now"
+                    );
+                    (WaitCode::Behind, reason)
+                }
+                (Some(head), _) => {
                     let head = &self.problem.jobs[head].job;
                     let reason = format!("waits behind {head}, which was released before it");
                     (WaitCode::Behind, reason)

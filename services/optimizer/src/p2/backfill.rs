@@ -1,17 +1,24 @@
 //! Backfill: who may start behind a job that cannot (policy `admit: backfill`).
 //!
 //! 1. What a passed job lacks is named by cause: the resources of which it would have to demand
-//!    nothing for P2 to have a solution with it; of several those that are short. A GPU job that the
-//!    fairness bound does not admit lacks GPUs, not the processors that stand idle.
-//! 2. Jobs behind it that demand something that it lacks wait: first in, first out they are never
-//!    let by, under other queue policies only while it has not waited for `reserve_after_s`.
-//! 3. The others are tried, in order. Where a passed job that may not be overtaken would fit if
-//!    nothing but room counted, it must still fit beside them: what it is about to get is not taken.
+//!    nothing for P2 to have a solution with it; of several those that are short on the nodes that its
+//!    containers fit. A GPU job that the fairness bound does not admit lacks GPUs, not the
+//!    processors that stand idle.
+//! 2. Jobs behind it that demand something that it lacks keep off these nodes, and wait where the
+//!    others do not hold their smallest partition: first in, first out always, under other queue
+//!    policies once it has waited for `reserve_after_s`. Processors that a GPU job lacks are not
+//!    those of nodes without GPUs.
+//! 3. Those that are left are tried, in order, each held to its nodes ([`super::confine`]). Where a
+//!    passed job that may not be overtaken would fit if nothing but room counted, it must still fit
+//!    beside them: what it is about to get is not taken.
 //!
 //! The waiting job starts no later for it, but for what a decision may restart at once.
 
+use std::collections::BTreeMap;
+
 use super::admit::Queue;
-use super::instance::{Instance, State, covers};
+use super::confine::Confined;
+use super::instance::{Instance, State, covers, fits};
 use super::pipeline::may_be_feasible;
 
 /// Jobs that are passed in one decision: each costs a few relaxations. Resources close the queue
@@ -23,28 +30,45 @@ struct Head {
     job: usize,
     /// The resources that it lacks, by index.
     lacks: Vec<usize>,
+    /// Per node: whether one of its containers would fit it if it were empty.
+    nodes: Vec<bool>,
     /// Whether those who demand what it lacks wait behind it.
     holds: bool,
     /// Whether it would have room beside what takes part: that is kept for it.
     fits: bool,
 }
 
-/// The jobs that were passed.
+/// The jobs that were passed, and where those behind them may start.
 #[derive(Default)]
-pub(crate) struct Passed(Vec<Head>);
+pub(crate) struct Passed {
+    heads: Vec<Head>,
+    confined: Confined,
+    /// Per job that is held to some nodes: the first passed job that it keeps away from.
+    kept_off: BTreeMap<usize, usize>,
+}
 
 impl Passed {
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.heads.is_empty()
     }
 
     pub fn is_full(&self) -> bool {
-        self.0.len() >= MOST_PASSED
+        self.heads.len() >= MOST_PASSED
     }
 
     /// The jobs, in order.
     pub fn heads(&self) -> impl Iterator<Item = usize> {
-        self.0.iter().map(|head| head.job)
+        self.heads.iter().map(|head| head.job)
+    }
+
+    /// Where `members` may start.
+    pub fn confined(&self, members: &[usize]) -> Confined {
+        self.confined.of(members)
+    }
+
+    /// The first passed job whose nodes a job keeps off.
+    pub fn keeps_off(&self, job: usize) -> Option<usize> {
+        self.kept_off.get(&job).copied()
     }
 
     /// Notes that `job` cannot start beside `members`; what it lacks is asked where others wait
@@ -54,18 +78,20 @@ impl Passed {
         let mut head = Head {
             job,
             lacks: Vec::new(),
+            nodes: Vec::new(),
             holds,
             fits: false,
         };
         if is_asked && holds {
-            head.lacks = lacks(queue, members, job);
-            head.fits = has_room(queue, members, &[job]);
+            head.nodes = nodes(queue, job);
+            head.lacks = self.lacks(queue, members, &head);
+            head.fits = self.has_room(queue, members, &[job]);
         }
-        self.0.push(head);
+        self.heads.push(head);
     }
 
-    /// Whether a job behind those that were passed is tried.
-    pub fn may_try(&self, queue: &Queue<'_>, job: usize) -> bool {
+    /// Whether a job behind those that were passed is tried; where it may start is noted then.
+    pub fn lets_try(&mut self, queue: &Queue<'_>, job: usize) -> bool {
         let known = |head: &Head| {
             // One that demands the same, and no less of it, cannot start either.
             let (head, job) = (&queue.problem.jobs[head.job], &queue.problem.jobs[job]);
@@ -73,92 +99,136 @@ impl Passed {
                 && head.min <= job.min
                 && head.weight == job.weight
         };
-        self.holder(queue, job).is_none() && !self.0.iter().any(known)
+        if self.heads.iter().any(known) {
+            return false;
+        }
+        let Ok(left) = self.left(queue, job) else {
+            return false;
+        };
+        if let Some((head, nodes)) = left {
+            self.confined.hold(job, Some(nodes));
+            self.kept_off.entry(job).or_insert(head);
+        }
+        true
     }
 
     /// The first passed job behind which `job` waits.
     pub fn holder(&self, queue: &Queue<'_>, job: usize) -> Option<usize> {
-        let demand = queue.cluster.demand(&queue.problem.jobs[job])?;
-        let wants = |resource: &usize| demand.get(*resource).is_some_and(|amount| *amount > 0);
-        let mut heads = self.0.iter();
-        // Who may be on none of its nodes takes nothing from it.
-        let meets = |head: &Head| {
-            let jobs = &queue.problem.jobs;
-            queue.cluster.columns.meet(&jobs[head.job], &jobs[job])
+        self.left(queue, job).err()
+    }
+
+    /// Where `job` may start beside the nodes of the passed jobs that lack what it demands, with the
+    /// first of these; nothing where that is everywhere. An error is the one behind which it waits.
+    fn left(&self, queue: &Queue<'_>, job: usize) -> Result<Option<(usize, Vec<bool>)>, usize> {
+        let posed = &queue.problem.jobs[job];
+        let Some(demand) = queue.cluster.demand(posed) else {
+            return Ok(None);
         };
-        let head = heads.find(|head| head.holds && head.lacks.iter().any(wants) && meets(head))?;
-        Some(head.job)
+        let wants = |resource: &usize| demand.get(*resource).is_some_and(|amount| *amount > 0);
+        let mut nodes = nodes(queue, job);
+        let mut first = None;
+        for head in self.heads.iter().filter(|head| head.holds) {
+            let shared = nodes.iter().zip(&head.nodes).any(|(own, its)| *own && *its);
+            if !shared || !head.lacks.iter().any(wants) {
+                continue;
+            }
+            let first = *first.get_or_insert(head.job);
+            for (own, its) in nodes.iter_mut().zip(&head.nodes) {
+                *own &= !its;
+            }
+            let left = queue.cluster.capacities.iter().zip(&nodes);
+            let left = left.filter(|(_, open)| **open);
+            let holds: u64 = left.map(|(capacity, _)| fits(&demand, capacity)).sum();
+            if holds < u64::from(posed.min.max(1)) {
+                return Err(first);
+            }
+        }
+        Ok(first.map(|head| (head, nodes)))
     }
 
     /// Whether the passed jobs that would have room still have it beside `members`.
     pub fn leave_room(&self, queue: &Queue<'_>, members: &[usize]) -> bool {
-        let kept = self.0.iter().filter(|head| head.holds && head.fits);
+        let kept = self.heads.iter().filter(|head| head.holds && head.fits);
         let kept: Vec<usize> = kept.map(|head| head.job).collect();
-        kept.is_empty() || has_room(queue, members, &kept)
+        kept.is_empty() || self.has_room(queue, members, &kept)
+    }
+
+    /// Whether there is room for `heads` beside `members`, whatever the bounds say.
+    fn has_room(&self, queue: &Queue<'_>, members: &[usize], heads: &[usize]) -> bool {
+        let mut instance = queue.within(&[members, heads].concat(), self);
+        instance.loss_bound = f64::INFINITY;
+        instance.restart_bound = u32::MAX;
+        may_be_feasible(&instance)
+    }
+
+    /// The resources without whose demand `head` could start beside `members`; all that it demands
+    /// where there is none.
+    fn lacks(&self, queue: &Queue<'_>, members: &[usize], head: &Head) -> Vec<usize> {
+        let job = head.job;
+        let instance = queue.within(&[members, &[job]].concat(), self);
+        // A cheap answer counts where it tells the job that cannot start from one that could.
+        let is_told = !may_be_feasible(&instance);
+        let could = |instance: &Instance| {
+            may_be_feasible(instance) && (is_told || queue.search(instance).is_some())
+        };
+        let demand = queue.cluster.demand(&queue.problem.jobs[job]);
+        let demand = demand.unwrap_or_default();
+        let resources = queue.cluster.totals.len().min(demand.len());
+        let demanded: Vec<usize> = (0..resources).filter(|k| demand[*k] > 0).collect();
+        if demanded.len() == 1 {
+            return demanded;
+        }
+        let without = |resource: &&usize| {
+            let asked = instance.without_demand((queue.problem, queue.cluster), job, **resource);
+            asked.is_some_and(|instance| could(&instance))
+        };
+        let causes: Vec<usize> = demanded.iter().filter(without).copied().collect();
+        let causes = match causes.is_empty() {
+            true => demanded,
+            false => causes,
+        };
+        // Of several causes those that are short.
+        let free = free(&instance, head);
+        let min = u64::from(queue.problem.jobs[job].min.max(1));
+        let is_short = |k: &&usize| free[**k] < demand[**k].saturating_mul(min);
+        let short: Vec<usize> = causes.iter().filter(is_short).copied().collect();
+        match short.is_empty() {
+            true => causes,
+            false => short,
+        }
     }
 }
 
-/// Whether there is room for `heads` beside `members`, whatever the bounds say.
-fn has_room(queue: &Queue<'_>, members: &[usize], heads: &[usize]) -> bool {
-    let mut instance = queue.instance(&[members, heads].concat());
-    instance.loss_bound = f64::INFINITY;
-    instance.restart_bound = u32::MAX;
-    may_be_feasible(&instance)
-}
-
-/// The resources without whose demand `job` could start beside `members`; all that it demands where
-/// there is none.
-fn lacks(queue: &Queue<'_>, members: &[usize], job: usize) -> Vec<usize> {
-    let instance = queue.instance(&[members, &[job]].concat());
-    // A cheap answer counts where it tells the job that cannot start from one that could.
-    let is_told = !may_be_feasible(&instance);
-    let could = |instance: &Instance| {
-        may_be_feasible(instance) && (is_told || queue.search(instance).is_some())
-    };
+/// The nodes that a container of `job` would fit if they were empty.
+fn nodes(queue: &Queue<'_>, job: usize) -> Vec<bool> {
     let demand = queue.cluster.demand(&queue.problem.jobs[job]);
     let demand = demand.unwrap_or_default();
-    let resources = queue.cluster.totals.len().min(demand.len());
-    let demanded: Vec<usize> = (0..resources).filter(|k| demand[*k] > 0).collect();
-    if demanded.len() == 1 {
-        return demanded;
-    }
-    let without = |resource: &&usize| {
-        let asked = instance.without_demand((queue.problem, queue.cluster), job, **resource);
-        asked.is_some_and(|instance| could(&instance))
-    };
-    let causes: Vec<usize> = demanded.iter().filter(without).copied().collect();
-    let causes = match causes.is_empty() {
-        true => demanded,
-        false => causes,
-    };
-    // Of several causes those that are short: processors of a GPU's node are a cause, too, where
-    // others stand idle elsewhere.
-    let free = free(&instance, job);
-    let min = u64::from(queue.problem.jobs[job].min.max(1));
-    let is_short = |k: &&usize| free[**k] < demand[**k].saturating_mul(min);
-    let short: Vec<usize> = causes.iter().filter(is_short).copied().collect();
-    match short.is_empty() {
-        true => causes,
-        false => short,
-    }
+    let capacities = queue.cluster.capacities.iter();
+    capacities
+        .map(|capacity| fits(&demand, capacity) > 0)
+        .collect()
 }
 
-/// What is free of each resource beside what runs and the minima of what is let in.
-fn free(instance: &Instance, except: usize) -> Vec<u64> {
+/// What is free of each resource on the nodes of `head`, beside what runs and the minima of what is
+/// let in.
+fn free(instance: &Instance, head: &Head) -> Vec<u64> {
     let rooms = instance.free_rooms(&vec![false; instance.jobs.len()]);
     let mut free = vec![0_u64; instance.totals.len()];
-    let own = instance.jobs.iter().find(|job| job.index == except);
-    let asked = own.map_or(&[][..], |job| {
-        &instance.types[job.ty].demand[instance.counted..]
-    });
-    let rooms = rooms.into_iter();
-    for room in rooms.filter(|room| covers(asked, &room[instance.counted..])) {
+    let rooms = rooms.into_iter().zip(&head.nodes);
+    for (room, _) in rooms.filter(|(_, its)| **its) {
         for (free, amount) in free.iter_mut().zip(room) {
             *free += amount;
         }
     }
+    // Who is held to other nodes takes nothing there.
+    let may_be_there = |ty: usize| {
+        let asked = &instance.types[ty].demand[instance.counted..];
+        let mut theirs = instance.rooms.iter().zip(&head.nodes);
+        theirs.any(|(room, its)| *its && covers(asked, &room[instance.counted..]))
+    };
     let fresh = instance.jobs.iter();
-    for job in fresh.filter(|job| job.state == State::Free && job.index != except) {
+    let fresh = fresh.filter(|job| job.state == State::Free && job.index != head.job);
+    for job in fresh.filter(|job| may_be_there(job.ty)) {
         for (free, amount) in free.iter_mut().zip(&instance.types[job.ty].demand) {
             *free = free.saturating_sub(amount * u64::from(job.min));
         }

@@ -85,6 +85,11 @@ impl Columns {
         self.resources + usize::from(self.company) + self.devices.width()
     }
 
+    /// How many columns say what jobs ask and nodes have: all but the class.
+    pub fn width(&self) -> usize {
+        self.counted() + self.permits.len()
+    }
+
     /// Completes the capacity of a node (`reserved` is `None`) or its room; something that is not of the
     /// problem stands on it where `reserved`.
     pub fn complete_room(&self, room: &mut Vec<u64>, node: usize, reserved: Option<bool>) {
@@ -128,17 +133,6 @@ impl Columns {
     pub fn allows(&self, job: &ProblemJob, node: usize) -> bool {
         let permit = self.permit(job);
         permit.is_none_or(|permit| self.permits[permit][node])
-    }
-
-    /// Whether there is a node on which both may have containers.
-    pub fn meet(&self, one: &ProblemJob, other: &ProblemJob) -> bool {
-        match (self.permit(one), self.permit(other)) {
-            (Some(one), Some(other)) => {
-                let mut pairs = self.permits[one].iter().zip(&self.permits[other]);
-                pairs.any(|(one, other)| *one && *other)
-            }
-            _ => true,
-        }
     }
 
     /// Per permit: the sums of `capacities` over the nodes that have it, in the resources. These

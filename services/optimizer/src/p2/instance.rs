@@ -7,6 +7,7 @@ use dormouse_messages::ids::NodeId;
 use dormouse_messages::quantity::{Amounts, Resource};
 
 use super::columns::Columns;
+use super::confine::Confined;
 use crate::drf::{User, fill_within};
 use crate::problem::{DEFAULT_STALL_S, FairnessBound, Objective, Problem, ProblemJob, ProblemNode};
 
@@ -271,6 +272,16 @@ pub(crate) fn limits(job: &ProblemJob) -> (u32, u32) {
 impl Instance {
     /// The instance in which exactly `members` (indices of jobs) take part.
     pub fn new(problem: &Problem, cluster: &Cluster, members: &[usize]) -> Self {
+        Self::within(problem, cluster, members, &Confined::default())
+    }
+
+    /// The same, where some of them are held to some of their nodes.
+    pub fn within(
+        problem: &Problem,
+        cluster: &Cluster,
+        members: &[usize],
+        confined: &Confined,
+    ) -> Self {
         let mut instance = Self {
             totals: cluster.totals.clone(),
             counted: cluster.columns.counted(),
@@ -282,14 +293,17 @@ impl Instance {
             loss_bound: loss_bound(problem, cluster),
             restart_bound: 0,
         };
+        let counted = instance.counted;
+        confined.complete_rooms(&mut instance.rooms, counted);
         let mut known: BTreeMap<Vec<u64>, usize> = BTreeMap::new();
         for index in members {
             let Some(job) = problem.jobs.get(*index) else {
                 continue;
             };
-            let Some(demand) = cluster.demand(job) else {
+            let Some(mut demand) = cluster.demand(job) else {
                 continue;
             };
+            confined.complete_demand(&mut demand, *index, counted);
             let ty = *known.entry(demand).or_insert_with_key(|demand| {
                 instance.types.push(Type::new(demand, &cluster.totals));
                 instance.types.len() - 1
@@ -445,9 +459,10 @@ impl Instance {
 
     /// ŝ: weighted divisible progressive filling with floors and caps, over the jobs taking part.
     fn fair_shares(&mut self, problem: &Problem, cluster: &Cluster) {
+        let width = cluster.columns.width();
         let user = |job: &Job| FairUser {
             job: &problem.jobs[job.index],
-            demand: &self.types[job.ty].demand,
+            demand: &self.types[job.ty].demand[..width],
             floor: job.min + job.base(),
             cap: job.max + job.base(),
         };

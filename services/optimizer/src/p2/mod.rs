@@ -10,7 +10,7 @@
 //!
 //! [`conflict`] and [`forced`] answer questions about a job that is to have more than it was given.
 //!
-//! Which nodes a job may be on stands in rooms and demands ([`columns`]).
+//! Which nodes a job may be on stands in rooms and demands ([`columns`]; [`confine`] for one decision).
 //!
 //! Where there is room for all, that is it ([`alone`]). Small instances go to HiGHS ([`model`]). On
 //! large ones ([`large`]) new jobs are first put beside what runs ([`beside`]); then prices are found
@@ -29,6 +29,7 @@ pub(crate) mod beside;
 pub(crate) mod beyond;
 pub(crate) mod choose;
 pub(crate) mod columns;
+pub(crate) mod confine;
 pub mod conflict;
 pub(crate) mod devices;
 pub(crate) mod diagnose;

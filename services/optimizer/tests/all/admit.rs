@@ -82,3 +82,70 @@ fn room_that_the_head_is_about_to_get_is_not_taken() {
     // Of 16 processors 6 are used and 4 are the head's: 7 are not to be had.
     assert!(!runs(&solution, "c"), "{:?}", solution.jobs);
 }
+
+/// A GPU's node whose processors are taken, and one without GPUs that stands empty.
+fn behind_a_job_of_other_nodes() -> Problem {
+    let mut taken = placed(job("a", "cpu=6", 1, 1, 1), &[("n0", 1)]);
+    taken.adjustable = false;
+    let head = job("b", "cpu=4,gpu=1", 1, 1, 1);
+    let mut problem = problem(
+        "cpu=8,gpu=1",
+        vec![taken, head, job("c", "cpu=1", 1, 1, 16)],
+    );
+    problem.nodes.push(node("n1", "cpu=8"));
+    problem
+}
+
+/// The nodes of a job, by what it has there.
+fn nodes(solution: &Solution, name: &str) -> Vec<(String, u32)> {
+    let mut jobs = solution.jobs.iter();
+    let share = jobs.find(|share| share.job.name() == name);
+    let nodes = share.into_iter().flat_map(|share| &share.nodes);
+    nodes
+        .map(|(node, count)| (node.to_string(), *count))
+        .collect()
+}
+
+/// The head lacks processors, but only on the GPU's node: the others are not kept from anybody, and
+/// the two that are free there are not taken.
+#[test]
+fn a_job_starts_on_nodes_that_the_head_cannot_use() {
+    let mut problem = behind_a_job_of_other_nodes();
+    let solution = solved(&problem);
+    assert_eq!(nodes(&solution, "c"), [("n1".to_owned(), 8)]);
+    assert_eq!(waits(&solution, "b").0, WaitCode::Resources);
+    // Who fits those nodes only together with the head's waits behind it.
+    problem.jobs[2].min = 9;
+    let solution = solved(&problem);
+    let (code, reason) = waits(&solution, "c");
+    assert_eq!(code, WaitCode::Behind);
+    assert!(reason.contains("t/b"), "{reason}");
+    // One that need not wait has the rest of the head's node, too.
+    (problem.jobs[1].may_be_overtaken, problem.jobs[2].min) = (true, 1);
+    let solution = solved(&problem);
+    let all = [("n0".to_owned(), 2), ("n1".to_owned(), 8)];
+    assert_eq!(nodes(&solution, "c"), all);
+}
+
+/// Each job behind keeps away from the nodes of all those before it, and is one of them itself.
+#[test]
+fn who_starts_elsewhere_holds_back_who_comes_after_it_there() {
+    let mut problem = behind_a_job_of_other_nodes();
+    let large = job("c", "cpu=6", 1, 1, 1);
+    let next = job("d", "cpu=5", 1, 1, 1);
+    let last = job("e", "cpu=1", 1, 1, 1);
+    problem.jobs.truncate(2);
+    problem.jobs.extend([large, next, last]);
+    let solution = solved(&problem);
+    assert_eq!(nodes(&solution, "c"), [("n1".to_owned(), 1)]);
+    for waiting in ["d", "e"] {
+        assert_eq!(waits(&solution, waiting).0, WaitCode::Behind, "{waiting}");
+    }
+    let (_, reason) = waits(&solution, "d");
+    assert!(
+        reason.contains("t/b") && reason.contains("other nodes"),
+        "{reason}"
+    );
+    let (_, reason) = waits(&solution, "e");
+    assert!(reason.contains("behind t/"), "{reason}");
+}
