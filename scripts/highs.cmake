@@ -8,3 +8,9 @@ if(NOT "$ENV{PROFILE}" STREQUAL "release")
   set(CMAKE_C_FLAGS_RELEASE "-O1 -DNDEBUG" CACHE STRING "C, outside of cargo's release profile")
   set(CMAKE_CXX_FLAGS_RELEASE "-O1 -DNDEBUG" CACHE STRING "C++, outside of cargo's release profile")
 endif()
+# For a static program the flags hold -static. Objects need it not, and it cannot link the shared
+# library that HiGHS makes beside its own, which nothing here loads.
+foreach(language C CXX)
+  string(REPLACE " -static" "" flags "${CMAKE_${language}_FLAGS}")
+  set(CMAKE_${language}_FLAGS "${flags}" CACHE STRING "without -static" FORCE)
+endforeach()

@@ -7,15 +7,18 @@
 //! 1. A stamp a little later than the one before is believed: that is how time passes.
 //! 2. A much later one is a silence or a step. It is a silence where the writer says so. Deciders
 //!    write the log's own time, by a clock that never steps. What the others write is their hosts'
-//!    clocks: where such a clock and the broker's have advanced alike since the last time, the time has
-//!    passed.
+//!    clocks: since the last word of the same host, its clock has advanced as much as the log's time or
+//!    as the brokers' stamps. Clocks of two hosts may differ by just what the brokers' step is, for the
+//!    same reason, so that a host is compared with another only before its own first word.
 //! 3. All else is a step: the log's time stands still over it, and what follows is moved by as much. In
-//!    doubt a silence is taken for a step: a time-out is then late. None is early by more than
-//!    [`TRUSTED_US`].
+//!    doubt a silence is taken for a step: a time-out is then late, until a host that wrote before the
+//!    silence says how long it was. None is early by more than [`TRUSTED_US`].
+
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Recorded, Sequence, Timestamp, Writer};
+use crate::{Recorded, Sequence, Text, Timestamp, Writer};
 
 /// A stamp may be so much later than the one before without another witness, and clocks that agree may
 /// differ by as much: more than hosts differ whose clocks are kept, less than the shortest time-out.
@@ -33,57 +36,137 @@ pub struct Step {
     pub by_us: i64,
 }
 
+/// A host's last word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct Word {
+    /// By the host's clock.
+    written_us: i64,
+    /// By the broker's.
+    stamp_us: i64,
+    /// The time of the log then.
+    log_us: i64,
+}
+
 /// The time of the log, as far as it is folded.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogClock {
     now: Timestamp,
     /// What is added to a stamp, once there was one.
     offset_us: Option<i64>,
+    /// The last words of nodes and gateways, by source.
+    words: BTreeMap<Text, Word>,
     /// By how much the stamp of the last event from outside the deciders was later than its own time.
     skew_us: Option<i64>,
     step: Option<Step>,
 }
 
 impl LogClock {
-    /// The time of the next event.
+    /// The time of the next event, which is passed.
     pub fn pass(&mut self, recorded: &Recorded) -> Timestamp {
+        let now = self.at(recorded);
         let stamp_us = recorded.stored_at.as_micros();
-        let offset_us = *self.offset_us.get_or_insert(0);
-        let written_us = recorded.envelope.time.as_micros();
-        let at_us = stamp_us.saturating_add(offset_us);
-        let ahead_us = match self.now == Timestamp::default() {
-            true => 0,
-            false => at_us.saturating_sub(self.now.as_micros()),
-        };
-        let agrees = self.agree(recorded.writer, stamp_us, at_us, written_us);
-        if (0..=TRUSTED_US).contains(&ahead_us) || (ahead_us > 0 && agrees) {
-            self.now = Timestamp::from_micros(at_us);
-        } else if ahead_us.abs() > TRUSTED_US {
-            self.offset_us = Some(self.now.as_micros().saturating_sub(stamp_us));
-            if ahead_us.abs() > NAMED_US {
+        let stepped_us = self.stamp_us(recorded).saturating_sub(now.as_micros());
+        if stepped_us.abs() > TRUSTED_US {
+            self.offset_us = Some(now.as_micros().saturating_sub(stamp_us));
+            if now > self.now {
+                self.take_back(recorded);
+            } else if stepped_us.abs() > NAMED_US {
                 self.step = Some(Step {
                     sequence: recorded.sequence,
-                    by_us: ahead_us,
+                    by_us: stepped_us,
                 });
             }
         }
-        self.now
+        self.offset_us.get_or_insert(0);
+        self.now = now;
+        self.hear(recorded);
+        now
     }
 
-    /// Whether the writer confirms that so much time has passed.
-    fn agree(&mut self, writer: Writer, stamp_us: i64, at_us: i64, written_us: i64) -> bool {
-        let is_near = |a: i64, b: i64| a.saturating_sub(b).saturating_abs() <= TRUSTED_US;
-        match writer {
+    /// What was taken for a step was a silence, or the brokers' clock is as it was when the writer last
+    /// wrote. What others have written since was at the times of their stamps.
+    fn take_back(&mut self, recorded: &Recorded) {
+        self.step = None;
+        let Some(before) = self.words.get(&recorded.envelope.source).copied() else {
+            return;
+        };
+        let since = before.stamp_us..=recorded.stored_at.as_micros();
+        let heard = self.words.values_mut();
+        for word in heard.filter(|it| it.log_us >= before.log_us && since.contains(&it.stamp_us)) {
+            let passed_us = word.stamp_us.saturating_sub(before.stamp_us);
+            word.log_us = before.log_us.saturating_add(passed_us);
+        }
+    }
+
+    /// Remembers what a host's clock said.
+    fn hear(&mut self, recorded: &Recorded) {
+        let word = Word {
+            written_us: recorded.envelope.time.as_micros(),
+            stamp_us: recorded.stored_at.as_micros(),
+            log_us: self.now.as_micros(),
+        };
+        match recorded.writer {
+            Writer::Node | Writer::Gateway => match self.words.get_mut(&recorded.envelope.source) {
+                Some(known) => *known = word,
+                None => {
+                    let source = recorded.envelope.source.clone();
+                    self.words.insert(source, word);
+                }
+            },
+            Writer::Operator => {}
+            Writer::Admission
+            | Writer::Optimizer
+            | Writer::Placer
+            | Writer::Checkpointer
+            | Writer::Autoscaler => return,
+        }
+        self.skew_us = Some(word.stamp_us.saturating_sub(word.written_us));
+    }
+
+    /// The time of the next event.
+    #[must_use]
+    pub fn at(&self, recorded: &Recorded) -> Timestamp {
+        let stamp_us = self.stamp_us(recorded);
+        if self.now == Timestamp::default() {
+            return Timestamp::from_micros(stamp_us);
+        }
+        let now_us = self.now.as_micros();
+        let is_little = (now_us..=now_us.saturating_add(TRUSTED_US)).contains(&stamp_us);
+        let said_us = self.confirmed_us(recorded);
+        let passed_us = said_us.or_else(|| is_little.then_some(stamp_us));
+        Timestamp::from_micros(passed_us.map_or(now_us, |passed_us| passed_us.max(now_us)))
+    }
+
+    /// The stamp of an event, moved by what the steps so far made of it.
+    fn stamp_us(&self, recorded: &Recorded) -> i64 {
+        let stamp_us = recorded.stored_at.as_micros();
+        stamp_us.saturating_add(self.offset_us())
+    }
+
+    /// The time that the writer's clock and a broker's confirm together.
+    fn confirmed_us(&self, recorded: &Recorded) -> Option<i64> {
+        let at_us = self.stamp_us(recorded);
+        let written_us = recorded.envelope.time.as_micros();
+        let stamp_us = recorded.stored_at.as_micros();
+        match recorded.writer {
             Writer::Node | Writer::Gateway | Writer::Operator => {
-                let skew_us = stamp_us.saturating_sub(written_us);
-                let before_us = self.skew_us.replace(skew_us);
-                is_near(skew_us, before_us.unwrap_or(0))
+                let Some(before) = self.words.get(&recorded.envelope.source) else {
+                    let skew_us = stamp_us.saturating_sub(written_us);
+                    return is_near(skew_us, self.skew_us.unwrap_or(0)).then_some(at_us);
+                };
+                let passed_us = written_us.saturating_sub(before.written_us);
+                let by_log = before.log_us.saturating_add(passed_us);
+                let stamped_us = stamp_us.saturating_sub(before.stamp_us);
+                if is_near(at_us, by_log) {
+                    return Some(at_us);
+                }
+                is_near(stamped_us, passed_us).then(|| before.log_us.saturating_add(stamped_us))
             }
             Writer::Admission
             | Writer::Optimizer
             | Writer::Placer
             | Writer::Checkpointer
-            | Writer::Autoscaler => is_near(at_us, written_us),
+            | Writer::Autoscaler => is_near(at_us, written_us).then_some(at_us),
         }
     }
 
@@ -101,11 +184,13 @@ impl LogClock {
 
     /// The same time, where what follows is stamped with the time of the log itself: on a fork.
     #[must_use]
-    pub const fn forked(self) -> Self {
+    pub fn forked(&self) -> Self {
         Self {
             offset_us: Some(0),
+            words: BTreeMap::new(),
             skew_us: None,
-            ..self
+            now: self.now,
+            step: self.step,
         }
     }
 
@@ -114,6 +199,10 @@ impl LogClock {
     pub fn offset_us(&self) -> i64 {
         self.offset_us.unwrap_or(0)
     }
+}
+
+const fn is_near(a: i64, b: i64) -> bool {
+    a.saturating_sub(b).saturating_abs() <= TRUSTED_US
 }
 
 #[cfg(test)]
@@ -211,6 +300,47 @@ mod tests {
         let since: Vec<i64> = times.iter().map(|it| it + DAY_S).collect();
         assert_eq!(since, [0, 1, 1, 3]);
         assert_eq!(clock.step().expect("a step").sequence, Sequence(3));
+    }
+
+    /// An event of a node's agent, stamped and written at these seconds.
+    fn word(node: &str, stamp_s: i64, written_s: i64) -> Recorded {
+        let mut recorded = event(1, Writer::Operator, stamp_s, written_s);
+        recorded.writer = Writer::Node;
+        recorded.envelope.source = format!("/dormouse/node/{node}").into();
+        recorded
+    }
+
+    #[test]
+    fn two_hosts_whose_clocks_differ_by_the_brokers_step_do_not_confirm_it() {
+        // One host, its broker leading, is 300 s behind; then the other's broker leads.
+        let mut clock = LogClock::default();
+        clock.pass(&word("n0", 0, 300));
+        clock.pass(&word("n1", 2, 2));
+        assert_eq!(clock.pass(&word("n0", 304, 304)), at(2));
+        // That much time has passed, by the same host.
+        assert_eq!(clock.pass(&word("n0", 604, 604)), at(302));
+    }
+
+    #[test]
+    fn a_silence_that_a_host_with_another_clock_ends_is_known_from_the_next_word() {
+        let mut clock = LogClock::default();
+        clock.pass(&word("n0", 0, 0));
+        // A day ahead, and new: it cannot say how long it was.
+        assert_eq!(clock.pass(&word("n1", 600, DAY_S)), at(0));
+        assert_eq!(clock.pass(&word("n0", 603, 603)), at(603));
+        assert_eq!(clock.step(), None);
+        assert_eq!(clock.pass(&word("n1", 1_203, DAY_S + 603)), at(1_203));
+    }
+
+    #[test]
+    fn a_step_and_back_hides_no_time() {
+        let mut clock = LogClock::default();
+        clock.pass(&word("n0", 0, 0));
+        clock.pass(&word("n1", 1, 1));
+        assert_eq!(clock.pass(&word("n0", DAY_S, 2)), at(1));
+        assert_eq!(clock.pass(&word("n0", DAY_S + 300, 302)), at(301));
+        // The first leader is back.
+        assert_eq!(clock.pass(&word("n1", 306, 306)), at(306));
     }
 
     #[test]

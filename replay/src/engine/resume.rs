@@ -88,7 +88,7 @@ impl Engine {
             engine.lives.insert(node.clone(), known.incarnation);
         }
         engine.broker = Broker {
-            clock: ground.cluster.clock,
+            clock: ground.cluster.clock.clone(),
             passed: ground.now,
             ..Broker::default()
         };

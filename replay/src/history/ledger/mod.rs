@@ -138,7 +138,7 @@ impl Ledger {
     /// The next event of the log.
     pub fn read(&mut self, recorded: &Recorded) {
         // The time of the log: stamps may step.
-        let at = { self.cluster.clock }.pass(recorded);
+        let at = self.cluster.clock.at(recorded);
         self.pass(ms(at));
         if let Some(Event::AllocationDecided(event)) = recorded.event() {
             self.handed_over(event, at);

@@ -40,7 +40,7 @@ pub fn script(forked: &Forked<'_>, changes: &Changes) -> Result<Script, ChangeEr
     at_the_fork(forked, changes, &mut script)?;
     let names = submitted(forked.after);
     // What follows the fork happens by the time of the log, whatever steps the stamps make.
-    let mut clock = forked.cluster().clock;
+    let mut clock = forked.cluster().clock.clone();
     for recorded in forked.after {
         let at = clock.pass(recorded);
         if let Some(action) = later(recorded, changes, &names)? {

@@ -12,7 +12,7 @@ use super::{FAILED_LIMIT, QueueJob, Queues, Stand, TenantQueue};
 
 impl Fold for Queues {
     const NAME: &'static str = "queues";
-    const VERSION: u32 = 8;
+    const VERSION: u32 = 9;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.sequence = recorded.sequence;
