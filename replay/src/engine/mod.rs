@@ -1,8 +1,8 @@
 //! The same services over a log in memory, with a virtual clock and model agents.
 //!
 //! 1. What the script says for this instant happens: submissions, nodes that join, leave, drain.
-//! 2. What the model agents are due to report is appended ([`agents`]), and what clients of services
-//!    saw ([`clients`]).
+//! 2. What the model nodes are due to report is appended ([`agents`]: the shipped agents' machines over
+//!    a model of containers), and what clients of services saw ([`clients`]).
 //! 3. Every service whose turn it is folds the new events and decides, one after the other, until
 //!    none is due at this instant: the shipped shell around the services' own `evolve` and
 //!    `decide` ([`service`]).
@@ -20,8 +20,12 @@ mod elastic;
 mod faults;
 mod log;
 mod model;
+mod nodes;
 mod observe;
+mod programs;
 mod resume;
+mod retold;
+mod routes;
 mod service;
 mod tasks;
 mod ties;
@@ -34,9 +38,7 @@ use std::sync::Arc;
 use dormouse_admission::{Admission, received};
 use dormouse_autoscaler::Autoscaler;
 use dormouse_checkpointer::Checkpointer;
-use dormouse_messages::events::{
-    Gpu, Key, NodeDrained, NodeFenced, NodeJoined, NodeLost, NodeRestored,
-};
+use dormouse_messages::events::{Key, NodeDrained, NodeFenced, NodeLost, NodeRestored};
 use dormouse_messages::policy::LeaseTerm;
 use dormouse_messages::{
     Amounts, Envelope, Event, JobId, LogClock, NodeId, Recorded, Sequence, Timestamp, Writer,
@@ -131,7 +133,6 @@ pub struct Engine {
     scripted: u64,
     ingress: u64,
     lives: BTreeMap<NodeId, u64>,
-    capacities: BTreeMap<NodeId, Amounts>,
     /// The nodes' leases, by the policy on the log.
     term: LeaseTerm,
     services: [Box<dyn Participant>; 5],
@@ -174,7 +175,6 @@ impl Engine {
             scripted: 0,
             ingress: 0,
             lives: BTreeMap::new(),
-            capacities: BTreeMap::new(),
             term: LeaseTerm::default(),
             services,
             agents: ModelAgents::default(),
@@ -296,11 +296,9 @@ impl Engine {
                 (Writer::Admission, event)
             }
             Action::Join { node, capacity } => {
-                self.capacities.insert(node.clone(), capacity.clone());
-                let life = self.lives.entry(node.clone()).or_insert(0);
-                *life += 1;
-                self.agents.join(&node);
-                (Writer::Node, joined(node, capacity, *life))
+                let (now, faults) = (self.now, &mut self.faults);
+                self.agents.boot(&node, &capacity, now, faults);
+                return self.append_said();
             }
             Action::Lose(node) => {
                 self.agents.lose(&node, self.now);
@@ -345,7 +343,7 @@ impl Engine {
             Action::Autoscaler(event) => (Writer::Autoscaler, event),
             Action::Recorded(writer, event) => {
                 match &event {
-                    Event::NodeJoined(event) => self.agents.join(&event.node),
+                    Event::NodeJoined(event) => self.agents.joined(event, self.now),
                     Event::NodeLost(event) => self.agents.lose(&event.node, self.now),
                     Event::NodeFenced(event) => self.agents.lose(&event.node, self.now),
                     _ => {}
@@ -441,8 +439,10 @@ impl Engine {
             let what = what.to_owned();
             return Err(EngineError::Invariant { sequence, what });
         }
-        if let Some(Event::ClusterConfigured(configured)) = recorded.event() {
-            self.term = configured.policy.lease();
+        match recorded.event() {
+            Some(Event::ClusterConfigured(it)) => self.term = it.policy.lease(),
+            Some(Event::NodeJoined(it)) => drop(self.lives.insert(it.node.clone(), it.incarnation)),
+            _ => {}
         }
         if let Some(Event::JobFailed(failed)) = recorded.event() {
             let blame = self.agents.blame(&failed.job);
@@ -485,18 +485,4 @@ impl Broker {
 
 fn off(now: Timestamp, off_us: i64) -> Timestamp {
     Timestamp::from_micros(now.as_micros().saturating_add(off_us))
-}
-
-fn joined(node: NodeId, capacity: Amounts, incarnation: u64) -> Event {
-    Event::from(NodeJoined {
-        node,
-        gpus: Gpu::stand_ins(&capacity),
-        capacity,
-        labels: BTreeMap::new(),
-        incarnation,
-        running: Vec::new(),
-        address: String::new(),
-        runtime: "model".to_owned(),
-        taints: Default::default(),
-    })
 }

@@ -5,14 +5,15 @@
 //! 2. What the log says has happened ([`ModelAgents::observe`]) is noted, and is due no more.
 //! 3. What is still due when the log ends happens on the fork, at its time or at once.
 
-use dormouse_messages::events::{ContainerExited, TasksEnded};
-use dormouse_messages::ids::Rank;
-use dormouse_messages::{Event, JobId, Recorded, Timestamp};
-use dormouse_state::{ClusterState, ContainerPhase, Life, LifePhase};
+use dormouse_agent_core::Exit;
+use dormouse_messages::events::{ContainerExited, ContainerStarted, TasksEnded};
+use dormouse_messages::{Event, JobId, Rank, Recorded, Timestamp};
 
-use super::agents::{Container, Due, Gang, LifeId, ModelAgents, Simulated, after};
+use super::agents::{Due, LifeId, ModelAgents, after};
 use super::faults::Faults;
 use super::model::ModelJob;
+use super::nodes::Note;
+use super::programs::Container;
 
 /// What became of a life's work by an event that ended it.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,73 +25,23 @@ pub struct Died {
 }
 
 impl ModelAgents {
-    /// Begins where a state was folded: work counts from there on.
-    pub fn starting_from(&mut self, cluster: &ClusterState, now: Timestamp) {
-        for (id, job) in cluster.queued.iter().chain(&cluster.jobs) {
-            let model = self.models.remove(id);
-            let model = model.unwrap_or_else(|| ModelJob::linear(f64::INFINITY));
-            let tasks = job.tasks.as_ref().map(|tasks| tasks.remaining());
-            self.jobs.insert(
-                id.clone(),
-                Simulated::of(model, job.mode, job.in_place, job.is_served(), tasks),
-            );
-            let assigned = job.assignment.iter();
-            let assigned = assigned.map(|it| (it.incarnation, &it.places));
-            let older = job.superseded.iter().map(|(life, places)| (*life, places));
-            for (incarnation, places) in assigned.chain(older) {
-                let places = places.iter().map(|(rank, it)| (*rank, it.node.clone()));
-                self.placed
-                    .insert((id.clone(), incarnation), places.collect());
-            }
-            if let Some(life) = &job.life {
-                self.begin_life((id.clone(), life.incarnation), life, now);
-            }
-        }
-    }
-
-    /// A life as a state has it.
-    fn begin_life(&mut self, id: LifeId, life: &Life, now: Timestamp) {
-        let (in_place, served) = self
-            .jobs
-            .get(&id.0)
-            .map_or((false, false), |job| (job.in_place, job.served));
-        let containers = life.containers.iter().filter(|(_, it)| it.holds_room());
-        let containers = containers.map(|(rank, it)| {
-            let phase = match it.phase {
-                ContainerPhase::Started => Container::Runs,
-                _ => Container::Asked,
-            };
-            (*rank, (it.place.node.clone(), phase))
-        });
-        let gang = Gang {
-            containers: containers.collect(),
-            size: u32::try_from(life.containers.len()).unwrap_or(u32::MAX),
-            resumes: life.resumed_from.is_some(),
-            stopping: matches!(life.phase, LifePhase::Stopping { .. }),
-            in_place,
-            served,
-            begun: life.all_started(),
-            ..Gang::default()
-        };
-        self.gangs.insert(id.clone(), gang);
-        match &life.phase {
-            LifePhase::Starting => self.schedule(now, id, Due::Started),
-            LifePhase::Running => self.work(id, 0.0, now, &mut Faults::none()),
-            LifePhase::Saving { .. } => self.schedule(now, id, Due::Saved),
-            LifePhase::Stopping { .. } => self.schedule(now, id, Due::Stopped),
-        }
-    }
-
     /// Notes what has happened on a log; a life that died of itself, if one did. The same event is
-    /// then folded ([`Self::fold`]).
+    /// then folded ([`Self::fold`]). What the agents report by it stands on the log.
     pub fn observe(&mut self, recorded: &Recorded) -> Option<Died> {
         let now = recorded.stored_at;
+        self.led = true;
+        let died = self.happened(recorded, now);
+        self.pump(now, &mut Faults::none());
+        died
+    }
+
+    fn happened(&mut self, recorded: &Recorded, now: Timestamp) -> Option<Died> {
         match recorded.event() {
-            Some(Event::NodeJoined(event)) => self.join(&event.node),
+            Some(Event::NodeJoined(event)) => self.joined(event, now),
             Some(Event::NodeLost(event)) => self.lose(&event.node, now),
             Some(Event::NodeFenced(event)) => self.lose(&event.node, now),
             Some(Event::ContainerStarted(event)) => {
-                self.has_started((event.job.clone(), event.incarnation), event.rank, now);
+                self.has_started(event, now);
             }
             Some(Event::ContainerReady(event)) => {
                 let life = (event.job.clone(), event.incarnation);
@@ -153,10 +104,13 @@ impl ModelAgents {
         self.due.retain(|_, (of, due)| of != life || !is_said(*due));
     }
 
-    fn has_started(&mut self, life: LifeId, rank: Rank, now: Timestamp) {
+    fn has_started(&mut self, event: &ContainerStarted, now: Timestamp) {
+        let (life, rank): (LifeId, _) = ((event.job.clone(), event.incarnation), event.rank);
         let Some(gang) = self.gangs.get_mut(&life) else {
             return;
         };
+        let runs = Note::Running(event.container.clone());
+        self.notes.push_back((event.node.clone(), runs));
         if let Some((_, container)) = gang.containers.get_mut(&rank) {
             *container = Container::Runs;
         }
@@ -189,8 +143,17 @@ impl ModelAgents {
         let life = (event.job.clone(), event.incarnation);
         let gang = self.gangs.get_mut(&life)?;
         gang.containers.remove(&event.rank)?;
+        let exit = Exit {
+            code: event.exit_code,
+            signal: event.signal,
+            evicted: event.evicted,
+            ..Exit::default()
+        };
+        let ended = Note::Ended(event.container.clone(), exit);
+        self.notes.push_back((event.node.clone(), ended));
         let (empty, in_place) = (gang.containers.is_empty(), gang.in_place);
-        let (stopping, asked) = (gang.stopping, gang.stopping || event.evicted);
+        let stopping = gang.stopping.remove(&event.rank);
+        let asked = stopping || event.evicted;
         let job = self.jobs.get_mut(&life.0)?;
         let success = event.exit_code == Some(0);
         let mut died = None;

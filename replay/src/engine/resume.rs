@@ -94,6 +94,7 @@ impl Engine {
         };
         engine.log = MemoryLog::after(ground.sequence);
         engine.agents = ground.agents;
+        engine.agents.led = false;
         engine.ingress = ground.ingress;
         engine.audits = ground.audit.is_some();
         engine.audit = ground.audit.unwrap_or_default();

@@ -1,12 +1,20 @@
 //! The containers of a task set, as a model: each runs its tasks one after another, all of the
 //! same length, and reports a whole batch when it has ended.
 
-use dormouse_messages::events::FailedTask;
-use dormouse_messages::{TaskRanges, Timestamp};
+use dormouse_agent_core::state::AgentState;
+use dormouse_messages::events::{FailedTask, TasksEnded};
+use dormouse_messages::ids::{ContainerId, Rank};
+use dormouse_messages::{NodeId, Sequence, TaskRanges, Timestamp};
+
+use super::agents::{Due, LifeId, ModelAgents, after, life_of};
+use super::faults::{Faults, Saving};
+use super::programs::exited;
 
 /// What one container has to run.
 #[derive(Debug, Clone, Default)]
 pub struct Queue {
+    /// The newest order that was taken.
+    newest: Sequence,
     waiting: TaskRanges,
     running: TaskRanges,
     since: Timestamp,
@@ -76,4 +84,142 @@ pub fn fail_one(tasks: &mut TaskRanges) -> Vec<FailedTask> {
     let failed = tasks.take_lowest(1, 1);
     let failed = failed.iter().map(|task| FailedTask { task, exit_code: 1 });
     failed.collect()
+}
+
+impl ModelAgents {
+    /// A container is given its orders; it begins at once if it idles.
+    pub(super) fn give(&mut self, state: &AgentState, id: &ContainerId, now: Timestamp) {
+        let life = life_of(id);
+        let task_s = self.jobs.get(&life.0).and_then(|job| job.task_s);
+        let gang = self.gangs.get_mut(&life);
+        let gang = gang.filter(|gang| gang.containers.contains_key(&id.rank));
+        let (Some(task_s), Some(gang)) = (task_s, gang) else {
+            return;
+        };
+        let Some((_, partition)) = state.partition(id) else {
+            return;
+        };
+        let queue = gang.tasks.entry(id.rank).or_default();
+        let mut given = TaskRanges::default();
+        for (order, tasks) in partition.orders_of(id.rank) {
+            if *order > queue.newest {
+                queue.newest = *order;
+                given.extend(tasks);
+            }
+        }
+        if let Some(tasks) = queue.give(&given, now) {
+            self.run_tasks(&life, id.rank, tasks, task_s, now);
+        }
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "at most a million tasks")]
+    pub(super) fn run_tasks(
+        &mut self,
+        life: &LifeId,
+        rank: Rank,
+        tasks: u64,
+        task_s: f64,
+        now: Timestamp,
+    ) {
+        let at = after(now, task_s * tasks as f64);
+        self.schedule(at, life.clone(), Due::TasksEnded(rank));
+    }
+
+    /// A batch has ended in one container; it begins what waits, unless it is to leave.
+    pub(super) fn tasks_ended(
+        &mut self,
+        life: &LifeId,
+        rank: Rank,
+        now: Timestamp,
+        faults: &mut Faults,
+    ) {
+        let task_s = self.jobs.get(&life.0).and_then(|job| job.task_s);
+        let gang = self.gangs.get_mut(life);
+        let gang = gang.filter(|gang| !gang.stopping.contains(&rank));
+        let (Some(task_s), Some(gang)) = (task_s, gang) else {
+            return;
+        };
+        let (Some((node, _)), Some(queue)) =
+            (gang.containers.get(&rank), gang.tasks.get_mut(&rank))
+        else {
+            return;
+        };
+        let node = node.clone();
+        let mut completed = queue.ended();
+        let failed = match faults.task_fails() {
+            true => fail_one(&mut completed),
+            false => Vec::new(),
+        };
+        let next = match gang.draining.contains(&rank) {
+            true => None,
+            false => queue.begin(now),
+        };
+        let failures = failed.len();
+        self.report_tasks(life, rank, node, (completed, failed));
+        if let Some(tasks) = next {
+            self.run_tasks(life, rank, tasks, task_s, now);
+        }
+        self.note_blame(&life.0, failures);
+    }
+
+    /// A container of a task set is asked to leave. Nothing is saved, so nothing fails; a task may take
+    /// longer than the grace.
+    pub(super) fn drain(&mut self, id: &ContainerId, now: Timestamp, faults: &mut Faults) {
+        let life = life_of(id);
+        let job = self.jobs.get(&life.0);
+        let save_s = job.map_or(0.0, |job| job.model.save_s(life.1));
+        let Some(gang) = self.gangs.get_mut(&life) else {
+            return;
+        };
+        let hangs = || faults.saving() == Saving::Hangs;
+        if !*gang.hangs.get_or_insert_with(hangs) {
+            gang.draining.insert(id.rank);
+            self.schedule(after(now, save_s), life, Due::Drained);
+        }
+    }
+
+    /// Those that were asked to leave do so; what they were about to run never ends there.
+    pub(super) fn drained(&mut self, life: &LifeId, now: Timestamp) {
+        let task_s = self.jobs.get(&life.0).and_then(|job| job.task_s);
+        let Some(gang) = self.gangs.get_mut(life) else {
+            return;
+        };
+        let mut left = Vec::new();
+        for rank in std::mem::take(&mut gang.draining) {
+            let queue = gang.tasks.get_mut(&rank).zip(task_s);
+            let completed = queue.map(|(queue, task_s)| queue.cut_short(task_s, now));
+            if let Some((node, _)) = gang.containers.get(&rank) {
+                left.push((rank, node.clone(), completed.unwrap_or_default()));
+            }
+        }
+        for (rank, node, completed) in &left {
+            let ended = (completed.clone(), Vec::new());
+            self.report_tasks(life, *rank, node.clone(), ended);
+        }
+        for (rank, ..) in left {
+            self.end(life, rank, exited(0));
+        }
+    }
+
+    /// What a container reports of its tasks, if there is something.
+    fn report_tasks(
+        &mut self,
+        life: &LifeId,
+        rank: Rank,
+        node: NodeId,
+        (completed, failed): (TaskRanges, Vec<FailedTask>),
+    ) {
+        if completed.is_empty() && failed.is_empty() {
+            return;
+        }
+        let ended = TasksEnded {
+            job: life.0.clone(),
+            incarnation: life.1,
+            rank,
+            node: node.clone(),
+            completed,
+            failed,
+        };
+        self.says(node, ended);
+    }
 }

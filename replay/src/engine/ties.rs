@@ -15,12 +15,9 @@
 
 use std::collections::BTreeMap;
 
-use dormouse_messages::events::Key;
-use dormouse_messages::ids::Rank;
 use dormouse_messages::policy::LeaseTerm;
-use dormouse_messages::{Event, NodeId, TaskRanges, Timestamp};
+use dormouse_messages::{NodeId, Timestamp};
 
-use super::agents::LifeId;
 use super::faults::{Faults, Plant};
 
 /// How an agent is cut off.
@@ -36,27 +33,12 @@ pub enum Cut {
     Killed,
 }
 
-/// Something that was asked of a node and not heard.
-#[derive(Debug, Clone)]
-pub enum Missed {
-    /// Tasks to run.
-    Tasks(LifeId, Rank, TaskRanges),
-    /// A container that is to leave.
-    Leave(LifeId, Rank),
-}
-
 /// A node's tie.
 #[derive(Debug, Clone, Default)]
 pub struct Tie {
     cut: Option<Cut>,
-    fenced: bool,
-    lost: bool,
     /// How often it was cut or mended: what was due before is void.
     changes: u64,
-    /// What it could not say yet.
-    outbox: Vec<Event>,
-    /// What it did not hear yet.
-    pub missed: Vec<Missed>,
 }
 
 /// What is due of a tie that is still cut.
@@ -70,19 +52,6 @@ pub struct Deadlines {
     pub of: u64,
 }
 
-/// How an agent comes back.
-#[derive(Debug)]
-pub struct Back {
-    /// What it has to say, in order.
-    pub says: Vec<Event>,
-    /// What it has missed.
-    pub missed: Vec<Missed>,
-    /// Whether it joins anew.
-    pub joins: bool,
-    /// Whether it was lost: what is left there ends first.
-    pub lost: bool,
-}
-
 /// All ties.
 #[derive(Debug, Clone, Default)]
 pub struct Ties(BTreeMap<NodeId, Tie>);
@@ -92,45 +61,16 @@ impl Ties {
         self.0.get(node)
     }
 
-    /// Whether the node's agent acts on the log.
+    /// Whether the node's agent hears the log.
     pub fn hears(&self, node: &NodeId) -> bool {
-        self.of(node).is_none_or(|tie| {
-            let hears = matches!(tie.cut, None | Some(Cut::Mute));
-            hears && !tie.fenced
-        })
+        let tie = self.of(node);
+        tie.is_none_or(|tie| matches!(tie.cut, None | Some(Cut::Mute)))
     }
 
-    /// Whether what the agent says arrives.
-    fn speaks(&self, node: &NodeId) -> bool {
+    /// Whether what the agent says is stored, and it hears so.
+    pub fn speaks(&self, node: &NodeId) -> bool {
         let tie = self.of(node);
         tie.is_none_or(|tie| matches!(tie.cut, None | Some(Cut::Deaf)))
-    }
-
-    /// Passes on what nodes can say now; the rest waits.
-    pub fn said(&mut self, events: Vec<Event>) -> Vec<Event> {
-        let mut passed = Vec::new();
-        for event in events {
-            let node = match event.key() {
-                Key::Node(node) => node.clone(),
-                _ => continue,
-            };
-            match self.speaks(&node) {
-                true => passed.push(event),
-                false => self.0.entry(node).or_default().outbox.push(event),
-            }
-        }
-        passed
-    }
-
-    /// Keeps what a node will say when it can.
-    pub fn keeps(&mut self, node: &NodeId, events: Vec<Event>) {
-        let tie = self.0.entry(node.clone()).or_default();
-        tie.outbox.extend(events);
-    }
-
-    /// Notes what a node does not hear.
-    pub fn misses(&mut self, node: &NodeId, missed: Missed) {
-        self.0.entry(node.clone()).or_default().missed.push(missed);
     }
 
     /// Cuts a tie that is whole.
@@ -165,45 +105,23 @@ impl Ties {
     }
 
     /// Whether a deadline of this change still counts.
-    fn counts(&mut self, node: &NodeId, of: u64) -> Option<&mut Tie> {
-        let tie = self.0.get_mut(node);
-        tie.filter(|tie| tie.cut.is_some() && tie.changes == of)
-    }
-
-    /// The fence is due: whether it still counts.
-    pub fn fence(&mut self, node: &NodeId, of: u64) -> bool {
-        let tie = self.counts(node, of);
-        tie.map(|tie| tie.fenced = true).is_some()
-    }
-
-    /// The lease has ended: whether it still counts.
-    pub fn lose(&mut self, node: &NodeId, of: u64) -> bool {
-        let tie = self.counts(node, of);
-        tie.map(|tie| tie.lost = true).is_some()
+    pub fn counts(&self, node: &NodeId, of: u64) -> bool {
+        let tie = self.of(node);
+        tie.is_some_and(|tie| tie.cut.is_some() && tie.changes == of)
     }
 
     /// The node dies with its agent.
     pub fn die(&mut self, node: &NodeId) {
-        let changes = self.of(node).map_or(0, |tie| tie.changes);
-        let tie = Tie {
-            changes: changes + 1,
-            ..Tie::default()
-        };
-        self.0.insert(node.clone(), tie);
+        let tie = self.0.entry(node.clone()).or_default();
+        tie.cut = None;
+        tie.changes += 1;
     }
 
-    /// The tie is whole again.
-    pub fn mend(&mut self, node: &NodeId) -> Option<Back> {
+    /// The tie is whole again; how it was cut.
+    pub fn mend(&mut self, node: &NodeId) -> Option<Cut> {
         let tie = self.0.get_mut(node)?;
         let cut = tie.cut.take()?;
         tie.changes += 1;
-        let fenced = std::mem::take(&mut tie.fenced);
-        let lost = std::mem::take(&mut tie.lost);
-        Some(Back {
-            says: std::mem::take(&mut tie.outbox),
-            missed: std::mem::take(&mut tie.missed),
-            joins: fenced || lost || cut == Cut::Killed,
-            lost,
-        })
+        Some(cut)
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::Progress;
 use dormouse_messages::ids::Rank;
-use dormouse_messages::{Event, NodeId, Timestamp};
+use dormouse_messages::{NodeId, Timestamp};
 
 use super::agents::{Due, LifeId, ModelAgents, after};
 use super::faults::Faults;
@@ -15,6 +15,7 @@ impl ModelAgents {
         let (Some(job), Some(gang)) = (self.jobs.get_mut(&life.0), self.gangs.get(&life)) else {
             return;
         };
+        job.life = Some(life.1);
         if job.task_s.is_some() {
             job.plan += 1;
             let plan = job.plan;
@@ -74,10 +75,14 @@ impl ModelAgents {
     }
 
     /// How far the job is, and when it says so again.
-    pub(super) fn progress(&mut self, life: LifeId, plan: u64, now: Timestamp) -> Option<Event> {
-        let job = self.jobs.get(&life.0).filter(|job| job.plan == plan)?;
-        let gang = self.gangs.get(&life)?;
-        let (node, _) = gang.containers.get(&Rank(0))?;
+    pub(super) fn progress(&mut self, life: LifeId, plan: u64, now: Timestamp) {
+        let job = self.jobs.get(&life.0).filter(|job| job.plan == plan);
+        let (Some(job), Some(gang)) = (job, self.gangs.get(&life)) else {
+            return;
+        };
+        let Some((node, _)) = gang.containers.get(&Rank(0)) else {
+            return;
+        };
         let event = Progress {
             job: life.0.clone(),
             incarnation: life.1,
@@ -87,10 +92,11 @@ impl ModelAgents {
             containers: gang.size,
             metrics: BTreeMap::new(),
         };
-        if let Some(every_s) = job.model.progress_s {
+        let every_s = job.model.progress_s;
+        self.says(event.node.clone(), event);
+        if let Some(every_s) = every_s {
             self.schedule(after(now, every_s), life, Due::Progress(plan));
         }
-        Some(Event::from(event))
     }
 }
 

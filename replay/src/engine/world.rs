@@ -4,7 +4,7 @@
 //! 2. No node runs more than it has.
 //! 3. When a job has ended, nothing of it runs.
 //!
-//! The model agents tell it at the moment when a container really starts or ends. What they report, and
+//! The programs tell it at the moment when a container really starts or ends. What agents report, and
 //! when that arrives, is another matter.
 
 use std::collections::BTreeMap;
@@ -53,16 +53,8 @@ impl World {
         }
     }
 
-    /// A container starts or ends, as an agent would report it.
-    pub fn happens(&mut self, event: &Event) {
-        match event {
-            Event::ContainerStarted(event) => self.starts(&event.container, &event.node),
-            Event::ContainerExited(event) => self.ends(&event.container),
-            _ => {}
-        }
-    }
-
-    fn starts(&mut self, id: &ContainerId, node: &NodeId) {
+    /// A container starts.
+    pub fn starts(&mut self, id: &ContainerId, node: &NodeId) {
         let running = self.running.entry(id.job.clone()).or_default();
         let other = running.keys().find(|(other, _)| *other != id.incarnation);
         let other = other.map(|(other, rank)| format!("{id} starts while {other}/{rank} runs"));

@@ -181,6 +181,7 @@ fn at_the_end(engine: &Engine, random: &mut Random) -> Result<Passed, String> {
         return Err(format!("{job} never ended"));
     }
     let log = engine.log();
+    engine.agents().heard_enough(log)?;
     let mut verifier = Verifier::default();
     log.iter().for_each(|recorded| verifier.read(recorded));
     let report = verifier.finish();

@@ -1,19 +1,21 @@
 //! What a node's agent decides, without input and output.
 //!
 //! ```text
-//!  log ─────────────► state      what the log asks of the node: a fold
-//!  what was seen ───► Machine    what runs there, and what was begun
-//!                        │
-//!                    reconcile   what is to be done and said now
+//!  log ──────────────────► state ──┐ what the log asks of the node: a fold
+//!                                  ├► reconcile ──► reports ──► what is to be done and said
+//!  lease, exits, answers ► Machine ┘ what runs there, and what was begun
+//!  └────────────────────────── Agent ──────────────────────────┘
 //! ```
 //!
 //! The shipped agent drives it with plain processes or Docker, the simulator with a model of them.
 //! It reads no clock, no broker and no disk. How a container is started, stopped and looked at is
 //! its driver's.
 
+pub mod agent;
 mod exit;
 pub mod reconcile;
 pub mod state;
 
+pub use agent::{Adopted, Agent, Effect, Lease, Offer, Report, Stage};
 pub use exit::{Exit, NotStarted};
 pub use state::Orders;

@@ -1,0 +1,316 @@
+//! A model node: the agent's machine as it is shipped ([`dormouse_agent_core`]), over a model of
+//! containers.
+//!
+//! 1. The machine hears what is on the log, while its tie to the brokers lets it, and is told what its
+//!    containers do. What it wants done is done by the model ([`super::programs`]).
+//! 2. What it reports is stored at once, or waits until it can speak.
+//! 3. An agent that is killed leaves its containers, and what they have to say on the node's disk. The
+//!    next one goes on from the fold of the one before, and adopts what is there.
+//! 4. A node without power has nothing but its disk.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use dormouse_agent_core::state::AgentState;
+use dormouse_agent_core::{Adopted, Agent, Effect, Exit, Lease, Offer};
+use dormouse_messages::events::NodeJoined;
+use dormouse_messages::{Amounts, ContainerId, Event, NodeId, Recorded, Sequence, Timestamp};
+
+use super::agents::ModelAgents;
+use super::faults::Faults;
+use super::ties::Cut;
+
+/// Something that a node's agent is told.
+#[derive(Debug, Clone)]
+pub(super) enum Note {
+    /// An event of the log.
+    Heard(Arc<Recorded>),
+    /// A container runs.
+    Running(ContainerId),
+    /// A container has ended.
+    Ended(ContainerId, Exit),
+    /// A container has something to say.
+    Said(Event),
+}
+
+/// A container, as its node has it.
+#[derive(Debug, Clone)]
+enum Present {
+    Asked,
+    Runs,
+    Ended(Exit),
+}
+
+/// A node.
+#[derive(Debug, Clone)]
+pub(super) struct ModelNode {
+    pub(super) agent: Agent,
+    /// Whether its agent lives.
+    is_up: bool,
+    /// What the agent has not heard yet.
+    unheard: VecDeque<Arc<Recorded>>,
+    /// The report that could not be sent yet.
+    unsent: Option<Event>,
+    /// What containers have said while no agent lived.
+    left: Vec<Event>,
+    containers: BTreeMap<ContainerId, (Sequence, Present)>,
+}
+
+impl ModelNode {
+    fn new(offer: Offer, state: AgentState) -> Self {
+        Self {
+            agent: Agent::new(offer, state, false),
+            is_up: false,
+            unheard: VecDeque::new(),
+            unsent: None,
+            left: Vec::new(),
+            containers: BTreeMap::new(),
+        }
+    }
+
+    /// Whether it has heard all that it was to hear.
+    pub(super) fn has_heard_all(&self) -> bool {
+        self.is_up && self.unheard.is_empty()
+    }
+
+    /// Another agent of the same node, which has heard as much.
+    fn renew(&mut self, offer: Option<Offer>) {
+        let node = self.agent.node().clone();
+        let offer = offer.unwrap_or_else(|| self.agent.offer().clone());
+        let empty = Agent::new(offer.clone(), AgentState::new(node), false);
+        let state = std::mem::replace(&mut self.agent, empty).into_state();
+        self.agent = Agent::new(offer, state, false);
+        self.is_up = false;
+        self.unsent = None;
+    }
+
+    fn take(&mut self, note: Note, hears: bool) {
+        match note {
+            Note::Heard(recorded) if self.is_up && hears => drop(self.agent.hear(&recorded)),
+            Note::Heard(recorded) => self.unheard.push_back(recorded),
+            Note::Running(id) => {
+                self.agent.running(&id, 0);
+                if let Some((_, present)) = self.containers.get_mut(&id) {
+                    *present = Present::Runs;
+                }
+            }
+            Note::Ended(id, exit) => {
+                self.agent.ended(&id, exit.clone());
+                if let Some((_, present)) = self.containers.get_mut(&id) {
+                    *present = Present::Ended(exit);
+                }
+            }
+            Note::Said(Event::Progress(_)) if !self.agent.takes_progress() => {}
+            Note::Said(event) if self.is_up => self.agent.say(event, Vec::new()),
+            Note::Said(event) => self.left.push(event),
+        }
+    }
+
+    fn catch_up(&mut self) {
+        for recorded in std::mem::take(&mut self.unheard) {
+            self.agent.hear(&recorded);
+        }
+    }
+
+    fn adopt(&mut self) {
+        for event in std::mem::take(&mut self.left) {
+            self.agent.say(event, Vec::new());
+        }
+        let found = self.containers.iter().filter_map(|(id, (request, it))| {
+            let status = match it {
+                Present::Asked => return None,
+                Present::Runs => Ok(0),
+                Present::Ended(exit) => Err(exit.clone()),
+            };
+            Some(Adopted {
+                container: id.clone(),
+                request: *request,
+                status,
+                evicting: false,
+            })
+        });
+        self.agent.listed(found.collect::<Vec<_>>());
+    }
+}
+
+/// A container that was ended by its node.
+pub(super) fn fenced() -> Exit {
+    Exit {
+        signal: Some(9),
+        ..Exit::evicted("fenced".to_owned())
+    }
+}
+
+impl ModelAgents {
+    /// Whether a node's agent lives.
+    pub fn is_up(&self, node: &NodeId) -> bool {
+        self.nodes.get(node).is_some_and(|it| it.is_up)
+    }
+
+    /// An agent starts on a node.
+    pub fn boot(&mut self, node: &NodeId, capacity: &Amounts, now: Timestamp, faults: &mut Faults) {
+        let offer = Offer::plain(node.clone(), capacity.clone(), "model");
+        if self.is_up(node) {
+            self.kill(node);
+        }
+        self.ties.mend(node);
+        match self.nodes.get_mut(node) {
+            Some(it) => it.renew(Some(offer)),
+            None => {
+                let it = ModelNode::new(offer, AgentState::new(node.clone()));
+                self.nodes.insert(node.clone(), Box::new(it));
+            }
+        }
+        self.start_agent(node, now, faults);
+    }
+
+    fn start_agent(&mut self, node: &NodeId, now: Timestamp, faults: &mut Faults) {
+        self.with(node, |agents, it| {
+            it.is_up = true;
+            agents.late = !it.unheard.is_empty();
+            it.catch_up();
+            it.agent.caught_up();
+            it.agent.lease(Lease::Held);
+            agents.act(it, now, faults);
+            agents.late = false;
+        });
+        self.pump(now, faults);
+    }
+
+    /// An agent has started on a node, as a log says.
+    pub fn joined(&mut self, event: &NodeJoined, now: Timestamp) {
+        let node = &event.node;
+        if !self.is_up(node) {
+            let led = std::mem::replace(&mut self.led, true);
+            self.boot(node, &event.capacity, now, &mut Faults::none());
+            self.led = led;
+        }
+        if let Some(it) = self.nodes.get_mut(node) {
+            it.agent.has_joined(event.incarnation);
+        }
+    }
+
+    /// A node's agent dies, and what it was about to start with it. Its containers run on.
+    pub fn kill(&mut self, node: &NodeId) {
+        let Some(it) = self.nodes.get_mut(node) else {
+            return;
+        };
+        it.renew(None);
+        let asked = |present: &Present| matches!(present, Present::Asked);
+        let of = it.containers.iter().filter(|(_, (_, it))| asked(it));
+        let of: Vec<ContainerId> = of.map(|(id, _)| id.clone()).collect();
+        it.containers.retain(|_, (_, it)| !asked(it));
+        for id in of {
+            self.vanish(&id);
+        }
+    }
+
+    /// A node dies, with all that it runs or was asked to run.
+    pub fn lose(&mut self, node: &NodeId, now: Timestamp) {
+        self.ties.die(node);
+        if let Some(it) = self.nodes.get_mut(node) {
+            it.renew(None);
+            it.left.clear();
+            it.containers.clear();
+        }
+        self.lose_containers(node, now);
+    }
+
+    /// A node has to have ended all of its containers by now: its agent sees to it, or its keeper.
+    pub fn fence(&mut self, node: &NodeId, now: Timestamp, faults: &mut Faults) {
+        self.with(node, |agents, it| match it.is_up {
+            true => {
+                it.agent.lease(Lease::Fence);
+                agents.act(it, now, faults);
+            }
+            false => {
+                let runs = it.containers.iter();
+                let runs = runs.filter(|(_, (_, it))| matches!(it, Present::Runs));
+                for (id, _) in runs {
+                    agents.evict(id, fenced(), now);
+                }
+            }
+        });
+        self.pump(now, faults);
+    }
+
+    /// A cut is over: the agent says what it has to say, hears what it has missed, and goes on.
+    pub fn mend(&mut self, node: &NodeId, now: Timestamp, faults: &mut Faults) {
+        match self.ties.mend(node) {
+            None => return,
+            Some(Cut::Killed) => return self.start_agent(node, now, faults),
+            Some(Cut::Whole | Cut::Mute | Cut::Deaf) => {}
+        }
+        self.with(node, |agents, it| {
+            if let Some(event) = it.unsent.take() {
+                agents.said.push(event);
+                it.agent.stored();
+            }
+            agents.late = true;
+            it.catch_up();
+            it.agent.lease(Lease::Held);
+            agents.act(it, now, faults);
+            agents.late = false;
+        });
+        self.pump(now, faults);
+    }
+
+    fn with(&mut self, node: &NodeId, does: impl FnOnce(&mut Self, &mut ModelNode)) {
+        if let Some(mut it) = self.nodes.remove(node) {
+            does(self, &mut it);
+            self.nodes.insert(node.clone(), it);
+        }
+    }
+
+    /// Tells agents what has happened until nobody has anything to say.
+    pub(super) fn pump(&mut self, now: Timestamp, faults: &mut Faults) {
+        self.clock = now;
+        while let Some((node, note)) = self.notes.pop_front() {
+            let hears = self.ties.hears(&node);
+            self.with(&node, |agents, it| {
+                it.take(note, hears);
+                agents.act(it, now, faults);
+            });
+        }
+    }
+
+    /// Does what the agent of a node wants done.
+    fn act(&mut self, it: &mut ModelNode, now: Timestamp, faults: &mut Faults) {
+        if !it.is_up {
+            return;
+        }
+        it.agent.turn();
+        while let Some(effect) = it.agent.next() {
+            match effect {
+                Effect::List => it.adopt(),
+                Effect::Start(id, request) => {
+                    it.containers.insert(id.clone(), (request, Present::Asked));
+                    self.begin(it.agent.state(), &id, now, faults);
+                }
+                Effect::Stop(id) => self.stop(it.agent.state(), &id, now),
+                Effect::Evict(id, reason) => {
+                    let exit = Exit {
+                        reason: Some(reason),
+                        ..fenced()
+                    };
+                    self.evict(&id, exit, now);
+                }
+                Effect::Save(id, _) => self.save(&id, now, faults),
+                Effect::Give(id, _) => self.give(it.agent.state(), &id, now),
+                Effect::Forget(id, _) => drop(it.containers.remove(&id)),
+                Effect::Announce(job, incarnation, announced) => {
+                    let node = it.agent.node();
+                    self.announce(node, &(job, incarnation), &announced, now, faults);
+                }
+                Effect::Withdraw(..) => {}
+                Effect::Append(report) if self.ties.speaks(it.agent.node()) => {
+                    it.agent.stored();
+                    if !self.led {
+                        self.said.push(report.event);
+                    }
+                }
+                Effect::Append(report) => it.unsent = Some(report.event),
+            }
+        }
+    }
+}

@@ -1,0 +1,441 @@
+//! What containers do, from a model of each job.
+//!
+//! 1. The containers of a gang start together, and work at speed(n) once all of them run; a life that
+//!    resumes from a checkpoint works only after the time that a resume costs.
+//! 2. Asked to save a gang makes no progress, saves, and (mode `exit`) ends. It may fail or hang.
+//! 3. Asked to stop a container ends. What was done since the last checkpoint is lost.
+//! 4. A container that is taken away ends at once.
+//! 5. A container of a task set runs what it is given ([`super::tasks`]) and leaves when asked.
+//! 6. Of a partition that is resized in place, containers come and go ([`super::elastic`]).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use dormouse_agent_core::Exit;
+use dormouse_agent_core::state::{AgentState, Phase};
+use dormouse_messages::events::{CheckpointFailed, CheckpointSaved};
+use dormouse_messages::ids::{ContainerId, Incarnation, Rank};
+use dormouse_messages::job::{CheckpointMode, JobSpec};
+use dormouse_messages::{Event, NodeId, Timestamp};
+
+use super::agents::{Due, LifeId, ModelAgents, after, container_id, life_of};
+use super::faults::{Faults, Saving};
+use super::model::ModelJob;
+use super::nodes::Note;
+use super::tasks::Queue;
+use super::work::whole;
+
+/// A container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Container {
+    Asked,
+    Runs,
+}
+
+/// The containers of a life that have not ended.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Gang {
+    pub(super) containers: BTreeMap<Rank, (NodeId, Container)>,
+    /// How many it was started with.
+    pub(super) size: u32,
+    pub(super) resumes: bool,
+    /// Whether its containers come and go.
+    pub(super) in_place: bool,
+    /// Whether they are replicas, which work on no end.
+    pub(super) served: bool,
+    /// When its containers start together.
+    starts_at: Option<Timestamp>,
+    /// Those that end when they are next due to.
+    pub(super) stopping: BTreeSet<Rank>,
+    /// Those of a task set that take nothing more, and leave when they are next due to.
+    pub(super) draining: BTreeSet<Rank>,
+    /// Whether a task takes too long for that.
+    pub(super) hangs: Option<bool>,
+    /// Members that were told that they leave.
+    pub(super) leaving: BTreeSet<Rank>,
+    pub(super) tasks: BTreeMap<Rank, Queue>,
+    /// Whether all of it ran once.
+    pub(super) begun: bool,
+}
+
+/// A job that runs.
+#[derive(Debug, Clone)]
+pub(super) struct Simulated {
+    pub(super) model: ModelJob,
+    mode: CheckpointMode,
+    pub(super) in_place: bool,
+    pub(super) served: bool,
+    /// How long one task takes, of a task set.
+    pub(super) task_s: Option<f64>,
+    /// Work done, and how much of it a checkpoint holds, in seconds of one container.
+    pub(super) done: f64,
+    pub(super) saved: f64,
+    /// Since when, and how fast, it works.
+    pub(super) working: Option<(Timestamp, f64)>,
+    /// What is due under an older plan is void.
+    pub(super) plan: u64,
+    /// How many of its failures have happened.
+    pub(super) failed: usize,
+    /// Its work when its program succeeded, on a log.
+    pub(super) ended: Option<f64>,
+    /// The life that last began to work: what older ones do is no concern of its work.
+    pub(super) life: Option<Incarnation>,
+}
+
+impl Simulated {
+    /// A job that has done nothing yet.
+    #[expect(clippy::cast_precision_loss, reason = "at most a million tasks")]
+    pub(super) fn of(
+        model: ModelJob,
+        mode: CheckpointMode,
+        in_place: bool,
+        served: bool,
+        tasks: Option<u64>,
+    ) -> Self {
+        Self {
+            task_s: tasks.map(|tasks| model.work_container_s / tasks.max(1) as f64),
+            model,
+            mode,
+            in_place,
+            served,
+            done: 0.0,
+            saved: 0.0,
+            working: None,
+            plan: 0,
+            failed: 0,
+            ended: None,
+            life: None,
+        }
+    }
+
+    pub(super) fn pause(&mut self, now: Timestamp) {
+        self.plan += 1;
+        self.done = self.done_at(now);
+        self.working = None;
+    }
+
+    /// Work done by then.
+    pub(super) fn done_at(&self, now: Timestamp) -> f64 {
+        let since = self.working;
+        let more = since.map(|(since, speed)| now.seconds_since(since).max(0.0) * speed);
+        self.done + more.unwrap_or(0.0)
+    }
+
+    /// Work done by then, less that of half a microsecond: when it will have been done is rounded
+    /// up.
+    pub(super) fn just_below(&self, now: Timestamp) -> f64 {
+        let speed = self.working.map_or(0.0, |(_, speed)| speed);
+        (self.done_at(now) - speed * 5e-7).max(0.0)
+    }
+
+    pub(super) fn die(&mut self) {
+        self.plan += 1;
+        self.working = None;
+        self.done = self.saved;
+    }
+}
+
+/// A start that takes so long may be given up: the checkpointer waits for two minutes.
+const SLOW_START_S: f64 = 100.0;
+
+impl Simulated {
+    /// A job that was admitted.
+    pub(super) fn admitted(model: ModelJob, spec: &JobSpec) -> Self {
+        let tasks = spec.tasks.map(|tasks| u64::from(tasks.count));
+        let (in_place, served) = (spec.is_in_place(), spec.service.is_some());
+        Self::of(model, spec.checkpoint.mode, in_place, served, tasks)
+    }
+}
+
+impl ModelAgents {
+    /// A container of a life is asked to start.
+    pub(super) fn begin(
+        &mut self,
+        state: &AgentState,
+        id: &ContainerId,
+        now: Timestamp,
+        faults: &mut Faults,
+    ) {
+        let Some((_, partition)) = state.partition(id) else {
+            return;
+        };
+        let life = life_of(id);
+        let Some(node) = state.node.clone() else {
+            return;
+        };
+        if self.late {
+            // It may be too late for the others.
+            self.note_blame(&id.job, 1);
+        }
+        let job = self.jobs.get(&id.job);
+        let (in_place, served) = job.map_or((false, false), |job| (job.in_place, job.served));
+        let model = job.map(|job| job.model.clone());
+        let resumes = partition.phase.start();
+        let resumes = resumes.is_some_and(|start| start.resumed_from.is_some());
+        let gang = self.gangs.entry(life.clone()).or_insert_with(|| Gang {
+            size: u32::try_from(partition.gang.len()).unwrap_or(u32::MAX),
+            resumes,
+            in_place,
+            served,
+            ..Gang::default()
+        });
+        gang.containers.insert(id.rank, (node, Container::Asked));
+        let here = partition.here.get(&id.rank);
+        if here.is_some_and(|here| here.generation > 0) {
+            let join_s = model.map_or(0.0, |model| model.join_s((life.1, id.rank)));
+            let at = after(now, join_s + faults.start_delay_s());
+            return self.schedule(at, life, Due::Joined(id.rank));
+        }
+        let known = gang.starts_at;
+        let at = known.unwrap_or_else(|| {
+            let start_s = model.map_or(0.0, |model| model.start_s(life.1));
+            let start_s = start_s + faults.start_delay_s();
+            self.note_blame(&id.job, usize::from(start_s > SLOW_START_S));
+            after(now, start_s)
+        });
+        let at = at.max(now);
+        if known != Some(at)
+            && let Some(gang) = self.gangs.get_mut(&life)
+        {
+            gang.starts_at = Some(at);
+            self.schedule(at, life, Due::Started);
+        }
+    }
+
+    pub(super) fn started(&mut self, life: LifeId, now: Timestamp, faults: &mut Faults) {
+        let Some(gang) = self.gangs.get_mut(&life) else {
+            return;
+        };
+        let mut started = Vec::new();
+        for (rank, (node, container)) in &mut gang.containers {
+            let newcomer = gang.begun && gang.in_place;
+            if *container == Container::Asked && !newcomer && !gang.stopping.contains(rank) {
+                *container = Container::Runs;
+                started.push((*rank, node.clone()));
+            }
+        }
+        let all = gang.containers.values();
+        let runs = all.filter(|(_, container)| *container == Container::Runs);
+        let whole = u32::try_from(runs.count()).unwrap_or(u32::MAX) == gang.size;
+        let begins = whole && !gang.begun && gang.stopping.is_empty();
+        gang.begun |= begins;
+        let (resumes, served) = (gang.resumes, gang.served);
+        for (rank, node) in started {
+            self.runs(&life, rank, node);
+            if served {
+                let ready_s = self.ready_s(&life, rank);
+                self.schedule(after(now, ready_s), life.clone(), Due::Ready(rank));
+            }
+        }
+        if begins {
+            let model = self.jobs.get(&life.0).map(|job| &job.model);
+            let pause_s = model.map_or(0.0, |it| it.pause_s(life.1, resumes));
+            self.work(life, pause_s, now, faults);
+        }
+    }
+
+    /// A container really runs.
+    pub(super) fn runs(&mut self, life: &LifeId, rank: Rank, node: NodeId) {
+        let id = container_id(life, rank);
+        self.world.starts(&id, &node);
+        self.notes.push_back((node, Note::Running(id)));
+    }
+
+    /// A container has really ended, or will not start any more.
+    pub(super) fn end(&mut self, life: &LifeId, rank: Rank, exit: Exit) {
+        if let Some(node) = self.takes_away(life, rank) {
+            let id = container_id(life, rank);
+            self.notes.push_back((node, Note::Ended(id, exit)));
+        }
+    }
+
+    fn takes_away(&mut self, life: &LifeId, rank: Rank) -> Option<NodeId> {
+        let gang = self.gangs.get_mut(life)?;
+        let (node, _) = gang.containers.remove(&rank)?;
+        gang.stopping.remove(&rank);
+        // Newcomers may be asked for that were decided before its end was known.
+        if gang.containers.is_empty() && !gang.in_place {
+            self.gangs.remove(life);
+        }
+        self.world.ends(&container_id(life, rank));
+        Some(node)
+    }
+
+    /// Every container of the life ends, or will not start any more.
+    fn exit(&mut self, life: &LifeId, code: i32) {
+        let gang = self.gangs.get(life);
+        let ranks = gang.map(|gang| gang.containers.keys().copied().collect());
+        let ranks: Vec<Rank> = ranks.unwrap_or_default();
+        for rank in ranks {
+            self.end(life, rank, exited(code));
+        }
+    }
+
+    /// A container of a life is gone: so is its work since the last checkpoint, unless the others go on.
+    fn disturb(&mut self, life: &LifeId, now: Timestamp) {
+        let gang = self.gangs.get(life);
+        let goes_on = gang.is_some_and(|it| it.in_place && it.containers.contains_key(&Rank(0)));
+        if let Some(job) = self.jobs.get_mut(&life.0) {
+            match goes_on {
+                _ if job.life.is_some_and(|works| works != life.1) => {}
+                // The others wait for the change of the members.
+                true => job.pause(now),
+                false => job.die(),
+            }
+        }
+    }
+
+    /// A container is taken away.
+    pub(super) fn evict(&mut self, id: &ContainerId, exit: Exit, now: Timestamp) {
+        let life = life_of(id);
+        self.end(&life, id.rank, exit);
+        self.disturb(&life, now);
+    }
+
+    /// A container that was asked to start never will, and nobody says so.
+    pub(super) fn vanish(&mut self, id: &ContainerId) {
+        let _ = self.takes_away(&life_of(id), id.rank);
+    }
+
+    /// The containers of a node are gone, and nobody says so.
+    pub(super) fn lose_containers(&mut self, node: &NodeId, now: Timestamp) {
+        let mut lost = Vec::new();
+        for (life, gang) in &self.gangs {
+            let here = gang.containers.iter().filter(|(_, (at, _))| at == node);
+            lost.extend(here.map(|(rank, _)| (life.clone(), *rank)));
+        }
+        for (life, rank) in lost {
+            let _ = self.takes_away(&life, rank);
+            self.disturb(&life, now);
+        }
+    }
+
+    /// A container is asked to stop, with its life or because it leaves.
+    pub(super) fn stop(&mut self, state: &AgentState, id: &ContainerId, now: Timestamp) {
+        let life = life_of(id);
+        let leaves = state
+            .partition(id)
+            .is_some_and(|(_, it)| matches!(it.phase, Phase::Run(_)));
+        if leaves {
+            return self.schedule(now, life, Due::Left(id.rank));
+        }
+        let job = self.jobs.get(&life.0);
+        let stop_s = job.map_or(0.0, |job| job.model.stop_s(life.1));
+        if let Some(gang) = self.gangs.get_mut(&life) {
+            gang.stopping.insert(id.rank);
+            self.schedule(after(now, stop_s), life, Due::Stopped);
+        }
+    }
+
+    pub(super) fn stopped(&mut self, life: &LifeId) {
+        let gang = self.gangs.get_mut(life);
+        let ranks = gang.map(|gang| std::mem::take(&mut gang.stopping));
+        let ranks = ranks.unwrap_or_default();
+        let job = self.jobs.get_mut(&life.0).filter(|_| !ranks.is_empty());
+        if let Some(job) = job.filter(|job| job.life.is_none_or(|works| works == life.1)) {
+            job.die();
+        }
+        for rank in ranks {
+            self.end(life, rank, exited(143));
+        }
+    }
+
+    /// A container is asked to save: rank 0 does so for its gang. One of a task set leaves.
+    pub(super) fn save(&mut self, id: &ContainerId, now: Timestamp, faults: &mut Faults) {
+        let life = life_of(id);
+        let Some(job) = self.jobs.get_mut(&life.0) else {
+            return;
+        };
+        if job.task_s.is_some() {
+            return self.drain(id, now, faults);
+        }
+        if id.rank != Rank(0) {
+            return;
+        }
+        job.pause(now);
+        let saved_at = after(now, job.model.save_s(life.1));
+        match faults.saving() {
+            Saving::Saves => self.schedule(saved_at, life, Due::Saved),
+            Saving::Fails => self.schedule(saved_at, life, Due::SaveFailed),
+            Saving::Hangs => {}
+        }
+    }
+
+    pub(super) fn saved(&mut self, life: &LifeId) {
+        let (Some(node), Some(job)) = (self.chief(life), self.jobs.get_mut(&life.0)) else {
+            return;
+        };
+        job.saved = job.done;
+        let exits = job.mode == CheckpointMode::Exit;
+        let step = job.model.progress_s.map_or(0, |_| whole(job.done));
+        let saved = CheckpointSaved {
+            job: life.0.clone(),
+            incarnation: life.1,
+            node: node.clone(),
+            uri: format!("model:{}/{}", life.0, life.1),
+            step,
+            bytes: 0,
+            duration_ms: 0,
+        };
+        self.says(node, saved);
+        if exits {
+            self.exit(life, 0);
+        }
+    }
+
+    pub(super) fn save_failed(&mut self, life: &LifeId) {
+        if let Some(node) = self.chief(life) {
+            let failed = CheckpointFailed {
+                job: life.0.clone(),
+                incarnation: life.1,
+                node: node.clone(),
+                reason: "the model's disk is full".to_owned(),
+            };
+            self.says(node, failed);
+        }
+    }
+
+    /// A container has something to say, to its node's agent.
+    pub(super) fn says(&mut self, node: NodeId, event: impl Into<Event>) {
+        self.notes.push_back((node, Note::Said(event.into())));
+    }
+
+    /// The node of rank 0, if the whole gang still runs: half a gang saves nothing.
+    fn chief(&self, life: &LifeId) -> Option<NodeId> {
+        let gang = self.gangs.get(life)?;
+        let containers = u32::try_from(gang.containers.len()).unwrap_or(u32::MAX);
+        let chief = gang
+            .containers
+            .get(&Rank(0))
+            .filter(|_| containers == gang.size);
+        chief.map(|(node, _)| node.clone())
+    }
+
+    /// The containers end by themselves, unless the plan has changed since.
+    pub(super) fn ended(&mut self, life: &LifeId, code: i32, plan: u64, now: Timestamp) {
+        let dies = usize::from(code != 0);
+        let Some(job) = self.jobs.get_mut(&life.0).filter(|job| job.plan == plan) else {
+            return;
+        };
+        if code != 0 && job.in_place {
+            self.note_blame(&life.0, dies);
+            return self.one_dies(life, now);
+        }
+        job.pause(now);
+        if code != 0 {
+            let due = job.model.failures.get(job.failed);
+            // To a millionth: it was due by time.
+            job.failed += usize::from(due.is_some_and(|at| *at <= job.done * (1.0 + 1e-6)));
+            job.die();
+        }
+        self.note_blame(&life.0, dies);
+        self.exit(life, code);
+    }
+}
+
+/// An exit with a code.
+pub(super) fn exited(code: i32) -> Exit {
+    Exit {
+        code: Some(code),
+        ..Exit::default()
+    }
+}

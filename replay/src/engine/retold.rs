@@ -1,0 +1,257 @@
+//! A state, told once more as events that it could have come from: so that agents begin where a log does
+//! not begin. Work counts from there on.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use dormouse_messages::events::{
+    CheckpointRequested, ContainerExited, ContainerStarted, Gpu, JobAdmitted, NodeJoined,
+    PartitionStartRequested, PartitionStopRequested, PlacedContainer, PlacementDecided,
+};
+use dormouse_messages::job::{Checkpoint, Command, JobSpec};
+use dormouse_messages::service::{Resize, ResizeMode, Service};
+use dormouse_messages::{
+    Envelope, Event, Incarnation, JobId, Rank, Recorded, Sequence, Timestamp, Writer,
+};
+use dormouse_state::{ClusterState, ContainerPhase, Job, Life, LifeContainer, LifePhase, Place};
+
+use super::agents::{ModelAgents, container_id};
+use super::faults::Faults;
+use super::model::ModelJob;
+use super::programs::Simulated;
+
+impl ModelAgents {
+    /// Begins where a state was folded.
+    pub fn starting_from(&mut self, cluster: &ClusterState, now: Timestamp) {
+        let mut told = Told {
+            agents: self,
+            last: Sequence(0),
+            now,
+        };
+        for (node, known) in cluster.nodes.iter() {
+            if !cluster.nodes.is_lost(node) {
+                told.tell(
+                    Writer::Node,
+                    NodeJoined {
+                        node: node.clone(),
+                        gpus: Gpu::stand_ins(&known.capacity),
+                        capacity: known.capacity.clone(),
+                        labels: BTreeMap::new(),
+                        incarnation: known.incarnation,
+                        running: Vec::new(),
+                        address: known.address.clone(),
+                        runtime: "model".to_owned(),
+                        taints: BTreeSet::new(),
+                    },
+                );
+            }
+        }
+        for (id, job) in cluster.queued.iter().chain(&cluster.jobs) {
+            told.job(id, job);
+        }
+    }
+}
+
+struct Told<'a> {
+    agents: &'a mut ModelAgents,
+    last: Sequence,
+    now: Timestamp,
+}
+
+impl Told<'_> {
+    fn tell(&mut self, writer: Writer, event: impl Into<Event>) {
+        self.last = self.last.next();
+        let id = format!("{writer}-{}", self.last);
+        let recorded = Arc::new(Recorded {
+            sequence: self.last,
+            stored_at: self.now,
+            writer,
+            envelope: Envelope::new(id, writer, self.now, None, event.into()),
+        });
+        self.agents.observe(&recorded);
+        self.agents.fold(&recorded, self.now, &mut Faults::none());
+    }
+
+    fn place<'a>(
+        &mut self,
+        id: &JobId,
+        incarnation: Incarnation,
+        places: impl Iterator<Item = (&'a Rank, &'a Place)>,
+    ) {
+        let create = places.map(|(rank, place)| PlacedContainer {
+            job: id.clone(),
+            incarnation,
+            rank: *rank,
+            node: place.node.clone(),
+            gpus: place.gpus.clone(),
+            port: place.port,
+        });
+        let placed = PlacementDecided {
+            epoch: Default::default(),
+            create: create.collect(),
+            remove: Vec::new(),
+            basis: None,
+        };
+        if !placed.create.is_empty() {
+            self.tell(Writer::Placer, placed);
+        }
+    }
+
+    fn job(&mut self, id: &JobId, job: &Job) {
+        let model = self.agents.models.remove(id);
+        let admitted = JobAdmitted {
+            job: id.clone(),
+            spec: specification(id, job),
+            ingress_sequence: 0,
+            by: None,
+            basis: None,
+        };
+        self.tell(Writer::Admission, admitted);
+        let model = model.unwrap_or_else(|| ModelJob::linear(f64::INFINITY));
+        let tasks = job.tasks.as_ref().map(|tasks| tasks.remaining());
+        let simulated = Simulated::of(model, job.mode, job.in_place, job.is_served(), tasks);
+        self.agents.jobs.insert(id.clone(), simulated);
+        let begun = job.life.as_ref();
+        if let Some(life) = begun {
+            self.life(id, life);
+        }
+        let known = |life: Incarnation, rank: &Rank| {
+            begun.is_some_and(|it| it.incarnation == life && it.containers.contains_key(rank))
+        };
+        for (life, places) in &job.superseded {
+            let places = places.iter().filter(|(rank, _)| !known(*life, rank));
+            self.place(id, *life, places);
+        }
+        if let Some(assigned) = &job.assignment {
+            let life = assigned.incarnation;
+            let places = assigned.places.iter();
+            self.place(id, life, places.filter(|(rank, _)| !known(life, rank)));
+        }
+    }
+
+    fn life(&mut self, id: &JobId, life: &Life) {
+        let containers = life.containers.iter();
+        let places = containers.map(|(rank, it)| (rank, &it.place));
+        self.place(id, life.incarnation, places);
+        let count = u32::try_from(life.containers.len()).unwrap_or(u32::MAX);
+        let start = PartitionStartRequested {
+            job: id.clone(),
+            epoch: life.epoch,
+            incarnation: life.incarnation,
+            containers: count,
+            resumed_from: life.resumed_from.clone(),
+            basis: None,
+        };
+        self.tell(Writer::Checkpointer, start);
+        for (rank, container) in &life.containers {
+            self.container(id, life.incarnation, *rank, container);
+        }
+        match &life.phase {
+            LifePhase::Starting | LifePhase::Running => {}
+            LifePhase::Saving { .. } => {
+                let asked = CheckpointRequested {
+                    job: id.clone(),
+                    epoch: life.epoch,
+                    incarnation: life.incarnation,
+                    basis: None,
+                };
+                self.tell(Writer::Checkpointer, asked);
+            }
+            LifePhase::Stopping { reason, .. } => {
+                let stop = PartitionStopRequested {
+                    job: id.clone(),
+                    epoch: life.epoch,
+                    incarnation: life.incarnation,
+                    containers: count,
+                    reason: reason.clone(),
+                    grace_s: None,
+                    basis: None,
+                };
+                self.tell(Writer::Checkpointer, stop);
+            }
+        }
+    }
+
+    fn container(
+        &mut self,
+        id: &JobId,
+        incarnation: Incarnation,
+        rank: Rank,
+        container: &LifeContainer,
+    ) {
+        let name = container_id(&(id.clone(), incarnation), rank);
+        match &container.phase {
+            ContainerPhase::Requested | ContainerPhase::Lost { .. } => {}
+            ContainerPhase::Started => {
+                let started = ContainerStarted {
+                    container: name,
+                    job: id.clone(),
+                    incarnation,
+                    rank,
+                    node: container.place.node.clone(),
+                    pid: 0,
+                };
+                self.tell(Writer::Node, started);
+            }
+            ContainerPhase::Exited {
+                success, evicted, ..
+            } => {
+                let exited = ContainerExited {
+                    container: name,
+                    job: id.clone(),
+                    incarnation,
+                    rank,
+                    node: container.place.node.clone(),
+                    exit_code: Some(i32::from(!success)),
+                    signal: None,
+                    out_of_memory: false,
+                    reason: None,
+                    evicted: *evicted,
+                };
+                self.tell(Writer::Node, exited);
+            }
+        }
+    }
+}
+
+/// As much of a job's specification as its agents' decisions need.
+fn specification(id: &JobId, job: &Job) -> JobSpec {
+    JobSpec {
+        name: id.name().to_owned(),
+        tenant: id.tenant().to_owned(),
+        kind: Default::default(),
+        executor: Default::default(),
+        image: None,
+        command: Command::default(),
+        env: BTreeMap::new(),
+        demand: job.demand.clone(),
+        weight: job.weight,
+        containers: job.containers,
+        static_containers: None,
+        checkpoint: Checkpoint::default(),
+        min_run_s: None,
+        ready: None,
+        time_limit_s: None,
+        warning: None,
+        queue_limit_s: None,
+        success: job.success,
+        mounts: Vec::new(),
+        network: None,
+        retries: job.retries,
+        priority: 0,
+        depends_on: Vec::new(),
+        tasks: None,
+        resize: Resize {
+            mode: match job.in_place {
+                true => ResizeMode::InPlace,
+                false => ResizeMode::default(),
+            },
+            ..Resize::default()
+        },
+        service: job.is_served().then(Service::default),
+        constraints: Default::default(),
+        tolerations: BTreeSet::new(),
+        gpu_limit_milli: None,
+        gpu_memory_bytes: None,
+    }
+}

@@ -1,0 +1,208 @@
+//! Which node hears of which event. A shipped agent hears the whole log; of a thousand model nodes
+//! each is told what can change what it does, so that a long run costs what its events cost.
+//!
+//! 1. A node hears of a job from the first placement of it there on. Where containers come and go
+//!    within a life, it is then told what stood on the log of that job before.
+//! 2. What an agent says of its own containers concerns itself, but for exits within such a life.
+//! 3. What is left out are addresses, grants, the order of tenants and the terms of leases.
+//!
+//! [`ModelAgents::heard_enough`] compares that with the whole log.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use dormouse_agent_core::state::AgentState;
+use dormouse_messages::events::PlacementDecided;
+use dormouse_messages::{Body, Event, Fold as _, JobId, NodeId, Recorded};
+
+use super::agents::ModelAgents;
+use super::faults::Plant;
+use super::nodes::Note;
+
+/// Who hears of each job.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Routes(BTreeMap<JobId, Route>);
+
+#[derive(Debug, Clone, Default)]
+struct Route {
+    in_place: bool,
+    /// What a node that hears of the job later is told first.
+    history: Vec<Arc<Recorded>>,
+    nodes: BTreeSet<NodeId>,
+}
+
+/// Whom an event concerns.
+enum Concern<'a> {
+    /// A job is there.
+    Begins(&'a JobId, bool),
+    /// Containers have places.
+    Places(&'a PlacementDecided),
+    /// The nodes of a job; kept for those that come later.
+    Job(&'a JobId),
+    /// The job has ended.
+    Ends(&'a JobId),
+    /// A container of a job has ended on a node.
+    Exits(&'a JobId, &'a NodeId),
+    /// One node.
+    Node(&'a NodeId),
+    /// All nodes.
+    All,
+    /// No node.
+    Nobody,
+}
+
+fn concern(event: &Event) -> Concern<'_> {
+    match event {
+        Event::JobAdmitted(it) => Concern::Begins(&it.job, it.spec.is_in_place()),
+        Event::PlacementDecided(it) => Concern::Places(it),
+        Event::PartitionStartRequested(it) => Concern::Job(&it.job),
+        Event::PartitionStopRequested(it) => Concern::Job(&it.job),
+        Event::PartitionResizeRequested(it) => Concern::Job(&it.job),
+        Event::PartitionLeaveRequested(it) => Concern::Job(&it.job),
+        Event::PartitionResized(it) => Concern::Job(&it.job),
+        Event::CheckpointRequested(it) => Concern::Job(&it.job),
+        Event::CheckpointSaved(it) => Concern::Job(&it.job),
+        Event::CheckpointFailed(it) => Concern::Job(&it.job),
+        Event::CheckpointRejected(it) => Concern::Job(&it.job),
+        Event::TasksAssigned(it) => Concern::Job(&it.job),
+        Event::JobCompleted(it) => Concern::Ends(&it.job),
+        Event::JobFailed(it) => Concern::Ends(&it.job),
+        Event::JobCancelled(it) => Concern::Ends(&it.job),
+        Event::ContainerExited(it) => Concern::Exits(&it.job, &it.node),
+        Event::ContainerStarted(it) => Concern::Node(&it.node),
+        Event::ContainerReady(it) => Concern::Node(&it.node),
+        Event::ContainerUnready(it) => Concern::Node(&it.node),
+        Event::MemberAcknowledged(it) => Concern::Node(&it.node),
+        Event::TasksEnded(it) => Concern::Node(&it.node),
+        Event::NodeJoined(it) => Concern::Node(&it.node),
+        Event::NodeLost(_) | Event::NodeFenced(_) => Concern::All,
+        _ => Concern::Nobody,
+    }
+}
+
+/// A placement, but for other jobs than this one.
+fn only(job: &JobId, placed: &PlacementDecided, recorded: &Arc<Recorded>) -> Arc<Recorded> {
+    let others = placed.create.iter().any(|it| it.job != *job);
+    if !others && placed.remove.iter().all(|it| it.job == *job) {
+        return Arc::clone(recorded);
+    }
+    let mut part = PlacementDecided {
+        create: Vec::new(),
+        remove: Vec::new(),
+        basis: None,
+        ..placed.clone()
+    };
+    let (create, remove) = (placed.create.iter(), placed.remove.iter());
+    part.create = create.filter(|it| it.job == *job).cloned().collect();
+    part.remove = remove.filter(|it| it.job == *job).cloned().collect();
+    let mut recorded = (**recorded).clone();
+    recorded.envelope.body = Body::Event(Event::from(part));
+    Arc::new(recorded)
+}
+
+impl ModelAgents {
+    /// Tells the agents of an event that it concerns.
+    pub(super) fn route(&mut self, recorded: &Arc<Recorded>, plant: Option<Plant>) {
+        let Some(event) = recorded.event() else {
+            return;
+        };
+        let heard = || Note::Heard(Arc::clone(recorded));
+        match concern(event) {
+            Concern::Begins(job, in_place) => {
+                let route = Route {
+                    in_place,
+                    history: vec![Arc::clone(recorded)],
+                    nodes: BTreeSet::new(),
+                };
+                self.routes.0.insert(job.clone(), route);
+            }
+            Concern::Places(placed) => self.route_places(placed, recorded),
+            Concern::Job(job) => {
+                if let Some(route) = self.routes.0.get_mut(job) {
+                    if route.in_place {
+                        route.history.push(Arc::clone(recorded));
+                    }
+                    let nodes = route.nodes.iter();
+                    self.notes.extend(nodes.map(|it| (it.clone(), heard())));
+                }
+            }
+            Concern::Ends(job) => {
+                let route = self.routes.0.remove(job).unwrap_or_default();
+                let nodes = route.nodes.into_iter();
+                self.notes.extend(nodes.map(|it| (it, heard())));
+            }
+            Concern::Exits(job, node) => match self.routes.0.get_mut(job) {
+                Some(route) if route.in_place => {
+                    route.history.push(Arc::clone(recorded));
+                    let nodes = route.nodes.iter();
+                    self.notes.extend(nodes.map(|it| (it.clone(), heard())));
+                }
+                _ => self.notes.push_back((node.clone(), heard())),
+            },
+            Concern::Node(node) => self.notes.push_back((node.clone(), heard())),
+            Concern::All => {
+                let own = match event {
+                    Event::NodeLost(it) => Some(&it.node),
+                    Event::NodeFenced(it) => Some(&it.node),
+                    _ => None,
+                };
+                let forgotten = |node: &NodeId| {
+                    plant == Some(Plant::VoidStarts) && own.is_some_and(|own| own == node)
+                };
+                let nodes = self.nodes.keys().filter(|node| !forgotten(node));
+                let heard: Vec<_> = nodes.map(|it| (it.clone(), heard())).collect();
+                self.notes.extend(heard);
+            }
+            Concern::Nobody => {}
+        }
+    }
+
+    fn route_places(&mut self, placed: &PlacementDecided, recorded: &Arc<Recorded>) {
+        let created = placed.create.iter().map(|it| &it.job);
+        let jobs: BTreeSet<&JobId> = created
+            .chain(placed.remove.iter().map(|it| &it.job))
+            .collect();
+        for job in jobs {
+            let Some(route) = self.routes.0.get_mut(job) else {
+                continue;
+            };
+            let part = only(job, placed, recorded);
+            let of_job = placed.create.iter().filter(|it| it.job == *job);
+            let here: BTreeSet<&NodeId> = of_job.map(|it| &it.node).collect();
+            for node in &here {
+                if route.nodes.insert((*node).clone()) {
+                    let before = route.history.iter();
+                    let before = before.map(|it| ((*node).clone(), Note::Heard(Arc::clone(it))));
+                    self.notes.extend(before);
+                }
+            }
+            let nodes = route.nodes.iter();
+            let nodes = nodes.filter(|node| route.in_place || here.contains(node));
+            let heard = nodes.map(|it| (it.clone(), Note::Heard(Arc::clone(&part))));
+            self.notes.extend(heard);
+            if route.in_place {
+                route.history.push(part);
+            }
+        }
+    }
+
+    /// Whether every agent that has heard all that it was told wants what it would want after the
+    /// whole log.
+    ///
+    /// # Errors
+    /// What it wants, and would want.
+    pub fn heard_enough(&self, log: &[Arc<Recorded>]) -> Result<(), String> {
+        let heard = self.nodes.iter().filter(|(_, it)| it.has_heard_all());
+        for (node, it) in heard {
+            let mut whole = AgentState::new(node.clone());
+            log.iter().for_each(|recorded| whole.evolve(recorded));
+            let (wants, would) = (it.agent.state().wanted(), whole.wanted());
+            if wants != would {
+                return Err(format!(
+                    "{node} wants {wants:?}, and after the whole log {would:?}"
+                ));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,432 @@
+//! The agent's machine: what it is told, and what is to be done then.
+//!
+//! ```text
+//!  inputs                                          effects
+//!  hear       an event of the log         ┐      ┌  List      what runs here?
+//!  caught_up  all of it was heard         │      │  Start, Stop, Evict, Save, Give, Forget
+//!  lease      held, lost                  ├ Agent┤  Announce, Withdraw   who takes part
+//!  listed     what runs, or has ended     │      │  Append    one report; answered by `stored`
+//!  running, ended   a container           │      │
+//!  say        what else is to be reported ┘      └
+//! ```
+//!
+//! 1. It folds until it has caught up, and waits for the node's lease; nothing is touched before.
+//! 2. It asks what runs and adopts it.
+//! 3. From then on it reconciles whenever something was put in ([`Agent::turn`]).
+//! 4. Reports leave one after the other, each once the one before is stored.
+//!
+//! Every input only notes what has happened; [`Agent::next`] hands out what is to be done.
+
+use std::collections::VecDeque;
+
+use dormouse_messages::events::{ContainerExited, ContainerStarted, Gpu, NodeFaulted, NodeJoined};
+use dormouse_messages::{
+    Amounts, ContainerId, Event, Fold as _, Incarnation, JobId, NodeId, Recorded, Sequence,
+};
+
+use crate::Exit;
+use crate::reconcile::{Action, Ending, Life, Machine, Observed, apply, reconcile};
+use crate::state::{AgentState, Announced};
+
+/// A reconciliation can make the next one possible (what was in the way is forgotten), not more
+/// often than this in one turn.
+const ROUNDS: usize = 8;
+
+/// While more waits for the broker than this, progress is not added to it: the next one says
+/// more.
+const PROGRESS_BACKLOG: usize = 100;
+
+/// What a node says of itself when it joins.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Offer {
+    /// Its `node.joined`, but for the life and what runs.
+    pub joined: NodeJoined,
+}
+
+impl Offer {
+    /// A node with this much room and nothing else to say of itself.
+    #[must_use]
+    pub fn plain(node: NodeId, capacity: Amounts, runtime: &str) -> Self {
+        let joined = NodeJoined {
+            node,
+            gpus: Gpu::stand_ins(&capacity),
+            capacity,
+            labels: Default::default(),
+            incarnation: 0,
+            running: Vec::new(),
+            address: String::new(),
+            runtime: runtime.to_owned(),
+            taints: Default::default(),
+        };
+        Self { joined }
+    }
+}
+
+/// How far an agent is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// It folds what stands on the log.
+    Folding {
+        /// All of it was heard.
+        caught_up: bool,
+        /// The lease is held.
+        leased: bool,
+    },
+    /// It has asked what runs.
+    Listing,
+    /// It acts.
+    Live,
+}
+
+/// News of the lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lease {
+    /// It is held (again).
+    Held,
+    /// It may end soon: everything ends now.
+    Fence,
+}
+
+/// A container that was there before the agent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Adopted {
+    /// The container.
+    pub container: ContainerId,
+    /// The request that it was started for.
+    pub request: Sequence,
+    /// Its process, or how it ended.
+    pub status: Result<u32, Exit>,
+    /// Whether its eviction has begun.
+    pub evicting: bool,
+}
+
+/// A report, and the requests that made it happen.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Report {
+    /// The event.
+    pub event: Event,
+    /// The requests, by their places on the log.
+    pub causes: Vec<Sequence>,
+}
+
+/// Something for the agent's driver to do.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Effect {
+    /// Look what runs, or has ended; answered by [`Agent::listed`].
+    List,
+    /// Start a container.
+    Start(ContainerId, Sequence),
+    /// Stop it as the job's grace allows.
+    Stop(ContainerId),
+    /// Take it away.
+    Evict(ContainerId, String),
+    /// Ask it to save.
+    Save(ContainerId, Sequence),
+    /// Give it the tasks of its orders up to this one.
+    Give(ContainerId, Sequence),
+    /// Its exit is on the log: free what the node still holds of it.
+    Forget(ContainerId, Sequence),
+    /// Tell the containers of a life here who takes part.
+    Announce(JobId, Incarnation, Announced),
+    /// The last container of a life here is forgotten: its members' file goes.
+    Withdraw(JobId, Incarnation),
+    /// Append an event; answered by [`Agent::stored`].
+    Append(Report),
+}
+
+/// The machine.
+#[derive(Debug, Clone)]
+pub struct Agent {
+    offer: Offer,
+    state: AgentState,
+    machine: Machine,
+    stage: Stage,
+    /// Reconciliations that this turn has left.
+    rounds: usize,
+    effects: VecDeque<Effect>,
+    reports: VecDeque<Report>,
+    /// The first report is with the broker.
+    appending: bool,
+}
+
+impl Agent {
+    /// An agent that has heard what `state` holds; `leased` where it needs no lease.
+    #[must_use]
+    pub fn new(offer: Offer, state: AgentState, leased: bool) -> Self {
+        Self {
+            offer,
+            state,
+            machine: Machine::default(),
+            stage: Stage::Folding {
+                caught_up: false,
+                leased,
+            },
+            rounds: 0,
+            effects: VecDeque::new(),
+            reports: VecDeque::new(),
+            appending: false,
+        }
+    }
+
+    /// What the log asks of the node.
+    #[must_use]
+    pub const fn state(&self) -> &AgentState {
+        &self.state
+    }
+
+    /// What runs on the node, as far as the agent knows.
+    #[must_use]
+    pub const fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    /// How far it is.
+    #[must_use]
+    pub const fn stage(&self) -> Stage {
+        self.stage
+    }
+
+    /// What the node says of itself when it joins.
+    #[must_use]
+    pub const fn offer(&self) -> &Offer {
+        &self.offer
+    }
+
+    /// The node.
+    #[must_use]
+    pub const fn node(&self) -> &NodeId {
+        &self.offer.joined.node
+    }
+
+    /// A snapshot of its fold, from which another agent of the node goes on.
+    #[must_use]
+    pub fn into_state(self) -> AgentState {
+        self.state
+    }
+
+    /// The next event of the log; a type in a version that this build does not know, if one was met.
+    pub fn hear(&mut self, recorded: &Recorded) -> Option<String> {
+        self.state.evolve(recorded);
+        self.state.too_new.take()
+    }
+
+    /// Everything that stood on the log was heard.
+    pub fn caught_up(&mut self) {
+        if let Stage::Folding { caught_up, .. } = &mut self.stage {
+            *caught_up = true;
+        }
+        self.begin_if_ready();
+    }
+
+    /// News of the lease; whether they end a fence.
+    pub fn lease(&mut self, news: Lease) -> bool {
+        match news {
+            Lease::Held => {
+                if let Stage::Folding { leased, .. } = &mut self.stage {
+                    *leased = true;
+                }
+                self.begin_if_ready();
+                if self.machine.fenced {
+                    self.machine.fenced = false;
+                    self.machine.joined = None;
+                    return true;
+                }
+            }
+            Lease::Fence => self.machine.fenced = true,
+        }
+        false
+    }
+
+    fn begin_if_ready(&mut self) {
+        let ready = Stage::Folding {
+            caught_up: true,
+            leased: true,
+        };
+        if self.stage == ready {
+            self.stage = Stage::Listing;
+            self.effects.push_back(Effect::List);
+        }
+    }
+
+    /// What was there before the agent: from now on it acts.
+    pub fn listed(&mut self, found: impl IntoIterator<Item = Adopted>) {
+        for found in found {
+            let life = match found.status {
+                Ok(pid) => Life::Running(pid),
+                Err(exit) => Life::Ended(exit),
+            };
+            let mut seen = Observed::new(found.request, life);
+            if found.evicting {
+                seen.ending = Ending::Evicting;
+            }
+            self.machine.containers.insert(found.container, seen);
+        }
+        self.stage = Stage::Live;
+    }
+
+    /// The log has it already that this life of the agent has joined.
+    pub fn has_joined(&mut self, life: u64) {
+        self.machine.joined = Some(life);
+    }
+
+    /// A container runs.
+    pub fn running(&mut self, id: &ContainerId, pid: u32) {
+        if let Some(seen) = self.machine.containers.get_mut(id)
+            && seen.life == Life::Starting
+        {
+            seen.life = Life::Running(pid);
+        }
+    }
+
+    /// A container has ended, or could not start.
+    pub fn ended(&mut self, id: &ContainerId, exit: Exit) {
+        if let Some(seen) = self.machine.containers.get_mut(id) {
+            seen.life = Life::Ended(exit);
+        }
+    }
+
+    /// The containers of a life could not be told who takes part: they are told again.
+    pub fn untold(&mut self, life: &(JobId, Incarnation)) {
+        self.machine.told.remove(life);
+    }
+
+    /// Something else is to be reported, after what waits.
+    pub fn say(&mut self, event: impl Into<Event>, causes: Vec<Sequence>) {
+        let event = event.into();
+        self.reports.push_back(Report { event, causes });
+    }
+
+    /// Whether progress may be reported.
+    #[must_use]
+    pub fn takes_progress(&self) -> bool {
+        self.reports.len() < PROGRESS_BACKLOG
+    }
+
+    /// How many reports are not stored yet.
+    #[must_use]
+    pub fn unstored(&self) -> usize {
+        self.reports.len()
+    }
+
+    /// The report that was to be appended is stored, or can never be.
+    pub fn stored(&mut self) {
+        if std::mem::take(&mut self.appending) {
+            self.reports.pop_front();
+        }
+    }
+
+    /// Something was put in: from here on [`Self::next`] reconciles.
+    pub fn turn(&mut self) {
+        self.rounds = ROUNDS;
+    }
+
+    /// What is to be done next, if anything.
+    pub fn next(&mut self) -> Option<Effect> {
+        loop {
+            if let Some(effect) = self.effects.pop_front() {
+                return Some(effect);
+            }
+            if !self.reconciles() {
+                break;
+            }
+        }
+        if self.appending {
+            return None;
+        }
+        let report = self.reports.front()?.clone();
+        self.appending = true;
+        Some(Effect::Append(report))
+    }
+
+    /// Whether there is something new to do.
+    fn reconciles(&mut self) -> bool {
+        if self.stage != Stage::Live || self.rounds == 0 {
+            return false;
+        }
+        self.rounds -= 1;
+        let actions = reconcile(&self.state, &self.machine);
+        if actions.is_empty() {
+            self.rounds = 0;
+            return false;
+        }
+        for action in actions {
+            apply(&mut self.machine, &action);
+            self.take(action);
+        }
+        true
+    }
+
+    fn take(&mut self, action: Action) {
+        let effect = match action {
+            Action::Start(id, request) => Effect::Start(id, request),
+            Action::Stop(id) => Effect::Stop(id),
+            Action::Evict(id, reason) => Effect::Evict(id, reason),
+            Action::Save(id, request) => Effect::Save(id, request),
+            Action::Give(id, order) => Effect::Give(id, order),
+            Action::Forget(id, request) => Effect::Forget(id, request),
+            Action::Announce(job, incarnation, announced) => {
+                Effect::Announce(job, incarnation, announced)
+            }
+            Action::Withdraw(job, incarnation) => Effect::Withdraw(job, incarnation),
+            Action::TellStarted(id, pid) => {
+                let causes = self.state.causes(&id);
+                let event = self.started(id, pid);
+                return self.say(event, causes);
+            }
+            Action::TellExited(id, _, exit) => {
+                let causes = self.state.causes(&id);
+                if let Some(event) = self.faulted(&id, &exit) {
+                    self.say(event, causes.clone());
+                }
+                let event = self.exited(id, exit);
+                return self.say(event, causes);
+            }
+            Action::Join(incarnation, running) => {
+                let joined = NodeJoined {
+                    incarnation,
+                    running,
+                    ..self.offer.joined.clone()
+                };
+                return self.say(joined, Vec::new());
+            }
+        };
+        self.effects.push_back(effect);
+    }
+
+    fn started(&self, container: ContainerId, pid: u32) -> ContainerStarted {
+        ContainerStarted {
+            job: container.job.clone(),
+            incarnation: container.incarnation,
+            rank: container.rank,
+            container,
+            node: self.node().clone(),
+            pid,
+        }
+    }
+
+    fn faulted(&self, container: &ContainerId, exit: &Exit) -> Option<NodeFaulted> {
+        Some(NodeFaulted {
+            node: self.node().clone(),
+            job: container.job.clone(),
+            incarnation: container.incarnation,
+            rank: container.rank,
+            fault: exit.fault?,
+            reason: exit.reason.clone().unwrap_or_default(),
+        })
+    }
+
+    fn exited(&self, container: ContainerId, exit: Exit) -> ContainerExited {
+        ContainerExited {
+            job: container.job.clone(),
+            incarnation: container.incarnation,
+            rank: container.rank,
+            container,
+            node: self.node().clone(),
+            exit_code: exit.code,
+            signal: exit.signal,
+            out_of_memory: exit.out_of_memory,
+            reason: exit.reason,
+            evicted: exit.evicted,
+        }
+    }
+}
