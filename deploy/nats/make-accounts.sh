@@ -155,13 +155,14 @@ services() {
   done
 }
 
-# people NAME "SUBSCRIBE..." "PUBLISH..." IMPORTS: the account of one person.
+# people NAME "SUBSCRIBE..." "PUBLISH..." IMPORTS: the account of one person. A dot in an account's name would keep the
+# broker from telling its users what they may do.
 people() {
   set -f
   # shellcheck disable=SC2086
   cat <<PEOPLE
 
-  "$1": {
+  "${1/./\/}": {
     users: [
       {nkey: $(nkey "$1"), permissions: {
         publish: {allow: [
@@ -249,7 +250,7 @@ user api "$prefix.api.> $prefix.tenant.*.api.> \$SRV.>" "$(reads "$log") $(looks
         allow_responses: {max: 100, expires: "1m"}'
 user webhook "" "$(lease webhooks) $(lease "webhooks.>") $(reads "$log") $(looks "$leases")"
 # The cluster's owner: creates the streams. Its events name nobody; operators with names have accounts of their own.
-user operator "$prefix.status.>" "$prefix.log.operator.0.> $prefix.in.*.* $prefix.api.> \$SRV.>
+user operator "$prefix.status.>" "$prefix.log.operator.0.> $prefix.in.*.* $prefix.api.> \$SRV.> \$SYS.REQ.USER.INFO
   $(reads "$log") $(reads "$ingress") $(reads "$leases")
   \$JS.API.STREAM.CREATE.* \$JS.API.STREAM.UPDATE.* \$JS.API.STREAM.LIST \$JS.API.STREAM.NAMES"
 if [ -n "$keys" ] && [ ${#gateways[@]} -gt 0 ] && [ ! -s "$keys/gateway.secret" ]; then
@@ -267,10 +268,10 @@ done
 for user in "${users[@]}"; do
   parts "$user"
   for verb in $verbs; do
-    printf '      {service: "%s.in.%s.%s.submitter.%s", accounts: ["user-%s.%s"]}\n' "$prefix" "$tenant" "$verb" "$name" "$tenant" "$name"
+    printf '      {service: "%s.in.%s.%s.submitter.%s", accounts: ["user-%s/%s"]}\n' "$prefix" "$tenant" "$verb" "$name" "$tenant" "$name"
   done
-  printf '      {service: "%s.tenant.%s.api.>", accounts: ["user-%s.%s"]}\n' "$prefix" "$tenant" "$tenant" "$name"
-  printf '      {stream: "%s.status.%s.>", accounts: ["user-%s.%s"]}\n' "$prefix" "$tenant" "$tenant" "$name"
+  printf '      {service: "%s.tenant.%s.api.>", accounts: ["user-%s/%s"]}\n' "$prefix" "$tenant" "$tenant" "$name"
+  printf '      {stream: "%s.status.%s.>", accounts: ["user-%s/%s"]}\n' "$prefix" "$tenant" "$tenant" "$name"
 done
 set -f
 for operator in "${operators[@]}"; do
@@ -314,7 +315,7 @@ for tenant in "${tenants[@]}"; do
   "tenant-$tenant": {
     users: [
       {nkey: $(nkey "tenant-$tenant"), permissions: {
-        publish: {allow: ["$prefix.in.$tenant.*", "$prefix.tenant.$tenant.api.>"]}
+        publish: {allow: ["$prefix.in.$tenant.*", "$prefix.tenant.$tenant.api.>", "\$SYS.REQ.USER.INFO"]}
         subscribe: {allow: ["_INBOX.>", "$prefix.status.$tenant.>"]}
       }}
     ]
@@ -331,7 +332,11 @@ EOF
 done
 for user in "${users[@]}"; do
   parts "$user"
+  # The last one tells a key what it may do itself: so the command line learns whose it is.
+  # A viewer sees what containers print, and neither runs programs in them nor is given a notebook's token.
   publish="$prefix.tenant.$tenant.api.>" imports=
+  [ "$role" = submitter ] || publish="$prefix.tenant.$tenant.api.* $prefix.tenant.$tenant.api.containers.* $prefix.tenant.$tenant.api.logs.*"
+  publish+=" \$SYS.REQ.USER.INFO"
   for verb in $verbs; do
     publish+=" $prefix.in.$tenant.$verb"
     imports+=$(services "$prefix.in.$tenant.$verb.submitter.$name=$prefix.in.$tenant.$verb")$'\n'
@@ -353,7 +358,7 @@ for operator in "${operators[@]}"; do
   set +f
   # The broker answers the first for each account by itself: so a client finds out that it is in one of its own.
   people "operator-$operator" "$prefix.status.>" "\$JS.API.STREAM.INFO.$log $prefix.js.> $prefix.log.operator.0.>
-    $prefix.in.*.submit $prefix.in.*.cancel $prefix.in.*.revise $prefix.api.>" "$imports"
+    $prefix.in.*.submit $prefix.in.*.cancel $prefix.in.*.revise $prefix.api.> \$SYS.REQ.USER.INFO" "$imports"
 done
 cat <<'EOF'
 }

@@ -28,8 +28,8 @@ pub use history::{At, LogCommand, LogFileArg, ReplayCommand, SliceRange, Timelin
 pub(crate) use jobs::job_id;
 pub use jobs::{
     DEFAULT_TENANT, DrainArgs, FenceArgs, JobCommand, JobExecArgs, JobHistoryArgs, JobLogsArgs,
-    JobTraceArgs, JobsArgs, NodeArg, NodeCommand, NodeLabelArgs, NodeTaintArgs, NodesArgs,
-    ReviseArgs, RunArgs, SubmitArgs, WatchArg, WhichArgs,
+    JobTraceArgs, JobsArgs, NamedJob, NodeArg, NodeCommand, NodeLabelArgs, NodeTaintArgs,
+    NodesArgs, ReviseArgs, RunArgs, SubmitArgs, WatchArg, WhichArgs,
 };
 pub use notebooks::{ListArgs, NotebookCommand, OpenArgs};
 pub use questions::{ExplainArgs, LedgerArgs, PointArgs};
@@ -214,7 +214,7 @@ pub enum Command {
     Serve(Box<ServeArgs>),
     /// Submit jobs from YAML or JSON files, folders, or - for standard input
     #[command(
-        after_help = "Examples:\n  dormouse submit deploy/examples/count.yaml\n  dormouse submit --tenant ads job.yaml\n  cat job.json | dormouse submit -\n  dormouse submit jobs/ --detach\n  dormouse submit job.yaml --name lr --set env.LR=0.1,0.01 --set env.SEED=1,2,3\n  dormouse submit job.yaml --sweep table.csv --dry-run\n\nExit code of one job: 0 it has containers, 2 it was accepted but waits, 1 it was refused. Of several:\n0 all were accepted, 1 one was refused. Jobs of a table or of several values are named NAME-1, NAME-2, …"
+        after_help = "Examples:\n  dormouse submit deploy/examples/count.yaml\n  dormouse submit --tenant ads job.yaml\n  cat job.json | dormouse submit -\n  dormouse submit jobs/ --detach\n  dormouse submit job.yaml --wait && dormouse job logs ads/lr\n  dormouse submit job.yaml --name lr --set env.LR=0.1,0.01 --set env.SEED=1,2,3\n  dormouse submit job.yaml --sweep table.csv --dry-run\n\nExit code of one job: 0 it has containers, 2 it was accepted but waits, 1 it was refused; with --wait\nthat of `job wait`: 0 completed, 3 failed, 4 cancelled. Of several:\n0 all were accepted, 1 one was refused. Jobs of a table or of several values are named NAME-1, NAME-2, …"
     )]
     Submit(SubmitArgs),
     /// Run a command as a job: prints what it prints, returns its exit code, ^C cancels it

@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use dormouse_runtime::{LocalBroker, Log, LogError, Settings, Tls, is_local};
+use dormouse_runtime::{Holder, LocalBroker, Log, LogError, Settings, Tls, is_local};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::cli::{Global, Output};
+use crate::commands::holder;
 use crate::error::Coded;
 
 /// The configuration file.
@@ -118,10 +119,10 @@ impl Context {
         self.creds.is_some() || self.nkey.is_some()
     }
 
-    /// Connects a command to the cluster.
+    /// Connects a command to the cluster that asks or says what is the operators'.
     ///
     /// # Errors
-    /// When there is none, with what to do.
+    /// When there is none, or the key is a tenant's, with what to do.
     pub async fn connect(&self) -> anyhow::Result<Log> {
         self.connect_with(1).await
     }
@@ -129,8 +130,39 @@ impl Context {
     /// The same, for a command that may make the streams, in so many copies.
     ///
     /// # Errors
-    /// When there is none, with what to do.
+    /// When there is none, or the key is a tenant's, with what to do.
     pub async fn connect_with(&self, replicas: usize) -> anyhow::Result<Log> {
+        let log = self.connect_as_anybody(replicas).await?;
+        match log.tenant() {
+            Some(tenant) => Err(holder::operators_only(tenant).into()),
+            None => Ok(log),
+        }
+    }
+
+    /// Connects a command that works with a tenant's key, too: about that tenant.
+    ///
+    /// # Errors
+    /// When there is no cluster, or the key is an agent's, with what to do.
+    pub async fn connect_as_holder(&self) -> anyhow::Result<Log> {
+        self.connect_as_anybody(1).await
+    }
+
+    /// The same, for a command that submits, revises or cancels.
+    ///
+    /// # Errors
+    /// Those of [`Context::connect_as_holder`], and that the key is a viewer's.
+    pub async fn connect_to_submit(&self) -> anyhow::Result<Log> {
+        let log = self.connect_as_holder().await?;
+        match log.holder() {
+            Holder::Tenant {
+                tenant,
+                submits: false,
+            } => Err(holder::viewer(tenant).into()),
+            _ => Ok(log),
+        }
+    }
+
+    async fn connect_as_anybody(&self, replicas: usize) -> anyhow::Result<Log> {
         let named = self.global.data.is_some() && self.server.is_none();
         if named && LocalBroker::url_of(&self.broker_dir()).is_none() {
             let data = self.data.display();
@@ -145,13 +177,17 @@ impl Context {
             connect_timeout: Duration::from_secs(3),
             ..self.settings("dormouse-cli")
         };
-        Log::connect(&settings).await.map_err(|error| match error {
+        let log = Log::connect(&settings).await.map_err(|error| match error {
             LogError::Connect { server, why } => {
                 let message = format!("no cluster at {server} ({why}); start one with `dormouse up`, or name its broker with --server nats://HOST:PORT");
-                Coded::new("no_cluster", message).into()
+                anyhow::Error::from(Coded::new("no_cluster", message))
             }
             error => error.into(),
-        })
+        })?;
+        match log.holder() {
+            Holder::Unknown => Err(holder::unknown().into()),
+            Holder::Operator | Holder::Tenant { .. } => Ok(log),
+        }
     }
 }
 

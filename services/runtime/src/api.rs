@@ -169,13 +169,13 @@ impl Log {
         Ok(())
     }
 
-    /// Asks the query `name`. The answer knows what this client has followed of the log, where the
-    /// query service comes so far in time.
+    /// Asks the query `name`, with a tenant's key about that tenant. The answer knows what this client
+    /// has followed of the log, where the query service comes so far in time.
     ///
     /// # Errors
     /// Its refusal, or that nobody answers.
     pub async fn request(&self, name: &str, request: Vec<u8>) -> Result<Bytes, ApiError> {
-        self.request_as(None, name, request).await
+        self.request_as(self.tenant(), name, request).await
     }
 
     /// The same as a tenant about itself, where one is given.

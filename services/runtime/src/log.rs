@@ -18,6 +18,7 @@ use crate::decode::Followed;
 use crate::error::LogError;
 use crate::feed::{self, Feed};
 use crate::follow;
+use crate::holder::{self, Holder};
 use crate::import::IMPORTED_TO;
 use crate::lease::Leases;
 use crate::own::{self, Own};
@@ -37,6 +38,8 @@ pub(crate) struct Inner {
     pub jetstream: jetstream::Context,
     /// The reader of the log that was made for this client.
     pub own: Option<Own>,
+    /// Whose key it has.
+    pub holder: Holder,
     pub prefix: Prefix,
     pub replicas: usize,
     identity: RwLock<String>,
@@ -63,9 +66,20 @@ impl Log {
     /// When there is no broker, or it does not accept the credentials.
     pub async fn connect(settings: &Settings) -> Result<Self, LogError> {
         let connection = Connection::open(settings).await?;
+        let mut holder = Holder::Operator;
         let own = match &settings.reader {
             Some(reader) => own::find(&connection, &settings.prefix, reader).await,
-            None if settings.person => own::find_person(&connection, &settings.prefix).await,
+            None if settings.person => {
+                holder = holder::find(&connection, &settings.prefix).await;
+                match holder {
+                    Holder::Tenant { .. } => None,
+                    Holder::Operator | Holder::Unknown => {
+                        let own = own::find_person(&connection, &settings.prefix).await;
+                        holder = own.as_ref().map_or(Holder::Unknown, |_| Holder::Operator);
+                        own.ok().flatten()
+                    }
+                }
+            }
             None => None,
         };
         let api = own.as_ref().map_or("$JS.API", |own| own.api.as_str());
@@ -78,6 +92,7 @@ impl Log {
                 connection,
                 jetstream,
                 own,
+                holder,
                 prefix: settings.prefix.clone(),
                 replicas: settings.replicas.max(1),
                 identity: RwLock::new(String::new()),
@@ -90,7 +105,9 @@ impl Log {
             }),
         };
         // Before the streams exist there is nothing to identify.
-        let _ = log.head().await;
+        if *log.holder() == Holder::Operator {
+            let _ = log.head().await;
+        }
         Ok(log)
     }
 

@@ -150,7 +150,8 @@ impl Log {
         Ok(())
     }
 
-    /// Asks `node` the query `name`, as `tenant` or as the operator.
+    /// Asks `node` the query `name`: as `tenant`, as the one whose key this client has, or as the
+    /// operator.
     ///
     /// # Errors
     /// Its refusal, or that nobody answers.
@@ -162,7 +163,7 @@ impl Log {
         request: Vec<u8>,
     ) -> Result<NodeAnswered, ApiError> {
         let of_node = format!("{name}.{node}");
-        let subject = match tenant {
+        let subject = match tenant.or(self.tenant()) {
             Some(tenant) => self.prefix().tenant_api(tenant.as_str(), &of_node),
             None => self.prefix().api(&of_node),
         };

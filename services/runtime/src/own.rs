@@ -59,17 +59,28 @@ pub(crate) async fn find(connection: &Connection, prefix: &Prefix, name: &str) -
     }
 }
 
+/// A key that may not ask for the log's state at all: no operator's.
+pub(crate) struct NoLog;
+
 /// Whether a person's account is one of their own: it holds no streams, and asks for the log
 /// elsewhere.
-pub(crate) async fn find_person(connection: &Connection, prefix: &Prefix) -> Option<Own> {
+pub(crate) async fn find_person(
+    connection: &Connection,
+    prefix: &Prefix,
+) -> Result<Option<Own>, NoLog> {
     let of_the_account = format!("$JS.API.STREAM.INFO.{}", prefix.log_stream());
-    let answer = connection.ask(&of_the_account, Request::new()).await.ok()?;
-    let answer: Answer = serde_json::from_slice(&answer.payload).ok()?;
-    let error = answer.error?;
-    (error.err_code == NOT_ENABLED_FOR_ACCOUNT).then(|| Own {
+    let answer = match connection.ask(&of_the_account, Request::new()).await {
+        Ok(answer) => answer,
+        Err(NoAnswer::Denied) => return Err(NoLog),
+        Err(NoAnswer::Nobody | NoAnswer::Doubt(_) | NoAnswer::TooLarge { .. }) => return Ok(None),
+    };
+    let answer: Option<Answer> = serde_json::from_slice(&answer.payload).ok();
+    let error = answer.and_then(|answer| answer.error);
+    let elsewhere = error.is_some_and(|error| error.err_code == NOT_ENABLED_FOR_ACCOUNT);
+    Ok(elsewhere.then(|| Own {
         name: None,
         api: prefix.own_api(),
-    })
+    }))
 }
 
 impl Own {

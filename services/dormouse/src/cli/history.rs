@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand};
-use dormouse_messages::{JobId, Timestamp};
+use dormouse_messages::Timestamp;
 use dormouse_replay::history::bisect::Predicate;
 use dormouse_replay::scenario::settings::Setting;
 
-use super::jobs::job_id;
+use super::jobs::NamedJob;
 use super::questions::PointArgs;
 
 /// Where history is read.
@@ -213,8 +213,8 @@ pub struct TimelineArgs {
     /// The metric.
     pub metric: String,
     /// Only this job's.
-    #[arg(long, value_parser = job_id)]
-    pub job: Option<JobId>,
+    #[arg(long, value_name = "ID")]
+    pub job: Option<NamedJob>,
     /// Draw into this file instead.
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,

@@ -19,7 +19,7 @@ pub struct SubmitArgs {
     /// Documents: files, also of several, and folders of them; - is standard input.
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
-    /// The tenant. Default: the document's, else `default`.
+    /// The tenant. Default: the document's, else the key's, else `default`.
     #[arg(long, env = "DORMOUSE_TENANT")]
     pub tenant: Option<String>,
     /// Only if it would still get what `plan` said; else it is refused with the difference.
@@ -42,6 +42,9 @@ pub struct SubmitArgs {
     /// Do not wait for what is decided.
     #[arg(long)]
     pub detach: bool,
+    /// Wait until the job has ended, and say how, as `job wait` does.
+    #[arg(long, conflicts_with_all = ["detach", "dry_run"])]
+    pub wait: bool,
 }
 
 fn token(text: &str) -> Result<Planned, String> {
@@ -51,9 +54,9 @@ fn token(text: &str) -> Result<Planned, String> {
 /// `run`.
 #[derive(Debug, Clone, Args)]
 pub struct RunArgs {
-    /// The tenant.
-    #[arg(long, env = "DORMOUSE_TENANT", default_value = DEFAULT_TENANT)]
-    pub tenant: String,
+    /// The tenant. Default: the key's, else `default`.
+    #[arg(long, env = "DORMOUSE_TENANT")]
+    pub tenant: Option<String>,
     /// The job's name; one is made where it has none.
     #[arg(long)]
     pub name: Option<String>,
@@ -204,6 +207,27 @@ pub enum JobCommand {
     Wait(JobArg),
 }
 
+/// A job, with its tenant or by its name alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamedJob {
+    /// Its id; without a tenant in it, of DORMOUSE_TENANT, else of `default`.
+    pub id: JobId,
+    /// Whether a tenant was named, here or by DORMOUSE_TENANT: else it is that of the key, where the
+    /// key is a tenant's.
+    pub has_tenant: bool,
+}
+
+impl std::str::FromStr for NamedJob {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Ok(Self {
+            id: job_id(text)?,
+            has_tenant: text.contains('/') || std::env::var_os("DORMOUSE_TENANT").is_some(),
+        })
+    }
+}
+
 /// A job's id; without a tenant, that of `submit`.
 pub(crate) fn job_id(text: &str) -> Result<JobId, String> {
     let whole = match text.contains('/') {
@@ -221,17 +245,16 @@ pub(crate) fn job_id(text: &str) -> Result<JobId, String> {
 /// A job.
 #[derive(Debug, Clone, Args)]
 pub struct JobArg {
-    /// tenant/name; a name alone is of DORMOUSE_TENANT, else of `default`.
-    #[arg(value_parser = job_id)]
-    pub id: JobId,
+    /// tenant/name; a name alone is of DORMOUSE_TENANT, else of the key's tenant, else of `default`.
+    pub id: NamedJob,
 }
 
 /// Jobs: by name, or all live ones that match.
 #[derive(Debug, Clone, Args)]
 pub struct WhichArgs {
     /// tenant/name, one or more.
-    #[arg(value_parser = job_id, value_name = "ID")]
-    pub ids: Vec<JobId>,
+    #[arg(value_name = "ID")]
+    pub ids: Vec<NamedJob>,
     /// All of this tenant.
     #[arg(long)]
     pub tenant: Option<String>,
@@ -291,8 +314,7 @@ pub struct JobHistoryArgs {
 #[derive(Debug, Clone, Args)]
 pub struct JobLogsArgs {
     /// tenant/name.
-    #[arg(value_parser = job_id)]
-    pub id: JobId,
+    pub id: NamedJob,
     /// Go on printing until the job has ended, also across its resizes.
     #[arg(long, short)]
     pub follow: bool,
@@ -314,7 +336,7 @@ pub struct JobLogsArgs {
     /// Of this task of a task set, wherever it ran.
     #[arg(long, conflicts_with_all = ["rank", "incarnation", "all", "follow", "tail", "since"])]
     pub task: Option<u32>,
-    /// Ask over this tenant's own subjects: with a tenant's credentials.
+    /// Ask over this tenant's own subjects, as its own key does by itself.
     #[arg(long = "as", value_name = "TENANT")]
     pub of: Option<String>,
 }
@@ -323,15 +345,14 @@ pub struct JobLogsArgs {
 #[derive(Debug, Clone, Args)]
 pub struct JobExecArgs {
     /// tenant/name.
-    #[arg(value_parser = job_id)]
-    pub id: JobId,
+    pub id: NamedJob,
     /// In the container of this rank; default: the first one that runs.
     #[arg(long)]
     pub rank: Option<u32>,
     /// At a terminal: this one's size and keys.
     #[arg(long, short)]
     pub terminal: bool,
-    /// Ask over this tenant's own subjects: with a tenant's credentials.
+    /// Ask over this tenant's own subjects, as its own key does by itself.
     #[arg(long = "as", value_name = "TENANT")]
     pub of: Option<String>,
     /// The program and its arguments.

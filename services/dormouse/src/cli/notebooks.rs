@@ -1,9 +1,7 @@
 //! `notebook …`.
 
+use super::jobs::NamedJob;
 use clap::{Args, Subcommand};
-use dormouse_messages::JobId;
-
-use super::jobs::job_id;
 
 /// `notebook …`.
 #[derive(Debug, Subcommand)]
@@ -24,8 +22,8 @@ pub enum NotebookCommand {
 #[derive(Debug, Clone, Args)]
 pub struct OpenArgs {
     /// The notebook, as TENANT/NAME.
-    #[arg(value_parser = job_id, value_name = "ID")]
-    pub id: JobId,
+    #[arg(value_name = "ID")]
+    pub id: NamedJob,
     /// Seconds to wait until it is ready.
     #[arg(long, default_value_t = 60, value_name = "SECONDS")]
     pub wait: u64,

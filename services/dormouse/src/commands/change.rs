@@ -12,7 +12,7 @@ use dormouse_runtime::Log;
 use serde_json::{Map, Value, json};
 
 use super::decided::{Message, decide};
-use super::{next_event, query};
+use super::{holder, next_event, query};
 use crate::cli::{JobCommand, Output, ReviseArgs, WhichArgs};
 use crate::context::Context;
 use crate::error::{Coded, DONE, ERROR};
@@ -52,13 +52,12 @@ pub async fn run(context: &Context, command: &JobCommand) -> anyhow::Result<u8> 
         JobCommand::Revise(args) => (&args.which, change("revise", "revise", revised(args)?)),
         _ => bail!("no change of jobs"),
     };
-    let log = context.connect().await?;
+    let log = context.connect_to_submit().await?;
     let Some(jobs) = chosen(&log, which, change.verb).await? else {
         return Ok(DONE);
     };
     let requeue = matches!(command, JobCommand::Requeue { .. });
-    let head = log.head().await?;
-    let mut events = log.follow(head.next());
+    let mut events = log.events_from_now().await?;
     let code = carry_out(context, &log, &jobs, &change).await?;
     if !requeue || code != DONE {
         return Ok(code);
@@ -124,13 +123,16 @@ fn revised(args: &ReviseArgs) -> anyhow::Result<Map<String, Value>> {
 async fn chosen(log: &Log, which: &WhichArgs, verb: &str) -> anyhow::Result<Option<Vec<JobId>>> {
     let filtered = which.tenant.is_some() || which.phase.is_some() || which.name.is_some();
     match (which.ids.is_empty(), filtered) {
-        (false, false) => return Ok(Some(which.ids.clone())),
+        (false, false) => {
+            let ids = which.ids.iter().map(|named| holder::job(log, named));
+            return ids.collect::<anyhow::Result<_>>().map(Some);
+        }
         (false, true) => bail!("name jobs, or say which by --tenant, --phase and --name, not both"),
         (true, false) => bail!("name a job, or say which by --tenant, --phase or --name"),
         (true, true) => {}
     }
     let request = JobsQuery {
-        tenant: which.tenant.as_deref().map(TenantId::new).transpose()?,
+        tenant: holder::only(log, which.tenant.as_deref())?,
         phase: Some(which.phase.clone().unwrap_or_else(|| "live".to_owned())),
         limit: 0,
     };

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dormouse_messages::events::SubmissionsShed;
-use dormouse_messages::{Event, JobId, Sequence, TenantId};
+use dormouse_messages::{Event, JobId, TenantId};
 use dormouse_runtime::{Followed, Log};
 use futures::{StreamExt, TryStreamExt, stream};
 use tokio::sync::mpsc::Receiver;
@@ -59,14 +59,13 @@ pub async fn publish(log: &Log, messages: Vec<Message>) -> anyhow::Result<Vec<u6
     Ok(published.try_collect().await?)
 }
 
-/// Follows the log from now on, publishes all, and waits for the decision on each, in their order.
+/// Follows what happens from now on, publishes all, and waits for the decision on each, in their order.
 ///
 /// # Errors
 /// When one is not stored, or nothing decides.
 pub async fn decide(log: &Log, messages: Vec<Message>) -> anyhow::Result<Vec<(u64, Decided)>> {
     let tenants: Vec<TenantId> = messages.iter().map(|it| it.tenant.clone()).collect();
-    let head: Sequence = log.head().await?;
-    let mut events = log.follow(head.next());
+    let mut events = log.events_from_now().await?;
     // What is decided while the last ones are still on their way is taken as it comes.
     let (sequences, early) = publish_and_follow(log, messages, &mut events).await?;
     let mut open: BTreeMap<u64, usize> = sequences.iter().copied().zip(0..).collect();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::bail;
-use dormouse_messages::{Fold, Recorded, Sequence, Timestamp};
+use dormouse_messages::{Fold, JobId, Recorded, Sequence, Timestamp};
 use dormouse_projections::{ReadModel, queries};
 use dormouse_replay::history::slice::States;
 use dormouse_replay::{ArchiveError, LogReader};
@@ -11,8 +11,8 @@ use dormouse_runtime::{Followed, Log};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::query;
-use crate::cli::{At, LogFileArg, PointArgs};
+use super::{holder, query};
+use crate::cli::{At, LogFileArg, NamedJob, PointArgs};
 use crate::context::Context;
 use crate::error::Coded;
 
@@ -43,6 +43,28 @@ impl History {
             first: rest.next().transpose()?,
             rest,
         })
+    }
+
+    /// The same, for what is asked of the query service alone: also with a tenant's key.
+    ///
+    /// # Errors
+    /// Those of [`History::open_whole`].
+    pub async fn open_to_ask(context: &Context, log: &LogFileArg) -> anyhow::Result<Self> {
+        match log.file {
+            None => Ok(Self::Cluster(context.connect_as_holder().await?)),
+            Some(_) => Self::open_whole(context, log).await,
+        }
+    }
+
+    /// The job that is meant: in a file a name alone is of `default`.
+    ///
+    /// # Errors
+    /// When the key is another tenant's.
+    pub fn job(&self, named: &NamedJob) -> anyhow::Result<JobId> {
+        match self {
+            Self::Cluster(log) => holder::job(log, named),
+            Self::File { .. } => Ok(named.id.clone()),
+        }
     }
 
     /// The same, for what can only be told from the first event on.

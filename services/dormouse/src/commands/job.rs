@@ -1,18 +1,25 @@
 //! `job show|events|wait`, and where the other commands about a job are.
 
+use std::time::Duration;
+
 use anyhow::bail;
 use dormouse_messages::{Event, JobId, plain};
 use dormouse_projections::queries::{JobDetail, JobQuery};
+use dormouse_runtime::{Followed, Log};
 use serde_json::json;
+use tokio::sync::mpsc::Receiver;
 
 use super::history::History;
-use super::{caught_up, log as log_command, next_event, trace};
-use crate::cli::{JobCommand, JobHistoryArgs, Output};
+use super::{caught_up, holder, log as log_command, next_event, query, trace};
+use crate::cli::{JobCommand, JobHistoryArgs, NamedJob, Output};
 use crate::context::Context;
 use crate::describe::concerns;
 use crate::error::{CANCELLED, Coded, DONE, FAILED};
 use crate::print;
 use crate::render::{self, Style};
+
+/// How long a tenant's key hears nothing before it asks.
+const SILENCE: Duration = Duration::from_secs(2);
 
 /// `job …`.
 ///
@@ -43,8 +50,9 @@ async fn detail(history: History, id: &JobId) -> anyhow::Result<JobDetail> {
 }
 
 async fn show(context: &Context, args: &JobHistoryArgs) -> anyhow::Result<u8> {
-    let history = History::open_whole(context, &args.log).await?;
-    let detail = detail(history, &args.job.id).await?;
+    let history = History::open_to_ask(context, &args.log).await?;
+    let id = history.job(&args.job.id)?;
+    let detail = detail(history, &id).await?;
     print::value(context.output()?, &detail, |detail, wide| {
         render::job(detail, &Style::of_stdout(wide))
     })?;
@@ -53,10 +61,10 @@ async fn show(context: &Context, args: &JobHistoryArgs) -> anyhow::Result<u8> {
 
 /// The document that made a job: of one that has ended from its admission on the log.
 async fn document_of(context: &Context, args: &JobHistoryArgs) -> anyhow::Result<u8> {
-    let id = &args.job.id;
     let mut spec = None;
+    let history = History::open_to_ask(context, &args.log).await?;
+    let id = &history.job(&args.job.id)?;
     if args.log.file.is_none() {
-        let history = History::open(context, &args.log).await?;
         spec = detail(history, id).await?.spec;
     }
     if spec.is_none() {
@@ -81,8 +89,9 @@ async fn document_of(context: &Context, args: &JobHistoryArgs) -> anyhow::Result
 }
 
 async fn events(context: &Context, args: &JobHistoryArgs) -> anyhow::Result<u8> {
-    let (output, id) = (context.output()?, &args.job.id);
+    let output = context.output()?;
     let history = History::open(context, &args.log).await?;
+    let id = &history.job(&args.job.id)?;
     let identity = history.identity();
     let mut found = 0;
     let read = history.read(1, None, |recorded| {
@@ -107,44 +116,62 @@ pub(super) fn not_found(id: &JobId) -> anyhow::Error {
     .into()
 }
 
-async fn wait(context: &Context, id: &JobId) -> anyhow::Result<u8> {
-    let log = context.connect().await?;
+async fn wait(context: &Context, named: &NamedJob) -> anyhow::Result<u8> {
+    let log = context.connect_as_holder().await?;
+    let id = holder::job(&log, named)?;
     // An end up to the head is in the answer, a later one comes as an event.
-    let head = caught_up(&log).await?;
-    let mut events = log.follow(head.next());
-    let detail = detail(History::Cluster(log), id).await?;
-    let ended = |phase: &str, reason: &str, code: u8| {
-        let answer = json!({"job": id, "phase": phase, "reason": reason});
-        print::value(context.output()?, &answer, |_, _| {
-            format!("{id} {phase}: {}", plain::shown(reason))
-        })?;
-        Ok(code)
+    let mut events = match log.tenant() {
+        None => log.follow(caught_up(&log).await?.next()),
+        Some(_) => log.events_from_now().await?,
     };
-    if detail.row.ended_at.is_some() {
-        let phase = serde_json::to_value(detail.row.phase)?;
-        let phase = phase.as_str().unwrap_or("ended");
-        let code = match phase {
-            "completed" => DONE,
-            "cancelled" => CANCELLED,
-            _ => FAILED,
-        };
-        return ended(phase, &detail.row.reason, code);
-    }
-    let end = next_event(&mut events, None, |event| match event {
-        Event::JobCompleted(event) if event.job == *id => {
-            Some(("completed", event.reason.clone(), DONE))
-        }
-        Event::JobFailed(event) if event.job == *id => {
-            Some(("failed", event.reason.clone(), FAILED))
-        }
-        Event::JobCancelled(event) if event.job == *id => {
-            Some(("cancelled", event.reason.clone(), CANCELLED))
-        }
-        _ => None,
+    let (phase, reason) = end(&log, &mut events, &id).await?;
+    ended(context, &id, &phase, &reason)
+}
+
+/// Says how a job has ended: on the output, and by the exit code.
+///
+/// # Errors
+/// When the standard output is closed.
+pub fn ended(context: &Context, id: &JobId, phase: &str, reason: &str) -> anyhow::Result<u8> {
+    let answer = json!({"job": id, "phase": phase, "reason": reason});
+    print::value(context.output()?, &answer, |_, _| {
+        format!("{id} {phase}: {}", plain::shown(reason))
+    })?;
+    Ok(match phase {
+        "completed" => DONE,
+        "cancelled" => CANCELLED,
+        _ => FAILED,
     })
-    .await?;
-    match end {
-        Some((phase, reason, code)) => ended(phase, &reason, code),
-        None => bail!("the log ended"),
+}
+
+/// Waits until a job has ended: its phase, and why. Of what a tenant is shown a message can be lost,
+/// so that after a silence the query service is asked.
+///
+/// # Errors
+/// When there is no such job, or nothing tells of it any more.
+pub async fn end(
+    log: &Log,
+    events: &mut Receiver<Followed>,
+    id: &JobId,
+) -> anyhow::Result<(String, String)> {
+    let silence = log.tenant().map(|_| SILENCE);
+    loop {
+        let detail: JobDetail = query(log, "job", json!({"job": id})).await?;
+        if detail.row.ended_at.is_some() {
+            let phase = serde_json::to_value(detail.row.phase)?;
+            let phase = phase.as_str().unwrap_or("ended").to_owned();
+            return Ok((phase, detail.row.reason));
+        }
+        let end = next_event(events, silence, |event| match event {
+            Event::JobCompleted(it) if it.job == *id => Some(("completed", it.reason.clone())),
+            Event::JobFailed(it) if it.job == *id => Some(("failed", it.reason.clone())),
+            Event::JobCancelled(it) if it.job == *id => Some(("cancelled", it.reason.clone())),
+            _ => None,
+        });
+        match (end.await?, silence) {
+            (Some((phase, reason)), _) => return Ok((phase.to_owned(), reason)),
+            (None, Some(_)) => {}
+            (None, None) => bail!("the log ended"),
+        }
     }
 }

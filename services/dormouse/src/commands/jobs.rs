@@ -1,9 +1,8 @@
 //! `jobs`.
 
-use dormouse_messages::TenantId;
 use dormouse_projections::queries::JobsQuery;
 
-use super::watched;
+use super::{holder, watched};
 use crate::cli::JobsArgs;
 use crate::context::Context;
 use crate::render;
@@ -13,11 +12,11 @@ use crate::render;
 /// # Errors
 /// When the query service does not answer.
 pub async fn run(context: &Context, args: &JobsArgs) -> anyhow::Result<u8> {
-    let tenant = args.tenant.as_deref().map(TenantId::new).transpose()?;
+    let log = context.connect_as_holder().await?;
     let request = JobsQuery {
-        tenant,
+        tenant: holder::only(&log, args.tenant.as_deref())?,
         phase: args.phase.clone(),
         limit: args.limit,
     };
-    watched::show(context, "jobs", &request, args.watch, render::jobs).await
+    watched::show(context, &log, "jobs", &request, args.watch, render::jobs).await
 }

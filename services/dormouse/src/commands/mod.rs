@@ -12,6 +12,7 @@ pub mod exec;
 pub mod explain;
 mod grants;
 pub mod history;
+pub mod holder;
 pub mod job;
 pub mod jobs;
 pub mod key;
@@ -80,12 +81,12 @@ pub async fn query<T: DeserializeOwned>(
 /// Its refusal, or that nothing answers.
 pub async fn show<T: Serialize + DeserializeOwned>(
     context: &Context,
+    log: &Log,
     name: &str,
     request: &impl Serialize,
     render: fn(&T, &Style) -> String,
 ) -> anyhow::Result<u8> {
-    let log = context.connect().await?;
-    let answer: T = query(&log, name, serde_json::to_value(request)?).await?;
+    let answer: T = query(log, name, serde_json::to_value(request)?).await?;
     print::value(context.output()?, &answer, |answer, wide| {
         render(answer, &Style::of_stdout(wide))
     })?;
@@ -93,11 +94,14 @@ pub async fn show<T: Serialize + DeserializeOwned>(
 }
 
 /// Waits until the query service has folded the log as it is now, which it returns the head of: for
-/// what is decided on its answers.
+/// what is decided on its answers. A tenant's key does not show the head: then nothing is waited for.
 ///
 /// # Errors
 /// When it does not answer, or stays behind.
 pub async fn caught_up(log: &Log) -> anyhow::Result<Sequence> {
+    if log.tenant().is_some() {
+        return Ok(Sequence(0));
+    }
     let head = log.head().await?;
     let deadline = tokio::time::Instant::now() + BEHIND;
     loop {

@@ -14,7 +14,8 @@ use crate::render;
 /// When the query service does not answer.
 pub async fn run(context: &Context, args: NodesArgs) -> anyhow::Result<u8> {
     let request = NodesQuery { all: args.all };
-    watched::show(context, "nodes", &request, args.watch, render::nodes).await
+    let log = context.connect().await?;
+    watched::show(context, &log, "nodes", &request, args.watch, render::nodes).await
 }
 
 /// Shows one node.
@@ -23,7 +24,8 @@ pub async fn run(context: &Context, args: NodesArgs) -> anyhow::Result<u8> {
 /// When there is no such node, or the query service does not answer.
 pub async fn show(context: &Context, name: &NodeId) -> anyhow::Result<u8> {
     let request = NodeQuery { node: name.clone() };
-    super::show(context, "node", &request, render::node).await
+    let log = context.connect().await?;
+    super::show(context, &log, "node", &request, render::node).await
 }
 
 /// Shows the cluster at a glance.
@@ -31,5 +33,6 @@ pub async fn show(context: &Context, name: &NodeId) -> anyhow::Result<u8> {
 /// # Errors
 /// When the query service does not answer.
 pub async fn cluster(context: &Context, watch: WatchArg) -> anyhow::Result<u8> {
-    watched::show(context, "cluster", &(), watch, render::cluster).await
+    let log = context.connect().await?;
+    watched::show(context, &log, "cluster", &(), watch, render::cluster).await
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dormouse_messages::TenantId;
+use dormouse_messages::JobId;
 use dormouse_node_agent::jupyter::{TOKEN_QUERY, TokenQuery};
 use dormouse_projections::notebooks::NotebookState;
 use dormouse_projections::queries::{NotebookQuery, NotebookRow, NotebooksQuery};
@@ -12,6 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::holder;
 use crate::cli::{ListArgs, NotebookCommand, OpenArgs, Output};
 use crate::context::Context;
 use crate::error::{Coded, DONE};
@@ -36,9 +37,11 @@ pub async fn run(context: &Context, command: &NotebookCommand) -> anyhow::Result
 }
 
 async fn list(context: &Context, args: &ListArgs) -> anyhow::Result<u8> {
-    let tenant = args.tenant.as_deref().map(TenantId::new).transpose()?;
+    let log = context.connect_as_holder().await?;
+    let tenant = holder::only(&log, args.tenant.as_deref())?;
     super::show(
         context,
+        &log,
         "notebooks",
         &NotebooksQuery { tenant },
         render::notebooks,
@@ -47,16 +50,17 @@ async fn list(context: &Context, args: &ListArgs) -> anyhow::Result<u8> {
 }
 
 async fn open(context: &Context, args: &OpenArgs) -> anyhow::Result<u8> {
-    let log = context.connect().await?;
+    let log = context.connect_to_submit().await?;
     super::caught_up(&log).await?;
-    let row = ready(&log, args).await?;
+    let id = holder::job(&log, &args.id)?;
+    let row = ready(&log, &id, args.wait).await?;
     let code = |code: &str, message: String| anyhow::Error::from(Coded::new(code, message));
     let Some(address) = row.addresses.first() else {
         return Err(code(
             "no_gateway",
             format!(
                 "no gateway serves {} under a name of its own; start one with a host name: dormouse serve gateway --url http://serving.example.org",
-                args.id
+                row.job
             ),
         ));
     };
@@ -102,11 +106,9 @@ async fn token(log: &Log, row: &NotebookRow) -> anyhow::Result<String> {
 }
 
 /// Waits until it is ready, asking its gateway for it where it was ended.
-async fn ready(log: &Log, args: &OpenArgs) -> anyhow::Result<NotebookRow> {
-    let query = serde_json::to_value(NotebookQuery {
-        job: args.id.clone(),
-    })?;
-    let deadline = Instant::now() + Duration::from_secs(args.wait);
+async fn ready(log: &Log, id: &JobId, wait_s: u64) -> anyhow::Result<NotebookRow> {
+    let query = serde_json::to_value(NotebookQuery { job: id.clone() })?;
+    let deadline = Instant::now() + Duration::from_secs(wait_s);
     let mut knocked = false;
     loop {
         let row: NotebookRow = super::query(log, "notebook", query.clone()).await?;
@@ -122,8 +124,8 @@ async fn ready(log: &Log, args: &OpenArgs) -> anyhow::Result<NotebookRow> {
         }
         if Instant::now() >= deadline {
             let message = format!(
-                "{} is not ready after {} s: {}; `dormouse job events {}` says what happened",
-                args.id, args.wait, row.reason, args.id
+                "{id} is not ready after {wait_s} s: {}; `dormouse job show {id}` says more",
+                row.reason
             );
             return Err(Coded::new("starting", message).into());
         }

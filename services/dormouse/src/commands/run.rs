@@ -2,16 +2,21 @@
 
 use std::future::Future;
 use std::pin::pin;
+use std::time::Duration;
 
 use anyhow::bail;
 use dormouse_messages::events::ContainerExited;
 use dormouse_messages::{Event, Incarnation, JobId, TenantId, plain};
+use dormouse_projections::jobs::Phase;
+use dormouse_projections::queries::JobDetail;
 use dormouse_runtime::{Followed, Log};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::Receiver;
+use tokio::time::timeout;
 
+use super::holder;
 use super::logs::{Source, Style, Wanted, follow};
-use super::submit::admitted;
+use super::submit::{admitted, known};
 use crate::cli::RunArgs;
 use crate::context::Context;
 use crate::error::{CANCELLED, DONE, FAILED};
@@ -21,6 +26,9 @@ use crate::serve::asked_to_stop;
 /// What a shell says of a program that a signal ended.
 const BY_SIGNAL: i32 = 128;
 
+/// How long the event of an end may be behind the query that knows of it.
+const LATE: Duration = Duration::from_secs(3);
+
 /// How a job ended.
 struct End {
     phase: &'static str,
@@ -29,20 +37,36 @@ struct End {
     exit_code: Option<u8>,
 }
 
+impl End {
+    /// As the query service knows it: without the exit code.
+    fn of(detail: &JobDetail) -> Self {
+        let phase = match detail.row.phase {
+            Phase::Completed => "completed",
+            Phase::Cancelled => "cancelled",
+            _ => "failed",
+        };
+        Self {
+            phase,
+            reason: detail.row.reason.clone(),
+            exit_code: None,
+        }
+    }
+}
+
 /// `run`.
 ///
 /// # Errors
 /// When it is refused, or the cluster cannot be followed.
 pub async fn run(context: &Context, args: &RunArgs) -> anyhow::Result<u8> {
-    let log = context.connect().await?;
-    let tenant = TenantId::new(args.tenant.as_str())?;
-    let head = log.head().await?;
-    let mut events = log.follow(head.next());
+    let log = context.connect_to_submit().await?;
+    let tenant = holder::tenant(log.tenant(), args.tenant.as_deref())?;
+    let mut events = log.events_from_now().await?;
     let payload = serde_json::to_vec(&document(args)?)?;
     let ingress = log
         .publish_ingress(&tenant, "submit", "application/json", payload.into())
         .await?;
     let job = admitted(&mut events, &tenant, ingress).await?;
+    known(&log, &job).await;
     print::aside(format!("── {job} is submitted; ^C cancels it"));
     let ended = tokio::spawn(end(events, job.clone()));
     let source = Source::new(log.clone(), None);
@@ -51,8 +75,15 @@ pub async fn run(context: &Context, args: &RunArgs) -> anyhow::Result<u8> {
         ..Wanted::default()
     };
     let following = follow(&source, &job, &wanted, Style::AsPrinted);
-    cancelled_on_request(&log, &tenant, &job, following).await?;
-    let end = ended.await??;
+    let detail = cancelled_on_request(&log, &tenant, &job, following).await?;
+    let end = match log.tenant() {
+        None => ended.await??,
+        // Of what a tenant is shown a message can be lost; the query knows of the end.
+        Some(_) => match timeout(LATE, ended).await {
+            Ok(ended) => ended??,
+            Err(_) => End::of(&detail),
+        },
+    };
     let (phase, reason) = (end.phase, plain::shown(&end.reason));
     Ok(match (phase, end.exit_code) {
         ("completed", _) => DONE,

@@ -14,8 +14,8 @@ use tokio::sync::mpsc::Receiver;
 
 use super::decided::{Decided, Message, PATIENCE, decide, publish, too_fast};
 use super::documents::documents;
-use super::{dry, next_event, query};
-use crate::cli::{DEFAULT_TENANT, Output, SubmitArgs};
+use super::{dry, holder, job, next_event, query};
+use crate::cli::{Output, SubmitArgs};
 use crate::context::Context;
 use crate::error::{Coded, DONE, ERROR, WAITS};
 use crate::print;
@@ -25,6 +25,9 @@ use crate::print;
 const RELEASE_PATIENCE: Duration = Duration::from_millis(300);
 /// An allocation follows within a solve; longer, and the answer is that it waits.
 const ALLOCATION_PATIENCE: Duration = Duration::from_secs(3);
+
+/// The query service is milliseconds behind the log.
+const KNOWN_PATIENCE: Duration = Duration::from_secs(3);
 
 /// So often a plan is made again while the cluster changes.
 const MOST_PLANS: u32 = 3;
@@ -47,19 +50,20 @@ struct Submitted {
 pub async fn run(context: &Context, args: &SubmitArgs) -> anyhow::Result<u8> {
     let sweep = args.sweep.as_deref();
     let documents = documents(&args.files, &args.set, sweep, args.name.as_deref())?;
-    let mut of_tenants = Vec::with_capacity(documents.len());
-    for document in documents {
-        of_tenants.push((tenant_of(args, &document)?, document));
-    }
     if args.dry_run {
-        return dry::run(context, &of_tenants).await;
+        return dry::run(context, &of_tenants(args, documents, None)?).await;
     }
-    let log = context.connect().await?;
+    let log = context.connect_to_submit().await?;
+    let of_tenants = of_tenants(args, documents, log.tenant())?;
     let [(tenant, document)] = of_tenants.as_slice() else {
-        if args.if_plan.is_some() {
-            bail!("--if-plan is of one job; submit it alone");
+        if args.if_plan.is_some() || args.wait {
+            bail!("--if-plan and --wait are of one job; submit it alone");
         }
         return many(context, &log, of_tenants, args.detach).await;
+    };
+    let mut events = match args.wait {
+        true => Some(log.events_from_now().await?),
+        false => None,
     };
     let submitted = match &args.if_plan {
         Some(planned) => {
@@ -68,6 +72,11 @@ pub async fn run(context: &Context, args: &SubmitArgs) -> anyhow::Result<u8> {
         None if args.detach => return many(context, &log, of_tenants, true).await,
         None => submit(&log, tenant, document).await?,
     };
+    if let Some(events) = &mut events {
+        known(&log, &submitted.job).await;
+        let (phase, reason) = job::end(&log, events, &submitted.job).await?;
+        return job::ended(context, &submitted.job, &phase, &reason);
+    }
     print::value(context.output()?, &submitted, |submitted, _| {
         format!(
             "{} {}: {}",
@@ -100,7 +109,8 @@ async fn submit_as_planned(
             coded.is_some_and(|coded| coded.code == "plan_stale")
         };
         match submitted {
-            Err(error) if stale(&error) && attempt < MOST_PLANS => {
+            // A plan is made of the whole log, which a tenant's key does not show.
+            Err(error) if stale(&error) && attempt < MOST_PLANS && log.tenant().is_none() => {
                 let now = super::plan::again(context, tenant, &bare).await?;
                 if now.containers != planned.containers {
                     let had = match planned.containers {
@@ -125,10 +135,33 @@ async fn submit_as_planned(
     bail!("it was not submitted")
 }
 
-fn tenant_of(args: &SubmitArgs, document: &Value) -> anyhow::Result<TenantId> {
-    let named = document.get("tenant").and_then(Value::as_str);
-    let tenant = args.tenant.as_deref().or(named);
-    Ok(TenantId::new(tenant.unwrap_or(DEFAULT_TENANT))?)
+/// Each document with the tenant that submits it; `key`: whose key it is, where it is a tenant's.
+fn of_tenants(
+    args: &SubmitArgs,
+    documents: Vec<Value>,
+    key: Option<&TenantId>,
+) -> anyhow::Result<Vec<(TenantId, Value)>> {
+    let of_tenant = |document: Value| {
+        let named = document.get("tenant").and_then(Value::as_str);
+        let tenant = holder::tenant(key, args.tenant.as_deref().or(named))?;
+        Ok((tenant, document))
+    };
+    documents.into_iter().map(of_tenant).collect()
+}
+
+/// Waits until the query service knows a job that was just admitted: what a tenant is shown may be
+/// ahead of it. Not for long: then it says so itself.
+pub async fn known(log: &Log, job: &JobId) {
+    let asked = async {
+        while let Err(error) = query::<JobDetail>(log, "job", json!({"job": job})).await {
+            let coded = error.downcast_ref::<Coded>();
+            if coded.is_none_or(|coded| coded.code != "not_found") {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let _ = tokio::time::timeout(KNOWN_PATIENCE, asked).await;
 }
 
 /// Publishes all, and says what admission decides on each; `detach`: as what each is stored.
@@ -189,8 +222,7 @@ async fn many(
 }
 
 async fn submit(log: &Log, tenant: &TenantId, document: &Value) -> anyhow::Result<Submitted> {
-    let head = log.head().await?;
-    let mut events = log.follow(head.next());
+    let mut events = log.events_from_now().await?;
     let payload = serde_json::to_vec(document)?;
     let ingress = log
         .publish_ingress(tenant, "submit", "application/json", payload.into())

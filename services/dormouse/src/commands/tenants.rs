@@ -7,7 +7,7 @@ use dormouse_messages::{Event, Quota, TenantId};
 use dormouse_projections::queries::{TenantQuery, TenantRow, TenantsAnswer};
 use serde_json::Value;
 
-use super::{caught_up, configure, grants, query, watched};
+use super::{caught_up, configure, grants, holder, query, watched};
 use crate::cli::{TenantSetArgs, WatchArg};
 use crate::context::Context;
 use crate::{describe, render};
@@ -17,7 +17,8 @@ use crate::{describe, render};
 /// # Errors
 /// When the query service does not answer.
 pub async fn run(context: &Context, watch: WatchArg) -> anyhow::Result<u8> {
-    watched::show(context, "tenants", &(), watch, render::tenants).await
+    let log = context.connect().await?;
+    watched::show(context, &log, "tenants", &(), watch, render::tenants).await
 }
 
 /// Shows one tenant.
@@ -28,7 +29,9 @@ pub async fn show(context: &Context, name: &TenantId) -> anyhow::Result<u8> {
     let request = TenantQuery {
         tenant: name.clone(),
     };
-    super::show(context, "tenant", &request, render::tenant).await
+    let log = context.connect_as_holder().await?;
+    holder::only(&log, Some(name.as_str()))?;
+    super::show(context, &log, "tenant", &request, render::tenant).await
 }
 
 /// Says what a tenant is entitled to; what is not named stays as it is.

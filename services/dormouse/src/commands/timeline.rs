@@ -16,12 +16,16 @@ use crate::render::{self, Style};
 /// # Errors
 /// When the query service does not answer, or the file cannot be written.
 pub async fn run(context: &Context, args: &TimelineArgs) -> anyhow::Result<u8> {
+    let history = match args.job {
+        Some(_) => History::open_to_ask(context, &args.log).await?,
+        None => History::open_whole(context, &args.log).await?,
+    };
+    let job = args.job.as_ref().map(|job| history.job(job)).transpose()?;
     let request = TimelineQuery {
         metric: args.metric.clone(),
-        job: args.job.clone(),
+        job,
         ..TimelineQuery::default()
     };
-    let history = History::open_whole(context, &args.log).await?;
     let timeline: Timeline = history
         .ask("timeline", serde_json::to_value(request)?)
         .await?;

@@ -73,8 +73,9 @@ pub struct Span {
 /// # Errors
 /// When the job is not known, Jaeger does not answer, or has no such trace.
 pub async fn run(context: &Context, args: &JobTraceArgs) -> anyhow::Result<u8> {
-    let id = &args.job.id;
-    let mut traces = traces_of(context, id).await?;
+    let history = History::open(context, &LogFileArg { file: None }).await?;
+    let id = &history.job(&args.job.id)?;
+    let mut traces = traces_of(history, id).await?;
     let chosen = match &args.trace {
         Some(trace) => trace.to_ascii_lowercase(),
         None => match traces.first() {
@@ -108,8 +109,7 @@ pub async fn run(context: &Context, args: &JobTraceArgs) -> anyhow::Result<u8> {
 }
 
 /// The traces that a job's events belong to, in the order of the log.
-async fn traces_of(context: &Context, id: &JobId) -> anyhow::Result<Vec<Other>> {
-    let history = History::open(context, &LogFileArg { file: None }).await?;
+async fn traces_of(history: History, id: &JobId) -> anyhow::Result<Vec<Other>> {
     let mut found: Vec<Other> = Vec::new();
     let read = history.read(1, None, |recorded| {
         let event = recorded.event().filter(|event| concerns(event, id));

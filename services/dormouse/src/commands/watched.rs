@@ -3,6 +3,7 @@
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
+use dormouse_runtime::Log;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -23,20 +24,21 @@ const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
 /// Its refusal, or that nothing answers.
 pub async fn show<T: Serialize + DeserializeOwned>(
     context: &Context,
+    log: &Log,
     name: &str,
     request: &impl Serialize,
     watch: WatchArg,
     render: fn(&T, &Style) -> String,
 ) -> anyhow::Result<u8> {
     let Some(seconds) = watch.seconds else {
-        return super::show(context, name, request, render).await;
+        return super::show(context, log, name, request, render).await;
     };
-    let (log, output) = (context.connect().await?, context.output()?);
+    let output = context.output()?;
     let request = serde_json::to_value(request)?;
     let screen = std::io::stdout().is_terminal() && matches!(output, Output::Table | Output::Wide);
     let mut last = String::new();
     loop {
-        let answer: T = query(&log, name, request.clone()).await?;
+        let answer: T = query(log, name, request.clone()).await?;
         let now = serde_json::to_string(&answer)?;
         if screen {
             let mut out = std::io::stdout();

@@ -18,7 +18,7 @@ fn creds(dir: &Path, name: &str) -> String {
 }
 
 /// The command line is this person's from now on.
-fn as_person(cluster: &mut Cluster, name: &str) {
+pub(crate) fn as_person(cluster: &mut Cluster, name: &str) {
     let creds = creds(cluster.dir(), name);
     cluster.env("DORMOUSE_CREDS", &creds);
 }
@@ -31,7 +31,7 @@ fn serve(cluster: &mut Cluster, name: &str, arguments: &[&str]) {
 }
 
 /// A broker that keeps accounts, its streams, and the services, each with its own credentials.
-fn start() -> Cluster {
+pub(crate) fn start() -> Cluster {
     let mut cluster = Cluster::new();
     let dir = cluster.dir().to_path_buf();
     cluster.env("DORMOUSE_KEYS", &dir.join("keys").display().to_string());

@@ -12,6 +12,7 @@ mod everyday;
 mod faults;
 mod features;
 mod gateway;
+mod holders;
 mod jaeger;
 mod keeper;
 mod layout;

@@ -11,7 +11,7 @@ use dormouse_runtime::tenant::{Encoding, Tenant, TenantError, Wait};
 use serde_json::{Value, json};
 
 /// A broker with accounts, its streams, and every service with its own key.
-fn start() -> Cluster {
+pub(crate) fn start() -> Cluster {
     let mut cluster = Cluster::new();
     let dir = cluster.dir().to_path_buf();
     let script = crate::common::root().join("deploy/nats/make-accounts.sh");
@@ -70,7 +70,7 @@ fn key(dir: &Path, user: &str) -> String {
 }
 
 /// The command line is this person's from now on.
-fn as_person(cluster: &mut Cluster, user: &str) {
+pub(crate) fn as_person(cluster: &mut Cluster, user: &str) {
     let key = key(cluster.dir(), user);
     cluster.env("DORMOUSE_NKEY", &key);
 }

@@ -7,6 +7,8 @@ use dormouse_messages::subject::VERBS;
 use dormouse_messages::who::is_user;
 use dormouse_messages::{GatewayId, NodeId, Prefix, Role, TenantId};
 
+use crate::holder::USER_INFO;
+
 /// The services with a key each, and the owner's.
 pub const SERVICES: [&str; 8] = [
     "admission",
@@ -236,6 +238,15 @@ fn asked_by_people() -> impl Iterator<Item = &'static str> {
     VERBS.into_iter().filter(|verb| *verb != "measured")
 }
 
+/// What a person asks about the tenant. A viewer sees what containers print, and neither runs programs
+/// in them nor is given a notebook's token.
+const fn queries_of(role: Role) -> &'static [&'static str] {
+    match role {
+        Role::Viewer => &["*", "containers.*", "logs.*"],
+        Role::Submitter | Role::Operator => &[">"],
+    }
+}
+
 /// The services' account, with these agents.
 #[must_use]
 pub fn control_plan(prefix: &Prefix, nodes: &[NodeId]) -> Plan {
@@ -383,7 +394,8 @@ pub fn permissions(prefix: &Prefix, principal: &Principal) -> Permissions {
         }
         Principal::Tenant(tenant) => {
             let publish = [format!("in.{tenant}.*"), format!("tenant.{tenant}.api.>")];
-            let publish = publish.map(|subject| names.of(&subject)).to_vec();
+            let mut publish = publish.map(|subject| names.of(&subject)).to_vec();
+            publish.push(USER_INFO.to_owned());
             (
                 publish,
                 vec![names.of(&format!("status.{tenant}.>"))],
@@ -393,7 +405,9 @@ pub fn permissions(prefix: &Prefix, principal: &Principal) -> Permissions {
         Principal::Person { tenant, role, .. } => {
             let asked = asked_by_people().filter(|_| *role == Role::Submitter);
             let mut publish: Vec<String> = asked.map(|verb| prefix.submit(tenant, verb)).collect();
-            publish.push(names.of(&format!("tenant.{tenant}.api.>")));
+            let queries = queries_of(*role).iter();
+            publish.extend(queries.map(|it| names.of(&format!("tenant.{tenant}.api.{it}"))));
+            publish.push(USER_INFO.to_owned());
             (
                 publish,
                 vec![names.of(&format!("status.{tenant}.>"))],
@@ -404,6 +418,7 @@ pub fn permissions(prefix: &Prefix, principal: &Principal) -> Permissions {
             let mut publish = vec![
                 format!("$JS.API.STREAM.INFO.{}", names.log),
                 format!("{}.>", prefix.own_api()),
+                USER_INFO.to_owned(),
             ];
             publish.push(names.of("log.operator.0.>"));
             publish.extend(asked_by_people().map(|verb| names.of(&format!("in.*.{verb}"))));
@@ -449,6 +464,7 @@ pub fn service_permissions(prefix: &Prefix, service: &str) -> Permissions {
         "webhook" => publish.extend(leased("webhooks")),
         "operator" => {
             subscribe.push(names.of("status.>"));
+            publish.push(USER_INFO.to_owned());
             publish.extend(["log.operator.0.>", "in.*.*", "api.>"].map(|it| names.of(it)));
             publish.push("$SRV.>".to_owned());
             publish.extend(Names::reads(ingress));

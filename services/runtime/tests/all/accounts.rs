@@ -22,7 +22,7 @@ use tokio::time::timeout;
 const LAST: &str = "nobody.may.this";
 
 /// Every subject that matters: one of each writer, lease, tenant, and of the stream's management.
-const PUBLISHED: [&str; 36] = [
+const PUBLISHED: [&str; 40] = [
     "dormouse.log.operator.0.node.drained",
     "dormouse.log.operator.olga.node.restored",
     "dormouse.in.ads.cancel",
@@ -59,6 +59,10 @@ const PUBLISHED: [&str; 36] = [
     "$JS.API.STREAM.PURGE.DORMOUSE_LOG",
     "$JS.API.STREAM.MSG.DELETE.DORMOUSE_LOG",
     "$JS.API.CONSUMER.CREATE.DORMOUSE_LOG.x",
+    "$SYS.REQ.USER.INFO",
+    "dormouse.tenant.ads.api.logs.n0",
+    "dormouse.tenant.ads.api.exec.n0",
+    "dormouse.tenant.ads.api.token.n0",
 ];
 
 /// What each user may publish of [`PUBLISHED`], by the ends of the subjects.
@@ -135,6 +139,7 @@ const MAY: [(&str, &[&str]); 17] = [
             "INFO.DORMOUSE_IN",
             "UPDATE.DORMOUSE_LOG",
             "DORMOUSE_LOG.x",
+            "REQ.USER.INFO",
         ],
     ),
     (
@@ -149,13 +154,32 @@ const MAY: [(&str, &[&str]); 17] = [
     ("gateway-g1", &["log.gateway.g1.service.measured"]),
     (
         "tenant-ads",
-        &["in.ads.submit", "in.ads.cancel", "tenant.ads.api.jobs"],
+        &[
+            "in.ads.submit",
+            "in.ads.cancel",
+            "tenant.ads.api.jobs",
+            "REQ.USER.INFO",
+            "api.logs.n0",
+            "api.exec.n0",
+            "api.token.n0",
+        ],
     ),
     // People. A viewer asks about its tenant, a submitter submits for it, an operator acts for all.
-    ("user-ads.vera", &["tenant.ads.api.jobs"]),
+    (
+        "user-ads.vera",
+        &["tenant.ads.api.jobs", "REQ.USER.INFO", "api.logs.n0"],
+    ),
     (
         "user-ads.alice",
-        &["in.ads.submit", "in.ads.cancel", "tenant.ads.api.jobs"],
+        &[
+            "in.ads.submit",
+            "in.ads.cancel",
+            "tenant.ads.api.jobs",
+            "REQ.USER.INFO",
+            "api.logs.n0",
+            "api.exec.n0",
+            "api.token.n0",
+        ],
     ),
     (
         "operator-olga",
@@ -166,6 +190,7 @@ const MAY: [(&str, &[&str]); 17] = [
             "in.search.submit",
             "dormouse.api.jobs",
             "INFO.DORMOUSE_LOG",
+            "REQ.USER.INFO",
         ],
     ),
     (
@@ -177,11 +202,16 @@ const MAY: [(&str, &[&str]); 17] = [
             "in.search.submit",
             "dormouse.api.jobs",
             "INFO.DORMOUSE_LOG",
+            "REQ.USER.INFO",
         ],
     ),
     (
         "tenant-search",
-        &["in.search.submit", "tenant.search.api.jobs"],
+        &[
+            "in.search.submit",
+            "tenant.search.api.jobs",
+            "REQ.USER.INFO",
+        ],
     ),
 ];
 

@@ -10,13 +10,14 @@ use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
 
 use anyhow::bail;
-use dormouse_messages::NodeId;
 use dormouse_messages::ids::{ContainerId, Rank};
+use dormouse_messages::{JobId, NodeId};
 use dormouse_node_agent::exec::{EXEC, EXEC_READ, Piece, Read, Start, Started, WAIT};
 use dormouse_node_agent::logs::Stream;
 use dormouse_runtime::NodeAnswered;
 use tokio::time::{Instant, sleep};
 
+use super::holder;
 use super::logs::Source;
 use crate::cli::JobExecArgs;
 use crate::context::Context;
@@ -67,11 +68,13 @@ pub async fn run(context: &Context, args: &JobExecArgs) -> anyhow::Result<u8> {
         .as_deref()
         .map(dormouse_messages::TenantId::new)
         .transpose()?;
-    let source = Source::new(context.connect().await?, tenant);
+    let log = context.connect_to_submit().await?;
+    let id = holder::job(&log, &args.id)?;
+    let source = Source::new(log, tenant);
     if args.terminal && !(std::io::stdin().is_terminal() && std::io::stdout().is_terminal()) {
         bail!("--terminal needs one: the standard input and output are none; leave it out");
     }
-    let (node, container) = running(&source, args).await?;
+    let (node, container) = running(&source, &id, args).await?;
     let start = Start {
         container,
         command: args.command.clone(),
@@ -94,8 +97,12 @@ pub async fn run(context: &Context, args: &JobExecArgs) -> anyhow::Result<u8> {
 }
 
 /// The container that is meant, and its node.
-async fn running(source: &Source, args: &JobExecArgs) -> anyhow::Result<(NodeId, ContainerId)> {
-    let detail = source.job(&args.id).await?;
+async fn running(
+    source: &Source,
+    id: &JobId,
+    args: &JobExecArgs,
+) -> anyhow::Result<(NodeId, ContainerId)> {
+    let detail = source.job(id).await?;
     let row = &detail.row;
     let Some(life) = detail.lives.last() else {
         bail!(

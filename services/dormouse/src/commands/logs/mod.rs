@@ -17,6 +17,7 @@ use dormouse_node_agent::logs::{LogsQuery, Stream};
 use dormouse_projections::queries::JobDetail;
 use serde::Serialize;
 
+use super::holder;
 use crate::cli::{JobLogsArgs, Output, Since};
 use crate::clock;
 use crate::context::Context;
@@ -74,7 +75,9 @@ struct Printed<'a> {
 pub async fn run(context: &Context, args: &JobLogsArgs) -> anyhow::Result<u8> {
     let output = context.output()?;
     let tenant = args.of.as_deref().map(TenantId::new).transpose()?;
-    let source = Source::new(context.connect().await?, tenant);
+    let log = context.connect_as_holder().await?;
+    let id = holder::job(&log, &args.id)?;
+    let source = Source::new(log, tenant);
     let wanted = Wanted {
         rank: args.rank.map(Rank),
         incarnation: args.incarnation.map(Incarnation),
@@ -84,11 +87,9 @@ pub async fn run(context: &Context, args: &JobLogsArgs) -> anyhow::Result<u8> {
     };
     if args.follow {
         let style = Style::of(output, wanted.rank.is_none());
-        return follow(&source, &args.id, &wanted, style)
-            .await
-            .map(|_| DONE);
+        return follow(&source, &id, &wanted, style).await.map(|_| DONE);
     }
-    let detail = source.job(&args.id).await?;
+    let detail = source.job(&id).await?;
     if let Some(task) = args.task {
         task_logs(&source, output, &detail, task).await?;
         return Ok(DONE);

@@ -85,7 +85,8 @@ impl Source {
     /// Its refusal, or that it does not answer.
     pub async fn job(&self, id: &JobId) -> anyhow::Result<JobDetail> {
         let request = serde_json::to_vec(&JobQuery { job: id.clone() })?;
-        let answer = self.log.request_as(self.tenant.as_ref(), "job", request);
+        let tenant = self.tenant.as_ref().or(self.log.tenant());
+        let answer = self.log.request_as(tenant, "job", request);
         Ok(serde_json::from_slice(&answer.await.map_err(told)?)?)
     }
 

@@ -1,0 +1,99 @@
+//! Whom the key speaks for: with a tenant's key the command line is the tenant's, about itself.
+
+use anyhow::Context as _;
+use dormouse_messages::{JobId, TenantId};
+use dormouse_runtime::Log;
+
+use crate::cli::{DEFAULT_TENANT, NamedJob};
+use crate::error::Coded;
+
+/// The code of what a key does not let its holder do.
+const NOT_PERMITTED: &str = "not_permitted";
+
+/// A tenant's key, and a command of the operators.
+pub fn operators_only(tenant: &TenantId) -> Coded {
+    let message = format!(
+        "this is for operators, and the key is one of tenant {tenant}; it is good for `submit`, `run`, `jobs`, `job show|wait|logs|exec|cancel|hold|release|requeue|revise`, `notebook`, `timeline METRIC --job ID` and `tenant show {tenant}`. For the rest ask an operator, or name an operator's key with --creds or --nkey"
+    );
+    Coded::new(NOT_PERMITTED, message)
+}
+
+/// A viewer's key, and a command that submits or changes something.
+pub fn viewer(tenant: &TenantId) -> Coded {
+    let message = format!(
+        "the key is a viewer's of tenant {tenant}: it shows jobs, and submits and changes nothing; ask an operator for a submitter's (`dormouse tenant user add {tenant}/NAME --role submitter`)"
+    );
+    Coded::new(NOT_PERMITTED, message)
+}
+
+/// A key that may not read the log and does not say whose it is.
+pub fn unknown() -> Coded {
+    let message = "the key may neither read the log nor say which tenant it is of: it is an agent's or a gateway's, or was made by an earlier build; name another with --creds or --nkey, or have an operator make it anew (`dormouse tenant user rotate TENANT/NAME`, `dormouse accounts rotate tenant-TENANT`, or make-accounts.sh and a reload of the brokers)";
+    Coded::new(NOT_PERMITTED, message)
+}
+
+/// The tenant that is spoken for: the one that is named, else the key's, else `default`.
+///
+/// # Errors
+/// When the name is none, or the key is another tenant's.
+pub fn tenant(key: Option<&TenantId>, named: Option<&str>) -> anyhow::Result<TenantId> {
+    match (key, named) {
+        (Some(key), Some(named)) if named != key.as_str() => Err(other(key, named).into()),
+        (Some(key), _) => Ok(key.clone()),
+        (None, named) => TenantId::new(named.unwrap_or(DEFAULT_TENANT))
+            .with_context(|| "--tenant, or DORMOUSE_TENANT".to_owned()),
+    }
+}
+
+/// The tenant whose rows a list is of: the one that is named, else the key's, else all.
+///
+/// # Errors
+/// When the name is none, or the key is another tenant's.
+pub fn only(log: &Log, named: Option<&str>) -> anyhow::Result<Option<TenantId>> {
+    match (log.tenant(), named) {
+        (None, None) => Ok(None),
+        (key, named) => tenant(key, named).map(Some),
+    }
+}
+
+/// The job that is meant: a name alone is of the key's tenant.
+///
+/// # Errors
+/// When the key is another tenant's.
+pub fn job(log: &Log, named: &NamedJob) -> anyhow::Result<JobId> {
+    let Some(key) = log.tenant() else {
+        return Ok(named.id.clone());
+    };
+    match named.has_tenant {
+        true if named.id.tenant() != key.as_str() => Err(other(key, named.id.tenant()).into()),
+        true => Ok(named.id.clone()),
+        false => Ok(JobId::new(key, named.id.name())?),
+    }
+}
+
+fn other(key: &TenantId, named: &str) -> Coded {
+    let message = format!(
+        "the key is one of tenant {key}, and speaks for no other; leave {named} out, or name a key of {named} with --creds or --nkey"
+    );
+    Coded::new(NOT_PERMITTED, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_speaks_for_its_tenant() {
+        let ads = TenantId::new("ads").expect("valid");
+        let said = |key: Option<&TenantId>, named| {
+            tenant(key, named)
+                .map(|it| it.to_string())
+                .map_err(|error| error.downcast::<Coded>().expect("coded").code)
+        };
+        assert_eq!(said(None, None), Ok("default".to_owned()));
+        assert_eq!(said(None, Some("web")), Ok("web".to_owned()));
+        assert_eq!(said(Some(&ads), None), Ok("ads".to_owned()));
+        assert_eq!(said(Some(&ads), Some("ads")), Ok("ads".to_owned()));
+        assert_eq!(said(Some(&ads), Some("web")), Err(NOT_PERMITTED.to_owned()));
+    }
+}

@@ -1,0 +1,207 @@
+//! Whose key a person connects with, as the broker says it: an operator's, who reads the log, or a
+//! tenant's, who is shown what becomes of the tenant's own jobs.
+//!
+//! The broker tells everybody what their own key may do (`$SYS.REQ.USER.INFO`). That is the same in
+//! both forms of accounts, whatever the key's file is called, and it is what holds.
+
+use std::sync::Arc;
+
+use async_nats::{Request, Subscriber};
+use dormouse_messages::{Envelope, Prefix, Recorded, Sequence, TenantId};
+use futures::StreamExt;
+use serde::Deserialize;
+use tokio::sync::mpsc;
+
+use crate::connection::Connection;
+use crate::decode::Followed;
+use crate::error::LogError;
+use crate::log::Log;
+
+/// What the broker says of the key that asks.
+pub(crate) const USER_INFO: &str = "$SYS.REQ.USER.INFO";
+
+/// Status messages that wait for a command that is busy.
+const SHOWN: usize = 1_024;
+
+/// Whose key it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Holder {
+    /// Somebody who reads the log: an operator, a service, anybody at a broker without accounts.
+    Operator,
+    /// A tenant, or a person of it.
+    Tenant {
+        /// The tenant.
+        tenant: TenantId,
+        /// Whether it may submit, revise and cancel; a viewer may not.
+        submits: bool,
+    },
+    /// Somebody who may neither read the log nor says whose tenant's key it is: an agent or a
+    /// gateway, or a key that was made before keys could say it.
+    Unknown,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    data: Option<Known>,
+}
+
+#[derive(Deserialize)]
+struct Known {
+    permissions: Option<Permissions>,
+}
+
+#[derive(Deserialize)]
+struct Permissions {
+    publish: Option<Allowed>,
+}
+
+#[derive(Deserialize)]
+struct Allowed {
+    #[serde(default)]
+    allow: Vec<String>,
+}
+
+/// Asks the broker whose key it is: a tenant's, or one that has to try whether it may read the log.
+pub(crate) async fn find(connection: &Connection, prefix: &Prefix) -> Holder {
+    let Ok(answer) = connection.ask(USER_INFO, Request::new()).await else {
+        return Holder::Unknown;
+    };
+    let known: Option<Answer> = serde_json::from_slice(&answer.payload).ok();
+    let publish = known.and_then(|it| it.data?.permissions?.publish);
+    publish.map_or(Holder::Unknown, |publish| of(prefix, &publish.allow))
+}
+
+/// Whose key it is that may publish on these subjects.
+fn of(prefix: &Prefix, allowed: &[String]) -> Holder {
+    let mut queries = allowed
+        .iter()
+        .filter_map(|subject| prefix.parse_tenant_api(subject));
+    let named = queries.find_map(|(tenant, name)| {
+        TenantId::new(tenant)
+            .ok()
+            .filter(|_| matches!(name, ">" | "*"))
+    });
+    let Some(tenant) = named else {
+        return Holder::Unknown;
+    };
+    let submit = [
+        prefix.submit(&tenant, "submit"),
+        prefix.submit(&tenant, "*"),
+    ];
+    let submits = allowed.iter().any(|subject| submit.contains(subject));
+    Holder::Tenant { tenant, submits }
+}
+
+impl Log {
+    /// Whose key this client has.
+    #[must_use]
+    pub fn holder(&self) -> &Holder {
+        &self.inner.holder
+    }
+
+    /// The tenant whose key this client has.
+    #[must_use]
+    pub fn tenant(&self) -> Option<&TenantId> {
+        match self.holder() {
+            Holder::Tenant { tenant, .. } => Some(tenant),
+            Holder::Operator | Holder::Unknown => None,
+        }
+    }
+
+    /// What happens from now on: every event of the log, or with a tenant's key those of its jobs and
+    /// messages, as it is shown them. Such an event is read as it is shown: an allocation holds the
+    /// tenant's part alone.
+    ///
+    /// # Errors
+    /// When the broker does not answer, or does not let this client listen.
+    pub async fn events_from_now(&self) -> Result<mpsc::Receiver<Followed>, LogError> {
+        let Some(tenant) = self.tenant() else {
+            let head = self.head().await?;
+            return Ok(self.follow(head.next()));
+        };
+        let subject = self.prefix().status(&format!("{tenant}.>"));
+        let failed = |why: String| LogError::request("listen to", &subject, why);
+        let client = &self.inner.connection.client;
+        let shown = client.subscribe(subject.clone()).await;
+        let shown = shown.map_err(|error| failed(error.to_string()))?;
+        // The broker knows that somebody listens before anything is published.
+        client
+            .flush()
+            .await
+            .map_err(|error| failed(error.to_string()))?;
+        let (events, receiver) = mpsc::channel(SHOWN);
+        self.spawn(pass_on(shown, events));
+        Ok(receiver)
+    }
+}
+
+/// Hands over what a tenant is shown, until nobody takes it.
+async fn pass_on(mut shown: Subscriber, events: mpsc::Sender<Followed>) {
+    loop {
+        let message = tokio::select! {
+            message = shown.next() => message,
+            () = events.closed() => return,
+        };
+        let Some(message) = message else {
+            return;
+        };
+        let Some(recorded) = recorded(&message) else {
+            continue;
+        };
+        if events
+            .send(Followed::Event(Arc::new(recorded)))
+            .await
+            .is_err()
+        {
+            return;
+        }
+    }
+}
+
+/// A status message as an event with its place on the log.
+fn recorded(message: &async_nats::Message) -> Option<Recorded> {
+    let place = message.headers.as_ref()?.get("Nats-Sequence")?;
+    let envelope = Envelope::from_msgpack(&message.payload).ok()?;
+    let mut source = envelope.source.split('/').skip(2);
+    Some(Recorded {
+        sequence: Sequence(place.as_str().parse().ok()?),
+        stored_at: envelope.time,
+        writer: source.next()?.parse().ok()?,
+        envelope,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holder(allowed: &[&str]) -> Holder {
+        let allowed: Vec<String> = allowed.iter().map(ToString::to_string).collect();
+        of(&Prefix::default(), &allowed)
+    }
+
+    fn ads(submits: bool) -> Holder {
+        let tenant = TenantId::new("ads").expect("valid");
+        Holder::Tenant { tenant, submits }
+    }
+
+    #[test]
+    fn what_a_key_may_publish_says_whose_it_is() {
+        let queries = "dormouse.tenant.ads.api.>";
+        assert_eq!(
+            holder(&["dormouse.tenant.ads.api.*", USER_INFO]),
+            ads(false)
+        );
+        assert_eq!(holder(&["dormouse.in.ads.submit", queries]), ads(true));
+        assert_eq!(holder(&["dormouse.in.ads.*", queries]), ads(true));
+        // Of another prefix, of an agent, of nobody.
+        for other in [
+            "mouse.tenant.ads.api.>",
+            "dormouse.log.node.n0.>",
+            "dormouse.tenant.*.api.>",
+        ] {
+            assert_eq!(holder(&[other]), Holder::Unknown, "{other}");
+        }
+        assert_eq!(holder(&[]), Holder::Unknown);
+    }
+}
