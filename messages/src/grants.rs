@@ -237,7 +237,8 @@ impl Granted {
         if let Some(network) = spec.network {
             self.may_reach(network)?;
         }
-        for (name, value) in &spec.env {
+        let roles = spec.roles.values().flat_map(|role| &role.env);
+        for (name, value) in spec.env.iter().chain(roles) {
             if let EnvValue::Secret(secret) = value {
                 self.secret(name, &secret.from)?;
             }

@@ -116,6 +116,13 @@ impl JobId {
         }
     }
 
+    /// A name for the containers of one of its roles, where these are counted apart. It is no job's
+    /// id and never stands on the log.
+    #[must_use]
+    pub fn beside(&self, role: &str) -> Self {
+        Self(format!("{self}:{role}").into())
+    }
+
     /// `tenant/name`.
     #[must_use]
     pub fn as_str(&self) -> &str {

@@ -9,6 +9,7 @@ use crate::grants::Network;
 use crate::ids::JobId;
 use crate::needs::{Constraints, Needs};
 use crate::quantity::{Amounts, Written};
+use crate::roles::{RoleDocument, RoleSpec};
 use crate::service::{Resize, ResizeMode, Service};
 use crate::whole::{maybe as maybe_whole, whole};
 
@@ -444,6 +445,9 @@ pub struct JobDocument {
     /// The same in bytes.
     #[serde(default)]
     pub gpu_memory_bytes: Option<u64>,
+    /// Containers beside the workers, by name: `ps` (parameter servers) and `evaluator`.
+    #[serde(default)]
+    pub roles: BTreeMap<String, RoleDocument>,
 }
 
 const fn default_weight() -> u32 {
@@ -541,6 +545,9 @@ pub struct JobSpec {
     /// Memory of each GPU that a container has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_memory_bytes: Option<u64>,
+    /// Containers beside the workers, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub roles: BTreeMap<String, RoleSpec>,
 }
 
 #[expect(

@@ -37,7 +37,7 @@ pub struct ReadModel {
 
 impl Fold for ReadModel {
     const NAME: &'static str = "read-model";
-    const VERSION: u32 = 10;
+    const VERSION: u32 = 11;
 
     /// Folds an event everywhere; one that must not count is only flagged.
     fn evolve(&mut self, recorded: &Recorded) {
@@ -48,11 +48,13 @@ impl Fold for ReadModel {
         }
         let job = recorded.event().and_then(starts_or_stops);
         if let Some(job) = job.and_then(|job| self.jobs.get(job)) {
-            self.running.subtract(&job.demand, u64::from(job.now));
+            let beside = &job.beside;
+            beside.subtract_from(&mut self.running, &job.demand, u64::from(job.now));
         }
         self.jobs.evolve(recorded);
         if let Some(job) = job.and_then(|job| self.jobs.get(job)) {
-            self.running.add(&job.demand, u64::from(job.now));
+            let beside = &job.beside;
+            beside.add_to(&mut self.running, &job.demand, u64::from(job.now));
         }
         self.nodes.evolve(recorded);
         self.notebooks.evolve(recorded);
@@ -76,7 +78,8 @@ impl Fold for ReadModel {
     fn check_invariants(&self) -> Result<(), String> {
         let mut running = Amounts::new();
         for (_, job) in self.jobs.live() {
-            running.add(&job.demand, u64::from(job.now));
+            job.beside
+                .add_to(&mut running, &job.demand, u64::from(job.now));
         }
         if running != self.running {
             return Err(format!(

@@ -18,6 +18,7 @@ mod eligible;
 use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::ids::ContainerId;
+use dormouse_messages::roles::Demands;
 use dormouse_messages::{
     Amounts, Event, Incarnation, JobId, NodeId, Rank, Recorded, Sequence, TaskRanges,
 };
@@ -40,7 +41,7 @@ pub struct Violation {
 /// A job that has not ended.
 #[derive(Debug, Clone, Default)]
 struct Open {
-    demand: Amounts,
+    demands: Demands,
     running: BTreeMap<(Incarnation, Rank), NodeId>,
     seen: BTreeSet<(Incarnation, Rank)>,
     /// Each of its containers has its node for itself.
@@ -107,7 +108,7 @@ impl Audit {
             Some(Event::JobAdmitted(event)) => {
                 self.decided(at, event.ingress_sequence);
                 let open = Open {
-                    demand: event.spec.demand.clone(),
+                    demands: Demands::of(&event.spec),
                     exclusive: event.spec.constraints.exclusive,
                     tasks: TaskRanges::first(event.spec.tasks.map_or(0, |tasks| tasks.count)),
                     ..Open::default()
@@ -169,7 +170,7 @@ impl Audit {
         let beside = beside.map(|(other, rank)| format!("{}/{other}/{rank}", container.job));
         open.running.insert(place, node.clone());
         let here = self.nodes.entry(node.clone()).or_default();
-        here.used.add(&open.demand, 1);
+        here.used.add(open.demands.at(container.rank), 1);
         here.company.0 += 1;
         here.company.1 += u32::from(open.exclusive);
         let crowded = here.company.0 > 1 && here.company.1 > 0;
@@ -201,7 +202,7 @@ impl Audit {
         if let Some(node) = open.running.remove(&place)
             && let Some(node) = self.nodes.get_mut(&node)
         {
-            node.used.subtract(&open.demand, 1);
+            node.used.subtract(open.demands.at(container.rank), 1);
             node.company.0 = node.company.0.saturating_sub(1);
             node.company.1 = node.company.1.saturating_sub(u32::from(open.exclusive));
         }

@@ -20,7 +20,7 @@ pub mod turn;
 use dormouse_messages::events::StopReason;
 use dormouse_messages::job::{Containers, Executor, JobSpec, Kind};
 use dormouse_messages::{
-    Amounts, By, Epoch, Incarnation, JobId, NodeId, Rank, Sequence, TenantId, Timestamp,
+    Amounts, Beside, By, Epoch, Incarnation, JobId, NodeId, Rank, Sequence, TenantId, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -64,8 +64,11 @@ pub struct Job {
     pub weight: u32,
     /// Fewest and most containers.
     pub bounds: Containers,
-    /// Demand of one container.
+    /// Demand of one worker.
     pub demand: Amounts,
+    /// What stands beside the workers.
+    #[serde(default)]
+    pub beside: Beside,
     /// Containers that run.
     pub now: u32,
     /// Containers that the last allocation gives it.

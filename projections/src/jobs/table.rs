@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use dormouse_messages::events::{JobAdmitted, JobRefused, SubmissionReceived};
-use dormouse_messages::{Event, Fold, Incarnation, JobId, Recorded, Sequence, Timestamp};
+use dormouse_messages::{Beside, Event, Fold, Incarnation, JobId, Recorded, Sequence, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -122,6 +122,7 @@ impl JobTable {
             weight: event.spec.weight,
             bounds: event.spec.containers,
             demand: event.spec.demand.clone(),
+            beside: Beside::of(&event.spec),
             now: 0,
             target: 0,
             share: 0.0,
@@ -254,7 +255,7 @@ impl JobTable {
 
 impl Fold for JobTable {
     const NAME: &'static str = "jobs";
-    const VERSION: u32 = 6;
+    const VERSION: u32 = 7;
 
     fn evolve(&mut self, recorded: &Recorded) {
         let Some(event) = recorded.event() else {

@@ -52,13 +52,16 @@ pub fn head(queues: &Queues, id: &JobId, now: Timestamp) -> String {
         return "queued for release".to_owned();
     };
     let needs = queues.needs(id).unwrap_or_default();
-    if needs.first_short(&queues.total, 1).is_some() || !queues.some_node_fits(&job.demand) {
+    let mut roles = job.beside.parts().iter();
+    let fits =
+        queues.some_node_fits(&job.demand) && roles.all(|part| queues.some_node_fits(&part.demand));
+    if needs.first_short(&queues.total, 1).is_some() || !fits {
         return format!("the nodes that are up have no room for {needs} at all");
     }
     if let Some(reason) = over_quota(queues, id.tenant(), &needs) {
         return reason;
     }
-    let least = u64::from(job.containers.min);
+    let least = u64::from(job.beside.containers(job.containers.min));
     if let Some((has, most)) = queues.over_containers(id.tenant(), least) {
         let tenant = id.tenant();
         return format!(

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use dormouse_messages::events::{NodeDrained, NodeJoined, NodeLabelled, PlacementDecided};
+use dormouse_messages::roles::Demands;
 use dormouse_messages::{
-    Amounts, By, Event, Fold, Incarnation, JobId, NodeId, Rank, Recorded, Sequence, Timestamp,
+    By, Event, Fold, Incarnation, JobId, NodeId, Rank, Recorded, Sequence, Timestamp,
 };
 
 use dormouse_state::IdMap;
@@ -95,7 +96,7 @@ impl NodeTable {
                 gang.members.retain(|member| {
                     let stays = member.node != *name;
                     if !stays {
-                        leave(nodes, &entry.demand, member);
+                        leave(nodes, &entry.demands, member);
                     }
                     stays
                 });
@@ -141,7 +142,7 @@ impl NodeTable {
             return;
         };
         entry.drop_gangs(nodes, |gang| gang.incarnation < incarnation);
-        let demand = &entry.demand;
+        let demands = &entry.demands;
         let gang = entry
             .gangs
             .iter_mut()
@@ -152,7 +153,7 @@ impl NodeTable {
                 if let Some(node) = nodes.get_mut(&member.node) {
                     node.reserved = node.reserved.saturating_sub(1);
                     node.containers += 1;
-                    node.used.add(demand, 1);
+                    node.used.add(demands.at(member.rank), 1);
                 }
             }
         }
@@ -202,7 +203,7 @@ impl NodeTable {
 }
 
 /// Takes a member's room off its node.
-fn leave(nodes: &mut IdMap<NodeId, Node>, demand: &Amounts, member: &Member) {
+fn leave(nodes: &mut IdMap<NodeId, Node>, demands: &Demands, member: &Member) {
     let Some(node) = nodes.get_mut(&member.node) else {
         return;
     };
@@ -211,7 +212,7 @@ fn leave(nodes: &mut IdMap<NodeId, Node>, demand: &Amounts, member: &Member) {
         return;
     }
     node.containers = node.containers.saturating_sub(1);
-    node.used.subtract(demand, 1);
+    node.used.subtract(demands.at(member.rank), 1);
     if member.state == MemberState::Running {
         node.running = node.running.saturating_sub(1);
     }
@@ -237,7 +238,7 @@ impl JobGangs {
         if gang.placed != placed {
             gang.placed = placed;
             for member in gang.members.drain(..) {
-                leave(nodes, &self.demand, &member);
+                leave(nodes, &self.demands, &member);
             }
         }
         gang
@@ -265,19 +266,19 @@ impl JobGangs {
         {
             let found = |member: &Member| member.rank == rank && only_if(member);
             if let Some(index) = gang.members.iter().position(found) {
-                leave(nodes, &self.demand, &gang.members.swap_remove(index));
+                leave(nodes, &self.demands, &gang.members.swap_remove(index));
             }
         }
         self.gangs.retain(|gang| !gang.members.is_empty());
     }
 
     fn drop_gangs(&mut self, nodes: &mut IdMap<NodeId, Node>, which: impl Fn(&Gang) -> bool) {
-        let demand = &self.demand;
+        let demands = &self.demands;
         self.gangs.retain(|gang| {
             let goes = which(gang);
             if goes {
                 for member in &gang.members {
-                    leave(nodes, demand, member);
+                    leave(nodes, demands, member);
                 }
             }
             !goes
@@ -287,7 +288,7 @@ impl JobGangs {
 
 impl Fold for NodeTable {
     const NAME: &'static str = "nodes";
-    const VERSION: u32 = 5;
+    const VERSION: u32 = 6;
 
     fn evolve(&mut self, recorded: &Recorded) {
         let Some(event) = recorded.event() else {
@@ -318,9 +319,9 @@ impl Fold for NodeTable {
             }
             Event::JobAdmitted(e) => {
                 self.ended(&e.job);
-                let demand = e.spec.demand.clone();
+                let demands = Demands::of(&e.spec);
                 let gangs = Vec::new();
-                self.jobs.insert(e.job.clone(), JobGangs { demand, gangs });
+                self.jobs.insert(e.job.clone(), JobGangs { demands, gangs });
             }
             Event::PlacementDecided(e) => self.place(e, recorded.sequence),
             Event::PartitionStartRequested(e) => self.start_requested(&e.job, e.incarnation),

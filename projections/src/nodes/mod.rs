@@ -12,6 +12,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::Gpu;
+use dormouse_messages::roles::Demands;
 use dormouse_messages::{Amounts, By, Incarnation, JobId, NodeId, Rank, Sequence, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -132,7 +133,7 @@ struct Gang {
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 struct JobGangs {
-    demand: Amounts,
+    demands: Demands,
     gangs: Vec<Gang>,
 }
 

@@ -121,8 +121,9 @@ pub(super) fn cluster(model: &ReadModel, now: Timestamp) -> ClusterAnswer {
     let (capacity, _) = model.nodes.capacity();
     let (mut allocated, mut running) = (Amounts::new(), Amounts::new());
     for (_, job) in model.jobs.live() {
-        allocated.add(&job.demand, u64::from(job.target));
-        running.add(&job.demand, u64::from(job.now));
+        let beside = &job.beside;
+        beside.add_to(&mut allocated, &job.demand, u64::from(job.target));
+        beside.add_to(&mut running, &job.demand, u64::from(job.now));
     }
     let resources = capacity.iter().map(|(resource, capacity)| {
         let usage = ResourceUse {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use dormouse_messages::events::StopReason;
 use dormouse_messages::job::{Executor, JobSpec, Kind};
+use dormouse_messages::roles::Part;
 use dormouse_messages::{Amounts, By, Epoch, Incarnation, JobId, NodeId, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -167,8 +168,11 @@ pub struct JobDetail {
     /// Who asked for its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancelled_by: Option<By>,
-    /// Demand of one container.
+    /// Demand of one worker.
     pub demand: Amounts,
+    /// What stands beside its workers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub roles: Vec<RoleRow>,
     /// Its specification; dropped when it ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spec: Option<JobSpec>,
@@ -183,6 +187,19 @@ pub struct JobDetail {
     /// What standing on several nodes costs it, by the policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spread: Option<Spread>,
+}
+
+/// Containers that stand beside a job's workers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RoleRow {
+    /// The role's name.
+    pub role: String,
+    /// How many.
+    pub count: u32,
+    /// Demand of one.
+    pub demand: Amounts,
+    /// The first of their ranks; the others follow.
+    pub first_rank: u32,
 }
 
 /// Training on several nodes, where the policy gives that a price.
@@ -331,12 +348,24 @@ pub(super) fn job(
         submitted_by: job.submitted_by.clone(),
         cancelled_by: job.cancelled_by.clone(),
         demand: job.demand.clone(),
+        roles: roles(job),
         spec: job.live.as_ref().map(|live| live.spec.clone()),
         checkpoint: job.checkpoint.as_deref().cloned(),
         lives: job.lives.iter().map(|life| life_row(life, now)).collect(),
         lives_dropped: job.lives_dropped,
         containers_timeline,
     })
+}
+
+fn roles(job: &Job) -> Vec<RoleRow> {
+    let parts = job.beside.parts().iter().enumerate();
+    let row = |(index, part): (usize, &Part)| RoleRow {
+        role: part.role.clone(),
+        count: part.count,
+        demand: part.demand.clone(),
+        first_rank: job.beside.ranks(index).start,
+    };
+    parts.map(row).collect()
 }
 
 /// What it costs a training job to stand on several nodes, where it does and that has a price.

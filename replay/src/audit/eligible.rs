@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::needs::{Labels, NODE_LABEL};
 use dormouse_messages::{
-    Basis, Event, Incarnation, JobId, Needs, NodeId, Rank, Recorded, Sequence,
+    Basis, Beside, Event, Incarnation, JobId, Needs, NodeId, Rank, Recorded, Sequence,
 };
 
 /// What a node says of itself from an event on.
@@ -17,7 +17,7 @@ type Said = (Sequence, Labels, BTreeSet<String>);
 #[derive(Debug, Clone, Default)]
 pub struct Starts {
     /// What jobs ask for that ask for something; where nodes are tainted it is asked of all.
-    needs: BTreeMap<JobId, Needs>,
+    needs: BTreeMap<JobId, (Needs, Beside)>,
     placed: BTreeMap<JobId, BTreeMap<(Incarnation, Rank), NodeId>>,
     nodes: BTreeMap<NodeId, Vec<Said>>,
 }
@@ -57,7 +57,8 @@ impl Starts {
                 said.push((at, labels, taints));
             }
             Some(Event::JobAdmitted(event)) => {
-                self.needs.insert(event.job.clone(), event.spec.needs());
+                let needs = (event.spec.needs(), Beside::of(&event.spec));
+                self.needs.insert(event.job.clone(), needs);
             }
             Some(Event::PlacementDecided(event)) => {
                 for container in &event.create {
@@ -94,7 +95,8 @@ impl Starts {
         ranks: Option<&[Rank]>,
         basis: Option<&Basis>,
     ) -> Vec<String> {
-        let (Some(needs), Some(placed)) = (self.needs.get(job), self.placed.get(job)) else {
+        let (Some((needs, beside)), Some(placed)) = (self.needs.get(job), self.placed.get(job))
+        else {
             return Vec::new();
         };
         let asof = basis.map_or(Sequence(u64::MAX), |basis| basis.asof);
@@ -103,6 +105,7 @@ impl Starts {
         });
         let broken = starts.filter_map(|((_, rank), node)| {
             let said = self.nodes.get(node)?;
+            let needs = beside.at(*rank).map_or(needs, |part| &part.needs);
             let (_, labels, taints) = said.iter().rev().find(|(at, _, _)| *at <= asof)?;
             let why = match (
                 needs.constraints.broken_by(labels),

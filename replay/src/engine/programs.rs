@@ -7,6 +7,7 @@
 //! 4. A container that is taken away ends at once.
 //! 5. A container of a task set runs what it is given ([`super::tasks`]) and leaves when asked.
 //! 6. Of a partition that is resized in place, containers come and go ([`super::elastic`]).
+//! 7. What stands beside the workers works on nothing, saves nothing, and runs until it is stopped.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +16,7 @@ use dormouse_agent_core::state::{AgentState, Phase};
 use dormouse_messages::events::{CheckpointFailed, CheckpointSaved};
 use dormouse_messages::ids::{ContainerId, Incarnation, Rank};
 use dormouse_messages::job::{CheckpointMode, JobSpec};
-use dormouse_messages::{Event, NodeId, Timestamp};
+use dormouse_messages::{Beside, Event, NodeId, Timestamp};
 
 use super::agents::{Due, LifeId, ModelAgents, after, container_id, life_of};
 use super::faults::{Faults, Saving};
@@ -55,6 +56,20 @@ pub(super) struct Gang {
     pub(super) tasks: BTreeMap<Rank, Queue>,
     /// Whether all of it ran once.
     pub(super) begun: bool,
+    /// How many of its containers stand beside the workers.
+    pub(super) beside: u32,
+}
+
+impl Gang {
+    /// Whether a container works: all but those of the ranks right behind the chief's.
+    pub(super) fn is_worker(&self, rank: Rank) -> bool {
+        !(1..=self.beside).contains(&rank.0)
+    }
+
+    /// How many workers it was started with.
+    pub(super) fn workers(&self) -> u32 {
+        self.size.saturating_sub(self.beside)
+    }
 }
 
 /// A job that runs.
@@ -79,6 +94,8 @@ pub(super) struct Simulated {
     pub(super) ended: Option<f64>,
     /// The life that last began to work: what older ones do is no concern of its work.
     pub(super) life: Option<Incarnation>,
+    /// How many containers stand beside its workers.
+    pub(super) beside: u32,
 }
 
 impl Simulated {
@@ -104,6 +121,7 @@ impl Simulated {
             failed: 0,
             ended: None,
             life: None,
+            beside: 0,
         }
     }
 
@@ -142,7 +160,10 @@ impl Simulated {
     pub(super) fn admitted(model: ModelJob, spec: &JobSpec) -> Self {
         let tasks = spec.tasks.map(|tasks| u64::from(tasks.count));
         let (in_place, served) = (spec.is_in_place(), spec.service.is_some());
-        Self::of(model, spec.checkpoint.mode, in_place, served, tasks)
+        Self {
+            beside: Beside::of(spec).count(),
+            ..Self::of(model, spec.checkpoint.mode, in_place, served, tasks)
+        }
     }
 }
 
@@ -168,6 +189,7 @@ impl ModelAgents {
         }
         let job = self.jobs.get(&id.job);
         let (in_place, served) = job.map_or((false, false), |job| (job.in_place, job.served));
+        let beside = job.map_or(0, |job| job.beside);
         let model = job.map(|job| job.model.clone());
         let resumes = partition.phase.start();
         let resumes = resumes.is_some_and(|start| start.resumed_from.is_some());
@@ -176,6 +198,7 @@ impl ModelAgents {
             resumes,
             in_place,
             served,
+            beside,
             ..Gang::default()
         });
         gang.containers.insert(id.rank, (node, Container::Asked));
@@ -260,11 +283,16 @@ impl ModelAgents {
         Some(node)
     }
 
-    /// Every container of the life ends, or will not start any more.
+    /// Every container of the life ends, or will not start any more; those beside the workers only with
+    /// a failure, or when they are stopped.
     fn exit(&mut self, life: &LifeId, code: i32) {
-        let gang = self.gangs.get(life);
-        let ranks = gang.map(|gang| gang.containers.keys().copied().collect());
-        let ranks: Vec<Rank> = ranks.unwrap_or_default();
+        let Some(gang) = self.gangs.get(life) else {
+            return;
+        };
+        let ranks = gang.containers.keys().copied();
+        let ranks: Vec<Rank> = ranks
+            .filter(|rank| code != 0 || gang.is_worker(*rank))
+            .collect();
         for rank in ranks {
             self.end(life, rank, exited(code));
         }

@@ -9,6 +9,7 @@ use dormouse_messages::events::{
     PartitionStartRequested, PartitionStopRequested, PlacedContainer, PlacementDecided,
 };
 use dormouse_messages::job::{Checkpoint, Command, JobSpec};
+use dormouse_messages::roles::RoleSpec;
 use dormouse_messages::service::{Resize, ResizeMode, Service};
 use dormouse_messages::{
     Envelope, Event, Incarnation, JobId, Rank, Recorded, Sequence, Timestamp, Writer,
@@ -109,7 +110,10 @@ impl Told<'_> {
         self.tell(Writer::Admission, admitted);
         let model = model.unwrap_or_else(|| ModelJob::linear(f64::INFINITY));
         let tasks = job.tasks.as_ref().map(|tasks| tasks.remaining());
-        let simulated = Simulated::of(model, job.mode, job.in_place, job.is_served(), tasks);
+        let simulated = Simulated {
+            beside: job.beside.count(),
+            ..Simulated::of(model, job.mode, job.in_place, job.is_served(), tasks)
+        };
         self.agents.jobs.insert(id.clone(), simulated);
         let begun = job.life.as_ref();
         if let Some(life) = begun {
@@ -216,6 +220,16 @@ impl Told<'_> {
 
 /// As much of a job's specification as its agents' decisions need.
 fn specification(id: &JobId, job: &Job) -> JobSpec {
+    let roles = job.beside.parts().iter().map(|part| {
+        let role = RoleSpec {
+            count: part.count,
+            demand: part.demand.clone(),
+            command: None,
+            env: BTreeMap::new(),
+            constraints: Some(part.needs.constraints.clone()),
+        };
+        (part.role.clone(), role)
+    });
     JobSpec {
         name: id.name().to_owned(),
         tenant: id.tenant().to_owned(),
@@ -253,5 +267,6 @@ fn specification(id: &JobId, job: &Job) -> JobSpec {
         tolerations: BTreeSet::new(),
         gpu_limit_milli: None,
         gpu_memory_bytes: None,
+        roles: roles.collect(),
     }
 }

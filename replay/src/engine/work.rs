@@ -32,8 +32,10 @@ impl ModelAgents {
             }
             return;
         }
-        let nodes: BTreeSet<&NodeId> = gang.containers.values().map(|(node, _)| node).collect();
-        let speed = job.model.speed(life.1, gang.size.max(1), nodes.len());
+        let containers = gang.containers.iter();
+        let workers = containers.filter(|(rank, _)| gang.is_worker(**rank));
+        let nodes: BTreeSet<&NodeId> = workers.map(|(_, (node, _))| node).collect();
+        let speed = job.model.speed(life.1, gang.workers().max(1), nodes.len());
         let since = after(now, pause_s);
         job.working = Some((since, speed));
         let by_chance = faults.dies_after_s();
@@ -89,7 +91,7 @@ impl ModelAgents {
             node: node.clone(),
             step: whole(job.done_at(now)),
             steps_total: whole(job.model.work_container_s),
-            containers: gang.size,
+            containers: gang.workers(),
             metrics: BTreeMap::new(),
         };
         let every_s = job.model.progress_s;

@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 
 use dormouse_messages::ids::ContainerId;
+use dormouse_messages::roles::Demands;
 use dormouse_messages::{Amounts, Event, Incarnation, JobId, NodeId, Rank, Recorded};
 
 /// A node, and what it runs. Of one that joined before the model begins it is not known what it has.
@@ -22,7 +23,7 @@ struct Node {
 /// What really runs.
 #[derive(Debug, Clone, Default)]
 pub struct World {
-    demands: BTreeMap<JobId, Amounts>,
+    demands: BTreeMap<JobId, Demands>,
     running: BTreeMap<JobId, BTreeMap<(Incarnation, Rank), NodeId>>,
     nodes: BTreeMap<NodeId, Node>,
     /// The first that may not be.
@@ -39,8 +40,8 @@ impl World {
     pub fn fold(&mut self, recorded: &Recorded) {
         match recorded.event() {
             Some(Event::JobAdmitted(event)) => {
-                let demand = event.spec.demand.clone();
-                self.demands.insert(event.job.clone(), demand);
+                let demands = Demands::of(&event.spec);
+                self.demands.insert(event.job.clone(), demands);
             }
             Some(Event::NodeJoined(event)) => {
                 let node = self.nodes.entry(event.node.clone()).or_default();
@@ -60,8 +61,8 @@ impl World {
         let other = other.map(|(other, rank)| format!("{id} starts while {other}/{rank} runs"));
         running.insert((id.incarnation, id.rank), node.clone());
         let here = self.nodes.entry(node.clone()).or_default();
-        if let Some(demand) = self.demands.get(&id.job) {
-            here.used.add(demand, 1);
+        if let Some(demands) = self.demands.get(&id.job) {
+            here.used.add(demands.at(id.rank), 1);
         }
         let capacity = here.capacity.as_ref();
         let short = capacity.and_then(|capacity| here.used.first_short(capacity, 1));
@@ -75,8 +76,9 @@ impl World {
         let Some(node) = running.and_then(|it| it.remove(&(id.incarnation, id.rank))) else {
             return;
         };
-        if let (Some(node), Some(demand)) = (self.nodes.get_mut(&node), self.demands.get(&id.job)) {
-            node.used.subtract(demand, 1);
+        if let (Some(node), Some(demands)) = (self.nodes.get_mut(&node), self.demands.get(&id.job))
+        {
+            node.used.subtract(demands.at(id.rank), 1);
         }
     }
 

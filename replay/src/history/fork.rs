@@ -10,7 +10,7 @@ use dormouse_messages::{
     Decider, Envelope, Event, Fold, JobId, Recorded, Sequence, Timestamp, Writer,
 };
 use dormouse_optimizer::Optimizer;
-use dormouse_state::{Assignment, ClusterState};
+use dormouse_state::{ClusterState, Job};
 
 /// Admission comes to rest within so many decisions of one instant: each takes many submissions.
 const MOST_DECISIONS: usize = 64;
@@ -93,20 +93,25 @@ impl Fork {
     #[must_use]
     pub fn containers(&self, job: &JobId) -> u32 {
         let job = self.cluster.jobs.get(job);
-        let assignment = job.and_then(|job| job.assignment.as_ref());
-        assignment.map_or(0, Assignment::containers)
+        job.map_or(0, Job::workers)
     }
 }
 
 impl Outcome {
-    /// The containers that a job has by this decision, made on `fork`.
+    /// The containers that a job has by this decision, made on `fork`; its roles apart.
     #[must_use]
     pub fn containers(&self, fork: &Fork, job: &JobId) -> u32 {
         let listed = match &self.event {
             Some(Event::AllocationDecided(event)) => event.jobs.iter().find(|it| it.job == *job),
             _ => None,
         };
-        listed.map_or_else(|| fork.containers(job), |it| it.containers)
+        listed.map_or_else(
+            || fork.containers(job),
+            |it| {
+                let known = fork.cluster.jobs.get(job);
+                known.map_or(it.containers, |job| job.beside.workers(it.containers))
+            },
+        )
     }
 
     /// The decision's figures.

@@ -267,5 +267,6 @@ fn spec(promise: &Promise) -> JobSpec {
         constraints: Default::default(),
         gpu_limit_milli: None,
         gpu_memory_bytes: None,
+        roles: Default::default(),
     }
 }

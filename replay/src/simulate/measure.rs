@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use dormouse_messages::events::Outcome as Decided;
 use dormouse_messages::ids::ContainerId;
+use dormouse_messages::roles::Demands;
 use dormouse_messages::{Amounts, Event, JobId, NodeId, Recorded, Resource, Timestamp};
 use dormouse_state::{ClusterState, ContainerPhase};
 use serde::Serialize;
@@ -147,7 +148,7 @@ impl Live {
 pub(crate) struct Measures {
     pub horizon_s: f64,
     start: Timestamp,
-    demands: BTreeMap<JobId, Amounts>,
+    demands: BTreeMap<JobId, Demands>,
     capacities: BTreeMap<NodeId, Amounts>,
     total: Amounts,
     running: BTreeMap<ContainerId, NodeId>,
@@ -203,7 +204,7 @@ impl Measures {
             Some(Event::NodeFenced(event)) => self.lost(&event.node, at_s),
             Some(Event::JobAdmitted(event)) => {
                 self.demands
-                    .insert(event.job.clone(), event.spec.demand.clone());
+                    .insert(event.job.clone(), Demands::of(&event.spec));
                 let live = Live {
                     submitted_s: at_s,
                     ..Live::default()
@@ -214,7 +215,7 @@ impl Measures {
             Some(Event::ContainerStarted(event)) => {
                 self.running
                     .insert(event.container.clone(), event.node.clone());
-                self.changed(&event.job, true, at_s);
+                self.changed(&event.container, true, at_s);
             }
             Some(Event::ContainerExited(event)) => self.exited(&event.container, at_s),
             Some(Event::AllocationDecided(event)) => self.decided(&event.outcome, true, at_s),
@@ -235,15 +236,16 @@ impl Measures {
     }
 
     /// A container of the job starts or ends.
-    fn changed(&mut self, job: &JobId, starts: bool, at_s: f64) {
-        let Some(demand) = self.demands.get(job) else {
+    fn changed(&mut self, container: &ContainerId, starts: bool, at_s: f64) {
+        let Some(demands) = self.demands.get(&container.job) else {
             return;
         };
+        let demand = demands.at(container.rank);
         match starts {
             true => self.used.add(demand, 1),
             false => self.used.subtract(demand, 1),
         }
-        if let Some(live) = self.live.get_mut(job) {
+        if let Some(live) = self.live.get_mut(&container.job) {
             let running = match starts {
                 true => live.running + 1,
                 false => live.running.saturating_sub(1),
@@ -256,7 +258,7 @@ impl Measures {
 
     fn exited(&mut self, container: &ContainerId, at_s: f64) {
         if self.running.remove(container).is_some() {
-            self.changed(&container.job, false, at_s);
+            self.changed(container, false, at_s);
         }
     }
 
@@ -277,7 +279,7 @@ impl Measures {
             .collect();
         for container in gone {
             self.running.remove(&container);
-            self.changed(&container.job, false, at_s);
+            self.changed(&container, false, at_s);
         }
     }
 
@@ -313,7 +315,8 @@ impl Measures {
             self.joined(name, &node.capacity);
         }
         for (id, job) in cluster.queued.iter().chain(&cluster.jobs) {
-            self.demands.insert(id.clone(), job.demand.clone());
+            let demands = Demands::new(&job.demand, &job.beside);
+            self.demands.insert(id.clone(), demands);
             let life = job.life.as_ref();
             let runs = life.into_iter().flat_map(|life| {
                 let of = life.containers.iter();
@@ -330,8 +333,8 @@ impl Measures {
             let runs: Vec<_> = runs.collect();
             self.live.insert(id.clone(), Live::default());
             for (container, node) in runs {
+                self.changed(&container, true, 0.0);
                 self.running.insert(container, node);
-                self.changed(id, true, 0.0);
             }
         }
     }

@@ -3,6 +3,7 @@
 //! drained and restored, under any queue policy.
 
 mod labels;
+mod roles;
 
 use dormouse_messages::events::{ClusterConfigured, Observed, ServiceScaled, TenantConfigured};
 use dormouse_messages::policy::{Allocation, Objective, Policy, Queue, Shares};
@@ -45,6 +46,7 @@ pub fn small_cluster(engine: &mut Engine, random: &mut Random) {
     }
     // Last, so that what the seeds of earlier trials chose stays.
     labels::change(engine, &nodes, random);
+    roles::job(engine, &nodes, random);
 }
 
 /// The troubles of a scenario's nodes: one in four of them has one, and all come back.

@@ -238,6 +238,7 @@ impl Made {
             weight: it.weight,
             floor: it.min,
             cap: Some(it.max),
+            ..User::default()
         };
         let users: Vec<User> = jobs.iter().map(user).collect();
         let amounts: Vec<u64> = totals.iter().map(|(_, amount)| *amount).collect();

@@ -26,7 +26,8 @@ use dormouse_messages::events::{
 use dormouse_messages::ids::IdError;
 use dormouse_messages::job::{Containers, JobDocument, JobSpec, Urgency};
 use dormouse_messages::{
-    Decider, Decision, Event, JobId, Proposal, Sequence, TenantId, Timestamp, Writer, maybe_whole,
+    Amounts, Beside, Decider, Decision, Event, JobId, Proposal, Sequence, TenantId, Timestamp,
+    Writer, maybe_whole,
 };
 use dormouse_state::{QueueJob, Stand, queue_limit_over};
 use serde::Deserialize;
@@ -223,7 +224,7 @@ impl<'a> Intake<'a> {
             queues,
             job.tenant(),
             spec.weight,
-            &spec.demand,
+            (&spec.demand, &Beside::of(&spec)),
             spec.containers,
         )
         .and_then(|()| check_grants(queues, tenant, &spec, self.admitted_of(tenant)))
@@ -284,15 +285,23 @@ impl<'a> Intake<'a> {
     /// Whether some node there is could ever run one container.
     fn check_nodes(&self, spec: &JobSpec) -> Result<(), Refusal> {
         let nodes = &self.state.queues.nodes;
-        let fits = |capacity| spec.demand.times_in(capacity) >= 1;
-        if nodes.iter().next().is_none() || nodes.iter().any(|(_, node)| fits(&node.capacity)) {
-            return Ok(());
+        let beside = Beside::of(spec);
+        let roles = beside.parts().iter();
+        let roles = roles.map(|part| (format!(" of roles.{}", part.role), &part.demand));
+        let fits = |demand: &Amounts| {
+            let mut nodes = nodes.iter();
+            nodes.any(|(_, node)| demand.times_in(&node.capacity) >= 1)
+        };
+        let mut all = std::iter::once((String::new(), &spec.demand)).chain(roles);
+        match all.find(|(_, demand)| !fits(demand)) {
+            Some((of, demand)) if nodes.iter().next().is_some() => {
+                let reason = format!(
+                    "one container{of} needs {demand} and no node has that much; ask for less, or for more containers of less"
+                );
+                Err(Refusal::new("larger_than_any_node", reason))
+            }
+            _ => Ok(()),
         }
-        let reason = format!(
-            "one container needs {} and no node has that much; ask for less, or for more containers of less",
-            spec.demand
-        );
-        Err(Refusal::new("larger_than_any_node", reason))
     }
 
     /// Step 2.
@@ -422,7 +431,15 @@ impl<'a> Intake<'a> {
             live.urgency > Urgency::Training,
         )
         .and_then(|()| check_weight(weight))
-        .and_then(|()| check_job(queues, job.tenant(), weight, &live.demand, bounds))
+        .and_then(|()| {
+            check_job(
+                queues,
+                job.tenant(),
+                weight,
+                (&live.demand, &live.beside),
+                bounds,
+            )
+        })
         .and_then(|()| check_priority(document.priority.unwrap_or(0)))
         .and_then(|()| check_limit("time_limit_s", document.time_limit_s))
         .and_then(|()| check_limit("queue_limit_s", document.queue_limit_s))

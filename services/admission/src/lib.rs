@@ -8,6 +8,7 @@ mod limits;
 mod parse;
 pub mod plan;
 mod release;
+mod roles;
 mod service;
 mod state;
 mod tasks;

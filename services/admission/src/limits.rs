@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use dormouse_messages::job::{Containers, JobSpec};
 use dormouse_messages::policy::UnknownTenants;
-use dormouse_messages::{Amounts, JobId, TenantId};
+use dormouse_messages::{Amounts, Beside, JobId, TenantId};
 use dormouse_state::Queues;
 
 use crate::parse::Refusal;
@@ -52,7 +52,7 @@ pub fn check_job(
     queues: &Queues,
     tenant: &str,
     weight: u32,
-    demand: &Amounts,
+    (demand, beside): (&Amounts, &Beside),
     containers: Containers,
 ) -> Result<(), Refusal> {
     let most = queues.config.get(tenant).and_then(|t| t.max_job_weight);
@@ -63,21 +63,17 @@ pub fn check_job(
         return Err(Refusal::new("weight_above_limit", reason));
     }
     let grants = &queues.config.grants;
-    if let Some(most) = grants
-        .max_containers(tenant)
-        .filter(|most| containers.start() > *most)
-    {
+    let start = beside.containers(containers.start());
+    if let Some(most) = grants.max_containers(tenant).filter(|most| start > *most) {
         let reason = format!(
-            "it needs {} containers at the least and the jobs of {tenant} may have {most} together; ask for fewer, or have the operator raise it with `dormouse tenant set {tenant} --max-containers {0}`",
-            containers.start()
+            "it needs {start} containers at the least and the jobs of {tenant} may have {most} together; ask for fewer, or have the operator raise it with `dormouse tenant set {tenant} --max-containers {start}`"
         );
         return Err(Refusal::new("above_max_containers", reason));
     }
     let Some(quota) = queues.config.quota(tenant) else {
         return Ok(());
     };
-    let mut smallest = Amounts::new();
-    smallest.add(demand, u64::from(containers.start()));
+    let smallest = beside.partition(demand, containers.start());
     match quota.exceeded_by(&smallest) {
         None => Ok(()),
         Some((resource, most)) => Err(Refusal::new(

@@ -1,14 +1,17 @@
 //! A submitted document to a normalised specification, or a refusal that says what to do.
 
+use std::collections::BTreeMap;
+
 use dormouse_messages::events::SubmissionReceived;
 use dormouse_messages::job::{CheckpointMode, Containers, EnvValue, JobDocument, JobSpec, Kind};
 use dormouse_messages::needs::is_taint;
 use dormouse_messages::policy::{MAX_MIN_RUN_S, MAX_PRIORITY, MAX_WEIGHT};
+use dormouse_messages::quantity::Written;
 use dormouse_messages::{Amounts, JobId, Resource, TenantId, plain};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::{gpu, intake, service, tasks};
+use crate::{gpu, intake, roles, service, tasks};
 
 /// In less than this no program starts; whoever asks for it has left the unit out.
 const LEAST_MEMORY: u64 = 1 << 20;
@@ -26,10 +29,8 @@ const MAX_RETRIES: u32 = 1_000;
 const MAX_DEPENDENCIES: usize = 64;
 /// The most taints that a job tolerates by name.
 const MAX_TOLERATIONS: usize = 16;
-/// Fields whose names are kept for later.
-const LATER: [&str; 1] = ["roles"];
 /// Fields that are maps, with an example of each.
-const MAPS: [(&str, &str); 8] = [
+const MAPS: [(&str, &str); 9] = [
     ("command", "{start: [python3, train.py]}"),
     ("containers", "{min: 1, max: 4}"),
     ("demand", "{cpu: 1, memory: 1Gi}"),
@@ -38,6 +39,7 @@ const MAPS: [(&str, &str); 8] = [
     ("env", "{BATCH: 512}"),
     ("warning", "{signal: SIGUSR1, before_s: 60}"),
     ("service", "{objective: {latency_ms: 128, percentile: 99}}"),
+    ("roles", "{ps: {count: 1, demand: {cpu: 1, memory: 2Gi}}}"),
 ];
 /// Signals that a process can catch, plus none that stop it.
 pub(crate) const SIGNALS: [&str; 7] = [
@@ -173,14 +175,8 @@ fn wrong_shape(place: &str, error: &str) -> Refusal {
         place if unknown.as_deref() == Some(place) => error.to_owned(),
         place => format!("{place}: {error}"),
     };
-    if let Some(field) = unknown {
-        return match LATER.contains(&field.as_str()) {
-            true => Refusal::new(
-                "unknown_field",
-                format!("field `{field}` is kept for a later version; leave it out"),
-            ),
-            false => Refusal::new("unknown_field", format!("{error}; correct or remove it")),
-        };
+    if unknown.is_some() {
+        return Refusal::new("unknown_field", format!("{error}; correct or remove it"));
     }
     if let Some(variant) = quoted("unknown variant `") {
         return Refusal::new("unknown_value", format!("{error} (found `{variant}`)"));
@@ -230,6 +226,7 @@ pub fn parse_job(
     check_numbers(&document)?;
     check_commands(&document)?;
     check_needs(&document)?;
+    let roles = roles::normalise(&document)?;
     let priority = document.priority.unwrap_or(default_priority);
     let depends_on = dependencies(&document, tenant)?;
     let spec = JobSpec {
@@ -263,29 +260,39 @@ pub fn parse_job(
         tolerations: document.tolerations,
         gpu_limit_milli,
         gpu_memory_bytes,
+        roles,
     };
     Ok((job, spec))
 }
 
 /// What one container needs.
 fn demand(document: &JobDocument) -> Result<Amounts, Refusal> {
-    let entries = document
-        .demand
+    amounts("demand", &document.demand)
+}
+
+/// What a container needs, as the field of this name says.
+pub(crate) fn amounts(
+    field: &str,
+    written: &BTreeMap<String, Written>,
+) -> Result<Amounts, Refusal> {
+    let entries = written
         .iter()
         .map(|(name, written)| (name.as_str(), written));
     let demand = Amounts::parse(entries)
-        .map_err(|error| Refusal::new("bad_demand", format!("demand: {error}")))?;
+        .map_err(|error| Refusal::new("bad_demand", format!("{field}: {error}")))?;
     let memory = demand.get(&Resource::Memory);
     if (1..LEAST_MEMORY).contains(&memory) {
         let reason = format!(
-            "demand: memory {memory} is {memory} bytes, in which nothing starts; with a unit it is {memory}Gi or {memory}Mi"
+            "{field}: memory {memory} is {memory} bytes, in which nothing starts; with a unit it is {memory}Gi or {memory}Mi"
         );
         return Err(Refusal::new("bad_demand", reason));
     }
     if demand.is_empty() {
         return Err(Refusal::new(
             "bad_demand",
-            "demand is empty; say what one container needs, such as {cpu: 1, memory: 1Gi}",
+            format!(
+                "{field} is empty; say what one container needs, such as {{cpu: 1, memory: 1Gi}}"
+            ),
         ));
     }
     Ok(demand)
@@ -580,9 +587,9 @@ mod tests {
             "0 or more",
         );
         all(
-            r#"{"roles": {}}"#,
-            "field `roles` is kept for a later version",
-            "",
+            r#"{"roles": {"ps": {"count": 1}}}"#,
+            "roles.ps: missing field `demand`",
+            "add `demand`",
         );
     }
 

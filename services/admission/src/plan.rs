@@ -64,6 +64,8 @@ pub fn state_digest(queues: &Queues) -> String {
     #[derive(Serialize)]
     struct Job<'a> {
         demand: &'a dormouse_messages::Amounts,
+        #[serde(skip_serializing_if = "dormouse_messages::Beside::is_empty")]
+        beside: &'a dormouse_messages::Beside,
         weight: u32,
         bounds: (u32, u32),
         adjustable: bool,
@@ -86,6 +88,7 @@ pub fn state_digest(queues: &Queues) -> String {
             let bounds = (job.containers.min, job.containers.max);
             let job = Job {
                 demand: &job.demand,
+                beside: &job.beside,
                 weight: job.weight,
                 bounds,
                 adjustable: job.adjustable,

@@ -15,7 +15,9 @@
 //!    or not ready any more, leave first. Then newcomers start, as far as their room is free: of a
 //!    service one by one, of a training job all at once, so that it changes its members once.
 //!
-//! A service has no chief and never ends by itself: replicas that exit are replaced.
+//! A service has no chief and never ends by itself: replicas that exit are replaced. What stands beside
+//! the workers ([`dormouse_messages::roles`]) is there for the whole life: one that dies ends it, and one
+//! that runs on when the workers have succeeded is stopped.
 
 use std::collections::BTreeSet;
 
@@ -87,6 +89,13 @@ impl Elastic<'_> {
             });
         }
         let chief = self.container(Rank(0))?;
+        let workers = self.members.current.iter();
+        let mut workers = workers.filter(|rank| job.beside.is_worker(**rank));
+        if workers.any(|rank| self.lives(*rank))
+            && let Some(over) = self.role_died()
+        {
+            return Some(over);
+        }
         match &chief.phase {
             ContainerPhase::Lost { at } => Some(self.act.stop(StopReason::NodeLost, *at)),
             ContainerPhase::Exited {
@@ -97,6 +106,17 @@ impl Elastic<'_> {
         }
     }
 
+    /// A container beside the workers died.
+    fn role_died(&self) -> Option<Step> {
+        let ranks = self.act.life.containers.keys();
+        let roles = ranks.filter(|rank| !self.act.job.beside.is_worker(**rank));
+        let (at, evicted) = roles.filter_map(|rank| self.death(*rank)).min()?;
+        Some(match evicted {
+            Some(evicted) => self.act.fail(evicted, at),
+            None => self.act.stop(StopReason::NodeLost, at),
+        })
+    }
+
     /// The chief has ended well.
     fn succeeded(&self, at: Sequence) -> Option<Step> {
         let act = self.act;
@@ -104,7 +124,8 @@ impl Elastic<'_> {
             let reason = "the chief and every member that counts succeeded";
             return Some(completed(act.id, act.job, reason, at));
         }
-        let mut members = self.members.current.iter();
+        let members = self.members.current.iter();
+        let mut members = members.filter(|rank| act.job.beside.is_worker(**rank));
         match act.job.success {
             // The others end by themselves; those that fail are left out.
             Success::All if members.any(|rank| self.lives(*rank)) => Some(Step::Wait(None)),
@@ -122,7 +143,9 @@ impl Elastic<'_> {
             .collect();
         let is_starting = self.act.life.phase == LifePhase::Starting;
         let left = current.len() - dead.len();
-        let least = usize::try_from(self.act.job.containers.min).unwrap_or(usize::MAX);
+        let job = self.act.job;
+        let least = job.beside.containers(job.containers.min);
+        let least = usize::try_from(least).unwrap_or(usize::MAX);
         if dead.is_empty() || (left >= least && !is_starting) {
             return None;
         }
@@ -350,10 +373,10 @@ impl Elastic<'_> {
             true => {
                 let fits = missing
                     .into_iter()
-                    .filter(|(_, place)| room.take_one(job, place));
+                    .filter(|placed| room.take_one(job, *placed));
                 fits.map(|(rank, _)| *rank).collect()
             }
-            false if room.take_all(job, missing.iter().map(|(_, place)| *place)) => {
+            false if room.take_all(job, missing.iter().copied()) => {
                 missing.into_iter().map(|(rank, _)| *rank).collect()
             }
             false => Vec::new(),

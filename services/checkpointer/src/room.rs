@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use dormouse_messages::{Amounts, NodeId};
+use dormouse_messages::{Amounts, NodeId, Rank};
 use dormouse_state::{Assignment, ClusterState, Job, Place};
+
+/// A container and its place.
+pub type Placed<'a> = (&'a Rank, &'a Place);
 
 /// The room of a decision: counted when the first gang asks for it, since most decisions start
 /// none and a large cluster has thousands of containers.
@@ -22,18 +25,18 @@ impl<'a> Room<'a> {
     }
 
     /// Takes the room of one container, or nothing.
-    pub fn take_one(&mut self, job: &Job, place: &Place) -> bool {
-        self.counted().take(job, &[place])
+    pub fn take_one(&mut self, job: &Job, placed: Placed<'_>) -> bool {
+        self.counted().take(job, &[placed])
     }
 
     /// Takes the room of these containers together, or nothing.
-    pub fn take_all<'p>(&mut self, job: &Job, places: impl Iterator<Item = &'p Place>) -> bool {
+    pub fn take_all<'p>(&mut self, job: &Job, places: impl Iterator<Item = Placed<'p>>) -> bool {
         self.counted().take(job, &places.collect::<Vec<_>>())
     }
 
     /// Takes the room of the whole gang, or nothing.
     pub fn take(&mut self, job: &Job, assignment: &Assignment) -> bool {
-        self.take_all(job, assignment.places.values())
+        self.take_all(job, assignment.places.iter())
     }
 
     fn counted(&mut self) -> &mut Counted<'a> {
@@ -56,24 +59,25 @@ struct Node {
 
 impl Node {
     /// Takes the room of one container; false, and something may be taken, where there is none.
-    fn take(&mut self, job: &Job, place: &Place) -> bool {
-        let exclusive = job.needs.constraints.exclusive;
+    fn take(&mut self, job: &Job, placed: Placed<'_>) -> bool {
+        let exclusive = job.needs_at(*placed.0).constraints.exclusive;
         let alone = !self.is_taken && (!exclusive || self.containers == 0);
-        let fits = job.demand.first_short(&self.free, 1).is_none();
-        self.hold(job, place);
-        let gpus = place.gpus.iter();
+        let demand = job.demand_at(*placed.0);
+        let fits = demand.first_short(&self.free, 1).is_none();
+        self.hold(job, placed);
+        let gpus = placed.1.gpus.iter();
         let fit = gpus
             .filter_map(|gpu| self.gpus.get(gpu))
             .all(|held| *held <= WHOLE);
         alone && fits && fit
     }
 
-    fn hold(&mut self, job: &Job, place: &Place) {
-        self.free.subtract(&job.demand, 1);
+    fn hold(&mut self, job: &Job, (rank, place): Placed<'_>) {
+        self.free.subtract(job.demand_at(*rank), 1);
         self.containers += 1;
-        self.is_taken |= job.needs.constraints.exclusive;
+        self.is_taken |= job.needs_at(*rank).constraints.exclusive;
         for gpu in &place.gpus {
-            *self.gpus.entry(gpu.clone()).or_default() += job.gpu_share();
+            *self.gpus.entry(gpu.clone()).or_default() += job.gpu_share(*rank);
         }
     }
 }
@@ -103,25 +107,26 @@ impl<'a> Counted<'a> {
             })
             .collect();
         for job in state.jobs.values() {
-            let living = job.life.iter().flat_map(|life| life.containers.values());
-            for container in living.filter(|container| container.holds_room()) {
+            let living = job.life.iter().flat_map(|life| &life.containers);
+            for (rank, container) in living.filter(|(_, container)| container.holds_room()) {
                 if let Some(node) = nodes.get_mut(&container.place.node) {
-                    node.hold(job, &container.place);
+                    node.hold(job, (rank, &container.place));
                 }
             }
         }
         Self { state, nodes }
     }
 
-    fn take(&mut self, job: &Job, places: &[&Place]) -> bool {
+    fn take(&mut self, job: &Job, places: &[Placed<'_>]) -> bool {
         let mut changed: BTreeMap<&NodeId, Node> = BTreeMap::new();
-        for place in places {
+        for (rank, place) in places {
             let Some((name, node)) = self.nodes.get_key_value(&place.node) else {
                 return false;
             };
             let node = changed.entry(name).or_insert_with(|| node.clone());
             // A constraint holds at every start.
-            if !self.state.nodes.is_allowed(&job.needs, name) || !node.take(job, place) {
+            let needs = job.needs_at(**rank);
+            if !self.state.nodes.is_allowed(needs, name) || !node.take(job, (rank, place)) {
                 return false;
             }
         }

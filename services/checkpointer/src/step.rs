@@ -105,6 +105,9 @@ fn ended_between_lives(id: &JobId, job: &Job) -> Option<Step> {
         let stop = stop.map_or(Sequence(0), |stop| stop.sequence);
         let how = match &job.tasks {
             Some(tasks) => format!("all {} tasks completed", tasks.count),
+            None if job.success == Success::All && !job.in_place => {
+                "every container that counts succeeded".to_owned()
+            }
             None => "the chief succeeded".to_owned(),
         };
         return Some(completed(id, job, &how, stop));
@@ -186,8 +189,8 @@ enum Verdict {
     Running,
     /// The job has succeeded.
     Succeeded(Sequence),
-    /// The chief has succeeded; others still run.
-    ChiefSucceeded(Sequence),
+    /// All whose success counts have succeeded; others still run.
+    WorkersSucceeded(Sequence),
     /// A member died.
     Failed { evicted: bool, at: Sequence },
     /// A node of the gang was lost.
@@ -231,20 +234,52 @@ impl Act<'_> {
     }
 
     fn verdict(&self) -> Verdict {
+        let beside = &self.job.beside;
+        let (workers, roles): (Vec<_>, Vec<_>) = self
+            .life
+            .containers
+            .iter()
+            .partition(|(rank, _)| beside.is_worker(**rank));
+        let verdict = self.verdict_of(&workers);
+        match verdict {
+            // Once the workers have succeeded nobody needs what stands beside them.
+            Verdict::Running => {}
+            verdict => return verdict,
+        }
+        let mut deaths = roles.iter().filter_map(|(_, container)| {
+            Some(match &container.phase {
+                ContainerPhase::Lost { at } => Verdict::Lost(*at),
+                ContainerPhase::Exited {
+                    success: false,
+                    evicted,
+                    at,
+                    ..
+                } => Verdict::Failed {
+                    evicted: *evicted,
+                    at: *at,
+                },
+                _ => return None,
+            })
+        });
+        deaths.next().unwrap_or(verdict)
+    }
+
+    /// What the workers say.
+    fn verdict_of(&self, workers: &[(&Rank, &LifeContainer)]) -> Verdict {
         let mut succeeded = Some(Sequence(0));
         let mut failed = None;
         // A container of a task set runs until it is asked to leave.
         let may_leave = self.job.tasks.is_none();
-        for (rank, container) in &self.life.containers {
+        for (rank, container) in workers {
             match &container.phase {
                 ContainerPhase::Lost { at } => return Verdict::Lost(*at),
                 ContainerPhase::Exited {
                     success: true, at, ..
                 } if may_leave => {
-                    if *rank == Rank(0) && self.job.success == Success::Chief {
+                    if **rank == Rank(0) && self.job.success == Success::Chief {
                         return match self.life.is_over() {
                             true => Verdict::Succeeded(*at),
-                            false => Verdict::ChiefSucceeded(*at),
+                            false => Verdict::WorkersSucceeded(*at),
                         };
                     }
                     succeeded = succeeded.map(|newest| newest.max(*at));
@@ -258,7 +293,8 @@ impl Act<'_> {
         }
         match (failed, succeeded) {
             (Some((evicted, at)), _) => Verdict::Failed { evicted, at },
-            (None, Some(at)) => Verdict::Succeeded(at),
+            (None, Some(at)) if self.life.is_over() => Verdict::Succeeded(at),
+            (None, Some(at)) => Verdict::WorkersSucceeded(at),
             (None, None) => Verdict::Running,
         }
     }
@@ -287,7 +323,7 @@ impl Act<'_> {
                 "every container that counts succeeded",
                 at,
             )),
-            Verdict::ChiefSucceeded(at) => Some(self.stop(StopReason::Completed, at)),
+            Verdict::WorkersSucceeded(at) => Some(self.stop(StopReason::Completed, at)),
             Verdict::Failed { evicted, at } => Some(self.fail(evicted, at)),
             Verdict::Lost(at) => Some(self.stop(StopReason::NodeLost, at)),
         }
@@ -406,6 +442,10 @@ impl Act<'_> {
         if self.life.is_over() {
             return self.stopped(StopReason::Adjusted, *requested);
         }
+        if self.job.mode == CheckpointMode::Exit && !self.some_worker_runs() {
+            // What stands beside the workers has nothing to save, and nobody to serve any more.
+            return self.stop(StopReason::Adjusted, self.life.last_event);
+        }
         if let Verdict::Lost(at) = self.verdict() {
             return self.stop(StopReason::NodeLost, at);
         }
@@ -492,7 +532,19 @@ impl Act<'_> {
         let saves = matches!(self.life.phase, LifePhase::Saving { .. });
         let ends = self.job.mode == CheckpointMode::Exit;
         let gang = self.job.tasks.is_none();
-        saves && ends && gang && (self.has_dead() || self.is_past_saving())
+        let no_hope = self.has_dead() || self.is_past_saving();
+        saves && ends && gang && self.some_worker_runs() && no_hope
+    }
+
+    fn some_worker_runs(&self) -> bool {
+        let mut workers = self.workers();
+        workers.any(LifeContainer::holds_room)
+    }
+
+    fn workers(&self) -> impl Iterator<Item = &LifeContainer> {
+        let containers = self.life.containers.iter();
+        let workers = containers.filter(|(rank, _)| self.job.beside.is_worker(**rank));
+        workers.map(|(_, container)| container)
     }
 
     fn has_dead(&self) -> bool {
@@ -502,7 +554,7 @@ impl Act<'_> {
                 ContainerPhase::Exited { success: false, .. }
             )
         };
-        self.life.containers.values().any(is_dead)
+        self.workers().any(is_dead)
     }
 
     /// A gang was stopped because it had not started in time, and that was not the job's doing: it

@@ -44,10 +44,13 @@ pub fn describe(event: &Event) -> String {
         Event::NodeLabelled(e) => labelled(e),
         Event::SubmissionReceived(e) => format!("{} from {}, {} bytes", e.verb, e.tenant, e.bytes),
         Event::SubmissionsShed(e) => shed(e),
-        Event::JobAdmitted(e) => format!(
-            "{} × {}–{}",
-            e.spec.demand, e.spec.containers.min, e.spec.containers.max
-        ),
+        Event::JobAdmitted(e) => {
+            let (demand, bounds) = (&e.spec.demand, e.spec.containers);
+            let roles = e.spec.roles.iter();
+            let roles = roles.map(|(name, it)| format!(", {name}: {} × {}", it.demand, it.count));
+            let roles: String = roles.collect();
+            format!("{demand} × {}–{}{roles}", bounds.min, bounds.max)
+        }
         Event::JobRefused(e) => format!("{}: {}", e.code, e.reason),
         Event::JobReleased(e) => released(e),
         Event::PlanAccepted(e) => {

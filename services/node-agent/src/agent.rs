@@ -23,7 +23,7 @@ use tokio::sync::{oneshot, watch};
 
 use dormouse_messages::job::JobSpec;
 use dormouse_messages::policy::LeaseTerm;
-use dormouse_messages::{ContainerId, Incarnation, JobId, Rank, Sequence, Timestamp};
+use dormouse_messages::{Beside, ContainerId, Incarnation, JobId, Rank, Sequence, Timestamp};
 use dormouse_runtime::{Clock, SystemClock};
 
 use crate::AgentError;
@@ -358,6 +358,9 @@ impl Agent {
         let checkpoint = &spec.checkpoint;
         let how = if spec.tasks.is_some() {
             How::Drain
+        } else if !Beside::of(spec).is_worker(id.rank) {
+            // It serves the workers while they save, and is stopped after them.
+            How::NotAtAll
         } else if checkpoint.command.is_empty() {
             match plan::save_signal(spec) {
                 Ok(signal) => How::Signal(signal),
@@ -441,9 +444,12 @@ impl Agent {
             }
             What::Progress(line) => {
                 if self.reports.takes_progress()
-                    && let Some((_, partition)) = self.state.partition(id)
+                    && let Some((job, partition)) = self.state.partition(id)
                 {
+                    // Those that work on it.
                     let containers = u32::try_from(partition.containers()).unwrap_or(u32::MAX);
+                    let beside = job.spec.as_ref().map(Beside::of).unwrap_or_default();
+                    let containers = beside.workers(containers);
                     let event = report::progress(id, node, containers, line);
                     self.reports.send(event, self.causes(id));
                 }

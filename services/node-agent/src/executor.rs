@@ -6,7 +6,8 @@
 //! | all | `DORMOUSE_JOB`, `_RANK`, `_WORLD_SIZE`, `_INCARNATION`, `_PROGRESS`, `_CHECKPOINT_DIR`, `_RESUME_FROM` (on a resume), `_PORT`, `_PEERS` |
 //! | all, resized in place | `DORMOUSE_MEMBERS`, `_ACK`, `_MEMBER`, `_GENERATION`; ranks, world and peers are those of the change for which it starts |
 //! | plain, a notebook | `JUPYTER_PORT`, `JUPYTER_PORT_RETRIES` (0: a port in use is an error), `JUPYTER_CONFIG_PATH` (its settings), `JUPYTER_TOKEN` |
-//! | tensorflow | `TF_CONFIG`: every container is a worker, worker 0 acts as chief |
+//! | all, of a job with roles | `DORMOUSE_ROLE` (`worker`, `ps`, `evaluator`), `_ROLE_RANK`, `_ROLE_SIZE`: its place among those of its role, `_ROLE_PEERS`: `ps=HOST:PORT,…;worker=HOST:PORT,…` |
+//! | tensorflow | `TF_CONFIG`: every container is a worker, worker 0 acts as chief; with roles see [`roles`] |
 //! | torch | `MASTER_ADDR`, `MASTER_PORT`, `RANK`, `WORLD_SIZE`, `LOCAL_RANK` (0: a process sees its own GPUs only) |
 //! | torch, resized in place | `PET_*`: see [`torchrun`] |
 //! | mpi, mxnet | see [`mpi`] and [`mxnet`] |
@@ -14,6 +15,7 @@
 
 pub mod mpi;
 pub mod mxnet;
+pub mod roles;
 pub mod tasks;
 pub mod torchrun;
 
@@ -122,7 +124,11 @@ pub fn launch(setting: &Setting<'_>) -> Result<Launch, String> {
             None => argv,
         },
         Executor::Tensorflow => {
-            env.insert("TF_CONFIG".to_owned(), tf_config(setting));
+            let config = match setting.spec.roles.is_empty() {
+                true => tf_config(setting),
+                false => roles::tf_config(setting),
+            };
+            env.insert("TF_CONFIG".to_owned(), config);
             argv
         }
         Executor::Torch if setting.in_place.is_some() => {
@@ -183,6 +189,7 @@ fn common(setting: &Setting<'_>) -> Result<BTreeMap<String, String>, String> {
         ];
         env.extend(variables.map(|(name, value)| (name.to_owned(), value)));
     }
+    env.extend(roles::variables(setting));
     if let Some(uri) = setting.resumed_from {
         env.insert(
             "DORMOUSE_RESUME_FROM".to_owned(),

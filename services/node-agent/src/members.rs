@@ -18,7 +18,8 @@ use std::os::unix::fs::MetadataExt;
 use serde::{Deserialize, Serialize};
 
 use dormouse_messages::events::{Acknowledged, ResizeCause};
-use dormouse_messages::{Incarnation, JobId, NodeId, Rank, Timestamp};
+use dormouse_messages::roles::WORKER;
+use dormouse_messages::{Beside, Incarnation, JobId, NodeId, Rank, Timestamp};
 
 use crate::config::AgentConfig;
 use crate::folder::{Below, read_all};
@@ -62,6 +63,9 @@ pub struct Listed {
     pub port: u16,
     /// How many processes it has room for: its GPUs, or one.
     pub slots: usize,
+    /// What it is, in a job that has roles.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
 }
 
 /// Why the members are others.
@@ -82,10 +86,15 @@ pub enum Cause {
 pub fn document(
     config: &AgentConfig,
     state: &AgentState,
-    partition: &Partition,
+    (partition, beside): (&Partition, &Beside),
     announced: &Announced,
 ) -> Result<Document, String> {
     let mut members = Vec::new();
+    let role = |id: Rank| match beside.at(id) {
+        Some(part) => Some(part.role.clone()),
+        None if beside.is_empty() => None,
+        None => Some(WORKER.to_owned()),
+    };
     for id in &announced.members {
         let Some(place) = partition.gang.get(id) else {
             continue;
@@ -96,6 +105,7 @@ pub fn document(
             address: address(config, state, &place.node)?,
             port: place.port,
             slots: place.gpus.len().max(1),
+            role: role(*id),
         });
     }
     Ok(Document {

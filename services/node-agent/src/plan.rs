@@ -37,6 +37,7 @@ pub fn plan(
         .spec
         .as_ref()
         .ok_or("the job's specification is not on the log")?;
+    let spec = &spec.of_rank(container.rank);
     let start = partition
         .phase
         .start()

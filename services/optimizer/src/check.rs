@@ -132,10 +132,24 @@ fn names<'a>(problem: &Problem, solution: &'a Solution) -> Result<Shares<'a>, Vi
             return Err(Violation::Name(share.job.to_string()));
         }
     }
-    for job in &problem.jobs {
-        let runs = shares
-            .get(&job.job)
-            .is_some_and(|share| share.containers > 0);
+    for (index, job) in problem.jobs.iter().enumerate() {
+        let count = |job: &ProblemJob| shares.get(&job.job).map_or(0, |share| share.containers);
+        let runs = count(job) > 0;
+        if let Some(role) = problem
+            .roles(index)
+            .map(|it| &problem.jobs[it])
+            .find(|role| {
+                let all = if runs { role.min } else { 0 };
+                count(role) != all
+            })
+        {
+            let containers = count(role);
+            let job = role.job.clone();
+            return Err(Violation::Limits { job, containers });
+        }
+        if job.role.is_some() {
+            continue;
+        }
         let waits = solution
             .waiting
             .iter()

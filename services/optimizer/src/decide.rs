@@ -12,7 +12,7 @@
 //! Invariant: the slots of every node fit it, with what is in transit counted twice. Left to
 //! others: which job's containers take which slots (placer), when they move (checkpointer).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::{
     AllocationDecided, AllocationKept, Budget as RecordedBudget, JobAllocation, Outcome, Shape,
@@ -215,15 +215,21 @@ fn names_only_what_is(state: &ClusterState, event: &AllocationDecided) -> bool {
 fn decided(state: &ClusterState, problem: &Problem, solution: Solution, held: Vec<JobId>) -> Event {
     let mut jobs = Vec::new();
     let mut touched: BTreeSet<&NodeId> = BTreeSet::new();
-    // Both are in the problem's order.
-    let mut posed = problem.jobs.iter();
-    for share in &solution.jobs {
-        let Some(job) = posed.find(|job| job.job == share.job) else {
+    let shares: BTreeMap<&JobId, &JobShare> =
+        solution.jobs.iter().map(|it| (&it.job, it)).collect();
+    for (index, job) in problem.heads() {
+        let Some(share) = shares.get(&job.job) else {
             continue;
         };
-        if !is_changed(job, share) {
+        let roles = problem.roles(index).map(|role| &problem.jobs[role]);
+        let roles = roles.filter_map(|role| Some((role, *shares.get(&role.job)?)));
+        let roles: Vec<(&ProblemJob, &JobShare)> = roles.collect();
+        let mut parts = std::iter::once((job, *share)).chain(roles.iter().copied());
+        if !parts.any(|(job, share)| is_changed(job, share)) {
             continue;
         }
+        let beside: u32 = roles.iter().map(|(_, share)| share.containers).sum();
+        let containers = share.containers + beside;
         let old = state
             .jobs
             .get(&share.job)
@@ -233,16 +239,17 @@ fn decided(state: &ClusterState, problem: &Problem, solution: Solution, held: Ve
                 .flat_map(|old| old.places.values().map(|place| &place.node)),
         );
         touched.extend(share.nodes.keys());
+        touched.extend(roles.iter().flat_map(|(_, share)| share.nodes.keys()));
         jobs.push(JobAllocation {
             job: share.job.clone(),
-            containers: share.containers,
+            containers,
             previous: old.map_or(0, |old| old.containers()),
             new: old.is_none(),
             share: share.share,
             fair_share: share.fair_share,
             made_for: solution.made_room_for.clone().filter(|_| {
                 let had = old.map_or(0, Assignment::containers);
-                job.urgency == Urgency::Training && share.containers < had
+                job.urgency == Urgency::Training && containers < had
             }),
         });
     }

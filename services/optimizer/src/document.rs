@@ -9,6 +9,7 @@ use dormouse_messages::Needs;
 use dormouse_messages::ids::{IdError, JobId, NodeId};
 use dormouse_messages::needs::{Constraints, ContainerType, Labels, NODE_LABEL};
 use dormouse_messages::quantity::{Amounts, Resource, Written};
+use dormouse_messages::roles::Part;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -96,6 +97,21 @@ struct Job {
     stall_s: f64,
     #[serde(default)]
     static_containers: Option<u32>,
+    #[serde(default)]
+    roles: BTreeMap<String, Role>,
+}
+
+/// Containers beside a job's workers.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Role {
+    #[serde(default = "one")]
+    count: u32,
+    demand: Amounts,
+    #[serde(default)]
+    constraints: Option<Constraints>,
+    #[serde(default)]
+    previous: Option<BTreeMap<String, u32>>,
 }
 
 #[derive(Deserialize)]
@@ -248,11 +264,11 @@ pub fn read(text: &str) -> Result<Problem, DocumentError> {
     let mut known = BTreeSet::new();
     let mut jobs = Vec::with_capacity(document.jobs.len());
     for job in document.jobs {
-        let job = job.read(&names)?;
-        if !known.insert(job.job.clone()) {
-            return Err(DocumentError::Twice(format!("job {}", job.job)));
+        let posed = job.read(&names)?;
+        if !known.insert(posed[0].job.clone()) {
+            return Err(DocumentError::Twice(format!("job {}", posed[0].job)));
         }
-        jobs.push(job);
+        jobs.extend(posed);
     }
     for job in &mut jobs {
         job.gpu_parts = gpu_parts(&nodes, job);
@@ -317,7 +333,19 @@ fn part(field: &str, value: f64) -> Result<f64, DocumentError> {
 }
 
 impl Job {
-    fn read(self, nodes: &BTreeSet<NodeId>) -> Result<ProblemJob, DocumentError> {
+    /// The job, and its roles behind it.
+    fn read(mut self, nodes: &BTreeSet<NodeId>) -> Result<Vec<ProblemJob>, DocumentError> {
+        let roles = std::mem::take(&mut self.roles);
+        let head = self.head(nodes)?;
+        let mut posed = vec![head];
+        for (name, role) in roles {
+            let role = role.read(&name, &posed[0], nodes)?;
+            posed.push(role);
+        }
+        Ok(posed)
+    }
+
+    fn head(self, nodes: &BTreeSet<NodeId>) -> Result<ProblemJob, DocumentError> {
         let job: JobId = self.job.parse()?;
         let wrong = |field: &str, value: String, expected| {
             let field = format!("{field} of job {job}");
@@ -336,15 +364,7 @@ impl Job {
         if self.weight == 0 {
             return Err(wrong("weight", "0".to_owned(), "it must be at least 1"));
         }
-        let mut previous = BTreeMap::new();
-        for (node, count) in self.previous.iter().flatten() {
-            let node = NodeId::new(node.as_str())?;
-            if !nodes.contains(&node) && !self.displaced {
-                let expected = "it must be a listed node, or the job \"displaced\": true";
-                return Err(wrong("previous", node.to_string(), expected));
-            }
-            previous.insert(node, *count);
-        }
+        let previous = located(&job, self.previous.as_ref(), nodes, self.displaced)?;
         let field = format!("gpu_memory of job {job}");
         let gpu_memory_bytes = memory(&field, self.gpu_memory.as_ref())?;
         let stall_s = number(&format!("stall_s of job {job}"), self.stall_s)?;
@@ -357,19 +377,76 @@ impl Job {
             max,
             adjustable: self.adjustable,
             displaced: self.displaced,
-            previous: self.previous.is_some().then_some(previous),
+            previous,
             stall_s,
             may_be_overtaken: false,
             in_place: None,
             urgency: Default::default(),
             has_checkpoint: true,
             static_containers: self.static_containers,
+            role: None,
             needs: Needs {
                 constraints: self.constraints,
                 tolerations: self.tolerations,
                 gpu_memory_bytes,
             },
         })
+    }
+}
+
+/// Where containers are, on the nodes of the document.
+fn located(
+    job: &JobId,
+    previous: Option<&BTreeMap<String, u32>>,
+    nodes: &BTreeSet<NodeId>,
+    displaced: bool,
+) -> Result<Option<BTreeMap<NodeId, u32>>, DocumentError> {
+    let one = |(node, count): (&String, &u32)| {
+        let node = NodeId::new(node.as_str())?;
+        match nodes.contains(&node) || displaced {
+            true => Ok((node, *count)),
+            false => Err(DocumentError::Value {
+                field: format!("previous of job {job}"),
+                value: node.to_string(),
+                expected: "it must be a listed node, or the job \"displaced\": true",
+            }),
+        }
+    };
+    previous
+        .map(|previous| previous.iter().map(one).collect())
+        .transpose()
+}
+
+impl Role {
+    fn read(
+        self,
+        name: &str,
+        job: &ProblemJob,
+        nodes: &BTreeSet<NodeId>,
+    ) -> Result<ProblemJob, DocumentError> {
+        let id = job.job.beside(name);
+        let previous = located(&id, self.previous.as_ref(), nodes, job.displaced)?;
+        let stand: u32 = previous.iter().flat_map(BTreeMap::values).sum();
+        if self.count == 0 || (job.previous.is_some() && !job.displaced && stand != self.count) {
+            return Err(DocumentError::Value {
+                field: format!("roles.{name} of job {}", job.job),
+                value: format!("count {}, of which {stand} stand somewhere", self.count),
+                expected: "count must be at least 1, and of a job with \"previous\" all of its roles must have theirs",
+            });
+        }
+        let part = Part {
+            role: name.to_owned(),
+            count: self.count,
+            demand: self.demand,
+            needs: Needs {
+                constraints: self
+                    .constraints
+                    .unwrap_or_else(|| job.needs.constraints.clone()),
+                tolerations: job.needs.tolerations.clone(),
+                gpu_memory_bytes: 0,
+            },
+        };
+        Ok(job.role(&part, previous))
     }
 }
 

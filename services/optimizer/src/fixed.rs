@@ -23,7 +23,7 @@ pub(crate) fn solve(problem: &Problem) -> Solution {
     let mut draft = Draft::empty(problem, "static");
     keep_running(problem, &cluster, &mut rooms, &mut draft);
     let mut blocked: Option<usize> = None;
-    for (index, job) in problem.jobs.iter().enumerate() {
+    for (index, job) in problem.heads() {
         if runs(&cluster, job) {
             if blocked.is_none() && completes(problem, job) {
                 let all = wanted(&cluster, job);
@@ -37,15 +37,22 @@ pub(crate) fn solve(problem: &Problem) -> Solution {
             }
             continue;
         }
-        if let Some(why) = hopeless(problem, &cluster, job) {
+        if let Some(why) = hopeless(problem, &cluster, index) {
             draft.waiting.insert(index, why);
+            continue;
         } else if let Some(head) = blocked {
             let head = &problem.jobs[head].job;
             let reason = format!("waits behind {head}, which was released before it");
             draft.waiting.insert(index, (WaitCode::Behind, reason));
-        } else if let Some(placed) = spread(&cluster, job, &mut rooms) {
+            continue;
+        }
+        let before = rooms.clone();
+        let roles = beside(problem, &cluster, index, &mut rooms);
+        let whole = roles.is_some().then(|| spread(&cluster, job, &mut rooms));
+        let mut some = || begun(problem, &cluster, job, &mut rooms);
+        if let Some(placed) = whole.flatten() {
             draft.placed[index] = placed;
-        } else if let Some(placed) = begun(problem, &cluster, job, &mut rooms) {
+        } else if let Some(placed) = roles.as_ref().and_then(|_| some()) {
             draft.placed[index] = placed;
             blocked = Some(index);
         } else {
@@ -57,9 +64,30 @@ pub(crate) fn solve(problem: &Problem) -> Solution {
             );
             draft.waiting.insert(index, (WaitCode::Resources, reason));
             blocked = Some(index);
+            rooms = before;
+            continue;
+        }
+        for (role, placed) in roles.into_iter().flatten() {
+            draft.placed[role] = placed;
         }
     }
     write(problem, &cluster, draft)
+}
+
+/// Places for the roles of a job, by their index, each container on the emptiest node of the most modest
+/// kind; `None` where they do not all fit: the rooms are then the caller's to restore.
+pub(crate) fn beside(
+    problem: &Problem,
+    cluster: &Cluster,
+    job: usize,
+    rooms: &mut [Vec<u64>],
+) -> Option<Vec<(usize, BTreeMap<usize, u32>)>> {
+    let placed = problem.roles(job).map(|index| {
+        let role = &problem.jobs[index];
+        let placed = some(cluster, role, role.min, rooms);
+        (placed.values().sum::<u32>() == role.min).then_some((index, placed))
+    });
+    placed.collect()
 }
 
 /// Puts what runs into the draft, services with the replicas that they are to have, and takes its room.

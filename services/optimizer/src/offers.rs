@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use crate::drf::{Key, User, key};
-use crate::fixed::keep_running;
+use crate::fixed::{beside, keep_running};
 use crate::p2::diagnose::{hopeless, on_those};
 use crate::p2::instance::{Cluster, fits, limits, runs, take};
 use crate::problem::{Misfit, Problem};
@@ -26,18 +26,18 @@ pub(crate) fn solve(problem: &Problem) -> Solution {
     let mut draft = Draft::empty(problem, "drf");
     keep_running(problem, &cluster, &mut rooms, &mut draft);
     let mut takers = Vec::new();
-    for (index, job) in problem.jobs.iter().enumerate() {
+    for (index, job) in problem.heads() {
         if runs(&cluster, job) {
             continue;
         }
-        match (hopeless(problem, &cluster, job), cluster.demand(job)) {
+        match (hopeless(problem, &cluster, index), cluster.demand(job)) {
             (None, Some(demand)) => {
                 let (_, max) = limits(job);
                 let user = User {
                     demand,
                     weight: job.weight,
-                    floor: 0,
                     cap: Some(max),
+                    ..User::default()
                 };
                 takers.push(Taker {
                     index,
@@ -48,11 +48,11 @@ pub(crate) fn solve(problem: &Problem) -> Solution {
             (why, _) => draft.waiting.extend(why.map(|why| (index, why))),
         }
     }
-    let placed = rounds(&cluster, takers, &rooms, problem.policy.drf);
+    let placed = with_roles(problem, &cluster, takers, &rooms);
     for (index, job) in problem.jobs.iter().enumerate() {
         if let Some(nodes) = placed.get(&index) {
             draft.placed[index].clone_from(nodes);
-        } else if draft.placed[index].is_empty() {
+        } else if draft.placed[index].is_empty() && job.role.is_none() {
             let min = limits(job).0;
             let reason = format!(
                 "the offers left room for fewer than its minimum of {min} containers ({} each){}",
@@ -68,6 +68,39 @@ pub(crate) fn solve(problem: &Problem) -> Solution {
     write(problem, &cluster, draft)
 }
 
+/// The offers, and the roles of who takes some: these are placed first, in order of release. Who then
+/// gets too little waits, and all is offered again without it.
+fn with_roles(
+    problem: &Problem,
+    cluster: &Cluster,
+    mut takers: Vec<Taker>,
+    rooms: &[Vec<u64>],
+) -> Placed {
+    loop {
+        let mut rooms = rooms.to_vec();
+        let mut roles: BTreeMap<usize, Vec<_>> = BTreeMap::new();
+        takers.retain(|taker| {
+            let before = rooms.clone();
+            let Some(placed) = beside(problem, cluster, taker.index, &mut rooms) else {
+                rooms = before;
+                return false;
+            };
+            if !placed.is_empty() {
+                roles.insert(taker.index, placed);
+            }
+            true
+        });
+        let mut placed = rounds(cluster, takers.clone(), &rooms, problem.policy.drf);
+        let short = roles.keys().copied().find(|job| !placed.contains_key(job));
+        let Some(short) = short else {
+            placed.extend(roles.into_values().flatten());
+            return placed;
+        };
+        takers.retain(|taker| taker.index != short);
+    }
+}
+
+#[derive(Clone)]
 struct Taker {
     index: usize,
     user: User,

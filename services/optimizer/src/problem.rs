@@ -7,6 +7,7 @@ use dormouse_messages::ids::{JobId, NodeId};
 use dormouse_messages::job::Urgency;
 use dormouse_messages::needs::{ContainerType, Labels};
 use dormouse_messages::quantity::Amounts;
+use dormouse_messages::roles::Part;
 
 use crate::decimal::Decimal;
 
@@ -15,12 +16,30 @@ use crate::decimal::Decimal;
 pub struct Problem {
     /// The nodes that take containers.
     pub nodes: Vec<ProblemNode>,
-    /// The jobs, in release order.
+    /// The jobs, in release order; directly behind each its roles, which count as jobs of a fixed
+    /// number of containers.
     pub jobs: Vec<ProblemJob>,
     /// How to share.
     pub policy: Policy,
     /// How long to look for better.
     pub budget: Budget,
+}
+
+impl Problem {
+    /// The indices of the roles that stand beside the workers of a job.
+    pub fn roles(&self, job: usize) -> impl Iterator<Item = usize> + '_ {
+        let of = move |index: &usize| {
+            let role = self.jobs.get(*index).and_then(|it| it.role.as_ref());
+            role.is_some_and(|role| role.of == self.jobs[job].job)
+        };
+        (job + 1..).take_while(of)
+    }
+
+    /// The jobs, without their roles.
+    pub fn heads(&self) -> impl Iterator<Item = (usize, &ProblemJob)> {
+        let jobs = self.jobs.iter().enumerate();
+        jobs.filter(|(_, job)| job.role.is_none())
+    }
 }
 
 /// A node.
@@ -92,6 +111,18 @@ pub struct ProblemJob {
     pub has_checkpoint: bool,
     /// The containers it gets under [`Allocation::Static`]; `min` when absent.
     pub static_containers: Option<u32>,
+    /// Where it is not a job, but a role of one: it has its containers exactly while the job has
+    /// some, and keeps them where they are as long.
+    pub role: Option<RoleOf>,
+}
+
+/// Whose role it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RoleOf {
+    /// The job.
+    pub of: JobId,
+    /// The role's name.
+    pub name: String,
 }
 
 impl ProblemJob {
@@ -101,6 +132,31 @@ impl ProblemJob {
         ContainerType {
             demand: self.demand.clone(),
             needs: self.needs.clone(),
+        }
+    }
+}
+
+impl ProblemJob {
+    /// A role of this job: `part.count` containers, `previous` where they stand.
+    #[must_use]
+    pub fn role(&self, part: &Part, previous: Option<BTreeMap<NodeId, u32>>) -> Self {
+        Self {
+            job: self.job.beside(&part.role),
+            demand: part.demand.clone(),
+            needs: part.needs.clone(),
+            // Whole GPUs, or none: of these nothing else is to be known.
+            gpu_parts: part.container_type().gpu_parts(u64::MAX),
+            min: part.count,
+            max: part.count,
+            adjustable: false,
+            previous,
+            in_place: None,
+            static_containers: None,
+            role: Some(RoleOf {
+                of: self.job.clone(),
+                name: part.role.clone(),
+            }),
+            ..self.clone()
         }
     }
 }

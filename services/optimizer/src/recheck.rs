@@ -117,12 +117,25 @@ impl<'a> Recorded<'a> {
     }
 
     fn is_listed(&self, job: &ProblemJob) -> bool {
-        self.listed.contains_key(&job.job)
+        self.listed.contains_key(head_of(job))
     }
 
+    /// The workers of a job, or the containers of a role.
     fn containers(&self, job: &ProblemJob) -> u32 {
         let had = || job.previous.iter().flat_map(BTreeMap::values).sum();
-        self.listed.get(&job.job).copied().unwrap_or_else(had)
+        match (self.listed.get(head_of(job)).copied(), &job.role) {
+            (None, _) => had(),
+            (Some(0), _) => 0,
+            (Some(_), Some(_)) => job.min,
+            (Some(all), None) => {
+                let role_of = |it: &&ProblemJob| {
+                    let role = it.role.as_ref();
+                    role.is_some_and(|role| role.of == job.job)
+                };
+                let roles = self.problem.jobs.iter().filter(role_of);
+                all.saturating_sub(roles.map(|role| role.min).sum())
+            }
+        }
     }
 
     /// Step 1.
@@ -135,7 +148,7 @@ impl<'a> Recorded<'a> {
         }
         let waits = self.outcome.waiting.iter();
         let waits: BTreeSet<&JobId> = waits.map(|waiting| &waiting.job).collect();
-        for job in &self.problem.jobs {
+        for (_, job) in self.problem.heads() {
             let runs = self.containers(job) > 0;
             if runs == waits.contains(&job.job) {
                 let what = if runs {
@@ -324,7 +337,8 @@ impl<'a> Recorded<'a> {
 
     /// The jobs that are restarted and count.
     fn restarted(&self) -> impl Iterator<Item = &ProblemJob> {
-        let listed = self.problem.jobs.iter().filter(|job| self.is_listed(job));
+        let listed = self.problem.heads().map(|(_, job)| job);
+        let listed = listed.filter(|job| self.is_listed(job));
         listed.filter(|job| {
             let counts = limits(self.problem, job, &self.share(job));
             self.containers(job) > 0 && counts == Ok(true)
@@ -407,6 +421,11 @@ impl<'a> Recorded<'a> {
             - restarts.sum::<f64>();
         close("its objective", solver.objective, again)
     }
+}
+
+/// The job that the log lists: of a role its job.
+fn head_of(job: &ProblemJob) -> &JobId {
+    job.role.as_ref().map_or(&job.job, |role| &role.of)
 }
 
 fn of_type(event: &AllocationDecided, slot: &Slot) -> Option<ContainerType> {

@@ -7,7 +7,7 @@ use dormouse_messages::ids::NodeId;
 use dormouse_messages::needs::ContainerType;
 use dormouse_messages::quantity::Amounts;
 
-use crate::p2::instance::{Cluster, FairUser, limits, runs};
+use crate::p2::instance::{Cluster, FairUser, is_head, limits, roles_of, runs};
 use crate::problem::{Problem, ProblemJob};
 use crate::solution::{JobShare, Solution, SolverReport, Utilization, WaitCode, Waiting};
 
@@ -69,7 +69,8 @@ pub(crate) fn write(problem: &Problem, cluster: &Cluster, draft: Draft) -> Solut
     for (index, job) in problem.jobs.iter().enumerate() {
         let runs = runs_now(index);
         let fair_share = if runs { fair[index] } else { fair_all[index] };
-        let share = written.job(job, &draft.placed[index], fair_share);
+        let roles = roles_of(problem, index);
+        let share = written.job(job, &roles, &draft.placed[index], fair_share);
         loss_all += (share - fair_all[index]).abs();
         if runs {
             loss += (share - fair_share).abs();
@@ -119,7 +120,7 @@ fn fair_shares(
     let demands: Vec<Option<Vec<u64>>> = demands.collect();
     let mut users = Vec::new();
     let mut indices = Vec::new();
-    for (index, job) in problem.jobs.iter().enumerate() {
+    for (index, job) in problem.heads() {
         if let Some(demand) = demands[index].as_ref().filter(|_| take_part(index)) {
             let (floor, cap) = limits(job);
             users.push(FairUser {
@@ -127,6 +128,7 @@ fn fair_shares(
                 demand,
                 floor,
                 cap,
+                roles: roles_of(problem, index),
             });
             indices.push(index);
         }
@@ -157,12 +159,21 @@ impl<'a> Written<'a> {
         }
     }
 
-    /// Writes one job down; returns its share.
-    fn job(&mut self, job: &ProblemJob, placed: &BTreeMap<usize, u32>, fair_share: f64) -> f64 {
+    /// Writes one job or role down; returns its share, which of a role is its job's.
+    fn job(
+        &mut self,
+        job: &ProblemJob,
+        roles: &[&ProblemJob],
+        placed: &BTreeMap<usize, u32>,
+        fair_share: f64,
+    ) -> f64 {
         let named = |(node, count): (&usize, &u32)| (self.cluster.names[*node].clone(), *count);
         let nodes: BTreeMap<NodeId, u32> = placed.iter().map(named).collect();
         let containers: u32 = nodes.values().sum();
-        let share = share(self.cluster, job, containers);
+        let share = match containers > 0 && is_head(job) {
+            true => share(self.cluster, job, roles, containers),
+            false => 0.0,
+        };
         // Of a displaced job `previous` is what survived: nothing, at times.
         let had = job
             .previous
@@ -175,7 +186,7 @@ impl<'a> Written<'a> {
         let stood = runs(self.cluster, job);
         let restarted = had.is_some() && (!same || !stood);
         self.changed |= restarted || !same;
-        if restarted && !nodes.is_empty() && !in_place {
+        if restarted && !nodes.is_empty() && !in_place && is_head(job) {
             let (min, max) = limits(job);
             let count: u32 = had.map_or(0, |had| had.values().sum());
             if stood && (min..=max).contains(&count) {
@@ -198,11 +209,12 @@ impl<'a> Written<'a> {
     }
 }
 
-/// s: the dominant share of a number of containers.
-fn share(cluster: &Cluster, job: &ProblemJob, containers: u32) -> f64 {
+/// s: the dominant share of a number of workers, with what stands beside them.
+fn share(cluster: &Cluster, job: &ProblemJob, roles: &[&ProblemJob], containers: u32) -> f64 {
     let each = cluster.resources.iter().zip(&cluster.totals);
     let part = each.map(|(resource, total)| job.demand.get(resource) as f64 / *total as f64);
-    part.fold(0.0, f64::max) * f64::from(containers)
+    let workers = part.fold(0.0, f64::max) * f64::from(containers);
+    workers + cluster.beside_share(job, roles)
 }
 
 type Slots = BTreeMap<NodeId, BTreeMap<usize, u32>>;

@@ -35,7 +35,7 @@ pub fn problem_of(state: &ClusterState, now: Timestamp, budget: Budget) -> Probl
     released.retain(|(id, _)| !over_quota.contains(id));
     let weights = tenants::weights(state, &released);
     let caps = tenants::caps(state, &released);
-    let jobs = released.iter().map(|(id, job)| {
+    let jobs = released.iter().flat_map(|(id, job)| {
         let mut posed = problem_job(state, id, job, now);
         posed.weight = weights.get(id).copied().unwrap_or(job.weight);
         if let Some(cap) = caps.get(id) {
@@ -47,7 +47,8 @@ pub fn problem_of(state: &ClusterState, now: Timestamp, budget: Budget) -> Probl
                 posed.min = posed.min.min(posed.max);
             }
         }
-        posed
+        let roles = roles(state, job, &posed);
+        std::iter::once(posed).chain(roles)
     });
     Problem {
         nodes: nodes(state),
@@ -120,13 +121,7 @@ fn problem_job(state: &ClusterState, id: &JobId, job: &Job, now: Timestamp) -> P
         false if !runs => (job.containers.start(), job.containers.max),
         false => (job.containers.min, job.containers.max),
     };
-    let previous = job.assignment.as_ref().map(|assignment| {
-        let mut counts = assignment.by_node();
-        if assignment.displaced {
-            counts.retain(|node, _| state.nodes.is_usable(node));
-        }
-        counts
-    });
+    let previous = stands(state, job, |rank| job.beside.is_worker(rank));
     let measured = job
         .stall_ms
         .map(|stall_ms| Timestamp::default().plus_ms(stall_ms));
@@ -150,7 +145,33 @@ fn problem_job(state: &ClusterState, id: &JobId, job: &Job, now: Timestamp) -> P
         static_containers: Some(job.static_containers.unwrap_or(job.containers.max)),
         needs: job.needs.clone(),
         gpu_parts: state.nodes.gpu_parts(&job.container_type()),
+        role: None,
     }
+}
+
+/// What stands beside the workers of a job that is posed so.
+fn roles(state: &ClusterState, job: &Job, posed: &ProblemJob) -> Vec<ProblemJob> {
+    let parts = job.beside.parts().iter().enumerate();
+    let roles = parts.map(|(index, part)| {
+        let ranks = job.beside.ranks(index);
+        let previous = stands(state, job, |rank| ranks.contains(&rank.0));
+        posed.role(part, previous)
+    });
+    roles.collect()
+}
+
+/// Where containers of a job are; of one that lost a node, those that are left.
+fn stands(
+    state: &ClusterState,
+    job: &Job,
+    which: impl Fn(Rank) -> bool,
+) -> Option<BTreeMap<NodeId, u32>> {
+    let assignment = job.assignment.as_ref()?;
+    let mut counts = assignment.by_node_of(which);
+    if assignment.displaced {
+        counts.retain(|node, _| state.nodes.is_usable(node));
+    }
+    Some(counts)
 }
 
 /// The node of rank 0.
@@ -177,7 +198,13 @@ fn stays_in_place(state: &ClusterState, job: &Job, assignment: &Assignment) -> b
         .filter(is_left)
         .map(|(rank, _)| rank)
         .collect();
-    let least = usize::try_from(job.containers.min).unwrap_or(usize::MAX);
+    let least = job.beside.containers(job.containers.min);
+    let least = usize::try_from(least).unwrap_or(usize::MAX);
+    // What stands beside the workers is there for the whole life.
+    let roles = left.iter().filter(|rank| !job.beside.is_worker(***rank));
+    if roles.count() < usize::try_from(job.beside.count()).unwrap_or(usize::MAX) {
+        return false;
+    }
     let chief = left.first() == Some(&&Rank(0));
     !left.is_empty() && (job.is_served() || (chief && left.len() >= least))
 }
@@ -191,11 +218,11 @@ fn nodes(state: &ClusterState) -> Vec<ProblemNode> {
         let assignment = job.assignment.as_ref();
         let cancelled = job.cancel_requested.is_some();
         // The placer, too, gives a cancelled job's places to nobody before it has ended.
-        for (node, count) in assignment.iter().flat_map(|a| a.by_node()) {
+        for (rank, place) in assignment.iter().flat_map(|a| &a.places) {
             if cancelled {
-                let held = held_by_one(state, job, &node);
-                let count = u64::from(count);
-                reserved.entry(node).or_default().add(held, count);
+                let node = place.node.clone();
+                let held = held_by_one(state, (job, *rank), &node);
+                reserved.entry(node).or_default().add(held, 1);
             }
         }
         // What is to have no container gives up its places.
@@ -207,16 +234,15 @@ fn nodes(state: &ClusterState) -> Vec<ProblemNode> {
         if let Some(assignment) = assignment.filter(|_| stays) {
             // Of a job that goes on without a node, what is left.
             let left = |node: &NodeId| !assignment.displaced || state.nodes.is_usable(node);
-            let counts = assignment.by_node().into_iter();
-            for (node, count) in counts.filter(|(node, _)| left(node)) {
-                pinned
-                    .entry(node)
-                    .or_default()
-                    .add(&job.demand, u64::from(count));
+            let places = assignment.places.iter();
+            for (rank, place) in places.filter(|(_, place)| left(&place.node)) {
+                let pinned = pinned.entry(place.node.clone()).or_default();
+                pinned.add(job.demand_at(*rank), 1);
             }
         }
         if let Some(assignment) = assignment {
-            assignment.places.values().for_each(|it| gpus.take(job, it));
+            let places = assignment.places.iter();
+            places.for_each(|(rank, place)| gpus.take((job, *rank), place));
         }
         // What runs and is not assigned (any more) holds its room until it has ended.
         let is_assigned = |incarnation, rank: &Rank| {
@@ -227,8 +253,8 @@ fn nodes(state: &ClusterState) -> Vec<ProblemNode> {
             for (rank, container) in &life.containers {
                 if container.holds_room() && !is_assigned(life.incarnation, rank) {
                     let node = container.place.node.clone();
-                    let held = held_by_one(state, job, &node);
-                    gpus.take(job, &container.place);
+                    let held = held_by_one(state, (job, *rank), &node);
+                    gpus.take((job, *rank), &container.place);
                     reserved.entry(node).or_default().add(held, 1);
                 }
             }
@@ -277,11 +303,12 @@ impl<'a> Gpus<'a> {
     }
 
     /// A container stands there.
-    fn take(&mut self, job: &Job, place: &Place) {
-        let Some(gpus) = self.0.get_mut(&place.node) else {
+    fn take(&mut self, (job, rank): (&Job, Rank), place: &Place) {
+        let gpus = self.0.get_mut(&place.node);
+        let Some(gpus) = gpus.filter(|_| !place.gpus.is_empty()) else {
             return;
         };
-        let parts = self.1.nodes.gpu_parts(&job.container_type()).min(GPU_PARTS);
+        let parts = self.1.nodes.gpu_parts(&job.type_at(rank)).min(GPU_PARTS);
         for (_, gpu) in gpus
             .iter_mut()
             .filter(|(uuid, _)| place.gpus.contains(uuid))
@@ -297,10 +324,14 @@ impl<'a> Gpus<'a> {
 }
 
 /// What one container keeps from others on a node: all of it where it has the node for itself.
-fn held_by_one<'a>(state: &'a ClusterState, job: &'a Job, node: &NodeId) -> &'a Amounts {
+fn held_by_one<'a>(
+    state: &'a ClusterState,
+    (job, rank): (&'a Job, Rank),
+    node: &NodeId,
+) -> &'a Amounts {
     let node = state.nodes.get(node);
-    let whole = node.filter(|_| job.needs.constraints.exclusive);
-    whole.map_or(&job.demand, |node| &node.capacity)
+    let whole = node.filter(|_| job.needs_at(rank).constraints.exclusive);
+    whole.map_or(job.demand_at(rank), |node| &node.capacity)
 }
 
 /// A job that is resized on its own node may need its old room twice: no more is reserved than

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use dormouse_messages::job::CheckpointMode;
 use dormouse_messages::policy::Shares;
-use dormouse_messages::{Amounts, JobId, Quota, Resource};
+use dormouse_messages::{Amounts, Beside, JobId, Quota, Resource};
 use dormouse_state::{ClusterState, Job};
 use num_integer::Integer;
 
@@ -60,6 +60,7 @@ pub fn caps<'a>(state: &ClusterState, live: &[Live<'a>]) -> BTreeMap<&'a JobId, 
         }
         let mut left = Left::of(quota, most);
         for (id, job) in &jobs {
+            left.take(&job.beside);
             caps.insert(*id, left.grant(&job.demand, least(job), 0, true));
         }
         for upto in [present, |job: &Job| job.containers.max] {
@@ -89,8 +90,9 @@ pub fn over_quota(
             false => least(job),
         };
         let used = used.entry(id.tenant()).or_default();
-        used.0.add(&job.demand, u64::from(count));
-        used.1 += u64::from(count);
+        let containers = u64::from(job.beside.containers(count));
+        job.beside.add_to(&mut used.0, &job.demand, containers);
+        used.1 += containers;
     }
     let mut over = Vec::new();
     for (id, job) in jobs.iter().filter(|(_, job)| job.assignment.is_none()) {
@@ -101,8 +103,9 @@ pub fn over_quota(
         }
         let used = used.entry(id.tenant()).or_default();
         let mut with = used.clone();
-        with.0.add(&job.demand, u64::from(least(job)));
-        with.1 += u64::from(least(job));
+        let containers = u64::from(job.beside.containers(least(job)));
+        job.beside.add_to(&mut with.0, &job.demand, containers);
+        with.1 += containers;
         let exceeds = quota.is_some_and(|quota| quota.exceeded_by(&with.0).is_some());
         match exceeds || most.is_some_and(|most| with.1 > u64::from(most)) {
             true => over.push((*id).clone()),
@@ -112,7 +115,7 @@ pub fn over_quota(
     over
 }
 
-/// What a job cannot go below.
+/// The workers that a job cannot go below.
 fn least(job: &Job) -> u32 {
     match job.mode {
         CheckpointMode::None => present(job).max(job.containers.min),
@@ -121,8 +124,7 @@ fn least(job: &Job) -> u32 {
 }
 
 fn present(job: &Job) -> u32 {
-    let assignment = job.assignment.as_ref();
-    assignment.map_or(0, |assignment| assignment.containers())
+    job.workers()
 }
 
 /// What is left of a quota, and of the containers that are granted: zero is not the same as no bound.
@@ -137,6 +139,13 @@ impl Left {
         Self {
             amounts: amounts.map(|(r, amount)| (r.clone(), amount)).collect(),
             containers: most.map(u64::from),
+        }
+    }
+
+    /// Takes what stands beside the workers of a job, regardless.
+    fn take(&mut self, beside: &Beside) {
+        for part in beside.parts() {
+            self.grant(&part.demand, part.count, 0, true);
         }
     }
 

@@ -5,30 +5,99 @@
 //! that it does not list the counts are those of the assignments so far. What the jobs that stay
 //! do not take is free for the jobs that change; containers of one shape are interchangeable, so
 //! any division of the free slots among them fits.
+//!
+//! What stands beside a job's workers is placed for itself: it stays where it is as long as the job has
+//! its places; otherwise it goes to nodes of the workers, as far as there are slots for it there.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::Short;
 use dormouse_messages::needs::ContainerType;
-use dormouse_messages::{Amounts, JobId, NodeId, Rank, Resource};
+use dormouse_messages::roles::Part;
+use dormouse_messages::{Amounts, JobId, Needs, NodeId, Rank, Resource};
 use dormouse_state::{Assignment, ClusterState, Job, Place};
 
 use crate::elastic::{self, Changed};
 use crate::gpus;
 use crate::packing::{choose_nodes, grow_at_home, packs};
 
-/// A job that the allocation lists with containers.
+/// The workers of a job that the allocation lists with containers, or one of its roles.
+#[derive(Clone, Copy)]
 pub struct Wanted<'a> {
     /// Which.
     pub id: &'a JobId,
     /// Its state.
     pub job: &'a Job,
-    /// How many containers it gets.
+    /// The index of the role; none for the workers.
+    pub part: Option<usize>,
+    /// How many of these containers it gets.
     pub containers: u32,
 }
 
+impl<'a> Wanted<'a> {
+    /// The workers of a job that gets so many containers, and its roles.
+    pub fn all(id: &'a JobId, job: &'a Job, containers: u32) -> Vec<Self> {
+        let wanted = |part, containers| Self {
+            id,
+            job,
+            part,
+            containers,
+        };
+        let parts = job.beside.parts().iter().enumerate();
+        let parts = parts.map(|(index, part)| wanted(Some(index), part.count));
+        let workers = wanted(None, job.beside.workers(containers));
+        std::iter::once(workers).chain(parts).collect()
+    }
+
+    fn role(&self) -> Option<&'a Part> {
+        self.job.beside.parts().get(self.part?)
+    }
+
+    /// What one of them demands.
+    pub fn demand(&self) -> &'a Amounts {
+        self.role().map_or(&self.job.demand, |part| &part.demand)
+    }
+
+    /// What they ask of their nodes besides room.
+    pub fn needs(&self) -> &'a Needs {
+        self.role().map_or(&self.job.needs, |part| &part.needs)
+    }
+
+    /// Their type.
+    pub fn container_type(&self) -> ContainerType {
+        let role = self.role();
+        role.map_or_else(|| self.job.container_type(), Part::container_type)
+    }
+
+    /// Where they stand in the newest placement, by rank.
+    pub fn stands(&self) -> impl Iterator<Item = (&'a Rank, &'a Place)> {
+        let (job, part) = (self.job, self.part);
+        let places = job.assignment.iter().flat_map(|it| &it.places);
+        places.filter(move |(rank, _)| job.beside.index_at(**rank) == part)
+    }
+
+    /// The same by node.
+    fn by_node(&self) -> BTreeMap<NodeId, u32> {
+        let mut counts = BTreeMap::new();
+        for (_, place) in self.stands() {
+            *counts.entry(place.node.clone()).or_insert(0) += 1;
+        }
+        counts
+    }
+
+    /// Whether it is a role whose containers stay where they are.
+    fn is_fixed(&self) -> bool {
+        let assignment = self.job.assignment.as_ref();
+        let stands = assignment.is_some_and(|it| !it.displaced || elastic::is_alive(self.job, it));
+        self.part.is_some() && stands
+    }
+}
+
 type Slots = BTreeMap<ContainerType, BTreeMap<NodeId, u32>>;
+
+/// Who is placed: a job's workers or one of its roles.
+type Key<'a> = (&'a JobId, Option<usize>);
 
 /// Where the containers of a job go.
 pub enum Placed {
@@ -56,48 +125,33 @@ pub fn assign(
     let mut room = Room::of(state, &changed);
     let mut chosen: Vec<(&Wanted<'_>, BTreeMap<NodeId, u32>)> = Vec::new();
     let mut short = Vec::new();
-    // What can stay where it runs does so, whoever else would like to be there; chiefs before
-    // replicas, for which another would do.
-    let mut staying = BTreeMap::new();
-    let mut in_place: Vec<&Wanted<'_>> = wanted.iter().filter(|it| it.job.in_place).collect();
-    in_place.sort_by_key(|wanted| wanted.job.is_served());
-    // First what the allocation holds fixed: elsewhere it would leave slots that nobody else may have.
-    for wanted in &in_place {
-        let slots = free.entry(wanted.job.container_type()).or_default();
-        staying.insert(wanted.id, hold(state, wanted, slots));
-    }
-    for wanted in in_place {
-        let slots = free.entry(wanted.job.container_type()).or_default();
-        if let Some(stands) = staying.get_mut(wanted.id) {
-            stand(state, wanted, stands, slots);
-        }
-    }
-    // Then training that grows takes what is free where it is: a replica is as well elsewhere.
-    for wanted in wanted
-        .iter()
-        .filter(|it| it.job.in_place && !it.job.is_served())
-    {
-        let slots = free.entry(wanted.job.container_type()).or_default();
-        if let Some(stands) = staying.get_mut(wanted.id).filter(|_| packs(state)) {
-            grow_at_home(wanted, stands, slots);
-        }
-    }
-    // Large gangs choose first: a small one finds a node of its own more easily. Replicas come last.
+    let mut staying = stay(state, wanted, &mut free);
+    // Large gangs choose first: a small one finds a node of its own more easily. Replicas come last, and
+    // roles, which go where their workers are.
     let mut order: Vec<&Wanted<'_>> = wanted.iter().collect();
     order.sort_by_key(|wanted| {
         let is_replica = wanted.job.is_served() && packs(state);
-        (is_replica, Reverse(wanted.containers), wanted.id)
+        let is_role = wanted.part.is_some();
+        (is_role, is_replica, Reverse(wanted.containers), wanted.id)
     });
     for wanted in order {
-        let slots = free.entry(wanted.job.container_type()).or_default();
-        let stands = staying.remove(wanted.id).unwrap_or_else(|| {
-            let mut stands = BTreeMap::new();
-            stand(state, wanted, &mut stands, slots);
-            stands
-        });
+        let slots = free.entry(wanted.container_type()).or_default();
+        let mut stands = staying
+            .remove(&(wanted.id, wanted.part))
+            .unwrap_or_else(|| {
+                let mut stands = BTreeMap::new();
+                stand(state, wanted, &mut stands, slots);
+                stands
+            });
+        if wanted.part.is_some() {
+            let workers = chosen.iter().find(|(other, _)| other.id == wanted.id);
+            for node in workers.iter().flat_map(|(_, counts)| counts.keys()) {
+                take(wanted, &mut stands, node, u32::MAX, slots);
+            }
+        }
         let counts = choose_nodes(state, wanted, stands, slots);
         let missing = wanted.containers - counts.values().sum::<u32>();
-        let tight = room.take(&counts, &wanted.job.demand);
+        let tight = room.take(&counts, wanted.demand());
         if missing > 0 || tight.is_some() {
             let resource = tight.map_or("slots".to_owned(), |resource| resource.name().to_owned());
             short.push(Short {
@@ -115,6 +169,48 @@ pub fn assign(
     }
 }
 
+/// What can stay where it runs does so, whoever else would like to be there; chiefs before replicas, for
+/// which another would do.
+fn stay<'a>(
+    state: &ClusterState,
+    wanted: &[Wanted<'a>],
+    free: &mut Slots,
+) -> BTreeMap<Key<'a>, BTreeMap<NodeId, u32>> {
+    let mut staying = BTreeMap::new();
+    let workers = wanted.iter().filter(|it| it.part.is_none());
+    let mut in_place: Vec<&Wanted<'_>> = workers.filter(|it| it.job.in_place).collect();
+    in_place.sort_by_key(|wanted| wanted.job.is_served());
+    // First what the allocation holds fixed: elsewhere it would leave slots that nobody else may have.
+    for role in wanted.iter().filter(|it| it.is_fixed()) {
+        let slots = free.entry(role.container_type()).or_default();
+        let mut stands = BTreeMap::new();
+        for (node, count) in role.by_node() {
+            take(role, &mut stands, &node, count, slots);
+        }
+        staying.insert((role.id, role.part), stands);
+    }
+    for wanted in &in_place {
+        let slots = free.entry(wanted.container_type()).or_default();
+        staying.insert((wanted.id, None), hold(state, wanted, slots));
+    }
+    for wanted in &in_place {
+        let slots = free.entry(wanted.container_type()).or_default();
+        if let Some(stands) = staying.get_mut(&(wanted.id, None)) {
+            stand(state, wanted, stands, slots);
+        }
+    }
+    // Then training that grows takes what is free where it is: a replica is as well elsewhere.
+    let training = wanted.iter().filter(|it| it.part.is_none());
+    for wanted in training.filter(|it| it.job.in_place && !it.job.is_served()) {
+        let slots = free.entry(wanted.container_type()).or_default();
+        let stands = staying.get_mut(&(wanted.id, None));
+        if let Some(stands) = stands.filter(|_| packs(state)) {
+            grow_at_home(wanted, stands, slots);
+        }
+    }
+    staying
+}
+
 /// The places with their GPUs: containers that stay keep theirs. Whole ones come first, then fractions
 /// by their size: so each finds a device.
 fn with_gpus(
@@ -122,40 +218,70 @@ fn with_gpus(
     changed: &BTreeSet<&JobId>,
     mut chosen: Vec<(&Wanted<'_>, BTreeMap<NodeId, u32>)>,
 ) -> Result<BTreeMap<JobId, Placed>, Vec<Short>> {
-    chosen.sort_by_key(|(wanted, _)| Reverse(gpus::size(state, wanted.job)));
+    chosen.sort_by_key(|(wanted, _)| Reverse(gpus::size(state, &wanted.container_type())));
     let mut gpus = gpus::Free::of(state, changed);
-    let in_place = chosen.into_iter().map(|(wanted, counts)| {
-        let change = elastic::change(wanted.job, &counts);
-        (wanted, counts, change)
-    });
-    let in_place: Vec<_> = in_place.collect();
-    for (wanted, _, change) in &in_place {
+    let changes: BTreeMap<&JobId, Changed> = chosen
+        .iter()
+        .filter(|(wanted, _)| wanted.part.is_none())
+        .filter_map(|(wanted, counts)| {
+            let roles = chosen.iter().filter(|it| it.0.id == wanted.id);
+            let mut roles = roles.filter(|it| it.0.part.is_some());
+            let stay = roles.all(|(role, counts)| role.by_node() == *counts);
+            let change = elastic::change(wanted.job, counts).filter(|_| stay);
+            Some((wanted.id, change?))
+        })
+        .collect();
+    for (wanted, _) in chosen.iter().filter(|(wanted, _)| wanted.part.is_none()) {
+        let change = changes.get(wanted.id);
         if let (Some(change), Some(assignment)) = (change, &wanted.job.assignment) {
             elastic::staying(assignment, change).for_each(|it| gpus.hold(wanted.job, it));
         }
     }
-    let placed = in_place.into_iter().map(|(wanted, counts, change)| {
-        let placed = match change {
-            None => Placed::Whole(rank_places(wanted, counts, &mut gpus)),
-            Some(Changed { remove, create }) => {
-                let place = |(rank, node): (Rank, NodeId)| {
-                    let gpus = gpus.take(&node, wanted);
-                    let port = 0;
-                    (rank, Place { node, gpus, port })
-                };
-                Placed::Changed {
-                    remove,
-                    create: create.into_iter().map(place).collect(),
-                }
-            }
+    let mut whole: BTreeMap<&JobId, BTreeMap<Option<usize>, Vec<Place>>> = BTreeMap::new();
+    let mut placed = BTreeMap::new();
+    for (wanted, counts) in chosen {
+        let Some(Changed { remove, create }) = changes.get(wanted.id) else {
+            let places = rank_places(wanted, counts, &mut gpus);
+            let parts = whole.entry(wanted.id).or_default();
+            parts.insert(wanted.part, places);
+            continue;
         };
-        (wanted.id.clone(), placed)
-    });
-    let placed = placed.collect();
+        if wanted.part.is_some() {
+            continue;
+        }
+        let place = |(rank, node): &(Rank, NodeId)| {
+            let gpus = gpus.take(node, wanted);
+            let node = node.clone();
+            (
+                *rank,
+                Place {
+                    node,
+                    gpus,
+                    port: 0,
+                },
+            )
+        };
+        let changed = Placed::Changed {
+            remove: remove.clone(),
+            create: create.iter().map(place).collect(),
+        };
+        placed.insert(wanted.id.clone(), changed);
+    }
+    let whole = whole.into_iter();
+    placed.extend(whole.map(|(id, parts)| (id.clone(), Placed::Whole(by_rank(parts)))));
     match gpus.short.is_empty() {
         true => Ok(placed),
         false => Err(gpus.short),
     }
+}
+
+/// The chief, the roles in their order, the other workers.
+fn by_rank(mut parts: BTreeMap<Option<usize>, Vec<Place>>) -> Vec<Place> {
+    let workers = parts.remove(&None).unwrap_or_default();
+    let mut workers = workers.into_iter();
+    let chief = workers.next();
+    let roles = parts.into_values().flatten();
+    chief.into_iter().chain(roles).chain(workers).collect()
 }
 
 /// The slots of each shape on each usable node that jobs which stay do not take.
@@ -176,13 +302,9 @@ fn free_slots(state: &ClusterState, changed: &BTreeSet<&JobId>) -> Slots {
             .is_some_and(|requested| requested <= state.decided_asof)
     };
     for (id, job) in &state.jobs {
-        let counts = job
-            .assignment
-            .iter()
-            .flat_map(|assignment| assignment.by_node());
-        for (node, count) in counts {
+        for (of_type, node, count) in standing(job) {
             let slot = slots
-                .entry(job.container_type())
+                .entry(of_type)
                 .or_default()
                 .entry(node.clone())
                 .or_default();
@@ -198,6 +320,23 @@ fn free_slots(state: &ClusterState, changed: &BTreeSet<&JobId>) -> Slots {
         nodes.retain(|node, count| *count > 0 && state.nodes.is_usable(node));
     }
     slots
+}
+
+/// The containers of a job's newest placement, by their type and node.
+fn standing(job: &Job) -> Vec<(ContainerType, NodeId, u32)> {
+    let workers = job.workers_by_node().into_iter();
+    let workers = workers.map(|(node, count)| (job.container_type(), node, count));
+    let assignment = job.assignment.iter();
+    let roles = assignment.flat_map(|assignment| {
+        let parts = job.beside.parts().iter().enumerate();
+        parts.flat_map(|(index, part)| {
+            let ranks = job.beside.ranks(index);
+            let counts = assignment.by_node_of(|rank| ranks.contains(&rank.0));
+            let counts = counts.into_iter();
+            counts.map(|(node, count)| (part.container_type(), node, count))
+        })
+    });
+    workers.chain(roles).collect()
 }
 
 /// Takes the slots that the allocation holds fixed for what is resized in place: its chief's, then those
@@ -216,8 +355,8 @@ fn hold(
     if let Some(chief) = chief.filter(|_| !wanted.job.is_served()) {
         take(wanted, &mut counts, &chief.node, 1, slots);
     }
-    for (node, count) in assignment.by_node() {
-        if !state.nodes.is_allowed(&wanted.job.needs, &node) {
+    for (node, count) in wanted.by_node() {
+        if !state.nodes.is_allowed(wanted.needs(), &node) {
             take(wanted, &mut counts, &node, count, slots);
         }
     }
@@ -233,15 +372,12 @@ fn stand(
 ) {
     let assignment = wanted.job.assignment.as_ref();
     let chief = assignment.and_then(|assignment| assignment.places.get(&Rank(0)));
-    let mut stands: Vec<(NodeId, u32)> = assignment
-        .iter()
-        .flat_map(|assignment| assignment.by_node())
-        .collect();
+    let mut stands: Vec<(NodeId, u32)> = wanted.by_node().into_iter().collect();
     if wanted.job.in_place {
         stands.sort_by_key(|(node, _)| chief.map(|chief| &chief.node) != Some(node));
     }
     for (node, count) in stands {
-        if state.nodes.is_allowed(&wanted.job.needs, &node) {
+        if state.nodes.is_allowed(wanted.needs(), &node) {
             take(wanted, counts, &node, count, slots);
         }
     }
@@ -274,10 +410,7 @@ fn rank_places(
     counts: BTreeMap<NodeId, u32>,
     gpus: &mut gpus::Free<'_>,
 ) -> Vec<Place> {
-    let assignment = wanted.job.assignment.as_ref();
-    let chief = assignment
-        .and_then(|old| old.places.values().next())
-        .map(|place| &place.node);
+    let chief = wanted.stands().next().map(|(_, place)| &place.node);
     let mut nodes: Vec<(&NodeId, &u32)> = counts.iter().collect();
     nodes.sort_by_key(|(node, count)| (chief != Some(*node), Reverse(**count), *node));
     let mut places = Vec::new();
@@ -302,10 +435,11 @@ pub fn elsewhere(
     assignment: &Assignment,
 ) -> Vec<Place> {
     let avoid = &job.start_faults.nodes;
-    let again = |place: &Place| {
+    let again = |(rank, place): (&Rank, &Place)| {
         let moves = avoid.contains(&place.node) && place.gpus.is_empty();
-        let moves = moves && !job.needs.constraints.exclusive;
-        let other = moves.then(|| room.take_one(state, job, avoid)).flatten();
+        let moves = moves && !job.needs_at(*rank).constraints.exclusive;
+        let other = moves.then(|| room.take_one(state, (job, *rank)));
+        let other = other.flatten();
         other.map_or_else(
             || place.clone(),
             |node| Place {
@@ -315,7 +449,7 @@ pub fn elsewhere(
             },
         )
     };
-    assignment.places.values().map(again).collect()
+    assignment.places.iter().map(again).collect()
 }
 
 /// What is left on each node beside the jobs that stay, and the nodes that one of them has for itself.
@@ -330,17 +464,12 @@ impl Room {
             .collect();
         let mut alone = BTreeSet::new();
         for (_, job) in state.jobs.iter().filter(|(id, _)| !changed.contains(id)) {
-            if job.needs.constraints.exclusive {
-                let places = job.assignment.iter().flat_map(|it| it.places.values());
-                alone.extend(places.map(|place| place.node.clone()));
-            }
-            for (node, count) in job
-                .assignment
-                .iter()
-                .flat_map(|assignment| assignment.by_node())
-            {
+            for (of_type, node, count) in standing(job) {
                 if let Some(room) = room.get_mut(&node) {
-                    room.subtract(&job.demand, u64::from(count));
+                    room.subtract(&of_type.demand, u64::from(count));
+                }
+                if of_type.needs.constraints.exclusive {
+                    alone.insert(node);
                 }
             }
         }
@@ -348,16 +477,12 @@ impl Room {
     }
 
     /// Takes the room of one container on the first node that has it and is not to be avoided.
-    fn take_one(
-        &mut self,
-        state: &ClusterState,
-        job: &Job,
-        avoid: &BTreeSet<NodeId>,
-    ) -> Option<NodeId> {
-        let demand = &job.demand;
+    fn take_one(&mut self, state: &ClusterState, (job, rank): (&Job, Rank)) -> Option<NodeId> {
+        let avoid = &job.start_faults.nodes;
+        let (demand, needs) = (job.demand_at(rank), job.needs_at(rank));
         let mut nodes = self.0.iter_mut();
         let (name, room) = nodes.find(|(name, room)| {
-            let may = !avoid.contains(*name) && state.nodes.is_allowed(&job.needs, name);
+            let may = !avoid.contains(*name) && state.nodes.is_allowed(needs, name);
             may && !self.1.contains(*name) && demand.first_short(room, 1).is_none()
         })?;
         room.subtract(demand, 1);

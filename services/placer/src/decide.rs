@@ -108,12 +108,9 @@ fn place_allocation(state: &ClusterState) -> Option<Vec<Proposal>> {
                 .jobs
                 .get(id)
                 .filter(|job| job.cancel_requested.is_none())?;
-            Some(Wanted {
-                id,
-                job,
-                containers: *containers,
-            })
+            Some(Wanted::all(id, job, *containers))
         })
+        .flatten()
         .collect();
     let cause = allocation.sequence;
     match assign::assign(state, &wanted) {
@@ -145,7 +142,7 @@ fn place_allocation(state: &ClusterState) -> Option<Vec<Proposal>> {
 fn causes(allocation: Sequence, wanted: &[Wanted<'_>]) -> Vec<Sequence> {
     let first_start = wanted
         .iter()
-        .filter(|wanted| wanted.job.assignment.is_none());
+        .filter(|wanted| wanted.part.is_none() && wanted.job.assignment.is_none());
     let released = first_start.filter_map(|wanted| wanted.job.released);
     // 16 links are as many as a person follows; the decision lists the jobs anyway.
     std::iter::once(allocation)
@@ -162,7 +159,7 @@ fn describe(
     let mut ports = Ports::in_use(state);
     let mut create = Vec::new();
     let mut remove = Vec::new();
-    for Wanted { id, job, .. } in wanted {
+    for Wanted { id, job, .. } in wanted.iter().filter(|it| it.part.is_none()) {
         match places.remove(*id) {
             None => {}
             Some(Placed::Whole(places)) => {

@@ -19,8 +19,8 @@ pub struct Changed {
     pub create: Vec<(Rank, NodeId)>,
 }
 
-/// The change of a job's present assignment into these containers on each node; `None` where it is
-/// placed whole.
+/// The change of a job's present assignment into these workers on each node; `None` where it is
+/// placed whole. Its roles stay.
 pub fn change(job: &Job, counts: &BTreeMap<NodeId, u32>) -> Option<Changed> {
     let assignment = job.assignment.as_ref().filter(|_| job.in_place)?;
     if !is_alive(job, assignment) {
@@ -29,7 +29,8 @@ pub fn change(job: &Job, counts: &BTreeMap<NodeId, u32>) -> Option<Changed> {
     let mut left = counts.clone();
     let mut remove = Vec::new();
     // By rank, so that the chief and the oldest stay.
-    for (rank, place) in &assignment.places {
+    let workers = assignment.places.iter();
+    for (rank, place) in workers.filter(|(rank, _)| job.beside.is_worker(**rank)) {
         match left.get_mut(&place.node) {
             Some(count) if *count > 0 => *count -= 1,
             _ => remove.push(*rank),
@@ -58,7 +59,7 @@ pub fn is_alive(job: &Job, assignment: &Assignment) -> bool {
 pub fn staying<'a>(
     assignment: &'a Assignment,
     changed: &'a Changed,
-) -> impl Iterator<Item = &'a Place> {
-    let stays = |(rank, place)| (!changed.remove.contains(rank)).then_some(place);
-    assignment.places.iter().filter_map(stays)
+) -> impl Iterator<Item = (&'a Rank, &'a Place)> {
+    let places = assignment.places.iter();
+    places.filter(|(rank, _)| !changed.remove.contains(rank))
 }

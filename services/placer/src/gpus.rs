@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::Short;
-use dormouse_messages::needs::GPU_PARTS;
-use dormouse_messages::{JobId, NodeId, Resource};
+use dormouse_messages::needs::{ContainerType, GPU_PARTS};
+use dormouse_messages::{JobId, NodeId, Rank, Resource};
 use dormouse_state::{ClusterState, Job, Place};
 
 use crate::assign::Wanted;
@@ -27,9 +27,9 @@ pub struct Free<'a> {
     pub short: Vec<Short>,
 }
 
-/// The part of each of its GPUs that a container of a job takes: the largest choose first.
-pub fn size(state: &ClusterState, job: &Job) -> u64 {
-    state.nodes.gpu_parts(&job.container_type()).min(GPU_PARTS)
+/// The part of each of its GPUs that a container takes: the largest choose first.
+pub fn size(state: &ClusterState, of_type: &ContainerType) -> u64 {
+    state.nodes.gpu_parts(of_type).min(GPU_PARTS)
 }
 
 impl<'a> Free<'a> {
@@ -48,15 +48,18 @@ impl<'a> Free<'a> {
             short: Vec::new(),
         };
         for (_, job) in state.jobs.iter().filter(|(id, _)| !changed.contains(id)) {
-            let places = job.assignment.iter().flat_map(|it| it.places.values());
-            places.for_each(|place| free.hold(job, place));
+            let places = job.assignment.iter().flat_map(|it| &it.places);
+            places.for_each(|placed| free.hold(job, placed));
         }
         free
     }
 
     /// A container keeps its GPUs.
-    pub fn hold(&mut self, job: &Job, place: &Place) {
-        let size = size(self.state, job);
+    pub fn hold(&mut self, job: &Job, (rank, place): (&Rank, &Place)) {
+        if place.gpus.is_empty() {
+            return;
+        }
+        let size = size(self.state, &job.type_at(*rank));
         let gpus = self.nodes.get_mut(&place.node).into_iter().flatten();
         for gpu in gpus.filter(|gpu| place.gpus.contains(&gpu.uuid)) {
             gpu.free = gpu.free.saturating_sub(size);
@@ -65,12 +68,12 @@ impl<'a> Free<'a> {
 
     /// The GPUs of one more container on a node; none where the node does not name its own.
     pub fn take(&mut self, node: &NodeId, wanted: &Wanted<'_>) -> Vec<String> {
-        let milli = wanted.job.demand.get(&Resource::Gpu);
+        let milli = wanted.demand().get(&Resource::Gpu);
         let gpus = self.nodes.get_mut(node).filter(|gpus| !gpus.is_empty());
         let Some(gpus) = gpus.filter(|_| milli > 0) else {
             return Vec::new();
         };
-        let size = size(self.state, wanted.job);
+        let size = size(self.state, &wanted.container_type());
         let many = usize::try_from((milli / 1000).max(1)).unwrap_or(usize::MAX);
         let mut open: Vec<&mut Gpu> = gpus.iter_mut().filter(|gpu| gpu.free >= size).collect();
         // Stable: whole ones in the agent's order.

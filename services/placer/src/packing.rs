@@ -46,7 +46,7 @@ pub fn choose_nodes(
     slots: &mut BTreeMap<NodeId, u32>,
 ) -> BTreeMap<NodeId, u32> {
     let mut missing = wanted.containers - counts.values().sum::<u32>();
-    let needs = &wanted.job.needs;
+    let needs = wanted.needs();
     let liking = Liking::of(state, &needs.constraints);
     while missing > 0 {
         let open = slots.iter().filter(|(_, free)| **free > 0);

@@ -112,7 +112,7 @@ pub struct ClusterState {
 
 impl Fold for ClusterState {
     const NAME: &'static str = "cluster";
-    const VERSION: u32 = 10;
+    const VERSION: u32 = 11;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.sequence = recorded.sequence;
@@ -379,7 +379,7 @@ impl ClusterState {
             });
             // What was changed of its nodes while it ran counts for the next start.
             let next = job.assignment.iter_mut();
-            next.for_each(|it| it.displaced |= !self.nodes.take(&job.needs, it));
+            next.for_each(|it| it.displaced |= !self.nodes.take((&job.needs, &job.beside), it));
             // It has to give its room up, and only now the room is there for anybody.
             let stays = job.assignment.as_ref().filter(|to| !to.displaced);
             if stays.is_none() {
@@ -716,7 +716,7 @@ impl ClusterState {
             assignment.displaced = !assignment.places.values().all(usable);
             if let Some(job) = self.jobs.get_mut(id) {
                 // A label that changed while it was decided.
-                assignment.displaced |= !self.nodes.allow(&job.needs, &assignment);
+                assignment.displaced |= !self.nodes.allow((&job.needs, &job.beside), &assignment);
                 job.last_incarnation = job.last_incarnation.max(assignment.incarnation);
                 job.assign(Some(assignment));
             }
@@ -840,10 +840,13 @@ impl ClusterState {
         let mut taken = Amounts::new();
         for job in self.jobs.values() {
             let placed = job.waits_to_start().into_iter();
-            let placed = placed.flat_map(|assignment| assignment.places.values());
-            let placed = placed.filter(|place| place.node == *name).count() as u64;
-            let held = job.held_by_node().get(name).copied().unwrap_or(0);
-            taken.add(&job.demand, held + placed);
+            let placed = placed.flat_map(|assignment| &assignment.places);
+            for (rank, _) in placed.filter(|(_, place)| place.node == *name) {
+                taken.add(job.demand_at(*rank), 1);
+            }
+            for (_, demand) in job.held().filter(|(node, _)| *node == name) {
+                taken.add(demand, 1);
+            }
         }
         taken
     }
@@ -885,7 +888,8 @@ impl ClusterState {
             let life = job.life.as_ref();
             let life = life.filter(|life| life.incarnation == assignment.incarnation);
             let Some(life) = life else {
-                if !assignment.displaced && !self.nodes.allow(&job.needs, assignment) {
+                let needs = (&job.needs, &job.beside);
+                if !assignment.displaced && !self.nodes.allow(needs, assignment) {
                     assignment.displaced = true;
                     self.last_trigger = sequence;
                 }
@@ -991,10 +995,8 @@ impl ClusterState {
     pub fn held(&self) -> BTreeMap<NodeId, Amounts> {
         let mut held: BTreeMap<NodeId, Amounts> = BTreeMap::new();
         for job in self.jobs.values() {
-            for (node, count) in job.held_by_node() {
-                held.entry(node.clone())
-                    .or_default()
-                    .add(&job.demand, count);
+            for (node, demand) in job.held() {
+                held.entry(node.clone()).or_default().add(demand, 1);
             }
         }
         held

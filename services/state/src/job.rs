@@ -10,8 +10,9 @@ use dormouse_messages::events::{CHECKPOINTS_RESUMABLE, StopReason};
 use dormouse_messages::job::{CheckpointMode, Containers, JobSpec, Ready, Success, Urgency};
 use dormouse_messages::needs::ContainerType;
 use dormouse_messages::policy::Policy;
+use dormouse_messages::roles::Part;
 use dormouse_messages::{
-    Amounts, Epoch, Incarnation, JobId, Needs, NodeId, Rank, Resource, Sequence, Timestamp,
+    Amounts, Beside, Epoch, Incarnation, JobId, Needs, NodeId, Rank, Resource, Sequence, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -84,8 +85,14 @@ impl Assignment {
     /// Containers on each node.
     #[must_use]
     pub fn by_node(&self) -> BTreeMap<NodeId, u32> {
+        self.by_node_of(|_| true)
+    }
+
+    /// Those of some ranks on each node.
+    #[must_use]
+    pub fn by_node_of(&self, which: impl Fn(Rank) -> bool) -> BTreeMap<NodeId, u32> {
         let mut counts = BTreeMap::new();
-        for place in self.places.values() {
+        for (_, place) in self.places.iter().filter(|(rank, _)| which(**rank)) {
             *counts.entry(place.node.clone()).or_insert(0) += 1;
         }
         counts
@@ -288,8 +295,10 @@ pub struct SavedCheckpoint {
 /// A live job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
-    /// Demand of one container.
+    /// Demand of one worker.
     pub demand: Amounts,
+    /// What stands beside the workers.
+    pub beside: Beside,
     /// Weight of its fair share.
     pub weight: u32,
     /// Fewest and most containers.
@@ -412,6 +421,7 @@ impl Job {
             limits: Limits::of(spec, at),
             on_hold: false,
             demand: spec.demand.clone(),
+            beside: Beside::of(spec),
             needs: spec.needs(),
             weight: spec.weight,
             containers: spec.containers,
@@ -452,7 +462,44 @@ impl Job {
         }
     }
 
-    /// The type of its containers.
+    /// Demand of the container of a rank.
+    #[must_use]
+    pub fn demand_at(&self, rank: Rank) -> &Amounts {
+        self.beside
+            .at(rank)
+            .map_or(&self.demand, |part| &part.demand)
+    }
+
+    /// What the container of a rank asks of its node besides room.
+    #[must_use]
+    pub fn needs_at(&self, rank: Rank) -> &Needs {
+        self.beside.at(rank).map_or(&self.needs, |part| &part.needs)
+    }
+
+    /// The type of the container of a rank.
+    #[must_use]
+    pub fn type_at(&self, rank: Rank) -> ContainerType {
+        let part = self.beside.at(rank);
+        part.map_or_else(|| self.container_type(), Part::container_type)
+    }
+
+    /// Its workers by node, in the newest placement.
+    #[must_use]
+    pub fn workers_by_node(&self) -> BTreeMap<NodeId, u32> {
+        let assignment = self.assignment.as_ref();
+        assignment.map_or_else(BTreeMap::new, |it| {
+            it.by_node_of(|rank| self.beside.is_worker(rank))
+        })
+    }
+
+    /// Its workers, in the newest placement.
+    #[must_use]
+    pub fn workers(&self) -> u32 {
+        let assignment = self.assignment.as_ref();
+        assignment.map_or(0, |it| self.beside.workers(it.containers()))
+    }
+
+    /// The type of its workers.
     #[must_use]
     pub fn container_type(&self) -> ContainerType {
         ContainerType {
@@ -464,8 +511,8 @@ impl Job {
     /// How much of each GPU that it is given a container holds, in thousandths: a fraction of one
     /// GPU, or GPUs whole.
     #[must_use]
-    pub fn gpu_share(&self) -> u64 {
-        match self.demand.get(&Resource::Gpu) {
+    pub fn gpu_share(&self, rank: Rank) -> u64 {
+        match self.demand_at(rank).get(&Resource::Gpu) {
             fraction @ 1..1000 => fraction,
             _ => 1000,
         }
@@ -667,15 +714,10 @@ impl Job {
             .then_some(assignment)
     }
 
-    /// The nodes on which containers of its life still hold room, with their counts.
-    #[must_use]
-    pub fn held_by_node(&self) -> BTreeMap<&NodeId, u64> {
-        let mut counts = BTreeMap::new();
-        for container in self.life.iter().flat_map(|life| life.containers.values()) {
-            if container.holds_room() {
-                *counts.entry(&container.place.node).or_insert(0) += 1;
-            }
-        }
-        counts
+    /// The containers of its life that still hold room: their nodes and demands.
+    pub fn held(&self) -> impl Iterator<Item = (&NodeId, &Amounts)> {
+        let containers = self.life.iter().flat_map(|life| &life.containers);
+        let held = containers.filter(|(_, container)| container.holds_room());
+        held.map(|(rank, container)| (&container.place.node, self.demand_at(*rank)))
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::{Gpu, NodeJoined, NodeLabelled};
 use dormouse_messages::needs::{ContainerType, GPU_MODEL_LABEL, Labels, NODE_LABEL};
-use dormouse_messages::{Amounts, Event, Needs, NodeId, Recorded, Sequence, Timestamp};
+use dormouse_messages::{Amounts, Beside, Event, Needs, NodeId, Recorded, Sequence, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::health::Health;
@@ -287,11 +287,15 @@ impl Membership {
         of_type.gpu_parts(memories.min().unwrap_or(needs.gpu_memory_bytes))
     }
 
-    /// Whether they may start at every place of an assignment.
+    /// Whether workers with these needs, and what stands beside them, may start at every place of an
+    /// assignment.
     #[must_use]
-    pub fn allow(&self, needs: &Needs, assignment: &Assignment) -> bool {
-        let mut places = assignment.places.values();
-        places.all(|place| self.is_allowed(needs, &place.node))
+    pub fn allow(&self, (needs, beside): (&Needs, &Beside), assignment: &Assignment) -> bool {
+        let mut places = assignment.places.iter();
+        places.all(|(rank, place)| {
+            let needs = beside.at(*rank).map_or(needs, |part| &part.needs);
+            self.is_allowed(needs, &place.node)
+        })
     }
 
     /// Forgets a node that is lost or drained.
@@ -306,9 +310,9 @@ impl Membership {
         is_gone
     }
 
-    /// Whether containers with these needs may start at every place of an assignment now.
+    /// The same, and whether every place may be used now.
     #[must_use]
-    pub fn take(&self, needs: &Needs, assignment: &Assignment) -> bool {
+    pub fn take(&self, needs: (&Needs, &Beside), assignment: &Assignment) -> bool {
         self.hold(assignment) && self.allow(needs, assignment)
     }
 

@@ -139,7 +139,7 @@ pub fn node(explainer: &Explainer, name: &NodeId) -> Result<Explanation, Explain
         .words
         .push(format!("it offers {}; {held} is held", node.capacity));
     for (id, job) in &cluster.jobs {
-        let count = job.held_by_node().get(name).copied().unwrap_or(0);
+        let count = job.held().filter(|(node, _)| *node == name).count();
         let count = u32::try_from(count).unwrap_or(u32::MAX);
         if let (true, Some(known)) = (count > 0, explainer.model.jobs.get(id)) {
             answer.jobs.push(line(explainer, id, known, count));
@@ -150,7 +150,7 @@ pub fn node(explainer: &Explainer, name: &NodeId) -> Result<Explanation, Explain
     let stay = cluster
         .jobs
         .iter()
-        .filter(|(_, job)| stays(job) && job.held_by_node().contains_key(name));
+        .filter(|(_, job)| stays(job) && job.held().any(|(node, _)| node == name));
     if state == "drained" {
         for (id, _) in stay {
             let id = explainer.name(id);

@@ -13,9 +13,9 @@
 //! *redone* (it was resized) or *failed* (it failed, or a node of it was lost: then its start, too).
 //! Of a task set nothing is redone: its tasks that have ended stay ended.
 
-use dormouse_messages::Amounts;
 use dormouse_messages::events::StopReason;
 use dormouse_messages::ids::Incarnation;
+use dormouse_messages::{Amounts, Rank};
 use dormouse_state::{Job, LifePhase};
 
 use super::Window;
@@ -90,6 +90,8 @@ pub struct Account {
     saved_at: Option<i64>,
     has_tasks: bool,
     how: &'static str,
+    /// Its roles: the same for the containers beside its workers.
+    roles: Vec<Account>,
 }
 
 /// Whether the life's work since its last checkpoint is lost, and to what.
@@ -100,12 +102,10 @@ enum Lost {
 }
 
 impl Account {
-    pub fn demand(&self) -> &Amounts {
-        &self.demand
-    }
-
-    pub fn parts(&self) -> &Parts {
-        &self.parts
+    /// What it used its containers for, each with its demand: its workers', then its roles'.
+    pub fn uses(&self) -> impl Iterator<Item = (&Amounts, &Parts)> {
+        let all = std::iter::once(self).chain(&self.roles);
+        all.map(|it| (&it.demand, &it.parts))
     }
 
     /// How it ended; empty while it lives.
@@ -113,8 +113,16 @@ impl Account {
         self.how
     }
 
-    /// The containers that hold room.
-    pub fn held(&self) -> u64 {
+    /// What the containers that hold room hold.
+    pub fn held(&self) -> Amounts {
+        let mut held = Amounts::new();
+        for it in std::iter::once(self).chain(&self.roles) {
+            held.add(&it.demand, it.held_of_one());
+        }
+        held
+    }
+
+    fn held_of_one(&self) -> u64 {
         match self.open {
             Some((_, Doing::Starting | Doing::Running | Doing::Stopping, containers)) => containers,
             _ => 0,
@@ -123,11 +131,21 @@ impl Account {
 
     /// The job as it is from `now` on.
     pub fn follow(&mut self, job: &Job, window: Window, now: i64) {
+        let parts = job.beside.parts();
+        self.roles.resize_with(parts.len(), Self::default);
+        for (index, role) in self.roles.iter_mut().enumerate() {
+            role.follow_part(job, Some(index), window, now);
+        }
+        self.follow_part(job, None, window, now);
+    }
+
+    fn follow_part(&mut self, job: &Job, part: Option<usize>, window: Window, now: i64) {
+        let role = part.and_then(|part| job.beside.parts().get(part));
         if self.demand.is_empty() {
-            self.demand = job.demand.clone();
+            self.demand = role.map_or(&job.demand, |role| &role.demand).clone();
         }
         self.has_tasks = job.tasks.is_some();
-        let (doing, containers) = doing(job);
+        let (doing, containers) = doing(job, part);
         let incarnation = job.life.as_ref().map(|life| life.incarnation);
         if incarnation.is_some() && incarnation != self.incarnation {
             // The one before has ended without a word of it: by nothing that is known.
@@ -150,6 +168,8 @@ impl Account {
         if self.incarnation == Some(incarnation) {
             self.saved_at = Some(now);
         }
+        let roles = self.roles.iter_mut();
+        roles.for_each(|role| role.saved(incarnation, now));
     }
 
     /// Its life has ended.
@@ -162,6 +182,8 @@ impl Account {
             StopReason::Cancelled | StopReason::Completed | StopReason::TimeLimit => Lost::Nothing,
         };
         self.settle(&lost, window);
+        let roles = self.roles.iter_mut();
+        roles.for_each(|role| role.life_ended(reason, window, now));
     }
 
     /// The job has ended.
@@ -173,12 +195,16 @@ impl Account {
         };
         self.settle(&lost, window);
         self.how = how;
+        let roles = self.roles.iter_mut();
+        roles.for_each(|role| role.end(how, window, now));
     }
 
     /// The end of what is known: what runs is productive as far as anybody can tell.
     pub fn cut(&mut self, window: Window, now: i64) {
         self.close(window, now);
         self.settle(&Lost::Nothing, window);
+        let roles = self.roles.iter_mut();
+        roles.for_each(|role| role.cut(window, now));
     }
 
     fn close(&mut self, window: Window, now: i64) {
@@ -233,13 +259,12 @@ impl Span {
     }
 }
 
-fn doing(job: &Job) -> (Doing, u64) {
+/// What the workers of a job do, or the containers of one of its roles, and how many these are.
+fn doing(job: &Job, part: Option<usize>) -> (Doing, u64) {
+    let is_of = |rank: Rank| job.beside.index_at(rank) == part;
     if let Some(life) = &job.life {
-        let held = life
-            .containers
-            .values()
-            .filter(|it| it.holds_room())
-            .count() as u64;
+        let of = life.containers.iter().filter(|(rank, _)| is_of(**rank));
+        let held = of.filter(|(_, it)| it.holds_room()).count() as u64;
         let doing = match life.phase {
             LifePhase::Starting => Doing::Starting,
             LifePhase::Running => Doing::Running,
@@ -248,7 +273,15 @@ fn doing(job: &Job) -> (Doing, u64) {
         return (doing, held);
     }
     match &job.assignment {
-        Some(next) if job.last_stop.is_some() => (Doing::Stopped, u64::from(next.containers())),
-        _ => (Doing::Waiting, u64::from(job.containers.min)),
+        Some(next) if job.last_stop.is_some() => {
+            let ranks = next.places.keys();
+            let of = ranks.filter(|rank| is_of(**rank));
+            (Doing::Stopped, of.count() as u64)
+        }
+        _ => {
+            let role = part.and_then(|part| job.beside.parts().get(part));
+            let least = role.map_or(job.containers.min, |role| role.count);
+            (Doing::Waiting, u64::from(least))
+        }
     }
 }

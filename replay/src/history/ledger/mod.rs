@@ -267,8 +267,8 @@ impl Ledger {
         account.follow(job, self.window, self.now);
         let now = account.held();
         let using = self.using.entry(tenant_of(id)).or_default();
-        using.subtract(&job.demand, before);
-        using.add(&job.demand, now);
+        using.subtract(&before, 1);
+        using.add(&now, 1);
     }
 
     fn follow_all(&mut self) {
@@ -290,7 +290,7 @@ impl Ledger {
             return;
         };
         if let Some(using) = self.using.get_mut(id.tenant()) {
-            using.subtract(account.demand(), account.held());
+            using.subtract(&account.held(), 1);
         }
         account.end(how, self.window, self.now);
         self.ended.push((id.clone(), account));

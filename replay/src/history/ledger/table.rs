@@ -231,9 +231,11 @@ pub(super) fn table(ledger: Ledger) -> LedgerTable {
     let all: Vec<(&JobId, &Account)> = ended.chain(&ledger.live).collect();
     let mut parts: BTreeMap<(&str, &Resource), PartsRow> = BTreeMap::new();
     for (id, account) in &all {
-        for (resource, each) in account.demand().iter() {
-            let row = parts.entry((id.tenant(), resource)).or_default();
-            row.add(&PartsRow::of(account.parts(), each));
+        for (demand, used) in account.uses() {
+            for (resource, each) in demand.iter() {
+                let row = parts.entry((id.tenant(), resource)).or_default();
+                row.add(&PartsRow::of(used, each));
+            }
         }
     }
     let tenants = ledger.tenants.iter().flat_map(|(tenant, rows)| {
@@ -267,26 +269,36 @@ pub(super) fn table(ledger: Ledger) -> LedgerTable {
 fn jobs(ledger: &Ledger, all: &[(&JobId, &Account)]) -> Vec<JobRow> {
     let mut rows = Vec::new();
     for (id, account) in all {
-        if *account.parts() == Parts::default() && !ledger.gave.contains_key(*id) {
+        let mut uses = account.uses();
+        if uses.all(|(_, used)| *used == Parts::default()) && !ledger.gave.contains_key(*id) {
             continue;
         }
-        let row = |resource: &str, unit: String, each: u64| JobRow {
-            job: (*id).clone(),
-            ended: account.how().to_owned(),
-            resource: resource.to_owned(),
-            unit,
-            parts: PartsRow::of(account.parts(), each),
-            gave: BTreeMap::new(),
+        let row = |resource: &str, unit: String, each: &dyn Fn(&Amounts) -> u64| {
+            let mut parts = PartsRow::default();
+            for (demand, used) in account.uses() {
+                parts.add(&PartsRow::of(used, each(demand)));
+            }
+            JobRow {
+                job: (*id).clone(),
+                ended: account.how().to_owned(),
+                resource: resource.to_owned(),
+                unit,
+                parts,
+                gave: BTreeMap::new(),
+            }
         };
-        let mut containers = row("containers", "containers_ms".to_owned(), 1);
+        let mut containers = row("containers", "containers_ms".to_owned(), &|_| 1);
         containers.gave = ledger.gave.get(*id).cloned().unwrap_or_default();
         rows.push(containers);
-        let demand: &Amounts = account.demand();
-        rows.extend(
-            demand
-                .iter()
-                .map(|(resource, each)| row(resource.name(), unit(resource), each)),
-        );
+        let mut demanded = Amounts::new();
+        account
+            .uses()
+            .for_each(|(demand, _)| demanded.add(demand, 1));
+        let resources = demanded.iter().map(|(resource, _)| {
+            let each = |demand: &Amounts| demand.get(resource);
+            row(resource.name(), unit(resource), &each)
+        });
+        rows.extend(resources);
     }
     rows
 }

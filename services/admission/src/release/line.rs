@@ -8,7 +8,7 @@ use std::iter::Peekable;
 
 use dormouse_messages::job::Urgency;
 use dormouse_messages::quantity::Resource;
-use dormouse_messages::{Amounts, JobId, Sequence, Timestamp};
+use dormouse_messages::{Amounts, Beside, JobId, Sequence, Timestamp};
 use dormouse_state::queues::Order;
 use dormouse_state::{QueueJob, Queues, Share, Stand, TenantQueue, Waits};
 
@@ -28,9 +28,13 @@ const BACKFILL_LOOKAHEAD: usize = 100;
 pub struct Head {
     /// The job.
     pub id: JobId,
-    /// What one container needs.
+    /// What one worker needs.
     pub demand: Amounts,
-    /// The containers that it starts with.
+    /// What stands beside the workers.
+    pub beside: Beside,
+    /// What its smallest partition needs.
+    pub needs: Amounts,
+    /// The containers of that.
     pub min: u64,
     /// Whose need is met first.
     pub urgency: Urgency,
@@ -42,6 +46,15 @@ pub struct Head {
     pub since: Timestamp,
     /// From when on its waiting is credited.
     pub credited: Timestamp,
+}
+
+impl Head {
+    /// The resources that its containers demand.
+    pub fn demanded(&self) -> impl Iterator<Item = &Resource> {
+        let roles = self.beside.parts().iter().map(|part| &part.demand);
+        let all = std::iter::once(&self.demand).chain(roles);
+        all.flat_map(Amounts::iter).map(|(resource, _)| resource)
+    }
 }
 
 /// A tenant's line.
@@ -101,8 +114,10 @@ pub fn lines<'a>(queues: &'a Queues, changes: &'a Changes, now: Timestamp) -> Ve
         let line = lines.iter_mut().find(|l| l.tenant == event.job.tenant());
         let Some(line) = line else { continue };
         let arrival = Sequence(queues.sequence.0 + index);
-        let min = u64::from(event.spec.containers.start());
-        line.queued.add(&event.spec.demand, min);
+        let beside = Beside::of(&event.spec);
+        let start = event.spec.containers.start();
+        let needs = beside.partition(&event.spec.demand, start);
+        line.queued.add(&needs, 1);
         line.count += 1;
         line.waits.join(now);
         line.credited.join(now);
@@ -110,7 +125,9 @@ pub fn lines<'a>(queues: &'a Queues, changes: &'a Changes, now: Timestamp) -> Ve
         let head = Head {
             id: event.job.clone(),
             demand: event.spec.demand.clone(),
-            min,
+            min: u64::from(beside.containers(start)),
+            beside,
+            needs,
             urgency: event.spec.kind.urgency(),
             cause: *cause,
             arrival,
@@ -170,8 +187,7 @@ impl<'a> Line<'a> {
         for id in changes.cancelled.iter().filter(|id| id.tenant() == tenant) {
             let queued = |job: &&QueueJob| matches!(job.stand, Stand::Queued { .. });
             if let Some(job) = queues.jobs.get(id).filter(queued) {
-                line.queued
-                    .subtract(&job.demand, u64::from(job.containers.start()));
+                line.queued.subtract(&job.smallest(), 1);
                 line.count = line.count.saturating_sub(1);
             }
         }
@@ -195,7 +211,7 @@ impl<'a> Line<'a> {
                     _ => continue,
                 }
             }
-            if room.could_run(&head.demand, head.min) {
+            if room.could_run(&head) {
                 self.head = Some(head);
                 return;
             }
@@ -211,8 +227,8 @@ impl<'a> Line<'a> {
     }
 
     fn may_go(&self, head: &Head) -> bool {
-        let mut demand = head.demand.iter();
-        !demand.any(|(resource, _)| self.closed.contains(resource))
+        let mut demanded = head.demanded();
+        !demanded.any(|resource| self.closed.contains(resource))
     }
 
     fn pop(&mut self) -> Option<Head> {
@@ -236,10 +252,10 @@ impl<'a> Line<'a> {
     /// Takes the head out of the line and counts it as run.
     pub fn take(&mut self, room: &mut Room<'_>, now: Timestamp) -> Option<Head> {
         let head = self.head.take()?;
-        self.runs.add(&head.demand, head.min);
-        self.firm.add(&head.demand, head.min);
+        self.runs.add(&head.needs, 1);
+        self.firm.add(&head.needs, 1);
         self.containers += head.min;
-        self.queued.subtract(&head.demand, head.min);
+        self.queued.subtract(&head.needs, 1);
         self.count = self.count.saturating_sub(1);
         match head.credited <= now {
             true => self.credited_count = self.credited_count.saturating_sub(1),
@@ -260,7 +276,9 @@ fn head_of(id: &JobId, job: &QueueJob) -> Head {
     Head {
         id: id.clone(),
         demand: job.demand.clone(),
-        min: u64::from(job.containers.start()),
+        min: u64::from(job.beside.containers(job.containers.start())),
+        beside: job.beside.clone(),
+        needs: job.smallest(),
         urgency: job.urgency,
         cause: job.admitted,
         arrival: job.admitted,

@@ -69,22 +69,23 @@ impl<'a> Room<'a> {
             (long_ago && may_go).then_some((*since, head))
         });
         let first = heads.min_by_key(|(since, head)| (*since, head.arrival));
-        self.reserved = first.map(|(_, head)| {
-            let mut needs = Amounts::new();
-            needs.add(&head.demand, head.min);
-            Reserved {
-                id: head.id.clone(),
-                arrival: head.arrival,
-                needs,
-            }
+        self.reserved = first.map(|(_, head)| Reserved {
+            id: head.id.clone(),
+            arrival: head.arrival,
+            needs: head.needs.clone(),
         });
     }
 
     /// Whether it could run if nothing else did, on the nodes that there are.
-    pub fn could_run(&mut self, demand: &Amounts, min: u64) -> bool {
-        if demand.first_short(&self.queues.total, min).is_some() {
+    pub fn could_run(&mut self, head: &Head) -> bool {
+        if head.needs.first_short(&self.queues.total, 1).is_some() {
             return false;
         }
+        let mut roles = head.beside.parts().iter();
+        roles.all(|part| self.some_node_fits(&part.demand)) && self.some_node_fits(&head.demand)
+    }
+
+    fn some_node_fits(&mut self, demand: &Amounts) -> bool {
         if let Some(fits) = self.fits_node.get(demand) {
             return *fits;
         }
@@ -100,7 +101,7 @@ impl<'a> Room<'a> {
         }
         if let Some(quota) = self.queues.config.quota(line.tenant) {
             let mut with = line.firm.clone();
-            with.add(&head.demand, head.min);
+            with.add(&head.needs, 1);
             if quota.exceeded_by(&with).is_some() {
                 return Fit::OverQuota;
             }
@@ -129,14 +130,12 @@ impl<'a> Room<'a> {
                 let needs = self.reserved_from(head);
                 self.short(head, needs).cloned().collect()
             }
-            Fit::OverQuota if self.is_over_containers(line, head) => head
-                .demand
-                .iter()
-                .map(|(resource, _)| resource.clone())
-                .collect(),
+            Fit::OverQuota if self.is_over_containers(line, head) => {
+                head.demanded().cloned().collect()
+            }
             Fit::OverQuota => {
                 let mut with = line.firm.clone();
-                with.add(&head.demand, head.min);
+                with.add(&head.needs, 1);
                 let quota = self.queues.config.quota(line.tenant);
                 let bounds = quota.into_iter().flat_map(|quota| quota.iter());
                 let exceeded = bounds.filter(|(resource, most)| with.get(resource) > *most);
@@ -162,18 +161,17 @@ impl<'a> Room<'a> {
         head: &'h Head,
         reserved: Option<&Amounts>,
     ) -> impl Iterator<Item = &'h Resource> {
-        let demand = head.demand.iter().filter(move |(resource, amount)| {
+        head.demanded().filter(move |resource| {
             let reserved = reserved.map_or(0, |reserved| reserved.get(resource));
             let taken = self.committed.get(resource).saturating_add(reserved);
-            let needs = amount.saturating_mul(head.min);
+            let needs = head.needs.get(resource);
             taken.saturating_add(needs) > self.queues.total.get(resource)
-        });
-        demand.map(|(resource, _)| resource)
+        })
     }
 
     /// Takes the room of a released job.
     pub fn take(&mut self, head: &Head) {
-        self.committed.add(&head.demand, head.min);
+        self.committed.add(&head.needs, 1);
         if self.reserved.as_ref().is_some_and(|it| it.id == head.id) {
             self.reserved = None;
         }

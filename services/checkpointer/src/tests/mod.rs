@@ -2,6 +2,7 @@
 //! that can save no more.
 
 mod elastic;
+mod roles;
 
 use dormouse_messages::events::{
     ContainerExited, ContainerStarted, JobAdmitted, JobReleased, NodeDrained, NodeJoined,

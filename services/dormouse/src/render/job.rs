@@ -61,6 +61,18 @@ fn facts(detail: &JobDetail) -> Vec<(&'static str, String)> {
         facts.push(("Spread", spread_text(row, spread)));
     }
     facts.push(("Demand", format!("{} each", detail.demand)));
+    if !detail.roles.is_empty() {
+        let roles = detail.roles.iter();
+        let roles = roles.map(|it| {
+            let from = it.first_rank;
+            let ranks = match it.count {
+                1 => format!("rank {from}"),
+                count => format!("ranks {from} to {}", from + count - 1),
+            };
+            format!("{}: {} ({} each), {ranks}", it.role, it.count, it.demand)
+        });
+        facts.push(("Roles", roles.collect::<Vec<_>>().join("; ")));
+    }
     facts.push((
         "Share",
         format!(

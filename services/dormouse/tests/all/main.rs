@@ -23,6 +23,7 @@ mod notebooks;
 mod page;
 mod questions;
 mod release;
+mod roles;
 mod secured;
 mod tasks;
 mod tenants;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use dormouse_messages::{ContainerId, Incarnation, JobId};
+use dormouse_messages::{Beside, ContainerId, Incarnation, JobId};
 
 use super::Agent;
 use crate::container;
@@ -44,10 +44,13 @@ impl Agent {
         incarnation: Incarnation,
         announced: &Announced,
     ) -> Result<bool, NotStarted> {
-        let partition = self.state.jobs.get(job);
-        let partition = partition.and_then(|job| job.partitions.get(&incarnation));
+        let known = self.state.jobs.get(job);
+        let partition = known.and_then(|job| job.partitions.get(&incarnation));
         let partition = partition.ok_or("its placement is not on the log")?;
-        let document = members::document(&self.config, &self.state, partition, announced)?;
+        let spec = known.and_then(|job| job.spec.as_ref());
+        let beside = spec.map(Beside::of).unwrap_or_default();
+        let of = (partition, &beside);
+        let document = members::document(&self.config, &self.state, of, announced)?;
         let layout = self.config.layout();
         members::tell(&layout, job, incarnation, &document).map_err(|error| {
             let path = layout.members(job, incarnation).path();

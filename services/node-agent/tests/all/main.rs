@@ -15,6 +15,7 @@ mod in_place;
 mod keeping;
 mod process;
 mod reconcile;
+mod roles;
 mod snapshots;
 mod sources;
 mod tasks;

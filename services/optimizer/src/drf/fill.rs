@@ -1,7 +1,8 @@
 //! Divisible progressive filling: every active user's key rises at the same speed; a user freezes
 //! when a resource that it demands saturates, or stops at its cap; floors are granted first.
 //!
-//! s_i(t) = clip(w_i t, floor_i δ_i, cap_i δ_i), δ_i the dominant share of one task. The level t
+//! s_i(t) = clip(w_i t, ρ_i + floor_i δ_i, ρ_i + cap_i δ_i), δ_i the dominant share of one task, ρ_i what
+//! the user has beside its tasks of that resource (its roles; mostly 0). The level t
 //! jumps from event to event (a user leaves its floor, a user reaches its cap, a resource
 //! saturates), so there is no step size and there are no ties to break.
 //!
@@ -46,6 +47,8 @@ struct Filled {
     unit: (u64, u64),
     /// Whole tasks at the floor or at the cap.
     tasks: u32,
+    /// What it has beside them of the dominant resource.
+    beside: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -73,7 +76,8 @@ impl Filling {
         match user.stop {
             Stop::Nothing => 0.0,
             Stop::Floor | Stop::Cap => {
-                f64::from(user.tasks) * (user.unit.0 as f64 / user.unit.1 as f64)
+                let tasks = f64::from(user.tasks) * (user.unit.0 as f64 / user.unit.1 as f64);
+                tasks + user.beside as f64 / user.unit.1 as f64
             }
             Stop::Saturated(resource) => {
                 let level = self.levels.get(resource).and_then(Option::as_ref);
@@ -91,7 +95,7 @@ impl Filling {
         match user.stop {
             Stop::Nothing => BigRational::zero(),
             Stop::Floor | Stop::Cap => BigRational::new(
-                BigInt::from(user.tasks) * user.unit.0,
+                BigInt::from(user.tasks) * user.unit.0 + user.beside,
                 BigInt::from(user.unit.1),
             ),
             Stop::Saturated(resource) => {
@@ -104,13 +108,14 @@ impl Filling {
         }
     }
 
-    /// The (fractional) tasks of user `index`, exactly: its share over that of one task.
+    /// The (fractional) tasks of user `index`, exactly: its share, without what is beside them, over that of one task.
     #[must_use]
     pub fn exact_tasks(&self, index: usize) -> BigRational {
         match self.users.get(index) {
             Some(user) if user.unit.0 > 0 => {
                 let unit = BigRational::new(user.unit.0.into(), user.unit.1.into());
-                self.exact_share(index) / unit
+                let beside = BigRational::new(user.beside.into(), user.unit.1.into());
+                (self.exact_share(index) - beside) / unit
             }
             _ => BigRational::zero(),
         }
@@ -183,6 +188,8 @@ impl<'a> Run<'a> {
         let mut common = BigInt::one();
         let mut filled = Vec::with_capacity(users.len());
         let mut rest: Vec<BigInt> = totals.iter().map(|total| BigInt::from(*total)).collect();
+        // Divides what rises less for what is beside it: see `offset`.
+        let mut scale = BigInt::one();
         for user in users {
             let dominant = user
                 .dominant(&totals[..shared])
@@ -193,6 +200,14 @@ impl<'a> Run<'a> {
                 for (rest, amount) in rest.iter_mut().zip(&user.demand) {
                     *rest -= BigInt::from(*amount) * user.floor;
                 }
+                for (rest, amount) in rest.iter_mut().zip(&user.beside) {
+                    *rest -= *amount;
+                }
+            }
+            let beside = dominant.and_then(|k| user.beside.get(k)).copied();
+            let beside = beside.unwrap_or(0);
+            if beside > 0 {
+                scale = scale.lcm(&BigInt::from(unit.0));
             }
             filled.push(Filled {
                 stop: if unit.0 > 0 {
@@ -203,8 +218,10 @@ impl<'a> Run<'a> {
                 weight: user.weight(),
                 unit,
                 tasks: if unit.0 > 0 { user.floor } else { 0 },
+                beside,
             });
         }
+        rest.iter_mut().for_each(|rest| *rest *= &scale);
         let phase = |user: &Filled| {
             if user.unit.0 > 0 {
                 Phase::Waiting
@@ -221,7 +238,7 @@ impl<'a> Run<'a> {
                 levels: vec![None; totals.len()],
             },
             common,
-            scale: BigInt::one(),
+            scale,
             rest,
             rate: vec![BigInt::zero(); totals.len()],
         }
@@ -240,10 +257,11 @@ impl<'a> Run<'a> {
                 self.phases[index] = Phase::Done;
                 continue;
             }
-            // tasks · δ_i / w_i: at most 2^32 · 2^64 over 2^64 · 2^32.
+            // (tasks · δ_i + ρ_i) / w_i: at most 2^32 · 2^64 over 2^64 · 2^32.
+            let beside = u128::from(self.outcome.users[index].beside);
             let level = |tasks: u32| {
                 Ratio::new(
-                    u128::from(tasks) * u128::from(demand),
+                    u128::from(tasks) * u128::from(demand) + beside,
                     u128::from(total) * u128::from(user.weight()),
                 )
             };
@@ -274,6 +292,16 @@ impl<'a> Run<'a> {
         let factor = &self.common / demand * total * self.outcome.users[user].weight;
         let demands = self.users[user].demand.iter();
         demands.map(|amount| &factor * amount).collect()
+    }
+
+    /// S · what the level w_i t stands for of a resource and the user has beside its tasks: ρ_i d_ik / δ_i.
+    /// While it rises its tasks are fewer by that.
+    fn offset(&self, user: usize, amount: u64) -> BigInt {
+        let Filled { beside, unit, .. } = &self.outcome.users[user];
+        match beside {
+            0 => BigInt::zero(),
+            beside => &self.scale / unit.0 * *beside * amount,
+        }
     }
 
     /// A resource that the floors alone use up freezes its users at once.
@@ -336,7 +364,7 @@ impl<'a> Run<'a> {
             self.users[user].cap.unwrap_or(u32::MAX)
         };
         for (resource, amount) in demand.iter().enumerate() {
-            let held = &self.scale * *amount * tasks;
+            let held = &self.scale * *amount * tasks + self.offset(user, *amount);
             if event.leaves_floor {
                 self.rest[resource] += held;
                 self.rate[resource] += &rate[resource];

@@ -26,6 +26,9 @@ pub struct User {
     pub floor: u32,
     /// The most tasks it takes.
     pub cap: Option<u32>,
+    /// What it has beside its tasks in any case, by resource; empty where that is nothing ([`fill`]
+    /// only).
+    pub beside: Vec<u64>,
 }
 
 impl User {

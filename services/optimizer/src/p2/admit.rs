@@ -29,6 +29,7 @@ use super::backfill::Passed;
 use super::diagnose::{Standing, blocked, hopeless};
 use super::gather::gather;
 use super::instance::{Cluster, Instance, loss_bound, runs};
+use super::near::near;
 use super::pipeline::{Found, Verdict, gap, may_be_feasible, search};
 use super::plan::Plan;
 use super::revert::revert;
@@ -77,10 +78,10 @@ impl<'a> Queue<'a> {
             purse: Purse::new(problem.budget.seconds),
         };
         let mut fresh = Vec::new();
-        for (index, job) in problem.jobs.iter().enumerate() {
+        for (index, job) in problem.heads() {
             if runs(cluster, job) {
                 queue.running.push(index);
-            } else if let Some(why) = hopeless(problem, cluster, job) {
+            } else if let Some(why) = hopeless(problem, cluster, index) {
                 queue.hopeless.insert(index, why);
             } else if job.urgency > Urgency::Training {
                 queue.running.push(index);
@@ -114,7 +115,9 @@ impl<'a> Queue<'a> {
         let stays: Vec<usize> = running.filter(|job| !evicted.contains(job)).collect();
         let mut instance = Instance::new(self.problem, self.cluster, &stays);
         for job in evicted {
-            instance.give_up(self.cluster, &self.problem.jobs[*job]);
+            for index in std::iter::once(*job).chain(self.problem.roles(*job)) {
+                instance.give_up(self.cluster, &self.problem.jobs[index]);
+            }
         }
         instance
     }
@@ -179,6 +182,7 @@ impl<'a> Queue<'a> {
 
     fn arrange(&self, instance: &Instance, plan: &mut Plan, partitions: &mut Partitions) {
         gather(self.problem, instance, plan, partitions);
+        near(instance, plan, partitions);
         arrange(self.problem, self.cluster, instance, plan, partitions);
     }
 
@@ -252,11 +256,12 @@ impl<'a> Queue<'a> {
     /// What runs stays; all candidates wait, and who takes part in any case and does not run.
     fn keep(&self) -> Draft {
         let mut draft = Draft::empty(self.problem, "p2");
-        for index in &self.running {
-            let job = &self.problem.jobs[*index];
+        let running = self.running.iter();
+        for index in running.flat_map(|job| std::iter::once(*job).chain(self.problem.roles(*job))) {
+            let job = &self.problem.jobs[index];
             let previous = job.previous.as_ref().filter(|_| runs(self.cluster, job));
             let located = previous.and_then(|previous| self.cluster.locate(previous));
-            draft.placed[*index] = located.unwrap_or_default().into_iter().collect();
+            draft.placed[index] = located.unwrap_or_default().into_iter().collect();
         }
         let instance = self.instance(&[]);
         let mut stands = Plan::standing(&instance);

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 
 use super::admit::Queue;
 use super::confine::Confined;
-use super::instance::{Instance, State, covers, fits};
+use super::instance::{Instance, State, covers, fits, roles_of};
 use super::pipeline::may_be_feasible;
 
 /// Jobs that are passed in one decision: each costs a few relaxations. Resources close the queue
@@ -93,6 +93,9 @@ impl Passed {
     /// Whether a job behind those that were passed is tried; where it may start is noted then.
     pub fn lets_try(&mut self, queue: &Queue<'_>, job: usize) -> bool {
         let known = |head: &Head| {
+            if queue.problem.roles(head.job).next().is_some() {
+                return false;
+            }
             // One that demands the same, and no less of it, cannot start either.
             let (head, job) = (&queue.problem.jobs[head.job], &queue.problem.jobs[job]);
             head.container_type() == job.container_type()
@@ -124,13 +127,23 @@ impl Passed {
         let Some(demand) = queue.cluster.demand(posed) else {
             return Ok(None);
         };
-        let wants = |resource: &usize| demand.get(*resource).is_some_and(|amount| *amount > 0);
+        let roles = roles_of(queue.problem, job);
+        let beside = roles.iter().filter_map(|role| queue.cluster.demand(role));
+        let beside: Vec<Vec<u64>> = beside.collect();
+        let wants = |resource: &usize| {
+            let mut all = std::iter::once(&demand).chain(&beside);
+            all.any(|demand| demand.get(*resource).is_some_and(|amount| *amount > 0))
+        };
         let mut nodes = nodes(queue, job);
         let mut first = None;
         for head in self.heads.iter().filter(|head| head.holds) {
             let shared = nodes.iter().zip(&head.nodes).any(|(own, its)| *own && *its);
             if !shared || !head.lacks.iter().any(wants) {
                 continue;
+            }
+            if !roles.is_empty() {
+                // Its parts start together: they are not held to nodes one by one.
+                return Err(head.job);
             }
             let first = *first.get_or_insert(head.job);
             for (own, its) in nodes.iter_mut().zip(&head.nodes) {
@@ -172,7 +185,16 @@ impl Passed {
             may_be_feasible(instance) && (is_told || queue.search(instance).is_some())
         };
         let demand = queue.cluster.demand(&queue.problem.jobs[job]);
-        let demand = demand.unwrap_or_default();
+        let mut demand = demand.unwrap_or_default();
+        let min = u64::from(queue.problem.jobs[job].min.max(1));
+        // As if each worker had its part of the roles: what is demanded counts, and whether there is so
+        // much of it.
+        for role in roles_of(queue.problem, job) {
+            let beside = queue.cluster.demand(role).unwrap_or_default();
+            for (amount, beside) in demand.iter_mut().zip(beside) {
+                *amount += (beside * u64::from(role.min)).div_ceil(min);
+            }
+        }
         let resources = queue.cluster.totals.len().min(demand.len());
         let demanded: Vec<usize> = (0..resources).filter(|k| demand[*k] > 0).collect();
         if demanded.len() == 1 {
@@ -188,8 +210,8 @@ impl Passed {
             false => causes,
         };
         // Of several causes those that are short.
-        let free = free(&instance, head);
-        let min = u64::from(queue.problem.jobs[job].min.max(1));
+        let roles: Vec<usize> = queue.problem.roles(job).collect();
+        let free = free(&instance, head, &roles);
         let is_short = |k: &&usize| free[**k] < demand[**k].saturating_mul(min);
         let short: Vec<usize> = causes.iter().filter(is_short).copied().collect();
         match short.is_empty() {
@@ -199,19 +221,20 @@ impl Passed {
     }
 }
 
-/// The nodes that a container of `job` would fit if they were empty.
+/// The nodes that a container of `job` would fit if they were empty, or one of its roles.
 fn nodes(queue: &Queue<'_>, job: usize) -> Vec<bool> {
-    let demand = queue.cluster.demand(&queue.problem.jobs[job]);
-    let demand = demand.unwrap_or_default();
+    let all = std::iter::once(job).chain(queue.problem.roles(job));
+    let demands = all.map(|index| queue.cluster.demand(&queue.problem.jobs[index]));
+    let demands: Vec<Vec<u64>> = demands.map(Option::unwrap_or_default).collect();
     let capacities = queue.cluster.capacities.iter();
     capacities
-        .map(|capacity| fits(&demand, capacity) > 0)
+        .map(|capacity| demands.iter().any(|demand| fits(demand, capacity) > 0))
         .collect()
 }
 
 /// What is free of each resource on the nodes of `head`, beside what runs and the minima of what is
 /// let in.
-fn free(instance: &Instance, head: &Head) -> Vec<u64> {
+fn free(instance: &Instance, head: &Head, roles: &[usize]) -> Vec<u64> {
     let rooms = instance.free_rooms(&vec![false; instance.jobs.len()]);
     let mut free = vec![0_u64; instance.totals.len()];
     let rooms = rooms.into_iter().zip(&head.nodes);
@@ -227,7 +250,8 @@ fn free(instance: &Instance, head: &Head) -> Vec<u64> {
         theirs.any(|(room, its)| *its && covers(asked, &room[instance.counted..]))
     };
     let fresh = instance.jobs.iter();
-    let fresh = fresh.filter(|job| job.state == State::Free && job.index != head.job);
+    let is_other = |index: usize| index != head.job && !roles.contains(&index);
+    let fresh = fresh.filter(|job| job.state == State::Free && is_other(job.index));
     for job in fresh.filter(|job| may_be_there(job.ty)) {
         for (free, amount) in free.iter_mut().zip(&instance.types[job.ty].demand) {
             *free = free.saturating_sub(amount * u64::from(job.min));

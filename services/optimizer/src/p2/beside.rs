@@ -192,6 +192,7 @@ mod tests {
             fair: 0.4,
             in_place: false,
             fixed: Vec::new(),
+            is_role: false,
             restart: 0.001,
         };
         let mut instance = Instance {

@@ -3,7 +3,7 @@
 use crate::problem::{Problem, ProblemJob};
 use crate::solution::WaitCode;
 
-use super::instance::{Cluster, Instance, State, limits};
+use super::instance::{Cluster, Instance, State, limits, roles_of};
 use super::pipeline::may_be_feasible;
 
 /// What a diagnosis refers to.
@@ -14,6 +14,52 @@ pub(crate) struct Standing<'a> {
 
 /// Why a job can never run on these nodes, if so: it then does not hold up the queue.
 pub(crate) fn hopeless(
+    problem: &Problem,
+    cluster: &Cluster,
+    index: usize,
+) -> Option<(WaitCode, String)> {
+    let job = &problem.jobs[index];
+    let alone = hopeless_alone(problem, cluster, job);
+    if alone.is_some() || problem.roles(index).next().is_none() {
+        return alone;
+    }
+    for role in roles_of(problem, index) {
+        if let Some((code, reason)) = hopeless_alone(problem, cluster, role) {
+            let name = role.role.as_ref().map_or("", |role| &role.name);
+            return Some((code, format!("roles.{name}: {reason}")));
+        }
+    }
+    // Each for itself fits; all of them must do so together.
+    let mut empty = Instance::new(problem, cluster, &[index]);
+    empty.rooms.clone_from(&cluster.capacities);
+    empty.classify();
+    empty.loss_bound = f64::INFINITY;
+    empty
+        .jobs
+        .iter_mut()
+        .for_each(|job| job.state = State::Free);
+    (!may_be_feasible(&empty)).then(|| {
+        let reason = format!(
+            "its minimum of {} ({} each) and its roles ({}) do not fit the empty cluster together; lower the minimum, shrink a role or add nodes",
+            containers(limits(job).0),
+            job.demand,
+            beside(problem, index)
+        );
+        (WaitCode::NeverFits, reason)
+    })
+}
+
+/// `ps: 1 container (cpu=1 each)`: what stands beside a job's workers.
+fn beside(problem: &Problem, index: usize) -> String {
+    let roles = roles_of(problem, index).into_iter();
+    let roles = roles.map(|role| {
+        let name = role.role.as_ref().map_or("", |role| &role.name);
+        format!("{name}: {} ({} each)", containers(role.min), role.demand)
+    });
+    roles.collect::<Vec<_>>().join(", ")
+}
+
+fn hopeless_alone(
     problem: &Problem,
     cluster: &Cluster,
     job: &ProblemJob,
@@ -220,7 +266,9 @@ fn short(standing: &Standing, instance: &Instance, head: usize) -> String {
             pinned: 0,
             minimums: 0,
         };
-        for other in instance.jobs.iter().filter(|job| job.index != head) {
+        let roles = || roles_of(standing.problem, head).into_iter();
+        let own: Vec<usize> = standing.problem.roles(head).chain([head]).collect();
+        for other in instance.jobs.iter().filter(|job| !own.contains(&job.index)) {
             let each = u128::from(instance.types[other.ty].demand[index]);
             match other.state {
                 State::Pinned => kept.pinned += each * u128::from(other.count),
@@ -228,13 +276,17 @@ fn short(standing: &Standing, instance: &Instance, head: usize) -> String {
             }
         }
         let taken = kept.pinned + kept.minimums;
-        let need = u128::from(min) * u128::from(job.demand.get(resource));
+        let beside =
+            roles().map(|role| u128::from(role.min) * u128::from(role.demand.get(resource)));
+        let beside: u128 = beside.sum();
+        let need = u128::from(min) * u128::from(job.demand.get(resource)) + beside;
         if taken + need > room {
             let amount = |value: u128| resource.display(u64::try_from(value).unwrap_or(u64::MAX));
             let name = resource.name();
             return format!(
-                "its minimum of {} needs {name} {}, and {} can be had now: of {} in all, {}; {} more is needed",
+                "its minimum of {}{} needs {name} {}, and {} can be had now: of {} in all, {}; {} more is needed",
                 containers(min),
+                if beside > 0 { " with its roles" } else { "" },
                 amount(need),
                 amount(room.saturating_sub(taken)),
                 amount(total),

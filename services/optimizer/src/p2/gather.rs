@@ -84,6 +84,7 @@ impl Gathering<'_> {
         let posed = &self.problem.jobs[it.index];
         let is_new = it.count == 0 && it.fixed.is_empty();
         posed.urgency == Urgency::Training
+            && !it.is_role
             && self.plan.is_free(self.instance, job)
             && (it.in_place || is_new)
     }

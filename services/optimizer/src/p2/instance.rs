@@ -122,6 +122,7 @@ impl Cluster {
                 weight: user.job.weight,
                 floor: user.floor,
                 cap: Some(cap),
+                beside: self.beside(&user.roles),
             }
         };
         let users: Vec<User> = users.iter().map(user).collect();
@@ -129,6 +130,45 @@ impl Cluster {
         totals.extend(self.columns.pools(&self.capacities));
         let filled = fill_within(&totals, resources, &users);
         (0..users.len()).map(|index| filled.share(index)).collect()
+    }
+
+    /// What roles hold together of the resource of which a worker takes the largest part.
+    pub fn beside_share(&self, job: &ProblemJob, roles: &[&ProblemJob]) -> f64 {
+        let part =
+            |resource: &Resource, total: &u64| job.demand.get(resource) as f64 / *total as f64;
+        let pairs = self.resources.iter().zip(&self.totals);
+        let dominant = pairs.fold(
+            None,
+            |best: Option<(&Resource, u64, f64)>, (resource, total)| {
+                let part = part(resource, total);
+                match best {
+                    Some((_, _, most)) if most >= part => best,
+                    _ => Some((resource, *total, part)),
+                }
+            },
+        );
+        let Some((resource, total, _)) = dominant else {
+            return 0.0;
+        };
+        let amounts = roles.iter();
+        let amounts = amounts.map(|role| role.demand.get(resource) * u64::from(role.min));
+        amounts.sum::<u64>() as f64 / total as f64
+    }
+
+    /// What roles hold together, in the resources and in the pools of permits.
+    fn beside(&self, roles: &[&ProblemJob]) -> Vec<u64> {
+        let resources = self.totals.len();
+        let mut beside = Vec::new();
+        for role in roles {
+            let demand = self.demand(role).unwrap_or_default();
+            let mut each = demand.iter().take(resources).copied().collect::<Vec<_>>();
+            each.extend(self.columns.pooled(&demand, role));
+            beside.resize(each.len(), 0);
+            for (beside, amount) in beside.iter_mut().zip(each) {
+                *beside += amount * u64::from(role.min);
+            }
+        }
+        beside
     }
 
     /// Where a job's containers are by node index; `None` when one is on a node that is gone.
@@ -151,6 +191,13 @@ pub(crate) struct FairUser<'a> {
     pub floor: u32,
     /// The most that it takes.
     pub cap: u32,
+    /// Its roles.
+    pub roles: Vec<&'a ProblemJob>,
+}
+
+/// The roles of a job of the problem.
+pub(crate) fn roles_of(problem: &Problem, job: usize) -> Vec<&ProblemJob> {
+    problem.roles(job).map(|role| &problem.jobs[role]).collect()
 }
 
 /// How many containers with `demand` fit in `room`.
@@ -226,6 +273,9 @@ pub(crate) struct Job {
     /// Containers that stay where they are, and are not among `previous`, `count`, `min` and `max`:
     /// the chief of one that is resized in place, and what it has where it could not start any more.
     pub fixed: Vec<(usize, u32)>,
+    /// Whether it is a role of the job before it: of a fixed number, and never moved while it runs. Its
+    /// loss is 0.
+    pub is_role: bool,
 }
 
 impl Job {
@@ -263,6 +313,11 @@ pub(crate) fn runs(cluster: &Cluster, job: &ProblemJob) -> bool {
     !job.displaced && place.is_some_and(|place| !place.is_empty())
 }
 
+/// Whether it is a job, and not a role of one.
+pub(crate) fn is_head(job: &ProblemJob) -> bool {
+    job.role.is_none()
+}
+
 /// Its limits, read so that they make sense.
 pub(crate) fn limits(job: &ProblemJob) -> (u32, u32) {
     let min = job.min.max(1);
@@ -270,7 +325,7 @@ pub(crate) fn limits(job: &ProblemJob) -> (u32, u32) {
 }
 
 impl Instance {
-    /// The instance in which exactly `members` (indices of jobs) take part.
+    /// The instance in which exactly `members` (indices of jobs) take part, with their roles.
     pub fn new(problem: &Problem, cluster: &Cluster, members: &[usize]) -> Self {
         Self::within(problem, cluster, members, &Confined::default())
     }
@@ -296,19 +351,19 @@ impl Instance {
         let counted = instance.counted;
         confined.complete_rooms(&mut instance.rooms, counted);
         let mut known: BTreeMap<Vec<u64>, usize> = BTreeMap::new();
-        for index in members {
-            let Some(job) = problem.jobs.get(*index) else {
-                continue;
-            };
+        let heads = members.iter().copied();
+        let heads = heads.filter(|index| problem.jobs.get(*index).is_some_and(is_head));
+        for index in heads.flat_map(|head| std::iter::once(head).chain(problem.roles(head))) {
+            let job = &problem.jobs[index];
             let Some(mut demand) = cluster.demand(job) else {
                 continue;
             };
-            confined.complete_demand(&mut demand, *index, counted);
+            confined.complete_demand(&mut demand, index, counted);
             let ty = *known.entry(demand).or_insert_with_key(|demand| {
                 instance.types.push(Type::new(demand, &cluster.totals));
                 instance.types.len() - 1
             });
-            instance.push(problem, cluster, *index, ty);
+            instance.push(problem, cluster, index, ty);
         }
         instance.classify();
         instance.fair_shares(problem, cluster);
@@ -317,7 +372,7 @@ impl Instance {
             problem
                 .jobs
                 .get(job.index)
-                .is_some_and(|job| runs(cluster, job) && job.in_place.is_none())
+                .is_some_and(|it| runs(cluster, it) && it.in_place.is_none() && is_head(it))
         });
         let running = u64::try_from(running.count()).unwrap_or(u64::MAX);
         let bound = problem.policy.theta2.ceil_times(running);
@@ -379,6 +434,7 @@ impl Instance {
             restart: 0.0,
             in_place: job.in_place.is_some() && state == State::Free,
             fixed,
+            is_role: !is_head(job),
         });
     }
 
@@ -465,11 +521,22 @@ impl Instance {
             demand: &self.types[job.ty].demand[..width],
             floor: job.min + job.base(),
             cap: job.max + job.base(),
+            roles: roles_of(problem, job.index),
         };
-        let users: Vec<FairUser<'_>> = self.jobs.iter().map(user).collect();
-        let shares = cluster.fair_shares(&users);
-        for (job, share) in self.jobs.iter_mut().zip(shares) {
-            job.fair = share;
+        let heads = self.jobs.iter().filter(|job| !job.is_role);
+        let users: Vec<FairUser<'_>> = heads.map(user).collect();
+        let mut shares = cluster.fair_shares(&users).into_iter();
+        for job in &mut self.jobs {
+            let own = self.types[job.ty].share;
+            job.fair = match job.is_role {
+                true => own * f64::from(job.min),
+                // P2 counts workers: what the roles have of the share is no part of its losses.
+                false => {
+                    let roles = roles_of(problem, job.index);
+                    let beside = cluster.beside_share(&problem.jobs[job.index], &roles);
+                    shares.next().unwrap_or(0.0) - beside
+                }
+            };
         }
     }
 
@@ -481,11 +548,14 @@ impl Instance {
         resource: usize,
     ) -> Option<Self> {
         let mut other = self.clone();
-        let job = other.jobs.iter_mut().find(|job| job.index == index)?;
-        let mut demand = self.types[job.ty].demand.clone();
-        *demand.get_mut(resource)? = 0;
-        job.ty = other.types.len();
-        other.types.push(Type::new(&demand, &self.totals));
+        let roles: Vec<usize> = problem.roles(index).collect();
+        let whose = |job: &&mut Job| job.index == index || roles.contains(&job.index);
+        for job in other.jobs.iter_mut().filter(whose) {
+            let mut demand = self.types[job.ty].demand.clone();
+            *demand.get_mut(resource)? = 0;
+            job.ty = other.types.len();
+            other.types.push(Type::new(&demand, &self.totals));
+        }
         other.classify();
         other.fair_shares(problem, cluster);
         Some(other)

@@ -417,6 +417,7 @@ mod tests {
             urgency: Default::default(),
             has_checkpoint: true,
             static_containers: None,
+            role: None,
             needs: Default::default(),
             gpu_parts: 0,
         };

@@ -5,10 +5,13 @@
 //! 3. [`assign`]: slots to jobs.
 //! 4. [`revert`], [`stay`]: restarts and moves that are not worth it are taken back; [`gather`]:
 //!    training leaves nodes that cost it more than they bring; [`arrange`]: what starts goes where it
-//!    would rather be.
+//!    would rather be; [`near`]: parameter servers go to their workers.
 //! 5. [`diagnose`]: why the others wait.
 //!
 //! [`conflict`] and [`forced`] answer questions about a job that is to have more than it was given.
+//!
+//! What stands beside a job's workers (its roles) are jobs of their own in an instance: of a fixed number,
+//! in it exactly while their job is, without a loss, and where they are as long as it runs.
 //!
 //! Which nodes a job may be on stands in rooms and demands ([`columns`]; [`confine`] for one decision).
 //!
@@ -42,6 +45,7 @@ pub(crate) mod knapsack;
 pub(crate) mod large;
 pub(crate) mod lattice;
 pub(crate) mod model;
+pub(crate) mod near;
 pub(crate) mod opening;
 pub(crate) mod pace;
 pub(crate) mod pack;

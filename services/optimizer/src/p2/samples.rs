@@ -109,6 +109,7 @@ fn random(seed: u64, bound: bool) -> Option<Instance> {
             urgency: Default::default(),
             has_checkpoint: true,
             static_containers: None,
+            role: None,
             needs: needs(bound, &mut asked),
             gpu_parts: 0,
         });

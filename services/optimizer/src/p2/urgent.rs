@@ -131,7 +131,8 @@ fn spare(queue: &Queue<'_>, evicted: &mut BTreeSet<usize>, victims: &[usize]) {
 /// Running jobs that may be sent back, the first victim first.
 fn victims(queue: &Queue<'_>) -> Vec<usize> {
     let whole = queue.instance(&[]);
-    let indices = whole.jobs.iter().map(|job| job.index);
+    let heads = whole.jobs.iter().filter(|job| !job.is_role);
+    let indices = heads.map(|job| job.index);
     let mut victims: Vec<usize> = indices
         .filter(|index| {
             let job = &queue.problem.jobs[*index];

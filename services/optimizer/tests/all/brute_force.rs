@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::common::{job, node, placed, solved};
+use crate::common::{amounts, job, node, placed, solved};
+use dormouse_messages::roles::Part;
 use dormouse_optimizer::decimal::Decimal;
 use dormouse_optimizer::drf::{User, fill};
 use dormouse_optimizer::problem::{Budget, FairnessBound, Objective, Policy, Problem, ProblemJob};
@@ -19,10 +20,13 @@ struct Spec {
     span: u32,
     previous: Option<(u32, u32)>,
     adjustable: bool,
+    /// A role beside its workers: processors, GPUs, containers, and whether it runs on the second node.
+    role: Option<(u64, u64, u32, bool)>,
 }
 
 fn spec() -> impl Strategy<Value = Spec> {
     let previous = prop::option::weighted(0.6, (0u32..3, 0u32..3));
+    let role = prop::option::weighted(0.4, (1u64..3, 0u64..2, 1u32..3, prop::bool::ANY));
     (
         1u64..4,
         0u64..2,
@@ -31,19 +35,23 @@ fn spec() -> impl Strategy<Value = Spec> {
         0u32..3,
         previous,
         prop::bool::weighted(0.8),
+        role,
     )
-        .prop_map(|(cpu, gpu, weight, min, span, previous, adjustable)| {
-            let previous = previous.filter(|(a, b)| a + b > 0);
-            Spec {
-                cpu,
-                gpu,
-                weight,
-                min,
-                span,
-                previous,
-                adjustable,
-            }
-        })
+        .prop_map(
+            |(cpu, gpu, weight, min, span, previous, adjustable, role)| {
+                let previous = previous.filter(|(a, b)| a + b > 0);
+                Spec {
+                    cpu,
+                    gpu,
+                    weight,
+                    min,
+                    span,
+                    previous,
+                    adjustable,
+                    role,
+                }
+            },
+        )
 }
 
 /// Jobs whose previous containers fit their nodes.
@@ -83,7 +91,24 @@ fn problem(
                 .collect();
             made = placed(made, &at);
         }
+        let role = spec.role.map(|(cpu, gpu, count, second)| {
+            let at = spec.previous.map(|_| {
+                let here = &mut used[usize::from(second)];
+                here.0 += cpu * u64::from(count);
+                here.1 += gpu * u64::from(count);
+                let node = NAMES[usize::from(second)].parse().expect("a name");
+                BTreeMap::from([(node, count)])
+            });
+            let part = Part {
+                role: "ps".to_owned(),
+                count,
+                demand: amounts(&format!("cpu={cpu},gpu={gpu}")),
+                needs: Default::default(),
+            };
+            made.role(&part, at)
+        });
         jobs.push(made);
+        jobs.extend(role);
     }
     let fit = used
         .iter()
@@ -142,6 +167,16 @@ fn demand(job: &ProblemJob, problem: &Problem) -> Vec<u64> {
         .collect()
 }
 
+/// What stands beside a job's workers.
+fn beside(job: &ProblemJob, problem: &Problem) -> Vec<u64> {
+    let is_role = |it: &&ProblemJob| it.role.as_ref().is_some_and(|role| role.of == job.job);
+    let role = problem.jobs.iter().find(is_role);
+    role.map_or_else(Vec::new, |role| {
+        let each = demand(role, problem).into_iter();
+        each.map(|amount| amount * u64::from(role.min)).collect()
+    })
+}
+
 fn had(job: &ProblemJob) -> Option<[u32; 2]> {
     let previous = job.previous.as_ref()?;
     Some(NAMES.map(|name| {
@@ -160,19 +195,24 @@ impl<'a> Brute<'a> {
             .iter()
             .for_each(|node| total.add(&node.capacity, 1));
         let totals: Vec<u64> = total.iter().map(|(_, amount)| amount).collect();
+        let heads = || members.iter().filter(|job| job.role.is_none());
         let user = |job: &&ProblemJob| User {
             demand: demand(job, problem),
             weight: job.weight,
             floor: job.min,
             cap: Some(job.max),
+            beside: beside(job, problem),
         };
-        let filled = fill(&totals, &members.iter().map(user).collect::<Vec<_>>());
+        let filled = fill(&totals, &heads().map(user).collect::<Vec<_>>());
+        let mut shares = (0..).map(|index| filled.share(index));
+        let fair = |job: &&ProblemJob| match job.role {
+            Some(_) => 0.0,
+            None => shares.next().unwrap_or(0.0),
+        };
         let twice = 2 * totals.len() as u64;
-        let running = members.iter().filter(|job| job.previous.is_some()).count() as u64;
+        let running = heads().filter(|job| job.previous.is_some()).count() as u64;
         Self {
-            fair: (0..members.len())
-                .map(|index| filled.share(index))
-                .collect(),
+            fair: members.iter().map(fair).collect(),
             loss_bound: match problem.policy.fairness_bound {
                 FairnessBound::Paper => problem.policy.theta1.ceil_times(twice) as f64,
                 FairnessBound::Exact => problem.policy.theta1.to_f64() * twice as f64,
@@ -227,6 +267,13 @@ impl<'a> Brute<'a> {
             unit.iter().copied().fold(0.0, f64::max),
             unit.iter().sum::<f64>(),
         );
+        // The share counts in the resource of which a worker takes most, roles and all.
+        let dominant = (0..unit.len())
+            .rev()
+            .max_by(|a, b| unit[*a].total_cmp(&unit[*b]));
+        let roles = beside(job, self.problem);
+        let held = dominant.and_then(|k| Some(*roles.get(k)? as f64 / self.totals[k] as f64));
+        let held = held.unwrap_or(0.0);
         let objective = self.problem.policy.objective;
         let most = job.max.max(had(job).map_or(0, |[a, b]| a + b));
         for a in 0..=most {
@@ -260,7 +307,10 @@ impl<'a> Brute<'a> {
                 });
                 if fits {
                     let n = f64::from(a + b);
-                    let l = (share * n - self.fair[index]).abs();
+                    let l = match job.role {
+                        Some(_) => 0.0,
+                        None => (share * n + held - self.fair[index]).abs(),
+                    };
                     let gain = objective.utilization * worth * n - objective.loss * l - cost;
                     self.go(
                         index + 1,
@@ -278,11 +328,16 @@ impl<'a> Brute<'a> {
 /// The best objective with the first `count` new jobs, if any allocation is feasible.
 fn brute(problem: &Problem, count: usize) -> Option<f64> {
     let mut left = count;
+    let mut takes_part = false;
     let members = problem
         .jobs
         .iter()
         .filter(|job| {
-            job.previous.is_some() || left.checked_sub(1).map(|rest| left = rest).is_some()
+            if job.role.is_none() {
+                takes_part =
+                    job.previous.is_some() || left.checked_sub(1).map(|rest| left = rest).is_some();
+            }
+            takes_part
         })
         .collect();
     let mut brute = Brute::new(problem, members);
@@ -301,11 +356,10 @@ fn compare(problem: &Problem) -> Result<(), TestCaseError> {
             .any(|w| { ["no_such_resource", "never_fits"].contains(&w.code.as_str()) })
     );
     let new = problem
-        .jobs
-        .iter()
-        .filter(|job| job.previous.is_none())
+        .heads()
+        .filter(|(_, job)| job.previous.is_none())
         .count();
-    let running = problem.jobs.len() - new;
+    let running = problem.heads().count() - new;
     let best = (0..=new)
         .rev()
         .find_map(|count| Some((count, brute(problem, count)?)));
@@ -354,6 +408,7 @@ fn a_prefix_of_a_feasible_one_need_not_be_feasible() {
         span,
         previous: None,
         adjustable: true,
+        role: None,
     };
     let specs = [spec(3, 2, 1), spec(2, 2, 0), spec(1, 1, 0)];
     let made = problem(&specs, [(5, 0), (5, 0)], (0, 0), false).expect("a problem");
@@ -373,6 +428,7 @@ fn the_slots_are_those_of_the_jobs() {
             span: 2,
             previous: None,
             adjustable: true,
+            role: None,
         }],
         [(4, 0), (4, 0)],
         (10, 10),

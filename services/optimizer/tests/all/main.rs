@@ -9,6 +9,7 @@ mod drf_properties;
 mod fractions;
 mod locality;
 mod places;
+mod roles;
 mod scale;
 mod services;
 mod state;

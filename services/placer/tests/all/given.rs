@@ -66,6 +66,7 @@ pub fn spec(id: &JobId) -> JobSpec {
         constraints: Default::default(),
         gpu_limit_milli: None,
         gpu_memory_bytes: None,
+        roles: Default::default(),
     }
 }
 

@@ -5,3 +5,4 @@ mod faults;
 mod given;
 mod packing;
 mod places;
+mod roles;

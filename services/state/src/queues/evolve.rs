@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::{AllocationDecided, JobAdmitted, JobReleased, JobRevised};
 use dormouse_messages::job::Kind;
-use dormouse_messages::{Amounts, Event, Fold, JobId, Recorded, Sequence, TenantId, Timestamp};
+use dormouse_messages::{
+    Amounts, Beside, Event, Fold, JobId, Recorded, Sequence, TenantId, Timestamp,
+};
 
 use crate::folded;
 
@@ -72,9 +74,7 @@ impl Fold for Queues {
                 Stand::Queued { .. } => {
                     live += 1;
                     tenant.order.insert((job.order(), id.clone()));
-                    tenant
-                        .queued
-                        .add(&job.demand, u64::from(job.containers.start()));
+                    tenant.queued.add(&job.smallest(), 1);
                 }
                 Stand::Released { .. } => {
                     live += 1;
@@ -110,15 +110,16 @@ impl TenantQueue {
     fn count(&mut self, job: &QueueJob, inwards: bool) {
         let weight = u64::from(job.weight);
         if inwards {
-            self.runs.add(&job.demand, job.held());
-            self.firm.add(&job.demand, job.firm());
+            job.beside.add_to(&mut self.runs, &job.demand, job.held());
+            job.beside.add_to(&mut self.firm, &job.demand, job.firm());
             self.containers.0 += job.held();
             self.containers.1 += job.firm();
             self.released += 1;
             self.weights += weight;
         } else {
-            self.runs.subtract(&job.demand, job.held());
-            self.firm.subtract(&job.demand, job.firm());
+            let beside = &job.beside;
+            beside.subtract_from(&mut self.runs, &job.demand, job.held());
+            beside.subtract_from(&mut self.firm, &job.demand, job.firm());
             self.containers.0 = self.containers.0.saturating_sub(job.held());
             self.containers.1 = self.containers.1.saturating_sub(job.firm());
             self.released = self.released.saturating_sub(1);
@@ -137,7 +138,7 @@ struct Sums<'a> {
 impl Sums<'_> {
     /// Counts a job in, or out before it changes.
     fn count(&mut self, id: &JobId, job: &QueueJob, inwards: bool) {
-        let start = u64::from(job.containers.start());
+        let start = u64::from(job.beside.containers(job.containers.start()));
         let amount = match job.stand {
             Stand::Queued { .. } => Some(start),
             Stand::Released { .. } => Some(job.held()),
@@ -149,11 +150,12 @@ impl Sums<'_> {
         match &job.stand {
             Stand::Queued { .. } if inwards => {
                 tenant.order.insert((job.order(), id.clone()));
-                tenant.queued.add(&job.demand, start);
+                job.beside.add_to(&mut tenant.queued, &job.demand, start);
             }
             Stand::Queued { .. } => {
                 tenant.order.remove(&(job.order(), id.clone()));
-                tenant.queued.subtract(&job.demand, start);
+                job.beside
+                    .subtract_from(&mut tenant.queued, &job.demand, start);
             }
             Stand::Released { .. } => tenant.count(job, inwards),
             Stand::Held { .. } if inwards => tenant.held += 1,
@@ -162,11 +164,11 @@ impl Sums<'_> {
         }
         match amount {
             Some(amount) if inwards => {
-                self.asked.add(&job.demand, amount);
+                job.beside.add_to(self.asked, &job.demand, amount);
                 *self.live += 1;
             }
             Some(amount) => {
-                self.asked.subtract(&job.demand, amount);
+                job.beside.subtract_from(self.asked, &job.demand, amount);
                 *self.live = self.live.saturating_sub(1);
             }
             None => {}
@@ -237,6 +239,7 @@ impl Queues {
         }
         let job = QueueJob {
             demand: event.spec.demand.clone(),
+            beside: Beside::of(&event.spec),
             weight: event.spec.weight,
             containers: event.spec.containers,
             adjustable: event.spec.adjustable(),

@@ -21,7 +21,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use dormouse_messages::job::{Containers, Urgency};
 use dormouse_messages::policy::Policy;
-use dormouse_messages::{Amounts, JobId, LogClock, Resource, Sequence, TenantId, Timestamp};
+use dormouse_messages::{
+    Amounts, Beside, JobId, LogClock, Resource, Sequence, TenantId, Timestamp,
+};
 use serde::{Deserialize, Serialize};
 
 pub use credit::Credit;
@@ -42,8 +44,10 @@ pub type Order = (Reverse<Urgency>, Reverse<i32>, Sequence);
 /// A live job, as far as the queue is concerned.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueJob {
-    /// Demand of one container.
+    /// Demand of one worker.
     pub demand: Amounts,
+    /// What stands beside the workers.
+    pub beside: Beside,
     /// Weight of its fair share.
     pub weight: u32,
     /// Fewest and most containers.
@@ -121,8 +125,14 @@ impl QueueJob {
         };
         match self.on_hold {
             true => u64::from(given),
-            false => u64::from(given.max(self.containers.min)),
+            false => u64::from(given.max(self.beside.containers(self.containers.min))),
         }
+    }
+
+    /// What it needs to start.
+    #[must_use]
+    pub fn smallest(&self) -> Amounts {
+        self.beside.partition(&self.demand, self.containers.start())
     }
 
     /// Until when it waits in the queue, where that is bounded.
@@ -137,7 +147,7 @@ impl QueueJob {
     #[must_use]
     pub fn firm(&self) -> u64 {
         match self.adjustable && self.urgency == Urgency::Training {
-            true => u64::from(self.containers.min).min(self.held()),
+            true => u64::from(self.beside.containers(self.containers.min)).min(self.held()),
             false => self.held(),
         }
     }
@@ -266,9 +276,7 @@ impl Queues {
     #[must_use]
     pub fn needs(&self, id: &JobId) -> Option<Amounts> {
         let job = self.jobs.get(id)?;
-        let mut needs = Amounts::new();
-        needs.add(&job.demand, u64::from(job.containers.min));
-        Some(needs)
+        Some(job.beside.partition(&job.demand, job.containers.min))
     }
 
     /// Whether one container of `demand` fits a usable node.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use dormouse_messages::{JobId, NodeId};
+use dormouse_messages::{Amounts, JobId, NodeId};
 use dormouse_projections::ReadModel;
 use dormouse_projections::nodes::{MemberState, Node, NodeState};
 use serde::Serialize;
@@ -23,7 +23,7 @@ struct MapNode(NodeId, NodeState, f64, Vec<(usize, u32, f64)>);
 
 /// The nodes of a moment. Lost ones that hold nothing any more are left out after an hour.
 pub fn of(model: &ReadModel) -> NodeMap {
-    let mut standing: BTreeMap<&NodeId, BTreeMap<usize, u32>> = BTreeMap::new();
+    let mut standing: BTreeMap<&NodeId, BTreeMap<usize, (u32, Amounts)>> = BTreeMap::new();
     let mut jobs: Vec<JobId> = Vec::new();
     for container in model.nodes.members() {
         if container.member.state == MemberState::Reserved {
@@ -33,7 +33,12 @@ pub fn of(model: &ReadModel) -> NodeMap {
             jobs.push(container.job.clone());
         }
         let on = standing.entry(&container.member.node).or_default();
-        *on.entry(jobs.len() - 1).or_default() += 1;
+        let (count, held) = on.entry(jobs.len() - 1).or_default();
+        *count += 1;
+        if let Some(job) = model.jobs.get(container.job) {
+            let part = job.beside.at(container.member.rank);
+            held.add(part.map_or(&job.demand, |part| &part.demand), 1);
+        }
     }
     let nodes = model.nodes.iter().filter(|(_, node)| {
         let lost = node.lost.map(|lost| model.cluster.now.seconds_since(lost));
@@ -41,12 +46,9 @@ pub fn of(model: &ReadModel) -> NodeMap {
     });
     let nodes = nodes.map(|(name, node)| {
         let here = standing.remove(name).unwrap_or_default();
-        let here = here.into_iter().map(|(job, count)| {
-            let id = jobs.get(job);
-            let demand = id.and_then(|id| model.jobs.get(id)).map(|job| &job.demand);
-            let part = demand.map_or(0.0, |demand| taken(demand, u64::from(count), node));
-            (job, count, part)
-        });
+        let here = here
+            .into_iter()
+            .map(|(job, (count, held))| (job, count, taken(&held, 1, node)));
         MapNode(
             name.clone(),
             node.state(),

@@ -63,6 +63,7 @@ pub fn job(name: &str, demand: &str, weight: u32, min: u32, max: u32) -> Problem
         urgency: Default::default(),
         has_checkpoint: true,
         static_containers: None,
+        role: None,
         needs: Default::default(),
     }
 }

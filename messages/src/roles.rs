@@ -1,0 +1,337 @@
+//! Roles: containers that stand beside a job's workers, such as a parameter server.
+//!
+//! `containers`, `demand` and `command` of a job are those of its workers, whose number may change.
+//! A role has a fixed number of containers, and a demand of its own. All of a job start together, or
+//! none of it.
+//!
+//! Rank 0 is the chief, the first worker. The roles have the next ranks, in the order of their names;
+//! the other workers come behind them. So the ranks of the roles stay what they are, however many
+//! workers come and go.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::ids::Rank;
+use crate::job::{Command, EnvValue, JobSpec};
+use crate::needs::{Constraints, ContainerType, Needs};
+use crate::quantity::{Amounts, Written};
+use crate::whole::whole;
+
+/// What a job calls the containers that it counts in `containers`.
+pub const WORKER: &str = "worker";
+
+/// The names that a role may have.
+pub const ROLES: [&str; 2] = ["evaluator", "ps"];
+
+/// A role as people submit it.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a map such as {count: 1, demand: {cpu: 1, memory: 2Gi}}"
+)]
+pub struct RoleDocument {
+    /// How many containers it has.
+    #[serde(default = "one", deserialize_with = "whole")]
+    pub count: u32,
+    /// Demand of one container.
+    pub demand: BTreeMap<String, Written>,
+    /// Its command lines; the job's where absent.
+    #[serde(default)]
+    pub command: Option<Command>,
+    /// Environment, beside the job's.
+    #[serde(default)]
+    pub env: BTreeMap<String, EnvValue>,
+    /// Which nodes its containers may be on; the job's constraints where absent.
+    #[serde(default)]
+    pub constraints: Option<Constraints>,
+}
+
+const fn one() -> u32 {
+    1
+}
+
+/// A role in a job's normalised specification.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RoleSpec {
+    /// How many containers it has.
+    pub count: u32,
+    /// Demand of one container.
+    pub demand: Amounts,
+    /// Its command lines; the job's where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<Command>,
+    /// Environment, beside the job's.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, EnvValue>,
+    /// Which nodes its containers may be on; the job's constraints where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub constraints: Option<Constraints>,
+}
+
+/// The containers of one role.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    /// Its name.
+    pub role: String,
+    /// How many there are.
+    pub count: u32,
+    /// Demand of one.
+    pub demand: Amounts,
+    /// What they ask of their nodes besides room.
+    pub needs: Needs,
+}
+
+impl Part {
+    /// The type of its containers.
+    #[must_use]
+    pub fn container_type(&self) -> ContainerType {
+        ContainerType {
+            demand: self.demand.clone(),
+            needs: self.needs.clone(),
+        }
+    }
+}
+
+/// What stands beside the workers of a job: its roles in the order of their ranks.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Beside(Vec<Part>);
+
+impl Beside {
+    /// That of a job.
+    #[must_use]
+    pub fn of(spec: &JobSpec) -> Self {
+        let part = |(role, it): (&String, &RoleSpec)| Part {
+            role: role.clone(),
+            count: it.count,
+            demand: it.demand.clone(),
+            needs: Needs {
+                constraints: it
+                    .constraints
+                    .clone()
+                    .unwrap_or_else(|| spec.constraints.clone()),
+                tolerations: spec.tolerations.clone(),
+                gpu_memory_bytes: 0,
+            },
+        };
+        Self(spec.roles.iter().map(part).collect())
+    }
+
+    /// Whether there is nothing beside the workers.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The roles.
+    #[must_use]
+    pub fn parts(&self) -> &[Part] {
+        &self.0
+    }
+
+    /// How many containers they have together.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.0.iter().map(|part| part.count).sum()
+    }
+
+    /// The ranks of the role with this index.
+    #[must_use]
+    pub fn ranks(&self, index: usize) -> Range<u32> {
+        let before: u32 = self.0.iter().take(index).map(|part| part.count).sum();
+        let count = self.0.get(index).map_or(0, |part| part.count);
+        1 + before..1 + before + count
+    }
+
+    /// The role of a rank by its index; `None` for a worker.
+    #[must_use]
+    pub fn index_at(&self, rank: Rank) -> Option<usize> {
+        (0..self.0.len()).find(|index| self.ranks(*index).contains(&rank.0))
+    }
+
+    /// The role of a rank; `None` for a worker.
+    #[must_use]
+    pub fn at(&self, rank: Rank) -> Option<&Part> {
+        self.0.get(self.index_at(rank)?)
+    }
+
+    /// Whether a rank is a worker's.
+    #[must_use]
+    pub fn is_worker(&self, rank: Rank) -> bool {
+        self.index_at(rank).is_none()
+    }
+
+    /// The workers among so many containers of a job.
+    #[must_use]
+    pub fn workers(&self, containers: u32) -> u32 {
+        containers.saturating_sub(self.count())
+    }
+
+    /// All containers of a job with so many workers: none without any.
+    #[must_use]
+    pub fn containers(&self, workers: u32) -> u32 {
+        match workers {
+            0 => 0,
+            workers => workers.saturating_add(self.count()),
+        }
+    }
+
+    /// What the roles demand together.
+    #[must_use]
+    pub fn amounts(&self) -> Amounts {
+        let mut amounts = Amounts::new();
+        for part in &self.0 {
+            amounts.add(&part.demand, u64::from(part.count));
+        }
+        amounts
+    }
+
+    /// Adds what a job holds that has so many containers, roles and all, of workers with `demand`.
+    pub fn add_to(&self, sum: &mut Amounts, demand: &Amounts, containers: u64) {
+        self.held(demand, containers, |amounts, times| {
+            sum.add(amounts, times);
+        });
+    }
+
+    /// Subtracts the same.
+    pub fn subtract_from(&self, sum: &mut Amounts, demand: &Amounts, containers: u64) {
+        self.held(demand, containers, |amounts, times| {
+            sum.subtract(amounts, times);
+        });
+    }
+
+    fn held(&self, demand: &Amounts, containers: u64, mut each: impl FnMut(&Amounts, u64)) {
+        if containers == 0 {
+            return;
+        }
+        each(demand, containers.saturating_sub(u64::from(self.count())));
+        for part in &self.0 {
+            each(&part.demand, u64::from(part.count));
+        }
+    }
+
+    /// What a partition with so many workers needs.
+    #[must_use]
+    pub fn partition(&self, demand: &Amounts, workers: u32) -> Amounts {
+        let mut needs = Amounts::new();
+        self.add_to(&mut needs, demand, u64::from(self.containers(workers)));
+        needs
+    }
+}
+
+/// What the containers of a job demand, by their ranks.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Demands {
+    worker: Amounts,
+    beside: Beside,
+}
+
+impl Demands {
+    /// Those of a job whose workers demand so much.
+    #[must_use]
+    pub fn new(worker: &Amounts, beside: &Beside) -> Self {
+        Self {
+            worker: worker.clone(),
+            beside: beside.clone(),
+        }
+    }
+
+    /// Those of a job.
+    #[must_use]
+    pub fn of(spec: &JobSpec) -> Self {
+        Self::new(&spec.demand, &Beside::of(spec))
+    }
+
+    /// That of the container of a rank.
+    #[must_use]
+    pub fn at(&self, rank: Rank) -> &Amounts {
+        self.beside
+            .at(rank)
+            .map_or(&self.worker, |part| &part.demand)
+    }
+}
+
+impl JobSpec {
+    /// What the container of a rank is, as a job without roles: a role's own demand and command
+    /// lines take the place of the workers'.
+    #[must_use]
+    pub fn of_rank(&self, rank: Rank) -> Self {
+        let mut own = self.clone();
+        let beside = Beside::of(self);
+        let Some((part, role)) = beside
+            .at(rank)
+            .and_then(|part| Some((part, self.roles.get(&part.role)?)))
+        else {
+            return own;
+        };
+        own.demand.clone_from(&part.demand);
+        own.constraints.clone_from(&part.needs.constraints);
+        (own.gpu_limit_milli, own.gpu_memory_bytes) = (None, None);
+        if let Some(command) = &role.command {
+            own.command.clone_from(command);
+        }
+        own.env.extend(role.env.clone());
+        own
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec() -> JobSpec {
+        serde_json::from_value(serde_json::json!({
+            "name": "a", "tenant": "ads", "command": {"start": ["train"]},
+            "demand": {"cpu_milli": 1000, "gpu_milli": 1000}, "weight": 1,
+            "containers": {"min": 2, "max": 8}, "checkpoint": {"mode": "exit"},
+            "env": {"A": "1", "B": "1"},
+            "roles": {
+                "ps": {"count": 2, "demand": {"cpu_milli": 500}, "command": {"start": ["serve"]},
+                       "env": {"B": "2"}},
+                "evaluator": {"count": 1, "demand": {"cpu_milli": 250}},
+            },
+        }))
+        .expect("valid")
+    }
+
+    #[test]
+    fn roles_have_the_ranks_behind_the_chief_and_before_the_other_workers() {
+        let beside = Beside::of(&spec());
+        let role = |rank| beside.at(Rank(rank)).map_or(WORKER, |part| &part.role);
+        let roles: Vec<&str> = (0..6).map(role).collect();
+        assert_eq!(
+            roles,
+            ["worker", "evaluator", "ps", "ps", "worker", "worker"]
+        );
+        assert_eq!((beside.count(), beside.ranks(1)), (3, 2..4));
+        assert_eq!((beside.containers(2), beside.workers(5)), (5, 2));
+        assert_eq!(beside.containers(0), 0);
+    }
+
+    #[test]
+    fn a_partition_holds_its_workers_and_its_roles() {
+        let spec = spec();
+        let beside = Beside::of(&spec);
+        let needs = beside.partition(&spec.demand, 2);
+        assert_eq!(needs, "cpu=3250m,gpu=2".parse().expect("amounts"));
+        let mut sum = needs.clone();
+        beside.subtract_from(&mut sum, &spec.demand, 5);
+        assert!(sum.is_empty(), "{sum}");
+        assert!(beside.partition(&spec.demand, 0).is_empty());
+    }
+
+    #[test]
+    fn a_rank_of_a_role_has_its_demand_command_and_environment() {
+        let spec = spec();
+        let ps = spec.of_rank(Rank(2));
+        assert_eq!(ps.command.start, ["serve"]);
+        assert_eq!(ps.demand, "cpu=500m".parse().expect("amounts"));
+        assert_eq!(ps.env["B"], EnvValue::Plain("2".to_owned()));
+        assert_eq!(ps.env["A"], EnvValue::Plain("1".to_owned()));
+        assert_eq!(spec.of_rank(Rank(1)).command.start, ["train"]);
+        assert_eq!(spec.of_rank(Rank(4)), spec);
+    }
+}

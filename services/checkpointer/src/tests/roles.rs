@@ -1,0 +1,70 @@
+//! Jobs with a parameter server beside their workers: when they have succeeded, save and die. Rank 0 is
+//! the chief, rank 1 the server.
+
+use super::*;
+
+const STOP: &[&str] = &["dormouse.partition.stop_requested.v1"];
+const DONE: &[&str] = &["dormouse.job.completed.v1"];
+
+fn with_server(more: &Value) -> Value {
+    let mut fields = json!({
+        "roles": {"ps": {"count": 1, "demand": {"cpu_milli": 500}}},
+    });
+    let map = fields.as_object_mut().expect("a map");
+    map.extend(more.as_object().expect("a map").clone());
+    fields
+}
+
+/// A server that serves for as long as it is asked does not keep its job from completing.
+#[test]
+fn the_servers_are_stopped_when_the_workers_have_succeeded() {
+    for more in [
+        json!({}),
+        json!({"resize": {"mode": "in_place"}, "containers": {"min": 1, "max": 4}}),
+    ] {
+        let mut given = Given::running(with_server(&more));
+        given.exit(0, 0);
+        given.step(STOP);
+        given.exit(1, 143);
+        assert_eq!(given.stopped(), (StopReason::Completed, 0), "{more}");
+        given.step(&["dormouse.partition.stopped.v1"]);
+        given.step(DONE);
+    }
+}
+
+/// A server that ends by itself with success has served; its job goes on.
+#[test]
+fn a_server_that_succeeds_ends_nothing() {
+    let mut given = Given::running(with_server(&json!({})));
+    given.exit(1, 0);
+    given.step(&[]);
+    given.exit(0, 0);
+    given.step(DONE);
+}
+
+#[test]
+fn a_server_that_dies_ends_the_life() {
+    for more in [
+        json!({}),
+        json!({"resize": {"mode": "in_place"}, "containers": {"min": 1, "max": 4}}),
+    ] {
+        let mut given = Given::running(with_server(&more));
+        given.exit(1, 1);
+        given.step(STOP);
+        given.exit(0, 143);
+        assert_eq!(given.stopped(), (StopReason::GaveUp, 1), "{more}");
+    }
+}
+
+/// Asked to save, the worker saves and ends; the server, which is not asked, is stopped after it.
+#[test]
+fn the_servers_are_stopped_after_the_workers_have_saved() {
+    let mut given = Given::running(with_server(&json!({"min_run_s": 0})));
+    given.progress();
+    given.place(2, "n1");
+    given.step(&["dormouse.checkpoint.requested.v1"]);
+    given.exit(0, 0);
+    given.step(STOP);
+    given.exit(1, 143);
+    assert_eq!(given.stopped(), (StopReason::Adjusted, 0));
+}

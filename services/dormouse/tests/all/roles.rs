@@ -1,0 +1,82 @@
+//! A parameter server beside its workers, as plain processes: they train, are resized in place, complete.
+
+use std::collections::BTreeSet;
+
+use crate::common::{Cluster, root};
+use dormouse_messages::Event;
+use serde_json::{Value, json};
+
+fn with_server(name: &str, steps: u32) -> Value {
+    let program = root().join("deploy/examples/parameter_server.py");
+    let steps = steps.to_string();
+    json!({
+        "name": name, "tenant": "ads",
+        "command": {"start": ["python3", program, "--steps", steps, "--step-ms", "10"]},
+        "demand": {"cpu": 1, "memory": "256Mi"}, "resize": "in_place",
+        "containers": {"min": 1, "start": 2, "max": 3},
+        "roles": {"ps": {"count": 1, "demand": {"cpu": "500m", "memory": "128Mi"}}},
+        "checkpoint": {"mode": "exit", "grace_s": 5},
+    })
+}
+
+#[test]
+fn a_parameter_server_serves_workers_that_come_and_go() {
+    let cluster = Cluster::up(1, "cpu=4,memory=4Gi");
+    cluster.submit(&with_server("trained", 1_000_000)).ok();
+    // Three processors and a half of four are its own.
+    let mut on = BTreeSet::new();
+    cluster.wait_event("three workers and their server", |event| {
+        if let Event::ContainerStarted(it) = event {
+            on.insert(it.rank.0);
+        }
+        (on.len() == 4).then_some(())
+    });
+    let trains = |event: &Event| match event {
+        Event::Progress(it) if it.step > 20 && it.job.name() == "trained" => Some(it.containers),
+        _ => None,
+    };
+    cluster.wait_event("progress", trains);
+    // Another job needs room: a worker leaves in place, never the server or the chief.
+    let mut other = with_server("other", 60);
+    other["containers"] = json!({"min": 1, "start": 1, "max": 1});
+    cluster.submit(&other).ok();
+    cluster.wait_completed("ads/other");
+    cluster.run(&["job", "cancel", "ads/trained"]).ok();
+    cluster.run(&["job", "wait", "ads/trained"]);
+    cluster.wait_no_programs();
+    let log = cluster.check();
+    let left: Vec<u32> = log
+        .iter()
+        .filter_map(|it| match it.event() {
+            Some(Event::PartitionResizeRequested(it)) if it.job.name() == "trained" => {
+                Some(it.leave.iter().map(|rank| rank.0).collect::<Vec<_>>())
+            }
+            _ => None,
+        })
+        .flatten()
+        .collect();
+    assert!(
+        !left.is_empty() && left.iter().all(|rank| *rank > 1),
+        "{left:?}"
+    );
+    let lives = log.iter().filter(
+        |it| matches!(it.event(), Some(Event::PartitionStarted(it)) if it.job.name() == "trained"),
+    );
+    assert_eq!(lives.count(), 1, "nothing was started again");
+}
+
+#[test]
+fn a_job_completes_though_its_server_never_ends_by_itself() {
+    let cluster = Cluster::up(1, "cpu=4,memory=4Gi");
+    cluster.submit(&with_server("done", 100)).ok();
+    let said = cluster.run(&["job", "wait", "ads/done"]);
+    let shown = cluster.run_with(&["job", "show", "ads/done"], &[]).ok();
+    assert_eq!(said.json()["phase"], "completed", "{shown:?}");
+    assert!(shown.out.contains("ps: 1"), "{shown:?}");
+    let logs = cluster
+        .run_with(&["job", "logs", "ads/done", "--rank", "1"], &[])
+        .ok();
+    assert!(logs.out.contains("ps: serves on port"), "{logs:?}");
+    cluster.wait_no_programs();
+    cluster.check();
+}

@@ -1,0 +1,73 @@
+//! Roles: what each container is told of its own role and of the others.
+//!
+//! For TensorFlow (`tf.distribute.ParameterServerStrategy`) the cluster has one `chief`, which is rank 0
+//! and runs the coordinator, its `worker`s and its `ps`. The `evaluator` is no part of the cluster: it
+//! is a task of its own that reads what the chief saves.
+
+use std::collections::BTreeMap;
+
+use dormouse_messages::roles::WORKER;
+use dormouse_messages::{Beside, Rank};
+
+use super::{Member, Setting, endpoint};
+
+/// The members of the gang by role: workers first by rank.
+fn by_role<'a>(setting: &'a Setting<'_>, beside: &'a Beside) -> BTreeMap<&'a str, Vec<&'a Member>> {
+    let mut roles: BTreeMap<&str, Vec<&Member>> = BTreeMap::new();
+    for member in setting.gang {
+        let role = beside.at(member.rank).map_or(WORKER, |part| &part.role);
+        roles.entry(role).or_default().push(member);
+    }
+    roles
+}
+
+/// What a container of a job with roles is told besides; nothing of one without.
+pub fn variables(setting: &Setting<'_>) -> BTreeMap<String, String> {
+    let beside = Beside::of(setting.spec);
+    if beside.is_empty() {
+        return BTreeMap::new();
+    }
+    let own = setting.container.rank;
+    let role = beside.at(own).map_or(WORKER, |part| &part.role);
+    let roles = by_role(setting, &beside);
+    let peers = roles.get(role).map_or(&[][..], Vec::as_slice);
+    let place = peers.iter().filter(|member| member.rank < own).count();
+    let all = roles.iter().map(|(role, members)| {
+        let members: Vec<String> = members.iter().map(|member| endpoint(member)).collect();
+        format!("{role}={}", members.join(","))
+    });
+    let all: Vec<String> = all.collect();
+    BTreeMap::from(
+        [
+            ("DORMOUSE_ROLE", role.to_owned()),
+            ("DORMOUSE_ROLE_RANK", place.to_string()),
+            ("DORMOUSE_ROLE_SIZE", peers.len().to_string()),
+            ("DORMOUSE_ROLE_PEERS", all.join(";")),
+        ]
+        .map(|(name, value)| (name.to_owned(), value)),
+    )
+}
+
+/// TensorFlow's cluster and task, as its resolver reads them.
+pub fn tf_config(setting: &Setting<'_>) -> String {
+    let beside = Beside::of(setting.spec);
+    let own = setting.container.rank;
+    let mut cluster: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    let (mut kind, mut index) = (WORKER, 0);
+    for (role, members) in by_role(setting, &beside) {
+        for member in members {
+            let role = if member.rank == Rank(0) {
+                "chief"
+            } else {
+                role
+            };
+            let peers = cluster.entry(role).or_default();
+            if member.rank == own {
+                (kind, index) = (role, peers.len());
+            }
+            peers.push(endpoint(member));
+        }
+    }
+    cluster.remove("evaluator");
+    serde_json::json!({"cluster": cluster, "task": {"type": kind, "index": index}}).to_string()
+}
