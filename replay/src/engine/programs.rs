@@ -76,7 +76,7 @@ impl Gang {
 #[derive(Debug, Clone)]
 pub(super) struct Simulated {
     pub(super) model: ModelJob,
-    mode: CheckpointMode,
+    pub(super) mode: CheckpointMode,
     pub(super) in_place: bool,
     pub(super) served: bool,
     /// How long one task takes, of a task set.
