@@ -115,6 +115,8 @@ pub enum Standing {
     /// It has a place.
     #[default]
     Placed,
+    /// It had one, which was taken back before its start was requested.
+    TakenBack,
     /// Its start was requested.
     Asked,
     /// It has exited, or its node was lost.
@@ -331,7 +333,7 @@ impl AgentState {
 
 impl Fold for AgentState {
     const NAME: &'static str = "node-agent";
-    const VERSION: u32 = 9;
+    const VERSION: u32 = 10;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.folded = recorded.sequence;

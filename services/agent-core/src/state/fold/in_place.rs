@@ -14,6 +14,11 @@ impl Partition {
     /// More containers. A number that is taken stands for the container that has it.
     pub(super) fn add(&mut self, placed: Self) {
         for (rank, place) in placed.gang {
+            let known = self.gang.get(&rank);
+            if known.is_some_and(|known| known.standing == Standing::TakenBack) {
+                self.gang.remove(&rank);
+                self.here.remove(&rank);
+            }
             self.gang.entry(rank).or_insert(place);
         }
         for (rank, here) in placed.here {
@@ -31,7 +36,9 @@ impl Partition {
     ) {
         for rank in ranks {
             let place = self.gang.get_mut(rank);
-            if let Some(place) = place.filter(|place| place.standing == Standing::Placed) {
+            let place =
+                place.filter(|it| matches!(it.standing, Standing::Placed | Standing::TakenBack));
+            if let Some(place) = place {
                 place.standing = Standing::Asked;
             }
             let here = self.here.get_mut(rank);
@@ -41,6 +48,14 @@ impl Partition {
                 here.void = void;
             }
         }
+    }
+
+    /// Forgets what was taken back and not asked for: the next request comes from somebody who knows.
+    fn forget_the_taken_back(&mut self) {
+        self.gang
+            .retain(|_, place| place.standing != Standing::TakenBack);
+        let gang = &self.gang;
+        self.here.retain(|rank, _| gang.contains_key(rank));
     }
 
     /// Forgets containers that are over and take part no more: a service has thousands in its life.
@@ -67,17 +82,17 @@ impl AgentState {
         partition.here.get_mut(&container.rank)
     }
 
-    /// What was placed within a running life and taken back before its start was requested.
+    /// What was placed within a running life and taken back before its start was requested. The request
+    /// may have crossed that: then it starts, and whoever folds the log waits for its word.
     pub(super) fn taken_back(&mut self, event: &PlacementDecided) {
         for removed in &event.remove {
             let partition = self.partition_mut(&removed.job, removed.incarnation);
             let Some(partition) = partition.filter(|it| it.members.is_some()) else {
                 continue;
             };
-            let place = partition.gang.get(&removed.rank);
-            if place.is_some_and(|place| place.standing == Standing::Placed) {
-                partition.gang.remove(&removed.rank);
-                partition.here.remove(&removed.rank);
+            let place = partition.gang.get_mut(&removed.rank);
+            if let Some(place) = place.filter(|place| place.standing == Standing::Placed) {
+                place.standing = Standing::TakenBack;
             }
         }
     }
@@ -102,6 +117,7 @@ impl AgentState {
         if members.request(event, at, is_told) {
             let joining = members.joining.clone();
             partition.ask(&joining, sequence, event.generation, lost);
+            partition.forget_the_taken_back();
         }
     }
 
