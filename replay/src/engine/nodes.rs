@@ -280,37 +280,50 @@ impl ModelAgents {
             return;
         }
         it.agent.turn();
-        while let Some(effect) = it.agent.next() {
-            match effect {
-                Effect::List => it.adopt(),
-                Effect::Start(id, request) => {
-                    it.containers.insert(id.clone(), (request, Present::Asked));
-                    self.begin(it.agent.state(), &id, now, faults);
-                }
-                Effect::Stop(id) => self.stop(it.agent.state(), &id, now),
-                Effect::Evict(id, reason) => {
-                    let exit = Exit {
-                        reason: Some(reason),
-                        ..fenced()
-                    };
-                    self.evict(&id, exit, now);
-                }
-                Effect::Save(id, _) => self.save(&id, now, faults),
-                Effect::Give(id, _) => self.give(it.agent.state(), &id, now),
-                Effect::Forget(id, _) => drop(it.containers.remove(&id)),
-                Effect::Announce(job, incarnation, announced) => {
-                    let node = it.agent.node();
-                    self.announce(node, &(job, incarnation), &announced, now, faults);
-                }
-                Effect::Withdraw(..) => {}
-                Effect::Append(report) if self.ties.speaks(it.agent.node()) => {
-                    it.agent.stored();
-                    if !self.led {
-                        self.said.push(report.event);
-                    }
-                }
-                Effect::Append(report) => it.unsent = Some(report.event),
+        while let Some(effect) = it.agent.next_effect() {
+            self.carry_out(effect, it, now, faults);
+        }
+        while let Some(report) = it.agent.to_append() {
+            if !self.ties.speaks(it.agent.node()) {
+                it.unsent = Some(report.event);
+                return;
             }
+            it.agent.stored();
+            if !self.led {
+                self.said.push(report.event);
+            }
+        }
+    }
+
+    fn carry_out(
+        &mut self,
+        effect: Effect,
+        it: &mut ModelNode,
+        now: Timestamp,
+        faults: &mut Faults,
+    ) {
+        match effect {
+            Effect::List => it.adopt(),
+            Effect::Start(id, request) => {
+                it.containers.insert(id.clone(), (request, Present::Asked));
+                self.begin(it.agent.state(), &id, now, faults);
+            }
+            Effect::Stop(id) => self.stop(it.agent.state(), &id, now),
+            Effect::Evict(id, reason) => {
+                let exit = Exit {
+                    reason: Some(reason),
+                    ..fenced()
+                };
+                self.evict(&id, exit, now);
+            }
+            Effect::Save(id, _) => self.save(&id, now, faults),
+            Effect::Give(id, _) => self.give(it.agent.state(), &id, now),
+            Effect::Forget(id, _) => drop(it.containers.remove(&id)),
+            Effect::Announce(job, incarnation, announced) => {
+                let node = it.agent.node();
+                self.announce(node, &(job, incarnation), &announced, now, faults);
+            }
+            Effect::Withdraw(..) => {}
         }
     }
 }

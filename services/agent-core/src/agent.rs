@@ -5,9 +5,10 @@
 //!  hear       an event of the log         ┐      ┌  List      what runs here?
 //!  caught_up  all of it was heard         │      │  Start, Stop, Evict, Save, Give, Forget
 //!  lease      held, lost                  ├ Agent┤  Announce, Withdraw   who takes part
-//!  listed     what runs, or has ended     │      │  Append    one report; answered by `stored`
+//!  listed     what runs, or has ended     │      │
 //!  running, ended   a container           │      │
-//!  say        what else is to be reported ┘      └
+//!  say        what else is to be reported ┤
+//!  stored     the last report             ┘      └  a report to append, one at a time
 //! ```
 //!
 //! 1. It folds until it has caught up, and waits for the node's lease; nothing is touched before.
@@ -15,7 +16,8 @@
 //! 3. From then on it reconciles whenever something was put in ([`Agent::turn`]).
 //! 4. Reports leave one after the other, each once the one before is stored.
 //!
-//! Every input only notes what has happened; [`Agent::next`] hands out what is to be done.
+//! Every input only notes what has happened; [`Agent::next_effect`] hands out what is to be done, and
+//! [`Agent::to_append`] what is to be said.
 
 use std::collections::VecDeque;
 
@@ -130,8 +132,6 @@ pub enum Effect {
     Announce(JobId, Incarnation, Announced),
     /// The last container of a life here is forgotten: its members' file goes.
     Withdraw(JobId, Incarnation),
-    /// Append an event; answered by [`Agent::stored`].
-    Append(Report),
 }
 
 /// The machine.
@@ -315,27 +315,28 @@ impl Agent {
         }
     }
 
-    /// Something was put in: from here on [`Self::next`] reconciles.
+    /// Something was put in: from here on [`Self::next_effect`] reconciles.
     pub fn turn(&mut self) {
         self.rounds = ROUNDS;
     }
 
     /// What is to be done next, if anything.
-    pub fn next(&mut self) -> Option<Effect> {
+    pub fn next_effect(&mut self) -> Option<Effect> {
         loop {
             if let Some(effect) = self.effects.pop_front() {
                 return Some(effect);
             }
             if !self.reconciles() {
-                break;
+                return None;
             }
         }
-        if self.appending {
-            return None;
-        }
-        let report = self.reports.front()?.clone();
+    }
+
+    /// The report that is to be appended now, if any; answered by [`Self::stored`].
+    pub fn to_append(&mut self) -> Option<Report> {
+        let report = self.reports.front().filter(|_| !self.appending)?;
         self.appending = true;
-        Some(Effect::Append(report))
+        Some(report.clone())
     }
 
     /// Whether there is something new to do.
