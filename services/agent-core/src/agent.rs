@@ -21,14 +21,14 @@
 
 use std::collections::VecDeque;
 
-use dormouse_messages::events::{ContainerExited, ContainerStarted, Gpu, NodeFaulted, NodeJoined};
+use dormouse_messages::events::{Gpu, NodeJoined};
 use dormouse_messages::{
     Amounts, ContainerId, Event, Fold as _, Incarnation, JobId, NodeId, Recorded, Sequence,
 };
 
-use crate::Exit;
 use crate::reconcile::{Action, Ending, Life, Machine, Observed, apply, reconcile};
 use crate::state::{AgentState, Announced};
+use crate::{Exit, report};
 
 /// A reconciliation can make the next one possible (what was in the way is forgotten), not more
 /// often than this in one turn.
@@ -371,15 +371,16 @@ impl Agent {
             Action::Withdraw(job, incarnation) => Effect::Withdraw(job, incarnation),
             Action::TellStarted(id, pid) => {
                 let causes = self.state.causes(&id);
-                let event = self.started(id, pid);
+                let event = report::started(&id, self.node(), pid);
                 return self.say(event, causes);
             }
             Action::TellExited(id, _, exit) => {
                 let causes = self.state.causes(&id);
-                if let Some(event) = self.faulted(&id, &exit) {
+                if let Some(fault) = exit.fault {
+                    let event = report::faulted(&id, self.node(), fault, &exit);
                     self.say(event, causes.clone());
                 }
-                let event = self.exited(id, exit);
+                let event = report::exited(&id, self.node(), exit);
                 return self.say(event, causes);
             }
             Action::Join(incarnation, running) => {
@@ -393,41 +394,7 @@ impl Agent {
         };
         self.effects.push_back(effect);
     }
-
-    fn started(&self, container: ContainerId, pid: u32) -> ContainerStarted {
-        ContainerStarted {
-            job: container.job.clone(),
-            incarnation: container.incarnation,
-            rank: container.rank,
-            container,
-            node: self.node().clone(),
-            pid,
-        }
-    }
-
-    fn faulted(&self, container: &ContainerId, exit: &Exit) -> Option<NodeFaulted> {
-        Some(NodeFaulted {
-            node: self.node().clone(),
-            job: container.job.clone(),
-            incarnation: container.incarnation,
-            rank: container.rank,
-            fault: exit.fault?,
-            reason: exit.reason.clone().unwrap_or_default(),
-        })
-    }
-
-    fn exited(&self, container: ContainerId, exit: Exit) -> ContainerExited {
-        ContainerExited {
-            job: container.job.clone(),
-            incarnation: container.incarnation,
-            rank: container.rank,
-            container,
-            node: self.node().clone(),
-            exit_code: exit.code,
-            signal: exit.signal,
-            out_of_memory: exit.out_of_memory,
-            reason: exit.reason,
-            evicted: exit.evicted,
-        }
-    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -14,6 +14,7 @@
 pub mod agent;
 mod exit;
 pub mod reconcile;
+pub mod report;
 pub mod state;
 
 pub use agent::{Adopted, Agent, Effect, Lease, Offer, Report, Stage};

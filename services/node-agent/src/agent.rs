@@ -1,9 +1,10 @@
-//! The agent's actor: folds the log, decides what to do, has it done.
+//! The agent's actor: drives the machine of [`dormouse_agent_core`], which decides what is done and
+//! said, and when.
 //!
-//! 1. It folds until it is caught up, and waits for the node's lease; nothing is touched before.
-//! 2. It looks what runs and adopts it.
-//! 3. From then on every batch of events, and everything a container's actor tells, is followed
-//!    by a reconciliation. The containers' actors and the reports do the rest.
+//! 1. Every batch of events, news of the lease and everything that a container's actor tells is put
+//!    into the machine.
+//! 2. What it wants done is done: by the containers' actors, the container runtime and files.
+//! 3. What it wants said is appended, one report after the other.
 
 mod adopting;
 mod disk;
@@ -21,9 +22,12 @@ use std::time::Duration;
 use actix::prelude::*;
 use tokio::sync::{oneshot, watch};
 
+use dormouse_agent_core::{Agent as Core, Effect, Offer};
 use dormouse_messages::job::JobSpec;
 use dormouse_messages::policy::LeaseTerm;
-use dormouse_messages::{Beside, ContainerId, Incarnation, JobId, Rank, Sequence, Timestamp};
+use dormouse_messages::{
+    Beside, ContainerId, Event, Incarnation, JobId, Rank, Sequence, Timestamp,
+};
 use dormouse_runtime::{Clock, SystemClock};
 
 use crate::AgentError;
@@ -35,10 +39,9 @@ use crate::logs::Alive;
 use crate::marks::{Mark, Marks};
 use crate::members::{self, Answers};
 use crate::plan;
-use crate::reconcile::{Action, Life, Machine, apply, reconcile};
 use crate::report::{self, Reports};
 use crate::runtime::{ContainerRuntime, Exit, NotStarted};
-use crate::state::{AgentState, Phase};
+use crate::state::AgentState;
 use crate::tasks::{Orders, TaskFiles};
 use crate::watch::{Complete, Watch, Watched};
 pub use handlers::{Batch, Leave, LogLost, RuntimeExit};
@@ -46,24 +49,11 @@ pub use handlers::{Batch, Leave, LogLost, RuntimeExit};
 /// What is taken away, but by no fence, has this long to end.
 const EVICT_GRACE: Duration = Duration::from_secs(2);
 
-/// A reconciliation can make the next one possible (what was in the way is forgotten), not more
-/// often than this.
-const ROUNDS: usize = 8;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    Folding { caught_up: bool, leased: bool },
-    Listing,
-    Live,
-}
-
 /// The actor.
 pub struct Agent {
     config: AgentConfig,
     marks: Marks,
-    state: AgentState,
-    machine: Machine,
-    stage: Stage,
+    core: Core,
     runtime: Arc<dyn ContainerRuntime>,
     actors: BTreeMap<ContainerId, Addr<Container>>,
     /// The same, for who reads what containers print.
@@ -75,6 +65,8 @@ pub struct Agent {
     /// The number of the last program that was run in a container for somebody.
     last_exec: u64,
     reports: Reports,
+    /// How many reports are not stored yet, for who waits for that.
+    unstored: watch::Sender<usize>,
     /// Who shares GPUs, and what they were last said to have used.
     gpus: gpus::Gpus,
     kept: Option<Kept>,
@@ -97,15 +89,12 @@ impl Agent {
         done: oneshot::Sender<Result<(), AgentError>>,
     ) -> Self {
         let node = || AgentState::new(config.node.clone());
+        let state = kept.as_mut().map_or_else(node, Kept::take);
+        let joined = report::joined(&config, runtime.name());
         Self {
-            state: kept.as_mut().map_or_else(node, Kept::take),
+            core: Core::new(Offer { joined }, state, leased),
             config,
             marks,
-            machine: Machine::default(),
-            stage: Stage::Folding {
-                caught_up: false,
-                leased,
-            },
             runtime,
             actors: BTreeMap::new(),
             alive,
@@ -114,6 +103,7 @@ impl Agent {
             last_exec: 0,
             gpus: gpus::Gpus::default(),
             reports,
+            unstored: watch::channel(0).0,
             kept,
             stored_at: Timestamp::default(),
             term,
@@ -123,7 +113,7 @@ impl Agent {
 
     /// The lease lasts as the policy says that is folded.
     fn follow_policy(&self) {
-        let term = self.config.lease.unwrap_or(self.state.lease);
+        let term = self.config.lease.unwrap_or(self.core.state().lease);
         self.term.send_if_modified(|now| {
             let changed = *now != term;
             *now = term;
@@ -137,20 +127,22 @@ impl Agent {
         }
     }
 
-    fn begin_if_ready(&mut self, ctx: &mut Context<Self>) {
-        let ready = Stage::Folding {
-            caught_up: true,
-            leased: true,
-        };
-        if self.stage == ready {
-            self.stage = Stage::Listing;
-            self.list(ctx);
+    /// Has something reported, after what waits.
+    fn report(&mut self, event: impl Into<Event>, causes: Vec<Sequence>) {
+        self.core.say(event, causes);
+        self.send_report();
+    }
+
+    /// Sends the next report, once the one before is stored.
+    fn send_report(&mut self) {
+        if let Some(report) = self.core.to_append() {
+            self.reports.send(report);
         }
     }
 
     /// What a container of a task set was given and has not reported.
     fn orders(&self, id: &ContainerId) -> Orders {
-        let partition = self.state.partition(id);
+        let partition = self.core.state().partition(id);
         partition.map_or_else(Orders::new, |(_, partition)| {
             partition.orders_of(id.rank).clone()
         })
@@ -159,7 +151,7 @@ impl Agent {
     /// A task set's files, a member's, or rank 0's; after an adoption without what the log has of
     /// them. Nothing of a replica is looked at but its answers to requests.
     fn watch(&self, id: &ContainerId, adopted: bool) -> Option<Watched> {
-        let (job, partition) = self.state.partition(id)?;
+        let (job, partition) = self.core.state().partition(id)?;
         let (layout, spec) = (self.config.layout(), job.spec.as_ref());
         if spec.is_some_and(|spec| spec.tasks.is_some()) {
             return Some(Watched::Tasks(TaskFiles::new(layout.container_below(id))));
@@ -190,11 +182,11 @@ impl Agent {
 
     /// What is asked of a container before it takes part; of one that was adopted, from its start on.
     fn readiness(&self, id: &ContainerId, adopted: bool) -> Readiness {
-        let partition = self.state.partition(id);
+        let partition = self.core.state().partition(id);
         let here = partition.and_then(|(_, partition)| partition.here.get(&id.rank));
         let started_at = here.and_then(|here| here.started_at).filter(|_| adopted);
         let since = started_at.map_or(0, |at| SystemClock.now().ms_since(at));
-        let asked = plan::asked(&self.config, &self.state, id);
+        let asked = plan::asked(&self.config, self.core.state(), id);
         let since = Duration::from_millis(since);
         Readiness::new(asked, since).following(self.notebook(id))
     }
@@ -219,70 +211,42 @@ impl Agent {
         addr
     }
 
-    /// Reconciles until nothing is left to do now.
+    /// Does what is to be done now, and has said what is to be said.
     fn act(&mut self, ctx: &mut Context<Self>) {
-        if self.stage != Stage::Live {
-            return;
+        self.core.turn();
+        while let Some(effect) = self.core.next_effect() {
+            self.carry_out(effect, ctx);
         }
-        for _ in 0..ROUNDS {
-            let actions = reconcile(&self.state, &self.machine);
-            if actions.is_empty() {
-                return;
-            }
-            for action in actions {
-                apply(&mut self.machine, &action);
-                self.carry_out(action, ctx);
-            }
-        }
+        self.send_report();
     }
 
-    fn carry_out(&mut self, action: Action, ctx: &mut Context<Self>) {
-        match action {
-            Action::Start(id, _) => self.start(&id, ctx),
-            Action::Stop(id) => {
+    fn carry_out(&mut self, effect: Effect, ctx: &mut Context<Self>) {
+        match effect {
+            Effect::List => self.list(ctx),
+            Effect::Start(id, _) => self.start(&id, ctx),
+            Effect::Stop(id) => {
                 let grace = self.stop_grace(&id);
                 self.tell(&id, container::Stop { grace });
             }
-            Action::Evict(id, reason) => {
-                let grace = if self.machine.fenced {
+            Effect::Evict(id, reason) => {
+                let grace = if self.core.machine().fenced {
                     Duration::from_millis(self.term.borrow().grace_ms())
                 } else {
                     EVICT_GRACE
                 };
                 self.tell(&id, container::Evict { reason, grace });
             }
-            Action::Save(id, request) => self.save(&id, request),
-            Action::Give(id, _) => self.tell(&id, container::Give(self.orders(&id))),
-            Action::TellStarted(id, pid) => {
-                let causes = self.causes(&id);
-                self.reports
-                    .send(report::started(&id, &self.config.node, pid), causes);
-            }
-            Action::TellExited(id, _, exit) => {
-                let causes = self.causes(&id);
-                if let Some(fault) = exit.fault {
-                    let event = report::faulted(&id, &self.config.node, fault, &exit);
-                    self.reports.send(event, causes.clone());
-                }
-                self.reports
-                    .send(report::exited(&id, &self.config.node, exit), causes);
-            }
-            Action::Forget(id, request) => {
+            Effect::Save(id, request) => self.save(&id, request),
+            Effect::Give(id, _) => self.tell(&id, container::Give(self.orders(&id))),
+            Effect::Forget(id, request) => {
                 self.actors.remove(&id);
                 ctx.spawn(self.runtime.forget(&id, request).into_actor(self));
             }
-            Action::Announce(job, incarnation, announced) => {
+            Effect::Announce(job, incarnation, announced) => {
                 self.announce(&job, incarnation, &announced);
             }
-            Action::Withdraw(job, incarnation) => {
+            Effect::Withdraw(job, incarnation) => {
                 members::withdraw(&self.config.layout(), &job, incarnation);
-            }
-            Action::Join(life, running) => {
-                let name = self.runtime.name();
-                self.reports.send(
-                    report::joined(&self.config, name, life, running),
-                    Vec::new(),
-                );
             }
         }
     }
@@ -300,39 +264,21 @@ impl Agent {
 
     /// The job's own grace, or what the log names in its place.
     fn stop_grace(&self, id: &ContainerId) -> Duration {
-        let partition = self.state.partition(id).map(|(_, partition)| partition);
-        let named = partition.and_then(|partition| match partition.phase {
-            Phase::Stop(..) => partition.stop_grace_s,
-            Phase::Placed | Phase::Run(_) => {
-                let leave = partition.here.get(&id.rank)?.leave.as_ref();
-                leave.map(|leave| leave.grace_s)
-            }
-        });
-        let named = named.map(|grace_s| Duration::from_secs(u64::from(grace_s)));
-        named.unwrap_or_else(|| self.spec(id).map_or(EVICT_GRACE, grace))
+        let grace_s = self.core.state().stop_grace_s(id);
+        grace_s.map_or(EVICT_GRACE, |it| Duration::from_secs(u64::from(it)))
     }
 
     fn spec(&self, id: &ContainerId) -> Option<&JobSpec> {
-        self.state.partition(id)?.0.spec.as_ref()
+        self.core.state().partition(id)?.0.spec.as_ref()
     }
 
     /// The requests that made something happen to a container.
     fn causes(&self, id: &ContainerId) -> Vec<Sequence> {
-        let Some((_, partition)) = self.state.partition(id) else {
-            return Vec::new();
-        };
-        let here = partition.here.get(&id.rank);
-        let leave = here.and_then(|here| here.leave.as_ref());
-        let stop = match &partition.phase {
-            Phase::Stop(_, stop) => Some(*stop),
-            Phase::Placed | Phase::Run(_) => leave.map(|leave| leave.sequence),
-        };
-        let start = here.and_then(|here| here.request);
-        stop.into_iter().chain(start).collect()
+        self.core.state().causes(id)
     }
 
     fn start(&mut self, id: &ContainerId, ctx: &mut Context<Self>) {
-        let plan = plan::plan(&self.config, &self.state, id).map_err(NotStarted::from);
+        let plan = plan::plan(&self.config, self.core.state(), id).map_err(NotStarted::from);
         let plan = self.share_is_full(id).and(plan);
         let plan = plan.and_then(|plan| self.told(id).map(|()| plan));
         let plan = plan.and_then(|plan| self.with_notebook(id, plan));
@@ -347,7 +293,7 @@ impl Agent {
                 let resume = resume.and_then(|path| layout.named_checkpoint(path));
                 addr.do_send(container::Start { plan, resume });
             }
-            Err(why) => self.ended(id, Exit::cannot_start(&why)),
+            Err(why) => self.core.ended(id, Exit::cannot_start(&why)),
         }
     }
 
@@ -367,7 +313,7 @@ impl Agent {
                 Err(_) => How::NotAtAll,
             }
         } else {
-            match plan::plan(&self.config, &self.state, id) {
+            match plan::plan(&self.config, self.core.state(), id) {
                 Ok(mut plan) if id.rank == Rank(0) => {
                     plan.argv.clone_from(&checkpoint.command);
                     How::Command(Box::new(plan))
@@ -384,74 +330,64 @@ impl Agent {
         self.tell(id, save);
     }
 
-    fn ended(&mut self, id: &ContainerId, exit: Exit) {
-        if let Some(seen) = self.machine.containers.get_mut(id) {
-            seen.life = Life::Ended(exit);
-        }
-    }
-
     fn note(&mut self, id: &ContainerId, what: What) {
-        let node = &self.config.node;
+        let node = &self.config.node.clone();
         match what {
-            What::Running(pid) => {
-                if let Some(seen) = self.machine.containers.get_mut(id)
-                    && seen.life == Life::Starting
-                {
-                    seen.life = Life::Running(pid);
-                }
-            }
+            What::Running(pid) => self.core.running(id, pid),
             What::Ended(exit) => {
                 self.share_gpus_no_more(id);
                 self.actors.remove(id);
                 self.alive.remove(id);
                 let exit = self.of_the_job(id, exit);
-                self.ended(id, exit);
+                self.core.ended(id, exit);
             }
             What::Saved(complete, answer) => {
                 let (request, took) = answer.map_or((None, Duration::ZERO), |(request, took)| {
                     (Some(request), took)
                 });
                 let causes = request.map_or_else(|| self.causes(id), |request| vec![request]);
-                self.reports
-                    .send(report::saved(id, &self.config, complete, took), causes);
+                let event = report::saved(id, &self.config, complete, took);
+                self.report(event, causes);
             }
             What::Rejected(uri, reason) => {
                 let event = report::rejected(id, node, uri, reason);
-                self.reports.send(event, self.causes(id));
+                let causes = self.causes(id);
+                self.report(event, causes);
             }
             What::SaveFailed(request, reason) => {
-                self.reports
-                    .send(report::save_failed(id, node, reason), vec![request]);
+                self.report(report::save_failed(id, node, reason), vec![request]);
             }
             What::Ready(after) => {
                 let token = self.notebook_token(id).and_then(Result::ok);
                 let token = token.map(|token| jupyter::fingerprint(&token));
-                self.reports
-                    .send(report::ready(id, node, after, token), self.causes(id));
+                let causes = self.causes(id);
+                self.report(report::ready(id, node, after, token), causes);
             }
             What::Does(doing) => {
-                self.reports
-                    .send(report::does(id, node, doing), self.causes(id));
+                let causes = self.causes(id);
+                self.report(report::does(id, node, doing), causes);
             }
             What::Unready(reason) => {
-                self.reports
-                    .send(report::unready(id, node, reason), self.causes(id));
+                let causes = self.causes(id);
+                self.report(report::unready(id, node, reason), causes);
             }
             What::Answered(answer) => self.answered(id, &answer),
             What::TasksEnded(results) => {
                 let event = report::tasks_ended(id, node, results);
-                self.reports.send(event, self.causes(id));
+                let causes = self.causes(id);
+                self.report(event, causes);
             }
             What::Progress(line) => {
-                if self.reports.takes_progress()
-                    && let Some((job, partition)) = self.state.partition(id)
+                if self.core.takes_progress()
+                    && let Some((job, partition)) = self.core.state().partition(id)
                 {
                     // Those that work on it.
                     let containers = u32::try_from(partition.containers()).unwrap_or(u32::MAX);
                     let beside = job.spec.as_ref().map(Beside::of).unwrap_or_default();
                     let containers = beside.workers(containers);
                     let event = report::progress(id, node, containers, line);
-                    self.reports.send(event, self.causes(id));
+                    let causes = self.causes(id);
+                    self.report(event, causes);
                 }
             }
         }

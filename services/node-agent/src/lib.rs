@@ -1,15 +1,14 @@
 //! Runs the containers that the log asks of one node, and reports what happened.
 //!
 //! ```text
-//!  log ──► Agent (folds: state; decides: reconcile) ──► Container, one each ──► ContainerRuntime
-//!  lease ─►   │ ▲                                          │  ▲ (watch: checkpoints, progress)
-//!             ▼ └──────────────── notes ───────────────────┘  └─ exits
+//!  log ──► Agent (drives the core's machine) ──► Container, one each ──► ContainerRuntime
+//!  lease ─►   │ ▲                                   │  ▲ (watch: checkpoints, progress)
+//!             ▼ └────────────── notes ──────────────┘  └─ exits
 //!          Reports ──► log
 //! ```
 //!
-//! All effect; its decisions are made in [`dormouse_agent_core`], which is pure: [`state`] folds
-//! what the log asks of the node, [`reconcile`] says what to do about the difference to what runs.
-//! [`executor`] and [`plan`] say how a container is started.
+//! All effect; what is done and said, and when, is decided in [`dormouse_agent_core`], which is pure
+//! and which the simulator drives as well. [`executor`] and [`plan`] say how a container is started.
 //!
 //! - Nothing is done twice: an agent that starts folds the log (from its last snapshot: [`kept`]), adopts what runs, reports what
 //!   the log does not know, starts what is wanted and was never started.
@@ -226,7 +225,8 @@ async fn live(
         fenced: config.fenced,
     };
     let agent = Agent::create(|ctx| {
-        let reports = Reports::new(outlet, ctx.address().recipient());
+        let address = ctx.address();
+        let reports = Reports::new(outlet, address.clone().recipient(), address.recipient());
         Agent::new(
             (config, marks, alive),
             runtime,

@@ -1,19 +1,18 @@
 //! What the agent appends: one event after another, in the order in which things happened.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use actix::prelude::*;
 use tokio::sync::mpsc;
 
+use dormouse_agent_core::Report;
+pub use dormouse_agent_core::report::{exited, faulted, started};
 use dormouse_messages::events::{
     CheckpointFailed, CheckpointRejected, CheckpointSaved, ContainerExecEnded,
-    ContainerExecStarted, ContainerExited, ContainerGpuUsed, ContainerReady, ContainerStarted,
-    ContainerUnready, ExecBy, Gpu, GpuUse, MemberAcknowledged, NodeFault, NodeFaulted, NodeJoined,
-    NotebookObserved, Progress, TasksEnded,
+    ContainerExecStarted, ContainerGpuUsed, ContainerReady, ContainerUnready, ExecBy, Gpu, GpuUse,
+    MemberAcknowledged, NodeJoined, NotebookObserved, Progress, TasksEnded,
 };
-use dormouse_messages::{ContainerId, Event, NodeId, Sequence};
+use dormouse_messages::{ContainerId, NodeId};
 
 use crate::config::AgentConfig;
 use crate::exec;
@@ -21,36 +20,34 @@ use crate::jupyter::Doing;
 use crate::keeper::words::ExecExit;
 use crate::layout;
 use crate::members::Answer;
-use crate::runtime::Exit;
 use crate::tasks::Results;
 use crate::watch::{Line, Saved};
 use crate::wire::{Outlet, OutletError};
 
-/// While more waits for the broker than this, progress is not added to it: the next one says
-/// more.
-const PROGRESS_BACKLOG: usize = 100;
+/// The report that was sent is stored, or left out.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Appended;
 
 /// The agent can append no more.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct AppendFailed(pub OutletError);
 
-/// The way out.
-#[derive(Clone)]
-pub struct Reports {
-    queue: mpsc::UnboundedSender<(Event, Vec<Sequence>)>,
-    waiting: Arc<AtomicUsize>,
-}
+/// The way out: one report at a time, which the agent waits for.
+pub struct Reports(mpsc::UnboundedSender<Report>);
 
 impl Reports {
     /// Appends, on a task of its own, until it cannot.
     #[must_use]
-    pub fn new(mut outlet: Box<dyn Outlet>, agent: Recipient<AppendFailed>) -> Self {
-        let (queue, mut queued) = mpsc::unbounded_channel::<(Event, Vec<Sequence>)>();
-        let waiting = Arc::new(AtomicUsize::new(0));
-        let left = Arc::clone(&waiting);
+    pub fn new(
+        mut outlet: Box<dyn Outlet>,
+        appended: Recipient<Appended>,
+        failed: Recipient<AppendFailed>,
+    ) -> Self {
+        let (queue, mut queued) = mpsc::unbounded_channel::<Report>();
         actix::spawn(async move {
-            while let Some((event, causes)) = queued.recv().await {
+            while let Some(Report { event, causes }) = queued.recv().await {
                 let type_name = event.type_name();
                 match outlet.append(event, causes).await {
                     Ok(_) => {}
@@ -58,46 +55,26 @@ impl Reports {
                         tracing::error!(type_name, why, "an event is refused and left out");
                     }
                     Err(error) => {
-                        agent.do_send(AppendFailed(error));
+                        failed.do_send(AppendFailed(error));
                         return;
                     }
                 }
-                left.fetch_sub(1, Ordering::SeqCst);
+                appended.do_send(Appended);
             }
         });
-        Self { queue, waiting }
+        Self(queue)
     }
 
-    /// Appends an event after those that wait.
-    pub fn send(&self, event: impl Into<Event>, causes: Vec<Sequence>) {
-        self.waiting.fetch_add(1, Ordering::SeqCst);
+    /// Appends a report; answered by [`Appended`].
+    pub fn send(&self, report: Report) {
         // Fails only after `AppendFailed`: the agent is on its way out.
-        let _ = self.queue.send((event.into(), causes));
-    }
-
-    /// Whether progress may be appended.
-    #[must_use]
-    pub fn takes_progress(&self) -> bool {
-        self.waiting.load(Ordering::SeqCst) < PROGRESS_BACKLOG
-    }
-
-    /// Waits until everything is appended, or the time is over.
-    pub async fn drain(self, limit: Duration) {
-        let until = tokio::time::Instant::now() + limit;
-        while self.waiting.load(Ordering::SeqCst) > 0 && tokio::time::Instant::now() < until {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        let _ = self.0.send(report);
     }
 }
 
-/// `node.joined`.
+/// `node.joined`, but for the life and what runs.
 #[must_use]
-pub fn joined(
-    config: &AgentConfig,
-    runtime: &str,
-    incarnation: u64,
-    running: Vec<ContainerId>,
-) -> NodeJoined {
+pub fn joined(config: &AgentConfig, runtime: &str) -> NodeJoined {
     NodeJoined {
         node: config.node.clone(),
         capacity: config.capacity.clone(),
@@ -106,24 +83,11 @@ pub fn joined(
             true => Gpu::stand_ins(&config.capacity),
             false => config.gpus.clone(),
         },
-        incarnation,
-        running,
+        incarnation: 0,
+        running: Vec::new(),
         address: config.address.clone(),
         runtime: runtime.to_owned(),
         taints: config.taints.clone(),
-    }
-}
-
-/// `container.started`.
-#[must_use]
-pub fn started(container: &ContainerId, node: &NodeId, pid: u32) -> ContainerStarted {
-    ContainerStarted {
-        job: container.job.clone(),
-        incarnation: container.incarnation,
-        rank: container.rank,
-        container: container.clone(),
-        node: node.clone(),
-        pid,
     }
 }
 
@@ -209,23 +173,6 @@ pub fn acknowledged(container: &ContainerId, node: &NodeId, answer: &Answer) -> 
     }
 }
 
-/// `container.exited`.
-#[must_use]
-pub fn exited(container: &ContainerId, node: &NodeId, exit: Exit) -> ContainerExited {
-    ContainerExited {
-        job: container.job.clone(),
-        incarnation: container.incarnation,
-        rank: container.rank,
-        container: container.clone(),
-        node: node.clone(),
-        exit_code: exit.code,
-        signal: exit.signal,
-        out_of_memory: exit.out_of_memory,
-        reason: exit.reason,
-        evicted: exit.evicted,
-    }
-}
-
 /// `container.exec_started`.
 #[must_use]
 pub fn exec_started(
@@ -265,24 +212,6 @@ pub fn exec_ended(
         exit_code: exit.code,
         signal: exit.signal,
         reason: exit.why,
-    }
-}
-
-/// `node.faulted`.
-#[must_use]
-pub fn faulted(
-    container: &ContainerId,
-    node: &NodeId,
-    fault: NodeFault,
-    exit: &Exit,
-) -> NodeFaulted {
-    NodeFaulted {
-        node: node.clone(),
-        job: container.job.clone(),
-        incarnation: container.incarnation,
-        rank: container.rank,
-        fault,
-        reason: exit.reason.clone().unwrap_or_default(),
     }
 }
 

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use actix::prelude::*;
 
+use dormouse_agent_core::Adopted;
 use dormouse_messages::ContainerId;
 
-use super::{Agent, EVICT_GRACE, Stage};
+use super::{Agent, EVICT_GRACE};
 use crate::container::{self, What};
 use crate::folder::aside_in_time;
 use crate::marks::Mark;
-use crate::reconcile::{Ending, Life, Observed};
 use crate::runtime::Found;
 use crate::watch::Look;
 
@@ -55,10 +55,11 @@ impl Agent {
                 });
                 actor.last_look(&id, is_chief, look);
             }
-            for found in found {
-                actor.adopt(found, ctx);
-            }
-            actor.stage = Stage::Live;
+            let adopted: Vec<Adopted> = found
+                .into_iter()
+                .map(|found| actor.adopt(found, ctx))
+                .collect();
+            actor.core.listed(adopted);
             actor.alive.know();
             actor.clear_members();
             actor.end_former_execs();
@@ -70,11 +71,12 @@ impl Agent {
         }));
     }
 
-    fn adopt(&mut self, found: Found, ctx: &mut Context<Self>) {
+    fn adopt(&mut self, found: Found, ctx: &mut Context<Self>) -> Adopted {
         let id = found.container;
         let mark = self.marks.get(&id, found.request);
         let mark = mark.unwrap_or_else(|| Mark::new(id.clone(), found.request));
-        let life = match found.status {
+        let mut evicting = false;
+        let status = match found.status {
             Ok(pid) => {
                 tracing::info!(container = %id, pid, "adopted");
                 self.share_gpus_again(&id);
@@ -87,17 +89,18 @@ impl Agent {
                         reason,
                         grace: EVICT_GRACE,
                     });
-                    let mut seen = Observed::new(found.request, Life::Running(pid));
-                    seen.ending = Ending::Evicting;
-                    self.machine.containers.insert(id, seen);
-                    return;
+                    evicting = true;
                 }
-                Life::Running(pid)
+                Ok(pid)
             }
-            Err(exit) => Life::Ended(exit.with_eviction(mark.evicted)),
+            Err(exit) => Err(exit.with_eviction(mark.evicted)),
         };
-        let seen = Observed::new(found.request, life);
-        self.machine.containers.insert(id, seen);
+        Adopted {
+            container: id,
+            request: found.request,
+            status,
+            evicting,
+        }
     }
 
     /// What a container left that ended while no agent ran: reported before its exit.
@@ -112,7 +115,8 @@ impl Agent {
             self.note(id, What::Progress(line));
         }
         let save = self
-            .state
+            .core
+            .state()
             .partition(id)
             .and_then(|(_, partition)| partition.save)
             .filter(|_| is_chief);

@@ -10,7 +10,9 @@ use actix::prelude::*;
 use dormouse_messages::events::{CHECKPOINTS_RESUMABLE, CheckpointSaved, PlacementDecided};
 use dormouse_runtime::{Clock, SystemClock};
 
-use super::{Agent, Stage};
+use dormouse_agent_core::Stage;
+
+use super::Agent;
 use crate::folder::aside;
 use crate::prune::prune;
 use crate::rotate::rotate;
@@ -61,7 +63,7 @@ impl Agent {
     /// Makes the directories of containers that are about to start: the disk takes as long for
     /// that as the checkpointer for its request. Whatever fails here is told by the start.
     pub(super) fn make_directories(&self, placed: &PlacementDecided) {
-        if self.stage != Stage::Live {
+        if self.core.stage() != Stage::Live {
             return;
         }
         let layout = self.config.layout();
@@ -86,10 +88,10 @@ impl Agent {
 
     /// A checkpoint of a job whose rank 0 is here is on the log: older ones are no longer needed.
     pub(super) fn retain_checkpoints(&self, saved: &CheckpointSaved) {
-        if self.stage != Stage::Live || saved.node != self.config.node {
+        if self.core.stage() != Stage::Live || saved.node != self.config.node {
             return;
         }
-        let Some(job) = self.state.jobs.get(&saved.job) else {
+        let Some(job) = self.core.state().jobs.get(&saved.job) else {
             return;
         };
         let resumed = job.partitions.get(&saved.incarnation);

@@ -9,7 +9,9 @@ use dormouse_messages::events::ExecBy;
 use dormouse_runtime::{Clock, SystemClock};
 use tokio::sync::oneshot;
 
-use super::{Agent, Stage};
+use dormouse_agent_core::Stage;
+
+use super::Agent;
 use crate::exec::{ExecAsked, Opened, Start};
 use crate::keeper::words::ExecExit;
 use crate::plan;
@@ -22,22 +24,22 @@ impl Agent {
     fn exec_plan(&self, start: &Start, by: ExecBy) -> Result<ContainerPlan, (String, String)> {
         let refused = |code: &str, why: String| (code.to_owned(), why);
         let (id, node) = (&start.container, &self.config.node);
-        if self.stage != Stage::Live {
+        if self.core.stage() != Stage::Live {
             let why = format!("the agent of {node} is just starting; ask again in a moment");
             return Err(refused("unavailable", why));
         }
         if by == ExecBy::Tenant {
-            let granted = self.state.grants.of(id.job.tenant());
+            let granted = self.core.state().grants.of(id.job.tenant());
             let denied = granted.may_exec();
             denied.map_err(|denied| refused(denied.code, denied.reason))?;
         }
-        let seen = self.machine.containers.get(id);
+        let seen = self.core.machine().containers.get(id);
         let is_running = seen.is_some_and(|seen| matches!(seen.life, Life::Running(_)));
-        if !is_running || self.machine.fenced {
+        if !is_running || self.core.machine().fenced {
             let why = format!("{id} does not run on {node}");
             return Err(refused("not_running", why));
         }
-        let plan = plan::plan(&self.config, &self.state, id);
+        let plan = plan::plan(&self.config, self.core.state(), id);
         let plan = plan.map_err(|why| refused("not_running", why))?;
         let mut plan = self
             .with_notebook(id, plan)
@@ -57,7 +59,7 @@ impl Agent {
         let ExecAsked { start, by, answer } = asked;
         let (id, number) = (start.container.clone(), self.next_exec());
         let event = report::exec_started(&id, &self.config.node, (number, by), &start);
-        self.reports.send(event, Vec::new());
+        self.report(event, Vec::new());
         let exec = Exec {
             number,
             terminal: start.terminal,
@@ -88,14 +90,15 @@ impl Agent {
         }));
     }
 
-    fn exec_ended(&self, id: &dormouse_messages::ContainerId, number: u64, exit: ExecExit) {
+    fn exec_ended(&mut self, id: &dormouse_messages::ContainerId, number: u64, exit: ExecExit) {
         let event = report::exec_ended(id, &self.config.node, number, exit);
-        self.reports.send(event, Vec::new());
+        self.report(event, Vec::new());
     }
 
     /// Programs that ran when the agent before this one ended: nobody is attached to them.
-    pub(super) fn end_former_execs(&self) {
-        for (number, id) in &self.state.execs {
+    pub(super) fn end_former_execs(&mut self) {
+        let former = self.core.state().execs.clone();
+        for (number, id) in &former {
             let why = "the node's agent ended while it ran; it was ended";
             self.exec_ended(id, *number, ExecExit::without(why));
         }

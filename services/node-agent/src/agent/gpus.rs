@@ -113,7 +113,7 @@ impl Agent {
 
     /// The same for one that runs already: it is held as before where that fails.
     pub(super) fn share_gpus_again(&mut self, id: &ContainerId) {
-        let plan = plan::plan(&self.config, &self.state, id);
+        let plan = plan::plan(&self.config, self.core.state(), id);
         let Ok(plan) = plan else {
             return;
         };
@@ -153,7 +153,7 @@ impl Agent {
     fn tell_gpus(&mut self, id: &ContainerId) {
         if let Some((window, devices)) = self.gpus.window(id) {
             let event = report::gpu_used(id, &self.config.node, window, devices);
-            self.reports.send(event, Vec::new());
+            self.report(event, Vec::new());
         }
     }
 }

@@ -5,17 +5,21 @@ use std::time::Duration;
 
 use actix::prelude::*;
 
+use dormouse_agent_core::{Lease, Stage};
 use dormouse_messages::events::PartitionWarned;
-use dormouse_messages::{ContainerId, Event, Fold};
+use dormouse_messages::{ContainerId, Event};
 
-use super::{Agent, Stage};
+use super::Agent;
 use crate::AgentError;
 use crate::container::{self, Note};
 use crate::lease::LeaseNews;
 use crate::plan;
-use crate::report::AppendFailed;
+use crate::report::{AppendFailed, Appended};
 use crate::runtime::Exit;
 use crate::wire::{Heard, OutletError};
+
+/// What is reported when the agent leaves has so long to be stored.
+const LEAVE_WITHIN: Duration = Duration::from_secs(2);
 
 /// Events from the log.
 #[derive(Message)]
@@ -49,7 +53,7 @@ impl Actor for Agent {
 impl Agent {
     /// Passes a warning on. One that came while no agent ran is late, and not passed on.
     fn warn(&self, warned: &PartitionWarned) {
-        if self.stage != Stage::Live {
+        if self.core.stage() != Stage::Live {
             return;
         }
         let Ok(signal) = plan::warning_signal(&warned.signal) else {
@@ -63,7 +67,8 @@ impl Agent {
 
     /// Writes the last snapshot.
     fn keep(&mut self) -> impl Future<Output = ()> + use<> {
-        let (kept, state, stored_at) = (self.kept.take(), self.state.clone(), self.stored_at);
+        let (kept, stored_at) = (self.kept.take(), self.stored_at);
+        let state = self.core.state().clone();
         async move {
             if let Some(kept) = kept {
                 kept.save_last(state, stored_at).await;
@@ -76,10 +81,11 @@ impl Handler<Batch> for Agent {
     type Result = ();
 
     fn handle(&mut self, Batch(heard): Batch, ctx: &mut Context<Self>) {
+        let mut too_new = None;
         for heard in heard {
             match heard {
                 Heard::Event(recorded) => {
-                    self.state.evolve(&recorded);
+                    too_new = too_new.or(self.core.hear(&recorded));
                     self.stored_at = recorded.stored_at;
                     match recorded.event() {
                         Some(Event::PlacementDecided(placed)) => self.make_directories(placed),
@@ -88,22 +94,17 @@ impl Handler<Batch> for Agent {
                         _ => {}
                     }
                 }
-                Heard::CaughtUp(_) => {
-                    if let Stage::Folding { caught_up, .. } = &mut self.stage {
-                        *caught_up = true;
-                    }
-                }
+                Heard::CaughtUp(_) => self.core.caught_up(),
             }
         }
-        if let Some(type_name) = self.state.too_new.take() {
+        if let Some(type_name) = too_new {
             self.finish(Err(AgentError::TooNew(type_name)));
             return;
         }
         self.follow_policy();
         if let Some(kept) = &mut self.kept {
-            kept.save_now_and_then(&self.state, self.stored_at);
+            kept.save_now_and_then(self.core.state(), self.stored_at);
         }
-        self.begin_if_ready(ctx);
         self.act(ctx);
     }
 }
@@ -124,7 +125,7 @@ impl Handler<RuntimeExit> for Agent {
         match self.actors.get(&id) {
             Some(addr) => addr.do_send(container::Ended(exit)),
             // Adoption is still listing: an exit that overtakes its own adoption.
-            None if self.stage == Stage::Listing => {
+            None if self.core.stage() == Stage::Listing => {
                 let again = RuntimeExit(id, exit);
                 ctx.notify_later(again, Duration::from_millis(10));
             }
@@ -139,19 +140,13 @@ impl Handler<LeaseNews> for Agent {
     fn handle(&mut self, news: LeaseNews, ctx: &mut Context<Self>) {
         match news {
             LeaseNews::Held => {
-                if let Stage::Folding { leased, .. } = &mut self.stage {
-                    *leased = true;
-                    self.begin_if_ready(ctx);
-                }
-                if self.machine.fenced {
+                if self.core.lease(Lease::Held) {
                     tracing::info!(node = %self.config.node, "the lease is held again");
-                    self.machine.fenced = false;
-                    self.machine.joined = None;
                 }
             }
             LeaseNews::Fence => {
                 tracing::error!(node = %self.config.node, "the lease could not be renewed in time: ending all containers of this node before another may run them");
-                self.machine.fenced = true;
+                self.core.lease(Lease::Fence);
             }
             LeaseNews::Superseded(by) => {
                 self.finish(Err(AgentError::Superseded(format!(
@@ -161,6 +156,16 @@ impl Handler<LeaseNews> for Agent {
             }
         }
         self.act(ctx);
+    }
+}
+
+impl Handler<Appended> for Agent {
+    type Result = ();
+
+    fn handle(&mut self, _: Appended, _: &mut Context<Self>) {
+        self.core.stored();
+        self.unstored.send_replace(self.core.unstored());
+        self.send_report();
     }
 }
 
@@ -187,7 +192,12 @@ impl Handler<Leave> for Agent {
     type Result = ();
 
     fn handle(&mut self, _: Leave, ctx: &mut Context<Self>) {
-        let drain = self.reports.clone().drain(Duration::from_secs(2));
+        self.unstored.send_replace(self.core.unstored());
+        let mut unstored = self.unstored.subscribe();
+        let drain = async move {
+            let drained = unstored.wait_for(|left| *left == 0);
+            let _ = tokio::time::timeout(LEAVE_WITHIN, drained).await;
+        };
         let runtime = Arc::clone(&self.runtime);
         let leave = async move {
             drain.await;

@@ -30,7 +30,7 @@ impl Agent {
             Ok(false) => {}
             Err(why) => {
                 tracing::error!(%job, %incarnation, why = why.why, "its containers are not told who takes part");
-                self.machine.told.remove(&life);
+                self.core.untold(&life);
                 self.untold.insert(life, why);
                 return;
             }
@@ -44,13 +44,13 @@ impl Agent {
         incarnation: Incarnation,
         announced: &Announced,
     ) -> Result<bool, NotStarted> {
-        let known = self.state.jobs.get(job);
+        let known = self.core.state().jobs.get(job);
         let partition = known.and_then(|job| job.partitions.get(&incarnation));
         let partition = partition.ok_or("its placement is not on the log")?;
         let spec = known.and_then(|job| job.spec.as_ref());
         let beside = spec.map(Beside::of).unwrap_or_default();
         let of = (partition, &beside);
-        let document = members::document(&self.config, &self.state, of, announced)?;
+        let document = members::document(&self.config, self.core.state(), of, announced)?;
         let layout = self.config.layout();
         members::tell(&layout, job, incarnation, &document).map_err(|error| {
             let path = layout.members(job, incarnation).path();
@@ -59,10 +59,15 @@ impl Agent {
     }
 
     fn let_know(&self, job: &JobId, incarnation: Incarnation, generation: u32) {
-        let spec = self.state.jobs.get(job).and_then(|job| job.spec.as_ref());
+        let spec = self
+            .core
+            .state()
+            .jobs
+            .get(job)
+            .and_then(|job| job.spec.as_ref());
         // Admission and the start have checked that it is one.
         let signal = spec.and_then(|spec| plan::resize_signal(spec).ok().flatten());
-        let seen = self.machine.containers.iter();
+        let seen = self.core.machine().containers.iter();
         let here = seen.filter(|(id, seen)| {
             id.job == *job && id.incarnation == incarnation && seen.ending == Ending::No
         });
@@ -81,22 +86,25 @@ impl Agent {
 
     /// What a member says: of a change that was requested only, so that a job that makes up its own
     /// fills no log.
-    pub(super) fn answered(&self, id: &ContainerId, answer: &Answer) {
-        let partition = self.state.partition(id);
+    pub(super) fn answered(&mut self, id: &ContainerId, answer: &Answer) {
+        let partition = self.core.state().partition(id);
         let members = partition.and_then(|(_, partition)| partition.members.as_ref());
         if members.is_none_or(|members| answer.generation > members.requested) {
             tracing::warn!(container = %id, ?answer, "it answers a change that nobody requested");
             return;
         }
         let event = report::acknowledged(id, &self.config.node, answer);
-        self.reports.send(event, self.causes(id));
+        let causes = self.causes(id);
+        self.report(event, causes);
     }
 
     /// Removes the files of lives that ended while no agent ran.
     pub(super) fn clear_members(&self) {
-        let held = self.machine.containers.keys();
+        let held = self.core.machine().containers.keys();
         let held = held.map(|id| (id.job.clone(), id.incarnation));
-        let held: BTreeSet<_> = held.chain(self.machine.told.keys().cloned()).collect();
+        let held: BTreeSet<_> = held
+            .chain(self.core.machine().told.keys().cloned())
+            .collect();
         members::clear(&self.config.layout(), &held);
     }
 }

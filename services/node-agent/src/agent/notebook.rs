@@ -19,7 +19,7 @@ impl Agent {
     /// The token that a notebook asks for; `None` where it is none.
     pub(super) fn notebook_token(&self, id: &ContainerId) -> Option<Result<String, String>> {
         let spec = self.notebook_spec(id)?;
-        let granted = self.state.grants.of(id.job.tenant());
+        let granted = self.core.state().grants.of(id.job.tenant());
         Some(jupyter::token_of(spec, &granted, self.marks.token(id)))
     }
 
@@ -34,7 +34,7 @@ impl Agent {
         }
         jupyter::give(&mut plan.env, self.marks.token(id));
         let layout = self.config.layout();
-        let address = members::address(&self.config, &self.state, &self.config.node)?;
+        let address = members::address(&self.config, self.core.state(), &self.config.node)?;
         jupyter::prepare(&layout, id, &address).map_err(|error| {
             let path = layout.work(&id.job).path();
             crate::runtime::of_disk("cannot make the notebook's folder", &path, &error)
@@ -52,9 +52,9 @@ impl Agent {
     /// Who asks a notebook what it does.
     pub(super) fn notebook(&self, id: &ContainerId) -> Option<Follower> {
         let spec = self.notebook_spec(id)?;
-        let (_, partition) = self.state.partition(id)?;
+        let (_, partition) = self.core.state().partition(id)?;
         let server = Server {
-            address: members::address(&self.config, &self.state, &self.config.node).ok()?,
+            address: members::address(&self.config, self.core.state(), &self.config.node).ok()?,
             port: partition.gang.get(&id.rank)?.port,
             token: self.notebook_token(id)?.ok()?,
         };

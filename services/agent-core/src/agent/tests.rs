@@ -1,0 +1,199 @@
+//! What the machine asks for, and when.
+
+use dormouse_messages::events::{
+    JobAdmitted, NodeLost, PartitionStartRequested, PlacedContainer, PlacementDecided,
+};
+use dormouse_messages::{Envelope, Incarnation, Rank, Timestamp, Writer};
+
+use super::*;
+
+const NODE: &str = "n0";
+
+fn id() -> ContainerId {
+    "t/j/1/0".parse().expect("a container")
+}
+
+/// An agent and the log that it hears.
+struct World {
+    agent: Agent,
+    last: Sequence,
+}
+
+impl World {
+    fn new() -> Self {
+        let node: NodeId = NODE.parse().expect("a node");
+        let capacity = "cpu=4".parse().expect("amounts");
+        let offer = Offer::plain(node.clone(), capacity, "test");
+        Self {
+            agent: Agent::new(offer, AgentState::new(node), false),
+            last: Sequence(0),
+        }
+    }
+
+    fn hear(&mut self, writer: Writer, event: impl Into<Event>) {
+        self.last = self.last.next();
+        let envelope = Envelope::new("x", writer, Timestamp::default(), None, event.into());
+        let recorded = Recorded {
+            sequence: self.last,
+            stored_at: Timestamp::default(),
+            writer,
+            envelope,
+        };
+        assert_eq!(self.agent.hear(&recorded), None);
+    }
+
+    /// A job of one container, which is to start.
+    fn start(&mut self) {
+        let spec = serde_json::json!({
+            "name": "j", "tenant": "t", "command": {"start": ["run"]}, "demand": {"cpu": 1},
+            "weight": 1, "containers": {"min": 1, "max": 1}, "checkpoint": {},
+        });
+        let admitted = JobAdmitted {
+            job: id().job,
+            spec: serde_json::from_value(spec).expect("a job"),
+            ingress_sequence: 1,
+            by: None,
+            basis: None,
+        };
+        self.hear(Writer::Admission, admitted);
+        let place = PlacedContainer {
+            job: id().job,
+            incarnation: Incarnation(1),
+            rank: Rank(0),
+            node: NODE.parse().expect("a node"),
+            gpus: Vec::new(),
+            port: 1,
+        };
+        let placed = PlacementDecided {
+            epoch: Default::default(),
+            create: vec![place],
+            remove: Vec::new(),
+            basis: None,
+        };
+        self.hear(Writer::Placer, placed);
+        let start = PartitionStartRequested {
+            job: id().job,
+            epoch: Default::default(),
+            incarnation: Incarnation(1),
+            containers: 1,
+            resumed_from: None,
+            basis: None,
+        };
+        self.hear(Writer::Checkpointer, start);
+    }
+
+    fn effects(&mut self) -> Vec<Effect> {
+        self.agent.turn();
+        std::iter::from_fn(|| self.agent.next_effect()).collect()
+    }
+
+    /// The next report's type; the one before is stored.
+    fn said(&mut self) -> Option<&'static str> {
+        let report = self.agent.to_append()?;
+        self.agent.stored();
+        Some(report.event.type_name())
+    }
+
+    /// An agent that has joined.
+    fn live() -> Self {
+        let mut world = Self::new();
+        world.agent.caught_up();
+        world.agent.lease(Lease::Held);
+        assert_eq!(world.effects(), [Effect::List]);
+        world.agent.listed([]);
+        assert_eq!(world.effects(), []);
+        assert_eq!(world.said(), Some("dormouse.node.joined.v1"));
+        world
+    }
+}
+
+#[test]
+fn nothing_is_touched_before_the_log_is_heard_and_the_lease_held() {
+    let mut world = World::new();
+    world.start();
+    world.agent.lease(Lease::Held);
+    assert_eq!(world.effects(), []);
+    world.agent.caught_up();
+    assert_eq!(world.effects(), [Effect::List]);
+    assert_eq!(world.said(), None, "what runs is not known yet");
+    world.agent.listed([]);
+    // It joins first.
+    assert_eq!(world.effects(), [Effect::Start(id(), Sequence(3))]);
+    assert_eq!(world.said(), Some("dormouse.node.joined.v1"));
+}
+
+#[test]
+fn reports_leave_one_after_the_other() {
+    let mut world = World::live();
+    world.start();
+    assert_eq!(world.effects(), [Effect::Start(id(), Sequence(3))]);
+    world.agent.running(&id(), 7);
+    world.effects();
+    world.agent.ended(&id(), Exit::default());
+    world.effects();
+    let first = world.agent.to_append().expect("a report");
+    assert_eq!(first.event.type_name(), "dormouse.container.started.v1");
+    assert_eq!(first.causes, [Sequence(3)]);
+    assert_eq!(world.agent.to_append(), None, "the first is not stored yet");
+    assert_eq!(world.agent.unstored(), 2);
+    world.agent.stored();
+    assert_eq!(world.said(), Some("dormouse.container.exited.v1"));
+    assert_eq!(world.said(), None);
+}
+
+#[test]
+fn a_container_that_could_not_start_is_told_in_the_same_turn() {
+    let mut world = World::live();
+    world.start();
+    world.agent.turn();
+    assert!(matches!(world.agent.next_effect(), Some(Effect::Start(..))));
+    let why = crate::NotStarted::from("no such program");
+    world.agent.ended(&id(), Exit::cannot_start(&why));
+    assert_eq!(world.agent.next_effect(), None);
+    assert_eq!(world.said(), Some("dormouse.container.exited.v1"));
+}
+
+#[test]
+fn a_fence_takes_everything_away_and_the_lease_lets_it_join_again() {
+    let mut world = World::live();
+    world.start();
+    world.effects();
+    world.agent.running(&id(), 7);
+    world.agent.lease(Lease::Fence);
+    let evicted = world.effects();
+    assert!(matches!(&evicted[..], [Effect::Evict(of, _)] if *of == id()));
+    assert!(world.agent.lease(Lease::Held));
+    assert_eq!(world.effects(), [], "it joins when nothing runs any more");
+    world.agent.ended(&id(), Exit::evicted("fenced".to_owned()));
+    world.effects();
+    let said: Vec<_> = std::iter::from_fn(|| world.said()).collect();
+    assert_eq!(
+        said,
+        ["dormouse.container.exited.v1", "dormouse.node.joined.v1"]
+    );
+}
+
+#[test]
+fn an_agent_whose_node_was_lost_ends_what_it_adopts() {
+    let mut before = World::live();
+    before.start();
+    let lost = NodeLost {
+        node: NODE.parse().expect("a node"),
+        incarnation: 1,
+        last_seen: Timestamp::default(),
+    };
+    before.hear(Writer::Placer, lost);
+    let offer = before.agent.offer().clone();
+    let mut agent = Agent::new(offer, before.agent.into_state(), true);
+    agent.caught_up();
+    assert_eq!(agent.next_effect(), Some(Effect::List));
+    agent.listed([Adopted {
+        container: id(),
+        request: Sequence(3),
+        status: Ok(7),
+        evicting: false,
+    }]);
+    agent.turn();
+    let effects: Vec<_> = std::iter::from_fn(|| agent.next_effect()).collect();
+    assert!(matches!(&effects[..], [Effect::Evict(of, _)] if *of == id()));
+}

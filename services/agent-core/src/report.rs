@@ -1,0 +1,54 @@
+//! What the machine itself reports of containers, as events.
+
+use dormouse_messages::events::{ContainerExited, ContainerStarted, NodeFault, NodeFaulted};
+use dormouse_messages::{ContainerId, NodeId};
+
+use crate::Exit;
+
+/// `container.started`.
+#[must_use]
+pub fn started(container: &ContainerId, node: &NodeId, pid: u32) -> ContainerStarted {
+    ContainerStarted {
+        job: container.job.clone(),
+        incarnation: container.incarnation,
+        rank: container.rank,
+        container: container.clone(),
+        node: node.clone(),
+        pid,
+    }
+}
+
+/// `container.exited`.
+#[must_use]
+pub fn exited(container: &ContainerId, node: &NodeId, exit: Exit) -> ContainerExited {
+    ContainerExited {
+        job: container.job.clone(),
+        incarnation: container.incarnation,
+        rank: container.rank,
+        container: container.clone(),
+        node: node.clone(),
+        exit_code: exit.code,
+        signal: exit.signal,
+        out_of_memory: exit.out_of_memory,
+        reason: exit.reason,
+        evicted: exit.evicted,
+    }
+}
+
+/// `node.faulted`.
+#[must_use]
+pub fn faulted(
+    container: &ContainerId,
+    node: &NodeId,
+    fault: NodeFault,
+    exit: &Exit,
+) -> NodeFaulted {
+    NodeFaulted {
+        node: node.clone(),
+        job: container.job.clone(),
+        incarnation: container.incarnation,
+        rank: container.rank,
+        fault,
+        reason: exit.reason.clone().unwrap_or_default(),
+    }
+}
