@@ -20,8 +20,9 @@ use dormouse_messages::{Event, JobId, NodeId, Recorded, Timestamp};
 use super::faults::Faults;
 use super::model::ModelJob;
 use super::nodes::{ModelNode, Note};
-use super::programs::{Gang, Simulated};
+use super::programs::Gang;
 use super::routes::Routes;
+use super::simulated::Simulated;
 use super::ties::Ties;
 use super::world::World;
 

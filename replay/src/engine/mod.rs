@@ -27,6 +27,7 @@ mod resume;
 mod retold;
 mod routes;
 mod service;
+mod simulated;
 mod tasks;
 mod ties;
 mod work;

@@ -14,13 +14,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use dormouse_agent_core::Exit;
 use dormouse_agent_core::state::{AgentState, Phase};
 use dormouse_messages::events::{CheckpointFailed, CheckpointSaved};
-use dormouse_messages::ids::{ContainerId, Incarnation, Rank};
-use dormouse_messages::job::{CheckpointMode, JobSpec};
-use dormouse_messages::{Beside, Event, NodeId, Timestamp};
+use dormouse_messages::ids::{ContainerId, Rank};
+use dormouse_messages::job::CheckpointMode;
+use dormouse_messages::{Event, NodeId, Timestamp};
 
 use super::agents::{Due, LifeId, ModelAgents, after, container_id, life_of};
 use super::faults::{Faults, Saving};
-use super::model::ModelJob;
 use super::nodes::Note;
 use super::tasks::Queue;
 use super::work::whole;
@@ -72,100 +71,8 @@ impl Gang {
     }
 }
 
-/// A job that runs.
-#[derive(Debug, Clone)]
-pub(super) struct Simulated {
-    pub(super) model: ModelJob,
-    pub(super) mode: CheckpointMode,
-    pub(super) in_place: bool,
-    pub(super) served: bool,
-    /// How long one task takes, of a task set.
-    pub(super) task_s: Option<f64>,
-    /// Work done, and how much of it a checkpoint holds, in seconds of one container.
-    pub(super) done: f64,
-    pub(super) saved: f64,
-    /// Since when, and how fast, it works.
-    pub(super) working: Option<(Timestamp, f64)>,
-    /// What is due under an older plan is void.
-    pub(super) plan: u64,
-    /// How many of its failures have happened.
-    pub(super) failed: usize,
-    /// Its work when its program succeeded, on a log.
-    pub(super) ended: Option<f64>,
-    /// The life that last began to work: what older ones do is no concern of its work.
-    pub(super) life: Option<Incarnation>,
-    /// How many containers stand beside its workers.
-    pub(super) beside: u32,
-}
-
-impl Simulated {
-    /// A job that has done nothing yet.
-    #[expect(clippy::cast_precision_loss, reason = "at most a million tasks")]
-    pub(super) fn of(
-        model: ModelJob,
-        mode: CheckpointMode,
-        in_place: bool,
-        served: bool,
-        tasks: Option<u64>,
-    ) -> Self {
-        Self {
-            task_s: tasks.map(|tasks| model.work_container_s / tasks.max(1) as f64),
-            model,
-            mode,
-            in_place,
-            served,
-            done: 0.0,
-            saved: 0.0,
-            working: None,
-            plan: 0,
-            failed: 0,
-            ended: None,
-            life: None,
-            beside: 0,
-        }
-    }
-
-    pub(super) fn pause(&mut self, now: Timestamp) {
-        self.plan += 1;
-        self.done = self.done_at(now);
-        self.working = None;
-    }
-
-    /// Work done by then.
-    pub(super) fn done_at(&self, now: Timestamp) -> f64 {
-        let since = self.working;
-        let more = since.map(|(since, speed)| now.seconds_since(since).max(0.0) * speed);
-        self.done + more.unwrap_or(0.0)
-    }
-
-    /// Work done by then, less that of half a microsecond: when it will have been done is rounded
-    /// up.
-    pub(super) fn just_below(&self, now: Timestamp) -> f64 {
-        let speed = self.working.map_or(0.0, |(_, speed)| speed);
-        (self.done_at(now) - speed * 5e-7).max(0.0)
-    }
-
-    pub(super) fn die(&mut self) {
-        self.plan += 1;
-        self.working = None;
-        self.done = self.saved;
-    }
-}
-
 /// A start that takes so long may be given up: the checkpointer waits for two minutes.
 const SLOW_START_S: f64 = 100.0;
-
-impl Simulated {
-    /// A job that was admitted.
-    pub(super) fn admitted(model: ModelJob, spec: &JobSpec) -> Self {
-        let tasks = spec.tasks.map(|tasks| u64::from(tasks.count));
-        let (in_place, served) = (spec.is_in_place(), spec.service.is_some());
-        Self {
-            beside: Beside::of(spec).count(),
-            ..Self::of(model, spec.checkpoint.mode, in_place, served, tasks)
-        }
-    }
-}
 
 impl ModelAgents {
     /// A container of a life is asked to start.

@@ -19,7 +19,7 @@ use dormouse_state::{ClusterState, ContainerPhase, Job, Life, LifeContainer, Lif
 use super::agents::{ModelAgents, container_id};
 use super::faults::Faults;
 use super::model::ModelJob;
-use super::programs::Simulated;
+use super::simulated::Simulated;
 
 impl ModelAgents {
     /// Begins where a state was folded.
