@@ -23,7 +23,7 @@ pub trait Fold: Default + Clone + Send + Unpin + Serialize + DeserializeOwned + 
     fn evolve(&mut self, recorded: &Recorded);
 
     /// Why an event is not believed, if it is not: `evolve` passes over it. Asked before the event
-    /// is folded, by whoever counts what is flagged.
+    /// is folded, by the service that counts what is flagged.
     fn doubts(&self, _recorded: &Recorded) -> Option<String> {
         None
     }

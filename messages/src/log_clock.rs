@@ -1,6 +1,6 @@
 //! The time of the log: the brokers' stamps, without the steps of their clocks.
 //!
-//! A broker stamps each event with its own clock. Another broker that leads, or somebody who sets a
+//! A broker stamps each event with its own clock. Another broker that leads, or a person who sets a
 //! clock, makes the stamps step, by a day as easily as by a second. Time-outs run from one event to
 //! another, so every fold that decides takes the time of an event from here:
 //!

@@ -66,7 +66,8 @@ pub enum Queue {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Admit {
-    /// Whoever demands nothing of what that job lacks, and takes nothing of what it is about to get.
+    /// Any job that demands nothing of what that job lacks, or starts on nodes that its containers do
+    /// not fit, and takes nothing of what it is about to get.
     #[default]
     Backfill,
     /// Nobody: the longest prefix of the queue that fits, as in the Dorm paper.

@@ -24,7 +24,7 @@ pub enum RawEncoding {
 /// record alone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SubmissionReceived {
-    /// Sequence in the ingress stream: a second delivery is known for ever.
+    /// Sequence in the ingress stream: a second delivery of it is always recognised.
     pub ingress_sequence: u64,
     /// The subject's tenant token, as it was published.
     pub tenant: String,

@@ -121,7 +121,7 @@ pub struct ServiceMeasured {
     pub shed: u64,
     /// Replicas that the gateway uses, at the window's end.
     pub ready: u32,
-    /// Of a notebook: requests that somebody made who works in it, and not a page that asks again
+    /// Of a notebook: requests of a person who works in it, and not of a page that asks again
     /// and again while it is open.
     #[serde(default, skip_serializing_if = "is_none")]
     pub touched: u64,

@@ -120,7 +120,7 @@ pub enum ExecBy {
     Tenant,
 }
 
-/// Somebody runs a program in a container that runs (`job exec`). Written before it starts.
+/// A program is started in a container that runs (`job exec`). Written before it starts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ContainerExecStarted {
     /// The container.
@@ -144,7 +144,7 @@ pub struct ContainerExecStarted {
     pub terminal: bool,
 }
 
-/// A program in a container that somebody ran has ended, or could not be run.
+/// A program that was to run in a container (`job exec`) has ended, or could not be run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ContainerExecEnded {
     /// The container.

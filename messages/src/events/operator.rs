@@ -61,7 +61,7 @@ pub struct TenantGranted {
 pub struct NodeDrained {
     /// The node.
     pub node: NodeId,
-    /// Why, for whoever looks at the node.
+    /// Why; shown with the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Jobs that cannot move are stopped so many seconds later, and start again elsewhere; without it

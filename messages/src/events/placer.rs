@@ -131,7 +131,7 @@ pub struct NodeReadmitted {
     pub basis: Option<Basis>,
 }
 
-/// The clock that stamps the log stepped: another broker leads, or somebody set its clock. Time-outs
+/// The clock that stamps the log stepped: another broker leads, or its clock was set. Time-outs
 /// go on as if it had not.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ClockStepped {

@@ -1,4 +1,4 @@
-//! A committed sample of every event version must decode for ever.
+//! A committed sample of every event version must decode in every later build.
 //!
 //! `fixtures/<type>.json` is the line of an export, `fixtures/<type>.msgpack.hex` the bytes on
 //! the log. A new type or version gets its own by `UPDATE_FIXTURES=1 cargo test`, which never

@@ -5,7 +5,7 @@
 //!
 //! Bounded: a live job holds its specification and placement; an ended one only its figures.
 //! The table keeps the last [`ENDED_LIMIT`] ended jobs, the last [`REFUSED_LIMIT`] refused
-//! submissions and the last [`LIVES_LIMIT`] lives of a job; counts go on for ever.
+//! submissions and the last [`LIVES_LIMIT`] lives of a job; counts go on.
 
 mod allocate;
 mod evolve;

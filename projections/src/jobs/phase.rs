@@ -88,7 +88,7 @@ impl std::str::FromStr for Phase {
     }
 }
 
-/// How many jobs are in each phase. Ended ones are counted for ever, beyond those kept.
+/// How many jobs are in each phase. Ended ones stay counted, beyond those kept.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PhaseCounts([u64; Phase::ALL.len()]);
 

@@ -211,6 +211,16 @@ fn a_lost_node_without_room_elsewhere_waits_with_both_reasons() {
     then(&history, "ads/lr", Phase::Waiting, text);
 }
 
+/// What is free is not the question: a job that runs above its least gives.
+#[test]
+fn a_queued_job_says_what_can_be_had() {
+    let mut history = History::default();
+    history.join_with("n0", 1, "cpu=3,memory=32Gi");
+    history.run("ads/lr", 1).submit("ads/next");
+    let text = "first of ads; it needs cpu 2, and 1 of 3 can be had beside the least that the released jobs keep";
+    then(&history, "ads/next", Phase::Queued, text);
+}
+
 #[test]
 fn cancellation_while_queued_and_while_running() {
     let mut history = History::default();

@@ -94,11 +94,11 @@ pub fn head(queues: &Queues, id: &JobId, now: Timestamp) -> String {
         let passed_s = now.ms_since(*since) / 1000;
         match passed_s >= u64::from(queues.policy.reserve_after_s) {
             true => "; room is being kept for it".to_owned(),
-            false => format!("; others went by for {passed_s} s"),
+            false => format!("; others have passed it for {passed_s} s"),
         }
     });
     format!(
-        "first of {}; it needs {name} {} and {name} {} of {} is free{}",
+        "first of {}; it needs {name} {}, and {} of {} can be had beside the least that the released jobs keep{}",
         id.tenant(),
         resource.display(needs.get(resource)),
         resource.display(free),

@@ -23,7 +23,7 @@ pub struct ClusterAnswer {
     pub nodes: NodeCounts,
     /// By resource, on the nodes that are not lost.
     pub resources: BTreeMap<String, ResourceUse>,
-    /// Jobs by phase, ended ones for ever.
+    /// Jobs by phase, all that ever ended among them.
     pub jobs: BTreeMap<String, u64>,
     /// Refused submissions, cancellations and revisions.
     pub refused: u64,

@@ -10,7 +10,7 @@ use super::QueryError;
 use crate::ReadModel;
 use crate::nodes::{MemberState, Node, NodeState};
 
-/// A node that was lost is listed so long: whoever looks after a night sees that morning's.
+/// A node that was lost is listed for so long, in seconds.
 pub const LOST_LISTED_S: u32 = 3_600;
 
 /// Which nodes.

@@ -16,12 +16,12 @@ use crate::folded;
 pub struct AdmissionState {
     /// Live jobs, by tenant, with the nodes and the policy.
     pub queues: Queues,
-    /// Where each tenant's submissions stand, by the tenant as published: what is on the log is known
-    /// for ever.
+    /// Where each tenant's submissions stand, by the tenant as published: what is on the log stays
+    /// known.
     pub intake: BTreeMap<String, Stand>,
     /// Submissions without a decision, in the order of the log.
     pub undecided: BTreeMap<Sequence, SubmissionReceived>,
-    /// Ended jobs, and whether they completed: an id stands for one job for ever.
+    /// Ended jobs, and whether they completed: an id stands for one job, also after its end.
     pub ended: BTreeMap<JobId, bool>,
     /// What jobs are to get at once by a plan that was accepted, until the first allocation that
     /// can name them.

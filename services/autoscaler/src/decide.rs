@@ -206,7 +206,7 @@ fn event(job: &JobId, service: &Service, replicas: u32, verdict: Verdict) -> Ser
     }
 }
 
-/// To a thousandth: for people, and for whoever compares.
+/// To a thousandth: for people, and for comparisons.
 fn rounded(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
 }

@@ -69,7 +69,7 @@ fn end_after(term: LeaseTerm) -> Duration {
 /// Whose lease does not end in so many of its spans, another agent renews.
 const PATIENCE: u32 = 2;
 
-/// Holds the lease for ever. Where another agent acts for the node already, that one stays: an
+/// Holds the lease as long as the agent runs. Where another agent acts for the node already, that one stays: an
 /// agent that never held the lease gives up as soon as it sees the holder renew it. A lease that
 /// nobody renews is of an agent that has died, and its end is waited for.
 ///

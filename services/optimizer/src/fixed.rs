@@ -117,7 +117,7 @@ pub(crate) fn keep_running(
 }
 
 /// The containers that a job gets: its fixed number, or as many as the empty cluster holds where
-/// that is less; else it would hold the queue for ever.
+/// that is less; else it would hold up the queue without end.
 fn wanted(cluster: &Cluster, job: &ProblemJob) -> u32 {
     let least = limits(job).0;
     let fixed = match job.urgency {

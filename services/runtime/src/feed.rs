@@ -2,7 +2,7 @@
 //!
 //! 1. The first who follows starts the feed where it begins; the broker delivers, and this
 //!    process decodes, each event once, however many services of it follow.
-//! 2. Whoever comes later, and begins further back, reads by itself until it has reached the feed
+//! 2. A reader that comes later, and begins further back, reads by itself until it has reached the feed
 //!    (`catch_up`), and is given everything from there on by the feed.
 //! 3. Nobody waits for a slower one: a follower with no room for more leaves the feed and reads by
 //!    itself again. Only a feed with a single follower waits for it.
@@ -59,7 +59,7 @@ enum Offered {
     Gone,
 }
 
-/// Every event from sequence `from` on, in order, for ever.
+/// Every event from sequence `from` on, in order, without end.
 pub(crate) fn follow(log: &Log, from: Sequence) -> mpsc::Receiver<Followed> {
     let (out, followed) = mpsc::channel(WAITING);
     let member = Member {

@@ -116,8 +116,8 @@ impl Log {
         self.inner.connection.close().await;
     }
 
-    /// Creates or updates the log stream, the ingress stream and the lease bucket. For whoever
-    /// starts the cluster; services and agents have no permission for it.
+    /// Creates or updates the log stream, the ingress stream and the lease bucket. For the
+    /// command that starts the cluster; services and agents have no permission for it.
     ///
     /// # Errors
     /// When the broker refuses, or does not answer for 30 s.
@@ -249,9 +249,9 @@ impl Log {
         self.inner.replicated.load(Ordering::Relaxed)
     }
 
-    /// Every event from sequence `from` on, in order, for ever. Outages are bridged; the
+    /// Every event from sequence `from` on, in order, without end. Outages are bridged; the
     /// channel ends only when the log itself has lost what was delivered before (a broker that
-    /// came back with an older disk): whoever folded it must start again.
+    /// came back with an older disk): a reader that has folded it must start again.
     #[must_use]
     pub fn follow(&self, from: Sequence) -> mpsc::Receiver<Followed> {
         feed::follow(self, from)

@@ -9,7 +9,7 @@
 //! | `checkpoint` | mode `exit` instead of none |
 //! | `quota` | the demand of one container more at a time, of every resource it bounds |
 //! | `nodes` | one to four nodes like one that is there |
-//! | `others_give` | one other job with one container less, then two, and so on; or several with as many less as an allocation has that changes as few jobs as possible |
+//! | `others_give` | one other job with one container less, then two, and so on; or several with as many less as an allocation has that changes as few jobs as possible. Up to three times, each with other jobs |
 
 use std::collections::BTreeSet;
 

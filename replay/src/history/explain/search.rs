@@ -8,6 +8,8 @@
 //!    that P2 has no such solution. So is what is proven to help nobody ([`Search::idle`]).
 //! 3. Whose containers would do is not searched for: one allocation in which the job has more, and as
 //!    few others as possible are changed, says it ([`givers`]); then the services decide with it.
+//!    The same is asked again with those left out that were named, so that up to [`MOST_GIVERS`] sets
+//!    of jobs are told, none of which shares a job with another.
 //!
 //! Several values are tried at the same time; what is named does not depend on how many. The
 //! solver's limits are those of work alone, so that it does not depend on the machine either.
@@ -24,6 +26,12 @@ use super::answer::{Correction, Gives, VerifiedBy};
 use super::changes::{Candidate, Change};
 use super::grids;
 use crate::history::fork::Fork;
+
+/// Sets of givers that are asked for: each is one allocation without services, and the decisions that
+/// prove it.
+const MOST_GIVERS: usize = 3;
+/// Decisions that may be made for each set after the first.
+const FOR_AN_ALTERNATIVE: usize = 8;
 
 /// The search for the least changes.
 pub struct Search<'a> {
@@ -184,14 +192,32 @@ impl Search<'_> {
         })
     }
 
-    /// The least change of every kind that has one, each as soon as it is proven.
+    /// The least change of every kind that has one, each as soon as it is proven; then other jobs
+    /// that could give instead.
     pub fn all(&mut self, policy: &Policy, mut each: impl FnMut(Correction)) {
+        let mut asked = BTreeSet::new();
         let mut grids = self.grids(policy);
-        grids.extend(self.others_give(policy));
+        grids.extend(self.others_give(policy, &mut asked));
         for (kind, grid) in self.promising(grids) {
             if let Some(found) = self.least(kind, grid) {
                 each(found);
             }
+        }
+        for _ in 1..MOST_GIVERS {
+            if asked.is_empty() {
+                return;
+            }
+            let Some(grid) = self.others_give(policy, &mut asked) else {
+                return;
+            };
+            let kept = self.left.saturating_sub(FOR_AN_ALTERNATIVE);
+            self.left -= kept;
+            for (kind, grid) in self.promising(vec![grid]) {
+                if let Some(found) = self.least(kind, grid) {
+                    each(found);
+                }
+            }
+            self.left += kept;
         }
     }
 
@@ -221,15 +247,17 @@ impl Search<'_> {
         grids
     }
 
-    /// The other jobs that would have to keep less: of one job, less and less.
-    fn others_give(&self, policy: &Policy) -> Option<Grid> {
+    /// The other jobs that would have to keep less, none of those that were `asked` before: of one
+    /// job, less and less.
+    fn others_give(&self, policy: &Policy, asked: &mut BTreeSet<JobId>) -> Option<Grid> {
         let kind = "others_give";
         if policy.allocation != Allocation::Dorm || self.left == 0 || self.idle.contains(kind) {
             return None;
         }
         let mut fork = self.base.clone();
         fork.release();
-        let givers = givers(&self.problem(&fork), self.job, self.has + 1)?;
+        let givers = givers(&self.problem(&fork), self.job, self.has + 1, asked)?;
+        asked.extend(givers.keys().cloned());
         let known = givers.iter().filter_map(|(id, to)| {
             let job = self.base.cluster.jobs.get(id)?;
             let from = self.base.containers(id);

@@ -86,7 +86,7 @@ pub struct TenantRow {
     pub borrowed: UnitMs,
     /// Below what it was entitled to.
     pub unused: UnitMs,
-    /// Of that, what others used: all that is borrowed is lent by somebody.
+    /// Of that, what others used: all that is borrowed is lent by another.
     pub lent: UnitMs,
     /// What became of it.
     #[serde(flatten)]

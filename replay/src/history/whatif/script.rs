@@ -224,7 +224,7 @@ fn later(
     Ok(event.map(|event| Action::Recorded(recorded.writer, event)))
 }
 
-/// The node that somebody said something of.
+/// The node that the operator said something of.
 fn node_of(event: &Event) -> Option<&NodeId> {
     match event {
         Event::NodeJoined(it) => Some(&it.node),

@@ -11,7 +11,7 @@
 //!    without room then holds everybody back.
 //! 3. Shares and queues are reckoned again ([`line`]), and so on.
 //!
-//! A large job could wait for ever while smaller ones take every bit of room that becomes free.
+//! A large job could wait without end while smaller ones take every bit of room that becomes free.
 //! The first time that others go while it, at the head of its queue, does not fit is recorded in `job.released.passed_over`; [`Policy::reserve_after_s`] later room
 //! is reserved for it: nothing else is released into what it needs; first in, first out nothing that
 //! came later.
@@ -60,7 +60,7 @@ pub fn releases(queues: &Queues, changes: &Changes, now: Timestamp, most: usize)
 
 /// The heads that do not fit as things are, and of which that was not known. One that would fit
 /// in place of another that is released is not among them: it only was not its turn. First in,
-/// first out nobody goes by, unless others are filled in behind.
+/// first out nobody overtakes, unless others are filled in behind.
 fn no_room(queues: &Queues, lines: &[Line<'_>], room: &Room<'_>) -> Vec<JobId> {
     if queues.policy.queue == Queue::Fifo && !queues.policy.backfills() {
         return Vec::new();

@@ -56,9 +56,9 @@ impl<'a> Room<'a> {
         }
     }
 
-    /// Reserves room for the head that others went by first, once that is long enough ago. Only
+    /// Reserves room for the head that was overtaken first, once that is long enough ago. Only
     /// for a head that its quota lets go: room for one that cannot go would be kept for nothing,
-    /// and for ever where a job of a higher priority has come before it.
+    /// and without end where a job of a higher priority has come before it.
     pub fn reserve(&mut self, lines: &[Line<'_>], now: Timestamp) {
         let patience_ms = u64::from(self.queues.policy.reserve_after_s) * 1000;
         let heads = lines.iter().filter_map(|line| {

@@ -428,7 +428,7 @@ pub enum NodeCommand {
 pub struct FenceArgs {
     /// The node.
     pub name: NodeId,
-    /// How that is known, for whoever reads the log.
+    /// How that is known; stands on the log.
     #[arg(long, value_name = "TEXT")]
     pub reason: String,
 }
@@ -439,7 +439,7 @@ pub struct DrainArgs {
     /// The node.
     #[command(flatten)]
     pub node: NodeArg,
-    /// Why, for whoever looks at the node.
+    /// Why; shown with the node.
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
     /// Seconds until what still runs there is stopped, to start again elsewhere.

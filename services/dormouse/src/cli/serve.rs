@@ -80,7 +80,7 @@ pub struct UpArgs {
 /// What is kept on a node.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct KeepArgs {
-    /// Days for which a node keeps what ended containers printed; 0: for ever.
+    /// Days for which a node keeps what ended containers printed; 0: without limit.
     #[arg(
         long = "keep-logs",
         env = "DORMOUSE_KEEP_LOGS",

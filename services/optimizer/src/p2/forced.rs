@@ -3,7 +3,7 @@
 //! - [`may_have`]: whether a decision could give it to the job at all. A cheap necessary condition:
 //!   where it does not hold no decision need be made to see that the job does not get it.
 //! - [`givers`]: who has less in an allocation that gives it, and in which as few jobs as possible
-//!   are changed.
+//!   are changed; some jobs may be left out, so that others are named.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -65,10 +65,15 @@ pub fn may_have(problem: &Problem, job: &JobId, least: u32) -> bool {
 }
 
 /// Who would have how many containers, where they have more now, for `job` to have at least `least`:
-/// as few jobs as possible are changed, restarts of which there may be as many as it takes. Nothing
-/// where there is no such allocation.
+/// as few jobs as possible are changed, restarts of which there may be as many as it takes. Those of
+/// `except` keep at least what they have. Nothing where there is no such allocation.
 #[must_use]
-pub fn givers(problem: &Problem, job: &JobId, least: u32) -> Option<BTreeMap<JobId, u32>> {
+pub fn givers(
+    problem: &Problem,
+    job: &JobId,
+    least: u32,
+    except: &BTreeSet<JobId>,
+) -> Option<BTreeMap<JobId, u32>> {
     let cluster = Cluster::new(problem);
     let running: Vec<bool> = problem.jobs.iter().map(|it| runs(&cluster, it)).collect();
     let (questions, place) = Questions::new(problem, job, least, |index| running[index])?;
@@ -80,6 +85,10 @@ pub fn givers(problem: &Problem, job: &JobId, least: u32) -> Option<BTreeMap<Job
     };
     for it in &mut instance.jobs {
         it.restart = 1.0;
+        if except.contains(&problem.jobs[it.index].job) {
+            it.min = it.min.max(it.count);
+            it.max = it.max.max(it.count);
+        }
     }
     let budget = Budget {
         gap: GAP,
@@ -142,9 +151,21 @@ mod tests {
     /// `a/y` can give 2 only, so that both would be changed with it: `a/x` gives alone.
     #[test]
     fn as_few_jobs_as_possible_give() {
-        let givers = givers(&posed(1.0, 0.0, full()), &new(), 3).expect("somebody");
-        let names: Vec<&str> = givers.keys().map(JobId::as_str).collect();
+        let problem = posed(1.0, 0.0, full());
+        let mut except = BTreeSet::new();
+        let found = givers(&problem, &new(), 3, &except).expect("an allocation");
+        let names: Vec<&str> = found.keys().map(JobId::as_str).collect();
         assert_eq!(names, ["a/x"]);
-        assert!(givers.values().all(|to| *to <= 5 && *to >= 1), "{givers:?}");
+        assert!(found.values().all(|to| *to <= 5 && *to >= 1), "{found:?}");
+        // Without it two containers can be had, of `a/y`; three cannot.
+        except.extend(found.into_keys());
+        assert_eq!(givers(&problem, &new(), 3, &except), None);
+        let mut smaller = problem;
+        smaller.jobs[2].min = 2;
+        let found = givers(&smaller, &new(), 2, &except).expect("an allocation");
+        assert_eq!(
+            found.into_iter().collect::<Vec<_>>(),
+            [("a/y".parse().expect("a job"), 6)]
+        );
     }
 }

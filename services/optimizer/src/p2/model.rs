@@ -1,6 +1,6 @@
 //! The type model of P2 over groups of nodes (see the crate's header for the formulation).
 //!
-//! Containers with one demand vector are interchangeable for whoever gets new containers anyway,
+//! Containers with one demand vector are interchangeable for jobs that get new containers anyway,
 //! so there is one column z per type and group of nodes instead of one x per job and node:
 //! - f_i: new containers of job i; of a free job min ≤ f ≤ max, of a running one min r ≤ f ≤ max r;
 //! - y_i = f_i + p_i (1 − r_i);

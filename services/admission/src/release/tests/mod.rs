@@ -290,7 +290,7 @@ fn a_job_that_was_passed_over_long_ago_has_room_reserved() {
     given.seconds(1);
     given.complete("b/t2");
     given.then(&[]);
-    // What needs nothing of the reserved room goes by still.
+    // What needs nothing of the reserved room still overtakes it.
     given.queue("d/other", "gpu=1");
     assert_eq!(given.carry_out(), ["d/other"]);
     given.complete("b/t3");
@@ -406,7 +406,7 @@ fn a_cancelled_job_that_was_not_yet_queued_counts_for_nothing() {
     assert_eq!(released.turn.as_ref().map(|turn| turn.queued), Some(1));
 }
 
-/// First in, first out a job that needs nothing of what the head lacks goes by; what competes with
+/// First in, first out a job that needs nothing of what the head lacks overtakes it; what competes with
 /// the head waits, of whatever tenant.
 #[test]
 fn what_does_not_compete_with_the_head_goes_by() {
@@ -448,7 +448,7 @@ fn first_in_first_out_no_room_is_kept_from_who_came_earlier() {
     given.queue("a/first", "cpu=2");
     given.queue("b/second", "cpu=4");
     given.queue("c/third", "cpu=6");
-    // The third would not fit whoever goes; the second would in place of the first.
+    // The third would not fit whichever goes; the second would in place of the first.
     let passed_over = &given.decide()[0].passed_over;
     assert_eq!(passed_over, &["c/third".parse::<JobId>().expect("a job")]);
     assert_eq!(given.carry_out(), ["a/first"]);
