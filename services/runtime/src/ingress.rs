@@ -18,7 +18,7 @@ use dormouse_messages::subject::IngressSubject;
 use dormouse_messages::{Event, Fold, Timestamp};
 use dormouse_shell::Observation;
 use dormouse_shell::intake::{Lines, Taken};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, Semaphore, mpsc};
 
 use crate::clock::{Clock, SystemClock};
 use crate::decode::RawMessage;
@@ -29,6 +29,12 @@ use crate::log::{Log, within};
 /// A removal costs the broker a write to the disk: several times a second are enough for a tenant to
 /// submit thousands.
 const REMOVE_EVERY: Duration = Duration::from_millis(50);
+
+/// What is fetched and not taken yet takes no more than this.
+const ROOM_KIB: u32 = 32 << 10;
+
+/// What a message takes beside its payload, about.
+const AROUND_BYTES: usize = 256;
 
 /// How often the stream is looked at, whether it went back.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -47,7 +53,7 @@ pub struct IntakeOf<S> {
 pub struct IngressSource<S> {
     log: Log,
     intake: IntakeOf<S>,
-    fetching: Option<mpsc::Receiver<Vec<RawMessage>>>,
+    fetching: Option<Fetching>,
     lines: Lines,
     changed: Arc<Notify>,
     kept: Arc<Kept>,
@@ -102,7 +108,7 @@ impl<S: Fold> IngressSource<S> {
         if self.fetching.is_none() {
             self.fetch_from(1);
         }
-        while let Some(Ok(messages)) = self.fetching.as_mut().map(mpsc::Receiver::try_recv) {
+        while let Some(messages) = self.fetching.as_mut().and_then(Fetching::next) {
             for message in &messages {
                 self.kept
                     .fetched
@@ -253,7 +259,7 @@ fn arrival(log: &Log, message: &RawMessage) -> Arrival {
 }
 
 /// Fetches the ingress from a sequence on. Bounded: what nobody takes stays with the broker.
-fn ingress(log: &Log, from: u64, changed: Arc<Notify>) -> mpsc::Receiver<Vec<RawMessage>> {
+fn ingress(log: &Log, from: u64, changed: Arc<Notify>) -> Fetching {
     let source = Source {
         stream: log.prefix().ingress_stream(),
         filter: String::new(),
@@ -263,16 +269,79 @@ fn ingress(log: &Log, from: u64, changed: Arc<Notify>) -> mpsc::Receiver<Vec<Raw
         permanent: false,
     };
     let mut fetched = fetch::spawn(log.clone(), source);
-    let (out, messages) = mpsc::channel(2);
+    let (out, messages) = mpsc::unbounded_channel();
+    let room = Arc::new(Semaphore::new(ROOM_KIB as usize));
+    let taken = Arc::clone(&room);
     log.spawn(async move {
         while let Some(fetched) = fetched.recv().await {
             if let Fetched::Messages(batch) = fetched {
-                if out.send(batch).await.is_err() {
+                let Ok(held) = room.acquire_many(kib_of(&batch)).await else {
+                    return;
+                };
+                held.forget();
+                if out.send(batch).is_err() {
                     return;
                 }
                 changed.notify_one();
             }
         }
     });
-    messages
+    Fetching {
+        messages,
+        room: taken,
+    }
+}
+
+/// What was fetched and not taken yet. It is bounded by its size, not by how many times the broker
+/// delivered something: in a flood each delivery holds a few messages, and another tenant's would wait
+/// with the broker while the intake is busy.
+struct Fetching {
+    messages: mpsc::UnboundedReceiver<Vec<RawMessage>>,
+    room: Arc<Semaphore>,
+}
+
+impl Fetching {
+    /// The next messages, if there are any.
+    fn next(&mut self) -> Option<Vec<RawMessage>> {
+        let batch = self.messages.try_recv().ok()?;
+        self.room.add_permits(kib_of(&batch) as usize);
+        Some(batch)
+    }
+}
+
+impl Drop for Fetching {
+    fn drop(&mut self) {
+        self.room.close();
+    }
+}
+
+/// What messages take, in KiB, and not more than there is room for.
+fn kib_of(batch: &[RawMessage]) -> u32 {
+    let bytes = batch.iter().map(|it| it.payload.len() + AROUND_BYTES);
+    let kib = bytes.sum::<usize>() / 1024 + 1;
+    u32::try_from(kib).unwrap_or(ROOM_KIB).min(ROOM_KIB)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(bytes: usize) -> RawMessage {
+        RawMessage {
+            sequence: 1,
+            stored_nanos: 0,
+            subject: "dormouse.in.ads.submit".into(),
+            headers: None,
+            payload: vec![0; bytes].into(),
+            pending: 0,
+        }
+    }
+
+    #[test]
+    fn what_is_held_is_bounded_by_its_size() {
+        assert_eq!(kib_of(&[message(0)]), 1);
+        assert_eq!(kib_of(&[message(1_000), message(1_000)]), 3);
+        let large = vec![message(2 << 20); 100];
+        assert_eq!(kib_of(&large), ROOM_KIB);
+    }
 }

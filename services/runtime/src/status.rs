@@ -3,12 +3,16 @@
 //! 1. The copy that holds the lease `status` publishes; the others wait.
 //! 2. It goes on where the last holder stopped: the position is noted in the bucket of the leases,
 //!    at most once a second, over the same connection as what was published before.
-//! 3. A log without a noted position is shown from its head: what was before nobody waits for.
+//! 3. What has very many subjects is shown in portions, so that nobody waits behind it; until all of
+//!    it is shown, the position stays before it.
+//! 4. A log without a noted position is shown from its head: what was before nobody waits for.
 //!
 //! At most once for who listens, as core NATS is, and at least once from one holder to the next:
 //! a header names each event's sequence. Nothing waits for the publisher: it is one of those that
 //! follow the log, and the broker drops what nobody listens to.
 
+use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::{HeaderMap, Request};
@@ -30,6 +34,13 @@ const NOTE: Duration = Duration::from_secs(1);
 /// How long until something that failed is tried again.
 const AGAIN: Duration = Duration::from_millis(200);
 
+/// An event that is shown under more subjects than this (submissions that came too fast, each told so)
+/// is shown in portions, after what others are shown meanwhile.
+const MANY: usize = 64;
+
+/// Between two portions: 16,000 subjects a second at most.
+const PAUSE: Duration = Duration::from_millis(4);
+
 /// An event as it is published.
 #[derive(Debug, Clone)]
 pub struct Published {
@@ -48,6 +59,42 @@ struct Position {
     log: String,
     /// Up to here.
     sequence: u64,
+}
+
+/// What is shown in portions.
+#[derive(Default)]
+struct Later(VecDeque<(Arc<Recorded>, Published)>);
+
+impl Later {
+    fn push(&mut self, recorded: &Arc<Recorded>, published: Published) {
+        self.0.push_back((Arc::clone(recorded), published));
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Up to where everything is shown, where `shown` is what was followed.
+    fn before(&self, shown: Sequence) -> Sequence {
+        let first = self.0.front();
+        first.map_or(shown, |(recorded, _)| Sequence(recorded.sequence.0 - 1))
+    }
+
+    /// The next portion of the first.
+    fn portion(&mut self) -> Option<(Arc<Recorded>, Published)> {
+        let (recorded, first) = self.0.front_mut()?;
+        let rest = first.subjects.split_off(first.subjects.len().min(MANY));
+        let portion = Published {
+            subjects: std::mem::replace(&mut first.subjects, rest),
+            content_type: first.content_type,
+            payload: first.payload.clone(),
+        };
+        let recorded = Arc::clone(recorded);
+        if first.subjects.is_empty() {
+            self.0.pop_front();
+        }
+        Some((recorded, portion))
+    }
 }
 
 impl Log {
@@ -95,6 +142,9 @@ impl Log {
         tracing::debug!(%from, "showing tenants what is new");
         let mut events = self.follow(from.next());
         let (mut shown, mut noted) = (from, from);
+        let mut later = Later::default();
+        let mut pause = tokio::time::interval(PAUSE);
+        pause.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut note = tokio::time::interval(NOTE);
         note.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -102,18 +152,27 @@ impl Log {
                 biased;
                 () = LeaseState::until(state, false) => return Ok(()),
                 () = shutdown.cancelled() => {
-                    self.note_shown(shown).await;
+                    self.note_shown(later.before(shown)).await;
                     return Ok(());
                 }
-                _ = note.tick(), if shown > noted => {
-                    if self.note_shown(shown).await {
-                        noted = shown;
+                _ = note.tick(), if later.before(shown) > noted => {
+                    let before = later.before(shown);
+                    if self.note_shown(before).await {
+                        noted = before;
+                    }
+                }
+                _ = pause.tick(), if !later.is_empty() => {
+                    if let Some((recorded, published)) = later.portion() {
+                        self.publish_shown(&recorded, &published).await;
                     }
                 }
                 followed = events.recv() => match followed {
                     Some(Followed::Event(recorded)) => {
                         for published in show(&recorded) {
-                            self.publish_shown(&recorded, &published).await;
+                            match published.subjects.len() > MANY {
+                                true => later.push(&recorded, published),
+                                false => self.publish_shown(&recorded, &published).await,
+                            }
                         }
                         shown = recorded.sequence;
                     }
@@ -219,5 +278,55 @@ impl Log {
             );
         }
         noted.is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_messages::events::SubmissionsShed;
+    use dormouse_messages::{Envelope, Event, Timestamp, Writer};
+
+    use super::*;
+
+    #[test]
+    fn what_has_many_subjects_is_shown_in_portions_and_the_position_stays_before_it() {
+        let at = Timestamp::default();
+        let shed = SubmissionsShed {
+            tenant: "flood".to_owned(),
+            first: 1,
+            last: 150,
+            count: 150,
+            since: at,
+            until: at,
+            max_rate: 50,
+        };
+        let recorded = Arc::new(Recorded {
+            sequence: Sequence(7),
+            stored_at: at,
+            writer: Writer::Admission,
+            envelope: Envelope::new("id", Writer::Admission, at, None, Event::from(shed)),
+        });
+        let subjects: Vec<String> = (1..=150).map(|it| format!("flood._in.{it}")).collect();
+        let mut later = Later::default();
+        later.push(
+            &recorded,
+            Published {
+                subjects: subjects.clone(),
+                content_type: "x",
+                payload: Bytes::new(),
+            },
+        );
+        let mut shown = Vec::new();
+        while let Some((_, portion)) = {
+            assert_eq!(
+                later.before(Sequence(9)),
+                Sequence(if later.is_empty() { 9 } else { 6 })
+            );
+            later.portion()
+        } {
+            assert!(portion.subjects.len() <= MANY);
+            shown.extend(portion.subjects);
+        }
+        assert_eq!(shown, subjects);
     }
 }
