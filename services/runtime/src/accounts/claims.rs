@@ -64,6 +64,8 @@ pub struct Claims {
     pub revoked: BTreeMap<String, i64>,
     /// The agents whose answers the services' account has.
     pub nodes: Vec<String>,
+    /// When they were issued (seconds since 1970).
+    pub issued_s: i64,
 }
 
 /// A user's key and what proves it.
@@ -78,6 +80,7 @@ pub struct Credentials {
 #[derive(Deserialize)]
 struct Read {
     name: String,
+    iat: i64,
     nats: ReadNats,
 }
 
@@ -264,6 +267,7 @@ impl Claims {
         let read: Read = serde_json::from_slice(&body).map_err(|error| form(error.to_string()))?;
         let mut claims = Self {
             revoked: read.nats.revocations,
+            issued_s: read.iat,
             ..Self::default()
         };
         for tag in read.nats.tags {
@@ -393,6 +397,7 @@ mod tests {
             keys: vec![key("UA"), key("UB")],
             role: Some("viewer".to_owned()),
             nodes: vec!["n0".to_owned()],
+            issued_s: 9,
             ..Claims::default()
         };
         assert_eq!(claims.revoke("nobody", 7), 0);

@@ -6,11 +6,13 @@ use async_nats::connection::State;
 use async_nats::{Client, ConnectOptions};
 use dormouse_messages::events::NodeDrained;
 use dormouse_messages::{Event, Prefix, Role, Writer};
-use dormouse_runtime::accounts::{AccountError, Principal, Root};
+use dormouse_runtime::Settings;
+use dormouse_runtime::accounts::{AccountError, Accounts, Beginning, Principal, Root};
 use tokio::time::timeout;
 
 use crate::accounts::Secured;
 use crate::common::PATIENCE;
+use crate::common::trio::Trio;
 
 /// How long a key that is revoked may still be used.
 const OUT: Duration = Duration::from_secs(1);
@@ -174,4 +176,103 @@ async fn nobody_makes_accounts_with_another_root_or_without_the_brokers_own_key(
     ] {
         assert!(names.contains(&name), "{names:?}");
     }
+}
+
+/// Three brokers that keep accounts, and those accounts.
+async fn three() -> (Trio, Accounts, tempfile::TempDir) {
+    const FOLDER: &str = "/accounts";
+    let keys = tempfile::tempdir().expect("a folder");
+    let root = Root::generate(Prefix::default()).expect("a key");
+    let beginning = Beginning::of(&root, FOLDER).expect("signed");
+    for (name, credentials) in &beginning.credentials {
+        let path = keys.path().join(format!("{name}.creds"));
+        std::fs::write(path, &credentials.text).expect("written");
+    }
+    let own = |folder: &std::path::Path| {
+        let configuration = &beginning.configuration;
+        configuration.replace(FOLDER, &folder.display().to_string())
+    };
+    let trio = Trio::with("100GiB", own).await;
+    let settings = Settings {
+        creds: Some(keys.path().join("sys.creds")),
+        ..Settings::new(trio.url(0), "sys")
+    };
+    let accounts = Accounts::connect(&settings, root).await.expect("connects");
+    (trio, accounts, keys)
+}
+
+/// A new key of alice's, when every broker knows it.
+async fn hers(trio: &Trio, accounts: &Accounts) -> String {
+    let issued = accounts.add(&alice()).await.expect("made");
+    for server in 0..3 {
+        let known = async {
+            while enters(trio, server, &issued.credentials.text)
+                .await
+                .is_err()
+            {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        timeout(PATIENCE, known).await.expect("known everywhere");
+    }
+    issued.credentials.text
+}
+
+/// A client of that broker alone, which does not come back.
+async fn enters(trio: &Trio, server: usize, key: &str) -> Result<Client, async_nats::ConnectError> {
+    let options = ConnectOptions::with_credentials(key).expect("credentials");
+    let options = options.ignore_discovered_servers().max_reconnects(1);
+    options.connect(trio.url(server)).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_revoked_key_is_out_on_each_of_three_brokers_also_where_one_was_down() {
+    let (mut trio, accounts, _keys) = three().await;
+    let key = hers(&trio, &accounts).await;
+    let mut clients = Vec::new();
+    for server in 0..3 {
+        clients.push(enters(&trio, server, &key).await.expect("connects"));
+    }
+    let begun = Instant::now();
+    let revoked = accounts.revoke(&alice(), "user-ads.alice").await;
+    assert_eq!(revoked.expect("revoked"), 1);
+    for client in &clients {
+        gone(client).await;
+    }
+    let took = begun.elapsed();
+    println!("out on three brokers {took:?} after the command began");
+    assert!(took < OUT, "{took:?}");
+    // Revoked while one is down.
+    let key = hers(&trio, &accounts).await;
+    trio.kill(2);
+    let revoked = accounts.revoke(&alice(), "user-ads.alice").await;
+    assert_eq!(revoked.expect("revoked"), 1);
+    trio.start_again(2);
+    let listens = async {
+        while tokio::net::TcpStream::connect(trio.url(2).trim_start_matches("nats://"))
+            .await
+            .is_err()
+        {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, listens).await.expect("it is back");
+    let back = Instant::now();
+    // Who slips in before it has heard of it does not stay.
+    let early = enters(&trio, 2, &key).await.ok();
+    while enters(&trio, 2, &key).await.is_ok() && back.elapsed() < PATIENCE {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    if let Some(early) = &early {
+        gone(early).await;
+    }
+    let took = back.elapsed();
+    println!(
+        "out {took:?} after the broker was back (early: {})",
+        early.is_some()
+    );
+    assert!(took < 2 * OUT, "{took:?}");
+    // What the broker says of the account afterwards is what was revoked, not what it knew before.
+    let again = accounts.revoke(&alice(), "user-ads.alice").await;
+    assert!(matches!(again, Err(AccountError::Unknown(_))), "{again:?}");
 }

@@ -1,7 +1,7 @@
 //! Three brokers in one cluster, each a process of its own on this machine.
 
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -36,6 +36,17 @@ fn free_ports<const N: usize>() -> [u16; N] {
     held.map(|it| it.local_addr().expect("an address").port())
 }
 
+fn begin(binary: &Path, configuration: &Path) -> Child {
+    Command::new(binary)
+        .arg("-c")
+        .arg(configuration)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("nats-server starts")
+}
+
 impl Trio {
     /// Starts the three; they elect their leader while the streams are made.
     pub async fn start() -> Self {
@@ -44,6 +55,11 @@ impl Trio {
 
     /// The same; each stores up to `max_file_store`.
     pub async fn storing(max_file_store: &str) -> Self {
+        Self::with(max_file_store, |_| String::new()).await
+    }
+
+    /// The same, with more in the configuration of each; it is told the server's folder.
+    pub async fn with(max_file_store: &str, more: impl Fn(&Path) -> String) -> Self {
         let _ = tracing_subscriber::fmt()
             .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
             .with_test_writer()
@@ -59,7 +75,8 @@ impl Trio {
                 "listen: \"127.0.0.1:{port}\"\nserver_name: \"s{index}\"\nmax_payload: 8MB\n\
                  log_file: {log:?}\n\
                  jetstream {{ store_dir: {store:?}, max_file_store: {max_file_store} }}\n\
-                 cluster {{ name: \"trio\", listen: \"127.0.0.1:{route}\", routes: [{routes}] }}\n",
+                 cluster {{ name: \"trio\", listen: \"127.0.0.1:{route}\", routes: [{routes}] }}\n{more}",
+                more = more(&file("more")),
                 port = ports[index],
                 route = routes[index],
                 log = file("log"),
@@ -67,26 +84,37 @@ impl Trio {
                 routes = urls.join(", "),
             );
             std::fs::write(file("conf"), configuration).expect("written");
-            let process = Command::new(&binary)
-                .arg("-c")
-                .arg(file("conf"))
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .spawn()
-                .expect("nats-server starts");
             Server {
                 port: ports[index],
-                process,
+                process: begin(&binary, &file("conf")),
             }
         });
         let servers = servers.collect();
         Self { servers, dir }
     }
 
+    /// The address of one of them.
+    pub fn url(&self, server: usize) -> String {
+        format!("nats://127.0.0.1:{}", self.servers[server].port)
+    }
+
+    /// SIGKILL to one of them.
+    pub fn kill(&mut self, server: usize) {
+        let process = &mut self.servers[server].process;
+        process.kill().expect("killed");
+        process.wait().expect("ended");
+    }
+
+    /// Starts one that was killed, over the same folders.
+    pub fn start_again(&mut self, server: usize) {
+        let binary = BrokerConfig::find_binary().expect("a nats-server");
+        let file = self.dir.path().join(format!("s{server}.conf"));
+        self.servers[server].process = begin(&binary, &file);
+    }
+
     /// A connection to one of them; the streams exist.
     pub async fn log(&self, server: usize) -> Log {
-        let url = format!("nats://127.0.0.1:{}", self.servers[server].port);
+        let url = self.url(server);
         let settings = Settings {
             replicas: 3,
             connect_timeout: Duration::from_secs(20),
@@ -99,7 +127,7 @@ impl Trio {
 
     /// The servers that follow the log stream's leader.
     pub async fn followers_of_the_log(&self, log: &Log) -> Vec<usize> {
-        let url = format!("nats://127.0.0.1:{}", self.servers[0].port);
+        let url = self.url(0);
         let client = async_nats::connect(url).await.expect("connects");
         let jetstream = async_nats::jetstream::new(client);
         let name = log.prefix().log_stream();
