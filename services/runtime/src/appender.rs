@@ -6,14 +6,15 @@
 //! 1. A message is sent again, with the same id and the same fence, until it is answered.
 //! 2. A refusal by the fence is ambiguous: the first sending may have been stored. A message
 //!    stored under the fence `expected` is by construction the first own one after `expected`,
-//!    so one read tells: the same id, it was stored; another id, someone else wrote.
+//!    so one read tells: the same id, it was stored; another id, someone else wrote. Bytes that are
+//!    no event count as nobody's.
 //! 3. For an agent or a gateway that is a second one of the same name: an error. The operators' command
 //!    lines share their name: they take the new fence and append again.
 
 use std::time::{Duration, Instant};
 
 use async_nats::jetstream::stream::LastRawMessageErrorKind;
-use dormouse_messages::{Event, GatewayId, NodeId, Sequence, Writer};
+use dormouse_messages::{Envelope, Event, GatewayId, NodeId, Sequence, Writer};
 
 use crate::clock::{Clock, SteadyClock};
 use crate::error::AppendError;
@@ -107,13 +108,13 @@ impl Appender {
         loop {
             let doubt = match self.log.publish(message, &fence).await {
                 Ok(sequence) => return Ok(Some(sequence)),
-                Err(PublishError::Conflict) => match self.first_after(expected).await {
-                    Ok(Some((sequence, id))) if id == message.id => return Ok(Some(sequence)),
-                    Ok(Some((found, _))) if self.sole => {
+                Err(PublishError::Conflict) => match self.first_event_after(expected).await {
+                    Ok(Some(found)) if found.id == message.id => return Ok(Some(found.sequence)),
+                    Ok(Some(found)) if self.sole => {
                         return Err(AppendError::Superseded {
                             filter: self.filter.clone(),
                             expected: Sequence(expected),
-                            found: Sequence(found),
+                            found: Sequence(found.sequence),
                         });
                     }
                     Ok(_) => return Ok(None),
@@ -152,8 +153,20 @@ impl Appender {
         within(read).await
     }
 
-    /// The first own message after `expected`: its sequence and id.
-    async fn first_after(&self, expected: u64) -> Result<Option<(u64, String)>, String> {
+    /// The first event under the own subjects after `expected`. What is no event was written by no
+    /// second one of the name: where a broker has no accounts anybody may put bytes there.
+    async fn first_event_after(&self, expected: u64) -> Result<Option<Found>, String> {
+        let mut after = expected;
+        loop {
+            match self.first_after(after).await? {
+                Some(found) if !found.is_event => after = found.sequence,
+                found => return Ok(found),
+            }
+        }
+    }
+
+    /// The first message under the own subjects after `expected`.
+    async fn first_after(&self, expected: u64) -> Result<Option<Found>, String> {
         let stream = self.log.stream().await?;
         let read = async {
             let message = stream
@@ -168,10 +181,20 @@ impl Appender {
         let message = within(read).await?;
         Ok(message.map(|message| {
             let id = message.headers.get("Nats-Msg-Id");
-            let id = id.map(|id| id.as_str().to_owned()).unwrap_or_default();
-            (message.sequence, id)
+            Found {
+                sequence: message.sequence,
+                id: id.map(|id| id.as_str().to_owned()).unwrap_or_default(),
+                is_event: Envelope::from_msgpack(&message.payload).is_ok(),
+            }
         }))
     }
+}
+
+/// A message under the own subjects.
+struct Found {
+    sequence: u64,
+    id: String,
+    is_event: bool,
 }
 
 /// Waits between attempts, and says every ten seconds that it still does.

@@ -11,6 +11,7 @@ mod e2e;
 mod everyday;
 mod faults;
 mod features;
+mod garbage;
 mod gateway;
 mod holders;
 mod jaeger;
