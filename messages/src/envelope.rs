@@ -352,6 +352,9 @@ fn shard_subject(event: &Event) -> String {
         Event::SubmissionReceived(event) => format!("submission/{}", event.ingress_sequence),
         Event::SubmissionsShed(event) => format!("submission/{}", event.last),
         Event::TenantGranted(event) => format!("tenant/{}", event.tenant),
+        Event::KeyCreated(event) => format!("key/{}", event.name),
+        Event::KeyRotated(event) => format!("key/{}", event.name),
+        Event::KeyRevoked(event) => format!("key/{}", event.name),
         Event::JobRefused(event) => event.job.as_ref().map_or_else(
             || format!("submission/{}", event.ingress_sequence),
             ToString::to_string,

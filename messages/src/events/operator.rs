@@ -9,6 +9,7 @@ use crate::grants::Grants;
 use crate::ids::{NodeId, TenantId};
 use crate::policy::Policy;
 use crate::quota::Quota;
+use crate::who::Role;
 
 /// The policy in force from here on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -96,4 +97,45 @@ pub struct NodeLabelled {
 pub struct NodeRemoved {
     /// The node.
     pub node: NodeId,
+}
+
+/// A key was made at the brokers, with an account of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct KeyCreated {
+    /// Its name, as its file has it: `user-ads.alice`, `tenant-ads`, `operator-olga`, `node-n0`.
+    pub name: String,
+    /// The tenant, of a tenant's plain key and of those of its people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<TenantId>,
+    /// What a person may do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<Role>,
+    /// The public key.
+    pub key: String,
+}
+
+/// Another key was made for who had one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct KeyRotated {
+    /// Its name, as of `key.created`, or a service's.
+    pub name: String,
+    /// The tenant, where it is one's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<TenantId>,
+    /// The new public key.
+    pub key: String,
+    /// Keys that are not valid any more; 0: the one before stays valid until the next time.
+    pub revoked: u32,
+}
+
+/// Every key of somebody was taken away; their connections are closed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct KeyRevoked {
+    /// Their name, as of `key.created`.
+    pub name: String,
+    /// The tenant, where it is one's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<TenantId>,
+    /// How many keys.
+    pub revoked: u32,
 }

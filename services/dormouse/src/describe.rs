@@ -39,6 +39,15 @@ pub fn describe(event: &Event) -> String {
             format!("events of {} are posted to {url}", e.tenant)
         }
         Event::TenantGranted(e) => format!("{}: {}", e.tenant, grants(&e.grants)),
+        Event::KeyCreated(e) => match e.role {
+            Some(role) => format!("{} has a key, as {role}", e.name),
+            None => format!("{} has a key", e.name),
+        },
+        Event::KeyRotated(e) if e.revoked == 0 => {
+            format!("{} has another key, beside the one before", e.name)
+        }
+        Event::KeyRotated(e) => format!("{} has another key instead of {}", e.name, e.revoked),
+        Event::KeyRevoked(e) => format!("{} has no key any more", e.name),
         Event::NodeDrained(e) => drained(e),
         Event::NodeRestored(_) | Event::NodeRemoved(_) => BY_THE_OPERATOR.to_owned(),
         Event::NodeLabelled(e) => labelled(e),
@@ -337,6 +346,7 @@ fn exit(event: &ContainerExited) -> String {
 
 /// Whether the event is about `job`.
 #[must_use]
+#[expect(clippy::too_many_lines, reason = "one line an event")]
 pub fn concerns(event: &Event, job: &JobId) -> bool {
     match event {
         Event::JobAdmitted(e) => e.job == *job,
@@ -393,6 +403,9 @@ pub fn concerns(event: &Event, job: &JobId) -> bool {
         Event::ClusterConfigured(_)
         | Event::TenantConfigured(_)
         | Event::WebhookConfigured(_)
+        | Event::KeyCreated(_)
+        | Event::KeyRotated(_)
+        | Event::KeyRevoked(_)
         | Event::TenantGranted(_)
         | Event::NodeDrained(_)
         | Event::NodeRestored(_)

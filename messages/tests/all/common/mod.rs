@@ -11,7 +11,7 @@ use dormouse_messages::policy::Policy;
 use dormouse_messages::roles::RoleSpec;
 use dormouse_messages::service::Resize;
 use dormouse_messages::{
-    Amounts, ContainerId, Envelope, Epoch, Event, Incarnation, JobId, NodeId, Rank, Recorded,
+    Amounts, ContainerId, Envelope, Epoch, Event, Incarnation, JobId, NodeId, Rank, Recorded, Role,
     Sequence, Timestamp,
 };
 
@@ -196,6 +196,7 @@ pub fn events() -> Vec<Event> {
     labels(&mut events);
     execs(&mut events);
     serving::gpus(&mut events);
+    keys(&mut events);
     events
 }
 
@@ -635,6 +636,28 @@ fn execs(events: &mut Vec<Event>) {
         exit_code: Some(1),
         signal: Some(9),
         reason: Some("nobody followed it any more".to_owned()),
+    }));
+}
+
+fn keys(events: &mut Vec<Event>) {
+    let (name, tenant) = ("user-ads.alice", "ads".parse().ok());
+    let key = "UCONVG5TVMGVF2QCAEEBVFRWZRS5RKYB7QFTG7CKJZXPEXNNQOSGXTUK";
+    events.push(Event::from(KeyCreated {
+        name: name.to_owned(),
+        tenant: tenant.clone(),
+        role: Some(Role::Submitter),
+        key: key.to_owned(),
+    }));
+    events.push(Event::from(KeyRotated {
+        name: name.to_owned(),
+        tenant: tenant.clone(),
+        key: key.to_owned(),
+        revoked: 1,
+    }));
+    events.push(Event::from(KeyRevoked {
+        name: name.to_owned(),
+        tenant,
+        revoked: 1,
     }));
 }
 

@@ -37,8 +37,15 @@ impl Renamer {
     /// When it cannot be written or read.
     pub fn rename(&mut self, recorded: &Recorded) -> Result<Option<Recorded>, CodecError> {
         match recorded.event() {
-            // Their tokens are digests of the old names.
-            None | Some(Event::PlanAccepted(_) | Event::PlanMissed(_)) => return Ok(None),
+            // Tokens are digests of the old names; keys name people.
+            None
+            | Some(
+                Event::PlanAccepted(_)
+                | Event::PlanMissed(_)
+                | Event::KeyCreated(_)
+                | Event::KeyRotated(_)
+                | Event::KeyRevoked(_),
+            ) => return Ok(None),
             Some(_) => {}
         }
         let mut line: Value = serde_json::from_str(&recorded.to_json("anonymous")?)?;

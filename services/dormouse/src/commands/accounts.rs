@@ -8,7 +8,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
+use dormouse_messages::events::{KeyCreated, KeyRevoked, KeyRotated};
 use dormouse_messages::who::Role;
+use dormouse_messages::{Event, TenantId, Writer};
 use dormouse_runtime::Settings;
 use dormouse_runtime::accounts::{
     AccountError, Accounts, Beginning, Claims, Credentials, Principal, Root,
@@ -63,7 +65,8 @@ pub async fn user(context: &Context, command: &UserCommand) -> anyhow::Result<u8
                 );
                 return Err(Coded::new("not_found", message).into());
             }
-            let path = issue(&accounts, folder, &person).await?;
+            let (path, created) = issue(&accounts, folder, &person).await?;
+            note(context, folder, created).await;
             let name = person.name();
             said(
                 context,
@@ -104,9 +107,10 @@ fn of(person: &Person, role: Role) -> Principal {
 pub async fn create_tenant(context: &Context, args: &TenantCreateArgs) -> anyhow::Result<u8> {
     let tenant = Principal::Tenant(args.set.name.clone());
     let granted = grants::named(&args.set.grants);
-    let (events, words) = tenants::events(&args.set, None, true, granted)?;
+    let (mut events, words) = tenants::events(&args.set, None, true, granted)?;
     let accounts = connect(context, &args.keys).await?;
-    let path = issue(&accounts, &args.keys, &tenant).await?;
+    let (path, created) = issue(&accounts, &args.keys, &tenant).await?;
+    events.insert(0, created);
     let owner = owner(context, &args.keys);
     let log = owner.connect().await?;
     let words = format!("{words}; its key is {}", path.display());
@@ -182,18 +186,56 @@ fn coded(error: AccountError) -> anyhow::Error {
     Coded::new(code, error.to_string()).into()
 }
 
-/// Makes an account; the file of its credentials.
-async fn issue(accounts: &Accounts, keys: &KeysArg, of: &Principal) -> anyhow::Result<PathBuf> {
+/// Makes an account; the file of its credentials, and what there is to say of it.
+async fn issue(
+    accounts: &Accounts,
+    keys: &KeysArg,
+    of: &Principal,
+) -> anyhow::Result<(PathBuf, Event)> {
     let issued = accounts.add(of).await.map_err(coded)?;
     let path = file(&keys.keys, &issued.name);
     write(&path, &issued.credentials.text)?;
-    Ok(path)
+    let role = match of {
+        Principal::Person { role, .. } => Some(*role),
+        _ => None,
+    };
+    let created = KeyCreated {
+        name: issued.name,
+        tenant: tenant_of(of),
+        role,
+        key: issued.credentials.public,
+    };
+    Ok((path, Event::from(created)))
+}
+
+fn tenant_of(principal: &Principal) -> Option<TenantId> {
+    match principal {
+        Principal::Tenant(tenant) | Principal::Person { tenant, .. } => Some(tenant.clone()),
+        _ => None,
+    }
+}
+
+/// Says on the log what the brokers have done, by the command's own key or the owner's. They have done
+/// it in any case: a new cluster has no log yet.
+async fn note(context: &Context, keys: &KeysArg, event: Event) {
+    let noted = async {
+        let log = owner(context, keys).connect().await?;
+        log.head().await?;
+        log.appender(Writer::Operator, None)
+            .append(event, &[])
+            .await?;
+        anyhow::Ok(())
+    };
+    if let Err(error) = noted.await {
+        print::aside(format!("it is done, but is not on the log: {error:#}"));
+    }
 }
 
 async fn add(context: &Context, args: &AddArgs) -> anyhow::Result<u8> {
     let accounts = connect(context, &args.keys).await?;
     for principal in &args.names {
-        let path = issue(&accounts, &args.keys, principal).await?;
+        let (path, created) = issue(&accounts, &args.keys, principal).await?;
+        note(context, &args.keys, created).await;
         let name = principal.name();
         if matches!(principal, Principal::Node(_) | Principal::Gateway(_)) {
             let log = owner(context, &args.keys).connect().await?;
@@ -234,6 +276,13 @@ async fn rotate(
     let written =
         |credentials: &Credentials| write(&path, &credentials.text).map_err(Rotated::File);
     let issued = accounts.rotate(principal, user, keep, written).await?;
+    let rotated = KeyRotated {
+        name: user.to_owned(),
+        tenant: tenant_of(principal),
+        key: issued.credentials.public.clone(),
+        revoked: u32::try_from(issued.revoked)?,
+    };
+    note(context, keys, rotated.into()).await;
     let words = match (issued.revoked, keep) {
         (_, true) => format!("{user} has another key; the one before stays valid"),
         (count, false) => format!("{user} has another key, instead of {count}"),
@@ -261,6 +310,12 @@ async fn revoke(
     }
     let accounts = connect(context, keys).await?;
     let count = accounts.revoke(principal, user).await.map_err(coded)?;
+    let revoked = KeyRevoked {
+        name: user.to_owned(),
+        tenant: tenant_of(principal),
+        revoked: u32::try_from(count)?,
+    };
+    note(context, keys, revoked.into()).await;
     let answer = json!({"name": user, "revoked": count});
     let keys = if count == 1 { "key" } else { "keys" };
     print_one(

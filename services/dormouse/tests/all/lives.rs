@@ -210,6 +210,11 @@ fn a_tenant_comes_keys_are_replaced_and_one_is_revoked_on_a_running_cluster() {
         hers.filter(|event| event.subject_name() == name).count()
     };
     assert_eq!((olga("tenant.configured"), olga("tenant.granted")), (1, 1));
+    // The tenant's and two people's; four replaced and one of these; one revoked. The owner made others.
+    let keys = ["key.created", "key.rotated", "key.revoked"].map(olga);
+    assert_eq!(keys, [3, 5, 1]);
+    assert!(log.iter().any(|it| matches!(it.event(), Some(Event::KeyRevoked(it))
+        if it.name == "user-ads.alice" && it.tenant.as_ref().is_some_and(|it| it.as_str() == "ads"))));
     assert!(
         !log.iter().any(
             |it| matches!(it.event(), Some(Event::JobAdmitted(it)) if it.job.name() == "late")
