@@ -1,0 +1,125 @@
+//! What walls cost at the start of a plain process: `date` is started with and without them, in turn,
+//! each from the call of the runtime to the time that it prints.
+//!
+//! `cargo bench -p dormouse-node-agent --bench walls [starts]`, as root.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use dormouse_messages::grants::{Granted, Network};
+use dormouse_messages::{ContainerId, Sequence};
+use dormouse_node_agent::AgentConfig;
+use dormouse_node_agent::config::Contain;
+use dormouse_node_agent::marks::Marks;
+use dormouse_node_agent::process::ProcessRuntime;
+use dormouse_node_agent::runtime::{ContainerPlan, ContainerRuntime, Exit, User};
+use tokio::sync::mpsc;
+
+const USER: User = User {
+    uid: 200_001,
+    gid: 200_001,
+};
+
+/// A node's runtime, and how its containers end.
+struct Node {
+    config: AgentConfig,
+    runtime: ProcessRuntime,
+    exited: mpsc::UnboundedReceiver<(ContainerId, Exit)>,
+}
+
+impl Node {
+    async fn new(folder: PathBuf, contain: Option<Contain>) -> Self {
+        let config = AgentConfig {
+            contain,
+            keeper: vec![env!("CARGO_BIN_EXE_dormouse-keeper").to_owned()],
+            ..AgentConfig::local("n0".parse().expect("valid"), Default::default(), folder)
+        };
+        let (exits, exited) = mpsc::unbounded_channel();
+        let marks = Marks::open(&config.layout()).expect("opened");
+        let runtime = ProcessRuntime::connect(&config, marks, exits, true).await;
+        Self {
+            config,
+            runtime: runtime.expect("a keeper"),
+            exited,
+        }
+    }
+
+    fn plan(&self, container: ContainerId) -> ContainerPlan {
+        let layout = self.config.layout();
+        let absolute = |path: PathBuf| std::path::absolute(path).expect("a path");
+        ContainerPlan {
+            request: Sequence(1),
+            argv: ["date", "+%s%N"].map(str::to_owned).into(),
+            env: Default::default(),
+            image: None,
+            mounts: vec![],
+            user: self.config.contain.as_ref().map(|_| USER),
+            port: 21_000,
+            network: Network::Host,
+            granted: Granted::default(),
+            work: None,
+            demand: "cpu=1,memory=64Mi".parse().expect("valid"),
+            gpu_part: None,
+            gpus: vec![],
+            directory: absolute(layout.container(&container)),
+            checkpoint: absolute(layout.checkpoint(&container.job, container.incarnation)),
+            resume: None,
+            members: None,
+            container,
+        }
+    }
+
+    /// From the start's call to the time that the program prints, in milliseconds.
+    async fn start(&mut self, number: usize) -> f64 {
+        let id: ContainerId = format!("ads/date/{}/0", number + 1).parse().expect("valid");
+        let plan = self.plan(id.clone());
+        let printed = plan.directory.join("stdout.log");
+        let called = SystemTime::now().duration_since(UNIX_EPOCH).expect("later");
+        self.runtime.start(plan).await.expect("started");
+        let ended = tokio::time::timeout(Duration::from_secs(30), self.exited.recv()).await;
+        ended.expect("it ends").expect("open");
+        let said = fs::read_to_string(printed).expect("it prints");
+        let at: u64 = said.trim().parse().expect("nanoseconds");
+        self.runtime.forget(&id, Sequence(1)).await;
+        (Duration::from_nanos(at).saturating_sub(called)).as_secs_f64() * 1_000.0
+    }
+}
+
+fn quantile(times: &mut [f64], per_cent: usize) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times[(times.len() * per_cent / 100).min(times.len() - 1)]
+}
+
+async fn measure(starts: usize) {
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).expect("opened");
+    let mut plain = Node::new(folder.path().join("plain"), None).await;
+    let mut walled = Node::new(folder.path().join("walled"), Some(Contain::default())).await;
+    let (mut without, mut with) = (Vec::new(), Vec::new());
+    for number in 0..starts {
+        without.push(plain.start(number).await);
+        with.push(walled.start(number).await);
+    }
+    // The first ones read programs from the disk.
+    let (without, with) = (&mut without[starts / 10..], &mut with[starts / 10..]);
+    let (before, behind) = (quantile(without, 50), quantile(with, 50));
+    println!(
+        "start to the program's word, {} of each in turn: {before:.2} ms median and {:.2} p90 without walls, {behind:.2} and {:.2} behind them: {:.2} ms more",
+        without.len(),
+        quantile(without, 90),
+        quantile(with, 90),
+        behind - before,
+    );
+}
+
+fn main() {
+    if !Contain::is_possible() {
+        println!("walls are built by root alone; nothing was measured");
+        return;
+    }
+    let numbers = std::env::args().skip(1).find_map(|it| it.parse().ok());
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(measure(numbers.unwrap_or(300)));
+}
