@@ -33,10 +33,8 @@ pub fn plan(
     let (job, partition) = state
         .partition(container)
         .ok_or("its placement is not on the log")?;
-    let spec = job
-        .spec
-        .as_ref()
-        .ok_or("the job's specification is not on the log")?;
+    let spec = job.spec.as_ref();
+    let spec = spec.ok_or("the job's specification is not on the log")?;
     let spec = &spec.of_rank(container.rank);
     let start = partition
         .phase

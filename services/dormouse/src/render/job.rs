@@ -53,6 +53,20 @@ pub fn job(detail: &JobDetail, style: &Style) -> String {
     page.trim_end().to_owned()
 }
 
+/// `ps: 1 (cpu=1 each), rank 1`: what stands beside its workers.
+fn roles(detail: &JobDetail) -> Option<String> {
+    let roles = detail.roles.iter().map(|it| {
+        let from = it.first_rank;
+        let ranks = match it.count {
+            1 => format!("rank {from}"),
+            count => format!("ranks {from} to {}", from + count - 1),
+        };
+        format!("{}: {} ({} each), {ranks}", it.role, it.count, it.demand)
+    });
+    let roles: Vec<String> = roles.collect();
+    (!roles.is_empty()).then(|| roles.join("; "))
+}
+
 fn facts(detail: &JobDetail) -> Vec<(&'static str, String)> {
     let row = &detail.row;
     let mut facts = vec![("Kind", kind(detail))];
@@ -61,18 +75,7 @@ fn facts(detail: &JobDetail) -> Vec<(&'static str, String)> {
         facts.push(("Spread", spread_text(row, spread)));
     }
     facts.push(("Demand", format!("{} each", detail.demand)));
-    if !detail.roles.is_empty() {
-        let roles = detail.roles.iter();
-        let roles = roles.map(|it| {
-            let from = it.first_rank;
-            let ranks = match it.count {
-                1 => format!("rank {from}"),
-                count => format!("ranks {from} to {}", from + count - 1),
-            };
-            format!("{}: {} ({} each), {ranks}", it.role, it.count, it.demand)
-        });
-        facts.push(("Roles", roles.collect::<Vec<_>>().join("; ")));
-    }
+    facts.extend(roles(detail).map(|roles| ("Roles", roles)));
     facts.push((
         "Share",
         format!(

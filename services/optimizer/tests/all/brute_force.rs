@@ -54,6 +54,25 @@ fn spec() -> impl Strategy<Value = Spec> {
         )
 }
 
+/// What stands beside the workers of a job; what it takes counts as used where the job runs.
+fn role(spec: &Spec, job: &ProblemJob, used: &mut [(u64, u64); 2]) -> Option<ProblemJob> {
+    let (cpu, gpu, count, second) = spec.role?;
+    let at = spec.previous.map(|_| {
+        let here = &mut used[usize::from(second)];
+        here.0 += cpu * u64::from(count);
+        here.1 += gpu * u64::from(count);
+        let node = NAMES[usize::from(second)].parse().expect("a name");
+        BTreeMap::from([(node, count)])
+    });
+    let part = Part {
+        role: "ps".to_owned(),
+        count,
+        demand: amounts(&format!("cpu={cpu},gpu={gpu}")),
+        needs: Default::default(),
+    };
+    Some(job.role(&part, at))
+}
+
 /// Jobs whose previous containers fit their nodes.
 fn problem(
     specs: &[Spec],
@@ -91,22 +110,7 @@ fn problem(
                 .collect();
             made = placed(made, &at);
         }
-        let role = spec.role.map(|(cpu, gpu, count, second)| {
-            let at = spec.previous.map(|_| {
-                let here = &mut used[usize::from(second)];
-                here.0 += cpu * u64::from(count);
-                here.1 += gpu * u64::from(count);
-                let node = NAMES[usize::from(second)].parse().expect("a name");
-                BTreeMap::from([(node, count)])
-            });
-            let part = Part {
-                role: "ps".to_owned(),
-                count,
-                demand: amounts(&format!("cpu={cpu},gpu={gpu}")),
-                needs: Default::default(),
-            };
-            made.role(&part, at)
-        });
+        let role = role(spec, &made, &mut used);
         jobs.push(made);
         jobs.extend(role);
     }
@@ -248,6 +252,15 @@ impl<'a> Brute<'a> {
         self.problem.nodes.iter().map(room).collect()
     }
 
+    /// What the roles of a job have of the resource of which a worker takes most.
+    fn held(&self, job: &ProblemJob, unit: &[f64]) -> f64 {
+        let dominant = (0..unit.len()).rev();
+        let dominant = dominant.max_by(|a, b| unit[*a].total_cmp(&unit[*b]));
+        let roles = beside(job, self.problem);
+        let held = dominant.and_then(|k| Some(*roles.get(k)? as f64 / self.totals[k] as f64));
+        held.unwrap_or(0.0)
+    }
+
     /// Tries every x of job `index` and the later ones.
     fn go(&mut self, index: usize, rooms: &[Vec<u64>], value: f64, loss: f64, restarts: u64) {
         if loss > self.loss_bound + 1e-9 || restarts > self.restart_bound {
@@ -267,13 +280,7 @@ impl<'a> Brute<'a> {
             unit.iter().copied().fold(0.0, f64::max),
             unit.iter().sum::<f64>(),
         );
-        // The share counts in the resource of which a worker takes most, roles and all.
-        let dominant = (0..unit.len())
-            .rev()
-            .max_by(|a, b| unit[*a].total_cmp(&unit[*b]));
-        let roles = beside(job, self.problem);
-        let held = dominant.and_then(|k| Some(*roles.get(k)? as f64 / self.totals[k] as f64));
-        let held = held.unwrap_or(0.0);
+        let held = self.held(job, &unit);
         let objective = self.problem.policy.objective;
         let most = job.max.max(had(job).map_or(0, |[a, b]| a + b));
         for a in 0..=most {

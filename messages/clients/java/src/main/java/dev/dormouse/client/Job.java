@@ -168,6 +168,11 @@ public final class Job extends AbstractMap<String, Object> {
         return with("retries", value);
     }
 
+    /** Containers beside the workers, by name: `ps` (parameter servers) and `evaluator`. */
+    public Job roles(Map<String, ?> value) {
+        return with("roles", value);
+    }
+
     /** What a service promises; of `kind: inference` and `kind: notebook` only. */
     public Job service(Map<String, ?> value) {
         return with("service", value);
