@@ -148,6 +148,10 @@ type JobDocument struct {
 	// How often a failed gang, or a failed task of a task set, is started again.
 	Retries int `json:"retries,omitempty,omitzero"`
 
+	// Containers beside the workers, by name: `ps` (parameter servers) and
+	// `evaluator`.
+	Roles JobDocumentRoles `json:"roles,omitempty,omitzero"`
+
 	// What a service promises; of `kind: inference` and `kind: notebook` only.
 	Service *JobDocumentService `json:"service,omitempty,omitzero"`
 
@@ -210,6 +214,10 @@ type JobDocumentPriority *int
 
 // The most seconds from its admission to its first start; then it is cancelled.
 type JobDocumentQueueLimitS *int
+
+// Containers beside the workers, by name: `ps` (parameter servers) and
+// `evaluator`.
+type JobDocumentRoles map[string]RoleDocument
 
 // What a service promises; of `kind: inference` and `kind: notebook` only.
 type JobDocumentService struct {
@@ -313,88 +321,9 @@ type Mount struct {
 	Target string `json:"target"`
 }
 
-// How containers reach the network, the least first.
-type Network interface{}
-
-type Not struct {
-	// Not corresponds to the JSON schema field "not".
-	Not Written `json:"not"`
-}
-
-// a percentile such as 99 or 99.9
-type Percentile float64
-
-// What replicas speak.
-type Protocol interface{}
-
-// a quantity: 2, 0.5, "500m", "8Gi"
-type Quantity string
-
-// When a life of a training job counts as ready to be resized.
-type Ready interface{}
-
-// When a replica is used.
-type Ready2 struct {
-	// A GET of it on the replica's port is answered with 2xx once the replica is
-	// ready.
-	Path string `json:"path,omitempty,omitzero"`
-
-	// A replica that is not ready so long after its start is replaced.
-	TimeoutS int `json:"timeout_s,omitempty,omitzero"`
-}
-
-// How a job is resized, and which signal tells its members that the members' file
-// has changed.
-type Resize interface{}
-
-// How a partition changes while its job runs.
-type ResizeMode interface{}
-
-// How the number of replicas is decided.
-type Scaling interface{}
-
-// Where on the node a secret is read from.
-type SecretFrom struct {
-	// The source.
-	From SecretSource `json:"from"`
-}
-
-// A secret's source on the node.
-type SecretSource interface{}
-
-type JobDocumentTasks_0 = Tasks
-
-// Independent tasks of one job: its command line runs once for each of them.
-type Tasks struct {
-	// The most that run at once: the most containers of the job.
-	Concurrency int `json:"concurrency"`
-
-	// How many; each finds its number, from 0, in `DORMOUSE_TASK`.
-	Count int `json:"count"`
-}
-
-type JobDocumentServiceObjective_0 = LatencyObjective
-
-type JobDocumentResize_0_1 = LongResize
+type RoleDocumentCommand_0 = Command
 
 type ServiceObjective_0 = LatencyObjective
-
-type JobDocumentService_0 = Service
-
-// When a job has succeeded.
-type Success interface{}
-
-// A signal that a job is sent before its time is over.
-type Warning struct {
-	// So many seconds before.
-	BeforeS int `json:"before_s"`
-
-	// Sent to every process that handles it.
-	Signal string `json:"signal,omitempty,omitzero"`
-}
-
-// A label's value: `a`, or a number, or true and false.
-type Value interface{}
 
 // What clients are promised; without it the service keeps `containers.min`
 // replicas.
@@ -405,8 +334,6 @@ type ServiceObjective struct {
 	// The percentile of the requests that are answered within it.
 	Percentile Percentile `json:"percentile,omitempty,omitzero"`
 }
-
-type JobDocumentWarning_0 = Warning
 
 // What a service promises and how it ends its replicas.
 type Service struct {
@@ -437,6 +364,127 @@ type Service struct {
 	// How the number of replicas is decided.
 	Scaling Scaling `json:"scaling,omitempty,omitzero"`
 }
+
+// When a job has succeeded.
+type Success interface{}
+
+// Independent tasks of one job: its command line runs once for each of them.
+type Tasks struct {
+	// The most that run at once: the most containers of the job.
+	Concurrency int `json:"concurrency"`
+
+	// How many; each finds its number, from 0, in `DORMOUSE_TASK`.
+	Count int `json:"count"`
+}
+
+// A label's value: `a`, or a number, or true and false.
+type Value interface{}
+
+// A signal that a job is sent before its time is over.
+type Warning struct {
+	// So many seconds before.
+	BeforeS int `json:"before_s"`
+
+	// Sent to every process that handles it.
+	Signal string `json:"signal,omitempty,omitzero"`
+}
+
+// A secret's source on the node.
+type SecretSource interface{}
+
+// How the number of replicas is decided.
+type Scaling interface{}
+
+// A role as people submit it.
+type RoleDocument struct {
+	// Its command lines; the job's where absent.
+	Command *RoleDocumentCommand `json:"command,omitempty,omitzero"`
+
+	// Which nodes its containers may be on; the job's constraints where absent.
+	Constraints *RoleDocumentConstraints `json:"constraints,omitempty,omitzero"`
+
+	// How many containers it has.
+	Count int `json:"count,omitempty,omitzero"`
+
+	// Demand of one container.
+	Demand RoleDocumentDemand `json:"demand"`
+
+	// Environment, beside the job's.
+	Env RoleDocumentEnv `json:"env,omitempty,omitzero"`
+}
+
+// Environment, beside the job's.
+type RoleDocumentEnv map[string]EnvValue
+
+// Demand of one container.
+type RoleDocumentDemand map[string]Quantity
+
+// Which nodes its containers may be on; the job's constraints where absent.
+type RoleDocumentConstraints map[string]Written
+
+type RoleDocumentConstraints_0 = Constraints
+
+// Its command lines; the job's where absent.
+type RoleDocumentCommand struct {
+	// Resumes it from a checkpoint; `start` where it is absent.
+	Resume []string `json:"resume,omitempty,omitzero"`
+
+	// Starts the job from nothing.
+	Start []string `json:"start"`
+}
+
+// Where on the node a secret is read from.
+type SecretFrom struct {
+	// The source.
+	From SecretSource `json:"from"`
+}
+
+// How a job is resized, and which signal tells its members that the members' file
+// has changed.
+type Resize interface{}
+
+type JobDocumentResize_0_1 = LongResize
+
+// When a replica is used.
+type Ready2 struct {
+	// A GET of it on the replica's port is answered with 2xx once the replica is
+	// ready.
+	Path string `json:"path,omitempty,omitzero"`
+
+	// A replica that is not ready so long after its start is replaced.
+	TimeoutS int `json:"timeout_s,omitempty,omitzero"`
+}
+
+type JobDocumentService_0 = Service
+
+type JobDocumentServiceObjective_0 = LatencyObjective
+
+// When a life of a training job counts as ready to be resized.
+type Ready interface{}
+
+// a quantity: 2, 0.5, "500m", "8Gi"
+type Quantity string
+
+// What replicas speak.
+type Protocol interface{}
+
+type JobDocumentTasks_0 = Tasks
+
+type Not struct {
+	// Not corresponds to the JSON schema field "not".
+	Not Written `json:"not"`
+}
+
+// How containers reach the network, the least first.
+type Network interface{}
+
+// How a partition changes while its job runs.
+type ResizeMode interface{}
+
+type JobDocumentWarning_0 = Warning
+
+// a percentile such as 99 or 99.9
+type Percentile float64
 
 // A rule as people write it.
 type Written interface{}

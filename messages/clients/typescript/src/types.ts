@@ -136,6 +136,12 @@ export interface JobDocument {
    */
   retries?: number;
   /**
+   * Containers beside the workers, by name: `ps` (parameter servers) and `evaluator`.
+   */
+  roles?: {
+    [k: string]: RoleDocument;
+  };
+  /**
    * What a service promises; of `kind: inference` and `kind: notebook` only.
    */
   service?: Service | null;
@@ -269,6 +275,56 @@ export interface Mount {
 export interface LongResize {
   mode: ResizeMode;
   signal?: string | null;
+}
+/**
+ * A role as people submit it.
+ */
+export interface RoleDocument {
+  /**
+   * Its command lines; the job's where absent.
+   */
+  command?: Command1 | null;
+  /**
+   * Which nodes its containers may be on; the job's constraints where absent.
+   */
+  constraints?: Constraints1 | null;
+  /**
+   * How many containers it has.
+   */
+  count?: number;
+  /**
+   * Demand of one container.
+   */
+  demand: {
+    [k: string]: Quantity;
+  };
+  /**
+   * Environment, beside the job's.
+   */
+  env?: {
+    [k: string]: EnvValue;
+  };
+}
+/**
+ * The command lines of a job.
+ */
+export interface Command1 {
+  /**
+   * Resumes it from a checkpoint; `start` where it is absent.
+   */
+  resume?: string[];
+  /**
+   * Starts the job from nothing.
+   */
+  start: string[];
+}
+/**
+ * Which nodes a job's containers may be on, and which they would rather be on.
+ *
+ * `{zone: a, disk: [ssd, nvme], gpu.model: {not: K80}, spread: rack, prefer: {zone: b}}`.
+ */
+export interface Constraints1 {
+  [k: string]: Written;
 }
 /**
  * What a service promises and how it ends its replicas.

@@ -8,7 +8,6 @@ use dormouse_messages::events::*;
 use dormouse_messages::grants::{Grants, Network};
 use dormouse_messages::job::*;
 use dormouse_messages::policy::Policy;
-use dormouse_messages::roles::RoleSpec;
 use dormouse_messages::service::Resize;
 use dormouse_messages::{
     Amounts, ContainerId, Envelope, Epoch, Event, Incarnation, JobId, NodeId, Rank, Recorded, Role,
@@ -99,19 +98,7 @@ fn spec() -> JobSpec {
         constraints: Default::default(),
         gpu_limit_milli: None,
         gpu_memory_bytes: None,
-        roles: BTreeMap::from([(
-            "ps".to_owned(),
-            RoleSpec {
-                count: 2,
-                demand: amounts("cpu=1,memory=2Gi"),
-                command: Some(Command {
-                    start: words("python3 serve.py"),
-                    resume: Vec::new(),
-                }),
-                env: BTreeMap::from([("THREADS".to_owned(), EnvValue::Plain("4".to_owned()))]),
-                constraints: None,
-            },
-        )]),
+        roles: BTreeMap::new(),
     }
 }
 

@@ -410,6 +410,10 @@ class JobDocument(TypedDict):
     """
     How often a failed gang, or a failed task of a task set, is started again.
     """
+    roles: NotRequired[dict[str, RoleDocument]]
+    """
+    Containers beside the workers, by name: `ps` (parameter servers) and `evaluator`.
+    """
     service: NotRequired[Service | None]
     """
     What a service promises; of `kind: inference` and `kind: notebook` only.
@@ -462,6 +466,33 @@ Not = TypedDict(
         'not': "Written"
     },
 )
+
+
+class RoleDocument(TypedDict):
+    """
+    A role as people submit it.
+    """
+
+    command: NotRequired[Command | None]
+    """
+    Its command lines; the job's where absent.
+    """
+    constraints: NotRequired[Constraints | None]
+    """
+    Which nodes its containers may be on; the job's constraints where absent.
+    """
+    count: NotRequired[int]
+    """
+    How many containers it has.
+    """
+    demand: dict[str, Quantity]
+    """
+    Demand of one container.
+    """
+    env: NotRequired[dict[str, EnvValue]]
+    """
+    Environment, beside the job's.
+    """
 
 
 Written: TypeAlias = Union[bool, int, str, list[Value], Not, dict[str, "Written"]]
