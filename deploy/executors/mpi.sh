@@ -28,10 +28,13 @@ if [ "$DORMOUSE_RANK" = 0 ]; then
     hosts=$hosts,r$i
     i=$((i + 1))
   done
-  # -genvnone: each rank keeps its own container's environment, not rank 0's.
+  # -genvnone: each rank keeps its own container's environment, not rank 0's; -wdir: where its code is its own, its folder
+  # is another than rank 0's.
   MPIEXEC_PORT_RANGE=$port:$port setpriv --pdeathsig KILL \
     mpiexec -launcher manual -hosts "$hosts" -n "$DORMOUSE_WORLD_SIZE" -localhost "$host" -genvnone \
+    ${DORMOUSE_WORKDIR:+-wdir /} \
     setpriv --pdeathsig KILL /bin/sh -c 'trap : TERM USR1
+      cd "${DORMOUSE_WORKDIR:-.}" || exit
       setpriv --pdeathsig KILL "$@"; code=$?
       echo "$code" >"$DORMOUSE_EXIT"; exit "$code"' rank "$@" &
   mpiexec_pid=$!

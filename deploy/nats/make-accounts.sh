@@ -45,6 +45,7 @@ done
 stream=$(tr 'a-z-' 'A-Z_' <<<"$prefix")
 log=${stream}_LOG
 ingress=${stream}_IN
+code=${stream}_CODE
 leases=KV_${prefix}_leases
 
 # nkey USER: its public key, or the variable that holds it.
@@ -132,6 +133,12 @@ own_asks() {
   echo "CONSUMER.INFO.$log.$1 CONSUMER.RESET.$log.$1 CONSUMER.MSG.NEXT.$log.$1"
 }
 
+# code_read: what an agent asks of the broker to fetch packed folders.
+code_read() { echo "DIRECT.GET.$code.>"; }
+
+# code_kept: what the operator asks of the broker to list and remove packed folders, and to see whether one is there.
+code_kept() { echo "$(code_read) STREAM.INFO.$code STREAM.PURGE.$code"; }
+
 # looked: what an operator asks of the broker beside reading the log by ranges.
 looked() { echo "\$JS.API.STREAM.INFO.$log \$JS.API.STREAM.MSG.GET.$log"; }
 
@@ -193,7 +200,7 @@ answers() { echo "$prefix.api.*.$1 $prefix.tenant.*.api.*.$1"; }
 
 # own NAME "ANSWERED..." SUBJECT...: the account of an agent or gateway that writes to these.
 own() {
-  local name=$1 answered=$2 subject
+  local name=$1 answered=$2 subject more
   shift 2
   set -f
   cat <<OWN
@@ -219,7 +226,8 @@ OWN
   echo '    imports: ['
   set +f
   for subject in "$@"; do printf '      {service: {account: CTL, subject: "%s"}}\n' "$subject"; done
-  for subject in $(own_asks "$name"); do
+  case $name in node-*) more=$(code_read) ;; *) more= ;; esac
+  for subject in $(own_asks "$name") $more; do
     printf '      {service: {account: CTL, subject: "$JS.API.%s"}, to: "%s.js.%s"}\n' "$subject" "$prefix" "$subject"
   done
   printf '    ]\n  }\n'
@@ -251,6 +259,7 @@ user api "$prefix.api.> $prefix.tenant.*.api.> \$SRV.>" "$(reads "$log") $(looks
 user webhook "" "$(lease webhooks) $(lease "webhooks.>") $(reads "$log") $(looks "$leases")"
 # The cluster's owner: creates the streams. Its events name nobody; operators with names have accounts of their own.
 user operator "$prefix.status.>" "$prefix.log.operator.0.> $prefix.in.*.* $prefix.api.> \$SRV.> \$SYS.REQ.USER.INFO
+  $prefix.code.> $(printf '$JS.API.%s ' $(code_kept))
   $(reads "$log") $(reads "$ingress") $(reads "$leases")
   \$JS.API.STREAM.CREATE.* \$JS.API.STREAM.UPDATE.* \$JS.API.STREAM.LIST \$JS.API.STREAM.NAMES"
 if [ -n "$keys" ] && [ ${#gateways[@]} -gt 0 ] && [ ! -s "$keys/gateway.secret" ]; then
@@ -277,7 +286,7 @@ set -f
 for operator in "${operators[@]}"; do
   for subject in "$prefix.log.operator.$operator.>" "$prefix.in.*.submit.operator.$operator" \
     "$prefix.in.*.cancel.operator.$operator" "$prefix.in.*.revise.operator.$operator" "$prefix.api.>" \
-    $(looked); do
+    $(looked) "$prefix.code.>" $(printf '$JS.API.%s ' $(code_kept)); do
     printf '      {service: "%s", accounts: ["operator-%s"]}\n' "$subject" "$operator"
   done
   printf '      {service: "$JS.API.DIRECT.GET.%s", response_type: stream, accounts: ["operator-%s"]}\n' "$log" "$operator"
@@ -285,7 +294,7 @@ for operator in "${operators[@]}"; do
 done
 set +f
 for node in "${nodes[@]}"; do
-  exported "node-$node" "$prefix.log.node.$node.>" "$(lease "node.$node")"
+  exported "node-$node" "$prefix.log.node.$node.>" "$(lease "node.$node")" "\$JS.API.$(code_read)"
 done
 for gateway in "${gateways[@]}"; do
   exported "gateway-$gateway" "$prefix.log.gateway.$gateway.>" "$(lease "gateway.$gateway")"
@@ -353,12 +362,13 @@ for operator in "${operators[@]}"; do
     "$prefix.in.*.revise.operator.$operator=$prefix.in.*.revise" "$prefix.api.>=$prefix.api.>" \
     "\$JS.API.STREAM.INFO.$log=$prefix.js.STREAM.INFO.$log" \
     "\$JS.API.STREAM.MSG.GET.$log=$prefix.js.STREAM.MSG.GET.$log" \
-    "\$JS.API.DIRECT.GET.$log=$prefix.js.DIRECT.GET.$log")
+    "\$JS.API.DIRECT.GET.$log=$prefix.js.DIRECT.GET.$log" "$prefix.code.>=$prefix.code.>" \
+    $(for call in $(code_kept); do echo "\$JS.API.$call=$prefix.js.$call"; done))
   imports+=$'\n'"      {stream: {account: CTL, subject: \"$prefix.status.>\"}}"
   set +f
   # The broker answers the first for each account by itself: so a client finds out that it is in one of its own.
   people "operator-$operator" "$prefix.status.>" "\$JS.API.STREAM.INFO.$log $prefix.js.> $prefix.log.operator.0.>
-    $prefix.in.*.submit $prefix.in.*.cancel $prefix.in.*.revise $prefix.api.> \$SYS.REQ.USER.INFO" "$imports"
+    $prefix.in.*.submit $prefix.in.*.cancel $prefix.in.*.revise $prefix.api.> \$SYS.REQ.USER.INFO $prefix.code.>" "$imports"
 done
 cat <<'EOF'
 }

@@ -12,6 +12,7 @@ use crate::quantity::{Amounts, Written};
 use crate::roles::{RoleDocument, RoleSpec};
 use crate::service::{Resize, ResizeMode, Service};
 use crate::whole::{maybe as maybe_whole, whole};
+use crate::workdir::{Workdir, WrittenWorkdir};
 
 /// What kind of work a job is.
 #[derive(
@@ -448,6 +449,10 @@ pub struct JobDocument {
     /// Containers beside the workers, by name: `ps` (parameter servers) and `evaluator`.
     #[serde(default)]
     pub roles: BTreeMap<String, RoleDocument>,
+    /// The folder in which its command starts, on whatever node: a path beside the document, which
+    /// the command line packs.
+    #[serde(default)]
+    pub workdir: Option<WrittenWorkdir>,
 }
 
 const fn default_weight() -> u32 {
@@ -548,6 +553,9 @@ pub struct JobSpec {
     /// Containers beside the workers, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub roles: BTreeMap<String, RoleSpec>,
+    /// The packed folder in which its command starts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workdir: Option<Workdir>,
 }
 
 #[expect(

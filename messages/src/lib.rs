@@ -25,6 +25,7 @@ pub mod time;
 pub mod who;
 mod whole;
 pub mod witness;
+pub mod workdir;
 
 pub use decider::{Decider, Decision, Fold, Proposal};
 pub use envelope::{Body, CodecError, Envelope, Recorded};
@@ -44,3 +45,4 @@ pub use time::Timestamp;
 pub use who::{By, Role};
 pub use whole::{maybe as maybe_whole, whole};
 pub use witness::Witness;
+pub use workdir::{Workdir, WrittenWorkdir};

@@ -76,6 +76,30 @@ impl Prefix {
         format!("{}_IN", self.0.to_uppercase().replace('-', "_"))
     }
 
+    /// The name of the stream of packed folders.
+    #[must_use]
+    pub fn code_stream(&self) -> String {
+        format!("{}_CODE", self.0.to_uppercase().replace('-', "_"))
+    }
+
+    /// Every packed folder.
+    #[must_use]
+    pub fn code(&self) -> String {
+        format!("{}.code.>", self.0)
+    }
+
+    /// The packed folders of one tenant.
+    #[must_use]
+    pub fn code_of(&self, tenant: &str) -> String {
+        format!("{}.code.{tenant}.>", self.0)
+    }
+
+    /// The piece of a tenant's packed folder that begins with byte `offset`; `>` for all pieces.
+    #[must_use]
+    pub fn code_piece(&self, tenant: &str, sha256: &str, offset: &str) -> String {
+        format!("{}.code.{tenant}.{sha256}.{offset}", self.0)
+    }
+
     /// The name of the lease bucket.
     #[must_use]
     pub fn lease_bucket(&self) -> String {

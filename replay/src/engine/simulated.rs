@@ -1,8 +1,8 @@
 //! A job of the model: how far its work is, and how fast it goes.
 
-use dormouse_messages::{Beside, Timestamp};
 use dormouse_messages::ids::Incarnation;
 use dormouse_messages::job::{CheckpointMode, JobSpec};
+use dormouse_messages::{Beside, Timestamp};
 
 use super::model::ModelJob;
 

@@ -268,5 +268,6 @@ fn spec(promise: &Promise) -> JobSpec {
         gpu_limit_milli: None,
         gpu_memory_bytes: None,
         roles: Default::default(),
+        workdir: None,
     }
 }

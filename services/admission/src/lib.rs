@@ -12,6 +12,7 @@ mod roles;
 mod service;
 mod state;
 mod tasks;
+mod workdir;
 
 pub use decide::Admission;
 pub use intake::{arrived, received, shed};

@@ -11,7 +11,7 @@ use dormouse_messages::{Amounts, JobId, Resource, TenantId, plain};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::{gpu, intake, roles, service, tasks};
+use crate::{gpu, intake, roles, service, tasks, workdir};
 
 /// In less than this no program starts; whoever asks for it has left the unit out.
 const LEAST_MEMORY: u64 = 1 << 20;
@@ -222,6 +222,7 @@ pub fn parse_job(
         JobId::new(tenant, &name).map_err(|error| Refusal::new("bad_name", error.to_string()))?;
     let demand = demand(&document)?;
     let (gpu_limit_milli, gpu_memory_bytes) = gpu::check(&document, &demand)?;
+    let workdir = workdir::check(&document)?;
     let document = service::normalise(tasks::normalise(document)?)?;
     check_numbers(&document)?;
     check_commands(&document)?;
@@ -261,6 +262,7 @@ pub fn parse_job(
         gpu_limit_milli,
         gpu_memory_bytes,
         roles,
+        workdir,
     };
     Ok((job, spec))
 }

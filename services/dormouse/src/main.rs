@@ -12,6 +12,7 @@ mod describe;
 mod documents;
 mod error;
 mod load;
+mod pack;
 mod print;
 mod render;
 mod serve;

@@ -1,6 +1,7 @@
 //! The agent's ties to a real cluster: the log it follows, the subjects it writes, its lease.
 
 use std::fs;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -59,6 +60,7 @@ pub async fn wires(config: &AgentConfig, log: &Log) -> Result<Wires, AgentError>
         execs: Some(execs),
         kept: Some(kept),
         alive: Alive::default(),
+        code: Some(Arc::new(log.code())),
     })
 }
 

@@ -35,6 +35,7 @@ use dormouse_messages::events::NodeFault;
 use dormouse_messages::job::Mount as JobMount;
 use dormouse_messages::{ContainerId, Sequence};
 
+use crate::code;
 use crate::config::AgentConfig;
 use crate::exec::attached::Attached;
 use crate::folder::aside;
@@ -484,6 +485,9 @@ fn prepare(
         job, incarnation, ..
     } = &plan.container;
     let own = layout.container_below(&plan.container);
+    own.make()
+        .map_err(|error| crate::runtime::of_disk("cannot create", &own.path(), &error))?;
+    code::give(layout, plan)?;
     let folders = [own.clone(), layout.checkpoint_below(job, *incarnation)];
     for folder in folders {
         let made = folder.make();

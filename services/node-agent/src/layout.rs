@@ -12,6 +12,7 @@
 //! <data>/nodes/<node>/gpu/<tenant>/<name>/<incarnation>/<rank>/
 //!     libdormouse_gpu.so tokens    of a container with a part of a GPU: what holds it, and whom that asks
 //! <data>/nodes/<node>/containers/<tenant>/<name>/<incarnation>/<rank>/
+//!     code/                   its copy of the folder that goes with the job (DORMOUSE_WORKDIR)
 //!     stdout.log stderr.log   what it printed
 //!     progress.jsonl          what it reports (DORMOUSE_PROGRESS)
 //!     ack.json                what it says of who takes part (DORMOUSE_ACK)
@@ -79,6 +80,18 @@ impl Layout {
     #[must_use]
     pub fn node(&self) -> &Path {
         &self.node
+    }
+
+    /// What was unpacked of the code of jobs.
+    #[must_use]
+    pub fn code(&self) -> PathBuf {
+        self.node.join("code")
+    }
+
+    /// One packed folder of it, unpacked.
+    #[must_use]
+    pub fn unpacked(&self, tenant: &str, sha256: &str) -> PathBuf {
+        self.code().join(tenant).join(sha256)
     }
 
     /// The parent of all container directories.

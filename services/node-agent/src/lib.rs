@@ -19,6 +19,7 @@
 //! - Stopping the agent stops no container.
 
 pub mod agent;
+pub mod code;
 pub mod config;
 pub mod connect;
 pub mod container;
@@ -67,6 +68,7 @@ pub use rotate::LogBounds;
 pub use wire::Wires;
 
 use agent::{Agent, Batch, Leave, LogLost, RuntimeExit};
+use code::{Cache, CodeSource, WithCode};
 use docker::DockerRuntime;
 use keeper::client::Keeper;
 use marks::Marks;
@@ -218,7 +220,9 @@ async fn live(
         execs,
         kept,
         alive,
+        code,
     } = wires;
+    let runtime = with_code(&config, runtime, code)?;
     let (term_tx, term) = latest::channel(config.lease.unwrap_or_default());
     let terms = lease::Terms {
         term,
@@ -279,6 +283,20 @@ where
             agent.do_send(question);
         }
     });
+}
+
+/// The runtime, whose containers are given their code.
+fn with_code(
+    config: &AgentConfig,
+    runtime: Arc<dyn ContainerRuntime>,
+    source: Option<Arc<dyn CodeSource>>,
+) -> Result<Arc<dyn ContainerRuntime>, AgentError> {
+    let cache = Cache::open(config.layout(), source).map_err(|error| AgentError::Directory {
+        path: config.layout().code(),
+        error,
+    })?;
+    let cache = Arc::new(cache);
+    Ok(Arc::new(WithCode { runtime, cache }))
 }
 
 /// One agent a directory. A predecessor that is just leaving is waited for: a child that it has

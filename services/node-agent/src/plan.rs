@@ -1,7 +1,7 @@
 //! From the folded log to a container's plan. Pure.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -11,6 +11,7 @@ use dormouse_messages::grants::{Granted, RunAs};
 use dormouse_messages::job::{CheckpointMode, EnvValue, Executor, JobSpec};
 use dormouse_messages::{ContainerId, Rank, Resource};
 
+use crate::code::{CODE, CodePlan};
 use crate::config::{AgentConfig, GPU_LIBRARY};
 use crate::container::Asked;
 use crate::executor::{self, InPlace, Member, Setting};
@@ -77,9 +78,8 @@ pub fn plan(
     let gpu_part = gpu_part(config, spec, container, &gpus);
     let mut env = gpu_variables(spec, place);
     env.extend(launch.env);
-    if let Some(part) = &gpu_part {
-        hold_to(part, &mut env);
-    }
+    let code = code(spec, &directory, &mut env);
+    hold_to(gpu_part.as_ref(), &mut env);
     Ok(ContainerPlan {
         container: container.clone(),
         request,
@@ -98,8 +98,22 @@ pub fn plan(
         checkpoint,
         resume: resumed_from.map(|uri| PathBuf::from(layout::path_of(uri))),
         members: shown,
+        code,
         work: jupyter::is_notebook(spec).then(|| absolute(layout.work(&container.job).path())),
     })
+}
+
+/// The code that goes with a container, which is told where it lies.
+fn code(
+    spec: &JobSpec,
+    directory: &Path,
+    env: &mut BTreeMap<String, EnvValue>,
+) -> Option<CodePlan> {
+    let packed = spec.workdir.clone()?;
+    let folder = directory.join(CODE);
+    let told = EnvValue::Plain(folder.display().to_string());
+    env.insert("DORMOUSE_WORKDIR".to_owned(), told);
+    Some(CodePlan { packed, folder })
 }
 
 /// Whom a container runs as, where jobs are contained: as granted, else one of the agent's range.
@@ -170,7 +184,10 @@ fn gpu_part(
 }
 
 /// Has the library loaded before a container's programs, and before what they load so themselves.
-fn hold_to(part: &GpuPart, env: &mut BTreeMap<String, EnvValue>) {
+fn hold_to(part: Option<&GpuPart>, env: &mut BTreeMap<String, EnvValue>) {
+    let Some(part) = part else {
+        return;
+    };
     let path = |name: &str| part.folder.join(name).display().to_string();
     let mut preload = path(GPU_LIBRARY);
     if let Some(EnvValue::Plain(own)) = env.get("LD_PRELOAD") {

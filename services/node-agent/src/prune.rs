@@ -10,6 +10,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::code::prune as code;
 use crate::folder::Below;
 use crate::layout::{Layout, logs_in};
 use crate::marks::Marks;
@@ -39,7 +40,7 @@ pub fn old(layout: &Layout, marks: &Marks, keep: Duration) -> io::Result<Vec<Old
         let bytes = used_bytes(&Below::new(layout.containers(), way)).unwrap_or(0);
         Old { path, bytes }
     });
-    Ok(old.collect())
+    Ok(old.chain(code::old(layout, keep)).collect())
 }
 
 /// Removes those directories; how many. Blocking.
@@ -48,7 +49,7 @@ pub fn prune(layout: &Layout, marks: &Marks, keep: Duration) -> usize {
     let Ok(search) = Search::new(layout, marks, keep) else {
         return 0;
     };
-    search.remove(&layout.containers(), PARENTS)
+    search.remove(&layout.containers(), PARENTS) + code::prune(layout, keep)
 }
 
 struct Search {

@@ -14,6 +14,7 @@ use dormouse_messages::grants::{Granted, Network};
 use dormouse_messages::job::{EnvValue, Mount};
 use dormouse_messages::{Amounts, ContainerId, Sequence};
 
+use crate::code::CodePlan;
 use crate::exec::attached::{Attached, Terminal};
 use crate::layout;
 
@@ -79,6 +80,8 @@ pub struct ContainerPlan {
     pub members: Option<PathBuf>,
     /// Where a notebook keeps its files.
     pub work: Option<PathBuf>,
+    /// The code that goes with its job.
+    pub code: Option<CodePlan>,
 }
 
 /// Why a container could not start, where the kernel says so of a path: some of it only this node

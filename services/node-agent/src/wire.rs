@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use dormouse_messages::{ContainerId, Event, Recorded, Sequence};
 
+use crate::code::CodeSource;
 use crate::exec::ExecAsked;
 use crate::kept::Kept;
 use crate::logs::Alive;
@@ -93,6 +94,8 @@ pub struct Wires {
     pub execs: Option<mpsc::Receiver<ExecAsked>>,
     /// What is folded already, and where that is kept; absent: nothing is, nowhere.
     pub kept: Option<Kept>,
+    /// Where the code of jobs comes from; absent: none starts that has some.
+    pub code: Option<Arc<dyn CodeSource>>,
     /// Which containers run, for who reads what they print.
     pub alive: Alive,
 }

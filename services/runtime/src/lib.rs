@@ -6,7 +6,7 @@
 //! run_service ─ shell: follower actor → decider actor ⇄ appender actor, lease, snapshots
 //!                 │
 //!                Log ─ follow/read (decoded events) · Appender (agents, operator)
-//!                 │    Leases · IngressSource · LeaseWatcher · api · node_api · status (what tenants see)
+//!                 │    CodeStore · Leases · IngressSource · LeaseWatcher · api · node_api · status (what tenants see)
 //!              Connection ─ one client: reconnects, permission violations
 //! LocalBroker: the supervised child of `dormouse up`      telemetry: logs, traces, metrics
 //! ```
@@ -16,6 +16,7 @@ mod api;
 mod appender;
 mod broker;
 mod clock;
+mod code;
 mod connection;
 mod counters;
 mod decode;
@@ -50,6 +51,7 @@ pub use api::{ApiError, Asked};
 pub use appender::Appender;
 pub use broker::{BrokerConfig, LocalBroker};
 pub use clock::{Clock, SteadyClock, SystemClock};
+pub use code::{CodeError, CodeStore, Stored};
 pub use decode::Followed;
 pub use error::{AppendError, BrokerError, LogError};
 pub use holder::Holder;

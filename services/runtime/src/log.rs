@@ -116,8 +116,9 @@ impl Log {
         self.inner.connection.close().await;
     }
 
-    /// Creates or updates the log stream, the ingress stream and the lease bucket. For the
-    /// command that starts the cluster; services and agents have no permission for it.
+    /// Creates or updates the log stream, the ingress stream, the store of packed folders and the
+    /// lease bucket. For the command that starts the cluster; services and agents have no permission
+    /// for it.
     ///
     /// # Errors
     /// When the broker refuses, or does not answer for 30 s.
@@ -131,6 +132,7 @@ impl Log {
         for wanted in [
             streams::log(prefix, *replicas),
             streams::ingress(prefix, *replicas),
+            streams::code(prefix, *replicas),
         ] {
             let found = within(jetstream.get_stream(&wanted.name)).await;
             let Ok(stream) = found else {

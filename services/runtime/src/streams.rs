@@ -96,6 +96,28 @@ pub(crate) fn ingress(prefix: &Prefix, replicas: usize) -> Config {
     }
 }
 
+/// All tenants' packed folders.
+const CODE_MAX_BYTES: i64 = 16 << 30;
+
+/// The store of packed folders: a message a piece, which stays until it is purged. The packed folders
+/// of one tenant are bounded by whoever stores them ([`crate::code`]).
+pub(crate) fn code(prefix: &Prefix, replicas: usize) -> Config {
+    Config {
+        name: prefix.code_stream(),
+        subjects: vec![prefix.code()],
+        retention: RetentionPolicy::Limits,
+        storage: StorageType::File,
+        num_replicas: replicas,
+        discard: DiscardPolicy::New,
+        max_messages_per_subject: 1,
+        allow_direct: true,
+        max_messages: -1,
+        max_bytes: CODE_MAX_BYTES,
+        description: Some("Dormouse: the code that goes with jobs".to_owned()),
+        ..Config::default()
+    }
+}
+
 /// The leases: one value a key, ended by the broker.
 pub(crate) fn leases(prefix: &Prefix, replicas: usize) -> kv::Config {
     kv::Config {

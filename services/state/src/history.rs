@@ -68,6 +68,7 @@ pub fn spec(id: &JobId) -> JobSpec {
         gpu_limit_milli: None,
         gpu_memory_bytes: None,
         roles: Default::default(),
+        workdir: None,
     }
 }
 

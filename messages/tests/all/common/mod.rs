@@ -99,6 +99,7 @@ fn spec() -> JobSpec {
         gpu_limit_milli: None,
         gpu_memory_bytes: None,
         roles: BTreeMap::new(),
+        workdir: None,
     }
 }
 

@@ -72,6 +72,10 @@ pub struct RunArgs {
     /// Image for the Docker runtime.
     #[arg(long)]
     pub image: Option<String>,
+    /// A folder that goes along: packed, without what .gitignore names, and unpacked where the
+    /// command starts.
+    #[arg(long, value_name = "FOLDER", value_hint = clap::ValueHint::DirPath)]
+    pub workdir: Option<PathBuf>,
     /// The command, after --.
     #[arg(last = true, required = true, value_name = "CMD")]
     pub command: Vec<String>,

@@ -7,6 +7,7 @@ use anyhow::{Context as _, bail};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use super::workdir;
 use crate::context::{read_text, shown};
 
 /// The most that one command submits: beyond it a task set is what is meant.
@@ -170,6 +171,10 @@ fn in_file(path: &Path) -> anyhow::Result<Vec<Value>> {
             }
         }
     }
+    let beside = path.parent().unwrap_or(Path::new(""));
+    for document in &mut documents {
+        workdir::resolve(document, beside);
+    }
     if documents.is_empty() {
         match path.as_os_str() == "-" {
             true => bail!("the standard input is empty; give it a document, or name a file"),
@@ -254,6 +259,7 @@ pub fn documents(
                 if let Some(base) = base.filter(|_| each > 1 && !named) {
                     document["name"] = format!("{base}-{number:0digits$}").into();
                 }
+                workdir::resolve(&mut document, Path::new(""));
                 all.push(document);
             }
         }

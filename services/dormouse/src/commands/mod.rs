@@ -40,6 +40,7 @@ pub mod version;
 pub mod watched;
 pub mod webhook;
 pub mod whatif;
+pub mod workdir;
 
 use dormouse_messages::{Event, Sequence};
 use dormouse_projections::queries::ClusterAnswer;

@@ -1,5 +1,7 @@
 //! `plan`: what a job, a drain, a node or a policy would get now.
 
+use std::path::Path;
+
 use dormouse_messages::{Sequence, TenantId, Timestamp};
 use dormouse_replay::history::plan::{Moves, Plan, Subject, plan};
 use dormouse_replay::history::whatif::{ForkAt, History as Forkable};
@@ -7,6 +9,7 @@ use serde_json::Value;
 
 use super::history::bounds;
 use super::whatif::{asked, forkable};
+use super::workdir;
 use crate::cli::{DEFAULT_TENANT, LogFileArg, PlanArgs};
 use crate::context::{Context, read_document};
 use crate::error::{Coded, DONE, ERROR, WAITS};
@@ -18,7 +21,10 @@ use crate::render::{Style, date, span};
 /// # Errors
 /// When the log cannot be read, or the document or a change is wrong.
 pub async fn run(context: &Context, args: &PlanArgs) -> anyhow::Result<u8> {
-    let subject = subject(args)?;
+    let mut subject = subject(args)?;
+    if let Subject::Job(_, document) = &mut subject {
+        workdir::packed(std::iter::once(document)).await?;
+    }
     let at = match bounds(context, args.at, &args.log).await? {
         (Some(sequence), _) => ForkAt::Sequence(Sequence(sequence)),
         (_, Some(time)) => ForkAt::Time(time),
@@ -82,7 +88,8 @@ fn subject(args: &PlanArgs) -> anyhow::Result<Subject> {
         (None, true) => Err(usage("name a job's file, --drain NAME or another change").into()),
         (None, false) => Ok(Subject::Changes(Box::new(changes))),
         (Some(file), true) => {
-            let document: Value = read_document(file)?;
+            let mut document: Value = read_document(file)?;
+            workdir::resolve(&mut document, file.parent().unwrap_or(Path::new("")));
             let named = document.get("tenant").and_then(Value::as_str);
             let tenant = match (&args.tenant, named) {
                 (Some(tenant), _) => tenant.clone(),

@@ -1,16 +1,20 @@
-//! `cluster prune`: what ended containers have left on the nodes of this machine's folder.
+//! `cluster prune`: what ended containers have left on the nodes of this machine's folder, and the
+//! packed folders of jobs that no live job needs.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Context as _;
-use dormouse_messages::NodeId;
+use dormouse_messages::{Event, JobId, NodeId};
 use dormouse_node_agent::layout::Layout;
 use dormouse_node_agent::marks::Marks;
 use dormouse_node_agent::prune::{Old, old, prune};
+use dormouse_runtime::{Log, Stored};
 use serde_json::json;
 
+use super::history::read_log;
 use crate::cli::PruneArgs;
+use crate::clock;
 use crate::context::Context;
 use crate::error::DONE;
 use crate::print;
@@ -20,8 +24,9 @@ fn look(data: &Path, args: &PruneArgs) -> anyhow::Result<Vec<Old>> {
     let keep = Duration::from_secs(u64::from(args.older_than) * 86_400);
     let mut found = Vec::new();
     let nodes = data.join("nodes");
-    let entries = std::fs::read_dir(&nodes);
-    let entries = entries.with_context(|| format!("no node has run in {}", data.display()))?;
+    let Ok(entries) = std::fs::read_dir(&nodes) else {
+        return Ok(found);
+    };
     for entry in entries.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         let Ok(node) = NodeId::new(name) else {
@@ -38,31 +43,97 @@ fn look(data: &Path, args: &PruneArgs) -> anyhow::Result<Vec<Old>> {
     Ok(found)
 }
 
+/// The packed folders of live jobs, by tenant and digest.
+async fn needed(log: &Log) -> anyhow::Result<Vec<(String, String)>> {
+    let mut live: BTreeMap<JobId, (String, String)> = BTreeMap::new();
+    read_log(log, 1, None, |recorded| {
+        match recorded.event() {
+            Some(Event::JobAdmitted(it)) => {
+                if let Some(packed) = &it.spec.workdir {
+                    let tenant = it.job.tenant().to_owned();
+                    live.insert(it.job.clone(), (tenant, packed.sha256.clone()));
+                }
+            }
+            Some(Event::JobCompleted(it)) => drop(live.remove(&it.job)),
+            Some(Event::JobFailed(it)) => drop(live.remove(&it.job)),
+            Some(Event::JobCancelled(it)) => drop(live.remove(&it.job)),
+            _ => {}
+        }
+        Ok(())
+    })
+    .await?;
+    Ok(live.into_values().collect())
+}
+
+/// What is old in the store, and whether it is gone.
+async fn stored(log: &Log, args: &PruneArgs) -> anyhow::Result<Vec<Stored>> {
+    let (code, now) = (log.code(), clock::now());
+    let mut old = code.list().await?;
+    // A job that is submitted meanwhile with what was stored long ago is on the log by now.
+    let needed = needed(log).await?;
+    let keep_s = f64::from(args.older_than) * 86_400.0;
+    old.retain(|it| {
+        let is_old = it.at.is_none_or(|at| now.seconds_since(at) >= keep_s);
+        is_old && !needed.contains(&(it.tenant.clone(), it.sha256.clone()))
+    });
+    for it in old.iter().filter(|_| args.yes) {
+        code.remove(&it.tenant, &it.sha256).await?;
+    }
+    Ok(old)
+}
+
 /// `cluster prune`.
 ///
 /// # Errors
-/// When the folder cannot be read.
+/// When the folder cannot be read, or the cluster's store.
 pub async fn run(context: &Context, args: &PruneArgs) -> anyhow::Result<u8> {
     let (data, asked) = (context.data.clone(), args.clone());
+    let has_nodes = data.join("nodes").is_dir();
     let found = tokio::task::spawn_blocking(move || look(&data, &asked)).await??;
+    // Without its cluster the folder of a machine is pruned all the same.
+    let packed = match context.connect().await {
+        Ok(log) => stored(&log, args).await?,
+        Err(_) if has_nodes => Vec::new(),
+        Err(error) => {
+            let data = context.data.display();
+            return Err(error.context(format!("no node has run in {data}")));
+        }
+    };
     let bytes: u64 = found.iter().map(|it| it.bytes).sum();
     let listed = found
         .iter()
         .map(|it| json!({"path": it.path.display().to_string(), "bytes": it.bytes}));
+    let packed_listed = packed
+        .iter()
+        .map(|it| json!({"tenant": it.tenant, "sha256": it.sha256, "bytes": it.bytes}));
     let answer = json!({
         "removed": args.yes, "bytes": bytes, "directories": listed.collect::<Vec<_>>(),
+        "workdirs": packed_listed.collect::<Vec<_>>(),
     });
     print::value(context.output()?, &answer, |_, _| {
-        let lines = found.iter().map(|it| format!("{}\n", it.path.display()));
-        let list: String = lines.collect();
-        let mib = bytes >> 20;
-        match (found.len(), args.yes) {
-            (0, _) => format!("Nothing is older than {} days.", args.older_than),
-            (count, true) => format!("{list}Removed {count} directories of {mib} MiB."),
-            (count, false) => format!(
-                "{list}{count} directories of {mib} MiB would be removed; checkpoints stay. Add --yes to remove them."
-            ),
-        }
+        text(&found, &packed, args)
     })?;
     Ok(DONE)
+}
+
+/// For a terminal.
+fn text(found: &[Old], packed: &[Stored], args: &PruneArgs) -> String {
+    let folders = found.iter().map(|it| format!("{}\n", it.path.display()));
+    let workdirs = packed
+        .iter()
+        .map(|it| format!("packed folder {} of {}\n", it.sha256, it.tenant));
+    let list: String = folders.chain(workdirs).collect();
+    let bytes: u64 = found.iter().map(|it| it.bytes).sum();
+    let stored: u64 = packed.iter().map(|it| it.bytes).sum();
+    let (mib, stored_mib) = (bytes >> 20, stored >> 20);
+    let (count, packed) = (found.len(), packed.len());
+    match (count + packed, args.yes) {
+        (0, _) => format!("Nothing is older than {} days.", args.older_than),
+        (_, true) => format!(
+            "{list}Removed {count} directories of {mib} MiB, and {packed} packed folders of {stored_mib} MiB from the cluster's store."
+        ),
+        (_, false) => format!(
+            "{list}{count} directories of {mib} MiB would be removed, and {packed} packed folders of {stored_mib} MiB from the cluster's store; checkpoints stay. Add --yes to remove them."
+        ),
+    }
 }

@@ -1,6 +1,7 @@
 //! `run`: submits a command as a job, prints what it prints, and ends as it ends.
 
 use std::future::Future;
+use std::path::Path;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use tokio::time::timeout;
 use super::holder;
 use super::logs::{Source, Style, Wanted, follow};
 use super::submit::{admitted, known};
+use super::workdir;
 use crate::cli::RunArgs;
 use crate::context::Context;
 use crate::error::{CANCELLED, DONE, FAILED};
@@ -58,10 +60,14 @@ impl End {
 /// # Errors
 /// When it is refused, or the cluster cannot be followed.
 pub async fn run(context: &Context, args: &RunArgs) -> anyhow::Result<u8> {
+    let mut document = document(args)?;
+    let packs = workdir::packed(std::iter::once(&mut document)).await?;
     let log = context.connect_to_submit().await?;
     let tenant = holder::tenant(log.tenant(), args.tenant.as_deref())?;
     let mut events = log.events_from_now().await?;
-    let payload = serde_json::to_vec(&document(args)?)?;
+    let documents = [(tenant.clone(), document)];
+    packs.store(&log, &documents).await?;
+    let payload = serde_json::to_vec(&documents[0].1)?;
     let ingress = log
         .publish_ingress(&tenant, "submit", "application/json", payload.into())
         .await?;
@@ -119,6 +125,10 @@ fn document(args: &RunArgs) -> anyhow::Result<Value> {
     }
     if let Some(image) = &args.image {
         document["image"] = json!(image);
+    }
+    if let Some(folder) = &args.workdir {
+        document["workdir"] = json!(folder);
+        workdir::resolve(&mut document, Path::new(""));
     }
     Ok(document)
 }

@@ -14,7 +14,7 @@ use tokio::sync::mpsc::Receiver;
 
 use super::decided::{Decided, Message, PATIENCE, decide, publish, too_fast};
 use super::documents::documents;
-use super::{dry, holder, job, next_event, query};
+use super::{dry, holder, job, next_event, query, workdir};
 use crate::cli::{Output, SubmitArgs};
 use crate::context::Context;
 use crate::error::{Coded, DONE, ERROR, WAITS};
@@ -49,12 +49,14 @@ struct Submitted {
 /// When it is refused, with the reason on the log.
 pub async fn run(context: &Context, args: &SubmitArgs) -> anyhow::Result<u8> {
     let sweep = args.sweep.as_deref();
-    let documents = documents(&args.files, &args.set, sweep, args.name.as_deref())?;
+    let mut documents = documents(&args.files, &args.set, sweep, args.name.as_deref())?;
+    let packs = workdir::packed(documents.iter_mut()).await?;
     if args.dry_run {
         return dry::run(context, &of_tenants(args, documents, None)?).await;
     }
     let log = context.connect_to_submit().await?;
     let of_tenants = of_tenants(args, documents, log.tenant())?;
+    packs.store(&log, &of_tenants).await?;
     let [(tenant, document)] = of_tenants.as_slice() else {
         if args.if_plan.is_some() || args.wait {
             bail!("--if-plan and --wait are of one job; submit it alone");

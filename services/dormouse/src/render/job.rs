@@ -126,6 +126,13 @@ fn facts(detail: &JobDetail) -> Vec<(&'static str, String)> {
     facts.push(("Cost", cost(row)));
     if let Some(spec) = &detail.spec {
         facts.push(("Command", spec.command.start.join(" ")));
+        if let Some(packed) = &spec.workdir {
+            let size = bytes(packed.bytes);
+            facts.push((
+                "Workdir",
+                format!("{size} packed, sha256 {}", packed.sha256),
+            ));
+        }
         if let Some(image) = &spec.image {
             facts.push(("Image", image.clone()));
         }

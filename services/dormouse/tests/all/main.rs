@@ -33,3 +33,4 @@ mod trace;
 mod webhook;
 mod who;
 mod words;
+mod workdir;

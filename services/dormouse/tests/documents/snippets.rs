@@ -4,12 +4,16 @@ use dormouse_messages::TenantId;
 use dormouse_messages::job::JobDocument;
 use dormouse_messages::policy::Policy;
 use dormouse_replay::scenario;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::markdown::{Block, Page};
 use super::{pages, read};
 
-fn job(value: Value) -> Result<(), String> {
+fn job(mut value: Value) -> Result<(), String> {
+    if value["workdir"].is_string() {
+        // As the command line has packed it.
+        value["workdir"] = json!({"sha256": "0".repeat(64), "bytes": 1});
+    }
     let tenant = value["tenant"].as_str().unwrap_or("ads").to_owned();
     let tenant: TenantId = tenant.parse().map_err(|error| format!("{error}"))?;
     let document: JobDocument = serde_json::from_value(value).map_err(|error| error.to_string())?;

@@ -46,7 +46,9 @@ pub fn create(config: &AgentConfig, plan: &ContainerPlan, env: &[String]) -> Con
         (REQUEST, plan.request.to_string()),
     ];
     let labels = labels.map(|(name, value)| (name.to_owned(), value));
-    let working_dir = config.working_dir.as_ref().unwrap_or(&plan.directory);
+    let code = plan.code.as_ref().map(|code| &code.folder);
+    let working_dir = code.or(config.working_dir.as_ref());
+    let working_dir = working_dir.unwrap_or(&plan.directory);
     let image = plan.image.as_deref().unwrap_or(EMPTY_IMAGE);
     ContainerCreateBody {
         image: Some(image.to_owned()),

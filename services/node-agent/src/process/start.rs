@@ -10,6 +10,7 @@ use dormouse_messages::ContainerId;
 use dormouse_messages::job::Mount;
 
 use super::{Inner, walled};
+use crate::code;
 use crate::folder::Folder;
 use crate::keeper::words::{Orders, Program};
 use crate::layout::{Layout, STDERR, STDOUT};
@@ -66,6 +67,7 @@ impl Inner {
             .is_none_or(|it| it.supervised.is_none())
         {
             make_directory(&self.layout, plan)?;
+            code::give(&self.layout, plan)?;
         }
         let ContainerId {
             job, incarnation, ..
@@ -119,6 +121,9 @@ impl Inner {
     }
 
     fn working_dir<'a>(&'a self, plan: &'a ContainerPlan) -> &'a Path {
+        if let Some(code) = &plan.code {
+            return &code.folder;
+        }
         let is_seen = |path: &&Path| self.base.as_ref().is_none_or(|base| base.shows(path));
         let common = self.working_dir.as_deref().filter(is_seen);
         common.unwrap_or(&plan.directory)

@@ -2,6 +2,7 @@
 
 mod agent;
 mod broker;
+mod code;
 mod common;
 mod containment;
 mod docker;

@@ -50,6 +50,7 @@ fn plan(folder: &Path, incarnation: u32, script: &str) -> ContainerPlan {
         resume: None,
         members: None,
         work: None,
+        code: None,
         container,
     }
 }

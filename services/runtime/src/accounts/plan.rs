@@ -146,6 +146,7 @@ struct Names<'a> {
     prefix: &'a Prefix,
     log: String,
     ingress: String,
+    code: String,
     leases: String,
 }
 
@@ -155,6 +156,7 @@ impl<'a> Names<'a> {
             prefix,
             log: prefix.log_stream(),
             ingress: prefix.ingress_stream(),
+            code: prefix.code_stream(),
             leases: format!("KV_{}", prefix.lease_bucket()),
         }
     }
@@ -202,6 +204,17 @@ impl<'a> Names<'a> {
             asks.push((kind, format!("$JS.API.{call}.{log}.{name}")));
         }
         asks
+    }
+
+    /// What reading packed folders takes.
+    fn code_read(&self) -> String {
+        format!("$JS.API.DIRECT.GET.{}.>", self.code)
+    }
+
+    /// What storing, listing and removing them takes beside, but for storing them.
+    fn code_kept(&self) -> [String; 3] {
+        let call = |call: &str| format!("$JS.API.STREAM.{call}.{}", self.code);
+        [self.code_read(), call("INFO"), call("PURGE")]
     }
 
     /// Where an account of its own asks what the services' account asks as `$JS.API`.
@@ -270,6 +283,8 @@ pub fn control_plan(prefix: &Prefix, nodes: &[NodeId]) -> Plan {
     }
     let asks = names.own_asks("*").into_iter();
     exports.extend(asks.map(|(kind, subject)| export(kind, subject)));
+    let code = names.code_kept().into_iter().chain([prefix.code()]);
+    exports.extend(code.map(|subject| export(Kind::Service, subject)));
     let imports = nodes.iter().flat_map(|node| {
         let from = Principal::Node(node.clone());
         answers(&names, node.as_str()).map(|subject| Import {
@@ -297,10 +312,7 @@ pub fn plan(prefix: &Prefix, principal: &Principal) -> Plan {
             let exports = answers
                 .map(|subject| export(Kind::Service, subject))
                 .to_vec();
-            (
-                exports,
-                writer(&names, &format!("node.{node}"), &principal.name()),
-            )
+            (exports, node_imports(&names, node, &principal.name()))
         }
         Principal::Gateway(gateway) => {
             let imports = writer(&names, &format!("gateway.{gateway}"), &principal.name());
@@ -340,6 +352,15 @@ fn writer(names: &Names<'_>, of: &str, reader: &str) -> Vec<Import> {
     imports
 }
 
+/// What an agent has: it fetches packed folders, too.
+fn node_imports(names: &Names<'_>, node: &NodeId, reader: &str) -> Vec<Import> {
+    let mut imports = writer(names, &format!("node.{node}"), reader);
+    let (subject, kind) = (names.code_read(), Kind::Service);
+    let local = names.local(&subject);
+    imports.push(control(kind, subject, local));
+    imports
+}
+
 fn with_queries(names: &Names<'_>, tenant: &TenantId, mut imports: Vec<Import>) -> Vec<Import> {
     imports.push(same(
         Kind::Service,
@@ -367,6 +388,11 @@ fn operator(names: &Names<'_>, user: &str) -> Vec<Import> {
         let local = names.local(&subject);
         imports.push(control(kind, subject, local));
     }
+    for subject in names.code_kept() {
+        let local = names.local(&subject);
+        imports.push(control(Kind::Service, subject, local));
+    }
+    imports.push(same(Kind::Service, prefix.code()));
     imports.push(same(Kind::Stream, names.of("status.>")));
     imports
 }
@@ -423,6 +449,7 @@ pub fn permissions(prefix: &Prefix, principal: &Principal) -> Permissions {
             publish.push(names.of("log.operator.0.>"));
             publish.extend(asked_by_people().map(|verb| names.of(&format!("in.*.{verb}"))));
             publish.push(names.of("api.>"));
+            publish.push(prefix.code());
             (publish, vec![names.of("status.>")], false)
         }
     };
@@ -467,6 +494,8 @@ pub fn service_permissions(prefix: &Prefix, service: &str) -> Permissions {
             publish.push(USER_INFO.to_owned());
             publish.extend(["log.operator.0.>", "in.*.*", "api.>"].map(|it| names.of(it)));
             publish.push("$SRV.>".to_owned());
+            publish.push(prefix.code());
+            publish.extend(names.code_kept());
             publish.extend(Names::reads(ingress));
             publish.extend(Names::reads(leases));
             let calls = ["CREATE.*", "UPDATE.*", "LIST", "NAMES"];

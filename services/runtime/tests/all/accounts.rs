@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use crate::common::{Broker, PATIENCE};
 use async_nats::{Client, ConnectOptions, Event, HeaderMap};
-use dormouse_messages::{Prefix, Role, TenantId};
+use dormouse_messages::{Prefix, Role, TenantId, Workdir};
 use dormouse_runtime::accounts::{Accounts, Beginning, Credentials, Principal, Root};
-use dormouse_runtime::{Asked, Log, Settings};
+use dormouse_runtime::{Asked, CodeError, Log, Settings};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::timeout;
 
@@ -22,7 +22,7 @@ use tokio::time::timeout;
 const LAST: &str = "nobody.may.this";
 
 /// Every subject that matters: one of each writer, lease, tenant, and of the stream's management.
-const PUBLISHED: [&str; 40] = [
+const PUBLISHED: [&str; 44] = [
     "dormouse.log.operator.0.node.drained",
     "dormouse.log.operator.olga.node.restored",
     "dormouse.in.ads.cancel",
@@ -63,6 +63,10 @@ const PUBLISHED: [&str; 40] = [
     "dormouse.tenant.ads.api.logs.n0",
     "dormouse.tenant.ads.api.exec.n0",
     "dormouse.tenant.ads.api.token.n0",
+    "dormouse.code.ads.digest.0",
+    "$JS.API.STREAM.INFO.DORMOUSE_CODE",
+    "$JS.API.STREAM.PURGE.DORMOUSE_CODE",
+    "$JS.API.DIRECT.GET.DORMOUSE_CODE.dormouse.code.ads.digest.7",
 ];
 
 /// What each user may publish of [`PUBLISHED`], by the ends of the subjects.
@@ -140,6 +144,9 @@ const MAY: [(&str, &[&str]); 17] = [
             "UPDATE.DORMOUSE_LOG",
             "DORMOUSE_LOG.x",
             "REQ.USER.INFO",
+            "code.ads.digest.0",
+            "code.ads.digest.7",
+            "DORMOUSE_CODE",
         ],
     ),
     (
@@ -191,6 +198,7 @@ const MAY: [(&str, &[&str]); 17] = [
             "dormouse.api.jobs",
             "INFO.DORMOUSE_LOG",
             "REQ.USER.INFO",
+            "dormouse.code.ads.digest.0",
         ],
     ),
     (
@@ -203,6 +211,7 @@ const MAY: [(&str, &[&str]); 17] = [
             "dormouse.api.jobs",
             "INFO.DORMOUSE_LOG",
             "REQ.USER.INFO",
+            "dormouse.code.ads.digest.0",
         ],
     ),
     (
@@ -571,4 +580,66 @@ async fn a_tenant_asks_about_itself_and_is_taken_for_nobody_else() {
         assert!(report.expect("connected").contains(&theirs), "{theirs}");
     }
     serving.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn packed_folders_are_stored_by_operators_and_fetched_by_agents() {
+    stores(&Secured::start().await).await;
+    stores(&Secured::start_with_claims().await).await;
+}
+
+async fn stores(secured: &Secured) {
+    let archive: bytes::Bytes = (0..1_400_000_u32).map(|n| n.to_le_bytes()[1]).collect();
+    let packed = |digit: &str, bytes: &bytes::Bytes| Workdir {
+        sha256: digit.repeat(64),
+        bytes: bytes.len() as u64,
+    };
+    let small = bytes::Bytes::from_static(b"small");
+    for (operator, digit) in [("operator", "a"), ("operator-olga", "b")] {
+        let store = secured.log(operator).await.code();
+        let named = packed(digit, &archive);
+        for is_new in [true, false] {
+            let stored = store.put("ads", &named, &archive).await;
+            assert_eq!(stored, Ok(is_new), "{operator}");
+        }
+        let listed = store.list().await.expect("listed");
+        let found = listed.iter().find(|it| it.sha256 == named.sha256);
+        let found = found.expect("it is listed");
+        assert!(
+            found.at.is_some() && found.bytes >= named.bytes,
+            "{found:?}"
+        );
+    }
+    let agent = secured.log("node-n0").await.code();
+    let named = packed("a", &archive);
+    let mut read = Vec::new();
+    while read.len() < archive.len() {
+        let piece = agent.piece("ads", &named.sha256, read.len() as u64).await;
+        read.extend_from_slice(&piece.expect("a piece"));
+    }
+    assert!(read == archive, "what is read is what was stored");
+    // Under another tenant's name it is not there.
+    let other = agent.piece("search", &named.sha256, 0).await;
+    assert!(matches!(other, Err(CodeError::Absent { .. })), "{other:?}");
+    for user in [
+        "node-n0",
+        "gateway-g0",
+        "tenant-ads",
+        "user-ads.alice",
+        "admission",
+    ] {
+        let store = secured.log(user).await.code();
+        let put = store.put("ads", &packed("c", &small), &small).await;
+        assert!(put.is_err(), "{user}: {put:?}");
+        assert!(store.remove("ads", &named.sha256).await.is_err(), "{user}");
+        if user != "node-n0" {
+            let read = store.piece("ads", &named.sha256, 0).await;
+            assert!(read.is_err(), "{user}: {read:?}");
+        }
+    }
+    let store = secured.log("operator-olga").await.code();
+    store.remove("ads", &named.sha256).await.expect("removed");
+    let listed = store.list().await.expect("listed");
+    let digests: Vec<_> = listed.iter().map(|it| it.sha256.clone()).collect();
+    assert_eq!(digests, ["b".repeat(64)]);
 }

@@ -11,6 +11,7 @@ use dormouse_messages::{
     ContainerId, Envelope, Event, Incarnation, JobId, NodeId, Rank, Recorded, Sequence, Timestamp,
     Writer,
 };
+use dormouse_node_agent::code::CodeSource;
 use dormouse_node_agent::exec::{ExecAsked, Execs};
 use dormouse_node_agent::wire::{Heard, Lease, LeaseError, Outlet, OutletError, Wires};
 use dormouse_node_agent::{AgentConfig, AgentError, run_wired};
@@ -535,14 +536,22 @@ pub struct Running {
 
 impl Running {
     pub fn start(log: &FakeLog, config: AgentConfig, with_lease: bool) -> Self {
-        Self::start_with(log, config, with_lease, None)
+        Self::start_with(log, config, with_lease, None, None)
     }
 
     /// An agent that can be asked to run programs in its containers.
     pub fn with_execs(log: &FakeLog, config: AgentConfig) -> (Self, Execs) {
         let (ask, asked) = mpsc::channel(8);
         let execs = Execs::new(config.node.clone(), ask);
-        (Self::start_with(log, config, false, Some(asked)), execs)
+        (
+            Self::start_with(log, config, false, Some(asked), None),
+            execs,
+        )
+    }
+
+    /// An agent with a store of packed folders.
+    pub fn with_code(log: &FakeLog, config: AgentConfig, code: Arc<dyn CodeSource>) -> Self {
+        Self::start_with(log, config, false, None, Some(code))
     }
 
     fn start_with(
@@ -550,6 +559,7 @@ impl Running {
         config: AgentConfig,
         with_lease: bool,
         execs: Option<mpsc::Receiver<ExecAsked>>,
+        code: Option<Arc<dyn CodeSource>>,
     ) -> Self {
         let _ = tracing_subscriber::fmt().with_test_writer().try_init();
         let (stop, stopped) = oneshot::channel::<()>();
@@ -561,6 +571,7 @@ impl Running {
             execs,
             kept: None,
             alive: Default::default(),
+            code,
         };
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Runtime::new().expect("a runtime");

@@ -123,6 +123,11 @@ public final class Job extends AbstractMap<String, Object> {
         return with("gpu_memory_bytes", value);
     }
 
+    /** The packed folder in which its command starts: a map of sha256 and bytes. */
+    public Job workdir(Object value) {
+        return with("workdir", value);
+    }
+
     /** The token of a plan: refused where it would not be decided on as planned any more. */
     public Job ifPlan(String value) {
         return with("if_plan", value);

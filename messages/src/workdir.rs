@@ -1,0 +1,109 @@
+//! The folder that goes with a job: packed by whoever submits it, named on the log by its digest.
+//!
+//! The archive is a tar file, compressed by zstd. It lies in the cluster's store under its tenant
+//! and the SHA-256 of its bytes, so that a retry, a resize and a replay mean the same code.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::whole::whole;
+
+/// A packed folder.
+#[derive(
+    Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a map such as {sha256: 9f86…, bytes: 4096}"
+)]
+pub struct Workdir {
+    /// SHA-256 of the archive, 64 digits of lower-case hexadecimal.
+    pub sha256: String,
+    /// The archive's length.
+    #[serde(deserialize_with = "whole")]
+    pub bytes: u64,
+}
+
+/// The folder of a job, as people write it and as it is submitted.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(
+    untagged,
+    expecting = "a folder such as ., which the command line packs, or a packed one such as {sha256: 9f86…, bytes: 4096}"
+)]
+pub enum WrittenWorkdir {
+    /// A folder beside the document: `dormouse submit` packs it.
+    Folder(String),
+    /// A folder that is packed.
+    Packed(Workdir),
+}
+
+/// Why there can be no such archive.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum WorkdirError {
+    /// Its name.
+    #[error("{0:?} is not a SHA-256: 64 digits of lower-case hexadecimal")]
+    Digest(String),
+    /// Its length.
+    #[error("an archive has 1 to {most} bytes, not {0}", most = Workdir::MOST_BYTES)]
+    Bytes(u64),
+}
+
+impl Workdir {
+    /// What the files of a folder may have together: code, not data.
+    pub const MOST_UNPACKED_BYTES: u64 = 256 << 20;
+    /// Files, folders and links of a folder.
+    pub const MOST_ENTRIES: usize = 20_000;
+    /// An archive: the files, and names of all entries, where nothing can be compressed.
+    pub const MOST_BYTES: u64 = Self::MOST_UNPACKED_BYTES + (32 << 20);
+
+    /// Whether there can be such an archive.
+    ///
+    /// # Errors
+    /// What is wrong with its digest or its length.
+    pub fn check(&self) -> Result<(), WorkdirError> {
+        let is_digit = |c: u8| c.is_ascii_digit() || (b'a'..=b'f').contains(&c);
+        if self.sha256.len() != 64 || !self.sha256.bytes().all(is_digit) {
+            return Err(WorkdirError::Digest(self.sha256.clone()));
+        }
+        match (1..=Self::MOST_BYTES).contains(&self.bytes) {
+            true => Ok(()),
+            false => Err(WorkdirError::Bytes(self.bytes)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_and_an_archive_are_told_apart() {
+        let read = |text: &str| serde_json::from_str::<WrittenWorkdir>(text);
+        let folder = WrittenWorkdir::Folder(".".to_owned());
+        assert_eq!(read(r#"".""#).expect("a folder"), folder);
+        let sha256 = "a".repeat(64);
+        let text = format!(r#"{{"sha256": "{sha256}", "bytes": 7}}"#);
+        let packed = Workdir { sha256, bytes: 7 };
+        assert_eq!(packed.check(), Ok(()));
+        assert_eq!(read(&text).expect("one"), WrittenWorkdir::Packed(packed));
+        let wrong = read(r#"{"sha256": "a", "size": 7}"#).expect_err("unknown");
+        assert!(wrong.to_string().contains("a folder such as"), "{wrong}");
+    }
+
+    #[test]
+    fn what_is_no_archive_is_said() {
+        let check = |sha256: &str, bytes| {
+            let sha256 = sha256.to_owned();
+            Workdir { sha256, bytes }.check()
+        };
+        let digest = "0123456789abcdef".repeat(4);
+        assert_eq!(check(&digest, 1), Ok(()));
+        for wrong in ["", "../../etc/passwd", &digest.to_uppercase(), &digest[1..]] {
+            let error = check(wrong, 1).expect_err("no digest");
+            assert_eq!(error, WorkdirError::Digest(wrong.to_owned()));
+        }
+        for bytes in [0, Workdir::MOST_BYTES + 1] {
+            assert_eq!(check(&digest, bytes), Err(WorkdirError::Bytes(bytes)));
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! `workdir` in documents: the folder is packed, stored, and named by its digest.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use dormouse_messages::TenantId;
+use dormouse_runtime::Log;
+use serde_json::{Value, json};
+
+use super::holder;
+use crate::pack::{Pack, pack};
+
+/// The packed folders of some documents.
+#[derive(Debug, Default)]
+pub struct Packs(BTreeMap<String, Pack>);
+
+/// Makes the folder of a document, beside which it lies, one of this process's.
+pub fn resolve(document: &mut Value, beside: &Path) {
+    if let Some(folder) = document.get("workdir").and_then(Value::as_str) {
+        let folder = beside.join(folder);
+        let folder = std::path::absolute(&folder).unwrap_or(folder);
+        document["workdir"] = folder.display().to_string().into();
+    }
+}
+
+/// Packs the folders of documents, each once, and puts their digests in their places. Nothing is
+/// stored yet.
+///
+/// # Errors
+/// When a folder cannot be packed.
+pub async fn packed<'a>(documents: impl Iterator<Item = &'a mut Value>) -> anyhow::Result<Packs> {
+    let mut packs = Packs::default();
+    let mut known: BTreeMap<PathBuf, Value> = BTreeMap::new();
+    for document in documents {
+        let Some(folder) = document.get("workdir").and_then(Value::as_str) else {
+            continue;
+        };
+        let folder = PathBuf::from(folder);
+        let named = match known.get(&folder) {
+            Some(named) => named.clone(),
+            None => {
+                let at = folder.clone();
+                let pack = tokio::task::spawn_blocking(move || pack(&at)).await??;
+                let named = json!(pack.packed);
+                tracing::debug!(
+                    entries = pack.entries,
+                    bytes = pack.packed.bytes,
+                    "packed {}",
+                    folder.display()
+                );
+                packs.0.insert(pack.packed.sha256.clone(), pack);
+                known.insert(folder, named.clone());
+                named
+            }
+        };
+        document["workdir"] = named;
+    }
+    Ok(packs)
+}
+
+impl Packs {
+    /// Stores the packed folders of these documents, where they are not stored yet.
+    ///
+    /// # Errors
+    /// When the store does not take one, or the key is a tenant's.
+    pub async fn store(&self, log: &Log, documents: &[(TenantId, Value)]) -> anyhow::Result<()> {
+        let mut done = BTreeSet::new();
+        for (tenant, document) in documents {
+            let digest = document["workdir"]["sha256"].as_str();
+            let Some(pack) = digest.and_then(|digest| self.0.get(digest)) else {
+                continue;
+            };
+            if let Some(tenant) = log.tenant() {
+                return Err(holder::stores_nothing(tenant).into());
+            }
+            if done.insert((tenant, digest)) {
+                let code = log.code();
+                let stored = code.put(tenant.as_str(), &pack.packed, &pack.archive);
+                stored
+                    .await
+                    .context("the folder of the job is not stored")?;
+            }
+        }
+        Ok(())
+    }
+}

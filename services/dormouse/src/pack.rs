@@ -1,0 +1,235 @@
+//! Packs the folder that goes with a job: the same files make the same archive, wherever and
+//! whenever it is packed.
+//!
+//! - What `.gitignore` and `.dormouseignore` leave out stays out, and so does `.git`.
+//! - Entries are sorted by name; of a file's mode counts whether it is a program. No times, no
+//!   owners.
+//! - Links that lead out of the folder, sockets, pipes and devices are refused by name, and so is
+//!   more than a job may bring.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::{self, Metadata};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use bytes::Bytes;
+use dormouse_messages::Workdir;
+use dormouse_node_agent::code::tree::stays;
+use ignore::WalkBuilder;
+use sha2::{Digest, Sha256};
+use tar::{Builder, EntryType, Header};
+
+/// What leaves out more than git does.
+const IGNORE: &str = ".dormouseignore";
+/// Source code shrinks to a fifth; higher levels take much longer for little.
+const ZSTD_LEVEL: i32 = 3;
+/// How many of the largest things an error names.
+const NAMED: usize = 5;
+
+/// A packed folder.
+#[derive(Debug, Clone)]
+pub struct Pack {
+    /// Its name.
+    pub packed: Workdir,
+    /// Its bytes.
+    pub archive: Bytes,
+    /// How many entries it has.
+    pub entries: usize,
+}
+
+/// An entry of the folder.
+struct Found {
+    way: PathBuf,
+    path: PathBuf,
+    metadata: Metadata,
+}
+
+/// Packs a folder; blocking.
+///
+/// # Errors
+/// What cannot be read, may not go along, or is too much.
+pub fn pack(folder: &Path) -> anyhow::Result<Pack> {
+    let found = find(folder)?;
+    check(folder, &found)?;
+    let encoder = zstd::Encoder::new(Vec::new(), ZSTD_LEVEL)?;
+    let mut builder = Builder::new(encoder);
+    let mut left = Workdir::MOST_UNPACKED_BYTES;
+    for entry in &found {
+        append(&mut builder, entry, &mut left)
+            .with_context(|| format!("cannot pack {}", entry.path.display()))?;
+    }
+    let archive = builder.into_inner()?.finish()?;
+    let digest = Sha256::digest(&archive);
+    let packed = Workdir {
+        sha256: digest.iter().map(|byte| format!("{byte:02x}")).collect(),
+        bytes: archive.len() as u64,
+    };
+    Ok(Pack {
+        packed,
+        archive: archive.into(),
+        entries: found.len(),
+    })
+}
+
+/// What goes along, by name.
+fn find(folder: &Path) -> anyhow::Result<Vec<Found>> {
+    let shown = folder.display();
+    if !fs::metadata(folder)
+        .with_context(|| format!("workdir {shown}"))?
+        .is_dir()
+    {
+        bail!("workdir {shown} is not a folder");
+    }
+    // What git itself would not read, such as a .gitignore above the repository, counts for nothing.
+    let real = folder.canonicalize()?;
+    let is_in_git = real.ancestors().any(|above| above.join(".git").exists());
+    let walk = WalkBuilder::new(folder)
+        .hidden(false)
+        .ignore(false)
+        .git_global(false)
+        .git_exclude(false)
+        .require_git(false)
+        .parents(is_in_git)
+        .add_custom_ignore_filename(IGNORE)
+        .filter_entry(|entry| entry.file_name() != OsStr::new(".git"))
+        .build();
+    let mut found = Vec::new();
+    for entry in walk {
+        let entry = entry?;
+        let way = entry.path().strip_prefix(folder).unwrap_or(entry.path());
+        if way.as_os_str().is_empty() {
+            continue;
+        }
+        if found.len() >= Workdir::MOST_ENTRIES {
+            bail!(
+                "workdir {shown} has more than {} files and folders{}",
+                Workdir::MOST_ENTRIES,
+                advice(&largest(&found, |_| 1), |count| format!("{count} files"))
+            );
+        }
+        let path = entry.path().to_owned();
+        let metadata = fs::symlink_metadata(&path)
+            .with_context(|| format!("cannot read {}", path.display()))?;
+        found.push(Found {
+            way: way.to_owned(),
+            path,
+            metadata,
+        });
+    }
+    found.sort_by(|a, b| a.way.cmp(&b.way));
+    Ok(found)
+}
+
+/// What takes most, of the first folders below.
+fn largest(found: &[Found], of: impl Fn(&Found) -> u64) -> Vec<(String, u64)> {
+    let mut sums: BTreeMap<String, u64> = BTreeMap::new();
+    for entry in found.iter().filter(|it| it.metadata.is_file()) {
+        let first: PathBuf = entry.way.components().take(2).collect();
+        *sums.entry(first.display().to_string()).or_default() += of(entry);
+    }
+    let mut sums: Vec<_> = sums.into_iter().collect();
+    sums.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    sums.truncate(NAMED);
+    sums
+}
+
+fn advice(largest: &[(String, u64)], shown: impl Fn(u64) -> String) -> String {
+    let each = largest.iter();
+    let each: Vec<_> = each
+        .map(|(name, much)| format!("{name} ({})", shown(*much)))
+        .collect();
+    format!(
+        ": most are in {}; name what is no code in .gitignore or {IGNORE}, and mount data",
+        each.join(", ")
+    )
+}
+
+fn check(folder: &Path, found: &[Found]) -> anyhow::Result<()> {
+    let shown = folder.display();
+    let mut refused = Vec::new();
+    for entry in found {
+        let kind = entry.metadata.file_type();
+        let what = if kind.is_symlink() {
+            let target = fs::read_link(&entry.path)?;
+            if stays(&entry.way, &target) {
+                continue;
+            }
+            format!("a link to {}, out of the folder", target.display())
+        } else if kind.is_socket() {
+            "a socket".to_owned()
+        } else if kind.is_fifo() {
+            "a pipe".to_owned()
+        } else if kind.is_dir() || kind.is_file() {
+            continue;
+        } else {
+            "a device".to_owned()
+        };
+        refused.push(format!("{} is {what}", entry.way.display()));
+    }
+    if !refused.is_empty() {
+        let more = refused.len().saturating_sub(NAMED);
+        refused.truncate(NAMED);
+        let more = match more {
+            0 => String::new(),
+            more => format!("; and {more} more"),
+        };
+        bail!(
+            "workdir {shown}: {}{more}; remove it, or name it in .gitignore or {IGNORE}",
+            refused.join("; ")
+        );
+    }
+    let files = found.iter().filter(|it| it.metadata.is_file());
+    let bytes: u64 = files.map(|it| it.metadata.len()).sum();
+    if bytes > Workdir::MOST_UNPACKED_BYTES {
+        let mib = |bytes: u64| format!("{} MiB", bytes.div_ceil(1 << 20));
+        bail!(
+            "workdir {shown} has {}; the most is {}{}",
+            mib(bytes),
+            mib(Workdir::MOST_UNPACKED_BYTES),
+            advice(&largest(found, |it| it.metadata.len()), mib)
+        );
+    }
+    Ok(())
+}
+
+fn header(kind: EntryType, mode: u32, bytes: u64) -> Header {
+    let mut header = Header::new_gnu();
+    header.set_entry_type(kind);
+    header.set_mode(mode);
+    header.set_size(bytes);
+    header.set_mtime(0);
+    header.set_uid(0);
+    header.set_gid(0);
+    header
+}
+
+fn append(
+    builder: &mut Builder<impl std::io::Write>,
+    entry: &Found,
+    left: &mut u64,
+) -> anyhow::Result<()> {
+    let kind = entry.metadata.file_type();
+    if kind.is_dir() {
+        let mut header = header(EntryType::Directory, 0o755, 0);
+        builder.append_data(&mut header, &entry.way, std::io::empty())?;
+    } else if kind.is_symlink() {
+        let mut header = header(EntryType::Symlink, 0o777, 0);
+        builder.append_link(&mut header, &entry.way, fs::read_link(&entry.path)?)?;
+    } else {
+        // Whole, so that its length is that of what was read, whoever writes to it meanwhile.
+        let content = fs::read(&entry.path)?;
+        let bytes = content.len() as u64;
+        let grown = || "it grows while it is packed";
+        *left = left.checked_sub(bytes).with_context(grown)?;
+        let is_program = entry.metadata.permissions().mode() & 0o111 != 0;
+        let mode = if is_program { 0o755 } else { 0o644 };
+        let mut header = header(EntryType::Regular, mode, bytes);
+        builder.append_data(&mut header, &entry.way, content.as_slice())?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,156 @@
+//! Unpacks a folder that somebody packed, whatever it holds.
+//!
+//! Taken are regular files, folders and links that stay in the folder. Anything else is refused:
+//! names that lead out, links that do, hard links, devices, a name twice, more than was agreed on.
+//! Of a file's mode only counts whether it is a program.
+
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Component, Path, PathBuf};
+
+use dormouse_messages::Workdir;
+use tar::{Archive, Entry, EntryType};
+
+use super::tree::{Tree, stays};
+use crate::folder::Below;
+
+/// A name with the folders that it is in.
+const MOST_NAME_BYTES: u64 = 4_096;
+/// Folders below each other.
+const MOST_DEPTH: usize = 64;
+/// The tar file: files, and of each entry at most a header, a long name with its header, and what
+/// fills up blocks.
+const MOST_TAR_BYTES: u64 =
+    Workdir::MOST_UNPACKED_BYTES + (Workdir::MOST_ENTRIES as u64) * 3_072 + (1 << 20);
+/// What the decompressor may remember: 8 MiB, twice of what the packer lets it need.
+const WINDOW_LOG: u32 = 23;
+
+/// Why an archive is not unpacked.
+#[derive(Debug, thiserror::Error)]
+pub enum Unpacked {
+    /// It is not what the packer makes.
+    #[error("{0}")]
+    Wrong(String),
+    /// It cannot be written.
+    #[error("{0}")]
+    Disk(#[from] io::Error),
+}
+
+fn wrong<T>(why: impl Into<String>) -> Result<T, Unpacked> {
+    Err(Unpacked::Wrong(why.into()))
+}
+
+fn damaged(error: &io::Error) -> Unpacked {
+    Unpacked::Wrong(format!("it is damaged: {error}"))
+}
+
+/// The way to an entry.
+fn checked(name: Vec<u8>) -> Result<PathBuf, Unpacked> {
+    let named = PathBuf::from(std::ffi::OsString::from_vec(name));
+    let mut way = PathBuf::new();
+    for step in named.components() {
+        match step {
+            Component::CurDir => {}
+            Component::Normal(step) => way.push(step),
+            Component::ParentDir | Component::RootDir | Component::Prefix(_) => {
+                return wrong(format!("{} leads out of the folder", named.display()));
+            }
+        }
+    }
+    match way.components().count() {
+        0..=MOST_DEPTH => Ok(way),
+        _ => wrong(format!("{} is too deep", named.display())),
+    }
+}
+
+/// A name that is too long for a header: an entry of its own.
+fn long(entry: &mut impl Read) -> Result<Vec<u8>, Unpacked> {
+    let mut name = Vec::new();
+    let read = entry.take(MOST_NAME_BYTES + 1).read_to_end(&mut name);
+    read.map_err(|error| damaged(&error))?;
+    if name.len() as u64 > MOST_NAME_BYTES {
+        return wrong("a name is longer than 4096 bytes");
+    }
+    while name.last() == Some(&0) {
+        name.pop();
+    }
+    Ok(name)
+}
+
+/// Unpacks an archive into a folder that does not exist yet; blocking. What an error leaves behind
+/// is the caller's to remove.
+///
+/// # Errors
+/// What is wrong with it, or the kernel's.
+pub fn unpack(archive: impl Read, into: &Below) -> Result<(), Unpacked> {
+    let tree = Tree::new(into.clone(), None)?;
+    let mut decoder = zstd::Decoder::new(archive).map_err(|error| damaged(&error))?;
+    let bounded = decoder.window_log_max(WINDOW_LOG);
+    bounded.map_err(|error| damaged(&error))?;
+    let mut archive = Archive::new(decoder.take(MOST_TAR_BYTES));
+    let (mut bytes, mut entries) = (0_u64, 0_usize);
+    let (mut name, mut target) = (None, None);
+    let all = archive.entries().map_err(|error| damaged(&error))?;
+    // Raw: otherwise the library reads names of any length.
+    for entry in all.raw(true) {
+        let mut entry = entry.map_err(|error| damaged(&error))?;
+        match entry.header().entry_type() {
+            EntryType::GNULongName => name = Some(long(&mut entry)?),
+            EntryType::GNULongLink => target = Some(long(&mut entry)?),
+            kind => {
+                let of_header = || entry.header().path_bytes().into_owned();
+                let way = checked(name.take().unwrap_or_else(of_header))?;
+                entries += 1;
+                if entries > Workdir::MOST_ENTRIES {
+                    return wrong(format!("it has more than {} files", Workdir::MOST_ENTRIES));
+                }
+                bytes = bytes.saturating_add(entry.header().entry_size().unwrap_or(u64::MAX));
+                if bytes > Workdir::MOST_UNPACKED_BYTES {
+                    let most = Workdir::MOST_UNPACKED_BYTES >> 20;
+                    return wrong(format!("it has more than {most} MiB"));
+                }
+                make(&tree, &way, kind, &mut entry, target.take())?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn make<R: Read>(
+    tree: &Tree,
+    way: &Path,
+    kind: EntryType,
+    entry: &mut Entry<'_, R>,
+    target: Option<Vec<u8>>,
+) -> Result<(), Unpacked> {
+    match kind {
+        EntryType::Directory => Ok(drop(tree.folder(way)?)),
+        EntryType::Regular if way.file_name().is_some() => {
+            let mode = entry.header().mode().map_err(|error| damaged(&error))?;
+            let size = entry.header().entry_size();
+            let size = size.map_err(|error| damaged(&error))?;
+            let mut file = tree.file(way, mode & 0o111 != 0)?;
+            match io::copy(entry, &mut file)? == size {
+                true => Ok(()),
+                false => wrong("it is damaged: it ends within a file"),
+            }
+        }
+        EntryType::Symlink if way.file_name().is_some() => {
+            let of_header = || Some(entry.header().link_name_bytes()?.into_owned());
+            let target = target.or_else(of_header).unwrap_or_default();
+            let target = PathBuf::from(std::ffi::OsString::from_vec(target));
+            if !stays(way, &target) {
+                return wrong(format!(
+                    "{} is a link to {}, out of the folder",
+                    way.display(),
+                    target.display()
+                ));
+            }
+            Ok(tree.link(way, &target)?)
+        }
+        _ => wrong(format!(
+            "{} is neither a file, a folder nor a link",
+            way.display()
+        )),
+    }
+}
