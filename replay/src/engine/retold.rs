@@ -268,5 +268,6 @@ fn specification(id: &JobId, job: &Job) -> JobSpec {
         gpu_limit_milli: None,
         gpu_memory_bytes: None,
         roles: roles.collect(),
+        workdir: None,
     }
 }

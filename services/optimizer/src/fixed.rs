@@ -26,7 +26,7 @@ pub(crate) fn solve(problem: &Problem) -> Solution {
     for (index, job) in problem.heads() {
         if runs(&cluster, job) {
             if blocked.is_none() && completes(problem, job) {
-                let all = wanted(&cluster, job);
+                let all = wanted(problem, &cluster, index);
                 let missing = all.saturating_sub(draft.placed[index].values().sum());
                 let more = some(&cluster, job, missing, &mut rooms);
                 let is_short = more.values().sum::<u32>() < missing;
@@ -48,15 +48,17 @@ pub(crate) fn solve(problem: &Problem) -> Solution {
         }
         let before = rooms.clone();
         let roles = beside(problem, &cluster, index, &mut rooms);
-        let whole = roles.is_some().then(|| spread(&cluster, job, &mut rooms));
-        let mut some = || begun(problem, &cluster, job, &mut rooms);
+        let count = wanted(problem, &cluster, index);
+        let whole = roles
+            .is_some()
+            .then(|| spread(&cluster, (job, count), &mut rooms));
+        let mut some = || begun(problem, &cluster, (job, count), &mut rooms);
         if let Some(placed) = whole.flatten() {
             draft.placed[index] = placed;
         } else if let Some(placed) = roles.as_ref().and_then(|_| some()) {
             draft.placed[index] = placed;
             blocked = Some(index);
         } else {
-            let count = wanted(&cluster, job);
             let reason = format!(
                 "its {count} containers ({} each) do not all fit now{}",
                 job.demand,
@@ -116,9 +118,10 @@ pub(crate) fn keep_running(
     scaled::scale(problem, cluster, rooms, draft);
 }
 
-/// The containers that a job gets: its fixed number, or as many as the empty cluster holds where
-/// that is less; else it would hold up the queue without end.
-fn wanted(cluster: &Cluster, job: &ProblemJob) -> u32 {
+/// The containers that a job gets: its fixed number, or as many as the empty cluster holds beside its
+/// roles where that is less; else it would hold up the queue without end.
+fn wanted(problem: &Problem, cluster: &Cluster, index: usize) -> u32 {
+    let job = &problem.jobs[index];
     let least = limits(job).0;
     let fixed = match job.urgency {
         Urgency::Training => job.static_containers.unwrap_or(least).max(1),
@@ -126,11 +129,15 @@ fn wanted(cluster: &Cluster, job: &ProblemJob) -> u32 {
         Urgency::Notebook | Urgency::Service => least,
     };
     let demand = cluster.demand(job).unwrap_or_default();
-    let empty: u64 = cluster
-        .capacities
-        .iter()
-        .map(|capacity| fits(&demand, capacity))
-        .sum();
+    let held = |rooms: &[Vec<u64>]| -> u64 { rooms.iter().map(|room| fits(&demand, room)).sum() };
+    let empty = match problem.roles(index).next() {
+        None => held(&cluster.capacities),
+        Some(_) => {
+            let mut rooms = cluster.capacities.clone();
+            let _ = beside(problem, cluster, index, &mut rooms);
+            held(&rooms).max(u64::from(least))
+        }
+    };
     u32::try_from(empty).map_or(fixed, |empty| fixed.min(empty))
 }
 
@@ -144,11 +151,11 @@ fn completes(problem: &Problem, job: &ProblemJob) -> bool {
 fn begun(
     problem: &Problem,
     cluster: &Cluster,
-    job: &ProblemJob,
+    (job, count): (&ProblemJob, u32),
     rooms: &mut [Vec<u64>],
 ) -> Option<BTreeMap<usize, u32>> {
     let demand = cluster.demand(job).filter(|_| completes(problem, job))?;
-    let placed = some(cluster, job, wanted(cluster, job), rooms);
+    let placed = some(cluster, job, count, rooms);
     if placed.values().sum::<u32>() >= limits(job).0 {
         return Some(placed);
     }
@@ -165,10 +172,9 @@ fn give_back(demand: &[u64], placed: BTreeMap<usize, u32>, rooms: &mut [Vec<u64>
 /// All containers of a job, or none.
 fn spread(
     cluster: &Cluster,
-    job: &ProblemJob,
+    (job, wanted): (&ProblemJob, u32),
     rooms: &mut [Vec<u64>],
 ) -> Option<BTreeMap<usize, u32>> {
-    let wanted = wanted(cluster, job);
     let placed = some(cluster, job, wanted, rooms);
     if placed.values().sum::<u32>() == wanted {
         return Some(placed);

@@ -148,6 +148,20 @@ fn static_places_roles_with_their_workers() {
     assert_eq!(has(&solution, "t/b:ps").0, 0);
 }
 
+/// Five workers are more than the node holds beside the job's servers: it gets three, and does not wait
+/// for room that there never is.
+#[test]
+fn static_gives_no_more_workers_than_there_is_room_for_beside_the_roles() {
+    let solution = solved(&json!({
+        "nodes": [{"name": "n0", "capacity": {"cpu": 4}}],
+        "jobs": [{"job": "t/a", "demand": {"cpu": 1}, "containers": {"min": 1, "max": 5}, "static_containers": 5,
+                  "roles": {"ps": {"demand": {"cpu": "500m"}}, "evaluator": {"demand": {"cpu": "500m"}}}}],
+        "policy": {"allocation": "static"},
+    }));
+    assert_eq!(has(&solution, "t/a").0, 3);
+    assert_eq!(has(&solution, "t/a:ps").0, 1);
+}
+
 /// A role without its job, or a job with a part of its roles, is no solution.
 #[test]
 fn the_checker_finds_a_job_without_its_roles() {
