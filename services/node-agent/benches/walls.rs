@@ -60,6 +60,7 @@ impl Node {
             network: Network::Host,
             granted: Granted::default(),
             work: None,
+            code: None,
             demand: "cpu=1,memory=64Mi".parse().expect("valid"),
             gpu_part: None,
             gpus: vec![],
