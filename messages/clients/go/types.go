@@ -2,24 +2,16 @@
 
 package client
 
-// Who may call a service.
-type Access interface{}
+type ServiceObjective_0 = LatencyObjective
 
-// The checkpoint contract of a job.
-type Checkpoint struct {
-	// Instead of the signal: a command run beside rank 0.
-	Command []string `json:"command,omitempty,omitzero"`
+// What clients are promised; without it the service keeps `containers.min`
+// replicas.
+type JobDocumentServiceObjective struct {
+	// Milliseconds from a request's arrival at the gateway to its answer's end.
+	LatencyMs int `json:"latency_ms"`
 
-	// Seconds to save, and again to stop, before the gang is killed.
-	GraceS int `json:"grace_s,omitempty,omitzero"`
-
-	// What saving does to the job. A contract that does not say it is one of a job
-	// that saves
-	// and ends.
-	Mode CheckpointMode `json:"mode,omitempty,omitzero"`
-
-	// The signal that asks every process to save.
-	Signal string `json:"signal,omitempty,omitzero"`
+	// The percentile of the requests that are answered within it.
+	Percentile Percentile `json:"percentile,omitempty,omitzero"`
 }
 
 // How a running job saves its state when its partition is resized.
@@ -33,38 +25,6 @@ type Command struct {
 	// Starts the job from nothing.
 	Start []string `json:"start"`
 }
-
-// Which nodes a job's containers may be on, and which they would rather be on.
-//
-// `{zone: a, disk: [ssd, nvme], gpu.model: {not: K80}, spread: rack, prefer:
-// {zone: b}}`.
-type Constraints map[string]Written
-
-// How many containers a job may have.
-type Containers struct {
-	// The most it can use.
-	Max int `json:"max"`
-
-	// The fewest it can run with (all of them start together). A service may have
-	// none.
-	Min int `json:"min"`
-
-	// How many start together, where it is resized in place and may shrink below
-	// that; `min`
-	// where absent.
-	Start ContainersStart `json:"start,omitempty,omitzero"`
-}
-
-// How many start together, where it is resized in place and may shrink below that;
-// `min`
-// where absent.
-type ContainersStart *int
-
-// An environment value: plain, or a reference to a secret on the node.
-type EnvValue interface{}
-
-// How each process of a job is told its cluster.
-type Executor interface{}
 
 // A job as people submit it. An unknown field is an error that names it.
 type JobDocument struct {
@@ -179,45 +139,44 @@ type JobDocument struct {
 
 	// Weight of the job's fair share.
 	Weight int `json:"weight,omitempty,omitzero"`
+
+	// The folder in which its command starts, on whatever node: a path beside the
+	// document, which
+	// the command line packs.
+	Workdir interface{} `json:"workdir,omitempty,omitzero"`
 }
 
-// Demand of one container.
-type JobDocumentDemand map[string]Quantity
+// How many containers a job may have.
+type Containers struct {
+	// The most it can use.
+	Max int `json:"max"`
 
-// Environment.
-type JobDocumentEnv map[string]EnvValue
+	// The fewest it can run with (all of them start together). A service may have
+	// none.
+	Min int `json:"min"`
 
-// The same in thousandths.
-type JobDocumentGpuLimitMilli *int
+	// How many start together, where it is resized in place and may shrink below
+	// that; `min`
+	// where absent.
+	Start ContainersStart `json:"start,omitempty,omitzero"`
+}
 
-// The same in bytes.
-type JobDocumentGpuMemoryBytes *int
+// How many start together, where it is resized in place and may shrink below that;
+// `min`
+// where absent.
+type ContainersStart *int
 
-// The token of a plan: the job is refused where it would not be decided on as
-// planned any more.
-type JobDocumentIfPlan *string
+// An environment value: plain, or a reference to a secret on the node.
+type EnvValue interface{}
 
-// Image for the Docker runtime.
-type JobDocumentImage *string
+// How each process of a job is told its cluster.
+type Executor interface{}
 
-// The fewest seconds between its start and its next resize; by default the
-// policy's.
-type JobDocumentMinRunS *int
+type JobDocumentWorkdir_0_1 = Workdir
 
-// `[a-z0-9-]`, unique within the tenant; generated if absent.
-type JobDocumentName *string
+type JobDocumentWarning_0 = Warning
 
-// Its place in the tenant's own queue: the highest goes first; the tenant's
-// default where
-// absent.
-type JobDocumentPriority *int
-
-// The most seconds from its admission to its first start; then it is cancelled.
-type JobDocumentQueueLimitS *int
-
-// Containers beside the workers, by name: `ps` (parameter servers) and
-// `evaluator`.
-type JobDocumentRoles map[string]RoleDocument
+type JobDocumentTasks_0 = Tasks
 
 // What a service promises; of `kind: inference` and `kind: notebook` only.
 type JobDocumentService struct {
@@ -249,15 +208,79 @@ type JobDocumentService struct {
 	Scaling Scaling `json:"scaling,omitempty,omitzero"`
 }
 
-// What clients are promised; without it the service keeps `containers.min`
-// replicas.
-type JobDocumentServiceObjective struct {
-	// Milliseconds from a request's arrival at the gateway to its answer's end.
-	LatencyMs int `json:"latency_ms"`
+// Who may call a service.
+type Access interface{}
 
-	// The percentile of the requests that are answered within it.
-	Percentile Percentile `json:"percentile,omitempty,omitzero"`
+type JobDocumentServiceObjective_0 = LatencyObjective
+
+type JobDocumentService_0 = Service
+
+// Containers beside the workers, by name: `ps` (parameter servers) and
+// `evaluator`.
+type JobDocumentRoles map[string]RoleDocument
+
+type JobDocumentResize_0_1 = LongResize
+
+// The most seconds from its admission to its first start; then it is cancelled.
+type JobDocumentQueueLimitS *int
+
+// Its place in the tenant's own queue: the highest goes first; the tenant's
+// default where
+// absent.
+type JobDocumentPriority *int
+
+// `[a-z0-9-]`, unique within the tenant; generated if absent.
+type JobDocumentName *string
+
+// The fewest seconds between its start and its next resize; by default the
+// policy's.
+type JobDocumentMinRunS *int
+
+// Image for the Docker runtime.
+type JobDocumentImage *string
+
+// The token of a plan: the job is refused where it would not be decided on as
+// planned any more.
+type JobDocumentIfPlan *string
+
+type RoleDocumentCommand_0 = Command
+
+// The same in bytes.
+type JobDocumentGpuMemoryBytes *int
+
+type RoleDocumentConstraints_0 = Constraints
+
+// The same in thousandths.
+type JobDocumentGpuLimitMilli *int
+
+// Environment.
+type JobDocumentEnv map[string]EnvValue
+
+// Demand of one container.
+type JobDocumentDemand map[string]Quantity
+
+// The checkpoint contract of a job.
+type Checkpoint struct {
+	// Instead of the signal: a command run beside rank 0.
+	Command []string `json:"command,omitempty,omitzero"`
+
+	// Seconds to save, and again to stop, before the gang is killed.
+	GraceS int `json:"grace_s,omitempty,omitzero"`
+
+	// What saving does to the job. A contract that does not say it is one of a job
+	// that saves
+	// and ends.
+	Mode CheckpointMode `json:"mode,omitempty,omitzero"`
+
+	// The signal that asks every process to save.
+	Signal string `json:"signal,omitempty,omitzero"`
 }
+
+// Which nodes a job's containers may be on, and which they would rather be on.
+//
+// `{zone: a, disk: [ssd, nvme], gpu.model: {not: K80}, spread: rack, prefer:
+// {zone: b}}`.
+type Constraints map[string]Written
 
 // Containers under the policy `static`; the most where it is absent.
 type JobDocumentStaticContainers *int
@@ -321,19 +344,90 @@ type Mount struct {
 	Target string `json:"target"`
 }
 
-type RoleDocumentCommand_0 = Command
+// How containers reach the network, the least first.
+type Network interface{}
 
-type ServiceObjective_0 = LatencyObjective
-
-// What clients are promised; without it the service keeps `containers.min`
-// replicas.
-type ServiceObjective struct {
-	// Milliseconds from a request's arrival at the gateway to its answer's end.
-	LatencyMs int `json:"latency_ms"`
-
-	// The percentile of the requests that are answered within it.
-	Percentile Percentile `json:"percentile,omitempty,omitzero"`
+type Not struct {
+	// Not corresponds to the JSON schema field "not".
+	Not Written `json:"not"`
 }
+
+// a percentile such as 99 or 99.9
+type Percentile float64
+
+// What replicas speak.
+type Protocol interface{}
+
+// a quantity: 2, 0.5, "500m", "8Gi"
+type Quantity string
+
+// When a life of a training job counts as ready to be resized.
+type Ready interface{}
+
+// When a replica is used.
+type Ready2 struct {
+	// A GET of it on the replica's port is answered with 2xx once the replica is
+	// ready.
+	Path string `json:"path,omitempty,omitzero"`
+
+	// A replica that is not ready so long after its start is replaced.
+	TimeoutS int `json:"timeout_s,omitempty,omitzero"`
+}
+
+// How a job is resized, and which signal tells its members that the members' file
+// has changed.
+type Resize interface{}
+
+// How a partition changes while its job runs.
+type ResizeMode interface{}
+
+// A role as people submit it.
+type RoleDocument struct {
+	// Its command lines; the job's where absent.
+	Command *RoleDocumentCommand `json:"command,omitempty,omitzero"`
+
+	// Which nodes its containers may be on; the job's constraints where absent.
+	Constraints *RoleDocumentConstraints `json:"constraints,omitempty,omitzero"`
+
+	// How many containers it has.
+	Count int `json:"count,omitempty,omitzero"`
+
+	// Demand of one container.
+	Demand RoleDocumentDemand `json:"demand"`
+
+	// Environment, beside the job's.
+	Env RoleDocumentEnv `json:"env,omitempty,omitzero"`
+}
+
+// Its command lines; the job's where absent.
+type RoleDocumentCommand struct {
+	// Resumes it from a checkpoint; `start` where it is absent.
+	Resume []string `json:"resume,omitempty,omitzero"`
+
+	// Starts the job from nothing.
+	Start []string `json:"start"`
+}
+
+// Which nodes its containers may be on; the job's constraints where absent.
+type RoleDocumentConstraints map[string]Written
+
+// Demand of one container.
+type RoleDocumentDemand map[string]Quantity
+
+// Environment, beside the job's.
+type RoleDocumentEnv map[string]EnvValue
+
+// How the number of replicas is decided.
+type Scaling interface{}
+
+// Where on the node a secret is read from.
+type SecretFrom struct {
+	// The source.
+	From SecretSource `json:"from"`
+}
+
+// A secret's source on the node.
+type SecretSource interface{}
 
 // What a service promises and how it ends its replicas.
 type Service struct {
@@ -365,6 +459,16 @@ type Service struct {
 	Scaling Scaling `json:"scaling,omitempty,omitzero"`
 }
 
+// What clients are promised; without it the service keeps `containers.min`
+// replicas.
+type ServiceObjective struct {
+	// Milliseconds from a request's arrival at the gateway to its answer's end.
+	LatencyMs int `json:"latency_ms"`
+
+	// The percentile of the requests that are answered within it.
+	Percentile Percentile `json:"percentile,omitempty,omitzero"`
+}
+
 // When a job has succeeded.
 type Success interface{}
 
@@ -389,102 +493,17 @@ type Warning struct {
 	Signal string `json:"signal,omitempty,omitzero"`
 }
 
-// A secret's source on the node.
-type SecretSource interface{}
+// A packed folder.
+type Workdir struct {
+	// The archive's length.
+	Bytes int `json:"bytes"`
 
-// How the number of replicas is decided.
-type Scaling interface{}
-
-// A role as people submit it.
-type RoleDocument struct {
-	// Its command lines; the job's where absent.
-	Command *RoleDocumentCommand `json:"command,omitempty,omitzero"`
-
-	// Which nodes its containers may be on; the job's constraints where absent.
-	Constraints *RoleDocumentConstraints `json:"constraints,omitempty,omitzero"`
-
-	// How many containers it has.
-	Count int `json:"count,omitempty,omitzero"`
-
-	// Demand of one container.
-	Demand RoleDocumentDemand `json:"demand"`
-
-	// Environment, beside the job's.
-	Env RoleDocumentEnv `json:"env,omitempty,omitzero"`
+	// SHA-256 of the archive, 64 digits of lower-case hexadecimal.
+	Sha256 string `json:"sha256"`
 }
-
-// Environment, beside the job's.
-type RoleDocumentEnv map[string]EnvValue
-
-// Demand of one container.
-type RoleDocumentDemand map[string]Quantity
-
-// Which nodes its containers may be on; the job's constraints where absent.
-type RoleDocumentConstraints map[string]Written
-
-type RoleDocumentConstraints_0 = Constraints
-
-// Its command lines; the job's where absent.
-type RoleDocumentCommand struct {
-	// Resumes it from a checkpoint; `start` where it is absent.
-	Resume []string `json:"resume,omitempty,omitzero"`
-
-	// Starts the job from nothing.
-	Start []string `json:"start"`
-}
-
-// Where on the node a secret is read from.
-type SecretFrom struct {
-	// The source.
-	From SecretSource `json:"from"`
-}
-
-// How a job is resized, and which signal tells its members that the members' file
-// has changed.
-type Resize interface{}
-
-type JobDocumentResize_0_1 = LongResize
-
-// When a replica is used.
-type Ready2 struct {
-	// A GET of it on the replica's port is answered with 2xx once the replica is
-	// ready.
-	Path string `json:"path,omitempty,omitzero"`
-
-	// A replica that is not ready so long after its start is replaced.
-	TimeoutS int `json:"timeout_s,omitempty,omitzero"`
-}
-
-type JobDocumentService_0 = Service
-
-type JobDocumentServiceObjective_0 = LatencyObjective
-
-// When a life of a training job counts as ready to be resized.
-type Ready interface{}
-
-// a quantity: 2, 0.5, "500m", "8Gi"
-type Quantity string
-
-// What replicas speak.
-type Protocol interface{}
-
-type JobDocumentTasks_0 = Tasks
-
-type Not struct {
-	// Not corresponds to the JSON schema field "not".
-	Not Written `json:"not"`
-}
-
-// How containers reach the network, the least first.
-type Network interface{}
-
-// How a partition changes while its job runs.
-type ResizeMode interface{}
-
-type JobDocumentWarning_0 = Warning
-
-// a percentile such as 99 or 99.9
-type Percentile float64
 
 // A rule as people write it.
 type Written interface{}
+
+// The folder of a job, as people write it and as it is submitted.
+type WrittenWorkdir interface{}

@@ -40,6 +40,10 @@ export type Resize = ResizeMode | LongResize;
  * How a partition changes while its job runs.
  */
 export type ResizeMode = "restart" | "in_place";
+/**
+ * The folder of a job, as people write it and as it is submitted.
+ */
+export type WrittenWorkdir = string | Workdir;
 
 /**
  * A job as people submit it. An unknown field is an error that names it.
@@ -177,6 +181,11 @@ export interface JobDocument {
    * Weight of the job's fair share.
    */
   weight?: number;
+  /**
+   * The folder in which its command starts, on whatever node: a path beside the document, which
+   * the command line packs.
+   */
+  workdir?: WrittenWorkdir | null;
 }
 /**
  * Checkpoint contract.
@@ -412,4 +421,17 @@ export interface Warning {
    * Sent to every process that handles it.
    */
   signal?: string;
+}
+/**
+ * A folder that is packed.
+ */
+export interface Workdir {
+  /**
+   * The archive's length.
+   */
+  bytes: number;
+  /**
+   * SHA-256 of the archive, 64 digits of lower-case hexadecimal.
+   */
+  sha256: string;
 }

@@ -203,6 +203,27 @@ class Warning(TypedDict):
     """
 
 
+class Workdir(TypedDict):
+    """
+    A packed folder.
+    """
+
+    bytes: int
+    """
+    The archive's length.
+    """
+    sha256: str
+    """
+    SHA-256 of the archive, 64 digits of lower-case hexadecimal.
+    """
+
+
+WrittenWorkdir: TypeAlias = str | Workdir
+"""
+The folder of a job, as people write it and as it is submitted.
+"""
+
+
 class Checkpoint(TypedDict):
     """
     The checkpoint contract of a job.
@@ -449,6 +470,11 @@ class JobDocument(TypedDict):
     weight: NotRequired[int]
     """
     Weight of the job's fair share.
+    """
+    workdir: NotRequired[WrittenWorkdir | None]
+    """
+    The folder in which its command starts, on whatever node: a path beside the document, which
+    the command line packs.
     """
 
 
