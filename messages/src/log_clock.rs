@@ -11,8 +11,9 @@
 //!    as the brokers' stamps. Clocks of two hosts may differ by just what the brokers' step is, for the
 //!    same reason, so that a host is compared with another only before its own first word.
 //! 3. All else is a step: the log's time stands still over it, and what follows is moved by as much. In
-//!    doubt a silence is taken for a step: a time-out is then late, until a host that wrote before the
-//!    silence says how long it was. None is early by more than [`TRUSTED_US`].
+//!    doubt a silence is taken for a step: a time-out is then late. What was missed so is not made up
+//!    for, or what began in between would seem older than it is: no time-out is early by more than
+//!    [`TRUSTED_US`].
 
 use std::collections::BTreeMap;
 
@@ -51,6 +52,8 @@ struct Word {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogClock {
     now: Timestamp,
+    /// The stamp of the last event.
+    stamp_us: i64,
     /// What is added to a stamp, once there was one.
     offset_us: Option<i64>,
     /// The last words of nodes and gateways, by source.
@@ -65,12 +68,10 @@ impl LogClock {
     pub fn pass(&mut self, recorded: &Recorded) -> Timestamp {
         let now = self.at(recorded);
         let stamp_us = recorded.stored_at.as_micros();
-        let stepped_us = self.stamp_us(recorded).saturating_sub(now.as_micros());
+        let stepped_us = self.moved_us(recorded).saturating_sub(now.as_micros());
         if stepped_us.abs() > TRUSTED_US {
             self.offset_us = Some(now.as_micros().saturating_sub(stamp_us));
-            if now > self.now {
-                self.take_back(recorded);
-            } else if stepped_us.abs() > NAMED_US {
+            if stepped_us.abs() > NAMED_US {
                 self.step = Some(Step {
                     sequence: recorded.sequence,
                     by_us: stepped_us,
@@ -78,24 +79,9 @@ impl LogClock {
             }
         }
         self.offset_us.get_or_insert(0);
-        self.now = now;
+        (self.now, self.stamp_us) = (now, stamp_us);
         self.hear(recorded);
         now
-    }
-
-    /// What was taken for a step was a silence, or the brokers' clock is as it was when the writer last
-    /// wrote. What others have written since was at the times of their stamps.
-    fn take_back(&mut self, recorded: &Recorded) {
-        self.step = None;
-        let Some(before) = self.words.get(&recorded.envelope.source).copied() else {
-            return;
-        };
-        let since = before.stamp_us..=recorded.stored_at.as_micros();
-        let heard = self.words.values_mut();
-        for word in heard.filter(|it| it.log_us >= before.log_us && since.contains(&it.stamp_us)) {
-            let passed_us = word.stamp_us.saturating_sub(before.stamp_us);
-            word.log_us = before.log_us.saturating_add(passed_us);
-        }
     }
 
     /// Remembers what a host's clock said.
@@ -126,7 +112,7 @@ impl LogClock {
     /// The time of the next event.
     #[must_use]
     pub fn at(&self, recorded: &Recorded) -> Timestamp {
-        let stamp_us = self.stamp_us(recorded);
+        let stamp_us = self.moved_us(recorded);
         if self.now == Timestamp::default() {
             return Timestamp::from_micros(stamp_us);
         }
@@ -138,14 +124,14 @@ impl LogClock {
     }
 
     /// The stamp of an event, moved by what the steps so far made of it.
-    fn stamp_us(&self, recorded: &Recorded) -> i64 {
+    fn moved_us(&self, recorded: &Recorded) -> i64 {
         let stamp_us = recorded.stored_at.as_micros();
         stamp_us.saturating_add(self.offset_us())
     }
 
     /// The time that the writer's clock and a broker's confirm together.
     fn confirmed_us(&self, recorded: &Recorded) -> Option<i64> {
-        let at_us = self.stamp_us(recorded);
+        let at_us = self.moved_us(recorded);
         let written_us = recorded.envelope.time.as_micros();
         let stamp_us = recorded.stored_at.as_micros();
         match recorded.writer {
@@ -156,11 +142,13 @@ impl LogClock {
                 };
                 let passed_us = written_us.saturating_sub(before.written_us);
                 let by_log = before.log_us.saturating_add(passed_us);
-                let stamped_us = stamp_us.saturating_sub(before.stamp_us);
                 if is_near(at_us, by_log) {
                     return Some(at_us);
                 }
-                is_near(stamped_us, passed_us).then(|| before.log_us.saturating_add(stamped_us))
+                let stamped_us = stamp_us.saturating_sub(before.stamp_us);
+                let since_last_us = stamp_us.saturating_sub(self.stamp_us);
+                let by_last = self.now.as_micros().saturating_add(since_last_us);
+                is_near(stamped_us, passed_us).then(|| by_last.min(by_log))
             }
             Writer::Admission
             | Writer::Optimizer
@@ -186,6 +174,7 @@ impl LogClock {
     #[must_use]
     pub fn forked(&self) -> Self {
         Self {
+            stamp_us: self.now.as_micros(),
             offset_us: Some(0),
             words: BTreeMap::new(),
             skew_us: None,
@@ -322,25 +311,26 @@ mod tests {
     }
 
     #[test]
-    fn a_silence_that_a_host_with_another_clock_ends_is_known_from_the_next_word() {
+    fn a_silence_that_a_new_host_with_another_clock_ends_is_lost_and_the_next_one_is_not() {
         let mut clock = LogClock::default();
         clock.pass(&word("n0", 0, 0));
         // A day ahead, and new: it cannot say how long it was.
         assert_eq!(clock.pass(&word("n1", 600, DAY_S)), at(0));
-        assert_eq!(clock.pass(&word("n0", 603, 603)), at(603));
-        assert_eq!(clock.step(), None);
-        assert_eq!(clock.pass(&word("n1", 1_203, DAY_S + 603)), at(1_203));
+        // What began at the word before this one is not 600 s old.
+        assert_eq!(clock.pass(&word("n0", 603, 603)), at(3));
+        assert_eq!(clock.pass(&word("n1", 1_203, DAY_S + 603)), at(603));
     }
 
     #[test]
-    fn a_step_and_back_hides_no_time() {
+    fn a_step_and_back_lets_no_time_pass() {
         let mut clock = LogClock::default();
         clock.pass(&word("n0", 0, 0));
         clock.pass(&word("n1", 1, 1));
         assert_eq!(clock.pass(&word("n0", DAY_S, 2)), at(1));
         assert_eq!(clock.pass(&word("n0", DAY_S + 300, 302)), at(301));
         // The first leader is back.
-        assert_eq!(clock.pass(&word("n1", 306, 306)), at(306));
+        assert_eq!(clock.pass(&word("n1", 306, 306)), at(301));
+        assert_eq!(clock.pass(&word("n1", 906, 906)), at(901));
     }
 
     #[test]
