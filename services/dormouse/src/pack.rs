@@ -90,7 +90,7 @@ fn find(folder: &Path) -> anyhow::Result<Vec<Found>> {
         .ignore(false)
         .git_global(false)
         .git_exclude(false)
-        .require_git(false)
+        .require_git(is_in_git)
         .parents(is_in_git)
         .add_custom_ignore_filename(IGNORE)
         .filter_entry(|entry| entry.file_name() != OsStr::new(".git"))
