@@ -317,7 +317,7 @@ mod tests {
         let beside = Beside::of(&spec);
         let needs = beside.partition(&spec.demand, 2);
         assert_eq!(needs, "cpu=3250m,gpu=2".parse().expect("amounts"));
-        let mut sum = needs.clone();
+        let mut sum = needs;
         beside.subtract_from(&mut sum, &spec.demand, 5);
         assert!(sum.is_empty(), "{sum}");
         assert!(beside.partition(&spec.demand, 0).is_empty());

@@ -32,20 +32,11 @@ fn write(path: &Path, text: &str) {
     std::fs::write(path, text).expect("written");
 }
 
-/// The packed folder of a job, as `job show` says it.
+/// The packed folder of a job, live or ended.
 fn digest(cluster: &Cluster, job: &str) -> String {
-    let shown: Value = cluster.run(&["job", "show", job]).ok().json();
-    let sha256 = shown["spec"]["workdir"]["sha256"]
-        .as_str()
-        .expect("a digest");
-    let read = cluster
-        .run_with(&["job", "show", job], &["-o", "table"])
-        .ok();
-    assert!(
-        read.out.contains(&format!("packed, sha256 {sha256}")),
-        "{read:?}"
-    );
-    sha256.to_owned()
+    let document = cluster.run(&["job", "show", job, "--document"]).ok().json();
+    let sha256 = document["workdir"]["sha256"].as_str();
+    sha256.expect("a digest").to_owned()
 }
 
 #[test]
@@ -61,10 +52,13 @@ fn a_retry_runs_what_was_submitted_and_a_changed_folder_is_another() {
     let file_name = file.to_str().expect("UTF-8");
     let dry = cluster.run(&["submit", file_name, "--dry-run"]).ok().json();
     submit("one");
-    assert_eq!(
-        dry["workdir"]["sha256"],
-        digest(&cluster, "ads/one").as_str()
-    );
+    let sha256 = digest(&cluster, "ads/one");
+    assert_eq!(dry["workdir"]["sha256"], sha256.as_str());
+    let shown = cluster
+        .run_with(&["job", "show", "ads/one"], &["-o", "table"])
+        .ok();
+    let named = format!("packed, sha256 {sha256}");
+    assert!(shown.out.contains(&named), "{shown:?}");
     cluster.wait_event("the start of ads/one", |event| match event {
         Event::ContainerStarted(_) => Some(()),
         _ => None,
