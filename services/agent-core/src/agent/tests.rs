@@ -167,10 +167,12 @@ fn a_fence_takes_everything_away_and_the_lease_lets_it_join_again() {
     world.agent.ended(&id(), Exit::evicted("fenced".to_owned()));
     world.effects();
     let said: Vec<_> = std::iter::from_fn(|| world.said()).collect();
-    assert_eq!(
-        said,
-        ["dormouse.container.exited.v1", "dormouse.node.joined.v1"]
-    );
+    let expected = [
+        "dormouse.container.started.v1",
+        "dormouse.container.exited.v1",
+        "dormouse.node.joined.v1",
+    ];
+    assert_eq!(said, expected);
 }
 
 #[test]
