@@ -167,7 +167,7 @@ impl Told<'_> {
                     epoch: life.epoch,
                     incarnation: life.incarnation,
                     containers: count,
-                    reason: reason.clone(),
+                    reason: *reason,
                     grace_s: None,
                     basis: None,
                 };

@@ -7,6 +7,7 @@ use dormouse_messages::events::{
     TenantConfigured,
 };
 use dormouse_messages::grants::Grants;
+use dormouse_messages::job::JobSpec;
 use dormouse_messages::{Event, JobId, Recorded, Timestamp};
 
 /// What the event says, and who did it, in a line.
@@ -53,13 +54,7 @@ pub fn describe(event: &Event) -> String {
         Event::NodeLabelled(e) => labelled(e),
         Event::SubmissionReceived(e) => format!("{} from {}, {} bytes", e.verb, e.tenant, e.bytes),
         Event::SubmissionsShed(e) => shed(e),
-        Event::JobAdmitted(e) => {
-            let (demand, bounds) = (&e.spec.demand, e.spec.containers);
-            let roles = e.spec.roles.iter();
-            let roles = roles.map(|(name, it)| format!(", {name}: {} × {}", it.demand, it.count));
-            let roles: String = roles.collect();
-            format!("{demand} × {}–{}{roles}", bounds.min, bounds.max)
-        }
+        Event::JobAdmitted(e) => admitted(&e.spec),
         Event::JobRefused(e) => format!("{}: {}", e.code, e.reason),
         Event::JobReleased(e) => released(e),
         Event::PlanAccepted(e) => {
@@ -99,6 +94,14 @@ pub fn describe(event: &Event) -> String {
         Event::CheckpointRejected(e) => format!("{}: {}", e.uri, e.reason),
         _ => life(event),
     }
+}
+
+fn admitted(spec: &JobSpec) -> String {
+    let (demand, bounds) = (&spec.demand, spec.containers);
+    let roles = spec.roles.iter();
+    let roles = roles.map(|(name, it)| format!(", {name}: {} × {}", it.demand, it.count));
+    let roles: String = roles.collect();
+    format!("{demand} × {}–{}{roles}", bounds.min, bounds.max)
 }
 
 fn tenant(event: &TenantConfigured) -> String {

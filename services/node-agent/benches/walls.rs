@@ -6,7 +6,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use dormouse_messages::grants::{Granted, Network};
 use dormouse_messages::{ContainerId, Sequence};
@@ -15,6 +15,7 @@ use dormouse_node_agent::config::Contain;
 use dormouse_node_agent::marks::Marks;
 use dormouse_node_agent::process::ProcessRuntime;
 use dormouse_node_agent::runtime::{ContainerPlan, ContainerRuntime, Exit, User};
+use dormouse_runtime::{Clock as _, SystemClock};
 use tokio::sync::mpsc;
 
 const USER: User = User {
@@ -77,14 +78,14 @@ impl Node {
         let id: ContainerId = format!("ads/date/{}/0", number + 1).parse().expect("valid");
         let plan = self.plan(id.clone());
         let printed = plan.directory.join("stdout.log");
-        let called = SystemTime::now().duration_since(UNIX_EPOCH).expect("later");
+        let called = SystemClock.now();
         self.runtime.start(plan).await.expect("started");
         let ended = tokio::time::timeout(Duration::from_secs(30), self.exited.recv()).await;
         ended.expect("it ends").expect("open");
         let said = fs::read_to_string(printed).expect("it prints");
-        let at: u64 = said.trim().parse().expect("nanoseconds");
+        let at_ns: f64 = said.trim().parse().expect("nanoseconds");
         self.runtime.forget(&id, Sequence(1)).await;
-        (Duration::from_nanos(at).saturating_sub(called)).as_secs_f64() * 1_000.0
+        at_ns / 1e6 - called.as_micros() as f64 / 1e3
     }
 }
 

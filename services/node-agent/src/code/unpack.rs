@@ -124,7 +124,10 @@ fn make<R: Read>(
     target: Option<Vec<u8>>,
 ) -> Result<(), Unpacked> {
     match kind {
-        EntryType::Directory => Ok(drop(tree.folder(way)?)),
+        EntryType::Directory => {
+            tree.folder(way)?;
+            Ok(())
+        }
         EntryType::Regular if way.file_name().is_some() => {
             let mode = entry.header().mode().map_err(|error| damaged(&error))?;
             let size = entry.header().entry_size();

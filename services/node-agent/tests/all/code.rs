@@ -265,7 +265,8 @@ fn life(log: &FakeLog, incarnation: u32, ranks: u32) -> ContainerExited {
     log.append(placed(incarnation, ranks));
     log.append(start(incarnation, None));
     let ended = (0..ranks).map(|rank| log.wait_exited(&id(incarnation, rank)));
-    ended.last().expect("one at least")
+    let mut ended: Vec<_> = ended.collect();
+    ended.pop().expect("one at least")
 }
 
 #[test]
