@@ -302,10 +302,13 @@ impl Agent {
         self.reports.len() < PROGRESS_BACKLOG
     }
 
-    /// How many reports are not stored yet.
+    /// How many reports are not stored yet, and containers whose end was not heard from the log: the node
+    /// still holds something of them.
     #[must_use]
-    pub fn unstored(&self) -> usize {
-        self.reports.len()
+    pub fn unsettled(&self) -> usize {
+        let seen = self.machine.containers.values();
+        let ended = seen.filter(|it| matches!(it.life, Life::Ended(_)));
+        self.reports.len() + ended.count()
     }
 
     /// The report that was to be appended is stored, or can never be.

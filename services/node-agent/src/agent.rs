@@ -65,8 +65,8 @@ pub struct Agent {
     /// The number of the last program that was run in a container for somebody.
     last_exec: u64,
     reports: Reports,
-    /// How many reports are not stored yet, for who waits for that.
-    unstored: watch::Sender<usize>,
+    /// How much is not settled yet, for who waits for that.
+    unsettled: watch::Sender<usize>,
     /// Who shares GPUs, and what they were last said to have used.
     gpus: gpus::Gpus,
     kept: Option<Kept>,
@@ -103,7 +103,7 @@ impl Agent {
             last_exec: 0,
             gpus: gpus::Gpus::default(),
             reports,
-            unstored: watch::channel(0).0,
+            unsettled: watch::channel(0).0,
             kept,
             stored_at: Timestamp::default(),
             term,
@@ -218,6 +218,7 @@ impl Agent {
             self.carry_out(effect, ctx);
         }
         self.send_report();
+        self.unsettled.send_replace(self.core.unsettled());
     }
 
     fn carry_out(&mut self, effect: Effect, ctx: &mut Context<Self>) {

@@ -571,6 +571,7 @@ impl ContainerRuntime for DockerRuntime {
         let inner = Arc::clone(&self.inner);
         let name = inner.name(container);
         let (marks, container) = (inner.marks.clone(), container.clone());
+        inner.pauses.expect_removal();
         async move {
             let _ = tokio::task::spawn_blocking(move || marks.remove(&container, request)).await;
             let _removing = inner.pauses.removal().await;

@@ -135,7 +135,8 @@ fn reports_leave_one_after_the_other() {
     assert_eq!(first.event.type_name(), "dormouse.container.started.v1");
     assert_eq!(first.causes, [Sequence(3)]);
     assert_eq!(world.agent.to_append(), None, "the first is not stored yet");
-    assert_eq!(world.agent.unstored(), 2);
+    // And the end is not heard from the log.
+    assert_eq!(world.agent.unsettled(), 3);
     world.agent.stored();
     assert_eq!(world.said(), Some("dormouse.container.exited.v1"));
     assert_eq!(world.said(), None);

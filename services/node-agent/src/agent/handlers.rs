@@ -18,7 +18,7 @@ use crate::report::{AppendFailed, Appended};
 use crate::runtime::Exit;
 use crate::wire::{Heard, OutletError};
 
-/// What is reported when the agent leaves has so long to be stored.
+/// What is reported when the agent leaves has so long to be stored, and to be heard.
 const LEAVE_WITHIN: Duration = Duration::from_secs(2);
 
 /// Events from the log.
@@ -164,8 +164,8 @@ impl Handler<Appended> for Agent {
 
     fn handle(&mut self, _: Appended, _: &mut Context<Self>) {
         self.core.stored();
-        self.unstored.send_replace(self.core.unstored());
         self.send_report();
+        self.unsettled.send_replace(self.core.unsettled());
     }
 }
 
@@ -192,10 +192,10 @@ impl Handler<Leave> for Agent {
     type Result = ();
 
     fn handle(&mut self, _: Leave, ctx: &mut Context<Self>) {
-        self.unstored.send_replace(self.core.unstored());
-        let mut unstored = self.unstored.subscribe();
+        self.unsettled.send_replace(self.core.unsettled());
+        let mut unsettled = self.unsettled.subscribe();
         let drain = async move {
-            let drained = unstored.wait_for(|left| *left == 0);
+            let drained = unsettled.wait_for(|left| *left == 0);
             let _ = tokio::time::timeout(LEAVE_WITHIN, drained).await;
         };
         let runtime = Arc::clone(&self.runtime);

@@ -54,9 +54,13 @@ impl Pauses {
         Starting(self)
     }
 
-    /// Returns in a pause: the caller removes one container, and drops the guard.
-    pub async fn removal(&self) -> Removing<'_> {
+    /// A removal will come: [`Self::end`] waits for it.
+    pub fn expect_removal(&self) {
         self.under_way.send_modify(|it| it.removals += 1);
+    }
+
+    /// Returns in a pause: the caller removes the container that was expected, and drops the guard.
+    pub async fn removal(&self) -> Removing<'_> {
         let mut removing = Removing {
             pauses: self,
             _turn: None,
@@ -113,6 +117,7 @@ mod tests {
     async fn a_removal_waits_until_the_starts_are_over() {
         let pauses = Pauses::default();
         let (one, other) = (pauses.start(), pauses.start());
+        pauses.expect_removal();
         let mut removal = Box::pin(pauses.removal());
         assert!((&mut removal).now_or_never().is_none());
         drop(one);
@@ -120,6 +125,7 @@ mod tests {
         assert!((&mut removal).now_or_never().is_none());
         drop(other);
         let removing = removal.await;
+        pauses.expect_removal();
         let mut next = Box::pin(pauses.removal());
         assert!((&mut next).now_or_never().is_none());
         sleep(2 * PAUSE).await;
@@ -133,6 +139,7 @@ mod tests {
         let pauses = Pauses::default();
         let _starting = pauses.start();
         let removals = futures::future::join_all((0..3).map(|_| async {
+            pauses.expect_removal();
             drop(pauses.removal().await);
         }));
         let (removed, ()) = tokio::join!(removals, pauses.end(LONGEST));

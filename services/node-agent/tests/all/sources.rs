@@ -43,6 +43,10 @@ const MAY: [(&str, &str); 14] = [
         "src/agent/gpus.rs",
         "the agent's own folder of a container's part of a GPU, which no job may write to",
     ),
+    (
+        "src/code/prune.rs",
+        "the agent's own folders of unpacked code, which no job may write to",
+    ),
     ("src/docker/body.rs", "which system folders there are"),
     (
         "src/process/start.rs",
