@@ -4,8 +4,7 @@
 //! 1. [`Lines::push`] puts a message into its tenant's line. A line is bounded: what does not fit
 //!    stays with the broker and is fetched again ([`Lines::fetch_again`]).
 //! 2. [`Lines::take`] forgets what the state has on the log, then takes from the lines in turns. A
-//!    tenant with many undecided submissions waits until they are decided, also one that submits alone:
-//!    decisions are made in the order of the log, and another tenant may come at any time.
+//!    tenant with many undecided submissions waits until they are decided.
 //! 3. What came faster than the tenant's rate is refused as one event a window, before anything that
 //!    came later: a state knows a tenant's submissions by the last one.
 //!
@@ -35,13 +34,9 @@ const TAKEN_BYTES: usize = 4 << 20;
 /// Of one tenant in one append, while others wait: the others' wait for it.
 const TURN: usize = 16;
 
-/// A tenant with so many undecided submissions waits, also one that submits alone: whoever comes next
-/// waits for the decisions on them. To append and to decide so many takes about as long as their ways to
-/// the broker.
+/// A tenant with so many undecided submissions waits, while others have some: decisions are made in
+/// the order of the log.
 const UNDECIDED: u32 = 64;
-
-/// A tenant that waits for decisions is looked at again so soon.
-const DECIDED_MS: u64 = 1;
 
 /// What goes onto the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -151,7 +146,7 @@ impl Lines {
             .filter_map(|(tenant, line)| {
                 let (stand, max_rate) = stands.get(tenant).copied()?;
                 let budget = match alone {
-                    true => UNDECIDED.saturating_sub(stand.undecided) as usize,
+                    true => TAKEN,
                     false if stand.undecided >= UNDECIDED => 0,
                     false => TURN,
                 };
@@ -167,13 +162,7 @@ impl Lines {
             .collect();
         let after = turns.partition_point(|turn| turn.tenant <= self.last.as_str());
         turns.rotate_left(after);
-        let is_held = turns.iter().any(|turn| turn.stand.undecided >= UNDECIDED);
-        let (taken, mut wake, last) = in_turns(&mut turns, now);
-        if is_held {
-            // The decisions that it waits for are on their way, and nothing else may happen.
-            let soon = now.plus_ms(DECIDED_MS);
-            wake = Some(wake.map_or(soon, |wake| wake.min(soon)));
-        }
+        let (taken, wake, last) = in_turns(&mut turns, now);
         if let Some(last) = last {
             self.last = last;
         }
@@ -342,19 +331,6 @@ mod tests {
         let place = sequences(&taken).iter().position(|it| *it == 501);
         assert!(place.is_some_and(|place| place <= 1), "{place:?}");
         assert_eq!(taken.len(), TURN + 1);
-        // It was alone before: what it has undecided is bounded all the same.
-        let mut lines = Lines::default();
-        (1..=1_000).for_each(|n| lines.push(arrival(n, "flood", 0)));
-        let undecided = |undecided| Stand {
-            undecided,
-            ..Stand::default()
-        };
-        let (taken, _) = lines.take(at(2), |_| (undecided(28), None));
-        assert_eq!(taken.len(), 36);
-        // It is looked at again, although nothing else may come.
-        let held = lines.take(at(2), |_| (undecided(UNDECIDED), None));
-        assert_eq!(held, (vec![], Some(at(3))));
-        lines.push(arrival(1_001, "ads", 1));
         // Whose submissions are not decided waits, but for itself alone.
         let slow = |tenant: &str| {
             let undecided = if tenant == "flood" { UNDECIDED } else { 0 };
@@ -364,7 +340,7 @@ mod tests {
             };
             (stand, None)
         };
-        assert_eq!(sequences(&lines.take(at(2), slow).0), [1_001]);
+        assert_eq!(sequences(&lines.take(at(2), slow).0), [501]);
     }
 
     #[test]
