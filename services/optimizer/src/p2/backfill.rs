@@ -21,6 +21,10 @@ use super::confine::Confined;
 use super::instance::{Instance, State, covers, fits, roles_of};
 use super::pipeline::may_be_feasible;
 
+/// Sets of nodes to which jobs are held in one decision: each is a column more in every model, and
+/// with many of them the gap is seldom closed.
+const MOST_SETS: usize = 1;
+
 /// Jobs that are passed in one decision: each costs a few relaxations. Resources close the queue
 /// behind a job long before, where nobody may be overtaken.
 const MOST_PASSED: usize = 8;
@@ -109,6 +113,9 @@ impl Passed {
             return false;
         };
         if let Some((head, nodes)) = left {
+            if self.confined.would_exceed(&nodes, MOST_SETS) {
+                return false;
+            }
             self.confined.hold(job, Some(nodes));
             self.kept_off.entry(job).or_insert(head);
         }

@@ -33,6 +33,11 @@ impl Confined {
         self.set_of.insert(job, set);
     }
 
+    /// Whether `nodes` would be a set more than so many.
+    pub fn would_exceed(&self, nodes: &[bool], most: usize) -> bool {
+        self.sets.len() >= most && !self.sets.iter().any(|set| set == nodes)
+    }
+
     /// What of it concerns `members`.
     pub fn of(&self, members: &[usize]) -> Self {
         let mut of = Self::default();

@@ -80,7 +80,9 @@ fn a_hundred_nodes() {
 fn a_hundred_nodes_of_which_jobs_may_not_have_all() {
     let mut problem = large_bound_problem(100, 100, 24, 0);
     let solution = figures(&mut problem, (100, 100, 24), 0, (1, 1));
-    assert!(solution.solver.gap <= 0.01, "{:?}", solution.solver);
+    // A job that starts off another's nodes makes the decision better by 6 %, and its model harder.
+    assert!(solution.solver.objective > 2.0, "{:?}", solution.solver);
+    assert!(solution.solver.gap <= 0.015, "{:?}", solution.solver);
 }
 
 #[test]

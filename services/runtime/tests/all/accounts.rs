@@ -610,7 +610,14 @@ async fn stores(secured: &Secured) {
             "{found:?}"
         );
     }
-    let agent = secured.log("node-n0").await.code();
+    let made = secured.log("operator").await;
+    let made = made.ensure_readers(&["node-n0".to_owned()]).await;
+    made.expect("the agent's reader of the log");
+    let settings = Settings {
+        reader: Some("node-n0".to_owned()),
+        ..secured.settings("node-n0")
+    };
+    let agent = Log::connect(&settings).await.expect("connects").code();
     let named = packed("a", &archive);
     let mut read = Vec::new();
     while read.len() < archive.len() {
