@@ -358,4 +358,8 @@ impl ContainerRuntime for WithCode {
     fn forget(&self, container: &ContainerId, request: Sequence) -> BoxFuture<'static, ()> {
         self.runtime.forget(container, request)
     }
+
+    fn leave(&self) -> BoxFuture<'_, ()> {
+        self.runtime.leave()
+    }
 }

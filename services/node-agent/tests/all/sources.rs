@@ -18,7 +18,7 @@ const BY_NAME: [&str; 10] = [
 ];
 
 /// Files that look by name, and at what: nothing of it is a job's to write.
-const MAY: [(&str, &str); 15] = [
+const MAY: [(&str, &str); 16] = [
     (
         "src/folder.rs",
         "the way itself: roots that the operator named",
@@ -42,6 +42,10 @@ const MAY: [(&str, &str); 15] = [
     (
         "src/agent/gpus.rs",
         "the agent's own folder of a container's part of a GPU, which no job may write to",
+    ),
+    (
+        "src/code/mod.rs",
+        "the kernel's name of this boot, and the same in the agent's own folder of code",
     ),
     (
         "src/code/prune.rs",
