@@ -107,6 +107,7 @@ mod tests {
             containers: (0..containers)
                 .map(|rank| (Rank(rank), container.clone()))
                 .collect(),
+            numbered: Rank(containers),
             phase: LifePhase::Running,
             ran: true,
             members: None,

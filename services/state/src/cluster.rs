@@ -112,7 +112,7 @@ pub struct ClusterState {
 
 impl Fold for ClusterState {
     const NAME: &'static str = "cluster";
-    const VERSION: u32 = 11;
+    const VERSION: u32 = 12;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.sequence = recorded.sequence;
@@ -455,6 +455,7 @@ impl ClusterState {
             if let Some(place) = own.or(superseded) {
                 let container = asked(&self.nodes, place.clone(), sequence);
                 life.containers.insert(*rank, container);
+                life.numbered = life.numbered.max(rank.next());
             }
         }
         if let Some(assignment) = &mut job.assignment {
@@ -612,6 +613,7 @@ impl ClusterState {
             ready_at: None,
             last_event: recorded.sequence,
             resumed_from: event.resumed_from.clone(),
+            numbered: containers.keys().last().map_or(Rank(0), |rank| rank.next()),
             containers,
             phase: LifePhase::Starting,
             ran: false,
@@ -796,7 +798,7 @@ impl ClusterState {
             epoch: life.epoch,
             incarnation: life.incarnation,
             placed: recorded.sequence,
-            next: assignment.next,
+            next: assignment.next.max(life.numbered),
             dropped: BTreeMap::new(),
             displaced: !places
                 .values()

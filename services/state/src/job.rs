@@ -218,6 +218,8 @@ pub struct Life {
     pub resumed_from: Option<String>,
     /// Its containers.
     pub containers: BTreeMap<Rank, LifeContainer>,
+    /// The number behind all that were asked for: numbers are not used twice in a life.
+    pub numbered: Rank,
     /// How far it is.
     pub phase: LifePhase,
     /// Whether any of its containers ran, however shortly: only these can have printed anything.
