@@ -1,7 +1,7 @@
 //! The log folded into routes.
 
 use dormouse_gateway::routes::{Leaving, Routes};
-use dormouse_messages::events::{GatewayUnrouted, ServiceScaled};
+use dormouse_messages::events::{GatewayUnrouted, PlacedContainer, ServiceScaled};
 use dormouse_messages::job::Kind;
 use dormouse_messages::{ContainerId, Event, Fold, GatewayId, JobId, Sequence};
 use proptest::prelude::*;
@@ -209,14 +209,19 @@ fn anything() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// Of one replica: whether the last word about it lets it be used, computed backwards from the log.
+/// Of one replica: whether the last word about it lets it be used. Bad news of it is believed from the
+/// node where it was placed.
 fn may_be_used(events: &[Event], it: &ContainerId) -> bool {
-    let mut ready = false;
+    let (mut ready, mut place) = (false, None);
     for event in events {
         match event {
+            Event::PlacementDecided(e) => {
+                let own = |at: &&PlacedContainer| at.container() == *it;
+                place = e.create.iter().find(own).map(|at| &at.node).or(place);
+            }
             Event::ContainerReady(e) if e.container == *it => ready = true,
-            Event::ContainerUnready(e) if e.container == *it => ready = false,
-            Event::ContainerExited(e) if e.container == *it => ready = false,
+            Event::ContainerUnready(e) if e.container == *it => ready &= place != Some(&e.node),
+            Event::ContainerExited(e) if e.container == *it => ready &= place != Some(&e.node),
             Event::JobCompleted(_) | Event::JobAdmitted(_) => ready = false,
             Event::PartitionResizeRequested(e) if e.incarnation == it.incarnation => {
                 ready &= !e.leave.contains(&it.rank);
