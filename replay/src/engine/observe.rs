@@ -152,12 +152,13 @@ impl ModelAgents {
         let ended = Note::Ended(event.container.clone(), exit);
         self.notes.push_back((event.node.clone(), ended));
         let (empty, in_place) = (gang.containers.is_empty(), gang.in_place);
+        let works = gang.containers.keys().any(|rank| gang.is_worker(*rank));
         let stopping = gang.stopping.remove(&event.rank);
         let asked = stopping || event.evicted;
         let job = self.jobs.get_mut(&life.0)?;
         let success = event.exit_code == Some(0);
         let mut died = None;
-        if success && job.working.is_some() && (empty || !in_place) {
+        if success && job.working.is_some() && (!works || !in_place) {
             let work = job.just_below(now);
             job.pause(now);
             job.ended = Some(work);

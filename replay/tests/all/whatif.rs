@@ -131,7 +131,7 @@ fn without_changes_a_mixed_history_decides_the_same() {
     println!("{equal} of {decisions} allocations come out again");
     // Where two containers start in the same microsecond, a fork may have them the other way round.
     assert!(
-        equal * 100 >= decisions * 98,
+        equal * 100 >= decisions * 99,
         "{equal} of {decisions}, not the same: {off:?}"
     );
 }

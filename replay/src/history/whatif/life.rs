@@ -72,6 +72,8 @@ pub struct Life {
     pub(super) saved: Option<Timestamp>,
     pub(super) stop_asked: Option<Timestamp>,
     pub(super) exited: Option<Timestamp>,
+    /// Whether its partition has stopped.
+    pub(super) over: bool,
     pub(super) members: BTreeMap<Rank, Member>,
 }
 
@@ -92,6 +94,10 @@ impl Life {
         between(asked, self.exited)
     }
 
+    const fn has_ended(&self) -> bool {
+        self.over || self.exited.is_some()
+    }
+
     /// What its containers cost, one by one.
     pub fn members(&self) -> BTreeMap<Rank, MemberCosts> {
         let each = self.members.iter();
@@ -100,19 +106,25 @@ impl Life {
 
     /// The same of this very life: one that was stopped before it had saved would not have.
     pub fn saved_after_s(&self) -> Option<f64> {
-        let given_up = self.save_asked.is_some() && self.saved.is_none() && self.exited.is_some();
+        let given_up = self.save_asked.is_some() && self.saved.is_none() && self.has_ended();
         self.save_s().or(given_up.then_some(NEVER_S))
     }
 
     /// From its start request until its containers ran: one that ended before would not have.
     pub fn started_after_s(&self) -> Option<f64> {
-        let given_up = self.started.is_none() && self.exited.is_some();
+        let given_up = self.started.is_none() && self.has_ended();
         self.start_s().or(given_up.then_some(NEVER_S))
     }
 
     /// From the request to stop until it had ended.
     pub fn stop_s(&self) -> Option<f64> {
         between(self.stop_asked, self.exited)
+    }
+
+    /// The same of this very life: one whose nodes were lost first would not have.
+    pub fn stopped_after_s(&self) -> Option<f64> {
+        let given_up = self.stop_asked.is_some() && self.over;
+        self.stop_s().or(given_up.then_some(NEVER_S))
     }
 
     /// From its start until it first reported progress.

@@ -203,7 +203,7 @@ fn costs(model: &mut ModelJob, seen: &Seen, known: &Known, observed: &Observed) 
                 Some(_) => life.drained_s().or_else(|| life.saved_after_s()),
                 None => life.saved_after_s(),
             },
-            stop_s: life.stop_s(),
+            stop_s: life.stopped_after_s(),
             pace: None,
             // Half a microsecond less: what is due is rounded up.
             first_report_s: first_s(life).map(|first_s| (first_s - 5e-7).max(0.0)),

@@ -196,7 +196,9 @@ impl Observed {
                     let life = seen.life(event.incarnation);
                     life.member(event.rank).exited = Some(at);
                     life.running = life.running.saturating_sub(1);
-                    life.exited = Some(at);
+                    if !life.over {
+                        life.exited = Some(at);
+                    }
                 });
             }
             Some(Event::PartitionResizeRequested(event)) => {
@@ -209,6 +211,10 @@ impl Observed {
                         life.member(*rank).leave_asked = Some(at);
                     }
                 });
+            }
+            // What a lost node says of its containers when it is back is no cost of the life.
+            Some(Event::PartitionStopped(event)) => {
+                self.on(&event.job, |seen| seen.life(event.incarnation).over = true);
             }
             Some(Event::JobCompleted(event)) => self.ended(&event.job, at),
             _ => self.work(recorded),
