@@ -4,17 +4,14 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::common::{Cluster, PATIENCE, count_job, free_port, poll};
+use crate::common::{Cluster, PATIENCE, count_job, free_port, key_file, poll};
 use dormouse_messages::{Event, TenantId};
 use dormouse_runtime::Settings;
 use dormouse_runtime::tenant::{Encoding, Tenant, TenantError, Wait};
 use serde_json::{Value, json};
 
 fn creds(dir: &Path, name: &str) -> String {
-    dir.join("keys")
-        .join(format!("{name}.creds"))
-        .display()
-        .to_string()
+    key_file(dir, &format!("{name}.creds"))
 }
 
 /// The command line is this person's from now on.

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::common::{Cluster, PATIENCE, count_job, free_port, poll};
+use crate::common::{Cluster, PATIENCE, count_job, free_port, key_file, poll};
 use dormouse_messages::TenantId;
 use dormouse_runtime::tenant::{Encoding, Tenant, Wait};
 use dormouse_runtime::{Settings, Tls};
@@ -116,11 +116,7 @@ fn start_brokers(cluster: &mut Cluster) {
 /// Starts a process with its own key.
 fn start(cluster: &mut Cluster, user: &str, arguments: &[&str]) {
     let dir = cluster.dir().to_path_buf();
-    let key = dir
-        .join("keys")
-        .join(format!("{user}.nk"))
-        .display()
-        .to_string();
+    let key = key_file(&dir, &format!("{user}.nk"));
     let arguments = [&["serve"], arguments, &["--nkey", &key]].concat();
     cluster.start(user, &arguments, &dir.join(user));
 }

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::common::{Cluster, PATIENCE, free_port, poll};
+use crate::common::{Cluster, PATIENCE, free_port, key_file, poll};
 use dormouse_messages::{Event, Recorded, TenantId, Writer};
 use dormouse_runtime::Settings;
 use dormouse_runtime::tenant::{Encoding, Tenant, TenantError, Wait};
@@ -63,10 +63,7 @@ fn serve(cluster: &mut Cluster, user: &str, arguments: &[&str]) {
 }
 
 fn key(dir: &Path, user: &str) -> String {
-    dir.join("keys")
-        .join(format!("{user}.nk"))
-        .display()
-        .to_string()
+    key_file(dir, &format!("{user}.nk"))
 }
 
 /// The command line is this person's from now on.

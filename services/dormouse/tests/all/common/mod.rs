@@ -439,6 +439,11 @@ pub fn free_port() -> u16 {
     listener.local_addr().expect("bound").port()
 }
 
+/// The file of a key (`node-n0.nk`, `user-ads.alice.creds`) of a cluster with accounts.
+pub fn key_file(dir: &Path, name: &str) -> String {
+    dir.join("keys").join(name).display().to_string()
+}
+
 /// The folder that the examples' paths start from.
 pub fn root() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
