@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build demo mixed test trainer-test trainers-all jaeger-test torture explain-cases lint check fmt docs bench bench-gateway compose-test gpu-shares gpu-test gpu-bench release tools clean
+.PHONY: help build demo mixed test trainer-test trainers-all jaeger-test torture explain-cases lint check fmt docs bench bench-gateway compose-test gpu-shares gpu-cost gpu-test gpu-bench release tools clean
 
 TOOLS := $(or $(DORMOUSE_TOOLS),$(CURDIR)/.tools)
 # What the tests and the demo find their servers and interpreters by.
@@ -106,6 +106,9 @@ release: ## Make the archive that runs anywhere (static binary, broker, examples
 
 gpu-shares: ## Judge the shares of a modelled GPU on the real clock: needs a machine that does nothing else
 	$(CARGO) test --workspace --test all -- --ignored shares::
+
+gpu-cost: ## Measure what the library adds to a launch on the stand-in, optimised
+	$(CARGO) test --release -p dormouse-gpu-trial --test all -- --ignored cost --nocapture
 
 gpu-test: ## Try sharing on this machine's GPU; on one without, say so: make gpu-test HOST=user@machine carries the programs there
 	scripts/gpu.sh test $(HOST)

@@ -10,6 +10,7 @@
 //! The library that is loaded before a program (`preload/`) is the other end of page and wire.
 
 pub mod page;
+pub mod passes;
 pub mod scheduler;
 pub mod server;
 pub mod wire;

@@ -1,7 +1,8 @@
 //! The gate of one device: who launches holds the token, and what was launched is measured.
 //!
 //! 1. A launch passes while the gate is open and little enough is under way; otherwise its thread
-//!    waits. A stream that captures always passes, and nothing is recorded there.
+//!    waits. A stream that captures always passes, and nothing is recorded there. Within a segment
+//!    launches pass without the gate's lock ([`Passes`]).
 //! 2. Launches of a stream are measured in *segments*: an event before the first, one after the
 //!    last. A segment has as many launches as take about a millisecond.
 //! 3. While others wait for the device no more than two segments are under way: giving the token
@@ -13,18 +14,23 @@
 mod segments;
 
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dormouse_gpu_share::page::now_ns;
+use dormouse_gpu_share::passes::{Pass, Passes};
 
 use crate::driver::Driver;
 use crate::symbols::Handle;
 
 /// Work of a segment: long enough that its events cost nothing, short beside a grant.
 const SEGMENT_NS: u64 = 1_000_000;
-/// Launches in a segment at most.
+/// Launches in a segment at most: kernels that are suddenly longer hold the token as long as that
+/// many of them take.
 const MOST_LAUNCHES: u64 = 64;
+/// Launches are short when so many of them fit into a segment: what its two events cost is then felt,
+/// and two segments in a row share one.
+const SHORT: u32 = 8;
 /// Segments under way while others wait, and while nobody does.
 const FEW: usize = 2;
 const MANY: usize = 16;
@@ -61,8 +67,12 @@ pub struct Lane {
     context: Handle,
     /// The event before the first launch of the open segment.
     begun: Handle,
-    launches: u64,
-    inside: u32,
+    /// Launches that the open segment was given room for, and those that came beyond it.
+    allotted: u32,
+    beyond: u32,
+    /// Its place among the passes; without one its pass is its own, which nobody else finds.
+    place: Option<usize>,
+    own: Pass,
 }
 
 impl Lane {
@@ -71,6 +81,30 @@ impl Lane {
     pub const fn is_of_thread(&self) -> bool {
         self.stream.of_thread
     }
+
+    fn pass<'a>(&'a self, passes: &'a Passes) -> &'a Pass {
+        match self.place {
+            Some(place) => passes.at(place),
+            None => &self.own,
+        }
+    }
+
+    /// Launches of the open segment.
+    fn launches(&self, passes: &Passes) -> u64 {
+        let left = self.pass(passes).left();
+        u64::from(self.allotted.saturating_sub(left) + self.beyond)
+    }
+}
+
+/// How a launch entered.
+#[derive(Debug, Clone, Copy)]
+pub enum Entry<'a> {
+    /// By its stream's pass.
+    Passed(&'a Pass),
+    /// Under the gate's lock.
+    Asked,
+    /// It is a capture's: it is not to be left.
+    Captured,
 }
 
 #[derive(Debug)]
@@ -79,6 +113,8 @@ struct Segment {
     ended: Handle,
     context: Handle,
     launches: u64,
+    /// The next segment of its stream begins with the event that ended it.
+    goes_on: bool,
 }
 
 /// What was measured since it was last taken.
@@ -95,7 +131,7 @@ pub struct Measured {
 /// The gate's state.
 #[derive(Debug)]
 pub struct Inside {
-    pub phase: Phase,
+    phase: Phase,
     /// The grant that opened it.
     pub epoch: u64,
     /// A thread waits.
@@ -103,8 +139,9 @@ pub struct Inside {
     /// The wish was sent.
     pub asked: bool,
     pub last_launch_ns: u64,
-    pub contended: bool,
+    contended: bool,
     pub measured: Measured,
+    passes: Arc<Passes>,
     lanes: Vec<Lane>,
     running: VecDeque<Segment>,
     spare: Vec<(Handle, Handle)>,
@@ -122,11 +159,14 @@ unsafe impl Send for Inside {}
 pub struct Gate {
     inside: Mutex<Inside>,
     opened: Condvar,
+    passes: Arc<Passes>,
 }
 
 impl Default for Gate {
     fn default() -> Self {
+        let passes = Arc::<Passes>::default();
         Self {
+            passes: Arc::clone(&passes),
             inside: Mutex::new(Inside {
                 phase: Phase::Closed,
                 epoch: 0,
@@ -135,6 +175,7 @@ impl Default for Gate {
                 last_launch_ns: 0,
                 contended: true,
                 measured: Measured::default(),
+                passes,
                 lanes: Vec::new(),
                 running: VecDeque::new(),
                 spare: Vec::new(),
@@ -162,27 +203,37 @@ impl Gate {
         self.opened.notify_all();
     }
 
-    /// Before a launch; false if the launch is a capture's and not to be left. `ask` says that
-    /// the process wants the token.
-    pub fn enter(&self, driver: &Driver, stream: Stream, ask: impl Fn(&mut Inside)) -> bool {
+    /// Before a launch. `ask` says that the process wants the token.
+    #[inline]
+    pub fn enter(&self, driver: &Driver, stream: Stream, ask: impl Fn(&mut Inside)) -> Entry<'_> {
+        // A thread's own default stream has none: its handle means another in each thread.
+        match self.passes.of(stream.handle.addr()) {
+            Some(pass) if !stream.of_thread && pass.enter() => Entry::Passed(pass),
+            _ => self.enter_by_lock(driver, stream, ask),
+        }
+    }
+
+    #[cold]
+    fn enter_by_lock(
+        &self,
+        driver: &Driver,
+        stream: Stream,
+        ask: impl Fn(&mut Inside),
+    ) -> Entry<'_> {
         let mut inside = self.lock();
         let fits = |inside: &Inside| inside.phase == Phase::Open && !inside.is_full();
         let known = inside.lane(stream).is_some_and(|it| !it.begun.is_null());
         if !known || !fits(&inside) {
             if driver.captures(stream.handle, stream.of_thread) {
-                return false;
+                return Entry::Captured;
             }
             if !fits(&inside) {
                 inside = self.wait(driver, inside, ask);
             }
             inside.begin(driver, stream);
         }
-        inside.measured.launches += 1;
-        if let Some(lane) = inside.lane(stream) {
-            lane.launches += 1;
-            lane.inside += 1;
-        }
-        true
+        inside.let_in(stream);
+        Entry::Asked
     }
 
     fn wait<'a>(
@@ -225,24 +276,25 @@ impl Gate {
         inside
     }
 
-    /// After a launch that `enter` let in.
-    pub fn leave(&self, driver: &Driver, stream: Stream) {
-        let mut inside = self.lock();
-        let most = match stream.of_thread {
-            true => 1,
-            false => (SEGMENT_NS / inside.launch_ns.max(1)).clamp(1, MOST_LAUNCHES),
-        };
-        let Some(lane) = inside.lane(stream) else {
-            return;
-        };
-        lane.inside -= 1;
-        if lane.inside == 0 && lane.launches >= most {
-            driver.quietly(|| {
-                inside.end(driver, |lane| lane.stream == stream);
-                inside.reap(driver);
-            });
-            inside.last_launch_ns = now_ns();
+    /// After a launch that `enter` let in so.
+    #[inline]
+    pub fn leave(&self, driver: &Driver, stream: Stream, entry: Entry<'_>) {
+        match entry {
+            Entry::Captured => {}
+            Entry::Passed(pass) if !pass.leave() => {}
+            Entry::Passed(_) => self.leave_by_lock(driver, stream, false),
+            Entry::Asked => self.leave_by_lock(driver, stream, true),
         }
+    }
+
+    #[cold]
+    fn leave_by_lock(&self, driver: &Driver, stream: Stream, counted: bool) {
+        let mut inside = self.lock();
+        if !inside.is_over(stream, counted) {
+            return;
+        }
+        driver.quietly(|| inside.turn(driver, stream));
+        inside.last_launch_ns = now_ns();
     }
 
     /// A stream is about to capture or to be destroyed: its segment ends here.
@@ -250,9 +302,7 @@ impl Gate {
         let mut inside = self.lock();
         driver.quietly(|| inside.end(driver, |lane| which(lane.stream, lane.context)));
         if forget {
-            inside
-                .lanes
-                .retain(|lane| !which(lane.stream, lane.context));
+            inside.forget_lanes(|lane| which(lane.stream, lane.context));
         }
     }
 
@@ -260,7 +310,7 @@ impl Gate {
     pub fn forget(&self, context: Handle) {
         let mut inside = self.lock();
         let gone = |it: Handle| context.is_null() || it == context;
-        inside.lanes.retain(|lane| !gone(lane.context));
+        inside.forget_lanes(|lane| gone(lane.context));
         inside.running.retain(|it| !gone(it.context));
         inside.spare.retain(|(it, _)| !gone(*it));
         inside.base = None;

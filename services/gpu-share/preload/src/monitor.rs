@@ -122,8 +122,8 @@ impl Monitor {
         let mut inside = gate.lock();
         match message.kind {
             wire::GRANT => gate.open(&mut inside, message.epoch),
-            wire::REVOKE if inside.epoch == message.epoch && inside.phase != Phase::Closed => {
-                inside.phase = Phase::Draining { told: true };
+            wire::REVOKE if inside.epoch == message.epoch && inside.phase() != Phase::Closed => {
+                inside.drain(true);
             }
             _ => {}
         }
@@ -167,8 +167,8 @@ impl Monitor {
             let mut inside = gate.lock();
             inside.asked = false;
             inside.epoch = 0;
-            if inside.phase != Phase::Closed {
-                inside.phase = Phase::Draining { told: true };
+            if inside.phase() != Phase::Closed {
+                inside.drain(true);
             }
         }
     }
@@ -184,15 +184,15 @@ impl Monitor {
         }
         let now = now_ns();
         let mut inside = gate.lock();
-        inside.contended = !connected || shared.contended.load(Relaxed) == 1;
-        if inside.phase != Phase::Closed {
+        inside.contend(!connected || shared.contended.load(Relaxed) == 1);
+        if inside.phase() != Phase::Closed {
             state.driver.quietly(|| self.watch(&mut inside, now));
         }
         let used_ns = self.count(&link, part, &mut inside);
         if connected {
             let late = now > shared.deadline_ns.load(Relaxed) + GRACE_NS;
-            if inside.phase == Phase::Open && late {
-                inside.phase = Phase::Draining { told: true };
+            if inside.phase() == Phase::Open && late {
+                inside.drain(true);
             }
         } else {
             self.alone(
@@ -201,42 +201,42 @@ impl Monitor {
                 used_ns,
                 &mut inside,
             );
-            if self.credit_ns[part] > 0 && inside.phase == Phase::Closed && inside.wanted {
+            if self.credit_ns[part] > 0 && inside.phase() == Phase::Closed && inside.wanted {
                 gate.open(&mut inside, 0);
             }
         }
-        if matches!(inside.phase, Phase::Draining { .. }) && inside.is_idle() {
+        if matches!(inside.phase(), Phase::Draining { .. }) && inside.is_idle() {
             let epoch = inside.epoch;
             inside.close();
             if connected {
                 link.say(wire::RETURN, part, epoch);
             }
         }
-        if connected && inside.phase == Phase::Closed && inside.wanted && !inside.asked {
+        if connected && inside.phase() == Phase::Closed && inside.wanted && !inside.asked {
             inside.asked = link.say(wire::WANT, part, 0);
         }
-        inside.phase != Phase::Closed
+        inside.phase() != Phase::Closed
     }
 
     /// Ends what is still, measures what is done, notices that a holder is idle.
     fn watch(&self, inside: &mut Inside, now: u64) {
         let driver = &self.state.driver;
         let still = now.saturating_sub(inside.last_launch_ns);
-        let draining = matches!(inside.phase, Phase::Draining { .. });
+        let draining = matches!(inside.phase(), Phase::Draining { .. });
         if draining || still > STILL_NS {
             inside.end(driver, |lane| draining || !lane.is_of_thread());
         }
         inside.reap(driver);
-        let patience = if inside.contended {
+        let patience = if inside.is_contended() {
             IDLE_NS
         } else {
             LONG_IDLE_NS
         };
-        if inside.phase == Phase::Open && inside.is_idle() {
+        if inside.phase() == Phase::Open && inside.is_idle() {
             if still > patience + STILL_NS {
-                inside.phase = Phase::Draining { told: false };
+                inside.drain(false);
             }
-        } else if inside.phase == Phase::Open {
+        } else if inside.phase() == Phase::Open {
             // Work is under way: the pause begins when it is done.
             inside.last_launch_ns = inside.last_launch_ns.max(now.saturating_sub(STILL_NS));
         }
@@ -264,8 +264,8 @@ impl Monitor {
         let used = i64::try_from(used_ns).unwrap_or(i64::MAX);
         let credit = &mut self.credit_ns[part];
         *credit = (*credit + passed * i64::from(request) / 1000 - used).min(SAVED_NS);
-        if *credit <= 0 && inside.phase == Phase::Open {
-            inside.phase = Phase::Draining { told: true };
+        if *credit <= 0 && inside.phase() == Phase::Open {
+            inside.drain(true);
         }
     }
 }

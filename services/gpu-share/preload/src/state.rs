@@ -187,10 +187,8 @@ pub fn gated<T>(handle: Handle, of_thread: bool, launch: impl FnOnce() -> T) -> 
     let of_thread = (of_thread && handle.is_null()) || handle.addr() == 2;
     let stream = Stream { handle, of_thread };
     let gate = &state.gates[part];
-    let entered = gate.enter(&state.driver, stream, |_| state.ask(part));
+    let entry = gate.enter(&state.driver, stream, |_| state.ask(part));
     let answer = launch();
-    if entered {
-        gate.leave(&state.driver, stream);
-    }
+    gate.leave(&state.driver, stream, entry);
     answer
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use crate::model::{Gpu, Machine};
+use crate::model::{Gpu, Machine, me};
 
 pub const INVALID_VALUE: i32 = 1;
 pub const OUT_OF_MEMORY: i32 = 2;
@@ -59,9 +59,9 @@ pub fn init() -> i32 {
     let Ok(machine) = Machine::open(Path::new(&path)) else {
         return NO_DEVICE;
     };
-    let (_, owner) = MACHINE.get_or_init(|| (machine, std::process::id()));
+    let (_, owner) = MACHINE.get_or_init(|| (machine, me()));
     // As the real one: what was initialised before a fork does not work after it.
-    match *owner == std::process::id() {
+    match *owner == me() {
         true => 0,
         false => NOT_INITIALIZED,
     }
@@ -69,7 +69,7 @@ pub fn init() -> i32 {
 
 pub fn machine() -> Option<Machine> {
     let (machine, owner) = MACHINE.get()?;
-    (*owner == std::process::id()).then_some(*machine)
+    (*owner == me()).then_some(*machine)
 }
 
 fn local() -> MutexGuard<'static, Option<Local>> {
@@ -101,7 +101,7 @@ pub fn own_stream() -> u64 {
 pub fn on_device<T>(what: impl FnOnce(&mut Gpu, usize, usize) -> T) -> Result<T, i32> {
     let machine = machine().ok_or(NOT_INITIALIZED)?;
     let device = current().checked_sub(1).ok_or(INVALID_CONTEXT)?;
-    let pid = std::process::id();
+    let pid = me();
     machine.with(|gpu| {
         let context = gpu.context(device, pid).ok_or(OUT_OF_MEMORY)?;
         Ok(what(gpu, device, context))
@@ -257,7 +257,7 @@ fn of_event<T>(event: u64, what: impl Fn(&mut Gpu, Event, usize) -> T) -> Result
     let known = with(|it| it.events.get(&event).copied()).ok_or(INVALID_VALUE)?;
     let machine = machine().ok_or(NOT_INITIALIZED)?;
     machine.with(|gpu| {
-        let context = gpu.context(known.device, std::process::id());
+        let context = gpu.context(known.device, me());
         Ok(what(gpu, known, context.ok_or(INVALID_CONTEXT)?))
     })
 }
@@ -304,7 +304,7 @@ pub fn take(device: Option<usize>, bytes: u64) -> Result<u64, i32> {
         None => current().checked_sub(1).ok_or(INVALID_CONTEXT)?,
     };
     let taken = machine.with(|gpu| {
-        let context = gpu.context(device, std::process::id());
+        let context = gpu.context(device, me());
         context.is_some_and(|it| gpu.take(device, it, bytes))
     });
     if !taken {
@@ -325,7 +325,7 @@ pub fn give(at: u64) -> i32 {
         return NOT_INITIALIZED;
     };
     machine.with(|gpu| {
-        if let Some(context) = gpu.context(device, std::process::id()) {
+        if let Some(context) = gpu.context(device, me()) {
             gpu.give(device, context, bytes);
         }
     });

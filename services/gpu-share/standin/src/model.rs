@@ -93,6 +93,27 @@ pub fn now_ns() -> u64 {
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }
 
+/// This process, once it was asked for.
+static ME: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn in_child() {
+    ME.store(0, Ordering::Relaxed);
+}
+
+/// This process's number: asked of the kernel once, as calls of the driver are to cost little.
+pub fn me() -> u32 {
+    let known = ME.load(Ordering::Relaxed);
+    if known != 0 {
+        return known;
+    }
+    let me = std::process::id();
+    // SAFETY: the handler is a function of this library, which is never unloaded.
+    if unsafe { libc::pthread_atfork(None, None, Some(in_child)) } == 0 {
+        ME.store(me, Ordering::Relaxed);
+    }
+    me
+}
+
 /// Whether a process runs: one that ended and was not waited for does not.
 fn runs(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -141,7 +162,7 @@ impl Machine {
     pub fn with<T>(&self, what: impl FnOnce(&mut Gpu) -> T) -> T {
         // SAFETY: mapped for good; the lock word is an atomic.
         let lock = unsafe { &(*self.0).lock };
-        let me = std::process::id();
+        let me = me();
         let mut tries = 0_u32;
         while let Err(owner) = lock.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed) {
             tries += 1;

@@ -2,4 +2,5 @@
 
 mod histories;
 mod model;
+mod passes;
 mod shares;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::cuda::{Cuda, check};
-use crate::memory;
+use crate::{cost, memory};
 
 /// Uses the device in one way.
 pub fn run(way: &str, numbers: &[&str]) -> Result<()> {
@@ -28,6 +28,7 @@ pub fn run(way: &str, numbers: &[&str]) -> Result<()> {
         "memory" => memory::run(number(0)),
         "hold" => memory::hold(number(0), number(1)),
         "cost" => cost(number(0)),
+        "paired" => cost::paired(number(0)),
         _ => bail!("no such way: {way}"),
     }
 }

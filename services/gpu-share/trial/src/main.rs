@@ -10,6 +10,7 @@
 //!
 //! What `drive` prints is read by the tests: words and numbers, one thing a line.
 
+mod cost;
 mod cuda;
 mod drive;
 mod machine;

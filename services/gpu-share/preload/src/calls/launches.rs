@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::ptr;
 
-use crate::gate::Stream;
+use crate::gate::{Inside, Stream};
 use crate::state::{gated, get};
 use crate::symbols::{Handle, Result};
 
@@ -31,13 +31,14 @@ fn gated_on_all(launch: impl FnOnce() -> Result) -> Result {
         of_thread: false,
     };
     let parts: Vec<usize> = state.all_parts();
-    let entered: Vec<usize> = parts
-        .into_iter()
-        .filter(|part| state.gates[*part].enter(&state.driver, stream, |_| state.ask(*part)))
-        .collect();
+    let enter = |part: usize| {
+        let ask = |_: &mut Inside| state.ask(part);
+        (part, state.gates[part].enter(&state.driver, stream, ask))
+    };
+    let entered: Vec<_> = parts.into_iter().map(enter).collect();
     let answer = launch();
-    for part in entered {
-        state.gates[part].leave(&state.driver, stream);
+    for (part, entry) in entered {
+        state.gates[part].leave(&state.driver, stream, entry);
     }
     answer
 }

@@ -50,7 +50,10 @@ fn waited(real: impl FnOnce() -> Result) -> Result {
     if let Some((state, part)) = get().and_then(|it| Some((it, it.part()?))) {
         let mut inside = state.gates[part].lock();
         if !inside.is_idle() {
-            state.driver.quietly(|| inside.reap(&state.driver));
+            state.driver.quietly(|| {
+                inside.rest(&state.driver);
+                inside.reap(&state.driver);
+            });
         }
     }
     result

@@ -1,6 +1,9 @@
 //! Segments of launches: begun and ended by the driver's events, measured when they are done.
 
-use super::{FEW, Inside, Lane, MANY, PAUSE_MS, Phase, Segment, Stream, now_ns};
+use super::{
+    FEW, Inside, Lane, MANY, MOST_LAUNCHES, PAUSE_MS, Pass, Phase, SEGMENT_NS, SHORT, Segment,
+    Stream, now_ns,
+};
 use crate::driver::Driver;
 use crate::symbols::{Handle, NOT_READY, Result};
 
@@ -11,6 +14,76 @@ impl Inside {
 
     pub(super) fn is_full(&self) -> bool {
         self.running.len() >= if self.contended { FEW } else { MANY }
+    }
+
+    /// How far the gate is open.
+    #[must_use]
+    pub const fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// Lets nobody in any more: the gate closes when what is under way is done.
+    pub fn drain(&mut self, told: bool) {
+        self.phase = Phase::Draining { told };
+        self.passes.invalidate_all();
+    }
+
+    /// Whether others wait for the device.
+    #[must_use]
+    pub const fn is_contended(&self) -> bool {
+        self.contended
+    }
+
+    /// Others wait for the device, or no longer.
+    pub fn contend(&mut self, contended: bool) {
+        self.contended = contended;
+        self.shut_if_full();
+    }
+
+    fn shut_if_full(&self) {
+        if self.is_full() {
+            self.passes.invalidate_all();
+        }
+    }
+
+    /// A launch enters; those that follow in its segment pass without the lock.
+    pub(super) fn let_in(&mut self, stream: Stream) {
+        let Some(at) = self.lanes.iter().position(|it| it.stream == stream) else {
+            return;
+        };
+        let lane = &mut self.lanes[at];
+        let had_room = lane.pass(&self.passes).let_in();
+        if lane.begun.is_null() {
+            // Nothing measures it.
+            self.measured.launches += 1;
+        } else if !had_room {
+            lane.beyond += 1;
+        } else if lane.place.is_some() {
+            lane.pass(&self.passes).validate();
+        }
+    }
+
+    /// After a launch: whether the segment is to be ended. One that entered under the lock is
+    /// still counted inside.
+    pub(super) fn is_over(&self, stream: Stream, inside: bool) -> bool {
+        let Some(lane) = self.lanes.iter().find(|it| it.stream == stream) else {
+            return false;
+        };
+        let pass = lane.pass(&self.passes);
+        let last = if inside { pass.leave() } else { true };
+        last && pass.left() == 0 && pass.inside() == 0 && !lane.begun.is_null()
+    }
+
+    /// Lanes of streams that are gone, with their passes.
+    pub(super) fn forget_lanes(&mut self, gone: impl Fn(&Lane) -> bool) {
+        let passes = &self.passes;
+        self.lanes.retain(|lane| {
+            let goes = gone(lane);
+            if let (true, Some(place)) = (goes, lane.place) {
+                passes.give(place);
+            }
+            !goes
+        });
     }
 
     fn event(&mut self, driver: &Driver, context: Handle) -> Option<Handle> {
@@ -28,14 +101,21 @@ impl Inside {
         if self.lane(stream).is_none() {
             // Streams come and go: those at rest are forgotten before there are many.
             if self.lanes.len() >= 64 {
-                self.lanes.retain(|it| !it.begun.is_null() || it.inside > 0);
+                // One with a place stays: a thread may just be about to pass there.
+                let rests = |it: &Lane| it.begun.is_null() && it.own.inside() == 0;
+                self.forget_lanes(|it| it.place.is_none() && rests(it));
             }
             self.lanes.push(Lane {
                 stream,
                 context,
                 begun: std::ptr::null_mut(),
-                launches: 0,
-                inside: 0,
+                allotted: 0,
+                beyond: 0,
+                place: match stream.of_thread {
+                    true => None,
+                    false => self.passes.take(stream.handle.addr()),
+                },
+                own: Pass::default(),
             });
         }
         if self.lane(stream).is_none_or(|it| !it.begun.is_null()) {
@@ -54,49 +134,126 @@ impl Inside {
             self.base = Some((context, event));
             self.last_end_ms = f64::NEG_INFINITY;
         }
-        if let Some(lane) = self.lane(stream) {
-            lane.context = context;
-            lane.begun = event;
-            lane.launches = 0;
+        if let Some(at) = self.lanes.iter().position(|it| it.stream == stream) {
+            self.lanes[at].context = context;
+            self.allot(at, event);
         }
         self.last_launch_ns = now_ns();
+    }
+
+    /// A lane's segment begins at an event.
+    fn allot(&mut self, at: usize, begun: Handle) {
+        let most = self.most(self.lanes[at].stream);
+        let lane = &mut self.lanes[at];
+        lane.begun = begun;
+        lane.beyond = 0;
+        lane.allotted = most;
+        lane.pass(&self.passes).allot(most);
+    }
+
+    /// How many launches take as long as a segment is to be.
+    fn most(&self, stream: Stream) -> u32 {
+        match stream.of_thread {
+            true => 1,
+            // At most MOST_LAUNCHES.
+            false => (SEGMENT_NS / self.launch_ns.max(1)).clamp(1, MOST_LAUNCHES) as u32,
+        }
     }
 
     /// Ends the open segments of some lanes.
     pub fn end(&mut self, driver: &Driver, which: impl Fn(&Lane) -> bool) {
         for at in 0..self.lanes.len() {
-            let lane = &self.lanes[at];
-            if lane.begun.is_null() || lane.inside > 0 || !which(lane) {
-                continue;
+            if which(&self.lanes[at]) {
+                self.end_lane(driver, at, false);
             }
-            let (context, stream) = (lane.context, lane.stream);
-            let before = driver.current();
-            if before != context {
-                // SAFETY: a context that has not been destroyed: `forget` is told before.
-                unsafe { (driver.set_context)(context) };
+        }
+        self.shut_if_full();
+    }
+
+    /// A stream's segment is full. Where launches are short the next one begins with the event that
+    /// ends it; a pause of the program is then part of it, until the monitor or a wait ends it.
+    pub(super) fn turn(&mut self, driver: &Driver, stream: Stream) {
+        let goes_on = self.phase == Phase::Open && self.most(stream) >= SHORT;
+        if let Some(at) = self.lanes.iter().position(|it| it.stream == stream) {
+            self.end_lane(driver, at, goes_on);
+        }
+        if self.is_full() || self.running.len() >= FEW * 2 {
+            self.reap(driver);
+        }
+        self.shut_if_full();
+    }
+
+    /// The program has waited for its work: segments without a launch do not go on.
+    pub fn rest(&mut self, driver: &Driver) {
+        let passes = std::sync::Arc::clone(&self.passes);
+        self.end(driver, |lane| lane.launches(&passes) == 0);
+    }
+
+    fn end_lane(&mut self, driver: &Driver, at: usize, goes_on: bool) {
+        let lane = &self.lanes[at];
+        let pass = lane.pass(&self.passes);
+        if lane.begun.is_null() {
+            return;
+        }
+        // Nobody enters any more; who is inside ends it, or it is ended in the next round.
+        pass.invalidate();
+        if pass.inside() > 0 {
+            return;
+        }
+        let (context, stream, begun) = (lane.context, lane.stream, lane.begun);
+        let launches = lane.launches(&self.passes);
+        pass.allot(0);
+        self.lanes[at].begun = std::ptr::null_mut();
+        if launches == 0 {
+            match self.running.iter_mut().find(|it| it.ended == begun) {
+                Some(before) => before.goes_on = false,
+                None => self.recycle(context, begun),
             }
-            let event = self.event(driver, context);
-            let record = record(driver, stream);
-            let free = !driver.captures(stream.handle, stream.of_thread);
-            // SAFETY: event and stream are of the context, which is current.
-            let ended = event.filter(|it| free && unsafe { record(*it, stream.handle) } == 0);
-            if before != context {
-                // SAFETY: what was current before.
-                unsafe { (driver.set_context)(before) };
-            }
-            let lane = &mut self.lanes[at];
-            let (begun, launches) = (lane.begun, lane.launches);
-            lane.begun = std::ptr::null_mut();
-            lane.launches = 0;
-            match ended {
-                Some(ended) => self.running.push_back(Segment {
-                    begun,
-                    ended,
-                    context,
-                    launches,
-                }),
-                None => self.spare.extend(event.map(|it| (context, it))),
-            }
+            return;
+        }
+        self.measured.launches += launches;
+        let Some(ended) = self.mark(driver, context, stream) else {
+            return;
+        };
+        self.running.push_back(Segment {
+            begun,
+            ended,
+            context,
+            launches,
+            goes_on,
+        });
+        if goes_on {
+            self.allot(at, ended);
+            self.lanes[at].pass(&self.passes).validate();
+        }
+    }
+
+    /// Records an event in a stream of a context, unless a capture goes on there.
+    fn mark(&mut self, driver: &Driver, context: Handle, stream: Stream) -> Option<Handle> {
+        let before = driver.current();
+        if before != context {
+            // SAFETY: a context that has not been destroyed: `forget` is told before.
+            unsafe { (driver.set_context)(context) };
+        }
+        let event = self.event(driver, context);
+        let record = record(driver, stream);
+        let free = !driver.captures(stream.handle, stream.of_thread);
+        // SAFETY: event and stream are of the context, which is current.
+        let marked = event.filter(|it| free && unsafe { record(*it, stream.handle) } == 0);
+        if before != context {
+            // SAFETY: what was current before.
+            unsafe { (driver.set_context)(before) };
+        }
+        if marked.is_none() {
+            self.spare.extend(event.map(|it| (context, it)));
+        }
+        marked
+    }
+
+    /// An event that nothing needs any more, unless times are counted from it.
+    fn recycle(&mut self, context: Handle, event: Handle) {
+        if self.base != Some((context, event)) {
+            self.spare.push((context, event));
         }
     }
 
@@ -104,8 +261,11 @@ impl Inside {
     pub fn reap(&mut self, driver: &Driver) {
         let mut at = 0;
         while at < self.running.len() {
+            let begun = self.running[at].begun;
+            // One that shares an event with the one before is measured after it.
+            let waits = self.running.iter().take(at).any(|it| it.ended == begun);
             // SAFETY: an event of ours.
-            if unsafe { (driver.event_query)(self.running[at].ended) } == NOT_READY {
+            if waits || unsafe { (driver.event_query)(self.running[at].ended) } == NOT_READY {
                 at += 1;
                 continue;
             }
@@ -113,9 +273,9 @@ impl Inside {
                 return;
             };
             self.measure(driver, &segment);
-            self.spare.push((segment.context, segment.ended));
-            if self.base != Some((segment.context, segment.begun)) {
-                self.spare.push((segment.context, segment.begun));
+            self.recycle(segment.context, segment.begun);
+            if !segment.goes_on {
+                self.recycle(segment.context, segment.ended);
             }
         }
     }
@@ -156,6 +316,7 @@ impl Inside {
     /// Closes the gate, once nothing is under way.
     pub fn close(&mut self) {
         self.phase = Phase::Closed;
+        self.passes.invalidate_all();
         self.spare.extend(self.base.take());
     }
 }

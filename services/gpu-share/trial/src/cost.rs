@@ -1,0 +1,82 @@
+//! What the library adds to a launch: bursts through it and past it in turns, in one process, so that
+//! whatever else the machine does weighs on both alike.
+
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+
+use crate::cuda::{Cuda, check};
+
+/// Launches of a burst.
+const BURST: u32 = 512;
+/// Names the scheduler's socket: without it the library hands nothing of its own out.
+const SOCKET: &str = "DORMOUSE_GPU_SOCKET";
+
+/// Prints the medians, and the quartiles of the differences, in tenths of a nanosecond a launch.
+pub fn paired(rounds: u64) -> Result<()> {
+    let held = Cuda::load(false)?;
+    held.on(0)?;
+    let socket = std::env::var_os(SOCKET);
+    // SAFETY: the library's own thread does not read the environment.
+    unsafe { std::env::remove_var(SOCKET) };
+    let direct = Cuda::load(false)?;
+    if let Some(socket) = socket {
+        // SAFETY: as above.
+        unsafe { std::env::set_var(SOCKET, socket) };
+    }
+    ensure!(
+        std::env::var_os("LD_PRELOAD").is_none() || held.launch as usize != direct.launch as usize,
+        "the library does not stand before the driver"
+    );
+    let kernel = held.kernel(0)?;
+    let stream = held.stream()?;
+    let burst = |cuda: &Cuda| -> Result<i64> {
+        let null = std::ptr::null_mut();
+        let begun = Instant::now();
+        for _ in 0..BURST {
+            // SAFETY: a kernel without arguments.
+            let result = unsafe { (cuda.launch)(kernel, 1, 1, 1, 1, 1, 1, 0, stream, null, null) };
+            check("cuLaunchKernel", result)?;
+        }
+        let tenths = begun.elapsed().as_nanos() * 10 / u128::from(BURST);
+        held.synchronise()?;
+        Ok(i64::try_from(tenths)?)
+    };
+    let (mut without, mut with, mut differences) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0..rounds {
+        let (first, second) = match round % 2 {
+            0 => (&direct, &held),
+            _ => (&held, &direct),
+        };
+        let (first, second) = (burst(first)?, burst(second)?);
+        let (past, through) = match round % 2 {
+            0 => (first, second),
+            _ => (second, first),
+        };
+        // The first bursts wait for the token, and make what is made once.
+        if round >= rounds / 10 {
+            without.push(past);
+            with.push(through);
+            differences.push(through - past);
+        }
+    }
+    println!(
+        "past {} through {}",
+        part(&mut without, 2),
+        part(&mut with, 2)
+    );
+    println!(
+        "added {} quartiles {} {}",
+        part(&mut differences, 2),
+        part(&mut differences, 1),
+        part(&mut differences, 3)
+    );
+    Ok(())
+}
+
+/// A quartile.
+fn part(values: &mut [i64], quarter: usize) -> i64 {
+    values.sort_unstable();
+    let at = values.len().saturating_sub(1) * quarter / 4;
+    values.get(at).copied().unwrap_or(0)
+}
