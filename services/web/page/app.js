@@ -9,8 +9,8 @@ import * as nodes from "./nodes.js";
 import * as overview from "./overview.js";
 import * as time from "./time.js";
 
-const TEXTS = ["q", "tenant", "phase", "sort", "job", "node", "about", "epoch", "range", "theme"];
-const NUMBERS = ["at", "page", "from"];
+const TEXTS = ["q", "tenant", "phase", "sort", "job", "node", "about", "epoch", "range", "theme", "what"];
+const NUMBERS = ["at", "page", "from", "fork"];
 
 export const app = { view: {}, head: null, state: null, go, ask: askAt };
 
@@ -139,7 +139,7 @@ addEventListener("hashchange", look);
 addEventListener("popstate", look);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { charts.repaint(app); look(); });
 addEventListener("keydown", (event) => {
-  if (event.key === "Escape" && !event.defaultPrevented) go({ job: null, node: null, about: null, epoch: null, from: null });
+  if (event.key === "Escape" && !event.defaultPrevented) go({ job: null, node: null, about: null, epoch: null, from: null, what: null, fork: null });
   const typing = event.target.matches?.("input:not([type=range]), select, textarea");
   if (event.key === "/" && !typing) {
     event.preventDefault();

@@ -1,6 +1,7 @@
 // Timelines, with the moment that is looked at across all of them.
 
 import { ask } from "./api.js";
+import { link } from "./app.js";
 import { clock, colour, figure, h, ms, percent, show as put } from "./dom.js";
 import * as time from "./time.js";
 
@@ -13,6 +14,7 @@ const METRICS = [
   ["adjustments", "Adjusted jobs", (it) => it === "by decision"],
 ];
 const MOST = 8;
+export const UNCHANGED = "the model, unchanged";
 const drawn = new Map();
 let asked = 0;
 // The window, and the details beside the page, change how wide the lines are.
@@ -25,7 +27,7 @@ let moment = null;
 
 export function build() {
   put(document.getElementById("charts"),
-    h("h2", { id: "charts-title" }, "Timelines ", h("span", { class: "muted" }, "click: that moment")),
+    h("h2", { id: "charts-title" }, "Timelines ", h("span", { class: "muted" }, "click: that moment"), h("a", { class: "button quiet", id: "whatif", href: "#what=?" }, "What if …")),
     h("div", { class: "grid" }, METRICS.map(([metric, title]) => h("figure", { id: `chart-${metric}` }, h("figcaption", {}, title), h("div", { class: "plot" }), h("details", {}, h("summary", {}, "Figures"), h("div", { class: "values" }))))));
 }
 
@@ -55,10 +57,11 @@ export function show(app) {
   if (range !== null && range !== (app.view.range ?? "")) load(app).catch(() => {});
   range = app.view.range ?? "";
   for (const it of drawn.values()) it.plot.redraw(false);
+  document.getElementById("whatif").href = link({ job: null, node: null, about: null, epoch: null, from: null, what: "?", fork: null });
 }
 
 export function repaint(app) {
-  for (const it of [...drawn.values()]) paint(app, it.metric, it.line);
+  for (const it of [...drawn.values()]) it.again();
 }
 
 // One axis for all series: a value holds until the next one.
@@ -101,7 +104,7 @@ function tone(metric, label, index) {
   return getComputedStyle(document.documentElement).getPropertyValue(`--s${index % 6}`).trim();
 }
 
-function draw(app, key, metric, line, series, box) {
+export function draw(app, key, metric, line, series, box) {
   drawn.get(key)?.plot.destroy();
   drawn.delete(key);
   if (!series.length || !window.uPlot) { put(box, h("p", { class: "muted small" }, "nothing yet")); return; }
@@ -119,14 +122,14 @@ function draw(app, key, metric, line, series, box) {
     axes: strip ? [{ show: false }, { show: false }] : [{ ...axis, size: 22, space: 64, values: (_, splits, __, ___, apart) => splits.map((it) => tick(it, apart)) }, { ...axis, values: (_, all) => all.map((it) => (line.unit === "fraction" ? `${Math.round(100 * it)} %` : figure(it))) }],
     series: [{ label: "time (UTC)", value: (_, it) => (it ? clock(new Date(it * 1000).toISOString()).slice(0, 19) : "–") }, ...series.map((it, index) => ({
       label: it.label, stroke: tone(metric, it.label, index), width: 1.5, points: { show: false }, paths: window.uPlot.paths.stepped({ align: 1 }),
-      dash: it.name === "bound" ? [4, 3] : undefined, fill: strip && index === 0 ? `${tone(metric, it.label, index)}33` : undefined,
+      dash: it.name === "bound" || it.name === UNCHANGED ? [4, 3] : undefined, fill: strip && index === 0 ? `${tone(metric, it.label, index)}33` : undefined,
       value: (_, y) => (y === null || y === undefined ? "–" : value(line.unit, y)),
     }))],
     hooks: { draw: [(plot) => mark(plot, of("--accent"))] },
   };
   const plot = new window.uPlot(options, joined(series, ms(line.to) / 1000), box);
   if (!strip) plot.over.addEventListener("click", (event) => { time.toTime(app, 1000 * plot.posToVal(event.offsetX, "x")); });
-  drawn.set(key, { plot, box, metric, line });
+  drawn.set(key, { plot, box, again: () => draw(app, key, metric, line, series, box) });
   resized.observe(box);
 }
 

@@ -2,17 +2,18 @@
 // moments; and why, on request.
 
 import { link } from "./app.js";
+import * as whatif from "./whatif.js";
 import { amount, bar, clock, count, dot, duration, figure, h, hue, ms, percent, resource, show as put, svg, tenantOf } from "./dom.js";
 
-const NOTHING = { job: null, node: null, about: null, epoch: null, from: null };
+const NOTHING = { job: null, node: null, about: null, epoch: null, from: null, what: null, fork: null };
 const panel = () => document.getElementById("details");
 let why = null;
 let refill = () => {};
 
 export async function show(app) {
-  const { job, node, about, epoch, from } = app.view;
+  const { job, node, about, epoch, what, from } = app.view;
   const at = app.state.sequence;
-  const shown = job ?? node ?? about ?? epoch ?? from;
+  const shown = job ?? node ?? about ?? epoch ?? what ?? from;
   panel().hidden = shown === undefined;
   document.body.classList.toggle("with-details", shown !== undefined);
   if (shown === undefined) { why = null; return; }
@@ -23,6 +24,7 @@ export async function show(app) {
     else if (node) put(panel(), ...nodeDetails(app, await app.ask("node", { id: node }), key));
     else if (about) put(panel(), ...tenantDetails(app, await app.ask("tenant", { id: about }), key));
     else if (epoch) put(panel(), ...epochDetails(app, epoch, key));
+    else if (what) whatif.show(app, panel(), title("What if"));
     else put(panel(), ...difference(app, await app.ask("difference", { from })));
   } catch (error) {
     if (error.name === "AbortError") throw error;

@@ -4,6 +4,7 @@
 mod error;
 mod log;
 mod map;
+mod whatif;
 
 use std::sync::Arc;
 
@@ -18,6 +19,7 @@ use serde_json::{Value, json};
 pub use error::AnswerError;
 pub use log::{axis, difference, events, explain, explaining, step, timeline};
 pub use map::NodeMap;
+pub use whatif::whatif;
 
 use crate::routes::Site;
 

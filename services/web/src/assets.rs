@@ -25,6 +25,7 @@ files![
     ("/app.js", "app.js", SCRIPT),
     ("/api.js", "api.js", SCRIPT),
     ("/charts.js", "charts.js", SCRIPT),
+    ("/whatif.js", "whatif.js", SCRIPT),
     ("/details.js", "details.js", SCRIPT),
     ("/dom.js", "dom.js", SCRIPT),
     ("/jobs.js", "jobs.js", SCRIPT),

@@ -54,6 +54,8 @@ struct HeadAnswer {
 #[derive(Deserialize)]
 struct Asked {
     at: Option<u64>,
+    /// Where the answer depends on what followed: up to there.
+    to: Option<String>,
     v: Option<String>,
 }
 
@@ -86,6 +88,7 @@ pub async fn route(site: Site, guard: &Guard, request: http::Request<Incoming>) 
         "explain" => moment(site, &parts, answers::explain).await,
         "explaining" => growing(site, &parts, answers::explaining).await,
         "difference" => moment(site, &parts, answers::difference).await,
+        "whatif" => moment(site, &parts, answers::whatif).await,
         other => AnswerError::not_found(format!("there is no question {other}")).into_reply(),
     }
 }
@@ -202,7 +205,9 @@ where
         return AnswerError::other_log().into_reply();
     }
     // Without a moment it is of the head; what lies behind the head may come yet.
-    let is_past = asked.at.is_some_and(|at| at <= head.head.0);
+    let known = |event: u64| event <= head.head.0;
+    let to = asked.to.and_then(|to| to.parse().ok());
+    let is_past = asked.at.is_some_and(known) && to.is_none_or(known);
     let upto = if is_past { 0 } else { head.head.0 };
     let named = format!("{version}\n{upto}\n{}", parts.uri);
     let tag = format!("\"{}\"", &blake3::hash(named.as_bytes()).to_hex()[..24]);

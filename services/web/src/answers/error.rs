@@ -55,6 +55,16 @@ impl AnswerError {
         }
     }
 
+    /// The same question is being worked out for another reader.
+    #[must_use]
+    pub fn busy() -> Self {
+        Self {
+            status: StatusCode::SERVICE_UNAVAILABLE,
+            code: "busy".to_owned(),
+            message: "another what-if is being worked out; try again when it is done".to_owned(),
+        }
+    }
+
     /// What it names is not there.
     #[must_use]
     pub fn not_found(message: String) -> Self {

@@ -22,6 +22,7 @@ use dormouse_projections::ReadModel;
 use dormouse_replay::history::explain::{ExplainError, Explainer, Explanation, Subject};
 use dormouse_replay::history::fork::Fork;
 use dormouse_replay::history::slice::States;
+use dormouse_replay::history::whatif::History;
 use serde::Serialize;
 use tokio::sync::watch;
 
@@ -278,6 +279,26 @@ impl Past {
         let part = self.read_inner().chunks.part(forked.0, place);
         part.read(|recorded| explainer.read(recorded))?;
         Ok(explainer.explain_step_by_step(tell))
+    }
+
+    /// The log up to the event `to`, to be forked.
+    ///
+    /// # Errors
+    /// When the events cannot be read back.
+    pub fn history(&self, to: Sequence) -> io::Result<History> {
+        let place = self.indexed(|index| index.place(to));
+        let begun = self.read_inner().head.first > Sequence(1);
+        let mut history = match begun {
+            true => {
+                let first = self.fork(0)?;
+                let (fork, model) = (first.1.clone(), (*first.2).clone());
+                History::starting_from(States { fork, model })
+            }
+            false => History::default(),
+        };
+        let part = self.read_inner().chunks.part(0, place);
+        part.read(|recorded| history.read(recorded))?;
+        Ok(history)
     }
 
     /// What the deciders know at a multiple of [`FORKS_APART`] at or before a place.

@@ -26,6 +26,7 @@ fn the_page_is_the_cluster_at_every_moment() {
     keys_step(&browser, head);
     jobs_are_searched_and_explained(&browser);
     moments_are_compared(&browser);
+    a_whatif_stands_beside_the_history(&browser, &axe, &served);
     everybody_can_use_it(&browser, &axe, &served.url());
     let foreign = "performance.getEntriesByType('resource').map((it) => it.name).filter((it) => !it.startsWith(location.origin))";
     assert_eq!(browser.value(foreign), serde_json::json!([]));
@@ -123,6 +124,46 @@ fn moments_are_compared(browser: &Browser) {
     browser.wait("document.querySelector('#details h2')?.textContent === 'Differences'");
     browser.wait("document.querySelectorAll('#details tbody tr').length > 7");
     browser.picture("differences");
+}
+
+/// Changes are typed, the services go on under them on a fork, and the answer is the command's.
+fn a_whatif_stands_beside_the_history(browser: &Browser, axe: &str, served: &Served) {
+    browser.run("location.hash = '#at=200'");
+    browser.wait(&format!("{SHOWN} === 200"));
+    browser.click("#whatif");
+    browser.wait("document.getElementById('changes')");
+    let typed = "document.getElementById('changes').value = 'policy.theta2=0.9'; document.querySelector('[data-key=whatif]').click();";
+    browser.run(typed);
+    browser.wait("document.querySelectorAll('#details .why canvas').length === 3");
+    browser.picture("whatif");
+    assert_eq!(browser.audit(axe), [""; 0], "what-if");
+    let link = browser.value("location.hash");
+    let link = link.as_str().expect("text").to_owned();
+    assert!(
+        link.contains("fork=200") && link.contains("theta2"),
+        "{link}"
+    );
+    let head = served.json("/api/head")["head"].as_u64().expect("a head");
+    let path = |changes: &str| format!("/api/whatif?at=200&to={head}&changes={changes}");
+    let answer = served.json(&path("policy.theta2%3D0.9"));
+    let output = dormouse()
+        .args(["whatif", "--set", "policy.theta2=0.9", "--at", "200"])
+        .args(["--draws", "4", "-o", "json", "--log"])
+        .arg(&served.log)
+        .output()
+        .expect("it ends");
+    let said: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(answer["variants"], said["variants"]);
+    assert_eq!(answer["identity"], said["identity"]);
+    assert_eq!(
+        answer["lines"][0]["series"].as_array().map(Vec::len),
+        Some(3)
+    );
+    let (status, why) = served.get(&path("policy.theta9%3D1"));
+    assert_eq!(status, 400, "{why}");
+    assert!(why.contains("theta9"), "{why}");
+    browser.press("{escape}");
+    browser.wait("document.getElementById('details').hidden");
 }
 
 /// Axe finds nothing, in two sizes and two themes, with and without details.

@@ -1,0 +1,169 @@
+//! What would have become of the log under changes, beside what did.
+
+use std::sync::{Mutex, TryLockError};
+
+use dormouse_messages::{Sequence, Timestamp};
+use dormouse_projections::steps::{summarise, thin};
+use dormouse_projections::timelines::{Series, Timeline};
+use dormouse_replay::history::changes::Asked;
+use dormouse_replay::history::whatif::{self, ForkAt, Options, Ran};
+use dormouse_replay::simulate::Outcome;
+use serde::{Deserialize, Serialize};
+
+use super::{Answer, AnswerError};
+use crate::routes::Site;
+
+/// Events of a log that is forked here: they are decoded, some kilobytes each.
+const MOST_EVENTS: usize = 100_000;
+/// Changes that are compared with each other at once.
+const MOST_VARIANTS: usize = 4;
+/// Draws of what is not known of how jobs scale.
+const DRAWS: u32 = 4;
+/// Points of a line.
+const POINTS: usize = 600;
+
+/// One at a time: it takes a processor for as long as it lasts.
+static WORKING: Mutex<()> = Mutex::new(());
+
+/// What is asked. The answer depends on what followed, so that the end is named, too.
+#[derive(Debug, Deserialize)]
+pub struct WhatifQuery {
+    /// The last event before the fork.
+    at: u64,
+    /// The last event that counts.
+    to: u64,
+    /// The changes, as the command has them, with spaces between: `policy.theta2=0.2
+    /// drop-node=n1`.
+    changes: String,
+}
+
+/// What would have become.
+#[derive(Debug, Serialize)]
+pub struct WhatifAnswer {
+    #[serde(flatten)]
+    answer: whatif::Answer,
+    /// Utilization (the sum over the resources), fairness loss and adjusted jobs: as it was, by the
+    /// model without changes, and with them.
+    lines: Vec<Timeline>,
+}
+
+/// Forks the log, and lets the services go on under the changes.
+pub fn whatif(site: &Site, query: &WhatifQuery) -> Answer<WhatifAnswer> {
+    let asked: Asked = changes(&query.changes)?;
+    let variants = asked.variants().map_err(AnswerError::wrong)?;
+    let changed = variants.iter().filter(|it| !it.is_empty()).count();
+    if changed == 0 || changed > MOST_VARIANTS {
+        return Err(AnswerError::wrong(format!(
+            "{changed} changes are asked for, and 1 to {MOST_VARIANTS} can be: write one such as policy.theta2=0.2; `dormouse whatif` takes more"
+        )));
+    }
+    let _working = match WORKING.try_lock() {
+        Ok(working) => working,
+        Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+        Err(TryLockError::WouldBlock) => return Err(AnswerError::busy()),
+    };
+    let events = site.page.past.head().events;
+    if events > MOST_EVENTS {
+        return Err(AnswerError::wrong(format!(
+            "the log has {events} events, and the page forks one of {MOST_EVENTS} at most; use `dormouse whatif`, or a slice of the log"
+        )));
+    }
+    let history = site.page.past.history(Sequence(query.to))?;
+    let forked = history.fork(ForkAt::Sequence(site.moment(Some(query.at))));
+    let options = Options {
+        draws: DRAWS,
+        threads: 1,
+    };
+    let answered = whatif::whatif(&history, &forked, &variants, options);
+    let answered = answered.map_err(AnswerError::wrong)?;
+    let was = ("as it was".to_owned(), whatif::recorded(&forked));
+    let mut courses = answered.courses;
+    if let Some((name, _)) = courses.first_mut() {
+        "the model, unchanged".clone_into(name);
+    }
+    courses.insert(0, was);
+    Ok(WhatifAnswer {
+        answer: answered.answer,
+        lines: lines(&courses, forked.span),
+    })
+}
+
+fn changes(text: &str) -> Answer<Asked> {
+    let mut asked = Asked::default();
+    for word in text.split_whitespace() {
+        let word = word.trim_start_matches("--");
+        match word.split_once('=') {
+            Some(("add-node", node)) => {
+                asked
+                    .add_nodes
+                    .push(node.parse().map_err(AnswerError::wrong)?);
+            }
+            Some(("drop-node", node)) => {
+                asked
+                    .drop_nodes
+                    .push(node.parse().map_err(AnswerError::wrong)?);
+            }
+            Some(("drain", node)) => {
+                asked
+                    .drain_nodes
+                    .push(node.parse().map_err(AnswerError::wrong)?);
+            }
+            Some(("drop-job", job)) => {
+                asked
+                    .drop_jobs
+                    .push(job.parse().map_err(AnswerError::wrong)?);
+            }
+            _ => asked
+                .settings
+                .push(word.parse().map_err(AnswerError::wrong)?),
+        }
+    }
+    Ok(asked)
+}
+
+fn lines(courses: &[(String, Ran)], (begun, ended): (Timestamp, Timestamp)) -> Vec<Timeline> {
+    type Line = fn(&Outcome) -> &[(f64, f64)];
+    let metrics: [(&str, &str, Line); 3] = [
+        (
+            "utilization",
+            "Utilization, the sum over the resources",
+            |it| &it.utilization,
+        ),
+        ("fairness-loss", "Fairness loss", |it| &it.loss),
+        ("adjustments", "Adjusted jobs in all", |it| &it.adjustments),
+    ];
+    let line = |(metric, title, of): &(&str, &str, Line)| {
+        let mut to = ended;
+        let mut series = Vec::new();
+        for (name, ran) in courses {
+            let points: Vec<(Timestamp, f64)> = of(&ran.outcome)
+                .iter()
+                .map(|(at_s, value)| (later(begun, *at_s), *value))
+                .collect();
+            to = to.max(points.last().map_or(to, |(at, _)| *at));
+            series.push((name.clone(), points));
+        }
+        let series = series.into_iter().map(|(name, points)| Series {
+            name,
+            summary: summarise(&points, to),
+            points: thin(&points, POINTS),
+        });
+        Timeline {
+            metric: (*metric).to_owned(),
+            unit: String::new(),
+            title: (*title).to_owned(),
+            from: begun,
+            to,
+            series: series.collect(),
+        }
+    };
+    metrics.iter().map(line).collect()
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "a simulated time stays far below 285 years"
+)]
+fn later(begun: Timestamp, seconds: f64) -> Timestamp {
+    Timestamp::from_micros(begun.as_micros().saturating_add((seconds * 1e6) as i64))
+}
