@@ -199,7 +199,12 @@ impl Made {
         let waits = |job: &&ProblemJob| {
             let mut waiting = self.solution.waiting.iter();
             waiting.any(|it| {
-                let ever = ![WaitCode::NoSuchResource, WaitCode::NeverFits].contains(&it.code);
+                let ever = ![
+                    WaitCode::NoSuchResource,
+                    WaitCode::NeverFits,
+                    WaitCode::NoAllowedNodes,
+                ]
+                .contains(&it.code);
                 it.job == job.job && ever
             })
         };

@@ -83,6 +83,8 @@ pub enum WaitCode {
     NoSuchResource,
     /// One container is larger than every node, or its minimum larger than the cluster.
     NeverFits,
+    /// The nodes that its constraints and tolerations allow would not hold its minimum, empty or not.
+    NoAllowedNodes,
     /// There would be room, but not on the nodes that its constraints and tolerations allow.
     Constraints,
     /// What is free, with what may be taken from others, is less than its minimum.
@@ -106,6 +108,7 @@ impl WaitCode {
         match self {
             Self::NoSuchResource => "no_such_resource",
             Self::NeverFits => "never_fits",
+            Self::NoAllowedNodes => "no_allowed_nodes",
             Self::Constraints => "constraints",
             Self::Resources => "resources",
             Self::Fragmentation => "fragmentation",

@@ -89,7 +89,7 @@ fn hopeless_alone(
         anywhere[cluster.columns.counted()..].fill(0);
         if cluster.holds(&anywhere) >= u64::from(min) {
             return Some((
-                WaitCode::Constraints,
+                WaitCode::NoAllowedNodes,
                 ruled_out(problem, cluster, job, room),
             ));
         }
@@ -118,7 +118,7 @@ fn ruled_out(problem: &Problem, cluster: &Cluster, job: &ProblemJob, room: u64) 
     });
     if let Some((label, rule)) = no_node {
         return format!(
-            "its constraint {label}: {rule} holds on no node; label one (`dormouse node label NAME {label}=…`) or change the job's constraints"
+            "its constraint {label}: {rule} holds on no node that can be used (drained and lost ones cannot); restore or label one (`dormouse node label NAME {label}=…`) or change the job's constraints"
         );
     }
     let labelled = problem.nodes.iter();

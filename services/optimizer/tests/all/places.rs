@@ -93,12 +93,15 @@ fn who_waits_for_a_constraint_says_which() {
         ..Problem::default()
     };
     let (code, reason) = waits(&problem);
-    assert_eq!(code, WaitCode::Constraints);
-    assert!(reason.contains("zone: c holds on no node"), "{reason}");
+    assert_eq!(code, WaitCode::NoAllowedNodes);
+    assert!(
+        reason.contains("zone: c holds on no node that can be used"),
+        "{reason}"
+    );
     // Nine containers of 2 need a third node.
     problem.jobs = vec![asks(job("x", "cpu=2", 1, 9, 9), json!({"zone": "a"}))];
     let (code, reason) = waits(&problem);
-    assert_eq!(code, WaitCode::Constraints);
+    assert_eq!(code, WaitCode::NoAllowedNodes);
     assert!(reason.contains("(zone: a; 2 of 4) (8)"), "{reason}");
     // What stands there cannot move, and there is room elsewhere.
     let mut stands = placed(job("old", "cpu=8", 1, 2, 2), &[("n0", 1), ("n1", 1)]);
@@ -118,7 +121,7 @@ fn who_waits_for_a_constraint_says_which() {
         .collect();
     problem.jobs = vec![job("x", "cpu=2", 1, 1, 4)];
     let (code, reason) = waits(&problem);
-    assert_eq!(code, WaitCode::Constraints);
+    assert_eq!(code, WaitCode::NoAllowedNodes);
     assert!(
         reason.contains("tainted") && reason.contains("owner=ads"),
         "{reason}"

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dormouse_messages::events::{AllocationDecided, JobAdmitted, JobReleased, JobRevised};
+use dormouse_messages::events::{AllocationDecided, JobAdmitted, JobReleased, JobRevised, Waiting};
 use dormouse_messages::job::Kind;
 use dormouse_messages::{
     Amounts, Beside, Event, Fold, JobId, Recorded, Sequence, TenantId, Timestamp,
@@ -12,9 +12,13 @@ use crate::folded;
 
 use super::{FAILED_LIMIT, QueueJob, Queues, Stand, TenantQueue};
 
+/// Codes of jobs whose smallest partition the nodes would not hold if they were empty. A lack of
+/// constraints' nodes that may pass is not among them: such a job waits for room as any other.
+const HOPELESS: [&str; 3] = ["no_such_resource", "never_fits", "no_allowed_nodes"];
+
 impl Fold for Queues {
     const NAME: &'static str = "queues";
-    const VERSION: u32 = 9;
+    const VERSION: u32 = 10;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.sequence = recorded.sequence;
@@ -36,7 +40,11 @@ impl Fold for Queues {
                     *cancelling = true;
                 }
             }
-            Some(Event::AllocationDecided(event)) => self.allocate(event),
+            Some(Event::AllocationDecided(event)) => {
+                self.allocate(event);
+                self.wait(&event.outcome.waiting);
+            }
+            Some(Event::AllocationKept(event)) => self.wait(&event.outcome.waiting),
             Some(Event::PartitionStarted(event)) => {
                 if let Some(Stand::Released { running, .. }) = self.stand_mut(&event.job) {
                     *running = event.containers;
@@ -366,6 +374,7 @@ impl Queues {
                 given: 0,
                 running: 0,
                 cancelling: false,
+                hopeless: false,
             };
         });
         self.last = TenantId::new(event.job.tenant()).ok();
@@ -421,12 +430,29 @@ impl Queues {
         }
     }
 
+    /// A decision names every job that waits, and why.
+    fn wait(&mut self, waiting: &[Waiting]) {
+        let hopeless = waiting.iter().filter(|it| HOPELESS.contains(&&*it.code));
+        let hopeless: BTreeSet<JobId> = hopeless.map(|it| it.job.clone()).collect();
+        let before = std::mem::take(&mut self.hopeless);
+        for id in before.symmetric_difference(&hopeless) {
+            let is_hopeless = hopeless.contains(id);
+            self.update(id, |job| {
+                if let Stand::Released { hopeless, .. } = &mut job.stand {
+                    *hopeless = is_hopeless;
+                }
+            });
+        }
+        self.hopeless = hopeless;
+    }
+
     fn end(&mut self, id: &JobId, sequence: Sequence, success: bool) {
         let Some(job) = self.jobs.remove(id) else {
             return;
         };
         self.sums().count(id, &job, false);
         self.passed_over.remove(id);
+        self.hopeless.remove(id);
         self.doomed.remove(id);
         if let Some(until) = job.queued_until() {
             self.expiring.remove(&(until, id.clone()));

@@ -106,6 +106,9 @@ pub enum Stand {
         running: u32,
         /// Whether it is to be cancelled.
         cancelling: bool,
+        /// Whether the newest decision found that the nodes there are would not hold its smallest
+        /// partition if they were empty.
+        hopeless: bool,
     },
 }
 
@@ -116,14 +119,17 @@ impl QueueJob {
         (Reverse(self.urgency), Reverse(self.priority), self.admitted)
     }
 
-    /// What it has: containers of the newest allocation, at least its smallest partition.
+    /// What it has: containers of the newest allocation, at least its smallest partition. One that
+    /// cannot start on the nodes that there are keeps nothing from the others.
     #[must_use]
     pub fn held(&self) -> u64 {
-        let given = match self.stand {
-            Stand::Released { given, .. } => given,
-            _ => 0,
+        let (given, hopeless) = match self.stand {
+            Stand::Released {
+                given, hopeless, ..
+            } => (given, hopeless),
+            _ => (0, false),
         };
-        match self.on_hold {
+        match self.on_hold || hopeless {
             true => u64::from(given),
             false => u64::from(given.max(self.beside.containers(self.containers.min))),
         }
@@ -187,6 +193,8 @@ pub struct Queues {
     pub doomed: BTreeMap<JobId, Sequence>,
     /// Those whose waiting is bounded, by when it ends.
     pub expiring: BTreeSet<(Timestamp, JobId)>,
+    /// Released jobs that the newest decision found no nodes for, empty or not.
+    pub hopeless: BTreeSet<JobId>,
     /// Heads that did not fit while others went by, with the first time of it.
     pub passed_over: BTreeMap<JobId, Timestamp>,
     /// The tenant that released last keeps its turn in a tie.

@@ -1,9 +1,11 @@
 //! Given queues, who goes next.
 
 mod fair;
+mod hopeless;
 
 use dormouse_messages::events::{
-    ClusterConfigured, JobAdmitted, JobCompleted, JobReleased, NodeJoined, TenantConfigured,
+    AllocationKept, ClusterConfigured, JobAdmitted, JobCompleted, JobReleased, NodeJoined, Outcome,
+    TenantConfigured, Waiting,
 };
 use dormouse_messages::policy::{Admit, Allocation, Policy, Queue};
 use dormouse_messages::{Decider, Envelope, Event, Fold, JobId, Recorded, Timestamp};
@@ -149,6 +151,25 @@ impl Given {
                 other => panic!("{other:?}"),
             });
         released.collect()
+    }
+
+    /// The optimizer leaves everything as it is; these jobs wait for this reason.
+    fn kept(&mut self, waiting: &[(&str, &str)]) {
+        let waiting = waiting.iter().map(|(job, code)| Waiting {
+            job: job.parse().expect("a job"),
+            code: (*code).to_owned(),
+            reason: String::new(),
+        });
+        let outcome = Outcome {
+            waiting: waiting.collect(),
+            ..Outcome::default()
+        };
+        let kept = AllocationKept {
+            reason: String::new(),
+            outcome,
+            basis: None,
+        };
+        self.fold(kept.into());
     }
 
     /// What is decided, as job ids.

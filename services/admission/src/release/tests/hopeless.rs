@@ -1,0 +1,33 @@
+//! Released jobs that the nodes there are would not hold.
+
+use dormouse_messages::policy::Queue;
+
+use super::Given;
+
+/// What a released job cannot use is nobody's loss: with nodes that it can use it counts again.
+#[test]
+fn a_released_job_that_no_nodes_would_hold_keeps_nothing_from_the_others() {
+    for queue in [Queue::Fifo, Queue::Drf, Queue::Demand] {
+        let mut given = Given::cluster("cpu=8,memory=8Gi", queue);
+        given.run("a/never", "cpu=4");
+        given.queue("a/big", "cpu=5");
+        given.queue("b/small", "cpu=3");
+        given.then(match queue {
+            Queue::Fifo => &[],
+            _ => &["b/small"],
+        });
+        given.kept(&[("a/never", "no_allowed_nodes")]);
+        assert_eq!(given.decide().len(), 2, "{queue:?}");
+        given.kept(&[("a/never", "constraints")]);
+        given.kept(&[("a/never", "never_fits")]);
+        assert_eq!(given.decide().len(), 2, "{queue:?}");
+        // A node that holds it: it waits for its room as any other.
+        given.kept(&[("a/never", "resources")]);
+        given.then(match queue {
+            Queue::Fifo => &[],
+            _ => &["b/small"],
+        });
+        given.kept(&[]);
+        given.complete("a/never");
+    }
+}
