@@ -37,7 +37,7 @@ pub struct ReadModel {
 
 impl Fold for ReadModel {
     const NAME: &'static str = "read-model";
-    const VERSION: u32 = 11;
+    const VERSION: u32 = 12;
 
     /// Folds an event everywhere; one that must not count is only flagged.
     fn evolve(&mut self, recorded: &Recorded) {
@@ -97,6 +97,7 @@ impl Fold for ReadModel {
 const fn starts_or_stops(event: &Event) -> Option<&JobId> {
     match event {
         Event::PartitionStarted(e) => Some(&e.job),
+        Event::PartitionResized(e) => Some(&e.job),
         Event::PartitionStopped(e) => Some(&e.job),
         Event::JobAdmitted(e) => Some(&e.job),
         Event::JobCompleted(e) => Some(&e.job),

@@ -419,7 +419,7 @@ fn fraction(part: u64, whole: u64) -> f64 {
 
 impl Fold for Timelines {
     const NAME: &'static str = "timelines";
-    const VERSION: u32 = 4;
+    const VERSION: u32 = 5;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.now = recorded.stored_at;
@@ -434,6 +434,7 @@ impl Fold for Timelines {
             }
             Event::AllocationKept(e) => self.decided(&e.outcome, true, at),
             Event::PartitionStarted(e) => self.runs(&e.job, e.containers, at),
+            Event::PartitionResized(e) => self.runs(&e.job, e.containers, at),
             Event::PartitionStopped(e) => self.runs(&e.job, 0, at),
             Event::JobCompleted(e) => self.end(&e.job, at),
             Event::JobFailed(e) => self.end(&e.job, at),

@@ -2,8 +2,8 @@
 
 use dormouse_messages::events::{
     CheckpointRequested, CheckpointSaved, ContainerExited, JobAllocation, JobRevised,
-    PartitionKept, PartitionStartRequested, PartitionStarted, PartitionStopRequested,
-    PartitionStopped, Progress, StopReason, TasksAssigned, TasksEnded,
+    PartitionKept, PartitionResized, PartitionStartRequested, PartitionStarted,
+    PartitionStopRequested, PartitionStopped, Progress, StopReason, TasksAssigned, TasksEnded,
 };
 
 use dormouse_messages::{Incarnation, NodeId, Timestamp};
@@ -11,6 +11,14 @@ use dormouse_messages::{Incarnation, NodeId, Timestamp};
 use super::{
     Exit, Job, LIVES_LIMIT, Life, Live, Phase, ProgressPoint, SavedCheckpoint, TaskCounts, Transit,
 };
+
+impl Life {
+    /// What its present containers have run, in milliseconds of a container.
+    fn container_ms(&self, at: Timestamp) -> u64 {
+        let ran_ms = self.since.map_or(0, |since| at.ms_since(since));
+        ran_ms.saturating_mul(u64::from(self.containers))
+    }
+}
 
 impl Job {
     pub(super) fn enter(&mut self, phase: Phase, at: Timestamp) {
@@ -185,6 +193,7 @@ impl Job {
             incarnation: event.incarnation,
             epoch: event.epoch,
             containers: event.containers,
+            since: None,
             nodes: u32::try_from(nodes).unwrap_or(u32::MAX),
             on: Vec::new(),
             requested: at,
@@ -214,6 +223,7 @@ impl Job {
         self.times.first_started.get_or_insert(at);
         if let Some(life) = self.lives.last_mut() {
             life.started = Some(at);
+            life.since = Some(at);
             life.containers = event.containers;
         }
         if let Some(transit) = live.transit.take() {
@@ -229,6 +239,21 @@ impl Job {
         self.enter(Phase::Running, at);
     }
 
+    /// Its containers have come and gone while it ran on.
+    pub(super) fn resized(&mut self, event: &PartitionResized, at: Timestamp) {
+        let goes_on = self.now > 0 && event.containers > 0;
+        if event.incarnation != self.incarnation || !goes_on {
+            return;
+        }
+        if let Some(life) = self.lives.last_mut() {
+            self.container_ms += life.container_ms(at);
+            life.since = Some(at);
+            life.containers = event.containers;
+        }
+        self.resizes += u32::from(event.containers != self.now);
+        self.now = event.containers;
+    }
+
     fn close_life(&mut self, reason: Option<StopReason>, at: Timestamp) {
         self.now = 0;
         let Some(life) = self.lives.last_mut().filter(|life| life.stopped.is_none()) else {
@@ -236,10 +261,7 @@ impl Job {
         };
         life.stopped = Some(at);
         life.stop_reason = reason;
-        if let Some(started) = life.started {
-            let ran_ms = at.ms_since(started);
-            self.container_ms += ran_ms.saturating_mul(u64::from(life.containers));
-        }
+        self.container_ms += life.container_ms(at);
     }
 
     pub(super) fn end(&mut self, phase: Phase, reason: &str, attempts: u32, at: Timestamp) {

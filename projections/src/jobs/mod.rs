@@ -264,8 +264,10 @@ pub struct Life {
     pub incarnation: Incarnation,
     /// The allocation that it carries out.
     pub epoch: Epoch,
-    /// Its containers.
+    /// Its containers, the last ones where it was resized in place.
     pub containers: u32,
+    /// Since when it has so many.
+    pub since: Option<Timestamp>,
     /// The nodes they are on.
     pub nodes: u32,
     /// Every node that it had a container on, by name.
@@ -346,7 +348,7 @@ impl Job {
             .lives
             .last()
             .filter(|life| life.stopped.is_none())
-            .and_then(|life| Some(f64::from(life.containers) * now.seconds_since(life.started?)));
+            .and_then(|life| Some(f64::from(life.containers) * now.seconds_since(life.since?)));
         self.container_ms as f64 / 1e3 + running.unwrap_or(0.0).max(0.0)
     }
 }

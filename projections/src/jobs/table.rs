@@ -222,6 +222,7 @@ impl JobTable {
             Event::PartitionStarted(e) => {
                 self.update(&e.job, |job, live| job.started(live, e, at));
             }
+            Event::PartitionResized(e) => self.update(&e.job, |job, _| job.resized(e, at)),
             Event::PartitionStopRequested(e) => {
                 self.update(&e.job, |job, live| job.stop_requested(live, e, at));
             }
@@ -255,7 +256,7 @@ impl JobTable {
 
 impl Fold for JobTable {
     const NAME: &'static str = "jobs";
-    const VERSION: u32 = 7;
+    const VERSION: u32 = 8;
 
     fn evolve(&mut self, recorded: &Recorded) {
         let Some(event) = recorded.event() else {

@@ -2,7 +2,7 @@
 
 use dormouse_messages::events::{
     JobCancelRequested, JobCancelled, JobFailed, JobRefused, JobRevised, PartitionKept,
-    PartitionStopRequested, StopReason,
+    PartitionResized, PartitionStopRequested, ResizeCause, StopReason,
 };
 use dormouse_messages::job::Containers;
 use dormouse_messages::{Epoch, Incarnation, Writer};
@@ -21,6 +21,45 @@ fn then(history: &History, id: &str, phase: Phase, why: &str) -> Job {
     let text = reason(found, history.now(), queued.as_deref());
     assert_eq!((found.phase, text.as_str()), (phase, why));
     found.clone()
+}
+
+/// Containers that come and go within a life count from then on.
+#[test]
+fn a_partition_that_is_resized_in_place_has_what_it_has() {
+    let mut history = History::default();
+    history
+        .join("n0", 1)
+        .submit("ads/lr")
+        .release("ads/lr")
+        .allocate(1, &[("ads/lr", 0, 4)], &[])
+        .place(1, "ads/lr", 1, &[("n0", 4)])
+        .request_start(1, "ads/lr", 1, 4)
+        .started(1, "ads/lr", 1, 4)
+        .allocate(2, &[("ads/lr", 4, 1)], &[]);
+    history.push(PartitionResized {
+        job: job("ads/lr"),
+        epoch: Epoch(2),
+        incarnation: Incarnation(1),
+        generation: 1,
+        containers: 1,
+        members: Vec::new(),
+        cause: ResizeCause::Adjusted,
+        basis: None,
+    });
+    let text = "running since 10:00:08Z; resized once";
+    let running = then(&history, "ads/lr", Phase::Running, text);
+    assert_eq!((running.now, running.resizes), (1, 1));
+    let model = history.fold::<ReadModel>();
+    assert_eq!(model.check_invariants(), Ok(()));
+    history.complete("ads/lr");
+    let ended = then(
+        &history,
+        "ads/lr",
+        Phase::Completed,
+        "every container exited with 0",
+    );
+    // Four for two seconds, then one for a second.
+    assert_eq!(ended.container_ms, 9_000);
 }
 
 #[test]
