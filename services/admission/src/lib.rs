@@ -16,5 +16,5 @@ mod workdir;
 
 pub use decide::Admission;
 pub use intake::{arrived, received, shed};
-pub use parse::{Refusal, document, parse_job};
+pub use parse::{Refusal, decode, document, parse_job};
 pub use state::AdmissionState;

@@ -56,7 +56,9 @@ pub async fn publish(log: &Log, messages: Vec<Message>) -> anyhow::Result<Vec<u6
             .await
     });
     let published = stream::iter(published).buffered(UNDER_WAY);
-    Ok(published.try_collect().await?)
+    // With tokio's budget, which every 128th message would use up, those behind that one would go
+    // before it.
+    Ok(tokio::task::unconstrained(published.try_collect()).await?)
 }
 
 /// Follows what happens from now on, publishes all, and waits for the decision on each, in their order.

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use anyhow::bail;
 use dormouse_admission::plan::Planned;
+use dormouse_admission::{decode, parse_job, received};
 use dormouse_messages::events::{JobAllocation, Waiting};
+use dormouse_messages::job::JobDocument;
 use dormouse_messages::{Event, JobId, TenantId, plain};
 use dormouse_projections::queries::JobDetail;
 use dormouse_runtime::{Followed, Log};
@@ -56,6 +58,10 @@ pub async fn run(context: &Context, args: &SubmitArgs) -> anyhow::Result<u8> {
     }
     let log = context.connect_to_submit().await?;
     let of_tenants = of_tenants(args, documents, log.tenant())?;
+    if args.detach {
+        // Nobody waits for a refusal: what no admission would take is not sent.
+        readable(&of_tenants)?;
+    }
     packs.store(&log, &of_tenants).await?;
     let [(tenant, document)] = of_tenants.as_slice() else {
         if args.if_plan.is_some() || args.wait {
@@ -149,6 +155,36 @@ fn of_tenants(
         Ok((tenant, document))
     };
     documents.into_iter().map(of_tenant).collect()
+}
+
+/// Every document is one that admission can read, by its own rules; whether it admits the job depends
+/// on the cluster, too.
+fn readable(documents: &[(TenantId, Value)]) -> anyhow::Result<()> {
+    for (index, (tenant, document)) in documents.iter().enumerate() {
+        let payload = serde_json::to_vec(document)?;
+        let event = received(
+            0,
+            tenant.as_str(),
+            "submit",
+            Some("application/json"),
+            &payload,
+        );
+        let Event::SubmissionReceived(event) = event else {
+            continue;
+        };
+        let parsed = decode::<JobDocument>(&event)
+            .and_then(|document| parse_job(document, tenant, "unnamed", 0));
+        if let Err(refusal) = parsed {
+            let which = match (documents.len(), document["name"].as_str()) {
+                (1, _) => String::new(),
+                (_, Some(name)) => format!("{tenant}/{name}: "),
+                (_, None) => format!("document {}: ", index + 1),
+            };
+            let message = format!("{which}{}; nothing was submitted", refusal.reason);
+            return Err(Coded::new(refusal.code, message).into());
+        }
+    }
+    Ok(())
 }
 
 /// Waits until the query service knows a job that was just admitted. Only with a tenant's key: what it

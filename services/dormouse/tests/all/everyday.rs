@@ -43,6 +43,20 @@ fn a_thousand_documents_are_one_command() {
         "{said:?}"
     );
     assert_eq!(answers[999]["job"], "ads/j999");
+    let stored: Vec<u64> = answers
+        .iter()
+        .filter_map(|it| it["ingress_sequence"].as_u64())
+        .collect();
+    assert!(stored.is_sorted(), "not in the order of the file");
+    // What admission could not read is not sent, though nobody waits for its answer.
+    let wrong = cluster.dir().join("wrong.yaml");
+    std::fs::write(
+        &wrong,
+        "name: typo\ncommand: {start: [ls]}\ndemnd: {cpu: 1}\n",
+    )
+    .expect("written");
+    let refused = cluster.run(&["submit", "--detach", wrong.to_str().expect("UTF-8")]);
+    assert_eq!(refused.error()["code"], "unknown_field", "{refused:?}");
     // Again, all are refused, and one by one it is said why.
     let again = cluster.run(&["submit", file]);
     assert_eq!(again.code, 1);
