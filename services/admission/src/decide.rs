@@ -486,7 +486,7 @@ fn check_hold(job: &JobId, live: &QueueJob, document: &ReviseDocument) -> Result
     let runs = matches!(live.stand, Stand::Released { running, .. } if running > 0);
     if runs && !live.adjustable && !document.force {
         let reason = format!(
-            "{job} runs and has no checkpoint, so that it would begin again; say so with force: true"
+            "{job} runs and has no checkpoint, so that it would begin again; say so with --force (force: true in a document)"
         );
         return Err(Refusal::new("no_checkpoint", reason));
     }

@@ -29,8 +29,20 @@ pub fn against(
     };
     let is_most = has >= posed.max;
     if is_most && answer.all.iter().all(|it| it.code != "own_max") {
-        let words = "its tenant's quota holds no more containers of it".to_owned();
-        answer.all.push(reason("quota", words));
+        // A service may have as many as the autoscaler asks for.
+        answer.all.push(match posed.urgency > Urgency::Training {
+            true => {
+                let words = format!(
+                    "the autoscaler asks for {} of it: it measures no need of more",
+                    containers(posed.max)
+                );
+                reason("replicas", words)
+            }
+            false => {
+                let words = "its tenant's quota holds no more containers of it".to_owned();
+                reason("quota", words)
+            }
+        });
     }
     if is_most
         || answer

@@ -4,11 +4,12 @@ use dormouse_messages::{By, Sequence, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// The reason codes, in the order in which the first that applies is the dominant one.
-pub const CODES: [&str; 18] = [
+pub const CODES: [&str; 20] = [
     "refused",
     "dependency",
     "no_such_resource",
     "never_fits",
+    "no_allowed_nodes",
     "constraints",
     "quota",
     "queue_turn",
@@ -22,6 +23,7 @@ pub const CODES: [&str; 18] = [
     "in_transit",
     "not_ready",
     "own_max",
+    "replicas",
     "price",
 ];
 

@@ -135,9 +135,10 @@ pub fn node(explainer: &Explainer, name: &NodeId) -> Result<Explanation, Explain
     answer.words.push(format!("{name} is {state}: {why}"));
     let held = cluster.held();
     let held = held.get(name).cloned().unwrap_or_default();
-    answer
-        .words
-        .push(format!("it offers {}; {held} is held", node.capacity));
+    answer.words.push(match held.is_empty() {
+        true => format!("it offers {}, and nothing of it is held", node.capacity),
+        false => format!("it offers {}; {held} is held", node.capacity),
+    });
     for (id, job) in &cluster.jobs {
         let count = job.held().filter(|(node, _)| *node == name).count();
         let count = u32::try_from(count).unwrap_or(u32::MAX);

@@ -61,6 +61,9 @@ pub fn plan(
     })?;
     let mut plan = noted.plan(forked, subject, &changes);
     if let Some(job) = noted.job.filter(|_| plan.code != "refused") {
+        // What has room at once waits for nobody: one run says when it starts.
+        let at_once = plan.containers > 0 && plan.shrinks.is_empty();
+        let draws = if at_once { 1 } else { draws };
         plan.start = Some(start(history, forked, &changes, &job, draws)?);
         let digest = state_digest(&forked.admission().queues);
         let planned = Planned {
