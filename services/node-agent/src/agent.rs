@@ -32,7 +32,7 @@ use dormouse_runtime::{Clock, SystemClock};
 
 use crate::AgentError;
 use crate::config::AgentConfig;
-use crate::container::{self, Container, How, Readiness, What};
+use crate::container::{self, Container, How, Readiness, Storage, What};
 use crate::jupyter;
 use crate::kept::Kept;
 use crate::logs::Alive;
@@ -42,6 +42,7 @@ use crate::plan;
 use crate::report::{self, Reports};
 use crate::runtime::{ContainerRuntime, Exit, NotStarted};
 use crate::state::AgentState;
+use crate::store::Store;
 use crate::tasks::{Orders, TaskFiles};
 use crate::watch::{Complete, Watch, Watched};
 pub use handlers::{Batch, Leave, LogLost, RuntimeExit};
@@ -58,6 +59,8 @@ pub struct Agent {
     actors: BTreeMap<ContainerId, Addr<Container>>,
     /// The same, for who reads what containers print.
     alive: Alive,
+    /// Where checkpoints are stored, where the nodes share no folder.
+    store: Option<Store>,
     /// The lives whose members' file could not be written, and why.
     untold: BTreeMap<(JobId, Incarnation), NotStarted>,
     /// Tenants whose share of the disk is full, and what they are told.
@@ -81,7 +84,7 @@ impl Agent {
     /// An agent that has heard nothing since `kept` was; `leased` where it needs no lease.
     #[must_use]
     pub fn new(
-        (config, marks, alive): (AgentConfig, Marks, Alive),
+        (config, marks, alive, store): (AgentConfig, Marks, Alive, Option<Store>),
         runtime: Arc<dyn ContainerRuntime>,
         reports: Reports,
         mut kept: Option<Kept>,
@@ -98,6 +101,7 @@ impl Agent {
             runtime,
             actors: BTreeMap::new(),
             alive,
+            store,
             untold: BTreeMap::new(),
             full: BTreeMap::new(),
             last_exec: 0,
@@ -191,6 +195,12 @@ impl Agent {
         Readiness::new(asked, since).following(self.notebook(id))
     }
 
+    fn storage(&self) -> Option<Storage> {
+        let store = self.store.clone()?;
+        let layout = self.config.layout();
+        Some(Storage { store, layout })
+    }
+
     fn container(
         &mut self,
         mark: Mark,
@@ -204,7 +214,8 @@ impl Agent {
         let agent = ctx.address().recipient();
         let noted = (self.marks.clone(), mark);
         let looks = (watch, self.readiness(&id, is_running));
-        let actor = Container::new(noted, runtime, agent, directory, is_running, looks);
+        let storage = self.storage();
+        let actor = Container::new(noted, runtime, agent, directory, is_running, looks, storage);
         let addr = actor.start();
         self.alive.insert(&id);
         self.actors.insert(id, addr.clone());
@@ -356,7 +367,8 @@ impl Agent {
                 self.report(event, causes);
             }
             What::SaveFailed(request, reason) => {
-                self.report(report::save_failed(id, node, reason), vec![request]);
+                let causes = request.map_or_else(|| self.causes(id), |request| vec![request]);
+                self.report(report::save_failed(id, node, reason), causes);
             }
             What::Ready(after) => {
                 let token = self.notebook_token(id).and_then(Result::ok);

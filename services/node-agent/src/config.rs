@@ -13,6 +13,7 @@ use dormouse_messages::{Amounts, NodeId};
 use crate::layout::Layout;
 use crate::rotate::LogBounds;
 use crate::runtime::User;
+use crate::store::settings::StoreSettings;
 
 /// What runs the containers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -137,8 +138,11 @@ pub struct AgentConfig {
     pub runtime: RuntimeKind,
     /// Containers' directories lie under it.
     pub data_dir: PathBuf,
-    /// Checkpoints lie under it: on a cluster, a shared file system.
+    /// Checkpoints lie under it: on a cluster, a shared file system, or this node's own, where
+    /// they go to a store.
     pub checkpoint_dir: PathBuf,
+    /// The store that they go to.
+    pub checkpoint_store: Option<StoreSettings>,
     /// How long the node's lease lasts without renewal; absent: as the policy on the log has it.
     pub lease: Option<LeaseTerm>,
     /// Whether its containers end when the lease cannot be renewed. Not where the broker runs in the
@@ -179,6 +183,7 @@ impl AgentConfig {
             address: "127.0.0.1".to_owned(),
             runtime: RuntimeKind::Process,
             checkpoint_dir: data_dir.join("checkpoints"),
+            checkpoint_store: None,
             data_dir,
             lease: None,
             fenced: true,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 
 use dormouse_messages::{Event, NodeId, Sequence, Writer};
@@ -36,6 +37,8 @@ pub async fn wires(config: &AgentConfig, log: &Log) -> Result<Wires, AgentError>
         path: folder,
         error,
     })?;
+    let settings = config.checkpoint_store.as_ref();
+    let checkpoints = settings.map(|it| it.open(Handle::current())).transpose()?;
     let kept = Kept::load(config, log).await;
     tracing::info!(node = %config.node, from = %kept.next(), "following the log");
     let (heard_tx, heard) = mpsc::channel(WAITING);
@@ -61,6 +64,7 @@ pub async fn wires(config: &AgentConfig, log: &Log) -> Result<Wires, AgentError>
         kept: Some(kept),
         alive: Alive::default(),
         code: Some(Arc::new(log.code())),
+        checkpoints,
     })
 }
 

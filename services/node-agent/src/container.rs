@@ -11,21 +11,26 @@
 //!   requested checkpoint is awaited, and once more after the exit, before it is told. Where
 //!   containers come and go, every member's answers are looked for, too. A look that
 //!   hangs (a file system that does not answer) delays none of these by more than ten seconds.
+//! - Where checkpoints go to a store, they are told once they are stored ([`storing`]), and the one
+//!   that the job resumes from is fetched before the start.
 
 mod messages;
 mod readiness;
 mod starting;
+mod storing;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use actix::prelude::*;
+use futures::future::AbortHandle;
 use nix::sys::signal::Signal;
 
 use dormouse_messages::{ContainerId, Sequence};
 
 pub use messages::{Announced, Ended, Evict, Give, How, Note, Save, Start, Stop, Warn, What};
 pub use readiness::{Asked, Readiness, SILENCE};
+pub use storing::Storage;
 
 use crate::folder::{Below, LOOK_TIMEOUT, aside, aside_in_time};
 use crate::marks::{Mark, Marks};
@@ -91,6 +96,11 @@ pub struct Container {
     last_tasks: Option<Instant>,
     unsaid_tasks: Results,
     problem: Option<String>,
+    /// Where checkpoints are stored before they are told.
+    storage: Option<Storage>,
+    storing: Option<storing::Storing>,
+    /// What is had from the store before the start.
+    fetching: Option<AbortHandle>,
 }
 
 impl Container {
@@ -103,6 +113,7 @@ impl Container {
         directory: Below,
         is_running: bool,
         (watch, readiness): (Option<Watched>, Readiness),
+        storage: Option<Storage>,
     ) -> Self {
         Self {
             id: mark.container.clone(),
@@ -133,6 +144,9 @@ impl Container {
             last_tasks: None,
             unsaid_tasks: Results::default(),
             problem: None,
+            storage,
+            storing: None,
+            fetching: None,
         }
     }
 
@@ -192,6 +206,10 @@ impl Container {
     }
 
     fn stop(&mut self, stop: &Stop, ctx: &mut Context<Self>) {
+        if self.exit.is_some() {
+            // It has ended, and what it saved is being stored.
+            return;
+        }
         self.ask_no_more(ctx);
         if !self.is_leaving && !self.mark.is_stopped {
             self.note(|mark| mark.is_stopped = true);
@@ -205,6 +223,11 @@ impl Container {
         tracing::warn!(container = %self.id, reason = evict.reason, "taken away");
         self.note(|mark| mark.evicted = Some(evict.reason.clone()));
         self.evicted = Some(evict.reason);
+        if self.exit.is_some() {
+            // What it saved is not waited for any more.
+            self.finish(ctx);
+            return;
+        }
         if evict.grace.is_zero() {
             self.kill(ctx);
         } else {
@@ -312,9 +335,7 @@ impl Container {
             self.problem = None;
             if let Some(saving) = self.saving.take() {
                 self.unsaid_checkpoint = None;
-                self.last_saved = Some(Instant::now());
-                let took = (saving.request, saving.since.elapsed());
-                self.tell(What::Saved(complete, Some(took)));
+                self.keep(complete, Some((saving.request, saving.since)), ctx);
             } else {
                 self.unsaid_checkpoint = Some(complete);
             }
@@ -322,10 +343,10 @@ impl Container {
         self.fail_late_save();
         self.is_busy = look.is_busy;
         self.unsaid_tasks.add(look.tasks);
-        self.say_what_is_due(false);
+        self.say_what_is_due(false, ctx);
     }
 
-    fn say_what_is_due(&mut self, at_exit: bool) {
+    fn say_what_is_due(&mut self, at_exit: bool, ctx: &mut Context<Self>) {
         let is_due = |last: Option<Instant>| {
             at_exit || last.is_none_or(|last| last.elapsed() >= REPORT_EVERY)
         };
@@ -336,10 +357,10 @@ impl Container {
             self.tell(What::Progress(line));
         }
         if is_due(self.last_saved)
+            && !self.is_storing()
             && let Some(complete) = self.unsaid_checkpoint.take()
         {
-            self.last_saved = Some(Instant::now());
-            self.tell(What::Saved(complete, None));
+            self.keep(complete, None, ctx);
         }
         let last = self.last_tasks;
         let waited = last.is_none_or(|last| last.elapsed() >= REPORT_TASKS_EVERY);
@@ -359,15 +380,22 @@ impl Container {
             Some(problem) => format!("{why}; {problem}"),
             None => why.to_owned(),
         };
-        self.tell(What::SaveFailed(saving.request, reason));
+        self.tell(What::SaveFailed(Some(saving.request), reason));
     }
 
     /// Tells the exit, last of all.
     fn finish(&mut self, ctx: &mut Context<Self>) {
+        if self.exit.is_none() {
+            return;
+        }
+        self.say_what_is_due(true, ctx);
+        if self.is_storing() && self.evicted.is_none() {
+            // Told when it is stored.
+            return;
+        }
         let Some(exit) = self.exit.take() else {
             return;
         };
-        self.say_what_is_due(true);
         self.save_failed("it exited without a new complete checkpoint");
         let exit = exit.with_eviction(self.evicted.take());
         self.tell(What::Ended(exit));
@@ -475,6 +503,7 @@ impl Handler<Stop> for Container {
             self.stop(&stop, ctx);
         } else {
             self.deferred_stop = Some(stop);
+            self.fetch_no_more();
         }
     }
 }
@@ -487,6 +516,7 @@ impl Handler<Evict> for Container {
             self.evict(evict, ctx);
         } else {
             self.deferred = Some(evict);
+            self.fetch_no_more();
             self.kill_as_it_starts(ctx);
         }
     }

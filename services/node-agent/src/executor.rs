@@ -20,7 +20,7 @@ pub mod tasks;
 pub mod torchrun;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use dormouse_messages::job::{EnvValue, Executor, JobSpec, Kind};
 use dormouse_messages::{ContainerId, Rank};
@@ -49,7 +49,7 @@ pub struct Setting<'a> {
     /// The whole gang, by rank; where containers come and go, those that take part with this one.
     pub gang: &'a [Member],
     /// The checkpoint to resume from.
-    pub resumed_from: Option<&'a str>,
+    pub resumed_from: Option<&'a Path>,
     /// The container's own directory.
     pub directory: PathBuf,
     /// Where the gang saves.
@@ -190,10 +190,10 @@ fn common(setting: &Setting<'_>) -> Result<BTreeMap<String, String>, String> {
         env.extend(variables.map(|(name, value)| (name.to_owned(), value)));
     }
     env.extend(roles::variables(setting));
-    if let Some(uri) = setting.resumed_from {
+    if let Some(path) = setting.resumed_from {
         env.insert(
             "DORMOUSE_RESUME_FROM".to_owned(),
-            layout::path_of(uri).to_owned(),
+            path.display().to_string(),
         );
     }
     Ok(env)

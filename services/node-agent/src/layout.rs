@@ -21,16 +21,20 @@
 //! <checkpoints>/<tenant>/<name>/<incarnation>/
 //!     checkpoint.json         written last, and atomically, by the job
 //! <checkpoints>/<tenant>/<name>/<incarnation>.<number>/   each complete one, sealed
+//! <checkpoints>/<tenant>/<name>/<incarnation>-<digest>/   one of a store's, kept on this node
 //! <checkpoints>/<tenant>/<name>/work/    what a notebook's users have saved
 //! ```
 
+use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use dormouse_messages::{ContainerId, Incarnation, JobId, NodeId, Rank};
 
 use crate::folder::Below;
 use crate::rotate;
+use crate::store;
 use crate::tasks::TASKS;
 
 /// `<tenant>/<name>/<incarnation>/<rank>`.
@@ -42,6 +46,9 @@ pub struct Layout {
     node: PathBuf,
     checkpoints: PathBuf,
 }
+
+/// What a notebook's users have saved, among its checkpoints.
+const WORK: &str = "work";
 
 /// The members' file, in a folder of its own.
 pub const MEMBERS: &str = "members.json";
@@ -174,6 +181,18 @@ impl Layout {
         [self.containers(), self.checkpoints.clone()].map(|root| Below::new(root, tenant))
     }
 
+    /// The folder of a checkpoint that the log names: what a job is given to resume from. Of one in
+    /// a store, where this node keeps it.
+    #[must_use]
+    pub fn resumed(&self, job: &JobId, uri: &str) -> PathBuf {
+        if !store::is_stored(uri) {
+            return PathBuf::from(path_of(uri));
+        }
+        let name = uri.rsplit('/').next().unwrap_or_default();
+        let path = self.checkpoints_below(job).join(name).path();
+        std::path::absolute(&path).unwrap_or(path)
+    }
+
     /// A checkpoint that the log names; `None` where that lies elsewhere.
     #[must_use]
     pub fn named_checkpoint(&self, path: &Path) -> Option<Below> {
@@ -182,10 +201,36 @@ impl Layout {
         Some(Below::new(root.clone(), way))
     }
 
+    /// Removes the checkpoints here of jobs that are not `live` and were last saved at least `keep`
+    /// ago, but not what notebooks' users have saved; of how many. Blocking.
+    #[must_use]
+    pub fn remove_checkpoints(&self, live: &BTreeSet<JobId>, keep: Duration) -> usize {
+        let jobs = folders_at(&self.checkpoints, 2).unwrap_or_default();
+        let jobs = jobs.iter().filter_map(|way| way.parse::<JobId>().ok());
+        let mut removed = 0;
+        for job in jobs.filter(|job| !live.contains(job)) {
+            let below = self.checkpoints_below(&job);
+            let Ok(entries) = below.open().and_then(|folder| folder.entries()) else {
+                continue;
+            };
+            let is_old = |modified_ns: i64| {
+                let since = u64::try_from(modified_ns).unwrap_or(0);
+                let at = SystemTime::UNIX_EPOCH + Duration::from_nanos(since);
+                at.elapsed().is_ok_and(|age| age >= keep)
+            };
+            let has_work = entries.iter().any(|(name, _)| name == WORK);
+            if !has_work && entries.iter().all(|(_, entry)| is_old(entry.modified_ns)) {
+                // It follows no link.
+                removed += usize::from(std::fs::remove_dir_all(below.path()).is_ok());
+            }
+        }
+        removed
+    }
+
     /// Where a notebook keeps its files, whichever life it has and wherever it runs.
     #[must_use]
     pub fn work(&self, job: &JobId) -> Below {
-        Below::new(self.checkpoints.clone(), format!("{job}/work"))
+        Below::new(self.checkpoints.clone(), format!("{job}/{WORK}"))
     }
 
     /// The same, to look into.

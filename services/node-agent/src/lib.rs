@@ -46,6 +46,7 @@ pub mod rotate;
 pub mod runtime;
 pub mod seal;
 pub mod secrets;
+pub mod store;
 pub mod tasks;
 pub mod usage;
 pub mod watch;
@@ -111,6 +112,9 @@ pub enum AgentError {
     /// The log went back.
     #[error("the log no longer holds what it delivered before; start the agent again")]
     LogLost,
+    /// The store of checkpoints.
+    #[error(transparent)]
+    Checkpoints(#[from] store::settings::SettingsError),
     /// The container runtime.
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
@@ -221,6 +225,7 @@ async fn live(
         kept,
         alive,
         code,
+        checkpoints,
     } = wires;
     let runtime = with_code(&config, runtime, code)?;
     let (term_tx, term) = latest::channel(config.lease.unwrap_or_default());
@@ -232,7 +237,7 @@ async fn live(
         let address = ctx.address();
         let reports = Reports::new(outlet, address.clone().recipient(), address.recipient());
         Agent::new(
-            (config, marks, alive),
+            (config, marks, alive, checkpoints),
             runtime,
             reports,
             kept,

@@ -16,11 +16,12 @@ use crate::config::{AgentConfig, GPU_LIBRARY};
 use crate::container::Asked;
 use crate::executor::{self, InPlace, Member, Setting};
 use crate::jupyter;
-use crate::layout::{self, MEMBERS, TOKENS};
+use crate::layout::{Layout, MEMBERS, TOKENS};
 use crate::members::{self, ACK};
 use crate::probe::Probe;
 use crate::runtime::{ContainerPlan, GpuPart, User};
-use crate::state::{AgentState, Here, Partition, Place, Readiness};
+use crate::state::{AgentState, Here, Partition, Place, Readiness, Start};
+use crate::store::is_stored;
 
 /// Everything that is needed to start a container.
 ///
@@ -60,12 +61,12 @@ pub fn plan(
         let below = layout.members(&container.job, container.incarnation);
         absolute(below.path())
     });
-    let resumed_from = start.resumed_from.as_deref();
+    let (resume, stored) = resumed(&layout, container, start);
     let launch = executor::launch(&Setting {
         spec,
         container,
         gang: &gang(config, state, partition, container.rank)?,
-        resumed_from,
+        resumed_from: resume.as_deref(),
         directory: directory.clone(),
         checkpoint: checkpoint.clone(),
         in_place: shown.as_ref().map(|folder| InPlace {
@@ -96,11 +97,24 @@ pub fn plan(
         gpu_part,
         directory,
         checkpoint,
-        resume: resumed_from.map(|uri| PathBuf::from(layout::path_of(uri))),
+        resume,
+        stored,
         members: shown,
         code,
         work: jupyter::is_notebook(spec).then(|| absolute(layout.work(&container.job).path())),
     })
+}
+
+/// The folder that a container resumes from, and what the log names it by where it is to be had from a
+/// store first.
+fn resumed(
+    layout: &Layout,
+    container: &ContainerId,
+    start: &Start,
+) -> (Option<PathBuf>, Option<String>) {
+    let uri = start.resumed_from.as_deref();
+    let folder = uri.map(|uri| layout.resumed(&container.job, uri));
+    (folder, uri.filter(|uri| is_stored(uri)).map(str::to_owned))
 }
 
 /// The code that goes with a container, which is told where it lies.

@@ -220,14 +220,16 @@ pub fn exec_ended(
 pub fn saved(
     container: &ContainerId,
     config: &AgentConfig,
-    Saved { complete, folder }: Saved,
+    saved: Saved,
     duration: Duration,
 ) -> CheckpointSaved {
+    let complete = saved.complete;
+    let here = || layout::uri(&saved.folder);
     CheckpointSaved {
         job: container.job.clone(),
         incarnation: container.incarnation,
         node: config.node.clone(),
-        uri: layout::uri(&folder),
+        uri: saved.stored.clone().unwrap_or_else(here),
         step: complete.step,
         bytes: complete.bytes,
         duration_ms: u64::try_from(duration.as_millis()).unwrap_or(u64::MAX),

@@ -75,6 +75,8 @@ pub struct ContainerPlan {
     pub checkpoint: PathBuf,
     /// What it resumes from.
     pub resume: Option<PathBuf>,
+    /// What the log names that by, where it is to be had from a store first.
+    pub stored: Option<String>,
     /// The folder of the file that says who takes part, where containers come and go: it may read
     /// there.
     pub members: Option<PathBuf>,

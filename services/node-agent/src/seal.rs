@@ -8,7 +8,7 @@
 //!    That folder is what the log names. A job that replaces files by a rename, or writes small
 //!    ones, cannot reach it any more.
 //! 2. A job that writes over a large file in place reaches it. Then the list no longer holds, and
-//!    whoever is to resume from there finds that out ([`resumable`]) and resumes from the one before.
+//!    an agent that is to resume from there finds that out ([`resumable`]) and resumes from the one before.
 //! 3. Of each job the newest few are kept, and whatever the log may still name ([`retain`]).
 //!
 //! Blocking.
@@ -112,6 +112,48 @@ pub fn seal(life: &Below) -> io::Result<Below> {
     job.open()?
         .rename(&format!(".{name}.{number}"), &format!("{name}.{number}"))?;
     Ok(sealed)
+}
+
+/// Whether a folder's name is of one that was sealed, not of a life.
+#[must_use]
+pub fn is_sealed(name: &str) -> bool {
+    parse(name).is_some_and(|(_, number)| number > 0)
+}
+
+/// The ways to a checkpoint's files, as a job left them.
+///
+/// # Errors
+/// The disk's, or that there are too many.
+pub fn files(checkpoint: &Below) -> io::Result<Vec<String>> {
+    let mut files = Vec::new();
+    walk(&checkpoint.open()?, "", 0, &mut |_, name, way, _| {
+        if name != LIST {
+            files.push(way.to_owned());
+        }
+        Ok(())
+    })?;
+    match files.len() > FILES_LIMIT {
+        true => Err(io::Error::other("it has too many files")),
+        false => Ok(files),
+    }
+}
+
+/// Lists the files of a checkpoint that was fetched, as if it had been sealed here.
+///
+/// # Errors
+/// The disk's.
+pub fn list(checkpoint: &Below) -> io::Result<()> {
+    let folder = checkpoint.open()?;
+    let mut list = Vec::new();
+    walk(&folder, "", 0, &mut |_, _, way, entry| {
+        list.push(Sealed {
+            path: way.to_owned(),
+            bytes: entry.bytes,
+            modified_ns: entry.modified_ns,
+        });
+        Ok(())
+    })?;
+    folder.write(LIST, &serde_json::to_vec(&list)?)
 }
 
 fn last_number(job: &Folder, life: &str) -> io::Result<u32> {

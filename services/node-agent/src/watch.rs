@@ -35,8 +35,12 @@ const FILES_LIMIT: usize = 10_000;
 pub struct Saved {
     /// What the job says of it.
     pub complete: Complete,
-    /// Where it is kept.
+    /// Where it is kept, to tell.
     pub folder: PathBuf,
+    /// The same, to look into.
+    pub below: Below,
+    /// What a store calls it, once it is stored there.
+    pub stored: Option<String>,
 }
 
 /// What a job says of a complete checkpoint.
@@ -214,6 +218,8 @@ impl Watch {
         Saved {
             complete,
             folder: std::path::absolute(&folder).unwrap_or(folder),
+            below: sealed,
+            stored: None,
         }
     }
 

@@ -14,6 +14,7 @@ use crate::code::CodeSource;
 use crate::exec::ExecAsked;
 use crate::kept::Kept;
 use crate::logs::Alive;
+use crate::store::Store;
 
 /// What is heard of the log.
 #[derive(Debug, Clone)]
@@ -96,6 +97,8 @@ pub struct Wires {
     pub kept: Option<Kept>,
     /// Where the code of jobs comes from; absent: none starts that has some.
     pub code: Option<Arc<dyn CodeSource>>,
+    /// Where checkpoints are stored; absent: they stay in their folder, which the nodes share.
+    pub checkpoints: Option<Store>,
     /// Which containers run, for who reads what they print.
     pub alive: Alive,
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use dormouse_messages::events::Gpu;
 use dormouse_messages::{Amounts, NodeId};
+use dormouse_node_agent::store::settings::Place;
 use dormouse_node_agent::{LogBounds, Retention, RuntimeKind};
 
 use crate::cli::gateway::{GatewayArgs, loopback};
@@ -213,9 +214,14 @@ pub struct ServeArgs {
     /// What runs the containers.
     #[arg(long, env = "DORMOUSE_RUNTIME", default_value = "process")]
     pub runtime: RuntimeArg,
-    /// Where checkpoints go; a shared file system on a cluster. Default: below --data.
-    #[arg(long, env = "DORMOUSE_CHECKPOINTS", value_name = "DIR")]
-    pub checkpoints: Option<PathBuf>,
+    /// Where checkpoints go: a folder, on a file system that all nodes share, or
+    /// s3://BUCKET/PREFIX, for nodes that share none. Default: below --data.
+    #[arg(long, env = "DORMOUSE_CHECKPOINTS", value_name = "PLACE")]
+    pub checkpoints: Option<Place>,
+    /// Options and credentials of that bucket, as AWS_…=VALUE lines in a file that only its owner
+    /// may read; they win over the agent's environment.
+    #[arg(long, env = "DORMOUSE_CHECKPOINTS_OPTIONS", value_name = "FILE")]
+    pub checkpoints_options: Option<PathBuf>,
     /// What ended containers printed is kept so long.
     #[command(flatten)]
     pub keep: KeepArgs,

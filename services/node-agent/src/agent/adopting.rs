@@ -36,6 +36,7 @@ impl Agent {
     fn look_at_the_ended(&mut self, found: Vec<Found>, ctx: &mut Context<Self>) {
         let ended = found.iter().filter(|found| found.status.is_err());
         let looks: Vec<_> = ended
+            .filter(|found| !self.may_have_to_store(&found.container))
             .filter_map(|found| {
                 let id = found.container.clone();
                 let (mut watch, orders) = (self.watch(&id, true)?, self.orders(&id));
@@ -71,6 +72,11 @@ impl Agent {
         }));
     }
 
+    /// Whether a container that has ended may have left a checkpoint that is not in the store.
+    fn may_have_to_store(&self, id: &ContainerId) -> bool {
+        self.store.is_some() && self.watch(id, true).is_some_and(|watch| watch.is_chief())
+    }
+
     fn adopt(&mut self, found: Found, ctx: &mut Context<Self>) -> Adopted {
         let id = found.container;
         let mark = self.marks.get(&id, found.request);
@@ -92,6 +98,14 @@ impl Agent {
                     evicting = true;
                 }
                 Ok(pid)
+            }
+            Err(exit) if self.may_have_to_store(&id) => {
+                // What it saved is stored before its end is told: until then it counts as running.
+                let watch = self.watch(&id, true);
+                let exit = exit.with_eviction(mark.evicted.clone());
+                let addr = self.container(mark, true, watch, ctx);
+                addr.do_send(container::Ended(exit));
+                Ok(0)
             }
             Err(exit) => Err(exit.with_eviction(mark.evicted)),
         };
@@ -127,7 +141,7 @@ impl Agent {
             }
             (None, Some(request)) => {
                 let why = "it exited without a new complete checkpoint".to_owned();
-                self.note(id, What::SaveFailed(request, why));
+                self.note(id, What::SaveFailed(Some(request), why));
             }
             (None, None) => {}
         }

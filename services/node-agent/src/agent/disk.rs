@@ -17,6 +17,7 @@ use crate::folder::aside;
 use crate::prune::prune;
 use crate::rotate::rotate;
 use crate::seal::retain;
+use crate::store::retain::Keep;
 
 /// Between two looks for what ended containers have left and nobody needs any more.
 const PRUNE_EVERY: Duration = Duration::from_secs(3600);
@@ -51,6 +52,7 @@ impl Agent {
             return;
         };
         let (layout, marks) = (self.config.layout(), self.marks.clone());
+        self.prune_cached(keep);
         tokio::task::spawn_blocking(move || {
             let removed = prune(&layout, &marks, keep);
             if removed > 0 {
@@ -58,6 +60,24 @@ impl Agent {
             }
         });
         ctx.run_later(PRUNE_EVERY, Self::prune);
+    }
+
+    /// Removes what is kept here of the stored checkpoints of jobs that are over.
+    fn prune_cached(&self, keep: Duration) {
+        if self.store.is_none() {
+            return;
+        }
+        let layout = self.config.layout();
+        let live: BTreeSet<_> = self.core.state().jobs.keys().cloned().collect();
+        tokio::task::spawn_blocking(move || {
+            let removed = layout.remove_checkpoints(&live, keep);
+            if removed > 0 {
+                tracing::info!(
+                    removed,
+                    "removed the checkpoints of jobs that are over; the store has its own"
+                );
+            }
+        });
     }
 
     /// Makes the directories of containers that are about to start: the disk takes as long for
@@ -101,6 +121,21 @@ impl Agent {
         let named = named.filter_map(|uri| uri.rsplit('/').next().map(str::to_owned));
         let named: BTreeSet<String> = named.collect();
         let keep = self.config.keep.checkpoints.max(CHECKPOINTS_RESUMABLE);
+        if let Some(store) = &self.store {
+            let keep = Keep {
+                present: saved.incarnation,
+                newest: keep,
+                named: named.clone(),
+            };
+            let retained = store.retain(&self.config.layout(), saved.job.clone(), keep);
+            let job = saved.job.clone();
+            tokio::spawn(async move {
+                if let Err(error) = retained.outcome().await {
+                    tracing::warn!(%job, %error, "old checkpoints are not removed from the store");
+                }
+            });
+        }
+        // What is sealed here and not stored yet: one under way, one that waits.
         let (below, present) = (
             self.config.layout().checkpoints_below(&saved.job),
             saved.incarnation,

@@ -35,8 +35,8 @@ pub enum What {
     Saved(Saved, Option<(Sequence, Duration)>),
     /// The checkpoint that it is to resume from cannot be read: which, and why.
     Rejected(String, String),
-    /// A requested checkpoint did not come.
-    SaveFailed(Sequence, String),
+    /// A checkpoint did not come, or could not be stored; the request that it was to answer.
+    SaveFailed(Option<Sequence>, String),
     /// It reports progress.
     Progress(Line),
     /// Tasks of a task set have ended in it.

@@ -1,17 +1,18 @@
 //! Starting a container: what it resumes from is looked at first, and a start that fails says why.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use actix::prelude::*;
+use futures::future::{AbortHandle, Abortable};
 
 use dormouse_messages::events::NodeFault;
 
-use super::{Container, KILL_AGAIN, Start, What};
+use super::{Container, KILL_AGAIN, Start, Storage, What};
 use crate::folder::{Below, aside_in_time};
 use crate::layout;
-use crate::runtime::{Exit, NotStarted, RuntimeError};
+use crate::runtime::{ContainerPlan, Exit, NotStarted, RuntimeError};
 use crate::seal::{Unreadable, resumable};
+use crate::store::StoreError;
 
 /// Why a container was not started.
 enum Unstarted {
@@ -19,6 +20,29 @@ enum Unstarted {
     Runtime(RuntimeError),
     /// The gang cannot resume.
     Resume(Unreadable),
+    /// It was to end while its checkpoint was fetched.
+    Ended,
+}
+
+/// Has the checkpoint that it resumes from on this node, from the store that it lies in.
+async fn provide(storage: Option<Storage>, plan: &ContainerPlan) -> Result<(), Unstarted> {
+    let Some(uri) = plan.stored.clone() else {
+        return Ok(());
+    };
+    let Some(Storage { store, layout }) = storage else {
+        let why = format!(
+            "{uri} is in a store, and this agent has none; start it with the --checkpoints of the others"
+        );
+        return Err(Unstarted::Resume(Unreadable::Here(why)));
+    };
+    let provided = store.provide(layout, plan.container.job.clone(), uri);
+    provided.outcome().await.map_err(|error| {
+        let why = error.to_string();
+        Unstarted::Resume(match error {
+            StoreError::Wrong { .. } => Unreadable::Anywhere(why),
+            _ => Unreadable::Here(why),
+        })
+    })
 }
 
 /// Looks at the checkpoint that the gang is to resume from.
@@ -36,8 +60,11 @@ async fn check(resume: Option<Below>) -> Result<(), Unstarted> {
 }
 
 impl Container {
-    fn unstarted(&self, why: Unstarted, resumed_from: Option<PathBuf>) -> Exit {
+    fn unstarted(&self, why: Unstarted, resumed_from: Option<String>) -> Exit {
         match why {
+            Unstarted::Ended => {
+                Exit::evicted("it was to end while its checkpoint was fetched".to_owned())
+            }
             Unstarted::Runtime(RuntimeError::Start(why)) => Exit::cannot_start(&why),
             Unstarted::Runtime(error) => {
                 let why = NotStarted::of_node(NodeFault::Engine, error.to_string());
@@ -47,13 +74,20 @@ impl Container {
                 Exit::cannot_start(&NotStarted::of_node(NodeFault::Checkpoints, why))
             }
             Unstarted::Resume(Unreadable::Anywhere(why)) => {
-                let path = resumed_from.unwrap_or_default();
-                self.tell(What::Rejected(layout::uri(&path), why.clone()));
+                let uri = resumed_from.unwrap_or_default();
+                let shown = layout::path_of(&uri).to_owned();
+                self.tell(What::Rejected(uri, why.clone()));
                 Exit::evicted(format!(
-                    "the checkpoint {} cannot be resumed from ({why}); the one before is",
-                    path.display()
+                    "the checkpoint {shown} cannot be resumed from ({why}); the one before is"
                 ))
             }
+        }
+    }
+
+    /// It is to end: what it would have resumed from is not waited for.
+    pub(super) fn fetch_no_more(&mut self) {
+        if let Some(fetching) = self.fetching.take() {
+            fetching.abort();
         }
     }
 
@@ -81,9 +115,19 @@ impl Handler<Start> for Container {
             }))
         });
         let runtime = Arc::clone(&self.runtime);
+        let storage = self.storage.clone();
+        let (fetching, aborted) = AbortHandle::new_pair();
+        self.fetching = Some(fetching);
         let start = async move {
-            let resumed_from = plan.resume.clone();
-            let started = match check(resume).await {
+            let named = plan.resume.as_deref().map(layout::uri);
+            let resumed_from = plan.stored.clone().or(named);
+            let provided = Abortable::new(provide(storage, &plan), aborted).await;
+            let provided = provided.unwrap_or(Err(Unstarted::Ended));
+            let checked = match provided {
+                Ok(()) => check(resume).await,
+                Err(why) => Err(why),
+            };
+            let started = match checked {
                 Ok(()) => runtime.start(plan).await.map_err(Unstarted::Runtime),
                 Err(why) => Err(why),
             };
@@ -97,6 +141,7 @@ impl Handler<Start> for Container {
             start
                 .into_actor(self)
                 .map(|(started, watch, resumed_from), actor, ctx| {
+                    actor.fetching = None;
                     actor.is_looking = watch.is_some();
                     actor.watch = watch;
                     match started {

@@ -213,6 +213,7 @@ impl Node {
             directory: absolute(layout.container(&container)),
             checkpoint,
             resume: None,
+            stored: None,
             members: None,
             container,
         }

@@ -2,7 +2,7 @@
 //! line and environment.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::common::*;
 use dormouse_messages::Rank;
@@ -23,7 +23,7 @@ fn run(spec: &JobSpec, rank: u32, gang: &[Member], from: Option<&str>) -> Result
         spec,
         container: &id(2, rank),
         gang,
-        resumed_from: from,
+        resumed_from: from.map(Path::new),
         directory: PathBuf::from("/data/c"),
         checkpoint: PathBuf::from("/checkpoints/ads/lr/2"),
         in_place: None,
@@ -73,7 +73,7 @@ fn every_process_is_told_who_it_is() {
 #[test]
 fn a_resume_runs_its_own_command_where_there_is_one() {
     let mut spec = with(Executor::Plain);
-    let from = Some("file:///checkpoints/ads/lr/1");
+    let from = Some("/checkpoints/ads/lr/1");
     let launch = run(&spec, 0, &gang(&["10.0.0.1"]), from).expect("fine");
     assert_eq!(launch.argv, ["python3", "train.py"]);
     assert_eq!(

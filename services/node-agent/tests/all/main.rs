@@ -19,4 +19,5 @@ mod reconcile;
 mod roles;
 mod snapshots;
 mod sources;
+mod store;
 mod tasks;

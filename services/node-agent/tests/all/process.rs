@@ -48,6 +48,7 @@ fn plan(folder: &Path, incarnation: u32, script: &str) -> ContainerPlan {
             .layout()
             .checkpoint(&container.job, container.incarnation),
         resume: None,
+        stored: None,
         members: None,
         work: None,
         code: None,

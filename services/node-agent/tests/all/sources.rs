@@ -18,7 +18,7 @@ const BY_NAME: [&str; 10] = [
 ];
 
 /// Files that look by name, and at what: nothing of it is a job's to write.
-const MAY: [(&str, &str); 16] = [
+const MAY: [(&str, &str); 17] = [
     (
         "src/folder.rs",
         "the way itself: roots that the operator named",
@@ -55,6 +55,10 @@ const MAY: [(&str, &str); 16] = [
     (
         "src/process/start.rs",
         "whether programs and mounts are there: no content",
+    ),
+    (
+        "src/store/settings.rs",
+        "the operator's file of credentials",
     ),
 ];
 

@@ -13,6 +13,7 @@ use dormouse_messages::{
 };
 use dormouse_node_agent::code::CodeSource;
 use dormouse_node_agent::exec::{ExecAsked, Execs};
+use dormouse_node_agent::store::Store;
 use dormouse_node_agent::wire::{Heard, Lease, LeaseError, Outlet, OutletError, Wires};
 use dormouse_node_agent::{AgentConfig, AgentError, run_wired};
 use dormouse_runtime::{BrokerConfig, LocalBroker, Log, Settings};
@@ -528,6 +529,13 @@ impl Lease for FakeLog {
     }
 }
 
+/// Where an agent's code comes from, and where its checkpoints go.
+#[derive(Default)]
+struct Ties {
+    code: Option<Arc<dyn CodeSource>>,
+    checkpoints: Option<Store>,
+}
+
 /// An agent that runs until it is stopped.
 pub struct Running {
     stop: Option<oneshot::Sender<()>>,
@@ -536,7 +544,7 @@ pub struct Running {
 
 impl Running {
     pub fn start(log: &FakeLog, config: AgentConfig, with_lease: bool) -> Self {
-        Self::start_with(log, config, with_lease, None, None)
+        Self::start_with(log, config, with_lease, None, Ties::default())
     }
 
     /// An agent that can be asked to run programs in its containers.
@@ -544,14 +552,27 @@ impl Running {
         let (ask, asked) = mpsc::channel(8);
         let execs = Execs::new(config.node.clone(), ask);
         (
-            Self::start_with(log, config, false, Some(asked), None),
+            Self::start_with(log, config, false, Some(asked), Ties::default()),
             execs,
         )
     }
 
     /// An agent with a store of packed folders.
     pub fn with_code(log: &FakeLog, config: AgentConfig, code: Arc<dyn CodeSource>) -> Self {
-        Self::start_with(log, config, false, None, Some(code))
+        let ties = Ties {
+            code: Some(code),
+            ..Ties::default()
+        };
+        Self::start_with(log, config, false, None, ties)
+    }
+
+    /// An agent whose checkpoints go to a store.
+    pub fn with_store(log: &FakeLog, config: AgentConfig, store: &Store) -> Self {
+        let ties = Ties {
+            checkpoints: Some(store.clone()),
+            ..Ties::default()
+        };
+        Self::start_with(log, config, false, None, ties)
     }
 
     fn start_with(
@@ -559,7 +580,7 @@ impl Running {
         config: AgentConfig,
         with_lease: bool,
         execs: Option<mpsc::Receiver<ExecAsked>>,
-        code: Option<Arc<dyn CodeSource>>,
+        ties: Ties,
     ) -> Self {
         let _ = tracing_subscriber::fmt().with_test_writer().try_init();
         let (stop, stopped) = oneshot::channel::<()>();
@@ -571,7 +592,8 @@ impl Running {
             execs,
             kept: None,
             alive: Default::default(),
-            code,
+            code: ties.code,
+            checkpoints: ties.checkpoints,
         };
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Runtime::new().expect("a runtime");

@@ -1,0 +1,106 @@
+//! What becomes of a complete checkpoint: it is told at once, or stored first.
+//!
+//! - One upload at a time. One that was requested takes the place of one that was not; of those that
+//!   come meanwhile unasked, the newest waits.
+//! - A checkpoint that cannot be stored has failed, for the reason that the store gives.
+//! - The exit waits for the upload, so that it is told after it. An eviction does not wait: what it
+//!   takes away is wanted no more.
+
+use std::time::Instant;
+
+use actix::prelude::*;
+
+use dormouse_messages::Sequence;
+
+use super::{Container, What};
+use crate::layout::Layout;
+use crate::store::{Store, StoreError};
+use crate::watch::Saved;
+
+/// Where a container's checkpoints are stored.
+#[derive(Debug, Clone)]
+pub struct Storage {
+    /// The store.
+    pub store: Store,
+    /// This node's folders.
+    pub layout: Layout,
+}
+
+/// An upload under way.
+pub(super) struct Storing {
+    saved: Saved,
+    /// The request that it answers, and when that came.
+    answer: Option<(Sequence, Instant)>,
+    waiting: SpawnHandle,
+}
+
+impl Container {
+    /// Whether a checkpoint that nobody requested has to wait.
+    pub(super) const fn is_storing(&self) -> bool {
+        self.storing.is_some()
+    }
+
+    /// Tells a complete checkpoint, once it is stored.
+    pub(super) fn keep(
+        &mut self,
+        saved: Saved,
+        answer: Option<(Sequence, Instant)>,
+        ctx: &mut Context<Self>,
+    ) {
+        self.last_saved = Some(Instant::now());
+        let Some(Storage { store, layout }) = self.storage.clone() else {
+            let took = answer.map(|(request, since)| (request, since.elapsed()));
+            self.tell(What::Saved(saved, took));
+            return;
+        };
+        if let Some(storing) = self.storing.take() {
+            ctx.cancel_future(storing.waiting);
+        }
+        let (job, life) = (self.id.job.clone(), self.id.incarnation);
+        let upload = store.put(layout, job, life, saved.below.clone());
+        let stored = upload.outcome().into_actor(self);
+        let waiting = ctx.spawn(stored.map(|stored, actor, ctx| actor.stored(stored, ctx)));
+        self.storing = Some(Storing {
+            saved,
+            answer,
+            waiting,
+        });
+    }
+
+    fn stored(&mut self, stored: Result<String, StoreError>, ctx: &mut Context<Self>) {
+        let Some(storing) = self.storing.take() else {
+            return;
+        };
+        let mut answer = storing.answer;
+        if answer.is_none() && self.exit.is_some() {
+            // Found by an agent that was asked after it had looked: nothing else comes.
+            answer = self.saving.take().map(|it| (it.request, it.since));
+        }
+        match stored {
+            Ok(uri) => {
+                let saved = Saved {
+                    stored: Some(uri),
+                    ..storing.saved
+                };
+                let took = answer.map(|(request, since)| (request, since.elapsed()));
+                self.tell(What::Saved(saved, took));
+            }
+            Err(why) => self.not_stored(answer.map(|(request, _)| request), &why),
+        }
+        self.say_what_is_due(false, ctx);
+        self.finish(ctx);
+    }
+
+    fn not_stored(&mut self, request: Option<Sequence>, why: &StoreError) {
+        let reason = format!("not stored: {why}");
+        if request.is_some() {
+            self.is_leaving = false;
+        } else if self.saving.is_some() {
+            // It would be taken for the answer to the request.
+            tracing::warn!(container = %self.id, reason, "a checkpoint is given up");
+            self.problem = Some(reason);
+            return;
+        }
+        self.tell(What::SaveFailed(request, reason));
+    }
+}

@@ -1,0 +1,246 @@
+//! Having a checkpoint of the store on this node.
+//!
+//! 1. What is whole in the node's cache is used: it was saved or fetched here in this life of the
+//!    kernel, and nothing of it was written to since.
+//! 2. Else the manifest is read and compared with the name that the log has, and the files with the
+//!    manifest: small ones eight at a time, long ones in pieces, four ahead.
+//! 3. It is made beside its place and renamed: a folder that is there is whole. What else the cache
+//!    has of the job goes.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::ops::Range;
+use std::path::Path as FilePath;
+
+use futures::{StreamExt, TryStreamExt, stream};
+use object_store::ObjectStoreExt;
+use object_store::path::Path;
+use sha2::{Digest, Sha256};
+
+use dormouse_messages::JobId;
+
+use super::manifest::{Described, MOST_BYTES, Manifest};
+use super::upload::blocking;
+use super::{Name, Store, StoreError, Task, cached, digest, hexadecimal, retain};
+use crate::code::tree::Tree;
+use crate::folder::Below;
+use crate::layout::Layout;
+use crate::procfs::boot_id;
+use crate::seal;
+
+/// A file of more is read in pieces of so much.
+const PIECE_BYTES: u64 = 8 << 20;
+/// Pieces of one file under way at once.
+const PIECES_UNDER_WAY: usize = 4;
+/// Small files under way at once.
+const FILES_UNDER_WAY: usize = 8;
+/// A boot's name is no longer.
+const BOOT_BYTES: u64 = 256;
+
+/// Which life of the kernel a cached checkpoint is of: beside its folder, where the job does not
+/// see it.
+pub(super) fn mark(name: &str) -> String {
+    format!(".{name}.boot")
+}
+
+fn place_of(place: &Below) -> Option<(Below, String)> {
+    let path = place.path();
+    let name = path.file_name()?.to_str()?.to_owned();
+    Some((place.parent()?, name))
+}
+
+/// Whether the cache has all of it; blocking.
+fn is_whole(place: &Below) -> bool {
+    let Some((job, name)) = place_of(place) else {
+        return false;
+    };
+    let boot = job
+        .open()
+        .and_then(|job| job.read_text(&mark(&name), BOOT_BYTES));
+    boot.is_ok_and(|boot| boot == boot_id()) && seal::resumable(place).is_ok()
+}
+
+/// Makes a folder that is whole the cache's; blocking.
+fn place_at(place: &Below, from: &str) -> io::Result<()> {
+    let (job, name) = place_of(place).ok_or(io::ErrorKind::InvalidInput)?;
+    let job = job.open()?;
+    if place.open().is_ok() {
+        fs::remove_dir_all(place.path())?;
+    }
+    job.rename(from, &name)?;
+    job.write(&mark(&name), boot_id().as_bytes())
+}
+
+/// A folder that was sealed here, and is stored, becomes the cache's; blocking.
+pub(super) fn keep(sealed: &Below, place: &Below) -> io::Result<()> {
+    let path = sealed.path();
+    let name = path.file_name().and_then(|name| name.to_str());
+    match name {
+        // One that could not be sealed is the job's own folder, where it saves again.
+        Some(name) if seal::is_sealed(name) => place_at(place, name),
+        _ => Ok(()),
+    }
+}
+
+impl Store {
+    /// Has a checkpoint on this node, that the log names by `uri`.
+    #[must_use]
+    pub fn provide(&self, layout: Layout, job: JobId, uri: String) -> Task<()> {
+        let store = self.clone();
+        self.spawn(async move {
+            let name = store.named(&job, &uri)?;
+            let place = cached(&layout, &job, &name);
+            let turn = store.turn(&place.path());
+            let _alone = turn.lock().await;
+            let looked = place.clone();
+            if blocking(move || Ok(is_whole(&looked))).await? {
+                return Ok(());
+            }
+            let fetch = Fetch {
+                store: &store,
+                folder: store.folder(&job, &name),
+                uri,
+                name,
+            };
+            fetch.all(&layout, &job, &place).await
+        })
+    }
+}
+
+/// One checkpoint that is fetched.
+struct Fetch<'a> {
+    store: &'a Store,
+    folder: Path,
+    uri: String,
+    name: Name,
+}
+
+impl Fetch<'_> {
+    fn wrong(&self, why: impl Into<String>) -> StoreError {
+        StoreError::Wrong {
+            uri: self.uri.clone(),
+            why: why.into(),
+        }
+    }
+
+    fn failed(&self, what: &str, error: &object_store::Error) -> StoreError {
+        match error {
+            object_store::Error::NotFound { .. } => {
+                self.wrong(format!("the store has no {what} of it"))
+            }
+            error => self.store.unanswered(error),
+        }
+    }
+
+    async fn manifest(&self, job: &JobId) -> Result<Manifest, StoreError> {
+        let failed = |error| self.failed("manifest", &error);
+        let found = self.store.objects.get(&Store::manifest(&self.folder)).await;
+        let found = found.map_err(failed)?;
+        if found.meta.size > MOST_BYTES {
+            return Err(self.wrong("its manifest is longer than any"));
+        }
+        let text = found.bytes().await.map_err(failed)?;
+        if digest(&text) != self.name.sha256 {
+            return Err(self.wrong("its manifest is not what was stored"));
+        }
+        let manifest: Manifest =
+            serde_json::from_slice(&text).map_err(|error| self.wrong(error.to_string()))?;
+        let checked = manifest.check(job, self.name.incarnation);
+        checked.map_err(|why| self.wrong(why))?;
+        Ok(manifest)
+    }
+
+    async fn all(&self, layout: &Layout, job: &JobId, place: &Below) -> Result<(), StoreError> {
+        let manifest = self.manifest(job).await?;
+        let below = layout.checkpoints_below(job);
+        let unfinished = format!(".{}", self.name);
+        let new = below.join(&unfinished);
+        let at = new.clone();
+        blocking(move || {
+            let _ = fs::remove_dir_all(at.path());
+            let made = Tree::new(at.clone(), None);
+            made.map(drop)
+                .map_err(|error| StoreError::disk("cannot make", &at.path(), &error))
+        })
+        .await?;
+        let (small, long): (Vec<_>, Vec<_>) = manifest
+            .files
+            .iter()
+            .partition(|it| it.bytes <= PIECE_BYTES);
+        stream::iter(small.into_iter().map(Ok))
+            .try_for_each_concurrent(FILES_UNDER_WAY, |file| self.file(file, &new))
+            .await?;
+        for file in long {
+            self.file(file, &new).await?;
+        }
+        let (place, name) = (place.clone(), self.name.to_string());
+        blocking(move || {
+            let placed = seal::list(&new).and_then(|()| place_at(&place, &unfinished));
+            placed.map_err(|error| StoreError::disk("cannot make", &place.path(), &error))?;
+            let only = BTreeSet::from([name]);
+            if let Err(error) = retain::cached_only(&below, 0, &only) {
+                let path = below.path();
+                tracing::warn!(%error, "cannot remove old checkpoints in {}", path.display());
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    async fn file(&self, file: &Described, to: &Below) -> Result<(), StoreError> {
+        let (tree, way) = (to.clone(), file.path.clone());
+        let path = to.path().join(&file.path);
+        let at = path.clone();
+        let mut writing = blocking(move || {
+            let made = made_in(&tree, FilePath::new(&way));
+            let made = made.map_err(|error| StoreError::disk("cannot write", &at, &error));
+            Ok((made?, Sha256::new()))
+        })
+        .await?;
+        let object = Store::file(&self.folder, &file.path);
+        let pieces = stream::iter(ranges(file.bytes));
+        let mut pieces = pieces
+            .map(|range| {
+                let object = &object;
+                async move {
+                    let wanted = range.end - range.start;
+                    let piece = self.store.objects.get_range(object, range).await;
+                    let piece = piece.map_err(|error| self.failed(&file.path, &error))?;
+                    match piece.len() as u64 == wanted {
+                        true => Ok(piece),
+                        false => Err(self.wrong(format!("{} is too short", file.path))),
+                    }
+                }
+            })
+            .buffered(PIECES_UNDER_WAY);
+        while let Some(piece) = pieces.try_next().await? {
+            let at = path.clone();
+            writing = blocking(move || {
+                let (mut file, mut digest) = writing;
+                digest.update(&piece);
+                let written = file.write_all(&piece);
+                written.map_err(|error| StoreError::disk("cannot write", &at, &error))?;
+                Ok((file, digest))
+            })
+            .await?;
+        }
+        match hexadecimal(&writing.1.finalize()) == file.sha256 {
+            true => Ok(()),
+            false => Err(self.wrong(format!("{} is not what was stored", file.path))),
+        }
+    }
+}
+
+fn made_in(tree: &Below, way: &FilePath) -> io::Result<File> {
+    Tree::new(tree.clone(), None)?.file(way, false)
+}
+
+/// The pieces of a file.
+fn ranges(bytes: u64) -> impl Iterator<Item = Range<u64>> {
+    let count = bytes.div_ceil(PIECE_BYTES);
+    (0..count).map(move |index| {
+        let start = index * PIECE_BYTES;
+        start..bytes.min(start + PIECE_BYTES)
+    })
+}

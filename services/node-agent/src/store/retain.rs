@@ -1,0 +1,134 @@
+//! Removing stored checkpoints that nobody needs: of each job the newest few stay, and whatever the
+//! log may still name.
+//!
+//! - What a later life has stored is left alone: it is not this agent's to judge.
+//! - An upload without a manifest is torn, or under way. Of the present life it may be under way,
+//!   and stays; a later life removes it.
+//! - The manifest goes first: what is half removed is torn, and believed by nobody.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::io;
+
+use futures::{StreamExt, TryStreamExt};
+use object_store::{ObjectStore, ObjectStoreExt};
+
+use dormouse_messages::{Incarnation, JobId};
+
+use super::upload::blocking;
+use super::{Name, Store, StoreError, Task, fetch};
+use crate::folder::Below;
+use crate::layout::Layout;
+
+/// What is kept of a job's checkpoints.
+#[derive(Debug, Clone)]
+pub struct Keep {
+    /// The life that has just saved.
+    pub present: Incarnation,
+    /// So many of the newest.
+    pub newest: usize,
+    /// And those that the log may name, by the names of their folders.
+    pub named: BTreeSet<String>,
+}
+
+impl Store {
+    /// Removes what a job needs no more, here and from the node's cache; how many from the store.
+    #[must_use]
+    pub fn retain(&self, layout: &Layout, job: JobId, keep: Keep) -> Task<usize> {
+        let (store, below) = (self.clone(), layout.checkpoints_below(&job));
+        self.spawn(async move {
+            let removed = store.remove_old(&below, &job, &keep).await?;
+            let shown = below.path();
+            blocking(move || {
+                cached_only(&below, keep.newest, &keep.named)
+                    .map_err(|error| StoreError::disk("cannot remove from", &shown, &error))
+            })
+            .await?;
+            Ok(removed)
+        })
+    }
+
+    async fn remove_old(
+        &self,
+        below: &Below,
+        job: &JobId,
+        keep: &Keep,
+    ) -> Result<usize, StoreError> {
+        // Not while one is uploaded: what is there already is not stored again.
+        let turn = self.turn(&below.path());
+        let _alone = turn.lock().await;
+        let listed = self
+            .objects
+            .list_with_delimiter(Some(&self.of_job(job)))
+            .await;
+        let listed = listed.map_err(|error| self.unanswered(&error))?;
+        let folders = listed.common_prefixes.iter();
+        let names = folders.filter_map(|folder| folder.filename().and_then(Name::parse));
+        let names: Vec<_> = names.filter(|it| it.incarnation <= keep.present).collect();
+        if names.len() <= keep.newest {
+            return Ok(0);
+        }
+        let (mut whole, mut old) = (Vec::new(), Vec::new());
+        for name in names {
+            let manifest = Self::manifest(&self.folder(job, &name));
+            match self.objects.head(&manifest).await {
+                Ok(found) => whole.push((Reverse((name.incarnation, found.last_modified)), name)),
+                Err(object_store::Error::NotFound { .. }) => {
+                    if name.incarnation < keep.present {
+                        old.push(name);
+                    }
+                }
+                Err(error) => return Err(self.unanswered(&error)),
+            }
+        }
+        whole.sort();
+        let beyond = whole.into_iter().skip(keep.newest).map(|(_, name)| name);
+        old.extend(beyond.filter(|name| !keep.named.contains(&name.to_string())));
+        for name in &old {
+            self.remove(job, name).await?;
+        }
+        Ok(old.len())
+    }
+
+    async fn remove(&self, job: &JobId, name: &Name) -> Result<(), StoreError> {
+        let folder = self.folder(job, name);
+        match self.objects.delete(&Self::manifest(&folder)).await {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => {}
+            Err(error) => return Err(self.unanswered(&error)),
+        }
+        let objects = self
+            .objects
+            .list(Some(&folder))
+            .map_ok(|it| it.location)
+            .boxed();
+        let removed: Result<Vec<_>, _> = self.objects.delete_stream(objects).try_collect().await;
+        removed.map(drop).map_err(|error| self.unanswered(&error))
+    }
+}
+
+/// Removes what a node's cache has of a job, but the newest and those named; blocking.
+///
+/// # Errors
+/// The disk's.
+pub fn cached_only(job: &Below, newest: usize, named: &BTreeSet<String>) -> io::Result<usize> {
+    let folder = job.open()?;
+    let mut found: Vec<_> = folder
+        .entries()?
+        .into_iter()
+        .filter_map(|(name, entry)| {
+            let parsed = Name::parse(&name)?;
+            Some((Reverse((parsed.incarnation, entry.modified_ns)), name))
+        })
+        .collect();
+    found.sort();
+    let mut removed = 0;
+    for (_, name) in found.into_iter().skip(newest) {
+        if !named.contains(&name) {
+            let _ = folder.remove(&fetch::mark(&name));
+            // It follows no link.
+            std::fs::remove_dir_all(job.join(&name).path())?;
+            removed += 1;
+        }
+    }
+    Ok(removed)
+}

@@ -1,0 +1,205 @@
+//! What an agent is told of the place for checkpoints, and what it may do there.
+//!
+//! The credentials are the agent's own: from its environment (`AWS_ACCESS_KEY_ID`, …), from a file
+//! that only it can read, or from the machine's or the pod's role. No job and no event sees them.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use object_store::RetryConfig;
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, Checksum};
+use tokio::runtime::Handle;
+
+use super::Store;
+
+/// A store that does not answer is asked so long: then the checkpoint has failed.
+const RETRIED: Duration = Duration::from_secs(60);
+
+/// Where checkpoints go, as the operator writes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// A folder: a file system that the nodes share.
+    Folder(PathBuf),
+    /// A bucket of S3, or of what speaks like it, and a prefix there.
+    S3(String),
+}
+
+impl FromStr for Place {
+    type Err = String;
+
+    fn from_str(written: &str) -> Result<Self, String> {
+        match written.split_once("://") {
+            None if written.is_empty() => Err("it is empty".to_owned()),
+            None => Ok(Self::Folder(PathBuf::from(written))),
+            Some(("file", path)) if path.starts_with('/') => Ok(Self::Folder(PathBuf::from(path))),
+            Some(("s3", way)) if !way.starts_with('/') && !way.is_empty() => {
+                Ok(Self::S3(written.trim_end_matches('/').to_owned()))
+            }
+            Some(_) => Err(format!(
+                "{written:?} is neither a folder, file:///FOLDER nor s3://BUCKET/PREFIX"
+            )),
+        }
+    }
+}
+
+/// A store, before it is opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreSettings {
+    /// `s3://bucket/prefix`.
+    pub url: String,
+    /// A file of `AWS_…=value` lines, which win over the environment.
+    pub options: Option<PathBuf>,
+}
+
+/// Why a store cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingsError {
+    /// The file cannot be read.
+    #[error("the options of the checkpoints' store {path}: {error}")]
+    Unread {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// Others can read it.
+    #[error("{0} has credentials, and others than its owner may read it; chmod 600 it")]
+    Open(PathBuf),
+    /// A line says nothing.
+    #[error("{path}, line {line}: {why}")]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// Which.
+        line: usize,
+        /// What is wrong.
+        why: String,
+    },
+    /// The store cannot be so.
+    #[error("the checkpoints' store {url}: {why}")]
+    Store {
+        /// As it is written.
+        url: String,
+        /// What is wrong.
+        why: String,
+    },
+}
+
+fn read(path: &Path) -> Result<Vec<(AmazonS3ConfigKey, String)>, SettingsError> {
+    let unread = |error| SettingsError::Unread {
+        path: path.to_owned(),
+        error,
+    };
+    let mode = fs::metadata(path).map_err(unread)?.permissions().mode();
+    if mode & 0o077 != 0 {
+        return Err(SettingsError::Open(path.to_owned()));
+    }
+    let text = fs::read_to_string(path).map_err(unread)?;
+    let mut options = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let wrong = |why: String| SettingsError::Line {
+            path: path.to_owned(),
+            line: index + 1,
+            why,
+        };
+        let (name, value) = line
+            .split_once('=')
+            // Not the line: it may be a secret.
+            .ok_or_else(|| wrong("it is no NAME=VALUE".to_owned()))?;
+        let name = name.trim();
+        let known = name.starts_with("AWS_").then(|| name.to_ascii_lowercase());
+        let key = known.and_then(|name| name.parse().ok());
+        let key = key.ok_or_else(|| wrong(format!("{name:?} is no option of a store")))?;
+        options.push((key, value.trim().to_owned()));
+    }
+    Ok(options)
+}
+
+impl StoreSettings {
+    /// Opens the store; its work is done by `runtime`. Nothing is asked of it yet.
+    ///
+    /// # Errors
+    /// When it cannot be as it is written.
+    pub fn open(&self, runtime: Handle) -> Result<Store, SettingsError> {
+        let wrong = |why: String| SettingsError::Store {
+            url: self.url.clone(),
+            why,
+        };
+        // The first one of a process stays.
+        let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
+        let mut builder = AmazonS3Builder::from_env();
+        let options = self.options.as_deref().map(read).transpose()?;
+        for (key, value) in options.unwrap_or_default() {
+            builder = builder.with_config(key, value);
+        }
+        if builder
+            .get_config_value(&AmazonS3ConfigKey::Checksum)
+            .is_none()
+        {
+            builder = builder.with_checksum_algorithm(Checksum::SHA256);
+        }
+        let way = self.url.strip_prefix("s3://").unwrap_or_default();
+        let bucket = way.split('/').next().unwrap_or_default();
+        let built = builder
+            .with_bucket_name(bucket)
+            .with_retry(RetryConfig {
+                retry_timeout: RETRIED,
+                ..RetryConfig::default()
+            })
+            .build()
+            .map_err(|error| wrong(error.to_string()))?;
+        Store::over(Arc::new(built), &self.url, runtime).map_err(wrong)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_and_a_bucket_are_told_apart() {
+        let read = |text: &str| text.parse::<Place>();
+        let folder = |path: &str| Ok(Place::Folder(PathBuf::from(path)));
+        assert_eq!(read("/shared/checkpoints"), folder("/shared/checkpoints"));
+        assert_eq!(read("file:///shared"), folder("/shared"));
+        assert_eq!(
+            read("s3://bucket/a/b/"),
+            Ok(Place::S3("s3://bucket/a/b".to_owned()))
+        );
+        for wrong in ["", "s3://", "s3:///a", "file://host/a", "https://bucket/a"] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_file_of_options_is_the_agents_own_and_says_which_line_is_wrong() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("store.env");
+        let write = |text: &str, mode: u32| {
+            fs::write(&path, text).expect("written");
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("set");
+            read(&path).map_err(|error| error.to_string())
+        };
+        let good = "# mine\nAWS_ACCESS_KEY_ID = a\nAWS_SERVER_SIDE_ENCRYPTION=AES256\n";
+        assert_eq!(write(good, 0o600).expect("read").len(), 2);
+        assert!(write(good, 0o640).expect_err("open").contains("chmod 600"));
+        let wrong = write("AWS_ACCESS_KEY_ID=a\nAWS_SECRET=b", 0o600).expect_err("unknown");
+        assert!(
+            wrong.contains("line 2") && wrong.contains("AWS_SECRET"),
+            "{wrong}"
+        );
+        let wrong = write("hunter2", 0o600).expect_err("no pair");
+        assert!(
+            wrong.contains("line 1") && !wrong.contains("hunter2"),
+            "{wrong}"
+        );
+    }
+}
