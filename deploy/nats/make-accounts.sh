@@ -252,9 +252,11 @@ service optimizer
 service placer "$(reads "$leases")"
 service checkpointer
 service autoscaler
-# The queries: answers what it and tenants were asked, hands submissions in, shows tenants what becomes of their jobs.
+# The queries: answers what it and tenants were asked, hands submissions in, stores tenants' packed folders, shows tenants
+# what becomes of their jobs.
 user api "$prefix.api.> $prefix.tenant.*.api.> \$SRV.>" "$(reads "$log") $(looks "$leases") $(looks "$ingress")
-  $prefix.in.*.* $prefix.status.> $(lease status) $(lease "status.>")" '
+  $prefix.in.*.* $prefix.status.> $(lease status) $(lease "status.>")
+  $prefix.code.> $(printf '$JS.API.%s ' $(code_kept))" '
         allow_responses: {max: 100, expires: "1m"}'
 user webhook "" "$(lease webhooks) $(lease "webhooks.>") $(reads "$log") $(looks "$leases")"
 # The cluster's owner: creates the streams. Its events name nobody; operators with names have accounts of their own.

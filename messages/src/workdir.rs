@@ -1,4 +1,4 @@
-//! The folder that goes with a job: packed by whoever submits it, named on the log by its digest.
+//! The folder that goes with a job: packed where it is submitted, named on the log by its digest.
 //!
 //! The archive is a tar file, compressed by zstd. It lies in the cluster's store under its tenant
 //! and the SHA-256 of its bytes, so that a retry, a resize and a replay mean the same code.

@@ -218,7 +218,7 @@ fn append(
         let mut header = header(EntryType::Symlink, 0o777, 0);
         builder.append_link(&mut header, &entry.way, fs::read_link(&entry.path)?)?;
     } else {
-        // Whole, so that its length is that of what was read, whoever writes to it meanwhile.
+        // Whole, so that its length is that of what was read, also where it is written to meanwhile.
         let content = fs::read(&entry.path)?;
         let bytes = content.len() as u64;
         let grown = || "it grows while it is packed";

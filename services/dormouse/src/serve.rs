@@ -43,6 +43,8 @@ pub struct Role {
     pub own_thread: bool,
     /// Whether tenants are shown their events in JSON too.
     pub json_status: bool,
+    /// What a tenant may have of the store of packed folders, where it is bounded further.
+    pub tenant_bytes: Option<u64>,
 }
 
 /// What a service is called.
@@ -268,6 +270,7 @@ pub async fn run(context: &Context, args: &ServeArgs) -> anyhow::Result<u8> {
         takeover: args.takeover,
         own_thread: true,
         json_status: args.json_status,
+        tenant_bytes: args.keep.retention().tenant_bytes,
     };
     service(args.service, log, &role, shutdown).await?;
     Ok(DONE)

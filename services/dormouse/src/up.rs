@@ -131,6 +131,7 @@ impl LocalCluster {
                 takeover: Duration::from_secs(2),
                 own_thread: false,
                 json_status: options.json_status,
+                tenant_bytes: options.keep.tenant_bytes,
             };
             let (log, shutdown) = (log.clone(), shutdown.clone());
             parts.spawn_local(async move { serve::service(service, log, &role, shutdown).await });

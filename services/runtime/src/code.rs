@@ -1,7 +1,8 @@
 //! The store of packed folders: one stream, a message a piece, under `<prefix>.code.<tenant>.<SHA-256>.<first byte>`.
 //!
 //! - Written by the operator's command line, whole: the last piece last, once the others are
-//!   acknowledged. So an archive is there when its last piece is.
+//!   acknowledged. So an archive is there when its last piece is. A tenant's key writes by way of the
+//!   query service ([`crate::code_put`]).
 //! - Read piece by piece, by requests for the message of a subject: agents need no consumer, which
 //!   their accounts do not let them make. Who reads checks the digest of the whole.
 //! - What is written again under the same name is the same, and takes no further room.
@@ -21,11 +22,11 @@ use crate::connection::NoAnswer;
 use crate::log::Log;
 
 /// A piece: half of what a broker takes that nobody configured.
-const PIECE_BYTES: usize = 512 << 10;
+pub(crate) const PIECE_BYTES: usize = 512 << 10;
 /// Pieces under way at once.
 const UNDER_WAY: usize = 8;
 /// What the packed folders of one tenant may take together.
-const TENANT_BYTES: u64 = 4 << 30;
+pub(crate) const TENANT_BYTES: u64 = 4 << 30;
 /// A list of more subjects comes in parts.
 const PART: usize = 100_000;
 
@@ -48,8 +49,13 @@ pub enum CodeError {
         sha256: String,
     },
     /// The key may not.
-    #[error("the broker does not let this key {0}; the operator's does")]
+    #[error(
+        "the broker does not let this key {0}; an operator's does, and a submitter's its tenant's"
+    )]
     Denied(&'static str),
+    /// The query service takes it not.
+    #[error("the packed folder is not taken: {0}")]
+    Refused(String),
     /// Too much of one tenant's.
     #[error(
         "the packed folders of {tenant} take {taken} MiB of the {most} MiB that a tenant may have; `dormouse cluster prune` removes old ones"
@@ -88,7 +94,7 @@ pub struct Stored {
 /// The store. Clones share the log's connection.
 #[derive(Debug, Clone)]
 pub struct CodeStore {
-    log: Log,
+    pub(crate) log: Log,
 }
 
 impl Log {
@@ -204,7 +210,7 @@ impl CodeStore {
         Ok(read.0)
     }
 
-    async fn has(&self, tenant: &str, packed: &Workdir) -> Result<bool, CodeError> {
+    pub(crate) async fn has(&self, tenant: &str, packed: &Workdir) -> Result<bool, CodeError> {
         let pieces = (packed.bytes.max(1) - 1) / PIECE_BYTES as u64;
         let last = self
             .message(tenant, &packed.sha256, pieces * PIECE_BYTES as u64)
@@ -216,7 +222,7 @@ impl CodeStore {
         }
     }
 
-    async fn send(
+    pub(crate) async fn send(
         &self,
         tenant: &str,
         sha256: &str,
@@ -229,7 +235,14 @@ impl CodeStore {
         answer.error.map_or(Ok(()), |told| Err(told.into()))
     }
 
-    /// Stores a packed folder for a tenant, where it is not stored yet; whether it was not.
+    /// How many pieces of a tenant are stored.
+    pub(crate) async fn taken(&self, tenant: &str) -> Result<u64, CodeError> {
+        let pieces = self.pieces(&self.log.prefix().code_of(tenant)).await?;
+        Ok(pieces.values().sum())
+    }
+
+    /// Stores a packed folder for a tenant, where it is not stored yet; whether it was not. A tenant's
+    /// key stores for that tenant.
     ///
     /// # Errors
     /// When the key may not, there is no room, or the broker does not answer.
@@ -239,12 +252,13 @@ impl CodeStore {
         packed: &Workdir,
         archive: &Bytes,
     ) -> Result<bool, CodeError> {
+        if let Some(own) = self.log.tenant() {
+            return self.put_as(own, packed, archive).await;
+        }
         if self.has(tenant, packed).await? {
             return Ok(false);
         }
-        let has = self.pieces(&self.log.prefix().code_of(tenant)).await?;
-        let has: u64 = has.values().sum();
-        let taken = has * PIECE_BYTES as u64 + packed.bytes;
+        let taken = self.taken(tenant).await? * PIECE_BYTES as u64 + packed.bytes;
         if taken > TENANT_BYTES {
             return Err(CodeError::TenantFull {
                 tenant: tenant.to_owned(),

@@ -17,6 +17,7 @@ mod appender;
 mod broker;
 mod clock;
 mod code;
+mod code_put;
 mod connection;
 mod counters;
 mod decode;

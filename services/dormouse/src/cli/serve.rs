@@ -117,7 +117,8 @@ pub struct KeepArgs {
     )]
     pub keep_checkpoints: u32,
     /// A tenant that uses more of the disk, for what its containers leave on a node and for its
-    /// checkpoints, is stopped there; 0: no bound.
+    /// checkpoints, is stopped there; of the query service: what a tenant may have stored of packed
+    /// folders; 0: no bound.
     #[arg(
         long,
         env = "DORMOUSE_TENANT_STORAGE",

@@ -26,14 +26,6 @@ pub fn viewer(tenant: &TenantId) -> Coded {
     Coded::new(NOT_PERMITTED, message)
 }
 
-/// A tenant's key, and a document whose folder is to be packed.
-pub fn stores_nothing(tenant: &TenantId) -> Coded {
-    let message = format!(
-        "the document has a workdir, and a key of tenant {tenant} may not store packed folders: have an operator submit it with `--tenant {tenant}`, or leave `workdir` out and name an image or a folder that the nodes have"
-    );
-    Coded::new(NOT_PERMITTED, message)
-}
-
 /// A key that may not read the log and does not say whose it is.
 pub fn unknown() -> Coded {
     let message = "the key may neither read the log nor say which tenant it is of: it is an agent's or a gateway's, or was made by an earlier build; name another with --creds or --nkey, or have an operator make it anew (`dormouse tenant user rotate TENANT/NAME`, `dormouse accounts rotate tenant-TENANT`, or make-accounts.sh and a reload of the brokers)";

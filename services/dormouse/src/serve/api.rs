@@ -1,4 +1,5 @@
-//! The query service: a fold of the log that answers, and shows tenants what becomes of their jobs.
+//! The query service: a fold of the log that answers, and shows tenants what becomes of their jobs;
+//! it takes the packed folders that tenants store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -84,9 +85,8 @@ pub async fn run(log: Log, role: &Role, shutdown: CancellationToken) -> anyhow::
     };
     tokio::select! {
         folded = folding => folded.and_then(|()| anyhow::bail!("the log can no longer be followed")),
-        served = log.serve_api(&queries::NAMES, &queries::TENANT_NAMES, answer) => {
-            served.map_err(anyhow::Error::from)
-        }
+        served = log.serve_api(&queries::NAMES, &queries::TENANT_NAMES, answer) => served.map_err(anyhow::Error::from),
+        taken = log.serve_code(role.tenant_bytes) => taken.map_err(anyhow::Error::from),
         shown = log.publish_status(&holder, role.takeover, || shown(&identity, json), shutdown.clone()) => {
             shown.map_err(anyhow::Error::from)
         }

@@ -1,4 +1,4 @@
-//! Unpacks a folder that somebody packed, whatever it holds.
+//! Unpacks a packed folder, whatever it holds.
 //!
 //! Taken are regular files, folders and links that stay in the folder. Anything else is refused:
 //! names that lead out, links that do, hard links, devices, a name twice, more than was agreed on.

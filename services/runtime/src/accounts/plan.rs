@@ -487,6 +487,9 @@ pub fn service_permissions(prefix: &Prefix, service: &str) -> Permissions {
             publish.extend(Names::looks(ingress));
             publish.extend(["in.*.*", "status.>"].map(|it| names.of(it)));
             publish.extend(leased("status"));
+            // What tenants store.
+            publish.push(prefix.code());
+            publish.extend(names.code_kept());
         }
         "webhook" => publish.extend(leased("webhooks")),
         "operator" => {

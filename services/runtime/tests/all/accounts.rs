@@ -15,6 +15,7 @@ use async_nats::{Client, ConnectOptions, Event, HeaderMap};
 use dormouse_messages::{Prefix, Role, TenantId, Workdir};
 use dormouse_runtime::accounts::{Accounts, Beginning, Credentials, Principal, Root};
 use dormouse_runtime::{Asked, CodeError, Log, Settings};
+use sha2::Digest as _;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::timeout;
 
@@ -22,7 +23,7 @@ use tokio::time::timeout;
 const LAST: &str = "nobody.may.this";
 
 /// Every subject that matters: one of each writer, lease, tenant, and of the stream's management.
-const PUBLISHED: [&str; 44] = [
+const PUBLISHED: [&str; 45] = [
     "dormouse.log.operator.0.node.drained",
     "dormouse.log.operator.olga.node.restored",
     "dormouse.in.ads.cancel",
@@ -63,6 +64,7 @@ const PUBLISHED: [&str; 44] = [
     "dormouse.tenant.ads.api.logs.n0",
     "dormouse.tenant.ads.api.exec.n0",
     "dormouse.tenant.ads.api.token.n0",
+    "dormouse.tenant.ads.api.code.digest.7.0",
     "dormouse.code.ads.digest.0",
     "$JS.API.STREAM.INFO.DORMOUSE_CODE",
     "$JS.API.STREAM.PURGE.DORMOUSE_CODE",
@@ -129,6 +131,9 @@ const MAY: [(&str, &[&str]); 17] = [
             "INFO.DORMOUSE_LOG",
             "INFO.DORMOUSE_IN",
             "DORMOUSE_LOG.x",
+            "code.ads.digest.0",
+            "code.ads.digest.7",
+            "DORMOUSE_CODE",
         ],
     ),
     (
@@ -169,6 +174,7 @@ const MAY: [(&str, &[&str]); 17] = [
             "api.logs.n0",
             "api.exec.n0",
             "api.token.n0",
+            "api.code.digest.7.0",
         ],
     ),
     // People. A viewer asks about its tenant, a submitter submits for it, an operator acts for all.
@@ -186,6 +192,7 @@ const MAY: [(&str, &[&str]); 17] = [
             "api.logs.n0",
             "api.exec.n0",
             "api.token.n0",
+            "api.code.digest.7.0",
         ],
     ),
     (
@@ -586,6 +593,81 @@ async fn a_tenant_asks_about_itself_and_is_taken_for_nobody_else() {
 async fn packed_folders_are_stored_by_operators_and_fetched_by_agents() {
     stores(&Secured::start().await).await;
     stores(&Secured::start_with_claims().await).await;
+}
+
+/// An archive of some pieces, and its name.
+fn archive(bytes: u32) -> (Workdir, bytes::Bytes) {
+    let archive: bytes::Bytes = (0..bytes).map(|n| n.to_le_bytes()[1]).collect();
+    let digest = sha2::Sha256::digest(&archive);
+    let packed = Workdir {
+        sha256: digest.iter().map(|it| format!("{it:02x}")).collect(),
+        bytes: u64::from(bytes),
+    };
+    (packed, archive)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn packed_folders_are_stored_by_tenants_for_themselves() {
+    tenants_store(&Secured::start().await).await;
+    tenants_store(&Secured::start_with_claims().await).await;
+}
+
+async fn tenants_store(secured: &Secured) {
+    let api = secured.log("api").await;
+    let most = Some(4 << 20);
+    let serving = tokio::spawn(async move { api.serve_code(most).await });
+    let store = async |user: &str| {
+        let settings = Settings {
+            person: true,
+            ..secured.settings(user)
+        };
+        Log::connect(&settings).await.expect("connects").code()
+    };
+    let (large, small) = (archive(1_400_000), archive(5));
+    for (user, (packed, bytes)) in [("tenant-ads", &large), ("user-ads.alice", &small)] {
+        let store = store(user).await;
+        for is_new in [true, false] {
+            let stored = store.put("ads", packed, bytes).await;
+            assert_eq!(stored, Ok(is_new), "{user}");
+        }
+    }
+    let operator = store("operator-olga").await;
+    let mut read = Vec::new();
+    while read.len() < large.1.len() {
+        let piece = operator
+            .piece("ads", &large.0.sha256, read.len() as u64)
+            .await;
+        read.extend_from_slice(&piece.expect("a piece"));
+    }
+    assert!(read == large.1, "what is read is what was stored");
+    // Whatever tenant it names, a tenant's key stores under its own.
+    let other = store("tenant-search").await;
+    assert_eq!(other.put("ads", &small.0, &small.1).await, Ok(true));
+    let listed = operator.list().await.expect("listed");
+    let of = |tenant: &str| listed.iter().filter(|it| it.tenant == tenant).count();
+    assert_eq!((of("ads"), of("search")), (2, 1), "{listed:?}");
+    // A viewer stores nothing.
+    let viewer = store("user-ads.vera").await;
+    let denied = viewer.put("ads", &small.0, &small.1).await;
+    assert!(matches!(denied, Err(CodeError::Denied(_))), "{denied:?}");
+    // What is not what it is said to be is not stored, nor what is too much.
+    let ads = store("tenant-ads").await;
+    let wrong = Workdir {
+        sha256: "c".repeat(64),
+        ..large.0.clone()
+    };
+    let refused = ads.put("ads", &wrong, &large.1).await.expect_err("wrong");
+    assert!(refused.to_string().contains("SHA-256"), "{refused}");
+    let much = archive(3_500_000);
+    let refused = ads
+        .put("ads", &much.0, &much.1)
+        .await
+        .expect_err("too much");
+    assert!(refused.to_string().contains("of the 4 MiB"), "{refused}");
+    let listed = operator.list().await.expect("listed");
+    let of_ads = listed.iter().filter(|it| it.tenant == "ads");
+    assert_eq!(of_ads.count(), 2, "{listed:?}");
+    serving.abort();
 }
 
 async fn stores(secured: &Secured) {
