@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use dormouse_messages::Writer;
+use dormouse_messages::{Timestamp, Writer};
+use dormouse_shell::intake::Taken;
 use metrics::{
     Counter, Gauge, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram,
     gauge, histogram,
@@ -110,6 +111,67 @@ impl Counters {
 
     pub fn decided(&self, took: Duration) {
         self.decide_seconds.record(took.as_secs_f64());
+    }
+}
+
+/// The metrics of the tenants' ingress.
+pub(crate) struct IntakeCounters {
+    waiting: Gauge,
+    at_once: Gauge,
+    wait_seconds: Histogram,
+    shed: Counter,
+}
+
+impl IntakeCounters {
+    pub fn new() -> Self {
+        for (name, help) in [
+            (
+                "dormouse_intake_waiting",
+                "Submissions that are fetched and not known to be on the log yet",
+            ),
+            (
+                "dormouse_intake_at_once",
+                "Submissions that are recorded at once, by how long the last ones took",
+            ),
+        ] {
+            describe_gauge!(name, Unit::Count, help);
+        }
+        describe_histogram!(
+            "dormouse_intake_wait_seconds",
+            Unit::Seconds,
+            "How long a submission waited in the ingress stream, until it was recorded"
+        );
+        describe_counter!(
+            "dormouse_intake_shed_total",
+            Unit::Count,
+            "Submissions that were refused since their tenant submitted too fast"
+        );
+        Self {
+            waiting: gauge!("dormouse_intake_waiting"),
+            at_once: gauge!("dormouse_intake_at_once"),
+            wait_seconds: histogram!("dormouse_intake_wait_seconds"),
+            shed: counter!("dormouse_intake_shed_total"),
+        }
+    }
+
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "exact up to 2^53 submissions; a gauge needs no more"
+    )]
+    pub fn look(&self, waiting: usize, at_once: usize) {
+        self.waiting.set(waiting as f64);
+        self.at_once.set(at_once as f64);
+    }
+
+    pub fn taken(&self, taken: &[Taken], now: Timestamp) {
+        for it in taken {
+            match it {
+                Taken::Received(arrival) => {
+                    self.wait_seconds.record(now.seconds_since(arrival.at));
+                }
+                Taken::Shed(_, shed) => self.shed.increment(shed.count),
+            }
+        }
     }
 }
 

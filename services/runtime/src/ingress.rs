@@ -5,7 +5,8 @@
 //!    state has on the log is forgotten.
 //! 2. What the folded state has on the log is removed from the stream, a tenant at a time: a bound of
 //!    the stream is then one of what waits.
-//! 3. A stream that ends before what was fetched was made anew, or has lost its tail: it is fetched
+//! 3. What waits for decisions is looked at again with every change of the state ([`Inputs::waits`]).
+//! 4. A stream that ends before what was fetched was made anew, or has lost its tail: it is fetched
 //!    from its beginning again.
 
 use std::collections::BTreeMap;
@@ -21,6 +22,7 @@ use dormouse_shell::intake::{Lines, Taken};
 use tokio::sync::{Notify, Semaphore, mpsc};
 
 use crate::clock::{Clock, SystemClock};
+use crate::counters::IntakeCounters;
 use crate::decode::RawMessage;
 use crate::fetch::{self, Fetched, Source};
 use crate::inputs::Inputs;
@@ -59,6 +61,7 @@ pub struct IngressSource<S> {
     kept: Arc<Kept>,
     /// The last time that a wake-up was set for.
     wakes: Timestamp,
+    counters: IntakeCounters,
 }
 
 /// What the task that looks after the stream is told, and tells.
@@ -84,6 +87,7 @@ impl<S: Fold> IngressSource<S> {
             changed: Arc::new(Notify::new()),
             kept: Arc::default(),
             wakes: Timestamp::default(),
+            counters: IntakeCounters::new(),
         }
     }
 
@@ -146,7 +150,14 @@ impl<S: Fold> Inputs<S> for IngressSource<S> {
             self.wakes = wake;
             self.wake_at(wake, now);
         }
+        let (waiting, at_once) = self.lines.figures();
+        self.counters.look(waiting, at_once);
+        self.counters.taken(&taken, now);
         taken.into_iter().map(|it| self.observation(it)).collect()
+    }
+
+    fn waits(&self) -> bool {
+        self.lines.waits()
     }
 
     fn changed(&self) -> Arc<Notify> {

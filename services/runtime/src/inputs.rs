@@ -22,6 +22,12 @@ pub trait Inputs<S: Fold>: Send + 'static {
     /// Called whenever the service may append; must not wait.
     fn observe(&mut self, state: &S) -> Vec<Observation>;
 
+    /// Whether it has something that only another state lets it name: then it is asked again after
+    /// everything that is folded, and need not notify anybody.
+    fn waits(&self) -> bool {
+        false
+    }
+
     /// Notified when `observe` may have something new.
     fn changed(&self) -> Arc<Notify>;
 }

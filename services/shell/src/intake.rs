@@ -4,17 +4,22 @@
 //! 1. [`Lines::push`] puts a message into its tenant's line. A line is bounded: what does not fit
 //!    stays with the broker and is fetched again ([`Lines::fetch_again`]).
 //! 2. [`Lines::take`] forgets what the state has on the log, then takes from the lines in turns. A
-//!    tenant with many undecided submissions waits until they are decided.
-//! 3. What came faster than the tenant's rate is refused as one event a window, before anything that
+//!    tenant with many undecided submissions waits until they are decided, also one that submits alone:
+//!    another one may come at any time, and decisions are made in the order of the log. As long as
+//!    something waits ([`Lines::waits`]), the lines are looked at again after every change of the state.
+//! 3. How many are taken at once follows from how long the last ones took ([`pace`](crate::pace)).
+//! 4. What came faster than the tenant's rate is refused as one event a window, before anything that
 //!    came later: a state knows a tenant's submissions by the last one.
 //!
-//! Invariant: what is taken follows from the state and the messages alone. What was taken and not
-//! stored is taken again.
+//! Invariant: what is taken follows from the state and the messages, how much of it also from the
+//! clock. What was taken and not stored is taken again.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use dormouse_messages::Timestamp;
 use dormouse_messages::intake::{Arrival, Shed, Stand, end_of, window_of};
+
+use crate::pace::Pace;
 
 /// Payload that is kept of one tenant: some thirty of the largest submissions.
 const LINE_BYTES: usize = 8 << 20;
@@ -25,18 +30,15 @@ const LINE_MESSAGES: usize = 4_096;
 /// Payload that is kept of all.
 const TOTAL_BYTES: usize = 64 << 20;
 
-/// Submissions in one append: one atomic batch of the broker.
-const TAKEN: usize = 1_000;
-
 /// Payload in one append: a batch is held in the broker's memory.
 const TAKEN_BYTES: usize = 4 << 20;
 
 /// Of one tenant in one append, while others wait: the others' wait for it.
 const TURN: usize = 16;
 
-/// A tenant with so many undecided submissions waits, while others have some: decisions are made in
-/// the order of the log.
-const UNDECIDED: u32 = 64;
+/// A tenant waits that has undecided submissions for so many appends: those of one are decided while
+/// the next one is recorded.
+const UNDECIDED_APPENDS: usize = 2;
 
 /// What goes onto the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,6 +58,7 @@ pub struct Lines {
     last: String,
     /// By tenant, the last sequence that is on the log and was not told yet.
     recorded: BTreeMap<String, u64>,
+    pace: Pace,
 }
 
 #[derive(Debug, Default)]
@@ -111,8 +114,10 @@ impl Lines {
     /// The stream begins anew: nothing that was fetched counts.
     pub fn clear(&mut self) {
         let last = std::mem::take(&mut self.last);
+        let pace = std::mem::take(&mut self.pace);
         *self = Self {
             last,
+            pace,
             ..Self::default()
         };
     }
@@ -120,6 +125,19 @@ impl Lines {
     /// By tenant, up to where its submissions are on the log: what was not told before.
     pub fn recorded(&mut self) -> BTreeMap<String, u64> {
         std::mem::take(&mut self.recorded)
+    }
+
+    /// Whether something waits: for its turn, for decisions, for the end of a window.
+    #[must_use]
+    pub fn waits(&self) -> bool {
+        self.lines.values().any(|line| !line.waiting.is_empty())
+    }
+
+    /// How many submissions wait, and how many are taken at once.
+    #[must_use]
+    pub fn figures(&self) -> (usize, usize) {
+        let waiting = self.lines.values().map(|line| line.waiting.len());
+        (waiting.sum(), self.pace.most())
     }
 
     /// What is to be appended next, and when more may be without another message. `stand` says what
@@ -131,8 +149,9 @@ impl Lines {
     ) -> (Vec<Taken>, Option<Timestamp>) {
         let stands: BTreeMap<String, (Stand, Option<u32>)> = self
             .lines
-            .keys()
-            .map(|tenant| (tenant.clone(), stand(tenant)))
+            .iter()
+            .filter(|(_, line)| !line.waiting.is_empty())
+            .map(|(tenant, _)| (tenant.clone(), stand(tenant)))
             .collect();
         for (tenant, (stand, _)) in &stands {
             self.forget_known(tenant, stand);
@@ -142,14 +161,14 @@ impl Lines {
             .iter()
             .filter(|(_, line)| !line.waiting.is_empty());
         let alone = waiting.clone().count() == 1;
+        self.pace.look(now);
+        let most = self.pace.most();
+        let undecided = UNDECIDED_APPENDS * most;
         let mut turns: Vec<Turn<'_>> = waiting
             .filter_map(|(tenant, line)| {
                 let (stand, max_rate) = stands.get(tenant).copied()?;
-                let budget = match alone {
-                    true => TAKEN,
-                    false if stand.undecided >= UNDECIDED => 0,
-                    false => TURN,
-                };
+                let left = undecided.saturating_sub(stand.undecided as usize);
+                let budget = if alone { left } else { left.min(TURN) };
                 Some(Turn {
                     tenant,
                     line,
@@ -162,10 +181,13 @@ impl Lines {
             .collect();
         let after = turns.partition_point(|turn| turn.tenant <= self.last.as_str());
         turns.rotate_left(after);
-        let (taken, wake, last) = in_turns(&mut turns, now);
+        // Nobody's turn is left out, however slow the appends are.
+        let most = most.max(turns.len());
+        let (taken, wake, last) = in_turns(&mut turns, now, most);
         if let Some(last) = last {
             self.last = last;
         }
+        self.pace.taken(now, taken.len());
         (taken, wake)
     }
 
@@ -189,12 +211,13 @@ impl Lines {
 fn in_turns(
     turns: &mut [Turn<'_>],
     now: Timestamp,
+    most: usize,
 ) -> (Vec<Taken>, Option<Timestamp>, Option<String>) {
     let (mut taken, mut bytes, mut wake, mut last) = (Vec::new(), 0, None, None);
     loop {
         let before = taken.len();
         for turn in turns.iter_mut() {
-            if taken.len() >= TAKEN || bytes >= TAKEN_BYTES {
+            if taken.len() >= most || bytes >= TAKEN_BYTES {
                 return (taken, wake, last);
             }
             match turn.step(now) {
@@ -332,15 +355,32 @@ mod tests {
         assert!(place.is_some_and(|place| place <= 1), "{place:?}");
         assert_eq!(taken.len(), TURN + 1);
         // Whose submissions are not decided waits, but for itself alone.
-        let slow = |tenant: &str| {
-            let undecided = if tenant == "flood" { UNDECIDED } else { 0 };
-            let stand = Stand {
-                undecided,
-                ..Stand::default()
-            };
-            (stand, None)
-        };
+        let slow = |tenant: &str| (undecided(if tenant == "flood" { 200 } else { 0 }), None);
         assert_eq!(sequences(&lines.take(at(2), slow).0), [501]);
+        assert!(lines.waits());
+    }
+
+    fn undecided(undecided: u32) -> Stand {
+        Stand {
+            undecided,
+            ..Stand::default()
+        }
+    }
+
+    #[test]
+    fn who_submits_alone_has_few_undecided_as_well() {
+        let mut lines = Lines::default();
+        (1..=1_000).for_each(|n| lines.push(arrival(n, "flood", 0)));
+        let most = lines.figures().1;
+        let (taken, _) = lines.take(at(2), |_| (Stand::default(), None));
+        assert_eq!(taken.len(), most);
+        // Those of the last append are being decided: so many again, and no more after them.
+        let full = u32::try_from(most).expect("few");
+        let (taken, _) = lines.take(at(2), |_| (undecided(full), None));
+        assert!(taken.len() >= most, "{}", taken.len());
+        let (taken, wake) = lines.take(at(2), |_| (undecided(1_000), None));
+        assert_eq!((taken, wake), (vec![], None));
+        assert!(lines.waits(), "for decisions");
     }
 
     #[test]

@@ -28,6 +28,7 @@ mod core;
 mod followed;
 pub mod intake;
 mod machine;
+pub mod pace;
 #[cfg(test)]
 mod tests;
 

@@ -285,6 +285,9 @@ impl<D: Decider> DeciderActor<D> {
                     build: self.options.build.clone(),
                 })?;
         if folded.events + folded.flagged > 0 {
+            if self.inputs.as_ref().is_some_and(|inputs| inputs.waits()) {
+                self.shell.observed();
+            }
             self.counters.folded.increment(folded.events);
             self.counters.flagged.increment(folded.flagged);
             let now = self.options.clock.now();

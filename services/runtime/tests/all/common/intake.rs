@@ -13,12 +13,21 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct IntakeState {
     pub last: u64,
-    pub stand: Stand,
-    pub open: BTreeMap<u64, Sequence>,
+    pub stands: BTreeMap<String, Stand>,
+    /// What is not decided yet.
+    pub open: BTreeMap<u64, Open>,
     /// Submissions that were received, answered, released.
     pub counts: (u64, u64, u64),
     /// Whether the ingress came in order and once.
     pub disorder: u64,
+}
+
+/// A submission that is recorded and not decided.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Open {
+    pub recorded: Sequence,
+    pub at: Timestamp,
+    pub tenant: String,
 }
 
 impl Fold for IntakeState {
@@ -31,12 +40,23 @@ impl Fold for IntakeState {
                 self.disorder += u64::from(event.ingress_sequence != self.last + 1);
                 self.last = event.ingress_sequence;
                 let at = event.published_at.unwrap_or_default();
-                self.stand.record(event.ingress_sequence, at);
-                self.open.insert(event.ingress_sequence, recorded.sequence);
+                let stand = self.stands.entry(event.tenant.clone()).or_default();
+                stand.record(event.ingress_sequence, at);
+                stand.undecided += 1;
+                let open = Open {
+                    recorded: recorded.sequence,
+                    at: recorded.stored_at,
+                    tenant: event.tenant.clone(),
+                };
+                self.open.insert(event.ingress_sequence, open);
                 self.counts.0 += 1;
             }
             Some(Event::JobRefused(event)) => {
-                self.open.remove(&event.ingress_sequence);
+                let open = self.open.remove(&event.ingress_sequence);
+                let stand = open.and_then(|open| self.stands.get_mut(&open.tenant));
+                if let Some(stand) = stand {
+                    stand.undecided -= 1;
+                }
                 self.counts.1 += 1;
             }
             Some(Event::JobReleased(_)) => self.counts.2 += 1,
@@ -45,14 +65,17 @@ impl Fold for IntakeState {
     }
 }
 
-pub struct Intake;
+pub struct Intake {
+    /// A submission is decided so long after it was recorded.
+    pub after_ms: u64,
+}
 
 impl Decider for Intake {
     type State = IntakeState;
     const WRITER: Writer = Writer::Admission;
 
-    fn decide(&self, state: &IntakeState, _: Timestamp) -> Decision {
-        let answer = |(ingress, cause): (&u64, &Sequence)| {
+    fn decide(&self, state: &IntakeState, now: Timestamp) -> Decision {
+        let answer = |(ingress, open): (&u64, &Open)| {
             let refused = JobRefused {
                 job: None,
                 tenant: None,
@@ -69,20 +92,23 @@ impl Decider for Intake {
                 basis: None,
             };
             [
-                Proposal::new(refused, *cause),
-                Proposal::new(released, *cause),
+                Proposal::new(refused, open.recorded),
+                Proposal::new(released, open.recorded),
             ]
         };
+        let due = |open: &Open| open.at.plus_ms(self.after_ms);
+        let ripe = state.open.iter().filter(|(_, open)| due(open) <= now);
+        let later = state.open.values().map(due).filter(|due| *due > now);
         Decision {
-            proposals: state.open.iter().flat_map(answer).collect(),
-            next_wake: None,
+            proposals: ripe.flat_map(answer).collect(),
+            next_wake: later.min(),
         }
     }
 }
 
 pub fn intake() -> IntakeOf<IntakeState> {
     IntakeOf {
-        stand: |state, _| (state.stand, None),
+        stand: |state, tenant| (state.stands.get(tenant).copied().unwrap_or_default(), None),
         received,
         shed: |_, _| unreachable!("nobody has a rate"),
     }
