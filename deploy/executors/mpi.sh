@@ -18,7 +18,16 @@ trap 'terminated=1; [ -z "$mpiexec_pid" ] || kill -TERM "$mpiexec_pid" 2>/dev/nu
 trap '[ -z "$mpiexec_pid" ] || kill -USR1 "$mpiexec_pid" 2>/dev/null' USR1
 host=${DORMOUSE_MPI_ROOT%:*}
 port=${DORMOUSE_MPI_ROOT##*:}
-rm -f "$DORMOUSE_EXIT"
+rm -f "$DORMOUSE_EXIT" "$DORMOUSE_EXIT.begun"
+
+# Where the container has a network of its own, its node's address becomes one of it just after its
+# start: programs that listen on that address wait for the file that says so.
+tries=0
+while [ -n "$DORMOUSE_NETWORK" ] && [ ! -e "$DORMOUSE_NETWORK" ]; do
+  [ "$tries" -lt 600 ] || { echo "the network of this container is not ready after a minute" >&2; exit 1; }
+  tries=$((tries + 1))
+  sleep 0.1
+done
 
 if [ "$DORMOUSE_RANK" = 0 ]; then
   # One invented host name a rank: hydra starts one proxy a host name.
@@ -34,13 +43,21 @@ if [ "$DORMOUSE_RANK" = 0 ]; then
     mpiexec -launcher manual -hosts "$hosts" -n "$DORMOUSE_WORLD_SIZE" -localhost "$host" -genvnone \
     ${DORMOUSE_WORKDIR:+-wdir /} \
     setpriv --pdeathsig KILL /bin/sh -c 'trap : TERM USR1
+      : >"$DORMOUSE_EXIT.begun"
       cd "${DORMOUSE_WORKDIR:-.}" || exit
       setpriv --pdeathsig KILL "$@"; code=$?
       echo "$code" >"$DORMOUSE_EXIT"; exit "$code"' rank "$@" &
   mpiexec_pid=$!
 fi
 
-# The proxy does not wait for mpiexec to listen: it is tried again for a minute.
+# The proxy does not wait for mpiexec to listen: it is tried again for a minute. Where ports are
+# published, the engine may accept for mpiexec before that listens, and close.
+is_too_early() {
+  case $code in
+    5) grep -q 'unable to connect to server' "$DORMOUSE_EXIT.proxy" ;;
+    *) [ -n "$DORMOUSE_NETWORK" ] && [ ! -e "$DORMOUSE_EXIT.begun" ] && grep -q '(!closed)' "$DORMOUSE_EXIT.proxy" ;;
+  esac
+}
 tries=0
 while :; do
   setpriv --pdeathsig KILL hydra_pmi_proxy --control-port "$host:$port" \
@@ -50,8 +67,7 @@ while :; do
   # A trapped signal ends `wait` early: wait until the process is gone.
   while wait "$proxy_pid"; code=$?; kill -0 "$proxy_pid" 2>/dev/null; do :; done
   tries=$((tries + 1))
-  [ -z "$terminated" ] && [ "$code" = 5 ] && [ "$tries" -lt 600 ] &&
-    grep -q 'unable to connect to server' "$DORMOUSE_EXIT.proxy" || break
+  [ -z "$terminated" ] && [ "$tries" -lt 600 ] && is_too_early || break
   [ -z "$mpiexec_pid" ] || kill -0 "$mpiexec_pid" 2>/dev/null || break
   sleep 0.1
 done

@@ -10,21 +10,33 @@
 # them, and end by themselves when all workers have said good-bye, or, when one
 # never will, a little after this container's worker has ended. The exit code is
 # the worker's. A kill of the shell takes all down (parent-death signal).
+# Where the container has a network of its own, its node's address becomes one of it just after its
+# start: programs that listen on that address wait for the file that says so.
+tries=0
+while [ -n "$DORMOUSE_NETWORK" ] && [ ! -e "$DORMOUSE_NETWORK" ]; do
+  [ "$tries" -lt 600 ] || { echo "the network of this container is not ready after a minute" >&2; exit 1; }
+  tries=$((tries + 1))
+  sleep 0.1
+done
+# Only ports of its own are open then; the scheduler has the first.
+server_port= worker_port=
+[ -z "$DORMOUSE_NETWORK" ] || { server_port=$((DORMOUSE_PORT + 1)); worker_port=$((DORMOUSE_PORT + 2)); }
+
 worker_pid=
 forward() { [ -z "$worker_pid" ] || kill -"$1" "$worker_pid" 2>/dev/null; }
 trap '' TERM USR1
 # Ignored signals stay ignored in the children, which is what these two want.
 # Importing mxnet with such a role serves until all workers are done.
 role() {
-  DMLC_ROLE=$1 OMP_NUM_THREADS=1 setpriv --pdeathsig KILL python3 -c 'import mxnet' &
+  DMLC_ROLE=$1 OMP_NUM_THREADS=1 ${2:+env PORT=$2} setpriv --pdeathsig KILL python3 -c 'import mxnet' &
 }
 scheduler_pid=
 [ "$DORMOUSE_RANK" != 0 ] || { role scheduler; scheduler_pid=$!; }
 server_pid=
-[ "$DORMOUSE_RANK" -ge "${DMLC_NUM_SERVER:-1}" ] || { role server; server_pid=$!; }
+[ "$DORMOUSE_RANK" -ge "${DMLC_NUM_SERVER:-1}" ] || { role server "$server_port"; server_pid=$!; }
 trap "forward TERM" TERM
 trap "forward USR1" USR1
-DMLC_ROLE=worker setpriv --pdeathsig KILL "$@" &
+DMLC_ROLE=worker ${worker_port:+env PORT=$worker_port} setpriv --pdeathsig KILL "$@" &
 worker_pid=$!
 while wait "$worker_pid"; code=$?; kill -0 "$worker_pid" 2>/dev/null; do :; done
 worker_pid=

@@ -59,6 +59,7 @@ impl Node {
             user: self.config.contain.as_ref().map(|_| USER),
             port: 21_000,
             network: Network::Host,
+            node_address: None,
             granted: Granted::default(),
             work: None,
             code: None,

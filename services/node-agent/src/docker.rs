@@ -2,8 +2,8 @@
 //!
 //! - A container is named after its cluster, node and id, so that the engine itself refuses a
 //!   second one; labels say whose it is and for which start request it was made.
-//! - Host network (the ports are the placer's), an init process (a first process without a
-//!   handler ignores SIGTERM), the node's own paths for the checkpoint and the container's
+//! - A network of its own, with its ports published (`network`), or the node's where that is granted;
+//!   an init process (a first process without a handler ignores SIGTERM); the node's own paths for the checkpoint and the container's
 //!   directory, so that a job sees the same paths under both runtimes.
 //! - What it prints is copied to the same files as a plain process's.
 //! - It is removed once its exit is on the log and nothing is being started.
@@ -11,6 +11,7 @@
 mod body;
 mod deadline;
 mod exec;
+mod network;
 mod output;
 mod pauses;
 
@@ -43,6 +44,7 @@ use crate::layout::{self, Layout};
 use crate::marks::Marks;
 use crate::members::ACK;
 use crate::mounts;
+use crate::network::READY;
 use crate::process;
 use crate::procfs;
 use crate::runtime::{
@@ -241,6 +243,10 @@ impl Inner {
             refusal.why.push_str("; see command, image and mounts");
             return Err(refusal);
         }
+        if let Err(refusal) = self.give_address(&name, &plan).await {
+            self.remove_surely(&name).await;
+            return Err(refusal);
+        }
         let found = tokio::time::timeout(PID_WAIT, self.inspect(&name)).await;
         self.watch(plan.container, name);
         Ok(found.ok().and_then(Result::ok).as_ref().map_or(0, pid_of))
@@ -378,10 +384,13 @@ impl Inner {
         let mut found = Vec::new();
         for summary in listed {
             let labels = summary.labels.unwrap_or_default();
-            let id = labels.get(body::CONTAINER).and_then(|id| id.parse().ok());
-            let (Some(container), Some(name)) = (id, summary.id) else {
+            let Some(name) = summary.id else { continue };
+            let Some(id) = labels.get(body::CONTAINER) else {
+                // It set up a network for an agent that was killed meanwhile.
+                let _ = Self::remove(&self.docker, &name).await;
                 continue;
             };
+            let Ok(container) = id.parse() else { continue };
             if let Some(entry) = self.find(container, &name).await? {
                 found.push(entry);
             }
@@ -495,6 +504,7 @@ fn prepare(
             made.map_err(|error| crate::runtime::of_disk("cannot create", &folder.path(), &error))?;
         // An answer of before is not this container's.
         let _ = made.remove(ACK);
+        let _ = made.remove(READY);
         if let Some(user) = plan.user {
             if folder == own {
                 let tmp = folder.join(process::walled::TMP).make();

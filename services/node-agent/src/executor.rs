@@ -6,6 +6,7 @@
 //! | all | `DORMOUSE_JOB`, `_RANK`, `_WORLD_SIZE`, `_INCARNATION`, `_PROGRESS`, `_CHECKPOINT_DIR`, `_RESUME_FROM` (on a resume), `_PORT`, `_PEERS` |
 //! | all, resized in place | `DORMOUSE_MEMBERS`, `_ACK`, `_MEMBER`, `_GENERATION`; ranks, world and peers are those of the change for which it starts |
 //! | plain, a notebook | `JUPYTER_PORT`, `JUPYTER_PORT_RETRIES` (0: a port in use is an error), `JUPYTER_CONFIG_PATH` (its settings), `JUPYTER_TOKEN` |
+//! | mpi, mxnet, in a Docker container with a network of its own | `DORMOUSE_NETWORK`: the file that says that its network is ready; see [`crate::network`] |
 //! | all, of a job with roles | `DORMOUSE_ROLE` (`worker`, `ps`, `evaluator`), `_ROLE_RANK`, `_ROLE_SIZE`: its place among those of its role, `_ROLE_PEERS`: `ps=HOST:PORT,…;worker=HOST:PORT,…` |
 //! | tensorflow | `TF_CONFIG`: every container is a worker, worker 0 acts as chief; with roles see [`roles`] |
 //! | torch | `MASTER_ADDR`, `MASTER_PORT`, `RANK`, `WORLD_SIZE`, `LOCAL_RANK` (0: a process sees its own GPUs only) |
@@ -56,6 +57,8 @@ pub struct Setting<'a> {
     pub checkpoint: PathBuf,
     /// Where containers come and go within a life.
     pub in_place: Option<InPlace>,
+    /// Where its network is its own and has the node's address: the file that says that it has.
+    pub network_ready: Option<PathBuf>,
 }
 
 /// What a container is told where others come and go.
@@ -190,6 +193,9 @@ fn common(setting: &Setting<'_>) -> Result<BTreeMap<String, String>, String> {
         env.extend(variables.map(|(name, value)| (name.to_owned(), value)));
     }
     env.extend(roles::variables(setting));
+    if let Some(ready) = &setting.network_ready {
+        env.insert("DORMOUSE_NETWORK".to_owned(), ready.display().to_string());
+    }
     if let Some(path) = setting.resumed_from {
         env.insert(
             "DORMOUSE_RESUME_FROM".to_owned(),
@@ -232,7 +238,7 @@ fn torch(setting: &Setting<'_>) -> Result<BTreeMap<String, String>, String> {
 }
 
 /// Whether an address stays on the machine.
-fn is_loopback(address: &str) -> bool {
+pub(crate) fn is_loopback(address: &str) -> bool {
     let ip = address.parse::<std::net::IpAddr>();
     ip.is_ok_and(|ip| ip.is_loopback()) || address == "localhost"
 }

@@ -36,6 +36,7 @@ pub mod logs;
 pub mod marks;
 pub mod members;
 mod mounts;
+pub mod network;
 pub mod plan;
 pub mod probe;
 pub mod process;

@@ -18,6 +18,7 @@ use crate::executor::{self, InPlace, Member, Setting};
 use crate::jupyter;
 use crate::layout::{Layout, MEMBERS, TOKENS};
 use crate::members::{self, ACK};
+use crate::network;
 use crate::probe::Probe;
 use crate::runtime::{ContainerPlan, GpuPart, User};
 use crate::state::{AgentState, Here, Partition, Place, Readiness, Start};
@@ -57,23 +58,22 @@ pub fn plan(
     let layout = config.layout();
     let directory = absolute(layout.container(container));
     let checkpoint = absolute(layout.checkpoint(&container.job, container.incarnation));
-    let shown = partition.members.as_ref().map(|_| {
-        let below = layout.members(&container.job, container.incarnation);
-        absolute(below.path())
-    });
+    let shown = shown(&layout, partition, container);
     let (resume, stored) = resumed(&layout, container, start);
+    let gang = gang(config, state, partition, container.rank)?;
+    let network = spec.network.unwrap_or_else(|| granted.most_network());
+    let node_address = network::node_address(config, spec.executor, network, &gang, &directory)?;
     let launch = executor::launch(&Setting {
         spec,
         container,
-        gang: &gang(config, state, partition, container.rank)?,
+        gang: &gang,
+        network_ready: node_address.as_ref().map(|it| it.ready.clone()),
         resumed_from: resume.as_deref(),
         directory: directory.clone(),
         checkpoint: checkpoint.clone(),
-        in_place: shown.as_ref().map(|folder| InPlace {
-            members: folder.join(MEMBERS),
-            ack: directory.join(ACK),
-            generation: here.map_or(0, |here| here.generation),
-        }),
+        in_place: shown
+            .as_ref()
+            .map(|folder| in_place(folder, &directory, here)),
     })?;
     let gpus: Vec<String> = real(&place.gpus).cloned().collect();
     let gpu_part = gpu_part(config, spec, container, &gpus);
@@ -90,7 +90,8 @@ pub fn plan(
         mounts: spec.mounts.clone(),
         user: user(config, state, &granted, container)?,
         port: place.port,
-        network: spec.network.unwrap_or_else(|| granted.most_network()),
+        network,
+        node_address,
         granted,
         demand: spec.demand.clone(),
         gpus,
@@ -115,6 +116,22 @@ fn resumed(
     let uri = start.resumed_from.as_deref();
     let folder = uri.map(|uri| layout.resumed(&container.job, uri));
     (folder, uri.filter(|uri| is_stored(uri)).map(str::to_owned))
+}
+
+/// The folder of the members' file, where containers come and go.
+fn shown(layout: &Layout, partition: &Partition, container: &ContainerId) -> Option<PathBuf> {
+    partition.members.as_ref()?;
+    let below = layout.members(&container.job, container.incarnation);
+    Some(absolute(below.path()))
+}
+
+/// What a container is told where others come and go: `folder` holds the members' file.
+fn in_place(folder: &Path, directory: &Path, here: Option<&Here>) -> InPlace {
+    InPlace {
+        members: folder.join(MEMBERS),
+        ack: directory.join(ACK),
+        generation: here.map_or(0, |here| here.generation),
+    }
 }
 
 /// The code that goes with a container, which is told where it lies.

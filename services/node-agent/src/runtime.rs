@@ -17,6 +17,7 @@ use dormouse_messages::{Amounts, ContainerId, Sequence};
 use crate::code::CodePlan;
 use crate::exec::attached::{Attached, Terminal};
 use crate::layout;
+use crate::network::NodeAddress;
 
 /// A user of the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,6 +62,8 @@ pub struct ContainerPlan {
     pub port: u16,
     /// How it reaches the network.
     pub network: Network,
+    /// Docker: the node's address, where its programs listen on it and its network is its own.
+    pub node_address: Option<NodeAddress>,
     /// What its tenant is granted: whom it runs as, which secrets it may read.
     pub granted: Granted,
     /// Its limits.

@@ -3,9 +3,11 @@
 use actix::prelude::*;
 
 use dormouse_messages::ContainerId;
+use dormouse_messages::grants::Network;
 use dormouse_messages::job::JobSpec;
 
 use super::Agent;
+use crate::config::RuntimeKind;
 use crate::jupyter::{self, Follower, Pace, Server};
 use crate::members;
 use crate::runtime::{ContainerPlan, NotStarted};
@@ -34,7 +36,13 @@ impl Agent {
         }
         jupyter::give(&mut plan.env, self.marks.token(id));
         let layout = self.config.layout();
-        let address = members::address(&self.config, self.core.state(), &self.config.node)?;
+        let address = match plan.network {
+            // It is reached through its published ports.
+            Network::Published if self.config.runtime == RuntimeKind::Docker => {
+                "0.0.0.0".to_owned()
+            }
+            _ => members::address(&self.config, self.core.state(), &self.config.node)?,
+        };
         jupyter::prepare(&layout, id, &address).map_err(|error| {
             let path = layout.work(&id.job).path();
             crate::runtime::of_disk("cannot make the notebook's folder", &path, &error)

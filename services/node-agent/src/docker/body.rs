@@ -8,6 +8,7 @@ use bollard::models::{
 
 use dormouse_messages::Resource;
 
+use super::network;
 use crate::config::AgentConfig;
 use crate::process::walled;
 use crate::runtime::ContainerPlan;
@@ -26,7 +27,7 @@ pub const INCARNATION: &str = "dormouse.incarnation";
 pub const REQUEST: &str = "dormouse.request";
 
 /// The image of a job that names none: empty, with the node's own programs.
-const EMPTY_IMAGE: &str = "dormouse/empty";
+pub const EMPTY_IMAGE: &str = "dormouse/empty";
 
 /// What the empty image shows of the node, read-only.
 const SYSTEM: [&str; 5] = ["/usr", "/lib", "/lib64", "/bin", "/etc/alternatives"];
@@ -57,6 +58,7 @@ pub fn create(config: &AgentConfig, plan: &ContainerPlan, env: &[String]) -> Con
         cmd: Some(plan.argv[1..].to_vec()),
         env: Some(with_path(config, env)),
         labels: Some(labels.into()),
+        exposed_ports: network::exposed(plan),
         user: plan.user.map(|user| format!("{}:{}", user.uid, user.gid)),
         working_dir: Some(working_dir.display().to_string()),
         host_config: Some(host_config(config, plan, image == EMPTY_IMAGE)),
@@ -97,7 +99,8 @@ fn host_config(config: &AgentConfig, plan: &ContainerPlan, is_empty_image: bool)
     let contain = plan.user.and(config.contain.as_ref());
     HostConfig {
         init: Some(true),
-        network_mode: Some("host".to_owned()),
+        network_mode: Some(network::mode(plan.network).to_owned()),
+        port_bindings: network::bindings(plan),
         cap_drop: contain.map(|_| vec!["ALL".to_owned()]),
         // The engine's own profile of system calls stays.
         security_opt: contain.map(|_| vec!["no-new-privileges:true".to_owned()]),
@@ -160,9 +163,26 @@ fn mounts(config: &AgentConfig, plan: &ContainerPlan, is_empty_image: bool) -> V
         add(&folder, &folder, true);
     }
     if is_empty_image {
-        for folder in SYSTEM.iter().filter(|folder| Path::new(folder).exists()) {
+        for folder in shown_of_system() {
             add(folder, folder, true);
         }
     }
     mounts
+}
+
+fn shown_of_system() -> impl Iterator<Item = &'static str> {
+    let exists = |folder: &&str| Path::new(folder).exists();
+    SYSTEM.into_iter().filter(exists)
+}
+
+/// The node's own programs, read-only.
+pub fn system() -> Vec<Mount> {
+    let shown = shown_of_system().map(|folder| Mount {
+        source: Some(folder.to_owned()),
+        target: Some(folder.to_owned()),
+        typ: Some(MountType::BIND),
+        read_only: Some(true),
+        ..Mount::default()
+    });
+    shown.collect()
 }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use dormouse_messages::Rank;
 
 use super::{Setting, is_loopback, wrapped};
+use crate::network::{LINK, ports};
 
 /// Run in every container.
 const SCRIPT: &str = include_str!("../../../../deploy/executors/mpi.sh");
@@ -34,7 +35,16 @@ pub fn launch(
         ("FI_PROVIDER", "tcp".to_owned()),
     ];
     env.extend(variables.map(|(name, value)| (name.to_owned(), value)));
-    if is_loopback(&root.address) {
+    if setting.network_ready.is_some() {
+        let own = ports(setting.own()?.port);
+        // The first is mpiexec's.
+        let variables = [
+            ("FI_TCP_IFACE", LINK.to_owned()),
+            ("FI_TCP_PORT_LOW_RANGE", (own.start + 1).to_string()),
+            ("FI_TCP_PORT_HIGH_RANGE", (own.end - 1).to_string()),
+        ];
+        env.extend(variables.map(|(name, value)| (name.to_owned(), value)));
+    } else if is_loopback(&root.address) {
         env.insert("FI_TCP_IFACE".to_owned(), "lo".to_owned());
     }
     Ok(wrapped(SCRIPT, argv))

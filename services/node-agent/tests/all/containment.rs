@@ -204,6 +204,7 @@ impl Node {
             user: self.config.contain.as_ref().map(|_| user),
             port: 21_000,
             network: Network::Host,
+            node_address: None,
             granted: Granted::default(),
             work: None,
             code: None,

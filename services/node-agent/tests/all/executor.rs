@@ -27,6 +27,7 @@ fn run(spec: &JobSpec, rank: u32, gang: &[Member], from: Option<&str>) -> Result
         directory: PathBuf::from("/data/c"),
         checkpoint: PathBuf::from("/checkpoints/ads/lr/2"),
         in_place: None,
+        network_ready: None,
     })
 }
 
@@ -132,6 +133,30 @@ fn tensorflow_has_its_cluster_in_one_variable() {
     assert_eq!(config, expected);
 }
 
+/// Where only its own ports are open, MPICH is told which, and both wait for the network.
+#[test]
+fn in_a_network_of_its_own_a_rank_is_told_its_ports() {
+    let spec = with(Executor::Mpi);
+    let gang = gang(&["10.0.0.1", "10.0.0.2"]);
+    let launch = launch(&Setting {
+        spec: &spec,
+        container: &id(2, 1),
+        gang: &gang,
+        resumed_from: None,
+        directory: PathBuf::from("/data/c"),
+        checkpoint: PathBuf::from("/checkpoints/ads/lr/2"),
+        in_place: None,
+        network_ready: Some(PathBuf::from("/data/c/network")),
+    });
+    let launch = launch.expect("fine");
+    let env = plain(&launch);
+    assert_eq!(env["DORMOUSE_NETWORK"], "/data/c/network");
+    assert_eq!(env["DORMOUSE_MPI_ROOT"], "10.0.0.1:21000");
+    assert_eq!(env["FI_TCP_IFACE"], "dormouse0");
+    let ports = (env["FI_TCP_PORT_LOW_RANGE"], env["FI_TCP_PORT_HIGH_RANGE"]);
+    assert_eq!(ports, ("21009", "21015"));
+}
+
 #[test]
 fn mpi_and_mxnet_wrap_the_command() {
     for executor in [Executor::Mpi, Executor::Mxnet] {
@@ -197,6 +222,7 @@ fn in_place(spec: &JobSpec, rank: u32, gang: &[Member]) -> Launch {
             ack: PathBuf::from("/data/c/ack.json"),
             generation: 3,
         }),
+        network_ready: None,
     });
     launch.expect("it can start")
 }

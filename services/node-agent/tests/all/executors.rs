@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::*;
 use dormouse_messages::Event;
+use dormouse_messages::grants::Network;
 use dormouse_messages::job::{Executor, JobSpec, Mount};
 use dormouse_node_agent::{AgentConfig, RuntimeKind};
 
@@ -175,11 +176,44 @@ fn mpi_in_docker_is_resized_from_3_to_2() {
     let mut config = config(folder.path(), &python);
     config.runtime = RuntimeKind::Docker;
     config.cluster = format!("test-mpi-{}", std::process::id());
+    show_the_repository(&mut config);
+    resize(config, trainer(Executor::Mpi, "train_mpi.py"), 21, 3, 2);
+}
+
+fn show_the_repository(config: &mut AgentConfig) {
     let root = root().display().to_string();
     config.mounts = vec![Mount {
         source: root.clone(),
         target: root,
         read_only: true,
     }];
-    resize(config, trainer(Executor::Mpi, "train_mpi.py"), 21, 3, 2);
+}
+
+/// The same gangs in networks of their own, with nothing but their published ports.
+fn resize_with_published_ports(executor: Executor, program: &str, module: &str, first: u32) {
+    let Some(python) = python_with(module) else {
+        return;
+    };
+    let (true, Some(address)) = (crate::docker::engine(), crate::network::own_address()) else {
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut config = config(folder.path(), &python);
+    config.runtime = RuntimeKind::Docker;
+    config.cluster = format!("test-{first}-{}", std::process::id());
+    config.address = address;
+    show_the_repository(&mut config);
+    let mut spec = trainer(executor, program);
+    spec.network = Some(Network::Published);
+    resize(config, spec, first, 2, 3);
+}
+
+#[test]
+fn mpi_with_published_ports_is_resized_from_2_to_3() {
+    resize_with_published_ports(Executor::Mpi, "train_mpi.py", "mpi4py.MPI", 31);
+}
+
+#[test]
+fn mxnet_with_published_ports_is_resized_from_2_to_3() {
+    resize_with_published_ports(Executor::Mxnet, "train_mxnet.py", "mxnet", 41);
 }

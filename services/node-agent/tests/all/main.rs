@@ -14,6 +14,7 @@ mod gpus;
 mod hostile;
 mod in_place;
 mod keeping;
+mod network;
 mod process;
 mod reconcile;
 mod roles;

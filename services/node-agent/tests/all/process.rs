@@ -39,6 +39,7 @@ fn plan(folder: &Path, incarnation: u32, script: &str) -> ContainerPlan {
         user: None,
         port: 21_000,
         network: Network::Host,
+        node_address: None,
         granted: Granted::default(),
         demand: Default::default(),
         gpu_part: None,

@@ -39,6 +39,7 @@ fn told(spec: &JobSpec, rank: u32) -> Launch {
         directory: PathBuf::from("/data/c"),
         checkpoint: PathBuf::from("/checkpoints/ads/lr/1"),
         in_place: None,
+        network_ready: None,
     })
     .expect("fine")
 }

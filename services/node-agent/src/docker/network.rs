@@ -1,0 +1,190 @@
+//! A container's network, as the engine is asked for it, and the node's address within it
+//! (see [`crate::network`]).
+//!
+//! 1. The container has a network of its own: the engine's bridge, its ports published.
+//! 2. Where its programs need the node's address, a second container joins that network for a moment,
+//!    with the right to change it, and runs [`SCRIPT`] with the node's programs (`ip`, `iptables`): a
+//!    link with that address; what arrives on the published ports goes to it; what is sent to other
+//!    ports of that address leaves for the node, since it is another container's. What the engine
+//!    passes on from containers of the same node comes from the node's address, as from elsewhere:
+//!    libfabric knows its peers by it.
+//! 3. A file says to the container's program that all is done.
+//!
+//! The container itself has no right to change any of it.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use bollard::models::{ContainerCreateBody, HostConfig, PortBinding, PortMap};
+use bollard::query_parameters::{CreateContainerOptions, LogsOptions, WaitContainerOptions};
+use futures::StreamExt;
+
+use dormouse_messages::events::NodeFault;
+use dormouse_messages::grants::Network;
+
+use super::{Inner, body, refused};
+use crate::network::{LINK, NodeAddress, READY, ports};
+use crate::runtime::{ContainerPlan, NotStarted};
+
+/// Longer than a busy engine takes for a container that runs for a moment.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Arguments: the link, the address, the first and the last port. Done once is done.
+const SCRIPT: &str = r#"set -e
+PATH=/usr/sbin:/usr/bin:/sbin:/bin
+link=$1 node=$2 own=$3:$4
+! ip link show "$link" >/dev/null 2>&1 || exit 0
+way=$(ip route show default)
+way=${way#*via }
+way=${way%% *}
+mkdir -p /run
+iptables -t nat -A PREROUTING -i eth0 -p tcp --dport "$own" -j DNAT --to-destination "$node"
+iptables -t nat -A INPUT -i eth0 -s "$way" -p tcp --dport "$own" -j SNAT --to-source "$node"
+iptables -t nat -A OUTPUT -p tcp -d "$node" --dport "$own" -j ACCEPT
+iptables -t nat -A OUTPUT -p tcp -d "$node" -j DNAT --to-destination "$way"
+iptables -t nat -A POSTROUTING -o eth0 -s "$node" -j MASQUERADE
+ip link add "$link" type veth peer name "${link}p"
+ip link set "${link}p" up
+ip link set "$link" up
+ip addr add "$node/32" dev "$link""#;
+
+/// The engine's name of the network.
+pub fn mode(network: Network) -> &'static str {
+    match network {
+        Network::None => "none",
+        Network::Published => "bridge",
+        Network::Host => "host",
+    }
+}
+
+fn published(plan: &ContainerPlan) -> Vec<u16> {
+    match plan.network {
+        Network::Published => ports(plan.port).collect(),
+        Network::None | Network::Host => Vec::new(),
+    }
+}
+
+fn tcp(port: u16) -> String {
+    format!("{port}/tcp")
+}
+
+/// The ports that the container may be reached on.
+pub fn exposed(plan: &ContainerPlan) -> Option<Vec<String>> {
+    let ports: Vec<String> = published(plan).into_iter().map(tcp).collect();
+    (!ports.is_empty()).then_some(ports)
+}
+
+/// Each of them at the same number on all addresses of the node, as a program on the node's own
+/// network would have it.
+pub fn bindings(plan: &ContainerPlan) -> Option<PortMap> {
+    let binding = |port: u16| {
+        let at = PortBinding {
+            host_ip: Some("0.0.0.0".to_owned()),
+            host_port: Some(port.to_string()),
+        };
+        (tcp(port), Some(vec![at]))
+    };
+    let bindings: HashMap<_, _> = published(plan).into_iter().map(binding).collect();
+    (!bindings.is_empty()).then_some(bindings)
+}
+
+impl Inner {
+    /// Gives a container that has just started the node's address, if it is to have it, and says so to
+    /// its program.
+    ///
+    /// # Errors
+    /// Why the network is not as it needs it.
+    pub(super) async fn give_address(
+        &self,
+        name: &str,
+        plan: &ContainerPlan,
+    ) -> Result<(), NotStarted> {
+        let Some(wanted) = &plan.node_address else {
+            return Ok(());
+        };
+        let helper = format!("{name}-network");
+        let set = tokio::time::timeout(PATIENCE, self.join_network(&helper, name, plan, wanted));
+        let set = set.await;
+        // Whatever became of it, nothing of it stays.
+        let _ = Self::remove(&self.docker, &helper).await;
+        set.unwrap_or_else(|_| {
+            let why = "the engine did not set up its network in time".to_owned();
+            Err(NotStarted::of_node(NodeFault::Engine, why))
+        })?;
+        let own = self.layout.container_below(&plan.container);
+        tokio::task::spawn_blocking(move || own.make()?.write_read_only(READY, b""))
+            .await
+            .map_err(|error| NotStarted::from(error.to_string()))?
+            .map_err(|error| crate::runtime::of_disk("cannot write", &wanted.ready, &error))
+    }
+
+    async fn join_network(
+        &self,
+        helper: &str,
+        name: &str,
+        plan: &ContainerPlan,
+        wanted: &NodeAddress,
+    ) -> Result<(), NotStarted> {
+        let own = ports(plan.port);
+        let words = [
+            LINK.to_owned(),
+            wanted.address.to_string(),
+            own.start.to_string(),
+            own.end.saturating_sub(1).to_string(),
+        ];
+        let script = ["-c", SCRIPT, "dormouse"].map(str::to_owned);
+        let options = CreateContainerOptions {
+            name: Some(helper.to_owned()),
+            ..CreateContainerOptions::default()
+        };
+        let labels = [
+            (body::CLUSTER, self.config.cluster.clone()),
+            (body::NODE, self.config.node.to_string()),
+        ];
+        let labels = labels.map(|(name, value)| (name.to_owned(), value));
+        let asked = ContainerCreateBody {
+            labels: Some(labels.into()),
+            image: Some(body::EMPTY_IMAGE.to_owned()),
+            entrypoint: Some(vec!["/bin/sh".to_owned()]),
+            cmd: Some(script.into_iter().chain(words).collect()),
+            host_config: Some(HostConfig {
+                network_mode: Some(format!("container:{name}")),
+                cap_drop: Some(vec!["ALL".to_owned()]),
+                cap_add: Some(vec!["NET_ADMIN".to_owned(), "NET_RAW".to_owned()]),
+                mounts: Some(body::system()),
+                ..HostConfig::default()
+            }),
+            ..ContainerCreateBody::default()
+        };
+        let _ = Self::remove(&self.docker, helper).await;
+        let docker = &self.docker;
+        let created = docker.create_container(Some(options), asked).await;
+        created.map_err(|error| refused(&error))?;
+        let started = docker.start_container(helper, None).await;
+        started.map_err(|error| refused(&error))?;
+        let waited = docker.wait_container(helper, None::<WaitContainerOptions>);
+        match waited.boxed().next().await {
+            Some(Ok(ended)) if ended.status_code == 0 => Ok(()),
+            _ => Err(self.not_joined(helper).await),
+        }
+    }
+
+    async fn not_joined(&self, helper: &str) -> NotStarted {
+        let options = LogsOptions {
+            stdout: true,
+            stderr: true,
+            ..LogsOptions::default()
+        };
+        let said = self.docker.logs(helper, Some(options));
+        let said: Vec<String> = said
+            .filter_map(|it| async { it.ok().map(|it| it.to_string()) })
+            .collect()
+            .await;
+        let said = said.concat();
+        let why = format!(
+            "its network cannot be set up: {}; the node needs ip (iproute2) and iptables, or grant the node's network (dormouse tenant set TENANT --network host)",
+            said.trim()
+        );
+        NotStarted::of_node(NodeFault::Engine, why)
+    }
+}

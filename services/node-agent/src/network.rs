@@ -1,0 +1,176 @@
+//! How the containers of Docker are reached where their network is their own. Pure.
+//!
+//! The ports of a container's placement are published on its node under the same numbers. So a program
+//! that listens on all addresses is reached at the place that the others are told: the node's address
+//! and its port.
+//!
+//! MPICH's ranks and MXNet's servers listen on the very address that they name to the others. Such a
+//! container is given the node's address as one of its own ([`NodeAddress`]; `docker::network` does
+//! it), and its programs listen on published ports only. They wait for that address in
+//! `deploy/executors`.
+//!
+//! gloo and NCCL, below PyTorch, pick ports that nobody can name before, and say the address of an
+//! interface: between nodes they need the node's network.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+
+use dormouse_messages::events::PORTS_PER_CONTAINER;
+use dormouse_messages::grants::Network;
+use dormouse_messages::job::Executor;
+
+use crate::config::{AgentConfig, RuntimeKind};
+use crate::executor::Member;
+
+/// In a container's directory: its network is as its programs need it.
+pub const READY: &str = "network";
+
+/// The link of a container that has the node's address.
+pub const LINK: &str = "dormouse0";
+
+/// The node's address, to be an address of the container's own network, too.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeAddress {
+    /// The address.
+    pub address: Ipv4Addr,
+    /// The file that says to the container's program that it has it.
+    pub ready: PathBuf,
+}
+
+/// The ports that a container may be reached on.
+#[must_use]
+pub fn ports(first: u16) -> std::ops::Range<u16> {
+    match first {
+        // An assignment of a log from before ports were assigned.
+        0 => 0..0,
+        first => first..first.saturating_add(PORTS_PER_CONTAINER),
+    }
+}
+
+/// What a container's network lacks of what its programs need.
+///
+/// # Errors
+/// Why the gang's members cannot reach each other.
+pub fn node_address(
+    config: &AgentConfig,
+    executor: Executor,
+    network: Network,
+    gang: &[Member],
+    directory: &Path,
+) -> Result<Option<NodeAddress>, String> {
+    let is_own = config.runtime == RuntimeKind::Docker && network == Network::Published;
+    let talks = executor != Executor::Plain;
+    if !is_own || !talks {
+        return Ok(None);
+    }
+    let own = config.address.as_str();
+    let is_gang = gang.len() > 1;
+    if super::executor::is_loopback(own) {
+        return match is_gang {
+            true => Err(format!(
+                "its containers have networks of their own, and its node is known to the others as {own}, which is each container itself; start the agent with --address IP, or grant the node's network (dormouse tenant set TENANT --network host)"
+            )),
+            false => Ok(None),
+        };
+    }
+    let is_spread = gang.iter().any(|member| member.address != own);
+    match executor {
+        Executor::Plain | Executor::Tensorflow => Ok(None),
+        Executor::Torch if is_spread => Err(
+            "PyTorch listens on ports that it picks, and only the ports of its placement are published between nodes; grant the node's network (dormouse tenant set TENANT --network host)"
+                .to_owned(),
+        ),
+        Executor::Torch => Ok(None),
+        Executor::Mpi | Executor::Mxnet => match own.parse() {
+            Ok(IpAddr::V4(address)) => Ok(Some(NodeAddress {
+                address,
+                ready: directory.join(READY),
+            })),
+            _ => Err(format!(
+                "its programs listen on the address of their node, which must be one of IPv4 and not {own}; start the agent with --address IP, or grant the node's network (dormouse tenant set TENANT --network host)"
+            )),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dormouse_messages::Rank;
+
+    fn ask(
+        address: &str,
+        executor: Executor,
+        network: Network,
+        others: &[&str],
+    ) -> Result<Option<NodeAddress>, String> {
+        let node = "n0".parse().expect("valid");
+        let mut config = AgentConfig::local(node, Default::default(), PathBuf::from("/data"));
+        config.runtime = RuntimeKind::Docker;
+        address.clone_into(&mut config.address);
+        let addresses = [address].into_iter().chain(others.iter().copied());
+        let member = |(rank, address): (u32, &str)| Member {
+            rank: Rank(rank),
+            address: address.to_owned(),
+            port: 20_000,
+        };
+        let gang: Vec<Member> = (0..).zip(addresses).map(member).collect();
+        node_address(&config, executor, network, &gang, Path::new("/data/c"))
+    }
+
+    #[test]
+    fn only_programs_that_listen_on_the_node_s_address_are_given_it() {
+        let other = ["10.0.0.2"];
+        for executor in [Executor::Mpi, Executor::Mxnet] {
+            let given = ask("10.0.0.1", executor, Network::Published, &other);
+            let given = given.expect("it can start").expect("an address");
+            assert_eq!(given.address, Ipv4Addr::new(10, 0, 0, 1));
+            assert_eq!(given.ready, Path::new("/data/c/network"));
+            for network in [Network::Host, Network::None] {
+                assert_eq!(ask("10.0.0.1", executor, network, &other), Ok(None));
+            }
+        }
+        for executor in [Executor::Plain, Executor::Tensorflow] {
+            let given = ask("10.0.0.1", executor, Network::Published, &other);
+            assert_eq!(given, Ok(None));
+        }
+    }
+
+    #[test]
+    fn what_cannot_work_says_what_would() {
+        let published = Network::Published;
+        let refused = |answer: Result<_, String>, what: &str| {
+            let why = answer.expect_err("refused");
+            assert!(
+                why.contains(what) && why.contains("--network host"),
+                "{why}"
+            );
+        };
+        // Every container is 127.0.0.1 to itself.
+        let gang = ask("127.0.0.1", Executor::Mpi, published, &["127.0.0.1"]);
+        refused(gang, "--address");
+        assert_eq!(ask("127.0.0.1", Executor::Mpi, published, &[]), Ok(None));
+        assert_eq!(
+            ask("127.0.0.1", Executor::Plain, published, &["127.0.0.1"]),
+            Ok(None)
+        );
+        refused(
+            ask("node-a", Executor::Mxnet, published, &["node-b"]),
+            "IPv4",
+        );
+        refused(
+            ask("10.0.0.1", Executor::Torch, published, &["10.0.0.2"]),
+            "PyTorch",
+        );
+        assert_eq!(
+            ask("10.0.0.1", Executor::Torch, published, &["10.0.0.1"]),
+            Ok(None)
+        );
+    }
+
+    #[test]
+    fn eight_ports_are_published() {
+        assert_eq!(ports(20_008), 20_008..20_016);
+        assert!(ports(0).is_empty());
+    }
+}
