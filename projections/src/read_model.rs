@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::cluster::Overview;
 use crate::fairness::Fairness;
 use crate::jobs::{JobTable, PhaseCounts};
+use crate::keys::Keys;
 use crate::nodes::NodeTable;
 use crate::notebooks::Notebooks;
 use crate::timelines::Timelines;
@@ -28,6 +29,9 @@ pub struct ReadModel {
     pub fairness: Fairness,
     /// The notebooks.
     pub notebooks: Notebooks,
+    /// Who has keys.
+    #[serde(default)]
+    pub keys: Keys,
     counted: PhaseCounts,
     /// What the partitions that run take together.
     running: Amounts,
@@ -37,7 +41,7 @@ pub struct ReadModel {
 
 impl Fold for ReadModel {
     const NAME: &'static str = "read-model";
-    const VERSION: u32 = 12;
+    const VERSION: u32 = 13;
 
     /// Folds an event everywhere; one that must not count is only flagged.
     fn evolve(&mut self, recorded: &Recorded) {
@@ -58,6 +62,7 @@ impl Fold for ReadModel {
         }
         self.nodes.evolve(recorded);
         self.notebooks.evolve(recorded);
+        self.keys.evolve(recorded);
         self.timelines.evolve(recorded);
         let resized = recorded.event().is_some_and(changes_nodes);
         if resized {
@@ -124,6 +129,7 @@ impl ReadModel {
             jobs: self.jobs.clone(),
             nodes: self.nodes.clone(),
             notebooks: self.notebooks.clone(),
+            keys: self.keys.clone(),
             timelines: self.timelines.tails(),
             queues: self.queues.clone(),
             fairness: self.fairness.tails(),

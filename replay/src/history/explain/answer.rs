@@ -1,6 +1,7 @@
 //! What an explanation says: sentences for a person, and the same as data.
 
 use dormouse_messages::{By, Sequence, Timestamp};
+use dormouse_projections::keys::KeyHolder;
 use serde::{Deserialize, Serialize};
 
 /// The reason codes, in the order in which the first that applies is the dominant one.
@@ -225,6 +226,19 @@ pub struct Explanation {
     /// Jobs that it is made of: of a tenant, a node, a decision.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub jobs: Vec<JobLine>,
+    /// Of a tenant: its keys that were made while the brokers ran, and those of its people.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keys: Vec<KeyLine>,
+}
+
+/// A key in the explanation of its tenant.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct KeyLine {
+    /// Its name, as its file has it: `tenant-ads`, `user-ads.alice`.
+    pub name: String,
+    /// Whose it is and what became of it.
+    #[serde(flatten)]
+    pub holder: KeyHolder,
 }
 
 /// A job in an explanation of something else.
@@ -273,6 +287,7 @@ impl Explanation {
             solves: 0,
             resizes: Vec::new(),
             jobs: Vec::new(),
+            keys: Vec::new(),
         }
     }
 

@@ -3,9 +3,10 @@
 use dormouse_messages::events::StoppedBy;
 use dormouse_messages::{Epoch, Event, NodeId, TenantId};
 use dormouse_projections::jobs::Job;
+use dormouse_projections::keys::KeyHolder;
 use dormouse_state::NodePhase;
 
-use super::answer::{Explanation, JobLine};
+use super::answer::{Explanation, JobLine, KeyLine};
 use super::job::is_live;
 use super::{ExplainError, Explainer, in_words};
 
@@ -32,7 +33,14 @@ fn line(
     }
 }
 
-/// A tenant: what it is entitled to, what its jobs have, and why those without wait.
+fn key((name, holder): (&str, &KeyHolder)) -> KeyLine {
+    KeyLine {
+        name: name.to_owned(),
+        holder: holder.clone(),
+    }
+}
+
+/// A tenant: what it is entitled to, what its jobs have, why those without wait, and who has its keys.
 pub fn tenant(explainer: &Explainer, tenant: &TenantId) -> Result<Explanation, ExplainError> {
     let (at, time) = explainer.place();
     let queues = &explainer.head.admission.queues;
@@ -42,7 +50,9 @@ pub fn tenant(explainer: &Explainer, tenant: &TenantId) -> Result<Explanation, E
     }
     let configured = queues.config.get(tenant.as_str()).is_some();
     let known = queues.tenants.get(tenant.as_str());
-    if !configured && known.is_none() {
+    let keys = explainer.model.keys.of(tenant.as_str()).map(key);
+    let keys: Vec<KeyLine> = keys.collect();
+    if !configured && known.is_none() && keys.is_empty() {
         return Err(unknown());
     }
     let mut answer = Explanation::of(format!("tenant {tenant}"), at, time, "known");
@@ -76,6 +86,7 @@ pub fn tenant(explainer: &Explainer, tenant: &TenantId) -> Result<Explanation, E
     answer.jobs = jobs
         .map(|(id, job)| line(explainer, id, job, job.now))
         .collect();
+    answer.keys = keys;
     if let Some(decided) = explainer.decided() {
         answer.decision = decided.reference(explainer);
     }

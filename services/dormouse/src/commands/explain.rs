@@ -115,6 +115,7 @@ pub fn text(answer: &Explanation, style: &Style) -> String {
         ));
     }
     text.push_str(&jobs(answer, style));
+    text.push_str(&keys(answer, style));
     if let Some(decision) = &answer.decision {
         let epoch = decision
             .epoch
@@ -144,6 +145,33 @@ fn corrections(answer: &Explanation, style: &Style) -> String {
             Cell::new(&it.verified_by.proof),
             right(it.not_at.as_deref().unwrap_or("-")),
             Cell::new(&it.change),
+        ]);
+    }
+    format!("\n\n{}", style.write(table))
+}
+
+/// Who has keys, and what was done with them.
+fn keys(answer: &Explanation, style: &Style) -> String {
+    if answer.keys.is_empty() {
+        return String::new();
+    }
+    let mut table = style.table(&["KEY", "ROLE", "STATE", "WHAT WAS DONE"]);
+    for it in &answer.keys {
+        let done = it.holder.acts.iter().map(|act| {
+            let by = act.by.as_ref();
+            let by = by.map_or_else(|| "the owner".to_owned(), ToString::to_string);
+            format!("{} {} by {by}", act.what.words(), date(act.at))
+        });
+        let done: Vec<String> = done.collect();
+        let role = it.holder.role.map(|role| role.to_string());
+        table.add_row(vec![
+            Cell::new(&it.name),
+            Cell::new(role.unwrap_or_else(|| "-".to_owned())),
+            Cell::new(match it.holder.key {
+                Some(_) => "valid",
+                None => "revoked",
+            }),
+            Cell::new(done.join("\n")),
         ]);
     }
     format!("\n\n{}", style.write(table))
