@@ -36,6 +36,11 @@ const fn place(handle: usize) -> usize {
     (handle ^ (handle >> 5) ^ (handle >> 12)) % PASSES
 }
 
+/// Launches that are left, by a pass's word.
+const fn left(word: u64) -> u64 {
+    word & (INSIDE - 1)
+}
+
 impl Passes {
     /// The pass of a stream, by its handle, if it has one.
     #[inline]
@@ -85,7 +90,7 @@ impl Pass {
     #[must_use]
     pub fn enter(&self) -> bool {
         let mut word = self.word.load(Relaxed);
-        while word & VALID != 0 && word % INSIDE > 0 {
+        while word & VALID != 0 && left(word) > 0 {
             let within = word + INSIDE - 1;
             match self
                 .word
@@ -107,14 +112,14 @@ impl Pass {
 
     /// Under the gate's lock: a launch enters; whether the segment had room for it.
     pub fn let_in(&self) -> bool {
-        let one = |word: u64| Some(word + INSIDE - u64::from(word % INSIDE > 0));
+        let one = |word: u64| Some(word + INSIDE - u64::from(left(word) > 0));
         let before = self.word.fetch_update(AcqRel, Relaxed, one);
-        before.unwrap_or_else(|word| word) % INSIDE > 0
+        left(before.unwrap_or_else(|word| word)) > 0
     }
 
     /// Under the gate's lock: a segment begins that has room for so many launches.
     pub fn allot(&self, launches: u32) {
-        let renewed = |word: u64| Some(word - word % INSIDE + u64::from(launches));
+        let renewed = |word: u64| Some(word - left(word) + u64::from(launches));
         let _ = self.word.fetch_update(AcqRel, Relaxed, renewed);
     }
 
@@ -140,6 +145,6 @@ impl Pass {
     #[must_use]
     pub fn left(&self) -> u32 {
         // Below INSIDE.
-        (self.word.load(Acquire) % INSIDE) as u32
+        left(self.word.load(Acquire)) as u32
     }
 }

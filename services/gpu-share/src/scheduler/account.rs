@@ -70,14 +70,19 @@ impl Account {
         self.limit = (self.limit + passed * limit).clamp(-window * limit, saved);
     }
 
-    /// Takes what was used from the accounts.
-    pub fn used(&mut self, used_ns: u64) {
+    /// Takes what was used from the accounts. Of the rest, too, the request is paid, but not into a
+    /// debt that a grant of the request would not leave: who fills another's pauses has so much of
+    /// its request already, and who had a device alone does not wait for it when others come.
+    pub fn used(&mut self, settings: &Settings, used_ns: u64) {
         let used = i128::from(used_ns) * 1000;
         self.limit -= used;
-        match self.by_request {
-            true => self.request -= used,
-            false => self.pass += used / i128::from(self.terms.weight.max(1)),
+        if self.by_request {
+            self.request -= used;
+            return;
         }
+        self.pass += used / i128::from(self.terms.weight.max(1));
+        let least = self.request.min(-self.half(settings));
+        self.request = (self.request - used).max(least);
     }
 
     /// One quantum of the rest, as it counts in the order.

@@ -131,7 +131,7 @@ impl Scheduler {
                 let settings = self.settings;
                 if let Some(member) = self.member(tenant, device) {
                     member.account.fill(&settings, now_ns);
-                    member.account.used(used_ns);
+                    member.account.used(&settings, used_ns);
                 }
             }
             Input::Passed => {}
