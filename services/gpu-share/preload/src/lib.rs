@@ -3,6 +3,7 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`symbols`] | finds the driver's functions, and hands out ours in their place |
+//! | [`objects`] | what the process has loaded: where glibc's own `dlvsym` is |
 //! | [`resolve`] | `dlsym`, `dlvsym`, `cuGetProcAddress`: which of ours stands for what was asked |
 //! | [`calls`] | the functions themselves, each with the driver's signature |
 //! | [`gate`] | one a device: launches wait for the token; work is measured by the driver's events |
@@ -24,6 +25,7 @@ pub mod gate;
 pub mod link;
 pub mod memory;
 pub mod monitor;
+pub mod objects;
 pub mod resolve;
 pub mod state;
 pub mod symbols;

@@ -1,4 +1,4 @@
-//! The ways by which a program finds the driver's functions: `dlsym`, and the driver's own
+//! The ways by which a program finds the driver's functions: `dlsym`, `dlvsym`, and the driver's own
 //! `cuGetProcAddress`, by which the CUDA runtime asks for some 430 names.
 //!
 //! The driver is asked first; only what it has is replaced. What `cuGetProcAddress` gives depends
@@ -10,7 +10,10 @@ use std::ptr;
 
 use crate::calls::LISTS;
 use crate::driver::DRIVER;
-use crate::symbols::{NOT_FOUND, REAL_DLSYM, Result, Symbol, is_wanted, of_driver, real_dlsym};
+use crate::symbols::{
+    NOT_FOUND, REAL_DLSYM, REAL_DLVSYM, Result, Symbol, is_wanted, of_driver, real_dlsym,
+    real_dlvsym,
+};
 
 /// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`.
 const PER_THREAD: u64 = 2;
@@ -98,7 +101,24 @@ unsafe extern "C" fn looked_up(handle: *mut c_void, name: *const c_char) -> *mut
         return ptr::null_mut();
     };
     // SAFETY: the caller's arguments.
-    let real = unsafe { dlsym(handle, name) };
+    unsafe { replaced_by_name(name, dlsym(handle, name)) }
+}
+
+/// What `dlvsym` answers, for every handle but `RTLD_NEXT`.
+unsafe extern "C" fn looked_up_version(
+    handle: *mut c_void,
+    name: *const c_char,
+    version: *const c_char,
+) -> *mut c_void {
+    let Some(dlvsym) = real_dlvsym() else {
+        return ptr::null_mut();
+    };
+    // SAFETY: the caller's arguments.
+    unsafe { replaced_by_name(name, dlvsym(handle, name, version)) }
+}
+
+/// What a program gets for a name whose function the loader has found.
+unsafe fn replaced_by_name(name: *const c_char, real: *mut c_void) -> *mut c_void {
     if name.is_null() || real.is_null() {
         return real;
     }
@@ -159,6 +179,39 @@ pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut
 pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
     // SAFETY: the caller's arguments.
     unsafe { looked_up(handle, name) }
+}
+
+/// `dlvsym`, in the same way.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dlvsym(
+    handle: *mut c_void,
+    name: *const c_char,
+    version: *const c_char,
+) -> *mut c_void {
+    std::arch::naked_asm!(
+        "cmp rdi, -1",
+        "jne {ours}",
+        "mov rax, [rip + {real}]",
+        "test rax, rax",
+        "jz {ours}",
+        "jmp rax",
+        ours = sym looked_up_version,
+        real = sym REAL_DLVSYM,
+    )
+}
+
+/// The same, without the jump.
+#[cfg(not(target_arch = "x86_64"))]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dlvsym(
+    handle: *mut c_void,
+    name: *const c_char,
+    version: *const c_char,
+) -> *mut c_void {
+    // SAFETY: the caller's arguments.
+    unsafe { looked_up_version(handle, name, version) }
 }
 
 /// Replaces what the driver gave, if it gave something.

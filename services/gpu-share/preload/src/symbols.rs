@@ -1,4 +1,4 @@
-//! The driver's functions: the real `dlsym`, and for each function of ours a slot that holds the
+//! The driver's functions: the real `dlsym` and `dlvsym`, and for each function of ours a slot that holds the
 //! driver's own. Nothing here allocates, locks or reads the environment.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -21,11 +21,25 @@ pub const NOT_FOUND: Result = 302;
 
 type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 
-/// glibc's `dlsym`, once it was asked for; a jump in [`crate::resolve`] reads it.
-pub(crate) static REAL_DLSYM: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+type Dlvsym = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char) -> *mut c_void;
 
-unsafe extern "C" {
-    fn dlvsym(handle: *mut c_void, name: *const c_char, version: *const c_char) -> *mut c_void;
+/// glibc's `dlsym` and `dlvsym`, once they were asked for; jumps in [`crate::resolve`] read them.
+pub(crate) static REAL_DLSYM: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+/// See [`REAL_DLSYM`].
+pub(crate) static REAL_DLVSYM: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+
+/// glibc's `dlvsym`: read from the tables of the object that exports it, as this library's own
+/// stands in front of it for everybody who asks by name.
+#[must_use]
+pub fn real_dlvsym() -> Option<Dlvsym> {
+    let mut real = REAL_DLVSYM.load(Ordering::Acquire);
+    if real.is_null() {
+        let ours = crate::resolve::dlvsym as *const c_void;
+        real = crate::objects::function(b"dlvsym", ours);
+        REAL_DLVSYM.store(real, Ordering::Release);
+    }
+    // SAFETY: it is `dlvsym`, or null.
+    unsafe { std::mem::transmute::<*mut c_void, Option<Dlvsym>>(real) }
 }
 
 /// glibc's `dlsym`: by `dlvsym` of the next object, under the versions that it has had.
@@ -33,6 +47,7 @@ unsafe extern "C" {
 pub fn real_dlsym() -> Option<Dlsym> {
     let mut real = REAL_DLSYM.load(Ordering::Acquire);
     if real.is_null() {
+        let dlvsym = real_dlvsym()?;
         for version in [c"GLIBC_2.34", c"GLIBC_2.2.5", c"GLIBC_2.17"] {
             // SAFETY: C strings; the pseudo handle asks for the objects after this one.
             real = unsafe { dlvsym(libc::RTLD_NEXT, c"dlsym".as_ptr(), version.as_ptr()) };

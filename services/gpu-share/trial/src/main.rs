@@ -5,6 +5,7 @@
 //! gpu-trial serve NAME SOCKET UUID[,UUID] REQUEST LIMIT CAP_BYTES ...
 //! gpu-trial drive WAY [NUMBER]...
 //! gpu-trial drive runtime LIBCUDART
+//! gpu-trial drive resolvers LIBRARY VERSION NAME...
 //! gpu-trial test|bench LIBDORMOUSE_GPU
 //! ```
 //!
@@ -15,6 +16,7 @@ mod cuda;
 mod drive;
 mod machine;
 mod memory;
+mod resolvers;
 mod serve;
 
 use anyhow::{Result, bail};
@@ -27,6 +29,9 @@ fn main() -> Result<()> {
         ["bench", library] => machine::bench(library),
         ["serve", tenants @ ..] => serve::run(tenants),
         ["drive", "runtime", path] => drive::runtime(path),
+        ["drive", "resolvers", library, version, names @ ..] => {
+            resolvers::run(library, version, names)
+        }
         ["drive", way, numbers @ ..] => drive::run(way, numbers),
         _ => bail!("gpu-trial serve|drive|test|bench: see the head of main.rs"),
     }
