@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build demo mixed test trainer-test trainers-all jaeger-test torture explain-cases lint check fmt docs bench bench-gateway bench-checkpoints compose-test gpu-shares gpu-cost gpu-test gpu-bench release tools clean
+.PHONY: help build demo mixed test trainer-test trainers-all jaeger-test torture explain-cases lint check fmt docs bench bench-gateway bench-checkpoints compose-test gpu-shares gpu-cost gpu-histories gpu-test gpu-bench release tools clean
 
 TOOLS := $(or $(DORMOUSE_TOOLS),$(CURDIR)/.tools)
 # What the tests and the demo find their servers and interpreters by.
@@ -17,6 +17,7 @@ TRAINER_TEST := cd messages/trainer/python && PATH="$(RUN_PATH)" $(TOOLS)/venv/b
 KILLS ?= 200
 FAULTS ?= 2000
 CASES ?= 500
+HISTORIES ?= 10000
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -113,6 +114,9 @@ gpu-shares: ## Judge the shares of a modelled GPU on the real clock: needs a mac
 
 gpu-cost: ## Measure what the library adds to a launch on the stand-in, optimised
 	$(CARGO) test --release -p dormouse-gpu-trial --test all -- --ignored cost --nocapture
+
+gpu-histories: ## Processes on the stand-in through random histories: make gpu-histories HISTORIES=10000
+	DORMOUSE_GPU_PROCESS_HISTORIES=$(HISTORIES) $(CARGO) test --release -p dormouse-gpu-share -p dormouse-gpu-trial --test all -- histories --nocapture
 
 gpu-test: ## Try sharing on this machine's GPU; on one without, say so: make gpu-test HOST=user@machine carries the programs there
 	scripts/gpu.sh test $(HOST)

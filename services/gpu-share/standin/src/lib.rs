@@ -8,6 +8,9 @@
 //! - Memory is counted by process and device, never given beyond what the device has.
 //! - Captures, graphs, events with times, streams of threads, both forms of `cuGetProcAddress`.
 //!
+//! Under the name `libnvidia-ml.so.1` it answers for the memory of the same machine. A machine whose file
+//! is not there yet is made, with one GPU.
+//!
 //! With `STANDIN_LOOKUPS`, a file, it writes down what it is asked for by `cuGetProcAddress`.
 
 // The signatures and their meaning are the CUDA driver's: its manual documents them.
@@ -16,3 +19,4 @@
 pub mod api;
 pub mod local;
 pub mod model;
+pub mod process;

@@ -6,7 +6,8 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use crate::model::{Gpu, Machine, me};
+use crate::model::{Gpu, Machine};
+use crate::process::me;
 
 pub const INVALID_VALUE: i32 = 1;
 pub const OUT_OF_MEMORY: i32 = 2;
@@ -17,6 +18,9 @@ pub const NOT_FOUND: i32 = 500;
 pub const NOT_READY: i32 = 600;
 pub const NOT_SUPPORTED: i32 = 801;
 pub const CAPTURE_UNSUPPORTED: i32 = 900;
+
+/// Memory of a GPU of a machine that was not made before.
+const MEMORY_BYTES: u64 = 16 << 30;
 
 static MACHINE: OnceLock<(Machine, u32)> = OnceLock::new();
 static LOCAL: Mutex<Option<Local>> = Mutex::new(None);
@@ -56,7 +60,7 @@ pub fn init() -> i32 {
     let Some(path) = std::env::var_os("STANDIN_GPU") else {
         return NO_DEVICE;
     };
-    let Ok(machine) = Machine::open(Path::new(&path)) else {
+    let Ok(machine) = Machine::open_or_create(Path::new(&path), MEMORY_BYTES) else {
         return NO_DEVICE;
     };
     let (_, owner) = MACHINE.get_or_init(|| (machine, me()));

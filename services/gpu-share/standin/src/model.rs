@@ -7,6 +7,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::{io, mem, ptr};
 
+pub use crate::process::now_ns;
+use crate::process::{me, runs};
+
 /// GPUs at most.
 pub const DEVICES: usize = 2;
 const CONTEXTS: usize = 16;
@@ -82,45 +85,6 @@ unsafe impl Send for Machine {}
 // SAFETY: as above.
 unsafe impl Sync for Machine {}
 
-/// The monotonic clock.
-pub fn now_ns() -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: `time` is writable.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
-}
-
-/// This process, once it was asked for.
-static ME: AtomicU32 = AtomicU32::new(0);
-
-extern "C" fn in_child() {
-    ME.store(0, Ordering::Relaxed);
-}
-
-/// This process's number: asked of the kernel once, as calls of the driver are to cost little.
-pub fn me() -> u32 {
-    let known = ME.load(Ordering::Relaxed);
-    if known != 0 {
-        return known;
-    }
-    let me = std::process::id();
-    // SAFETY: the handler is a function of this library, which is never unloaded.
-    if unsafe { libc::pthread_atfork(None, None, Some(in_child)) } == 0 {
-        ME.store(me, Ordering::Relaxed);
-    }
-    me
-}
-
-/// Whether a process runs: one that ended and was not waited for does not.
-fn runs(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat.rsplit(')').next().unwrap_or_default();
-    !matches!(state.trim().chars().next(), None | Some('Z' | 'X'))
-}
-
 impl Machine {
     /// Makes the file of a machine with so many GPUs of so much memory.
     pub fn create(path: &Path, devices: u32, total_bytes: u64) -> io::Result<Self> {
@@ -136,6 +100,24 @@ impl Machine {
             }
         });
         Ok(machine)
+    }
+
+    /// The machine of a file, made with one GPU where there is none yet: of several processes that
+    /// come at once one makes it.
+    pub fn open_or_create(path: &Path, total_bytes: u64) -> io::Result<Self> {
+        if !path.exists() {
+            let mut own = path.as_os_str().to_owned();
+            own.push(format!(".{}", std::process::id()));
+            let own = Path::new(&own);
+            Self::create(own, 1, total_bytes)?;
+            let made = std::fs::hard_link(own, path);
+            std::fs::remove_file(own)?;
+            match made {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                _ => {}
+            }
+        }
+        Self::open(path)
     }
 
     pub fn open(path: &Path) -> io::Result<Self> {

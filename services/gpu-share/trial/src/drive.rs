@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::cuda::{Cuda, check};
-use crate::{cost, memory};
+use crate::{cost, management, memory};
 
 /// Uses the device in one way.
 pub fn run(way: &str, numbers: &[&str]) -> Result<()> {
@@ -29,6 +29,7 @@ pub fn run(way: &str, numbers: &[&str]) -> Result<()> {
         "hold" => memory::hold(number(0), number(1)),
         "cost" => cost(number(0)),
         "paired" => cost::paired(number(0)),
+        "nvml" => management::run(number(0), number(1)),
         _ => bail!("no such way: {way}"),
     }
 }

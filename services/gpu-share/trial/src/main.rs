@@ -15,6 +15,7 @@ mod cost;
 mod cuda;
 mod drive;
 mod machine;
+mod management;
 mod memory;
 mod resolvers;
 mod serve;

@@ -24,7 +24,7 @@ pub fn uuid(device: c_int) -> [u8; 16] {
     uuid
 }
 
-unsafe fn text(to: *mut c_char, length: c_int, text: &str) -> i32 {
+pub(super) unsafe fn text(to: *mut c_char, length: c_int, text: &str) -> i32 {
     if to.is_null() || length as usize <= text.len() {
         return INVALID_VALUE;
     }

@@ -29,6 +29,7 @@ macro_rules! api {
 
 pub mod basics;
 pub mod memory;
+pub mod nvml;
 pub mod work;
 
 /// Writes an answer, unless the caller does not want it.

@@ -1,8 +1,8 @@
 //! A modelled machine, a scheduler, and programs that use them.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use dormouse_gpu_share::scheduler::{Settings, Terms};
@@ -41,7 +41,9 @@ impl Driver {
         let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = tempfile::tempdir().expect("a folder");
         let standin = library("libdormouse_gpu_standin.so");
-        std::os::unix::fs::symlink(standin, folder.path().join("libcuda.so.1")).expect("a link");
+        for name in ["libcuda.so.1", "libnvidia-ml.so.1"] {
+            std::os::unix::fs::symlink(&standin, folder.path().join(name)).expect("a link");
+        }
         let machine = folder.path().join("gpu");
         let machine = Machine::create(&machine, devices, 16 * GIB).expect("a machine");
         Self {
@@ -115,6 +117,30 @@ impl Program {
         self
     }
 
+    /// Sends it a signal, by the name that `kill` knows.
+    pub fn signal(&self, name: &str) {
+        let mut kill = Command::new("kill");
+        let done = kill.args([name, &self.id().to_string()]).status();
+        assert!(done.expect("kill").success());
+    }
+
+    /// Whether it has ended.
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("waited for").is_some()
+    }
+
+    /// Whether it ends well before so many seconds have passed.
+    pub fn ends_within(&mut self, seconds: u64) -> bool {
+        let begun = std::time::Instant::now();
+        while begun.elapsed().as_secs() < seconds {
+            if let Some(status) = self.child.try_wait().expect("waited for") {
+                return status.success();
+            }
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+        false
+    }
+
     pub fn kill(&mut self) {
         self.child.kill().expect("killed");
         self.child.wait().expect("waited for");
@@ -130,6 +156,70 @@ impl Program {
 }
 
 impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A scheduler in a process of its own: `gpu-trial serve`.
+pub struct Scheduler {
+    child: Child,
+    input: ChildStdin,
+    out: BufReader<ChildStdout>,
+}
+
+impl Scheduler {
+    /// For tenants by name, request and limit in thousandths, of so many devices each.
+    pub fn start(driver: &Driver, devices: u8, tenants: &[(&str, (u32, u32))]) -> Self {
+        let mut command = Command::new(Path::new(env!("CARGO_BIN_EXE_gpu-trial")));
+        command
+            .arg("serve")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        for (name, terms) in tenants {
+            command.args(Self::words(driver, devices, name, *terms));
+        }
+        let mut child = command.spawn().expect("it starts");
+        let input = child.stdin.take().expect("its input");
+        let out = BufReader::new(child.stdout.take().expect("its output"));
+        let mut scheduler = Self { child, input, out };
+        scheduler.heard();
+        scheduler
+    }
+
+    fn words(driver: &Driver, devices: u8, name: &str, terms: (u32, u32)) -> [String; 6] {
+        let uuids: Vec<String> = (0..devices).map(uuid).collect();
+        [
+            name.to_owned(),
+            driver.path(name).display().to_string(),
+            uuids.join(","),
+            terms.0.to_string(),
+            terms.1.to_string(),
+            "0".to_owned(),
+        ]
+    }
+
+    /// Other terms for a tenant.
+    pub fn change(&mut self, driver: &Driver, devices: u8, name: &str, terms: (u32, u32)) {
+        let words = Self::words(driver, devices, name, terms).join(" ");
+        writeln!(self.input, "{words}").expect("said");
+        self.heard();
+    }
+
+    fn heard(&mut self) {
+        let mut line = String::new();
+        self.out.read_line(&mut line).expect("a line");
+        assert_eq!(line, "ok\n");
+    }
+
+    pub fn kill(mut self) {
+        self.child.kill().expect("killed");
+        self.child.wait().expect("waited for");
+    }
+}
+
+impl Drop for Scheduler {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -171,6 +261,16 @@ impl World {
             parts: devices.iter().map(part).collect(),
         };
         self.server.share(&offer).expect("a socket");
+    }
+
+    /// A program of a container that shares so many devices.
+    pub fn drive_on(&self, name: &str, devices: u8, words: &[&str]) -> Program {
+        let trial = Path::new(env!("CARGO_BIN_EXE_gpu-trial"));
+        let mut command = self.driver.command(trial, Some(name));
+        let uuids: Vec<String> = (0..devices).map(uuid).collect();
+        command.env("DORMOUSE_GPUS", uuids.join(","));
+        command.arg("drive").args(words);
+        Program::start(command)
     }
 
     pub fn usage(&self, name: &str) -> Usage {

@@ -1,11 +1,7 @@
 //! Deaths and births: a holder killed, a scheduler killed and started again, forks, threads, two
 //! devices. Nobody hangs, and shares are as before.
 
-use std::io::Write;
-use std::path::Path;
-use std::process::{Child, ChildStdin, Command, Stdio};
-
-use crate::common::{Driver, Program, World, pass, uuid};
+use crate::common::{Driver, Program, Scheduler, World, pass};
 
 #[test]
 fn the_death_of_a_holder_frees_the_device() {
@@ -48,60 +44,21 @@ fn a_stopped_holder_does_not_stop_the_others() {
         .drive(Some("living"), &["spin", "500000", "60000"]);
     let living = living.ready();
     pass(500);
-    let signal = |name: &str| {
-        let mut kill = Command::new("kill");
-        let done = kill.args([name, &stopped.id().to_string()]).status();
-        assert!(done.expect("kill").success());
-    };
-    signal("-STOP");
+    stopped.signal("-STOP");
     pass(1500);
     let share = world.driver.share(&living, 0, pass(1000));
     assert!(share > 35.0, "{share}");
-    signal("-CONT");
+    stopped.signal("-CONT");
     pass(1500);
     let share = world.driver.share(&stopped, 0, pass(2000));
     assert!(share > 10.0, "{share}");
 }
 
-/// A scheduler in a process of its own.
-struct Scheduler {
-    child: Child,
-    input: ChildStdin,
-}
-
-impl Scheduler {
-    fn start(driver: &Driver, tenants: &[(&str, &str, &str)]) -> Self {
-        let trial = Path::new(env!("CARGO_BIN_EXE_gpu-trial"));
-        let mut command = Command::new(trial);
-        command
-            .arg("serve")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
-        for (name, request, limit) in tenants {
-            command.arg(name).arg(driver.path(name)).arg(uuid(0));
-            command.args([request, limit, "0"]);
-        }
-        let mut child = command.spawn().expect("it starts");
-        let input = child.stdin.take().expect("its input");
-        let mut line = String::new();
-        let out = child.stdout.as_mut().expect("its output");
-        std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut line).expect("a line");
-        assert_eq!(line, "ok\n");
-        Self { child, input }
-    }
-
-    fn kill(mut self) {
-        let _ = self.input.flush();
-        self.child.kill().expect("killed");
-        self.child.wait().expect("waited for");
-    }
-}
-
 #[test]
 fn without_a_scheduler_programs_keep_to_their_requests_until_there_is_one_again() {
     let driver = Driver::new(1);
-    let tenants = [("a", "300", "1000"), ("b", "400", "1000")];
-    let scheduler = Scheduler::start(&driver, &tenants);
+    let tenants = [("a", (300, 1000)), ("b", (400, 1000))];
+    let scheduler = Scheduler::start(&driver, 1, &tenants);
     let start = |name: &str| {
         driver
             .drive(Some(name), &["spin", "500000", "60000"])
@@ -122,7 +79,7 @@ fn without_a_scheduler_programs_keep_to_their_requests_until_there_is_one_again(
         assert!(*share <= request + 2.0, "{alone:?}");
         assert!(*share >= request / 5.0, "{alone:?}");
     }
-    let scheduler = Scheduler::start(&driver, &tenants);
+    let scheduler = Scheduler::start(&driver, 1, &tenants);
     pass(1000);
     let span = pass(1500);
     let sum: f64 = programs.iter().map(|it| share(it, span)).sum();

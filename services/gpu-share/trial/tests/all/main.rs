@@ -3,6 +3,7 @@
 
 mod common;
 mod cost;
+mod histories;
 mod lives;
 mod lookups;
 mod memory;

@@ -77,3 +77,25 @@ fn the_cap_holds_where_no_agent_answers() {
     let mut program = crate::common::Program::start(command);
     assert_eq!(program.line(), "result 2");
 }
+
+/// NVML, too, shows the container's cap and what all its processes have, by device.
+#[test]
+fn the_management_library_shows_the_containers_memory() {
+    let world = World::new(2);
+    world.share("seen", &[0, 1], (500, 500), Some(CAP));
+    let (quarter, all) = (CAP / 4, 16 * GIB);
+    let held = quarter.to_string();
+    let mut first = world.drive_on("seen", 2, &["hold", &held, "60000"]);
+    assert_eq!(first.line(), "result 0");
+    let shown = |total: u64, used: u64| {
+        let line = format!("total {total} free {} used {used}\n", total - used);
+        line.repeat(2)
+    };
+    let said = world.drive_on("seen", 2, &["nvml", "0", &held]).end();
+    assert_eq!(said, shown(CAP, CAP / 2), "both processes on device 0");
+    let said = world.drive_on("seen", 2, &["nvml", "1", &held]).end();
+    assert_eq!(said, shown(CAP, quarter), "one on device 1");
+    // Without the library it is the device, whoever has its memory.
+    let said = world.driver.drive(None, &["nvml", "0", &held]).end();
+    assert_eq!(said, shown(all, CAP / 2));
+}
