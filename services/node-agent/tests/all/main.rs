@@ -10,6 +10,7 @@ mod elastic;
 mod exec;
 mod executor;
 mod executors;
+mod gpu_walls;
 mod gpus;
 mod hostile;
 mod in_place;
