@@ -6,7 +6,10 @@
 //! its shape in a limited number of points and its mean exactly; series of jobs that ended long
 //! ago are dropped.
 
+mod gpus;
 mod metric;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,6 +17,7 @@ use dormouse_messages::events::{AllocationDecided, Outcome};
 use dormouse_messages::{Amounts, Event, Fold, JobId, Recorded, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use gpus::GpuSteps;
 pub use metric::Metric;
 
 use crate::jobs::{Phase, PhaseCounts};
@@ -117,6 +121,8 @@ pub fn draw(
 struct JobSteps {
     containers: Steps,
     loss: Steps,
+    /// Only of jobs with parts of GPUs.
+    gpus: Option<Box<GpuSteps>>,
     ended: bool,
 }
 
@@ -217,6 +223,7 @@ impl Timelines {
             let tail = JobSteps {
                 containers: steps.containers.tail(),
                 loss: steps.loss.tail(),
+                gpus: steps.gpus.as_ref().map(|it| Box::new(it.tail())),
                 ended: false,
             };
             jobs.insert(id.clone(), tail);
@@ -259,13 +266,14 @@ impl Timelines {
         window: Window,
         busiest: usize,
     ) -> Timeline {
-        let of: fn(&JobSteps) -> &Steps = match metric {
-            Metric::FairnessLossByJob => |steps| &steps.loss,
-            _ => |steps| &steps.containers,
+        let of: fn(&JobSteps) -> Option<&Steps> = match metric {
+            Metric::FairnessLossByJob => |steps| Some(&steps.loss),
+            Metric::GpuUse => |steps| steps.gpus.as_ref().map(|it| &it.used),
+            _ => |steps| Some(&steps.containers),
         };
         let named: Vec<(String, &Steps)> = match (metric.is_of_jobs(), job) {
             (true, Some(job)) => {
-                let steps = self.jobs.get(job).map(of);
+                let steps = self.jobs.get(job).and_then(of);
                 steps
                     .into_iter()
                     .map(|steps| (job.to_string(), steps))
@@ -326,16 +334,17 @@ impl Timelines {
         &self,
         metric: Metric,
         limit: usize,
-        of: fn(&JobSteps) -> &Steps,
+        of: fn(&JobSteps) -> Option<&Steps>,
     ) -> Vec<(String, &Steps)> {
-        let mut jobs: Vec<_> = self.jobs.in_any_order().collect();
+        let all = self.jobs.in_any_order();
+        let mut jobs: Vec<_> = all.filter(|(_, steps)| of(steps).is_some()).collect();
         let work = |steps: &JobSteps| steps.containers.integral(self.now);
         jobs.sort_by(|a, b| work(b.1).total_cmp(&work(a.1)).then_with(|| a.0.cmp(b.0)));
         jobs.truncate(limit);
         let all = (metric == Metric::Containers).then(|| ("all jobs".to_owned(), &self.containers));
         let jobs = jobs
             .into_iter()
-            .map(|(id, steps)| (id.to_string(), of(steps)));
+            .filter_map(|(id, steps)| Some((id.to_string(), of(steps)?)));
         all.into_iter().chain(jobs).collect()
     }
 
@@ -395,8 +404,20 @@ impl Timelines {
         self.containers.push(at, all, CLUSTER_POINTS);
     }
 
-    fn end(&mut self, job: &JobId, at: Timestamp) {
+    /// A partition has stopped, and its containers with it.
+    fn stops(&mut self, job: &JobId, at: Timestamp) {
         self.runs(job, 0, at);
+        if let Some(gpus) = self.gpus(job) {
+            gpus.end_all(at);
+        }
+    }
+
+    fn gpus(&mut self, job: &JobId) -> Option<&mut GpuSteps> {
+        self.jobs.get_mut(job)?.gpus.as_deref_mut()
+    }
+
+    fn end(&mut self, job: &JobId, at: Timestamp) {
+        self.stops(job, at);
         let Some(steps) = self.jobs.get_mut(job) else {
             return;
         };
@@ -435,7 +456,16 @@ impl Fold for Timelines {
             Event::AllocationKept(e) => self.decided(&e.outcome, true, at),
             Event::PartitionStarted(e) => self.runs(&e.job, e.containers, at),
             Event::PartitionResized(e) => self.runs(&e.job, e.containers, at),
-            Event::PartitionStopped(e) => self.runs(&e.job, 0, at),
+            Event::PartitionStopped(e) => self.stops(&e.job, at),
+            Event::ContainerGpuUsed(e) => {
+                let steps = self.jobs.or_default(&e.job);
+                steps.gpus.get_or_insert_default().add(e, at);
+            }
+            Event::ContainerExited(e) => {
+                if let Some(gpus) = self.gpus(&e.container.job) {
+                    gpus.end(&e.container, at);
+                }
+            }
             Event::JobCompleted(e) => self.end(&e.job, at),
             Event::JobFailed(e) => self.end(&e.job, at),
             Event::JobCancelled(e) => self.end(&e.job, at),

@@ -18,7 +18,7 @@ const POINTS: usize = 2_000;
 pub struct TimelineQuery {
     /// One of [`Metric::ALL`].
     pub metric: String,
-    /// For `containers` and `fairness-loss-by-job`: of this job only.
+    /// For `containers`, `fairness-loss-by-job` and `gpu-use`: of this job only.
     #[serde(default)]
     pub job: Option<JobId>,
     /// For these without a job: so many of the busiest jobs, besides the sum.
@@ -44,10 +44,11 @@ pub(super) fn timeline(
     if let Some(job) = &query.job {
         if !metric.is_of_jobs() {
             return Err(QueryError::bad_request(format!(
-                "{} is not of one job; of one job there are {} and {}",
+                "{} is not of one job; of one job there are {}, {} and {}",
                 metric.as_str(),
                 Metric::Containers.as_str(),
-                Metric::FairnessLossByJob.as_str()
+                Metric::FairnessLossByJob.as_str(),
+                Metric::GpuUse.as_str()
             )));
         }
         if model.jobs.get(job).is_none() && model.timelines.job(job).is_none() {

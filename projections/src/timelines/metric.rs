@@ -18,6 +18,8 @@ pub enum Metric {
     Jobs,
     /// |s − ŝ| of the busiest jobs, or of one.
     FairnessLossByJob,
+    /// What the busiest jobs with parts of GPUs used of them, or one: 1 is a whole device.
+    GpuUse,
     /// Σ |s − ŝ| of each tenant's jobs.
     FairnessLossByTenant,
     /// Dominant share of what each tenant has.
@@ -32,13 +34,14 @@ pub enum Metric {
 
 impl Metric {
     /// Every metric.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Utilization,
         Self::FairnessLoss,
         Self::Adjustments,
         Self::Containers,
         Self::Jobs,
         Self::FairnessLossByJob,
+        Self::GpuUse,
         Self::FairnessLossByTenant,
         Self::DominantShare,
         Self::DemandShare,
@@ -56,6 +59,7 @@ impl Metric {
             Self::Containers => "containers",
             Self::Jobs => "jobs",
             Self::FairnessLossByJob => "fairness-loss-by-job",
+            Self::GpuUse => "gpu-use",
             Self::FairnessLossByTenant => "fairness-loss-by-tenant",
             Self::DominantShare => "dominant-share",
             Self::DemandShare => "demand-share",
@@ -76,6 +80,10 @@ impl Metric {
             Self::Containers => ("containers", "Containers that run"),
             Self::Jobs => ("jobs", "Jobs by phase"),
             Self::FairnessLossByJob => ("fraction", "Fairness loss |s − ŝ| by job"),
+            Self::GpuUse => (
+                "fraction",
+                "Time of a GPU that jobs with parts of GPUs used",
+            ),
             Self::FairnessLossByTenant => ("fraction", "Fairness loss Σ |s − ŝ| by tenant"),
             Self::DominantShare => ("fraction", "Dominant share of what each tenant has"),
             Self::DemandShare => ("fraction", "Dominant share of what each tenant has queued"),
@@ -90,7 +98,10 @@ impl Metric {
     /// Whether it is a job's, too.
     #[must_use]
     pub const fn is_of_jobs(self) -> bool {
-        matches!(self, Self::Containers | Self::FairnessLossByJob)
+        matches!(
+            self,
+            Self::Containers | Self::FairnessLossByJob | Self::GpuUse
+        )
     }
 }
 

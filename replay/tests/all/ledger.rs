@@ -282,7 +282,7 @@ fn what_was_measured_on_gpus_is_added_up_by_job() {
                 launches: 10,
                 waits: 2,
                 waited_us: 7,
-                memory_bytes: 1,
+                memory_bytes: 3 << 20,
                 refused: 0,
             }],
         };
@@ -306,6 +306,7 @@ fn what_was_measured_on_gpus_is_added_up_by_job() {
     let row = &table.gpus[0];
     assert_eq!(row.job.as_str(), "a/x");
     assert_eq!((row.busy_us, row.charged_us, row.waited_us), (300, 302, 14));
+    assert_eq!(row.memory_mib_ms, 2 * 3 * 10_000);
     assert_eq!(
         table.clone().seen_by(&"b".parse().expect("a tenant")).gpus,
         []

@@ -46,6 +46,7 @@ const COMPLETION: &str = "dormouse_job_completion_seconds";
 const GPU_BUSY: &str = "dormouse_tenant_gpu_busy_milliseconds";
 const GPU_WAITED: &str = "dormouse_tenant_gpu_waited_milliseconds";
 const GPU_REFUSED: &str = "dormouse_tenant_gpu_refused_allocations";
+const GPU_MEMORY: &str = "dormouse_tenant_gpu_memory_mebibyte_seconds";
 const STALL: &str = "dormouse_resize_stall_seconds";
 
 const GAUGES: [(&str, Unit, &str); 13] = [
@@ -99,7 +100,7 @@ const GAUGES: [(&str, Unit, &str); 13] = [
         "A tenant's longest wait in the queue so far",
     ),
 ];
-const COUNTERS: [(&str, &str); 8] = [
+const COUNTERS: [(&str, &str); 9] = [
     (
         GPU_BUSY,
         "Time that work of containers with parts of GPUs took on devices, by tenant, in milliseconds",
@@ -111,6 +112,10 @@ const COUNTERS: [(&str, &str); 8] = [
     (
         GPU_REFUSED,
         "Allocations of device memory that a container's cap refused, by tenant",
+    ),
+    (
+        GPU_MEMORY,
+        "Device memory of such containers times time, by tenant: its rate is the memory that they have, in MiB",
     ),
     (ENDED, "Jobs that have ended, by how"),
     (
@@ -175,6 +180,8 @@ fn gpu_used(event: &ContainerGpuUsed) {
         counter!(GPU_BUSY, "tenant" => tenant.clone()).increment(device.busy_us / 1000);
         counter!(GPU_WAITED, "tenant" => tenant.clone()).increment(device.waited_us / 1000);
         counter!(GPU_REFUSED, "tenant" => tenant.clone()).increment(device.refused);
+        let mib_s = (device.memory_bytes >> 20) * event.window_ms / 1000;
+        counter!(GPU_MEMORY, "tenant" => tenant.clone()).increment(mib_s);
     }
 }
 

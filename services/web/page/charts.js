@@ -12,6 +12,7 @@ const METRICS = [
   ["waiting", "Mean time in the queue by tenant"],
   ["jobs", "Jobs by phase"],
   ["adjustments", "Adjusted jobs", (it) => it === "by decision"],
+  ["gpu-use", "Parts of GPUs, used by job"],
 ];
 const MOST = 8;
 export const UNCHANGED = "the model, unchanged";
@@ -83,6 +84,8 @@ function paint(app, metric, line) {
   const series = line.series.filter((it) => !wanted || wanted(it.name)).slice(0, MOST)
     .map((it) => ({ ...it, label: rename ? rename(it.name) : it.name }));
   const figureBox = document.getElementById(`chart-${metric}`);
+  // Where nobody has parts of GPUs there is nothing to show of them.
+  figureBox.hidden = metric === "gpu-use" && !series.length;
   draw(app, metric, metric, line, series, figureBox.querySelector(".plot"));
   put(figureBox.querySelector(".values"), h("table", {},
     h("thead", {}, h("tr", {}, ["", "mean", "least", "greatest", "last"].map((it) => h("th", { scope: "col" }, it || h("span", { class: "hidden" }, "series"))))),

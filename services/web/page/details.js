@@ -99,6 +99,7 @@ function jobDetails(app, { job, events, more, decisions }, key) {
       ["share", `${percent(job.share, 2)}, fair ${percent(job.fair_share, 2)}`], ["containers", `${now} of ${min}–${max}, target ${target}`],
       ["progress", job.step !== null && job.step !== undefined ? `step ${count(job.step)}${job.steps_total ? ` of ${count(job.steps_total)}` : ""}` : null],
       ["tasks", job.tasks ? `${count(job.tasks.completed)} of ${count(job.tasks.count)}` : null],
+      ["GPU", job.gpu ? `${percent(job.gpu.last_milli / 1000)} of a device last, ${amount("memory_bytes", job.gpu.last_bytes)}; ${duration(job.gpu.busy_us / 1e6)} used, ${duration(job.gpu.waited_us / 1e6)} waited${job.gpu.refused ? `; ${count(job.gpu.refused)} allocations refused` : ""}` : null],
       ["waited", duration(job.waiting_s)], ["age", duration(job.age_s)],
       ["resizes", job.resizes ? `${job.resizes}, ${duration(job.resize_lost_s)} lost` : null],
       ["restarts", job.restarts ? `${job.restarts}, ${duration(job.recovery_lost_s)} lost` : null],

@@ -308,6 +308,7 @@ impl Ledger {
             row.charged_us += device.charged_us;
             row.waited_us += device.waited_us;
             row.refused += device.refused;
+            row.memory_mib_ms += (device.memory_bytes >> 20) * event.window_ms;
         }
     }
 

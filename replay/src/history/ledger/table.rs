@@ -107,6 +107,9 @@ pub struct GpuRow {
     pub waited_us: u64,
     /// Allocations that its cap on memory refused.
     pub refused: u64,
+    /// Memory of devices that it had at a window's end, times the window, in MiB and milliseconds.
+    #[serde(default)]
+    pub memory_mib_ms: u64,
 }
 
 impl GpuRow {
@@ -119,6 +122,7 @@ impl GpuRow {
             charged_us: 0,
             waited_us: 0,
             refused: 0,
+            memory_mib_ms: 0,
         }
     }
 }

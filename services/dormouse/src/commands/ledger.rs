@@ -129,13 +129,22 @@ fn parts(row: &PartsRow) -> [UnitMs; 8] {
 
 /// What was measured on GPUs, in seconds.
 fn of_gpus(table: &LedgerTable, style: &Style) -> comfy_table::Table {
-    let mut gpus = style.table(&["JOB", "GPU BUSY S", "CHARGED S", "WAITED S", "REFUSED"]);
+    let mut gpus = style.table(&[
+        "JOB",
+        "GPU BUSY S",
+        "CHARGED S",
+        "WAITED S",
+        "REFUSED",
+        "GIB S",
+    ]);
     let seconds = |us: u64| format!("{:.1}", std::time::Duration::from_micros(us).as_secs_f64());
     for it in &table.gpus {
         let times = [it.busy_us, it.charged_us, it.waited_us].map(seconds);
         let mut cells = vec![it.job.to_string()];
         cells.extend(times);
         cells.push(it.refused.to_string());
+        let gib = std::time::Duration::from_millis(it.memory_mib_ms / 1024);
+        cells.push(format!("{:.1}", gib.as_secs_f64()));
         gpus.add_row(cells);
     }
     gpus

@@ -28,8 +28,25 @@ const WINDOW: Duration = Duration::from_secs(10);
 pub struct Gpus {
     /// Started when the first container has a part.
     server: Option<Server>,
-    /// What was last told of each container, and when.
-    told: BTreeMap<ContainerId, (Instant, BTreeMap<String, Usage>)>,
+    /// What was last told of each container.
+    told: BTreeMap<ContainerId, Told>,
+}
+
+struct Told {
+    since: Instant,
+    used: BTreeMap<String, Usage>,
+    /// The last window was empty: another one is not told.
+    idle: bool,
+}
+
+impl Told {
+    fn nothing() -> Self {
+        Self {
+            since: Instant::now(),
+            used: BTreeMap::new(),
+            idle: true,
+        }
+    }
 }
 
 impl Gpus {
@@ -58,20 +75,24 @@ impl Gpus {
             parts: parts.collect(),
         };
         server.share(&offer).map_err(|error| error.to_string())?;
-        let told = || (Instant::now(), BTreeMap::new());
-        self.told.entry(plan.container.clone()).or_insert_with(told);
+        self.told
+            .entry(plan.container.clone())
+            .or_insert_with(Told::nothing);
         Ok(())
     }
 
-    /// What a container used since that was last asked; nothing if it is not known, or did nothing.
+    /// What a container used since that was last asked; nothing if it is not known, or has done
+    /// nothing for more than a window: the first empty one says that it has stopped.
     fn window(&mut self, id: &ContainerId) -> Option<(Duration, Vec<GpuUse>)> {
         let used = self.server.as_ref()?.usage(&id.to_string())?;
-        let (since, before) = self.told.get_mut(id)?;
+        let told = self.told.get_mut(id)?;
         let mut idle = true;
         let mut devices = Vec::new();
         for (uuid, now) in used {
-            let then = before.insert(uuid.clone(), now).unwrap_or_default();
-            idle &= now.launches == then.launches && now.memory_bytes == then.memory_bytes;
+            let then = told.used.insert(uuid.clone(), now).unwrap_or_default();
+            idle &= now.launches == then.launches
+                && now.busy_ns == then.busy_ns
+                && now.memory_bytes == then.memory_bytes;
             devices.push(GpuUse {
                 uuid,
                 busy_us: (now.busy_ns - then.busy_ns) / 1000,
@@ -83,9 +104,10 @@ impl Gpus {
                 refused: now.refusals - then.refusals,
             });
         }
-        let window = since.elapsed();
-        *since = Instant::now();
-        (!idle).then_some((window, devices))
+        let window = told.since.elapsed();
+        told.since = Instant::now();
+        let was_idle = std::mem::replace(&mut told.idle, idle);
+        (!idle || !was_idle).then_some((window, devices))
     }
 }
 

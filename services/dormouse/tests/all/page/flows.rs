@@ -191,6 +191,80 @@ fn everybody_can_use_it(browser: &Browser, axe: &str, url: &str) {
     }
 }
 
+/// What a job used of parts of GPUs, window by window, at the end of a simulated log.
+fn with_gpus(log: &std::path::Path) -> String {
+    simulate(log);
+    let mut text = std::fs::read_to_string(log).expect("a log");
+    let lines = text.lines().map(serde_json::from_str::<Value>);
+    let events: Vec<Value> = lines.map(|it| it.expect("an event")).collect();
+    let started = "dormouse.partition.started.v1";
+    let runs = events.iter().rev().find(|it| it["type"] == started);
+    let job = runs.and_then(|it| it["data"]["job"].as_str());
+    let job = job.expect("a job").to_owned();
+    let last = events.last().expect("an event");
+    let number = last["sequence"]
+        .as_str()
+        .and_then(|it| it.parse::<u64>().ok());
+    let at = last["storedat"].as_str().expect("a time");
+    let at: dormouse_messages::Timestamp = at.parse().expect("a time");
+    for (step, milli) in [(1, 300), (2, 600), (3, 0)] {
+        let (sequence, at) = (number.expect("a number") + step, at.plus_ms(step * 10_000));
+        let window = serde_json::json!({
+            "specversion": "1.0", "id": format!("gpus-{step}"), "source": "/dormouse/node/n00",
+            "type": "dormouse.container.gpu_used.v1", "subject": "n00", "time": at,
+            "log": last["log"], "sequence": sequence.to_string(), "storedat": at,
+            "data": {
+                "container": format!("{job}/1/0"), "job": job, "incarnation": 1, "rank": 0,
+                "node": "n00", "window_ms": 10_000,
+                "devices": [{
+                    "uuid": "GPU-0", "busy_us": milli * 10_000, "charged_us": milli * 10_000,
+                    "launches": 9, "waits": 2, "waited_us": 4_000_000, "memory_bytes": 1_u64 << 30,
+                    "refused": 1
+                }]
+            }
+        });
+        text.push_str(&format!("{window}\n"));
+    }
+    std::fs::write(log, text).expect("written");
+    job
+}
+
+/// A timeline that is there only where somebody has parts of GPUs.
+#[test]
+fn shares_of_gpus_are_drawn_on_the_page() {
+    let Some((browser, axe)) = tools() else {
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = folder.path().join("log.jsonl");
+    let job = with_gpus(&log);
+    let served = Served::of(folder, log, &[]);
+    let line = served.json("/api/timeline?metric=gpu-use&points=100");
+    let points = line["series"][0]["points"].as_array().expect("points");
+    let values: Vec<f64> = points.iter().filter_map(|it| it[1].as_f64()).collect();
+    assert_eq!(values, [0.3, 0.6, 0.0], "{line}");
+    browser.look(1440, 900, Theme::Light);
+    browser.open(&format!("{}#job={job}", served.url()));
+    browser.wait("document.querySelector('#chart-gpu-use canvas')");
+    assert_eq!(
+        browser.value("document.getElementById('chart-gpu-use').hidden"),
+        false
+    );
+    let figures = browser.value("document.querySelector('#chart-gpu-use .values').textContent");
+    let figures = figures.as_str().expect("text");
+    assert!(
+        figures.contains(&job) && figures.contains("60.0 %"),
+        "{figures}"
+    );
+    browser.wait("document.querySelector('#details').textContent.includes('of a device last')");
+    let about = browser.value("document.querySelector('#details dl').textContent");
+    let about = about.as_str().expect("text");
+    assert!(about.contains("3 allocations refused"), "{about}");
+    browser.run("document.getElementById('chart-gpu-use').scrollIntoView()");
+    browser.picture("gpus");
+    assert_eq!(browser.audit(&axe), [""; 0]);
+}
+
 /// Names that would be programs of the page, were they not shown as text.
 #[test]
 fn text_from_the_log_stays_text() {

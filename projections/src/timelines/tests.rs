@@ -1,0 +1,85 @@
+//! What jobs with parts of GPUs used of them, as it is drawn.
+
+use dormouse_messages::events::{ContainerGpuUsed, GpuUse, StopReason};
+use dormouse_messages::{Incarnation, Rank};
+
+use super::*;
+use crate::ReadModel;
+use dormouse_state::history::{History, at, job, node};
+
+/// A window of ten seconds in which a container had so many thousandths of a device.
+fn used(id: &str, rank: u32, milli: u64) -> ContainerGpuUsed {
+    let device = GpuUse {
+        uuid: "GPU-0".to_owned(),
+        busy_us: milli * 10_000,
+        charged_us: milli * 10_000,
+        launches: 1,
+        waits: 0,
+        waited_us: 0,
+        memory_bytes: 0,
+        refused: 0,
+    };
+    ContainerGpuUsed {
+        container: format!("{id}/1/{rank}").parse().expect("a container"),
+        job: job(id),
+        incarnation: Incarnation(1),
+        rank: Rank(rank),
+        node: node("n0"),
+        window_ms: 10_000,
+        devices: vec![device],
+    }
+}
+
+fn drawn(history: &History, only: Option<&str>) -> Timeline {
+    let model = history.fold::<ReadModel>();
+    let only = only.map(job);
+    let window = Window::default();
+    model
+        .timelines
+        .timeline(Metric::GpuUse, only.as_ref(), window, 8)
+}
+
+#[test]
+fn shares_of_gpus_are_drawn_where_they_were_used() {
+    let mut history = History::default();
+    history.join("n0", 1).run("ads/lr", 2).run("ads/whole", 1);
+    history.seconds = 100;
+    history.push(used("ads/lr", 0, 300));
+    history.push(used("ads/lr", 1, 200));
+    history.seconds = 110;
+    history.push(used("ads/lr", 0, 0));
+    let line = drawn(&history, None);
+    assert_eq!(line.series.len(), 1, "a job without a part is not drawn");
+    assert_eq!(line.series[0].name, "ads/lr");
+    // Told at 101, 102 and 111, each of the ten seconds before; what was drawn stays.
+    let points = [(at(91), 0.3), (at(92), 0.5), (at(101), 0.2)];
+    assert_eq!(line.series[0].points, points);
+    history.seconds = 120;
+    history.stopped(1, "ads/lr", 1, StopReason::Adjusted);
+    let line = drawn(&history, Some("ads/lr"));
+    assert_eq!(line.series[0].points.last(), Some(&(at(121), 0.0)));
+    assert_eq!(
+        (line.unit.as_str(), line.metric.as_str()),
+        ("fraction", "gpu-use")
+    );
+    assert!(drawn(&history, Some("ads/whole")).series.is_empty());
+}
+
+#[test]
+fn an_ended_container_uses_nothing_and_tails_go_on() {
+    let mut history = History::default();
+    history.join("n0", 1).run("ads/lr", 2);
+    history
+        .push(used("ads/lr", 0, 250))
+        .push(used("ads/lr", 1, 500));
+    history.container_exited("ads/lr", 1, 1, "n0", Some(0));
+    let mut tails = history.fold::<Timelines>().tails();
+    assert_eq!(drawn(&history, None).series[0].summary.last, 0.25);
+    history.push(used("ads/lr", 0, 750));
+    tails.evolve(&history.log[history.log.len() - 1]);
+    let line = tails.timeline(Metric::GpuUse, None, Window::default(), 8);
+    assert_eq!(
+        line.series[0].summary,
+        drawn(&history, None).series[0].summary
+    );
+}
