@@ -21,6 +21,8 @@ tar -xzf "$archive" -C "$empty"
 cd "$empty"/dormouse-*/
 clean ./dormouse version | tee "$empty/version"
 grep -q "^nats-server  [0-9].*$PWD" "$empty/version" || die "the broker of the archive is not found"
+grep -q "^gpu library  $PWD/libdormouse_gpu.so" "$empty/version" || die "the library of the archive is not found"
+[ -z "$(LD_PRELOAD=$PWD/libdormouse_gpu.so DORMOUSE_GPU_SOCKET=$empty/nobody /bin/true 2>&1)" ] || die "the library does not load"
 # Started by itself, not by the function: the signal that ends it must not go to a shell.
 env -i HOME="$empty" PATH=/usr/bin:/bin ./dormouse up --nodes 2 --capacity cpu=2,memory=1Gi >"$empty/up.log" 2>&1 &
 cluster=$!

@@ -107,7 +107,7 @@ fn keeper_command() -> Vec<String> {
 pub fn gpu_library() -> Option<PathBuf> {
     let program = std::env::current_exe().ok()?;
     let beside = program.parent()?;
-    let folders = [".", "deps", "../lib/dormouse"];
+    let folders = ["", "deps", "../lib/dormouse"];
     let paths = folders.map(|folder| beside.join(folder).join(GPU_LIBRARY));
     paths.into_iter().find(|path| path.is_file())
 }

@@ -1,4 +1,4 @@
-//! `version`: which build this is, and which broker it would run.
+//! `version`: which build this is, which broker it would run, and what holds parts of GPUs.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -22,6 +22,8 @@ struct Version {
     is_static: bool,
     /// The broker that `up` would run.
     broker: Option<Broker>,
+    /// The library that an agent holds programs with parts of GPUs by.
+    gpu_library: Option<PathBuf>,
 }
 
 #[derive(Debug, Serialize)]
@@ -42,6 +44,7 @@ pub fn run(context: &Context) -> anyhow::Result<u8> {
         platform: format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS),
         is_static: cfg!(target_feature = "crt-static"),
         broker: BrokerConfig::find_binary().map(Broker::at),
+        gpu_library: dormouse_node_agent::config::gpu_library(),
     };
     print::ours(context.output()?, &version, |_| version.table())?;
     Ok(DONE)
@@ -70,8 +73,13 @@ impl Version {
             ),
             None => "none found: scripts/install.sh nats, or DORMOUSE_NATS_SERVER=FILE".to_owned(),
         };
+        let library = match &self.gpu_library {
+            Some(path) => path.display().to_string(),
+            None => "none beside this program: agents tell parts of GPUs, and hold nobody to them"
+                .to_owned(),
+        };
         format!(
-            "dormouse     {}{commit} ({}, {linked})\nnats-server  {broker}",
+            "dormouse     {}{commit} ({}, {linked})\nnats-server  {broker}\ngpu library  {library}",
             self.version, self.platform
         )
     }
