@@ -34,9 +34,9 @@ demo: ## Run a cluster of four nodes on this machine and seven jobs that come an
 	$(CARGO) build -p dormouse -p dormouse-gpu-preload
 	PATH="$(RUN_PATH)" target/debug/dormouse demo $(ARGS)
 
-mixed: ## Show training, a model service and a notebook on one machine, with real clients, in three minutes
+mixed: ## Show training, a model service, notebooks and a shared GPU on one machine, with real clients, in three minutes
 	scripts/install.sh build nats trainers notebook
-	$(CARGO) build -p dormouse -p dormouse-gpu-preload
+	$(CARGO) build -p dormouse -p dormouse-gpu-preload -p dormouse-gpu-standin
 	PATH="$(RUN_PATH)" $(TOOLS)/venv/bin/python3 deploy/examples/mixed/run.py $(ARGS)
 
 test: ## Run every test, with a real broker, container engine, training frameworks and browser

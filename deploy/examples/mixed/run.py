@@ -2,12 +2,15 @@
 
 1. A cluster of two nodes with eight named devices each starts in a folder of its own.
 2. Four training jobs, resized in place, take all devices. A service of 1 to 12 replicas, one device each, answers
-   requests; a notebook is in use.
+   requests; a notebook is in use. A third node has one GPU more, the stand-in for a driver: a training job with half of
+   it and four notebooks with an eighth each share it.
 3. Clients come and go as in the experiment of DynamoML (CLOSER 2021), its 28 minutes compressed to two. Each sends at times
    of its own; a request's latency counts from when it was to be sent, not from when it was.
-4. The result: latencies against the objective, lost requests, what training gave up and took back, and the log's words.
+4. The result: latencies against the objective, lost requests, what training gave up and took back, the shares of the GPU,
+   and the log's words.
 
-Answers and training steps are paced by the clock, so that devices, not processors, are the capacity.
+Answers and training steps are paced by the clock, so that devices, not processors, are the capacity. The stand-in's
+kernels take as long as they say; how many are launched depends on the processors.
 """
 
 import argparse
@@ -30,6 +33,9 @@ CLIENTS = [10, 40, 100, 160, 220, 280, 340, 340, 280, 220, 160, 100] + [40] * 9 
 LATENCY_MS, PERCENTILE, WORK_MS = 250, 99, 50
 JOBS = 4
 DEVICES = 8
+#: The stand-in's first device, and who shares it: request and limit.
+GPU = "GPU-d0000000-0000-0000-0000-000000000000"
+SHARES = {"lab/trainer": (0.5, 1.0), **{"lab/notebook-%d" % index: (0.125, 0.25) for index in range(4)}}
 
 
 def demand(devices):
@@ -64,6 +70,19 @@ def notebook(tools):
     }
 
 
+def sharing(job, folder, index):
+    """A job with a part of the GPU; only these tolerate its node's taint."""
+    request, limit = SHARES[job]
+    kind = "training" if job == "lab/trainer" else "notebook"
+    start = ["python3", "deploy/examples/mixed/gpu.py", "train" if kind == "training" else "notebook", "--seed", str(index)]
+    return {
+        "name": job.split("/")[1], "tenant": "lab", "kind": kind, "command": {"start": start},
+        "demand": {"gpu": request, "cpu": "100m", "memory": "256Mi"}, "gpu_limit": limit, "gpu_memory": "1Gi",
+        "containers": {"min": 1, "max": 1}, "constraints": ["device=stand-in"], "tolerations": ["shared"],
+        "env": {"LD_LIBRARY_PATH": str(folder / "driver"), "STANDIN_GPU": str(folder / "driver/gpu")},
+    }
+
+
 class Cluster:
     """A local cluster in a folder."""
 
@@ -77,6 +96,22 @@ class Cluster:
             stdout=log, stderr=log, cwd=ROOT,
         )
         self.wait("two nodes", lambda: len(self.ask("nodes")["nodes"]) == 2)
+        self.agent = None
+
+    def share_gpu(self, library):
+        """A node of its own with one GPU, whose driver is the stand-in."""
+        driver = self.folder / "driver"
+        driver.mkdir()
+        (driver / "libcuda.so.1").symlink_to(library)
+        log = open(self.folder / "agent.log", "w", encoding="utf-8")
+        url = (self.folder / "data/broker/url").read_text(encoding="utf-8").strip()
+        self.agent = subprocess.Popen(
+            [self.program, "serve", "agent", "--node", "device", "--capacity", "gpu=1,cpu=4,memory=4Gi",
+             "--gpu", GPU + ",Stand-in,16Gi", "--label", "device=stand-in", "--taint", "shared", "--trust-jobs",
+             "--server", url, "--data", self.folder / "device"],
+            stdout=log, stderr=log, cwd=ROOT,
+        )
+        self.wait("the GPU's node", lambda: len(self.ask("nodes")["nodes"]) == 3)
 
     def run(self, *arguments, check=True):
         done = subprocess.run(
@@ -109,11 +144,12 @@ class Cluster:
             time.sleep(0.2)
 
     def stop(self):
-        self.process.send_signal(signal.SIGTERM)
-        try:
-            self.process.wait(30)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
+        for process in filter(None, [self.agent, self.process]):
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
 
 
 class Load:
@@ -209,6 +245,30 @@ def seconds(event):
     return datetime.fromisoformat(event["storedat"].replace("Z", "+00:00")).timestamp()
 
 
+def shares(cluster, path, log):
+    """What each had of the GPU by its windows on the log; whether each was there and none above its limit."""
+    windows = [it["data"] for it in log if it["type"] == "dormouse.container.gpu_used.v1"]
+    fine, together = True, 0.0
+    for job, (request, limit) in SHARES.items():
+        own = [it for it in windows if it["job"] == job and it["window_ms"] >= 5000]
+        parts = [it["devices"][0]["charged_us"] / it["window_ms"] / 1000 for it in own]
+        if not parts:
+            print("GPU        %-15s nothing was told of it" % job)
+            fine = False
+            continue
+        mean, waited = sum(parts) / len(parts), sum(it["devices"][0]["waited_us"] for it in own) / 1e6
+        together += mean
+        print("GPU        %-15s %5.1f %% of the device in %d windows (%.1f to %.1f); request %.1f, limit %.1f; waited %.0f s" % (
+            job, 100 * mean, len(parts), 100 * min(parts), 100 * max(parts), 100 * request, 100 * limit, waited))
+        # A limit is saved up for a tenth of a second; an open piece is counted when it ends.
+        fine = fine and max(parts) <= limit + 0.03
+    print("           %.1f %% together" % (100 * together))
+    picture = cluster.folder / "gpu.svg"
+    cluster.run("timeline", "gpu-use", "--log", path, "--svg", picture)
+    print("Picture    %s" % picture)
+    return fine
+
+
 def report(cluster, load, saved_ms, began, ended):
     path, log = events(cluster)
     found = sorted(load.latencies_ms)
@@ -242,7 +302,7 @@ def report(cluster, load, saved_ms, began, ended):
     cluster.run("timeline", "containers", "--log", path, "--svg", picture)
     print("Verified   %s" % cluster.run("replay", "verify", "--log", path).strip().splitlines()[-1])
     print("Log        %s\nPicture    %s" % (path, picture))
-    return not load.lost
+    return shares(cluster, path, log) and not load.lost
 
 
 async def serve(load, opened, minute_s):
@@ -252,7 +312,7 @@ async def serve(load, opened, minute_s):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--dormouse", default=str(ROOT / "target/debug/dormouse"))
+    parser.add_argument("--dormouse", type=Path, default=ROOT / "target/debug/dormouse")
     parser.add_argument("--folder", type=Path, default=ROOT / "demo/mixed")
     parser.add_argument("--seconds", type=float, default=120.0, help="what the experiment's 28 minutes take")
     parser.add_argument("--every", type=float, default=2.0, help="seconds between two requests of a client")
@@ -269,6 +329,11 @@ def main():
             cluster.submit(training(index))
         cluster.wait("training on all devices", lambda: sum(cluster.containers().values()) == 2 * DEVICES)
         print("Four training jobs have all %d devices." % (2 * DEVICES), flush=True)
+        cluster.share_gpu(options.dormouse.parent.resolve() / "libdormouse_gpu_standin.so")
+        for index, job in enumerate(SHARES):
+            cluster.submit(sharing(job, options.folder.resolve(), index))
+        cluster.wait("five jobs on one GPU", lambda: all(cluster.containers().get(job) == 1 for job in SHARES))
+        print("A training job and four notebooks share one GPU.", flush=True)
         cluster.submit(service())
         cluster.submit(notebook(tools))
         opened = json.loads(cluster.run("notebook", "open", "lab/analysis", "-o", "json"))
@@ -280,7 +345,7 @@ def main():
         ended = time.time()
         cluster.wait("the room back", lambda: cluster.containers().get("lab/train-0", 0) >= 3, 120)
         fine = report(cluster, load, saved_ms, began, ended)
-        for job in ["shop/digits", "lab/analysis"] + ["lab/train-%d" % index for index in range(JOBS)]:
+        for job in ["shop/digits", "lab/analysis", *SHARES] + ["lab/train-%d" % index for index in range(JOBS)]:
             cluster.run("job", "cancel", job)
         cluster.wait("the end of all jobs", lambda: sum(cluster.containers().values()) == 0)
     finally:
