@@ -4,7 +4,7 @@
 //! An aspect that was granted bounds the tenant. One that was not: under `required` (a cluster)
 //! the tenant has nothing of it, under `open` (one person's machine) it is not asked for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
@@ -111,6 +111,9 @@ pub struct Grants {
     /// Whether it may run programs in its containers that run; it may where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exec: Option<Exec>,
+    /// Priority classes that its jobs may have; none where none was granted, whatever the rule.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub priority_classes: BTreeSet<String>,
 }
 
 /// What a tenant was not granted.
@@ -325,6 +328,23 @@ impl Granted {
             "network_not_granted",
             &format!("network: {network}"),
             &format!("--network {network}"),
+        )
+    }
+
+    /// Whether its jobs may have a priority class. A class takes from other tenants, so that it must be
+    /// granted under both rules.
+    ///
+    /// # Errors
+    /// When they may not.
+    pub fn class(&self, name: &str) -> Result<(), Denied> {
+        if self.grants.priority_classes.contains(name) {
+            return Ok(());
+        }
+        let name = plain::shortened(name);
+        self.denied(
+            "priority_class_not_granted",
+            &format!("the priority class {name}"),
+            &format!("--priority-class {}", word(&name)),
         )
     }
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::classes::{JobClass, WrittenClass};
 use crate::grants::Network;
 use crate::ids::JobId;
 use crate::needs::{Constraints, Needs};
@@ -413,6 +414,9 @@ pub struct JobDocument {
     /// absent.
     #[serde(default, deserialize_with = "maybe_whole")]
     pub priority: Option<i32>,
+    /// Its priority class: the operator defines it and grants it to tenants.
+    #[serde(default)]
+    pub priority_class: Option<WrittenClass>,
     /// Jobs of the same tenant that must complete before it may have containers.
     #[serde(default)]
     pub depends_on: Vec<String>,
@@ -526,6 +530,9 @@ pub struct JobSpec {
     /// Its place in the tenant's own queue: the highest goes first.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub priority: i32,
+    /// Its priority class, as it was when the job was admitted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority_class: Option<JobClass>,
     /// Jobs that must complete before it may have containers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends_on: Vec<JobId>,

@@ -3,6 +3,7 @@
 //! Everything that crosses the log is defined here and nowhere else. The crate is pure: no
 //! tokio, no NATS, no clock, no randomness.
 
+pub mod classes;
 pub mod decider;
 pub mod envelope;
 pub mod events;
@@ -27,6 +28,7 @@ mod whole;
 pub mod witness;
 pub mod workdir;
 
+pub use classes::{JobClass, PriorityClass, WrittenClass};
 pub use decider::{Decider, Decision, Fold, Proposal};
 pub use envelope::{Body, CodecError, Envelope, Recorded};
 pub use events::{Basis, Event, EventType, Writer};

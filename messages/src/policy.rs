@@ -1,8 +1,11 @@
 //! The operator's policy: how containers are allocated and which queued job goes next.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::classes::{self, Preemption, PriorityClass};
 use crate::grants::GrantsRule;
 use crate::whole::whole;
 
@@ -177,7 +180,7 @@ impl Default for Objective {
 }
 
 /// The cluster's policy.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(
     default,
     deny_unknown_fields,
@@ -230,6 +233,12 @@ pub struct Policy {
     /// Whether tenants may have what was not granted to them; `open` where nobody said.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grants: Option<GrantsRule>,
+    /// How often and how soon a job may be preempted.
+    #[serde(skip_serializing_if = "Preemption::is_unbounded")]
+    pub preemption: Preemption,
+    /// The priority classes that jobs may name, where their tenants are granted them.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub priority_classes: BTreeMap<String, PriorityClass>,
 }
 
 #[expect(
@@ -302,6 +311,8 @@ impl Default for Policy {
             lease_s: LEASE_S,
             fence_s: None,
             grants: None,
+            preemption: Preemption::default(),
+            priority_classes: BTreeMap::new(),
         }
     }
 }
@@ -345,7 +356,9 @@ impl Policy {
     /// Says what is wrong with the numbers, if anything.
     #[must_use]
     pub fn problem(&self) -> Option<String> {
-        if let Some(problem) = self.lease_problem() {
+        let problem = self.lease_problem();
+        let problem = problem.or_else(|| self.preemption.problem());
+        if let Some(problem) = problem.or_else(|| classes::problem(&self.priority_classes)) {
             return Some(problem);
         }
         for (name, theta) in [("theta1", self.theta1), ("theta2", self.theta2)] {

@@ -179,7 +179,7 @@ impl Fold for Overview {
         self.by_type[index] += 1;
         match event {
             Event::ClusterConfigured(e) => {
-                self.policy = e.policy;
+                self.policy.clone_from(&e.policy);
                 self.policy_sequence = recorded.sequence;
             }
             Event::AllocationDecided(e) => {

@@ -9,11 +9,13 @@
 //! 6. A task set completes when each of its tasks was reported to have.
 //! 7. Every container starts where its constraints and the taints hold as of the decision to start it
 //!    ([`eligible`]).
-//! 8. Allocations are not decided and refused in turns while nothing else happens.
+//! 8. Room is made for whom it may be, within the bound on preemptions ([`preemption`]).
+//! 9. Allocations are not decided and refused in turns while nothing else happens.
 //!
 //! What it keeps is bounded by what is live, but for the names of ended jobs.
 
 mod eligible;
+mod preemption;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,6 +26,7 @@ use dormouse_messages::{
 };
 
 use eligible::Starts;
+use preemption::Preemptions;
 
 /// A refused allocation is decided again with what refused it in view; twice, when a node is lost
 /// meanwhile. More often, and optimizer and placer see different clusters.
@@ -73,6 +76,7 @@ pub struct Audit {
     /// Refusals with nothing but decisions between them.
     refusals: u32,
     starts: Starts,
+    preemptions: Preemptions,
     violations: Vec<Violation>,
 }
 
@@ -91,6 +95,9 @@ impl Audit {
             _ => self.refusals = 0,
         }
         for what in self.starts.read(recorded) {
+            self.violation(at, what);
+        }
+        for what in self.preemptions.read(recorded) {
             self.violation(at, what);
         }
         match recorded.event() {
@@ -245,6 +252,12 @@ impl Audit {
     #[must_use]
     pub fn violations(&self) -> &[Violation] {
         &self.violations
+    }
+
+    /// How many jobs were preempted: for services and notebooks, for classes, and by force.
+    #[must_use]
+    pub const fn preemptions(&self) -> [u64; 3] {
+        self.preemptions.counts()
     }
 
     /// Admitted jobs that have not ended.

@@ -112,7 +112,7 @@ pub struct JobAllocation {
     pub share: f64,
     /// Weighted DRF share ŝ by progressive filling.
     pub fair_share: f64,
-    /// The service or notebook that it makes room for.
+    /// The service, notebook or job of a class that preempts that it makes room for.
     #[serde(default, rename = "for", skip_serializing_if = "Option::is_none")]
     pub made_for: Option<JobId>,
 }
@@ -161,7 +161,8 @@ pub struct Outcome {
     pub forced_jobs: u32,
     /// Whether the head of an idle cluster's queue was admitted without the fairness bound.
     pub unbounded: bool,
-    /// Whether a service or a notebook got its room although θ1 or θ2 left no solution.
+    /// Whether a service, a notebook or a job of a class that preempts got its room although θ1, θ2 or
+    /// (not for a class) the bound on preemptions left no solution.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub forced: bool,
     /// How it was found.

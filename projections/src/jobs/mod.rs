@@ -20,7 +20,8 @@ pub mod turn;
 use dormouse_messages::events::StopReason;
 use dormouse_messages::job::{Containers, Executor, JobSpec, Kind};
 use dormouse_messages::{
-    Amounts, Beside, By, Epoch, Incarnation, JobId, NodeId, Rank, Sequence, TenantId, Timestamp,
+    Amounts, Beside, By, Epoch, Incarnation, JobClass, JobId, NodeId, Rank, Sequence, TenantId,
+    Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -62,6 +63,10 @@ pub struct Job {
     pub phase: Phase,
     /// Weight of its fair share.
     pub weight: u32,
+    /// Its priority class.
+    pub class: Option<JobClass>,
+    /// How often it was restarted with fewer containers, or sent back to the queue, for others.
+    pub preempted: u32,
     /// Fewest and most containers.
     pub bounds: Containers,
     /// Demand of one worker.

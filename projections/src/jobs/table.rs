@@ -120,6 +120,8 @@ impl JobTable {
             executor: event.spec.executor,
             phase: Phase::Queued,
             weight: event.spec.weight,
+            class: event.spec.priority_class.clone(),
+            preempted: 0,
             bounds: event.spec.containers,
             demand: event.spec.demand.clone(),
             beside: Beside::of(&event.spec),
@@ -256,7 +258,7 @@ impl JobTable {
 
 impl Fold for JobTable {
     const NAME: &'static str = "jobs";
-    const VERSION: u32 = 8;
+    const VERSION: u32 = 9;
 
     fn evolve(&mut self, recorded: &Recorded) {
         let Some(event) = recorded.event() else {

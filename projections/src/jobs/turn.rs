@@ -1,7 +1,9 @@
 //! Why a queued job is not released: its dependencies, its place, its tenant's quota, the room.
 
+use std::cmp::Reverse;
+
 use dormouse_messages::policy::Queue;
-use dormouse_messages::{Amounts, JobId, Timestamp};
+use dormouse_messages::{Amounts, JobId, Resource, Timestamp};
 
 use super::JobTable;
 use dormouse_state::{Queues, Stand};
@@ -70,9 +72,17 @@ pub fn head(queues: &Queues, id: &JobId, now: Timestamp) -> String {
     }
     let mut with = queues.committed();
     with.add(&needs, 1);
+    let below = |resource: &Resource| match job.preempts {
+        true => queues.held_below(job.class, resource),
+        false => 0,
+    };
     let short = needs.iter().map(|(resource, _)| resource);
-    let mut short = short.filter(|r| with.get(r) > queues.total.get(r));
+    let mut short = short.filter(|r| with.get(r).saturating_sub(below(r)) > queues.total.get(r));
     let Some(resource) = short.next() else {
+        if let Some(higher) = higher(queues, job.class) {
+            let tenant = id.tenant();
+            return format!("first of {tenant}; {higher} is of a higher priority class");
+        }
         return match queues.policy.queue {
             Queue::Fifo => match first_in(queues) {
                 Some(first) if first != id => {
@@ -89,6 +99,7 @@ pub fn head(queues: &Queues, id: &JobId, now: Timestamp) -> String {
     };
     let name = resource.name();
     let committed = queues.committed().get(resource);
+    let committed = committed.saturating_sub(below(resource));
     let free = queues.total.get(resource).saturating_sub(committed);
     let reserved = queues.passed_over.get(id).map(|since| {
         let passed_s = now.ms_since(*since) / 1000;
@@ -110,8 +121,16 @@ pub fn head(queues: &Queues, id: &JobId, now: Timestamp) -> String {
 /// The head that came first of all.
 fn first_in(queues: &Queues) -> Option<&JobId> {
     let heads = queues.tenants.values().filter_map(|t| t.order.first());
-    let first = heads.min_by_key(|((_, _, admitted), _)| *admitted);
+    let first = heads.min_by_key(|((_, class, _, admitted), _)| (*class, *admitted));
     first.map(|(_, id)| id)
+}
+
+/// A head of the highest class, where that is above `class`.
+fn higher(queues: &Queues, class: i32) -> Option<&JobId> {
+    let heads = queues.tenants.values().filter_map(|t| t.order.first());
+    let first = heads.min_by_key(|((_, class, _, admitted), _)| (*class, *admitted));
+    let above = first.filter(|((_, Reverse(highest), ..), _)| *highest > class);
+    above.map(|(_, id)| id)
 }
 
 fn over_quota(queues: &Queues, tenant: &str, needs: &Amounts) -> Option<String> {

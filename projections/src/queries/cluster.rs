@@ -138,7 +138,7 @@ pub(super) fn cluster(model: &ReadModel, now: Timestamp) -> ClusterAnswer {
     let (adjusted, forced) = model.timelines.adjustments();
     let flagged = overview.last_flagged.as_ref();
     ClusterAnswer {
-        policy: overview.policy,
+        policy: overview.policy.clone(),
         policy_sequence: overview.policy_sequence,
         log: LogHead {
             head: overview.head,

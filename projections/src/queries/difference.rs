@@ -114,7 +114,7 @@ fn moment(model: &ReadModel) -> Moment {
     Moment {
         sequence: model.cluster.head,
         at: model.cluster.now,
-        policy: model.cluster.policy,
+        policy: model.cluster.policy.clone(),
         utilization: last.map_or(0.0, |last| last.utilization.total),
         fairness_loss: last.map_or(0.0, |last| last.fairness_loss),
         running: count(Phase::Running),

@@ -6,7 +6,9 @@ use std::time::Duration;
 use dormouse_messages::events::StopReason;
 use dormouse_messages::job::{Executor, JobSpec, Kind};
 use dormouse_messages::roles::Part;
-use dormouse_messages::{Amounts, By, Epoch, Incarnation, JobId, NodeId, TenantId, Timestamp};
+use dormouse_messages::{
+    Amounts, By, Epoch, Incarnation, JobClass, JobId, NodeId, TenantId, Timestamp,
+};
 use serde::{Deserialize, Serialize};
 
 use super::QueryError;
@@ -28,6 +30,14 @@ pub struct JobsQuery {
     pub phase: Option<String>,
     /// At most this many, the newest; 0 is every one.
     pub limit: usize,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde asks for a reference"
+)]
+const fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// The jobs that were asked for.
@@ -69,6 +79,12 @@ pub struct JobRow {
     pub code: String,
     /// Weight of its fair share.
     pub weight: u32,
+    /// Its priority class, where it names one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority_class: Option<JobClass>,
+    /// How often it was restarted with fewer containers, or sent back to the queue, for others.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub preempted: u32,
     /// Its containers.
     pub containers: ContainerCounts,
     /// Dominant share s, a fraction of the cluster.
@@ -419,6 +435,8 @@ pub(super) fn row(
         demand_share: tenant.map(|tenant| model.queues.demand_share(tenant).as_f64()),
         code: job.code.clone(),
         weight: job.weight,
+        priority_class: job.class.clone(),
+        preempted: job.preempted,
         containers: ContainerCounts {
             min: job.bounds.min,
             max: job.bounds.max,

@@ -106,6 +106,9 @@ pub struct QueuedJob {
     pub position: u64,
     /// The job.
     pub job: JobId,
+    /// Its priority class, which goes before the priority.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority_class: Option<String>,
     /// Its priority in the queue.
     pub priority: i32,
     /// What its smallest partition needs.
@@ -134,6 +137,12 @@ pub(super) fn tenants(model: &ReadModel, now: Timestamp) -> TenantsAnswer {
     }
 }
 
+/// The class of a queued job.
+fn listed_class(model: &ReadModel, id: &JobId) -> Option<String> {
+    let class = model.jobs.get(id)?.class.as_ref()?;
+    Some(class.name.clone())
+}
+
 pub(super) fn tenant(
     model: &ReadModel,
     query: &TenantQuery,
@@ -160,6 +169,7 @@ pub(super) fn tenant(
         Some(QueuedJob {
             position,
             job: id.clone(),
+            priority_class: listed_class(model, id),
             priority: job.priority,
             needs: queues.needs(id)?,
             waited_s: now.seconds_since(since).max(0.0),

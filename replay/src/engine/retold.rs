@@ -253,6 +253,7 @@ fn specification(id: &JobId, job: &Job) -> JobSpec {
         network: None,
         retries: job.retries,
         priority: 0,
+        priority_class: None,
         depends_on: Vec::new(),
         tasks: None,
         resize: Resize {

@@ -11,7 +11,7 @@ pub mod presets;
 mod read;
 pub mod settings;
 
-use dormouse_messages::events::NodeLabelled;
+use dormouse_messages::events::{NodeLabelled, TenantGranted};
 use dormouse_messages::job::Kind;
 use dormouse_messages::policy::Policy;
 use dormouse_messages::{Amounts, JobId, NodeId};
@@ -36,6 +36,8 @@ pub struct Scenario {
     pub nodes: Vec<(NodeId, Amounts)>,
     /// Labels and taints of some of them.
     pub labels: Vec<NodeLabelled>,
+    /// The priority classes that tenants are granted: those that their jobs name.
+    pub granted: Vec<TenantGranted>,
     /// What is submitted, in order of time.
     pub submissions: Vec<Submission>,
 }

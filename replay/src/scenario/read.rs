@@ -1,10 +1,11 @@
 //! Reads and checks a scenario. Everything that could be wrong with one has its error, which
 //! names the job or node and what to do; nothing is left for the simulation to trip over.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_admission::parse_job;
-use dormouse_messages::events::NodeLabelled;
+use dormouse_messages::events::{NodeLabelled, TenantGranted};
+use dormouse_messages::grants::Grants;
 use dormouse_messages::job::{self, Kind};
 use dormouse_messages::{Amounts, JobId, NodeId, TenantId};
 use serde_json::{Map, Value, json};
@@ -130,6 +131,13 @@ fn check(document: ScenarioDocument) -> Result<Scenario, ScenarioError> {
             name: name.to_owned(),
             what,
         };
+        let class = job.spec.get("priority_class").and_then(Value::as_str);
+        let classes = &document.policy.priority_classes;
+        if let Some(class) = class.filter(|class| !classes.contains_key(*class)) {
+            return Err(wrong(format!(
+                "spec.priority_class {class} is none of policy.priority_classes; define it there, such as {class}: {{\"value\": 100}}"
+            )));
+        }
         for submission in read_job(index, job, costs).map_err(wrong)? {
             if !names.insert(submission.job.clone()) {
                 return Err(wrong(format!(
@@ -147,14 +155,39 @@ fn check(document: ScenarioDocument) -> Result<Scenario, ScenarioError> {
     }
     // Stable: jobs of one instant stay in the document's order.
     submissions.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
+    let granted = granted(&document);
     Ok(Scenario {
         name: document.scenario,
         horizon_s: document.horizon_s,
-        policy: document.policy,
         labels: labels(&document.nodes),
+        granted,
+        policy: document.policy,
         nodes,
         submissions,
     })
+}
+
+/// The classes of the policy that jobs name, granted to their tenants.
+fn granted(document: &ScenarioDocument) -> Vec<TenantGranted> {
+    let mut classes: BTreeMap<TenantId, BTreeSet<String>> = BTreeMap::new();
+    for job in &document.jobs {
+        let text = |field: &str| job.spec.get(field).and_then(Value::as_str);
+        let class = text("priority_class");
+        let class = class.filter(|class| document.policy.priority_classes.contains_key(*class));
+        let tenant = TenantId::new(text("tenant").unwrap_or(DEFAULT_TENANT));
+        if let (Some(class), Ok(tenant)) = (class, tenant) {
+            classes.entry(tenant).or_default().insert(class.to_owned());
+        }
+    }
+    let granted = classes.into_iter();
+    let granted = granted.map(|(tenant, priority_classes)| TenantGranted {
+        tenant,
+        grants: Grants {
+            priority_classes,
+            ..Grants::default()
+        },
+    });
+    granted.collect()
 }
 
 fn number(field: &str, value: f64, ok: bool, must: &'static str) -> Result<(), ScenarioError> {

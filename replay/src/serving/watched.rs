@@ -254,6 +254,7 @@ fn spec(promise: &Promise) -> JobSpec {
         network: None,
         retries: 0,
         priority: 0,
+        priority_class: None,
         depends_on: Vec::new(),
         tasks: None,
         resize: Resize::in_place(),

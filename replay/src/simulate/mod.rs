@@ -87,7 +87,7 @@ pub struct Progress {
 pub fn engine(scenario: &Scenario, options: &Options) -> Engine {
     let mut engine = Engine::with_faults(START, options.check, options.faults.clone());
     let policy = ClusterConfigured {
-        policy: scenario.policy,
+        policy: scenario.policy.clone(),
     };
     engine.at(START, Action::Operator(Event::from(policy)));
     for (node, capacity) in &scenario.nodes {
@@ -97,6 +97,9 @@ pub fn engine(scenario: &Scenario, options: &Options) -> Engine {
     for labelled in &scenario.labels {
         let event = Event::from(labelled.clone());
         engine.at(START, Action::Operator(event));
+    }
+    for granted in &scenario.granted {
+        engine.at(START, Action::Operator(Event::from(granted.clone())));
     }
     for submission in &scenario.submissions {
         engine.model(submission.job.clone(), submission.model.clone());

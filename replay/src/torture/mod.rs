@@ -49,6 +49,8 @@ pub struct Passed {
     pub events: u64,
     /// Decisions that came out again.
     pub decisions: u64,
+    /// How many jobs were preempted: for services and notebooks, for classes, and by force.
+    pub preemptions: [u64; 3],
 }
 
 /// Runs the trial of a seed: of a random cluster, or of a scenario's.
@@ -195,6 +197,7 @@ fn at_the_end(engine: &Engine, random: &mut Random) -> Result<Passed, String> {
     Ok(Passed {
         events: report.events,
         decisions: report.decisions,
+        preemptions: engine.audit().preemptions(),
     })
 }
 

@@ -2,6 +2,7 @@
 //! come, depend on each other, are cancelled and revised, nodes are lost and come back, are
 //! drained and restored, under any queue policy.
 
+mod classes;
 mod labels;
 mod roles;
 
@@ -21,10 +22,11 @@ const TENANTS: [&str; 3] = ["t", "u", "v"];
 
 /// Two to four nodes and up to twelve jobs within five minutes.
 pub fn small_cluster(engine: &mut Engine, random: &mut Random) {
-    let policy = Event::from(ClusterConfigured {
-        policy: policy(random),
+    let policy = policy(random);
+    let configured = Event::from(ClusterConfigured {
+        policy: policy.clone(),
     });
-    engine.at(seconds_after_start(0.0), Action::Operator(policy));
+    engine.at(seconds_after_start(0.0), Action::Operator(configured));
     configure_tenant(engine, random);
     let nodes: Vec<(NodeId, Amounts)> = (0..2 + random.below(3))
         .filter_map(|index| node(index, random))
@@ -47,6 +49,9 @@ pub fn small_cluster(engine: &mut Engine, random: &mut Random) {
     // Last, so that what the seeds of earlier trials chose stays.
     labels::change(engine, &nodes, random);
     roles::job(engine, &nodes, random);
+    // A small container fits each of the nodes that stay.
+    let room = nodes.len() as u64 - 1;
+    classes::jobs(engine, &policy, room, random);
 }
 
 /// The troubles of a scenario's nodes: one in four of them has one, and all come back.

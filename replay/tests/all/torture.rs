@@ -45,6 +45,13 @@ fn the_fixed_trials_end_well() {
         decisions > 20 * count,
         "{decisions} decisions in {count} trials"
     );
+    let preempted = passed.iter().fold([0, 0, 0], |sum, passed| {
+        [0, 1, 2].map(|kind| sum[kind] + passed.preemptions[kind])
+    });
+    assert!(
+        count < 60 || preempted.iter().all(|number| *number > 0),
+        "preempted for services, for classes, by force: {preempted:?}"
+    );
 }
 
 /// Each found a mistake in a shipped part when it was first tried: room kept for a younger job against

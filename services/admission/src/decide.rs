@@ -32,7 +32,7 @@ use dormouse_messages::{
 use dormouse_state::{QueueJob, Stand, queue_limit_over};
 use serde::Deserialize;
 
-use crate::limits::{check_dependencies, check_grants, check_job, check_tenant};
+use crate::limits::{check_dependencies, check_grants, check_job, check_tenant, class_of};
 use crate::parse::{
     Refusal, check_containers, check_limit, check_priority, check_weight, decode, parse_job,
 };
@@ -212,8 +212,13 @@ impl<'a> Intake<'a> {
             .planned(document.if_plan.as_deref())
             .map_err(|refusal| (named.clone(), refusal))?;
         let priority = queues.config.get(tenant.as_str()).map_or(0, |t| t.priority);
-        let (job, spec) =
+        let class = document.priority_class.clone();
+        let (job, mut spec) =
             parse_job(document, tenant, &fallback, priority).map_err(|refusal| (named, refusal))?;
+        if let Some(class) = class {
+            let class = class_of(queues, tenant, spec.kind, class.name());
+            spec.priority_class = Some(class.map_err(|refusal| (Some(job.clone()), refusal))?);
+        }
         if self.state.is_taken(&job) || self.taken.contains(&job) {
             let reason = format!(
                 "{job} exists already; choose another name, or leave it out to have one made"

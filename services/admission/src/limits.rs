@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use dormouse_messages::job::{Containers, JobSpec};
+use dormouse_messages::classes::PriorityClass;
+use dormouse_messages::job::{Containers, JobSpec, Kind};
 use dormouse_messages::policy::UnknownTenants;
-use dormouse_messages::{Amounts, Beside, JobId, TenantId};
+use dormouse_messages::{Amounts, Beside, JobClass, JobId, TenantId, plain};
 use dormouse_state::Queues;
 
 use crate::parse::Refusal;
@@ -20,6 +21,39 @@ pub fn check_tenant(queues: &Queues, tenant: &TenantId) -> Result<(), Refusal> {
         "tenant {tenant} is not configured here; the operator lets it in with `dormouse tenant set {tenant} --weight 1`"
     );
     Err(Refusal::new("unknown_tenant", reason))
+}
+
+/// The class that a job of the tenant names, with what it is worth now.
+pub fn class_of(
+    queues: &Queues,
+    tenant: &TenantId,
+    kind: Kind,
+    name: &str,
+) -> Result<JobClass, Refusal> {
+    if kind.is_served() {
+        let reason = "priority_class belongs to training and batch; services and notebooks come before every class: leave it out";
+        return Err(Refusal::new("bad_priority_class", reason));
+    }
+    let classes = &queues.policy.priority_classes;
+    let Some(PriorityClass { value, preempts }) = classes.get(name).copied() else {
+        let name = plain::shortened(name);
+        let known: Vec<&str> = classes.keys().map(String::as_str).collect();
+        let known = match known.is_empty() {
+            true => "there is none yet".to_owned(),
+            false => format!("there are {}", known.join(", ")),
+        };
+        let reason = format!(
+            "priority_class: there is no class {name}; {known}. The operator defines one in the policy (`dormouse configure FILE` with priority_classes: {{{name}: {{value: 100}}}}) and grants it with `dormouse tenant set {tenant} --priority-class {name}`"
+        );
+        return Err(Refusal::new("unknown_priority_class", reason));
+    };
+    let granted = queues.config.grants.of(tenant.as_str()).class(name);
+    granted.map_err(|denied| Refusal::new(denied.code, denied.reason))?;
+    Ok(JobClass {
+        name: name.to_owned(),
+        value,
+        preempts,
+    })
 }
 
 /// Whether the tenant was granted what the job asks for, and may have another job queued beside

@@ -253,6 +253,8 @@ pub fn parse_job(
         network: document.network,
         retries: document.retries,
         priority,
+        // Admission looks it up.
+        priority_class: None,
         depends_on,
         tasks: document.tasks,
         resize: document.resize.unwrap_or_default(),

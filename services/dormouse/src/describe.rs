@@ -8,6 +8,7 @@ use dormouse_messages::events::{
 };
 use dormouse_messages::grants::Grants;
 use dormouse_messages::job::JobSpec;
+use dormouse_messages::policy::Policy;
 use dormouse_messages::{Event, JobId, Recorded, Timestamp};
 
 /// What the event says, and who did it, in a line.
@@ -112,6 +113,28 @@ fn tenant(event: &TenantConfigured) -> String {
     format!("{}: weight {}, {quota}", event.tenant, event.weight)
 }
 
+/// The bound on preemptions, and the priority classes, in words.
+#[must_use]
+pub fn preemption(policy: &Policy) -> String {
+    let bound = policy.preemption;
+    let mut said = match bound.max_per_hour {
+        None => "a job as often as it comes".to_owned(),
+        Some(most) => format!("a job at most {most} times an hour"),
+    };
+    if let Some(min_run_s) = bound.min_run_s {
+        said.push_str(&format!(", none before it has run {min_run_s} s"));
+    }
+    let classes = policy.priority_classes.iter().map(|(name, class)| {
+        let preempts = if class.preempts { " preempts" } else { "" };
+        format!("{name} ({}{preempts})", class.value)
+    });
+    let classes: Vec<String> = classes.collect();
+    match classes.is_empty() {
+        true => said + "; no priority classes",
+        false => format!("{said}; priority classes {}", classes.join(", ")),
+    }
+}
+
 /// What a tenant is granted, in words.
 #[must_use]
 pub fn grants(grants: &Grants) -> String {
@@ -125,6 +148,8 @@ pub fn grants(grants: &Grants) -> String {
     say("mounts", words(mounts));
     say("secrets in", grants.secrets.clone());
     say("images", words(grants.images.clone()));
+    let classes = grants.priority_classes.iter().cloned().collect();
+    say("priority classes", words(classes));
     say("network", grants.network.map(|network| network.to_string()));
     say(
         "queued jobs",

@@ -309,7 +309,10 @@ pub(crate) fn limits(
     if had.is_empty() || job.displaced || !stood {
         return Ok(false);
     }
-    let gives_way = problem.jobs.iter().any(|other| other.urgency > job.urgency);
+    let gives_way = problem.jobs.iter().any(|other| {
+        let class = other.precedence;
+        other.urgency > job.urgency || (class.preempts && class.class > job.precedence.class)
+    });
     if share.containers == 0 && !gives_way || share.containers > 0 && !job.adjustable {
         return Err(Violation::Fixed(job.job.clone()));
     }

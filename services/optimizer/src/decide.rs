@@ -234,6 +234,7 @@ fn decided(state: &ClusterState, problem: &Problem, solution: Solution, held: Ve
             .jobs
             .get(&share.job)
             .and_then(|job| job.assignment.as_ref());
+        let had = old.map_or(0, Assignment::containers);
         touched.extend(
             old.iter()
                 .flat_map(|old| old.places.values().map(|place| &place.node)),
@@ -243,14 +244,11 @@ fn decided(state: &ClusterState, problem: &Problem, solution: Solution, held: Ve
         jobs.push(JobAllocation {
             job: share.job.clone(),
             containers,
-            previous: old.map_or(0, |old| old.containers()),
+            previous: had,
             new: old.is_none(),
             share: share.share,
             fair_share: share.fair_share,
-            made_for: solution.made_room_for.clone().filter(|_| {
-                let had = old.map_or(0, Assignment::containers);
-                job.urgency == Urgency::Training && containers < had
-            }),
+            made_for: made_for(problem, &solution, job).filter(|_| containers < had),
         });
     }
     for (id, old) in stops(state) {
@@ -282,6 +280,16 @@ fn decided(state: &ClusterState, problem: &Problem, solution: Solution, held: Ve
         outcome: outcome(&solution, held),
         basis: None,
     })
+}
+
+/// For whom a job makes room that gets less. One that lost its node waits for room like others.
+fn made_for(problem: &Problem, solution: &Solution, job: &ProblemJob) -> Option<JobId> {
+    let whom = solution.made_room_for.as_ref()?;
+    let whom = problem.jobs.iter().find(|job| job.job == *whom)?;
+    let outranked = whom.precedence.class > job.precedence.class;
+    let below = whom.urgency > Urgency::Training || outranked;
+    let gives = job.urgency == Urgency::Training && !job.displaced && below;
+    gives.then(|| whom.job.clone())
 }
 
 /// What is to have no container and still has places.

@@ -5,18 +5,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dormouse_messages::Needs;
 use dormouse_messages::ids::{IdError, JobId, NodeId};
 use dormouse_messages::needs::{Constraints, ContainerType, Labels, NODE_LABEL};
 use dormouse_messages::quantity::{Amounts, Resource, Written};
 use dormouse_messages::roles::Part;
+use dormouse_messages::{Needs, PriorityClass, WrittenClass};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::decimal::Decimal;
 use crate::p2::devices::{has_memory, unnamed};
 use crate::problem::{
-    Allocation, Budget, FairnessBound, Misfit, Objective, Policy, Problem, ProblemJob, ProblemNode,
+    Allocation, Budget, FairnessBound, Misfit, Objective, Policy, Precedence, Problem, ProblemJob,
+    ProblemNode,
 };
 use crate::solution::Solution;
 
@@ -99,6 +100,15 @@ struct Job {
     static_containers: Option<u32>,
     #[serde(default)]
     roles: BTreeMap<String, Role>,
+    /// A class of the policy by its name, or what it is worth.
+    #[serde(default)]
+    priority_class: Option<WrittenClass>,
+    /// Whether the bound on preemptions protects it.
+    #[serde(default)]
+    protected: bool,
+    /// Seconds of work that it loses if it is sent back to the queue; absent: it saves first.
+    #[serde(default)]
+    at_risk_s: Option<f64>,
 }
 
 /// Containers beside a job's workers.
@@ -145,6 +155,7 @@ struct WrittenPolicy {
     fairness_bound: WrittenBound,
     objective: WrittenObjective,
     gang: bool,
+    priority_classes: BTreeMap<String, PriorityClass>,
     drf: WrittenMisfit,
     admit: WrittenAdmit,
     /// Part of the cluster's policy; the queue's order is the document's.
@@ -162,6 +173,7 @@ impl Default for WrittenPolicy {
             fairness_bound: WrittenBound::Paper,
             objective: WrittenObjective::default(),
             gang: true,
+            priority_classes: BTreeMap::new(),
             drf: WrittenMisfit::Skip,
             admit: WrittenAdmit::Backfill,
             _queue: None,
@@ -264,7 +276,7 @@ pub fn read(text: &str) -> Result<Problem, DocumentError> {
     let mut known = BTreeSet::new();
     let mut jobs = Vec::with_capacity(document.jobs.len());
     for job in document.jobs {
-        let posed = job.read(&names)?;
+        let posed = job.read(&names, &document.policy.priority_classes)?;
         if !known.insert(posed[0].job.clone()) {
             return Err(DocumentError::Twice(format!("job {}", posed[0].job)));
         }
@@ -334,9 +346,14 @@ fn part(field: &str, value: f64) -> Result<f64, DocumentError> {
 
 impl Job {
     /// The job, and its roles behind it.
-    fn read(mut self, nodes: &BTreeSet<NodeId>) -> Result<Vec<ProblemJob>, DocumentError> {
+    fn read(
+        mut self,
+        nodes: &BTreeSet<NodeId>,
+        classes: &BTreeMap<String, PriorityClass>,
+    ) -> Result<Vec<ProblemJob>, DocumentError> {
         let roles = std::mem::take(&mut self.roles);
-        let head = self.head(nodes)?;
+        let precedence = self.precedence(classes)?;
+        let head = self.head(nodes, precedence)?;
         let mut posed = vec![head];
         for (name, role) in roles {
             let role = role.read(&name, &posed[0], nodes)?;
@@ -345,7 +362,38 @@ impl Job {
         Ok(posed)
     }
 
-    fn head(self, nodes: &BTreeSet<NodeId>) -> Result<ProblemJob, DocumentError> {
+    fn precedence(
+        &self,
+        classes: &BTreeMap<String, PriorityClass>,
+    ) -> Result<Precedence, DocumentError> {
+        let (value, preempts) = match &self.priority_class {
+            None => (0, false),
+            Some(WrittenClass::Known(class)) => (class.value, class.preempts),
+            Some(WrittenClass::Name(name)) => match classes.get(name) {
+                Some(class) => (class.value, class.preempts),
+                None => {
+                    return Err(DocumentError::Value {
+                        field: format!("priority_class of job {}", self.job),
+                        value: name.clone(),
+                        expected: "it must be one of policy.priority_classes, or {name, value, preempts}",
+                    });
+                }
+            },
+        };
+        let at_risk_s = self.at_risk_s.unwrap_or(0.0);
+        Ok(Precedence {
+            class: value,
+            preempts,
+            protected: self.protected,
+            at_risk_s: number(&format!("at_risk_s of job {}", self.job), at_risk_s)?,
+        })
+    }
+
+    fn head(
+        self,
+        nodes: &BTreeSet<NodeId>,
+        precedence: Precedence,
+    ) -> Result<ProblemJob, DocumentError> {
         let job: JobId = self.job.parse()?;
         let wrong = |field: &str, value: String, expected| {
             let field = format!("{field} of job {job}");
@@ -382,7 +430,8 @@ impl Job {
             may_be_overtaken: false,
             in_place: None,
             urgency: Default::default(),
-            has_checkpoint: true,
+            has_checkpoint: self.at_risk_s.is_none(),
+            precedence,
             static_containers: self.static_containers,
             role: None,
             needs: Needs {

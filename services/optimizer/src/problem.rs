@@ -111,9 +111,26 @@ pub struct ProblemJob {
     pub has_checkpoint: bool,
     /// The containers it gets under [`Allocation::Static`]; `min` when absent.
     pub static_containers: Option<u32>,
+    /// Who makes room for whom among training and batch.
+    pub precedence: Precedence,
     /// Where it is not a job, but a role of one: it has its containers exactly while the job has
     /// some, and keeps them where they are as long.
     pub role: Option<RoleOf>,
+}
+
+/// Whom a job makes room for, and who makes room for it.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Precedence {
+    /// The value of its priority class; 0 without one.
+    pub class: i32,
+    /// Whether jobs of lower classes make room for it when it waits.
+    pub preempts: bool,
+    /// Whether the policy's bound on preemptions keeps it from being restarted or sent back for
+    /// others now.
+    pub protected: bool,
+    /// Seconds of its run that are lost if it is sent back to the queue; 0 where it saves before it
+    /// stops.
+    pub at_risk_s: f64,
 }
 
 /// Whose role it is.

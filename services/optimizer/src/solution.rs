@@ -35,7 +35,7 @@ pub struct Solution {
     pub forced_jobs: u32,
     /// The head of an idle cluster's queue was admitted without the fairness bound.
     pub unbounded: bool,
-    /// The service or notebook that room was made for.
+    /// The service, notebook or job of a class that room was made for.
     pub made_room_for: Option<JobId>,
     /// Whether the bounds left no solution for it and were lifted.
     pub forced: bool,
@@ -97,8 +97,10 @@ pub enum WaitCode {
     FairnessBound,
     /// A job that was released earlier waits.
     Behind,
-    /// It made room for a service or a notebook.
+    /// It made room for a service, a notebook or a job of a class that preempts.
     Preempted,
+    /// Room for it could only be taken from jobs that the policy's bound on preemptions protects.
+    PreemptionBound,
 }
 
 impl WaitCode {
@@ -116,6 +118,7 @@ impl WaitCode {
             Self::FairnessBound => "fairness_bound",
             Self::Behind => "behind",
             Self::Preempted => "preempted",
+            Self::PreemptionBound => "preemption_bound",
         }
     }
 }

@@ -13,10 +13,12 @@ use dormouse_messages::job::CheckpointMode;
 use dormouse_messages::needs::GPU_PARTS;
 use dormouse_messages::policy::{self, FairnessBound};
 use dormouse_messages::{Amounts, JobId, NodeId, Rank, Timestamp};
-use dormouse_state::{Assignment, ClusterState, Job, LifeContainer, Place};
+use dormouse_state::{Assignment, ClusterState, Job, LifeContainer, Place, Protection};
 
 use crate::decimal::Decimal;
-use crate::problem::{self, Budget, InPlace, Policy, Problem, ProblemGpu, ProblemJob, ProblemNode};
+use crate::problem::{
+    self, Budget, InPlace, Policy, Precedence, Problem, ProblemGpu, ProblemJob, ProblemNode,
+};
 use crate::tenants;
 
 /// After an adjustment was given up the job is left alone this long: a checkpoint that failed
@@ -27,7 +29,10 @@ const KEPT_COOL_DOWN_MS: u64 = 10 * 60 * 1000;
 #[must_use]
 pub fn problem_of(state: &ClusterState, now: Timestamp, budget: Budget) -> Problem {
     let mut released: Vec<(&JobId, &Job)> = state.jobs.iter().collect();
-    released.sort_by_key(|(_, job)| (Reverse(job.urgency), job.released));
+    released.sort_by_key(|(_, job)| {
+        let class = Reverse(job.precedence.value());
+        (Reverse(job.urgency), class, job.released)
+    });
     released.retain(|(_, job)| job.cancel_requested.is_none());
     // A service that is to have no replica takes no part, nor a job on hold.
     released.retain(|(_, job)| !job.gives_up());
@@ -35,8 +40,11 @@ pub fn problem_of(state: &ClusterState, now: Timestamp, budget: Budget) -> Probl
     released.retain(|(id, _)| !over_quota.contains(id));
     let weights = tenants::weights(state, &released);
     let caps = tenants::caps(state, &released);
+    let least = released.iter().map(|(_, job)| job.precedence.value()).min();
     let jobs = released.iter().flat_map(|(id, job)| {
         let mut posed = problem_job(state, id, job, now);
+        // Nobody of a lower class overtakes it.
+        posed.may_be_overtaken &= Some(posed.precedence.class) == least;
         posed.weight = weights.get(id).copied().unwrap_or(job.weight);
         if let Some(cap) = caps.get(id) {
             // What cannot be restarted now keeps what it has.
@@ -100,7 +108,28 @@ pub(crate) fn freed_at(state: &ClusterState) -> Option<Timestamp> {
     }
     let left = state.jobs.values().filter_map(|job| left_alone(state, job));
     let left = left.filter(|(from, until)| *from <= state.decided_at && state.decided_at < *until);
-    left.map(|(_, until)| until).min()
+    left.map(|(_, until)| until).chain(exposed_at(state)).min()
+}
+
+/// When a job that the bound on preemptions protected may be preempted again, while one waits whose
+/// class would.
+fn exposed_at(state: &ClusterState) -> Option<Timestamp> {
+    let waiting = state
+        .waiting
+        .iter()
+        .filter_map(|it| state.jobs.get(&it.job));
+    let preempting = waiting.filter(|job| job.precedence.preempts());
+    let highest = preempting.map(|job| job.precedence.value()).max()?;
+    let lower = state.jobs.values().filter(|job| {
+        !job.is_served() && job.assignment.is_some() && job.precedence.value() < highest
+    });
+    let until = lower.filter_map(
+        |job| match job.protection(&state.policy, state.decided_at) {
+            Protection::Until(until) => Some(until),
+            Protection::None | Protection::UntilItRuns => None,
+        },
+    );
+    until.min()
 }
 
 /// Whether a job has waited for so long that room is kept for it.
@@ -145,6 +174,12 @@ fn problem_job(state: &ClusterState, id: &JobId, job: &Job, now: Timestamp) -> P
         static_containers: Some(job.static_containers.unwrap_or(job.containers.max)),
         needs: job.needs.clone(),
         gpu_parts: state.nodes.gpu_parts(&job.container_type()),
+        precedence: Precedence {
+            class: job.precedence.value(),
+            preempts: job.precedence.preempts(),
+            protected: job.protection(&state.policy, now) != Protection::None,
+            at_risk_s: job.at_risk_s(now),
+        },
         role: None,
     }
 }

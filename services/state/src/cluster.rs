@@ -112,7 +112,7 @@ pub struct ClusterState {
 
 impl Fold for ClusterState {
     const NAME: &'static str = "cluster";
-    const VERSION: u32 = 12;
+    const VERSION: u32 = 13;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.sequence = recorded.sequence;
@@ -138,7 +138,7 @@ impl Fold for ClusterState {
         };
         match event {
             Event::ClusterConfigured(event) => {
-                self.policy = event.policy;
+                self.policy.clone_from(&event.policy);
                 self.last_trigger = recorded.sequence;
             }
             Event::NodeRemoved(event) => self.remove_node(&event.node),
@@ -637,6 +637,14 @@ impl ClusterState {
         for allocated in &event.jobs {
             if let Some(job) = self.jobs.get_mut(&allocated.job) {
                 job.made_for.clone_from(&allocated.made_for);
+                // What is resized in place and goes on is not stopped.
+                let stops = allocated.containers == 0 || !job.in_place;
+                let less = allocated.containers < allocated.previous;
+                if stops && less && allocated.made_for.is_some() {
+                    let basis = event.basis.as_ref();
+                    let at = basis.map_or(self.now, |basis| basis.now);
+                    job.precedence.preempted(at);
+                }
             }
         }
         let jobs = event
@@ -963,6 +971,7 @@ impl ClusterState {
         let Some(job) = self.jobs.get_mut(&event.job) else {
             return;
         };
+        job.precedence.saved(self.now);
         job.saved(SavedCheckpoint {
             uri: event.uri.clone(),
             step: event.step,

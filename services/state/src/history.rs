@@ -59,6 +59,7 @@ pub fn spec(id: &JobId) -> JobSpec {
         network: None,
         retries: 2,
         priority: 0,
+        priority_class: None,
         depends_on: Vec::new(),
         tasks: None,
         resize: Resize::default(),

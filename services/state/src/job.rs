@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::health::StartFaults;
 use super::limits::Limits;
 use super::members::Members;
+use super::precedence::Precedence;
 use super::tasks::TaskSet;
 
 /// A checkpointer is behind by a moment, in which a job is placed once or twice. With the newest
@@ -372,8 +373,10 @@ pub struct Job {
     pub replicas: Option<u32>,
     /// Members in a row that died, and when the last one did.
     pub deaths: Deaths,
-    /// The service that its newest allocation makes room for.
+    /// The job that its newest allocation makes room for.
     pub made_for: Option<JobId>,
+    /// Its class, and how often it was preempted.
+    pub precedence: Precedence,
 }
 
 /// Members that died in a row.
@@ -461,6 +464,7 @@ impl Job {
             replicas: None,
             deaths: Deaths::default(),
             made_for: None,
+            precedence: Precedence::of(spec),
         }
     }
 

@@ -22,6 +22,7 @@ pub mod job;
 pub mod limits;
 pub mod members;
 pub mod membership;
+pub mod precedence;
 pub mod queues;
 pub mod share;
 pub mod tasks;
@@ -39,6 +40,7 @@ pub use job::{
 pub use limits::{Limits, queue_limit_over};
 pub use members::{Change, Members};
 pub use membership::{Membership, Node, NodeLabels, NodePhase};
+pub use precedence::{Precedence, Protection};
 pub use queues::{QueueJob, Queues, Stand, TenantQueue, Waits};
 pub use share::Share;
 pub use tasks::{Given, TaskSet};

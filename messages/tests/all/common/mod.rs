@@ -90,6 +90,7 @@ fn spec() -> JobSpec {
         network: None,
         retries: 2,
         priority: 0,
+        priority_class: None,
         depends_on: Vec::new(),
         tasks: None,
         resize: Resize::default(),
@@ -245,6 +246,7 @@ fn granted(events: &mut Vec<Event>) {
             max_rate: Some(20),
             max_containers: Some(64),
             exec: None,
+            priority_classes: Default::default(),
         },
     }));
     events.push(Event::from(SubmissionsShed {

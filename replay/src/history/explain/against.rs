@@ -174,13 +174,14 @@ fn words(
 }
 
 /// Kinds of changes that cannot help: P2 has no solution without the bound, so it has none with any
-/// value of it. Services are met first, by steps of their own: with them nothing is concluded.
+/// value of it. Services and classes that preempt are met by steps of their own: with them nothing is
+/// concluded.
 fn idle(problem: &Problem, found: &Conflict) -> BTreeSet<&'static str> {
     let mut idle = BTreeSet::new();
     let served = problem
         .jobs
         .iter()
-        .any(|job| job.urgency > Urgency::Training);
+        .any(|job| job.urgency > Urgency::Training || job.precedence.preempts);
     if found.feasible.is_some() || found.limit || served {
         return idle;
     }

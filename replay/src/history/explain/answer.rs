@@ -5,7 +5,7 @@ use dormouse_projections::keys::KeyHolder;
 use serde::{Deserialize, Serialize};
 
 /// The reason codes, in the order in which the first that applies is the dominant one.
-pub const CODES: [&str; 20] = [
+pub const CODES: [&str; 22] = [
     "refused",
     "dependency",
     "no_such_resource",
@@ -20,9 +20,11 @@ pub const CODES: [&str; 20] = [
     "fragmentation",
     "adjustment_bound",
     "fairness_bound",
+    "preemption_bound",
     "not_adjustable",
     "in_transit",
     "not_ready",
+    "preempted",
     "own_max",
     "replicas",
     "price",

@@ -32,7 +32,7 @@ impl Change {
     pub fn apply(&self, fork: &mut Fork) {
         match self {
             Self::Policy(policy) => {
-                let policy = **policy;
+                let policy = (**policy).clone();
                 fork.happen(Writer::Operator, ClusterConfigured { policy }.into());
             }
             Self::Bounds(job, min, max) => {

@@ -57,7 +57,10 @@ pub fn theta1(base: &Fork, policy: &Policy) -> Vec<Candidate> {
         false => theta * twice,
     };
     let candidate = |theta1: f64| Candidate {
-        change: Change::Policy(Box::new(Policy { theta1, ..*policy })),
+        change: Change::Policy(Box::new(Policy {
+            theta1,
+            ..policy.clone()
+        })),
         says: format!("--set policy.theta1={theta1}"),
         from: policy.theta1.to_string(),
         to: theta1.to_string(),
@@ -76,7 +79,10 @@ pub fn theta2(base: &Fork, policy: &Policy) -> Vec<Candidate> {
     });
     let running = f64::from(u32::try_from(running.count()).unwrap_or(0));
     let candidate = |theta2: f64| Candidate {
-        change: Change::Policy(Box::new(Policy { theta2, ..*policy })),
+        change: Change::Policy(Box::new(Policy {
+            theta2,
+            ..policy.clone()
+        })),
         says: format!("--set policy.theta2={theta2}"),
         from: policy.theta2.to_string(),
         to: theta2.to_string(),

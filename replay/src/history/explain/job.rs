@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use dormouse_messages::events::Outcome as Figures;
 use dormouse_messages::{Event, JobId};
 use dormouse_optimizer::{Made, Optimizer};
-use dormouse_projections::jobs::Phase;
+use dormouse_projections::jobs::{Job, Phase};
 use dormouse_state::Stand;
 
 use super::against::against;
@@ -42,6 +42,7 @@ pub fn explain(
         let words = by.as_ref().map(|by| format!("{id} was {did} by {by}"));
         answer.words.extend(words);
     }
+    answer.words.extend(class(known));
     if known.phase.is_over() {
         answer
             .words
@@ -89,6 +90,27 @@ pub fn explain(
     );
     past(&mut answer);
     Ok(answer)
+}
+
+/// Its priority class, and how often it was preempted.
+fn class(known: &Job) -> Option<String> {
+    let class = known.class.as_ref().map(|class| {
+        let preempts = match class.preempts {
+            true => "; lower ones make room for it",
+            false => "",
+        };
+        format!(
+            "its priority class is {} ({}{preempts})",
+            class.name, class.value
+        )
+    });
+    let times = match known.preempted {
+        0 => return class,
+        1 => "once".to_owned(),
+        times => format!("{times} times"),
+    };
+    let class = class.unwrap_or_else(|| "it has no priority class".to_owned());
+    Some(format!("{class}; it was preempted {times}"))
 }
 
 /// A job that was refused.
@@ -220,6 +242,13 @@ fn decision(
         let words = match waiting.code.as_str() {
             "behind" if !explainer.sees("") => {
                 "it waits behind a job that was released before it".to_owned()
+            }
+            "preempted" if !explainer.sees("") => {
+                "it made room for a service or a job of a higher class".to_owned()
+            }
+            "preemption_bound" if !explainer.sees("") => {
+                "room for it could only come from jobs that the bound on preemptions protects"
+                    .to_owned()
             }
             _ => waiting.reason.clone(),
         };

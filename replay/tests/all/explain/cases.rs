@@ -41,7 +41,7 @@ fn becomes(fork: &Fork, optimizer: &Optimizer, change: Option<&Change>, job: &Jo
 
 /// The grid of a kind, its values in order; nothing of a kind that is not tried here.
 fn grid(fork: &Fork, job: &JobId, kind: &str, has: u32) -> Vec<(f64, Change)> {
-    let policy = fork.cluster.policy;
+    let policy = &fork.cluster.policy;
     let live = fork.cluster.job(job).expect("a job");
     let (min, max) = (live.containers.min, live.containers.max);
     let hundredths = |theta: f64, with: &dyn Fn(f64) -> Policy| {
@@ -51,8 +51,14 @@ fn grid(fork: &Fork, job: &JobId, kind: &str, has: u32) -> Vec<(f64, Change)> {
         values.map(change).collect::<Vec<_>>()
     };
     match kind {
-        "theta1" => hundredths(policy.theta1, &|theta1| Policy { theta1, ..policy }),
-        "theta2" => hundredths(policy.theta2, &|theta2| Policy { theta2, ..policy }),
+        "theta1" => hundredths(policy.theta1, &|theta1| Policy {
+            theta1,
+            ..policy.clone()
+        }),
+        "theta2" => hundredths(policy.theta2, &|theta2| Policy {
+            theta2,
+            ..policy.clone()
+        }),
         "min" if has == 0 => (1..min)
             .rev()
             .map(|less| (f64::from(less), Change::Bounds(job.clone(), less, max)))

@@ -2,8 +2,8 @@
 //! cancels and releases.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
 use std::collections::btree_set;
+use std::collections::{BTreeMap, BTreeSet};
 use std::iter::Peekable;
 
 use dormouse_messages::job::Urgency;
@@ -38,6 +38,10 @@ pub struct Head {
     pub min: u64,
     /// Whose need is met first.
     pub urgency: Urgency,
+    /// The value of its priority class.
+    pub class: i32,
+    /// Whether jobs of lower classes make room for it.
+    pub preempts: bool,
     /// The event that admitted it, or the submission where this decision does.
     pub cause: Sequence,
     /// Its place in the log: the order of arrival over all tenants.
@@ -85,6 +89,8 @@ pub struct Line<'a> {
     pub blocked: bool,
     /// What jobs in front lack: those behind them that demand it wait.
     closed: BTreeSet<Resource>,
+    /// What a job of a higher class lacks, and how high that is: jobs below it that demand it wait.
+    outranked: BTreeMap<Resource, i32>,
     /// Jobs that may still be looked at behind one that does not fit.
     lookahead: usize,
     /// Dominant share of what it has.
@@ -122,6 +128,7 @@ pub fn lines<'a>(queues: &'a Queues, changes: &'a Changes, now: Timestamp) -> Ve
         line.waits.join(now);
         line.credited.join(now);
         line.credited_count += 1;
+        let class = event.spec.priority_class.as_ref();
         let head = Head {
             id: event.job.clone(),
             demand: event.spec.demand.clone(),
@@ -129,6 +136,8 @@ pub fn lines<'a>(queues: &'a Queues, changes: &'a Changes, now: Timestamp) -> Ve
             beside,
             needs,
             urgency: event.spec.kind.urgency(),
+            class: class.map_or(0, |class| class.value),
+            preempts: class.is_some_and(|class| class.preempts),
             cause: *cause,
             arrival,
             since: now,
@@ -136,6 +145,7 @@ pub fn lines<'a>(queues: &'a Queues, changes: &'a Changes, now: Timestamp) -> Ve
         };
         let order = (
             Reverse(event.spec.kind.urgency()),
+            Reverse(head.class),
             Reverse(event.spec.priority),
             arrival,
         );
@@ -176,6 +186,7 @@ impl<'a> Line<'a> {
             head: None,
             blocked: false,
             closed: BTreeSet::new(),
+            outranked: BTreeMap::new(),
             lookahead: BACKFILL_LOOKAHEAD,
             share: Share::ZERO,
             demand_share: Share::ZERO,
@@ -218,6 +229,17 @@ impl<'a> Line<'a> {
         }
     }
 
+    /// Closes what a job of another line lacks to those of a lower class.
+    pub fn outrank(&mut self, class: i32, lacks: &BTreeSet<Resource>, room: &mut Room<'_>) {
+        for resource in lacks {
+            let highest = self.outranked.entry(resource.clone()).or_insert(class);
+            *highest = (*highest).max(class);
+        }
+        if self.head.as_ref().is_some_and(|head| !self.may_go(head)) {
+            self.advance(room);
+        }
+    }
+
     /// Closes what a job in front lacks; a head that demands it is passed over.
     pub fn close(&mut self, lacks: &BTreeSet<Resource>, room: &mut Room<'_>) {
         self.closed.extend(lacks.iter().cloned());
@@ -228,7 +250,10 @@ impl<'a> Line<'a> {
 
     fn may_go(&self, head: &Head) -> bool {
         let mut demanded = head.demanded();
-        !demanded.any(|resource| self.closed.contains(resource))
+        !demanded.any(|resource| {
+            let above = self.outranked.get(resource);
+            self.closed.contains(resource) || above.is_some_and(|class| *class > head.class)
+        })
     }
 
     fn pop(&mut self) -> Option<Head> {
@@ -280,6 +305,8 @@ fn head_of(id: &JobId, job: &QueueJob) -> Head {
         beside: job.beside.clone(),
         needs: job.smallest(),
         urgency: job.urgency,
+        class: job.class,
+        preempts: job.preempts,
         cause: job.admitted,
         arrival: job.admitted,
         since,

@@ -4,6 +4,9 @@
 //!    ([`score`]); ties go to the tenant that released last, at the start to the first by name.
 //!    Services and notebooks come before all others, whatever the policy and the room: training
 //!    makes room for them. Only their tenant's quota holds them.
+//!    Among the others only jobs of the highest priority class that any tenant has in front are looked
+//!    at; what one of them lacks, jobs of lower classes wait for, too. For one that preempts, the room
+//!    that lower classes hold counts as free.
 //! 2. Its first job is released if it fits ([`room`]). If the tenant's quota is used up, or if
 //!    there is no room, the tenant's next job that demands nothing of what the first one lacks is
 //!    looked at (policy `admit: backfill`); first in, first out this holds for all tenants. With
@@ -127,7 +130,7 @@ impl<'a> Release<'a> {
                     self.pass(turn, misfit, &lacks);
                 }
                 Fit::NoRoom if self.queues.policy.queue == Queue::Fifo => self.held_back = true,
-                Fit::OverQuota | Fit::NoRoom | Fit::Reserved => self.lines[turn].blocked = true,
+                misfit => self.block(turn, misfit),
             }
         }
         None
@@ -135,10 +138,32 @@ impl<'a> Release<'a> {
 
     /// The head of a line does not fit: who demands nothing of what it lacks may go.
     fn pass(&mut self, turn: usize, misfit: Fit, lacks: &BTreeSet<Resource>) {
+        let class = self.lines[turn].head.as_ref().map(|head| head.class);
         self.lines[turn].close(lacks, &mut self.room);
+        // A quota is its tenant's own affair; room is everybody's.
+        if let Some(class) = class.filter(|_| misfit != Fit::OverQuota) {
+            for line in &mut self.lines {
+                line.outrank(class, lacks, &mut self.room);
+            }
+        }
         let holds_all = self.queues.policy.queue == Queue::Fifo && misfit != Fit::OverQuota;
         for line in self.lines.iter_mut().filter(|_| holds_all) {
             line.close(lacks, &mut self.room);
+        }
+    }
+
+    /// Nobody goes while one in front waits: the other jobs of its tenant, and where it waits for room
+    /// those of lower classes.
+    fn block(&mut self, turn: usize, misfit: Fit) {
+        let class = self.lines[turn].head.as_ref().map(|head| head.class);
+        self.lines[turn].blocked = true;
+        let class = class.filter(|_| misfit != Fit::OverQuota);
+        for line in &mut self.lines {
+            let lower = line
+                .head
+                .as_ref()
+                .is_some_and(|head| Some(head.class) < class);
+            line.blocked |= lower;
         }
     }
 

@@ -32,6 +32,7 @@ pub enum Fit {
 struct Reserved {
     id: JobId,
     arrival: Sequence,
+    class: i32,
     /// What its smallest partition needs.
     needs: Amounts,
 }
@@ -72,6 +73,7 @@ impl<'a> Room<'a> {
         self.reserved = first.map(|(_, head)| Reserved {
             id: head.id.clone(),
             arrival: head.arrival,
+            class: head.class,
             needs: head.needs.clone(),
         });
     }
@@ -94,7 +96,8 @@ impl<'a> Room<'a> {
         fits
     }
 
-    /// Whether the head of a line fits now.
+    /// Whether the head of a line fits now. For one of a class that preempts, what lower classes hold
+    /// is free.
     pub fn fit(&self, line: &Line<'_>, head: &Head) -> Fit {
         if self.is_over_containers(line, head) {
             return Fit::OverQuota;
@@ -144,14 +147,15 @@ impl<'a> Room<'a> {
         }
     }
 
-    /// What is reserved for another job than this one. First in, first out nothing is reserved from
+    /// What is reserved for another job than this one, unless that is of a lower class. First in, first out nothing is reserved from
     /// a job that arrived earlier: it holds back all that compete with it, also the one that the
     /// room is kept for, and the two would wait for each other.
     fn reserved_from(&self, head: &Head) -> Option<&Amounts> {
         let fifo = self.queues.policy.queue == Queue::Fifo;
         let reserved = self.reserved.as_ref();
         reserved
-            .filter(|it| it.id != head.id && !(fifo && head.arrival < it.arrival))
+            .filter(|it| it.id != head.id && it.class >= head.class)
+            .filter(|it| !(fifo && head.arrival < it.arrival))
             .map(|it| &it.needs)
     }
 
@@ -163,7 +167,12 @@ impl<'a> Room<'a> {
     ) -> impl Iterator<Item = &'h Resource> {
         head.demanded().filter(move |resource| {
             let reserved = reserved.map_or(0, |reserved| reserved.get(resource));
-            let taken = self.committed.get(resource).saturating_add(reserved);
+            let below = match head.preempts {
+                true => self.queues.held_below(head.class, resource),
+                false => 0,
+            };
+            let committed = self.committed.get(resource).saturating_sub(below);
+            let taken = committed.saturating_add(reserved);
             let needs = head.needs.get(resource);
             taken.saturating_add(needs) > self.queues.total.get(resource)
         })

@@ -1,5 +1,6 @@
 //! Whose turn it is.
 //!
+//! Only the tenants take part whose first job is of the highest priority class among the first ones.
 //! Each policy gives every tenant a score; the largest goes next (Saha, Beltre, Govindaraju:
 //! Tromino, 2018). DS: dominant share of what the tenant runs, divided by its weight w; DDS:
 //! dominant share of what it has queued; both are reckoned again after each release.
@@ -71,7 +72,9 @@ pub fn turn(
     let open = lines.iter().enumerate();
     let open = open.filter(|(_, line)| !line.blocked);
     let heads = open.filter_map(|(index, line)| Some((index, line, line.head.as_ref()?)));
-    let heads: Vec<(usize, &Line<'_>, &Head)> = heads.collect();
+    let mut heads: Vec<(usize, &Line<'_>, &Head)> = heads.collect();
+    let highest = heads.iter().map(|(_, _, head)| head.class).max();
+    heads.retain(|(_, _, head)| Some(head.class) == highest);
     match queues.policy.queue {
         Queue::Fifo => heads
             .iter()

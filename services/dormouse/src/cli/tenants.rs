@@ -15,7 +15,7 @@ pub enum TenantCommand {
     Show(TenantArg),
     /// Say what a tenant is entitled to; what is not named stays as it is
     #[command(
-        after_help = "Examples:\n  dormouse tenant set ads --weight 3\n  dormouse tenant set ads --quota cpu=20,memory=64Gi --max-job-weight 4\n  dormouse tenant set ads --quota gpu=0\n  dormouse tenant set ads --quota none\n  dormouse tenant set ads --run-as 10001:10001 --mount /data:ro --mount /scratch/ads --image 'registry/ads/*'\n  dormouse tenant set ads --mount none --network host --max-queued 500 --max-rate 20\n\nA quota bounds what the tenant's jobs have together; a job that needs more at the least is refused.\nGrants say what its containers may have of the nodes. --mount and --image add to those that there are; none lifts a grant."
+        after_help = "Examples:\n  dormouse tenant set ads --weight 3\n  dormouse tenant set ads --quota cpu=20,memory=64Gi --max-job-weight 4\n  dormouse tenant set ads --quota gpu=0\n  dormouse tenant set ads --quota none\n  dormouse tenant set ads --run-as 10001:10001 --mount /data:ro --mount /scratch/ads --image 'registry/ads/*'\n  dormouse tenant set ads --mount none --network host --max-queued 500 --max-rate 20\n  dormouse tenant set ads --priority-class urgent\n\nA quota bounds what the tenant's jobs have together; a job that needs more at the least is refused.\nGrants say what its containers may have of the nodes. --mount, --image and --priority-class add to those that there are; none lifts a grant."
     )]
     Set(Box<TenantSetArgs>),
     /// Make a tenant on running brokers: its account, its key, and what it is granted
@@ -75,6 +75,9 @@ pub struct GrantArgs {
     /// The most that its containers may have of the network: none, published or host.
     #[arg(long)]
     pub network: Option<String>,
+    /// Priority classes that its jobs may have; added to those that there are.
+    #[arg(long, value_name = "CLASS")]
+    pub priority_class: Vec<String>,
     /// Jobs that it may have queued.
     #[arg(long, value_name = "JOBS")]
     pub max_queued: Option<String>,

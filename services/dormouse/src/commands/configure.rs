@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::{caught_up, query};
 use crate::cli::{ConfigureArgs, DrainArgs, FenceArgs, NodeArg};
 use crate::context::{Context, read_document, shown};
-use crate::describe::name;
+use crate::describe::{self, name};
 use crate::error::{Coded, DONE};
 use crate::print;
 
@@ -170,6 +170,7 @@ fn in_words(policy: &Policy) -> String {
                 policy.reserve_after_s
             ),
         ),
+        ("preemption", describe::preemption(policy)),
         (
             "leases",
             format!(

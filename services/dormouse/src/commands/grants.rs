@@ -1,6 +1,9 @@
 //! The grants that `tenant set` names, put together with those that there are.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Context as _, bail};
+use dormouse_messages::classes::is_class;
 use dormouse_messages::grants::{Exec, Grants, MountGrant, Network, RunAs, folder};
 
 use crate::cli::GrantArgs;
@@ -11,7 +14,7 @@ const NONE: &str = "none";
 /// Whether any grant is named.
 #[must_use]
 pub fn named(args: &GrantArgs) -> bool {
-    let lists = [&args.mount, &args.image];
+    let lists = [&args.mount, &args.image, &args.priority_class];
     let single = [&args.run_as, &args.secrets, &args.network, &args.exec];
     let bounds = [&args.max_queued, &args.max_rate, &args.max_containers];
     lists.iter().any(|list| !list.is_empty())
@@ -90,7 +93,22 @@ pub fn granted(args: &GrantArgs, mut grants: Grants) -> anyhow::Result<Grants> {
             _ => bail!("it is not allowed, forbidden or none"),
         })
     })?;
+    classes(&mut grants.priority_classes, &args.priority_class)?;
     Ok(grants)
+}
+
+/// Priority classes are added; none lifts those that there are.
+fn classes(granted: &mut BTreeSet<String>, named: &[String]) -> anyhow::Result<()> {
+    for name in named {
+        match name.as_str() {
+            NONE => granted.clear(),
+            name if !is_class(name) => bail!(
+                "--priority-class {name:?} cannot be a class; its name has a-z, 0-9 and - only"
+            ),
+            name => drop(granted.insert(name.to_owned())),
+        }
+    }
+    Ok(())
 }
 
 fn set<T>(
@@ -122,14 +140,17 @@ mod tests {
             image: texts(&["a/*"]),
             run_as: Some("10001:10001".to_owned()),
             max_queued: Some("7".to_owned()),
+            priority_class: texts(&["urgent", "early"]),
             ..GrantArgs::default()
         };
         assert!(named(&args) && !named(&GrantArgs::default()));
         let first = granted(&args, Grants::default()).expect("valid");
         assert_eq!((first.mounts.len(), first.max_queued), (2, Some(7)));
+        assert_eq!(first.priority_classes.len(), 2);
         let args = GrantArgs {
             mount: texts(&["none", "/data"]),
             image: texts(&["none"]),
+            priority_class: texts(&["none", "late"]),
             max_queued: Some("none".to_owned()),
             ..GrantArgs::default()
         };
@@ -138,6 +159,7 @@ mod tests {
         assert_eq!(mounts, ["/data"]);
         assert!(second.images.is_empty() && second.run_as.is_some());
         assert_eq!(second.max_queued, None);
+        assert_eq!(second.priority_classes, BTreeSet::from(["late".to_owned()]));
     }
 
     #[test]
@@ -154,6 +176,10 @@ mod tests {
         });
         wrong(GrantArgs {
             network: Some("all".to_owned()),
+            ..GrantArgs::default()
+        });
+        wrong(GrantArgs {
+            priority_class: texts(&["Urgent"]),
             ..GrantArgs::default()
         });
         wrong(GrantArgs {

@@ -6,6 +6,7 @@ use dormouse_projections::queries::{ClusterAnswer, LedgerAnswer};
 
 use super::style::{Style, phase_cell};
 use super::words::{age, count, date, number, share};
+use crate::describe;
 
 /// The cluster at a glance.
 #[must_use]
@@ -43,6 +44,9 @@ pub fn cluster(answer: &ClusterAnswer, style: &Style) -> String {
             format!("{} started or starting", answer.containers),
         ),
     ];
+    if !policy.preemption.is_unbounded() || !policy.priority_classes.is_empty() {
+        facts.push(("Preemption", describe::preemption(policy)));
+    }
     facts.push((
         "Adjusted",
         format!(

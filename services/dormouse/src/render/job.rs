@@ -70,6 +70,7 @@ fn roles(detail: &JobDetail) -> Option<String> {
 fn facts(detail: &JobDetail) -> Vec<(&'static str, String)> {
     let row = &detail.row;
     let mut facts = vec![("Kind", kind(detail))];
+    facts.extend(class(row).map(|class| ("Class", class)));
     facts.push(("Containers", containers_text(row)));
     if let Some(spread) = &detail.spread {
         facts.push(("Spread", spread_text(row, spread)));
@@ -173,6 +174,23 @@ fn gpu_text(gpu: &GpuUsed) -> String {
         text.push_str(&format!("; {} refused", count(gpu.refused, "allocation")));
     }
     text
+}
+
+/// `urgent (100, preempts); preempted twice`.
+fn class(row: &JobRow) -> Option<String> {
+    let class = row.priority_class.as_ref().map(|class| {
+        let preempts = if class.preempts { ", preempts" } else { "" };
+        format!("{} ({}{preempts})", class.name, class.value)
+    });
+    let preempted = match row.preempted {
+        0 => None,
+        1 => Some("preempted once".to_owned()),
+        times => Some(format!("preempted {times} times")),
+    };
+    match (class, preempted) {
+        (Some(class), Some(preempted)) => Some(format!("{class}; {preempted}")),
+        (class, preempted) => class.or_else(|| preempted.map(|it| format!("none; {it}"))),
+    }
 }
 
 fn kind(detail: &JobDetail) -> String {

@@ -38,9 +38,10 @@ const JOB_HEADER: [&str; 7] = [
     "REASON",
 ];
 
-const JOB_HEADER_WIDE: [&str; 19] = [
+const JOB_HEADER_WIDE: [&str; 20] = [
     "JOB",
     "KIND",
+    "CLASS",
     "EXECUTOR",
     "PHASE",
     "CONTAINERS",
@@ -95,6 +96,7 @@ fn wide_row(row: &JobRow) -> Row {
     Row::from(vec![
         Cell::new(&row.job),
         Cell::new(format!("{:?}", row.kind).to_lowercase()),
+        Cell::new(row.priority_class.as_ref().map_or("-", |class| &class.name)),
         Cell::new(format!("{:?}", row.executor).to_lowercase()),
         phase_cell(row.phase),
         Cell::new(containers(&row.containers)),

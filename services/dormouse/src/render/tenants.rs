@@ -172,11 +172,12 @@ pub fn tenant(detail: &TenantDetail, style: &Style) -> String {
         page.push_str(&format!("  {name:<11} {text}\n"));
     }
     if !detail.queue.is_empty() {
-        let mut table = style.table(&["PLACE", "JOB", "PRIORITY", "NEEDS", "WAITED"]);
+        let mut table = style.table(&["PLACE", "JOB", "CLASS", "PRIORITY", "NEEDS", "WAITED"]);
         for job in &detail.queue {
             table.add_row(Row::from(vec![
                 right(job.position),
                 Cell::new(&job.job),
+                Cell::new(job.priority_class.as_deref().unwrap_or("-")),
                 right(job.priority),
                 Cell::new(job.needs.to_string()),
                 right(age(job.waited_s)),

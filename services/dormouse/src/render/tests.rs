@@ -77,6 +77,19 @@ fn the_wide_list_has_more_columns() {
 }
 
 #[test]
+fn the_wide_list_names_priority_classes() {
+    let mut urgent = row("ads/now", "running", "runs");
+    urgent["priority_class"] = json!({"name": "urgent", "value": 100, "preempts": true});
+    let answer: JobsAnswer = read(json!({"more": 0, "jobs": [urgent]}));
+    let wide = Style {
+        wide: true,
+        ..Style::default()
+    };
+    let text = jobs(&answer, &wide);
+    assert!(text.contains("CLASS") && text.contains("urgent"), "{text}");
+}
+
+#[test]
 fn only_the_reason_wraps_on_a_narrow_screen() {
     let narrow = Style {
         columns: Some(100),

@@ -10,10 +10,11 @@
 //!    policy admits prefixes alone: the same again with those who take nothing from it.
 //! 4. Without a solution for what runs alone, the allocation stays as it is.
 //! 5. Services and notebooks take part in any case; where one has less than its target, room is made
-//!    ([`super::urgent`]).
+//!    ([`super::urgent`]), and so it is for the first job that waits, if its class preempts.
 //! 6. If nothing runs and nobody is admitted, the head of the queue is admitted without the
 //!    fairness bound.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::StoppedBy;
@@ -32,10 +33,11 @@ use super::instance::{Cluster, Instance, loss_bound, runs};
 use super::near::near;
 use super::pipeline::{Found, Verdict, gap, may_be_feasible, search};
 use super::plan::Plan;
+use super::preempt::Preempted;
 use super::revert::revert;
 use super::solver::{self, Purse};
 use super::stay::stay;
-use super::urgent::{self, MadeRoom};
+use super::urgent::{self, MadeRoom, Whom};
 
 /// Prefixes of an idle cluster's queue that are tried one by one.
 const PREFIXES: usize = 16;
@@ -51,9 +53,10 @@ pub(crate) fn solve(problem: &Problem) -> Solution {
 pub(crate) struct Queue<'a> {
     pub problem: &'a Problem,
     pub cluster: &'a Cluster,
-    running: Vec<usize>,
-    /// Displaced jobs, then new ones.
-    candidates: Vec<usize>,
+    /// Those that take part in any case.
+    pub(super) running: Vec<usize>,
+    /// By class; within one displaced jobs, then new ones.
+    pub(super) candidates: Vec<usize>,
     hopeless: BTreeMap<usize, (WaitCode, String)>,
     /// The time of the whole decision, however many instances it tries.
     purse: Purse,
@@ -92,6 +95,9 @@ impl<'a> Queue<'a> {
             }
         }
         queue.candidates.append(&mut fresh);
+        // By class, and within one as they were.
+        let class = |index: &usize| Reverse(problem.jobs[*index].precedence.class);
+        queue.candidates.sort_by_key(class);
         queue
     }
 
@@ -109,10 +115,27 @@ impl<'a> Queue<'a> {
         Instance::within(self.problem, self.cluster, &all, &confined)
     }
 
-    /// The instance of what runs, without some of it.
-    pub fn instance_without(&self, evicted: &BTreeSet<usize>) -> Instance {
+    /// The same queue of a problem that differs in what may be changed.
+    pub fn of<'b>(&self, problem: &'b Problem) -> Queue<'b>
+    where
+        'a: 'b,
+    {
+        Queue {
+            problem,
+            cluster: self.cluster,
+            running: self.running.clone(),
+            candidates: self.candidates.clone(),
+            hopeless: self.hopeless.clone(),
+            purse: self.purse,
+        }
+    }
+
+    /// The instance of what runs, without some of it, with these candidates.
+    pub fn instance_without(&self, members: &[usize], evicted: &BTreeSet<usize>) -> Instance {
         let running = self.running.iter().copied();
-        let stays: Vec<usize> = running.filter(|job| !evicted.contains(job)).collect();
+        let mut stays: Vec<usize> = running.filter(|job| !evicted.contains(job)).collect();
+        stays.extend(members);
+        stays.sort_unstable();
         let mut instance = Instance::new(self.problem, self.cluster, &stays);
         for job in evicted {
             for index in std::iter::once(*job).chain(self.problem.roles(*job)) {
@@ -127,13 +150,21 @@ impl<'a> Queue<'a> {
         self.running.contains(&job)
     }
 
-    /// Room for a service or a notebook.
-    fn make_room(&self, short: usize) -> Option<Draft> {
+    /// Room for a service, a notebook or jobs of a class that preempts.
+    pub(super) fn make_room(&self, whom: &Whom) -> Option<Draft> {
+        let made = urgent::make_room(self, whom)?;
+        Some(self.made(whom, made))
+    }
+
+    /// Writes down what room was made.
+    pub(super) fn made(&self, whom: &Whom, made: MadeRoom) -> Draft {
         let MadeRoom {
+            problem,
             mut admitted,
             evicted,
             forced,
-        } = urgent::make_room(self)?;
+            was_free,
+        } = made;
         let mut partitions = assign(&admitted.instance, &mut admitted.found.plan);
         stay(
             &admitted.instance,
@@ -143,21 +174,22 @@ impl<'a> Queue<'a> {
         let Admitted {
             instance, found, ..
         } = &mut admitted;
-        self.arrange(instance, &mut found.plan, &mut partitions);
+        let held = self.of(&problem);
+        held.arrange(instance, &mut found.plan, &mut partitions);
         let mut draft = self.write(admitted, &Passed::default(), partitions);
-        draft.unbounded = false;
-        (draft.made_room_for, draft.forced) = (Some(short), forced);
-        let service = &self.problem.jobs[short].job;
+        draft.forced = forced;
+        draft.made_room_for = Some(whom.first).filter(|_| !was_free);
+        let first = &self.problem.jobs[whom.first].job;
         for job in evicted {
-            let reason = format!("makes room for {service}; it goes on when there is room again");
+            let reason = format!("makes room for {first}; it goes on when there is room again");
             draft.waiting.insert(job, (WaitCode::Preempted, reason));
         }
-        Some(draft)
+        draft
     }
 
     fn decide(&self) -> Draft {
         if let Some(short) = urgent::short(self) {
-            if let Some(draft) = self.make_room(short) {
+            if let Some(draft) = self.make_room(&Whom::service(short)) {
                 return draft;
             }
             let cut = urgent::cut_targets(self);
@@ -166,7 +198,23 @@ impl<'a> Queue<'a> {
             }
         }
         let mut passed = Passed::default();
-        let Some(mut admitted) = self.admitted(&mut passed) else {
+        let admitted = self.admitted(&mut passed);
+        let members = admitted.as_ref().map_or(&[][..], |it| &it.members);
+        match self.preempt(members) {
+            Preempted::Nobody => self.usual(admitted, &passed),
+            Preempted::Room(draft) => *draft,
+            Preempted::Protected(job, reason) => {
+                let mut draft = self.usual(admitted, &passed);
+                let why = (WaitCode::PreemptionBound, reason);
+                draft.waiting.insert(job, why);
+                draft
+            }
+        }
+    }
+
+    /// What P2 decides within its bounds.
+    fn usual(&self, admitted: Option<Admitted>, passed: &Passed) -> Draft {
+        let Some(mut admitted) = admitted else {
             return self.keep();
         };
         let plan = &mut admitted.found.plan;
@@ -177,7 +225,7 @@ impl<'a> Queue<'a> {
         revert(&admitted.instance, plan, &mut partitions, proven, allowed);
         stay(&admitted.instance, plan, &mut partitions);
         self.arrange(&admitted.instance, plan, &mut partitions);
-        self.write(admitted, &passed, partitions)
+        self.write(admitted, passed, partitions)
     }
 
     fn arrange(&self, instance: &Instance, plan: &mut Plan, partitions: &mut Partitions) {
@@ -201,7 +249,8 @@ impl<'a> Queue<'a> {
             let why = (WaitCode::Resources, reason.to_owned());
             queue.hopeless.insert(*index, why);
         }
-        let draft = urgent::short(&queue).and_then(|short| queue.make_room(short));
+        let short = urgent::short(&queue).map(Whom::service);
+        let draft = short.and_then(|short| queue.make_room(&short));
         draft.unwrap_or_else(|| queue.keep())
     }
 

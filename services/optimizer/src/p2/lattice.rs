@@ -416,6 +416,7 @@ mod tests {
             in_place: None,
             urgency: Default::default(),
             has_checkpoint: true,
+            precedence: Default::default(),
             static_containers: None,
             role: None,
             needs: Default::default(),

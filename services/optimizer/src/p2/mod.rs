@@ -52,6 +52,7 @@ pub(crate) mod pack;
 pub(crate) mod pipeline;
 pub(crate) mod place;
 pub(crate) mod plan;
+mod preempt;
 pub(crate) mod rates;
 pub(crate) mod refill;
 pub(crate) mod relax;

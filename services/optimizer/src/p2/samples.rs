@@ -108,6 +108,7 @@ fn random(seed: u64, bound: bool) -> Option<Instance> {
             in_place: None,
             urgency: Default::default(),
             has_checkpoint: true,
+            precedence: Default::default(),
             static_containers: None,
             role: None,
             needs: needs(bound, &mut asked),

@@ -2,6 +2,7 @@
 
 mod admit;
 mod brute_force;
+mod classes;
 mod common;
 mod document;
 mod drf_golden;

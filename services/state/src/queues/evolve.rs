@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::{AllocationDecided, JobAdmitted, JobReleased, JobRevised, Waiting};
-use dormouse_messages::job::Kind;
+use dormouse_messages::job::{Kind, Urgency};
 use dormouse_messages::{
     Amounts, Beside, Event, Fold, JobId, Recorded, Sequence, TenantId, Timestamp,
 };
@@ -18,7 +18,7 @@ const HOPELESS: [&str; 3] = ["no_such_resource", "never_fits", "no_allowed_nodes
 
 impl Fold for Queues {
     const NAME: &'static str = "queues";
-    const VERSION: u32 = 10;
+    const VERSION: u32 = 11;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.sequence = recorded.sequence;
@@ -31,7 +31,7 @@ impl Fold for Queues {
         match recorded.event().filter(|event| folded::by_queues(event)) {
             // Whoever comes back under its name is not drained any more.
             Some(Event::NodeRemoved(event)) => drop(self.nodes.remove(&event.node)),
-            Some(Event::ClusterConfigured(event)) => self.policy = event.policy,
+            Some(Event::ClusterConfigured(event)) => self.policy.clone_from(&event.policy),
             Some(Event::JobAdmitted(event)) => self.admit(event, recorded.sequence),
             Some(Event::JobReleased(event)) => self.release(event),
             Some(Event::JobRevised(event)) => self.revise(event),
@@ -75,6 +75,7 @@ impl Fold for Queues {
 
     fn check_invariants(&self) -> Result<(), String> {
         let mut again = BTreeMap::new();
+        let mut by_class: BTreeMap<i32, Amounts> = BTreeMap::new();
         let mut live = 0;
         for (id, job) in &self.jobs {
             let tenant: &mut TenantQueue = again.entry(id.tenant()).or_default();
@@ -87,6 +88,10 @@ impl Fold for Queues {
                 Stand::Released { .. } => {
                     live += 1;
                     tenant.count(job, true);
+                    if job.urgency == Urgency::Training {
+                        let held = by_class.entry(job.class).or_default();
+                        job.beside.add_to(held, &job.demand, job.firm());
+                    }
                 }
                 Stand::Held { .. } => tenant.held += 1,
                 Stand::Doomed { .. } => {}
@@ -104,6 +109,10 @@ impl Fold for Queues {
             if !same {
                 return Err(format!("the sums of {name} are not those of its jobs"));
             }
+        }
+        by_class.retain(|_, held| !held.is_empty());
+        if by_class != self.by_class {
+            return Err("the sums by class are not those of the jobs".to_owned());
         }
         let queued: usize = self.tenants.values().map(|t| t.order.len()).sum();
         match live == self.live && queued == self.credit.len() {
@@ -140,10 +149,26 @@ impl TenantQueue {
 struct Sums<'a> {
     tenants: &'a mut BTreeMap<TenantId, TenantQueue>,
     asked: &'a mut Amounts,
+    by_class: &'a mut BTreeMap<i32, Amounts>,
     live: &'a mut u64,
 }
 
 impl Sums<'_> {
+    /// Counts a released job in or out of what its class holds.
+    fn of_class(&mut self, job: &QueueJob, inwards: bool) {
+        if job.urgency > Urgency::Training {
+            return;
+        }
+        let held = self.by_class.entry(job.class).or_default();
+        match inwards {
+            true => job.beside.add_to(held, &job.demand, job.firm()),
+            false => job.beside.subtract_from(held, &job.demand, job.firm()),
+        }
+        if held.is_empty() {
+            self.by_class.remove(&job.class);
+        }
+    }
+
     /// Counts a job in, or out before it changes.
     fn count(&mut self, id: &JobId, job: &QueueJob, inwards: bool) {
         let start = u64::from(job.beside.containers(job.containers.start()));
@@ -165,7 +190,10 @@ impl Sums<'_> {
                 job.beside
                     .subtract_from(&mut tenant.queued, &job.demand, start);
             }
-            Stand::Released { .. } => tenant.count(job, inwards),
+            Stand::Released { .. } => {
+                tenant.count(job, inwards);
+                self.of_class(job, inwards);
+            }
             Stand::Held { .. } if inwards => tenant.held += 1,
             Stand::Held { .. } => tenant.held = tenant.held.saturating_sub(1),
             Stand::Doomed { .. } => {}
@@ -200,6 +228,7 @@ impl Queues {
         Sums {
             tenants: &mut self.tenants,
             asked: &mut self.asked,
+            by_class: &mut self.by_class,
             live: &mut self.live,
         }
     }
@@ -209,6 +238,7 @@ impl Queues {
         let mut sums = Sums {
             tenants: &mut self.tenants,
             asked: &mut self.asked,
+            by_class: &mut self.by_class,
             live: &mut self.live,
         };
         let Some(job) = self.jobs.get_mut(id) else {
@@ -257,6 +287,12 @@ impl Queues {
             },
             static_containers: event.spec.static_containers,
             urgency: event.spec.kind.urgency(),
+            class: event.spec.priority_class.as_ref().map_or(0, |it| it.value),
+            preempts: event
+                .spec
+                .priority_class
+                .as_ref()
+                .is_some_and(|it| it.preempts),
             priority: event.spec.priority,
             admitted: sequence,
             admitted_at: self.now,

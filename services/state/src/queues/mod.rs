@@ -20,7 +20,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use dormouse_messages::job::{Containers, Urgency};
-use dormouse_messages::policy::Policy;
+use dormouse_messages::policy::{Allocation, Policy};
 use dormouse_messages::{
     Amounts, Beside, JobId, LogClock, Resource, Sequence, TenantId, Timestamp,
 };
@@ -37,9 +37,9 @@ use super::tenants::Tenants;
 /// admission decided just before such an end was appended may still name it.
 const FAILED_LIMIT: usize = 10_000;
 
-/// Where a job stands in its tenant's queue: services first, then the highest priority, then by
-/// admission.
-pub type Order = (Reverse<Urgency>, Reverse<i32>, Sequence);
+/// Where a job stands in its tenant's queue: services first, then the highest priority class, then
+/// the highest priority, then by admission.
+pub type Order = (Reverse<Urgency>, Reverse<i32>, Reverse<i32>, Sequence);
 
 /// A live job, as far as the queue is concerned.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,6 +60,10 @@ pub struct QueueJob {
     pub static_containers: Option<u32>,
     /// Whose need is met first.
     pub urgency: Urgency,
+    /// The value of its priority class, over all tenants; 0 without one.
+    pub class: i32,
+    /// Whether jobs of lower classes make room for it.
+    pub preempts: bool,
     /// Its priority in its tenant's queue.
     pub priority: i32,
     /// The event that admitted it.
@@ -116,7 +120,12 @@ impl QueueJob {
     /// Its place in the queue.
     #[must_use]
     pub fn order(&self) -> Order {
-        (Reverse(self.urgency), Reverse(self.priority), self.admitted)
+        (
+            Reverse(self.urgency),
+            Reverse(self.class),
+            Reverse(self.priority),
+            self.admitted,
+        )
     }
 
     /// What it has: containers of the newest allocation, at least its smallest partition. One that
@@ -203,6 +212,9 @@ pub struct Queues {
     pub live: u64,
     /// What they ask for and have.
     pub asked: Amounts,
+    /// What released training and batch jobs cannot be made to give back while they run, by the value
+    /// of their class: a class that preempts has what lower ones hold.
+    pub by_class: BTreeMap<i32, Amounts>,
     /// How long jobs run.
     pub durations: Durations,
     /// When the jobs would be released if it were first in, first out.
@@ -256,6 +268,17 @@ impl Queues {
             committed.add(tenant.certain(&self.policy), 1);
         }
         committed
+    }
+
+    /// What training and batch jobs of lower classes than this one hold of a resource: it is taken
+    /// from them for a job of a class that preempts. Other allocations than `dorm` take nothing.
+    #[must_use]
+    pub fn held_below(&self, class: i32, resource: &Resource) -> u64 {
+        if self.policy.allocation != Allocation::Dorm {
+            return 0;
+        }
+        let below = self.by_class.range(..class);
+        below.map(|(_, amounts)| amounts.get(resource)).sum()
     }
 
     /// The first resource of which `tenant` would have more than its quota with `needs`, with

@@ -1,5 +1,6 @@
 //! Given queues, who goes next.
 
+mod classes;
 mod fair;
 mod hopeless;
 

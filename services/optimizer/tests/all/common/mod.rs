@@ -62,6 +62,7 @@ pub fn job(name: &str, demand: &str, weight: u32, min: u32, max: u32) -> Problem
         in_place: None,
         urgency: Default::default(),
         has_checkpoint: true,
+        precedence: Default::default(),
         static_containers: None,
         role: None,
         needs: Default::default(),

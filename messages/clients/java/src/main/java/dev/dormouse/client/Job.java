@@ -153,6 +153,11 @@ public final class Job extends AbstractMap<String, Object> {
         return with("priority", value);
     }
 
+    /** Its priority class: the operator defines it and grants it to tenants. */
+    public Job priorityClass(Object value) {
+        return with("priority_class", value);
+    }
+
     /** The most seconds from its admission to its first start; then it is cancelled. */
     public Job queueLimitS(int value) {
         return with("queue_limit_s", value);

@@ -1,0 +1,157 @@
+//! Who was preempted for whom, held against the policy's bound and the classes.
+//!
+//! 1. Room is made for services, notebooks and jobs of a class that preempts, by training and batch of
+//!    a lower class; never by two jobs for one another.
+//! 2. A job is preempted (restarted with fewer containers, or sent back to the queue) at most
+//!    `preemption.max_per_hour` times within an hour, and not before it has run `preemption.min_run_s`,
+//!    unless the decision says `forced`, which a service's and a notebook's may.
+//! 3. A job of a class for which room is made is among those that get containers.
+//!
+//! A decision is held against what its prefix said: what came later it could not know.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use dormouse_messages::classes::Preemption;
+use dormouse_messages::events::AllocationDecided;
+use dormouse_messages::job::Urgency;
+use dormouse_messages::{Event, JobId, LogClock, Recorded, Sequence, Timestamp};
+
+const HOUR_MS: u64 = 3_600_000;
+
+/// What a job is beside others.
+#[derive(Debug, Clone, Default)]
+struct Known {
+    urgency: Urgency,
+    class: i32,
+    preempts: bool,
+    in_place: bool,
+    /// Since when its present life runs.
+    runs: Option<(Sequence, Timestamp)>,
+    preempted: Vec<Timestamp>,
+}
+
+/// What is known of preemptions.
+#[derive(Debug, Clone, Default)]
+pub struct Preemptions {
+    clock: LogClock,
+    jobs: BTreeMap<JobId, Known>,
+    policies: Vec<(Sequence, Preemption)>,
+    /// Who made room for whom.
+    pairs: BTreeSet<(JobId, JobId)>,
+    /// How many there were: for services and notebooks, for classes, and by force.
+    counts: [u64; 3],
+}
+
+impl Preemptions {
+    /// The next event of the log; what is wrong with it.
+    pub fn read(&mut self, recorded: &Recorded) -> Vec<String> {
+        let now = self.clock.pass(recorded);
+        let at = recorded.sequence;
+        match recorded.event() {
+            Some(Event::ClusterConfigured(event)) => {
+                self.policies.push((at, event.policy.preemption));
+            }
+            Some(Event::JobAdmitted(event)) => {
+                let class = event.spec.priority_class.as_ref();
+                let known = Known {
+                    urgency: event.spec.kind.urgency(),
+                    class: class.map_or(0, |class| class.value),
+                    preempts: class.is_some_and(|class| class.preempts),
+                    in_place: event.spec.is_in_place(),
+                    ..Known::default()
+                };
+                self.jobs.insert(event.job.clone(), known);
+            }
+            Some(Event::PartitionStarted(event)) => self.runs(&event.job, Some((at, now))),
+            Some(Event::PartitionStopped(event)) => self.runs(&event.job, None),
+            Some(Event::AllocationDecided(event)) => return self.decided(event, now),
+            _ => {}
+        }
+        Vec::new()
+    }
+
+    /// How many jobs were preempted: for services and notebooks, for classes, and by force.
+    #[must_use]
+    pub const fn counts(&self) -> [u64; 3] {
+        self.counts
+    }
+
+    fn runs(&mut self, job: &JobId, since: Option<(Sequence, Timestamp)>) {
+        if let Some(known) = self.jobs.get_mut(job) {
+            known.runs = since;
+        }
+    }
+
+    fn decided(&mut self, event: &AllocationDecided, now: Timestamp) -> Vec<String> {
+        let basis = event.basis.as_ref();
+        let (asof, now) = basis.map_or((Sequence(u64::MAX), now), |it| (it.asof, it.now));
+        let mut policies = self.policies.iter().rev();
+        let bound = policies.find(|(from, _)| *from <= asof);
+        let bound = bound.map(|(_, bound)| *bound).unwrap_or_default();
+        let mut wrong = Vec::new();
+        for given in &event.jobs {
+            let (job, Some(to)) = (&given.job, &given.made_for) else {
+                continue;
+            };
+            let Some(whom) = self.jobs.get(to).cloned() else {
+                wrong.push(format!("{job} makes room for {to}, which is not there"));
+                continue;
+            };
+            let Some(known) = self.jobs.get_mut(job) else {
+                continue;
+            };
+            let by_class = whom.urgency == Urgency::Training;
+            let outranked = whom.preempts && whom.class > known.class;
+            if known.urgency > Urgency::Training || (by_class && !outranked) {
+                wrong.push(format!("{job} makes room for {to}, which is not above it"));
+            }
+            if self.pairs.contains(&(to.clone(), job.clone())) {
+                wrong.push(format!("{job} and {to} make room for one another"));
+            }
+            self.pairs.insert((job.clone(), to.clone()));
+            let gets = |id: &JobId| {
+                event
+                    .jobs
+                    .iter()
+                    .any(|it| it.job == *id && it.containers > 0)
+            };
+            if by_class && !gets(to) {
+                wrong.push(format!("{job} makes room for {to}, which gets none"));
+            }
+            if given.containers > 0 && known.in_place {
+                continue;
+            }
+            let forced = event.outcome.forced && !by_class;
+            let over = known.bound_broken(bound, asof, now);
+            self.counts[usize::from(by_class)] += 1;
+            self.counts[2] += u64::from(over.is_some() && forced);
+            known.preempted.push(now);
+            if let Some(over) = over.filter(|_| !forced) {
+                wrong.push(format!("{job} is preempted for {to} although {over}"));
+            }
+        }
+        wrong
+    }
+}
+
+impl Known {
+    /// What of the bound another preemption would break.
+    fn bound_broken(&self, bound: Preemption, asof: Sequence, now: Timestamp) -> Option<String> {
+        let lately = |at: &&Timestamp| now.ms_since(**at) < HOUR_MS;
+        let lately = self.preempted.iter().filter(lately).count();
+        if bound
+            .max_per_hour
+            .is_some_and(|most| lately >= most as usize)
+        {
+            return Some(format!("it was {lately} times within the hour"));
+        }
+        let min_run_s = bound.min_run_s.filter(|min_run_s| *min_run_s > 0)?;
+        match self.runs {
+            // Another life runs than the one that was decided on.
+            Some((from, _)) if from > asof => None,
+            Some((_, since)) if now.ms_since(since) >= u64::from(min_run_s) * 1000 => None,
+            Some((_, since)) => Some(format!("it has run for {} ms", now.ms_since(since))),
+            None => Some("it does not run".to_owned()),
+        }
+    }
+}
