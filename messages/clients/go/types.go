@@ -2,16 +2,24 @@
 
 package client
 
-type ServiceObjective_0 = LatencyObjective
+// Who may call a service.
+type Access interface{}
 
-// What clients are promised; without it the service keeps `containers.min`
-// replicas.
-type JobDocumentServiceObjective struct {
-	// Milliseconds from a request's arrival at the gateway to its answer's end.
-	LatencyMs int `json:"latency_ms"`
+// The checkpoint contract of a job.
+type Checkpoint struct {
+	// Instead of the signal: a command run beside rank 0.
+	Command []string `json:"command,omitempty,omitzero"`
 
-	// The percentile of the requests that are answered within it.
-	Percentile Percentile `json:"percentile,omitempty,omitzero"`
+	// Seconds to save, and again to stop, before the gang is killed.
+	GraceS int `json:"grace_s,omitempty,omitzero"`
+
+	// What saving does to the job. A contract that does not say it is one of a job
+	// that saves
+	// and ends.
+	Mode CheckpointMode `json:"mode,omitempty,omitzero"`
+
+	// The signal that asks every process to save.
+	Signal string `json:"signal,omitempty,omitzero"`
 }
 
 // How a running job saves its state when its partition is resized.
@@ -24,6 +32,50 @@ type Command struct {
 
 	// Starts the job from nothing.
 	Start []string `json:"start"`
+}
+
+// Which nodes a job's containers may be on, and which they would rather be on.
+//
+// `{zone: a, disk: [ssd, nvme], gpu.model: {not: K80}, spread: rack, prefer:
+// {zone: b}}`.
+type Constraints map[string]Written
+
+// How many containers a job may have.
+type Containers struct {
+	// The most it can use.
+	Max int `json:"max"`
+
+	// The fewest it can run with (all of them start together). A service may have
+	// none.
+	Min int `json:"min"`
+
+	// How many start together, where it is resized in place and may shrink below
+	// that; `min`
+	// where absent.
+	Start ContainersStart `json:"start,omitempty,omitzero"`
+}
+
+// How many start together, where it is resized in place and may shrink below that;
+// `min`
+// where absent.
+type ContainersStart *int
+
+// An environment value: plain, or a reference to a secret on the node.
+type EnvValue interface{}
+
+// How each process of a job is told its cluster.
+type Executor interface{}
+
+// The class of a job, with what it was worth when the job was admitted.
+type JobClass struct {
+	// The class.
+	Name string `json:"name"`
+
+	// Whether it preempts.
+	Preempts bool `json:"preempts,omitempty,omitzero"`
+
+	// Its value.
+	Value int `json:"value"`
 }
 
 // A job as people submit it. An unknown field is an error that names it.
@@ -95,6 +147,9 @@ type JobDocument struct {
 	// absent.
 	Priority JobDocumentPriority `json:"priority,omitempty,omitzero"`
 
+	// Its priority class: the operator defines it and grants it to tenants.
+	PriorityClass interface{} `json:"priority_class,omitempty,omitzero"`
+
 	// The most seconds from its admission to its first start; then it is cancelled.
 	QueueLimitS JobDocumentQueueLimitS `json:"queue_limit_s,omitempty,omitzero"`
 
@@ -146,37 +201,43 @@ type JobDocument struct {
 	Workdir interface{} `json:"workdir,omitempty,omitzero"`
 }
 
-// How many containers a job may have.
-type Containers struct {
-	// The most it can use.
-	Max int `json:"max"`
+// Demand of one container.
+type JobDocumentDemand map[string]Quantity
 
-	// The fewest it can run with (all of them start together). A service may have
-	// none.
-	Min int `json:"min"`
+// Environment.
+type JobDocumentEnv map[string]EnvValue
 
-	// How many start together, where it is resized in place and may shrink below
-	// that; `min`
-	// where absent.
-	Start ContainersStart `json:"start,omitempty,omitzero"`
-}
+// The same in thousandths.
+type JobDocumentGpuLimitMilli *int
 
-// How many start together, where it is resized in place and may shrink below that;
-// `min`
-// where absent.
-type ContainersStart *int
+// The same in bytes.
+type JobDocumentGpuMemoryBytes *int
 
-// An environment value: plain, or a reference to a secret on the node.
-type EnvValue interface{}
+// The token of a plan: the job is refused where it would not be decided on as
+// planned any more.
+type JobDocumentIfPlan *string
 
-// How each process of a job is told its cluster.
-type Executor interface{}
+// Image for the Docker runtime.
+type JobDocumentImage *string
 
-type JobDocumentWorkdir_0_1 = Workdir
+// The fewest seconds between its start and its next resize; by default the
+// policy's.
+type JobDocumentMinRunS *int
 
-type JobDocumentWarning_0 = Warning
+// `[a-z0-9-]`, unique within the tenant; generated if absent.
+type JobDocumentName *string
 
-type JobDocumentTasks_0 = Tasks
+// Its place in the tenant's own queue: the highest goes first; the tenant's
+// default where
+// absent.
+type JobDocumentPriority *int
+
+// The most seconds from its admission to its first start; then it is cancelled.
+type JobDocumentQueueLimitS *int
+
+// Containers beside the workers, by name: `ps` (parameter servers) and
+// `evaluator`.
+type JobDocumentRoles map[string]RoleDocument
 
 // What a service promises; of `kind: inference` and `kind: notebook` only.
 type JobDocumentService struct {
@@ -208,79 +269,15 @@ type JobDocumentService struct {
 	Scaling Scaling `json:"scaling,omitempty,omitzero"`
 }
 
-// Who may call a service.
-type Access interface{}
+// What clients are promised; without it the service keeps `containers.min`
+// replicas.
+type JobDocumentServiceObjective struct {
+	// Milliseconds from a request's arrival at the gateway to its answer's end.
+	LatencyMs int `json:"latency_ms"`
 
-type JobDocumentServiceObjective_0 = LatencyObjective
-
-type JobDocumentService_0 = Service
-
-// Containers beside the workers, by name: `ps` (parameter servers) and
-// `evaluator`.
-type JobDocumentRoles map[string]RoleDocument
-
-type JobDocumentResize_0_1 = LongResize
-
-// The most seconds from its admission to its first start; then it is cancelled.
-type JobDocumentQueueLimitS *int
-
-// Its place in the tenant's own queue: the highest goes first; the tenant's
-// default where
-// absent.
-type JobDocumentPriority *int
-
-// `[a-z0-9-]`, unique within the tenant; generated if absent.
-type JobDocumentName *string
-
-// The fewest seconds between its start and its next resize; by default the
-// policy's.
-type JobDocumentMinRunS *int
-
-// Image for the Docker runtime.
-type JobDocumentImage *string
-
-// The token of a plan: the job is refused where it would not be decided on as
-// planned any more.
-type JobDocumentIfPlan *string
-
-type RoleDocumentCommand_0 = Command
-
-// The same in bytes.
-type JobDocumentGpuMemoryBytes *int
-
-type RoleDocumentConstraints_0 = Constraints
-
-// The same in thousandths.
-type JobDocumentGpuLimitMilli *int
-
-// Environment.
-type JobDocumentEnv map[string]EnvValue
-
-// Demand of one container.
-type JobDocumentDemand map[string]Quantity
-
-// The checkpoint contract of a job.
-type Checkpoint struct {
-	// Instead of the signal: a command run beside rank 0.
-	Command []string `json:"command,omitempty,omitzero"`
-
-	// Seconds to save, and again to stop, before the gang is killed.
-	GraceS int `json:"grace_s,omitempty,omitzero"`
-
-	// What saving does to the job. A contract that does not say it is one of a job
-	// that saves
-	// and ends.
-	Mode CheckpointMode `json:"mode,omitempty,omitzero"`
-
-	// The signal that asks every process to save.
-	Signal string `json:"signal,omitempty,omitzero"`
+	// The percentile of the requests that are answered within it.
+	Percentile Percentile `json:"percentile,omitempty,omitzero"`
 }
-
-// Which nodes a job's containers may be on, and which they would rather be on.
-//
-// `{zone: a, disk: [ssd, nvme], gpu.model: {not: K80}, spread: rack, prefer:
-// {zone: b}}`.
-type Constraints map[string]Written
 
 // Containers under the policy `static`; the most where it is absent.
 type JobDocumentStaticContainers *int
@@ -502,8 +499,33 @@ type Workdir struct {
 	Sha256 string `json:"sha256"`
 }
 
-// A rule as people write it.
-type Written interface{}
+type RoleDocumentCommand_0 = Command
+
+type JobDocumentServiceObjective_0 = LatencyObjective
+
+type JobDocumentResize_0_1 = LongResize
+
+// A job's class as people write it: its name. In a specification that is submitted
+// again it stands
+// with what it was worth, which is looked up anew.
+type WrittenClass interface{}
+
+type JobDocumentPriorityClass_0_1 = JobClass
+
+type JobDocumentTasks_0 = Tasks
+
+type JobDocumentService_0 = Service
+
+type RoleDocumentConstraints_0 = Constraints
 
 // The folder of a job, as people write it and as it is submitted.
 type WrittenWorkdir interface{}
+
+type JobDocumentWarning_0 = Warning
+
+type ServiceObjective_0 = LatencyObjective
+
+type JobDocumentWorkdir_0_1 = Workdir
+
+// A rule as people write it.
+type Written interface{}

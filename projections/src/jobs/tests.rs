@@ -5,7 +5,7 @@ use dormouse_messages::events::{
     PartitionResized, PartitionStopRequested, ResizeCause, StopReason,
 };
 use dormouse_messages::job::Containers;
-use dormouse_messages::{Epoch, Incarnation, Writer};
+use dormouse_messages::{Epoch, Fold as _, Incarnation, Writer};
 
 use super::reason::reason;
 use super::*;

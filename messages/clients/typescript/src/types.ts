@@ -29,6 +29,11 @@ export type EnvValue = string | boolean | number | SecretFrom;
  */
 export type Network = "none" | "published" | "host";
 /**
+ * A job's class as people write it: its name. In a specification that is submitted again it stands
+ * with what it was worth, which is looked up anew.
+ */
+export type WrittenClass = string | JobClass;
+/**
  * When a life of a training job counts as ready to be resized.
  */
 export type Ready = "progress";
@@ -123,6 +128,10 @@ export interface JobDocument {
    * absent.
    */
   priority?: number | null;
+  /**
+   * Its priority class: the operator defines it and grants it to tenants.
+   */
+  priority_class?: WrittenClass | null;
   /**
    * The most seconds from its admission to its first start; then it is cancelled.
    */
@@ -280,6 +289,23 @@ export interface Mount {
    * Absolute path in the container.
    */
   target: string;
+}
+/**
+ * What stood in a specification.
+ */
+export interface JobClass {
+  /**
+   * The class.
+   */
+  name: string;
+  /**
+   * Whether it preempts.
+   */
+  preempts?: boolean;
+  /**
+   * Its value.
+   */
+  value: number;
 }
 export interface LongResize {
   mode: ResizeMode;

@@ -121,6 +121,11 @@ fn resize(config: AgentConfig, spec: JobSpec, first: u32, before: u32, after: u3
     assert!(saved.step > 0 && saved.step < 120);
     log.append(placed(second, after));
     log.append(start(second, Some(&saved.uri)));
+    // A busy machine needs its time to load the frameworks once more.
+    log.wait("progress of the second life", |event| match event {
+        Event::Progress(it) if it.incarnation.0 == second => Some(()),
+        _ => None,
+    });
     for rank in 0..after {
         let exit = log.wait_exited(&id(second, rank));
         assert_eq!(exit.exit_code, Some(0), "{exit:?}");

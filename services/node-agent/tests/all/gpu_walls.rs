@@ -148,6 +148,7 @@ async fn held_within_walls(kind: RuntimeKind, uid: u32) {
         user: Some(User { uid, gid: uid }),
         port: 21_000,
         network: Network::Host,
+        node_address: None,
         granted: Granted::default(),
         work: None,
         code: None,
@@ -157,6 +158,7 @@ async fn held_within_walls(kind: RuntimeKind, uid: u32) {
         directory: directory.clone(),
         checkpoint: absolute(layout.checkpoint(&id.job, id.incarnation)),
         resume: None,
+        stored: None,
         members: None,
         container: id.clone(),
     };

@@ -85,10 +85,7 @@ async fn submissions_flow_at_the_promised_rate() {
     let rate = f64::from(FLOW) / started.elapsed().as_secs_f64();
     eprintln!("{rate:.0} submissions a second, published, received, answered and released");
     submitting.await.expect("submitted");
-    assert_eq!(
-        (state.counts, state.disorder),
-        ((flow, flow, flow), 0)
-    );
+    assert_eq!((state.counts, state.disorder), ((flow, flow, flow), 0));
     shutdown.cancel();
     task.await.expect("ran");
 }

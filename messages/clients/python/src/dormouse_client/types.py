@@ -57,6 +57,25 @@ How each process of a job is told its cluster.
 """
 
 
+class JobClass(TypedDict):
+    """
+    The class of a job, with what it was worth when the job was admitted.
+    """
+
+    name: str
+    """
+    The class.
+    """
+    preempts: NotRequired[bool]
+    """
+    Whether it preempts.
+    """
+    value: int
+    """
+    Its value.
+    """
+
+
 Kind: TypeAlias = Literal['training', 'batch', 'inference', 'notebook']
 """
 What kind of work a job is.
@@ -216,6 +235,13 @@ class Workdir(TypedDict):
     """
     SHA-256 of the archive, 64 digits of lower-case hexadecimal.
     """
+
+
+WrittenClass: TypeAlias = str | JobClass
+"""
+A job's class as people write it: its name. In a specification that is submitted again it stands
+with what it was worth, which is looked up anew.
+"""
 
 
 WrittenWorkdir: TypeAlias = str | Workdir
@@ -414,6 +440,10 @@ class JobDocument(TypedDict):
     """
     Its place in the tenant's own queue: the highest goes first; the tenant's default where
     absent.
+    """
+    priority_class: NotRequired[WrittenClass | None]
+    """
+    Its priority class: the operator defines it and grants it to tenants.
     """
     queue_limit_s: NotRequired[int | None]
     """

@@ -198,10 +198,17 @@ fn with_gpus(log: &std::path::Path) -> String {
     let lines = text.lines().map(serde_json::from_str::<Value>);
     let events: Vec<Value> = lines.map(|it| it.expect("an event")).collect();
     let started = "dormouse.partition.started.v1";
-    let runs = events.iter().rev().find(|it| it["type"] == started);
-    let job = runs.and_then(|it| it["data"]["job"].as_str());
-    let job = job.expect("a job").to_owned();
-    let last = events.last().expect("an event");
+    // The log ends where the last partition has started: what it runs on is still told.
+    let runs = events.iter().rposition(|it| it["type"] == started);
+    let runs = runs.expect("a partition that starts");
+    let kept: Vec<&str> = text.lines().take(runs + 1).collect();
+    text = kept.join("\n") + "\n";
+    let last = &events[runs];
+    let job = last["data"]["job"].as_str().expect("a job").to_owned();
+    let began = "dormouse.container.started.v1";
+    let of_it = |it: &&Value| it["type"] == began && it["data"]["job"] == job.as_str();
+    let container = events[..runs].iter().rev().find(of_it);
+    let container = container.expect("a container")["data"].clone();
     let number = last["sequence"]
         .as_str()
         .and_then(|it| it.parse::<u64>().ok());
@@ -210,12 +217,13 @@ fn with_gpus(log: &std::path::Path) -> String {
     for (step, milli) in [(1, 300), (2, 600), (3, 0)] {
         let (sequence, at) = (number.expect("a number") + step, at.plus_ms(step * 10_000));
         let window = serde_json::json!({
-            "specversion": "1.0", "id": format!("gpus-{step}"), "source": "/dormouse/node/n00",
-            "type": "dormouse.container.gpu_used.v1", "subject": "n00", "time": at,
+            "specversion": "1.0", "id": format!("gpus-{step}"), "source": format!("/dormouse/node/{}", container["node"].as_str().expect("a name")),
+            "type": "dormouse.container.gpu_used.v1", "subject": container["node"], "time": at,
             "log": last["log"], "sequence": sequence.to_string(), "storedat": at,
             "data": {
-                "container": format!("{job}/1/0"), "job": job, "incarnation": 1, "rank": 0,
-                "node": "n00", "window_ms": 10_000,
+                "container": container["container"], "job": job,
+                "incarnation": container["incarnation"], "rank": container["rank"],
+                "node": container["node"], "window_ms": 10_000,
                 "devices": [{
                     "uuid": "GPU-0", "busy_us": milli * 10_000, "charged_us": milli * 10_000,
                     "launches": 9, "waits": 2, "waited_us": 4_000_000, "memory_bytes": 1_u64 << 30,
