@@ -89,12 +89,7 @@ pub fn read_value(value: Value) -> Result<Scenario, ScenarioError> {
     check(serde_json::from_value(value)?)
 }
 
-fn check(document: ScenarioDocument) -> Result<Scenario, ScenarioError> {
-    positive("horizon_s", document.horizon_s)?;
-    if let Some(problem) = document.policy.problem() {
-        return Err(ScenarioError::Policy(problem));
-    }
-    let costs = &document.costs;
+fn check_costs(costs: &CostsDocument) -> Result<(), ScenarioError> {
     for (field, value) in [
         ("costs.adjustment_s", costs.adjustment_s),
         ("costs.start_s", costs.start_s),
@@ -111,6 +106,16 @@ fn check(document: ScenarioDocument) -> Result<Scenario, ScenarioError> {
             must: "at most costs.adjustment_s, of which it is a part",
         });
     }
+    Ok(())
+}
+
+fn check(document: ScenarioDocument) -> Result<Scenario, ScenarioError> {
+    positive("horizon_s", document.horizon_s)?;
+    if let Some(problem) = document.policy.problem() {
+        return Err(ScenarioError::Policy(problem));
+    }
+    let costs = &document.costs;
+    check_costs(costs)?;
     if document.nodes.is_empty() {
         return Err(ScenarioError::Empty("nodes"));
     }

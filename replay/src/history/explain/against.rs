@@ -4,11 +4,25 @@ use std::collections::BTreeSet;
 
 use dormouse_messages::JobId;
 use dormouse_messages::job::Urgency;
-use dormouse_optimizer::problem::Problem;
+use dormouse_optimizer::problem::{Problem, ProblemJob};
 use dormouse_optimizer::{Conflict, Group, Solution, conflict};
 
 use super::answer::{Explanation, Reason};
 use super::job::{containers, reason};
+
+/// Why a job may have no more than it has, though it could use more. A service may have as many as the
+/// autoscaler asks for.
+fn held_to(posed: &ProblemJob) -> Reason {
+    if posed.urgency > Urgency::Training {
+        let words = format!(
+            "the autoscaler asks for {} of it: it measures no need of more",
+            containers(posed.max)
+        );
+        return reason("replicas", words);
+    }
+    let words = "its tenant's quota holds no more containers of it".to_owned();
+    reason("quota", words)
+}
 
 /// What stands against one container more, or its least.
 /// The kinds of changes that cannot help.
@@ -29,20 +43,7 @@ pub fn against(
     };
     let is_most = has >= posed.max;
     if is_most && answer.all.iter().all(|it| it.code != "own_max") {
-        // A service may have as many as the autoscaler asks for.
-        answer.all.push(match posed.urgency > Urgency::Training {
-            true => {
-                let words = format!(
-                    "the autoscaler asks for {} of it: it measures no need of more",
-                    containers(posed.max)
-                );
-                reason("replicas", words)
-            }
-            false => {
-                let words = "its tenant's quota holds no more containers of it".to_owned();
-                reason("quota", words)
-            }
-        });
+        answer.all.push(held_to(posed));
     }
     if is_most
         || answer

@@ -3,6 +3,7 @@
 use comfy_table::{Cell, CellAlignment};
 use dormouse_messages::Timestamp;
 use dormouse_messages::events::StopReason;
+use dormouse_messages::job::JobSpec;
 use dormouse_projections::jobs::{GpuUsed, TaskCounts};
 use dormouse_projections::queries::{JobDetail, JobRow, LifeRow, Spread};
 
@@ -126,17 +127,30 @@ fn facts(detail: &JobDetail) -> Vec<(&'static str, String)> {
     facts.extend(row.ended_at.map(|at| ("Ended", ended(detail, at))));
     facts.push(("Cost", cost(row)));
     if let Some(spec) = &detail.spec {
-        facts.push(("Command", spec.command.start.join(" ")));
-        if let Some(packed) = &spec.workdir {
-            let size = bytes(packed.bytes);
-            facts.push((
-                "Workdir",
-                format!("{size} packed, sha256 {}", packed.sha256),
-            ));
-        }
-        if let Some(image) = &spec.image {
-            facts.push(("Image", image.clone()));
-        }
+        facts.extend(specified(spec));
+    }
+    facts
+}
+
+/// What its document says of it, where it says something.
+fn specified(spec: &JobSpec) -> Vec<(&'static str, String)> {
+    let mut facts = vec![("Command", spec.command.start.join(" "))];
+    if let Some(packed) = &spec.workdir {
+        let size = bytes(packed.bytes);
+        facts.push((
+            "Workdir",
+            format!("{size} packed, sha256 {}", packed.sha256),
+        ));
+    }
+    facts.extend(spec.image.as_ref().map(|image| ("Image", image.clone())));
+    let limit = |limit_s: u32| age(f64::from(limit_s));
+    facts.extend(spec.time_limit_s.map(|it| ("Time limit", limit(it))));
+    facts.extend(spec.queue_limit_s.map(|it| ("Queue limit", limit(it))));
+    if spec.priority != 0 {
+        facts.push(("Priority", spec.priority.to_string()));
+    }
+    if !spec.constraints.is_empty() {
+        facts.push(("Constraints", spec.constraints.to_string()));
     }
     facts
 }

@@ -254,11 +254,12 @@ fn resumed_elsewhere(spoil: impl FnOnce(&Gated)) -> (FakeLog, CheckpointSaved, V
 
 #[test]
 fn what_is_torn_or_altered_is_rejected_and_what_cannot_be_reached_is_the_nodes_fault() {
+    type Spoils = fn(&Gated);
     let torn = |objects: &Gated| objects.remove("manifest.json");
     let altered = |objects: &Gated| objects.alter("files/checkpoint.json");
     let renamed = |objects: &Gated| objects.alter("manifest.json");
     let missing = |objects: &Gated| objects.remove("files/checkpoint.json");
-    let spoilers: [(&str, fn(&Gated)); 4] = [
+    let spoilers: [(&str, Spoils); 4] = [
         ("has no manifest", torn),
         ("is not what was stored", altered),
         ("manifest is not what was stored", renamed),

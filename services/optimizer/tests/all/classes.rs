@@ -141,7 +141,7 @@ fn in_place_comes_before_a_checkpoint_and_that_before_the_queue() {
         problem.policy.theta2 = Decimal::new(0, 0);
         solved(&problem)
     };
-    let solution = with(vec![rigid("rigid"), soft.clone()]);
+    let solution = with(vec![rigid("rigid"), soft]);
     assert_eq!(counts(&solution), [("now", 3), ("rigid", 4), ("soft", 1)]);
     let solution = with(vec![rigid("rigid"), unsaved(whole("fixed", 4), 9.0)]);
     assert_eq!(counts(&solution), [("now", 3), ("rigid", 1), ("fixed", 4)]);
