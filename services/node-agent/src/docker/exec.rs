@@ -31,8 +31,8 @@ const PIECES: usize = 4;
 /// Between two looks whether it has ended, once its output is over.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Attempts to tell the size of a terminal.
-const RESIZES: usize = 20;
+/// Attempts to tell it the size of a terminal, or to find its number.
+const ATTEMPTS: usize = 20;
 
 /// And before: what it has started may hold its output open.
 const LOOK_RARELY: Duration = Duration::from_secs(1);
@@ -54,15 +54,23 @@ impl Control for OfEngine {
     fn signal(&self, signal: Signal) {
         let (docker, exec, first) = (self.docker.clone(), self.exec.clone(), self.first);
         tokio::spawn(async move {
-            let found = docker.inspect_exec(&exec).await.ok();
-            let found = found.filter(|it| it.running == Some(true));
-            let pid = found.and_then(|it| u32::try_from(it.pid?).ok());
-            if let Some(pid) = pid
-                && namespace(pid).is_some()
-                && namespace(pid) == namespace(first)
-                && let Ok(pid) = i32::try_from(pid)
-            {
-                let _ = kill(Pid::from_raw(pid), signal);
+            // One that has just started has no number yet, though it prints already.
+            for _ in 0..ATTEMPTS {
+                let found = docker.inspect_exec(&exec).await.ok();
+                if found.as_ref().is_some_and(|it| it.exit_code.is_some()) {
+                    return;
+                }
+                let pid = found.and_then(|it| u32::try_from(it.pid?).ok());
+                if let Some(pid) = pid.filter(|pid| *pid > 0) {
+                    let is_inside = namespace(pid).is_some() && namespace(pid) == namespace(first);
+                    if let Ok(pid) = i32::try_from(pid)
+                        && is_inside
+                    {
+                        let _ = kill(Pid::from_raw(pid), signal);
+                    }
+                    return;
+                }
+                sleep(LOOK_EVERY).await;
             }
         });
     }
@@ -71,7 +79,7 @@ impl Control for OfEngine {
         let (docker, exec) = (self.docker.clone(), self.exec.clone());
         tokio::spawn(async move {
             // One that is just starting has no terminal yet.
-            for _ in 0..RESIZES {
+            for _ in 0..ATTEMPTS {
                 let options = ResizeExecOptions {
                     h: i32::from(size.rows),
                     w: i32::from(size.columns),

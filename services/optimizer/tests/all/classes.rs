@@ -278,7 +278,7 @@ fn random_job(name: &str, chance: &mut Chance) -> ProblemJob {
 #[test]
 fn random_histories_preempt_only_whom_they_may() {
     let mut preempted = 0;
-    for seed in 0..80 {
+    for seed in 0..320 {
         let mut chance = Chance::new(seed + 1_700);
         let mut problem = problem(8, Vec::new());
         problem.nodes.push(node("b", "gpu=4"));
