@@ -301,7 +301,7 @@ fn random_histories_preempt_only_whom_they_may() {
             problem.jobs.retain(|_| chance.below(8) > 0);
         }
     }
-    assert!(preempted > 40, "{preempted}");
+    assert!(preempted > 30, "{preempted}");
 }
 
 /// Holds one decision against the rules; whether anybody made room.
