@@ -78,7 +78,7 @@ def sharing(job, folder, index):
     return {
         "name": job.split("/")[1], "tenant": "lab", "kind": kind, "command": {"start": start},
         "demand": {"gpu": request, "cpu": "100m", "memory": "256Mi"}, "gpu_limit": limit, "gpu_memory": "1Gi",
-        "containers": {"min": 1, "max": 1}, "constraints": ["device=stand-in"], "tolerations": ["shared"],
+        "containers": {"min": 1, "max": 1}, "constraints": {"device": "stand-in"}, "tolerations": ["shared"],
         "env": {"LD_LIBRARY_PATH": str(folder / "driver"), "STANDIN_GPU": str(folder / "driver/gpu")},
     }
 
