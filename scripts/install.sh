@@ -130,7 +130,7 @@ start_engine() {
 
 install_docker() {
   if ! engine_answers; then
-    packages ca-certificates docker.io iptables
+    packages ca-certificates docker.io iptables iproute2
     [ "$(id -u)" = 0 ] || die "no Docker engine answers, and only root can start one"
     mkdir -p "$tools"
     if [ -d /run/systemd/system ]; then
