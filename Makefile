@@ -78,7 +78,7 @@ check: ## Format, lints and tests, as CI runs them: one build for all
 	$(CARGO) fmt --all --check
 	PATH="$(RUN_PATH)" scripts/lints-can-fail.sh
 	PATH="$(RUN_PATH)" cargo build --workspace --all-targets
-	PATH="$(RUN_PATH)" cargo test --workspace $(ARGS)
+	PATH="$(RUN_PATH)" cargo test --workspace --no-fail-fast $(ARGS)
 	$(TRAINER_TEST)
 
 fmt: ## Format the sources

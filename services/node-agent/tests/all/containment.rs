@@ -208,7 +208,8 @@ impl Node {
             granted: Granted::default(),
             work: None,
             code: None,
-            demand: "cpu=1,memory=64Mi".parse().expect("valid"),
+            // Room for the bomb of forks, which is to meet the bound on processes, not that on memory.
+            demand: "cpu=1,memory=256Mi".parse().expect("valid"),
             gpu_part: None,
             gpus: vec![],
             directory: absolute(layout.container(&container)),
