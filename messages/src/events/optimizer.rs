@@ -180,6 +180,19 @@ pub struct Waiting {
     pub reason: String,
 }
 
+impl Waiting {
+    /// Codes of jobs whose smallest partition the nodes would not hold if they were empty. A lack
+    /// of constraints' nodes that may pass (`constraints`) is not among them: such a job waits for
+    /// room as any other.
+    pub const HOPELESS: [&str; 3] = ["no_such_resource", "never_fits", "no_allowed_nodes"];
+
+    /// Whether the job would wait on an empty cluster, too.
+    #[must_use]
+    pub fn is_hopeless(&self) -> bool {
+        Self::HOPELESS.contains(&self.code.as_str())
+    }
+}
+
 /// Utilization as fractions of the cluster.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Utilization {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use dormouse_messages::events::{ClusterConfigured, StopReason};
+use dormouse_messages::events::{ClusterConfigured, StopReason, Waiting};
 use dormouse_messages::policy::{Objective, Policy};
 use dormouse_messages::quantity::Resource;
 use dormouse_messages::{
@@ -12,7 +12,7 @@ use dormouse_messages::{
 };
 use dormouse_optimizer::drf::{User, fill};
 use dormouse_optimizer::problem::{Budget, Problem, ProblemJob};
-use dormouse_optimizer::solution::{Solution, WaitCode};
+use dormouse_optimizer::solution::Solution;
 use dormouse_optimizer::{problem_of, solve};
 use dormouse_replay::Verifier;
 use dormouse_replay::engine::{Action, Engine, ModelJob};
@@ -199,12 +199,7 @@ impl Made {
         let waits = |job: &&ProblemJob| {
             let mut waiting = self.solution.waiting.iter();
             waiting.any(|it| {
-                let ever = ![
-                    WaitCode::NoSuchResource,
-                    WaitCode::NeverFits,
-                    WaitCode::NoAllowedNodes,
-                ]
-                .contains(&it.code);
+                let ever = !Waiting::HOPELESS.contains(&it.code.as_str());
                 it.job == job.job && ever
             })
         };

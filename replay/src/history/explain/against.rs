@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use dormouse_messages::JobId;
+use dormouse_messages::events::Waiting;
 use dormouse_messages::job::Urgency;
 use dormouse_optimizer::problem::{Problem, ProblemJob};
 use dormouse_optimizer::{Conflict, Group, Solution, conflict};
@@ -49,7 +50,7 @@ pub fn against(
         || answer
             .all
             .iter()
-            .any(|it| ["no_such_resource", "never_fits"].contains(&it.code.as_str()))
+            .any(|it| Waiting::HOPELESS.contains(&it.code.as_str()))
     {
         return none;
     }

@@ -140,13 +140,12 @@ impl<'a> Release<'a> {
     fn pass(&mut self, turn: usize, misfit: Fit, lacks: &BTreeSet<Resource>) {
         let class = self.lines[turn].head.as_ref().map(|head| head.class);
         self.lines[turn].close(lacks, &mut self.room);
-        // A quota is its tenant's own affair; room is everybody's.
-        if let Some(class) = class.filter(|_| misfit != Fit::OverQuota) {
+        if let Some(class) = class.filter(|_| misfit.concerns_others()) {
             for line in &mut self.lines {
                 line.outrank(class, lacks, &mut self.room);
             }
         }
-        let holds_all = self.queues.policy.queue == Queue::Fifo && misfit != Fit::OverQuota;
+        let holds_all = self.queues.policy.queue == Queue::Fifo && misfit.concerns_others();
         for line in self.lines.iter_mut().filter(|_| holds_all) {
             line.close(lacks, &mut self.room);
         }
@@ -157,7 +156,7 @@ impl<'a> Release<'a> {
     fn block(&mut self, turn: usize, misfit: Fit) {
         let class = self.lines[turn].head.as_ref().map(|head| head.class);
         self.lines[turn].blocked = true;
-        let class = class.filter(|_| misfit != Fit::OverQuota);
+        let class = class.filter(|_| misfit.concerns_others());
         for line in &mut self.lines {
             let lower = line
                 .head

@@ -28,6 +28,13 @@ pub enum Fit {
     Reserved,
 }
 
+impl Fit {
+    /// Whether others wait with the job: a quota is its tenant's own affair, room is everybody's.
+    pub fn concerns_others(self) -> bool {
+        self != Self::OverQuota
+    }
+}
+
 /// Room that is kept for a head that was passed over long ago.
 struct Reserved {
     id: JobId,

@@ -155,64 +155,50 @@ unsafe fn replaced_by_name(name: *const c_char, real: *mut c_void) -> *mut c_voi
     }
 }
 
-/// `dlsym`, for everybody in the process. `RTLD_NEXT` means the objects after the caller's, so that
-/// the real one must be jumped to from here: called, it would take this library for the caller.
-#[cfg(target_arch = "x86_64")]
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
-    std::arch::naked_asm!(
-        "cmp rdi, -1",
-        "jne {ours}",
-        "mov rax, [rip + {real}]",
-        "test rax, rax",
-        "jz {ours}",
-        "jmp rax",
-        ours = sym looked_up,
-        real = sym REAL_DLSYM,
-    )
+/// A function of the loader, for everybody in the process. `RTLD_NEXT` means the objects after the
+/// caller's, so that the real one must be jumped to from here: called, it would take this library
+/// for the caller.
+macro_rules! lookup {
+    ($(#[$doc:meta])* $name:ident($($argument:ident: $type:ty),+), $ours:ident, $real:ident) => {
+        $(#[$doc])*
+        #[cfg(target_arch = "x86_64")]
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($argument: $type),+) -> *mut c_void {
+            std::arch::naked_asm!(
+                "cmp rdi, -1",
+                "jne {ours}",
+                "mov rax, [rip + {real}]",
+                "test rax, rax",
+                "jz {ours}",
+                "jmp rax",
+                ours = sym $ours,
+                real = sym $real,
+            )
+        }
+
+        /// The same, without the jump.
+        #[cfg(not(target_arch = "x86_64"))]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($argument: $type),+) -> *mut c_void {
+            // SAFETY: the caller's arguments.
+            unsafe { $ours($($argument),+) }
+        }
+    };
 }
 
-/// The same, without the jump.
-#[cfg(not(target_arch = "x86_64"))]
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
-    // SAFETY: the caller's arguments.
-    unsafe { looked_up(handle, name) }
-}
-
-/// `dlvsym`, in the same way.
-#[cfg(target_arch = "x86_64")]
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn dlvsym(
-    handle: *mut c_void,
-    name: *const c_char,
-    version: *const c_char,
-) -> *mut c_void {
-    std::arch::naked_asm!(
-        "cmp rdi, -1",
-        "jne {ours}",
-        "mov rax, [rip + {real}]",
-        "test rax, rax",
-        "jz {ours}",
-        "jmp rax",
-        ours = sym looked_up_version,
-        real = sym REAL_DLVSYM,
-    )
-}
-
-/// The same, without the jump.
-#[cfg(not(target_arch = "x86_64"))]
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn dlvsym(
-    handle: *mut c_void,
-    name: *const c_char,
-    version: *const c_char,
-) -> *mut c_void {
-    // SAFETY: the caller's arguments.
-    unsafe { looked_up_version(handle, name, version) }
-}
+lookup!(
+    /// `dlsym`; see [`lookup`].
+    dlsym(handle: *mut c_void, name: *const c_char),
+    looked_up,
+    REAL_DLSYM
+);
+lookup!(
+    /// `dlvsym`; see [`lookup`].
+    dlvsym(handle: *mut c_void, name: *const c_char, version: *const c_char),
+    looked_up_version,
+    REAL_DLVSYM
+);
 
 /// Replaces what the driver gave, if it gave something.
 unsafe fn replaced(name: *const c_char, to: *mut *mut c_void, version: c_int, flags: u64) {

@@ -12,10 +12,6 @@ use crate::folded;
 
 use super::{FAILED_LIMIT, QueueJob, Queues, Stand, TenantQueue};
 
-/// Codes of jobs whose smallest partition the nodes would not hold if they were empty. A lack of
-/// constraints' nodes that may pass is not among them: such a job waits for room as any other.
-const HOPELESS: [&str; 3] = ["no_such_resource", "never_fits", "no_allowed_nodes"];
-
 impl Fold for Queues {
     const NAME: &'static str = "queues";
     const VERSION: u32 = 11;
@@ -468,7 +464,7 @@ impl Queues {
 
     /// A decision names every job that waits, and why.
     fn wait(&mut self, waiting: &[Waiting]) {
-        let hopeless = waiting.iter().filter(|it| HOPELESS.contains(&&*it.code));
+        let hopeless = waiting.iter().filter(|it| it.is_hopeless());
         let hopeless: BTreeSet<JobId> = hopeless.map(|it| it.job.clone()).collect();
         let before = std::mem::take(&mut self.hopeless);
         for id in before.symmetric_difference(&hopeless) {

@@ -1,0 +1,86 @@
+//! The client's side.
+
+use std::time::{Duration, Instant};
+
+use async_nats::{Message, Request};
+use bytes::Bytes;
+use dormouse_messages::{TenantId, Workdir};
+use futures::{TryStreamExt, stream};
+
+use super::{AT_ONCE, REFUSED, Taken};
+use crate::code::{CodeError, CodeStore, PIECE_BYTES};
+use crate::connection::NoAnswer;
+
+/// How long what the service had no time for is sent again,
+const PATIENCE: Duration = Duration::from_secs(60);
+/// after so long each time.
+const AGAIN: Duration = Duration::from_millis(100);
+
+impl CodeStore {
+    /// Stores a packed folder with the tenant's own key; whether it was not stored yet.
+    pub(crate) async fn put_as(
+        &self,
+        tenant: &TenantId,
+        packed: &Workdir,
+        archive: &Bytes,
+    ) -> Result<bool, CodeError> {
+        let count = archive.len().div_ceil(PIECE_BYTES);
+        if count > 1 && self.offer(tenant, packed, archive, 0).await?.whole {
+            return Ok(false);
+        }
+        let last = count.saturating_sub(1);
+        let sent = stream::iter((1..last).map(Ok));
+        sent.try_for_each_concurrent(AT_ONCE, |index| async move {
+            self.offer(tenant, packed, archive, index).await.map(drop)
+        })
+        .await?;
+        let last = self.offer(tenant, packed, archive, last).await?;
+        Ok(!last.was_whole)
+    }
+
+    async fn offer(
+        &self,
+        tenant: &TenantId,
+        packed: &Workdir,
+        archive: &Bytes,
+        index: usize,
+    ) -> Result<Taken, CodeError> {
+        let start = index * PIECE_BYTES;
+        let piece = archive.slice(start..archive.len().min(start + PIECE_BYTES));
+        let name = format!("code.{}.{}.{start}", packed.sha256, packed.bytes);
+        let subject = self.log.prefix().tenant_api(tenant.as_str(), &name);
+        let begun = Instant::now();
+        loop {
+            let request = Request::new().payload(piece.clone());
+            let answer = self.log.inner.connection.ask(&subject, request).await;
+            let again = match answer {
+                Ok(answer) => match refusal(&answer) {
+                    None => {
+                        return serde_json::from_slice(&answer.payload)
+                            .map_err(|error| CodeError::Unanswered(error.to_string()));
+                    }
+                    Some((code, why)) if code == "busy" => CodeError::Unanswered(why),
+                    Some((_, why)) => return Err(CodeError::Refused(why)),
+                },
+                Err(NoAnswer::Denied) => return Err(CodeError::Denied("store them")),
+                Err(NoAnswer::Nobody) => CodeError::Unanswered(
+                    "no query service takes them (`dormouse serve api`)".to_owned(),
+                ),
+                Err(NoAnswer::TooLarge { .. }) => {
+                    return Err(CodeError::Unanswered("it takes no such pieces".to_owned()));
+                }
+                Err(NoAnswer::Doubt(why)) => CodeError::Unanswered(why),
+            };
+            if begun.elapsed() >= PATIENCE {
+                return Err(again);
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+}
+
+fn refusal(answer: &Message) -> Option<(String, String)> {
+    let refused = answer.headers.as_ref()?.get(REFUSED)?.as_str();
+    let (code, why) = refused.split_once(": ").unwrap_or(("error", refused));
+    Some((code.to_owned(), why.to_owned()))
+}
