@@ -119,18 +119,18 @@ impl Cgroups {
         }
     }
 
-    /// Makes groups for a container to come. They have a quota from the first: the machine's first
-    /// group with one costs the kernel half a millisecond, the next ones next to nothing.
+    /// Makes groups for a container to come, with the quota that it is likely to have: to set another
+    /// one costs the kernel up to a millisecond and a half.
     ///
     /// # Errors
     /// What the kernel refuses.
-    pub fn create(&self, name: &str) -> io::Result<Group> {
+    pub fn create(&self, name: &str, cpu_milli: u64) -> io::Result<Group> {
         let group = self.named(&format!("{NAMED}{name}"));
         for folder in &group.folders {
             fs::create_dir_all(folder)?;
         }
         let mut demand = Amounts::new();
-        demand.set(Resource::Cpu, 1000);
+        demand.set(Resource::Cpu, cpu_milli);
         self.limit(&group, &demand, None)?;
         Ok(group)
     }
@@ -183,7 +183,7 @@ impl Cgroups {
                     let _ = fs::write(memory.join("memory.memsw.limit_in_bytes"), &limit);
                 }
                 let quota_us = quota_us.map_or("-1".to_owned(), |quota_us| quota_us.to_string());
-                fs::write(cpu.join("cpu.cfs_quota_us"), quota_us)?;
+                set(&cpu.join("cpu.cfs_quota_us"), &quota_us)?;
             }
             (Self::V2(_), [folder]) => {
                 if memory_bytes > 0 {
@@ -191,7 +191,7 @@ impl Cgroups {
                     let _ = fs::write(folder.join("memory.swap.max"), "0");
                 }
                 let quota_us = quota_us.map_or("max".to_owned(), |quota_us| quota_us.to_string());
-                fs::write(folder.join("cpu.max"), format!("{quota_us} {PERIOD_US}"))?;
+                set(&folder.join("cpu.max"), &format!("{quota_us} {PERIOD_US}"))?;
             }
             _ => {}
         }
@@ -200,6 +200,14 @@ impl Cgroups {
             let _ = fs::write(folder.join("pids.max"), processes.to_string());
         }
         Ok(())
+    }
+}
+
+/// Writes a limit, unless it is what it was: a look costs a hundredth of the change.
+fn set(file: &Path, limit: &str) -> io::Result<()> {
+    match fs::read_to_string(file) {
+        Ok(before) if before.trim_end() == limit => Ok(()),
+        _ => fs::write(file, limit),
     }
 }
 
@@ -310,7 +318,7 @@ mod tests {
         let root = tempfile::tempdir().expect("a folder");
         fs::write(root.path().join("cgroup.controllers"), "cpu memory").expect("written");
         let cgroups = Cgroups::detect_in(root.path(), "me");
-        let group = cgroups.create("1").expect("made");
+        let group = cgroups.create("1", 1000).expect("made");
         let read = |file: &str| fs::read_to_string(group.folders[0].join(file)).expect("written");
         assert_eq!(read("cpu.max"), "100000 100000");
         cgroups

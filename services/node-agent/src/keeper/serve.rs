@@ -69,6 +69,8 @@ pub struct Keeper {
     is_past: bool,
     fill_at: Option<Instant>,
     groups_made: u64,
+    /// The processors that the next container is likely to have, in thousandths.
+    likely_cpu_milli: u64,
     own_processes: File,
 }
 
@@ -109,6 +111,7 @@ impl Keeper {
             is_past: false,
             fill_at: None,
             groups_made: 0,
+            likely_cpu_milli: 1000,
             own_processes: File::open("/proc/self/ns/pid")?,
         })
     }

@@ -9,6 +9,7 @@ use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
+use dormouse_messages::Resource;
 use dormouse_messages::events::NodeFault;
 
 use super::{FILL_AFTER, Keeper};
@@ -25,6 +26,10 @@ const WAITING: usize = 8;
 /// With fewer than this others are made, together.
 const FEW: usize = 4;
 
+/// Guards are made with the processors of the last container, for containers tend to be alike; but not
+/// with so few that the guard itself would wait.
+const LEAST_LIKELY_CPU_MILLI: u64 = 500;
+
 /// How long what a killed guard has left may take to die; longer, and it is not killable.
 const SWEEP_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -38,6 +43,10 @@ impl Keeper {
                 NotStarted::of_node(NodeFault::Processes, why)
             })?,
         };
+        let cpu_milli = orders.demand.get(&Resource::Cpu);
+        if cpu_milli >= LEAST_LIKELY_CPU_MILLI {
+            self.likely_cpu_milli = cpu_milli;
+        }
         let limited = self
             .cgroups
             .limit(&guard.group, &orders.demand, orders.processes);
@@ -54,7 +63,7 @@ impl Keeper {
     fn make_guard(&mut self) -> io::Result<Guard> {
         let name = format!("{:x}-{}", std::process::id(), self.groups_made);
         self.groups_made += 1;
-        let group = self.cgroups.create(&name)?;
+        let group = self.cgroups.create(&name, self.likely_cpu_milli)?;
         let (own, its) = UnixStream::pair()?;
         let own = Lines::new(own)?;
         if self.settings.base.is_some() {
