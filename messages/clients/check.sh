@@ -41,6 +41,14 @@ first() {
   [[ $said == admitted* ]] || die "the first example of $language said '$said', not 'admitted'"
 }
 
+# many LANGUAGE COMMAND...: more submissions at once than wait for one tenant: each waits until there is room.
+many() {
+  local language=$1
+  shift
+  [ -n "$main" ] || return 0
+  "$@" "$main" "many-$language" 2000 || die "2,000 submissions at once of $language failed"
+}
+
 check_python() {
   local folder=$here/python
   "$folder/generate.sh" "$work/types.py" 2>/dev/null
@@ -51,6 +59,7 @@ check_python() {
   python -m pip install --quiet --no-deps --force-reinstall "$work"/dormouse_client-*.whl
   python -c 'import dormouse_client.types, importlib.resources as r; assert r.files("dormouse_client").joinpath("py.typed").is_file()'
   first python python "$folder/examples/first.py"
+  many python python "$folder/bench.py"
   drivers+=(--driver "python=python $folder/conformance.py")
 }
 
@@ -58,8 +67,9 @@ check_go() {
   local folder=$here/go
   "$folder/generate.sh" "$work/types.go"
   same "$work/types.go" "$folder/types.go" "$folder/generate.sh $folder/types.go"
-  (cd "$folder" && [ -z "$(gofmt -l .)" ] && go vet ./... && go build -o "$work/go-driver" ./cmd/conformance && go build -o "$work/go-first" ./examples/first)
+  (cd "$folder" && [ -z "$(gofmt -l .)" ] && go vet ./... && go build -o "$work/go-driver" ./cmd/conformance && go build -o "$work/go-first" ./examples/first && go build -o "$work/go-bench" ./cmd/bench)
   first go "$work/go-first"
+  many go "$work/go-bench"
   drivers+=(--driver "go=$work/go-driver")
 }
 
@@ -72,6 +82,7 @@ check_typescript() {
   for module in "$folder"/node_modules/*; do ln -s "$module" "$work/typescript/node_modules/" 2>/dev/null || true; done
   cp "$folder/examples/first.mjs" "$work/typescript/"
   first typescript node "$work/typescript/first.mjs"
+  many typescript node "$folder/bench.mjs"
   drivers+=(--driver "typescript=node $folder/conformance.mjs")
 }
 
@@ -81,6 +92,7 @@ check_java() {
   classes="$folder/target/dormouse-client-0.1.0.jar:$folder/target/lib/*"
   java -cp "$folder/target/test-classes:$classes" dev.dormouse.client.Conformance --schema "$root/messages/schema/job-document.json"
   first java java -cp "$classes" "$folder/examples/First.java"
+  many java java -XX:TieredStopAtLevel=1 -cp "$folder/target/test-classes:$classes" dev.dormouse.client.Bench
   drivers+=(--driver "java=java -XX:TieredStopAtLevel=1 -cp $folder/target/test-classes:$classes dev.dormouse.client.Conformance")
 }
 

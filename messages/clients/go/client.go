@@ -23,6 +23,16 @@ import (
 // Decisions that came before the acknowledgement of their message are kept, so many.
 const recentLimit = 20_000
 
+// Messages that are on their way to the broker at once: more would wait there.
+const atOnce = 256
+
+// The broker's words where as many of the tenant's messages wait to be recorded as may, and how long
+// until one is sent again.
+const (
+	full      = "maximum messages per subject"
+	fullPause = 50 * time.Millisecond
+)
+
 var denied = regexp.MustCompile(`(?i)permissions violation for (?:publish|subscription) to "([^"]+)"`)
 var nameForm = regexp.MustCompile(`^[a-z0-9-]{1,63}$`)
 
@@ -35,6 +45,8 @@ type Client struct {
 	nc       *nats.Conn
 	inbox    string
 	token    atomic.Uint64
+	// Has a place for each message that is on its way.
+	publishing chan struct{}
 
 	// Held while the subscription to decisions is made: nobody publishes before it.
 	listenMutex sync.Mutex
@@ -88,6 +100,7 @@ func Connect(servers, tenant string, options ...Option) (*Client, error) {
 		tenant: tenant, prefix: "dormouse", encoding: JSON, timeout: 10 * time.Second,
 		pending: map[string]*asked{}, deciding: map[uint64]chan *nats.Msg{},
 		recent: map[uint64]*nats.Msg{}, refusals: map[string]bool{},
+		publishing: make(chan struct{}, atOnce),
 	}
 	all := []nats.Option{nats.MaxReconnects(-1), nats.ReconnectWait(200 * time.Millisecond)}
 	for _, option := range options {
@@ -142,21 +155,40 @@ func (c *Client) publish(ctx context.Context, verb string, payload []byte, trace
 	if traceparent != "" {
 		header["traceparent"] = []string{traceparent}
 	}
-	message, err := c.ask(ctx, fmt.Sprintf("%s.in.%s.%s", c.prefix, c.tenant, verb), payload, header)
-	if err != nil {
-		return 0, err
+	ctx, cancel := c.bounded(ctx)
+	defer cancel()
+	subject := fmt.Sprintf("%s.in.%s.%s", c.prefix, c.tenant, verb)
+	select {
+	case c.publishing <- struct{}{}:
+		defer func() { <-c.publishing }()
+	case <-ctx.Done():
+		return 0, &TimedOut{Reason: "too many messages are on their way to the broker"}
 	}
-	var ack struct {
-		Seq   uint64
-		Error *struct{ Description string }
+	for {
+		message, err := c.ask(ctx, subject, payload, header)
+		if err != nil {
+			return 0, err
+		}
+		var ack struct {
+			Seq   uint64
+			Error *struct{ Description string }
+		}
+		if err := json.Unmarshal(message.Data, &ack); err != nil {
+			return 0, err
+		}
+		if ack.Error == nil {
+			return ack.Seq, nil
+		}
+		why := &Unavailable{"the broker has not stored it: " + ack.Error.Description}
+		if !strings.Contains(ack.Error.Description, full) {
+			return 0, why
+		}
+		select {
+		case <-time.After(fullPause):
+		case <-ctx.Done():
+			return 0, why
+		}
 	}
-	if err := json.Unmarshal(message.Data, &ack); err != nil {
-		return 0, err
-	}
-	if ack.Error != nil {
-		return 0, &Unavailable{"the broker has not stored it: " + ack.Error.Description}
-	}
-	return ack.Seq, nil
 }
 
 // ask sends a request, again when the connection was lost meanwhile, and waits for its answer.

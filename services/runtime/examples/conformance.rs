@@ -138,7 +138,7 @@ impl Driver {
 fn said(error: &TenantError) -> Value {
     match error {
         TenantError::Refused { code, .. } => json!({"class": "Refused", "code": code}),
-        TenantError::Unavailable(_) => json!({"class": "Unavailable"}),
+        TenantError::Unavailable(_) | TenantError::Full(_) => json!({"class": "Unavailable"}),
         TenantError::TimedOut { stored, .. } => json!({"class": "TimedOut", "stored": stored}),
         TenantError::Denied(_) => json!({"class": "Denied"}),
         TenantError::Log(error) => json!({"class": "Log", "text": LogError::to_string(error)}),

@@ -23,7 +23,8 @@ async fn main() {
     let client = Tenant::connect(&settings, tenant, Encoding::Json, Duration::from_secs(60));
     let client = client.await.expect("connects");
     let mut decided = Vec::new();
-    for index in 0..500 {
+    // One after the other: a twentieth.
+    for index in 0..count / 20 {
         let began = Instant::now();
         // Larger than any node: refused, which is a decision too.
         let _ = client
@@ -49,6 +50,7 @@ async fn main() {
     let rate = count as f64 / began.elapsed().as_secs_f64();
     let median_ms = decided[decided.len() / 2].as_secs_f64() * 1e3;
     println!(
-        "rust: {rate:.0} submissions/s acknowledged; decision in {median_ms:.2} ms (median of 500)"
+        "rust: {rate:.0} submissions/s acknowledged; decision in {median_ms:.2} ms (median of {})",
+        decided.len()
     );
 }

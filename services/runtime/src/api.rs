@@ -52,16 +52,25 @@ pub enum ApiError {
 
 /// The broker's answer to a publish.
 #[derive(Deserialize)]
-struct Stored {
+pub(crate) struct Stored {
+    /// Its sequence, unless there is an error.
     #[serde(default)]
-    seq: u64,
-    error: Option<StoredError>,
+    pub seq: u64,
+    pub error: Option<StoredError>,
 }
 
+/// Why the broker has not stored a message.
 #[derive(Deserialize)]
-struct StoredError {
+pub(crate) struct StoredError {
     #[serde(default)]
-    description: String,
+    pub description: String,
+}
+
+impl StoredError {
+    /// Whether as many of the tenant's messages wait to be recorded as may: it may be sent again.
+    pub fn is_full(&self) -> bool {
+        self.description.contains(FULL)
+    }
 }
 
 /// The broker's words where as many messages of a tenant wait as may.
@@ -69,7 +78,7 @@ const FULL: &str = "maximum messages per subject";
 /// How long a message waits until there is room for it: admission takes thousands a second.
 const FULL_PATIENCE: Duration = Duration::from_secs(30);
 /// Until it is tried again.
-const FULL_PAUSE: Duration = Duration::from_millis(50);
+pub(crate) const FULL_PAUSE: Duration = Duration::from_millis(50);
 
 /// The header of a query that names the last event its client has seen.
 const AFTER: &str = "Dormouse-After";
@@ -258,7 +267,7 @@ impl Log {
                 .map_err(|error| LogError::request("publish on", &subject, error))?;
             match stored.error {
                 // As many of the tenant's wait as may: admission takes them from there.
-                Some(error) if error.description.contains(FULL) && Instant::now() < until => {
+                Some(error) if error.is_full() && Instant::now() < until => {
                     tokio::time::sleep(FULL_PAUSE).await;
                 }
                 Some(error) => {

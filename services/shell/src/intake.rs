@@ -162,8 +162,7 @@ impl Lines {
             .filter(|(_, line)| !line.waiting.is_empty());
         let alone = waiting.clone().count() == 1;
         self.pace.look(now);
-        let most = self.pace.most();
-        let undecided = UNDECIDED_APPENDS * most;
+        let undecided = UNDECIDED_APPENDS * self.pace.most();
         let mut turns: Vec<Turn<'_>> = waiting
             .filter_map(|(tenant, line)| {
                 let (stand, max_rate) = stands.get(tenant).copied()?;
@@ -182,7 +181,7 @@ impl Lines {
         let after = turns.partition_point(|turn| turn.tenant <= self.last.as_str());
         turns.rotate_left(after);
         // Nobody's turn is left out, however slow the appends are.
-        let most = most.max(turns.len());
+        let most = self.pace.next().max(turns.len());
         let (taken, wake, last) = in_turns(&mut turns, now, most);
         if let Some(last) = last {
             self.last = last;

@@ -56,6 +56,11 @@ interface Asked {
 }
 
 const NAME = /^[a-z0-9-]{1,63}$/;
+/** Messages that are on their way to the broker at once: more would wait there. */
+const AT_ONCE = 256;
+/** The broker's words where as many of the tenant's messages wait to be recorded as may, and the milliseconds until one is sent again. */
+const FULL = "maximum messages per subject";
+const FULL_PAUSE_MS = 50;
 /** Decisions that came before the acknowledgement of their message are kept, so many. */
 const RECENT = 20_000;
 /** How long a decision may be silent before it is asked for: a status message can be lost. */
@@ -79,6 +84,8 @@ export class Client {
   private readonly deciding = new Map<number, (event: Event) => void>();
   private readonly recent = new Map<number, Event>();
   private readonly denied = new Set<string>();
+  private publishing = 0;
+  private readonly waiting: (() => void)[] = [];
   private listening?: Promise<void>;
 
   constructor(
@@ -213,10 +220,24 @@ export class Client {
     const headers = natsHeaders();
     headers.set("Content-Type", `application/${this.encoding}`);
     if (how.traceparent) headers.set("traceparent", how.traceparent);
-    const answer = await this.ask(`${this.prefix}.in.${this.tenant}.${verb}`, payload, headers, how);
-    const ack = answer.json<{ seq: number; error?: { description: string } }>();
-    if (ack.error) throw new Unavailable(`the broker has not stored it: ${ack.error.description}`);
-    return ack.seq;
+    const subject = `${this.prefix}.in.${this.tenant}.${verb}`;
+    const limit = Date.now() + (how.timeout ?? this.timeout);
+    while (this.publishing >= AT_ONCE) await new Promise<void>((go) => this.waiting.push(go));
+    this.publishing += 1;
+    try {
+      for (;;) {
+        const answer = await this.ask(subject, payload, headers, how);
+        const ack = answer.json<{ seq: number; error?: { description: string } }>();
+        if (!ack.error) return ack.seq;
+        if (!ack.error.description.includes(FULL) || Date.now() >= limit) {
+          throw new Unavailable(`the broker has not stored it: ${ack.error.description}`);
+        }
+        await new Promise((go) => setTimeout(go, FULL_PAUSE_MS));
+      }
+    } finally {
+      this.publishing -= 1;
+      this.waiting.shift()?.();
+    }
   }
 
   /** Waits for what becomes of a message; of a submission it asks in between. */

@@ -14,10 +14,11 @@ use async_nats::{HeaderMap, Request, Subscriber};
 use bytes::Bytes;
 use dormouse_messages::{Envelope, Event, JobId, TenantId};
 use futures::StreamExt;
-use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
+use crate::api::{FULL_PAUSE, Stored};
 use crate::connection::{Connection, NoAnswer};
 use crate::error::LogError;
 use crate::settings::Settings;
@@ -26,6 +27,9 @@ pub use types::{Encoding, Submission, TenantError, Wait, sha256};
 /// How long a decision may be silent before it is asked for.
 const SILENCE: Duration = Duration::from_secs(2);
 
+/// Messages that are on their way to the broker at once: more would wait there.
+const AT_ONCE: usize = 256;
+
 /// A tenant's connection.
 pub struct Tenant {
     connection: Connection,
@@ -33,13 +37,8 @@ pub struct Tenant {
     tenant: TenantId,
     encoding: Encoding,
     patience: Duration,
-}
-
-#[derive(Deserialize)]
-struct Stored {
-    #[serde(default)]
-    seq: u64,
-    error: Option<Value>,
+    /// A permit for each message that is on its way to the broker.
+    publishing: Semaphore,
 }
 
 impl Tenant {
@@ -59,6 +58,7 @@ impl Tenant {
             tenant,
             encoding,
             patience,
+            publishing: Semaphore::new(AT_ONCE),
         })
     }
 
@@ -187,12 +187,23 @@ impl Tenant {
             headers.insert("traceparent", traceparent);
         }
         let subject = self.prefix.submit(&self.tenant, verb);
-        let answer = self.ask(&subject, payload, headers, limit).await?;
-        let stored: Stored = serde_json::from_slice(&answer.payload)
-            .map_err(|why| LogError::request("publish on", &subject, why))?;
-        match stored.error {
-            Some(_) => Err(TenantError::Unavailable(subject)),
-            None => Ok(stored.seq),
+        // It is never closed.
+        let _turn = self.publishing.acquire().await.ok();
+        loop {
+            let answer = self.ask(&subject, payload, headers.clone(), limit).await?;
+            let stored: Stored = serde_json::from_slice(&answer.payload)
+                .map_err(|why| LogError::request("publish on", &subject, why))?;
+            match stored.error {
+                None => return Ok(stored.seq),
+                Some(error) if error.is_full() && Instant::now() + FULL_PAUSE < limit => {
+                    tokio::time::sleep(FULL_PAUSE).await;
+                }
+                Some(error) if error.is_full() => return Err(TenantError::Full(subject)),
+                Some(error) => {
+                    let why = LogError::request("publish on", &subject, error.description);
+                    return Err(why.into());
+                }
+            }
         }
     }
 

@@ -18,6 +18,9 @@ pub enum TenantError {
     /// Nothing listens.
     #[error("nothing answers on {0}: is `dormouse up` running, and under this --prefix?")]
     Unavailable(String),
+    /// Too many of the tenant's messages waited to be recorded, for all of the call's time.
+    #[error("as many messages on {0} wait to be recorded as may; send it again later")]
+    Full(String),
     /// No answer in time.
     #[error("{what}")]
     TimedOut {

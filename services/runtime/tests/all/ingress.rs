@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use crate::common::Broker;
 use crate::common::intake::{Intake, IntakeState, intake, submission};
 use dormouse_messages::{Fold, Sequence};
+use dormouse_runtime::tenant::{Encoding, Tenant, Wait};
 use dormouse_runtime::{Followed, IngressSource, Log, ServiceOptions, Settings, run_service};
 use futures::StreamExt;
 use tokio_util::sync::CancellationToken;
@@ -102,6 +103,32 @@ async fn what_waits_for_decisions_is_taken_when_they_are_made() {
     let (shutdown, task) = serve_deciding(&log, "one", 500);
     let state = until_released(&log, 800).await;
     assert_eq!((state.counts, state.open.len()), ((800, 800, 800), 0));
+    shutdown.cancel();
+    task.await.expect("ran");
+}
+
+/// More at once than the broker lets wait, by the tenants' client: each waits until there is room.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_waits_until_there_is_room() {
+    let broker = Broker::start().await;
+    let log = broker.log().await;
+    let settings = Settings::new(broker.broker.url(), "client");
+    let tenant = "ads".parse().expect("a name");
+    let client = Tenant::connect(&settings, tenant, Encoding::Json, crate::common::PATIENCE);
+    let client = client.await.expect("connects");
+    let job = serde_json::json!({"command": {"start": ["true"]}});
+    let sent = futures::stream::iter(0..1_500).for_each_concurrent(None, |_| async {
+        let stored = client.submit(&job, Wait::Accepted, None).await;
+        stored.expect("stored");
+    });
+    let taken = async {
+        // As many wait as may.
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let serving = serve(&log, "one");
+        until_released(&log, 1_500).await;
+        serving
+    };
+    let ((), (shutdown, task)) = tokio::join!(sent, taken);
     shutdown.cancel();
     task.await.expect("ran");
 }

@@ -32,6 +32,12 @@ _DENIED = re.compile(r"permissions violation for (?:publish|subscription) to \"(
 _RECENT = 20_000
 # How long a decision may be silent before it is asked for: a status message can be lost.
 _SILENCE_S = 2.0
+# Messages that are on their way to the broker at once: more would wait there.
+_AT_ONCE = 256
+# The broker's words where as many of the tenant's messages wait to be recorded as may, and how long
+# until one is sent again.
+_FULL = "maximum messages per subject"
+_FULL_PAUSE_S = 0.05
 
 
 class Client:
@@ -47,6 +53,7 @@ class Client:
         self._recent: OrderedDict[int, Msg] = OrderedDict()
         self._listening: asyncio.Future[None] | None = None
         self._denied: set[str] = set()
+        self._publishing = asyncio.Semaphore(_AT_ONCE)
 
     @classmethod
     def connect(
@@ -193,14 +200,22 @@ class Client:
         headers = {"Content-Type": CONTENT_TYPES[self._encoding]}
         if traceparent is not None:
             headers["traceparent"] = traceparent
-        try:
-            answer = await self._ask(f"{self._prefix}.in.{self.tenant}.{verb}", payload, headers, timeout)
-        except MaxPayloadError:
-            raise Refused("too_large", f"the document has {len(payload)} bytes, more than the broker takes") from None
-        ack = json.loads(answer.data)
-        if "error" in ack:
-            raise Unavailable(f"the broker has not stored it: {ack['error'].get('description', ack['error'])}")
-        return int(ack["seq"])
+        subject = f"{self._prefix}.in.{self.tenant}.{verb}"
+        limit = asyncio.get_running_loop().time() + (self._timeout if timeout is None else timeout)
+        async with self._publishing:
+            while True:
+                try:
+                    answer = await self._ask(subject, payload, headers, timeout)
+                except MaxPayloadError:
+                    reason = f"the document has {len(payload)} bytes, more than the broker takes"
+                    raise Refused("too_large", reason) from None
+                ack = json.loads(answer.data)
+                if "error" not in ack:
+                    return int(ack["seq"])
+                why = ack["error"].get("description", str(ack["error"]))
+                if _FULL not in why or asyncio.get_running_loop().time() >= limit:
+                    raise Unavailable(f"the broker has not stored it: {why}")
+                await asyncio.sleep(_FULL_PAUSE_S)
 
     async def _decision(
         self, sequence: int, timeout: float | None, job: str | None = None, sha256: str = ""

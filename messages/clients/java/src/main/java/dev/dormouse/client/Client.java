@@ -11,6 +11,7 @@ import java.util.Set;
 import java.util.UUID;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
+import java.util.concurrent.Executor;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Function;
 import java.util.regex.Pattern;
@@ -28,6 +29,12 @@ public final class Client implements AutoCloseable {
     private static final Set<String> ENDS = Set.of("completed", "failed", "cancelled");
     /** How long a decision may be silent before it is asked for: a status message can be lost. */
     private static final long SILENCE_MS = 2_000;
+    /** Messages that are on their way to the broker at once: more would wait there. */
+    private static final int AT_ONCE = 256;
+    /** The broker's words where as many of the tenant's messages wait to be recorded as may. */
+    private static final String FULL = "maximum messages per subject";
+    /** Until one is sent again. */
+    private static final long FULL_PAUSE_MS = 50;
     /** Decisions that came before the acknowledgement of their message are kept, so many. */
     private static final int RECENT = 20_000;
 
@@ -45,6 +52,7 @@ public final class Client implements AutoCloseable {
             return size() > RECENT;
         }
     };
+    private final Turns publishing = new Turns(AT_ONCE);
     private Dispatcher decisions;
 
     private Client(Wire wire, String tenant, String prefix, Encoding encoding, Duration timeout) {
@@ -195,12 +203,26 @@ public final class Client implements AutoCloseable {
         if (how.traceparent() != null) {
             headers.add("traceparent", how.traceparent());
         }
-        return wire.ask(prefix + ".in." + tenant + "." + verb, payload, headers, limit(how)).thenApply(answer -> {
+        String subject = prefix + ".in." + tenant + "." + verb;
+        long end = System.nanoTime() + limit(how).toNanos();
+        return publishing.enter().thenCompose(in -> stored(subject, payload, headers, how, end))
+                .whenComplete((sequence, error) -> publishing.leave());
+    }
+
+    /** Sends a message until there is room for it: its sequence. */
+    private CompletableFuture<Long> stored(String subject, byte[] payload, Headers headers, How how, long end) {
+        return wire.ask(subject, payload, headers, limit(how)).thenCompose(answer -> {
             Map<String, Object> ack = Codec.json(answer.getData());
-            if (ack.containsKey("error")) {
-                throw new DormouseException.Unavailable("the broker has not stored it: " + ack.get("error"));
+            if (!ack.containsKey("error")) {
+                return CompletableFuture.completedFuture(((Number) ack.get("seq")).longValue());
             }
-            return ((Number) ack.get("seq")).longValue();
+            String why = String.valueOf(ack.get("error"));
+            if (!why.contains(FULL) || System.nanoTime() >= end) {
+                throw new DormouseException.Unavailable("the broker has not stored it: " + why);
+            }
+            Executor later = CompletableFuture.delayedExecutor(FULL_PAUSE_MS, TimeUnit.MILLISECONDS);
+            return CompletableFuture.runAsync(() -> {}, later)
+                    .thenCompose(paused -> stored(subject, payload, headers, how, end));
         });
     }
 
