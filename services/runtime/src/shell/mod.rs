@@ -25,6 +25,7 @@ use std::time::Duration;
 use actix::Actor;
 use dormouse_messages::{Decider, Fold, Sequence};
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::{Clock, SteadyClock};
@@ -33,6 +34,13 @@ use crate::inputs::Inputs;
 use crate::lease::LeaseState;
 use crate::log::Log;
 use crate::snapshot::{Snapshot, Snapshots};
+
+/// How long a service that starts waits until somebody leads the log: several elections, and the
+/// start of a broker over a long log. What restarts services gives up on one that ends at once.
+const NO_LEADER_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Between two questions meanwhile.
+const NO_LEADER_PAUSE: Duration = Duration::from_millis(500);
 
 /// How a service runs.
 #[derive(Clone)]
@@ -120,7 +128,10 @@ pub async fn run_service<D: Decider>(
     shutdown: CancellationToken,
 ) -> Result<(), ServiceError> {
     let name = D::WRITER.as_str();
-    let head = log.head().await?;
+    let head = tokio::select! {
+        head = awaited_head(&log) => head?,
+        () = shutdown.cancelled() => return Ok(()),
+    };
     let snapshots = options
         .snapshot_dir
         .as_ref()
@@ -167,6 +178,21 @@ pub async fn run_service<D: Decider>(
     }
     tracing::info!(service = name, ok = result.is_ok(), "stopped");
     result
+}
+
+/// The log's head, from a leader that there may not be yet: a service that starts waits out an
+/// election, as one that runs does.
+async fn awaited_head(log: &Log) -> Result<Sequence, LogError> {
+    let until = Instant::now() + NO_LEADER_PATIENCE;
+    loop {
+        match log.head().await {
+            Err(error @ LogError::Request { .. }) if Instant::now() < until => {
+                tracing::warn!(%error, "not yet; trying again");
+            }
+            asked => return asked,
+        }
+        tokio::time::sleep(NO_LEADER_PAUSE).await;
+    }
 }
 
 /// Starts actors on a thread of their own, and waits until they have ended.

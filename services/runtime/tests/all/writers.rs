@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::common::chatty::{Chatty, TIMES, numbers_of};
-use crate::common::toy::{run, without_lease};
+use crate::common::toy::{self, Toy, run, without_lease};
 use crate::common::trio::Trio;
 use crate::common::{Broker, PATIENCE, drained, everything};
 use dormouse_messages::events::Writer;
@@ -109,4 +109,27 @@ async fn a_stalled_majority_loses_no_event_and_doubles_none() {
     tokio::join!(stall, append);
     let numbers: Vec<u64> = crate::common::chatty::joins(&everything(&log).await);
     assert_eq!(numbers, [0, 1, 2, 3, 4, 5]);
+}
+
+/// The leader of the log and a follower stand still: nobody leads it, and the third says so or nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_that_starts_while_nobody_leads_the_log_waits() {
+    let trio = Trio::start().await;
+    let log = trio.log(0).await;
+    let mut operator = log.appender(Writer::Operator, None);
+    operator.append(drained(0), &[]).await.expect("stored");
+    let followers = trio.followers_of_the_log(&log).await;
+    let still: Vec<usize> = (0..3).filter(|it| *it != followers[0]).collect();
+    let log = trio.log(followers[0]).await;
+    still.iter().for_each(|server| trio.stop(*server));
+    while log.head().await.is_ok() {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let service = run(Toy::default(), &log, without_lease());
+    // It is not answered in time, as this is not.
+    assert!(log.head().await.is_err());
+    assert!(!service.task.is_finished());
+    still.iter().for_each(|server| trio.go_on(*server));
+    toy::assert_once(&toy::until_answered(&log, 1).await, 1);
+    service.stop().await;
 }
