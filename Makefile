@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build demo mixed test trainer-test trainers-all jaeger-test torture explain-cases lint check fmt docs bench bench-gateway bench-checkpoints compose-test gpu-shares gpu-cost gpu-histories gpu-test gpu-bench release tools clean
+.PHONY: help build demo mixed test trainer-test trainers-all jaeger-test torture cluster-test explain-cases lint check fmt docs bench bench-gateway bench-checkpoints compose-test gpu-shares gpu-cost gpu-histories gpu-test gpu-bench release tools clean
 
 TOOLS := $(or $(DORMOUSE_TOOLS),$(CURDIR)/.tools)
 # What the tests and the demo find their servers and interpreters by.
@@ -16,6 +16,8 @@ CARGO := PATH="$(PATH):$(HOME)/.cargo/bin" cargo
 TRAINER_TEST := cd messages/trainer/python && PATH="$(RUN_PATH)" $(TOOLS)/venv/bin/python3 -m pytest -p no:cacheprovider -c pyproject.toml tests ../../../deploy/grafana
 KILLS ?= 200
 FAULTS ?= 2000
+MINUTES ?= 10
+SEED ?= $(shell date +%s)
 CASES ?= 500
 HISTORIES ?= 10000
 
@@ -23,7 +25,7 @@ help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 tools: ## Install what build, tests and demo need (Debian 12, as root)
-	scripts/install.sh build nats docker trainers notebook clients browser promtool cudart s3
+	scripts/install.sh build nats docker trainers notebook clients browser promtool cudart s3 hosts
 
 build: ## Build the dormouse binary
 	scripts/install.sh build
@@ -40,7 +42,7 @@ mixed: ## Show training, a model service, notebooks and a shared GPU on one mach
 	PATH="$(RUN_PATH)" $(TOOLS)/venv/bin/python3 deploy/examples/mixed/run.py $(ARGS)
 
 test: ## Run every test, with a real broker, container engine, training frameworks and browser
-	scripts/install.sh build nats docker trainers notebook clients browser promtool cudart s3
+	scripts/install.sh build nats docker trainers notebook clients browser promtool cudart s3 hosts
 	PATH="$(RUN_PATH)" cargo test --workspace $(ARGS)
 	$(TRAINER_TEST)
 
@@ -61,6 +63,10 @@ torture: ## Kill every process at random moments, then simulated clusters: make 
 	PATH="$(RUN_PATH)" DORMOUSE_TORTURE_KILLS=$(KILLS) cargo test -p dormouse --test all torture:: $(ARGS) -- --nocapture
 	DORMOUSE_FAULTS=$(FAULTS) $(CARGO) test -p dormouse-replay --test all torture:: -- --nocapture
 
+cluster-test: ## Torment a cluster on hosts of its own (network namespaces, as root): make cluster-test MINUTES=60 SEED=7
+	scripts/install.sh build nats docker hosts
+	PATH="$(RUN_PATH)" DORMOUSE_NEMESIS_MINUTES=$(MINUTES) DORMOUSE_NEMESIS_SEED=$(SEED) cargo test -p dormouse --test all nemesis::a_cluster_survives_its_nemesis $(ARGS) -- --nocapture
+
 explain-cases: ## Try every change that explanations of generated jobs name again: make explain-cases CASES=500
 	DORMOUSE_EXPLAIN_CASES=$(CASES) $(CARGO) test -p dormouse-replay --test all explain::cases::every_named -- --nocapture
 
@@ -74,7 +80,7 @@ lint: ## Check format and lints; a warning fails
 check: export RUSTC_WORKSPACE_WRAPPER := clippy-driver
 check: export CLIPPY_ARGS := -Dwarnings__CLIPPY_HACKERY__
 check: ## Format, lints and tests, as CI runs them: one build for all
-	scripts/install.sh build nats docker trainers notebook clients browser promtool cudart s3
+	scripts/install.sh build nats docker trainers notebook clients browser promtool cudart s3 hosts
 	$(CARGO) fmt --all --check
 	PATH="$(RUN_PATH)" scripts/lints-can-fail.sh
 	PATH="$(RUN_PATH)" cargo build --workspace --all-targets

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what Dormouse's build, tests and demo need, on Debian 12 as root.
 #
-#   scripts/install.sh [build|nats|docker|trainers|trainers-all|notebook|clients|browser|jaeger|promtool|compose|cudart|s3|all]...
+#   scripts/install.sh [build|nats|docker|trainers|trainers-all|notebook|clients|browser|jaeger|promtool|compose|cudart|s3|hosts|all]...
 #
 # Idempotent: what is there already is left alone, and a second run takes a
 # second. Local things go to .tools/ in the repository (DORMOUSE_TOOLS names
@@ -126,6 +126,12 @@ start_engine() {
   done
   kill "$pid" 2>/dev/null
   return 1
+}
+
+# What makes hosts of one machine: namespaces, links between them, and filters that cut these.
+install_hosts() {
+  packages iproute2 iptables
+  say "hosts: ready"
 }
 
 install_docker() {
@@ -434,8 +440,9 @@ for target in "$@"; do
     compose) install_compose ;;
     cudart) install_cudart ;;
     s3) install_s3 ;;
-    all) install_build; install_nats; install_docker; install_trainers; install_notebook; install_clients; install_browser; install_promtool; install_cudart; install_s3 ;;
+    hosts) install_hosts ;;
+    all) install_build; install_nats; install_docker; install_trainers; install_notebook; install_clients; install_browser; install_promtool; install_cudart; install_s3; install_hosts ;;
     -h | --help) sed -n '2,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" ;;
-    *) die "unknown target '$target': build, nats, docker, trainers, trainers-all, notebook, clients, browser, jaeger, promtool, compose, cudart, s3 or all" ;;
+    *) die "unknown target '$target': build, nats, docker, trainers, trainers-all, notebook, clients, browser, jaeger, promtool, compose, cudart, s3, hosts or all" ;;
   esac
 done

@@ -20,6 +20,7 @@ mod layout;
 mod lives;
 mod logs;
 mod metadata;
+mod nemesis;
 mod notebooks;
 mod page;
 mod questions;

@@ -224,6 +224,13 @@ impl Cluster {
         }
     }
 
+    /// How it ended, if it was started, was not killed from here, and has ended nevertheless.
+    pub fn ended(&mut self, name: &str) -> Option<std::process::ExitStatus> {
+        let status = self.children.get_mut(name)?.try_wait().expect("waits")?;
+        self.children.remove(name);
+        Some(status)
+    }
+
     /// Sends a process a signal.
     pub fn signal(&self, name: &str, signal: Signal) {
         let pid = self.pid(name).expect("it runs");

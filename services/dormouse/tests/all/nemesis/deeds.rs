@@ -1,0 +1,186 @@
+//! How each fault is done to the cluster, and taken back.
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use crate::common::PATIENCE;
+use nix::sys::signal::Signal;
+
+use super::faults::{BROKERS, COPIES, Fault, SERVICES, Step};
+use super::world::{Done, Moment, Took, World, all, copy};
+
+/// What a service's fail-over may take; what the judge makes of more is in `LENIENCY`.
+const FAIL_OVER: Duration = Duration::from_secs(3);
+/// Nobody waits for one longer.
+const FAIL_OVER_PATIENCE: Duration = Duration::from_secs(30);
+/// The file that fills a disk.
+const FILLING: &str = "filling";
+
+impl World {
+    /// Does each step's faults, lets them last, takes them back, and is quiet for a while.
+    pub fn torment(&mut self, steps: &[Step]) -> Vec<Done> {
+        let mut done = Vec::new();
+        for step in steps {
+            let mut begun = Vec::new();
+            for fault in &step.faults {
+                self.say(&format!("{fault:?}"));
+                begun.push((*fault, Moment::now()));
+                self.apply(*fault);
+            }
+            self.pass(Duration::from_millis(step.lasts_ms));
+            for (fault, from) in begun {
+                self.take_back(fault);
+                let until = Moment::now();
+                done.push(Done { fault, from, until });
+            }
+            // What was killed is started again.
+            self.begin_all();
+            self.pass(Duration::from_millis(step.quiet_ms));
+        }
+        done
+    }
+
+    fn apply(&mut self, fault: Fault) {
+        match fault {
+            Fault::KillService { service, active } => self.kill_service(service, active),
+            Fault::StopService { service } => {
+                let host = self.active(service).unwrap_or(COPIES[0]);
+                self.stop(&copy(service, host));
+            }
+            Fault::PauseService { service } => {
+                let host = self.active(service).unwrap_or(COPIES[0]);
+                self.signal(&copy(service, host), Signal::SIGSTOP);
+            }
+            Fault::KillAgent { node } => self.cluster.kill(node),
+            Fault::PauseAgent { node } => self.signal(node, Signal::SIGSTOP),
+            Fault::KillNode { node } => {
+                self.net.signal(node, None, Signal::SIGKILL);
+                self.cluster.kill(node);
+            }
+            Fault::FreezeNode { node } => self.net.signal(node, None, Signal::SIGSTOP),
+            Fault::KillKeeper { node } => {
+                let keeper = Some("dormouse-keeper");
+                self.net.signal(node, keeper, Signal::SIGKILL);
+            }
+            Fault::KillBroker { broker } => self.cluster.kill(broker),
+            Fault::StopBroker { broker } => self.signal(broker, Signal::SIGUSR2),
+            Fault::PauseBroker { broker } => self.signal(broker, Signal::SIGSTOP),
+            Fault::PauseBrokers { but } => {
+                for broker in BROKERS.into_iter().filter(|it| *it != but) {
+                    self.signal(broker, Signal::SIGSTOP);
+                }
+            }
+            Fault::Cut { host, way } => self.net.cut(host, way, None),
+            Fault::CutPair { host, broker, way } => self.net.cut(host, way, Some(broker)),
+            Fault::Slow { host } => self.net.slow(host),
+            Fault::FillNode { node: name } | Fault::FillBroker { broker: name } => self.fill(name),
+            Fault::RollServices => self.roll_services(),
+            Fault::RollBrokers => self.roll_brokers(),
+            Fault::KillAll => all().iter().for_each(|name| self.cluster.kill(name)),
+        }
+    }
+
+    fn take_back(&mut self, fault: Fault) {
+        match fault {
+            Fault::PauseService { service } => {
+                for host in COPIES {
+                    self.signal(&copy(service, host), Signal::SIGCONT);
+                }
+            }
+            Fault::PauseAgent { node } => self.signal(node, Signal::SIGCONT),
+            Fault::FreezeNode { node } => self.net.signal(node, None, Signal::SIGCONT),
+            Fault::StopBroker { broker } => self.cluster.kill(broker),
+            Fault::PauseBroker { .. } | Fault::PauseBrokers { .. } => {
+                for broker in BROKERS {
+                    self.signal(broker, Signal::SIGCONT);
+                }
+            }
+            Fault::Cut { host, .. } | Fault::CutPair { host, .. } | Fault::Slow { host } => {
+                self.net.heal(host);
+            }
+            Fault::FillNode { node } => self.empty(node),
+            Fault::FillBroker { broker } => {
+                self.empty(broker);
+                // It has turned its streams off, and says so.
+                self.cluster.kill(broker);
+            }
+            // These are over, but for what is started again.
+            Fault::KillService { .. }
+            | Fault::StopService { .. }
+            | Fault::KillAgent { .. }
+            | Fault::KillNode { .. }
+            | Fault::KillKeeper { .. }
+            | Fault::KillBroker { .. }
+            | Fault::RollServices
+            | Fault::RollBrokers
+            | Fault::KillAll => {}
+        }
+    }
+
+    /// A signal to a process, if it runs.
+    fn signal(&self, name: &str, signal: Signal) {
+        if self.cluster.pid(name).is_some() {
+            self.cluster.signal(name, signal);
+        }
+    }
+
+    fn kill_service(&mut self, service: &str, active: bool) {
+        // Queries are answered by both, and nobody is active.
+        let holder = self.active(service);
+        let wanted = |it: &&str| (Some(*it) == holder) == active;
+        let host = COPIES.into_iter().find(wanted).unwrap_or(COPIES[0]);
+        self.cluster.kill(&copy(service, host));
+        if holder != Some(host) {
+            return;
+        }
+        let since = Instant::now();
+        let is_over = |it: &Self| it.active(service).is_some_and(|it| it != host);
+        while !is_over(self) && since.elapsed() < FAIL_OVER_PATIENCE {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        self.took.push(Took {
+            what: format!("fail-over of {service}"),
+            time: since.elapsed(),
+            bound: FAIL_OVER,
+        });
+    }
+
+    fn fill(&self, name: &str) {
+        let path = self.cluster.dir().join(name).join(FILLING);
+        let mut file = std::fs::File::create(path).expect("a disk");
+        let piece = vec![0; 1 << 16];
+        while file.write_all(&piece).is_ok() {}
+    }
+
+    fn empty(&self, name: &str) {
+        let _ = std::fs::remove_file(self.cluster.dir().join(name).join(FILLING));
+    }
+
+    fn roll_services(&mut self) {
+        for host in COPIES {
+            for service in SERVICES {
+                let name = copy(service, host);
+                self.stop(&name);
+                self.begin(&name);
+            }
+        }
+    }
+
+    /// The next one goes when the one before follows again.
+    fn roll_brokers(&mut self) {
+        for broker in BROKERS {
+            self.cluster.kill(broker);
+            self.begin(broker);
+            let until = Instant::now() + PATIENCE;
+            // Until the others know that it is away, they take it for current.
+            std::thread::sleep(Duration::from_secs(2));
+            while !self.brokers_follow() {
+                if Instant::now() > until {
+                    self.found.push(format!("{broker} does not follow again"));
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(200));
+            }
+        }
+    }
+}

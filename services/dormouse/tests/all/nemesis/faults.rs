@@ -1,0 +1,250 @@
+//! What goes wrong, and when: a plan that follows from its seed alone.
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use super::net::Way;
+
+pub const BROKERS: [&str; 3] = ["b0", "b1", "b2"];
+pub const SERVICES: [&str; 6] = [
+    "admission",
+    "optimizer",
+    "placer",
+    "checkpointer",
+    "autoscaler",
+    "api",
+];
+/// The hosts of the services: the first copies, and the second ones.
+pub const COPIES: [&str; 2] = ["s0", "s1"];
+pub const NODES: [&str; 4] = ["n0", "n1", "n2", "n3"];
+/// Nodes whose containers are plain processes; the others' are Docker's where there is an engine.
+pub const PLAIN: [&str; 2] = ["n0", "n1"];
+
+/// One fault. It lasts for its step's time, and is then taken back: what was killed is started
+/// again, what stood still goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// SIGKILL to the active copy of a service, or to the one that stands by.
+    KillService { service: &'static str, active: bool },
+    /// SIGTERM.
+    StopService { service: &'static str },
+    /// SIGSTOP.
+    PauseService { service: &'static str },
+    /// SIGKILL to an agent; its node lives.
+    KillAgent { node: &'static str },
+    /// SIGSTOP to an agent.
+    PauseAgent { node: &'static str },
+    /// SIGKILL to an agent, its keeper and its containers.
+    KillNode { node: &'static str },
+    /// SIGSTOP to an agent, its keeper and its containers.
+    FreezeNode { node: &'static str },
+    /// SIGKILL to a node's keeper.
+    KillKeeper { node: &'static str },
+    /// SIGKILL.
+    KillBroker { broker: &'static str },
+    /// SIGUSR2, lame duck mode, as the unit stops it.
+    StopBroker { broker: &'static str },
+    /// SIGSTOP.
+    PauseBroker { broker: &'static str },
+    /// SIGSTOP to two of the three.
+    PauseBrokers { but: &'static str },
+    /// Packets of a host with all others.
+    Cut { host: &'static str, way: Way },
+    /// Packets between a host and one broker.
+    CutPair {
+        host: &'static str,
+        broker: &'static str,
+        way: Way,
+    },
+    /// A slow link.
+    Slow { host: &'static str },
+    /// The file system of a node's agent is full.
+    FillNode { node: &'static str },
+    /// The file system of a broker is full; it is started again when there is room.
+    FillBroker { broker: &'static str },
+    /// Each service is stopped and started, one copy after the other.
+    RollServices,
+    /// Each broker is killed and started, one after the other.
+    RollBrokers,
+    /// SIGKILL to all brokers, services and agents; containers are left alone.
+    KillAll,
+}
+
+impl Fault {
+    /// What kind it is: the first word of its name.
+    pub fn kind(&self) -> String {
+        let name = format!("{self:?}");
+        name.split(' ').next().unwrap_or_default().to_owned()
+    }
+
+    /// The hosts that it holds: two faults at once share none.
+    pub fn hosts(&self) -> Vec<&'static str> {
+        match *self {
+            Self::KillService { .. } | Self::StopService { .. } | Self::PauseService { .. } => {
+                COPIES.to_vec()
+            }
+            Self::KillAgent { node }
+            | Self::PauseAgent { node }
+            | Self::KillNode { node }
+            | Self::FreezeNode { node }
+            | Self::KillKeeper { node }
+            | Self::FillNode { node } => vec![node],
+            Self::KillBroker { .. }
+            | Self::StopBroker { .. }
+            | Self::PauseBroker { .. }
+            | Self::PauseBrokers { .. }
+            | Self::FillBroker { .. } => BROKERS.to_vec(),
+            Self::Cut { host, .. } | Self::Slow { host } if BROKERS.contains(&host) => {
+                BROKERS.to_vec()
+            }
+            Self::Cut { host, .. } | Self::Slow { host } => vec![host],
+            Self::CutPair { host, .. } => [&[host][..], &BROKERS].concat(),
+            Self::RollServices | Self::RollBrokers | Self::KillAll => {
+                [&BROKERS[..], &COPIES, &NODES].concat()
+            }
+        }
+    }
+}
+
+/// One or two faults, how long they last, and how long it is quiet afterwards.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    pub faults: Vec<Fault>,
+    pub lasts_ms: u64,
+    pub quiet_ms: u64,
+}
+
+fn one(random: &mut StdRng, of: &[&'static str]) -> &'static str {
+    of[random.random_range(0..of.len())]
+}
+
+fn way(random: &mut StdRng) -> Way {
+    [Way::Both, Way::In, Way::Out][random.random_range(0..3)]
+}
+
+/// A fault, and the milliseconds within which it may last.
+fn fault(random: &mut StdRng) -> (Fault, (u64, u64)) {
+    let (service, node) = (one(random, &SERVICES), one(random, &NODES));
+    let (plain, broker) = (one(random, &PLAIN), one(random, &BROKERS));
+    let host = one(random, &[&BROKERS[..], &COPIES, &NODES].concat());
+    let active = random.random_bool(0.8);
+    // Now and then longer than a lease of 20 s.
+    let long = if random.random_bool(0.25) {
+        (18_000, 32_000)
+    } else {
+        (500, 8_000)
+    };
+    match random.random_range(0..40) {
+        0..6 => (Fault::KillService { service, active }, (200, 6_000)),
+        6 => (Fault::StopService { service }, (200, 3_000)),
+        7..10 => (Fault::PauseService { service }, (1_500, 9_000)),
+        10..13 => (Fault::KillAgent { node }, long),
+        13..15 => (Fault::PauseAgent { node }, long),
+        15..18 => (Fault::KillNode { node: plain }, long),
+        18..20 => (Fault::FreezeNode { node: plain }, long),
+        20 => (Fault::KillKeeper { node: plain }, (500, 2_000)),
+        21..24 => (Fault::KillBroker { broker }, (500, 15_000)),
+        24 => (Fault::StopBroker { broker }, (4_000, 12_000)),
+        25..27 => (Fault::PauseBroker { broker }, (1_000, 13_000)),
+        27 => (Fault::PauseBrokers { but: broker }, (2_000, 13_000)),
+        28..32 => (
+            Fault::Cut {
+                host,
+                way: way(random),
+            },
+            long,
+        ),
+        32..34 => {
+            let host = one(random, &[&COPIES[..], &NODES].concat());
+            let way = way(random);
+            (Fault::CutPair { host, broker, way }, (2_000, 20_000))
+        }
+        34 => (Fault::Slow { host }, (3_000, 12_000)),
+        35 => (Fault::FillNode { node: plain }, (2_000, 10_000)),
+        36 => (Fault::FillBroker { broker }, (2_000, 10_000)),
+        37 => (Fault::RollServices, (100, 500)),
+        38 => (Fault::RollBrokers, (100, 500)),
+        _ => (Fault::KillAll, (200, 4_000)),
+    }
+}
+
+/// What happens within so many milliseconds.
+pub fn plan(seed: u64, until_ms: u64) -> Vec<Step> {
+    let mut random = StdRng::seed_from_u64(seed);
+    let (mut steps, mut at_ms) = (Vec::new(), 0);
+    while at_ms < until_ms {
+        let (first, (least, most)) = fault(&mut random);
+        let mut faults = vec![first];
+        let (second, _) = fault(&mut random);
+        let apart = second.hosts().iter().all(|it| !first.hosts().contains(it));
+        if random.random_bool(0.3) && apart {
+            faults.push(second);
+        }
+        let step = Step {
+            faults,
+            lasts_ms: random.random_range(least..most),
+            quiet_ms: random.random_range(500..4_000),
+        };
+        at_ms += step.lasts_ms + step.quiet_ms;
+        steps.push(step);
+    }
+    steps
+}
+
+/// The short form: a fixed list. One step lasts longer than a lease.
+pub fn short() -> Vec<Step> {
+    let step = |lasts_ms, faults: &[Fault]| Step {
+        faults: faults.to_vec(),
+        lasts_ms,
+        quiet_ms: 300,
+    };
+    let kill = |service| Fault::KillService {
+        service,
+        active: true,
+    };
+    let cut = |host, way| Fault::Cut { host, way };
+    let (pause, agent) = (
+        Fault::PauseService {
+            service: "optimizer",
+        },
+        Fault::KillAgent { node: "n1" },
+    );
+    let (broker, full) = (
+        Fault::KillBroker { broker: "b0" },
+        Fault::FillNode { node: "n0" },
+    );
+    vec![
+        step(500, &[kill("checkpointer"), agent]),
+        step(1_000, &[kill("placer"), Fault::Slow { host: "n2" }]),
+        step(2_000, &[pause, cut("n1", Way::In)]),
+        step(4_000, &[broker, full]),
+        step(
+            22_000,
+            &[
+                cut("n3", Way::Out),
+                Fault::KillNode { node: "n0" },
+                kill("admission"),
+            ],
+        ),
+        step(500, &[Fault::KillAll]),
+    ]
+}
+
+#[test]
+fn a_seed_is_a_plan() {
+    let hour = 3_600_000;
+    assert_eq!(plan(7, hour), plan(7, hour));
+    assert_ne!(plan(7, hour), plan(8, hour));
+    let kinds: std::collections::BTreeSet<String> = plan(7, hour)
+        .iter()
+        .flat_map(|it| it.faults.iter().map(Fault::kind))
+        .collect();
+    assert_eq!(kinds.len(), 20, "{kinds:?}");
+    for step in plan(7, hour).iter().chain(&short()) {
+        let mut hosts: Vec<&str> = step.faults.iter().flat_map(Fault::hosts).collect();
+        let all = hosts.len();
+        hosts.sort_unstable();
+        hosts.dedup();
+        assert_eq!(hosts.len(), all, "{step:?}");
+    }
+}
