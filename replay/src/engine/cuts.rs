@@ -17,15 +17,35 @@ impl Engine {
         if cut == Cut::Killed {
             self.agents.kill(node);
         }
+        if let Some(at) = due.wakes {
+            self.at(at, Action::RenewalDue(node.clone(), due.of));
+        }
         if let Some(at) = due.fence {
             self.at(at, Action::FenceDue(node.clone(), due.of));
         }
         self.at(due.loss, Action::LeaseDue(node.clone(), due.of));
     }
 
+    /// An agent that is cut off tries to renew its lease, or ends what runs.
+    pub(super) fn renewal(&mut self, node: &NodeId, of: u64) {
+        if !self.agents.ties.counts(node, of) {
+            return;
+        }
+        let woken = self.agents.ties.woken(node, self.now, &self.faults);
+        if let Some(at) = woken.ends {
+            self.at(at, Action::FenceDue(node.clone(), of));
+        }
+        if let Some(at) = woken.wakes {
+            self.at(at, Action::RenewalDue(node.clone(), of));
+        }
+        if woken.fences {
+            self.agents.fence(node, self.now, &mut self.faults);
+        }
+    }
+
     /// What runs on a node that is cut off has ended, before its lease.
     pub(super) fn fence(&mut self, node: &NodeId, of: u64) {
-        if self.agents.ties.counts(node, of) {
+        if self.agents.ties.is_past(node, of, self.now) {
             self.agents.fence(node, self.now, &mut self.faults);
         }
     }

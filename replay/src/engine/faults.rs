@@ -113,17 +113,20 @@ pub enum Plant {
     RawStamps,
     /// Nobody ends the containers of an agent that is cut off.
     Unfenced,
+    /// A renewal of which nothing was heard counts.
+    UnheardRenewals,
     /// What was asked of a node before it was lost is started when it is back.
     VoidStarts,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::StaleAppends,
         Self::DoubledRetries,
         Self::RawStamps,
         Self::Unfenced,
+        Self::UnheardRenewals,
         Self::VoidStarts,
     ];
 }

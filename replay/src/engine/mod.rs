@@ -86,7 +86,9 @@ pub enum Action {
     Cut(NodeId, Cut),
     /// It is back.
     Mend(NodeId),
-    /// An agent that is cut off, or its keeper, ends what runs there, if nothing has changed since.
+    /// An agent that is cut off looks after its lease, if nothing has changed since.
+    RenewalDue(NodeId, u64),
+    /// The keeper of an agent that is cut off ends what runs there, if nothing has changed since.
     FenceDue(NodeId, u64),
     /// Its lease has ended, if nothing has changed since.
     LeaseDue(NodeId, u64),
@@ -326,6 +328,10 @@ impl Engine {
                 return Ok(());
             }
             Action::Mend(node) => return self.mend(&node),
+            Action::RenewalDue(node, of) => {
+                self.renewal(&node, of);
+                return Ok(());
+            }
             Action::FenceDue(node, of) => {
                 self.fence(&node, of);
                 return Ok(());

@@ -153,7 +153,7 @@ impl ModelAgents {
         if self.is_up(node) {
             self.kill(node);
         }
-        self.ties.mend(node);
+        self.ties.mend(node, now);
         match self.nodes.get_mut(node) {
             Some(it) => it.renew(Some(offer)),
             None => {
@@ -236,11 +236,11 @@ impl ModelAgents {
 
     /// A cut is over: the agent says what it has to say, hears what it has missed, and goes on.
     pub fn mend(&mut self, node: &NodeId, now: Timestamp, faults: &mut Faults) {
-        match self.ties.mend(node) {
+        let held_again = match self.ties.mend(node, now) {
             None => return,
-            Some(Cut::Killed) => return self.start_agent(node, now, faults),
-            Some(Cut::Whole | Cut::Mute | Cut::Deaf) => {}
-        }
+            Some((Cut::Killed, _)) => return self.start_agent(node, now, faults),
+            Some((Cut::Whole | Cut::Mute | Cut::Deaf, held_again)) => held_again,
+        };
         self.with(node, |agents, it| {
             if let Some(event) = it.unsent.take() {
                 agents.said.push(event);
@@ -248,7 +248,9 @@ impl ModelAgents {
             }
             agents.late = true;
             it.catch_up();
-            it.agent.lease(Lease::Held);
+            if held_again {
+                it.agent.lease(Lease::Held);
+            }
             agents.act(it, now, faults);
             agents.late = false;
         });

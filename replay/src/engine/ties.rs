@@ -7,7 +7,8 @@
 //! ```
 //!
 //! 1. An agent that is killed leaves its containers running; its keeper holds the fence. One that is cut
-//!    off holds it itself. Who comes back before it adopts what runs.
+//!    off holds it itself, by the machine that is shipped ([`Holder`]), driven from its last renewal on;
+//!    its keeper ends what is left. Who comes back before it adopts what runs.
 //! 2. An agent that does not hear starts and stops nothing; one that cannot speak keeps what it has to
 //!    say. A renewal needs both.
 //! 3. The brokers count the lease from a later moment than the agent: it is not answered what they saw.
@@ -15,6 +16,7 @@
 
 use std::collections::BTreeMap;
 
+use dormouse_agent_core::holder::{Answer, Duty, Holder, News};
 use dormouse_messages::policy::LeaseTerm;
 use dormouse_messages::{NodeId, Timestamp};
 
@@ -33,23 +35,126 @@ pub enum Cut {
     Killed,
 }
 
+/// A renewal that nothing is heard of is given up after so long, as by the agent's driver.
+const ANSWER_MS: u64 = 5_000;
+
 /// A node's tie.
 #[derive(Debug, Clone, Default)]
 pub struct Tie {
     cut: Option<Cut>,
     /// How often it was cut or mended: what was due before is void.
     changes: u64,
+    /// How the agent holds its lease while it is cut off; a killed one does not.
+    holder: Option<Holder>,
+    /// When it asked the renewal that is not answered.
+    asked_ms: Option<u64>,
+    /// When its keeper ends what runs.
+    ends_ms: u64,
 }
 
 /// What is due of a tie that is still cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deadlines {
-    /// When what runs there ends; never where that is forgotten.
+    /// When the agent next looks after its lease.
+    pub wakes: Option<Timestamp>,
+    /// When the keeper ends what runs there; never where that is forgotten.
     pub fence: Option<Timestamp>,
     /// When the node is lost.
     pub loss: Timestamp,
     /// Of which change.
     pub of: u64,
+}
+
+/// What an agent that is cut off does for its lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Woken {
+    /// It ends all that runs.
+    pub fences: bool,
+    /// When its keeper is to end what is left, if it has told it so.
+    pub ends: Option<Timestamp>,
+    /// When it looks again.
+    pub wakes: Option<Timestamp>,
+}
+
+/// A driver's clock.
+fn ms(at: Timestamp) -> u64 {
+    u64::try_from(at.as_micros()).unwrap_or(0) / 1_000
+}
+
+fn at_ms(ms: u64) -> Timestamp {
+    Timestamp::from_micros(0).plus_ms(ms)
+}
+
+/// A lease whose last renewal was asked then, and the end that the keeper was told.
+fn renewed(asked_ms: u64, term: LeaseTerm) -> (Holder, u64) {
+    let mut holder = Holder::new(true, term);
+    holder.woken(asked_ms);
+    holder.answered(asked_ms, Answer::Renewed);
+    let mut end_ms = u64::MAX;
+    while let Some(duty) = holder.next_duty() {
+        if let Duty::Deadline { asked_ms, lasts_ms } = duty {
+            end_ms = asked_ms + lasts_ms;
+        }
+    }
+    (holder, end_ms)
+}
+
+impl Tie {
+    /// Nothing that it asks is answered: `unheard` is what it makes of that.
+    fn woken(&mut self, now: Timestamp, unheard: Answer) -> Woken {
+        let now_ms = ms(now);
+        let (mut fences, mut ends) = (false, None);
+        let Some(holder) = &mut self.holder else {
+            let wakes = None;
+            return Woken {
+                fences,
+                ends,
+                wakes,
+            };
+        };
+        match self.asked_ms {
+            Some(asked_ms) if now_ms >= asked_ms + ANSWER_MS => {
+                self.asked_ms = None;
+                holder.answered(now_ms, unheard);
+            }
+            _ => holder.woken(now_ms),
+        }
+        while let Some(duty) = holder.next_duty() {
+            match duty {
+                Duty::Ask(_) => self.asked_ms = Some(now_ms),
+                Duty::News(News::Fence) => (fences, self.asked_ms) = (true, None),
+                Duty::Deadline { asked_ms, lasts_ms } => {
+                    self.ends_ms = asked_ms + lasts_ms;
+                    ends = Some(at_ms(self.ends_ms));
+                }
+                Duty::News(News::Held | News::Superseded(_)) => {}
+            }
+        }
+        let given_up = self
+            .asked_ms
+            .map_or(u64::MAX, |asked_ms| asked_ms + ANSWER_MS);
+        let wakes = holder.wakes_at_ms().map(|at| at_ms(at.min(given_up)).max(now));
+        // What it does after the fence is to ask on until the tie is whole again.
+        let wakes = wakes.filter(|_| holder.is_held());
+        Woken {
+            fences,
+            ends,
+            wakes,
+        }
+    }
+
+    /// It is answered again; whether that ends a fence.
+    fn answered(&mut self, now_ms: u64) -> bool {
+        self.asked_ms = None;
+        let Some(mut holder) = self.holder.take() else {
+            return false;
+        };
+        holder.answered(now_ms, Answer::Unknown);
+        let asked_ms = holder.wakes_at_ms().map_or(now_ms, |at| at.max(now_ms));
+        holder.woken(asked_ms);
+        holder.answered(asked_ms, Answer::Renewed);
+        std::iter::from_fn(|| holder.next_duty()).any(|it| it == Duty::News(News::Held))
+    }
 }
 
 /// All ties.
@@ -95,13 +200,33 @@ impl Ties {
             Cut::Whole | Cut::Mute | Cut::Killed => renewed_ms,
         };
         let since = |ago_ms: u64, span_ms: u64| now.plus_ms(span_ms.saturating_sub(ago_ms));
-        let fence = since(renewed_ms, term.fence_ms + term.grace_ms());
+        let (holder, end_ms) = renewed(ms(now).saturating_sub(renewed_ms), term);
         let forgotten = faults.plant() == Some(Plant::Unfenced);
+        (tie.asked_ms, tie.ends_ms) = (None, end_ms);
+        tie.holder = (cut != Cut::Killed).then_some(holder);
+        let looks = tie.holder.as_ref().filter(|_| !forgotten);
         Some(Deadlines {
-            fence: (!forgotten).then_some(fence),
+            wakes: looks.and_then(Holder::wakes_at_ms).map(at_ms),
+            fence: (!forgotten).then_some(at_ms(end_ms)),
             loss: since(seen_ms, term.lease_ms),
             of: tie.changes,
         })
+    }
+
+    /// An agent that is cut off looks after its lease.
+    pub fn woken(&mut self, node: &NodeId, now: Timestamp, faults: &Faults) -> Woken {
+        let unheard = match faults.plant() {
+            Some(Plant::UnheardRenewals) => Answer::Renewed,
+            _ => Answer::Unknown,
+        };
+        let tie = self.0.entry(node.clone()).or_default();
+        tie.woken(now, unheard)
+    }
+
+    /// Whether its keeper ends what runs on a node by now, if this change still counts.
+    pub fn is_past(&self, node: &NodeId, of: u64, now: Timestamp) -> bool {
+        let ends_ms = self.of(node).map_or(0, |tie| tie.ends_ms);
+        self.counts(node, of) && ms(now) >= ends_ms
     }
 
     /// Whether a deadline of this change still counts.
@@ -113,15 +238,15 @@ impl Ties {
     /// The node dies with its agent.
     pub fn die(&mut self, node: &NodeId) {
         let tie = self.0.entry(node.clone()).or_default();
-        tie.cut = None;
+        (tie.cut, tie.holder, tie.asked_ms) = (None, None, None);
         tie.changes += 1;
     }
 
-    /// The tie is whole again; how it was cut.
-    pub fn mend(&mut self, node: &NodeId) -> Option<Cut> {
+    /// The tie is whole again; how it was cut, and whether the lease is held again after a fence.
+    pub fn mend(&mut self, node: &NodeId, now: Timestamp) -> Option<(Cut, bool)> {
         let tie = self.0.get_mut(node)?;
         let cut = tie.cut.take()?;
         tie.changes += 1;
-        Some(cut)
+        Some((cut, tie.answered(ms(now))))
     }
 }

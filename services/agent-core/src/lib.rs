@@ -3,8 +3,10 @@
 //! ```text
 //!  log ──────────────────► state ──┐ what the log asks of the node: a fold
 //!                                  ├► reconcile ──► reports ──► what is to be done and said
-//!  lease, exits, answers ► Machine ┘ what runs there, and what was begun
+//!  exits, answers ───────► Machine ┘ what runs there, and what was begun
 //!  └────────────────────────── Agent ──────────────────────────┘
+//!        ▲ held, fence
+//!      Holder ◄── answers of the lease, time; when it is renewed, and when all has to end
 //! ```
 //!
 //! The shipped agent drives it with plain processes or Docker, the simulator with a model of them.
@@ -13,6 +15,7 @@
 
 pub mod agent;
 mod exit;
+pub mod holder;
 pub mod reconcile;
 pub mod report;
 pub mod state;

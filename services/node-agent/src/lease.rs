@@ -1,11 +1,5 @@
-//! Holding the node's lease, and fencing in time: before the lease can end, the node's
-//! containers have to be gone.
-//!
-//! A renewal counts from when it was asked, not from when it was answered. A lease of 90 s is
-//! renewed every 22.5 s; 67.5 s after the last renewal that succeeded everything is asked to end,
-//! at 78.75 s it is killed. A shorter outage of the broker ends nothing. The policy on the log says
-//! how long leases last ([`LeaseTerm`]); each renewal says for how long it is, and holds for that
-//! long, whatever the policy has become meanwhile.
+//! Holding the node's lease: what [`Holder`] asks is asked of the broker, and what it says is told
+//! to the agent and to the keeper.
 //!
 //! An agent in the broker's own process has no fence: when the broker is away nobody else could run
 //! its containers.
@@ -13,15 +7,13 @@
 use std::time::Duration;
 
 use actix::prelude::*;
+use dormouse_agent_core::holder::{Answer, Duty, Holder, News};
 use dormouse_messages::policy::LeaseTerm;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::keeper::client::Keeper;
 use crate::wire::{Lease, LeaseError};
-
-/// Between two attempts while the lease is not held.
-const RETRY: Duration = Duration::from_millis(200);
 
 /// How often waiting for the lease is said.
 const SAY_EVERY: Duration = Duration::from_secs(10);
@@ -29,19 +21,7 @@ const SAY_EVERY: Duration = Duration::from_secs(10);
 /// News of the lease.
 #[derive(Debug, Clone, PartialEq, Eq, Message)]
 #[rtype(result = "()")]
-pub enum LeaseNews {
-    /// It is held (again).
-    Held,
-    /// It may end soon: end everything now.
-    Fence,
-    /// Someone else holds it.
-    Superseded(String),
-}
-
-/// How long between two renewals: several of them fit before the fence.
-fn renew_every(term: LeaseTerm) -> Duration {
-    Duration::from_millis((term.lease_ms / 4).min(term.fence_ms / 3))
-}
+pub struct LeaseNews(pub News);
 
 /// What an agent is told of its lease.
 #[derive(Debug, Clone)]
@@ -61,17 +41,7 @@ impl Terms {
     }
 }
 
-/// How long after a renewal everything of the node has ended: before another may start in its place.
-fn end_after(term: LeaseTerm) -> Duration {
-    Duration::from_millis(term.fence_ms + term.grace_ms())
-}
-
-/// Whose lease does not end in so many of its spans, another agent renews.
-const PATIENCE: u32 = 2;
-
-/// Holds the lease as long as the agent runs. Where another agent acts for the node already, that one stays: an
-/// agent that never held the lease gives up as soon as it sees the holder renew it. A lease that
-/// nobody renews is of an agent that has died, and its end is waited for.
+/// Holds the lease as long as the agent runs, and no other one acts for its node.
 ///
 /// `keeper` ends what this agent does not live, or is not let, to end: it is told of each renewal.
 pub async fn hold(
@@ -80,63 +50,57 @@ pub async fn hold(
     agent: Recipient<LeaseNews>,
     keeper: Option<Keeper>,
 ) {
-    // When, and for how long containers may run on from there.
-    let mut renewed: Option<(Instant, Duration)> = None;
-    let mut was_held = false;
+    // The holder's times are milliseconds from here.
+    let begun = Instant::now();
+    let now_ms = || u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let mut holder = Holder::new(terms.fenced, *terms.term.borrow_and_update());
     let mut said: Option<Instant> = None;
-    let mut taken: Option<Instant> = None;
-    let mut seen: Option<u64> = None;
     loop {
-        let asked = Instant::now();
-        let term = *terms.term.borrow_and_update();
-        let ttl = Duration::from_millis(term.lease_ms);
-        let held = renewed.filter(|_| terms.fenced);
-        let fence_at = held.map_or(asked + ttl, |(renewed, fence)| renewed + fence);
-        let answer = timeout_at(fence_at, lease.renew(ttl)).await;
-        taken = match &answer {
-            Ok(Err(LeaseError::Held { .. })) => taken.or(Some(asked)),
-            _ => None,
-        };
-        let patient = taken.is_none_or(|since| since.elapsed() <= PATIENCE * ttl);
-        let alive = match &answer {
-            Ok(Err(LeaseError::Held { revision, .. })) => {
-                let before = seen.replace(*revision);
-                before.is_some_and(|before| before != *revision)
-            }
-            _ => false,
-        };
-        let why = match answer {
-            Ok(Ok(())) => {
-                if let Some(keeper) = &keeper {
-                    keeper.hold_until(Some((asked, end_after(term))));
+        holder.woken(now_ms());
+        let mut ask = None;
+        while let Some(duty) = holder.next_duty() {
+            match duty {
+                Duty::Ask(lease_ms) => ask = Some(Duration::from_millis(lease_ms)),
+                Duty::Deadline { asked_ms, lasts_ms } => {
+                    let asked = begun + Duration::from_millis(asked_ms);
+                    if let Some(keeper) = &keeper {
+                        keeper.hold_until(Some((asked, Duration::from_millis(lasts_ms))));
+                    }
                 }
-                if renewed.is_none() {
-                    agent.do_send(LeaseNews::Held);
-                }
-                renewed = Some((asked, Duration::from_millis(term.fence_ms)));
-                was_held = true;
-                tokio::select! {
-                    () = sleep_until(asked + renew_every(term)) => {}
-                    () = terms.changed() => {}
-                }
-                continue;
+                Duty::News(news) => agent.do_send(LeaseNews(news)),
             }
-            Ok(Err(LeaseError::Held { by, .. })) if was_held || alive || !patient => {
-                agent.do_send(LeaseNews::Superseded(by));
-                return;
-            }
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => "the broker does not answer".to_owned(),
+        }
+        let Some(wakes_at_ms) = holder.wakes_at_ms() else {
+            return;
         };
-        if said.is_none_or(|said| said.elapsed() > SAY_EVERY) {
+        let wakes_at = begun + Duration::from_millis(wakes_at_ms);
+        let Some(ttl) = ask else {
+            tokio::select! {
+                () = sleep_until(wakes_at) => {}
+                () = terms.changed() => holder.term(now_ms(), *terms.term.borrow_and_update()),
+            }
+            continue;
+        };
+        let answer = timeout_at(wakes_at, lease.renew(ttl)).await;
+        let (answer, why) = match answer {
+            Ok(Ok(())) => (Answer::Renewed, None),
+            Ok(Err(LeaseError::Held { by, revision })) => {
+                let why = format!("it is held by {by}");
+                (Answer::Taken { by, revision }, Some(why))
+            }
+            Ok(Err(error)) => (Answer::Unknown, Some(error.to_string())),
+            Err(_) => (
+                Answer::Unknown,
+                Some("the broker does not answer".to_owned()),
+            ),
+        };
+        if let Some(why) = why
+            && said.is_none_or(|said| said.elapsed() > SAY_EVERY)
+        {
             said = Some(Instant::now());
             tracing::warn!(why, "the node's lease is not held; trying on");
         }
-        if held.is_some() && Instant::now() >= fence_at {
-            renewed = None;
-            agent.do_send(LeaseNews::Fence);
-        }
-        sleep(RETRY.min(ttl / 20)).await;
+        holder.answered(now_ms(), answer);
     }
 }
 
@@ -148,24 +112,7 @@ mod tests {
 
     use super::*;
 
-    /// A lease that another agent holds, and renews every so many looks.
-    struct Others {
-        looks: u64,
-        renewed_every: u64,
-    }
-
-    impl Lease for Others {
-        fn renew(&mut self, _: Duration) -> BoxFuture<'_, Result<(), LeaseError>> {
-            self.looks += 1;
-            let held = LeaseError::Held {
-                by: "n0, incarnation 1".to_owned(),
-                revision: self.looks / self.renewed_every,
-            };
-            async move { Err(held) }.boxed()
-        }
-    }
-
-    struct Heard(mpsc::UnboundedSender<LeaseNews>);
+    struct Heard(mpsc::UnboundedSender<News>);
 
     impl Actor for Heard {
         type Context = Context<Self>;
@@ -174,7 +121,7 @@ mod tests {
     impl Handler<LeaseNews> for Heard {
         type Result = ();
 
-        fn handle(&mut self, news: LeaseNews, _: &mut Self::Context) {
+        fn handle(&mut self, LeaseNews(news): LeaseNews, _: &mut Self::Context) {
             let _ = self.0.send(news);
         }
     }
@@ -203,7 +150,7 @@ mod tests {
     };
 
     #[test]
-    fn without_a_fence_a_cut_ends_nothing() {
+    fn a_cut_is_told_where_there_is_a_fence() {
         for fenced in [true, false] {
             actix::System::new().block_on(async {
                 let (heard, mut news) = mpsc::unbounded_channel();
@@ -212,9 +159,9 @@ mod tests {
                 let (_keep, term) = watch::channel(SHORT);
                 let lease = Box::new(Renewed { times: 1, told });
                 actix::spawn(hold(lease, Terms { term, fenced }, agent, None));
-                assert_eq!(news.recv().await, Some(LeaseNews::Held));
+                assert_eq!(news.recv().await, Some(News::Held));
                 let next = tokio::time::timeout(Duration::from_secs(1), news.recv()).await;
-                let expected = fenced.then_some(LeaseNews::Fence);
+                let expected = fenced.then_some(News::Fence);
                 assert_eq!(next.ok().flatten(), expected);
             });
         }
@@ -234,36 +181,5 @@ mod tests {
             let next = tokio::time::timeout(Duration::from_secs(1), renewals.recv()).await;
             assert_eq!(next.ok().flatten(), Some(Duration::from_millis(400)));
         });
-    }
-
-    /// What is said within `patience`.
-    fn said(renewed_every: u64, patience: Duration) -> Option<LeaseNews> {
-        actix::System::new().block_on(async {
-            let (heard, mut news) = mpsc::unbounded_channel();
-            let agent = Heard(heard).start().recipient();
-            let others = Others {
-                looks: 0,
-                renewed_every,
-            };
-            let (_, term) = watch::channel(LeaseTerm {
-                lease_ms: 10_000,
-                fence_ms: 7_500,
-            });
-            let terms = Terms { term, fenced: true };
-            actix::spawn(hold(Box::new(others), terms, agent, None));
-            let said = tokio::time::timeout(patience, news.recv()).await;
-            said.ok().flatten()
-        })
-    }
-
-    #[test]
-    fn a_second_agent_gives_up_once_the_first_is_seen_alive() {
-        let said = said(4, Duration::from_secs(5));
-        assert!(matches!(said, Some(LeaseNews::Superseded(_))), "{said:?}");
-    }
-
-    #[test]
-    fn the_end_of_a_lease_that_nobody_renews_is_waited_for() {
-        assert_eq!(said(u64::MAX, Duration::from_secs(1)), None);
     }
 }

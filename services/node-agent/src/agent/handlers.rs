@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use actix::prelude::*;
 
+use dormouse_agent_core::holder::News;
 use dormouse_agent_core::{Lease, Stage};
 use dormouse_messages::events::PartitionWarned;
 use dormouse_messages::{ContainerId, Event};
@@ -137,18 +138,18 @@ impl Handler<RuntimeExit> for Agent {
 impl Handler<LeaseNews> for Agent {
     type Result = ();
 
-    fn handle(&mut self, news: LeaseNews, ctx: &mut Context<Self>) {
+    fn handle(&mut self, LeaseNews(news): LeaseNews, ctx: &mut Context<Self>) {
         match news {
-            LeaseNews::Held => {
+            News::Held => {
                 if self.core.lease(Lease::Held) {
                     tracing::info!(node = %self.config.node, "the lease is held again");
                 }
             }
-            LeaseNews::Fence => {
+            News::Fence => {
                 tracing::error!(node = %self.config.node, "the lease could not be renewed in time: ending all containers of this node before another may run them");
                 self.core.lease(Lease::Fence);
             }
-            LeaseNews::Superseded(by) => {
+            News::Superseded(by) => {
                 self.finish(Err(AgentError::Superseded(format!(
                     "the lease is held by {by}"
                 ))));
