@@ -12,6 +12,7 @@ pub mod ids;
 pub mod intake;
 pub mod job;
 mod log_clock;
+pub mod near;
 pub mod needs;
 pub mod plain;
 pub mod policy;

@@ -11,6 +11,8 @@ use std::str::FromStr;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
+use crate::near;
+
 /// A kind of resource. Ordered: CPU, GPU, memory, then the others by name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Resource {
@@ -82,10 +84,10 @@ impl Resource {
     /// # Errors
     /// When it is not a number with a known suffix, negative, finer than the unit, or too large.
     pub fn parse(&self, text: &str) -> Result<u64, QuantityError> {
-        let error = |why| QuantityError::Amount {
+        let error = |why: &str| QuantityError::Amount {
             resource: self.name().to_owned(),
             text: text.to_owned(),
-            why,
+            why: why.to_owned(),
         };
         let trimmed = text.trim();
         let split = trimmed
@@ -94,10 +96,13 @@ impl Resource {
         let (number, suffix) = trimmed.split_at(split);
         let (numerator, denominator): (u128, u128) = match (self, suffix) {
             (Self::Memory, "") => (1, 1),
-            (Self::Memory, suffix) => (memory_suffix(suffix).ok_or_else(|| error(BAD_MEMORY))?, 1),
+            (Self::Memory, suffix) => (
+                memory_suffix(suffix).ok_or_else(|| error(&bad_memory(number, suffix)))?,
+                1,
+            ),
             (_, "") => (1000, 1),
             (_, "m") => (1, 1),
-            _ => return Err(error(BAD_MILLI)),
+            _ => return Err(error(&self.bad_milli(suffix))),
         };
         let (digits, scale) = decimal(number).map_err(error)?;
         let scaled = digits
@@ -111,6 +116,13 @@ impl Resource {
             .ok()
             .filter(|amount| *amount <= MAX_AMOUNT)
             .ok_or_else(|| error(TOO_LARGE))
+    }
+
+    /// What is wrong with a suffix of an amount in thousandths.
+    fn bad_milli(&self, suffix: &str) -> String {
+        let is_bytes = memory_suffix(suffix.trim_end_matches(['B', 'b'])).is_some();
+        let other = near::resource(self.name(), ["memory"]).filter(|_| is_bytes);
+        format!("{BAD_MILLI}{}", near::hint(other))
     }
 
     /// Writes an amount as people read it (`2`, `500m`, `8Gi`); [`Resource::parse`] reads it back.
@@ -138,6 +150,28 @@ const TOO_LARGE: &str = "is too large";
 const BAD_MEMORY: &str =
     "has an unknown suffix; write bytes or Ki, Mi, Gi, Ti (1024) or k, M, G, T (1000)";
 const BAD_MILLI: &str = "has an unknown suffix; write 2, 0.5 or 500m";
+
+/// The same, with what is meant where the suffix is one of other systems: `4GB`, `4gb`, `4gib`.
+fn bad_memory(number: &str, suffix: &str) -> String {
+    let lower = suffix.trim().to_lowercase();
+    let mut letters = lower.chars();
+    let binary = match letters.next() {
+        Some('k') => "K",
+        Some('m') => "M",
+        Some('g') => "G",
+        Some('t') => "T",
+        Some('p') => "P",
+        _ => return BAD_MEMORY.to_owned(),
+    };
+    let decimal = if binary == "K" { "k" } else { binary };
+    match letters.as_str() {
+        "" | "b" => format!(
+            "has an unknown suffix; did you mean {number}{binary}i (of 1024) or {number}{decimal} (of 1000)?"
+        ),
+        "i" | "ib" => format!("has an unknown suffix; did you mean {number}{binary}i?"),
+        _ => BAD_MEMORY.to_owned(),
+    }
+}
 
 fn memory_suffix(suffix: &str) -> Option<u128> {
     Some(match suffix {
@@ -186,7 +220,7 @@ pub enum QuantityError {
         /// What was written.
         text: String,
         /// What is wrong with it.
-        why: &'static str,
+        why: String,
     },
     /// A list such as `cpu=8,memory=16Gi`.
     #[error("{0:?} is not of the form cpu=8,memory=16Gi")]
@@ -296,10 +330,10 @@ impl Amounts {
         let mut amounts = Self::new();
         let mut named = BTreeSet::new();
         for (name, written) in entries {
-            let wrong = |why| QuantityError::Amount {
+            let wrong = |why: &str| QuantityError::Amount {
                 resource: name.to_owned(),
                 text: written.0.clone(),
-                why,
+                why: why.to_owned(),
             };
             let (resource, amount) = match name.parse()? {
                 Name::Field(resource) => {
@@ -553,6 +587,30 @@ mod tests {
             (Resource::Memory, "99999999999Ti"),
         ] {
             assert!(resource.parse(text).is_err(), "{resource:?} {text}");
+        }
+    }
+
+    #[test]
+    fn a_unit_of_elsewhere_is_said_in_ours() {
+        for (resource, text, meant) in [
+            (
+                "memory",
+                "4GB",
+                "did you mean 4Gi (of 1024) or 4G (of 1000)?",
+            ),
+            (
+                "memory",
+                "512mb",
+                "did you mean 512Mi (of 1024) or 512M (of 1000)?",
+            ),
+            ("memory", "1.5 GiB", "did you mean 1.5Gi?"),
+            ("memory", "4 bananas", "write bytes or Ki"),
+            ("mem", "4Gi", "did you mean memory?"),
+            ("cpu", "4Gi", "write 2, 0.5 or 500m"),
+        ] {
+            let resource = Resource::from_name(resource).expect("a name");
+            let error = resource.parse(text).expect_err(text).to_string();
+            assert!(error.contains(meant), "{error}");
         }
     }
 

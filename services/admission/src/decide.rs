@@ -32,7 +32,9 @@ use dormouse_messages::{
 use dormouse_state::{QueueJob, Stand, queue_limit_over};
 use serde::Deserialize;
 
-use crate::limits::{check_dependencies, check_grants, check_job, check_tenant, class_of};
+use crate::limits::{
+    check_dependencies, check_grants, check_job, check_tenant, class_of, of_no_node,
+};
 use crate::parse::{
     Refusal, check_containers, check_limit, check_priority, check_weight, decode, parse_job,
 };
@@ -300,9 +302,12 @@ impl<'a> Intake<'a> {
         let mut all = std::iter::once((String::new(), &spec.demand)).chain(roles);
         match all.find(|(_, demand)| !fits(demand)) {
             Some((of, demand)) if nodes.iter().next().is_some() => {
-                let reason = format!(
-                    "one container{of} needs {demand} and no node has that much; ask for less, or for more containers of less"
-                );
+                let nowhere = of_no_node(&self.state.queues, demand);
+                let reason = nowhere.unwrap_or_else(|| {
+                    format!(
+                        "one container{of} needs {demand} and no node has that much; ask for less, or for more containers of less"
+                    )
+                });
                 Err(Refusal::new("larger_than_any_node", reason))
             }
             _ => Ok(()),

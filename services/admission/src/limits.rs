@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use dormouse_messages::classes::PriorityClass;
 use dormouse_messages::job::{Containers, JobSpec, Kind};
 use dormouse_messages::policy::UnknownTenants;
-use dormouse_messages::{Amounts, Beside, JobClass, JobId, TenantId, plain};
+use dormouse_messages::{Amounts, Beside, JobClass, JobId, TenantId, near, plain};
 use dormouse_state::Queues;
 
 use crate::parse::Refusal;
@@ -154,4 +154,43 @@ pub fn check_dependencies(
         }
     }
     Ok(())
+}
+
+/// That no node has any of a resource, and which one may be meant.
+pub fn of_no_node(queues: &Queues, demand: &Amounts) -> Option<String> {
+    let nodes = queues.nodes.iter();
+    let there = nodes.flat_map(|(_, node)| node.capacity.iter());
+    let there: BTreeSet<&str> = there.map(|(resource, _)| resource.name()).collect();
+    let mut needed = demand.iter().map(|(resource, _)| resource.name());
+    let name = needed.find(|name| !there.contains(name))?;
+    let meant = near::hint(near::resource(name, there.iter().copied()));
+    let there: Vec<&str> = there.into_iter().collect();
+    let there = there.join(", ");
+    Some(format!(
+        "no node has {name} (the nodes have {there}){meant}"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_state::history::History;
+
+    use super::*;
+
+    #[test]
+    fn a_resource_of_no_node_is_named_with_what_may_be_meant() {
+        let mut history = History::default();
+        history.join_with("n0", 1, "cpu=8,memory=32Gi");
+        history.join_with("n1", 1, "cpu=8,gpu=2");
+        let queues: Queues = history.fold();
+        let said = |demand: &str| of_no_node(&queues, &demand.parse().expect("amounts"));
+        assert_eq!(said("cpu=100,gpu=3"), None);
+        let gpus = said("cpu=1,gpus=1").expect("of no node");
+        assert_eq!(
+            gpus,
+            "no node has gpus (the nodes have cpu, gpu, memory); did you mean gpu?"
+        );
+        let licence = said("licence=1").expect("of no node");
+        assert!(licence.ends_with("memory)"), "{licence}");
+    }
 }

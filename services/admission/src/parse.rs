@@ -7,7 +7,7 @@ use dormouse_messages::job::{CheckpointMode, Containers, EnvValue, JobDocument, 
 use dormouse_messages::needs::is_taint;
 use dormouse_messages::policy::{MAX_MIN_RUN_S, MAX_PRIORITY, MAX_WEIGHT};
 use dormouse_messages::quantity::Written;
-use dormouse_messages::{Amounts, JobId, Resource, TenantId, plain};
+use dormouse_messages::{Amounts, JobId, Resource, TenantId, near, plain};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -175,20 +175,50 @@ fn wrong_shape(place: &str, error: &str) -> Refusal {
         place if unknown.as_deref() == Some(place) => error.to_owned(),
         place => format!("{place}: {error}"),
     };
+    let meant = near::of_error(&error);
     if unknown.is_some() {
+        let meant = meant.map_or_else(String::new, |meant| format!("did you mean {meant}? "));
+        let error = match error.split_once(", expected") {
+            // What is meant comes before the long list of what there is.
+            Some((what, rest)) if !meant.is_empty() => {
+                format!("{what}; {meant}Expected{rest}")
+            }
+            _ => error,
+        };
         return Refusal::new("unknown_field", format!("{error}; correct or remove it"));
     }
     if let Some(variant) = quoted("unknown variant `") {
-        return Refusal::new("unknown_value", format!("{error} (found `{variant}`)"));
+        let meant = near::hint(meant.as_deref());
+        return Refusal::new(
+            "unknown_value",
+            format!("{error} (found `{variant}`){meant}"),
+        );
     }
     if let Some(field) = quoted("missing field `") {
-        return Refusal::new("missing_field", format!("{error}; add `{field}`"));
+        let example = MAPS.iter().find(|(name, _)| *name == place);
+        let example = example.map_or_else(String::new, |(name, example)| {
+            format!(", such as {name}: {example}")
+        });
+        return Refusal::new("missing_field", format!("{error}; add `{field}`{example}"));
     }
     let error = error.replace(
         "expected a list",
         "expected a list such as [python3, train.py]",
     );
-    Refusal::new("malformed", error)
+    let quotes = unquoted(&error).map_or_else(String::new, |word| {
+        format!("; YAML reads it as text when it is quoted: \"{word}\"")
+    });
+    Refusal::new("malformed", format!("{error}{quotes}"))
+}
+
+/// The number, or the true or false, that stands where a text must: `[sleep, 8]`.
+fn unquoted(error: &str) -> Option<&str> {
+    if !error.contains("expected a string") {
+        return None;
+    }
+    let kinds = ["integer `", "floating point `", "boolean `"];
+    let rest = kinds.iter().find_map(|kind| error.split_once(kind));
+    Some(rest?.1.split_once('`')?.0)
 }
 
 /// Checks and normalises a job document. `fallback_name` is taken where it has no name,
@@ -595,6 +625,39 @@ mod tests {
             "roles.ps: missing field `demand`",
             "add `demand`",
         );
+    }
+
+    #[test]
+    fn a_refusal_says_what_may_be_meant() {
+        for (json, meant) in [
+            (r#"{"demnd": {"cpu": 1}}"#, "did you mean demand?"),
+            (r#"{"gpus": 2}"#, "did you mean demand: {gpu: 1}?"),
+            (
+                r#"{"replicas": 2}"#,
+                "did you mean containers: {min: 1, max: 4}?",
+            ),
+            (
+                r#"{"checkpoint": {"signl": "SIGHUP"}}"#,
+                "did you mean signal?",
+            ),
+            (r#"{"kind": "trainning"}"#, "did you mean training?"),
+            (
+                r#"{"containers": {"max": 4}}"#,
+                "add `min`, such as containers: {min: 1, max: 4}",
+            ),
+            (r#"{"command": {"start": ["sleep", 8]}}"#, "quoted: \"8\""),
+            (
+                r#"{"command": {"start": ["echo", true]}}"#,
+                "quoted: \"true\"",
+            ),
+        ] {
+            for reason in reasons(json) {
+                assert!(reason.contains(meant), "{json}: {reason}");
+            }
+        }
+        for reason in reasons(r#"{"colour": 1}"#) {
+            assert!(!reason.contains("did you mean"), "{reason}");
+        }
     }
 
     #[test]

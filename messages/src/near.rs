@@ -1,0 +1,151 @@
+//! What somebody may have meant: the nearest of the names that there are.
+//!
+//! Only for messages to people: nothing is decided by it.
+
+/// Resources as people call them elsewhere, and what they are called here.
+const RESOURCES: [(&str, &str); 12] = [
+    ("cpus", "cpu"),
+    ("core", "cpu"),
+    ("cores", "cpu"),
+    ("vcpu", "cpu"),
+    ("vcpus", "cpu"),
+    ("processors", "cpu"),
+    ("gpus", "gpu"),
+    ("cuda", "gpu"),
+    ("mem", "memory"),
+    ("ram", "memory"),
+    ("memory-mb", "memory"),
+    ("mib", "memory"),
+];
+
+/// Fields of a job as other systems call them, and what says the same here.
+const FIELDS: [(&str, &str); 25] = [
+    ("args", "command: {start: [python3, train.py]}"),
+    ("account", "tenant"),
+    ("cmd", "command: {start: [python3, train.py]}"),
+    ("cpu", "demand: {cpu: 1}"),
+    ("cpus", "demand: {cpu: 1}"),
+    ("dependencies", "depends_on"),
+    ("dependency", "depends_on"),
+    ("entrypoint", "command: {start: [python3, train.py]}"),
+    ("environment", "env"),
+    ("gpu", "demand: {gpu: 1}"),
+    ("gpus", "demand: {gpu: 1}"),
+    ("mem", "demand: {memory: 1Gi}"),
+    ("memory", "demand: {memory: 1Gi}"),
+    ("namespace", "tenant"),
+    ("nodes", "containers: {min: 1, max: 4}"),
+    ("partition", "tenant"),
+    ("replicas", "containers: {min: 1, max: 4}"),
+    ("resources", "demand: {cpu: 1, memory: 1Gi}"),
+    ("run", "command: {start: [python3, train.py]}"),
+    ("script", "command: {start: [python3, train.py]}"),
+    ("time", "time_limit_s"),
+    ("time_limit", "time_limit_s"),
+    ("timeout", "time_limit_s"),
+    ("volumes", "mounts"),
+    ("workers", "containers: {min: 1, max: 4}"),
+];
+
+/// The nearest of the names that are known, where one is near: a letter in four is another one, is
+/// missing, or stands elsewhere.
+#[must_use]
+pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let word = word.to_lowercase();
+    let distances = known.into_iter().filter_map(|name| {
+        let most = (word.chars().count().max(name.chars().count()) + 1) / 4;
+        let distance = strsim::osa_distance(&word, &name.to_lowercase());
+        (distance <= most).then_some((distance, name))
+    });
+    distances.min().map(|(_, name)| name)
+}
+
+/// The resource that is meant, of those that there are.
+#[must_use]
+pub fn resource<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let lower = word.to_lowercase();
+    let meant = RESOURCES.iter().find(|(name, _)| *name == lower);
+    match meant {
+        Some((_, name)) => known.into_iter().find(|it| it == name),
+        None => nearest(word, known),
+    }
+}
+
+/// The end of a message about a name that is none of those that there are: `; did you mean gpu?`, or
+/// nothing.
+#[must_use]
+pub fn hint(meant: Option<&str>) -> String {
+    meant.map_or_else(String::new, |name| format!("; did you mean {name}?"))
+}
+
+/// What is meant by the name that an error of a reader of documents calls unknown: the error has the
+/// names that it expected.
+#[must_use]
+pub fn of_error(error: &str) -> Option<String> {
+    let (is_field, rest) = match error.split_once("unknown field `") {
+        Some((_, rest)) => (true, rest),
+        None => (false, error.split_once("unknown variant `")?.1),
+    };
+    let (word, rest) = rest.split_once('`')?;
+    let known: Vec<&str> = rest.split('`').skip(1).step_by(2).collect();
+    let is_of_a_job = known.contains(&"demand");
+    let elsewhere = FIELDS.iter().find(|(name, _)| *name == word);
+    match elsewhere.filter(|_| is_field && is_of_a_job) {
+        Some((_, here)) => Some((*here).to_owned()),
+        None => nearest(word, known).map(str::to_owned),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_near_is_found_and_what_is_far_is_not() {
+        let known = ["demand", "depends_on", "command", "containers"];
+        for (word, expected) in [
+            ("demnd", Some("demand")),
+            ("Demand", Some("demand")),
+            ("comand", Some("command")),
+            ("contianers", Some("containers")),
+            ("colour", None),
+            ("d", None),
+        ] {
+            assert_eq!(nearest(word, known), expected, "{word}");
+        }
+    }
+
+    #[test]
+    fn resources_have_other_names_elsewhere() {
+        let known = ["cpu", "gpu", "memory"];
+        for (word, expected) in [
+            ("gpus", Some("gpu")),
+            ("mem", Some("memory")),
+            ("cores", Some("cpu")),
+            ("memmory", Some("memory")),
+            ("licence", None),
+        ] {
+            assert_eq!(resource(word, known), expected, "{word}");
+        }
+        assert_eq!(resource("gpus", ["cpu", "memory"]), None);
+    }
+
+    #[test]
+    fn an_error_says_itself_what_was_expected() {
+        for (error, expected) in [
+            (
+                "unknown field `gpus`, expected one of `name`, `demand`",
+                Some("demand: {gpu: 1}"),
+            ),
+            ("unknown field `mim`, expected `min` or `max`", Some("min")),
+            (
+                "unknown variant `trainig`, expected one of `training`, `batch`",
+                Some("training"),
+            ),
+            ("unknown field `time`, expected `min` or `max`", None),
+            ("missing field `min`", None),
+        ] {
+            assert_eq!(of_error(error).as_deref(), expected, "{error}");
+        }
+    }
+}
