@@ -202,9 +202,14 @@ impl Global {
 pub enum Command {
     /// Run a local cluster: broker, services and nodes in this process
     #[command(
-        after_help = "Examples:\n  dormouse up\n  dormouse up --nodes 4 --capacity cpu=8,memory=16Gi\n  dormouse up --runtime docker --sync always\n\nStop it with ^C: containers run on, and the next `up` adopts them."
+        after_help = "Examples:\n  dormouse up\n  dormouse up --nodes 4 --capacity cpu=8,memory=16Gi\n  dormouse up --runtime docker --sync always\n\nStop it with ^C, or with `dormouse down`: containers run on, and the next `up` adopts them. It keeps in its\nfolder what it was started with: the next `up` needs no flags, and takes those that are given."
     )]
     Up(UpArgs),
+    /// Stop the local cluster that `up` runs, in order
+    #[command(
+        after_help = "Examples:\n  dormouse down\n  dormouse down --data /srv/dormouse\n\nContainers run on, and the next `up` adopts them; `dormouse job cancel` ends jobs. Exit code: 0 also where\nnothing runs."
+    )]
+    Down,
     /// Show it: a local cluster that grows and shrinks real training jobs
     Demo(DemoArgs),
     /// Run one service of a cluster

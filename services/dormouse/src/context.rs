@@ -113,6 +113,15 @@ impl Context {
         }
     }
 
+    /// The same, of the local cluster, whatever broker is named.
+    #[must_use]
+    pub fn local(&self) -> Self {
+        Self {
+            server: None,
+            ..self.clone()
+        }
+    }
+
     /// Whether the broker knows who connects, by a key.
     #[must_use]
     pub fn has_key(&self) -> bool {

@@ -21,7 +21,7 @@ mod web;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches};
 use cli::{
     Cli, ClusterArgs, ClusterCommand, Command, KeeperArgs, LogCommand, NodeCommand, Output,
     OutputArg, TenantCommand,
@@ -36,7 +36,7 @@ use tokio::runtime::Builder;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match parsed() {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
@@ -60,6 +60,17 @@ fn main() -> ExitCode {
         Ok(code) => ExitCode::from(code),
         Err(error) => ExitCode::from(error::print(&error, output)),
     }
+}
+
+/// The command line; of `up` with what was said and what is only a default.
+fn parsed() -> Result<Cli, clap::Error> {
+    let mut matches = Cli::command().try_get_matches()?;
+    let given = up::former::given(&matches);
+    let mut cli = Cli::from_arg_matches_mut(&mut matches)?;
+    if let Some(Command::Up(args)) = &mut cli.command {
+        args.given = given;
+    }
+    Ok(cli)
 }
 
 /// A whole cluster in one process lives on one thread: see `dormouse_runtime::run_service`.
@@ -112,6 +123,7 @@ async fn run(cli: Cli) -> anyhow::Result<u8> {
     };
     match command {
         Command::Up(args) => up::run(&context, &args).await,
+        Command::Down => commands::down::run(&context).await,
         Command::Demo(args) => demo::run(&context, &args).await,
         Command::Serve(args) => serve::run(&context, &args).await,
         Command::Submit(args) => commands::submit::run(&context, &args).await,

@@ -7,7 +7,10 @@
 //!    cluster.
 //!
 //! The same services as on a cluster, over the same log, with one connection and on one thread.
-//! Stopping it stops no container: the next `up` on the same folder adopts what still runs.
+//! Stopping it stops no container: the next `up` on the same folder adopts what still runs, and is
+//! of the same size ([`former`]).
+
+pub mod former;
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -330,7 +333,11 @@ fn machine(nodes: u32) -> Amounts {
 /// # Errors
 /// When a part does not start, or ends.
 pub async fn run(context: &Context, args: &UpArgs) -> anyhow::Result<u8> {
+    let former::Resolved { args, flags, said } = former::resolve(&context.data, args)?;
     let _telemetry = serve::telemetry("dormouse", args.metrics)?;
+    if let Some(said) = said {
+        print::aside(said);
+    }
     let options = LocalOptions {
         data: context.data.clone(),
         prefix: context.global().prefix.clone(),
@@ -346,6 +353,8 @@ pub async fn run(context: &Context, args: &UpArgs) -> anyhow::Result<u8> {
         path: Vec::new(),
     };
     let mut cluster = LocalCluster::start(&options).await?;
+    // Not earlier: what it cannot start with is not kept.
+    former::keep(&options.data, &flags)?;
     let gateway = cluster.gateway.as_deref().unwrap_or_default();
     let page = cluster.page.as_deref().unwrap_or_default();
     let nodes = match options.nodes {
@@ -353,7 +362,7 @@ pub async fn run(context: &Context, args: &UpArgs) -> anyhow::Result<u8> {
         nodes => format!("of {nodes} × {}", options.capacity),
     };
     print::aside(format!(
-        "A cluster {nodes} runs at {}, in {}.\nServices are at {gateway}/<tenant>/<name>/.\nThe page is at {page}\nSubmit a job in another terminal: dormouse submit job.yaml\nStop it here with ^C; containers run on, and the next `up` adopts them.\nIt trusts its user: jobs run as you, without walls around them.",
+        "A cluster {nodes} runs at {}, in {}.\nServices are at {gateway}/<tenant>/<name>/.\nThe page is at {page}\nSubmit a job in another terminal: dormouse submit job.yaml\nStop it here with ^C, or with `dormouse down`; containers run on, and the next `up` adopts them.\nIt trusts its user: jobs run as you, without walls around them.",
         cluster.url,
         options.data.display()
     ));

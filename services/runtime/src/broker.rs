@@ -144,6 +144,30 @@ impl LocalBroker {
         Some(url.trim().to_owned())
     }
 
+    /// Whether a supervisor runs a broker on `store_dir`.
+    #[must_use]
+    pub fn runs_in(store_dir: &Path) -> bool {
+        // Not created: where there is none, nothing runs.
+        let lock = File::open(store_dir.join("lock"));
+        lock.is_ok_and(|lock| lock.try_lock().is_err())
+    }
+
+    /// The process that runs the broker of `store_dir`: who has its lock open. `None` where nothing
+    /// runs, or another user's process that this one may not look at.
+    #[must_use]
+    pub fn supervisor_in(store_dir: &Path) -> Option<u32> {
+        let lock = store_dir.join("lock").canonicalize().ok()?;
+        let has_it = |pid: u32| {
+            let open = std::fs::read_dir(format!("/proc/{pid}/fd"));
+            let mut open = open.into_iter().flatten().flatten();
+            open.any(|file| std::fs::read_link(file.path()).is_ok_and(|path| path == lock))
+        };
+        let own = std::process::id();
+        let processes = std::fs::read_dir("/proc").ok()?.flatten();
+        let mut pids = processes.filter_map(|it| it.file_name().to_str()?.parse().ok());
+        pids.find(|pid| *pid != own && has_it(*pid))
+    }
+
     /// The child's process id; it changes when the child is started again.
     #[must_use]
     pub fn pid(&self) -> u32 {

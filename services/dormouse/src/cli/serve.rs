@@ -1,5 +1,6 @@
 //! `up`, `demo`, `serve`, `configure`: what runs a cluster.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -76,6 +77,13 @@ pub struct UpArgs {
     /// Address of the Prometheus metrics, such as 127.0.0.1:9464.
     #[arg(long, env = "DORMOUSE_METRICS", value_name = "ADDRESS")]
     pub metrics: Option<std::net::SocketAddr>,
+    /// Nothing holds from earlier starts: a flag that is not given has its default. Without this, it
+    /// is as it was last given.
+    #[arg(long)]
+    pub defaults: bool,
+    /// The flags that are given here, as they are written.
+    #[arg(skip)]
+    pub given: BTreeMap<String, String>,
 }
 
 /// What is kept on a node.

@@ -164,7 +164,7 @@ fn a_running_job_is_held_and_goes_on_and_is_stopped_when_its_time_is_over() {
 
 #[test]
 fn names_are_completed_and_no_command_shows_the_state() {
-    let cluster = Cluster::up(1, NODE);
+    let mut cluster = Cluster::up(1, NODE);
     cluster.submit(&count_job("long", 5_000, (1, 1), &[])).ok();
     let program = env!("CARGO_BIN_EXE_dormouse");
     let script = format!(
@@ -182,6 +182,29 @@ fn names_are_completed_and_no_command_shows_the_state() {
     assert_eq!(state["cluster"]["nodes"]["up"], 1);
     let schema = cluster.run(&["schema", "job"]).ok().json();
     assert!(schema["properties"]["time_limit_s"].is_object(), "{schema}");
+    it_goes_down_and_comes_up_as_it_was(&mut cluster);
+}
+
+/// `down` stops what `up` runs; an `up` without flags is of the size that it was.
+fn it_goes_down_and_comes_up_as_it_was(cluster: &mut Cluster) {
+    let down = cluster.run(&["down"]).ok().json();
+    assert_eq!(down["stopped"], true, "{down}");
+    assert!(down["containers"].is_u64(), "{down}");
+    let again = cluster.run(&["down"]).ok().json();
+    assert_eq!(again["stopped"], false, "{again}");
+    // What ended is not yet waited for.
+    cluster.kill("up");
+    let dir = cluster.dir().to_path_buf();
+    cluster.start("up", &["up"], &dir);
+    poll("the same nodes", PATIENCE, || {
+        let nodes = cluster.run(&["nodes"]);
+        let row = (nodes.code == 0).then(|| nodes.json()["nodes"][0].clone())?;
+        let capacity = json!({"cpu_milli": 4000, "memory_bytes": 8_u64 << 30});
+        (row["state"] == "up").then(|| assert_eq!(row["capacity"], capacity))
+    });
+    let said = std::fs::read_to_string(dir.join("up.log")).expect("a log");
+    let expected = "As at the last start: --capacity cpu=4,memory=8Gi --nodes 1";
+    assert!(said.contains(expected), "{said}");
 }
 
 #[test]

@@ -1,0 +1,89 @@
+//! `down`: stops the local cluster of a folder in order, as ^C in its terminal does.
+//!
+//! 1. Who runs it is who holds the lock of its broker: no file that a killed process left behind is
+//!    believed.
+//! 2. It is asked to stop, and waited for.
+
+use std::time::Duration;
+
+use dormouse_projections::queries::ClusterAnswer;
+use dormouse_runtime::LocalBroker;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::query;
+use crate::context::Context;
+use crate::error::{Coded, DONE};
+use crate::print;
+
+/// Services have 10 s, the broker 15 s; the rest is for a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What runs is asked for so long: a cluster that does not answer is stopped all the same.
+const ANSWERS: Duration = Duration::from_secs(2);
+
+/// Between two looks whether the process has ended: it is nobody's child here.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// `down`.
+///
+/// # Errors
+/// When it cannot be stopped, or does not end.
+pub async fn run(context: &Context) -> anyhow::Result<u8> {
+    let (broker, data) = (context.broker_dir(), context.data.display());
+    if !LocalBroker::runs_in(&broker) {
+        let answer = json!({"data": context.data, "stopped": false});
+        print::value(context.output()?, &answer, |_, _| {
+            format!("no cluster runs in {data}")
+        })?;
+        return Ok(DONE);
+    }
+    let Some(process) = LocalBroker::supervisor_in(&broker) else {
+        let message = format!(
+            "the cluster in {data} is run by another user, or in another container; stop it there"
+        );
+        return Err(Coded::new("not_permitted", message).into());
+    };
+    let runs = timeout(ANSWERS, containers(context)).await.ok().flatten();
+    let pid = i32::try_from(process).ok().and_then(Pid::from_raw);
+    let asked = pid.map(|pid| kill_process(pid, Signal::TERM));
+    if let Some(Err(error)) = asked {
+        let message = format!("process {process}, which runs the cluster in {data}: {error}");
+        return Err(Coded::new("not_permitted", message).into());
+    }
+    let until = Instant::now() + PATIENCE;
+    while LocalBroker::supervisor_in(&broker) == Some(process) {
+        if Instant::now() > until {
+            let message = format!(
+                "process {process}, which runs the cluster in {data}, has not ended within {} s; `kill -9 {process}` ends it, and the next `up` adopts what runs",
+                PATIENCE.as_secs()
+            );
+            return Err(Coded::new("still_running", message).into());
+        }
+        sleep(LOOK).await;
+    }
+    let answer =
+        json!({"data": context.data, "stopped": true, "process": process, "containers": runs});
+    print::value(context.output()?, &answer, |_, _| {
+        let runs = match runs {
+            Some(0) => "no container ran",
+            Some(1) => "1 container runs on, and the next `dormouse up` adopts it",
+            Some(count) => {
+                &format!("{count} containers run on, and the next `dormouse up` adopts them")
+            }
+            None => "its containers run on, and the next `dormouse up` adopts them",
+        };
+        format!(
+            "stopped the cluster in {data}: its services, its agents and its broker (process {process}); {runs}"
+        )
+    })?;
+    Ok(DONE)
+}
+
+/// How many containers run, where the cluster says so.
+async fn containers(context: &Context) -> Option<u64> {
+    let log = context.local().connect().await.ok()?;
+    let cluster: ClusterAnswer = query(&log, "cluster", Value::Null).await.ok()?;
+    Some(cluster.containers)
+}
