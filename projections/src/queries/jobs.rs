@@ -1,4 +1,4 @@
-//! The queries `jobs` and `job`.
+//! The query `job`, and the lines of the lists.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,9 +6,7 @@ use std::time::Duration;
 use dormouse_messages::events::StopReason;
 use dormouse_messages::job::{Executor, JobSpec, Kind};
 use dormouse_messages::roles::Part;
-use dormouse_messages::{
-    Amounts, By, Epoch, Incarnation, JobClass, JobId, NodeId, TenantId, Timestamp,
-};
+use dormouse_messages::{Amounts, By, Epoch, Incarnation, JobClass, JobId, NodeId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::QueryError;
@@ -19,37 +17,12 @@ use crate::jobs::{
 use crate::timelines::{Metric, Timeline, Window};
 use dormouse_state::Queues;
 
-/// Which jobs. All filters must hold; none is every job.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct JobsQuery {
-    /// Of this tenant.
-    pub tenant: Option<TenantId>,
-    /// In one of these phases; `refused` for refused submissions, `live` for all that are not
-    /// over. Comma-separated.
-    pub phase: Option<String>,
-    /// At most this many, the newest; 0 is every one.
-    pub limit: usize,
-}
-
 #[expect(
     clippy::trivially_copy_pass_by_ref,
     reason = "serde asks for a reference"
 )]
 const fn is_zero(number: &u32) -> bool {
     *number == 0
-}
-
-/// The jobs that were asked for.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct JobsAnswer {
-    /// In the order of their admission.
-    pub jobs: Vec<JobRow>,
-    /// Refused submissions, newest last; only where they were asked for.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub refused: Vec<Refused>,
-    /// Jobs that match beyond the limit.
-    pub more: usize,
 }
 
 /// A job's line in the list.
@@ -253,84 +226,6 @@ pub struct LifeRow {
     pub stop_reason: Option<StopReason>,
     /// The step that it resumed from; absent on a first start.
     pub resumed_step: Option<u64>,
-}
-
-/// What the `phase` filter lets through.
-pub(super) struct Phases {
-    phases: Vec<Phase>,
-    refused: bool,
-}
-
-impl Phases {
-    /// Whether it lets jobs of this phase through.
-    pub(super) fn has(&self, phase: Phase) -> bool {
-        self.phases.contains(&phase)
-    }
-
-    pub(super) fn read(filter: Option<&str>) -> Result<Self, QueryError> {
-        let mut read = Self {
-            phases: Vec::new(),
-            refused: false,
-        };
-        let Some(filter) = filter else {
-            read.phases.extend(Phase::ALL);
-            return Ok(read);
-        };
-        for name in filter
-            .split(',')
-            .map(str::trim)
-            .filter(|name| !name.is_empty())
-        {
-            match name {
-                "refused" => read.refused = true,
-                "live" => read
-                    .phases
-                    .extend(Phase::ALL.iter().filter(|p| !p.is_over())),
-                name => read.phases.push(name.parse().map_err(|error| {
-                    QueryError::bad_request(format!("{error}, and live, refused"))
-                })?),
-            }
-        }
-        Ok(read)
-    }
-}
-
-pub(super) fn jobs(
-    model: &ReadModel,
-    query: &JobsQuery,
-    now: Timestamp,
-) -> Result<JobsAnswer, QueryError> {
-    let phases = Phases::read(query.phase.as_deref())?;
-    let of_tenant = |tenant: &str| query.tenant.as_ref().is_none_or(|t| t.as_str() == tenant);
-    let mut found: Vec<(&JobId, &Job)> = model
-        .jobs
-        .live()
-        .chain(model.jobs.ended())
-        .filter(|(id, job)| of_tenant(id.tenant()) && phases.phases.contains(&job.phase))
-        .collect();
-    found.sort_unstable_by_key(|(_, job)| job.admitted_sequence);
-    let limit = if query.limit == 0 {
-        usize::MAX
-    } else {
-        query.limit
-    };
-    let more = found.len().saturating_sub(limit);
-    let places = places(&model.queues);
-    let rows = found.drain(more..);
-    let rows = rows.map(|(id, job)| row(model, id, job, places.get(id).copied(), now));
-    let jobs = rows.collect();
-    let refused = model.jobs.refused().filter(|refused| {
-        let tenant = refused.tenant.as_ref().map_or("", TenantId::as_str);
-        phases.refused && of_tenant(tenant)
-    });
-    let mut refused: Vec<Refused> = refused.cloned().collect();
-    let more_refused = refused.len().saturating_sub(limit);
-    refused.drain(..more_refused);
-    Ok(JobsAnswer {
-        jobs,
-        refused,
-        more: more + more_refused,
-    })
 }
 
 pub(super) fn job(

@@ -8,6 +8,7 @@ mod cluster;
 mod difference;
 mod jobs;
 mod ledger;
+mod list;
 mod nodes;
 mod notebooks;
 mod own;
@@ -24,10 +25,9 @@ use serde_json::Value;
 
 pub use cluster::{ClusterAnswer, FlaggedEvent, LogHead, NodeCounts, ResourceUse};
 pub use difference::{Change, Difference, Side, difference};
-pub use jobs::{
-    ContainerCounts, JobDetail, JobQuery, JobRow, JobsAnswer, JobsQuery, LifeRow, Spread,
-};
+pub use jobs::{ContainerCounts, JobDetail, JobQuery, JobRow, LifeRow, Spread};
 pub use ledger::{LedgerAnswer, LedgerQuery, LedgerRow, TenantLedger};
+pub use list::{JobsAnswer, JobsQuery};
 pub use nodes::{
     LOST_LISTED_S, NodeContainer, NodeDetail, NodeQuery, NodeRow, NodesAnswer, NodesQuery,
 };
@@ -95,7 +95,7 @@ pub fn answer(
     match name {
         "cluster" => value(&cluster::cluster(model, now)),
         "job" => value(&jobs::job(model, &read(name, request)?, now)?),
-        "jobs" => value(&jobs::jobs(model, &read(name, request)?, now)?),
+        "jobs" => value(&list::jobs(model, &read(name, request)?, now)?),
         "ledger" => value(&ledger::ledger(model, &read(name, request)?, now)),
         "node" => value(&nodes::node(model, &read(name, request)?)?),
         "nodes" => value(&nodes::nodes(model, read(name, request)?, now)),

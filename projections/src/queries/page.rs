@@ -6,7 +6,8 @@ use dormouse_messages::{JobId, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::QueryError;
-use super::jobs::{JobRow, Phases, places, row};
+use super::jobs::{JobRow, places, row};
+use super::list::{Phases, by_state};
 use crate::ReadModel;
 use crate::jobs::Job;
 
@@ -38,6 +39,8 @@ pub enum SortBy {
     Age,
     /// Lives that an adjustment began.
     Resizes,
+    /// What has containers, then what waits, then what is over.
+    State,
 }
 
 /// Which jobs, in which order, and which part of them.
@@ -131,7 +134,12 @@ pub fn jobs_page(
     })
 }
 
-fn compare(by: SortBy, a: (&JobId, &Job), b: (&JobId, &Job), now: Timestamp) -> Ordering {
+pub(super) fn compare(
+    by: SortBy,
+    a: (&JobId, &Job),
+    b: (&JobId, &Job),
+    now: Timestamp,
+) -> Ordering {
     let of = |figure: fn(&Job, Timestamp) -> f64| figure(a.1, now).total_cmp(&figure(b.1, now));
     match by {
         SortBy::Admitted => a.1.admitted_sequence.cmp(&b.1.admitted_sequence),
@@ -146,6 +154,7 @@ fn compare(by: SortBy, a: (&JobId, &Job), b: (&JobId, &Job), now: Timestamp) -> 
             until.seconds_since(job.times.submitted)
         }),
         SortBy::Resizes => a.1.resizes.cmp(&b.1.resizes),
+        SortBy::State => by_state(a.1, b.1),
     }
 }
 

@@ -5,6 +5,7 @@ mod changes;
 mod gateway;
 mod history;
 mod jobs;
+mod list;
 mod notebooks;
 mod questions;
 mod serve;
@@ -28,9 +29,10 @@ pub use history::{At, LogCommand, LogFileArg, ReplayCommand, SliceRange, Timelin
 pub(crate) use jobs::job_id;
 pub use jobs::{
     DEFAULT_TENANT, DrainArgs, FenceArgs, JobCommand, JobExecArgs, JobHistoryArgs, JobLogsArgs,
-    JobTraceArgs, JobsArgs, NamedJob, NodeArg, NodeCommand, NodeLabelArgs, NodeTaintArgs,
-    NodesArgs, ReviseArgs, RunArgs, SubmitArgs, WatchArg, WhichArgs,
+    JobTraceArgs, NamedJob, NodeArg, NodeCommand, NodeLabelArgs, NodeTaintArgs, NodesArgs,
+    ReviseArgs, RunArgs, SubmitArgs,
 };
+pub use list::{FilterArgs, JobsArgs, WaitArgs, WatchArg, WhichArgs};
 pub use notebooks::{ListArgs, NotebookCommand, OpenArgs};
 pub use questions::{ExplainArgs, LedgerArgs, PointArgs};
 pub use serve::{ConfigureArgs, DemoArgs, ServeArgs, ServiceArg, SyncArg, UpArgs};
@@ -219,17 +221,17 @@ pub enum Command {
     Serve(Box<ServeArgs>),
     /// Submit jobs from YAML or JSON files, folders, or - for standard input
     #[command(
-        after_help = "Examples:\n  dormouse submit deploy/examples/count.yaml\n  dormouse submit --tenant ads job.yaml\n  cat job.json | dormouse submit -\n  dormouse submit jobs/ --detach\n  dormouse submit job.yaml --wait && dormouse job logs ads/lr\n  dormouse submit job.yaml --name lr --set env.LR=0.1,0.01 --set env.SEED=1,2,3\n  dormouse submit job.yaml --sweep table.csv --dry-run\n\nExit code of one job: 0 it has containers, 2 it was accepted but waits, 1 it was refused; with --wait\nthat of `job wait`: 0 completed, 3 failed, 4 cancelled. Of several:\n0 all were accepted, 1 one was refused. Jobs of a table or of several values are named NAME-1, NAME-2, …"
+        after_help = "Examples:\n  dormouse submit deploy/examples/count.yaml\n  dormouse submit --tenant ads job.yaml\n  cat job.json | dormouse submit -\n  dormouse submit jobs/ --detach\n  dormouse submit job.yaml --wait && dormouse job logs ads/lr\n  dormouse submit jobs/ --wait --timeout 2h\n  dormouse submit job.yaml --name lr --set env.LR=0.1,0.01 --set env.SEED=1,2,3\n  dormouse submit job.yaml --sweep table.csv --dry-run\n\nExit code of one job: 0 it has containers, 2 it was accepted but waits (it runs when it has room), 1 it\nwas refused. Of several, and with --detach: 0 all were accepted, 1 one was refused. With --wait that of\n`job wait`: 0 completed, 3 failed, 4 cancelled; of several the worst. Jobs of a table or of several values are named NAME-1, NAME-2, …"
     )]
     Submit(SubmitArgs),
     /// Run a command as a job: prints what it prints, returns its exit code, ^C cancels it
     #[command(
-        after_help = "Examples:\n  dormouse run -- python3 train.py --epochs 3\n  dormouse run --tenant ads --demand cpu=2,memory=4Gi -e SEED=7 -- ./train.sh\n\nExit code: the command's own, 4 where it was cancelled. Lines come as they are printed, of every\ncontainer and across restarts; errors go to the standard error."
+        after_help = "Examples:\n  dormouse run -- python3 train.py --epochs 3\n  dormouse run --tenant ads --demand cpu=2,memory=4Gi -e SEED=7 -- ./train.sh\n  dormouse run --gpu 0.5 --set time_limit_s=3600 --set priority=10 -- ./train.sh\n\nExit code: the command's own, 4 where it was cancelled. Lines come as they are printed, of every\ncontainer and across restarts; errors go to the standard error. While it waits for room it says why. The\nstandard input is not passed on: `dormouse job exec` passes it to a program in a container."
     )]
     Run(RunArgs),
     /// List jobs
     #[command(
-        after_help = "Examples:\n  dormouse jobs\n  dormouse jobs --phase live --limit 20\n  dormouse jobs --tenant ads -o json\n  dormouse jobs --phase live --watch"
+        after_help = "Examples:\n  dormouse jobs\n  dormouse jobs --all --limit 20\n  dormouse jobs --name 'lr-*' --since 2d --sort waiting\n  dormouse jobs --tenant ads -o json\n  dormouse jobs --phase live --watch\n\nA table has the jobs that are not over and, where neither --all, --since nor --phase says which, those\nthat ended within the last hour; its last line says how many are left out. -o json and -o yaml have all,\nin the order of their admission, where no flag says otherwise."
     )]
     Jobs(JobsArgs),
     /// Look at one job, or act on it

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use dormouse_admission::plan::Planned;
 use dormouse_messages::{JobId, NodeId};
 
-use super::{Limit, LogFileArg, Since};
+use super::{Limit, LogFileArg, Since, WaitArgs, WatchArg, WhichArgs};
 use crate::commands::documents::Set;
 
 /// The tenant of whoever names none.
@@ -42,9 +42,12 @@ pub struct SubmitArgs {
     /// Do not wait for what is decided.
     #[arg(long)]
     pub detach: bool,
-    /// Wait until the job has ended, and say how, as `job wait` does.
+    /// Wait until every job has ended, and say how, as `job wait` does.
     #[arg(long, conflicts_with_all = ["detach", "dry_run"])]
     pub wait: bool,
+    /// With --wait: not longer than this, such as 90s, 10m or 2h.
+    #[arg(long, value_name = "TIME", requires = "wait")]
+    pub timeout: Option<Limit>,
 }
 
 fn token(text: &str) -> Result<Planned, String> {
@@ -63,12 +66,18 @@ pub struct RunArgs {
     /// What one container needs.
     #[arg(long, default_value = "cpu=1", value_name = "AMOUNTS", value_parser = demand)]
     pub demand: BTreeMap<String, String>,
+    /// GPUs of one container, or a part of one such as 0.25; as gpu= in --demand.
+    #[arg(long, value_name = "GPUS")]
+    pub gpu: Option<String>,
     /// How many containers, which all run the command.
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub containers: u32,
     /// A variable of its environment, NAME=VALUE; may be repeated.
     #[arg(long, short = 'e', value_name = "NAME=VALUE")]
     pub env: Vec<String>,
+    /// What is to stand at a place of the job's document, such as time_limit_s=3600.
+    #[arg(long, value_name = "PATH=VALUE")]
+    pub set: Vec<Set>,
     /// Image for the Docker runtime.
     #[arg(long)]
     pub image: Option<String>,
@@ -90,47 +99,6 @@ fn demand(text: &str) -> Result<BTreeMap<String, String>, String> {
         Ok((name.trim().to_owned(), amount.trim().to_owned()))
     };
     text.split(',').map(pair).collect()
-}
-
-/// `jobs`.
-#[derive(Debug, Clone, Args)]
-pub struct JobsArgs {
-    /// Only this tenant's.
-    #[arg(long)]
-    pub tenant: Option<String>,
-    /// Only jobs in these phases, such as running or queued,starting; live for all that are not
-    /// over, refused for refused submissions.
-    #[arg(long)]
-    pub phase: Option<String>,
-    /// At most this many, the newest; 0 for all.
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub limit: usize,
-    /// Whether it is shown again.
-    #[command(flatten)]
-    pub watch: WatchArg,
-}
-
-/// A list that is shown again as it changes.
-#[derive(Debug, Clone, Copy, Args)]
-pub struct WatchArg {
-    /// Show it again every so many seconds, 2 where none are given, until ^C.
-    #[arg(
-        long = "watch",
-        value_name = "SECONDS",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "2",
-        value_parser = between_looks
-    )]
-    pub seconds: Option<f64>,
-}
-
-fn between_looks(text: &str) -> Result<f64, String> {
-    let seconds: f64 = text.parse().map_err(|error| format!("{error}"))?;
-    match (0.1..=86_400.0).contains(&seconds) {
-        true => Ok(seconds),
-        false => Err("from 0.1 to 86400 seconds".to_owned()),
-    }
 }
 
 /// `job …`.
@@ -206,9 +174,11 @@ pub enum JobCommand {
         after_help = "Examples:\n  dormouse job revise ads/lr --priority 10\n  dormouse job revise ads/lr --containers 2..16 --time-limit 4h\n  dormouse job revise --tenant ads --name 'lr-*' --time-limit none --yes"
     )]
     Revise(ReviseArgs),
-    /// Wait until it has ended (exit code 0 completed, 3 failed, 4 cancelled)
-    #[command(after_help = "Examples:\n  dormouse job wait ads/lr && dormouse job logs ads/lr")]
-    Wait(JobArg),
+    /// Wait until it has ended, or all that match (exit code 0 completed, 3 failed, 4 cancelled)
+    #[command(
+        after_help = "Examples:\n  dormouse job wait ads/lr && dormouse job logs ads/lr\n  dormouse job wait ads/lr-1 ads/lr-2 --timeout 2h\n  dormouse job wait --tenant ads --name 'lr-*'\n\nA filter means those that are not over. Each is said as it ends. Exit code of several: 3 where one has\nfailed, else 4 where one was cancelled, else 0; 1 where the time is over (code timeout)."
+    )]
+    Wait(WaitArgs),
 }
 
 /// A job, with its tenant or by its name alone.
@@ -251,26 +221,6 @@ pub(crate) fn job_id(text: &str) -> Result<JobId, String> {
 pub struct JobArg {
     /// tenant/name; a name alone is of DORMOUSE_TENANT, else of the key's tenant, else of `default`.
     pub id: NamedJob,
-}
-
-/// Jobs: by name, or all live ones that match.
-#[derive(Debug, Clone, Args)]
-pub struct WhichArgs {
-    /// tenant/name, one or more.
-    #[arg(value_name = "ID")]
-    pub ids: Vec<NamedJob>,
-    /// All of this tenant.
-    #[arg(long)]
-    pub tenant: Option<String>,
-    /// All in these phases, such as queued or running,starting.
-    #[arg(long)]
-    pub phase: Option<String>,
-    /// All of such a name: * stands for any text, ? for one character.
-    #[arg(long, value_name = "PATTERN")]
-    pub name: Option<String>,
-    /// Do not ask: what matches is shown and confirmed otherwise.
-    #[arg(long, short)]
-    pub yes: bool,
 }
 
 /// `job revise`.

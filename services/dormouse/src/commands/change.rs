@@ -7,12 +7,12 @@ use std::io::{BufRead, IsTerminal};
 
 use anyhow::bail;
 use dormouse_messages::{Event, JobId, TenantId};
-use dormouse_projections::queries::{JobsAnswer, JobsQuery};
 use dormouse_runtime::Log;
 use serde_json::{Map, Value, json};
 
 use super::decided::{Message, decide};
-use super::{holder, next_event, query};
+use super::jobs::{Chosen, chosen};
+use super::{next_event, query};
 use crate::cli::{JobCommand, Output, ReviseArgs, WhichArgs};
 use crate::context::Context;
 use crate::error::{Coded, DONE, ERROR};
@@ -53,7 +53,7 @@ pub async fn run(context: &Context, command: &JobCommand) -> anyhow::Result<u8> 
         _ => bail!("no change of jobs"),
     };
     let log = context.connect_to_submit().await?;
-    let Some(jobs) = chosen(&log, which, change.verb).await? else {
+    let Some(jobs) = confirmed(&log, which, change.verb).await? else {
         return Ok(DONE);
     };
     let requeue = matches!(command, JobCommand::Requeue { .. });
@@ -120,34 +120,14 @@ fn revised(args: &ReviseArgs) -> anyhow::Result<Map<String, Value>> {
 }
 
 /// The jobs that are named, or those that match and are confirmed; `None` where they are not.
-async fn chosen(log: &Log, which: &WhichArgs, verb: &str) -> anyhow::Result<Option<Vec<JobId>>> {
-    let filtered = which.tenant.is_some() || which.phase.is_some() || which.name.is_some();
-    match (which.ids.is_empty(), filtered) {
-        (false, false) => {
-            let ids = which.ids.iter().map(|named| holder::job(log, named));
-            return ids.collect::<anyhow::Result<_>>().map(Some);
-        }
-        (false, true) => bail!("name jobs, or say which by --tenant, --phase and --name, not both"),
-        (true, false) => bail!("name a job, or say which by --tenant, --phase or --name"),
-        (true, true) => {}
-    }
-    let request = JobsQuery {
-        tenant: holder::only(log, which.tenant.as_deref())?,
-        phase: Some(which.phase.clone().unwrap_or_else(|| "live".to_owned())),
-        limit: 0,
+async fn confirmed(log: &Log, which: &WhichArgs, verb: &str) -> anyhow::Result<Option<Vec<JobId>>> {
+    let chosen = chosen(log, &which.filter).await?;
+    let jobs = chosen.ids();
+    let answer = match chosen {
+        Chosen::Named(_) => return Ok(Some(jobs)),
+        Chosen::Matching(_) if which.yes => return Ok(Some(jobs)),
+        Chosen::Matching(answer) => answer,
     };
-    let mut answer: JobsAnswer = query(log, "jobs", serde_json::to_value(&request)?).await?;
-    if let Some(pattern) = &which.name {
-        answer.jobs.retain(|row| matches(pattern, row.job.name()));
-    }
-    answer.jobs.retain(|row| row.ended_at.is_none());
-    if answer.jobs.is_empty() {
-        return Err(Coded::new("not_found", "no live job matches").into());
-    }
-    let jobs: Vec<JobId> = answer.jobs.iter().map(|row| row.job.clone()).collect();
-    if which.yes {
-        return Ok(Some(jobs));
-    }
     print::aside(render::jobs(&answer, &Style::plain()));
     let count = match jobs.len() {
         1 => "this job".to_owned(),
@@ -215,53 +195,4 @@ async fn carry_out(
         }
     }
     Ok(code)
-}
-
-/// Whether a name matches a pattern in which `*` stands for any text and `?` for one character.
-fn matches(pattern: &str, name: &str) -> bool {
-    let (pattern, name) = (pattern.as_bytes(), name.as_bytes());
-    let (mut p, mut n) = (0, 0);
-    // Where the last `*` was, and what it stands for ends at.
-    let mut star: Option<(usize, usize)> = None;
-    while n < name.len() {
-        match pattern.get(p) {
-            Some(b'*') => {
-                star = Some((p, n));
-                p += 1;
-            }
-            Some(c) if *c == b'?' || *c == name[n] => {
-                p += 1;
-                n += 1;
-            }
-            _ => match star {
-                Some((at, taken)) => {
-                    star = Some((at, taken + 1));
-                    (p, n) = (at + 1, taken + 1);
-                }
-                None => return false,
-            },
-        }
-    }
-    pattern[p..].iter().all(|c| *c == b'*')
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn patterns_match_as_in_a_shell() {
-        for (pattern, name, expected) in [
-            ("lr-*", "lr-1", true),
-            ("lr-*", "mlr-1", false),
-            ("*", "", true),
-            ("*-1", "a-1-1", true),
-            ("a?c*e", "abcde", true),
-            ("a?c", "abbc", false),
-            ("", "a", false),
-            ("**b", "aab", true),
-        ] {
-            assert_eq!(matches(pattern, name), expected, "{pattern} {name}");
-        }
-    }
 }

@@ -147,6 +147,22 @@ fn put(document: &mut Value, path: &str, value: &Value) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Changes one document.
+///
+/// # Errors
+/// When a change has several values, or its place cannot be.
+pub fn change(document: &mut Value, sets: &[Set]) -> anyhow::Result<()> {
+    for Set { path, values } in sets {
+        match values.as_slice() {
+            [value] => put(document, path, value)?,
+            _ => bail!(
+                "--set {path}: several values make several jobs, and here is one; write a list as {path}=[a, b]"
+            ),
+        }
+    }
+    Ok(())
+}
+
 /// The documents of one file.
 fn in_file(path: &Path) -> anyhow::Result<Vec<Value>> {
     let text = read_text(path)?;

@@ -1,25 +1,16 @@
-//! `job show|events|wait`, and where the other commands about a job are.
+//! `job show|events`, and where the other commands about a job are.
 
-use std::time::Duration;
-
-use anyhow::bail;
-use dormouse_messages::{Event, JobId, plain};
+use dormouse_messages::{Event, JobId};
 use dormouse_projections::queries::{JobDetail, JobQuery};
-use dormouse_runtime::{Followed, Log};
-use serde_json::json;
-use tokio::sync::mpsc::Receiver;
 
 use super::history::History;
-use super::{caught_up, holder, log as log_command, next_event, query, trace};
-use crate::cli::{JobCommand, JobHistoryArgs, NamedJob, Output};
+use super::{log as log_command, trace, wait};
+use crate::cli::{JobCommand, JobHistoryArgs, Output};
 use crate::context::Context;
 use crate::describe::concerns;
-use crate::error::{CANCELLED, Coded, DONE, FAILED};
+use crate::error::{Coded, DONE};
 use crate::print;
 use crate::render::{self, Style};
-
-/// How long a tenant's key hears nothing before it asks.
-const SILENCE: Duration = Duration::from_secs(2);
 
 /// `job …`.
 ///
@@ -35,7 +26,7 @@ pub async fn run(context: &Context, command: &JobCommand) -> anyhow::Result<u8> 
         JobCommand::Logs(args) => super::logs::run(context, args).await,
         JobCommand::Exec(args) => super::exec::run(context, args).await,
         JobCommand::Trace(args) => trace::run(context, args).await,
-        JobCommand::Wait(args) => wait(context, &args.id).await,
+        JobCommand::Wait(args) => wait::run(context, args).await,
         JobCommand::Cancel(_)
         | JobCommand::Hold { .. }
         | JobCommand::Release(_)
@@ -114,64 +105,4 @@ pub(super) fn not_found(id: &JobId) -> anyhow::Error {
         format!("there is no job {id}; `dormouse jobs` lists them"),
     )
     .into()
-}
-
-async fn wait(context: &Context, named: &NamedJob) -> anyhow::Result<u8> {
-    let log = context.connect_as_holder().await?;
-    let id = holder::job(&log, named)?;
-    // An end up to the head is in the answer, a later one comes as an event.
-    let mut events = match log.tenant() {
-        None => log.follow(caught_up(&log).await?.next()),
-        Some(_) => log.events_from_now().await?,
-    };
-    let (phase, reason) = end(&log, &mut events, &id).await?;
-    ended(context, &id, &phase, &reason)
-}
-
-/// Says how a job has ended: on the output, and by the exit code.
-///
-/// # Errors
-/// When the standard output is closed.
-pub fn ended(context: &Context, id: &JobId, phase: &str, reason: &str) -> anyhow::Result<u8> {
-    let answer = json!({"job": id, "phase": phase, "reason": reason});
-    print::value(context.output()?, &answer, |_, _| {
-        format!("{id} {phase}: {}", plain::shown(reason))
-    })?;
-    Ok(match phase {
-        "completed" => DONE,
-        "cancelled" => CANCELLED,
-        _ => FAILED,
-    })
-}
-
-/// Waits until a job has ended: its phase, and why. Of what a tenant is shown a message can be lost,
-/// so that after a silence the query service is asked.
-///
-/// # Errors
-/// When there is no such job, or nothing tells of it any more.
-pub async fn end(
-    log: &Log,
-    events: &mut Receiver<Followed>,
-    id: &JobId,
-) -> anyhow::Result<(String, String)> {
-    let silence = log.tenant().map(|_| SILENCE);
-    loop {
-        let detail: JobDetail = query(log, "job", json!({"job": id})).await?;
-        if detail.row.ended_at.is_some() {
-            let phase = serde_json::to_value(detail.row.phase)?;
-            let phase = phase.as_str().unwrap_or("ended").to_owned();
-            return Ok((phase, detail.row.reason));
-        }
-        let end = next_event(events, silence, |event| match event {
-            Event::JobCompleted(it) if it.job == *id => Some(("completed", it.reason.clone())),
-            Event::JobFailed(it) if it.job == *id => Some(("failed", it.reason.clone())),
-            Event::JobCancelled(it) if it.job == *id => Some(("cancelled", it.reason.clone())),
-            _ => None,
-        });
-        match (end.await?, silence) {
-            (Some((phase, reason)), _) => return Ok((phase.to_owned(), reason)),
-            (None, Some(_)) => {}
-            (None, None) => bail!("the log ended"),
-        }
-    }
 }

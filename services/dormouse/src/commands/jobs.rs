@@ -1,11 +1,23 @@
-//! `jobs`.
+//! `jobs`, and the jobs that match a filter.
 
-use dormouse_projections::queries::JobsQuery;
+use std::collections::BTreeSet;
 
-use super::{holder, watched};
-use crate::cli::JobsArgs;
+use anyhow::bail;
+use dormouse_messages::JobId;
+use dormouse_projections::queries::{JobsAnswer, JobsQuery, SortBy};
+use dormouse_runtime::Log;
+
+use super::{holder, query, watched};
+use crate::cli::{FilterArgs, JobsArgs, Output, Since};
 use crate::context::Context;
+use crate::error::Coded;
 use crate::render;
+
+/// Rows of one answer: about 1 kB each, and a broker passes on 8 MB.
+const PAGE: usize = 1_000;
+
+/// What has ended is in a table for so long.
+const RECENT_S: u64 = 3_600;
 
 /// Lists jobs.
 ///
@@ -13,10 +25,175 @@ use crate::render;
 /// When the query service does not answer.
 pub async fn run(context: &Context, args: &JobsArgs) -> anyhow::Result<u8> {
     let log = context.connect_as_holder().await?;
-    let request = JobsQuery {
-        tenant: holder::only(&log, args.tenant.as_deref())?,
-        phase: args.phase.clone(),
-        limit: args.limit,
+    let mut request = request(args, context.output()?);
+    request.tenant = holder::only(&log, args.tenant.as_deref())?;
+    let ask = || listed(&log, request.clone());
+    watched::repeat(context, args.watch, ask, render::jobs).await
+}
+
+/// What the flags ask for, but for the tenant. Programs that name nothing get everything, in the
+/// order of admission, as they always have.
+fn request(args: &JobsArgs, output: Output) -> JobsQuery {
+    let is_table = matches!(output, Output::Table | Output::Wide);
+    let phase = (!args.phase.is_empty()).then(|| args.phase.join(","));
+    let recent = is_table && !args.all && phase.is_none();
+    let (ended_since, ended_within_s) = match args.since {
+        Some(Since::At(time)) => (Some(time), None),
+        // By the clock of the query service.
+        Some(Since::Ago(seconds)) => (None, Some(seconds)),
+        None => (None, recent.then_some(RECENT_S)),
     };
-    watched::show(context, &log, "jobs", &request, args.watch, render::jobs).await
+    let (sort, descending) = match args.sort {
+        Some(sort) => {
+            let (sort, descending) = sort.of_query();
+            (Some(sort), descending != args.reverse)
+        }
+        None if is_table => (Some(SortBy::State), args.reverse),
+        None if args.reverse => (Some(SortBy::Admitted), true),
+        None => (None, false),
+    };
+    JobsQuery {
+        phase,
+        name: args.name.clone(),
+        ended_since,
+        ended_within_s,
+        sort,
+        descending,
+        limit: args.limit,
+        ..JobsQuery::default()
+    }
+}
+
+/// All that is asked for, in answers that a broker passes on.
+///
+/// # Errors
+/// When the query service does not answer.
+pub async fn listed(log: &Log, mut request: JobsQuery) -> anyhow::Result<JobsAnswer> {
+    let wanted = match request.limit {
+        0 => usize::MAX,
+        limit => limit,
+    };
+    let mut all = JobsAnswer::default();
+    // A job that changes between two answers may be in both.
+    let mut seen: BTreeSet<JobId> = BTreeSet::new();
+    loop {
+        request.limit = PAGE.min(wanted - request.offset);
+        let mut page: JobsAnswer = query(log, "jobs", serde_json::to_value(&request)?).await?;
+        page.jobs.retain(|row| seen.insert(row.job.clone()));
+        request.offset += request.limit;
+        match request.sort {
+            Some(_) => all.jobs.append(&mut page.jobs),
+            // The newest are asked for first, and stand last.
+            None => all.jobs.splice(..0, page.jobs).for_each(drop),
+        }
+        all.refused.splice(..0, page.refused).for_each(drop);
+        all.more = page.more;
+        all.ended_before = page.ended_before;
+        if all.more == 0 || request.offset >= wanted {
+            return Ok(all);
+        }
+    }
+}
+
+/// The jobs that are named, or the live ones that match.
+pub enum Chosen {
+    /// By their ids.
+    Named(Vec<JobId>),
+    /// By the filter.
+    Matching(JobsAnswer),
+}
+
+impl Chosen {
+    /// Which they are.
+    #[must_use]
+    pub fn ids(&self) -> Vec<JobId> {
+        match self {
+            Self::Named(ids) => ids.clone(),
+            Self::Matching(answer) => answer.jobs.iter().map(|row| row.job.clone()).collect(),
+        }
+    }
+}
+
+/// The jobs that are named, or those that match.
+///
+/// # Errors
+/// When none is named, or none matches.
+pub async fn chosen(log: &Log, filter: &FilterArgs) -> anyhow::Result<Chosen> {
+    let filtered = filter.tenant.is_some() || !filter.phase.is_empty() || filter.name.is_some();
+    match (filter.ids.is_empty(), filtered) {
+        (false, false) => {
+            let mut ids: Vec<JobId> = Vec::new();
+            for named in &filter.ids {
+                let id = holder::job(log, named)?;
+                if !ids.contains(&id) {
+                    ids.push(id);
+                }
+            }
+            return Ok(Chosen::Named(ids));
+        }
+        (false, true) => bail!("name jobs, or say which by --tenant, --phase and --name, not both"),
+        (true, false) => bail!("name a job, or say which by --tenant, --phase or --name"),
+        (true, true) => {}
+    }
+    let phase = match filter.phase.as_slice() {
+        [] => "live".to_owned(),
+        phases => phases.join(","),
+    };
+    let request = JobsQuery {
+        tenant: holder::only(log, filter.tenant.as_deref())?,
+        phase: Some(phase),
+        name: filter.name.clone(),
+        ..JobsQuery::default()
+    };
+    let answer = listed(log, request).await?;
+    match answer.jobs.is_empty() {
+        true => Err(Coded::new("not_found", "no live job matches").into()),
+        false => Ok(Chosen::Matching(answer)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+    use dormouse_messages::Timestamp;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn asked(words: &[&str], output: Output) -> JobsQuery {
+        let words = ["dormouse", "jobs"].iter().chain(words);
+        match Cli::try_parse_from(words).expect("flags").command {
+            Some(Command::Jobs(args)) => request(&args, output),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_table_has_what_lives_and_what_has_just_ended() {
+        let table = asked(&[], Output::Table);
+        assert_eq!(table.ended_within_s, Some(RECENT_S));
+        assert_eq!((table.sort, table.descending), (Some(SortBy::State), false));
+        for all in [&["--all"][..], &["--phase", "completed,failed"]] {
+            let query = asked(all, Output::Wide);
+            assert_eq!((query.ended_within_s, query.ended_since), (None, None));
+        }
+        let since = asked(&["--since", "2d", "--name", "lr-*"], Output::Table);
+        assert_eq!(since.ended_within_s, Some(172_800));
+        assert_eq!(since.name.as_deref(), Some("lr-*"));
+        let time: Timestamp = "2026-11-23T05:30:00Z".parse().expect("a time");
+        let at = asked(&["--since", "2026-11-23T05:30:00Z"], Output::Table);
+        assert_eq!((at.ended_within_s, at.ended_since), (None, Some(time)));
+    }
+
+    #[test]
+    fn programs_get_what_they_always_got() {
+        assert_eq!(asked(&[], Output::Json), JobsQuery::default());
+        let sorted = asked(&["--sort", "waiting", "--limit", "3"], Output::Json);
+        assert_eq!(
+            (sorted.sort, sorted.descending, sorted.limit),
+            (Some(SortBy::Waiting), true, 3)
+        );
+        let reversed = asked(&["--sort", "waiting", "--reverse"], Output::Json);
+        assert!(!reversed.descending);
+    }
 }

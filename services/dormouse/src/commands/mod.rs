@@ -38,6 +38,7 @@ pub mod tenants;
 pub mod timeline;
 pub mod trace;
 pub mod version;
+pub mod wait;
 pub mod watched;
 pub mod webhook;
 pub mod whatif;

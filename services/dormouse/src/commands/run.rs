@@ -11,14 +11,17 @@ use dormouse_messages::{Event, Incarnation, JobId, TenantId, plain};
 use dormouse_projections::jobs::Phase;
 use dormouse_projections::queries::JobDetail;
 use dormouse_runtime::{Followed, Log};
+use rustix::fs::{FileType, fstat};
+use rustix::io::ioctl_fionread;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::Receiver;
 use tokio::time::timeout;
 
-use super::holder;
+use super::documents::change;
 use super::logs::{Source, Style, Wanted, follow};
 use super::submit::{admitted, known};
 use super::workdir;
+use super::{holder, query};
 use crate::cli::RunArgs;
 use crate::context::Context;
 use crate::error::{CANCELLED, DONE, FAILED};
@@ -30,6 +33,12 @@ const BY_SIGNAL: i32 = 128;
 
 /// How long the event of an end may be behind the query that knows of it.
 const LATE: Duration = Duration::from_secs(3);
+
+/// A job that has room starts sooner.
+const FIRST_LOOK: Duration = Duration::from_secs(1);
+
+/// Between two looks at what a job waits for.
+const NEXT_LOOK: Duration = Duration::from_secs(5);
 
 /// How a job ended.
 struct End {
@@ -74,14 +83,22 @@ pub async fn run(context: &Context, args: &RunArgs) -> anyhow::Result<u8> {
     let job = admitted(&mut events, &tenant, ingress).await?;
     known(&log, &job).await;
     print::aside(format!("── {job} is submitted; ^C cancels it"));
+    if has_input() {
+        print::aside(
+            "── the standard input is not passed on to the job: give it a file, or use `dormouse job exec`",
+        );
+    }
     let ended = tokio::spawn(end(events, job.clone()));
+    let waiting = tokio::spawn(say_why_it_waits(log.clone(), job.clone()));
     let source = Source::new(log.clone(), None);
     let wanted = Wanted {
         all: true,
         ..Wanted::default()
     };
     let following = follow(&source, &job, &wanted, Style::AsPrinted);
-    let detail = cancelled_on_request(&log, &tenant, &job, following).await?;
+    let followed = cancelled_on_request(&log, &tenant, &job, following).await;
+    waiting.abort();
+    let detail = followed?;
     let end = match log.tenant() {
         None => ended.await??,
         // Of what a tenant is shown a message can be lost; the query knows of the end.
@@ -123,6 +140,9 @@ fn document(args: &RunArgs) -> anyhow::Result<Value> {
     if let Some(name) = &args.name {
         document["name"] = json!(name);
     }
+    if let Some(gpu) = &args.gpu {
+        document["demand"]["gpu"] = json!(gpu);
+    }
     if let Some(image) = &args.image {
         document["image"] = json!(image);
     }
@@ -130,7 +150,43 @@ fn document(args: &RunArgs) -> anyhow::Result<Value> {
         document["workdir"] = json!(folder);
         workdir::resolve(&mut document, Path::new(""));
     }
+    change(&mut document, &args.set)?;
     Ok(document)
+}
+
+/// Whether somebody has given the command something to read: a file, or what a pipe holds already.
+fn has_input() -> bool {
+    let input = std::io::stdin();
+    let Ok(file) = fstat(&input) else {
+        return false;
+    };
+    match FileType::from_raw_mode(file.st_mode) {
+        FileType::RegularFile => file.st_size > 0,
+        FileType::Fifo => ioctl_fionread(&input).is_ok_and(|bytes| bytes > 0),
+        _ => false,
+    }
+}
+
+/// Says why the job waits until it has had containers: not at once, and not with every change of a
+/// word.
+async fn say_why_it_waits(log: Log, job: JobId) {
+    let (mut said, mut pause) = (String::new(), FIRST_LOOK);
+    loop {
+        tokio::time::sleep(pause).await;
+        let asked = query::<JobDetail>(&log, "job", json!({"job": job})).await;
+        let Ok(JobDetail { row, .. }) = asked else {
+            continue;
+        };
+        if row.first_started_at.is_some() || row.ended_at.is_some() {
+            return;
+        }
+        let waits = matches!(row.phase, Phase::Queued | Phase::Waiting);
+        if waits && row.reason != said {
+            let reason = plain::shown(&row.reason);
+            print::aside(format!("── {job} is {}: {reason}", row.phase));
+            (said, pause) = (row.reason, NEXT_LOOK);
+        }
+    }
 }
 
 /// Goes on with `following`; asked to stop, it has the job cancelled and waits for its end. Asked
@@ -196,4 +252,45 @@ fn code_of(exited: &ContainerExited) -> Option<u8> {
         (None, Some(signal)) => BY_SIGNAL + signal,
     };
     u8::try_from(code).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn made(words: &[&str]) -> anyhow::Result<Value> {
+        let words = ["dormouse", "run"].iter().chain(words);
+        match Cli::try_parse_from(words).expect("flags").command {
+            Some(Command::Run(args)) => document(&args),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn flags_make_the_document() {
+        let flags = [
+            "--gpu",
+            "0.5",
+            "--demand",
+            "cpu=2",
+            "--containers",
+            "3",
+            "-e",
+            "A=b",
+            "--set",
+            "time_limit_s=60",
+            "--",
+            "true",
+        ];
+        let expected = json!({
+            "command": {"start": ["true"]}, "demand": {"cpu": "2", "gpu": "0.5"},
+            "containers": {"min": 3, "max": 3}, "env": {"A": "b"}, "time_limit_s": 60,
+        });
+        assert_eq!(made(&flags).expect("a document"), expected);
+        let several = made(&["--set", "priority=1,2", "--", "true"]).expect_err("one job");
+        assert!(several.to_string().contains("several values"), "{several}");
+    }
 }

@@ -16,7 +16,7 @@ use tokio::sync::mpsc::Receiver;
 
 use super::decided::{Decided, Message, PATIENCE, decide, publish, too_fast};
 use super::documents::documents;
-use super::{dry, holder, job, next_event, query, workdir};
+use super::{dry, holder, next_event, query, wait, workdir};
 use crate::cli::{Output, SubmitArgs};
 use crate::context::Context;
 use crate::error::{Coded, DONE, ERROR, WAITS};
@@ -64,26 +64,30 @@ pub async fn run(context: &Context, args: &SubmitArgs) -> anyhow::Result<u8> {
     }
     packs.store(&log, &of_tenants).await?;
     let [(tenant, document)] = of_tenants.as_slice() else {
-        if args.if_plan.is_some() || args.wait {
-            bail!("--if-plan and --wait are of one job; submit it alone");
+        if args.if_plan.is_some() {
+            bail!("--if-plan is of one job; submit it alone");
         }
-        return many(context, &log, of_tenants, args.detach).await;
-    };
-    let mut events = match args.wait {
-        true => Some(log.events_from_now().await?),
-        false => None,
+        let (admitted, code) = many(context, &log, of_tenants, args.detach).await?;
+        return match args.wait {
+            true => {
+                let ended = wait_for(context, &log, admitted, args).await?;
+                Ok(wait::worse(code, ended))
+            }
+            false => Ok(code),
+        };
     };
     let submitted = match &args.if_plan {
         Some(planned) => {
             submit_as_planned(context, &log, tenant, document.clone(), planned).await?
         }
-        None if args.detach => return many(context, &log, of_tenants, true).await,
+        None if args.detach => {
+            let (_, code) = many(context, &log, of_tenants, true).await?;
+            return Ok(code);
+        }
         None => submit(&log, tenant, document).await?,
     };
-    if let Some(events) = &mut events {
-        known(&log, &submitted.job).await;
-        let (phase, reason) = job::end(&log, events, &submitted.job).await?;
-        return job::ended(context, &submitted.job, &phase, &reason);
+    if args.wait {
+        return wait_for(context, &log, vec![submitted.job], args).await;
     }
     print::value(context.output()?, &submitted, |submitted, _| {
         format!(
@@ -96,6 +100,20 @@ pub async fn run(context: &Context, args: &SubmitArgs) -> anyhow::Result<u8> {
     } else {
         WAITS
     })
+}
+
+/// Waits for the ends of jobs that were just admitted; the exit code of the worst.
+async fn wait_for(
+    context: &Context,
+    log: &Log,
+    jobs: Vec<JobId>,
+    args: &SubmitArgs,
+) -> anyhow::Result<u8> {
+    let mut events = wait::events(log).await?;
+    for job in &jobs {
+        known(log, job).await;
+    }
+    wait::until_ended(context, log, &mut events, jobs, args.timeout).await
 }
 
 /// Submits what still gets what was planned. What a decision depends on may have changed since: then
@@ -207,13 +225,14 @@ pub async fn known(log: &Log, job: &JobId) {
     let _ = tokio::time::timeout(KNOWN_PATIENCE, asked).await;
 }
 
-/// Publishes all, and says what admission decides on each; `detach`: as what each is stored.
+/// Publishes all, and says what admission decides on each; `detach`: as what each is stored. Which
+/// jobs are admitted, and the exit code.
 async fn many(
     context: &Context,
     log: &Log,
     documents: Vec<(TenantId, Value)>,
     detach: bool,
-) -> anyhow::Result<u8> {
+) -> anyhow::Result<(Vec<JobId>, u8)> {
     let mut messages = Vec::with_capacity(documents.len());
     let mut names = Vec::with_capacity(documents.len());
     for (tenant, document) in &documents {
@@ -237,6 +256,7 @@ async fn many(
         }
     };
     let (output, mut code) = (context.output()?, DONE);
+    let mut admitted = Vec::new();
     for (name, (ingress_sequence, became)) in names.iter().zip(decided) {
         let mut answer = json!({"ingress_sequence": ingress_sequence});
         let line = match became {
@@ -247,7 +267,9 @@ async fn many(
             Some(Ok((job, said))) => {
                 answer["job"] = json!(job);
                 answer["state"] = "admitted".into();
-                format!("{job} {said}")
+                let line = format!("{job} {said}");
+                admitted.push(job);
+                line
             }
             Some(Err(refusal)) => {
                 code = ERROR;
@@ -261,7 +283,7 @@ async fn many(
             Output::Table | Output::Wide => print::line(plain::shown(&line))?,
         }
     }
-    Ok(code)
+    Ok((admitted, code))
 }
 
 async fn submit(log: &Log, tenant: &TenantId, document: &Value) -> anyhow::Result<Submitted> {

@@ -30,15 +30,35 @@ pub async fn show<T: Serialize + DeserializeOwned>(
     watch: WatchArg,
     render: fn(&T, &Style) -> String,
 ) -> anyhow::Result<u8> {
-    let Some(seconds) = watch.seconds else {
-        return super::show(context, log, name, request, render).await;
-    };
-    let output = context.output()?;
     let request = serde_json::to_value(request)?;
+    let ask = || query(log, name, request.clone());
+    repeat(context, watch, ask, render).await
+}
+
+/// The same, of what `ask` finds out.
+///
+/// # Errors
+/// Its own.
+pub async fn repeat<T: Serialize + DeserializeOwned>(
+    context: &Context,
+    watch: WatchArg,
+    ask: impl AsyncFn() -> anyhow::Result<T>,
+    render: fn(&T, &Style) -> String,
+) -> anyhow::Result<u8> {
+    let output = context.output()?;
+    let print = |answer: &T| {
+        print::value(output, answer, |answer, wide| {
+            render(answer, &Style::of_stdout(wide))
+        })
+    };
+    let Some(seconds) = watch.seconds else {
+        print(&ask().await?)?;
+        return Ok(DONE);
+    };
     let screen = std::io::stdout().is_terminal() && matches!(output, Output::Table | Output::Wide);
     let mut last = String::new();
     loop {
-        let answer: T = query(log, name, request.clone()).await?;
+        let answer = ask().await?;
         let now = serde_json::to_string(&answer)?;
         if screen {
             let mut out = std::io::stdout();
@@ -46,9 +66,7 @@ pub async fn show<T: Serialize + DeserializeOwned>(
             out.flush()?;
         }
         if screen || now != last {
-            print::value(output, &answer, |answer, wide| {
-                render(answer, &Style::of_stdout(wide))
-            })?;
+            print(&answer)?;
             last = now;
         }
         tokio::select! {

@@ -25,6 +25,12 @@ pub fn jobs(answer: &JobsAnswer, style: &Style) -> String {
     if answer.more > 0 {
         parts.push(format!("{} more are not listed", answer.more));
     }
+    if answer.ended_before > 0 {
+        let left_out = count(answer.ended_before as u64, "job");
+        parts.push(format!(
+            "{left_out} that ended earlier: --all, or --since, lists them"
+        ));
+    }
     parts.join("\n\n")
 }
 

@@ -69,6 +69,7 @@ fn a_thousand_documents_are_one_command() {
             .as_array()
             .is_some_and(|jobs| jobs.len() > 900)
     );
+    the_list_is_filtered_sorted_and_cut(&cluster);
     // By filter: what matches is shown, and done when that is confirmed.
     let asked = cluster.run(&["job", "cancel", "--tenant", "ads", "--name", "j99?"]);
     assert_eq!(asked.error()["code"], "not_confirmed", "{asked:?}");
@@ -83,6 +84,40 @@ fn a_thousand_documents_are_one_command() {
         begun.elapsed().as_secs_f64()
     );
     assert_eq!(lines(&done.out).len(), 111);
+    what_has_just_ended_is_in_the_table(&cluster, 111);
+}
+
+fn the_list_is_filtered_sorted_and_cut(cluster: &Cluster) {
+    // Pages make the whole: more than one answer of the query service.
+    let all = cluster.run(&["jobs"]).ok().json();
+    assert_eq!(all["jobs"].as_array().map(Vec::len), Some(1_000));
+    assert_eq!(all["jobs"][999]["job"], "ads/j999");
+    let few = [
+        "jobs",
+        "--name",
+        "j99?",
+        "--sort",
+        "job",
+        "--reverse",
+        "--limit",
+        "3",
+    ];
+    let few = cluster.run(&few).ok().json();
+    assert_eq!(
+        (&few["jobs"][0]["job"], &few["more"]),
+        (&json!("ads/j999"), &json!(7))
+    );
+    let unknown = cluster.run(&["jobs", "--phase", "queud"]);
+    assert!(
+        unknown.error()["message"].to_string().contains("'queued'"),
+        "{unknown:?}"
+    );
+}
+
+fn what_has_just_ended_is_in_the_table(cluster: &Cluster, expected: usize) {
+    let table = cluster.run_with(&["jobs", "--tenant", "ads"], &[]).ok();
+    let cancelled = table.out.lines().filter(|line| line.contains("cancelled"));
+    assert_eq!(cancelled.count(), expected);
 }
 
 #[test]
@@ -120,7 +155,33 @@ fn a_dry_run_says_what_would_be_and_a_document_comes_back() {
         ])
         .ok();
     assert_eq!(lines(&set.out).len(), 2);
-    cluster.wait_completed("ads/s-2");
+    let waited = cluster.run(&["job", "wait", "ads/s-1", "ads/s-2"]).ok();
+    assert_eq!(lines(&waited.out).len(), 2, "{waited:?}");
+    the_worst_end_is_the_exit_code(&cluster, again);
+}
+
+/// Two jobs of one command, of which one fails.
+fn the_worst_end_is_the_exit_code(cluster: &Cluster, document: &str) {
+    let wait = [
+        "submit",
+        document,
+        "--wait",
+        "--timeout",
+        "2m",
+        "--name",
+        "w",
+        "--set",
+        "command.start=[\"true\"],[\"false\"]",
+    ];
+    let waited = cluster.run(&[&wait[..], &["--set", "retries=0"]].concat());
+    assert_eq!(waited.code, 3, "{waited:?}");
+    let ends: Vec<Value> = lines(&waited.out)
+        .into_iter()
+        .filter(|it| !it["phase"].is_null())
+        .collect();
+    assert_eq!(ends.len(), 2, "{waited:?}");
+    let none = cluster.run(&["job", "wait", "--tenant", "ads", "--name", "w-*"]);
+    assert_eq!(none.error()["code"], "not_found", "{none:?}");
 }
 
 #[test]
@@ -131,6 +192,12 @@ fn a_running_job_is_held_and_goes_on_and_is_stopped_when_its_time_is_over() {
         Event::Progress(_) => Some(()),
         _ => None,
     });
+    let late = cluster.run(&["job", "wait", "--tenant", "ads", "--timeout", "1"]);
+    assert_eq!(
+        (late.code, &late.error()["code"]),
+        (1, &json!("timeout")),
+        "{late:?}"
+    );
     let said = cluster.run(&["job", "hold", "ads/held"]).ok();
     assert_eq!(said.json()["state"], "is on hold");
     poll("it has stopped", PATIENCE, || {

@@ -96,7 +96,15 @@ fn run_prints_and_ends_as_the_command_does_and_an_interrupt_cancels_it() {
         Event::PartitionStarted(it) if it.job.name() == "endless" => Some(()),
         _ => None,
     });
+    // Another one, that needs the same processor, says why it waits.
+    let whole = ["run", "--demand", "cpu=4", "--name", "whole", "--", "true"];
+    cluster.start("whole", &whole, &dir);
+    poll("why it waits", PATIENCE, || {
+        let text = std::fs::read_to_string(dir.join("whole.log")).ok()?;
+        text.contains("── default/whole is ").then_some(())
+    });
     cluster.signal("endless", Signal::SIGINT);
+    assert_eq!(cluster.run(&["job", "wait", "default/whole"]).code, 0);
     assert_eq!(cluster.run(&["job", "wait", "default/endless"]).code, 4);
     poll("the end of run", PATIENCE, || {
         let text = std::fs::read_to_string(dir.join("endless.log")).ok()?;

@@ -1,0 +1,426 @@
+//! The query `jobs`: filtered, sorted and cut where the jobs are, however many there are.
+
+use std::cmp::Ordering;
+
+use dormouse_messages::{JobId, TenantId, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use super::QueryError;
+use super::jobs::{JobRow, places, row};
+use super::page::{SortBy, compare};
+use crate::ReadModel;
+use crate::jobs::{Job, Phase, Refused};
+
+/// Which jobs. All filters must hold; none is every job.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct JobsQuery {
+    /// Of this tenant.
+    pub tenant: Option<TenantId>,
+    /// In one of these phases; `refused` for refused submissions, `live` for all that are not
+    /// over. Comma-separated.
+    pub phase: Option<String>,
+    /// Whose name, without the tenant, is such: `*` stands for any text, `?` for one character.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Of those that are over, and of refused submissions: since this time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended_since: Option<Timestamp>,
+    /// The same in seconds before now, by the query service's clock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended_within_s: Option<u64>,
+    /// The order; absent: that of admission, and a limit leaves the first ones out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sort: Option<SortBy>,
+    /// With `sort`: the greatest, or the last, first.
+    #[serde(skip_serializing_if = "is_false")]
+    pub descending: bool,
+    /// So many that come first by `sort`, or were admitted last, are left out.
+    #[serde(skip_serializing_if = "is_none")]
+    pub offset: usize,
+    /// At most this many: the first ones by `sort`, else the newest; 0 is every one.
+    pub limit: usize,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde asks for a reference"
+)]
+const fn is_false(flag: &bool) -> bool {
+    !*flag
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde asks for a reference"
+)]
+const fn is_none(number: &usize) -> bool {
+    *number == 0
+}
+
+/// The jobs that were asked for.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct JobsAnswer {
+    /// In the order that was asked for, else in that of their admission.
+    pub jobs: Vec<JobRow>,
+    /// Refused submissions, newest last; only where they were asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<Refused>,
+    /// Jobs and refused submissions that match beyond the limit.
+    pub more: usize,
+    /// Jobs and refused submissions that match but for the time since which they must have ended.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub ended_before: usize,
+}
+
+/// What the `phase` filter lets through.
+pub(super) struct Phases {
+    phases: Vec<Phase>,
+    refused: bool,
+}
+
+impl Phases {
+    /// Whether it lets jobs of this phase through.
+    pub(super) fn has(&self, phase: Phase) -> bool {
+        self.phases.contains(&phase)
+    }
+
+    pub(super) fn read(filter: Option<&str>) -> Result<Self, QueryError> {
+        let mut read = Self {
+            phases: Vec::new(),
+            refused: false,
+        };
+        let Some(filter) = filter else {
+            read.phases.extend(Phase::ALL);
+            return Ok(read);
+        };
+        for name in filter
+            .split(',')
+            .map(str::trim)
+            .filter(|name| !name.is_empty())
+        {
+            match name {
+                "refused" => read.refused = true,
+                "live" => read
+                    .phases
+                    .extend(Phase::ALL.iter().filter(|p| !p.is_over())),
+                name => read.phases.push(name.parse().map_err(|error| {
+                    QueryError::bad_request(format!("{error}, and live, refused"))
+                })?),
+            }
+        }
+        Ok(read)
+    }
+}
+
+pub(super) fn jobs(
+    model: &ReadModel,
+    query: &JobsQuery,
+    now: Timestamp,
+) -> Result<JobsAnswer, QueryError> {
+    let phases = Phases::read(query.phase.as_deref())?;
+    let of_tenant = |tenant: &str| query.tenant.as_ref().is_none_or(|t| t.as_str() == tenant);
+    let is_named = |id: &JobId| {
+        let pattern = query.name.as_deref();
+        pattern.is_none_or(|pattern| matches(pattern, id.name()))
+    };
+    let since = since(query, now);
+    let mut ended_before = 0;
+    let mut is_late = |at: Option<Timestamp>| {
+        let early = at.is_some_and(|at| since.is_some_and(|since| at < since));
+        ended_before += usize::from(early);
+        !early
+    };
+    let all = model.jobs.live().chain(model.jobs.ended());
+    let mut found: Vec<(&JobId, &Job)> = all
+        .filter(|(id, job)| of_tenant(id.tenant()) && phases.has(job.phase) && is_named(id))
+        .filter(|(_, job)| is_late(job.times.ended))
+        .collect();
+    let refused = model.jobs.refused().filter(|refused| {
+        let tenant = refused.tenant.as_ref().map_or("", TenantId::as_str);
+        let named = refused.job.as_ref().map_or(query.name.is_none(), is_named);
+        phases.refused && of_tenant(tenant) && named && is_late(Some(refused.at))
+    });
+    let mut refused: Vec<Refused> = refused.cloned().collect();
+    let limit = match query.limit {
+        0 => usize::MAX,
+        limit => limit,
+    };
+    let total = found.len();
+    cut(&mut found, query, limit, now);
+    let more = total.saturating_sub(query.offset.saturating_add(found.len()));
+    let places = places(&model.queues);
+    let rows = found.into_iter();
+    let rows = rows.map(|(id, job)| row(model, id, job, places.get(id).copied(), now));
+    let jobs = rows.collect();
+    // They have pages of their own.
+    let shown = refused.len().saturating_sub(query.offset);
+    refused.truncate(shown);
+    let more_refused = shown.saturating_sub(limit);
+    refused.drain(..more_refused);
+    Ok(JobsAnswer {
+        jobs,
+        refused,
+        more: more + more_refused,
+        ended_before,
+    })
+}
+
+/// The time since which a job that is over must have ended.
+fn since(query: &JobsQuery, now: Timestamp) -> Option<Timestamp> {
+    let within = query.ended_within_s.map(|seconds| {
+        let micros = i64::try_from(seconds.saturating_mul(1_000_000));
+        Timestamp::from_micros(now.as_micros().saturating_sub(micros.unwrap_or(i64::MAX)))
+    });
+    within.max(query.ended_since)
+}
+
+/// Leaves what is asked for of all that match, in its order.
+fn cut(found: &mut Vec<(&JobId, &Job)>, query: &JobsQuery, limit: usize, now: Timestamp) {
+    let total = found.len();
+    let Some(sort) = query.sort else {
+        found.sort_unstable_by_key(|(_, job)| job.admitted_sequence);
+        let end = total.saturating_sub(query.offset);
+        found.truncate(end);
+        found.drain(..end.saturating_sub(limit));
+        return;
+    };
+    let order = |a: &(&JobId, &Job), b: &(&JobId, &Job)| {
+        let by = compare(sort, *a, *b, now);
+        let by = match query.descending {
+            true => by.reverse(),
+            false => by,
+        };
+        by.then_with(|| a.0.cmp(b.0))
+    };
+    let end = query.offset.saturating_add(limit).min(total);
+    // Those behind the end need no order.
+    if end < total {
+        found.select_nth_unstable_by(end, order);
+        found.truncate(end);
+    }
+    found.sort_unstable_by(order);
+    found.drain(..query.offset.min(end));
+}
+
+/// What has containers, the newest first; what waits, in the order of admission; what is over, the
+/// last one first.
+pub(super) fn by_state(a: &Job, b: &Job) -> Ordering {
+    let group = |job: &Job| match job.phase {
+        Phase::Placed
+        | Phase::Starting
+        | Phase::Running
+        | Phase::Checkpointing
+        | Phase::Stopping => 0,
+        Phase::Queued | Phase::Waiting => 1,
+        Phase::Completed | Phase::Failed | Phase::Cancelled => 2,
+    };
+    let within = |a: &Job, b: &Job| match group(a) {
+        0 => b.admitted_sequence.cmp(&a.admitted_sequence),
+        1 => a.admitted_sequence.cmp(&b.admitted_sequence),
+        _ => b.times.ended.cmp(&a.times.ended),
+    };
+    group(a).cmp(&group(b)).then_with(|| within(a, b))
+}
+
+/// Whether a name matches a pattern in which `*` stands for any text and `?` for one character.
+fn matches(pattern: &str, name: &str) -> bool {
+    let (pattern, name) = (pattern.as_bytes(), name.as_bytes());
+    let (mut p, mut n) = (0, 0);
+    // Where the last `*` was, and what it stands for ends at.
+    let mut star: Option<(usize, usize)> = None;
+    while n < name.len() {
+        match pattern.get(p) {
+            Some(b'*') => {
+                star = Some((p, n));
+                p += 1;
+            }
+            Some(c) if *c == b'?' || *c == name[n] => {
+                p += 1;
+                n += 1;
+            }
+            _ => match star {
+                Some((at, taken)) => {
+                    star = Some((at, taken + 1));
+                    (p, n) = (at + 1, taken + 1);
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[p..].iter().all(|c| *c == b'*')
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use dormouse_messages::Fold as _;
+    use dormouse_state::history::History;
+
+    use super::*;
+
+    fn ask(history: &History, query: &JobsQuery) -> (Vec<String>, JobsAnswer) {
+        let model = history.fold::<ReadModel>();
+        let answer = jobs(&model, query, history.now()).expect("an answer");
+        let names = answer.jobs.iter().map(|row| row.job.to_string());
+        (names.collect(), answer)
+    }
+
+    fn some() -> History {
+        let mut history = History::default();
+        history.join("n0", 1);
+        history.run("ads/old", 1).complete("ads/old");
+        history.run("ads/lr-1", 1).run("ads/lr-2", 3);
+        history.submit("web/q1").submit("web/q2");
+        history.run("web/new", 1).complete("web/new");
+        history
+    }
+
+    #[test]
+    fn running_then_waiting_then_ended() {
+        let sorted = |descending| JobsQuery {
+            sort: Some(SortBy::State),
+            descending,
+            ..JobsQuery::default()
+        };
+        let (names, _) = ask(&some(), &sorted(false));
+        assert_eq!(
+            names,
+            [
+                "ads/lr-2", "ads/lr-1", "web/q1", "web/q2", "web/new", "ads/old"
+            ]
+        );
+        let (reversed, _) = ask(&some(), &sorted(true));
+        assert!(reversed.iter().eq(names.iter().rev()), "{reversed:?}");
+    }
+
+    #[test]
+    fn what_ended_earlier_is_left_out_and_counted() {
+        let history = some();
+        let model = history.fold::<ReadModel>();
+        let ended = |id: &str| {
+            model
+                .jobs
+                .get(&id.parse().expect("an id"))
+                .and_then(|job| job.times.ended)
+        };
+        let since = ended("web/new");
+        assert!(ended("ads/old") < since);
+        let query = JobsQuery {
+            ended_since: since,
+            ..JobsQuery::default()
+        };
+        let (names, answer) = ask(&history, &query);
+        assert_eq!(
+            names,
+            ["ads/lr-1", "ads/lr-2", "web/q1", "web/q2", "web/new"]
+        );
+        assert_eq!((answer.ended_before, answer.more), (1, 0));
+        let within = JobsQuery {
+            ended_within_s: Some(0),
+            ..JobsQuery::default()
+        };
+        let (_, none) = ask(&history, &within);
+        assert_eq!(none.ended_before + none.jobs.len(), 6);
+        let all = JobsQuery {
+            ended_within_s: Some(u64::MAX),
+            ..JobsQuery::default()
+        };
+        assert_eq!(ask(&history, &all).0.len(), 6);
+    }
+
+    #[test]
+    fn names_match_patterns_and_pages_make_the_whole() {
+        let history = some();
+        let named = JobsQuery {
+            name: Some("lr-?".to_owned()),
+            ..JobsQuery::default()
+        };
+        assert_eq!(ask(&history, &named).0, ["ads/lr-1", "ads/lr-2"]);
+        for sort in [None, Some(SortBy::State), Some(SortBy::Job)] {
+            let whole = JobsQuery {
+                sort,
+                ..JobsQuery::default()
+            };
+            let (whole, _) = ask(&history, &whole);
+            let page = |offset| {
+                let query = JobsQuery {
+                    sort,
+                    offset,
+                    limit: 4,
+                    ..JobsQuery::default()
+                };
+                ask(&history, &query)
+            };
+            let ((first, answer), (second, rest)) = (page(0), page(4));
+            assert_eq!((answer.more, rest.more), (2, 0), "{sort:?}");
+            let joined = match sort {
+                None => [second, first].concat(),
+                Some(_) => [first, second].concat(),
+            };
+            assert_eq!(joined, whole, "{sort:?}");
+            assert_eq!(page(9).0, Vec::<String>::new());
+        }
+    }
+
+    #[test]
+    fn patterns_match_as_in_a_shell() {
+        for (pattern, name, expected) in [
+            ("lr-*", "lr-1", true),
+            ("lr-*", "mlr-1", false),
+            ("*", "", true),
+            ("*-1", "a-1-1", true),
+            ("a?c*e", "abcde", true),
+            ("a?c", "abbc", false),
+            ("", "a", false),
+            ("**b", "aab", true),
+        ] {
+            assert_eq!(matches(pattern, name), expected, "{pattern} {name}");
+        }
+    }
+
+    /// The figure of the documents; it checks nothing:
+    /// `cargo test --workspace --lib a_long_list -- --ignored --nocapture`.
+    #[test]
+    #[ignore = "a measurement, run by hand as said above; it checks nothing"]
+    fn a_long_list_is_filtered_and_sorted() {
+        let mut history = History::default();
+        history.join("n0", 1);
+        for number in 0..100_000 {
+            let id = format!("t{}/j{number}", number % 100);
+            history.submit(&id);
+            if number % 2 == 0 {
+                history.complete(&id);
+            }
+        }
+        let mut model = ReadModel::default();
+        for recorded in &history.log {
+            model.evolve(recorded);
+        }
+        for sort in [
+            None,
+            Some(SortBy::State),
+            Some(SortBy::Job),
+            Some(SortBy::Waiting),
+        ] {
+            let query = JobsQuery {
+                sort,
+                name: Some("j*".to_owned()),
+                ended_within_s: Some(3_600),
+                limit: 1_000,
+                ..JobsQuery::default()
+            };
+            let begun = Instant::now();
+            let answer = jobs(&model, &query, history.now()).expect("an answer");
+            let answered = begun.elapsed().as_secs_f64() * 1e3;
+            let bytes = serde_json::to_vec(&answer).expect("JSON").len();
+            let written = begun.elapsed().as_secs_f64() * 1e3;
+            let all = answer.jobs.len() + answer.more + answer.ended_before;
+            println!(
+                "{sort:?}: {} of {all} in {answered:.0} ms, {written:.0} ms with {bytes} bytes of JSON",
+                answer.jobs.len()
+            );
+        }
+    }
+}

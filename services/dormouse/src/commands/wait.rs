@@ -1,0 +1,210 @@
+//! `job wait`, and the waits of `submit --wait`: until every one of the jobs has ended.
+
+use std::time::Duration;
+
+use dormouse_messages::{Event, JobId, plain};
+use dormouse_projections::jobs::Phase;
+use dormouse_projections::queries::JobDetail;
+use dormouse_runtime::{Followed, Log};
+use serde_json::json;
+use tokio::sync::mpsc::Receiver;
+use tokio::time::Instant;
+
+use super::jobs::chosen;
+use super::{caught_up, next_event, query};
+use crate::cli::{Limit, Output, WaitArgs};
+use crate::context::Context;
+use crate::error::{CANCELLED, Coded, DONE, ERROR, FAILED};
+use crate::print;
+
+/// How long a tenant's key hears nothing before it asks.
+const SILENCE: Duration = Duration::from_secs(2);
+
+/// Jobs that are named in one line before the rest is counted.
+const NAMED: usize = 5;
+
+/// `job wait`.
+///
+/// # Errors
+/// When there is no such job, none matches, or the time is over.
+pub async fn run(context: &Context, args: &WaitArgs) -> anyhow::Result<u8> {
+    let log = context.connect_as_holder().await?;
+    let mut events = events(&log).await?;
+    let jobs = chosen(&log, &args.filter).await?.ids();
+    until_ended(context, &log, &mut events, jobs, args.timeout).await
+}
+
+/// The events of ends to come: one up to the log's head is in the answers, a later one comes as an
+/// event.
+///
+/// # Errors
+/// When the query service does not answer, or stays behind.
+pub async fn events(log: &Log) -> anyhow::Result<Receiver<Followed>> {
+    Ok(match log.tenant() {
+        None => log.follow(caught_up(log).await?.next()),
+        Some(_) => log.events_from_now().await?,
+    })
+}
+
+/// How a job has ended.
+struct End {
+    phase: Phase,
+    reason: String,
+}
+
+impl End {
+    fn new(phase: Phase, reason: &str) -> Self {
+        Self {
+            phase,
+            reason: reason.to_owned(),
+        }
+    }
+
+    /// Which job an event ends, and how.
+    fn of(event: &Event) -> Option<(&JobId, Self)> {
+        Some(match event {
+            Event::JobCompleted(it) => (&it.job, Self::new(Phase::Completed, &it.reason)),
+            Event::JobFailed(it) => (&it.job, Self::new(Phase::Failed, &it.reason)),
+            Event::JobCancelled(it) => (&it.job, Self::new(Phase::Cancelled, &it.reason)),
+            _ => return None,
+        })
+    }
+
+    const fn code(&self) -> u8 {
+        match self.phase {
+            Phase::Completed => DONE,
+            Phase::Cancelled => CANCELLED,
+            _ => FAILED,
+        }
+    }
+}
+
+/// The worse of two exit codes: an error, a failure, a cancellation, none.
+#[must_use]
+pub fn worse(a: u8, b: u8) -> u8 {
+    let badness = |code| match code {
+        DONE => 0,
+        CANCELLED => 1,
+        FAILED => 2,
+        ERROR => 3,
+        _ => 4,
+    };
+    match badness(a) >= badness(b) {
+        true => a,
+        false => b,
+    }
+}
+
+/// Waits until all have ended and says of each how, as it ends. The exit code is that of the worst
+/// end. Of what a tenant is shown a message can be lost, so that after a silence the query service is
+/// asked.
+///
+/// # Errors
+/// When there is no such job, the time is over, or nothing tells of one any more.
+pub async fn until_ended(
+    context: &Context,
+    log: &Log,
+    events: &mut Receiver<Followed>,
+    mut open: Vec<JobId>,
+    timeout: Option<Limit>,
+) -> anyhow::Result<u8> {
+    let limit = timeout.filter(|limit| limit.0 > 0);
+    let until = limit.map(|limit| Instant::now() + Duration::from_secs(limit.0.into()));
+    let several = open.len() > 1;
+    let mut code = DONE;
+    while !open.is_empty() {
+        for id in std::mem::take(&mut open) {
+            match asked(log, &id).await? {
+                Some(end) => code = worse(code, say(context, &id, &end, several)?),
+                None => open.push(id),
+            }
+        }
+        while !open.is_empty() {
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            let silence = log.tenant().map(|_| SILENCE);
+            let patience = left.into_iter().chain(silence).min();
+            let ended = next_event(events, patience, |event| {
+                let (id, end) = End::of(event)?;
+                let place = open.iter().position(|it| it == id)?;
+                Some((open.swap_remove(place), end))
+            });
+            match ended.await? {
+                Some((id, end)) => code = worse(code, say(context, &id, &end, several)?),
+                None if until.is_some_and(|until| Instant::now() >= until) => {
+                    return Err(late(&open, limit).into());
+                }
+                None => break,
+            }
+        }
+    }
+    Ok(code)
+}
+
+/// How a job has ended, as the query service knows it.
+async fn asked(log: &Log, id: &JobId) -> anyhow::Result<Option<End>> {
+    let detail: JobDetail = query(log, "job", json!({"job": id})).await?;
+    let row = detail.row;
+    Ok(row.ended_at.map(|_| End::new(row.phase, &row.reason)))
+}
+
+/// Says how a job has ended; the exit code of that.
+fn say(context: &Context, id: &JobId, end: &End, several: bool) -> anyhow::Result<u8> {
+    let answer = json!({"job": id, "phase": end.phase, "reason": end.reason});
+    match context.output()? {
+        Output::Yaml if several => print::yaml(&answer.to_string())?,
+        output => print::value(output, &answer, |_, _| {
+            format!("{id} {}: {}", end.phase, plain::shown(&end.reason))
+        })?,
+    }
+    Ok(end.code())
+}
+
+fn late(open: &[JobId], limit: Option<Limit>) -> Coded {
+    let seconds = limit.map_or(0, |limit| limit.0);
+    let named: Vec<&str> = open.iter().take(NAMED).map(JobId::as_str).collect();
+    let more = match open.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let has = match open.len() {
+        1 => "has",
+        _ => "have",
+    };
+    let message = format!(
+        "{}{more} {has} not ended within {seconds} s; `dormouse jobs` says how they are",
+        named.join(", ")
+    );
+    Coded::new("timeout", message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_exit_code_is_that_of_the_worst_end() {
+        for (codes, worst) in [
+            (&[DONE, DONE][..], DONE),
+            (&[DONE, CANCELLED, DONE], CANCELLED),
+            (&[CANCELLED, FAILED, DONE], FAILED),
+            (&[FAILED, ERROR, CANCELLED], ERROR),
+        ] {
+            let all = codes.iter().copied().reduce(worse);
+            assert_eq!(all, Some(worst), "{codes:?}");
+        }
+    }
+
+    #[test]
+    fn who_is_late_is_named() {
+        let jobs: Vec<JobId> = (0..7)
+            .map(|number| format!("ads/j{number}").parse().expect("an id"))
+            .collect();
+        let said = late(&jobs, Some(Limit(90))).message;
+        assert!(
+            said.contains("ads/j4 and 2 more have not ended within 90 s"),
+            "{said}"
+        );
+        let one = late(&jobs[..1], Some(Limit(1))).message;
+        assert!(one.starts_with("ads/j0 has not ended"), "{one}");
+    }
+}
