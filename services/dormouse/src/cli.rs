@@ -37,7 +37,7 @@ pub use notebooks::{ListArgs, NotebookCommand, OpenArgs};
 pub use questions::{ExplainArgs, LedgerArgs, PointArgs};
 pub use serve::{ConfigureArgs, DemoArgs, ServeArgs, ServiceArg, SyncArg, UpArgs};
 pub use since::{Limit, Since};
-pub use tenants::{GrantArgs, TenantCommand, TenantSetArgs};
+pub use tenants::{GrantArgs, TenantChangeArgs, TenantCommand, TenantSetArgs};
 pub use web::WebArgs;
 pub use webhook::{WebhookCommand, WebhookSecretArgs, WebhookSetArgs};
 
@@ -261,9 +261,9 @@ pub enum Command {
         after_help = "Examples:\n  dormouse cluster\n  dormouse cluster -o json\n  dormouse cluster prune --older-than 7       # what would be removed on this machine's nodes\n  dormouse cluster prune --older-than 7 --yes"
     )]
     Cluster(ClusterArgs),
-    /// Set the cluster's policy from a YAML or JSON file, or - for standard input
+    /// Set the cluster's policy from a YAML or JSON file, or - for standard input; without one, show it
     #[command(
-        after_help = "Examples:\n  dormouse configure policy.yaml\n  echo 'policy: {theta1: 0.2, theta2: 0.1}' | dormouse configure -\n  dormouse configure policy.yaml --ensure-streams --replicas 3     # a new cluster\n\nWhat the file does not name keeps its default."
+        after_help = "Examples:\n  dormouse configure                               # the policy in force\n  dormouse configure -o yaml > policy.yaml\n  dormouse configure policy.yaml\n  echo 'policy: {theta1: 0.2, theta2: 0.1}' | dormouse configure -\n  dormouse configure policy.yaml --ensure-streams --replicas 3     # a new cluster\n\nWhat the file does not name keeps its default."
     )]
     Configure(ConfigureArgs),
     /// Read the log

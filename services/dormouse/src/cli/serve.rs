@@ -306,8 +306,8 @@ pub enum ServiceArg {
 /// `configure`.
 #[derive(Debug, Clone, Args)]
 pub struct ConfigureArgs {
-    /// The document; - is standard input.
-    pub file: PathBuf,
+    /// The document; - is standard input. Without it the policy in force is shown.
+    pub file: Option<PathBuf>,
     /// The broker's streams.
     #[command(flatten)]
     pub streams: StreamArgs,

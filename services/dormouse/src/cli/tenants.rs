@@ -17,7 +17,7 @@ pub enum TenantCommand {
     #[command(
         after_help = "Examples:\n  dormouse tenant set ads --weight 3\n  dormouse tenant set ads --quota cpu=20,memory=64Gi --max-job-weight 4\n  dormouse tenant set ads --quota gpu=0\n  dormouse tenant set ads --quota none\n  dormouse tenant set ads --run-as 10001:10001 --mount /data:ro --mount /scratch/ads --image 'registry/ads/*'\n  dormouse tenant set ads --mount none --network host --max-queued 500 --max-rate 20\n  dormouse tenant set ads --priority-class urgent\n\nA quota bounds what the tenant's jobs have together; a job that needs more at the least is refused.\nGrants say what its containers may have of the nodes. --mount, --image and --priority-class add to those that there are; none lifts a grant."
     )]
-    Set(Box<TenantSetArgs>),
+    Set(Box<TenantChangeArgs>),
     /// Make a tenant on running brokers: its account, its key, and what it is granted
     #[command(
         after_help = "Examples:\n  dormouse tenant create ads --keys keys\n  dormouse tenant create ads --weight 2 --max-queued 500 --mount /data:ro --keys keys\n\nWrites keys/tenant-NAME.creds, which the tenant's programs are given; its people have keys of their own\n(`dormouse tenant user add`). The brokers keep accounts that `dormouse accounts init` has begun."
@@ -36,6 +36,17 @@ pub struct TenantArg {
 }
 
 /// `tenant set`.
+#[derive(Debug, Clone, Args)]
+pub struct TenantChangeArgs {
+    /// What is set.
+    #[command(flatten)]
+    pub set: TenantSetArgs,
+    /// The quota may name resources that no node has yet.
+    #[arg(long, requires = "quota")]
+    pub ahead: bool,
+}
+
+/// What is said of a tenant.
 #[derive(Debug, Clone, Args)]
 pub struct TenantSetArgs {
     /// Its name.

@@ -1,11 +1,13 @@
 //! `configure`, `node drain`, `node restore`, `node fence`: what the operator says, as events.
 
+use std::path::Path;
+
 use anyhow::bail;
 use dormouse_messages::events::{ClusterConfigured, NodeDrained, NodeFenced, NodeRestored};
 use dormouse_messages::grants::GrantsRule;
 use dormouse_messages::policy::{MIN_REPLICATED_LEASE_S, Policy, Shares, UnknownTenants};
-use dormouse_messages::{Event, Sequence, Writer};
-use dormouse_projections::queries::{NodeDetail, NodesAnswer};
+use dormouse_messages::{Event, Sequence, Writer, near};
+use dormouse_projections::queries::{ClusterAnswer, NodeDetail, NodesAnswer};
 use dormouse_runtime::Log;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -62,28 +64,61 @@ pub async fn append_to(
     Ok(DONE)
 }
 
+/// The policy that a document says.
+fn read_policy(file: &Path) -> anyhow::Result<Policy> {
+    let document: Value = read_document(file)?;
+    if document.is_array() || document.get("policy").is_some_and(Value::is_array) {
+        bail!(
+            "{}: a list where a map is meant; write policy: {{allocation: dorm, theta1: 0.1}}",
+            shown(file)
+        );
+    }
+    // Once more, so that an error names its field.
+    let document: Result<ClusterDocument, _> = serde_path_to_error::deserialize(document);
+    let document = document.map_err(|error| {
+        let (file, inner) = (shown(file), error.inner().to_string());
+        let meant = near::hint(near::of_error(&inner).as_deref());
+        match error.path().to_string().as_str() {
+            "." => anyhow::anyhow!("{file}: {inner}{meant}"),
+            place => anyhow::anyhow!("{file}: {place}: {inner}{meant}"),
+        }
+    })?;
+    match document.policy.problem() {
+        Some(problem) => bail!("{}: {problem}", shown(file)),
+        None => Ok(document.policy),
+    }
+}
+
+/// Shows the policy in force: for programs as a document that can be given again.
+async fn in_force(context: &Context, args: &ConfigureArgs) -> anyhow::Result<u8> {
+    if args.streams.ensure_streams || !args.reader.is_empty() {
+        bail!("name the policy's document, or - for standard input");
+    }
+    let log = context.connect().await?;
+    let cluster: ClusterAnswer = query(&log, "cluster", Value::Null).await?;
+    let document = json!({"policy": cluster.policy});
+    print::ours(context.output()?, &document, |_| {
+        let since = match cluster.policy_sequence {
+            Sequence(0) => "in force: nobody has set a policy, these are the defaults".to_owned(),
+            sequence => format!("in force since event {sequence}"),
+        };
+        format!(
+            "{since}{}\n`dormouse configure -o yaml` prints it as a document that can be changed and given again",
+            in_words(&cluster.policy)
+        )
+    })?;
+    Ok(DONE)
+}
+
 /// `configure FILE`.
 ///
 /// # Errors
 /// When the document is wrong or the event cannot be appended.
 pub async fn configure(context: &Context, args: &ConfigureArgs) -> anyhow::Result<u8> {
-    let document: Value = read_document(&args.file)?;
-    if document.is_array() || document.get("policy").is_some_and(Value::is_array) {
-        bail!(
-            "{}: a list where a map is meant; write policy: {{allocation: dorm, theta1: 0.1}}",
-            shown(&args.file)
-        );
-    }
-    // Once more, so that an error names its field.
-    let document: Result<ClusterDocument, _> = serde_path_to_error::deserialize(document);
-    let document = document.map_err(|error| match error.path().to_string().as_str() {
-        "." => anyhow::anyhow!("{}: {}", shown(&args.file), error.inner()),
-        place => anyhow::anyhow!("{}: {place}: {}", shown(&args.file), error.inner()),
-    })?;
-    let mut policy = document.policy;
-    if let Some(problem) = policy.problem() {
-        bail!("{}: {problem}", shown(&args.file));
-    }
+    let Some(file) = &args.file else {
+        return in_force(context, args).await;
+    };
+    let mut policy = read_policy(file)?;
     let log = context.connect_with(args.streams.replicas).await?;
     if args.streams.ensure_streams {
         log.ensure_streams().await?;
@@ -94,7 +129,7 @@ pub async fn configure(context: &Context, args: &ConfigureArgs) -> anyhow::Resul
     if log.is_replicated() && policy.lease_s < MIN_REPLICATED_LEASE_S {
         bail!(
             "{}: lease_s is {}; with several brokers it must be at least {MIN_REPLICATED_LEASE_S}, so that no election ends a container",
-            shown(&args.file),
+            shown(file),
             policy.lease_s
         );
     }
@@ -198,8 +233,10 @@ async fn is_drained(context: &Context, args: &NodeArg) -> anyhow::Result<bool> {
     if let Some(node) = nodes.nodes.iter().find(|node| node.node == args.name) {
         return Ok(node.drained_at.is_some());
     }
+    let names = nodes.nodes.iter().map(|row| row.node.as_str());
+    let near = near::hint(near::nearest(args.name.as_str(), names));
     let message = format!(
-        "there is no node {}; `dormouse nodes --all` lists them",
+        "there is no node {}{near}; `dormouse nodes --all` lists them",
         args.name
     );
     Err(Coded::new("not_found", message).into())

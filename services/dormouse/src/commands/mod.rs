@@ -17,6 +17,7 @@ pub mod holder;
 pub mod job;
 pub mod jobs;
 pub mod key;
+mod known;
 pub mod ledger;
 pub mod log;
 pub mod logs;

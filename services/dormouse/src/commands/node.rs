@@ -5,15 +5,16 @@ use std::collections::BTreeMap;
 use anyhow::bail;
 use dormouse_messages::events::{Gpu, NodeLabelled, NodeRemoved};
 use dormouse_messages::needs::{NODE_LABEL, RESERVED, is_label, is_taint, is_value};
-use dormouse_messages::{Event, NodeId, Resource};
+use dormouse_messages::{Event, NodeId, Resource, near};
 use dormouse_projections::nodes::NodeState;
 use dormouse_projections::queries::{NodeRow, NodesAnswer};
 use serde_json::json;
 
-use super::{caught_up, configure, query};
+use super::{caught_up, configure, known, query};
 use crate::cli::{NodeArg, NodeLabelArgs, NodeTaintArgs};
 use crate::context::Context;
 use crate::error::Coded;
+use crate::print;
 
 /// `--label zone=a` of an agent.
 ///
@@ -106,7 +107,18 @@ pub async fn set_labels(context: &Context, args: &NodeLabelArgs) -> anyhow::Resu
         labels,
         taints: BTreeMap::new(),
     };
-    configure::append(context, Event::from(event), &said).await
+    say(context, event, &said).await
+}
+
+/// Appends what is said of a node, and says so where no node of that name has joined.
+async fn say(context: &Context, event: NodeLabelled, said: &str) -> anyhow::Result<u8> {
+    let log = context.connect().await?;
+    caught_up(&log).await?;
+    let nodes: NodesAnswer = query(&log, "nodes", json!({"all": true})).await?;
+    if let Some(new) = known::new_node(&event.node, &nodes.nodes) {
+        print::aside(format!("note: {new}"));
+    }
+    configure::append_to(log, context, vec![Event::from(event)], said).await
 }
 
 /// `node taint NAME owner=ads old-`.
@@ -132,7 +144,7 @@ pub async fn set_taints(context: &Context, args: &NodeTaintArgs) -> anyhow::Resu
         labels: BTreeMap::new(),
         taints,
     };
-    configure::append(context, Event::from(event), &said).await
+    say(context, event, &said).await
 }
 
 /// `node remove NAME`.
@@ -163,9 +175,12 @@ async fn row(context: &Context, name: &NodeId) -> anyhow::Result<NodeRow> {
     let log = context.connect().await?;
     caught_up(&log).await?;
     let nodes: NodesAnswer = query(&log, "nodes", json!({"all": true})).await?;
+    let names: Vec<String> = nodes.nodes.iter().map(|it| it.node.to_string()).collect();
     let row = nodes.nodes.into_iter().find(|row| row.node == *name);
     row.ok_or_else(|| {
-        let message = format!("there is no node {name}; `dormouse nodes --all` lists them");
+        let near = near::nearest(name.as_str(), names.iter().map(String::as_str));
+        let near = near::hint(near);
+        let message = format!("there is no node {name}{near}; `dormouse nodes --all` lists them");
         Coded::new("not_found", message).into()
     })
 }

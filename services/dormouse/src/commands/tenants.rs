@@ -4,13 +4,15 @@ use anyhow::bail;
 use dormouse_messages::events::{TenantConfigured, TenantGranted};
 use dormouse_messages::policy::{MAX_PRIORITY, MAX_WEIGHT};
 use dormouse_messages::{Event, Quota, TenantId};
-use dormouse_projections::queries::{TenantQuery, TenantRow, TenantsAnswer};
-use serde_json::Value;
+use dormouse_projections::queries::{
+    ClusterAnswer, NodesAnswer, TenantQuery, TenantRow, TenantsAnswer,
+};
+use serde_json::{Value, json};
 
-use super::{caught_up, configure, grants, holder, query, watched};
-use crate::cli::{TenantSetArgs, WatchArg};
+use super::{caught_up, configure, grants, holder, known, query, watched};
+use crate::cli::{TenantChangeArgs, TenantSetArgs, WatchArg};
 use crate::context::Context;
-use crate::{describe, render};
+use crate::{describe, print, render};
 
 /// Lists tenants.
 ///
@@ -38,7 +40,8 @@ pub async fn show(context: &Context, name: &TenantId) -> anyhow::Result<u8> {
 ///
 /// # Errors
 /// When a number is wrong, or the event cannot be appended.
-pub async fn set(context: &Context, args: &TenantSetArgs) -> anyhow::Result<u8> {
+pub async fn set(context: &Context, change: &TenantChangeArgs) -> anyhow::Result<u8> {
+    let args = &change.set;
     let entitles = args.weight.or(args.max_job_weight).is_some()
         || args.quota.is_some()
         || args.priority.is_some();
@@ -50,10 +53,31 @@ pub async fn set(context: &Context, args: &TenantSetArgs) -> anyhow::Result<u8> 
     }
     let log = context.connect().await?;
     caught_up(&log).await?;
-    let known: TenantsAnswer = query(&log, "tenants", Value::Null).await?;
-    let before = known.tenants.iter().find(|row| row.tenant == args.name);
+    let tenants: TenantsAnswer = query(&log, "tenants", Value::Null).await?;
+    let before = tenants.tenants.iter().find(|row| row.tenant == args.name);
     let (events, said) = events(args, before, entitles, grants)?;
+    if let Some(quota) = events.iter().find_map(quota_of) {
+        let nodes: NodesAnswer = query(&log, "nodes", json!({"all": true})).await?;
+        known::check_quota(quota, &nodes.nodes, change.ahead)?;
+    }
+    let new = known::new_tenant(&args.name, &tenants.tenants);
+    let mut asides: Vec<String> = new.into_iter().collect();
+    if args.weight.is_some() {
+        let cluster: ClusterAnswer = query(&log, "cluster", Value::Null).await?;
+        asides.extend(known::weight_without_effect(&cluster.policy));
+    }
+    for aside in asides {
+        print::aside(format!("note: {aside}"));
+    }
     configure::append_to(log, context, events, &said).await
+}
+
+/// The quota that an event sets.
+fn quota_of(event: &Event) -> Option<&Quota> {
+    match event {
+        Event::TenantConfigured(it) => Some(&it.quota),
+        _ => None,
+    }
 }
 
 /// What is said of a tenant, and in words: what it is entitled to, what it is granted.

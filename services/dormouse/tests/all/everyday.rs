@@ -158,6 +158,8 @@ fn a_dry_run_says_what_would_be_and_a_document_comes_back() {
     let waited = cluster.run(&["job", "wait", "ads/s-1", "ads/s-2"]).ok();
     assert_eq!(lines(&waited.out).len(), 2, "{waited:?}");
     the_worst_end_is_the_exit_code(&cluster, again);
+    the_policy_comes_back(&cluster);
+    names_that_nothing_has_are_said(&cluster);
 }
 
 /// Two jobs of one command, of which one fails.
@@ -182,6 +184,46 @@ fn the_worst_end_is_the_exit_code(cluster: &Cluster, document: &str) {
     assert_eq!(ends.len(), 2, "{waited:?}");
     let none = cluster.run(&["job", "wait", "--tenant", "ads", "--name", "w-*"]);
     assert_eq!(none.error()["code"], "not_found", "{none:?}");
+}
+
+fn the_policy_comes_back(cluster: &Cluster) {
+    let shown = cluster.run_with(&["configure"], &[]).ok();
+    assert!(
+        shown.out.contains("these are the defaults\n  allocation"),
+        "{shown:?}"
+    );
+    let document = cluster.run(&["configure"]).ok();
+    let file = cluster.dir().join("policy.json");
+    std::fs::write(&file, &document.out).expect("written");
+    cluster
+        .run(&["configure", file.to_str().expect("UTF-8")])
+        .ok();
+    assert_eq!(cluster.run(&["configure"]).ok().out, document.out);
+}
+
+fn names_that_nothing_has_are_said(cluster: &Cluster) {
+    let typo = cluster.run(&["tenant", "set", "ads", "--quota", "cpus=2"]);
+    assert_eq!(typo.error()["code"], "unknown_resource", "{typo:?}");
+    assert!(typo.err.contains("did you mean cpu?"), "{typo:?}");
+    let ahead = ["tenant", "set", "ads", "--quota", "licence=2", "--ahead"];
+    cluster.run(&ahead).ok();
+    let new = cluster
+        .run(&["tenant", "set", "adss", "--weight", "2"])
+        .ok();
+    assert!(
+        new.err.contains("adss is new here") && new.err.contains("did you mean ads?"),
+        "{new:?}"
+    );
+    assert!(new.err.contains("has no effect"), "{new:?}");
+    let label = cluster.run(&["node", "label", "n9", "zone=a"]).ok();
+    assert!(
+        label.err.contains("no node n9 has joined (there are n0)"),
+        "{label:?}"
+    );
+    let gpus = json!({"name": "g", "tenant": "ads", "command": {"start": ["true"]},
+        "demand": {"cpus": 1}});
+    let refused = cluster.submit(&gpus);
+    assert!(refused.err.contains("did you mean cpu?"), "{refused:?}");
 }
 
 #[test]

@@ -1,0 +1,170 @@
+//! Names that an operator writes, held against those that the cluster knows: what is said of a name
+//! that is new, and what is refused because nothing can be meant by it.
+
+use std::collections::BTreeSet;
+
+use dormouse_messages::policy::{Policy, Queue, Shares};
+use dormouse_messages::{NodeId, Quota, Resource, TenantId, near};
+use dormouse_projections::queries::{NodeRow, TenantRow};
+
+use crate::error::Coded;
+
+/// Names that are listed in one line.
+const NAMED: usize = 8;
+
+/// What is said of a tenant that nothing was known of.
+#[must_use]
+pub fn new_tenant(name: &TenantId, known: &[TenantRow]) -> Option<String> {
+    if known.iter().any(|row| row.tenant == *name) {
+        return None;
+    }
+    let near = near::nearest(name.as_str(), known.iter().map(|row| row.tenant.as_str()));
+    Some(format!(
+        "{name} is new here: no job and no operator has named this tenant before{}",
+        near::hint(near)
+    ))
+}
+
+/// What is said of a node that has not joined.
+#[must_use]
+pub fn new_node(name: &NodeId, nodes: &[NodeRow]) -> Option<String> {
+    let joined = || nodes.iter().filter(|row| row.joined_at.is_some());
+    if joined().any(|row| row.node == *name) {
+        return None;
+    }
+    let names: Vec<&str> = joined().map(|row| row.node.as_str()).collect();
+    let near = near::nearest(name.as_str(), names.iter().copied());
+    let there = match names.len() {
+        0 => "no node has joined yet".to_owned(),
+        count if count <= NAMED => format!("there are {}", names.join(", ")),
+        count => format!("there are {count} others"),
+    };
+    Some(format!(
+        "no node {name} has joined ({there}){}; it holds when one of that name joins",
+        near::hint(near)
+    ))
+}
+
+/// Refuses a quota of a resource that no node has, unless it is said `ahead` of the nodes.
+///
+/// # Errors
+/// Which one, and what may be meant.
+pub fn check_quota(quota: &Quota, nodes: &[NodeRow], ahead: bool) -> Result<(), Coded> {
+    let usual = [Resource::Cpu, Resource::Gpu, Resource::Memory];
+    let mut there: BTreeSet<&str> = BTreeSet::new();
+    for row in nodes {
+        there.extend(row.capacity.iter().map(|(resource, _)| resource.name()));
+    }
+    let of_none =
+        |resource: &&Resource| !usual.contains(resource) && !there.contains(resource.name());
+    let mut named = quota.iter().map(|(resource, _)| resource);
+    let Some(resource) = named.find(of_none) else {
+        return Ok(());
+    };
+    let name = resource.name();
+    let known = there
+        .iter()
+        .copied()
+        .chain(usual.iter().map(Resource::name));
+    let meant = near::resource(name, known);
+    // Before the first node has joined, any name may be one of a node to come.
+    if ahead || (there.is_empty() && meant.is_none()) {
+        return Ok(());
+    }
+    let there: Vec<&str> = there.into_iter().collect();
+    let has = match there.is_empty() {
+        true => "no node has joined yet".to_owned(),
+        false => format!("the nodes have {}", there.join(", ")),
+    };
+    let message = format!(
+        "--quota: no node has {name} ({has}){}; of a resource of nodes to come it is set with --ahead",
+        near::hint(meant)
+    );
+    Err(Coded::new("unknown_resource", message))
+}
+
+/// What is said of a tenant's weight where the policy makes nothing, or little, of it.
+#[must_use]
+pub fn weight_without_effect(policy: &Policy) -> Option<String> {
+    if policy.shares == Shares::Tenant {
+        return None;
+    }
+    let queue = policy.queue.as_str();
+    let counts = match policy.queue {
+        Queue::Fifo | Queue::Demand => {
+            format!("has no effect (nor in the queue, which is {queue})")
+        }
+        Queue::Drf | Queue::DemandDrf | Queue::ProjectedWait | Queue::BalancedWait => {
+            format!("counts only for whose job goes next (the queue is {queue})")
+        }
+    };
+    Some(format!(
+        "by the policy in force shares are among jobs, so that a tenant's weight {counts}; with `shares: tenant` it counts for what its jobs get (`dormouse configure`)"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn node(name: &str, capacity: Value) -> NodeRow {
+        serde_json::from_value(json!({
+            "node": name, "state": "up", "reason": "", "capacity": capacity, "used": {},
+            "containers": 0, "running": 0, "reserved": 0, "runtime": "process", "address": "",
+            "joined_at": "2026-11-21T10:00:00Z",
+        }))
+        .expect("a node")
+    }
+
+    #[test]
+    fn a_quota_of_nothing_is_refused_with_what_may_be_meant() {
+        let nodes = [node("n0", json!({"cpu_milli": 4000, "fpga_milli": 1000}))];
+        let check = |quota: &str, nodes: &[NodeRow], ahead| {
+            let quota: Quota = quota.parse().expect("a quota");
+            check_quota(&quota, nodes, ahead).map_err(|error| error.message)
+        };
+        for fine in ["cpu=2", "gpu=0,memory=1Gi", "fpga=1"] {
+            assert_eq!(check(fine, &nodes, false), Ok(()), "{fine}");
+        }
+        let typo = check("cpus=2", &nodes, false).expect_err("of no node");
+        assert!(
+            typo.contains("no node has cpus (the nodes have cpu, fpga); did you mean cpu?"),
+            "{typo}"
+        );
+        assert!(check("licence=2", &nodes, false).is_err());
+        assert_eq!(check("licence=2", &nodes, true), Ok(()));
+        assert_eq!(check("licence=2", &[], false), Ok(()));
+        assert!(check("gpus=2", &[], false).is_err());
+    }
+
+    #[test]
+    fn a_name_that_is_new_is_said_with_the_nearest() {
+        let nodes = [node("node-1", json!({})), node("node-2", json!({}))];
+        let name = |name: &str| name.parse::<NodeId>().expect("a node");
+        assert_eq!(new_node(&name("node-1"), &nodes), None);
+        let said = new_node(&name("nod-1"), &nodes).expect("new");
+        assert!(said.contains("did you mean node-1?"), "{said}");
+        let far = new_node(&name("gpu7"), &nodes).expect("new");
+        assert!(
+            far.contains("there are node-1, node-2") && !far.contains("mean"),
+            "{far}"
+        );
+        let tenant = new_tenant(&"ads".parse().expect("a tenant"), &[]).expect("new");
+        assert!(tenant.starts_with("ads is new here"), "{tenant}");
+    }
+
+    #[test]
+    fn a_weight_that_counts_for_nothing_is_said() {
+        let policy = |shares, queue| Policy {
+            shares,
+            queue,
+            ..Policy::default()
+        };
+        let said = |policy: &Policy| weight_without_effect(policy).unwrap_or_default();
+        assert!(said(&policy(Shares::Job, Queue::Fifo)).contains("no effect"));
+        assert!(said(&policy(Shares::Job, Queue::Drf)).contains("goes next"));
+        assert_eq!(said(&policy(Shares::Tenant, Queue::Fifo)), "");
+    }
+}
