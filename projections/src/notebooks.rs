@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use dormouse_messages::events::{NotebookActivity, NotebookObserved};
+use dormouse_messages::events::{ContainerExited, NotebookActivity, NotebookObserved};
 use dormouse_messages::job::Kind;
 use dormouse_messages::{ContainerId, Event, Fold, GatewayId, JobId, NodeId, Recorded, Timestamp};
 use serde::{Deserialize, Serialize};
+
+use crate::jobs::reason::how;
 
 /// How a notebook is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,6 +50,12 @@ pub struct Notebook {
     pub running: Option<Running>,
     /// When it will be ended, if nobody uses it.
     pub ends_at: Option<Timestamp>,
+    /// Containers that have ended in a failure since one was last ready.
+    #[serde(default)]
+    pub failures: u32,
+    /// How the last one of them ended.
+    #[serde(default)]
+    pub failure: Option<String>,
 }
 
 impl Notebook {
@@ -64,6 +72,18 @@ impl Notebook {
                 Some(NotebookActivity::Unknown) => NotebookState::Unknown,
             },
         }
+    }
+
+    fn exited(&mut self, event: &ContainerExited) {
+        self.running
+            .take_if(|running| running.container == event.container);
+        if event.evicted || event.exit_code == Some(0) {
+            return;
+        }
+        let reason = event.reason.as_deref();
+        let how = how(event.out_of_memory, event.signal, event.exit_code, reason);
+        self.failures = self.failures.saturating_add(1);
+        self.failure = Some(format!("container {} on {}: {how}", event.rank, event.node));
     }
 
     fn observed(&mut self, event: &NotebookObserved, at: Timestamp) {
@@ -110,6 +130,22 @@ impl Notebooks {
         own
     }
 
+    /// Where gateways serve a service: by a path below each gateway's address.
+    #[must_use]
+    pub fn paths(&self, job: &JobId) -> Vec<String> {
+        let path = |url: &String| {
+            format!(
+                "{}/{}/{}/",
+                url.trim_end_matches('/'),
+                job.tenant(),
+                job.name()
+            )
+        };
+        let mut paths: Vec<String> = self.gateways.values().map(path).collect();
+        paths.dedup();
+        paths
+    }
+
     fn at(&mut self, job: &JobId, change: impl FnOnce(&mut Notebook)) {
         if let Some(notebook) = self.notebooks.get_mut(job) {
             change(notebook);
@@ -133,7 +169,7 @@ fn own_address(url: &str, job: &JobId) -> Option<String> {
 
 impl Fold for Notebooks {
     const NAME: &'static str = "notebooks";
-    const VERSION: u32 = 1;
+    const VERSION: u32 = 2;
 
     fn evolve(&mut self, recorded: &Recorded) {
         let at = recorded.stored_at;
@@ -162,6 +198,7 @@ impl Fold for Notebooks {
             }),
             Some(Event::ContainerReady(it)) => self.at(&it.job, |notebook| {
                 notebook.ends_at = None;
+                (notebook.failures, notebook.failure) = (0, None);
                 notebook.running = Some(Running {
                     container: it.container.clone(),
                     node: it.node.clone(),
@@ -174,11 +211,7 @@ impl Fold for Notebooks {
                     .running
                     .take_if(|running| running.container == it.container);
             }),
-            Some(Event::ContainerExited(it)) => self.at(&it.job, |notebook| {
-                notebook
-                    .running
-                    .take_if(|running| running.container == it.container);
-            }),
+            Some(Event::ContainerExited(it)) => self.at(&it.job, |notebook| notebook.exited(it)),
             Some(Event::NodeLost(it)) => {
                 for notebook in self.notebooks.values_mut() {
                     notebook.running.take_if(|running| running.node == it.node);
@@ -203,6 +236,9 @@ impl Fold for Notebooks {
 
 #[cfg(test)]
 mod tests {
+    use dormouse_messages::events::JobAdmitted;
+    use dormouse_state::history::{History, job, spec};
+
     use super::*;
 
     #[test]
@@ -215,5 +251,25 @@ mod tests {
         assert_eq!(far, "https://analysis.ads.serving.example.org/");
         assert_eq!(own("http://10.0.0.1:8080"), None);
         assert_eq!(own("http://[::1]:8080"), None);
+    }
+    #[test]
+    fn what_ends_before_it_is_ready_is_remembered_until_one_is() {
+        let mut history = History::default();
+        history.join("n0", 1);
+        let mut spec = spec(&job("ads/nb"));
+        spec.kind = Kind::Notebook;
+        history.push(JobAdmitted {
+            job: job("ads/nb"),
+            spec,
+            ingress_sequence: 1,
+            by: None,
+            basis: None,
+        });
+        history.container_exited("ads/nb", 1, 0, "n0", Some(1));
+        let notebooks: Notebooks = history.fold();
+        let notebook = notebooks.get(&job("ads/nb")).expect("a notebook");
+        assert_eq!(notebook.failures, 1);
+        let failure = notebook.failure.as_deref().expect("said");
+        assert!(failure.starts_with("container 0 on n0: "), "{failure}");
     }
 }

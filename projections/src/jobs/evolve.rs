@@ -9,8 +9,19 @@ use dormouse_messages::events::{
 use dormouse_messages::{Incarnation, NodeId, Timestamp};
 
 use super::{
-    Exit, Job, LIVES_LIMIT, Life, Live, Phase, ProgressPoint, SavedCheckpoint, TaskCounts, Transit,
+    COMMAND_LIMIT, Exit, Job, LIVES_LIMIT, Life, Live, Phase, ProgressPoint, SavedCheckpoint,
+    TaskCounts, Transit,
 };
+
+/// As much of a command as is kept.
+fn cut(mut command: String) -> String {
+    if command.len() > COMMAND_LIMIT {
+        command.truncate(command.floor_char_boundary(COMMAND_LIMIT));
+        command.push('…');
+    }
+    command.shrink_to_fit();
+    command
+}
 
 impl Life {
     /// What its present containers have run, in milliseconds of a container.
@@ -272,7 +283,9 @@ impl Job {
         self.attempts = attempts;
         self.target = 0;
         self.times.ended = Some(at);
-        self.live = None;
+        if let Some(live) = self.live.take() {
+            self.command = cut(live.spec.command.start.join(" "));
+        }
         self.lives.shrink_to_fit();
         self.note.shrink_to_fit();
     }

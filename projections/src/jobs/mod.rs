@@ -37,6 +37,8 @@ pub const ENDED_LIMIT: usize = 50_000;
 pub const REFUSED_LIMIT: usize = 10_000;
 /// Lives of one job that are kept: a day of a resize every 20 minutes.
 pub const LIVES_LIMIT: usize = 72;
+/// Bytes that are kept of the command of a job that is over: a line or two of a screen.
+const COMMAND_LIMIT: usize = 240;
 /// Submissions that may stand between their receipt and the decision on them.
 const PENDING_LIMIT: usize = 100_000;
 
@@ -117,6 +119,10 @@ pub struct Job {
     pub tasks: Option<TaskCounts>,
     /// What it used of GPUs, where it has parts of some.
     pub gpu: Option<Box<GpuUsed>>,
+    /// Of a job that is over: what it ran, cut at [`COMMAND_LIMIT`] bytes; a live one has its
+    /// specification.
+    #[serde(default)]
+    pub command: String,
     /// What only a live job needs.
     pub live: Option<Box<Live>>,
 }

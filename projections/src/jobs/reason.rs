@@ -127,19 +127,29 @@ fn after_stop(job: &Job, live: &Live) -> Option<String> {
 }
 
 fn exit_text(exit: &Exit) -> String {
-    let how = match (
+    let how = how(
         exit.out_of_memory,
         exit.signal,
         exit.exit_code,
-        &exit.reason,
-    ) {
+        exit.reason.as_deref(),
+    );
+    format!("container {} on {}: {how}", exit.rank, exit.node)
+}
+
+/// How a container ended that did not succeed.
+pub(crate) fn how(
+    out_of_memory: bool,
+    signal: Option<i32>,
+    exit_code: Option<i32>,
+    reason: Option<&str>,
+) -> String {
+    match (out_of_memory, signal, exit_code, reason) {
         (true, ..) => "ran out of memory".to_owned(),
-        (_, _, _, Some(reason)) => reason.clone(),
+        (_, _, _, Some(reason)) => reason.to_owned(),
         (_, Some(signal), ..) => format!("was killed by signal {signal}"),
         (_, _, Some(code), _) => format!("exited with {code}"),
         _ => "could not start".to_owned(),
-    };
-    format!("container {} on {}: {how}", exit.rank, exit.node)
+    }
 }
 
 fn nodes(gang: &Gang) -> String {

@@ -151,6 +151,7 @@ impl JobTable {
             lives: Vec::new(),
             lives_dropped: 0,
             tasks: tasks.as_ref().map(TaskCounts::of),
+            command: String::new(),
             live: Some(Box::new(Live {
                 spec: event.spec.clone(),
                 gangs: Vec::new(),
@@ -258,7 +259,7 @@ impl JobTable {
 
 impl Fold for JobTable {
     const NAME: &'static str = "jobs";
-    const VERSION: u32 = 9;
+    const VERSION: u32 = 10;
 
     fn evolve(&mut self, recorded: &Recorded) {
         let Some(event) = recorded.event() else {

@@ -116,6 +116,9 @@ pub struct JobRow {
     /// Containers by node.
     #[serde(default)]
     pub nodes: BTreeMap<NodeId, u32>,
+    /// Where a gateway serves it, where it is a service or a notebook that is not over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
 }
 
 /// A job's containers.
@@ -165,6 +168,9 @@ pub struct JobDetail {
     /// Its specification; dropped when it ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spec: Option<JobSpec>,
+    /// What it ran, once it has ended; a long command is cut.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub command: String,
     /// The last checkpoint on the log.
     pub checkpoint: Option<SavedCheckpoint>,
     /// Its partition's lives, oldest first.
@@ -261,6 +267,7 @@ pub(super) fn job(
         demand: job.demand.clone(),
         roles: roles(job),
         spec: job.live.as_ref().map(|live| live.spec.clone()),
+        command: job.command.clone(),
         checkpoint: job.checkpoint.as_deref().cloned(),
         lives: job.lives.iter().map(|life| life_row(life, now)).collect(),
         lives_dropped: job.lives_dropped,
@@ -368,7 +375,19 @@ pub(super) fn row(
         progress_at: progress.map(|p| p.at),
         metrics: metrics.unwrap_or_default(),
         nodes: nodes.unwrap_or_default(),
+        address: address(model, id, job),
     }
+}
+
+/// Where a gateway serves a service, or a notebook, that is not over.
+fn address(model: &ReadModel, id: &JobId, job: &Job) -> Option<String> {
+    let addresses = match job.kind {
+        _ if job.phase.is_over() => return None,
+        Kind::Notebook => model.notebooks.addresses(id),
+        Kind::Inference => model.notebooks.paths(id),
+        Kind::Training | Kind::Batch => return None,
+    };
+    addresses.into_iter().next()
 }
 
 fn life_row(life: &Life, now: Timestamp) -> LifeRow {

@@ -49,10 +49,21 @@ pub struct NotebookRow {
     /// Its container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<ContainerId>,
+    /// Containers that have ended in a failure since one was last ready.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub failures: u32,
     /// Where gateways serve it.
     pub addresses: Vec<String>,
     /// Why it is as it is, for a person.
     pub reason: String,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde asks for a reference"
+)]
+const fn is_none(number: &u32) -> bool {
+    *number == 0
 }
 
 /// Lists them.
@@ -89,10 +100,12 @@ fn row(model: &ReadModel, job: &JobId, notebook: &Notebook) -> NotebookRow {
         ends_at: notebook.ends_at,
         node: running.map(|it| it.node.clone()),
         container: running.map(|it| it.container.clone()),
+        failures: notebook.failures,
         addresses: model.notebooks.addresses(job),
-        reason: match state {
-            NotebookState::Stopped => "who opens its page starts it".to_owned(),
-            NotebookState::Starting => model.jobs.get(job).map_or(String::new(), |_| {
+        reason: match (state, &notebook.failure) {
+            (NotebookState::Stopped, _) => "who opens its page starts it".to_owned(),
+            (NotebookState::Starting, Some(failure)) => failure.clone(),
+            (NotebookState::Starting, None) => model.jobs.get(job).map_or(String::new(), |_| {
                 format!("`dormouse job show {job}` says what it waits for")
             }),
             _ if notebook.ends_at.is_some() => "nobody uses it".to_owned(),

@@ -205,10 +205,15 @@ impl Context {
 /// # Errors
 /// When it cannot be read.
 pub fn read_text(path: &Path) -> anyhow::Result<String> {
-    if path.as_os_str() == "-" {
-        return std::io::read_to_string(std::io::stdin()).context("standard input");
-    }
-    std::fs::read_to_string(path).with_context(|| path.display().to_string())
+    let text = match path.as_os_str() == "-" {
+        true => std::io::read_to_string(std::io::stdin()).context("standard input"),
+        false => std::fs::read_to_string(path).with_context(|| path.display().to_string()),
+    }?;
+    // Some editors put a mark of the byte order first, which no reader of documents knows.
+    Ok(match text.strip_prefix('\u{feff}') {
+        Some(rest) => rest.to_owned(),
+        None => text,
+    })
 }
 
 /// A file as messages name it.
@@ -260,6 +265,15 @@ mod tests {
             let error = format!("{error:#}");
             assert!(error.starts_with(form), "{error}");
         }
+    }
+
+    #[test]
+    fn a_mark_of_the_byte_order_is_no_part_of_a_document() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("policy.yaml");
+        std::fs::write(&file, "\u{feff}policy: {theta1: 0.2}\n").expect("written");
+        let read: serde_json::Value = read_document(&file).expect("a document");
+        assert_eq!(read["policy"]["theta1"], 0.2);
     }
 
     #[test]

@@ -110,8 +110,13 @@ async fn ready(log: &Log, id: &JobId, wait_s: u64) -> anyhow::Result<NotebookRow
     let query = serde_json::to_value(NotebookQuery { job: id.clone() })?;
     let deadline = Instant::now() + Duration::from_secs(wait_s);
     let mut knocked = false;
+    let (mut failures, mut told) = (None, false);
     loop {
         let row: NotebookRow = super::query(log, "notebook", query.clone()).await?;
+        let before = *failures.get_or_insert(row.failures);
+        if row.failures > before {
+            return Err(not_started(&row).into());
+        }
         match row.state {
             NotebookState::Stopped if !knocked => {
                 knocked = true;
@@ -122,6 +127,13 @@ async fn ready(log: &Log, id: &JobId, wait_s: u64) -> anyhow::Result<NotebookRow
             NotebookState::Stopped | NotebookState::Starting => {}
             _ => return Ok(row),
         }
+        if row.failures > 0 && !told {
+            told = true;
+            print::aside(format!(
+                "{id} has not started yet: {}; waiting for the next try",
+                row.reason
+            ));
+        }
         if Instant::now() >= deadline {
             let message = format!(
                 "{id} is not ready after {wait_s} s: {}; `dormouse job show {id}` says more",
@@ -131,6 +143,15 @@ async fn ready(log: &Log, id: &JobId, wait_s: u64) -> anyhow::Result<NotebookRow
         }
         sleep(LOOK).await;
     }
+}
+
+/// What is said of a notebook whose server ends before it is ready.
+fn not_started(row: &NotebookRow) -> Coded {
+    let message = format!(
+        "{} does not start: {}. Its command must start a Jupyter Server that is installed on its nodes (such as `pip install jupyter-server`), or in its image; `dormouse job logs {}` has what it printed. It is tried again until it is cancelled",
+        row.job, row.reason, row.job
+    );
+    Coded::new("not_started", message)
 }
 
 /// Opens its page, as a browser would, and does not wait for the answer: what waits at a gateway

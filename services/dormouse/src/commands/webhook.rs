@@ -80,7 +80,10 @@ async fn set(context: &Context, args: &WebhookSetArgs) -> anyhow::Result<u8> {
         tenant: args.tenant.clone(),
         url: Some(url.clone()),
     };
-    let said = format!("events of {} go to {url}", args.tenant);
+    let said = format!(
+        "events of {} go to {url} while `dormouse serve webhook` runs somewhere (`up` runs none)",
+        args.tenant
+    );
     configure::append(context, Event::from(event), &said).await
 }
 

@@ -1,9 +1,9 @@
 //! The page of one job: what it is, what it has, what it cost, and the history of its lives.
 
 use comfy_table::{Cell, CellAlignment};
-use dormouse_messages::Timestamp;
 use dormouse_messages::events::StopReason;
 use dormouse_messages::job::JobSpec;
+use dormouse_messages::{NodeId, Timestamp};
 use dormouse_projections::jobs::{GpuUsed, TaskCounts};
 use dormouse_projections::queries::{JobDetail, JobRow, LifeRow, Spread};
 
@@ -11,6 +11,9 @@ use super::chart;
 use super::style::{Style, phase_colour};
 use super::table::{containers, nodes_of, progress};
 use super::words::{age, bytes, count, date, number, share};
+
+/// Nodes that are named in one line.
+const NODES: usize = 8;
 
 /// Rows of the drawing of the containers.
 const DRAWING_ROWS: u16 = 8;
@@ -72,7 +75,8 @@ fn facts(detail: &JobDetail) -> Vec<(&'static str, String)> {
     let row = &detail.row;
     let mut facts = vec![("Kind", kind(detail))];
     facts.extend(class(row).map(|class| ("Class", class)));
-    facts.push(("Containers", containers_text(row)));
+    facts.push(("Containers", containers_text(detail)));
+    facts.extend(row.address.clone().map(|address| ("Address", address)));
     if let Some(spread) = &detail.spread {
         facts.push(("Spread", spread_text(row, spread)));
     }
@@ -126,8 +130,10 @@ fn facts(detail: &JobDetail) -> Vec<(&'static str, String)> {
     facts.push(("Submitted", submitted(detail)));
     facts.extend(row.ended_at.map(|at| ("Ended", ended(detail, at))));
     facts.push(("Cost", cost(row)));
-    if let Some(spec) = &detail.spec {
-        facts.extend(specified(spec));
+    match &detail.spec {
+        Some(spec) => facts.extend(specified(spec)),
+        None if detail.command.is_empty() => {}
+        None => facts.push(("Command", detail.command.clone())),
     }
     facts
 }
@@ -155,13 +161,24 @@ fn specified(spec: &JobSpec) -> Vec<(&'static str, String)> {
     facts
 }
 
-/// `3 of 1–8 on n0 (2), n1 (1)`.
-fn containers_text(row: &JobRow) -> String {
+/// `3 of 1–8 on n0 (2), n1 (1)`; of a job that is over `0 of 1–8; at last 3 containers on n0, n1`.
+fn containers_text(detail: &JobDetail) -> String {
+    let row = &detail.row;
     let has = containers(&row.containers);
-    match row.nodes.is_empty() {
-        true => has,
-        false => format!("{has} on {}", nodes_of(&row.nodes, 8)),
+    if !row.nodes.is_empty() {
+        return format!("{has} on {}", nodes_of(&row.nodes, NODES));
     }
+    let last = detail.lives.last().filter(|life| !life.on.is_empty());
+    let Some(life) = last.filter(|_| row.ended_at.is_some()) else {
+        return has;
+    };
+    let named: Vec<&str> = life.on.iter().take(NODES).map(NodeId::as_str).collect();
+    let more = match life.on.len().saturating_sub(NODES) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let last = count(u64::from(life.containers), "container");
+    format!("{has}; at last {last} on {}{more}", named.join(", "))
 }
 
 /// `on 2 nodes it counts as 1.5 containers on one: objective.crossing is 0.5`.

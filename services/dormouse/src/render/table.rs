@@ -44,7 +44,7 @@ const JOB_HEADER: [&str; 7] = [
     "REASON",
 ];
 
-const JOB_HEADER_WIDE: [&str; 20] = [
+const JOB_HEADER_WIDE: [&str; 21] = [
     "JOB",
     "KIND",
     "CLASS",
@@ -64,6 +64,7 @@ const JOB_HEADER_WIDE: [&str; 20] = [
     "AGE",
     "PROGRESS",
     "NODES",
+    "ADDRESS",
     "REASON",
 ];
 
@@ -122,6 +123,7 @@ fn wide_row(row: &JobRow) -> Row {
         right(age(row.age_s)),
         Cell::new(progress(row, true)),
         Cell::new(nodes_of(&row.nodes, 3)),
+        Cell::new(row.address.as_deref().unwrap_or("-")),
         Cell::new(&row.reason),
     ])
 }

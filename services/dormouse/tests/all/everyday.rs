@@ -158,6 +158,7 @@ fn a_dry_run_says_what_would_be_and_a_document_comes_back() {
     let waited = cluster.run(&["job", "wait", "ads/s-1", "ads/s-2"]).ok();
     assert_eq!(lines(&waited.out).len(), 2, "{waited:?}");
     the_worst_end_is_the_exit_code(&cluster, again);
+    what_has_ended_keeps_its_command(&cluster);
     the_policy_comes_back(&cluster);
     names_that_nothing_has_are_said(&cluster);
 }
@@ -184,6 +185,13 @@ fn the_worst_end_is_the_exit_code(cluster: &Cluster, document: &str) {
     assert_eq!(ends.len(), 2, "{waited:?}");
     let none = cluster.run(&["job", "wait", "--tenant", "ads", "--name", "w-*"]);
     assert_eq!(none.error()["code"], "not_found", "{none:?}");
+}
+
+fn what_has_ended_keeps_its_command(cluster: &Cluster) {
+    let shown = cluster.run_with(&["job", "show", "ads/w-2"], &[]).ok();
+    for part in ["Command     false", "at last 1 container on n0"] {
+        assert!(shown.out.contains(part), "{part}: {}", shown.out);
+    }
 }
 
 fn the_policy_comes_back(cluster: &Cluster) {

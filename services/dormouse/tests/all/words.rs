@@ -153,8 +153,29 @@ fn a_job_that_cannot_start_points_to_no_logs() {
     cluster.submit(&job);
     let ended = cluster.run_with(&["job", "wait", "ads/bad"], &[]);
     assert!(ended.out.contains("job logs ads/bad"), "{ended:?}");
+    a_notebook_without_a_server_is_not_waited_for(&cluster);
     cluster.wait_no_programs();
     cluster.check();
+}
+
+/// A notebook whose program is on no node.
+fn a_notebook_without_a_server_is_not_waited_for(cluster: &Cluster) {
+    let notebook = json!({"name": "nb", "tenant": "ads", "kind": "notebook",
+        "command": {"start": ["no-such-jupyter", "server"]}, "demand": {"cpu": 1},
+        "containers": {"min": 1, "max": 1}});
+    cluster.submit(&notebook);
+    let opened = cluster.run(&["notebook", "open", "ads/nb", "--wait", "60"]);
+    let error = opened.error();
+    let message = error["message"].to_string();
+    assert_eq!(error["code"], "not_started", "{opened:?}");
+    assert!(
+        message.contains("is not found in PATH on this node"),
+        "{message}"
+    );
+    let listed = cluster.run(&["notebook", "list"]).ok().json();
+    assert_eq!(listed["notebooks"][0]["state"], "starting", "{listed}");
+    cluster.run(&["job", "cancel", "ads/nb"]).ok();
+    cluster.run(&["job", "wait", "ads/nb"]);
 }
 
 /// Exports into folders that are not there, policies in words, states at a time.
