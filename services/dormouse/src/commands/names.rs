@@ -86,6 +86,7 @@ const BASH: &str = r#"
 _dormouse_or_names() {
     local cur="${COMP_WORDS[COMP_CWORD]}" before=" ${COMP_WORDS[*]:1:COMP_CWORD-1} " of=
     case "$before" in
+        *" --phase "|*" --sort "|*" -o "|*" --output ") ;;
         *" --tenant "|*" --as ") of=tenants ;;
         *" --job "|*" explain "|*" job "[a-z]*" "*) of=jobs ;;
         *" node "[a-z]*" "*) of=nodes ;;
@@ -103,6 +104,7 @@ const ZSH: &str = r#"
 _dormouse_or_names() {
     local before=" ${words[2,CURRENT-1]} " of=
     case $before in
+        *" --phase "|*" --sort "|*" -o "|*" --output ") ;;
         *" --tenant "|*" --as ") of=tenants ;;
         *" --job "|*" explain "|*" job "[a-z]*" "*) of=jobs ;;
         *" node "[a-z]*" "*) of=nodes ;;

@@ -285,7 +285,7 @@ fn names_are_completed_and_no_command_shows_the_state() {
     cluster.submit(&count_job("long", 5_000, (1, 1), &[])).ok();
     let program = env!("CARGO_BIN_EXE_dormouse");
     let script = format!(
-        "dormouse() {{ {program} --data {} \"$@\"; }}; source <(dormouse completion bash); COMP_WORDS=(dormouse job show ads/l); COMP_CWORD=3; _dormouse_or_names dormouse; echo \"${{COMPREPLY[@]}}\"; COMP_WORDS=(dormouse node show ''); _dormouse_or_names dormouse; echo \"${{COMPREPLY[@]}}\"",
+        "dormouse() {{ {program} --data {} \"$@\"; }}; source <(dormouse completion bash); COMP_WORDS=(dormouse job show ads/l); COMP_CWORD=3; _dormouse_or_names dormouse; echo \"${{COMPREPLY[@]}}\"; COMP_WORDS=(dormouse node show ''); _dormouse_or_names dormouse; echo \"${{COMPREPLY[@]}}\"; COMP_WORDS=(dormouse job cancel --phase q); COMP_CWORD=4; _dormouse_or_names dormouse q --phase; echo \"${{COMPREPLY[@]}}\"",
         cluster.dir().display()
     );
     let output = Command::new("bash")
@@ -293,7 +293,7 @@ fn names_are_completed_and_no_command_shows_the_state() {
         .output()
         .expect("bash");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert_eq!(said, "ads/long\nn0\n", "{output:?}");
+    assert_eq!(said, "ads/long\nn0\nqueued\n", "{output:?}");
     let state = cluster.run(&[]).ok().json();
     assert_eq!(state["jobs"]["jobs"][0]["job"], "ads/long");
     assert_eq!(state["cluster"]["nodes"]["up"], 1);
