@@ -12,6 +12,7 @@ mod evolve;
 mod gpus;
 mod phase;
 pub mod reason;
+pub mod room;
 mod table;
 #[cfg(test)]
 mod tests;

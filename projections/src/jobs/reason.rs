@@ -2,20 +2,25 @@
 //!
 //! Made from the figures when somebody asks, so that folding stays cheap.
 
-use dormouse_messages::Timestamp;
 use dormouse_messages::events::StopReason;
+use dormouse_messages::{JobId, Timestamp};
 
+use super::room::Room;
+use super::turn;
 use super::{Exit, Gang, Job, Live, Phase, Transit};
 
 /// Nodes that are named in one line before the rest is counted.
 const NAMED_NODES: usize = 4;
 
-/// Why the job is in its phase. `queued` is what its tenant's queue says of it ([`super::turn`]),
-/// where it is queued and the caller knows.
+/// The optimizer's code of a job for whose least some resource is short.
+const SHORT: &str = "resources";
+
+/// Why the job is in its phase. `waits` is what its tenant's queue says of it ([`super::turn`]), where it
+/// is queued, or who holds the room ([`super::room`]) where that is why it waits ([`of_row`] asks both).
 #[must_use]
-pub fn reason(job: &Job, now: Timestamp, queued: Option<&str>) -> String {
+pub fn reason(job: &Job, now: Timestamp, waits: Option<&str>) -> String {
     let text = match (&job.live, job.phase) {
-        (Some(live), phase) => live_reason(job, live, phase, now, queued),
+        (Some(live), phase) => live_reason(job, live, phase, now, waits),
         (None, Phase::Cancelled) if job.note.is_empty() => "cancelled by its tenant".to_owned(),
         (None, _) => job.note.clone(),
     };
@@ -31,22 +36,43 @@ pub fn reason(job: &Job, now: Timestamp, queued: Option<&str>) -> String {
     }
 }
 
+/// The same of a job among others; `position` is its place in its tenant's queue, from 1.
+#[must_use]
+pub fn of_row(
+    room: &Room<'_>,
+    id: &JobId,
+    job: &Job,
+    position: Option<u64>,
+    now: Timestamp,
+) -> String {
+    let waits = match job.phase {
+        Phase::Queued => Some(turn::queued(room, id, position, now)),
+        // What the optimizer says of it is in the explanation, in whole.
+        Phase::Waiting if job.code == SHORT => room.words(id, now),
+        _ => None,
+    };
+    reason(job, now, waits.as_deref())
+}
+
 fn live_reason(
     job: &Job,
     live: &Live,
     phase: Phase,
     now: Timestamp,
-    queued: Option<&str>,
+    waits: Option<&str>,
 ) -> String {
     match phase {
-        Phase::Queued => queued.unwrap_or("queued for release").to_owned(),
+        Phase::Queued => waits.unwrap_or("queued for release").to_owned(),
         Phase::Waiting if job.note.is_empty() => after_stop(job, live).unwrap_or_else(|| {
             "released; the next allocation decides whether it has room".to_owned()
         }),
-        Phase::Waiting => match after_stop(job, live) {
-            Some(stopped) => format!("{stopped}; {}", job.note),
-            None => job.note.clone(),
-        },
+        Phase::Waiting => {
+            let waits = waits.unwrap_or(&job.note);
+            match after_stop(job, live) {
+                Some(stopped) => format!("{stopped}; {waits}"),
+                None => waits.to_owned(),
+            }
+        }
         Phase::Placed => match after_stop(job, live) {
             Some(stopped) => format!("{stopped}; starts when its room is free"),
             None => placed(job, live),

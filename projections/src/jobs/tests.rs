@@ -1,13 +1,14 @@
 //! Given a history, what the job table says.
 
 use dormouse_messages::events::{
-    JobCancelRequested, JobCancelled, JobFailed, JobRefused, JobRevised, PartitionKept,
-    PartitionResized, PartitionStopRequested, ResizeCause, StopReason,
+    AllocationKept, JobCancelRequested, JobCancelled, JobFailed, JobRefused, JobRevised, Outcome,
+    PartitionKept, PartitionResized, PartitionStopRequested, ResizeCause, StopReason, Waiting,
 };
 use dormouse_messages::job::Containers;
 use dormouse_messages::{Epoch, Fold as _, Incarnation, Writer};
 
-use super::reason::reason;
+use super::reason::of_row;
+use super::room::Room;
 use super::*;
 use crate::ReadModel;
 use dormouse_state::history::{History, at, job};
@@ -16,9 +17,8 @@ use dormouse_state::history::{History, at, job};
 fn then(history: &History, id: &str, phase: Phase, why: &str) -> Job {
     let model = history.fold::<ReadModel>();
     let found = model.jobs.get(&job(id)).expect("the job is in the table");
-    let queued = (found.phase == Phase::Queued)
-        .then(|| turn::queued(&model.queues, &model.jobs, &job(id), Some(1), history.now()));
-    let text = reason(found, history.now(), queued.as_deref());
+    let room = Room::new(&model.queues, &model.jobs);
+    let text = of_row(&room, &job(id), found, Some(1), history.now());
     assert_eq!((found.phase, text.as_str()), (phase, why));
     found.clone()
 }
@@ -256,8 +256,67 @@ fn a_queued_job_says_what_can_be_had() {
     let mut history = History::default();
     history.join_with("n0", 1, "cpu=3,memory=32Gi");
     history.run("ads/lr", 1).submit("ads/next");
-    let text = "first of ads; it needs cpu 2, and 1 of 3 can be had beside the least that the released jobs keep";
+    let text =
+        "first of ads; waits for 1 x cpu=2,memory=8Gi: of cpu 3 it can have 1; ads/lr keeps 2";
     then(&history, "ads/next", Phase::Queued, text);
+}
+
+/// Of many the largest are named, and the one that a time limit ends first.
+#[test]
+fn a_job_that_waits_for_room_says_who_holds_it() {
+    let mut history = History::default();
+    history.join_with("n0", 1, "cpu=9,memory=64Gi");
+    for (id, min) in [("ads/a", 1), ("t/big", 2), ("ads/c", 1)] {
+        history.submit(id).push(JobRevised {
+            containers: Some(Containers::between(min, 8)),
+            ..JobRevised::nothing(job(id), 5)
+        });
+        history.release(id);
+    }
+    history.submit("ads/next");
+    let text = "first of ads; waits for 1 x cpu=2,memory=8Gi: of cpu 9 it can have 1; t/big keeps 4, ads/a 2 and 1 more job 2";
+    then(&history, "ads/next", Phase::Queued, text);
+    // A time limit counts what ran, over all lives.
+    history
+        .allocate(1, &[("ads/c", 0, 1)], &[])
+        .place(1, "ads/c", 1, &[("n0", 1)])
+        .request_start(1, "ads/c", 1, 1)
+        .started(1, "ads/c", 1, 1);
+    history.push(JobRevised {
+        time_limit_s: Some(660),
+        ..JobRevised::nothing(job("ads/c"), 6)
+    });
+    let limited = format!("{text}, ads/c ends by its time limit in 10 min");
+    then(&history, "ads/next", Phase::Queued, &limited);
+    // Released, and the optimizer's words are in the explanation.
+    history.release("ads/next");
+    history.push(AllocationKept {
+        outcome: Outcome {
+            waiting: vec![Waiting {
+                job: job("ads/next"),
+                code: "resources".to_owned(),
+                reason: "its minimum of 1 container needs cpu 2".to_owned(),
+            }],
+            ..Outcome::default()
+        },
+        reason: "nothing fits".to_owned(),
+        basis: None,
+    });
+    let waits = limited.replace("first of ads; ", "");
+    then(&history, "ads/next", Phase::Waiting, &waits);
+    let model = history.fold::<ReadModel>();
+    let room = Room::new(&model.queues, &model.jobs);
+    let short = room.short(&job("ads/next")).expect("short of cpu");
+    let holders = room.holders(&job("ads/next"), &short);
+    let holders: Vec<_> = holders
+        .iter()
+        .map(|it| (it.job.to_string(), it.keeps))
+        .collect();
+    let expected = [("t/big", 4_000), ("ads/a", 2_000), ("ads/c", 2_000)];
+    assert_eq!(
+        holders,
+        expected.map(|(job, keeps)| (job.to_owned(), keeps))
+    );
 }
 
 #[test]

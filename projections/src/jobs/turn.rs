@@ -3,9 +3,9 @@
 use std::cmp::Reverse;
 
 use dormouse_messages::policy::Queue;
-use dormouse_messages::{Amounts, JobId, Resource, Timestamp};
+use dormouse_messages::{Amounts, JobId, Timestamp};
 
-use super::JobTable;
+use super::room::Room;
 use dormouse_state::{Queues, Stand};
 
 /// Jobs that are named in one line before the rest is counted.
@@ -13,14 +13,9 @@ const NAMED: usize = 3;
 
 /// Why `id` waits, as its tenant's queue says; `position` is its place there, from 1.
 #[must_use]
-pub fn queued(
-    queues: &Queues,
-    table: &JobTable,
-    id: &JobId,
-    position: Option<u64>,
-    now: Timestamp,
-) -> String {
-    let stand = queues.jobs.get(id).map(|job| &job.stand);
+pub fn queued(room: &Room<'_>, id: &JobId, position: Option<u64>, now: Timestamp) -> String {
+    let table = room.table();
+    let stand = room.queues().jobs.get(id).map(|job| &job.stand);
     match (stand, position) {
         (Some(Stand::Held { unmet }), _) => {
             let phase = |id: &JobId| table.get(id).map_or("unknown", |job| job.phase.as_str());
@@ -35,7 +30,7 @@ pub fn queued(
         (Some(Stand::Doomed { by, .. }), _) => {
             format!("it depends on {by}, which did not complete; it is being cancelled")
         }
-        (_, Some(1)) => head(queues, id, now),
+        (_, Some(1)) => head(room, id, now),
         (_, Some(position)) => {
             let ahead = match position - 1 {
                 1 => "1 job".to_owned(),
@@ -49,7 +44,8 @@ pub fn queued(
 
 /// What the first job of a queue waits for.
 #[must_use]
-pub fn head(queues: &Queues, id: &JobId, now: Timestamp) -> String {
+pub fn head(room: &Room<'_>, id: &JobId, now: Timestamp) -> String {
+    let queues = room.queues();
     let Some(job) = queues.jobs.get(id) else {
         return "queued for release".to_owned();
     };
@@ -70,37 +66,10 @@ pub fn head(queues: &Queues, id: &JobId, now: Timestamp) -> String {
             "{tenant} has {has} of the {most} containers that it is granted; it waits until fewer run"
         );
     }
-    let mut with = queues.committed();
-    with.add(&needs, 1);
-    let below = |resource: &Resource| match job.preempts {
-        true => queues.held_below(job.class, resource),
-        false => 0,
+    let tenant = id.tenant();
+    let Some(waits) = room.words(id, now) else {
+        return its_turn(queues, id, job.class);
     };
-    let short = needs.iter().map(|(resource, _)| resource);
-    let mut short = short.filter(|r| with.get(r).saturating_sub(below(r)) > queues.total.get(r));
-    let Some(resource) = short.next() else {
-        if let Some(higher) = higher(queues, job.class) {
-            let tenant = id.tenant();
-            return format!("first of {tenant}; {higher} is of a higher priority class");
-        }
-        return match queues.policy.queue {
-            Queue::Fifo => match first_in(queues) {
-                Some(first) if first != id => {
-                    format!("first of {}; {first} came before it", id.tenant())
-                }
-                _ => "next in the queue".to_owned(),
-            },
-            queue => format!(
-                "first of {}; its turn comes by {}",
-                id.tenant(),
-                queue.as_str()
-            ),
-        };
-    };
-    let name = resource.name();
-    let committed = queues.committed().get(resource);
-    let committed = committed.saturating_sub(below(resource));
-    let free = queues.total.get(resource).saturating_sub(committed);
     let reserved = queues.passed_over.get(id).map(|since| {
         let passed_s = now.ms_since(*since) / 1000;
         match passed_s >= u64::from(queues.policy.reserve_after_s) {
@@ -108,14 +77,22 @@ pub fn head(queues: &Queues, id: &JobId, now: Timestamp) -> String {
             false => format!("; others have passed it for {passed_s} s"),
         }
     });
-    format!(
-        "first of {}; it needs {name} {}, and {} of {} can be had beside the least that the released jobs keep{}",
-        id.tenant(),
-        resource.display(needs.get(resource)),
-        resource.display(free),
-        resource.display(queues.total.get(resource)),
-        reserved.unwrap_or_default()
-    )
+    format!("first of {tenant}; {waits}{}", reserved.unwrap_or_default())
+}
+
+/// What the first job of a queue waits for that would have room.
+fn its_turn(queues: &Queues, id: &JobId, class: i32) -> String {
+    let tenant = id.tenant();
+    if let Some(higher) = higher(queues, class) {
+        return format!("first of {tenant}; {higher} is of a higher priority class");
+    }
+    match queues.policy.queue {
+        Queue::Fifo => match first_in(queues) {
+            Some(first) if first != id => format!("first of {tenant}; {first} came before it"),
+            _ => "next in the queue".to_owned(),
+        },
+        queue => format!("first of {tenant}; its turn comes by {}", queue.as_str()),
+    }
 }
 
 /// The head that came first of all.

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::QueryError;
 use crate::ReadModel;
 use crate::jobs::{
-    GpuUsed, Job, Life, Phase, Refused, SavedCheckpoint, TaskCounts, reason::reason, turn,
+    GpuUsed, Job, Life, Phase, Refused, SavedCheckpoint, TaskCounts, reason, room::Room,
 };
 use crate::timelines::{Metric, Timeline, Window};
 use dormouse_state::Queues;
@@ -256,7 +256,8 @@ pub(super) fn job(
         model
             .timelines
             .timeline(Metric::Containers, Some(&query.job), window, 1);
-    let row = row(model, &query.job, job, place, now);
+    let room = Room::new(&model.queues, &model.jobs);
+    let row = row((model, &room), &query.job, job, place, now);
     Ok(JobDetail {
         spread: spread(model, &row),
         row,
@@ -309,19 +310,17 @@ fn seconds(ms: u64) -> f64 {
 }
 
 pub(super) fn row(
-    model: &ReadModel,
+    (model, room): (&ReadModel, &Room<'_>),
     id: &JobId,
     job: &Job,
     position: Option<u64>,
     now: Timestamp,
 ) -> JobRow {
-    let queued = (job.phase == Phase::Queued)
-        .then(|| turn::queued(&model.queues, &model.jobs, id, position, now));
     let tenant = model
         .queues
         .tenants
         .get(id.tenant())
-        .filter(|_| queued.is_some());
+        .filter(|_| job.phase == Phase::Queued);
     let times = &job.times;
     let progress = job.progress.as_deref();
     let metrics = progress.map(|p| p.metrics.iter().cloned().collect());
@@ -331,7 +330,7 @@ pub(super) fn row(
         kind: job.kind,
         executor: job.executor,
         phase: job.phase,
-        reason: reason(job, now, queued.as_deref()),
+        reason: reason::of_row(room, id, job, position, now),
         position,
         tenant_share: tenant.map(|tenant| model.queues.share(tenant).as_f64()),
         demand_share: tenant.map(|tenant| model.queues.demand_share(tenant).as_f64()),

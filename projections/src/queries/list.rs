@@ -9,7 +9,7 @@ use super::QueryError;
 use super::jobs::{JobRow, places, row};
 use super::page::{SortBy, compare};
 use crate::ReadModel;
-use crate::jobs::{Job, Phase, Refused};
+use crate::jobs::{Job, Phase, Refused, room::Room};
 
 /// Which jobs. All filters must hold; none is every job.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -150,8 +150,9 @@ pub(super) fn jobs(
     cut(&mut found, query, limit, now);
     let more = total.saturating_sub(query.offset.saturating_add(found.len()));
     let places = places(&model.queues);
+    let room = Room::new(&model.queues, &model.jobs);
     let rows = found.into_iter();
-    let rows = rows.map(|(id, job)| row(model, id, job, places.get(id).copied(), now));
+    let rows = rows.map(|(id, job)| row((model, &room), id, job, places.get(id).copied(), now));
     let jobs = rows.collect();
     // They have pages of their own.
     let shown = refused.len().saturating_sub(query.offset);

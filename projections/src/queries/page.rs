@@ -9,7 +9,7 @@ use super::QueryError;
 use super::jobs::{JobRow, places, row};
 use super::list::{Phases, by_state};
 use crate::ReadModel;
-use crate::jobs::Job;
+use crate::jobs::{Job, room::Room};
 
 /// Rows of a page where nobody says.
 const ROWS: usize = 60;
@@ -119,7 +119,8 @@ pub fn jobs_page(
     found.sort_unstable_by(order);
     let places = places(&model.queues);
     let rows = found.drain(offset..);
-    let rows = rows.map(|(id, job)| row(model, id, job, places.get(id).copied(), now));
+    let room = Room::new(&model.queues, &model.jobs);
+    let rows = rows.map(|(id, job)| row((model, &room), id, job, places.get(id).copied(), now));
     let ended = model
         .jobs
         .counts()

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::QueryError;
 use crate::ReadModel;
-use crate::jobs::turn;
+use crate::jobs::{room::Room, turn};
 use dormouse_state::{Queues, Stand, TenantQueue};
 
 /// Queued jobs that the page of a tenant lists.
@@ -126,12 +126,13 @@ pub(super) fn tenants(model: &ReadModel, now: Timestamp) -> TenantsAnswer {
     names.sort_unstable();
     names.dedup();
     let waits = start_waits(model, None, now);
+    let room = Room::new(queues, &model.jobs);
     TenantsAnswer {
         queue: queues.policy.queue,
         grants: queues.config.grants.rule(),
         tenants: names
             .into_iter()
-            .map(|name| row(model, name, &waits, now))
+            .map(|name| row((model, &room), name, &waits, now))
             .collect(),
         unfairness_area: model.fairness.area(now),
     }
@@ -177,7 +178,7 @@ pub(super) fn tenant(
     });
     Ok(TenantDetail {
         row: row(
-            model,
+            (model, &Room::new(queues, &model.jobs)),
             &query.tenant,
             &start_waits(model, Some(name), now),
             now,
@@ -228,7 +229,7 @@ fn longest_wait_s(queues: &Queues, tenant: &TenantQueue, now: Timestamp) -> f64 
 }
 
 fn row(
-    model: &ReadModel,
+    (model, room): (&ReadModel, &Room<'_>),
     name: &TenantId,
     waits: &BTreeMap<&str, StartWaits>,
     now: Timestamp,
@@ -266,13 +267,13 @@ fn row(
         mean_start_wait_s: starts.sum_s / starts.jobs.max(1.0),
         longest_start_wait_s: starts.longest_s,
         fairness_loss: model.fairness.loss(name.as_str()),
-        reason: waits_for(queues, tenant, now),
+        reason: waits_for(room, tenant, now),
     }
 }
 
-fn waits_for(queues: &Queues, tenant: &TenantQueue, now: Timestamp) -> String {
+fn waits_for(room: &Room<'_>, tenant: &TenantQueue, now: Timestamp) -> String {
     match tenant.order.first() {
-        Some((_, head)) => format!("{}: {}", head.name(), turn::head(queues, head, now)),
+        Some((_, head)) => format!("{}: {}", head.name(), turn::head(room, head, now)),
         None if tenant.held > 0 => "its jobs wait for others to complete".to_owned(),
         None => "nothing queued".to_owned(),
     }

@@ -194,6 +194,53 @@ fn a_job_that_has_all_it_can_use_and_one_that_cannot_save() {
 
 /// `ads/x` shrinks when `lab/z` comes: why, who gained, what it cost.
 #[test]
+fn a_job_that_waits_for_room_is_told_who_keeps_it_and_until_when() {
+    let mut engine = cluster(1, policy(0.1, 0.1));
+    submit(
+        &mut engine,
+        0.0,
+        "ads/long",
+        (6, 6),
+        r#","time_limit_s":3600"#,
+    );
+    submit(&mut engine, 10.0, "lab/next", (4, 4), "");
+    engine.run_until(seconds_after_start(60.0)).expect("runs");
+    let subject = || Subject::Job(job("lab/next"));
+    let answer = explain(engine.log(), subject(), None);
+    let held: Vec<_> = answer
+        .held_by
+        .iter()
+        .map(|it| (it.job.as_str(), it.keeps))
+        .collect();
+    assert_eq!(held, [("ads/long", 6_000)], "{answer:#?}");
+    let ends_at = answer.held_by[0].ends_at.expect("it has a limit");
+    assert!(seconds_after_start(3_600.0) <= ends_at && ends_at < seconds_after_start(3_610.0));
+    let said = |answer: &Explanation, part: &str| {
+        assert!(
+            answer.words.iter().any(|it| it.contains(part)),
+            "{part} in {:#?}",
+            answer.words
+        );
+    };
+    said(
+        &answer,
+        "it waits for 4 x cpu=1: of cpu 8 it can have 2; ads/long keeps 6, ads/long ends by its time limit in 59 min",
+    );
+    said(
+        &answer,
+        "ads/long keeps 6 of cpu, and ends by its time limit at",
+    );
+    // A tenant is told no names of others.
+    let answer = explain(engine.log(), subject(), Some("lab"));
+    assert_eq!(answer.held_by[0].job, "a job of another tenant");
+    assert!(
+        !answer.words.iter().any(|it| it.contains("ads")),
+        "{:#?}",
+        answer.words
+    );
+}
+
+#[test]
 fn a_past_resize_has_its_cause_its_gainer_and_its_cost() {
     let mut engine = cluster(1, policy(0.1, 0.1));
     submit(&mut engine, 0.0, "ads/x", (1, 8), EXIT);

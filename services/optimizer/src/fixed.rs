@@ -62,7 +62,7 @@ pub(crate) fn solve(problem: &Problem) -> Solution {
             let reason = format!(
                 "its {count} containers ({} each) do not all fit now{}",
                 job.demand,
-                on_those(&cluster, job)
+                on_those(problem, &cluster, job)
             );
             draft.waiting.insert(index, (WaitCode::Resources, reason));
             blocked = Some(index);

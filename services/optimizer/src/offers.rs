@@ -57,7 +57,7 @@ pub(crate) fn solve(problem: &Problem) -> Solution {
             let reason = format!(
                 "the offers left room for fewer than its minimum of {min} containers ({} each){}",
                 job.demand,
-                on_those(&cluster, job)
+                on_those(problem, &cluster, job)
             );
             draft
                 .waiting

@@ -96,6 +96,20 @@ pub struct QueuePlace {
     pub demand_share: f64,
 }
 
+/// A job that keeps what another one waits for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HeldBy {
+    /// The job.
+    pub job: String,
+    /// The resource that is short.
+    pub resource: String,
+    /// What it cannot be made to give back of it, in its log unit.
+    pub keeps: u64,
+    /// When its time limit ends it, where it has one and runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ends_at: Option<Timestamp>,
+}
+
 /// A job that would have to give containers up.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Gives {
@@ -210,6 +224,9 @@ pub struct Explanation {
     /// The smallest sets of groups without which it could have more.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub relaxations: Vec<Vec<String>>,
+    /// Of a job that waits for room: who keeps it, the most first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub held_by: Vec<HeldBy>,
     /// Its place in the queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<QueuePlace>,
@@ -283,6 +300,7 @@ impl Explanation {
             all: Vec::new(),
             conflict: Vec::new(),
             relaxations: Vec::new(),
+            held_by: Vec::new(),
             queue: None,
             corrections: Vec::new(),
             not_searched: Vec::new(),

@@ -11,6 +11,7 @@ use dormouse_state::Stand;
 use super::against::against;
 use super::answer::{Correction, Explanation, QueuePlace, Reason};
 use super::resizes::past;
+use super::room::held;
 use super::search::Search;
 use super::{Decided, ExplainError, Explainer};
 use crate::history::fork::{Fork, Outcome};
@@ -58,6 +59,7 @@ pub fn explain(
         answer
             .words
             .push("no allocation has been decided yet".to_owned());
+        held(explainer, id, &mut answer);
         answer.rank();
         return Ok(answer);
     };
@@ -76,6 +78,9 @@ pub fn explain(
     answer.rank();
     if let Some(dominant) = answer.dominant.clone() {
         answer.words.push(dominant.words);
+    }
+    if known.now == 0 {
+        held(explainer, id, &mut answer);
     }
     tell(&answer);
     let made = known_then.then_some(made.event);

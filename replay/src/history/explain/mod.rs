@@ -16,6 +16,7 @@ mod grids;
 mod job;
 mod others;
 mod resizes;
+mod room;
 mod search;
 
 use std::collections::VecDeque;

@@ -135,7 +135,7 @@ fn ruled_out(problem: &Problem, cluster: &Cluster, job: &ProblemJob, room: u64) 
         "its minimum of {} ({} each) is more than the nodes hold empty that {} ({room}); lower the minimum, or change the job's constraints or tolerations",
         containers(limits(job).0),
         job.demand,
-        allowed(cluster, job)
+        allowed(problem, cluster, job)
     )
 }
 
@@ -147,20 +147,42 @@ fn eligible(cluster: &Cluster, job: &ProblemJob) -> usize {
         .count()
 }
 
-/// `its constraints allow (zone: a; 3 of 20)`.
-fn allowed(cluster: &Cluster, job: &ProblemJob) -> String {
+/// `its constraints allow (zone: a; 3 of 20)`, with the taint that keeps it off others.
+fn allowed(problem: &Problem, cluster: &Cluster, job: &ProblemJob) -> String {
     let constraints = job.needs.constraints.to_string();
     let (some, all) = (eligible(cluster, job), cluster.names.len());
-    match constraints.is_empty() {
-        true => format!("have no taint that it does not tolerate ({some} of {all})"),
-        false => format!("its constraints allow ({constraints}; {some} of {all})"),
+    let tainted = tainted(problem, job);
+    match (constraints.is_empty(), tainted) {
+        (true, None) => format!("have no taint that it does not tolerate ({some} of {all})"),
+        (true, Some(taint)) => {
+            format!("have no taint that it does not tolerate ({some} of {all}; {taint})")
+        }
+        (false, None) => format!("its constraints allow ({constraints}; {some} of {all})"),
+        (false, Some(taint)) => format!(
+            "its constraints and tolerations allow ({constraints}; {some} of {all}; {taint})"
+        ),
     }
 }
 
+/// `n3 and 2 more are tainted with maintenance`: the nodes that its constraints allow and a taint keeps it
+/// off, if there are any.
+fn tainted(problem: &Problem, job: &ProblemJob) -> Option<String> {
+    let constraints = &job.needs.constraints;
+    let nodes = problem.nodes.iter();
+    let allowed = nodes.filter(|node| constraints.broken_by(&node.labels).is_none());
+    let mut away = allowed.filter_map(|node| Some((node, job.needs.kept_away_by(&node.taints)?)));
+    let (node, taint) = away.next()?;
+    let name = &node.name;
+    Some(match away.filter(|(_, other)| *other == taint).count() {
+        0 => format!("{name} is tainted with {taint}"),
+        more => format!("{name} and {more} more are tainted with {taint}"),
+    })
+}
+
 /// ` on the nodes that …`; nothing of a job that may be anywhere.
-pub(crate) fn on_those(cluster: &Cluster, job: &ProblemJob) -> String {
+pub(crate) fn on_those(problem: &Problem, cluster: &Cluster, job: &ProblemJob) -> String {
     match cluster.columns.is_bound(job) {
-        true => format!(" on the nodes that {}", allowed(cluster, job)),
+        true => format!(" on the nodes that {}", allowed(problem, cluster, job)),
         false => String::new(),
     }
 }
@@ -177,7 +199,7 @@ fn by_constraints(standing: &Standing, instance: &Instance, head: usize) -> Opti
             "there is room for its minimum of {} ({} each), but not on the nodes that {}; it starts when there is room on those",
             containers(limits(job).0),
             job.demand,
-            allowed(standing.cluster, job)
+            allowed(standing.problem, standing.cluster, job)
         )
     })
 }
@@ -299,7 +321,7 @@ fn short(standing: &Standing, instance: &Instance, head: usize) -> String {
         "its minimum of {} ({} each) does not fit{} beside what the other jobs keep; it starts when a job ends or has moved",
         containers(min),
         job.demand,
-        match on_those(standing.cluster, job) {
+        match on_those(standing.problem, standing.cluster, job) {
             nodes if nodes.is_empty() => " on the nodes".to_owned(),
             nodes => nodes,
         }

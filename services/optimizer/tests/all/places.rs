@@ -114,6 +114,13 @@ fn who_waits_for_a_constraint_says_which() {
         reason.contains("not on the nodes that its constraints allow (zone: a; 2 of 4)"),
         "{reason}"
     );
+    // One of the two that its constraint allows is tainted: that is said, too.
+    problem.nodes[1].taints.insert("old".to_owned());
+    let (_, reason) = waits(&problem);
+    assert!(
+        reason.contains("allow (zone: a; 1 of 4; n1 is tainted with old)"),
+        "{reason}"
+    );
     // Every node is tainted.
     problem.nodes = zones()
         .into_iter()

@@ -1,0 +1,232 @@
+//! Who holds the room that a job waits for: the figures, and the words for them, in one place.
+//!
+//! 1. A job waits for room where its smallest partition and what the released jobs keep are together
+//!    more of a resource than the usable nodes offer. What a job keeps is what it cannot be made to give
+//!    back: its least where it can be resized, else all that it has.
+//! 2. The jobs that keep some of that resource are named, the largest first; and of those that have a
+//!    time limit the one that ends first by it.
+//!
+//! Only sums are looked at: whether containers find nodes is the optimizer's to say.
+
+use std::cell::OnceCell;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use dormouse_messages::policy::Allocation;
+use dormouse_messages::{Amounts, JobId, Resource, Timestamp};
+use dormouse_state::{QueueJob, Queues, Stand};
+
+use super::{Job, JobTable};
+
+/// Holders that are named in one line before the rest is counted.
+const NAMED: usize = 2;
+
+/// What the jobs have, looked at once for all the jobs that wait for it.
+pub struct Room<'a> {
+    queues: &'a Queues,
+    table: &'a JobTable,
+    committed: OnceCell<Amounts>,
+    held: OnceCell<BTreeMap<Resource, Vec<Holder<'a>>>>,
+}
+
+/// What a job lacks to start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Short {
+    /// The first resource of which there is too little.
+    pub resource: Resource,
+    /// What its smallest partition takes of it.
+    pub needs: u64,
+    /// What it could have now.
+    pub free: u64,
+    /// What the usable nodes offer.
+    pub total: u64,
+}
+
+/// A job that keeps some of a resource.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Holder<'a> {
+    /// The job.
+    pub job: &'a JobId,
+    /// What it cannot be made to give back.
+    pub keeps: u64,
+    /// When its time limit ends it, where it has one and runs.
+    pub ends_at: Option<Timestamp>,
+    /// The value of its class, where a class above that takes all of it.
+    gives_above: Option<i32>,
+}
+
+impl<'a> Room<'a> {
+    /// Nothing is looked at before it is asked for.
+    #[must_use]
+    pub const fn new(queues: &'a Queues, table: &'a JobTable) -> Self {
+        Self {
+            queues,
+            table,
+            committed: OnceCell::new(),
+            held: OnceCell::new(),
+        }
+    }
+
+    /// The queues.
+    #[must_use]
+    pub const fn queues(&self) -> &'a Queues {
+        self.queues
+    }
+
+    /// The jobs.
+    #[must_use]
+    pub const fn table(&self) -> &'a JobTable {
+        self.table
+    }
+
+    /// What a job lacks, if its smallest partition does not fit beside what the others keep.
+    #[must_use]
+    pub fn short(&self, id: &JobId) -> Option<Short> {
+        let job = self.queues.jobs.get(id)?;
+        let needs = self.queues.needs(id)?;
+        let own = self.kept_by(job);
+        let committed = self.committed.get_or_init(|| self.queues.committed());
+        let lacks = needs.iter().filter_map(|(resource, needs)| {
+            let below = match job.preempts {
+                true => self.queues.held_below(job.class, resource),
+                false => 0,
+            };
+            let kept = committed.get(resource).saturating_sub(own.get(resource));
+            let total = self.queues.total.get(resource);
+            let free = total.saturating_sub(kept.saturating_sub(below));
+            (needs > free).then(|| Short {
+                resource: resource.clone(),
+                needs,
+                free,
+                total,
+            })
+        });
+        lacks.into_iter().next()
+    }
+
+    /// Who keeps some of what a job lacks, the most first.
+    #[must_use]
+    pub fn holders(&self, id: &JobId, short: &Short) -> Vec<Holder<'a>> {
+        let held = self.held.get_or_init(|| self.look());
+        let job = self.queues.jobs.get(id);
+        let above = job.filter(|job| job.preempts && self.is_dorm());
+        let above = above.map(|job| job.class);
+        let gives = |it: &&Holder| it.gives_above.zip(above).is_some_and(|(it, own)| it < own);
+        let of_it = held.get(&short.resource).into_iter().flatten();
+        let others = of_it.filter(|it| it.job != id && !gives(it));
+        others.copied().collect()
+    }
+
+    /// `waits for 2 x cpu=4: of cpu 16 it can have 2; ads/lr-7 keeps 8 and ads/mnist 6, ads/lr-7 ends by
+    /// its time limit in 12 min`; nothing where no resource is short.
+    #[must_use]
+    pub fn words(&self, id: &JobId, now: Timestamp) -> Option<String> {
+        let short = self.short(id)?;
+        let job = self.queues.jobs.get(id)?;
+        let what = match job.beside.is_empty() {
+            true => format!("{} x {}", job.containers.min, job.demand),
+            false => format!("{} with its roles", self.queues.needs(id)?),
+        };
+        let amount = |value: u64| short.resource.display(value);
+        let holders = named(&self.holders(id, &short), &amount, now);
+        Some(format!(
+            "waits for {what}: of {} {} it can have {}{holders}",
+            short.resource.name(),
+            amount(short.total),
+            amount(short.free),
+        ))
+    }
+
+    fn is_dorm(&self) -> bool {
+        self.queues.policy.allocation == Allocation::Dorm
+    }
+
+    /// What a released job cannot be made to give back.
+    fn kept_by(&self, job: &QueueJob) -> Amounts {
+        let mut kept = Amounts::new();
+        if matches!(job.stand, Stand::Released { .. }) {
+            let containers = match self.is_dorm() {
+                true => job.firm(),
+                false => job.held(),
+            };
+            job.beside.add_to(&mut kept, &job.demand, containers);
+        }
+        kept
+    }
+
+    fn look(&self) -> BTreeMap<Resource, Vec<Holder<'a>>> {
+        let mut held: BTreeMap<Resource, Vec<Holder<'a>>> = BTreeMap::new();
+        for (id, job) in &self.queues.jobs {
+            let kept = self.kept_by(job);
+            let known = self.table.get(id);
+            let ends_at = known.and_then(ends_at);
+            let gives = known.is_some_and(|known| !known.kind.is_served());
+            for (resource, keeps) in kept.iter().filter(|(_, keeps)| *keeps > 0) {
+                held.entry(resource.clone()).or_default().push(Holder {
+                    job: id,
+                    keeps,
+                    ends_at,
+                    gives_above: gives.then_some(job.class),
+                });
+            }
+        }
+        for holders in held.values_mut() {
+            holders.sort_by_key(|it| (Reverse(it.keeps), it.job));
+        }
+        held
+    }
+}
+
+/// When a job that runs is ended by its time limit: what counts is running, over all of its lives.
+#[must_use]
+pub fn ends_at(job: &Job) -> Option<Timestamp> {
+    let limit_s = job.live.as_ref()?.spec.time_limit_s?;
+    if job.lives_dropped > 0 {
+        return None;
+    }
+    let (present, before) = job.lives.split_last()?;
+    let since = present.started.filter(|_| present.stopped.is_none())?;
+    let ran = before.iter().filter_map(|life| {
+        let (started, stopped) = (life.started?, life.stopped?);
+        Some(stopped.ms_since(started))
+    });
+    let ran_ms: u64 = ran.sum();
+    Some(since.plus_ms((u64::from(limit_s) * 1000).saturating_sub(ran_ms)))
+}
+
+/// `; ads/lr-7 keeps 8 and ads/mnist 6, ads/lr-7 ends by its time limit in 12 min`.
+fn named(holders: &[Holder<'_>], amount: &dyn Fn(u64) -> String, now: Timestamp) -> String {
+    let Some((first, others)) = holders.split_first() else {
+        return String::new();
+    };
+    let (others, rest) = others.split_at(others.len().min(NAMED - 1));
+    let mut parts = vec![format!("{} keeps {}", first.job, amount(first.keeps))];
+    let others = others.iter();
+    parts.extend(others.map(|it| format!("{} {}", it.job, amount(it.keeps))));
+    let more: u64 = rest.iter().map(|it| it.keeps).sum();
+    match rest.len() {
+        0 => {}
+        1 => parts.push(format!("1 more job {}", amount(more))),
+        count => parts.push(format!("{count} more jobs {}", amount(more))),
+    }
+    let last = parts.pop().filter(|_| !parts.is_empty());
+    let mut text = match last {
+        Some(last) => format!("; {} and {last}", parts.join(", ")),
+        None => format!("; {} keeps {}", first.job, amount(first.keeps)),
+    };
+    let ends = holders.iter().filter_map(|it| Some((it.ends_at?, it.job)));
+    if let Some((at, job)) = ends.min() {
+        let left = left(at.ms_since(now));
+        text.push_str(&format!(", {job} ends by its time limit in {left}"));
+    }
+    text
+}
+
+/// `45 s`, `12 min`, `3 h`: as exact as it is useful.
+fn left(ms: u64) -> String {
+    match ms / 1000 {
+        seconds @ 0..120 => format!("{seconds} s"),
+        seconds @ 120..7_200 => format!("{} min", seconds / 60),
+        seconds => format!("{} h", seconds / 3_600),
+    }
+}
