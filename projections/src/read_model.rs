@@ -139,6 +139,12 @@ impl ReadModel {
         }
     }
 
+    /// What the nodes that are not lost offer.
+    #[must_use]
+    pub const fn capacity(&self) -> &Amounts {
+        &self.capacity
+    }
+
     /// Counts a message of the log that is no event.
     pub fn flag(&mut self, sequence: dormouse_messages::Sequence, why: String) {
         self.cluster.flagged += 1;

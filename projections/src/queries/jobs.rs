@@ -15,7 +15,7 @@ use crate::jobs::{
     GpuUsed, Job, Life, Phase, Refused, SavedCheckpoint, TaskCounts, reason, room::Room,
 };
 use crate::timelines::{Metric, Timeline, Window};
-use dormouse_state::Queues;
+use dormouse_state::{Queues, Share};
 
 #[expect(
     clippy::trivially_copy_pass_by_ref,
@@ -60,8 +60,12 @@ pub struct JobRow {
     pub preempted: u32,
     /// Its containers.
     pub containers: ContainerCounts,
-    /// Dominant share s, a fraction of the cluster.
+    /// Dominant share s, a fraction of the cluster as it was when an allocation named the job last.
     pub share: f64,
+    /// The same of the cluster as it is: of what the nodes offer that are there now, drained ones
+    /// included. Absent where the job has no containers to come or to keep.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share_now: Option<f64>,
     /// Weighted DRF share ŝ, a fraction of the cluster.
     pub fair_share: f64,
     /// The last allocation that names it.
@@ -345,6 +349,7 @@ pub(super) fn row(
             target: job.target,
         },
         share: job.share,
+        share_now: share_now(model, job),
         fair_share: job.fair_share,
         epoch: job.epoch,
         incarnation: job.incarnation,
@@ -387,6 +392,20 @@ fn address(model: &ReadModel, id: &JobId, job: &Job) -> Option<String> {
         Kind::Training | Kind::Batch => return None,
     };
     addresses.into_iter().next()
+}
+
+/// The dominant share of what the last allocation gives a job, of the nodes that are there. At most all
+/// of it: between the loss of a node and the next allocation it may be given more than there is.
+fn share_now(model: &ReadModel, job: &Job) -> Option<f64> {
+    let gets = job.live.as_ref().map(|_| job.target).filter(|n| *n > 0)?;
+    let mut amounts = Amounts::new();
+    job.beside
+        .add_to(&mut amounts, &job.demand, u64::from(gets));
+    Some(
+        Share::dominant(&amounts, model.capacity())
+            .as_f64()
+            .min(1.0),
+    )
 }
 
 fn life_row(life: &Life, now: Timestamp) -> LifeRow {

@@ -362,6 +362,29 @@ fn what_is_allocated_and_what_runs_are_told_apart() {
     assert!(figures.all(|(_, _, running)| running == 0.0));
 }
 
+/// A node that comes or goes changes the share of who keeps what it has, with no decision that names it.
+#[test]
+fn a_job_s_share_is_of_the_nodes_that_are_there_now() {
+    let mut history = History::default();
+    history.join("n0", 1).run("ads/lr", 4);
+    let shares = |history: &History| {
+        let answer: JobsAnswer = ask(history, "jobs", Value::Null);
+        (answer.jobs[0].share, answer.jobs[0].share_now)
+    };
+    // Four containers of cpu=2,memory=8Gi.
+    assert_eq!(shares(&history), (0.5, Some(1.0)));
+    history.join("n1", 1);
+    assert_eq!(shares(&history), (0.5, Some(0.5)));
+    history.push(dormouse_messages::events::NodeDrained {
+        node: dormouse_state::history::node("n0"),
+        reason: None,
+        deadline_s: None,
+    });
+    assert_eq!(shares(&history), (0.5, Some(0.5)), "it still stands there");
+    history.complete("ads/lr");
+    assert_eq!(shares(&history).1, None);
+}
+
 #[test]
 fn a_tenants_mean_wait_is_never_above_its_longest() {
     let mut history = History::default();

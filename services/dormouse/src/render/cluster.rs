@@ -61,9 +61,10 @@ pub fn cluster(answer: &ClusterAnswer, style: &Style) -> String {
         facts.push((
             "Allocation",
             format!(
-                "epoch {}: utilization {} allocated, {} running; fairness loss {} (bound {}), adjusted {} jobs (bound {})",
+                "epoch {}: utilization {} of {} allocated, {} running (the sum over the resources); fairness loss {} (bound {}), adjusted {} jobs (bound {})",
                 answer.epoch,
                 share(last.utilization.total),
+                last.utilization.resources.len(),
                 share(running(answer)),
                 share(last.fairness_loss),
                 share(last.fairness_loss_bound),

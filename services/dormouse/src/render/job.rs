@@ -86,7 +86,7 @@ fn facts(detail: &JobDetail) -> Vec<(&'static str, String)> {
         "Share",
         format!(
             "{} (fair share {}, weight {}, epoch {})",
-            share(row.share),
+            share(row.share_now.unwrap_or(row.share)),
             share(row.fair_share),
             row.weight,
             row.epoch

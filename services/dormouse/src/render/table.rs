@@ -140,7 +140,7 @@ fn share_of(row: &JobRow) -> String {
     if row.containers.target == 0 && row.containers.now == 0 {
         "-".to_owned()
     } else {
-        share(row.share)
+        share(row.share_now.unwrap_or(row.share))
     }
 }
 
