@@ -27,9 +27,9 @@ impl Engine {
     }
 
     /// An agent that is cut off tries to renew its lease, or ends what runs.
-    pub(super) fn renewal(&mut self, node: &NodeId, of: u64) {
+    pub(super) fn renewal(&mut self, node: &NodeId, of: u64) -> Result<(), EngineError> {
         if !self.agents.ties.counts(node, of) {
-            return;
+            return Ok(());
         }
         let woken = self.agents.ties.woken(node, self.now, &self.faults);
         if let Some(at) = woken.ends {
@@ -41,6 +41,7 @@ impl Engine {
         if woken.fences {
             self.agents.fence(node, self.now, &mut self.faults);
         }
+        Ok(())
     }
 
     /// What runs on a node that is cut off has ended, before its lease.

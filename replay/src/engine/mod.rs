@@ -328,10 +328,7 @@ impl Engine {
                 return Ok(());
             }
             Action::Mend(node) => return self.mend(&node),
-            Action::RenewalDue(node, of) => {
-                self.renewal(&node, of);
-                return Ok(());
-            }
+            Action::RenewalDue(node, of) => return self.renewal(&node, of),
             Action::FenceDue(node, of) => {
                 self.fence(&node, of);
                 return Ok(());

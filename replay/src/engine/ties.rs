@@ -133,7 +133,9 @@ impl Tie {
         let given_up = self
             .asked_ms
             .map_or(u64::MAX, |asked_ms| asked_ms + ANSWER_MS);
-        let wakes = holder.wakes_at_ms().map(|at| at_ms(at.min(given_up)).max(now));
+        let wakes = holder
+            .wakes_at_ms()
+            .map(|at| at_ms(at.min(given_up)).max(now));
         // What it does after the fence is to ask on until the tie is whole again.
         let wakes = wakes.filter(|_| holder.is_held());
         Woken {
