@@ -6,7 +6,8 @@
 //!
 //! 1. A stamp a little later than the one before is believed: that is how time passes.
 //! 2. A much later one is a silence or a step. It is a silence where the writer says so. Deciders
-//!    write the log's own time, by a clock that never steps. What the others write is their hosts'
+//!    write the log's own time, by a clock that never steps, and over a stop of theirs by their host's
+//!    (`services/shell/src/host.rs`). What the others write is their hosts'
 //!    clocks: since the last word of the same host, its clock has advanced as much as the log's time or
 //!    as the brokers' stamps. Clocks of two hosts may differ by just what the brokers' step is, for the
 //!    same reason, so that a host is compared with another only before its own first word.
@@ -21,9 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Recorded, Sequence, Text, Timestamp, Writer};
 
-/// A stamp may be so much later than the one before without another witness, and clocks that agree may
-/// differ by as much: more than hosts differ whose clocks are kept, less than the shortest time-out.
-const TRUSTED_US: i64 = 5_000_000;
+const TRUSTED_US: i64 = LogClock::TRUSTED_US;
 
 /// A smaller step is not worth a name: an append that waited for its broker looks the same.
 const NAMED_US: i64 = 60_000_000;
@@ -64,6 +63,11 @@ pub struct LogClock {
 }
 
 impl LogClock {
+    /// In microseconds. A stamp may be so much later than the one before without another witness, and
+    /// clocks that agree may differ by as much: more than hosts differ whose clocks are kept, less than
+    /// the shortest time-out.
+    pub const TRUSTED_US: i64 = 5_000_000;
+
     /// The time of the next event, which is passed.
     pub fn pass(&mut self, recorded: &Recorded) -> Timestamp {
         let now = self.at(recorded);

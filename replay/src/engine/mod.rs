@@ -28,6 +28,7 @@ mod retold;
 mod routes;
 mod service;
 mod simulated;
+mod stops;
 mod tasks;
 mod ties;
 mod work;
@@ -96,6 +97,9 @@ pub enum Action {
     Drain(NodeId),
     /// The operator takes a drained node back.
     Restore(NodeId),
+    /// Every service is killed, and started again at this time, with as many microseconds more on their
+    /// hosts' clocks if these were started anew, too. What is submitted meanwhile waits.
+    Stop(Timestamp, Option<i64>),
     /// Any event of the operator.
     Operator(Event),
     /// Any event of the autoscaler.
@@ -145,6 +149,8 @@ pub struct Engine {
     audit: Audit,
     audits: bool,
     broker: Broker,
+    /// Until when the services are stopped.
+    stopped: Timestamp,
 }
 
 impl Engine {
@@ -186,6 +192,7 @@ impl Engine {
             audit: Audit::default(),
             audits: true,
             broker: Broker::default(),
+            stopped: Timestamp::default(),
         }
     }
 
@@ -288,6 +295,10 @@ impl Engine {
     }
 
     fn act(&mut self, action: Action) -> Result<(), EngineError> {
+        if self.waits(&action) {
+            self.at(self.stopped, action);
+            return Ok(());
+        }
         let (writer, event) = match action {
             Action::Submit {
                 tenant,
@@ -334,6 +345,10 @@ impl Engine {
                 return Ok(());
             }
             Action::LeaseDue(node, of) => return self.lease_ends(&node, of),
+            Action::Stop(until, reboot) => {
+                self.stop(until, reboot);
+                return Ok(());
+            }
             Action::Drain(node) => (
                 Writer::Operator,
                 Event::from(NodeDrained {
@@ -346,16 +361,21 @@ impl Engine {
             Action::Operator(event) => (Writer::Operator, event),
             Action::Autoscaler(event) => (Writer::Autoscaler, event),
             Action::Recorded(writer, event) => {
-                match &event {
-                    Event::NodeJoined(event) => self.agents.joined(event, self.now),
-                    Event::NodeLost(event) => self.agents.lose(&event.node, self.now),
-                    Event::NodeFenced(event) => self.agents.lose(&event.node, self.now),
-                    _ => {}
-                }
+                self.comes_to_nodes(&event);
                 (writer, event)
             }
         };
         self.append(writer, event, None)
+    }
+
+    /// What an event of a log says of nodes comes to be.
+    fn comes_to_nodes(&mut self, event: &Event) {
+        match event {
+            Event::NodeJoined(event) => self.agents.joined(event, self.now),
+            Event::NodeLost(event) => self.agents.lose(&event.node, self.now),
+            Event::NodeFenced(event) => self.agents.lose(&event.node, self.now),
+            _ => {}
+        }
     }
 
     /// Step 3: until no service is due at this instant.

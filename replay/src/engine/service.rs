@@ -8,7 +8,8 @@
 //!    machine is told of a doubt, whether the events were stored or not.
 //! 4. Each life of a copy has a host's clock of its own, which may be days off.
 //! 5. A crash cuts an append off after any prefix; the copy is then started again, from a
-//!    snapshot or from the beginning, and both must be the same state.
+//!    snapshot or from the beginning, and both must be the same state. What it has kept of the time
+//!    is still there.
 
 mod resume;
 
@@ -16,7 +17,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_messages::{Decider, Event, Fold, Recorded, Sequence, Timestamp, Writer};
-use dormouse_shell::{Append, Effect, Failure, Followed, Made, Outcome, Shell, Snapshot};
+use dormouse_shell::{
+    Append, Effect, Failure, Followed, HostTime, Made, Mark, Outcome, Shell, Snapshot,
+};
 
 use super::faults::{Fate, Faults, Plant};
 use super::log::MemoryLog;
@@ -48,6 +51,10 @@ pub trait Participant: Send {
 
     /// An event was appended at `now`.
     fn told(&mut self, event: &Recorded, now: Timestamp, faults: &mut Faults);
+
+    /// Every copy is killed, and started again at `until`: on a host that was started anew, too, if
+    /// `reboot` says by how many microseconds its clock is off then.
+    fn stop(&mut self, until: Timestamp, reboot: Option<i64>);
 
     /// The copy whose turn is due takes it: what the log stores of it, at once.
     ///
@@ -93,6 +100,11 @@ struct Copy<D: Decider> {
     snapshot: Option<(Vec<u8>, Snapshot<()>)>,
     /// By how many microseconds its host's clock is off.
     off_us: i64,
+    /// The life of its host, and by how much its clock is off in the next one.
+    boot: u64,
+    reboot: Option<i64>,
+    /// What it has kept of the time.
+    mark: Option<Mark>,
 }
 
 impl<D: Decider> Copy<D> {
@@ -112,6 +124,18 @@ impl<D: Decider> Copy<D> {
             answer: None,
             snapshot: None,
             off_us: 0,
+            boot: 1,
+            reboot: None,
+            mark: None,
+        }
+    }
+
+    /// What its host's clocks show. Its kernel's counts from the beginning.
+    fn host(&self, now: Timestamp) -> HostTime {
+        HostTime {
+            boot: self.boot,
+            up_us: now.as_micros(),
+            wall: self.clock(now),
         }
     }
 
@@ -174,7 +198,10 @@ impl<D: Decider> Copy<D> {
         check: bool,
     ) -> Result<(), Broken> {
         let snapshot = self.snapshot.take();
+        let (boot, mark) = (self.boot, self.mark.take());
         *self = Self::new(decider);
+        (self.boot, self.mark) = (boot, mark);
+        self.recall();
         let head = log.head();
         self.fold(log, head, check)?;
         let Some((bytes, place)) = snapshot.filter(|_| from_snapshot) else {
@@ -194,12 +221,20 @@ impl<D: Decider> Copy<D> {
         };
         self.shell = Shell::new(Arc::clone(decider), snapshot, BUILD, None);
         self.shell.activate();
+        self.recall();
         self.fold(log, head, check)?;
         match encode(self.shell.state()) == whole {
             true => Ok(()),
             false => Err(wrong(format!(
                 "folded from the snapshot at {at} it is another state"
             ))),
+        }
+    }
+
+    /// Tells a new life what an earlier one has kept.
+    fn recall(&mut self) {
+        if let Some(mark) = self.mark.clone() {
+            self.shell.recall(mark);
         }
     }
 
@@ -238,6 +273,7 @@ impl<D: Decider> Copy<D> {
         faults: &mut Faults,
     ) -> Result<Option<Append>, Broken> {
         loop {
+            self.shell.host_shows(self.host(now));
             self.shell.advance(self.clock(now), |_| Vec::new());
             let effects = self.shell.take_effects();
             let (mut again, mut append) = (false, None);
@@ -264,6 +300,7 @@ impl<D: Decider> Copy<D> {
                     }
                     Effect::WakeAt(at) => self.wake = at.map(|at| self.shown(at)),
                     Effect::Pause(pause) => self.pauses.push(after(now, pause)),
+                    Effect::Keep(mark) => self.mark = Some(mark),
                     Effect::Save(_) | Effect::Decided | Effect::Discarded { .. } | Effect::End => {}
                 }
             }
@@ -365,6 +402,14 @@ impl<D: Decider> Participant for Service<D> {
         }
     }
 
+    fn stop(&mut self, until: Timestamp, reboot: Option<i64>) {
+        for copy in &mut self.copies {
+            copy.phase = Phase::Down(until, false);
+            copy.boot += u64::from(reboot.is_some());
+            copy.reboot = reboot;
+        }
+    }
+
     fn turn(
         &mut self,
         log: &MemoryLog,
@@ -382,8 +427,9 @@ impl<D: Decider> Participant for Service<D> {
         let reach = match std::mem::replace(&mut copy.phase, Phase::Following) {
             Phase::Following => faults.follows(copy.shell.folded(), log.head()),
             Phase::Down(_, from_snapshot) => {
+                let reboot = copy.reboot.take();
                 copy.restart(&self.decider, log, from_snapshot, self.check)?;
-                copy.off_us = faults.clock_off_us();
+                copy.off_us = reboot.unwrap_or_else(|| faults.clock_off_us());
                 log.head()
             }
             Phase::Deciding(at, made) if at <= now => {

@@ -7,7 +7,7 @@
 //! 2. The engine runs them under [`Faults`]: services follow late, decide on less than the head,
 //!    are slow, die after any prefix of an append, start again from the log or a snapshot;
 //!    checkpoints fail or hang; containers die or start late; hosts' clocks are days off, and the
-//!    brokers' stamps step when another one leads.
+//!    brokers' stamps step when another one leads. In trials of a [`night`] all services stop for hours.
 //! 3. After every event: no node is over-committed and no job runs twice, by what is reported and by
 //!    what really runs; no job fails more often than it was given a reason to; every fold's invariants
 //!    hold. A snapshot folded on gives the state of the whole log, at every restart.
@@ -97,6 +97,36 @@ pub fn planted(
         let log = engine.log().to_vec();
         Box::new(Failure { seed, what, log })
     })
+}
+
+/// The trial of a seed whose services all stop for hours, some on hosts that are started anew meanwhile;
+/// no clock is off. By how many milliseconds the log's time is behind at its end.
+///
+/// # Errors
+/// The rule that was broken, with the log.
+pub fn night(seed: u64) -> Result<u64, Box<Failure>> {
+    let mut random = Random::new(seed);
+    let faults = random.next();
+    let rates = Rates {
+        leader: 0.0,
+        host_clock: 0.0,
+        ..rates(&mut random)
+    };
+    let faults = Faults::new(faults, rates);
+    let mut engine = Engine::with_faults(simulate::START, true, faults);
+    workload::small_cluster(&mut engine, &mut random);
+    let from_s = random.between(10.0, 300.0);
+    let until = seconds_after_start(from_s + random.between(1.0, 12.0) * 3_600.0);
+    let reboot = random.chance(0.3).then_some(0);
+    engine.at(seconds_after_start(from_s), Action::Stop(until, reboot));
+    let checked = run(&mut engine, 0.0).and_then(|()| at_the_end(&engine, &mut random));
+    match checked {
+        Ok(_) => Ok(engine.log_behind_ms()),
+        Err(what) => {
+            let log = engine.log().to_vec();
+            Err(Box::new(Failure { seed, what, log }))
+        }
+    }
 }
 
 /// Services and notebooks run until they are cancelled: at the horizon.

@@ -10,6 +10,7 @@ mod explain;
 mod grants;
 mod ledger;
 mod limits;
+mod nights;
 mod plan;
 mod properties;
 mod recheck;

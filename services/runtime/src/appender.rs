@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use async_nats::jetstream::stream::LastRawMessageErrorKind;
 use dormouse_messages::{Envelope, Event, GatewayId, NodeId, Sequence, Writer};
 
-use crate::clock::{Clock, SteadyClock};
+use crate::clock::{Clock, WakefulClock};
 use crate::error::AppendError;
 use crate::lease::token;
 use crate::log::{Log, within};
@@ -77,7 +77,7 @@ impl Appender {
         causes: &[Sequence],
     ) -> Result<Sequence, AppendError> {
         let span = self.log.append_span(self.writer, &event, causes);
-        let time = SteadyClock.now();
+        let time = WakefulClock.now();
         loop {
             let expected = self.last().await;
             let place = Place {

@@ -5,9 +5,10 @@
 //!    folded, and after a doubt the whole log as it then was.
 
 use dormouse_messages::events::Budget;
-use dormouse_messages::{Decision, Fold, Recorded, Sequence, Timestamp, Writer};
+use dormouse_messages::{Decision, Fold, LogClock, Recorded, Sequence, Timestamp, Writer};
 
 use crate::followed::Followed;
+use crate::host::{Host, Mark};
 
 /// Every so many decisions, beginning with the first, the state's hash is recorded: hashing a large
 /// state costs more than most decisions.
@@ -80,6 +81,10 @@ pub(crate) struct Core<F> {
     anchor: Option<(Timestamp, Timestamp)>,
     /// Something was folded since.
     moved: bool,
+    /// Something of the service's own was among it.
+    own_moved: bool,
+    /// What the host's clocks say.
+    pub host: Host,
 }
 
 impl<F: Fold> Core<F> {
@@ -99,6 +104,15 @@ impl<F: Fold> Core<F> {
             decisions: 0,
             anchor: None,
             moved: true,
+            own_moved: false,
+            host: Host::default(),
+        }
+    }
+
+    /// What an earlier life has kept, if it is of this log.
+    pub fn recall(&mut self, mark: Mark) {
+        if mark.log == self.log {
+            self.host.recall(mark);
         }
     }
 
@@ -119,6 +133,7 @@ impl<F: Fold> Core<F> {
                 self.passed(recorded.sequence, recorded.stored_at);
                 if recorded.writer == self.writer {
                     self.own_last = recorded.sequence;
+                    self.own_moved = true;
                     return Ok(Some(recorded));
                 }
             }
@@ -147,14 +162,28 @@ impl<F: Fold> Core<F> {
     }
 
     /// The clock shows this. What was folded since it was last looked at, was folded now; whether
-    /// there was something.
-    pub fn look_at(&mut self, clock: Timestamp) -> bool {
+    /// there was something, and what is to be kept of it.
+    pub fn look_at(&mut self, clock: Timestamp) -> (bool, Option<Mark>) {
         let moved = std::mem::take(&mut self.moved) || self.anchor.is_none();
         if moved {
             let folded = self.state.log_time().unwrap_or(self.stored_at);
             self.anchor = Some((folded, clock));
+            self.host.folded(&self.log, folded, self.caught_up);
         }
-        moved
+        let own_moved = std::mem::take(&mut self.own_moved);
+        let mark = moved.then(|| self.host.keep(own_moved)).flatten();
+        (moved, mark)
+    }
+
+    /// The time that is written: that of decisions, or what the host's clocks say, where these know of
+    /// a silence in which the service had no clock.
+    pub fn written(&self, clock: Timestamp) -> Timestamp {
+        let now = self.now(clock);
+        let trusted_us = now.as_micros().saturating_add(LogClock::TRUSTED_US);
+        let by_host = self.host.time();
+        by_host
+            .filter(|by_host| by_host.as_micros() > trusted_us)
+            .unwrap_or(now)
     }
 
     /// Holds the next append back until `sequence` is folded.

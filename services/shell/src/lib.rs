@@ -11,7 +11,8 @@
 //!  head      how far the log reaches        │      │  Decide   a slow decision, on another thread
 //!  made      a slow decision                ├ Shell┤  WakeAt   look again at that time
 //!  lease     gained or lost                 │      │  Pause    look again after that long
-//!  woken, resumed, observed, saved, stop    ┘      └  Save, End
+//!  woken, resumed, observed, saved, stop,   │      │
+//!  host_shows, recall (see `host`)          ┘      └  Save, Keep, End
 //! ```
 //!
 //! 1. Every input only notes what has happened.
@@ -26,6 +27,7 @@
 
 mod core;
 mod followed;
+mod host;
 pub mod intake;
 mod machine;
 pub mod pace;
@@ -34,6 +36,7 @@ mod tests;
 
 pub use core::{Made, Snapshot, UnknownVersion, state_hash};
 pub use followed::Followed;
+pub use host::{HostTime, Mark};
 pub use machine::{
     Append, Draft, Effect, Failure, Folded, Observation, Outcome, Shell, Task, hurried,
 };

@@ -16,6 +16,7 @@ use dormouse_messages::{Decider, Event, Fold, Proposal, Sequence, Timestamp};
 
 use crate::core::{Core, Made, Snapshot, UnknownVersion, state_hash};
 use crate::followed::Followed;
+use crate::host::{HostTime, Mark};
 
 /// So many slow decisions may be discarded in a row before the next one has less time.
 const DISCARDS: u32 = 2;
@@ -57,7 +58,8 @@ pub struct Draft {
 pub struct Append {
     /// The fence: the last own sequence on which all of them build.
     pub expected: Sequence,
-    /// When they were decided, by the time of the log: never earlier than what is folded.
+    /// When they were decided, by the time of the log: never earlier than what is folded, and where the
+    /// service was away, later than what they were decided on by as much as its host's clocks say.
     pub time: Timestamp,
     /// When the decision began, and how many of the first drafts it proposed.
     pub decided: Option<(Timestamp, usize)>,
@@ -99,6 +101,8 @@ pub enum Effect<D: Decider> {
     Pause(Duration),
     /// Keep this: [`Shell::saved`].
     Save(Snapshot<D::State>),
+    /// Keep this, too, for [`Shell::recall`] in the next life. Nothing waits for it.
+    Keep(Mark),
     /// A decision was made; it led to events or not.
     Decided,
     /// A slow decision was discarded: the log has overtaken it.
@@ -292,6 +296,17 @@ impl<D: Decider> Shell<D> {
         self.core.active = true;
     }
 
+    /// What an earlier life has kept ([`Effect::Keep`]): it says how long the service was away. Nothing
+    /// depends on it but what is written while the log is silent.
+    pub fn recall(&mut self, mark: Mark) {
+        self.core.recall(mark);
+    }
+
+    /// The host's clocks show this. Told before each step, where they are known.
+    pub fn host_shows(&mut self, host: HostTime) {
+        self.core.host.shows(host);
+    }
+
     /// What became of the append in flight. Only the fold says what is on the log.
     pub fn answered(&mut self, outcome: Outcome) {
         self.core.appending = false;
@@ -371,7 +386,9 @@ impl<D: Decider> Shell<D> {
         clock: Timestamp,
         observe: impl FnOnce(&D::State) -> Vec<Observation>,
     ) {
-        if self.core.look_at(clock) && self.wake.is_some() {
+        let (moved, mark) = self.core.look_at(clock);
+        self.effects.extend(mark.map(Effect::Keep));
+        if moved && self.wake.is_some() {
             self.wake_again();
         }
         if self.stopping {
@@ -382,7 +399,7 @@ impl<D: Decider> Shell<D> {
         }
         let mut append = Append {
             expected: self.core.own_last,
-            time: self.core.now(clock),
+            time: self.core.written(clock),
             decided: None,
             drafts: Vec::new(),
         };

@@ -124,7 +124,7 @@ fn step<const SLOW: bool>(shell: &mut Shell<Toy<SLOW>>) -> Vec<String> {
             Effect::Discarded { asof } => format!("discarded {asof}"),
             Effect::Save(snapshot) => format!("save {}", snapshot.sequence),
             Effect::End => "end".to_owned(),
-            Effect::WakeAt(_) | Effect::Decided => return None,
+            Effect::WakeAt(_) | Effect::Decided | Effect::Keep(_) => return None,
         })
     });
     words.collect()
@@ -412,6 +412,7 @@ impl Copy {
                 Effect::Decide(_)
                 | Effect::WakeAt(_)
                 | Effect::Save(_)
+                | Effect::Keep(_)
                 | Effect::Decided
                 | Effect::Discarded { .. }
                 | Effect::End => {}

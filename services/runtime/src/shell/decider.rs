@@ -11,15 +11,17 @@ use std::time::{Duration, Instant};
 use actix::fut::wrap_future;
 use actix::{ActorContext, ActorFutureExt, Addr, AsyncContext, Context, SpawnHandle};
 use dormouse_messages::{CodecError, Decider, Sequence, Timestamp};
-use dormouse_shell::{Append, Effect, Failure, Outcome, Shell, Snapshot, Task};
+use dormouse_shell::{Append, Effect, Failure, Mark, Outcome, Shell, Snapshot, Task};
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
+use crate::clock::host_time;
 use crate::counters::{Counters, value};
 use crate::decode::Followed;
 use crate::inputs::Inputs;
 use crate::lease::LeaseState;
 use crate::log::Log;
+use crate::mark::MarkFile;
 use crate::publish::{self, Fence, Place, PublishError};
 use crate::shell::appending::{Appended, AppenderActor, Chain, Link};
 use crate::shell::{ServiceError, ServiceOptions};
@@ -46,6 +48,9 @@ pub(crate) struct Parts<D: Decider> {
     pub inputs: Option<Box<dyn Inputs<D::State>>>,
     pub snapshots: Option<Snapshots>,
     pub snapshot: Snapshot<D::State>,
+    pub mark_file: Option<MarkFile>,
+    /// What the last life has kept in it.
+    pub mark: Option<Mark>,
     pub lease: Option<watch::Receiver<LeaseState>>,
     pub shutdown: CancellationToken,
 }
@@ -61,6 +66,7 @@ pub(crate) struct DeciderActor<D: Decider> {
     counters: Counters,
     wake: Option<SpawnHandle>,
     snapshots: Option<Snapshots>,
+    mark_file: Option<MarkFile>,
     result: Option<oneshot::Sender<Result<(), ServiceError>>>,
 }
 
@@ -75,6 +81,9 @@ impl<D: Decider> DeciderActor<D> {
         if parts.lease.is_none() {
             shell.activate();
         }
+        if let Some(mark) = parts.mark {
+            shell.recall(mark);
+        }
         Self {
             shell,
             log: parts.log,
@@ -86,6 +95,7 @@ impl<D: Decider> DeciderActor<D> {
             counters: Counters::new(D::WRITER),
             wake: None,
             snapshots: parts.snapshots,
+            mark_file: parts.mark_file,
             result: Some(result),
         }
     }
@@ -94,6 +104,7 @@ impl<D: Decider> DeciderActor<D> {
     fn advance(&mut self, context: &mut Context<Self>) {
         let started = Instant::now();
         let inputs = &mut self.inputs;
+        self.shell.host_shows(host_time());
         self.shell.advance(self.options.clock.now(), |state| {
             inputs
                 .as_mut()
@@ -119,6 +130,11 @@ impl<D: Decider> DeciderActor<D> {
                 });
             }
             Effect::Save(snapshot) => self.save(snapshot, context),
+            Effect::Keep(mark) => {
+                if let Some(file) = &self.mark_file {
+                    file.keep(mark);
+                }
+            }
             Effect::Decided => {
                 self.counters.decisions.increment(1);
                 if !D::SLOW {

@@ -33,6 +33,7 @@ use crate::error::LogError;
 use crate::inputs::Inputs;
 use crate::lease::LeaseState;
 use crate::log::Log;
+use crate::mark::MarkFile;
 use crate::snapshot::{Snapshot, Snapshots};
 
 /// How long a service that starts waits until somebody leads the log: several elections, and the
@@ -57,7 +58,7 @@ pub struct ServiceOptions {
     pub own_thread: bool,
     /// Write a snapshot after so many events.
     pub snapshot_every: u64,
-    /// Where; `None`: no snapshots.
+    /// Where, and what tells how long it was away when it starts again; `None`: neither.
     pub snapshot_dir: Option<PathBuf>,
     /// The build, recorded in every decision.
     pub build: String,
@@ -141,6 +142,11 @@ pub async fn run_service<D: Decider>(
         None => None,
     };
     let snapshot = snapshot.unwrap_or_else(|| nothing_folded(&log));
+    let mark_file = options.snapshot_dir.as_deref().map(MarkFile::new);
+    let mark = match &mark_file {
+        Some(file) => file.load().await,
+        None => None,
+    };
     tracing::info!(service = name, from = %snapshot.sequence, %head, "starting");
     let followed = log.follow(snapshot.sequence.next());
     let lease = options.lease.then(|| {
@@ -155,6 +161,8 @@ pub async fn run_service<D: Decider>(
         inputs,
         snapshots,
         snapshot,
+        mark_file,
+        mark,
         lease: lease.as_ref().map(crate::lease::Lease::watch),
         // Dropping this future ends the actors as well.
         shutdown: shutdown.child_token(),

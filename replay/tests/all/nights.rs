@@ -1,0 +1,73 @@
+//! Clusters that stand still for hours: a silence of the log is no step of a clock.
+
+use dormouse_messages::Timestamp;
+use dormouse_replay::engine::{Action, Engine, ModelJob};
+use dormouse_replay::torture::night;
+
+const START: i64 = 1_800_000_000_000_000;
+const HOUR: i64 = 3_600_000_000;
+
+fn at(micros: i64) -> Timestamp {
+    Timestamp::from_micros(START + micros)
+}
+
+/// The seconds of the log's time that passed on a cluster whose services were all killed before they
+/// could decide on a submission, and started again eight hours later.
+fn passed_s(reboot: Option<i64>) -> i64 {
+    let mut engine = Engine::new(at(0), true);
+    let node = "n0".parse().expect("valid");
+    let capacity = "cpu=8,memory=16Gi".parse().expect("valid");
+    engine.at(at(0), Action::Join { node, capacity });
+    // Every service has appended something in its first life.
+    for (second, name) in [(1, "one"), (20, "two")] {
+        let payload = format!(
+            r#"{{"name":"{name}","command":{{"start":["train"]}},"demand":{{"cpu":1}},"containers":{{"min":1,"max":1}}}}"#
+        );
+        let submit = Action::Submit {
+            tenant: "t".to_owned(),
+            verb: "submit".to_owned(),
+            payload: payload.into_bytes(),
+        };
+        engine.at(at(second * 1_000_000), submit);
+        let job = format!("t/{name}").parse().expect("valid");
+        engine.model(job, ModelJob::linear(5.0));
+    }
+    let stop = Action::Stop(at(20_000_000 + 8 * HOUR), reboot);
+    engine.at(at(20_000_000), stop);
+    engine.run_until(at(9 * HOUR)).expect("nothing is broken");
+    let log = engine.log();
+    let first = log.iter().find(|it| it.stored_at > at(HOUR));
+    let first = first.expect("they go on").writer;
+    assert_eq!(first, dormouse_messages::Writer::Admission);
+    let passed_ms = engine.log_time().ms_since(at(0));
+    i64::try_from(passed_ms / 1_000).expect("hours")
+}
+
+#[test]
+fn the_time_of_the_log_is_true_after_a_night() {
+    let whole = 8 * 3_600 + 20;
+    // Killed; on hosts that were started anew.
+    for reboot in [None, Some(0)] {
+        let passed = passed_s(reboot);
+        assert!((whole..whole + 60).contains(&passed), "{passed} s");
+    }
+    // On hosts that were started anew with a clock that was set, one clock is against the other.
+    for day in [24 * HOUR, -24 * HOUR] {
+        let passed = passed_s(Some(day));
+        assert!((20..120).contains(&passed), "{passed} s");
+    }
+}
+
+#[test]
+fn nights_end_well_under_faults() {
+    let mut late = Vec::new();
+    for seed in 1..=40 {
+        match night(seed) {
+            Ok(behind_ms) if behind_ms < 600_000 => {}
+            Ok(behind_ms) => late.push((seed, behind_ms / 1_000)),
+            Err(failure) => panic!("{failure}"),
+        }
+    }
+    // A service that is killed before it has kept a mark cannot say how long it was away.
+    assert!(late.len() <= 1, "behind by seconds, by seed: {late:?}");
+}

@@ -1,0 +1,53 @@
+//! Where a service keeps the moment that says how long it was away (`dormouse_shell::Mark`).
+//!
+//! One small file beside the snapshots. It is written to the disk, since a machine that loses its
+//! power is what it is for; one that cannot be read is not used.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use dormouse_shell::Mark;
+
+/// A service's file.
+#[derive(Debug, Clone)]
+pub(crate) struct MarkFile(PathBuf);
+
+impl MarkFile {
+    /// The one in `dir`.
+    pub fn new(dir: &Path) -> Self {
+        Self(dir.join("clock.json"))
+    }
+
+    /// What an earlier life has kept.
+    pub async fn load(&self) -> Option<Mark> {
+        let path = self.0.clone();
+        let reading = tokio::task::spawn_blocking(move || {
+            let bytes = std::fs::read(path).ok()?;
+            serde_json::from_slice(&bytes).ok()
+        });
+        reading.await.ok().flatten()
+    }
+
+    /// Writes it, on another thread. It is not worth stopping for where that fails.
+    pub fn keep(&self, mark: Mark) {
+        let file = self.clone();
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = file.write(&mark) {
+                tracing::warn!(
+                    path = %file.0.display(), %error,
+                    "cannot keep the time of the log; after a stop it will be behind by the silence"
+                );
+            }
+        });
+    }
+
+    fn write(&self, mark: &Mark) -> std::io::Result<()> {
+        let bytes = serde_json::to_vec(mark).map_err(std::io::Error::other)?;
+        self.0.parent().map_or(Ok(()), std::fs::create_dir_all)?;
+        let partial = self.0.with_extension("json.partial");
+        let mut file = std::fs::File::create(&partial)?;
+        file.write_all(&bytes)?;
+        file.sync_all()?;
+        std::fs::rename(&partial, &self.0)
+    }
+}
