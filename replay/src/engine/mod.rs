@@ -345,10 +345,7 @@ impl Engine {
                 return Ok(());
             }
             Action::LeaseDue(node, of) => return self.lease_ends(&node, of),
-            Action::Stop(until, reboot) => {
-                self.stop(until, reboot);
-                return Ok(());
-            }
+            Action::Stop(until, reboot) => return self.stop(until, reboot),
             Action::Drain(node) => (
                 Writer::Operator,
                 Event::from(NodeDrained {

@@ -2,15 +2,20 @@
 
 use dormouse_messages::Timestamp;
 
-use super::{Action, Engine};
+use super::{Action, Engine, EngineError};
 
 impl Engine {
     /// Kills every service, to be started again at `until`.
-    pub(super) fn stop(&mut self, until: Timestamp, reboot: Option<i64>) {
+    pub(super) fn stop(
+        &mut self,
+        until: Timestamp,
+        reboot: Option<i64>,
+    ) -> Result<(), EngineError> {
         self.stopped = until;
         for service in &mut self.services {
             service.stop(until, reboot);
         }
+        Ok(())
     }
 
     /// Whether nobody is there to record it.

@@ -258,6 +258,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::zombie_processes, reason = "the end of the hosts is to end it")]
     fn hosts_go_with_a_test_that_fails() {
         if lacking().is_some() {
             return;
