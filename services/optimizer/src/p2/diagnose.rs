@@ -4,7 +4,8 @@ use crate::problem::{Problem, ProblemJob};
 use crate::solution::WaitCode;
 
 use super::instance::{Cluster, Instance, State, limits, roles_of};
-use super::pipeline::may_be_feasible;
+use super::pipeline::{any, may_be_feasible};
+use super::solver::Purse;
 
 /// What a diagnosis refers to.
 pub(crate) struct Standing<'a> {
@@ -38,7 +39,9 @@ pub(crate) fn hopeless(
         .jobs
         .iter_mut()
         .for_each(|job| job.state = State::Free);
-    (!may_be_feasible(&empty)).then(|| {
+    let purse = Purse::new(problem.budget.seconds);
+    let never = any(&empty, &problem.budget, &purse) == Some(false);
+    never.then(|| {
         let reason = format!(
             "its minimum of {} ({} each) and its roles ({}) do not fit the empty cluster together; lower the minimum, shrink a role or add nodes",
             containers(limits(job).0),
