@@ -98,7 +98,7 @@ pub enum Action {
     /// The operator takes a drained node back.
     Restore(NodeId),
     /// Every service is killed, and started again at this time, with as many microseconds more on their
-    /// hosts' clocks if these were started anew, too. What is submitted meanwhile waits.
+    /// hosts' clocks if these were rebooted, too. What is submitted meanwhile waits.
     Stop(Timestamp, Option<i64>),
     /// Any event of the operator.
     Operator(Event),

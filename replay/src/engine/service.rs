@@ -52,7 +52,7 @@ pub trait Participant: Send {
     /// An event was appended at `now`.
     fn told(&mut self, event: &Recorded, now: Timestamp, faults: &mut Faults);
 
-    /// Every copy is killed, and started again at `until`: on a host that was started anew, too, if
+    /// Every copy is killed, and started again at `until`: on a host that was rebooted, too, if
     /// `reboot` says by how many microseconds its clock is off then.
     fn stop(&mut self, until: Timestamp, reboot: Option<i64>);
 

@@ -99,7 +99,7 @@ pub fn planted(
     })
 }
 
-/// The trial of a seed whose services all stop for hours, some on hosts that are started anew meanwhile;
+/// The trial of a seed whose services all stop for hours, some on hosts that are rebooted meanwhile;
 /// no clock is off. By how many milliseconds the log's time is behind at its end.
 ///
 /// # Errors

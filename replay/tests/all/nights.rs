@@ -46,12 +46,12 @@ fn passed_s(reboot: Option<i64>) -> i64 {
 #[test]
 fn the_time_of_the_log_is_true_after_a_night() {
     let whole = 8 * 3_600 + 20;
-    // Killed; on hosts that were started anew.
+    // Killed; on hosts that were rebooted.
     for reboot in [None, Some(0)] {
         let passed = passed_s(reboot);
         assert!((whole..whole + 60).contains(&passed), "{passed} s");
     }
-    // On hosts that were started anew with a clock that was set, one clock is against the other.
+    // On hosts that were rebooted with a clock that was set, one clock is against the other.
     for day in [24 * HOUR, -24 * HOUR] {
         let passed = passed_s(Some(day));
         assert!((20..120).contains(&passed), "{passed} s");

@@ -3,7 +3,8 @@
 //! The fetching task keeps a consumer on the stream (in memory, without acknowledgements; the
 //! position is kept here) and passes messages on in batches. It makes a new consumer whenever
 //! the connection was made anew, a delivery is missing or the broker reports anything: a
-//! consumer costs a round trip, a stuck one costs seconds.
+//! consumer costs a round trip, a stuck one costs seconds. A consumer that beats and delivers nothing
+//! of what the log holds is left too: the copy of the stream that it reads from may lag for ever.
 //!
 //! Where the client may have no consumer it asks for one range after the other (`ranges`).
 
@@ -25,6 +26,9 @@ const BATCH: usize = 30_000;
 const BATCH_BYTES: usize = 16 << 20;
 /// Messages that are passed on together at most.
 const CHUNK: usize = 1_000;
+
+/// After so long without a message a consumer is asked about: whether there is something to deliver.
+const SILENCE: Duration = Duration::from_secs(5);
 
 /// What to fetch.
 #[derive(Debug, Clone)]
@@ -161,20 +165,37 @@ impl Fetcher {
             Err(error) => return Left::Again(error.to_string()),
         };
         let mut deliveries = 0;
+        // What this consumer is known to owe.
+        let mut owed = self.source.to;
         loop {
             let chunk = tokio::select! {
                 biased;
                 chunk = messages.next() => chunk,
+                () = tokio::time::sleep(SILENCE) => {
+                    if owed.is_some_and(|to| to > self.delivered) {
+                        return Left::Again("the consumer delivers nothing of what is there".to_owned());
+                    }
+                    owed = self.head_of_all().await;
+                    continue;
+                }
                 _ = connections.changed() => return Left::Again("connected anew".to_owned()),
                 () = self.out.closed() => return Left::Done,
             };
             let Some(chunk) = chunk else {
                 return Left::Again("the consumer ended".to_owned());
             };
+            owed = self.source.to;
             if let Some(left) = self.pass_on(chunk, &mut deliveries).await {
                 return left;
             }
         }
+    }
+
+    /// The last sequence of the log, where all of it is read and its leader answers.
+    async fn head_of_all(&self) -> Option<u64> {
+        let of_all = self.source.permanent && self.source.filter.is_empty();
+        let head = of_all.then(|| self.log.head())?.await;
+        head.ok().map(|head| head.0)
     }
 
     /// Reads one range after the other until something is amiss.

@@ -4,6 +4,7 @@
 use crate::common::{Broker, PATIENCE, drained, next_event};
 use dormouse_messages::{Sequence, Writer};
 use dormouse_runtime::{Asked, Followed, Log};
+use futures::StreamExt;
 use tokio::sync::mpsc::Receiver;
 
 /// More than wait for a follower that does not read.
@@ -202,4 +203,30 @@ async fn a_query_says_what_its_client_has_followed() {
     expect(&mut followed, 0..3).await;
     assert_eq!(ask().await, "Some(Sequence(3))");
     serving.abort();
+}
+
+/// As one does whose copy of the stream lags: it beats, and says nothing of what the log holds. The broker
+/// pauses it here.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_consumer_that_delivers_nothing_is_left() {
+    let broker = Broker::start().await;
+    let log = broker.log().await;
+    append(&log, 0..10).await;
+    let mut followed = log.follow(Sequence(1));
+    expect(&mut followed, 0..10).await;
+    let client = broker.client().await;
+    let jetstream = async_nats::jetstream::new(client.clone());
+    let stream = jetstream.get_stream("DORMOUSE_LOG").await;
+    let names = stream.expect("is there").consumer_names();
+    let names: Vec<String> = names.map(|name| name.expect("listed")).collect().await;
+    let [consumer] = names.as_slice() else {
+        panic!("one consumer: {names:?}");
+    };
+    let pause = format!("$JS.API.CONSUMER.PAUSE.DORMOUSE_LOG.{consumer}");
+    let paused = client.request(pause, r#"{"pause_until":"2100-01-01T00:00:00Z"}"#.into());
+    let paused = paused.await.expect("an answer").payload;
+    let paused = String::from_utf8_lossy(&paused).into_owned();
+    assert!(paused.contains(r#""paused":true"#), "{paused}");
+    append(&log, 10..20).await;
+    expect(&mut followed, 10..20).await;
 }
