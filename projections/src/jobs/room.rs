@@ -14,9 +14,9 @@ use std::collections::BTreeMap;
 
 use dormouse_messages::policy::Allocation;
 use dormouse_messages::{Amounts, JobId, Resource, Timestamp};
-use dormouse_state::{QueueJob, Queues, Stand};
+use dormouse_state::Queues;
 
-use super::{Job, JobTable};
+use super::JobTable;
 
 /// Holders that are named in one line before the rest is counted.
 const NAMED: usize = 2;
@@ -84,7 +84,7 @@ impl<'a> Room<'a> {
     pub fn short(&self, id: &JobId) -> Option<Short> {
         let job = self.queues.jobs.get(id)?;
         let needs = self.queues.needs(id)?;
-        let own = self.kept_by(job);
+        let own = self.queues.committed_of(job);
         let committed = self.committed.get_or_init(|| self.queues.committed());
         let lacks = needs.iter().filter_map(|(resource, needs)| {
             let below = match job.preempts {
@@ -141,31 +141,17 @@ impl<'a> Room<'a> {
         self.queues.policy.allocation == Allocation::Dorm
     }
 
-    /// What a released job cannot be made to give back.
-    fn kept_by(&self, job: &QueueJob) -> Amounts {
-        let mut kept = Amounts::new();
-        if matches!(job.stand, Stand::Released { .. }) {
-            let containers = match self.is_dorm() {
-                true => job.firm(),
-                false => job.held(),
-            };
-            job.beside.add_to(&mut kept, &job.demand, containers);
-        }
-        kept
-    }
-
     fn look(&self) -> BTreeMap<Resource, Vec<Holder<'a>>> {
         let mut held: BTreeMap<Resource, Vec<Holder<'a>>> = BTreeMap::new();
         for (id, job) in &self.queues.jobs {
-            let kept = self.kept_by(job);
+            let kept = self.queues.committed_of(job);
             let known = self.table.get(id);
-            let ends_at = known.and_then(ends_at);
             let gives = known.is_some_and(|known| !known.kind.is_served());
             for (resource, keeps) in kept.iter().filter(|(_, keeps)| *keeps > 0) {
                 held.entry(resource.clone()).or_default().push(Holder {
                     job: id,
                     keeps,
-                    ends_at,
+                    ends_at: job.ends_at(),
                     gives_above: gives.then_some(job.class),
                 });
             }
@@ -175,23 +161,6 @@ impl<'a> Room<'a> {
         }
         held
     }
-}
-
-/// When a job that runs is ended by its time limit: what counts is running, over all of its lives.
-#[must_use]
-pub fn ends_at(job: &Job) -> Option<Timestamp> {
-    let limit_s = job.live.as_ref()?.spec.time_limit_s?;
-    if job.lives_dropped > 0 {
-        return None;
-    }
-    let (present, before) = job.lives.split_last()?;
-    let since = present.started.filter(|_| present.stopped.is_none())?;
-    let ran = before.iter().filter_map(|life| {
-        let (started, stopped) = (life.started?, life.stopped?);
-        Some(stopped.ms_since(started))
-    });
-    let ran_ms: u64 = ran.sum();
-    Some(since.plus_ms((u64::from(limit_s) * 1000).saturating_sub(ran_ms)))
 }
 
 /// `; ads/lr-7 keeps 8 and ads/mnist 6, ads/lr-7 ends by its time limit in 12 min`.

@@ -52,7 +52,7 @@ pub struct Missed {
 
 impl Fold for AdmissionState {
     const NAME: &'static str = "admission";
-    const VERSION: u32 = 9;
+    const VERSION: u32 = 10;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.queues.evolve(recorded);

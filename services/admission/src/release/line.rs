@@ -50,9 +50,22 @@ pub struct Head {
     pub since: Timestamp,
     /// From when on its waiting is credited.
     pub credited: Timestamp,
+    /// What its time limit leaves it, where it has one.
+    pub limit_ms: Option<u64>,
 }
 
+/// What starting a job, and stopping it at its limit, takes beside what its limit counts: a minute is
+/// ample for both; more would keep short jobs waiting beside free room.
+const UNCOUNTED_MS: u64 = 60_000;
+
 impl Head {
+    /// Whether it has ended by a time that is known, if it is released now.
+    pub fn ends_by(&self, time: Option<Timestamp>, now: Timestamp) -> bool {
+        let limit_ms = self.limit_ms;
+        let ends = limit_ms.map(|limit_ms| now.plus_ms(limit_ms + UNCOUNTED_MS));
+        ends.is_some_and(|ends| time.is_some_and(|time| ends <= time))
+    }
+
     /// The resources that its containers demand.
     pub fn demanded(&self) -> impl Iterator<Item = &Resource> {
         let roles = self.beside.parts().iter().map(|part| &part.demand);
@@ -87,8 +100,9 @@ pub struct Line<'a> {
     pub head: Option<Head>,
     /// Whether it is passed over for the rest of the decision.
     pub blocked: bool,
-    /// What jobs in front lack: those behind them that demand it wait.
-    closed: BTreeSet<Resource>,
+    /// What jobs in front lack: those behind them that demand it wait, but for those that have ended
+    /// when the first of these jobs starts by the time limits of what runs, where that is known.
+    closed: BTreeMap<Resource, Option<Timestamp>>,
     /// What a job of a higher class lacks, and how high that is: jobs below it that demand it wait.
     outranked: BTreeMap<Resource, i32>,
     /// Jobs that may still be looked at behind one that does not fit.
@@ -98,6 +112,7 @@ pub struct Line<'a> {
     /// Dominant share of what it has queued.
     pub demand_share: Share,
     queues: &'a Queues,
+    now: Timestamp,
     stored: Peekable<btree_set::Iter<'a, (Order, JobId)>>,
     fresh: Vec<(Order, Head)>,
     cancelled: &'a BTreeSet<JobId>,
@@ -113,7 +128,7 @@ pub fn lines<'a>(queues: &'a Queues, changes: &'a Changes, now: Timestamp) -> Ve
     let names: BTreeSet<&str> = names.collect();
     let line = |name| {
         let queue = queues.tenants.get(name).unwrap_or_else(empty);
-        Line::of(queues, name, queue, changes)
+        Line::of(queues, name, queue, (changes, now))
     };
     let mut lines: Vec<Line<'a>> = names.into_iter().map(line).collect();
     for (index, (cause, event)) in (1..).zip(&changes.admitted) {
@@ -142,6 +157,7 @@ pub fn lines<'a>(queues: &'a Queues, changes: &'a Changes, now: Timestamp) -> Ve
             arrival,
             since: now,
             credited: now,
+            limit_ms: event.spec.time_limit_s.map(|it| u64::from(it) * 1000),
         };
         let order = (
             Reverse(event.spec.kind.urgency()),
@@ -170,7 +186,7 @@ impl<'a> Line<'a> {
         queues: &'a Queues,
         tenant: &'a str,
         queue: &'a TenantQueue,
-        changes: &'a Changes,
+        (changes, now): (&'a Changes, Timestamp),
     ) -> Self {
         let mut line = Self {
             tenant,
@@ -185,12 +201,13 @@ impl<'a> Line<'a> {
             credited_count: queue.credited.queued,
             head: None,
             blocked: false,
-            closed: BTreeSet::new(),
+            closed: BTreeMap::new(),
             outranked: BTreeMap::new(),
             lookahead: BACKFILL_LOOKAHEAD,
             share: Share::ZERO,
             demand_share: Share::ZERO,
             queues,
+            now,
             stored: queue.order.iter().peekable(),
             fresh: Vec::new(),
             cancelled: &changes.cancelled,
@@ -240,9 +257,19 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// Closes what a job in front lacks; a head that demands it is passed over.
-    pub fn close(&mut self, lacks: &BTreeSet<Resource>, room: &mut Room<'_>) {
-        self.closed.extend(lacks.iter().cloned());
+    /// Closes what a job in front lacks, which starts at `until` if limits hold; a head that demands it
+    /// is passed over, unless it has ended by then.
+    pub fn close(
+        &mut self,
+        lacks: &BTreeSet<Resource>,
+        until: Option<Timestamp>,
+        room: &mut Room<'_>,
+    ) {
+        for resource in lacks {
+            let first = self.closed.entry(resource.clone()).or_insert(until);
+            // Where one of them is not known nobody may go.
+            *first = (*first).min(until);
+        }
         if self.head.as_ref().is_some_and(|head| !self.may_go(head)) {
             self.advance(room);
         }
@@ -252,7 +279,9 @@ impl<'a> Line<'a> {
         let mut demanded = head.demanded();
         !demanded.any(|resource| {
             let above = self.outranked.get(resource);
-            self.closed.contains(resource) || above.is_some_and(|class| *class > head.class)
+            let closed = self.closed.get(resource);
+            closed.is_some_and(|until| !head.ends_by(*until, self.now))
+                || above.is_some_and(|class| *class > head.class)
         })
     }
 
@@ -311,5 +340,6 @@ fn head_of(id: &JobId, job: &QueueJob) -> Head {
         arrival: job.admitted,
         since,
         credited,
+        limit_ms: job.left_ms(),
     }
 }

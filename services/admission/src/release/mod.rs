@@ -9,7 +9,9 @@
 //!    that lower classes hold counts as free.
 //! 2. Its first job is released if it fits ([`room`]). If the tenant's quota is used up, or if
 //!    there is no room, the tenant's next job that demands nothing of what the first one lacks is
-//!    looked at (policy `admit: backfill`); first in, first out this holds for all tenants. With
+//!    looked at (policy `admit: backfill`); first in, first out this holds for all tenants. So may a job
+//!    that demands it but has ended when the first one starts, by the time limits of both and of what
+//!    runs: it fills the room that the first one waits for. With
 //!    `admit: prefix` the tenant is passed over until the next decision; first in, first out, a job
 //!    without room then holds everybody back.
 //! 3. Shares and queues are reckoned again ([`line`]), and so on.
@@ -93,7 +95,7 @@ struct Release<'a> {
 
 impl<'a> Release<'a> {
     fn new(queues: &'a Queues, changes: &'a Changes, now: Timestamp) -> Self {
-        let mut room = Room::new(queues);
+        let mut room = Room::new(queues, now);
         let mut lines = line::lines(queues, changes, now);
         for line in &mut lines {
             line.advance(&mut room);
@@ -138,8 +140,15 @@ impl<'a> Release<'a> {
 
     /// The head of a line does not fit: who demands nothing of what it lacks may go.
     fn pass(&mut self, turn: usize, misfit: Fit, lacks: &BTreeSet<Resource>) {
-        let class = self.lines[turn].head.as_ref().map(|head| head.class);
-        self.lines[turn].close(lacks, &mut self.room);
+        let head = self.lines[turn].head.clone();
+        let class = head.as_ref().map(|head| head.class);
+        let until = match misfit {
+            Fit::NoRoom => head.as_ref().and_then(|head| self.room.start_of(head)),
+            // Who waits for another one's room may as well be passed until then.
+            Fit::Reserved => self.room.reserved_start(),
+            Fit::Yes | Fit::OverQuota => None,
+        };
+        self.lines[turn].close(lacks, until, &mut self.room);
         if let Some(class) = class.filter(|_| misfit.concerns_others()) {
             for line in &mut self.lines {
                 line.outrank(class, lacks, &mut self.room);
@@ -147,7 +156,13 @@ impl<'a> Release<'a> {
         }
         let holds_all = self.queues.policy.queue == Queue::Fifo && misfit.concerns_others();
         for line in self.lines.iter_mut().filter(|_| holds_all) {
-            line.close(lacks, &mut self.room);
+            line.close(lacks, until, &mut self.room);
+        }
+        // Its own limit may end before it could start: it does not fit all the same.
+        let passed = head.map(|head| head.id);
+        let line = &mut self.lines[turn];
+        if line.head.as_ref().map(|head| &head.id) == passed.as_ref() {
+            line.advance(&mut self.room);
         }
     }
 

@@ -42,6 +42,8 @@ struct Reserved {
     class: i32,
     /// What its smallest partition needs.
     needs: Amounts,
+    /// When it starts if the time limits of what runs hold.
+    start: Option<Timestamp>,
 }
 
 /// The room that is left.
@@ -51,17 +53,51 @@ pub struct Room<'a> {
     reserved: Option<Reserved>,
     /// By demand: whether some node fits one container.
     fits_node: BTreeMap<Amounts, bool>,
+    now: Timestamp,
+    /// When time limits end released jobs at the earliest, in order, and what becomes free then; looked
+    /// at when it is asked for.
+    ends: Option<Vec<(Timestamp, Amounts)>>,
 }
 
 impl<'a> Room<'a> {
     /// What the released jobs leave.
-    pub fn new(queues: &'a Queues) -> Self {
+    pub fn new(queues: &'a Queues, now: Timestamp) -> Self {
         Self {
             queues,
             committed: queues.committed(),
             reserved: None,
             fits_node: BTreeMap::new(),
+            now,
+            ends: None,
         }
+    }
+
+    /// When a head that has no room starts if nothing ends before its time limit; nothing where that
+    /// frees too little. One that has not started yet counts as if it ran now: later is as well.
+    pub fn start_of(&mut self, head: &Head) -> Option<Timestamp> {
+        let mut freed = Amounts::new();
+        let ends = self.ends.take().unwrap_or_else(|| self.look_at_limits());
+        let start = ends.iter().find_map(|(at, amounts)| {
+            freed.add(amounts, 1);
+            self.short_beside(head, &freed)
+                .next()
+                .is_none()
+                .then_some(*at)
+        });
+        self.ends = Some(ends);
+        start
+    }
+
+    fn look_at_limits(&self) -> Vec<(Timestamp, Amounts)> {
+        let limited = self.queues.limited.iter();
+        let limited = limited.filter_map(|id| {
+            let job = self.queues.jobs.get(id)?;
+            let kept = self.queues.committed_of(job);
+            (!kept.is_empty()).then_some((job.would_end_at(self.now)?, kept))
+        });
+        let mut ends: Vec<(Timestamp, Amounts)> = limited.collect();
+        ends.sort();
+        ends
     }
 
     /// Reserves room for the head that was overtaken first, once that is long enough ago. Only
@@ -77,12 +113,19 @@ impl<'a> Room<'a> {
             (long_ago && may_go).then_some((*since, head))
         });
         let first = heads.min_by_key(|(since, head)| (*since, head.arrival));
-        self.reserved = first.map(|(_, head)| Reserved {
+        let Some((_, head)) = first else { return };
+        self.reserved = Some(Reserved {
             id: head.id.clone(),
             arrival: head.arrival,
             class: head.class,
             needs: head.needs.clone(),
+            start: self.start_of(head),
         });
+    }
+
+    /// When the job starts that room is kept for, as far as that is known.
+    pub fn reserved_start(&self) -> Option<Timestamp> {
+        self.reserved.as_ref()?.start
     }
 
     /// Whether it could run if nothing else did, on the nodes that there are.
@@ -154,15 +197,17 @@ impl<'a> Room<'a> {
         }
     }
 
-    /// What is reserved for another job than this one, unless that is of a lower class. First in, first out nothing is reserved from
-    /// a job that arrived earlier: it holds back all that compete with it, also the one that the
-    /// room is kept for, and the two would wait for each other.
+    /// What is reserved for another job than this one, unless that is of a lower class, or starts only
+    /// when this one has ended. First in, first out nothing is reserved from a job that arrived earlier:
+    /// it holds back all that compete with it, also the one that the room is kept for, and the two would
+    /// wait for each other.
     fn reserved_from(&self, head: &Head) -> Option<&Amounts> {
         let fifo = self.queues.policy.queue == Queue::Fifo;
         let reserved = self.reserved.as_ref();
         reserved
             .filter(|it| it.id != head.id && it.class >= head.class)
             .filter(|it| !(fifo && head.arrival < it.arrival))
+            .filter(|it| !head.ends_by(it.start, self.now))
             .map(|it| &it.needs)
     }
 
@@ -172,13 +217,33 @@ impl<'a> Room<'a> {
         head: &'h Head,
         reserved: Option<&Amounts>,
     ) -> impl Iterator<Item = &'h Resource> {
+        self.short_with(head, move |resource| {
+            (reserved.map_or(0, |reserved| reserved.get(resource)), 0)
+        })
+    }
+
+    /// The same when so much has become free.
+    fn short_beside<'h>(
+        &self,
+        head: &'h Head,
+        freed: &Amounts,
+    ) -> impl Iterator<Item = &'h Resource> {
+        self.short_with(head, move |resource| (0, freed.get(resource)))
+    }
+
+    fn short_with<'h>(
+        &self,
+        head: &'h Head,
+        more_and_less: impl Fn(&Resource) -> (u64, u64),
+    ) -> impl Iterator<Item = &'h Resource> {
         head.demanded().filter(move |resource| {
-            let reserved = reserved.map_or(0, |reserved| reserved.get(resource));
+            let (reserved, freed) = more_and_less(resource);
             let below = match head.preempts {
                 true => self.queues.held_below(head.class, resource),
                 false => 0,
             };
-            let committed = self.committed.get(resource).saturating_sub(below);
+            let committed = self.committed.get(resource);
+            let committed = committed.saturating_sub(below).saturating_sub(freed);
             let taken = committed.saturating_add(reserved);
             let needs = head.needs.get(resource);
             taken.saturating_add(needs) > self.queues.total.get(resource)
@@ -188,6 +253,13 @@ impl<'a> Room<'a> {
     /// Takes the room of a released job.
     pub fn take(&mut self, head: &Head) {
         self.committed.add(&head.needs, 1);
+        if let Some(limit_ms) = head.limit_ms {
+            let at = self.now.plus_ms(limit_ms);
+            let mut ends = self.ends.take().unwrap_or_else(|| self.look_at_limits());
+            let place = ends.partition_point(|(other, _)| *other <= at);
+            ends.insert(place, (at, head.needs.clone()));
+            self.ends = Some(ends);
+        }
         if self.reserved.as_ref().is_some_and(|it| it.id == head.id) {
             self.reserved = None;
         }

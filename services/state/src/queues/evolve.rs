@@ -14,7 +14,7 @@ use super::{FAILED_LIMIT, QueueJob, Queues, Stand, TenantQueue};
 
 impl Fold for Queues {
     const NAME: &'static str = "queues";
-    const VERSION: u32 = 11;
+    const VERSION: u32 = 12;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.sequence = recorded.sequence;
@@ -45,7 +45,9 @@ impl Fold for Queues {
                 if let Some(Stand::Released { running, .. }) = self.stand_mut(&event.job) {
                     *running = event.containers;
                 }
+                self.run(&event.job, true);
             }
+            Some(Event::PartitionStopped(event)) => self.run(&event.job, false),
             Some(Event::PartitionResized(event)) => {
                 if let Some(Stand::Released { running, .. }) = self.stand_mut(&event.job) {
                     *running = event.containers;
@@ -219,6 +221,28 @@ impl Queues {
         self.jobs.get_mut(id).map(|job| &mut job.stand)
     }
 
+    /// A life of a job runs from now on, or none does any more: what its time limit counts.
+    fn run(&mut self, id: &JobId, runs: bool) {
+        let now = self.now;
+        let Some(job) = self.jobs.get_mut(id) else {
+            return;
+        };
+        let since = std::mem::replace(&mut job.running_since, runs.then_some(now));
+        let ran_ms = since.map_or(0, |since| now.ms_since(since));
+        job.ran_ms = job.ran_ms.saturating_add(ran_ms);
+    }
+
+    /// Keeps the list of released jobs with a time limit.
+    fn list_limited(&mut self, id: &JobId) {
+        let is_listed = |job: &QueueJob| {
+            job.time_limit_s.is_some() && matches!(job.stand, Stand::Released { .. })
+        };
+        match self.jobs.get(id).is_some_and(is_listed) {
+            true => drop(self.limited.insert(id.clone())),
+            false => drop(self.limited.remove(id)),
+        }
+    }
+
     /// The sums that a job is counted in.
     fn sums(&mut self) -> Sums<'_> {
         Sums {
@@ -293,6 +317,9 @@ impl Queues {
             admitted: sequence,
             admitted_at: self.now,
             queue_limit_s: event.spec.queue_limit_s,
+            time_limit_s: event.spec.time_limit_s,
+            ran_ms: 0,
+            running_since: None,
             on_hold: false,
             stand,
         };
@@ -409,6 +436,7 @@ impl Queues {
                 hopeless: false,
             };
         });
+        self.list_limited(&event.job);
         self.last = TenantId::new(event.job.tenant()).ok();
     }
 
@@ -435,6 +463,9 @@ impl Queues {
             if let Some(limit_s) = event.queue_limit_s {
                 job.queue_limit_s = Some(limit_s).filter(|limit_s| *limit_s > 0);
             }
+            if let Some(limit_s) = event.time_limit_s {
+                job.time_limit_s = Some(limit_s).filter(|limit_s| *limit_s > 0);
+            }
             job.on_hold = on_hold;
             if leaves && matches!(job.stand, Stand::Queued { .. }) {
                 job.stand = Stand::Held {
@@ -442,6 +473,7 @@ impl Queues {
                 };
             }
         });
+        self.list_limited(id);
         let until = self.jobs.get(id).and_then(QueueJob::queued_until);
         if let Some(until) = before.queued_until() {
             self.expiring.remove(&(until, id.clone()));
@@ -484,6 +516,7 @@ impl Queues {
         };
         self.sums().count(id, &job, false);
         self.passed_over.remove(id);
+        self.limited.remove(id);
         self.hopeless.remove(id);
         self.doomed.remove(id);
         if let Some(until) = job.queued_until() {

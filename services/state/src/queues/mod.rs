@@ -72,6 +72,12 @@ pub struct QueueJob {
     pub admitted_at: Timestamp,
     /// The most seconds that it waits for its first start.
     pub queue_limit_s: Option<u32>,
+    /// The most seconds that it may run, over all of its lives.
+    pub time_limit_s: Option<u32>,
+    /// Milliseconds that its lives before the present one ran.
+    pub ran_ms: u64,
+    /// Since when its present life runs.
+    pub running_since: Option<Timestamp>,
     /// Whether it is on hold: it is given nothing before its tenant lets it go.
     pub on_hold: bool,
     /// Where it stands.
@@ -158,6 +164,26 @@ impl QueueJob {
         waits.then(|| self.admitted_at.plus_ms(limit_s * 1000))
     }
 
+    /// When its time limit ends it, where it has one and runs.
+    #[must_use]
+    pub fn ends_at(&self) -> Option<Timestamp> {
+        Some(self.running_since?.plus_ms(self.left_ms()?))
+    }
+
+    /// When that would be if it ran from `now` on, where it does not run.
+    #[must_use]
+    pub fn would_end_at(&self, now: Timestamp) -> Option<Timestamp> {
+        let since = self.running_since.unwrap_or(now);
+        Some(since.plus_ms(self.left_ms()?))
+    }
+
+    /// What its time limit leaves for the present life, or the next one.
+    #[must_use]
+    pub fn left_ms(&self) -> Option<u64> {
+        let limit_ms = u64::from(self.time_limit_s?) * 1000;
+        Some(limit_ms.saturating_sub(self.ran_ms))
+    }
+
     /// What it cannot be made to give back while it runs: a service keeps what it needs.
     #[must_use]
     pub fn firm(&self) -> u64 {
@@ -200,6 +226,8 @@ pub struct Queues {
     pub jobs: BTreeMap<JobId, QueueJob>,
     /// Jobs that are to be cancelled because of one they depend on, and by which event.
     pub doomed: BTreeMap<JobId, Sequence>,
+    /// Released jobs with a time limit.
+    pub limited: BTreeSet<JobId>,
     /// Those whose waiting is bounded, by when it ends.
     pub expiring: BTreeSet<(Timestamp, JobId)>,
     /// Released jobs that the newest decision found no nodes for, empty or not.
@@ -268,6 +296,20 @@ impl Queues {
             committed.add(tenant.certain(&self.policy), 1);
         }
         committed
+    }
+
+    /// What of a released job counts among what is [committed](Self::committed).
+    #[must_use]
+    pub fn committed_of(&self, job: &QueueJob) -> Amounts {
+        let mut amounts = Amounts::new();
+        if matches!(job.stand, Stand::Released { .. }) {
+            let containers = match self.policy.allocation {
+                Allocation::Dorm => job.firm(),
+                _ => job.held(),
+            };
+            job.beside.add_to(&mut amounts, &job.demand, containers);
+        }
+        amounts
     }
 
     /// What training and batch jobs of lower classes than this one hold of a resource: it is taken

@@ -3,6 +3,7 @@
 mod classes;
 mod fair;
 mod hopeless;
+mod short;
 
 use dormouse_messages::events::{
     AllocationKept, ClusterConfigured, JobAdmitted, JobCompleted, JobReleased, NodeJoined, Outcome,
