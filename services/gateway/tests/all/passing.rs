@@ -269,7 +269,8 @@ async fn a_replica_that_refuses_is_passed_over_and_a_killed_one_loses_only_what_
         let address = gateway.address;
         asked.push(tokio::spawn(async move {
             let mut connection = Connection::open(address).await;
-            let posted = index % 2 == 0;
+            // Four go to each: some of those that must not be repeated to the one that is killed.
+            let posted = index % 4 != 0;
             let answer = match posted {
                 true => connection.post("/ads/model/slow/500", "x").await,
                 false => connection.get("/ads/model/slow/500").await,

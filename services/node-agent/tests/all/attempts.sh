@@ -1,11 +1,13 @@
 # What a hostile job tries. A section begins with `#: name`, and is a program of /bin/sh.
 #
 # - It prints HARM with what it reached, or (last) TRIED: one that prints neither has tried nothing.
-# - `#: name !` may be killed before it says anything; `#: name plain` means plain processes only: in
-#   Docker the first process is the tenant's own, and the network the node's.
+# - `#: name !` may be killed before it says anything. Other words say where it is tried, if not everywhere:
+#   `plain` processes; Docker in the network of its `host`; Docker with a network of its own and `published`
+#   ports. In Docker the first process is the tenant's own.
 # - $VICTIM_PID, $VICTIM_DIR, $VICTIM_CHECKPOINT, $VICTIM_PORT: another tenant's container, on the node.
 # - $NODE_DIR: the agent's folder; $OPERATOR: a folder of the operator's that everybody may read;
-#   $GRANTED and $GRANTED_RO: folders that the job mounts; $KEEPER_PID; $SOCKET: an abstract name.
+#   $GRANTED and $GRANTED_RO: folders that the job mounts; $KEEPER_PID; $SOCKET: an abstract name; $LOOPBACK:
+#   a port on the node's loopback.
 
 #: shadow
 cat /etc/shadow && echo HARM
@@ -199,7 +201,7 @@ for kind in ((socket.AF_PACKET, socket.SOCK_RAW, 3), (socket.AF_INET, socket.SOC
         socket.socket(*kind); print("HARM")
     except OSError: pass'
 
-#: ports-of-the-system
+#: ports-of-the-system plain host
 python3 -c 'import socket
 try:
     socket.socket().bind(("127.0.0.1", 79)); print("HARM")
@@ -225,7 +227,13 @@ libc = ctypes.CDLL(None, use_errno=True)
 libc.shmget(0x4c454654, 4096, 0o1666); libc.msgget(0x4c454654, 0o1666)'
 echo x >/dev/shm/left-behind; echo x >/tmp/left-behind
 
-#: abstract-sockets plain
+#: loopback-of-the-node published
+python3 -c 'import os, socket
+with socket.socket() as it:
+    it.settimeout(2)
+    if it.connect_ex(("127.0.0.1", int(os.environ["LOOPBACK"]))) == 0: print("HARM")'
+
+#: abstract-sockets plain published
 python3 -c 'import os, socket
 try:
     socket.socket(socket.AF_UNIX).connect("\0" + os.environ["SOCKET"]); print("HARM")

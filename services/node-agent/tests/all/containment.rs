@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::net::TcpListener;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
@@ -57,7 +58,19 @@ struct Attempt {
     name: &'static str,
     script: &'static str,
     may_be_killed: bool,
-    is_plain: bool,
+    /// Where it is tried; none: everywhere.
+    places: Vec<&'static str>,
+}
+
+impl Attempt {
+    fn is_tried(&self, kind: RuntimeKind, network: Network) -> bool {
+        let place = match (kind, network) {
+            (RuntimeKind::Process, _) => "plain",
+            (RuntimeKind::Docker, Network::Host) => "host",
+            (RuntimeKind::Docker, _) => "published",
+        };
+        self.places.is_empty() || self.places.contains(&place)
+    }
 }
 
 fn attempts() -> Vec<Attempt> {
@@ -67,12 +80,12 @@ fn attempts() -> Vec<Attempt> {
             let (head, script) = section.split_once('\n').expect("a script");
             let mut words = head.split(' ');
             let name = words.next().expect("a name");
-            let more: Vec<_> = words.collect();
+            let (killed, places): (Vec<_>, Vec<_>) = words.partition(|word| *word == "!");
             Attempt {
                 name,
                 script,
-                may_be_killed: more.contains(&"!"),
-                is_plain: more.contains(&"plain"),
+                may_be_killed: !killed.is_empty(),
+                places,
             }
         })
         .collect()
@@ -88,7 +101,10 @@ struct Node {
     mounts: Vec<Mount>,
     victim: u32,
     keeper: Option<u32>,
+    /// The attacker's.
+    network: Network,
     _listener: UnixListener,
+    _loopback: TcpListener,
 }
 
 fn container(text: &str) -> ContainerId {
@@ -129,6 +145,8 @@ impl Node {
         };
         let socket = folder.path().display().to_string();
         let address = SocketAddr::from_abstract_name(&socket).expect("a name");
+        let loopback = TcpListener::bind("127.0.0.1:0").expect("bound");
+        let at_loopback = loopback.local_addr().expect("bound").port().to_string();
         let shown = |name: &str, read_only| Mount {
             source: path(name).display().to_string(),
             target: path(name).display().to_string(),
@@ -146,8 +164,12 @@ impl Node {
             env: BTreeMap::new(),
             victim: 0,
             keeper,
+            network: Network::Host,
             _listener: UnixListener::bind_addr(&address).expect("bound"),
+            _loopback: loopback,
         };
+        node.env
+            .insert("LOOPBACK".to_owned(), EnvValue::Plain(at_loopback));
         node.env
             .insert("SOCKET".to_owned(), EnvValue::Plain(socket));
         node.start_victim().await;
@@ -158,6 +180,7 @@ impl Node {
         let id = container("victim/job/1/0");
         let mut plan = self.plan(id, VICTIMS, VICTIM);
         plan.mounts = vec![];
+        plan.network = Network::Host;
         plan.env
             .insert("VICTIM".to_owned(), EnvValue::Plain("1".to_owned()));
         let (directory, checkpoint) = (plan.directory.clone(), plan.checkpoint.clone());
@@ -202,8 +225,8 @@ impl Node {
             image: None,
             mounts: self.mounts.clone(),
             user: self.config.contain.as_ref().map(|_| user),
-            port: 21_000,
-            network: Network::Host,
+            port: self.port(&container),
+            network: self.network,
             node_address: None,
             granted: Granted::default(),
             work: None,
@@ -219,6 +242,12 @@ impl Node {
             members: None,
             container,
         }
+    }
+
+    /// The first of its eight ports: a container that has ended keeps them until the engine has removed it.
+    fn port(&self, container: &ContainerId) -> u16 {
+        let turn = u16::try_from(container.incarnation.0 % 100).expect("small");
+        21_000 + 8 * turn
     }
 
     /// What an attempt printed; nothing where it was killed.
@@ -357,12 +386,13 @@ enum By {
 /// One set of attempts at a time: all have the same tenants, whose processes and containers are counted.
 static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
-async fn all(kind: RuntimeKind, by: By) {
+async fn all(kind: RuntimeKind, by: By, network: Network) {
     let _turn = TURN.lock().await;
     let mut node = Node::new(kind, Some(contained())).await;
+    node.network = network;
     let mut failures = Vec::new();
     for (number, attempt) in attempts().iter().enumerate() {
-        if attempt.is_plain && kind == RuntimeKind::Docker {
+        if !attempt.is_tried(kind, network) {
             continue;
         }
         let said = match by {
@@ -393,7 +423,7 @@ async fn plain_processes_reach_nothing_of_others() {
     if !Contain::is_possible() {
         return skipped("only root builds walls");
     }
-    all(RuntimeKind::Process, By::Program).await;
+    all(RuntimeKind::Process, By::Program, Network::Host).await;
 }
 
 #[tokio::test]
@@ -401,7 +431,7 @@ async fn programs_in_plain_processes_reach_nothing_of_others() {
     if !Contain::is_possible() {
         return skipped("only root builds walls");
     }
-    all(RuntimeKind::Process, By::Exec).await;
+    all(RuntimeKind::Process, By::Exec, Network::Host).await;
 }
 
 #[test]
@@ -410,7 +440,7 @@ fn programs_in_docker_containers_reach_nothing_of_others() {
         return;
     }
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    runtime.block_on(all(RuntimeKind::Docker, By::Exec));
+    runtime.block_on(all(RuntimeKind::Docker, By::Exec, Network::Host));
 }
 
 #[test]
@@ -419,7 +449,17 @@ fn docker_containers_reach_nothing_of_others() {
         return;
     }
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    runtime.block_on(all(RuntimeKind::Docker, By::Program));
+    runtime.block_on(all(RuntimeKind::Docker, By::Program, Network::Host));
+}
+
+#[test]
+fn docker_containers_with_published_ports_reach_nothing_of_others() {
+    if !Contain::is_possible() || !crate::docker::engine() {
+        return;
+    }
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let attempts = all(RuntimeKind::Docker, By::Program, Network::Published);
+    runtime.block_on(attempts);
 }
 
 #[test]
