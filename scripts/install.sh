@@ -18,7 +18,7 @@ nats_version=2.15.1
 nats_sha256_x86_64=8595a93c4e85df893ce394f6570781730775d3c793e199da8f5131ca97147b79
 nats_sha256_aarch64=06445f574de7639825014c6c7ad4ca8f170f8c08615d93283f915aacbb47f1eb
 # numpy 1.24 dropped `np.bool`, which MXNet 1.9.1 (its last release) uses.
-trainer_packages=(mpi4py==4.1.2 mpich==5.0.2 numpy==1.23.5 mxnet==1.9.1 scikit-learn==1.7.2 xgboost-cpu==3.2.0 pytest==9.2.0)
+trainer_packages=(mpi4py==4.1.2 mpich==5.0.2 numpy==1.23.5 mxnet==1.9.1 scikit-learn==1.7.2 xgboost-cpu==3.2.0 pytest==9.2.0 uv==0.13.9)
 # A notebook's server, in an environment of its own: nothing of it is a trainer's.
 notebook_packages=(jupyter_server==2.21.1 ipykernel==7.4.0)
 # What builds and tests the clients: of Python's, the run time's dependencies first.

@@ -9,6 +9,7 @@ use crate::classes::{JobClass, WrittenClass};
 use crate::grants::Network;
 use crate::ids::JobId;
 use crate::needs::{Constraints, Needs};
+use crate::python::{Python, WrittenPython};
 use crate::quantity::{Amounts, Written};
 use crate::roles::{RoleDocument, RoleSpec};
 use crate::service::{Resize, ResizeMode, Service};
@@ -457,6 +458,9 @@ pub struct JobDocument {
     /// the command line packs.
     #[serde(default)]
     pub workdir: Option<WrittenWorkdir>,
+    /// Python packages, in an environment that each node makes of them.
+    #[serde(default)]
+    pub python: Option<WrittenPython>,
 }
 
 const fn default_weight() -> u32 {
@@ -563,6 +567,9 @@ pub struct JobSpec {
     /// The packed folder in which its command starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workdir: Option<Workdir>,
+    /// Python packages, in an environment that each node makes of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub python: Option<Python>,
 }
 
 #[expect(

@@ -16,6 +16,7 @@ pub mod near;
 pub mod needs;
 pub mod plain;
 pub mod policy;
+pub mod python;
 pub mod quantity;
 pub mod quota;
 pub mod roles;
@@ -38,6 +39,7 @@ pub use ids::{
 };
 pub use log_clock::{LogClock, Step};
 pub use needs::Needs;
+pub use python::{Python, WrittenPython};
 pub use quantity::{Amounts, Resource};
 pub use quota::Quota;
 pub use roles::Beside;

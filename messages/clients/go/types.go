@@ -150,6 +150,9 @@ type JobDocument struct {
 	// Its priority class: the operator defines it and grants it to tenants.
 	PriorityClass interface{} `json:"priority_class,omitempty,omitzero"`
 
+	// Python packages, in an environment that each node makes of them.
+	Python *JobDocumentPython `json:"python,omitempty,omitzero"`
+
 	// The most seconds from its admission to its first start; then it is cancelled.
 	QueueLimitS JobDocumentQueueLimitS `json:"queue_limit_s,omitempty,omitzero"`
 
@@ -231,6 +234,15 @@ type JobDocumentName *string
 // default where
 // absent.
 type JobDocumentPriority *int
+
+// Python packages, in an environment that each node makes of them.
+type JobDocumentPython struct {
+	// The packages.
+	Requirements Requirements `json:"requirements"`
+
+	// Such as `"3.11"`.
+	Version WrittenPythonVersion `json:"version,omitempty,omitzero"`
+}
 
 // The most seconds from its admission to its first start; then it is cancelled.
 type JobDocumentQueueLimitS *int
@@ -371,6 +383,9 @@ type Ready2 struct {
 	TimeoutS int `json:"timeout_s,omitempty,omitzero"`
 }
 
+// A file of requirements, or its lines.
+type Requirements interface{}
+
 // How a job is resized, and which signal tells its members that the members' file
 // has changed.
 type Resize interface{}
@@ -499,33 +514,47 @@ type Workdir struct {
 	Sha256 string `json:"sha256"`
 }
 
-type RoleDocumentCommand_0 = Command
-
-type JobDocumentServiceObjective_0 = LatencyObjective
-
-type JobDocumentResize_0_1 = LongResize
+// A rule as people write it.
+type Written interface{}
 
 // A job's class as people write it: its name. In a specification that is submitted
 // again it stands
 // with what it was worth, which is looked up anew.
 type WrittenClass interface{}
 
-type JobDocumentPriorityClass_0_1 = JobClass
-
 type JobDocumentTasks_0 = Tasks
 
 type JobDocumentService_0 = Service
 
-type RoleDocumentConstraints_0 = Constraints
+type JobDocumentServiceObjective_0 = LatencyObjective
 
 // The folder of a job, as people write it and as it is submitted.
 type WrittenWorkdir interface{}
 
-type JobDocumentWarning_0 = Warning
+// Such as `"3.11"`.
+type WrittenPythonVersion *string
+
+type JobDocumentPython_0 = WrittenPython
+
+type JobDocumentResize_0_1 = LongResize
+
+type JobDocumentPriorityClass_0_1 = JobClass
 
 type ServiceObjective_0 = LatencyObjective
 
+type RoleDocumentConstraints_0 = Constraints
+
+type JobDocumentWarning_0 = Warning
+
+type RoleDocumentCommand_0 = Command
+
 type JobDocumentWorkdir_0_1 = Workdir
 
-// A rule as people write it.
-type Written interface{}
+// The same, as people write it and as it is submitted.
+type WrittenPython struct {
+	// The packages.
+	Requirements Requirements `json:"requirements"`
+
+	// Such as `"3.11"`.
+	Version WrittenPythonVersion `json:"version,omitempty,omitzero"`
+}

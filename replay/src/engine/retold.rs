@@ -270,5 +270,6 @@ fn specification(id: &JobId, job: &Job) -> JobSpec {
         gpu_memory_bytes: None,
         roles: roles.collect(),
         workdir: None,
+        python: None,
     }
 }

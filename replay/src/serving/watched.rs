@@ -270,5 +270,6 @@ fn spec(promise: &Promise) -> JobSpec {
         gpu_memory_bytes: None,
         roles: Default::default(),
         workdir: None,
+        python: None,
     }
 }

@@ -5,7 +5,8 @@ use std::io::Write as _;
 use std::sync::Arc;
 
 use crate::common::small_cluster;
-use dormouse_messages::{Event, Fold, Recorded, Sequence, Timestamp};
+use dormouse_messages::events::JobAdmitted;
+use dormouse_messages::{Envelope, Event, Fold, Recorded, Sequence, TenantId, Timestamp, Writer};
 use dormouse_replay::engine::Rates;
 use dormouse_replay::history::anonymise::{Anonymiser, Seen};
 use dormouse_replay::history::bisect::{Bisect, Found};
@@ -17,6 +18,7 @@ use dormouse_replay::random::Random;
 use dormouse_replay::{LogReader, Verifier};
 use dormouse_state::ClusterState;
 use prost::Message as _;
+use serde_json::{Value, json};
 
 fn trial(seed: u64) -> Vec<Arc<Recorded>> {
     small_cluster(seed, Some(Rates::TORTURE)).0.log().to_vec()
@@ -158,6 +160,56 @@ fn an_anonymous_log_verifies_and_names_nobody() {
             }
         }
     }
+}
+
+/// What a job is made of goes, also what stands beside its workers, and what is left is a document.
+#[test]
+fn an_anonymous_document_tells_nothing_and_is_admitted() {
+    let document = json!({
+        "name": "lr", "tenant": "ads", "command": {"start": ["secret-train"]},
+        "demand": {"cpu": 1}, "env": {"KEY": "secret-key"},
+        "roles": {"ps": {"count": 1, "demand": {"cpu": 1}, "command": {"start": ["secret-serve"]},
+            "env": {"KEY": "secret-role"}}},
+        "python": {"requirements": ["secret-package==1.0"]},
+        "workdir": {"sha256": "5ec4e7".repeat(11)[..64].to_owned(), "bytes": 77},
+    });
+    let tenant: TenantId = "ads".parse().expect("valid");
+    let parse = |document: &Value| {
+        let document = serde_json::from_value(document.clone()).expect("a document");
+        dormouse_admission::parse_job(document, &tenant, "lr", 0).expect("admitted")
+    };
+    let (job, spec) = parse(&document);
+    let at = Timestamp::from_micros(1_000_000);
+    let admitted = JobAdmitted {
+        job,
+        spec,
+        ingress_sequence: 1,
+        by: None,
+        basis: None,
+    };
+    let recorded = Recorded {
+        sequence: Sequence(1),
+        stored_at: at,
+        envelope: Envelope::new("e", Writer::Admission, at, None, admitted.into()),
+        writer: Writer::Admission,
+    };
+    let mut seen = Seen::default();
+    seen.read(&recorded);
+    let renamed = Anonymiser::new(seen).read(&recorded);
+    let renamed = renamed.expect("renamed").expect("it stays");
+    let text = renamed.to_json("anonymous").expect("JSON");
+    assert!(
+        !text.contains("secret") && !text.contains("5ec4e7"),
+        "{text}"
+    );
+    let Some(Event::JobAdmitted(event)) = renamed.event() else {
+        panic!("{text}");
+    };
+    let tenant: TenantId = event.spec.tenant.parse().expect("valid");
+    let document = serde_json::to_value(&event.spec).expect("JSON");
+    let document = serde_json::from_value(document).expect("a document");
+    let again = dormouse_admission::parse_job(document, &tenant, "x", 0);
+    assert_eq!(again.expect("admitted").1, event.spec);
 }
 
 #[test]

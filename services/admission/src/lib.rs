@@ -7,6 +7,7 @@ mod intake;
 mod limits;
 mod parse;
 pub mod plan;
+mod python;
 mod release;
 mod roles;
 mod service;

@@ -11,7 +11,7 @@ use dormouse_messages::{Amounts, JobId, Resource, TenantId, near, plain};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::{gpu, intake, roles, service, tasks, workdir};
+use crate::{gpu, intake, python, roles, service, tasks, workdir};
 
 /// In less than this no program starts; whoever asks for it has left the unit out.
 const LEAST_MEMORY: u64 = 1 << 20;
@@ -253,6 +253,7 @@ pub fn parse_job(
     let demand = demand(&document)?;
     let (gpu_limit_milli, gpu_memory_bytes) = gpu::check(&document, &demand)?;
     let workdir = workdir::check(&document)?;
+    let python = python::check(&document)?;
     let document = service::normalise(tasks::normalise(document)?)?;
     check_numbers(&document)?;
     check_commands(&document)?;
@@ -295,6 +296,7 @@ pub fn parse_job(
         gpu_memory_bytes,
         roles,
         workdir,
+        python,
     };
     Ok((job, spec))
 }

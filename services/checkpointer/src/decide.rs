@@ -51,6 +51,19 @@ impl Default for Checkpointer {
     }
 }
 
+/// What a node has beyond that to make an environment of a job's packages: some are gigabytes.
+const ENVIRONMENT_S: u32 = 900;
+
+impl Checkpointer {
+    /// Seconds from a start's request until it has failed.
+    pub(crate) const fn start_timeout_of(&self, job: &Job) -> u32 {
+        match job.has_packages {
+            true => self.start_timeout_s + ENVIRONMENT_S,
+            false => self.start_timeout_s,
+        }
+    }
+}
+
 impl Decider for Checkpointer {
     type State = ClusterState;
 

@@ -268,7 +268,7 @@ impl Elastic<'_> {
     fn patience_s(&self, config: &Checkpointer) -> u32 {
         let serving = self.act.job.serving;
         let ready_s = serving.map_or(0, |serving| serving.ready_timeout_s);
-        config.start_timeout_s + ready_s
+        config.start_timeout_of(self.act.job) + ready_s
     }
 
     /// Whether a newcomer may still become ready.

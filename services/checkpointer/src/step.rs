@@ -421,7 +421,7 @@ impl Act<'_> {
         let deadline = self
             .life
             .requested_at
-            .plus_ms(u64::from(config.start_timeout_s) * 1000);
+            .plus_ms(u64::from(config.start_timeout_of(self.job)) * 1000);
         if now >= deadline {
             return self.fail(false, self.life.last_event);
         }

@@ -63,6 +63,7 @@ impl Node {
             granted: Granted::default(),
             work: None,
             code: None,
+            python: None,
             demand: "cpu=1,memory=64Mi".parse().expect("valid"),
             gpu_part: None,
             gpus: vec![],

@@ -99,7 +99,7 @@ pub struct Container {
     /// Where checkpoints are stored before they are told.
     storage: Option<Storage>,
     storing: Option<storing::Storing>,
-    /// What is had from the store before the start.
+    /// What is had on this node before the start.
     fetching: Option<AbortHandle>,
 }
 

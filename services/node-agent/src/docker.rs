@@ -8,7 +8,7 @@
 //! - What it prints is copied to the same files as a plain process's.
 //! - It is removed once its exit is on the log and nothing is being started.
 
-mod body;
+pub(crate) mod body;
 mod deadline;
 mod exec;
 mod network;

@@ -11,6 +11,8 @@
 //!     jupyter_server_config.json   of a notebook (JUPYTER_CONFIG_PATH)
 //! <data>/nodes/<node>/gpu/<tenant>/<name>/<incarnation>/<rank>/
 //!     libdormouse_gpu.so tokens    of a container with a part of a GPU: what holds it, and whom that asks
+//! <data>/nodes/<node>/code/<tenant>/<digest>/    the folders that go with jobs, unpacked
+//! <data>/nodes/<node>/python/<tenant>/<digest>/  environments of the packages that do
 //! <data>/nodes/<node>/containers/<tenant>/<name>/<incarnation>/<rank>/
 //!     code/                   its copy of the folder that goes with the job (DORMOUSE_WORKDIR)
 //!     stdout.log stderr.log   what it printed
@@ -30,9 +32,10 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use dormouse_messages::{ContainerId, Incarnation, JobId, NodeId, Rank};
+use dormouse_messages::{ContainerId, Incarnation, JobId, NodeId, Python, Rank};
 
 use crate::folder::Below;
+use crate::python;
 use crate::rotate;
 use crate::store;
 use crate::tasks::TASKS;
@@ -99,6 +102,18 @@ impl Layout {
     #[must_use]
     pub fn unpacked(&self, tenant: &str, sha256: &str) -> PathBuf {
         self.code().join(tenant).join(sha256)
+    }
+
+    /// The environments of jobs' Python packages.
+    #[must_use]
+    pub fn environments(&self) -> PathBuf {
+        self.node.join("python")
+    }
+
+    /// One of them.
+    #[must_use]
+    pub fn environment(&self, tenant: &str, python: &Python) -> PathBuf {
+        self.environments().join(tenant).join(python::key(python))
     }
 
     /// The parent of all container directories.
@@ -175,10 +190,16 @@ impl Layout {
         Below::new(self.checkpoints.clone(), job.as_str())
     }
 
-    /// Everything of a tenant: its containers' directories here, and its checkpoints.
+    /// Everything of a tenant: its containers' directories and environments here, and its
+    /// checkpoints.
     #[must_use]
-    pub fn of_tenant(&self, tenant: &str) -> [Below; 2] {
-        [self.containers(), self.checkpoints.clone()].map(|root| Below::new(root, tenant))
+    pub fn of_tenant(&self, tenant: &str) -> [Below; 3] {
+        let roots = [
+            self.containers(),
+            self.environments(),
+            self.checkpoints.clone(),
+        ];
+        roots.map(|root| Below::new(root, tenant))
     }
 
     /// The folder of a checkpoint that the log names: what a job is given to resume from. Of one in

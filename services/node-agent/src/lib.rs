@@ -19,6 +19,7 @@
 //! - Stopping the agent stops no container.
 
 pub mod agent;
+pub mod cache;
 pub mod code;
 pub mod config;
 pub mod connect;
@@ -41,7 +42,9 @@ pub mod plan;
 pub mod probe;
 pub mod process;
 pub mod procfs;
+mod provided;
 pub mod prune;
+pub mod python;
 pub mod report;
 pub mod rotate;
 pub mod runtime;
@@ -70,11 +73,13 @@ pub use rotate::LogBounds;
 pub use wire::Wires;
 
 use agent::{Agent, Batch, Leave, LogLost, RuntimeExit};
-use code::{Cache, CodeSource, WithCode};
+use code::{Cache, CodeSource};
 use docker::DockerRuntime;
 use keeper::client::Keeper;
 use marks::Marks;
 use process::ProcessRuntime;
+use provided::Provided;
+use python::Environments;
 use report::Reports;
 use runtime::{ContainerRuntime, Exits, RuntimeError};
 
@@ -228,7 +233,7 @@ async fn live(
         code,
         checkpoints,
     } = wires;
-    let runtime = with_code(&config, runtime, code)?;
+    let runtime = provided(&config, runtime, (code, marks.clone()))?;
     let (term_tx, term) = latest::channel(config.lease.unwrap_or_default());
     let terms = lease::Terms {
         term,
@@ -291,18 +296,17 @@ where
     });
 }
 
-/// The runtime, whose containers are given their code.
-fn with_code(
+/// The runtime, whose containers are given what goes with their jobs.
+fn provided(
     config: &AgentConfig,
     runtime: Arc<dyn ContainerRuntime>,
-    source: Option<Arc<dyn CodeSource>>,
+    (source, marks): (Option<Arc<dyn CodeSource>>, Marks),
 ) -> Result<Arc<dyn ContainerRuntime>, AgentError> {
-    let cache = Cache::open(config.layout(), source).map_err(|error| AgentError::Directory {
-        path: config.layout().code(),
-        error,
-    })?;
-    let cache = Arc::new(cache);
-    Ok(Arc::new(WithCode { runtime, cache }))
+    let layout = config.layout();
+    let fail = |path: PathBuf| move |error| AgentError::Directory { path, error };
+    let code = Cache::open(layout.clone(), source).map_err(fail(layout.code()))?;
+    let environments = Environments::open(config).map_err(fail(layout.environments()))?;
+    Ok(Arc::new(Provided::new(runtime, code, environments, marks)))
 }
 
 /// One agent a directory. A predecessor that is just leaving is waited for: a child that it has

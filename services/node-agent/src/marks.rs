@@ -65,6 +65,9 @@ pub struct Mark {
     /// Why the platform takes it away, if it does.
     #[serde(default)]
     pub evicted: Option<String>,
+    /// The environment of its packages, among its tenant's.
+    #[serde(default)]
+    pub environment: Option<String>,
 }
 
 /// The process that stands for a container.
@@ -122,6 +125,7 @@ impl Mark {
             asked: None,
             is_leaving: false,
             evicted: None,
+            environment: None,
         }
     }
 }

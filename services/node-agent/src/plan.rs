@@ -20,6 +20,7 @@ use crate::layout::{Layout, MEMBERS, TOKENS};
 use crate::members::{self, ACK};
 use crate::network;
 use crate::probe::Probe;
+use crate::python::PythonPlan;
 use crate::runtime::{ContainerPlan, GpuPart, User};
 use crate::state::{AgentState, Here, Partition, Place, Readiness, Start};
 use crate::store::is_stored;
@@ -39,10 +40,8 @@ pub fn plan(
     let spec = job.spec.as_ref();
     let spec = spec.ok_or("the job's specification is not on the log")?;
     let spec = &spec.of_rank(container.rank);
-    let start = partition
-        .phase
-        .start()
-        .ok_or("its start is not requested")?;
+    let start = partition.phase.start();
+    let start = start.ok_or("its start is not requested")?;
     let here = partition.here.get(&container.rank);
     let request = here.and_then(|here| here.request);
     let request = request.ok_or("its start is not requested")?;
@@ -80,6 +79,7 @@ pub fn plan(
     let mut env = gpu_variables(spec, place);
     env.extend(launch.env);
     let code = code(spec, &directory, &mut env);
+    let python = packages(&layout, container, spec, &mut env);
     hold_to(gpu_part.as_ref(), &mut env);
     Ok(ContainerPlan {
         container: container.clone(),
@@ -102,6 +102,7 @@ pub fn plan(
         stored,
         members: shown,
         code,
+        python,
         work: jupyter::is_notebook(spec).then(|| absolute(layout.work(&container.job).path())),
     })
 }
@@ -145,6 +146,21 @@ fn code(
     let told = EnvValue::Plain(folder.display().to_string());
     env.insert("DORMOUSE_WORKDIR".to_owned(), told);
     Some(CodePlan { packed, folder })
+}
+
+/// The environment of the packages that go with a container. Its programs come first in the `PATH`
+/// ([`ContainerPlan::python`]).
+fn packages(
+    layout: &Layout,
+    container: &ContainerId,
+    spec: &JobSpec,
+    env: &mut BTreeMap<String, EnvValue>,
+) -> Option<PythonPlan> {
+    let python = spec.python.clone()?;
+    let folder = absolute(layout.environment(container.job.tenant(), &python));
+    let told = EnvValue::Plain(folder.display().to_string());
+    env.insert("VIRTUAL_ENV".to_owned(), told);
+    Some(PythonPlan { python, folder })
 }
 
 /// Whom a container runs as, where jobs are contained: as granted, else one of the agent's range.

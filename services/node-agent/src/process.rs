@@ -31,6 +31,7 @@ use crate::keeper::words::Settings;
 use crate::layout::Layout;
 use crate::marks::{Marks, Supervised};
 use crate::procfs;
+use crate::python::PythonPlan;
 use crate::runtime::{
     ContainerPlan, ContainerRuntime, Exec, Exit, Exits, Found, NotStarted, RuntimeError,
 };
@@ -172,6 +173,7 @@ impl Inner {
         let mut mark = crate::marks::Mark::new(plan.container.clone(), plan.request);
         let keeper = self.keeper.identity();
         mark.supervised = keeper.map(Supervised::by_keeper);
+        mark.environment = plan.python.as_ref().map(PythonPlan::name);
         let noted = self.marks.put(&mark);
         let path = self.marks.path(&plan.container, plan.request);
         noted.map_err(|error| crate::runtime::of_disk("cannot write", &path, &error))

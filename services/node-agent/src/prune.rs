@@ -10,7 +10,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::code::prune as code;
+use crate::cache::prune as cache;
 use crate::folder::Below;
 use crate::layout::{Layout, logs_in};
 use crate::marks::Marks;
@@ -40,7 +40,20 @@ pub fn old(layout: &Layout, marks: &Marks, keep: Duration) -> io::Result<Vec<Old
         let bytes = used_bytes(&Below::new(layout.containers(), way)).unwrap_or(0);
         Old { path, bytes }
     });
-    Ok(old.chain(code::old(layout, keep)).collect())
+    let in_use = in_use(layout, marks)?;
+    let made = [layout.code(), layout.environments()].into_iter();
+    let made = made.flat_map(|root| cache::old(&root, &in_use, keep));
+    Ok(old.chain(made).collect())
+}
+
+/// The environments of containers that a mark stands for.
+fn in_use(layout: &Layout, marks: &Marks) -> io::Result<BTreeSet<PathBuf>> {
+    let marks = marks.all()?.into_iter();
+    let used = marks.filter_map(|mark| {
+        let tenant = layout.environments().join(mark.container.job.tenant());
+        Some(tenant.join(mark.environment?))
+    });
+    Ok(used.collect())
 }
 
 /// Removes those directories; how many. Blocking.
@@ -49,7 +62,15 @@ pub fn prune(layout: &Layout, marks: &Marks, keep: Duration) -> usize {
     let Ok(search) = Search::new(layout, marks, keep) else {
         return 0;
     };
-    search.remove(&layout.containers(), PARENTS) + code::prune(layout, keep)
+    let removed = search.remove(&layout.containers(), PARENTS);
+    let Ok(in_use) = in_use(layout, marks) else {
+        return removed;
+    };
+    let caches = [layout.code(), layout.environments()].into_iter();
+    removed
+        + caches
+            .map(|root| cache::prune(&root, &in_use, keep))
+            .sum::<usize>()
 }
 
 struct Search {

@@ -18,6 +18,7 @@ use crate::code::CodePlan;
 use crate::exec::attached::{Attached, Terminal};
 use crate::layout;
 use crate::network::NodeAddress;
+use crate::python::PythonPlan;
 
 /// A user of the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,6 +88,8 @@ pub struct ContainerPlan {
     pub work: Option<PathBuf>,
     /// The code that goes with its job.
     pub code: Option<CodePlan>,
+    /// The environment of its job's packages.
+    pub python: Option<PythonPlan>,
 }
 
 /// Why a container could not start, where the kernel says so of a path: some of it only this node
@@ -152,6 +155,13 @@ pub type Exits = mpsc::UnboundedSender<(ContainerId, Exit)>;
 pub trait ContainerRuntime: Send + Sync + 'static {
     /// `process` or `docker`.
     fn name(&self) -> &'static str;
+
+    /// Has what goes with a container's job on this node, before it starts. It may take minutes, and
+    /// is given up where the container is to end.
+    fn provide<'a>(&'a self, plan: &'a ContainerPlan) -> BoxFuture<'a, Result<(), RuntimeError>> {
+        let _ = plan;
+        async { Ok(()) }.boxed()
+    }
 
     /// Creates and starts a container; its first process. Never twice: where it already exists
     /// for this request, that one is adopted.

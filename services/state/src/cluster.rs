@@ -112,7 +112,7 @@ pub struct ClusterState {
 
 impl Fold for ClusterState {
     const NAME: &'static str = "cluster";
-    const VERSION: u32 = 13;
+    const VERSION: u32 = 14;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.sequence = recorded.sequence;

@@ -369,6 +369,8 @@ pub struct Job {
     pub urgency: Urgency,
     /// What it asks as a service.
     pub serving: Option<Serving>,
+    /// Whether each node makes an environment of its packages before it starts there.
+    pub has_packages: bool,
     /// How many replicas the autoscaler wants.
     pub replicas: Option<u32>,
     /// Members in a row that died, and when the last one did.
@@ -461,6 +463,7 @@ impl Job {
                 drain_s: service.drain_s,
                 ready_timeout_s: service.ready.timeout_s,
             }),
+            has_packages: spec.python.is_some(),
             replicas: None,
             deaths: Deaths::default(),
             made_for: None,

@@ -133,6 +133,10 @@ export interface JobDocument {
    */
   priority_class?: WrittenClass | null;
   /**
+   * Python packages, in an environment that each node makes of them.
+   */
+  python?: WrittenPython | null;
+  /**
    * The most seconds from its admission to its first start; then it is cancelled.
    */
   queue_limit_s?: number | null;
@@ -306,6 +310,19 @@ export interface JobClass {
    * Its value.
    */
   value: number;
+}
+/**
+ * The same, as people write it and as it is submitted.
+ */
+export interface WrittenPython {
+  /**
+   * The packages.
+   */
+  requirements: string | string[];
+  /**
+   * Such as `"3.11"`.
+   */
+  version?: string | null;
 }
 export interface LongResize {
   mode: ResizeMode;

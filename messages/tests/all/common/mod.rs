@@ -101,6 +101,7 @@ fn spec() -> JobSpec {
         gpu_memory_bytes: None,
         roles: BTreeMap::new(),
         workdir: None,
+        python: None,
     }
 }
 

@@ -120,7 +120,9 @@ impl Renamer {
         }
         for (name, value) in fields.iter_mut() {
             match (name.as_str(), &value) {
-                ("address" | "raw" | "sha256", Value::String(_)) => *value = json!(""),
+                ("address" | "raw", Value::String(_)) => *value = json!(""),
+                // What is read again must be one.
+                ("sha256", Value::String(_)) => *value = json!("0".repeat(64)),
                 ("model", Value::String(_)) => *value = json!("gpu"),
                 ("url", Value::String(_)) => *value = json!("https://example.invalid/"),
                 _ => self.value(name, value),
@@ -137,15 +139,13 @@ impl Renamer {
             let new = json!(new.unwrap_or_default());
             fields.insert("name".to_owned(), new);
         }
-        for left_out in ["env", "mounts", "image"] {
-            fields.remove(left_out);
+        forget_program(fields);
+        if let Some(Value::Object(roles)) = fields.get_mut("roles") {
+            let roles = roles.values_mut().filter_map(Value::as_object_mut);
+            roles.for_each(forget_program);
         }
-        if let Some(Value::Object(command)) = fields.get_mut("command") {
-            command.values_mut().for_each(|words| {
-                if words.as_array().is_some_and(|words| !words.is_empty()) {
-                    *words = json!([PROGRAM]);
-                }
-            });
+        if let Some(python) = fields.get_mut("python").filter(|it| it.is_object()) {
+            python["requirements"] = json!(["package"]);
         }
         if let Some(Value::Object(checkpoint)) = fields.get_mut("checkpoint")
             && let Some(words) = checkpoint.get_mut("command")
@@ -177,5 +177,19 @@ impl Renamer {
             // Of a decision it is said again; what was observed goes.
             "left out".clone_into(text);
         }
+    }
+}
+
+/// What containers run goes.
+fn forget_program(fields: &mut Map<String, Value>) {
+    for left_out in ["env", "mounts", "image"] {
+        fields.remove(left_out);
+    }
+    if let Some(Value::Object(command)) = fields.get_mut("command") {
+        command.values_mut().for_each(|words| {
+            if words.as_array().is_some_and(|words| !words.is_empty()) {
+                *words = json!([PROGRAM]);
+            }
+        });
     }
 }

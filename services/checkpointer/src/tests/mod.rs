@@ -342,6 +342,15 @@ fn a_gang_that_does_not_start_in_time_has_failed() {
 }
 
 #[test]
+fn a_gang_whose_nodes_make_an_environment_has_the_time_for_it() {
+    let python = json!({"requirements": ["numpy==1.26.4"]});
+    let mut given = Given::starting(json!({"python": python}));
+    given.starts(0);
+    given.waits(120 + 900);
+    given.step(STOP);
+}
+
+#[test]
 fn a_gang_whose_start_was_seen_late_is_started_again() {
     let mut given = Given::starting(json!({}));
     given.waits(120);

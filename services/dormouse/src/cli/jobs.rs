@@ -85,6 +85,9 @@ pub struct RunArgs {
     /// command starts.
     #[arg(long, value_name = "FOLDER", value_hint = clap::ValueHint::DirPath)]
     pub workdir: Option<PathBuf>,
+    /// Packages that the command has in an environment of Python: a requirements file.
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub requirements: Option<PathBuf>,
     /// The command, after --.
     #[arg(last = true, required = true, value_name = "CMD")]
     pub command: Vec<String>,

@@ -29,6 +29,7 @@ pub mod overview;
 pub mod plan;
 pub mod prune;
 pub mod replay;
+pub mod requirements;
 pub mod run;
 pub mod schema;
 pub mod simulate;

@@ -148,9 +148,12 @@ fn document(args: &RunArgs) -> anyhow::Result<Value> {
     }
     if let Some(folder) = &args.workdir {
         document["workdir"] = json!(folder);
-        workdir::resolve(&mut document, Path::new(""));
+    }
+    if let Some(file) = &args.requirements {
+        document["python"] = json!({"requirements": file});
     }
     change(&mut document, &args.set)?;
+    workdir::resolve(&mut document, Path::new(""));
     Ok(document)
 }
 

@@ -1,4 +1,5 @@
-//! `workdir` in documents: the folder is packed, stored, and named by its digest.
+//! What goes with a job from the machine where it is submitted: `workdir` in documents, which is
+//! packed, stored, and named by its digest, and the file of `python`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -8,14 +9,16 @@ use dormouse_messages::TenantId;
 use dormouse_runtime::Log;
 use serde_json::{Value, json};
 
+use super::requirements;
 use crate::pack::{Pack, pack};
 
 /// The packed folders of some documents.
 #[derive(Debug, Default)]
 pub struct Packs(BTreeMap<String, Pack>);
 
-/// Makes the folder of a document, beside which it lies, one of this process's.
+/// Makes the folder and the file of a document, beside which they lie, ones of this process's.
 pub fn resolve(document: &mut Value, beside: &Path) {
+    requirements::resolve(document, beside);
     if let Some(folder) = document.get("workdir").and_then(Value::as_str) {
         let folder = beside.join(folder);
         let folder = std::path::absolute(&folder).unwrap_or(folder);
@@ -23,12 +26,14 @@ pub fn resolve(document: &mut Value, beside: &Path) {
     }
 }
 
-/// Packs the folders of documents, each once, and puts their digests in their places. Nothing is
-/// stored yet.
+/// Packs the folders of documents, each once, and puts their digests, and the lines of files, in
+/// their places. Nothing is stored yet.
 ///
 /// # Errors
-/// When a folder cannot be packed.
+/// When a folder cannot be packed, or a file cannot be read.
 pub async fn packed<'a>(documents: impl Iterator<Item = &'a mut Value>) -> anyhow::Result<Packs> {
+    let mut documents: Vec<_> = documents.collect();
+    requirements::read(documents.iter_mut().map(|it| &mut **it))?;
     let mut packs = Packs::default();
     let mut known: BTreeMap<PathBuf, Value> = BTreeMap::new();
     for document in documents {

@@ -148,6 +148,16 @@ fn specified(spec: &JobSpec) -> Vec<(&'static str, String)> {
             format!("{size} packed, sha256 {}", packed.sha256),
         ));
     }
+    if let Some(python) = &spec.python {
+        let packages = python
+            .requirements
+            .iter()
+            .map(|it| match it.split_once(" --hash") {
+                Some((package, _)) => package,
+                None => it,
+            });
+        facts.push(("Packages", packages.collect::<Vec<_>>().join(", ")));
+    }
     facts.extend(spec.image.as_ref().map(|image| ("Image", image.clone())));
     let limit = |limit_s: u32| age(f64::from(limit_s));
     facts.extend(spec.time_limit_s.map(|it| ("Time limit", limit(it))));

@@ -23,6 +23,7 @@ mod metadata;
 mod nemesis;
 mod notebooks;
 mod page;
+mod python;
 mod questions;
 mod release;
 mod roles;

@@ -1,53 +1,43 @@
 //! The code that goes with a job: fetched and unpacked once a node and digest, copied for each
 //! container.
 //!
-//! 1. Before a start ([`WithCode`]) the archive is fetched from the cluster's store, its digest is
+//! 1. Before a start ([`crate::provided`]) the archive is fetched from the cluster's store, its digest is
 //!    compared, and it is unpacked beside its place ([`unpack`]), then renamed: a folder that is
 //!    there is whole. What a crash of the machine may have torn is not believed: the cache is of
 //!    one life of the kernel, and begins empty in the next ([`Cache::open`]).
 //! 2. Each container gets a copy ([`give`]) in its own directory, which it may write to, and starts
 //!    there. So a retry starts from what was submitted, not from what the attempt before left.
 
-pub mod prune;
 pub mod tree;
 pub mod unpack;
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use nix::sys::signal::Signal;
-use rustix::fs::{Timespec, Timestamps, UTIME_NOW};
 use sha2::{Digest, Sha256};
 use tokio::io::AsyncWriteExt;
 use tokio::time::Instant;
 
+use dormouse_messages::Workdir;
 use dormouse_messages::events::NodeFault;
-use dormouse_messages::{ContainerId, Sequence, Workdir};
 use dormouse_runtime::{CodeError, CodeStore};
 
-use crate::exec::attached::Attached;
+use crate::cache::{self, OneAtATime, used};
 use crate::folder::{Below, aside};
 use crate::layout::Layout;
-use crate::runtime::{
-    ContainerPlan, ContainerRuntime, Exec, Found, NotStarted, RuntimeError, of_disk,
-};
+use crate::runtime::{ContainerPlan, NotStarted, of_disk};
 use tree::Tree;
 use unpack::{Unpacked, unpack};
 
 /// The copy, in a container's directory.
 pub const CODE: &str = "code";
-
-/// In which life of the kernel the cache was made.
-const BOOT: &str = "boot";
-const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// A copy of the store may be behind: what is not there may come so long.
 const ABSENT: Duration = Duration::from_secs(5);
@@ -86,14 +76,11 @@ impl CodeSource for CodeStore {
     }
 }
 
-type Making = Arc<tokio::sync::Mutex<()>>;
-
 /// What is unpacked on a node.
 pub struct Cache {
     layout: Layout,
     source: Option<Arc<dyn CodeSource>>,
-    /// One at a time of each.
-    making: Mutex<BTreeMap<PathBuf, Making>>,
+    making: OneAtATime,
 }
 
 impl Cache {
@@ -102,21 +89,11 @@ impl Cache {
     /// # Errors
     /// The disk's.
     pub fn open(layout: Layout, source: Option<Arc<dyn CodeSource>>) -> io::Result<Self> {
-        let folder = layout.code();
-        let boot = fs::read_to_string(BOOT_ID).unwrap_or_default();
-        let known = fs::read_to_string(folder.join(BOOT)).unwrap_or_default();
-        if boot.is_empty() || boot != known {
-            match fs::remove_dir_all(&folder) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-            fs::create_dir_all(&folder)?;
-            fs::write(folder.join(BOOT), boot)?;
-        }
+        cache::open(&layout.code())?;
         Ok(Self {
             layout,
             source,
-            making: Mutex::default(),
+            making: OneAtATime::default(),
         })
     }
 
@@ -126,25 +103,13 @@ impl Cache {
     /// When it cannot be fetched, is not what it is said to be, or cannot be written.
     pub async fn provide(&self, tenant: &str, packed: &Workdir) -> Result<(), NotStarted> {
         let place = self.layout.unpacked(tenant, &packed.sha256);
-        let making = {
-            let mut making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
-            Arc::clone(making.entry(place.clone()).or_default())
-        };
-        let made = {
-            let _alone = making.lock().await;
+        let work = async {
             match used(&place) {
                 true => Ok(()),
                 false => self.make(tenant, packed, &place).await,
             }
         };
-        let mut making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
-        if making
-            .get(&place)
-            .is_some_and(|it| Arc::strong_count(it) <= 2)
-        {
-            making.remove(&place);
-        }
-        made
+        self.making.alone(&place, work).await
     }
 
     async fn make(&self, tenant: &str, packed: &Workdir, place: &Path) -> Result<(), NotStarted> {
@@ -215,22 +180,6 @@ impl Cache {
     }
 }
 
-/// Whether it is there; notes that it is used.
-fn used(place: &Path) -> bool {
-    let now = Timespec {
-        tv_sec: 0,
-        tv_nsec: UTIME_NOW,
-    };
-    let times = Timestamps {
-        last_access: now,
-        last_modification: now,
-    };
-    fs::File::open(place).is_ok_and(|folder| {
-        let _ = rustix::fs::futimens(&folder, &times);
-        true
-    })
-}
-
 fn unpack_to(archive: &Path, beside: &Below, place: &Path) -> Result<(), NotStarted> {
     let new = beside.path();
     let disk = |error: io::Error| of_disk("cannot unpack its workdir into", &new, &error);
@@ -296,70 +245,4 @@ fn copy(from: &Path, way: &Path, tree: &Tree) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-/// A runtime whose containers have their code before they start.
-pub struct WithCode {
-    /// What runs them.
-    pub runtime: Arc<dyn ContainerRuntime>,
-    /// What is unpacked.
-    pub cache: Arc<Cache>,
-}
-
-impl ContainerRuntime for WithCode {
-    fn name(&self) -> &'static str {
-        self.runtime.name()
-    }
-
-    fn start(&self, plan: ContainerPlan) -> BoxFuture<'_, Result<u32, RuntimeError>> {
-        async move {
-            if let Some(code) = &plan.code {
-                let tenant = plan.container.job.tenant();
-                let provided = self.cache.provide(tenant, &code.packed).await;
-                provided.map_err(RuntimeError::Start)?;
-            }
-            self.runtime.start(plan).await
-        }
-        .boxed()
-    }
-
-    fn signal<'a>(
-        &'a self,
-        container: &'a ContainerId,
-        signal: Signal,
-    ) -> BoxFuture<'a, Result<(), RuntimeError>> {
-        self.runtime.signal(container, signal)
-    }
-
-    fn notify<'a>(
-        &'a self,
-        container: &'a ContainerId,
-        signal: Signal,
-    ) -> BoxFuture<'a, Result<(), RuntimeError>> {
-        self.runtime.notify(container, signal)
-    }
-
-    fn kill<'a>(&'a self, container: &'a ContainerId) -> BoxFuture<'a, Result<(), RuntimeError>> {
-        self.runtime.kill(container)
-    }
-
-    fn beside(&self, plan: ContainerPlan) -> BoxFuture<'_, Result<(), String>> {
-        self.runtime.beside(plan)
-    }
-
-    fn exec(&self, plan: ContainerPlan, exec: Exec) -> BoxFuture<'_, Result<Attached, String>> {
-        self.runtime.exec(plan, exec)
-    }
-
-    fn list(&self) -> BoxFuture<'_, Result<Vec<Found>, RuntimeError>> {
-        self.runtime.list()
-    }
-
-    fn forget(&self, container: &ContainerId, request: Sequence) -> BoxFuture<'static, ()> {
-        self.runtime.forget(container, request)
-    }
-
-    fn leave(&self) -> BoxFuture<'_, ()> {
-        self.runtime.leave()
-    }
 }

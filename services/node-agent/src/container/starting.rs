@@ -10,7 +10,7 @@ use dormouse_messages::events::NodeFault;
 use super::{Container, KILL_AGAIN, Start, Storage, What};
 use crate::folder::{Below, aside_in_time};
 use crate::layout;
-use crate::runtime::{ContainerPlan, Exit, NotStarted, RuntimeError};
+use crate::runtime::{ContainerPlan, ContainerRuntime, Exit, NotStarted, RuntimeError};
 use crate::seal::{Unreadable, resumable};
 use crate::store::StoreError;
 
@@ -20,12 +20,22 @@ enum Unstarted {
     Runtime(RuntimeError),
     /// The gang cannot resume.
     Resume(Unreadable),
-    /// It was to end while its checkpoint was fetched.
+    /// It was to end before it had what it starts with.
     Ended,
 }
 
+/// Has what goes with its job on this node, and what it resumes from.
+async fn provide(
+    runtime: &dyn ContainerRuntime,
+    storage: Option<Storage>,
+    plan: &ContainerPlan,
+) -> Result<(), Unstarted> {
+    fetch(storage, plan).await?;
+    runtime.provide(plan).await.map_err(Unstarted::Runtime)
+}
+
 /// Has the checkpoint that it resumes from on this node, from the store that it lies in.
-async fn provide(storage: Option<Storage>, plan: &ContainerPlan) -> Result<(), Unstarted> {
+async fn fetch(storage: Option<Storage>, plan: &ContainerPlan) -> Result<(), Unstarted> {
     let Some(uri) = plan.stored.clone() else {
         return Ok(());
     };
@@ -63,7 +73,7 @@ impl Container {
     fn unstarted(&self, why: Unstarted, resumed_from: Option<String>) -> Exit {
         match why {
             Unstarted::Ended => {
-                Exit::evicted("it was to end while its checkpoint was fetched".to_owned())
+                Exit::evicted("it was to end before it had what it starts with".to_owned())
             }
             Unstarted::Runtime(RuntimeError::Start(why)) => Exit::cannot_start(&why),
             Unstarted::Runtime(error) => {
@@ -84,7 +94,7 @@ impl Container {
         }
     }
 
-    /// It is to end: what it would have resumed from is not waited for.
+    /// It is to end: what it would have started with is not waited for.
     pub(super) fn fetch_no_more(&mut self) {
         if let Some(fetching) = self.fetching.take() {
             fetching.abort();
@@ -121,7 +131,7 @@ impl Handler<Start> for Container {
         let start = async move {
             let named = plan.resume.as_deref().map(layout::uri);
             let resumed_from = plan.stored.clone().or(named);
-            let provided = Abortable::new(provide(storage, &plan), aborted).await;
+            let provided = Abortable::new(provide(&*runtime, storage, &plan), aborted).await;
             let provided = provided.unwrap_or(Err(Unstarted::Ended));
             let checked = match provided {
                 Ok(()) => check(resume).await,

@@ -11,6 +11,7 @@ use dormouse_messages::Resource;
 use super::network;
 use crate::config::AgentConfig;
 use crate::process::walled;
+use crate::python::PythonPlan;
 use crate::runtime::ContainerPlan;
 
 /// Label: the cluster's name.
@@ -56,7 +57,7 @@ pub fn create(config: &AgentConfig, plan: &ContainerPlan, env: &[String]) -> Con
         // No entrypoint of the image: the job's command line is the whole one.
         entrypoint: Some(vec![plan.argv[0].clone()]),
         cmd: Some(plan.argv[1..].to_vec()),
-        env: Some(with_path(config, env)),
+        env: Some(with_path(config, plan, env)),
         labels: Some(labels.into()),
         exposed_ports: network::exposed(plan),
         user: plan.user.map(|user| format!("{}:{}", user.uid, user.gid)),
@@ -67,12 +68,13 @@ pub fn create(config: &AgentConfig, plan: &ContainerPlan, env: &[String]) -> Con
 }
 
 /// The agent's folders first, if the job does not say its own `PATH`.
-fn with_path(config: &AgentConfig, env: &[String]) -> Vec<String> {
+fn with_path(config: &AgentConfig, plan: &ContainerPlan, env: &[String]) -> Vec<String> {
     let mut env = env.to_vec();
-    if !config.path.is_empty() && !env.iter().any(|entry| entry.starts_with("PATH=")) {
-        let folders = config
-            .path
-            .iter()
+    let packages = plan.python.as_ref().map(PythonPlan::bin);
+    let folders: Vec<_> = packages.iter().chain(&config.path).collect();
+    if !folders.is_empty() && !env.iter().any(|entry| entry.starts_with("PATH=")) {
+        let folders = folders
+            .into_iter()
             .map(|folder| folder.display().to_string());
         let system = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned();
         let path: Vec<_> = folders.chain([system]).collect();
@@ -158,7 +160,9 @@ fn mounts(config: &AgentConfig, plan: &ContainerPlan, is_empty_image: bool) -> V
         add(&tmp.display().to_string(), target, false);
     }
     let part = plan.gpu_part.as_ref().map(|part| &part.folder);
-    for folder in plan.resume.iter().chain(&plan.members).chain(part) {
+    let packages = plan.python.as_ref().map(|python| &python.folder);
+    let read = plan.resume.iter().chain(&plan.members);
+    for folder in read.chain(part).chain(packages) {
         let folder = folder.display().to_string();
         add(&folder, &folder, true);
     }
@@ -168,6 +172,13 @@ fn mounts(config: &AgentConfig, plan: &ContainerPlan, is_empty_image: bool) -> V
         }
     }
     mounts
+}
+
+/// Whether a container of an image that names none sees a path of the node.
+pub fn shows(config: &AgentConfig, path: &Path) -> bool {
+    let mut mounts = config.mounts.iter();
+    shown_of_system().any(|folder| path.starts_with(folder))
+        || mounts.any(|mount| path.starts_with(&mount.source))
 }
 
 fn shown_of_system() -> impl Iterator<Item = &'static str> {

@@ -15,6 +15,7 @@ use crate::folder::Folder;
 use crate::keeper::words::{Orders, Program};
 use crate::layout::{Layout, STDERR, STDOUT};
 use crate::mounts;
+use crate::python::PythonPlan;
 use crate::runtime::{ContainerPlan, NotStarted};
 use crate::secrets;
 
@@ -107,8 +108,10 @@ impl Inner {
             return Err(format!("its working directory {path} is not there"));
         }
         let is_seen = |path: &Path| {
+            let own = plan.python.as_ref().map(|it| &it.folder);
+            let mut own = own.into_iter().chain([&plan.directory]);
             let base = self.base.as_ref();
-            base.is_none_or(|base| path.starts_with(&plan.directory) || base.shows(path))
+            base.is_none_or(|base| own.any(|it| path.starts_with(it)) || base.shows(path))
         };
         let path = find(&plan.argv, &env, working_dir, is_seen)?;
         Ok(Program {
@@ -139,7 +142,9 @@ impl Inner {
             .filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)))
             .collect();
         let own_path = std::env::var("PATH").unwrap_or_else(|_| DEFAULT_PATH.to_owned());
-        let added = self.path.iter().map(|folder| folder.display().to_string());
+        let packages = plan.python.as_ref().map(PythonPlan::bin);
+        let added = packages.iter().chain(&self.path);
+        let added = added.map(|folder| folder.display().to_string());
         let path: Vec<_> = added.chain([own_path]).collect();
         env.insert("PATH".to_owned(), path.join(":"));
         if self.has_gpus {

@@ -107,10 +107,12 @@ pub fn walls(layout: &Layout, plan: &ContainerPlan, user: User, processes: Optio
     if let Some(folder) = &plan.members {
         own.push(shown(&layout.members(job, *incarnation), folder, true));
     }
-    own.extend(plan.gpu_part.as_ref().map(|part| Shown {
-        root: part.folder.clone(),
+    let part = plan.gpu_part.as_ref().map(|part| &part.folder);
+    let packages = plan.python.as_ref().map(|python| &python.folder);
+    own.extend(part.into_iter().chain(packages).map(|folder| Shown {
+        root: folder.clone(),
         way: PathBuf::new(),
-        target: part.folder.clone(),
+        target: folder.clone(),
         read_only: true,
     }));
     let mounts = plan.mounts.iter().map(|mount| Shown {

@@ -13,8 +13,9 @@ use bytes::Bytes;
 use dormouse_messages::Workdir;
 use dormouse_messages::events::ContainerExited;
 use dormouse_messages::job::JobSpec;
+use dormouse_node_agent::cache::prune;
+use dormouse_node_agent::code::CodeSource;
 use dormouse_node_agent::code::unpack::unpack;
-use dormouse_node_agent::code::{CodeSource, prune};
 use dormouse_node_agent::config::Contain;
 use dormouse_node_agent::folder::Below;
 use dormouse_node_agent::{AgentConfig, RuntimeKind, logs_path};
@@ -349,10 +350,14 @@ fn what_is_cached_survives_the_agent_and_not_the_machine_and_goes_when_it_is_old
         assert_eq!(store.read.load(Ordering::Relaxed), fetched);
     }
     let day = std::time::Duration::from_secs(86_400);
-    assert_eq!(prune::prune(&layout, day), 0);
-    let old = prune::old(&layout, std::time::Duration::ZERO);
+    let none = std::collections::BTreeSet::new();
+    assert_eq!(prune::prune(&layout.code(), &none, day), 0);
+    let old = prune::old(&layout.code(), &none, std::time::Duration::ZERO);
     assert_eq!(old.iter().map(|it| &it.path).collect::<Vec<_>>(), [&place]);
-    assert_eq!(prune::prune(&layout, std::time::Duration::ZERO), 1);
+    assert_eq!(
+        prune::prune(&layout.code(), &none, std::time::Duration::ZERO),
+        1
+    );
     assert!(!place.exists());
 }
 

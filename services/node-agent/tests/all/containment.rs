@@ -231,6 +231,7 @@ impl Node {
             granted: Granted::default(),
             work: None,
             code: None,
+            python: None,
             // Room for the bomb of forks, which is to meet the bound on processes, not that on memory.
             demand: "cpu=1,memory=256Mi".parse().expect("valid"),
             gpu_part: None,

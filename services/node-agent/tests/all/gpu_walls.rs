@@ -152,6 +152,7 @@ async fn held_within_walls(kind: RuntimeKind, uid: u32) {
         granted: Granted::default(),
         work: None,
         code: None,
+        python: None,
         demand: "cpu=1,memory=512Mi".parse().expect("valid"),
         gpu_part: Some(part),
         gpus: vec![],

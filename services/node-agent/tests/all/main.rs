@@ -17,6 +17,7 @@ mod in_place;
 mod keeping;
 mod network;
 mod process;
+mod python;
 mod reconcile;
 mod roles;
 mod snapshots;

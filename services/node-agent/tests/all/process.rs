@@ -53,6 +53,7 @@ fn plan(folder: &Path, incarnation: u32, script: &str) -> ContainerPlan {
         members: None,
         work: None,
         code: None,
+        python: None,
         container,
     }
 }

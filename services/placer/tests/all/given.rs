@@ -69,6 +69,7 @@ pub fn spec(id: &JobId) -> JobSpec {
         gpu_memory_bytes: None,
         roles: Default::default(),
         workdir: None,
+        python: None,
     }
 }
 

@@ -146,6 +146,12 @@ class Ready2(TypedDict):
     """
 
 
+Requirements: TypeAlias = str | list[str]
+"""
+A file of requirements, or its lines.
+"""
+
+
 ResizeMode: TypeAlias = Literal['restart', 'in_place']
 """
 How a partition changes while its job runs.
@@ -242,6 +248,21 @@ WrittenClass: TypeAlias = str | JobClass
 A job's class as people write it: its name. In a specification that is submitted again it stands
 with what it was worth, which is looked up anew.
 """
+
+
+class WrittenPython(TypedDict):
+    """
+    The same, as people write it and as it is submitted.
+    """
+
+    requirements: Requirements
+    """
+    The packages.
+    """
+    version: NotRequired[str | None]
+    """
+    Such as `"3.11"`.
+    """
 
 
 WrittenWorkdir: TypeAlias = str | Workdir
@@ -444,6 +465,10 @@ class JobDocument(TypedDict):
     priority_class: NotRequired[WrittenClass | None]
     """
     Its priority class: the operator defines it and grants it to tenants.
+    """
+    python: NotRequired[WrittenPython | None]
+    """
+    Python packages, in an environment that each node makes of them.
     """
     queue_limit_s: NotRequired[int | None]
     """

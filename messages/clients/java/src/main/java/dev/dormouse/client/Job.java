@@ -128,6 +128,11 @@ public final class Job extends AbstractMap<String, Object> {
         return with("workdir", value);
     }
 
+    /** Python packages, of which each node makes an environment: a map of requirements, a list of lines, and version. */
+    public Job python(Object value) {
+        return with("python", value);
+    }
+
     /** The token of a plan: refused where it would not be decided on as planned any more. */
     public Job ifPlan(String value) {
         return with("if_plan", value);

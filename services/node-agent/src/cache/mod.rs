@@ -1,0 +1,91 @@
+//! What a node makes once and keeps: the unpacked folders of jobs, the environments of their
+//! packages.
+
+pub mod prune;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::future::Future;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::fs::{Timespec, Timestamps, UTIME_NOW};
+
+/// In which life of the kernel a cache was made.
+const BOOT: &str = "boot";
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+/// Opens a cache, emptied where the machine was started anew since: what a crash of it may have
+/// torn is not believed. Blocking.
+///
+/// # Errors
+/// The disk's.
+pub fn open(folder: &Path) -> io::Result<()> {
+    let boot = fs::read_to_string(BOOT_ID).unwrap_or_default();
+    let known = fs::read_to_string(folder.join(BOOT)).unwrap_or_default();
+    if !boot.is_empty() && boot == known {
+        return Ok(());
+    }
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    fs::create_dir_all(folder)?;
+    fs::write(folder.join(BOOT), boot)
+}
+
+/// Whether something is there; notes that it is used.
+#[must_use]
+pub fn used(place: &Path) -> bool {
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: UTIME_NOW,
+    };
+    let times = Timestamps {
+        last_access: now,
+        last_modification: now,
+    };
+    fs::File::open(place).is_ok_and(|folder| {
+        let _ = rustix::fs::futimens(&folder, &times);
+        true
+    })
+}
+
+type Making = Arc<tokio::sync::Mutex<()>>;
+
+/// What is being made, one at a time of each place.
+#[derive(Debug, Default)]
+pub struct OneAtATime(Mutex<BTreeMap<PathBuf, Making>>);
+
+impl OneAtATime {
+    /// Waits until nobody else is at this place, and then for `work`.
+    pub async fn alone<T>(&self, place: &Path, work: impl Future<Output = T>) -> T {
+        let making = {
+            let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(all.entry(place.to_owned()).or_default())
+        };
+        // Also where this is given up while it waits.
+        let _forget = Forget { all: self, place };
+        let _alone = making.lock().await;
+        work.await
+    }
+}
+
+struct Forget<'a> {
+    all: &'a OneAtATime,
+    place: &'a Path,
+}
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        let mut all = self.all.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // The map's, and the one that goes with this.
+        if all
+            .get(self.place)
+            .is_some_and(|it| Arc::strong_count(it) <= 2)
+        {
+            all.remove(self.place);
+        }
+    }
+}

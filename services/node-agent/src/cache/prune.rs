@@ -1,0 +1,68 @@
+//! What a node has made of what goes with jobs, and nobody has used for long, goes: unpacked folders,
+//! environments. It is made again where it is needed.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use crate::folder::Below;
+use crate::prune::Old;
+use crate::python::{DOWNLOADS, WHOLE};
+use crate::usage::used_bytes;
+
+fn folders(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let shown = entries.filter(|entry| {
+        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        is_folder && !entry.file_name().to_string_lossy().starts_with('.')
+    });
+    shown.map(|entry| entry.path()).collect()
+}
+
+/// When it was last used. An environment is used by what is written last.
+fn used_at(folder: &Path) -> io::Result<SystemTime> {
+    let whole = fs::metadata(folder.join(WHOLE));
+    whole.or_else(|_| fs::metadata(folder))?.modified()
+}
+
+fn found(root: &Path, in_use: &BTreeSet<PathBuf>, keep: Duration) -> Vec<PathBuf> {
+    let tenants = folders(root).into_iter();
+    let all = tenants.flat_map(|tenant| folders(&tenant));
+    // What uv has had from the index.
+    let downloads = Some(root.join(DOWNLOADS)).filter(|it| it.exists());
+    let is_old = |folder: &PathBuf| {
+        used_at(folder).is_ok_and(|at| at.elapsed().is_ok_and(|age| age >= keep))
+    };
+    let old = all.chain(downloads).filter(is_old);
+    old.filter(|folder| !in_use.contains(folder)).collect()
+}
+
+/// What was last used at least `keep` ago, of one cache. Blocking.
+#[must_use]
+pub fn old(root: &Path, in_use: &BTreeSet<PathBuf>, keep: Duration) -> Vec<Old> {
+    let old = found(root, in_use, keep).into_iter().map(|path| {
+        let way = path.strip_prefix(root).unwrap_or(&path);
+        let bytes = used_bytes(&Below::new(root.to_owned(), way)).unwrap_or(0);
+        Old { path, bytes }
+    });
+    old.collect()
+}
+
+/// Removes it; how many. Blocking.
+#[must_use]
+pub fn prune(root: &Path, in_use: &BTreeSet<PathBuf>, keep: Duration) -> usize {
+    let mut removed = 0;
+    for (number, folder) in found(root, in_use, keep).into_iter().enumerate() {
+        // What has its name is whole.
+        let aside = root.join(format!(".gone-{number}"));
+        let _ = fs::remove_dir_all(&aside);
+        let gone = fs::rename(&folder, &aside).and_then(|()| fs::remove_dir_all(&aside));
+        match gone {
+            Ok(()) => removed += 1,
+            Err(error) => tracing::warn!(%error, "cannot remove {}", folder.display()),
+        }
+    }
+    removed
+}

@@ -1,0 +1,113 @@
+//! A runtime whose containers have what goes with their jobs before they start: code, packages.
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use nix::sys::signal::Signal;
+
+use dormouse_messages::{ContainerId, Sequence};
+
+use crate::code::Cache;
+use crate::exec::attached::Attached;
+use crate::folder::aside;
+use crate::marks::Marks;
+use crate::python::Environments;
+use crate::runtime::{ContainerPlan, ContainerRuntime, Exec, Found, NotStarted, RuntimeError};
+
+/// Such a runtime.
+pub struct Provided {
+    runtime: Arc<dyn ContainerRuntime>,
+    code: Cache,
+    environments: Environments,
+    marks: Marks,
+}
+
+impl Provided {
+    /// Around the runtime that starts containers.
+    #[must_use]
+    pub fn new(
+        runtime: Arc<dyn ContainerRuntime>,
+        code: Cache,
+        environments: Environments,
+        marks: Marks,
+    ) -> Self {
+        Self {
+            runtime,
+            code,
+            environments,
+            marks,
+        }
+    }
+
+    async fn have(&self, plan: &ContainerPlan) -> Result<(), NotStarted> {
+        if let Some(code) = &plan.code {
+            let tenant = plan.container.job.tenant();
+            self.code.provide(tenant, &code.packed).await?;
+        }
+        let Some(python) = &plan.python else {
+            return Ok(());
+        };
+        // It is not removed as old while this container lives.
+        let (marks, name) = (self.marks.clone(), python.name());
+        let (container, request) = (plan.container.clone(), plan.request);
+        let note = move || marks.change(&container, request, |mark| mark.environment = Some(name));
+        aside(note).await;
+        self.environments.provide(python).await
+    }
+}
+
+impl ContainerRuntime for Provided {
+    fn name(&self) -> &'static str {
+        self.runtime.name()
+    }
+
+    fn provide<'a>(&'a self, plan: &'a ContainerPlan) -> BoxFuture<'a, Result<(), RuntimeError>> {
+        let had = self.have(plan);
+        had.map(|had| had.map_err(RuntimeError::Start)).boxed()
+    }
+
+    fn start(&self, plan: ContainerPlan) -> BoxFuture<'_, Result<u32, RuntimeError>> {
+        self.runtime.start(plan)
+    }
+
+    fn signal<'a>(
+        &'a self,
+        container: &'a ContainerId,
+        signal: Signal,
+    ) -> BoxFuture<'a, Result<(), RuntimeError>> {
+        self.runtime.signal(container, signal)
+    }
+
+    fn notify<'a>(
+        &'a self,
+        container: &'a ContainerId,
+        signal: Signal,
+    ) -> BoxFuture<'a, Result<(), RuntimeError>> {
+        self.runtime.notify(container, signal)
+    }
+
+    fn kill<'a>(&'a self, container: &'a ContainerId) -> BoxFuture<'a, Result<(), RuntimeError>> {
+        self.runtime.kill(container)
+    }
+
+    fn beside(&self, plan: ContainerPlan) -> BoxFuture<'_, Result<(), String>> {
+        self.runtime.beside(plan)
+    }
+
+    fn exec(&self, plan: ContainerPlan, exec: Exec) -> BoxFuture<'_, Result<Attached, String>> {
+        self.runtime.exec(plan, exec)
+    }
+
+    fn list(&self) -> BoxFuture<'_, Result<Vec<Found>, RuntimeError>> {
+        self.runtime.list()
+    }
+
+    fn forget(&self, container: &ContainerId, request: Sequence) -> BoxFuture<'static, ()> {
+        self.runtime.forget(container, request)
+    }
+
+    fn leave(&self) -> BoxFuture<'_, ()> {
+        self.runtime.leave()
+    }
+}
