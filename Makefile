@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build demo mixed test trainer-test trainers-all jaeger-test torture cluster-test explain-cases lint check fmt docs bench bench-gateway bench-checkpoints compose-test gpu-shares gpu-cost gpu-histories gpu-test gpu-bench release tools clean
+.PHONY: help build demo mixed test trainer-test trainers-all jaeger-test torture cluster-test explain-cases lint check fmt docs bench bench-gateway bench-hyperqueue bench-checkpoints compose-test gpu-shares gpu-cost gpu-histories gpu-test gpu-bench release tools clean
 
 TOOLS := $(or $(DORMOUSE_TOOLS),$(CURDIR)/.tools)
 # What the tests and the demo find their servers and interpreters by.
@@ -22,7 +22,7 @@ CASES ?= 500
 HISTORIES ?= 10000
 
 help: ## Print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 tools: ## Install what build, tests and demo need (Debian 12, as root)
 	scripts/install.sh build nats docker trainers notebook clients browser promtool cudart s3 hosts
@@ -101,6 +101,11 @@ bench-gateway: ## Run the gateway beside HAProxy, optimised (installs haproxy an
 	scripts/install.sh build nats
 	command -v haproxy wrk > /dev/null || apt-get install -y --no-install-recommends haproxy wrk
 	PATH="$(RUN_PATH)" cargo bench -p dormouse-gateway --bench gateway
+
+bench-hyperqueue: ## Time from a submission to a program's first instruction, beside HyperQueue
+	scripts/install.sh build nats hyperqueue
+	$(CARGO) build --release -p dormouse
+	PATH="$(RUN_PATH)" $(TOOLS)/hyperqueue/bin/python3 services/dormouse/benches/hyperqueue/run.py target/release/dormouse
 
 bench-checkpoints: ## What a store of checkpoints adds to a resize, against a server that speaks S3
 	scripts/install.sh build s3

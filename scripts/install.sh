@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what Dormouse's build, tests and demo need, on Debian 12 as root.
 #
-#   scripts/install.sh [build|nats|docker|trainers|trainers-all|notebook|clients|browser|jaeger|promtool|compose|cudart|s3|hosts|all]...
+#   scripts/install.sh [build|nats|docker|trainers|trainers-all|notebook|clients|browser|jaeger|promtool|compose|cudart|s3|hosts|hyperqueue|all]...
 #
 # Idempotent: what is there already is left alone, and a second run takes a
 # second. Local things go to .tools/ in the repository (DORMOUSE_TOOLS names
@@ -29,6 +29,7 @@ go_jsonschema=github.com/atombender/go-jsonschema@v0.24.1
 torch_packages=(pytest==9.2.0 transformers==4.40.2 accelerate==0.30.1)
 # A server that speaks S3, in an environment of its own: of moto, what that server needs.
 s3_packages=(moto==5.2.1 flask==3.1.3 flask-cors==6.0.5 py-partiql-parser==0.6.3 PyYAML==6.0.3)
+hyperqueue=hyperqueue==0.27.0
 empty_image=dormouse/empty
 # CUDA runtimes: what they ask of their driver is what the library before programs must answer. No
 # GPU is needed for that.
@@ -424,6 +425,16 @@ install_browser() {
   say "browser: ready (Chromium $browser, $axe)"
 }
 
+# What starts are compared with, and the Python client beside it.
+install_hyperqueue() {
+  local venv=$tools/hyperqueue
+  packages ca-certificates gcc libc6-dev python3 python3-pip python3-venv
+  [ -x "$venv/bin/pip" ] || quietly "$python" -m venv --clear "$venv" || die "no virtual environment could be made in $venv"
+  quietly "$venv/bin/pip" install "$hyperqueue" "$root/messages/clients/python" ||
+    die "$hyperqueue could not be had from the Python package index"
+  say "hyperqueue: ready ($venv)"
+}
+
 [ $# -gt 0 ] || set -- all
 for target in "$@"; do
   case $target in
@@ -441,8 +452,9 @@ for target in "$@"; do
     cudart) install_cudart ;;
     s3) install_s3 ;;
     hosts) install_hosts ;;
+    hyperqueue) install_hyperqueue ;;
     all) install_build; install_nats; install_docker; install_trainers; install_notebook; install_clients; install_browser; install_promtool; install_cudart; install_s3; install_hosts ;;
     -h | --help) sed -n '2,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" ;;
-    *) die "unknown target '$target': build, nats, docker, trainers, trainers-all, notebook, clients, browser, jaeger, promtool, compose, cudart, s3, hosts or all" ;;
+    *) die "unknown target '$target': build, nats, docker, trainers, trainers-all, notebook, clients, browser, jaeger, promtool, compose, cudart, s3, hosts, hyperqueue or all" ;;
   esac
 done

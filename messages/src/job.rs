@@ -178,6 +178,33 @@ pub struct Containers {
     pub max: u32,
 }
 
+/// The same in a document, where `min` may be left out. A revision has to say both: what it leaves
+/// out would change, too.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a map such as {min: 1, max: 4}")]
+#[schemars(rename = "Containers")]
+struct WrittenContainers {
+    /// The fewest it can run with (all of them start together). A service may have none.
+    #[serde(default = "one", deserialize_with = "whole")]
+    min: u32,
+    /// How many start together, where it is resized in place and may shrink below that; `min`
+    /// where absent.
+    #[serde(default, deserialize_with = "maybe_whole")]
+    start: Option<u32>,
+    /// The most it can use.
+    #[serde(deserialize_with = "whole")]
+    max: u32,
+}
+
+const fn one() -> u32 {
+    1
+}
+
+fn containers<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Containers, D::Error> {
+    let WrittenContainers { min, start, max } = Deserialize::deserialize(deserializer)?;
+    Ok(Containers { min, start, max })
+}
+
 impl Containers {
     /// So many at least and at most.
     #[must_use]
@@ -375,7 +402,8 @@ pub struct JobDocument {
     #[serde(default = "default_weight", deserialize_with = "whole")]
     pub weight: u32,
     /// Fewest and most containers.
-    #[serde(default = "default_containers")]
+    #[serde(default = "default_containers", deserialize_with = "containers")]
+    #[schemars(with = "WrittenContainers")]
     pub containers: Containers,
     /// Containers under the policy `static`; the most where it is absent.
     #[serde(default, deserialize_with = "maybe_whole")]
@@ -607,6 +635,19 @@ impl JobSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_document_may_name_the_most_alone_and_a_revision_both() {
+        let document =
+            r#"{"command": {"start": ["x"]}, "demand": {"cpu": 1}, "containers": {"max": 4}}"#;
+        let read: JobDocument = serde_json::from_str(document).expect("a document");
+        assert_eq!(read.containers, Containers::between(1, 4));
+        for wrong in [r#"{"min": 1}"#, r#"{"max": 4, "most": 5}"#, "4"] {
+            let document = document.replace(r#"{"max": 4}"#, wrong);
+            assert!(serde_json::from_str::<JobDocument>(&document).is_err());
+        }
+        assert!(serde_json::from_str::<Containers>(r#"{"max": 4}"#).is_err());
+    }
 
     #[test]
     fn environment_values_need_no_quotes() {

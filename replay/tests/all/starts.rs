@@ -208,11 +208,10 @@ fn the_start_of_a_job_that_waits_lies_in_what_is_said() {
             median
         );
         let (asked, within) = (f64::from(held.asked()), f64::from(held.within));
-        // What resizes cost is not drawn yet: of jobs that are resized, fewer starts are within.
-        let least = if kind == Kind::Elastic { 0.5 } else { 0.7 };
         assert!(asked >= 15.0, "{kind:?}: {asked}");
+        // Four in five, of a few dozen starts of which those of one history depend on each other.
         assert!(
-            (least..=0.9).contains(&(within / asked)),
+            (0.6..=0.95).contains(&(within / asked)),
             "{kind:?}: {within} of {asked}"
         );
         assert!(median <= 0.2, "{kind:?}: {median}");

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use dormouse_messages::JobId;
 
+use super::fit::Form;
 use super::fork::{Forked, Work};
 use super::models::Models;
 use super::observed::{Observed, Seen};
@@ -18,38 +19,73 @@ pub struct Course<'a> {
     pub(super) imagined: BTreeMap<JobId, f64>,
 }
 
-impl Course<'_> {
-    /// The same, where jobs whose end nobody knows have the work of one that completed: of one alike,
-    /// else of any, and more than they have done. Where no job had so much to do, as much again as
-    /// they have done. What a job says that it has left is off as such words were.
+/// A job that others may be like, in one draw.
+struct Drawn<'a> {
+    work: f64,
+    weight: f64,
+    seen: &'a Seen,
+    form: Option<Form>,
+}
+
+/// The work of one of them.
+fn weighted(from: &[&Drawn<'_>], random: &mut Random) -> Option<f64> {
+    let all: f64 = from.iter().map(|it| it.weight).sum();
+    let mut left = all * random.unit();
+    let found = from.iter().find(|it| {
+        left -= it.weight;
+        left <= 0.0
+    });
+    found.or(from.last()).map(|it| it.work)
+}
+
+impl<'a> Course<'a> {
+    fn drawn(&self, id: &JobId, work: f64, random: &mut Random) -> Option<Drawn<'a>> {
+        Some(Drawn {
+            work,
+            weight: random.exponential(1.0),
+            seen: self.observed.jobs.get(id)?,
+            form: self.models.jobs.get(id).map(|it| it.form),
+        })
+    }
+
+    /// The same, where jobs whose end nobody knows have the work of another one: of one alike, else of
+    /// any, and more than they have done. Where no job had so much to do, as much again as they have
+    /// done. What a job says that it has left is off as such words were.
+    ///
+    /// - Those that have completed are no fair sample: the longest still run. So what runs has its
+    ///   work drawn first, and is then drawn from for what has not begun (Kaplan and Meier's estimate:
+    ///   what is known of an unfinished case goes to those beyond it).
+    /// - They are a small sample, too: each draw gives each of them a weight (Rubin's Bayesian
+    ///   bootstrap), so that draws differ by as much as is not known of the distribution.
     #[must_use]
     pub fn imagined(mut self, forked: &Forked<'_>, random: &mut Random) -> Self {
-        for id in forked.unknown.keys() {
+        let mut pool: Vec<Drawn> = Vec::new();
+        for (id, work) in &self.work.all {
+            pool.extend(self.drawn(id, *work, random));
+        }
+        let done = |id: &JobId| self.work.agents.done(id, forked.now).unwrap_or(0.0);
+        let mut unknown: Vec<(f64, &JobId)> =
+            forked.unknown.keys().map(|id| (done(id), id)).collect();
+        unknown.sort_by(|(a, one), (b, other)| b.total_cmp(a).then(one.cmp(other)));
+        for (done, id) in unknown {
             let Some(seen) = self.observed.jobs.get(id) else {
                 continue;
             };
-            let done = self.work.agents.done(id, forked.now).unwrap_or(0.0);
             let form = self.models.jobs.get(id).map(|it| it.form);
-            let candidates = |alike: bool| -> Vec<f64> {
-                let others = self.work.all.iter().filter(|(_, work)| **work > done);
-                let same = others.filter(|(other, _)| {
-                    let known = self.observed.jobs.get(*other);
-                    let same_form = self.models.jobs.get(*other).map(|it| it.form) == form;
-                    known.is_some_and(|it| match alike {
-                        true => it.kind == seen.kind,
-                        false => same_form && it.tasks.is_none(),
-                    })
-                });
-                same.map(|(_, work)| *work).collect()
-            };
-            let mut from = candidates(true);
+            let alike = |it: &&Drawn| it.work > done && it.seen.kind == seen.kind;
+            let mut from: Vec<&Drawn> = pool.iter().filter(alike).collect();
             if from.len() < 5 {
-                from.extend(candidates(false));
+                let same =
+                    |it: &&Drawn| it.work > done && it.form == form && it.seen.tasks.is_none();
+                from.extend(pool.iter().filter(same));
             }
-            let work = match from.is_empty() {
-                true => done * (1.0 + random.exponential(1.0)) + 60.0,
-                false => *random.choose(&from),
+            let work = match weighted(&from, random) {
+                None => done * (1.0 + random.exponential(1.0)) + 60.0,
+                Some(work) => work,
             };
+            if done > 0.0 {
+                pool.extend(self.drawn(id, work, random));
+            }
             self.imagined.insert(id.clone(), work);
         }
         for (id, all) in &self.work.all {
