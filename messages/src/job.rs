@@ -178,8 +178,8 @@ pub struct Containers {
     pub max: u32,
 }
 
-/// The same in a document, where `min` may be left out. A revision has to say both: what it leaves
-/// out would change, too.
+/// How many containers a job may have.
+// In a document `min` may be left out. A revision has to say both: what it left out would change.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a map such as {min: 1, max: 4}")]
 #[schemars(rename = "Containers")]

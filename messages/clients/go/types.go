@@ -47,7 +47,7 @@ type Containers struct {
 
 	// The fewest it can run with (all of them start together). A service may have
 	// none.
-	Min int `json:"min"`
+	Min int `json:"min,omitempty,omitzero"`
 
 	// How many start together, where it is resized in place and may shrink below
 	// that; `min`

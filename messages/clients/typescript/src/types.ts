@@ -255,7 +255,7 @@ export interface Containers {
   /**
    * The fewest it can run with (all of them start together). A service may have none.
    */
-  min: number;
+  min?: number;
   /**
    * How many start together, where it is resized in place and may shrink below that; `min`
    * where absent.

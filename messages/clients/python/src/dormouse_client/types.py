@@ -40,7 +40,7 @@ class Containers(TypedDict):
     """
     The most it can use.
     """
-    min: int
+    min: NotRequired[int]
     """
     The fewest it can run with (all of them start together). A service may have none.
     """
