@@ -85,6 +85,7 @@ check: ## Format, lints and tests, as CI runs them: one build for all
 	PATH="$(RUN_PATH)" scripts/lints-can-fail.sh
 	PATH="$(RUN_PATH)" cargo build --workspace --all-targets
 	PATH="$(RUN_PATH)" cargo test --workspace --no-fail-fast $(ARGS)
+	PATH="$(RUN_PATH)" DORMOUSE_NEMESIS_MINUTES=0 cargo test --workspace --test all nemesis::a_cluster_survives_a_minute -- --nocapture
 	$(TRAINER_TEST)
 
 fmt: ## Format the sources

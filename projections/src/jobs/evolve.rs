@@ -151,6 +151,13 @@ impl Job {
             Some(transit) => transit.cause = event.reason,
             None => live.transit = Some(self.transit(event.reason, at)),
         }
+        if event.reason == StopReason::Adjusted
+            && self.target == 0
+            && let Some(transit) = live.transit.take()
+        {
+            // It goes back to the queue, where it waits; what ended was stopped for that long.
+            self.resize_ms += at.ms_since(transit.since);
+        }
         self.close_life(Some(event.reason), at);
         if let Some(set) = &mut live.tasks {
             set.life_ended();

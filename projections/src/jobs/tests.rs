@@ -11,6 +11,7 @@ use super::reason::of_row;
 use super::room::Room;
 use super::*;
 use crate::ReadModel;
+use dormouse_state::ClusterState;
 use dormouse_state::history::{History, at, job};
 
 #[track_caller]
@@ -60,6 +61,37 @@ fn a_partition_that_is_resized_in_place_has_what_it_has() {
     );
     // Four for two seconds, then one for a second.
     assert_eq!(ended.container_ms, 9_000);
+}
+
+/// A hold, or another's preemption, sends it back to the queue: it waits there, and is not resized.
+#[test]
+fn what_a_job_waits_in_the_queue_is_no_cost_of_a_resize() {
+    let mut history = History::default();
+    history.join("n0", 1).submit("ads/lr").release("ads/lr");
+    history
+        .allocate(1, &[("ads/lr", 0, 4)], &[])
+        .place(1, "ads/lr", 1, &[("n0", 4)])
+        .request_start(1, "ads/lr", 1, 4)
+        .started(1, "ads/lr", 1, 4)
+        .allocate(2, &[("ads/lr", 4, 0)], &[("ads/lr", "held")])
+        .request_checkpoint(2, "ads/lr", 1)
+        .saved("ads/lr", 1, 7)
+        .stopped(2, "ads/lr", 1, StopReason::Adjusted);
+    // Each event is a second later.
+    for number in 1..60 {
+        history.join(&format!("m{number}"), 1);
+    }
+    history
+        .allocate(3, &[("ads/lr", 0, 4)], &[])
+        .place(3, "ads/lr", 2, &[("n0", 4)])
+        .request_start(3, "ads/lr", 2, 4)
+        .started(3, "ads/lr", 2, 4);
+    let model = history.fold::<ReadModel>();
+    let found = model.jobs.get(&job("ads/lr")).expect("there");
+    assert_eq!((found.resizes, found.resize_ms), (0, 2_000));
+    let state = history.fold::<ClusterState>();
+    let known = state.jobs.get(&job("ads/lr")).expect("there");
+    assert_eq!((known.stall_ms, state.stalls.count), (None, 0));
 }
 
 #[test]

@@ -360,7 +360,13 @@ impl ClusterState {
 
     /// No container of a life runs any more.
     fn stopped(&mut self, event: &PartitionStopped, recorded: &Recorded) {
+        let has = self.allocation.jobs.get(&event.job);
+        let is_sent_back = has.is_none_or(|containers| *containers == 0);
         if let Some(job) = self.jobs.get_mut(&event.job) {
+            if is_sent_back {
+                // What it waits in the queue, or on hold, is not what a resize takes.
+                job.adjusting_since = None;
+            }
             let ended = job.life.take();
             let since = ended.as_ref().and_then(|life| life.running_since);
             job.limits.ran_ms += since.map_or(0, |it| self.now.ms_since(it));
