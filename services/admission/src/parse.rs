@@ -644,8 +644,8 @@ mod tests {
             ),
             (r#"{"kind": "trainning"}"#, "did you mean training?"),
             (
-                r#"{"containers": {"max": 4}}"#,
-                "add `min`, such as containers: {min: 1, max: 4}",
+                r#"{"command": {"resume": ["sleep", "8"]}}"#,
+                "add `start`, such as command: {start: [python3, train.py]}",
             ),
             (r#"{"command": {"start": ["sleep", 8]}}"#, "quoted: \"8\""),
             (

@@ -18,7 +18,7 @@ const BY_NAME: [&str; 10] = [
 ];
 
 /// Files that look by name, and at what: nothing of it is a job's to write.
-const MAY: [(&str, &str); 17] = [
+const MAY: [(&str, &str); 19] = [
     (
         "src/folder.rs",
         "the way itself: roots that the operator named",
@@ -44,12 +44,20 @@ const MAY: [(&str, &str); 17] = [
         "the agent's own folder of a container's part of a GPU, which no job may write to",
     ),
     (
-        "src/code/mod.rs",
-        "the kernel's name of this boot, and the same in the agent's own folder of code",
+        "src/cache/mod.rs",
+        "the kernel's name of this boot, and the agent's own folders, which no job may write to",
     ),
     (
-        "src/code/prune.rs",
+        "src/cache/prune.rs",
+        "the agent's own folders of unpacked code and packages, which no job may write to",
+    ),
+    (
+        "src/code/mod.rs",
         "the agent's own folders of unpacked code, which no job may write to",
+    ),
+    (
+        "src/python.rs",
+        "the agent's own folders of packages, which no job may write to",
     ),
     ("src/docker/body.rs", "which system folders there are"),
     (
