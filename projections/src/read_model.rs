@@ -41,7 +41,7 @@ pub struct ReadModel {
 
 impl Fold for ReadModel {
     const NAME: &'static str = "read-model";
-    const VERSION: u32 = 16;
+    const VERSION: u32 = 17;
 
     /// Folds an event everywhere; one that must not count is only flagged.
     fn evolve(&mut self, recorded: &Recorded) {

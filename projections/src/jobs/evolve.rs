@@ -2,8 +2,9 @@
 
 use dormouse_messages::events::{
     CheckpointRequested, CheckpointSaved, ContainerExited, JobAllocation, JobRevised,
-    PartitionKept, PartitionResized, PartitionStartRequested, PartitionStarted,
-    PartitionStopRequested, PartitionStopped, Progress, StopReason, TasksAssigned, TasksEnded,
+    PartitionKept, PartitionLeaveRequested, PartitionResized, PartitionStartRequested,
+    PartitionStarted, PartitionStopRequested, PartitionStopped, Progress, ResizeCause, StopReason,
+    TasksAssigned, TasksEnded,
 };
 
 use dormouse_messages::{Incarnation, NodeId, Timestamp};
@@ -199,6 +200,7 @@ impl Job {
         live.gangs
             .retain(|gang| gang.incarnation >= event.incarnation);
         live.exit = None;
+        live.leaving.clear();
         live.seen = 0;
         let nodes = live.gangs.first().map_or(0, |gang| gang.nodes.len());
         let resumed = event.resumed_from.as_ref();
@@ -257,11 +259,25 @@ impl Job {
         self.enter(Phase::Running, at);
     }
 
+    /// Their ends are no failure.
+    pub(super) fn leave_requested(&self, live: &mut Live, event: &PartitionLeaveRequested) {
+        if event.incarnation == self.incarnation {
+            live.leaving.extend(&event.ranks);
+        }
+    }
+
     /// Its containers have come and gone while it ran on.
-    pub(super) fn resized(&mut self, event: &PartitionResized, at: Timestamp) {
+    pub(super) fn resized(&mut self, live: &mut Live, event: &PartitionResized, at: Timestamp) {
         let goes_on = self.now > 0 && event.containers > 0;
         if event.incarnation != self.incarnation || !goes_on {
             return;
+        }
+        if event.cause != ResizeCause::Lost {
+            live.leaving.clear();
+        }
+        if event.containers == self.target {
+            // What died has a successor.
+            live.exit = None;
         }
         if let Some(life) = self.lives.last_mut() {
             self.container_ms += life.container_ms(at);
@@ -299,7 +315,8 @@ impl Job {
 
     pub(super) fn exited(&self, live: &mut Live, event: &ContainerExited) {
         let normal = event.exit_code == Some(0);
-        if normal || event.incarnation != self.incarnation || live.exit.is_some() {
+        let left = live.leaving.contains(&event.rank);
+        if normal || left || event.incarnation != self.incarnation || live.exit.is_some() {
             return;
         }
         if matches!(self.phase, Phase::Running | Phase::Starting) {

@@ -18,6 +18,8 @@ mod table;
 mod tests;
 pub mod turn;
 
+use std::collections::BTreeSet;
+
 use dormouse_messages::events::StopReason;
 use dormouse_messages::job::{Containers, Executor, JobSpec, Kind};
 use dormouse_messages::{
@@ -186,6 +188,8 @@ pub struct Live {
     pub transit: Option<Transit>,
     /// The first abnormal exit of the present life.
     pub exit: Option<Exit>,
+    /// Containers that were asked to leave while the job runs on.
+    pub leaving: BTreeSet<Rank>,
     /// Containers of the present life that were seen to run.
     pub seen: u32,
     /// Whether its tenant asked to cancel it.

@@ -1,6 +1,6 @@
 //! The table itself: its maps, its bounds, and its dispatch of events.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use dormouse_messages::events::{JobAdmitted, JobRefused, SubmissionReceived};
 use dormouse_messages::{Beside, Event, Fold, Incarnation, JobId, Recorded, Sequence, Timestamp};
@@ -157,6 +157,7 @@ impl JobTable {
                 gangs: Vec::new(),
                 transit: None,
                 exit: None,
+                leaving: BTreeSet::new(),
                 seen: 0,
                 cancel_requested: false,
                 on_hold: false,
@@ -225,7 +226,10 @@ impl JobTable {
             Event::PartitionStarted(e) => {
                 self.update(&e.job, |job, live| job.started(live, e, at));
             }
-            Event::PartitionResized(e) => self.update(&e.job, |job, _| job.resized(e, at)),
+            Event::PartitionLeaveRequested(e) => {
+                self.update(&e.job, |job, live| job.leave_requested(live, e));
+            }
+            Event::PartitionResized(e) => self.update(&e.job, |job, live| job.resized(live, e, at)),
             Event::PartitionStopRequested(e) => {
                 self.update(&e.job, |job, live| job.stop_requested(live, e, at));
             }
@@ -259,7 +263,7 @@ impl JobTable {
 
 impl Fold for JobTable {
     const NAME: &'static str = "jobs";
-    const VERSION: u32 = 11;
+    const VERSION: u32 = 12;
 
     fn evolve(&mut self, recorded: &Recorded) {
         let Some(event) = recorded.event() else {

@@ -1,11 +1,13 @@
 //! Given a history, what the job table says.
 
 use dormouse_messages::events::{
-    AllocationKept, JobCancelRequested, JobCancelled, JobFailed, JobRefused, JobRevised, Outcome,
-    PartitionKept, PartitionResized, PartitionStopRequested, ResizeCause, StopReason, Waiting,
+    AllocationKept, ContainerExited, JobCancelRequested, JobCancelled, JobFailed, JobRefused,
+    JobRevised, Outcome, PartitionKept, PartitionLeaveRequested, PartitionResized,
+    PartitionStopRequested, ResizeCause, StopReason, Waiting,
 };
+use dormouse_messages::ids::ContainerId;
 use dormouse_messages::job::Containers;
-use dormouse_messages::{Epoch, Fold as _, Incarnation, Writer};
+use dormouse_messages::{Epoch, Fold as _, Incarnation, Rank, Writer};
 
 use super::reason::of_row;
 use super::room::Room;
@@ -37,6 +39,30 @@ fn a_partition_that_is_resized_in_place_has_what_it_has() {
         .request_start(1, "ads/lr", 1, 4)
         .started(1, "ads/lr", 1, 4)
         .allocate(2, &[("ads/lr", 4, 1)], &[]);
+    history.push(PartitionLeaveRequested {
+        job: job("ads/lr"),
+        incarnation: Incarnation(1),
+        generation: 1,
+        ranks: vec![Rank(3)],
+        grace_s: 10,
+        basis: None,
+    });
+    history.push(ContainerExited {
+        container: ContainerId {
+            job: job("ads/lr"),
+            incarnation: Incarnation(1),
+            rank: Rank(3),
+        },
+        job: job("ads/lr"),
+        incarnation: Incarnation(1),
+        rank: Rank(3),
+        node: "n0".parse().expect("a name"),
+        exit_code: None,
+        signal: Some(15),
+        out_of_memory: false,
+        reason: None,
+        evicted: false,
+    });
     history.push(PartitionResized {
         job: job("ads/lr"),
         epoch: Epoch(2),
@@ -59,8 +85,8 @@ fn a_partition_that_is_resized_in_place_has_what_it_has() {
         Phase::Completed,
         "every container exited with 0",
     );
-    // Four for two seconds, then one for a second.
-    assert_eq!(ended.container_ms, 9_000);
+    // Four for four seconds, then one for a second.
+    assert_eq!(ended.container_ms, 17_000);
 }
 
 /// A hold, or another's preemption, sends it back to the queue: it waits there, and is not resized.

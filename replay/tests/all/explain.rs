@@ -284,6 +284,46 @@ fn a_past_resize_has_its_cause_its_gainer_and_its_cost() {
     assert_eq!((node.state.as_str(), node.jobs.len()), ("up", 2));
 }
 
+/// What it waits on hold is no cost of a resize, and is why it has nothing.
+#[test]
+fn a_job_on_hold_and_what_it_waited() {
+    let mut engine = cluster(1, policy(0.1, 0.1));
+    submit(&mut engine, 0.0, "ads/x", (1, 8), EXIT);
+    for (at_s, verb, payload) in [
+        (100.0, "revise", r#"{"job":"ads/x","held":true}"#),
+        (200.0, "revise", r#"{"job":"ads/x","held":false}"#),
+    ] {
+        let action = Action::Submit {
+            tenant: "ads".to_owned(),
+            verb: verb.to_owned(),
+            payload: payload.as_bytes().to_vec(),
+        };
+        engine.at(seconds_after_start(at_s), action);
+    }
+    let ask = |engine: &Engine| explain(engine.log(), Subject::Job(job("ads/x")), None);
+    let run = engine.run_until(seconds_after_start(150.0));
+    run.expect("a healthy run");
+    let held = ask(&engine);
+    let dominant = held.dominant.expect("a reason");
+    assert_eq!(dominant.code, "on_hold", "{}", dominant.words);
+    let run = engine.run_until(seconds_after_start(250.0));
+    run.expect("a healthy run");
+    let runs = ask(&engine);
+    let resizes = runs.resizes.iter();
+    let resizes: Vec<_> = resizes.map(|it| (it.from, it.to, it.cost_s)).collect();
+    assert_eq!(resizes[0], (8, 0, Some(10.0)));
+    assert!(
+        resizes[1].2.is_some_and(|cost_s| cost_s < 30.0),
+        "{resizes:?}"
+    );
+    let words = runs.words.join("\n");
+    assert!(words.contains("it had stopped 10.0 s later"), "{words}");
+    let causes = runs.resizes.iter().flat_map(|it| &it.causes);
+    for cause in causes {
+        assert_ne!(cause.event, "", "{words}");
+    }
+}
+
 #[test]
 fn a_refusal_and_what_is_not_there() {
     let mut engine = cluster(1, policy(0.1, 0.1));

@@ -14,6 +14,10 @@
 //! 4. Otherwise the members are compared with the assignment. Those that are not assigned any more,
 //!    or not ready any more, leave first. Then newcomers start, as far as their room is free: of a
 //!    service one by one, of a training job all at once, so that it changes its members once.
+//! 5. A service that is moved starts its newcomers first: a replica that is ready leaves when the rest
+//!    is as many as the service is to have. Where no room for a newcomer is to be had, one by one they
+//!    leave before: of what is awaited training leaves its room in any case, another service may be
+//!    waiting for this one's.
 //!
 //! A service has no chief and never ends by itself: replicas that exit are replaced. What stands beside
 //! the workers ([`dormouse_messages::roles`]) is there for the whole life: one that dies ends it, and one
@@ -28,8 +32,8 @@ use dormouse_messages::job::Success;
 use dormouse_messages::{Proposal, Rank, Sequence, Timestamp};
 use dormouse_state::{Change, ContainerPhase, LifeContainer, LifePhase, Members, Readiness};
 
-use crate::decide::Checkpointer;
-use crate::room::Room;
+use crate::decide::{Checkpointer, earliest};
+use crate::room::{self, Placed, Room};
 use crate::step::{Act, Step, completed};
 
 /// Seconds to end once asked to stop, where the job has said nothing: what it was asked to do within
@@ -295,11 +299,7 @@ impl Elastic<'_> {
             .filter(is_due)
             .collect();
         // A newcomer that says that it will not be ready need not be waited for.
-        let refused = |rank: &Rank| {
-            let container = self.container(*rank);
-            let unready = |it: &LifeContainer| matches!(it.readiness, Readiness::Unready { .. });
-            container.is_some_and(|it| it.holds_room() && unready(it))
-        };
+        let refused = |rank: &Rank| self.lives(*rank) && self.is_unready(*rank);
         let refused = change.join.iter().copied().filter(refused);
         let refused = refused.filter(|rank| !change.stopping.contains(rank));
         let ranks: Vec<Rank> = due.into_iter().chain(refused).collect();
@@ -343,39 +343,27 @@ impl Elastic<'_> {
             .copied()
             .filter(|rank| !assigned(rank))
             .collect();
+        let places = own.iter().flat_map(|own| &own.places);
+        let missing: Vec<Placed<'_>> = places.filter(|(rank, _)| !current.contains(rank)).collect();
         if !extra.is_empty() {
-            return self.request(Vec::new(), extra, ResizeCause::Adjusted);
+            return match job.is_served() {
+                true => self.replace(&extra, &missing, now, room),
+                false => self.request(Vec::new(), extra, ResizeCause::Adjusted),
+            };
         }
-        let unready = |rank: &Rank| {
-            let container = self.container(*rank);
-            container.is_some_and(|it| matches!(it.readiness, Readiness::Unready { .. }))
-        };
-        let unready: Vec<Rank> = current.iter().copied().filter(unready).collect();
+        let unready = current.iter().copied();
+        let unready: Vec<Rank> = unready.filter(|rank| self.is_unready(*rank)).collect();
         if !unready.is_empty() {
             return self.request(Vec::new(), unready, ResizeCause::Unready);
         }
-        let Some(own) = own else {
-            return Step::Wait(None);
-        };
-        let missing = own
-            .places
-            .iter()
-            .filter(|(rank, _)| !current.contains(rank));
-        let missing: Vec<_> = missing.collect();
         if missing.is_empty() {
             return Step::Wait(None);
         }
-        let next_start = job.deaths.next_start();
-        if job.deaths.count > 0 && now < next_start {
+        if let Some(next_start) = self.rests_until(now) {
             return Step::Wait(Some(next_start));
         }
         let join: Vec<Rank> = match job.is_served() {
-            true => {
-                let fits = missing
-                    .into_iter()
-                    .filter(|placed| room.take_one(job, *placed));
-                fits.map(|(rank, _)| *rank).collect()
-            }
+            true => self.startable(&missing, room),
             false if room.take_all(job, missing.iter().copied()) => {
                 missing.into_iter().map(|(rank, _)| *rank).collect()
             }
@@ -385,6 +373,81 @@ impl Elastic<'_> {
             true => Step::Wait(None),
             false => self.request(join, Vec::new(), ResizeCause::Adjusted),
         }
+    }
+
+    /// Step 5: the members that a service is not to have any more go, those that it lacks come.
+    fn replace(
+        &self,
+        extra: &[Rank],
+        missing: &[Placed<'_>],
+        now: Timestamp,
+        room: &mut Room<'_>,
+    ) -> Step {
+        let rests_until = self.rests_until(now).filter(|_| !missing.is_empty());
+        let join = match rests_until {
+            Some(_) => Vec::new(),
+            None => self.startable(missing, room),
+        };
+        let is_extra = |rank: &&Rank| extra.contains(rank);
+        let stays = self.members.current.iter().filter(|rank| !is_extra(rank));
+        let serves = stays.filter(|rank| !self.is_unready(**rank)).count();
+        let own = self.act.job.assignment.as_ref();
+        // A newcomer that died has a successor that is yet to be placed.
+        let needed = own.map_or(0, |own| own.containers() + own.lost);
+        let mut lacking = usize::try_from(needed)
+            .unwrap_or(usize::MAX)
+            .saturating_sub(serves);
+        let mut leave = Vec::new();
+        for rank in extra {
+            let may_stay = !self.is_unready(*rank) && !self.must_leave_node(*rank, now);
+            match lacking {
+                1.. if may_stay => lacking -= 1,
+                _ => leave.push(*rank),
+            }
+        }
+        if !join.is_empty() || !leave.is_empty() {
+            return self.request(join, leave, ResizeCause::Adjusted);
+        }
+        let awaits_room = rests_until.is_none() && !missing.is_empty();
+        if awaits_room && !room::comes(self.act.state, self.act.job, missing) {
+            let newest = extra.iter().copied().next_back();
+            return self.request(
+                Vec::new(),
+                newest.into_iter().collect(),
+                ResizeCause::Adjusted,
+            );
+        }
+        let leave_by = extra.iter().filter_map(|rank| self.leave_by(*rank)).min();
+        Step::Wait(earliest(rests_until, leave_by))
+    }
+
+    /// When a replica's node is to be empty.
+    fn leave_by(&self, rank: Rank) -> Option<Timestamp> {
+        let node = self.act.state.nodes.get(&self.container(rank)?.place.node);
+        node.and_then(|node| node.leave_by)
+    }
+
+    fn must_leave_node(&self, rank: Rank, now: Timestamp) -> bool {
+        self.leave_by(rank).is_some_and(|leave_by| leave_by <= now)
+    }
+
+    fn is_unready(&self, rank: Rank) -> bool {
+        let container = self.container(rank);
+        container.is_some_and(|it| matches!(it.readiness, Readiness::Unready { .. }))
+    }
+
+    /// When the next container may start, if not now: after deaths.
+    fn rests_until(&self, now: Timestamp) -> Option<Timestamp> {
+        let deaths = &self.act.job.deaths;
+        let next_start = deaths.next_start();
+        (deaths.count > 0 && now < next_start).then_some(next_start)
+    }
+
+    /// Those whose room is free; it is taken.
+    fn startable(&self, missing: &[Placed<'_>], room: &mut Room<'_>) -> Vec<Rank> {
+        let placed = missing.iter().copied();
+        let fits = placed.filter(|placed| room.take_one(self.act.job, *placed));
+        fits.map(|(rank, _)| *rank).collect()
     }
 
     fn request(&self, join: Vec<Rank>, leave: Vec<Rank>, cause: ResizeCause) -> Step {

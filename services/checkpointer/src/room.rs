@@ -91,8 +91,31 @@ struct Counted<'a> {
     nodes: BTreeMap<&'a NodeId, Node>,
 }
 
+/// Whether one of these newcomers of a service will have its room without that service's help: it is
+/// there as soon as training has left that is to leave, or its place is to be another.
+pub fn comes(state: &ClusterState, job: &Job, missing: &[Placed<'_>]) -> bool {
+    let mut later = Counted::without(state, |job, rank| !job.is_served() && leaves(job, rank));
+    let mut missing = missing.iter();
+    missing.any(|placed| {
+        !state.nodes.is_usable(&placed.1.node) || later.take(job, std::slice::from_ref(placed))
+    })
+}
+
+/// Whether a container of a job's life is not in its newest placement.
+fn leaves(job: &Job, rank: Rank) -> bool {
+    let (Some(life), Some(own)) = (&job.life, &job.assignment) else {
+        return true;
+    };
+    own.incarnation != life.incarnation || !own.places.contains_key(&rank)
+}
+
 impl<'a> Counted<'a> {
     fn of(state: &'a ClusterState) -> Self {
+        Self::without(state, |_, _| false)
+    }
+
+    /// What is there without certain containers.
+    fn without(state: &'a ClusterState, is_gone: impl Fn(&Job, Rank) -> bool) -> Self {
         let usable = state.nodes.usable();
         let mut nodes: BTreeMap<&NodeId, Node> = usable
             .map(|(name, node)| {
@@ -108,7 +131,8 @@ impl<'a> Counted<'a> {
             .collect();
         for job in state.jobs.values() {
             let living = job.life.iter().flat_map(|life| &life.containers);
-            for (rank, container) in living.filter(|(_, container)| container.holds_room()) {
+            let living = living.filter(|(_, container)| container.holds_room());
+            for (rank, container) in living.filter(|(rank, _)| !is_gone(job, **rank)) {
                 if let Some(node) = nodes.get_mut(&container.place.node) {
                     node.hold(job, (rank, &container.place));
                 }

@@ -112,7 +112,7 @@ pub struct ClusterState {
 
 impl Fold for ClusterState {
     const NAME: &'static str = "cluster";
-    const VERSION: u32 = 14;
+    const VERSION: u32 = 15;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.sequence = recorded.sequence;
@@ -469,7 +469,10 @@ impl ClusterState {
             assignment.dropped.clear();
             for rank in &event.leave {
                 let own = assignment.incarnation == event.incarnation;
-                replaced |= own && assignment.places.remove(rank).is_some();
+                if own && assignment.places.remove(rank).is_some() {
+                    replaced = true;
+                    assignment.lost += 1;
+                }
             }
         }
         if event.cause == ResizeCause::Unready {
@@ -517,6 +520,7 @@ impl ClusterState {
                 && assignment.places.remove(&rank).is_some()
             {
                 replaced = true;
+                assignment.lost += 1;
                 if matches!(
                     container.phase,
                     ContainerPhase::Exited { evicted: false, .. }
@@ -643,6 +647,11 @@ impl ClusterState {
         for allocated in &event.jobs {
             if let Some(job) = self.jobs.get_mut(&allocated.job) {
                 job.made_for.clone_from(&allocated.made_for);
+                // What died is not replaced.
+                let own = job.assignment.as_mut();
+                if let Some(own) = own.filter(|own| allocated.containers <= own.containers()) {
+                    own.lost = 0;
+                }
                 // What is resized in place and goes on is not stopped.
                 let stops = allocated.containers == 0 || !job.in_place;
                 let less = allocated.containers < allocated.previous;
@@ -717,6 +726,7 @@ impl ClusterState {
                 places: BTreeMap::new(),
                 next: Rank(0),
                 dropped: BTreeMap::new(),
+                lost: 0,
                 displaced: false,
             });
             let place = Place {
@@ -766,6 +776,7 @@ impl ClusterState {
                 assignment.next = assignment.next.max(container.rank.next());
                 assignment.epoch = event.epoch;
                 assignment.placed = sequence;
+                assignment.lost = 0;
                 // A label that changed while it was decided: another place is asked for.
                 match self.nodes.is_allowed(needs, &place.node) {
                     true => assignment.places.insert(container.rank, place),
@@ -791,6 +802,7 @@ impl ClusterState {
                 }
                 assignment.epoch = event.epoch;
                 assignment.placed = sequence;
+                assignment.lost = 0;
                 assignment.displaced = !self.nodes.hold(assignment);
             }
         }
@@ -814,6 +826,7 @@ impl ClusterState {
             placed: recorded.sequence,
             next: assignment.next.max(life.numbered),
             dropped: BTreeMap::new(),
+            lost: 0,
             displaced: !places
                 .values()
                 .all(|place| self.nodes.is_usable(&place.node)),
@@ -927,6 +940,7 @@ impl ClusterState {
             for rank in starts {
                 if let Some(place) = assignment.places.remove(&rank) {
                     assignment.dropped.insert(rank, place);
+                    assignment.lost += 1;
                     self.last_trigger = sequence;
                 }
             }

@@ -72,6 +72,9 @@ pub struct Assignment {
     /// Places that were taken back before they were started: a checkpointer that has not seen that
     /// may still start them.
     pub dropped: BTreeMap<Rank, Place>,
+    /// Places of which the containers died since, or may not start there any more: others are yet
+    /// to be decided.
+    pub lost: u32,
     /// Whether a node of it was lost or drained since: it must be decided again.
     pub displaced: bool,
 }

@@ -5,8 +5,9 @@ use dormouse_projections::keys::KeyHolder;
 use serde::{Deserialize, Serialize};
 
 /// The reason codes, in the order in which the first that applies is the dominant one.
-pub const CODES: [&str; 22] = [
+pub const CODES: [&str; 23] = [
     "refused",
+    "on_hold",
     "dependency",
     "no_such_resource",
     "never_fits",
@@ -178,7 +179,8 @@ pub struct PastResize {
     pub causes: Vec<Cause>,
     /// Who got containers in the same decision, and how many more.
     pub gained: Vec<Gives>,
-    /// Seconds from the request to save or stop until it ran again.
+    /// Seconds from the request to save or stop until it ran again; of one that was sent back to the
+    /// queue until it had stopped, of one that had none from the decision until it ran.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_s: Option<f64>,
     /// Why it was not carried out.

@@ -45,9 +45,27 @@ pub fn explain(
     }
     answer.words.extend(class(known));
     if known.phase.is_over() {
+        let why = match known.note.as_str() {
+            "" => String::new(),
+            note => format!(", {note}"),
+        };
         answer
             .words
-            .push(format!("{id} has ended: {}", known.phase.as_str()));
+            .push(format!("{id} has ended: {}{why}", known.phase.as_str()));
+        past(&mut answer);
+        return Ok(answer);
+    }
+    let on_hold = explainer.head.cluster.job(id).is_some_and(|it| it.on_hold);
+    if on_hold {
+        // Nothing else would give it containers.
+        let words = match known.now {
+            0 => format!("it is on hold: it is given nothing until `dormouse job release {id}`"),
+            _ => "it is on hold: it gives back what it has".to_owned(),
+        };
+        answer.all.push(reason("on_hold", words));
+        answer.rank();
+        let dominant = answer.dominant.iter().map(|it| it.words.clone());
+        answer.words.extend(dominant);
         past(&mut answer);
         return Ok(answer);
     }

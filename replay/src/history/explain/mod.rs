@@ -35,6 +35,9 @@ pub use changes::{Candidate, Change};
 
 use super::fork::Fork;
 
+/// Events that are kept by which the causes of later decisions are told.
+const FOLDED_LIMIT: usize = 10_000;
+
 /// What is to be explained.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Subject {
@@ -71,6 +74,8 @@ pub struct Explainer {
     solves: usize,
     before: Fork,
     tail: VecDeque<Arc<Recorded>>,
+    /// The last events before `tail`: a decision may answer to what an earlier one put off.
+    folded: VecDeque<Arc<Recorded>>,
     decided: Option<Decided>,
     done: bool,
     resizes: resizes::Resizes,
@@ -89,6 +94,7 @@ impl Explainer {
             solves,
             before: Fork::default(),
             tail: VecDeque::new(),
+            folded: VecDeque::new(),
             decided: None,
             done: false,
             resizes: resizes::Resizes::default(),
@@ -113,9 +119,9 @@ impl Explainer {
         self.model.evolve(recorded);
         self.tail.push_back(Arc::clone(recorded));
         if let Subject::Job(job) = &self.subject {
-            let tail = &self.tail;
+            let known = (&self.folded, &self.tail);
             self.resizes
-                .read(job, recorded, |causes| self::causes(tail, causes));
+                .read(job, recorded, |causes| self::causes(known, causes));
         }
         let event = recorded
             .event()
@@ -126,11 +132,19 @@ impl Explainer {
         if let (Subject::Epoch(asked), Event::AllocationDecided(event)) = (&self.subject, event) {
             self.done = event.epoch == *asked;
         }
-        let causes = causes(&self.tail, &basis.causes);
-        while let Some(next) = self.tail.front().filter(|next| next.sequence <= basis.asof) {
-            self.before.read(next);
-            self.tail.pop_front();
+        let causes = causes((&self.folded, &self.tail), &basis.causes);
+        while self
+            .tail
+            .front()
+            .is_some_and(|next| next.sequence <= basis.asof)
+        {
+            if let Some(next) = self.tail.pop_front() {
+                self.before.read(&next);
+                self.folded.push_back(next);
+            }
         }
+        let too_many = self.folded.len().saturating_sub(FOLDED_LIMIT);
+        self.folded.drain(..too_many);
         // The state may be as large as the cluster: it is copied when it is asked for.
         self.decided = Some(Decided {
             recorded: Arc::clone(recorded),
@@ -284,10 +298,18 @@ impl Explainer {
     }
 }
 
-/// The events that made a decision necessary, as far as they lie behind the decision before.
-fn causes(tail: &VecDeque<Arc<Recorded>>, causes: &[Sequence]) -> Vec<Cause> {
+/// The events that made a decision necessary, as far as they are still known.
+fn causes(
+    (folded, tail): (&VecDeque<Arc<Recorded>>, &VecDeque<Arc<Recorded>>),
+    causes: &[Sequence],
+) -> Vec<Cause> {
+    let find = |known: &VecDeque<Arc<Recorded>>, sequence: &Sequence| {
+        let place = known.binary_search_by_key(sequence, |recorded| recorded.sequence);
+        place.ok().and_then(|place| known.get(place).cloned())
+    };
     let cause = |sequence: &Sequence| {
-        let known = tail.iter().find(|recorded| recorded.sequence == *sequence);
+        let known = find(tail, sequence).or_else(|| find(folded, sequence));
+        let known = known.as_ref();
         let event = known.and_then(|recorded| recorded.event());
         Cause {
             sequence: *sequence,
@@ -303,7 +325,7 @@ fn causes(tail: &VecDeque<Arc<Recorded>>, causes: &[Sequence]) -> Vec<Cause> {
 pub(crate) fn in_words(causes: &[Cause]) -> String {
     let words = causes.iter().map(|cause| {
         let what = match cause.event.as_str() {
-            "" => "something before what is read:",
+            "" => "an earlier event",
             "job.released" => "the release of",
             "job.completed" => "the end of",
             "job.failed" => "the failure of",
@@ -320,7 +342,11 @@ pub(crate) fn in_words(causes: &[Cause]) -> String {
             .by
             .as_ref()
             .map_or_else(String::new, |by| format!(" by {by}"));
-        format!("{what} {}{by} (event {})", cause.subject, cause.sequence)
+        let subject = match cause.subject.as_str() {
+            "" => String::new(),
+            subject => format!(" {subject}"),
+        };
+        format!("{what}{subject}{by} (event {})", cause.sequence)
     });
     let words: Vec<String> = words.collect();
     match words.is_empty() {

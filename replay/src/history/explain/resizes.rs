@@ -51,10 +51,22 @@ impl Resizes {
             Some(Event::PartitionStopRequested(event)) if event.job == *job => {
                 self.asked.get_or_insert(recorded.stored_at);
             }
+            Some(Event::PartitionStopped(event)) if event.job == *job => {
+                // It goes back to the queue, or on hold: what it waits there is no cost of a resize.
+                if let Some(last) = self.all.last_mut().filter(|last| last.to == 0)
+                    && let Some(asked) = self.asked.take()
+                {
+                    let took_s = recorded.stored_at.seconds_since(asked);
+                    last.cost_s.get_or_insert(took_s);
+                }
+            }
             Some(Event::PartitionStarted(event)) if event.job == *job => {
-                if let (Some(asked), Some(last)) = (self.asked.take(), self.all.last_mut()) {
+                let asked = self.asked.take();
+                if let Some(last) = self.all.last_mut()
+                    && let Some(since) = asked.or_else(|| (last.from == 0).then_some(last.at))
+                {
                     last.cost_s
-                        .get_or_insert(recorded.stored_at.seconds_since(asked));
+                        .get_or_insert(recorded.stored_at.seconds_since(since));
                 }
             }
             Some(Event::PartitionKept(event)) if event.job == *job => {
@@ -86,9 +98,13 @@ impl Resizes {
     }
 }
 
+/// Resizes that are told in words.
+const MOST_TOLD: usize = 3;
+
 /// The resizes in words, the last ones.
 pub fn past(answer: &mut Explanation) {
-    for resize in answer.resizes.iter().rev().take(3) {
+    let older = answer.resizes.len().saturating_sub(MOST_TOLD);
+    for resize in answer.resizes.iter().rev().take(MOST_TOLD) {
         let gained: Vec<String> = resize
             .gained
             .iter()
@@ -108,11 +124,26 @@ pub fn past(answer: &mut Explanation) {
         }
         match (&resize.given_up, resize.cost_s) {
             (Some(why), _) => words.push_str(&format!("; it was given up: {why}")),
+            (None, Some(cost_s)) if resize.to == 0 => {
+                words.push_str(&format!("; it had stopped {cost_s:.1} s later"));
+            }
+            (None, Some(cost_s)) if resize.from == 0 => {
+                words.push_str(&format!("; it ran {cost_s:.1} s later"));
+            }
             (None, Some(cost_s)) => {
                 words.push_str(&format!("; it stood still for {cost_s:.1} s"));
             }
+            (None, None) if resize.to == 0 => words.push_str("; it is stopping"),
+            (None, None) if resize.from == 0 => words.push_str("; it does not run yet"),
             (None, None) => words.push_str("; it does not run again yet"),
         }
         answer.words.push(words);
+    }
+    if older > 0 {
+        let words = format!("it was resized {older} times before; -o json lists them");
+        answer.words.push(words.replace(
+            "1 times before; -o json lists them",
+            "once before; -o json shows it",
+        ));
     }
 }

@@ -300,3 +300,68 @@ fn replicas_start_as_far_as_there_is_room_and_members_of_a_gang_together() {
     given.change(2, &newcomers, &[]);
     given.rests();
 }
+
+#[test]
+fn a_service_that_is_moved_starts_its_newcomers_first() {
+    let mut given = Given::running(service());
+    given.change(2, &[(2, "n1"), (3, "n1")], &[0, 1]);
+    let asked = given.resize();
+    assert_eq!((asked.join, asked.leave), (ranks(&[2, 3]), Vec::new()));
+    given.started(2, "n1");
+    given.ready(2, "n1");
+    given.started(3, "n1");
+    given.rests();
+    given.ready(3, "n1");
+    assert_eq!(given.resized().members, ranks(&[0, 1, 2, 3]));
+    assert_eq!(given.resize().leave, ranks(&[0, 1]));
+}
+
+#[test]
+fn a_service_that_gets_smaller_and_moves_gives_up_what_is_more_than_it_is_to_have() {
+    let mut given = Given::running(service());
+    given.change(2, &[(2, "n1")], &[0, 1]);
+    let asked = given.resize();
+    assert_eq!((asked.join, asked.leave), (ranks(&[2]), ranks(&[1])));
+}
+
+#[test]
+fn replicas_for_whose_successors_there_is_no_room_leave_one_by_one() {
+    // The node has room for four.
+    let mut given = Given::running(service());
+    given.change(2, &[(2, "n0"), (3, "n0"), (4, "n0"), (5, "n0")], &[0, 1]);
+    assert_eq!(given.resize().join, ranks(&[2, 3]));
+    for rank in [2, 3] {
+        given.started(rank, "n0");
+        given.ready(rank, "n0");
+    }
+    given.resized();
+    let asked = given.resize();
+    assert_eq!((asked.join, asked.leave), (Vec::new(), ranks(&[1])));
+    given.step(LEAVE);
+    given.exit(1, 143);
+    given.resized();
+    assert_eq!(given.resize().join, ranks(&[4]));
+}
+
+#[test]
+fn a_drained_node_that_is_to_be_empty_is_left_before_newcomers_are_ready() {
+    let mut given = Given::running(service());
+    given.fold(NodeDrained {
+        node: node("n0"),
+        deadline_s: Some(60),
+        reason: None,
+    });
+    given.change(2, &[(2, "n1"), (3, "n1")], &[0, 1]);
+    assert_eq!(given.resize().join, ranks(&[2, 3]));
+    given.started(2, "n1");
+    given.ready(2, "n1");
+    given.exit_on(3, 1, "n1");
+    assert_eq!(given.resized().members, ranks(&[0, 1, 2]));
+    // One may go; the other goes when a second newcomer is ready, or the node is to be empty.
+    assert_eq!(given.resize().leave, ranks(&[1]));
+    given.step(LEAVE);
+    given.exit(1, 143);
+    given.resized();
+    given.waits(60);
+    assert_eq!(given.resize().leave, ranks(&[0]));
+}
