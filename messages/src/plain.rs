@@ -149,6 +149,15 @@ fn type_in_words(text: &str) -> Option<(&'static str, &str)> {
     }
 }
 
+/// `1 container`, `4 containers`.
+#[must_use]
+pub fn containers(count: u32) -> String {
+    match count {
+        1 => "1 container".to_owned(),
+        count => format!("{count} containers"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -268,24 +268,35 @@ impl Job {
 
     /// Its containers have come and gone while it ran on.
     pub(super) fn resized(&mut self, live: &mut Live, event: &PartitionResized, at: Timestamp) {
-        let goes_on = self.now > 0 && event.containers > 0;
-        if event.incarnation != self.incarnation || !goes_on {
+        let runs = matches!(self.phase, Phase::Running | Phase::Starting);
+        let Some(life) = self.lives.last_mut() else {
+            return;
+        };
+        let is_its = event.incarnation == self.incarnation && life.started.is_some();
+        if !is_its || !runs {
             return;
         }
         if event.cause != ResizeCause::Lost {
             live.leaving.clear();
         }
-        if event.containers == self.target {
+        if event.containers > 0 && event.containers == self.target {
             // What died has a successor.
             live.exit = None;
         }
-        if let Some(life) = self.lives.last_mut() {
-            self.container_ms += life.container_ms(at);
-            life.since = Some(at);
-            life.containers = event.containers;
-        }
-        self.resizes += u32::from(event.containers != self.now);
+        self.container_ms += life.container_ms(at);
+        life.since = Some(at);
+        life.containers = event.containers;
+        let goes_on = self.now > 0 && event.containers > 0;
+        self.resizes += u32::from(goes_on && event.containers != self.now);
         self.now = event.containers;
+        match event.containers {
+            // Of a service that has lost all its replicas: others are started.
+            0 => {
+                live.seen = 0;
+                self.enter(Phase::Starting, at);
+            }
+            _ => self.enter(Phase::Running, at),
+        }
     }
 
     fn close_life(&mut self, reason: Option<StopReason>, at: Timestamp) {

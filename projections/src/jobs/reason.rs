@@ -3,6 +3,7 @@
 //! Made from the figures when somebody asks, so that folding stays cheap.
 
 use dormouse_messages::events::StopReason;
+use dormouse_messages::plain::containers;
 use dormouse_messages::{JobId, Timestamp};
 
 use super::room::Room;
@@ -77,12 +78,15 @@ fn live_reason(
             Some(stopped) => format!("{stopped}; starts when its room is free"),
             None => placed(job, live),
         },
-        Phase::Starting => format!(
-            "{}starting {} of {}",
-            doing(job, live),
-            live.seen,
-            containers(job.lives.last().map_or(job.target, |life| life.containers)),
-        ),
+        Phase::Starting => {
+            let life = job.lives.last().map(|life| life.containers);
+            let all = life.filter(|all| *all > 0).unwrap_or(job.target);
+            let starting = format!("starting {} of {}", live.seen.min(all), containers(all));
+            match (&live.transit, &live.exit) {
+                (None, Some(exit)) => format!("{}; {starting} again", exit_text(exit)),
+                _ => format!("{}{starting}", doing(job, live)),
+            }
+        }
         Phase::Running => running(job, live, now),
         Phase::Checkpointing => match &live.transit {
             Some(Transit {
@@ -188,13 +192,6 @@ fn nodes(gang: &Gang) -> String {
         text.push_str(&format!(" and {} more", gang.nodes.len() - NAMED_NODES));
     }
     text
-}
-
-fn containers(count: u32) -> String {
-    match count {
-        1 => "1 container".to_owned(),
-        count => format!("{count} containers"),
-    }
 }
 
 /// The time of day in UTC to the second, with the date where it is not that of `now`.

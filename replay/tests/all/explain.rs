@@ -311,11 +311,7 @@ fn a_job_on_hold_and_what_it_waited() {
     let runs = ask(&engine);
     let resizes = runs.resizes.iter();
     let resizes: Vec<_> = resizes.map(|it| (it.from, it.to, it.cost_s)).collect();
-    assert_eq!(resizes[0], (8, 0, Some(10.0)));
-    assert!(
-        resizes[1].2.is_some_and(|cost_s| cost_s < 30.0),
-        "{resizes:?}"
-    );
+    assert_eq!(resizes, [(8, 0, Some(10.0))]);
     let words = runs.words.join("\n");
     assert!(words.contains("it had stopped 10.0 s later"), "{words}");
     let causes = runs.resizes.iter().flat_map(|it| &it.causes);

@@ -396,12 +396,13 @@ impl<'a> Intake<'a> {
                     basis: None,
                 }))
             }
-            _ => {
-                let refusal = Refusal::new(
-                    "already_ending",
-                    format!("{job} has ended or is being cancelled"),
-                );
+            None => {
+                let refusal = Refusal::new("already_ending", format!("{job} has ended"));
                 Err((Some(job), refusal))
+            }
+            Some(_) => {
+                let words = format!("{job} is being cancelled already");
+                Err((Some(job), Refusal::new("already_ending", words)))
             }
         }
     }
@@ -415,7 +416,7 @@ impl<'a> Intake<'a> {
         let job = self.named(tenant, &document.job)?;
         let refuse = |code, reason: &str| Err((Some(job.clone()), Refusal::new(code, reason)));
         let Some(live) = self.state.queues.jobs.get(&job) else {
-            return refuse("already_ending", "it has ended");
+            return refuse("already_ending", &format!("{job} has ended"));
         };
         let bounds = document.containers.unwrap_or(live.containers);
         match live.most.filter(|most| bounds.max > *most) {

@@ -201,14 +201,46 @@ fn wrong_shape(place: &str, error: &str) -> Refusal {
         });
         return Refusal::new("missing_field", format!("{error}; add `{field}`{example}"));
     }
-    let error = error.replace(
-        "expected a list",
-        "expected a list such as [python3, train.py]",
-    );
+    let error = match LISTS.iter().find(|(name, _)| place.ends_with(name)) {
+        Some((_, example)) => error.replace(
+            "expected a list",
+            &format!("expected a list such as {example}"),
+        ),
+        None => error,
+    };
+    let error = match seconds(place, &error) {
+        Some(seconds) => format!("{error}; it is in seconds: {seconds}"),
+        None => error,
+    };
     let quotes = unquoted(&error).map_or_else(String::new, |word| {
         format!("; YAML reads it as text when it is quoted: \"{word}\"")
     });
     Refusal::new("malformed", format!("{error}{quotes}"))
+}
+
+/// Fields that are lists, and what they may look like.
+const LISTS: [(&str, &str); 4] = [
+    ("start", "[python3, train.py]"),
+    ("resume", "[python3, train.py]"),
+    ("depends_on", "[prepare, lab/download]"),
+    ("tolerations", "[spot]"),
+];
+
+/// The seconds of a time such as `4h`, which stands in a field that is a number of seconds.
+fn seconds(place: &str, error: &str) -> Option<u64> {
+    let written = error
+        .split_once("string \"")
+        .filter(|_| place.ends_with("_s"))?;
+    let (written, _) = written.1.split_once('"')?;
+    let (number, unit) = written.split_at(written.find(|c: char| !c.is_ascii_digit())?);
+    let each = match unit.trim() {
+        "s" | "sec" | "seconds" => 1,
+        "m" | "min" | "minutes" => 60,
+        "h" | "hours" => 3600,
+        "d" | "days" => 86_400,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(each)
 }
 
 /// The number, or the true or false, that stands where a text must: `[sleep, 8]`.
@@ -648,6 +680,15 @@ mod tests {
                 "add `start`, such as command: {start: [python3, train.py]}",
             ),
             (r#"{"command": {"start": ["sleep", 8]}}"#, "quoted: \"8\""),
+            (
+                r#"{"command": {"start": "train"}}"#,
+                "a list such as [python3, train.py]",
+            ),
+            (
+                r#"{"depends_on": "a"}"#,
+                "a list such as [prepare, lab/download]",
+            ),
+            (r#"{"time_limit_s": "4h"}"#, "it is in seconds: 14400"),
             (
                 r#"{"command": {"start": ["echo", true]}}"#,
                 "quoted: \"true\"",

@@ -8,6 +8,7 @@ use dormouse_messages::events::{
 };
 use dormouse_messages::grants::Grants;
 use dormouse_messages::job::JobSpec;
+use dormouse_messages::plain;
 use dormouse_messages::policy::Policy;
 use dormouse_messages::{Event, JobId, Recorded, Timestamp};
 
@@ -174,8 +175,7 @@ pub fn grants(grants: &Grants) -> String {
 fn planned(containers: u32) -> String {
     match containers {
         0 => "it waits".to_owned(),
-        1 => "1 container".to_owned(),
-        count => format!("{count} containers"),
+        count => plain::containers(count),
     }
 }
 
@@ -246,9 +246,9 @@ fn life(event: &Event) -> String {
         Event::CheckpointRequested(e) => format!("incarnation {}", e.incarnation),
         Event::PartitionStartRequested(e) => {
             format!(
-                "incarnation {}, {} containers{}",
+                "incarnation {}, {}{}",
                 e.incarnation,
-                e.containers,
+                plain::containers(e.containers),
                 from(e.resumed_from.as_deref())
             )
         }
@@ -257,9 +257,9 @@ fn life(event: &Event) -> String {
         }
         Event::PartitionStarted(e) => {
             format!(
-                "incarnation {}, {} containers{}",
+                "incarnation {}, {}{}",
                 e.incarnation,
-                e.containers,
+                plain::containers(e.containers),
                 from(e.resumed_from.as_deref())
             )
         }

@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 use dormouse_messages::JobId;
 use dormouse_messages::events::Waiting;
 use dormouse_messages::job::Urgency;
+use dormouse_messages::plain::containers;
 use dormouse_optimizer::problem::{Problem, ProblemJob};
 use dormouse_optimizer::{Conflict, Group, Solution, conflict};
 
 use super::answer::{Explanation, Reason};
-use super::job::{containers, reason};
+use super::job::reason;
 
 /// Why a job may have no more than it has, though it could use more. A service may have as many as the
 /// autoscaler asks for.

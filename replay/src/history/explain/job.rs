@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use dormouse_messages::events::Outcome as Figures;
+use dormouse_messages::plain::containers;
 use dormouse_messages::{Event, JobId};
 use dormouse_optimizer::{Made, Optimizer};
 use dormouse_projections::jobs::{Job, Phase};
@@ -44,28 +45,7 @@ pub fn explain(
         answer.words.extend(words);
     }
     answer.words.extend(class(known));
-    if known.phase.is_over() {
-        let why = match known.note.as_str() {
-            "" => String::new(),
-            note => format!(", {note}"),
-        };
-        answer
-            .words
-            .push(format!("{id} has ended: {}{why}", known.phase.as_str()));
-        past(&mut answer);
-        return Ok(answer);
-    }
-    let on_hold = explainer.head.cluster.job(id).is_some_and(|it| it.on_hold);
-    if on_hold {
-        // Nothing else would give it containers.
-        let words = match known.now {
-            0 => format!("it is on hold: it is given nothing until `dormouse job release {id}`"),
-            _ => "it is on hold: it gives back what it has".to_owned(),
-        };
-        answer.all.push(reason("on_hold", words));
-        answer.rank();
-        let dominant = answer.dominant.iter().map(|it| it.words.clone());
-        answer.words.extend(dominant);
+    if alone(explainer, (id, known), &mut answer) {
         past(&mut answer);
         return Ok(answer);
     }
@@ -113,6 +93,31 @@ pub fn explain(
     );
     past(&mut answer);
     Ok(answer)
+}
+
+/// Whether no decision is why the job is as it is: it has ended, or is on hold.
+fn alone(explainer: &Explainer, (id, known): (&JobId, &Job), answer: &mut Explanation) -> bool {
+    if known.phase.is_over() {
+        let why = match known.note.as_str() {
+            "" => String::new(),
+            note => format!(", {note}"),
+        };
+        let words = format!("{id} has ended: {}{why}", known.phase.as_str());
+        answer.words.push(words);
+        return true;
+    }
+    if !explainer.head.cluster.job(id).is_some_and(|it| it.on_hold) {
+        return false;
+    }
+    let words = match known.now {
+        0 => format!("it is on hold: it is given nothing until `dormouse job release {id}`"),
+        _ => "it is on hold: it gives back what it has".to_owned(),
+    };
+    answer.all.push(reason("on_hold", words));
+    answer.rank();
+    let dominant = answer.dominant.iter().map(|it| it.words.clone());
+    answer.words.extend(dominant);
+    true
 }
 
 /// Its priority class, and how often it was preempted.
@@ -386,14 +391,6 @@ fn hide(explainer: &Explainer, correction: &mut Correction) {
         let each = correction.gives.iter();
         let each = each.map(|it| format!("{} with {} instead of {}", it.job, it.to, it.from));
         correction.change = each.collect::<Vec<_>>().join(", ");
-    }
-}
-
-/// `1 container`, `4 containers`.
-pub(crate) fn containers(count: u32) -> String {
-    match count {
-        1 => "1 container".to_owned(),
-        count => format!("{count} containers"),
     }
 }
 

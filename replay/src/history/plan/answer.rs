@@ -1,5 +1,6 @@
 //! The answer to `plan`.
 
+use dormouse_messages::plain;
 use dormouse_messages::{Sequence, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -110,8 +111,9 @@ impl Plan {
             ));
         } else if self.containers != now.containers {
             said.push(format!(
-                "it gets {} containers instead of {}",
-                now.containers, self.containers
+                "it gets {} instead of {}",
+                plain::containers(now.containers),
+                self.containers
             ));
         }
         (!said.is_empty()).then(|| said.join("; "))
@@ -121,7 +123,7 @@ impl Plan {
     #[must_use]
     pub fn in_words(&self) -> String {
         match self.code.as_str() {
-            "runs" => format!("runs with {} containers", self.containers),
+            "runs" => format!("runs with {}", plain::containers(self.containers)),
             code => code.to_owned(),
         }
     }

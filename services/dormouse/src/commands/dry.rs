@@ -73,10 +73,12 @@ pub async fn run(context: &Context, documents: &[(TenantId, Value)]) -> anyhow::
     })
     .await?;
     let (output, mut code) = (context.output()?, DONE);
+    let mut admitted = false;
     for (tenant, document) in documents {
         let (line, value) = match fork.decide(tenant, document)? {
             Some(Event::JobAdmitted(it)) => {
                 let spec = serde_json::to_value(&it.spec)?;
+                admitted = true;
                 (format!("{} would be admitted", it.job), spec)
             }
             Some(Event::JobRefused(it)) => {
@@ -93,6 +95,11 @@ pub async fn run(context: &Context, documents: &[(TenantId, Value)]) -> anyhow::
             Output::Yaml => print::yaml(&value.to_string())?,
             Output::Table | Output::Wide => print::line(dormouse_messages::plain::shown(&line))?,
         }
+    }
+    if admitted && matches!(output, Output::Table | Output::Wide) {
+        print::aside(
+            "admission says nothing of room: `dormouse plan FILE` says what it would get, and when",
+        );
     }
     Ok(code)
 }

@@ -103,6 +103,27 @@ pub fn weight_without_effect(policy: &Policy) -> Option<String> {
     ))
 }
 
+/// What is said of each granted priority class that the policy does not define.
+pub fn undefined_classes<'a>(
+    granted: &'a [String],
+    policy: &'a Policy,
+) -> impl Iterator<Item = String> + 'a {
+    let known: Vec<&str> = policy.priority_classes.keys().map(String::as_str).collect();
+    let granted = granted.iter().map(String::as_str);
+    let undefined =
+        granted.filter(|class| *class != "none" && !policy.priority_classes.contains_key(*class));
+    undefined.map(move |class| {
+        let there = match known.is_empty() {
+            true => "there are none".to_owned(),
+            false => format!("there are {}", known.join(", ")),
+        };
+        let near = near::hint(near::nearest(class, known.iter().copied()));
+        format!(
+            "the policy defines no priority class {class} ({there}){near}; no job may name it before it is defined (`priority_classes` of `dormouse configure`). `--priority-class none` takes granted classes back"
+        )
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -153,6 +174,19 @@ mod tests {
         );
         let tenant = new_tenant(&"ads".parse().expect("a tenant"), &[]).expect("new");
         assert!(tenant.starts_with("ads is new here"), "{tenant}");
+    }
+
+    #[test]
+    fn a_granted_class_that_nothing_defines_is_said() {
+        let document = json!({"priority_classes": {"urgent": {"value": 10}}});
+        let policy: Policy = serde_json::from_value(document).expect("a policy");
+        let granted = ["urgnt", "urgent", "none"].map(str::to_owned);
+        let said: Vec<String> = undefined_classes(&granted, &policy).collect();
+        assert_eq!(said.len(), 1, "{said:?}");
+        assert!(
+            said[0].contains("no priority class urgnt (there are urgent); did you mean urgent?"),
+            "{said:?}"
+        );
     }
 
     #[test]

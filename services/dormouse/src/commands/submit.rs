@@ -39,7 +39,7 @@ const MOST_PLANS: u32 = 3;
 struct Submitted {
     job: JobId,
     ingress_sequence: u64,
-    /// `allocated`, `waiting` or `queued`.
+    /// `allocated`, `waiting`, `queued`, or `idle`: a service that is to have no replica yet.
     state: String,
     containers: u32,
     reason: String,
@@ -95,10 +95,9 @@ pub async fn run(context: &Context, args: &SubmitArgs) -> anyhow::Result<u8> {
             submitted.job, submitted.state, submitted.reason
         )
     })?;
-    Ok(if submitted.state == "allocated" {
-        DONE
-    } else {
-        WAITS
+    Ok(match submitted.state.as_str() {
+        "allocated" | "idle" => DONE,
+        _ => WAITS,
     })
 }
 
@@ -141,7 +140,7 @@ async fn submit_as_planned(
                 if now.containers != planned.containers {
                     let had = match planned.containers {
                         0 => "waited".to_owned(),
-                        count => format!("got {count} containers"),
+                        count => format!("got {}", plain::containers(count)),
                     };
                     let what = format!(
                         "by the plan it {had}, now it {}{}; plan it again",
@@ -293,7 +292,26 @@ async fn submit(log: &Log, tenant: &TenantId, document: &Value) -> anyhow::Resul
         .publish_ingress(tenant, "submit", "application/json", payload.into())
         .await?;
     let job = admitted(&mut events, tenant, ingress).await?;
+    if is_idle(log, document, &job).await {
+        return Ok(Submitted {
+            reason: "admitted; it has no replica until it is asked for".to_owned(),
+            state: "idle".to_owned(),
+            ingress_sequence: ingress,
+            containers: 0,
+            job,
+        });
+    }
     allocation(log, &mut events, job, ingress).await
+}
+
+/// Whether it is a service that may have no replica, and is to have none yet: nothing allocates it.
+async fn is_idle(log: &Log, document: &Value, job: &JobId) -> bool {
+    if document["containers"]["min"].as_u64() != Some(0) {
+        return false;
+    }
+    known(log, job).await;
+    let detail = query::<JobDetail>(log, "job", json!({"job": job})).await;
+    detail.is_ok_and(|detail| detail.row.kind.is_served() && detail.row.containers.target == 0)
 }
 
 /// The job that a submission became.
@@ -373,7 +391,7 @@ async fn allocation(
             (Some(has), _) => Some((
                 "allocated",
                 has.containers,
-                format!("{} containers", has.containers),
+                plain::containers(has.containers),
             )),
             (None, Some(wait)) => Some(("waiting", 0, wait.reason.clone())),
             (None, None) => None,

@@ -62,9 +62,12 @@ pub async fn set(context: &Context, change: &TenantChangeArgs) -> anyhow::Result
     }
     let new = known::new_tenant(&args.name, &tenants.tenants);
     let mut asides: Vec<String> = new.into_iter().collect();
-    if args.weight.is_some() {
+    let classes = &args.grants.priority_class;
+    if args.weight.is_some() || !classes.is_empty() {
         let cluster: ClusterAnswer = query(&log, "cluster", Value::Null).await?;
-        asides.extend(known::weight_without_effect(&cluster.policy));
+        let weight = args.weight.is_some().then_some(&cluster.policy);
+        asides.extend(weight.and_then(known::weight_without_effect));
+        asides.extend(known::undefined_classes(classes, &cluster.policy));
     }
     for aside in asides {
         print::aside(format!("note: {aside}"));

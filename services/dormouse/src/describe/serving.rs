@@ -4,6 +4,7 @@ use dormouse_messages::events::{
     Acknowledged, ContainerExecEnded, ContainerExecStarted, ContainerGpuUsed, ExecBy, GpuUse,
     NotebookActivity, NotebookObserved, PartitionResizeRequested, ResizeCause, ServiceMeasured,
 };
+use dormouse_messages::plain;
 use dormouse_messages::{Event, JobId, Rank, Resource};
 
 /// One line about an event of a membership or a service; `None` for other events.
@@ -19,9 +20,9 @@ pub fn describe(event: &Event) -> Option<String> {
             )
         }
         Event::PartitionResized(e) => format!(
-            "generation {}: {} containers, {}",
+            "generation {}: {}, {}",
             e.generation,
-            e.containers,
+            plain::containers(e.containers),
             cause(e.cause)
         ),
         Event::ContainerReady(e) => format!(

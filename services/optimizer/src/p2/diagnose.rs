@@ -2,6 +2,7 @@
 
 use crate::problem::{Problem, ProblemJob};
 use crate::solution::WaitCode;
+use dormouse_messages::plain::containers;
 
 use super::instance::{Cluster, Instance, State, limits, roles_of};
 use super::pipeline::{any, may_be_feasible};
@@ -329,14 +330,6 @@ fn short(standing: &Standing, instance: &Instance, head: usize) -> String {
             nodes => nodes,
         }
     )
-}
-
-/// `1 container`, `4 containers`.
-fn containers(count: u32) -> String {
-    match count {
-        1 => "1 container".to_owned(),
-        count => format!("{count} containers"),
-    }
 }
 
 #[cfg(test)]
