@@ -171,12 +171,32 @@ impl Context {
         }
     }
 
+    /// Whether there is a local cluster that does not run: nobody need wait for its broker.
+    fn is_stopped(&self) -> bool {
+        let broker = self.broker_dir();
+        let Some(url) = LocalBroker::url_of(&broker) else {
+            return false;
+        };
+        let address = url
+            .rsplit_once("//")
+            .map_or(url.as_str(), |(_, address)| address);
+        !LocalBroker::runs_in(&broker) && std::net::TcpStream::connect(address).is_err()
+    }
+
     async fn connect_as_anybody(&self, replicas: usize) -> anyhow::Result<Log> {
         let named = self.global.data.is_some() && self.server.is_none();
         if named && LocalBroker::url_of(&self.broker_dir()).is_none() {
             let data = self.data.display();
             let message = format!(
                 "no cluster has run in {data}; start one with `dormouse up --data {data}`, or name a broker with --server"
+            );
+            return Err(Coded::new("no_cluster", message).into());
+        }
+        let stopped = self.server.is_none() && self.is_stopped();
+        if stopped {
+            let data = self.data.display();
+            let message = format!(
+                "the cluster in {data} is stopped; `dormouse up --data {data}` starts it again"
             );
             return Err(Coded::new("no_cluster", message).into());
         }

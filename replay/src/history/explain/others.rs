@@ -88,7 +88,19 @@ pub fn tenant(explainer: &Explainer, tenant: &TenantId) -> Result<Explanation, E
         .collect();
     answer.keys = keys;
     if let Some(decided) = explainer.decided() {
-        answer.decision = decided.reference(explainer);
+        let made = decided.made();
+        answer.decision = decided.reference_by(explainer, &made);
+        // An allocation names the jobs that it changes; fair shares change with every other one, too.
+        for line in &mut answer.jobs {
+            let now = made
+                .solution
+                .jobs
+                .iter()
+                .find(|it| it.job.as_str() == line.job);
+            if let Some(now) = now {
+                (line.share, line.fair_share) = (now.share, now.fair_share);
+            }
+        }
     }
     let waiting: Vec<String> = answer
         .jobs
