@@ -67,6 +67,8 @@ pub fn resource<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opt
     let meant = RESOURCES.iter().find(|(name, _)| *name == lower);
     match meant {
         Some((_, name)) => known.into_iter().find(|it| it == name),
+        // Who writes a name of these means it.
+        None if ["cpu", "gpu", "memory"].contains(&lower.as_str()) => None,
         None => nearest(word, known),
     }
 }
@@ -128,6 +130,7 @@ mod tests {
             assert_eq!(resource(word, known), expected, "{word}");
         }
         assert_eq!(resource("gpus", ["cpu", "memory"]), None);
+        assert_eq!(resource("gpu", ["cpu", "memory"]), None);
     }
 
     #[test]

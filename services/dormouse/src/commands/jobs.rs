@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 
 use anyhow::bail;
 use dormouse_messages::JobId;
-use dormouse_projections::queries::{JobsAnswer, JobsQuery, SortBy};
+use dormouse_projections::queries::{JobsAnswer, JobsQuery, SortBy, TenantsAnswer};
 use dormouse_runtime::Log;
 
-use super::{holder, query, watched};
+use super::{holder, known, query, watched};
 use crate::cli::{FilterArgs, JobsArgs, Output, Since};
 use crate::context::Context;
 use crate::error::Coded;
-use crate::render;
+use crate::{print, render};
 
 /// Rows of one answer: about 1 kB each, and a broker passes on 8 MB.
 const PAGE: usize = 1_000;
@@ -27,6 +27,15 @@ pub async fn run(context: &Context, args: &JobsArgs) -> anyhow::Result<u8> {
     let log = context.connect_as_holder().await?;
     let mut request = request(args, context.output()?);
     request.tenant = holder::only(&log, args.tenant.as_deref())?;
+    if log.tenant().is_none()
+        && let Some(tenant) = &args.tenant
+    {
+        let there: TenantsAnswer = query(&log, "tenants", serde_json::Value::Null).await?;
+        let new = tenant.parse().ok();
+        let new = new.and_then(|tenant| known::new_tenant(&tenant, &there.tenants));
+        new.into_iter()
+            .for_each(|new| print::aside(format!("note: {new}")));
+    }
     let ask = || listed(&log, request.clone());
     watched::repeat(context, args.watch, ask, render::jobs).await
 }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use dormouse_messages::events::NodeLabelled;
 use dormouse_messages::policy::{Policy, Queue, Shares};
 use dormouse_messages::{NodeId, Quota, Resource, TenantId, near};
 use dormouse_projections::queries::{NodeRow, TenantRow};
@@ -43,6 +44,28 @@ pub fn new_node(name: &NodeId, nodes: &[NodeRow]) -> Option<String> {
         "no node {name} has joined ({there}){}; it holds when one of that name joins",
         near::hint(near)
     ))
+}
+
+/// What is said of each label and taint that is taken from a node which does not have it.
+#[must_use]
+pub fn not_there(said: &NodeLabelled, row: &NodeRow) -> Vec<String> {
+    let without = |what: &str, word: &str, there: Vec<&str>| {
+        let near = near::hint(near::nearest(word, there.iter().copied()));
+        let has = match there.is_empty() {
+            true => "none".to_owned(),
+            false => there.join(", "),
+        };
+        format!("{} has no {what} {word} (it has {has}){near}", said.node)
+    };
+    let labels = said.labels.iter();
+    let labels = labels.filter(|(name, value)| value.is_none() && !row.labels.contains_key(*name));
+    let there = || row.labels.keys().map(String::as_str).collect();
+    let labels = labels.map(|(name, _)| without("label", name, there()));
+    let taints = said.taints.iter();
+    let taints = taints.filter(|(taint, is_put)| !**is_put && !row.taints.contains(*taint));
+    let there = || row.taints.iter().map(String::as_str).collect();
+    let taints = taints.map(|(taint, _)| without("taint", taint, there()));
+    labels.chain(taints).collect()
 }
 
 /// Refuses a quota of a resource that no node has, unless it is said `ahead` of the nodes.
@@ -174,6 +197,24 @@ mod tests {
         );
         let tenant = new_tenant(&"ads".parse().expect("a tenant"), &[]).expect("new");
         assert!(tenant.starts_with("ads is new here"), "{tenant}");
+    }
+
+    #[test]
+    fn what_is_taken_from_a_node_that_does_not_have_it_is_said() {
+        let mut row = node("n0", json!({}));
+        row.taints.insert("spot".to_owned());
+        row.labels.insert("zone".to_owned(), "a".to_owned());
+        let said: NodeLabelled = serde_json::from_value(json!({
+            "node": "n0", "labels": {"zone": null, "zne": null}, "taints": {"spt": false, "spot": false},
+        }))
+        .expect("an event");
+        assert_eq!(
+            not_there(&said, &row),
+            [
+                "n0 has no label zne (it has zone); did you mean zone?",
+                "n0 has no taint spt (it has spot); did you mean spot?",
+            ]
+        );
     }
 
     #[test]

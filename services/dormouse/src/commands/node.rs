@@ -118,6 +118,11 @@ async fn say(context: &Context, event: NodeLabelled, said: &str) -> anyhow::Resu
     if let Some(new) = known::new_node(&event.node, &nodes.nodes) {
         print::aside(format!("note: {new}"));
     }
+    if let Some(row) = nodes.nodes.iter().find(|row| row.node == event.node) {
+        for word in known::not_there(&event, row) {
+            print::aside(format!("note: {word}"));
+        }
+    }
     configure::append_to(log, context, vec![Event::from(event)], said).await
 }
 

@@ -116,13 +116,21 @@ pub async fn run(context: &Context, args: &PruneArgs) -> anyhow::Result<u8> {
     Ok(DONE)
 }
 
+/// What is listed on a terminal by name: with what it comes to, it fits a screen.
+const MOST_LISTED: usize = 30;
+
 /// For a terminal.
 fn text(found: &[Old], packed: &[Stored], args: &PruneArgs) -> String {
     let folders = found.iter().map(|it| format!("{}\n", it.path.display()));
     let workdirs = packed
         .iter()
         .map(|it| format!("packed folder {} of {}\n", it.sha256, it.tenant));
-    let list: String = folders.chain(workdirs).collect();
+    let all: Vec<String> = folders.chain(workdirs).collect();
+    let mut list = all.iter().take(MOST_LISTED).cloned().collect::<String>();
+    if all.len() > MOST_LISTED {
+        let more = all.len() - MOST_LISTED;
+        list.push_str(&format!("and {more} more; -o json lists all\n"));
+    }
     let bytes: u64 = found.iter().map(|it| it.bytes).sum();
     let stored: u64 = packed.iter().map(|it| it.bytes).sum();
     let (mib, stored_mib) = (bytes >> 20, stored >> 20);

@@ -226,6 +226,7 @@ pub fn short() -> Vec<Step> {
                 kill("admission"),
             ],
         ),
+        step(500, &[Fault::RollBrokers]),
         step(500, &[Fault::KillAll]),
     ]
 }

@@ -220,7 +220,8 @@ impl World {
     /// Whether all brokers have the whole log.
     pub fn brokers_follow(&self) -> bool {
         self.runtime.block_on(async {
-            let connecting = async_nats::connect(self.cluster.url());
+            let urls = self.cluster.url();
+            let connecting = async_nats::connect(urls.split(',').collect::<Vec<_>>());
             let Ok(Ok(client)) = tokio::time::timeout(PATIENCE, connecting).await else {
                 return false;
             };
