@@ -43,7 +43,7 @@ pub fn class_of(
             false => format!("there are {}", known.join(", ")),
         };
         let reason = format!(
-            "priority_class: there is no class {name}; {known}. The operator defines one in the policy (`dormouse configure FILE` with priority_classes: {{{name}: {{value: 100}}}}) and grants it with `dormouse tenant set {tenant} --priority-class {name}`"
+            "priority_class: there is no class {name}; {known}. The operator defines one in the policy (`dormouse configure FILE` with policy: {{priority_classes: {{{name}: {{value: 100}}}}}}) and grants it with `dormouse tenant set {tenant} --priority-class {name}`"
         );
         return Err(Refusal::new("unknown_priority_class", reason));
     };
