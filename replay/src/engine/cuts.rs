@@ -65,7 +65,17 @@ impl Engine {
 
     /// The agent says what it has to say, hears what it has missed, and joins if it has to.
     pub(super) fn mend(&mut self, node: &NodeId) -> Result<(), EngineError> {
-        self.agents.mend(node, self.now, &mut self.faults);
+        let behind_ms = self.agents.mend(node, self.now, &mut self.faults);
+        if let Some(behind_ms) = behind_ms {
+            let hears = self.now.plus_ms(behind_ms);
+            self.at(hears, Action::CatchUp(node.clone()));
+        }
+        self.append_said()
+    }
+
+    /// An agent that was cut off hears what it has missed.
+    pub(super) fn catch_up(&mut self, node: &NodeId) -> Result<(), EngineError> {
+        self.agents.catch_up(node, self.now, &mut self.faults);
         self.append_said()
     }
 

@@ -176,6 +176,11 @@ impl Faults {
         self.random.below(most + 1)
     }
 
+    /// Milliseconds after which the log reaches an agent that was cut off; mostly it is there first.
+    pub(super) fn behind_ms(&mut self) -> u64 {
+        self.up_to(4_000).saturating_sub(2_000)
+    }
+
     fn hits(&mut self, rate: impl Fn(&Rates) -> f64) -> bool {
         let rate = self.rates.as_ref().map_or(0.0, rate);
         self.random.chance(rate)

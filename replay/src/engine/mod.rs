@@ -87,6 +87,8 @@ pub enum Action {
     Cut(NodeId, Cut),
     /// It is back.
     Mend(NodeId),
+    /// It was back before, and now it hears what it has missed.
+    CatchUp(NodeId),
     /// An agent that is cut off looks after its lease, if nothing has changed since.
     RenewalDue(NodeId, u64),
     /// The keeper of an agent that is cut off ends what runs there, if nothing has changed since.
@@ -339,6 +341,7 @@ impl Engine {
                 return Ok(());
             }
             Action::Mend(node) => return self.mend(&node),
+            Action::CatchUp(node) => return self.catch_up(&node),
             Action::RenewalDue(node, of) => return self.renewal(&node, of),
             Action::FenceDue(node, of) => {
                 self.fence(&node, of);

@@ -107,7 +107,12 @@ impl ModelNode {
     }
 
     fn catch_up(&mut self) {
-        for recorded in std::mem::take(&mut self.unheard) {
+        self.hear(self.unheard.len());
+    }
+
+    /// Hears the next so many of what it has not heard.
+    fn hear(&mut self, events: usize) {
+        for recorded in self.unheard.drain(..events) {
             self.agent.hear(&recorded);
         }
     }
@@ -234,23 +239,52 @@ impl ModelAgents {
         self.pump(now, faults);
     }
 
-    /// A cut is over: the agent says what it has to say, hears what it has missed, and goes on.
-    pub fn mend(&mut self, node: &NodeId, now: Timestamp, faults: &mut Faults) {
-        let held_again = match self.ties.mend(node, now) {
-            None => return,
-            Some((Cut::Killed, _)) => return self.start_agent(node, now, faults),
-            Some((Cut::Whole | Cut::Mute | Cut::Deaf, held_again)) => held_again,
+    /// A cut is over: the agent says what it has to say, hears what it has missed, and goes on; or
+    /// it hears a part of that, and the rest only so many milliseconds later.
+    pub fn mend(&mut self, node: &NodeId, now: Timestamp, faults: &mut Faults) -> Option<u64> {
+        let held_again = match self.ties.mend(node, now)? {
+            (Cut::Killed, _) => {
+                self.start_agent(node, now, faults);
+                return None;
+            }
+            (Cut::Whole | Cut::Mute | Cut::Deaf, held_again) => held_again,
         };
+        let behind_ms = Some(faults.behind_ms()).filter(|it| *it > 0);
+        if behind_ms.is_some() {
+            self.ties.stays_behind(node);
+        }
         self.with(node, |agents, it| {
             if let Some(event) = it.unsent.take() {
                 agents.said.push(event);
                 it.agent.stored();
             }
             agents.late = true;
-            it.catch_up();
+            match behind_ms {
+                None => it.catch_up(),
+                Some(_) => {
+                    let missed = it.unheard.len();
+                    let first = faults.up_to(missed as u64);
+                    it.hear(usize::try_from(first).unwrap_or(missed));
+                }
+            }
             if held_again {
                 it.agent.lease(Lease::Held);
             }
+            agents.act(it, now, faults);
+            agents.late = false;
+        });
+        self.pump(now, faults);
+        behind_ms
+    }
+
+    /// What an agent has missed reaches it.
+    pub fn catch_up(&mut self, node: &NodeId, now: Timestamp, faults: &mut Faults) {
+        if !self.ties.catches_up(node) {
+            return;
+        }
+        self.with(node, |agents, it| {
+            agents.late = true;
+            it.catch_up();
             agents.act(it, now, faults);
             agents.late = false;
         });

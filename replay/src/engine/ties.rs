@@ -50,6 +50,8 @@ pub struct Tie {
     asked_ms: Option<u64>,
     /// When its keeper ends what runs.
     ends_ms: u64,
+    /// It is whole, but what the agent missed has not reached it yet.
+    behind: bool,
 }
 
 /// What is due of a tie that is still cut.
@@ -171,7 +173,7 @@ impl Ties {
     /// Whether the node's agent hears the log.
     pub fn hears(&self, node: &NodeId) -> bool {
         let tie = self.of(node);
-        tie.is_none_or(|tie| matches!(tie.cut, None | Some(Cut::Mute)))
+        tie.is_none_or(|tie| !tie.behind && matches!(tie.cut, None | Some(Cut::Mute)))
     }
 
     /// Whether what the agent says is stored, and it hears so.
@@ -194,6 +196,7 @@ impl Ties {
             return None;
         }
         tie.cut = Some(cut);
+        tie.behind = false;
         tie.changes += 1;
         // The last renewal was up to a quarter of the lease ago; the next one may still arrive.
         let renewed_ms = faults.up_to(term.lease_ms / 4);
@@ -241,6 +244,7 @@ impl Ties {
     pub fn die(&mut self, node: &NodeId) {
         let tie = self.0.entry(node.clone()).or_default();
         (tie.cut, tie.holder, tie.asked_ms) = (None, None, None);
+        tie.behind = false;
         tie.changes += 1;
     }
 
@@ -250,5 +254,16 @@ impl Ties {
         let cut = tie.cut.take()?;
         tie.changes += 1;
         Some((cut, tie.answered(ms(now))))
+    }
+
+    /// What the agent missed reaches it later than the answers to what it asks.
+    pub fn stays_behind(&mut self, node: &NodeId) {
+        self.0.entry(node.clone()).or_default().behind = true;
+    }
+
+    /// What it missed reaches it now; nothing if it was cut off again meanwhile.
+    pub fn catches_up(&mut self, node: &NodeId) -> bool {
+        let tie = self.0.get_mut(node);
+        tie.is_some_and(|tie| std::mem::take(&mut tie.behind))
     }
 }

@@ -13,7 +13,8 @@
 //!
 //! 1. It folds until it has caught up, and waits for the node's lease; nothing is touched before.
 //! 2. It asks what runs and adopts it.
-//! 3. From then on it reconciles whenever something was put in ([`Agent::turn`]).
+//! 3. From then on it reconciles whenever something was put in ([`Agent::turn`]). It starts nothing
+//!    before it hears from the log that it has joined, and after a fence that it has again.
 //! 4. Reports leave one after the other, each once the one before is stored.
 //!
 //! Every input only notes what has happened; [`Agent::next_effect`] hands out what is to be done, and

@@ -7,7 +7,9 @@
 //! 3. What the log does not know yet is told: starts, exits, containers that vanished.
 //! 4. Where containers come and go within a life, its members are told who takes part: before the
 //!    first of them starts here, and after every change.
-//! 5. When nothing is left to evict, the agent joins.
+//! 5. When nothing is left to evict, the agent joins. Nothing is started before it hears from the log
+//!    that it has: then it has heard all that was asked of the node, and taken back, while its
+//!    lease was not held.
 //!
 //! Invariant: no container runs twice, none beside another incarnation of its job. [`apply`]
 //! records what was begun, so that deciding again on the same state asks for nothing new.
@@ -145,6 +147,11 @@ impl Machine {
                 .joined
                 .is_none_or(|life| state.lost.is_some_and(|lost| lost >= life))
     }
+
+    /// Whether the log, as far as it was heard, says that this process has joined.
+    fn has_joined(&self, state: &AgentState) -> bool {
+        self.joined.is_some_and(|life| state.life >= life)
+    }
 }
 
 /// What to do now.
@@ -152,7 +159,7 @@ impl Machine {
 pub fn reconcile(state: &AgentState, machine: &Machine) -> Vec<Action> {
     let wanted = state.wanted();
     let must_join = machine.must_join(state);
-    let may_start = !machine.fenced && !must_join;
+    let may_start = !machine.fenced && !must_join && machine.has_joined(state);
     let mut actions = announcements(state, machine, &wanted);
     let mut leaving = false;
     for (id, seen) in &machine.containers {

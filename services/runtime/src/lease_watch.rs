@@ -4,7 +4,9 @@
 //! was. Time in which they could not be seen does not count: the broker was away or had no
 //! leader, or this process itself stood still. After each such time every node has a full TTL
 //! again. Which life of the agent holds the lease does not matter: one at a time does, and a later one
-//! takes it over. A lease that was given back counts as ended at once. A node's own lease may be longer than
+//! takes it over. A life that is new on the log has a full TTL as well: it had the lease when it
+//! joined, and the log may have been here before the renewal was. A lease that was given back since
+//! counts as ended at once. A node's own lease may be longer than
 //! the policy's, where its agent had not heard of a new policy yet: the longer one counts.
 
 use std::collections::BTreeMap;
@@ -57,13 +59,16 @@ struct Table {
     seen: BTreeMap<String, Seen>,
     /// Since when renewals would have been seen without a break; `None`: they would not be now.
     sighted: Option<Instant>,
+    /// The life of each node that was expected last, and since when.
+    expected: BTreeMap<NodeId, (u64, Instant)>,
 }
 
 #[derive(Debug)]
 struct Seen {
     at: Instant,
     stored_at: Timestamp,
-    given_back: bool,
+    /// When that was seen.
+    given_back: Option<Instant>,
     /// How long its holder counts on it.
     term: Duration,
     unfenced: bool,
@@ -75,6 +80,7 @@ impl LeaseTable {
             table: Mutex::new(Table {
                 seen: BTreeMap::new(),
                 sighted: None,
+                expected: BTreeMap::new(),
             }),
             changed: Arc::new(Notify::new()),
         });
@@ -107,7 +113,8 @@ impl LeaseTable {
 }
 
 impl Table {
-    fn lost(&self, expected: &[(NodeId, u64)], ttl: Duration, now: Instant) -> Vec<Lost> {
+    fn lost(&mut self, expected: &[(NodeId, u64)], ttl: Duration, now: Instant) -> Vec<Lost> {
+        self.expect(expected, now);
         let Some(sighted) = self.sighted else {
             return Vec::new();
         };
@@ -118,10 +125,15 @@ impl Table {
             if !silent(sighted) {
                 return None;
             }
-            let alive = seen.is_some_and(|seen| {
-                let silent = silent(seen.at) && !seen.unfenced;
-                !seen.given_back && !silent
-            });
+            let since = self.expected.get(node).map_or(now, |(_, since)| *since);
+            let given_back = seen.and_then(|seen| seen.given_back);
+            let alive = match given_back {
+                Some(at) => at < since && !silent(since),
+                None => {
+                    let renewed = |seen: &Seen| seen.unfenced || !silent(seen.at);
+                    !silent(since) || seen.is_some_and(renewed)
+                }
+            };
             (!alive).then(|| Lost {
                 node: node.clone(),
                 incarnation: *incarnation,
@@ -131,6 +143,16 @@ impl Table {
         lost.collect()
     }
 
+    /// Notes since when each life is expected.
+    fn expect(&mut self, expected: &[(NodeId, u64)], now: Instant) {
+        let before = std::mem::take(&mut self.expected);
+        let since = expected.iter().map(|(node, life)| {
+            let same = before.get(node).filter(|(of, _)| of == life);
+            (node.clone(), *same.unwrap_or(&(*life, now)))
+        });
+        self.expected = since.collect();
+    }
+
     fn lost_gateways(&self, joined: &[GatewayId], ttl: Duration, now: Instant) -> Vec<LostGateway> {
         let silent = |since: Instant| now.saturating_duration_since(since) > ttl;
         if !self.sighted.is_some_and(silent) {
@@ -138,7 +160,7 @@ impl Table {
         }
         let lost = joined.iter().filter_map(|gateway| {
             let seen = self.seen.get(&format!("gateway.{gateway}"));
-            let alive = seen.is_some_and(|seen| !seen.given_back && !silent(seen.at));
+            let alive = seen.is_some_and(|seen| seen.given_back.is_none() && !silent(seen.at));
             (!alive).then(|| LostGateway {
                 gateway: gateway.clone(),
                 last_seen: seen.map_or_else(Timestamp::default, |seen| seen.stored_at),
@@ -157,7 +179,7 @@ impl Table {
                 let seen = Seen {
                     at: now,
                     stored_at: message.stored_at(),
-                    given_back: false,
+                    given_back: None,
                     term: Duration::from_millis(value.term_ms.unwrap_or(0)),
                     unfenced: value.unfenced,
                 };
@@ -168,8 +190,8 @@ impl Table {
                     .headers
                     .as_ref()
                     .is_some_and(|headers| headers.get("KV-Operation").is_some());
-                if let Some(seen) = self.seen.get_mut(key) {
-                    seen.given_back |= given_back;
+                if let Some(seen) = self.seen.get_mut(key).filter(|_| given_back) {
+                    seen.given_back.get_or_insert(now);
                 }
             }
         }
@@ -269,14 +291,21 @@ mod tests {
                 .into_iter()
                 .collect(),
             sighted,
+            expected: BTreeMap::new(),
         }
+    }
+
+    /// A table that has expected the node since this long ago.
+    fn expecting(since: Instant, mut table: Table) -> Table {
+        table.expect(&expected(), since);
+        table
     }
 
     fn seen(at: Instant) -> Seen {
         Seen {
             at,
             stored_at: Timestamp::from_micros(7),
-            given_back: false,
+            given_back: None,
             term: Duration::ZERO,
             unfenced: false,
         }
@@ -286,7 +315,7 @@ mod tests {
     fn silence_counts_only_while_renewals_would_be_seen() {
         let start = Instant::now();
         let later = start + Duration::from_secs(5);
-        let lost = |table: Table| table.lost(&expected(), TTL, later);
+        let lost = |table: Table| expecting(start, table).lost(&expected(), TTL, later);
         assert_eq!(lost(table(None, Some(seen(start)))).len(), 0);
         let sighted_again = start + Duration::from_secs(4);
         assert_eq!(lost(table(Some(sighted_again), Some(seen(start)))).len(), 0);
@@ -304,7 +333,7 @@ mod tests {
         let start = Instant::now();
         let lost = |seen: Seen, after_s: u64| {
             let later = start + Duration::from_secs(after_s);
-            !table(Some(start), Some(seen))
+            !expecting(start, table(Some(start), Some(seen)))
                 .lost(&expected(), TTL, later)
                 .is_empty()
         };
@@ -320,7 +349,7 @@ mod tests {
         };
         assert!(!lost(unfenced(), 86_400), "no fence ends what it runs");
         let given_back = Seen {
-            given_back: true,
+            given_back: Some(start),
             ..unfenced()
         };
         assert!(lost(given_back, 3));
@@ -351,11 +380,30 @@ mod tests {
     fn a_lease_given_back_does_not_count() {
         let start = Instant::now();
         let later = start + Duration::from_secs(5);
-        let given_back = Seen {
-            given_back: true,
-            ..seen(later)
+        let lost = |given_back: Option<Instant>, expected_since: Instant| {
+            let seen = Seen {
+                given_back,
+                ..seen(start)
+            };
+            let mut table = expecting(expected_since, table(Some(start), Some(seen)));
+            table.lost(&expected(), TTL, later).len()
         };
-        let table = table(Some(start), Some(given_back));
-        assert_eq!(table.lost(&expected(), TTL, later).len(), 1);
+        let lately = later - TTL / 2;
+        assert_eq!(lost(Some(later), lately), 1);
+        // By the life before.
+        assert_eq!(lost(Some(start), lately), 0);
+        assert_eq!(lost(Some(start), start), 1);
+    }
+
+    #[test]
+    fn a_life_that_has_just_joined_is_not_lost_for_what_was_before() {
+        let start = Instant::now();
+        let after = |seconds| start + Duration::from_secs(seconds);
+        let mut table = expecting(start, table(Some(start), Some(seen(start))));
+        let again = [("n0".parse().expect("a name"), 2)];
+        assert_eq!(table.lost(&expected(), TTL, after(5)).len(), 1);
+        assert_eq!(table.lost(&again, TTL, after(6)).len(), 0);
+        assert_eq!(table.lost(&again, TTL, after(8)).len(), 0);
+        assert_eq!(table.lost(&again, TTL, after(9)).len(), 1);
     }
 }

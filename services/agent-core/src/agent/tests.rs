@@ -42,8 +42,8 @@ impl World {
         assert_eq!(self.agent.hear(&recorded), None);
     }
 
-    /// A job of one container, which is to start.
-    fn start(&mut self) {
+    /// A job of one container, which is to start; where that is requested.
+    fn start(&mut self) -> Sequence {
         let spec = serde_json::json!({
             "name": "j", "tenant": "t", "command": {"start": ["run"]}, "demand": {"cpu": 1},
             "weight": 1, "containers": {"min": 1, "max": 1}, "checkpoint": {},
@@ -80,6 +80,7 @@ impl World {
             basis: None,
         };
         self.hear(Writer::Checkpointer, start);
+        self.last
     }
 
     fn effects(&mut self) -> Vec<Effect> {
@@ -102,38 +103,59 @@ impl World {
         assert_eq!(world.effects(), [Effect::List]);
         world.agent.listed([]);
         assert_eq!(world.effects(), []);
-        assert_eq!(world.said(), Some("dormouse.node.joined.v1"));
+        assert_eq!(world.joins(), 1);
         world
+    }
+
+    /// It says that it joins, and hears so; in which life.
+    fn joins(&mut self) -> u64 {
+        let report = self.agent.to_append().expect("a report");
+        self.agent.stored();
+        let Event::NodeJoined(joined) = report.event else {
+            panic!("{:?}", report.event);
+        };
+        let life = joined.incarnation;
+        self.hear(Writer::Node, *joined);
+        life
+    }
+
+    fn lost(&mut self, incarnation: u64) {
+        let lost = NodeLost {
+            node: NODE.parse().expect("a node"),
+            incarnation,
+            last_seen: Timestamp::default(),
+        };
+        self.hear(Writer::Placer, lost);
     }
 }
 
 #[test]
 fn nothing_is_touched_before_the_log_is_heard_and_the_lease_held() {
     let mut world = World::new();
-    world.start();
+    let request = world.start();
     world.agent.lease(Lease::Held);
     assert_eq!(world.effects(), []);
     world.agent.caught_up();
     assert_eq!(world.effects(), [Effect::List]);
     assert_eq!(world.said(), None, "what runs is not known yet");
     world.agent.listed([]);
-    // It joins first.
-    assert_eq!(world.effects(), [Effect::Start(id(), Sequence(3))]);
-    assert_eq!(world.said(), Some("dormouse.node.joined.v1"));
+    assert_eq!(world.effects(), [], "it joins first");
+    assert_eq!(world.joins(), 1);
+    assert_eq!(world.effects(), [Effect::Start(id(), request)]);
 }
 
 #[test]
 fn reports_leave_one_after_the_other() {
     let mut world = World::live();
-    world.start();
-    assert_eq!(world.effects(), [Effect::Start(id(), Sequence(3))]);
+    let request = world.start();
+    assert_eq!(world.effects(), [Effect::Start(id(), request)]);
     world.agent.running(&id(), 7);
     world.effects();
     world.agent.ended(&id(), Exit::default());
     world.effects();
     let first = world.agent.to_append().expect("a report");
     assert_eq!(first.event.type_name(), "dormouse.container.started.v1");
-    assert_eq!(first.causes, [Sequence(3)]);
+    assert_eq!(first.causes, [request]);
     assert_eq!(world.agent.to_append(), None, "the first is not stored yet");
     // And the end is not heard from the log.
     assert_eq!(world.agent.unsettled(), 3);
@@ -176,23 +198,36 @@ fn a_fence_takes_everything_away_and_the_lease_lets_it_join_again() {
     assert_eq!(said, expected);
 }
 
+/// Held back on the way: it was asked to start something before the fence, and hears so after it.
+#[test]
+fn after_a_fence_nothing_starts_before_all_is_heard_that_happened_meanwhile() {
+    let mut world = World::live();
+    world.agent.lease(Lease::Fence);
+    assert_eq!(world.effects(), []);
+    assert!(world.agent.lease(Lease::Held));
+    assert_eq!(world.effects(), []);
+    let joined = world.agent.to_append().expect("a report");
+    assert_eq!(joined.event.type_name(), "dormouse.node.joined.v1");
+    world.agent.stored();
+    world.start();
+    assert_eq!(world.effects(), [], "another node may run it by now");
+    world.lost(1);
+    assert_eq!(world.effects(), []);
+    assert_eq!(world.said(), Some("dormouse.container.exited.v1"));
+}
+
 #[test]
 fn an_agent_whose_node_was_lost_ends_what_it_adopts() {
     let mut before = World::live();
-    before.start();
-    let lost = NodeLost {
-        node: NODE.parse().expect("a node"),
-        incarnation: 1,
-        last_seen: Timestamp::default(),
-    };
-    before.hear(Writer::Placer, lost);
+    let request = before.start();
+    before.lost(1);
     let offer = before.agent.offer().clone();
     let mut agent = Agent::new(offer, before.agent.into_state(), true);
     agent.caught_up();
     assert_eq!(agent.next_effect(), Some(Effect::List));
     agent.listed([Adopted {
         container: id(),
-        request: Sequence(3),
+        request,
         status: Ok(7),
         evicting: false,
     }]);
