@@ -11,6 +11,7 @@ pub mod grants;
 pub mod ids;
 pub mod intake;
 pub mod job;
+mod lives;
 mod log_clock;
 pub mod near;
 pub mod needs;
@@ -37,6 +38,7 @@ pub use events::{Basis, Event, EventType, Writer};
 pub use ids::{
     ContainerId, Epoch, GatewayId, Incarnation, JobId, NodeId, Rank, Sequence, TenantId,
 };
+pub use lives::Lives;
 pub use log_clock::{LogClock, Step};
 pub use needs::Needs;
 pub use python::{Python, WrittenPython};

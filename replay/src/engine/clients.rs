@@ -9,7 +9,9 @@
 use std::collections::BTreeMap;
 
 use dormouse_messages::events::{Histogram, ServiceMeasured};
-use dormouse_messages::{Event, GatewayId, Incarnation, JobId, NodeId, Rank, Recorded, Timestamp};
+use dormouse_messages::{
+    Event, GatewayId, Incarnation, JobId, Lives, NodeId, Rank, Recorded, Timestamp,
+};
 
 use super::agents::after;
 
@@ -103,6 +105,7 @@ struct Service {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Served {
     services: BTreeMap<JobId, Service>,
+    lives: Lives,
     samples: Vec<Sample>,
 }
 
@@ -147,8 +150,9 @@ impl Served {
             Some(Event::ContainerExited(event)) => {
                 self.leaves(&event.job, (event.incarnation, event.rank));
             }
-            Some(Event::NodeLost(event)) => self.lost(&event.node),
-            Some(Event::NodeFenced(event)) => self.lost(&event.node),
+            Some(event @ Event::NodeJoined(_)) => self.lives.evolve(event),
+            Some(Event::NodeLost(event)) => self.lost(&event.node, event.incarnation),
+            Some(Event::NodeFenced(event)) => self.lost(&event.node, event.incarnation),
             Some(Event::JobFailed(event)) => drop(self.services.remove(&event.job)),
             Some(Event::JobCancelled(event)) => drop(self.services.remove(&event.job)),
             Some(Event::JobCompleted(event)) => drop(self.services.remove(&event.job)),
@@ -162,7 +166,10 @@ impl Served {
         }
     }
 
-    fn lost(&mut self, node: &NodeId) {
+    fn lost(&mut self, node: &NodeId, incarnation: u64) {
+        if !self.lives.ends(node, incarnation) {
+            return;
+        }
         for service in self.services.values_mut() {
             service.ready.retain(|_, at| at != node);
         }

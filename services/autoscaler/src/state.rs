@@ -9,7 +9,7 @@ use dormouse_messages::events::{Histogram, JobAdmitted, ServiceMeasured, Service
 use dormouse_messages::job::{Containers, Kind};
 use dormouse_messages::service::Service as Promise;
 use dormouse_messages::{
-    Event, Fold, JobId, LogClock, NodeId, Recorded, Sequence, Timestamp, Witness,
+    Event, Fold, JobId, Lives, LogClock, NodeId, Recorded, Sequence, Timestamp, Witness,
 };
 use serde::{Deserialize, Serialize};
 
@@ -206,6 +206,8 @@ fn sound(event: &ServiceMeasured, recorded: &Recorded, at: Timestamp) -> Option<
 pub struct AutoscalerState {
     /// Admitted services that have not ended.
     pub services: BTreeMap<JobId, Service>,
+    /// The agents' present lives.
+    pub lives: Lives,
     /// Which node may say what of a job.
     pub witness: Witness,
     /// The time of the log.
@@ -213,7 +215,10 @@ pub struct AutoscalerState {
 }
 
 impl AutoscalerState {
-    fn lost(&mut self, node: &NodeId) {
+    fn lost(&mut self, node: &NodeId, incarnation: u64) {
+        if !self.lives.ends(node, incarnation) {
+            return;
+        }
         for service in self.services.values_mut() {
             service.replicas.lost(node);
         }
@@ -226,7 +231,7 @@ impl AutoscalerState {
 
 impl Fold for AutoscalerState {
     const NAME: &'static str = "autoscaler";
-    const VERSION: u32 = 5;
+    const VERSION: u32 = 6;
 
     fn evolve(&mut self, recorded: &Recorded) {
         let now = self.clock.pass(recorded);
@@ -355,8 +360,9 @@ impl AutoscalerState {
                     service.replicas.stopped(event.incarnation);
                 }
             }
-            Event::NodeLost(event) => self.lost(&event.node),
-            Event::NodeFenced(event) => self.lost(&event.node),
+            Event::NodeJoined(_) => self.lives.evolve(event),
+            Event::NodeLost(event) => self.lost(&event.node, event.incarnation),
+            Event::NodeFenced(event) => self.lost(&event.node, event.incarnation),
             _ => {}
         }
     }

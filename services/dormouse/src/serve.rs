@@ -9,15 +9,15 @@ use dormouse_admission::{Admission, AdmissionState, arrived, shed};
 use dormouse_autoscaler::Autoscaler;
 use dormouse_checkpointer::Checkpointer;
 use dormouse_gateway::{Config as GatewayConfig, Gateway, Keep, Key, Trust, read_secret};
-use dormouse_messages::events::{GatewayLost, NodeLost};
-use dormouse_messages::{Decider, Event};
+use dormouse_messages::events::{GatewayLost, NodeFenced, NodeLost};
+use dormouse_messages::{Decider, Event, NodeId, Writer};
 use dormouse_node_agent::AgentConfig;
-use dormouse_node_agent::config::Contain;
+use dormouse_node_agent::config::{Contain, IfGone};
 use dormouse_node_agent::store::settings::{Place, StoreSettings};
 use dormouse_optimizer::Optimizer;
 use dormouse_placer::Placer;
 use dormouse_runtime::{
-    IngressSource, Inputs, IntakeOf, LeaseWatcher, LocalNodes, Log, Lost, LostGateway,
+    AppendError, IngressSource, Inputs, IntakeOf, LeaseWatcher, LocalNodes, Log, Lost, LostGateway,
     ServiceOptions, Settings, Watched, run_service, telemetry,
 };
 use dormouse_state::{ClusterState, NodePhase};
@@ -29,6 +29,9 @@ use crate::error::DONE;
 use crate::web;
 
 mod api;
+
+/// For what is said of a dead agent; its keeper tries again.
+const SAY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How a service of this process runs.
 #[derive(Debug, Clone)]
@@ -230,6 +233,13 @@ pub async fn asked_to_stop() {
 /// Why the service cannot go on.
 pub async fn run(context: &Context, args: &ServeArgs) -> anyhow::Result<u8> {
     let name = name(args.service);
+    if let (Some(life), Some(node)) = (args.gone, &args.node) {
+        let settings = Settings {
+            reader: reader(args),
+            ..context.settings(name)
+        };
+        return gone(&settings, node, life).await;
+    }
     let _telemetry = telemetry(name, args.metrics)?;
     let shutdown = CancellationToken::new();
     let stop = shutdown.clone();
@@ -274,6 +284,27 @@ pub async fn run(context: &Context, args: &ServeArgs) -> anyhow::Result<u8> {
     };
     service(args.service, log, &role, shutdown).await?;
     Ok(DONE)
+}
+
+/// Tells the log that a dead agent's containers have ended; of another one of its node that is
+/// there by now nothing is to be said.
+async fn gone(settings: &Settings, node: &NodeId, life: u64) -> anyhow::Result<u8> {
+    let fenced = NodeFenced {
+        node: node.clone(),
+        incarnation: life,
+        reason: "its agent died and none came back in time; its keeper has ended them".to_owned(),
+    };
+    let say = async {
+        let log = Log::connect(settings).await?;
+        let mut appender = log.appender(Writer::Node, Some(node.clone()));
+        match appender.append(Event::from(fenced), &[]).await {
+            Ok(_) | Err(AppendError::Superseded { .. }) => Ok(DONE),
+            Err(error) => Err(error.into()),
+        }
+    };
+    tokio::time::timeout(SAY_TIMEOUT, say)
+        .await
+        .context("the broker does not answer")?
 }
 
 fn webhook_config(args: &ServeArgs) -> anyhow::Result<dormouse_webhook::Config> {
@@ -353,6 +384,17 @@ fn checkpoints(args: &ServeArgs, local: &AgentConfig) -> (PathBuf, Option<StoreS
     }
 }
 
+/// What a keeper starts when the agent has died: the agent's own command, with one word more.
+fn if_gone(after: Duration) -> anyhow::Result<IfGone> {
+    let own = std::env::current_exe()?.into_os_string();
+    let given = std::env::args_os().skip(1);
+    let command = std::iter::once(own).chain(given).chain(["--gone".into()]);
+    let command = command.map(|it| it.into_string());
+    let command = command.collect::<Result<_, _>>();
+    let command = command.map_err(|it| anyhow::anyhow!("no text: {}", it.display()))?;
+    Ok(IfGone { after, command })
+}
+
 fn agent_config(context: &Context, args: &ServeArgs) -> anyhow::Result<AgentConfig> {
     let node = args.node.clone().context("an agent needs --node")?;
     let capacity = args.capacity.clone().context("an agent needs --capacity")?;
@@ -370,6 +412,7 @@ fn agent_config(context: &Context, args: &ServeArgs) -> anyhow::Result<AgentConf
         keep: args.keep.retention(),
         working_dir: Some(std::env::current_dir()?),
         cluster: context.global().prefix.as_str().to_owned(),
+        gone: args.gone_after.map(if_gone).transpose()?,
         ..local
     })
 }

@@ -13,7 +13,8 @@ use dormouse_messages::events::{
     PartitionResizeRequested, PlacedContainer,
 };
 use dormouse_messages::{
-    ContainerId, Event, Fold, GatewayId, Incarnation, JobId, NodeId, Recorded, Sequence, Witness,
+    ContainerId, Event, Fold, GatewayId, Incarnation, JobId, Lives, NodeId, Recorded, Sequence,
+    Witness,
 };
 use serde::{Deserialize, Serialize};
 
@@ -46,6 +47,8 @@ pub struct Leaving {
 pub struct Routes {
     services: BTreeMap<JobId, Served>,
     addresses: BTreeMap<NodeId, String>,
+    /// The agents' present lives.
+    lives: Lives,
     /// Which node may say what of a job.
     witness: Witness,
     /// The gateways that leaving replicas wait for.
@@ -56,7 +59,7 @@ pub struct Routes {
 
 impl Fold for Routes {
     const NAME: &'static str = "routes";
-    const VERSION: u32 = 2;
+    const VERSION: u32 = 3;
 
     fn evolve(&mut self, recorded: &Recorded) {
         let Some(event) = recorded.event() else {
@@ -65,6 +68,7 @@ impl Fold for Routes {
         if !self.witness.believes(event) {
             return;
         }
+        self.lives.evolve(event);
         if self.fold(event, recorded.sequence) {
             self.changes += 1;
         }
@@ -170,8 +174,8 @@ impl Routes {
                 let known = self.addresses.insert(it.node.clone(), address.clone());
                 known.is_none_or(|known| known != address)
             }
-            Event::NodeLost(it) => self.lost(&it.node),
-            Event::NodeFenced(it) => self.lost(&it.node),
+            Event::NodeLost(it) => self.lost(&it.node, it.incarnation),
+            Event::NodeFenced(it) => self.lost(&it.node, it.incarnation),
             Event::PlacementDecided(it) => {
                 let mut changed = false;
                 for placed in &it.create {
@@ -319,7 +323,10 @@ impl Routes {
         })
     }
 
-    fn lost(&mut self, node: &NodeId) -> bool {
+    fn lost(&mut self, node: &NodeId, incarnation: u64) -> bool {
+        if !self.lives.ends(node, incarnation) {
+            return false;
+        }
         let mut changed = false;
         for served in self.services.values_mut() {
             let before = served.replicas.len();

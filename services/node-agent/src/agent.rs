@@ -34,6 +34,8 @@ use crate::AgentError;
 use crate::config::AgentConfig;
 use crate::container::{self, Container, How, Readiness, Storage, What};
 use crate::jupyter;
+use crate::keeper::client::Keeper;
+use crate::keeper::words::Gone;
 use crate::kept::Kept;
 use crate::logs::Alive;
 use crate::marks::{Mark, Marks};
@@ -77,6 +79,10 @@ pub struct Agent {
     stored_at: Timestamp,
     /// The terms of the lease.
     term: watch::Sender<LeaseTerm>,
+    /// What outlives the agent, where the lease does not.
+    keeper: Option<Keeper>,
+    /// The life that it was told of.
+    kept_life: u64,
     done: Option<oneshot::Sender<Result<(), AgentError>>>,
 }
 
@@ -88,7 +94,7 @@ impl Agent {
         runtime: Arc<dyn ContainerRuntime>,
         reports: Reports,
         mut kept: Option<Kept>,
-        (term, leased): (watch::Sender<LeaseTerm>, bool),
+        (term, leased, keeper): (watch::Sender<LeaseTerm>, bool, Option<Keeper>),
         done: oneshot::Sender<Result<(), AgentError>>,
     ) -> Self {
         let node = || AgentState::new(config.node.clone());
@@ -111,6 +117,8 @@ impl Agent {
             kept,
             stored_at: Timestamp::default(),
             term,
+            keeper,
+            kept_life: 0,
             done: Some(done),
         }
     }
@@ -123,6 +131,30 @@ impl Agent {
             *now = term;
             changed
         });
+    }
+
+    /// The keeper is told what to do if this life of the agent dies, once the log has it.
+    fn entrust(&mut self) {
+        let life = self.core.state().life;
+        let has_joined = self.core.machine().joined == Some(life);
+        let (Some(keeper), Some(gone)) = (&self.keeper, &self.config.gone) else {
+            return;
+        };
+        if !has_joined || self.kept_life == life {
+            return;
+        }
+        self.kept_life = life;
+        let text = |it: std::ffi::OsString| it.into_string().ok();
+        let env = std::env::vars_os().filter_map(|(name, value)| Some((text(name)?, text(value)?)));
+        let after_ms = u64::try_from(gone.after.as_millis()).unwrap_or(u64::MAX);
+        let mut command = gone.command.clone();
+        command.push(life.to_string());
+        keeper.if_gone(Some(Gone {
+            after_ms,
+            command,
+            env: env.collect(),
+            working_dir: std::env::current_dir().unwrap_or_else(|_| "/".into()),
+        }));
     }
 
     fn finish(&mut self, result: Result<(), AgentError>) {
@@ -229,6 +261,7 @@ impl Agent {
             self.carry_out(effect, ctx);
         }
         self.send_report();
+        self.entrust();
         self.unsettled.send_replace(self.core.unsettled());
     }
 

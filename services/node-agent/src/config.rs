@@ -148,6 +148,8 @@ pub struct AgentConfig {
     /// Whether its containers end when the lease cannot be renewed. Not where the broker runs in the
     /// same process: nobody else declares the node lost.
     pub fenced: bool,
+    /// What is done when the agent dies and none comes back; absent: the node's lease is waited for.
+    pub gone: Option<IfGone>,
     /// Folders that come first in the `PATH`; Docker containers see them where a mount shows them.
     pub path: Vec<PathBuf>,
     /// Where programs start (in Docker it must be mounted to hold anything); absent: in the
@@ -166,6 +168,16 @@ pub struct AgentConfig {
     pub gpu_library: Option<PathBuf>,
     /// Whether it has a thread of its own, or lives in the actix system that it is run in.
     pub own_thread: bool,
+}
+
+/// What a node's keeper does when the agent has died.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IfGone {
+    /// How long it waits for another one.
+    pub after: Duration,
+    /// The program that tells the log that a life's containers have ended, with its arguments; the life is
+    /// added. It has the agent's environment and starts where the agent was started.
+    pub command: Vec<String>,
 }
 
 impl AgentConfig {
@@ -187,6 +199,7 @@ impl AgentConfig {
             data_dir,
             lease: None,
             fenced: true,
+            gone: None,
             path: Vec::new(),
             working_dir: None,
             mounts: Vec::new(),

@@ -247,7 +247,7 @@ async fn live(
             runtime,
             reports,
             kept,
-            (term_tx, lease.is_none()),
+            (term_tx, lease.is_none(), keeper.clone()),
             done,
         )
     });

@@ -14,7 +14,7 @@
 use std::time::{Duration, Instant};
 
 use async_nats::jetstream::stream::LastRawMessageErrorKind;
-use dormouse_messages::{Envelope, Event, GatewayId, NodeId, Sequence, Writer};
+use dormouse_messages::{Body, Envelope, Event, GatewayId, NodeId, Sequence, Writer};
 
 use crate::clock::{Clock, WakefulClock};
 use crate::error::AppendError;
@@ -153,13 +153,14 @@ impl Appender {
         within(read).await
     }
 
-    /// The first event under the own subjects after `expected`. What is no event was written by no
-    /// second one of the name: where a broker has no accounts anybody may put bytes there.
+    /// The first event under the own subjects after `expected` that a second one of the name wrote.
+    /// What is no event is not: where a broker has no accounts anybody may put bytes there. Nor is the
+    /// word of a node's keeper that a dead agent's containers have ended.
     async fn first_event_after(&self, expected: u64) -> Result<Option<Found>, String> {
         let mut after = expected;
         loop {
             match self.first_after(after).await? {
-                Some(found) if !found.is_event => after = found.sequence,
+                Some(found) if !found.is_of_a_second => after = found.sequence,
                 found => return Ok(found),
             }
         }
@@ -184,7 +185,8 @@ impl Appender {
             Found {
                 sequence: message.sequence,
                 id: id.map(|id| id.as_str().to_owned()).unwrap_or_default(),
-                is_event: Envelope::from_msgpack(&message.payload).is_ok(),
+                is_of_a_second: Envelope::from_msgpack(&message.payload)
+                    .is_ok_and(|it| !matches!(it.body, Body::Event(Event::NodeFenced(_)))),
             }
         }))
     }
@@ -194,7 +196,7 @@ impl Appender {
 struct Found {
     sequence: u64,
     id: String,
-    is_event: bool,
+    is_of_a_second: bool,
 }
 
 /// Waits between attempts, and says every ten seconds that it still does.

@@ -1,15 +1,17 @@
 //! Given what happened and what gateways measured, what is decided.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use dormouse_autoscaler::{Autoscaler, AutoscalerState};
 use dormouse_messages::events::{
-    ContainerReady, Histogram, JobAdmitted, JobCancelled, JobReleased, JobRevised, NodeLost,
-    PlacedContainer, PlacementDecided, ServiceMeasured, ServiceScaled,
+    ContainerReady, Histogram, JobAdmitted, JobCancelled, JobReleased, JobRevised, NodeJoined,
+    NodeLost, PlacedContainer, PlacementDecided, ServiceMeasured, ServiceScaled,
 };
 use dormouse_messages::ids::ContainerId;
 use dormouse_messages::job::Containers;
 use dormouse_messages::{
-    Decider as _, Envelope, Epoch, Event, Fold as _, Incarnation, JobId, Rank, Recorded, Sequence,
-    Timestamp, Writer,
+    Amounts, Decider as _, Envelope, Epoch, Event, Fold as _, Incarnation, JobId, Rank, Recorded,
+    Sequence, Timestamp, Writer,
 };
 
 const START_US: i64 = 1_800_000_000_000_000;
@@ -310,12 +312,27 @@ fn bounds_nodes_and_ends_are_followed() {
         basis: None,
     });
     assert_eq!(given.decided().map(|it| it.replicas), Some(4));
-    given.event(NodeLost {
+    // Its agent is in its second life; that the one before was lost may be said later.
+    given.event(NodeJoined {
         node: "n0".parse().expect("valid"),
-        incarnation: 1,
-        last_seen: given.now(),
+        capacity: Amounts::new(),
+        labels: BTreeMap::new(),
+        gpus: Vec::new(),
+        incarnation: 2,
+        running: Vec::new(),
+        address: String::new(),
+        runtime: String::new(),
+        taints: BTreeSet::new(),
     });
-    assert_eq!(given.state.services[&job()].replicas.ready_count(), 0);
+    for (incarnation, ready) in [(1, 3), (2, 0)] {
+        given.event(NodeLost {
+            node: "n0".parse().expect("valid"),
+            incarnation,
+            last_seen: given.now(),
+        });
+        let replicas = &given.state.services[&job()].replicas;
+        assert_eq!(replicas.ready_count(), ready);
+    }
     given.event(JobCancelled {
         job: job(),
         reason: String::new(),

@@ -44,6 +44,20 @@ fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// A unit starts an agent again after a second, and it needs about one more to be there.
+const LEAST_GONE: Duration = Duration::from_secs(3);
+
+fn gone_after(text: &str) -> Result<Duration, String> {
+    let after = seconds(text)?;
+    match after < LEAST_GONE {
+        true => Err(format!(
+            "at least {} seconds: an agent that is started again needs them",
+            LEAST_GONE.as_secs()
+        )),
+        false => Ok(after),
+    }
+}
+
 /// `up`.
 #[derive(Debug, Clone, Args)]
 pub struct UpArgs {
@@ -246,6 +260,13 @@ pub struct ServeArgs {
         value_parser = uids
     )]
     pub uids: RangeInclusive<u32>,
+    /// Where the agent dies and none is back after so many seconds, the node's containers are ended and
+    /// their jobs go on elsewhere at once. Default: they run on, and the node's lease is waited for.
+    #[arg(long, env = "DORMOUSE_GONE_AFTER", value_name = "SECONDS", value_parser = gone_after)]
+    pub gone_after: Option<Duration>,
+    /// By the node's keeper: this life of the agent is over, and its containers have ended.
+    #[arg(long, hide = true, value_name = "LIFE")]
+    pub gone: Option<u64>,
     /// Seconds until a standing-by copy takes over.
     #[arg(long, default_value = "2", value_name = "SECONDS", value_parser = seconds)]
     pub takeover: Duration,

@@ -12,20 +12,24 @@ const LEASE: Duration = Duration::from_secs(8);
 /// A cluster of one agent that is a process of its own, with a job on it that does not end by
 /// itself.
 fn running() -> Cluster {
+    running_with(LEASE, &[])
+}
+
+fn running_with(lease: Duration, options: &[&str]) -> Cluster {
     let mut cluster = Cluster::new();
     let data = cluster.dir().to_owned();
     cluster.start("up", &["up", "--nodes", "0"], &data);
     let policy = data.join("policy.yaml");
     std::fs::write(
         &policy,
-        format!("policy: {{lease_s: {}}}\n", LEASE.as_secs()),
+        format!("policy: {{lease_s: {}}}\n", lease.as_secs()),
     )
     .expect("written");
     poll("the broker", PATIENCE, || {
         let configured = cluster.run(&["configure", &policy.display().to_string()]);
         (configured.code == 0).then_some(())
     });
-    start_agent(&mut cluster);
+    start_agent_with(&mut cluster, "a0", options);
     cluster.wait_for_nodes(1);
     cluster.submit(&count_job("a", 100_000, (2, 2), &[])).ok();
     poll("its programs", PATIENCE, || {
@@ -35,10 +39,15 @@ fn running() -> Cluster {
 }
 
 fn start_agent(cluster: &mut Cluster) {
-    let (url, data) = (cluster.url(), cluster.dir().join("a0"));
-    let agent = ["--server", &url, "serve", "agent", "--node", "a0"];
+    start_agent_with(cluster, "a0", &[]);
+}
+
+fn start_agent_with(cluster: &mut Cluster, node: &str, options: &[&str]) {
+    let (url, data) = (cluster.url(), cluster.dir().join(node));
+    let agent = ["--server", &url, "serve", "agent", "--node", node];
     let offer = ["--capacity", "cpu=4,memory=4Gi"];
-    cluster.start("a0", &[&agent[..], &offer[..]].concat(), &data);
+    let arguments = [&agent[..], &offer[..], options].concat();
+    cluster.start(node, &arguments, &data);
 }
 
 /// Waits until nothing of the node runs any more; how long that took.
@@ -99,6 +108,53 @@ fn an_agent_that_is_back_within_its_lease_adopts_all() {
         .filter(|it| matches!(it.event(), Some(Event::ContainerExited(_))));
     assert_eq!(exits.count(), 0);
     // It takes orders for them, too.
+    cluster.run(&["job", "cancel", "ads/a"]).ok();
+    cluster.wait_no_programs();
+    cluster.check();
+}
+
+/// Longer than any wait of these tests.
+const LONG_LEASE: Duration = Duration::from_secs(600);
+
+const GONE_AFTER: [&str; 2] = ["--gone-after", "3"];
+
+#[test]
+fn what_a_dead_agent_ran_goes_on_elsewhere_before_its_lease_ends() {
+    let mut cluster = running_with(LONG_LEASE, &GONE_AFTER);
+    start_agent_with(&mut cluster, "b0", &GONE_AFTER);
+    cluster.wait_for_nodes(2);
+    cluster.kill("a0");
+    poll("its programs on the other node", PATIENCE, || {
+        (cluster.programs_below("b0").len() >= 2).then_some(())
+    });
+    assert!(cluster.programs_below("a0").is_empty());
+    let (life, reason) = cluster.wait_event("node.fenced", |event| match event {
+        Event::NodeFenced(it) if it.node.as_str() == "a0" => {
+            Some((it.incarnation, it.reason.clone()))
+        }
+        _ => None,
+    });
+    assert_eq!(life, 1);
+    assert!(reason.contains("agent died"), "{reason}");
+    // It is back, in its next life.
+    start_agent_with(&mut cluster, "a0", &GONE_AFTER);
+    cluster.wait_event("another life", |event| match event {
+        Event::NodeJoined(it) if it.node.as_str() == "a0" && it.incarnation == 2 => Some(()),
+        _ => None,
+    });
+    cluster.run(&["job", "cancel", "ads/a"]).ok();
+    cluster.wait_no_programs();
+    cluster.check();
+}
+
+#[test]
+fn an_agent_that_stops_in_order_is_waited_for() {
+    let mut cluster = running_with(LONG_LEASE, &GONE_AFTER);
+    let before = cluster.programs_below("a0");
+    cluster.stop("a0");
+    std::thread::sleep(Duration::from_secs(5));
+    assert_eq!(cluster.programs_below("a0"), before);
+    start_agent_with(&mut cluster, "a0", &GONE_AFTER);
     cluster.run(&["job", "cancel", "ads/a"]).ok();
     cluster.wait_no_programs();
     cluster.check();

@@ -85,6 +85,12 @@ fn a_replica_is_not_used_once_it_leaves_fails_exits_or_is_lost() {
 }
 
 #[test]
+fn the_loss_of_a_life_before_takes_nothing_from_an_agent_that_is_back() {
+    let routes = after(vec![joined_again("n1", "10.0.0.2", 2), lost("n1")]);
+    assert_eq!(used(&routes).len(), 2);
+}
+
+#[test]
 fn a_replica_that_answers_again_is_used_again() {
     let it = container(&model(), 1, 1);
     let routes = after(vec![unready(&it, "n1"), ready(&it, "n1")]);

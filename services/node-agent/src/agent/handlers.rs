@@ -193,6 +193,10 @@ impl Handler<Leave> for Agent {
     type Result = ();
 
     fn handle(&mut self, _: Leave, ctx: &mut Context<Self>) {
+        if let Some(keeper) = self.keeper.take() {
+            // It is about to come again.
+            keeper.if_gone(None);
+        }
         self.unsettled.send_replace(self.core.unsettled());
         let mut unsettled = self.unsettled.subscribe();
         let drain = async move {

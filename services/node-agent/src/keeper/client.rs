@@ -19,7 +19,9 @@ use dormouse_messages::events::NodeFault;
 use dormouse_messages::{ContainerId, Sequence};
 
 use super::lines::send_with;
-use super::words::{Ask, Attachment, ExecExit, HeldNow, Orders, Program, Settings, Tell, Welcome};
+use super::words::{
+    Ask, Attachment, ExecExit, Gone, HeldNow, Orders, Program, Settings, Tell, Welcome,
+};
 use super::{LOG, SOCKET, make, short};
 use crate::procfs::{self, Identity};
 use crate::runtime::{Exit, Exits, NotStarted, RuntimeError};
@@ -64,6 +66,7 @@ struct Shared {
     /// What runs, as far as the agent knows.
     held: BTreeMap<ContainerId, HeldNow>,
     deadline: Option<Option<u64>>,
+    gone: Option<Box<Gone>>,
     identity: Option<Identity>,
 }
 
@@ -221,6 +224,13 @@ impl Keeper {
         self.shared().deadline = Some(deadline);
         self.ask(Ask::Deadline(deadline));
     }
+
+    /// What to do when this agent dies; absent: its lease is waited for.
+    pub fn if_gone(&self, orders: Option<Gone>) {
+        let orders = orders.map(Box::new);
+        self.shared().gone.clone_from(&orders);
+        self.ask(Ask::Gone(orders));
+    }
 }
 
 fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
@@ -331,10 +341,11 @@ impl Talk {
                             let _ = self.exits.send((container.clone(), Exit::unseen()));
                         }
                     }
-                    if let Some(deadline) = shared.deadline {
-                        // Sent by the loop, before anything else that waits.
-                        let resent = Ask::Deadline(deadline);
-                        return resend(stream, &resent);
+                    // Sent by the loop, before anything else that waits.
+                    let deadline = shared.deadline.map(Ask::Deadline);
+                    let gone = shared.gone.clone().map(|it| Ask::Gone(Some(it)));
+                    for ask in deadline.iter().chain(&gone) {
+                        resend(&stream, ask);
                     }
                     return Some(stream);
                 }
@@ -348,14 +359,15 @@ impl Talk {
     }
 }
 
-/// A few bytes fit into a new socket at once.
-fn resend(stream: UnixStream, ask: &Ask) -> Option<UnixStream> {
-    let mut line = serde_json::to_vec(ask).ok()?;
+/// Some kilobytes fit into a new socket at once.
+fn resend(stream: &UnixStream, ask: &Ask) {
+    let Ok(mut line) = serde_json::to_vec(ask) else {
+        return;
+    };
     line.push(b'\n');
     if let Err(error) = stream.try_write(&line) {
-        tracing::warn!(%error, "the new keeper does not hear its deadline");
+        tracing::warn!(%error, "the new keeper does not hear what the one before was told");
     }
-    Some(stream)
 }
 
 async fn say(writer: &mut OwnedWriteHalf, (ask, with): Said) -> io::Result<()> {

@@ -6,6 +6,7 @@
 
 mod children;
 mod execs;
+mod gone;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -67,6 +68,7 @@ pub struct Keeper {
     has_deadline: bool,
     /// It has passed: nothing is started.
     is_past: bool,
+    absence: gone::Absence,
     fill_at: Option<Instant>,
     groups_made: u64,
     /// The processors that the next container is likely to have, in thousandths.
@@ -109,6 +111,7 @@ impl Keeper {
             )?,
             has_deadline: false,
             is_past: false,
+            absence: gone::Absence::default(),
             fill_at: None,
             groups_made: 0,
             likely_cpu_milli: 1000,
@@ -128,6 +131,7 @@ impl Keeper {
             self.hear_guards();
             self.reap();
             self.look_at_the_clock();
+            self.look_for_an_agent();
             self.fill();
             self.end_if_unreachable();
         }
@@ -149,7 +153,8 @@ impl Keeper {
         let is_empty = self.held.is_empty() && self.waiting.is_empty() && self.leaving.is_empty();
         // What an engine runs, it cannot see.
         let is_awaited = self.settings.engine.is_some() && self.has_deadline && !self.is_past;
-        let has_time = waits_for_first || is_awaited || self.ending.is_some();
+        let has_work = self.ending.is_some() || self.absence.is_pending();
+        let has_time = waits_for_first || is_awaited || has_work;
         self.agent.is_none() && is_empty && !has_time
     }
 
@@ -178,7 +183,7 @@ impl Keeper {
         let due = self.held.values().filter_map(Held::due).chain(self.fill_at);
         let first = (!self.had_agent).then(|| self.since + FIRST_AGENT);
         let look = self.agent.is_none().then(|| Instant::now() + LOOK);
-        let due = due.chain(first).chain(look).min();
+        let due = due.chain(first).chain(look).chain(self.absence.due()).min();
         let left = due.map(|due| due.saturating_duration_since(Instant::now()));
         let left = left.map_or(PollTimeout::NONE, |left| {
             // Rounded up: a wait of nothing would spin.
@@ -197,6 +202,7 @@ impl Keeper {
             self.end_execs();
             self.agent = Some(lines);
             self.had_agent = true;
+            self.absence.agent_came();
         }
     }
 
@@ -220,6 +226,9 @@ impl Keeper {
         }
         for ask in asked {
             self.answer(ask);
+        }
+        if self.agent.is_none() {
+            self.absence.agent_left();
         }
     }
 
@@ -263,6 +272,7 @@ impl Keeper {
                 }
             }
             Ask::Deadline(deadline) => self.set_deadline(deadline),
+            Ask::Gone(orders) => self.absence.ordered(orders.map(|it| *it)),
         }
     }
 
@@ -395,21 +405,31 @@ impl Keeper {
     fn look_at_the_clock(&mut self) {
         let mut expired = [0; 8];
         if nix::unistd::read(&self.timer, &mut expired).is_ok() {
-            eprintln!("{PAST}: {} containers", self.held.len());
-            self.is_past = true;
-            for held in self.held.values_mut() {
-                if !matches!(held.stage, Stage::Ended(_)) {
-                    held.evicted = Some(PAST.to_owned());
-                    held.kill();
-                }
-            }
-            if let Some(engine) = &self.settings.engine {
-                self.ending = engine::end_all(engine).or(self.ending);
-            }
+            self.absence.give_up();
+            self.end_everything(PAST);
         }
         let now = Instant::now();
         for held in self.held.values_mut() {
             held.kill_what_is_due(now);
         }
+    }
+
+    /// Ends all that runs, and starts nothing from here on; whether all of it will have ended once
+    /// nothing is held and `ending` is over.
+    fn end_everything(&mut self, why: &str) -> bool {
+        eprintln!("{why}: {} containers", self.held.len());
+        self.is_past = true;
+        for held in self.held.values_mut() {
+            if !matches!(held.stage, Stage::Ended(_)) {
+                held.evicted = Some(why.to_owned());
+                held.kill();
+            }
+        }
+        let Some(engine) = &self.settings.engine else {
+            return true;
+        };
+        let ending = engine::end_all(engine);
+        self.ending = ending.or(self.ending);
+        ending.is_some()
     }
 }

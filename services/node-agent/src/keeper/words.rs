@@ -68,6 +68,19 @@ pub struct Engine {
     pub node: String,
 }
 
+/// What to do when the agent dies and no other one comes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gone {
+    /// For how many milliseconds another one is waited for.
+    pub after_ms: u64,
+    /// The program that tells the log, with its arguments, once everything has ended.
+    pub command: Vec<String>,
+    /// Its whole environment.
+    pub env: BTreeMap<String, String>,
+    /// Where it starts.
+    pub working_dir: PathBuf,
+}
+
 /// From the agent to its keeper.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Ask {
@@ -92,6 +105,9 @@ pub enum Ask {
     Forget(ContainerId, Sequence),
     /// When everything ends, in milliseconds since the machine's boot, suspended or not.
     Deadline(Option<u64>),
+    /// What to do when the agent dies; absent: its lease is waited for. A keeper of an earlier
+    /// build does not hear it.
+    Gone(Option<Box<Gone>>),
 }
 
 /// From a keeper to its agent.

@@ -10,6 +10,7 @@ use dormouse_messages::Sequence;
 use dormouse_messages::events::NodeFault;
 use dormouse_messages::grants::{Granted, Network};
 use dormouse_messages::job::{EnvValue, Mount};
+use dormouse_node_agent::keeper::words::Gone;
 use dormouse_node_agent::marks::{Mark, Marks, Supervised};
 use dormouse_node_agent::process::ProcessRuntime;
 use dormouse_node_agent::procfs::{Identity, stat};
@@ -350,6 +351,86 @@ async fn at_the_deadline_everything_ends_and_nothing_starts() {
         .await
         .expect("started");
     assert_eq!(self::exit(&mut exited).await.code, Some(0));
+}
+
+/// What to do when the agent dies: a program that says, in this file, whether that process runs.
+fn if_gone(told: &Path, after_ms: u64, running: u32) -> Gone {
+    let script = format!("kill -0 {running} && echo runs >> told || echo ended >> told");
+    Gone {
+        after_ms,
+        command: ["/bin/sh", "-c", &script].map(str::to_owned).into(),
+        env: BTreeMap::new(),
+        working_dir: told.to_owned(),
+    }
+}
+
+#[tokio::test]
+async fn when_an_agent_is_gone_for_too_long_everything_ends_and_then_it_is_said() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (first, _) = runtime(folder.path(), true).await;
+    let script = "trap '' TERM; while :; do sleep 0.05; done";
+    let running = first.start(plan(folder.path(), 1, script)).await;
+    let running = running.expect("started");
+    // One that was taken back counts no more.
+    let keeper = first.keeper();
+    keeper.if_gone(Some(if_gone(folder.path(), 1, running)));
+    keeper.if_gone(None);
+    drop((keeper, first));
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(!is_gone(running));
+
+    // It is back in time.
+    let (second, _) = runtime(folder.path(), true).await;
+    second
+        .keeper()
+        .if_gone(Some(if_gone(folder.path(), 2_000, running)));
+    // A keeper that hears of its next agent first listens to the one before no more.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    drop(second);
+    let (third, _) = runtime(folder.path(), true).await;
+    tokio::time::sleep(Duration::from_millis(2_300)).await;
+    assert!(!is_gone(running));
+
+    // It is not, and what it was told is what the one before has ordered.
+    drop(third);
+    let told = folder.path().join("told");
+    let read = || fs::read_to_string(&told).unwrap_or_default();
+    until("it is said", || read().ends_with('\n')).await;
+    assert_eq!(read(), "ended\n");
+    let (last, _) = runtime(folder.path(), true).await;
+    let found = last.list().await.expect("listed");
+    let [found] = &found[..] else {
+        panic!("{found:?}")
+    };
+    let exit = found.status.as_ref().expect_err("it has ended");
+    let reason = exit.reason.as_deref().expect("a reason");
+    assert!(exit.evicted && reason.contains("agent died"), "{exit:?}");
+}
+
+#[tokio::test]
+async fn what_cannot_be_said_is_tried_again_until_another_agent_is_there() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (first, _) = runtime(folder.path(), true).await;
+    let script = "echo tried >> told; test $(wc -l < told) = 2";
+    first.keeper().if_gone(Some(Gone {
+        command: ["/bin/sh", "-c", script].map(str::to_owned).into(),
+        ..if_gone(folder.path(), 1, 1)
+    }));
+    first
+        .start(plan(folder.path(), 1, "sleep 60"))
+        .await
+        .expect("started");
+    drop(first);
+    let told = folder.path().join("told");
+    let tries = || {
+        fs::read_to_string(&told)
+            .unwrap_or_default()
+            .lines()
+            .count()
+    };
+    until("the second try", || tries() == 2).await;
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    assert_eq!(tries(), 2, "it was said");
 }
 
 #[tokio::test]

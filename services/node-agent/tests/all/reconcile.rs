@@ -72,12 +72,14 @@ fn a_start_request_starts_what_is_here_once() {
 }
 
 #[test]
-fn nothing_starts_before_the_agent_has_joined() {
-    let state = fold(&with(admitted_and_placed(), [start(1, None)]));
+fn nothing_starts_before_the_agent_hears_that_it_has_joined() {
+    let asked = with(admitted_and_placed(), [start(1, None)]);
     let mut machine = Machine::default();
-    let actions = settle(&state, &mut machine);
-    assert_eq!(actions[0], Action::Join(2, vec![]));
-    assert!(matches!(actions[1], Action::Start(..)));
+    let actions = settle(&fold(&asked), &mut machine);
+    assert_eq!(actions, [Action::Join(2, vec![])]);
+    let heard = with(asked, [joined(2)]);
+    let actions = settle(&fold(&heard), &mut machine);
+    assert!(matches!(actions[0], Action::Start(..)), "{actions:?}");
 }
 
 #[test]

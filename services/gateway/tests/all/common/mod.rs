@@ -55,12 +55,17 @@ pub fn admitted(job: &JobId, kind: Kind, min: u32, service: serde_json::Value) -
 }
 
 pub fn joined(name: &str, address: &str) -> Event {
+    joined_again(name, address, 1)
+}
+
+/// The node's agent in this life.
+pub fn joined_again(name: &str, address: &str, life: u64) -> Event {
     Event::from(NodeJoined {
         node: node(name),
         capacity: Amounts::new(),
         labels: Default::default(),
         gpus: Vec::new(),
-        incarnation: 1,
+        incarnation: life,
         running: Vec::new(),
         address: address.to_owned(),
         runtime: "process".to_owned(),

@@ -130,8 +130,8 @@ impl Keeper {
         let mut has_reaped = false;
         while let Ok(status) = waitpid(None, Some(WaitPidFlag::WNOHANG)) {
             match status {
-                WaitStatus::Exited(pid, _) => self.reaped(pid, None),
-                WaitStatus::Signaled(pid, signal, _) => self.reaped(pid, Some(signal as i32)),
+                WaitStatus::Exited(pid, code) => self.reaped(pid, code, None),
+                WaitStatus::Signaled(pid, signal, _) => self.reaped(pid, 0, Some(signal as i32)),
                 WaitStatus::StillAlive => break,
                 _ => continue,
             }
@@ -142,10 +142,20 @@ impl Keeper {
         }
     }
 
-    fn reaped(&mut self, pid: Pid, signal: Option<i32>) {
-        self.ending = self
-            .ending
-            .filter(|it| i32::try_from(*it) != Ok(pid.as_raw()));
+    fn reaped(&mut self, pid: Pid, code: i32, signal: Option<i32>) {
+        let well = code == 0 && signal.is_none();
+        if self.absence.reaped(pid, well) {
+            return;
+        }
+        let ends = |it: u32| i32::try_from(it) == Ok(pid.as_raw());
+        if self.ending.is_some_and(ends) {
+            self.ending = None;
+            if !well {
+                // Nobody knows what the engine still runs.
+                self.absence.give_up();
+            }
+            return;
+        }
         for guards in [&mut self.waiting, &mut self.leaving] {
             if let Some(index) = guards.iter().position(|it| it.pid == pid) {
                 self.unused.push(guards.remove(index).group);
@@ -218,7 +228,11 @@ impl Keeper {
     fn end_orphans(&self) -> usize {
         let guards = self.held.values().filter_map(|it| it.guard.as_ref());
         let guards = guards.chain(&self.waiting).chain(&self.leaving);
-        let known: Vec<_> = guards.map(Guard::number).chain(self.ending).collect();
+        let known: Vec<_> = guards
+            .map(Guard::number)
+            .chain(self.ending)
+            .chain(self.absence.saying())
+            .collect();
         let mut orphans = procfs::children(std::process::id());
         orphans.retain(|child| !known.contains(child));
         for orphan in &orphans {
