@@ -1,8 +1,9 @@
 //! Agents that are cut off, and come back: what the engine does at each moment of it.
 
-use dormouse_messages::events::NodeLost;
+use dormouse_messages::events::{NodeFenced, NodeLost};
 use dormouse_messages::{Event, NodeId, Writer};
 
+use super::faults::Plant;
 use super::ties::Cut;
 use super::{Action, Engine, EngineError};
 
@@ -45,10 +46,39 @@ impl Engine {
     }
 
     /// What runs on a node that is cut off has ended, before its lease.
-    pub(super) fn fence(&mut self, node: &NodeId, of: u64) {
+    pub(super) fn fence(&mut self, node: &NodeId, of: u64) -> Result<(), EngineError> {
         if self.agents.ties.is_past(node, of, self.now) {
             self.agents.fence(node, self.now, &mut self.faults);
         }
+        Ok(())
+    }
+
+    /// Nobody came back to the keeper of an agent that was killed. Its word names the life that its agent
+    /// had joined in, and may be stored after the next one has joined.
+    pub(super) fn forsake(&mut self, node: &NodeId, late_ms: u64) -> Result<(), EngineError> {
+        let life = self.lives.get(node).copied();
+        let Some(life) = life.filter(|_| self.agents.ties.is_killed(node)) else {
+            return Ok(());
+        };
+        if self.faults.plant() != Some(Plant::EarlyWord) {
+            self.agents.fence(node, self.now, &mut self.faults);
+        }
+        let said = self.now.plus_ms(late_ms);
+        self.at(said, Action::KeeperSays(node.clone(), life));
+        Ok(())
+    }
+
+    pub(super) fn keeper_says(
+        &mut self,
+        node: NodeId,
+        incarnation: u64,
+    ) -> Result<(), EngineError> {
+        let fenced = NodeFenced {
+            node,
+            incarnation,
+            reason: "its agent died; its keeper has ended them".to_owned(),
+        };
+        self.append(Writer::Node, Event::from(fenced), None)
     }
 
     pub(super) fn lease_ends(&mut self, node: &NodeId, of: u64) -> Result<(), EngineError> {

@@ -117,17 +117,20 @@ pub enum Plant {
     UnheardRenewals,
     /// What was asked of a node before it was lost is started when it is back.
     VoidStarts,
+    /// A keeper says that a dead agent's containers have ended before they have.
+    EarlyWord,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::StaleAppends,
         Self::DoubledRetries,
         Self::RawStamps,
         Self::Unfenced,
         Self::UnheardRenewals,
         Self::VoidStarts,
+        Self::EarlyWord,
     ];
 }
 

@@ -95,6 +95,11 @@ pub enum Action {
     FenceDue(NodeId, u64),
     /// Its lease has ended, if nothing has changed since.
     LeaseDue(NodeId, u64),
+    /// The keeper of an agent that was killed waits for another one no more: it ends what runs, and its
+    /// word that it has comes so many milliseconds later.
+    Forsake(NodeId, u64),
+    /// A keeper's word is stored: the containers of this life have ended.
+    KeeperSays(NodeId, u64),
     /// The operator drains a node.
     Drain(NodeId),
     /// The operator takes a drained node back.
@@ -343,11 +348,10 @@ impl Engine {
             Action::Mend(node) => return self.mend(&node),
             Action::CatchUp(node) => return self.catch_up(&node),
             Action::RenewalDue(node, of) => return self.renewal(&node, of),
-            Action::FenceDue(node, of) => {
-                self.fence(&node, of);
-                return Ok(());
-            }
+            Action::FenceDue(node, of) => return self.fence(&node, of),
             Action::LeaseDue(node, of) => return self.lease_ends(&node, of),
+            Action::Forsake(node, late_ms) => return self.forsake(&node, late_ms),
+            Action::KeeperSays(node, life) => return self.keeper_says(node, life),
             Action::Stop(until, reboot) => return self.stop(until, reboot),
             Action::Drain(node) => (
                 Writer::Operator,

@@ -234,6 +234,12 @@ impl Ties {
         self.counts(node, of) && ms(now) >= ends_ms
     }
 
+    /// Whether its agent was killed, and none is back.
+    pub fn is_killed(&self, node: &NodeId) -> bool {
+        self.of(node)
+            .is_some_and(|tie| tie.cut == Some(Cut::Killed))
+    }
+
     /// Whether a deadline of this change still counts.
     pub fn counts(&self, node: &NodeId, of: u64) -> bool {
         let tie = self.of(node);

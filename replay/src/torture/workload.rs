@@ -341,6 +341,18 @@ fn as_task_set(mut document: serde_json::Value, random: &mut Random) -> serde_js
     document
 }
 
+/// Every other agent that is killed has a keeper that does not wait for the lease's end. When, follows
+/// from what is drawn already: seeds that found something remain what they are.
+fn forsaken(engine: &mut Engine, node: &NodeId, at_s: f64, back_s: f64) {
+    let away_ms = seconds_after_start(back_s).ms_since(seconds_after_start(at_s));
+    if away_ms.is_multiple_of(2) {
+        let waits_s = 3.0 + (away_ms % 7) as f64;
+        let late_ms = away_ms % 5_003;
+        let at = seconds_after_start(at_s + waits_s);
+        engine.at(at, Action::Forsake(node.clone(), late_ms));
+    }
+}
+
 /// A node is lost, or drained, and comes back, but for the last one, which may stay away.
 fn trouble(engine: &mut Engine, nodes: &[(NodeId, Amounts)], within_s: f64, random: &mut Random) {
     match nodes.last().filter(|_| random.chance(0.15)) {
@@ -372,8 +384,11 @@ fn lost_or_drained(
         }
         2..=5 => {
             let ways = [Cut::Whole, Cut::Mute, Cut::Deaf, Cut::Killed];
-            let cut = Action::Cut(node.clone(), *random.choose(&ways));
-            engine.at(seconds_after_start(at_s), cut);
+            let cut = *random.choose(&ways);
+            engine.at(seconds_after_start(at_s), Action::Cut(node.clone(), cut));
+            if cut == Cut::Killed {
+                forsaken(engine, node, at_s, back_s);
+            }
             engine.at(seconds_after_start(back_s), Action::Mend(node.clone()));
         }
         _ => {

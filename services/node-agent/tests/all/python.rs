@@ -19,11 +19,11 @@ use dormouse_node_agent::{AgentConfig, RuntimeKind, logs_path};
 /// whenever the environment's Python does.
 const WHEEL: &str = r#"
 import sys, zipfile
-folder, version, spy = sys.argv[1:]
+folder, version, spy, ran = sys.argv[1:]
 info = f"say-{version}.dist-info"
 with zipfile.ZipFile(f"{folder}/say-{version}-py3-none-any.whl", "w") as wheel:
     wheel.writestr("say.py", f"def main(): print('say', '{version}')")
-    wheel.writestr("say.pth", f"import os; os.getuid() == {spy} and open('/tmp/say-ran-here', 'w')")
+    wheel.writestr("say.pth", f"import os; os.getuid() == {spy} and open({ran!r}, 'w')")
     wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: say\nVersion: {version}\n")
     wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
     wheel.writestr(f"{info}/entry_points.txt", "[console_scripts]\nsay = say:main\n")
@@ -59,10 +59,16 @@ impl Index {
         self.0.path().join("wheels")
     }
 
+    /// What there is once the package's own code has run as the agent's user.
+    fn ran(&self) -> PathBuf {
+        self.0.path().join("ran-here")
+    }
+
     fn put(&self, version: &str) {
-        let wheels = self.wheels();
+        let (wheels, ran) = (self.wheels(), self.ran());
+        let text = |path: &PathBuf| path.to_str().expect("UTF-8").to_owned();
         let made = Command::new("python3")
-            .args(["-c", WHEEL, wheels.to_str().expect("UTF-8"), version, "0"])
+            .args(["-c", WHEEL, &text(&wheels), version, "0", &text(&ran)])
             .status();
         assert!(made.expect("run").success());
     }
@@ -133,6 +139,8 @@ fn a_node_makes_an_environment_once_and_its_programs_come_first() {
         let _ = fs::remove_dir_all(index.layout().environments().join(".cache"));
     }
     agent.stop().expect("left in order");
+    // Where nothing holds it in, the package's code runs as the agent's user.
+    assert_eq!(index.ran().exists(), Contain::is_possible());
 }
 
 #[test]
@@ -174,8 +182,6 @@ fn nothing_of_a_package_runs_before_the_job_and_a_contained_job_only_reads_its_e
         return skipped("not root");
     }
     let Some(index) = Index::new() else { return };
-    let spied = Path::new("/tmp/say-ran-here");
-    let _ = fs::remove_file(spied);
     let log = FakeLog::default();
     let config = AgentConfig {
         contain: Some(Contain::default()),
@@ -194,7 +200,7 @@ fn nothing_of_a_package_runs_before_the_job_and_a_contained_job_only_reads_its_e
     let exit = life(&log, 1, 1);
     assert_eq!(exit.exit_code, Some(0), "{exit:?}");
     assert_eq!(index.printed(1, 0), "say 1.0\nkept\nunseen\n");
-    assert!(!spied.exists(), "the package's code ran as the agent");
+    assert!(!index.ran().exists(), "the package's code ran as the agent");
 }
 
 #[test]

@@ -20,6 +20,10 @@ pub const NODES: [&str; 4] = ["n0", "n1", "n2", "n3"];
 /// Nodes whose containers are plain processes; the others' are Docker's where there is an engine.
 pub const PLAIN: [&str; 2] = ["n0", "n1"];
 
+/// Where a dead agent is waited for so many seconds, and then its jobs go elsewhere.
+pub const GIVEN_UP: &str = "n1";
+pub const GIVEN_UP_AFTER_S: u32 = 3;
+
 /// One fault. It lasts for its step's time, and is then taken back: what was killed is started
 /// again, what stood still goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -207,14 +211,14 @@ pub fn short() -> Vec<Step> {
         Fault::PauseService {
             service: "optimizer",
         },
-        Fault::KillAgent { node: "n1" },
+        Fault::KillAgent { node: GIVEN_UP },
     );
     let (broker, full) = (
         Fault::KillBroker { broker: "b0" },
         Fault::FillNode { node: "n0" },
     );
     vec![
-        step(500, &[kill("checkpointer"), agent]),
+        step(6_000, &[kill("checkpointer"), agent]),
         step(1_000, &[kill("placer"), Fault::Slow { host: "n2" }]),
         step(2_000, &[pause, cut("n1", Way::In)]),
         step(4_000, &[broker, full]),

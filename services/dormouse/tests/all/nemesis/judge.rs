@@ -9,7 +9,7 @@ use std::time::Duration;
 use dormouse_messages::{Event, JobId, Recorded, Timestamp};
 use dormouse_replay::{Audit, Verifier};
 
-use super::faults::Fault;
+use super::faults::{Fault, GIVEN_UP, GIVEN_UP_AFTER_S};
 use super::jobs::Submitted;
 use super::world::{Done, LEASE_S, SLOTS, Took};
 
@@ -184,16 +184,16 @@ pub struct Figures {
     pub completed: usize,
 }
 
-/// How long it took, from the end of a dead node's lease on, until what it ran was started elsewhere;
-/// nothing if the node was back before, or ran nothing.
+/// How long it took until what a node ran was started elsewhere, from the moment on when it is given up:
+/// so many seconds after its agent was killed. Nothing if the node was back before, or ran nothing.
 fn elsewhere(
     log: &[Arc<Recorded>],
     node: &str,
-    killed: Timestamp,
+    (killed, given_up_after_s): (Timestamp, u32),
     back: Timestamp,
 ) -> Option<Duration> {
-    let lease_end = killed.plus_ms(u64::from(LEASE_S) * 1_000);
-    if back < lease_end {
+    let given_up = killed.plus_ms(u64::from(given_up_after_s) * 1_000);
+    if back < given_up {
         return None;
     }
     let mut ran = BTreeSet::new();
@@ -208,8 +208,8 @@ fn elsewhere(
                 ran.remove(&it.container.job);
             }
             Some(Event::ContainerStarted(it)) if !before && ran.remove(&it.container.job) => {
-                let started = recorded.stored_at.max(lease_end);
-                let late = Duration::from_micros(started.micros_since(lease_end));
+                let started = recorded.stored_at.max(given_up);
+                let late = Duration::from_micros(started.micros_since(given_up));
                 longest = longest.max(Some(late));
             }
             _ => {}
@@ -232,8 +232,16 @@ pub fn fail_overs(log: &[Arc<Recorded>], submitted: &Submitted, done: &[Done]) -
                 ("answers while a broker is stopped in order", gap, 2)
             }
             Fault::KillNode { node } => {
-                let took = elsewhere(log, node, from, until)?;
+                let took = elsewhere(log, node, (from, LEASE_S), until)?;
                 ("a dead node's jobs elsewhere, after its lease", took, 5)
+            }
+            Fault::KillAgent { node } if node == GIVEN_UP => {
+                let took = elsewhere(log, node, (from, GIVEN_UP_AFTER_S), until)?;
+                (
+                    "a dead agent's jobs elsewhere, after it was given up",
+                    took,
+                    5,
+                )
             }
             _ => return None,
         };

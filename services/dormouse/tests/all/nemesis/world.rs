@@ -11,7 +11,7 @@ use dormouse_runtime::{Clock, Log, Settings, SystemClock};
 use nix::sys::signal::Signal;
 use tokio::runtime::Runtime;
 
-use super::faults::{BROKERS, COPIES, Fault, NODES, PLAIN, SERVICES};
+use super::faults::{BROKERS, COPIES, Fault, GIVEN_UP, GIVEN_UP_AFTER_S, NODES, PLAIN, SERVICES};
 use super::ground::{BROKER_DISK, Disks, NODE_DISK, PORT, engine, remove_containers, start_broker};
 use super::net::{Net, OPERATOR};
 
@@ -154,6 +154,10 @@ impl World {
         let mut arguments = [&agent[..], &rest].concat();
         if self.docker && !PLAIN.contains(&name) {
             arguments.extend(["--runtime", "docker"]);
+        }
+        let after = GIVEN_UP_AFTER_S.to_string();
+        if name == GIVEN_UP {
+            arguments.extend(["--gone-after", &after]);
         }
         net.on(name, || cluster.start(name, &arguments, &data));
     }
