@@ -343,6 +343,16 @@ pub enum Command {
     /// Say which build this is, and which broker `up` would run
     #[command(after_help = "Examples:\n  dormouse version\n  dormouse version -o json")]
     Version,
+    /// Look whether this machine and the cluster have what they need, and say what to do
+    #[command(
+        after_help = "Examples:\n  dormouse doctor\n  dormouse doctor --server nats://broker:4222 --nkey operator.nk\n  dormouse doctor -o json\n\nIt changes nothing. Exit code: 0 nothing has failed (warnings do not count), 1 something has."
+    )]
+    Doctor,
+    /// The cluster and its live jobs, shown again every two seconds
+    #[command(
+        after_help = "Examples:\n  dormouse top\n  dormouse top --every 10\n  dormouse top -o json          # a line a change\n\n^C ends it."
+    )]
+    Top(TopArgs),
     /// Holds the containers of a node for its agent, which starts it
     #[command(hide = true)]
     Keeper(KeeperArgs),
@@ -366,6 +376,19 @@ pub enum SchemaOf {
     Job,
     /// The cluster's policy.
     Policy,
+}
+
+/// `top`.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct TopArgs {
+    /// Seconds between two looks.
+    #[arg(
+        long = "every",
+        default_value = "2",
+        value_name = "SECONDS",
+        value_parser = list::between_looks
+    )]
+    pub seconds: f64,
 }
 
 /// `keeper`.

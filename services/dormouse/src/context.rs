@@ -122,6 +122,12 @@ impl Context {
         }
     }
 
+    /// Whether a broker is named, or a cluster has run in the folder.
+    #[must_use]
+    pub fn names_a_cluster(&self) -> bool {
+        self.server.is_some() || LocalBroker::url_of(&self.broker_dir()).is_some()
+    }
+
     /// Whether the broker knows who connects, by a key.
     #[must_use]
     pub fn has_key(&self) -> bool {

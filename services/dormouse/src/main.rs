@@ -178,6 +178,8 @@ async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Names { of } => commands::names::run(&context, of).await,
         Command::Schema { of } => commands::schema::run(&context, of),
         Command::Version => commands::version::run(&context),
+        Command::Doctor => commands::doctor::run(&context).await,
+        Command::Top(args) => commands::overview::top(&context, args.seconds).await,
     }
 }
 

@@ -24,7 +24,7 @@
 
 pub mod client;
 pub mod engine;
-mod group;
+pub(crate) mod group;
 mod guard;
 mod held;
 mod launch;

@@ -18,6 +18,7 @@
 //!   the containers belong to the other now, which adopts them if it shares the machine.
 //! - Stopping the agent stops no container.
 
+pub mod able;
 pub mod agent;
 pub mod cache;
 pub mod code;

@@ -351,7 +351,7 @@ fn lacks_storage(description: &str) -> bool {
     description.contains("insufficient storage") && !description.contains("offline")
 }
 
-fn is_absent(error: &GetStreamError) -> bool {
+pub(crate) fn is_absent(error: &GetStreamError) -> bool {
     let absent = ErrorCode::STREAM_NOT_FOUND;
     matches!(error.kind(), GetStreamErrorKind::JetStream(error) if error.error_code() == absent)
 }

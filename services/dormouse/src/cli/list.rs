@@ -113,7 +113,7 @@ pub struct WatchArg {
     pub seconds: Option<f64>,
 }
 
-fn between_looks(text: &str) -> Result<f64, String> {
+pub(super) fn between_looks(text: &str) -> Result<f64, String> {
     let seconds: f64 = text.parse().map_err(|error| format!("{error}"))?;
     match (0.1..=86_400.0).contains(&seconds) {
         true => Ok(seconds),

@@ -1,6 +1,7 @@
 //! `notebook …`.
 
 use super::jobs::NamedJob;
+use super::list::WatchArg;
 use clap::{Args, Subcommand};
 
 /// `notebook …`.
@@ -13,7 +14,7 @@ pub enum NotebookCommand {
     Open(OpenArgs),
     /// List notebooks: how each is, since when it is idle, when it will be ended
     #[command(
-        after_help = "Examples:\n  dormouse notebook list\n  dormouse notebook list --tenant ads -o json"
+        after_help = "Examples:\n  dormouse notebook list\n  dormouse notebook list --tenant ads -o json\n  dormouse notebook list --watch"
     )]
     List(ListArgs),
 }
@@ -35,4 +36,7 @@ pub struct ListArgs {
     /// Only this tenant's.
     #[arg(long)]
     pub tenant: Option<String>,
+    /// Again and again.
+    #[command(flatten)]
+    pub watch: WatchArg,
 }

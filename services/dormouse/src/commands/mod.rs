@@ -7,6 +7,7 @@ pub mod decided;
 pub mod documents;
 
 pub mod diff;
+pub mod doctor;
 pub mod down;
 pub mod dry;
 pub mod exec;

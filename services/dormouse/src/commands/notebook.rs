@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::holder;
+use super::{holder, watched};
 use crate::cli::{ListArgs, NotebookCommand, OpenArgs, Output};
 use crate::context::Context;
 use crate::error::{Coded, DONE};
@@ -39,11 +39,13 @@ pub async fn run(context: &Context, command: &NotebookCommand) -> anyhow::Result
 async fn list(context: &Context, args: &ListArgs) -> anyhow::Result<u8> {
     let log = context.connect_as_holder().await?;
     let tenant = holder::only(&log, args.tenant.as_deref())?;
-    super::show(
+    let request = NotebooksQuery { tenant };
+    watched::show(
         context,
         &log,
         "notebooks",
-        &NotebooksQuery { tenant },
+        &request,
+        args.watch,
         render::notebooks,
     )
     .await

@@ -1,46 +1,67 @@
-//! `dormouse` without a command: the cluster, and the jobs that are not over.
+//! `dormouse` without a command: the cluster, and the jobs that are not over. `top`: again and again.
 
 use dormouse_projections::queries::{ClusterAnswer, JobsAnswer, JobsQuery};
-use serde_json::{Value, json};
+use dormouse_runtime::Log;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::query;
-use crate::cli::Output;
+use super::watched::repeat;
+use crate::cli::WatchArg;
 use crate::context::Context;
-use crate::error::DONE;
-use crate::print;
 use crate::render::{self, Style};
 
 /// As many as a screen shows.
 const JOBS: usize = 15;
 
-/// Prints the state of things.
+/// The state of things.
+#[derive(Debug, Serialize, Deserialize)]
+struct Overview {
+    cluster: ClusterAnswer,
+    jobs: JobsAnswer,
+}
+
+impl Overview {
+    async fn of(log: &Log) -> anyhow::Result<Self> {
+        let request = JobsQuery {
+            phase: Some("live".to_owned()),
+            limit: JOBS,
+            ..JobsQuery::default()
+        };
+        Ok(Self {
+            cluster: query(log, "cluster", Value::Null).await?,
+            jobs: query(log, "jobs", serde_json::to_value(&request)?).await?,
+        })
+    }
+
+    fn render(&self, style: &Style) -> String {
+        let (cluster, jobs) = (&self.cluster, &self.jobs);
+        format!(
+            "{}\n\n{}",
+            render::cluster(cluster, style).trim_end(),
+            render::jobs(jobs, style)
+        )
+    }
+}
+
+/// Prints it.
 ///
 /// # Errors
 /// When there is no cluster, or the query service does not answer.
 pub async fn run(context: &Context) -> anyhow::Result<u8> {
-    let (log, output) = (context.connect().await?, context.output()?);
-    let request = JobsQuery {
-        phase: Some("live".to_owned()),
-        limit: JOBS,
-        ..JobsQuery::default()
-    };
-    let cluster: ClusterAnswer = query(&log, "cluster", Value::Null).await?;
-    let jobs: JobsAnswer = query(&log, "jobs", serde_json::to_value(&request)?).await?;
-    match output {
-        Output::Json | Output::Yaml => {
-            print::ours(output, &json!({"cluster": cluster, "jobs": jobs}), |_| {
-                String::new()
-            })?;
-        }
-        Output::Table | Output::Wide => {
-            print::value(output, &cluster, |it, wide| {
-                render::cluster(it, &Style::of_stdout(wide))
-            })?;
-            print::line("")?;
-            print::value(output, &jobs, |it, wide| {
-                render::jobs(it, &Style::of_stdout(wide))
-            })?;
-        }
-    }
-    Ok(DONE)
+    every(context, None).await
+}
+
+/// Shows it again every so many seconds.
+///
+/// # Errors
+/// When there is no cluster, or the query service does not answer.
+pub async fn top(context: &Context, seconds: f64) -> anyhow::Result<u8> {
+    every(context, Some(seconds)).await
+}
+
+async fn every(context: &Context, seconds: Option<f64>) -> anyhow::Result<u8> {
+    let log = context.connect().await?;
+    let watch = WatchArg { seconds };
+    repeat(context, watch, || Overview::of(&log), Overview::render).await
 }

@@ -1,6 +1,6 @@
 //! `version`: which build this is, which broker it would run, and what holds parts of GPUs.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use dormouse_runtime::BrokerConfig;
@@ -52,13 +52,16 @@ pub fn run(context: &Context) -> anyhow::Result<u8> {
 
 impl Broker {
     fn at(path: PathBuf) -> Self {
-        let said = Command::new(&path).arg("--version").output().ok();
-        let version = said.and_then(|said| {
-            let text = String::from_utf8(said.stdout).ok()?;
-            Some(text.trim().rsplit('v').next()?.to_owned())
-        });
+        let version = version_of(&path);
         Self { path, version }
     }
+}
+
+/// What a broker's program says of itself.
+pub fn version_of(program: &Path) -> Option<String> {
+    let said = Command::new(program).arg("--version").output().ok()?;
+    let text = String::from_utf8(said.stdout).ok()?;
+    Some(text.trim().rsplit('v').next()?.to_owned())
 }
 
 impl Version {

@@ -28,4 +28,4 @@ pub use svg::timeline as timeline_svg;
 pub use table::{jobs, node, nodes};
 pub use tenants::{tenant, tenants};
 pub use trace::trace;
-pub use words::{age as span, date};
+pub use words::{age as span, bytes, date};

@@ -106,7 +106,7 @@ impl Style {
     }
 
     /// A heading.
-    pub(super) fn bold(&self, text: &str) -> String {
+    pub fn bold(&self, text: &str) -> String {
         if self.colour {
             format!("\u{1b}[1m{text}\u{1b}[0m")
         } else {

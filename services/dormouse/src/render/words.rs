@@ -25,7 +25,7 @@ pub fn date(time: Timestamp) -> String {
 }
 
 /// Bytes with a binary suffix: `1.5 GiB`.
-pub(super) fn bytes(bytes: u64) -> String {
+pub fn bytes(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
     let unit = (bytes.max(1).ilog2() / 10).min(5);
     if unit == 0 {

@@ -1,0 +1,287 @@
+//! What the cluster lacks: its broker, its streams, its services, its nodes.
+
+use dormouse_projections::nodes::NodeState;
+use dormouse_projections::queries::{ClusterAnswer, NodesAnswer};
+use dormouse_runtime::{FoundStream, Log, StreamState};
+use serde_json::{Value, json};
+
+use super::Looks;
+use super::machine::is_older;
+use crate::cli::ServiceArg;
+use crate::commands::query;
+use crate::context::Context;
+use crate::render::bytes;
+use crate::serve;
+
+/// One active copy each.
+const DECIDERS: [ServiceArg; 5] = [
+    ServiceArg::Admission,
+    ServiceArg::Optimizer,
+    ServiceArg::Placer,
+    ServiceArg::Checkpointer,
+    ServiceArg::Autoscaler,
+];
+
+/// A query service that is so many events behind is late.
+const FAR_BEHIND: u64 = 1_000;
+
+/// A stream is soon full from this part on.
+const NEARLY_FULL: f64 = 0.9;
+
+pub async fn look(context: &Context, looks: &mut Looks<'_>) {
+    if !context.names_a_cluster() {
+        let advice =
+            "start one with `dormouse up`, or name its broker with --server nats://HOST:PORT";
+        return looks.warn(
+            "broker",
+            "no cluster has run here, and none is named",
+            advice,
+        );
+    }
+    let log = match context.connect_as_holder().await {
+        Ok(log) => log,
+        Err(error) => {
+            let advice = "the rest of the cluster could not be looked at";
+            return looks.fail("broker", format!("{error:#}"), advice);
+        }
+    };
+    broker(&log, looks).await;
+    if let Some(tenant) = log.tenant() {
+        looks.ok(
+            "key",
+            format!("it is tenant {tenant}'s; the rest is for operators"),
+        );
+        return answers(&log, looks).await;
+    }
+    for stream in log.streams().await {
+        self::stream(&stream, looks);
+    }
+    deciders(&log, looks).await;
+    queries(&log, looks).await;
+}
+
+async fn broker(log: &Log, looks: &mut Looks<'_>) {
+    match log.broker().await {
+        Err(why) => looks.fail(
+            "broker",
+            why,
+            "look at its own log; docs/troubleshooting.md",
+        ),
+        Ok(it) => {
+            let took_ms = it.round_trip.as_secs_f64() * 1_000.0;
+            let found = format!(
+                "{} at {}, nats-server {}, answers in {took_ms:.1} ms",
+                it.name, it.address, it.version
+            );
+            match is_older(&it.version, (2, 14)) {
+                true => looks.fail("broker", found, "2.14 is the oldest that will do"),
+                false => looks.ok("broker", found),
+            }
+        }
+    }
+}
+
+fn stream(stream: &StreamState, looks: &mut Looks) {
+    let StreamState { name, holds, found } = stream;
+    let make = "`dormouse configure FILE --ensure-streams` makes the streams";
+    match found {
+        Err(why) => looks.fail(holds, format!("{name}: {why}"), "a stream without a leader answers nobody: look at the brokers' logs; docs/troubleshooting.md"),
+        Ok(None) => looks.fail(holds, format!("there is no stream {name}"), make),
+        Ok(Some(found)) => there(name, holds, found, looks),
+    }
+}
+
+fn there(name: &str, holds: &str, found: &FoundStream, looks: &mut Looks) {
+    let mut said = format!(
+        "{name}: {} messages, {}",
+        found.messages,
+        bytes(found.bytes)
+    );
+    if let Some(most) = found.max_bytes {
+        said = format!("{said} of at most {}", bytes(most));
+    }
+    if found.replicas > 1 {
+        let leader = found.leader.as_deref().unwrap_or("nobody");
+        said = format!("{said}, {} copies, led by {leader}", found.replicas);
+    }
+    if !found.behind.is_empty() {
+        return looks.warn(
+            holds,
+            format!("{said}; away or behind: {}", found.behind.join(", ")),
+            "one copy more that is lost and the log stands still: look at these brokers",
+        );
+    }
+    if !found.differs.is_empty() {
+        return looks.warn(
+            holds,
+            format!(
+                "{said}; {} is not as it should be",
+                found.differs.join(", ")
+            ),
+            "`dormouse configure FILE --ensure-streams` sets it right, and so does a start of `up`",
+        );
+    }
+    #[expect(clippy::cast_precision_loss, reason = "a share to compare")]
+    let is_full = |most: u64| found.bytes as f64 > NEARLY_FULL * most as f64;
+    match found.max_bytes.is_some_and(is_full) {
+        true => looks.warn(
+            holds,
+            said,
+            "what does not fit is refused: give the broker more room, or have what waits recorded (is admission there?)",
+        ),
+        false => looks.ok(holds, said),
+    }
+}
+
+async fn deciders(log: &Log, looks: &mut Looks<'_>) {
+    for service in DECIDERS {
+        let name = serve::name(service);
+        match log.leases().holder(name).await {
+            Err(error) => looks.fail(name, error.to_string(), "the leases cannot be read; docs/troubleshooting.md"),
+            Ok(Some(lease)) => looks.ok(name, format!("{} is active", lease.holder)),
+            Ok(None) => looks.fail(
+                name,
+                "no copy of it is active",
+                format!("start it (`dormouse serve {name}`), or look into its log why it does not become active"),
+            ),
+        }
+    }
+}
+
+async fn answers(log: &Log, looks: &mut Looks<'_>) {
+    match query::<Value>(log, "jobs", json!({"limit": 1})).await {
+        Ok(_) => looks.ok("queries", "they are answered"),
+        Err(error) => looks.fail("queries", error.to_string(), "ask an operator"),
+    }
+}
+
+async fn queries(log: &Log, looks: &mut Looks<'_>) {
+    let asked = query::<ClusterAnswer>(log, "cluster", Value::Null).await;
+    let cluster = match asked {
+        Ok(cluster) => cluster,
+        Err(error) => {
+            let advice = "start it: `dormouse serve api`";
+            return looks.fail("queries", error.to_string(), advice);
+        }
+    };
+    let head = log.head().await.unwrap_or(cluster.log.head);
+    let behind = head.0.saturating_sub(cluster.log.head.0);
+    let read = format!("event {} of {head} is read", cluster.log.head);
+    match behind > FAR_BEHIND {
+        true => looks.warn(
+            "queries",
+            read,
+            "the query service is behind: lists and timelines are old",
+        ),
+        false => looks.ok("queries", read),
+    }
+    if let Some(last) = &cluster.log.last_flagged {
+        let found = format!(
+            "{} events are not used, the last one is {}",
+            cluster.log.flagged, last.sequence
+        );
+        looks.warn("flagged", found, last.reason.clone());
+    }
+    match query::<NodesAnswer>(log, "nodes", Value::Null).await {
+        Ok(answer) => nodes(&answer, looks),
+        Err(error) => looks.fail("nodes", error.to_string(), "start `dormouse serve api`"),
+    }
+}
+
+fn nodes(answer: &NodesAnswer, looks: &mut Looks) {
+    let of = |state: NodeState| -> Vec<&str> {
+        let all = answer.nodes.iter().filter(|it| it.state == state);
+        all.map(|it| it.node.as_str()).collect()
+    };
+    let up = of(NodeState::Up);
+    match up.is_empty() {
+        true => looks.fail(
+            "nodes",
+            "none takes containers",
+            "start an agent: `dormouse serve agent --node NAME --capacity cpu=…,memory=…`",
+        ),
+        false => looks.ok("nodes", format!("{} take containers", up.len())),
+    }
+    let unwell = [
+        (
+            NodeState::Lost,
+            "lost",
+            "start their agents again, or `dormouse node remove NAME`",
+        ),
+        (
+            NodeState::Quarantined,
+            "quarantined",
+            "`dormouse nodes` says why; it is tried again by itself",
+        ),
+        (
+            NodeState::Drained,
+            "drained",
+            "`dormouse node restore NAME` takes one back",
+        ),
+    ];
+    for (state, word, advice) in unwell {
+        let names = of(state);
+        if !names.is_empty() {
+            looks.warn(word, names.join(", "), advice);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Report, State};
+    use super::*;
+
+    fn looked(found: Result<Option<FoundStream>, String>) -> (State, String) {
+        let mut report = Report::default();
+        let mut looks = Looks {
+            of: "cluster",
+            report: &mut report,
+        };
+        let it = StreamState {
+            name: "DORMOUSE_LOG".to_owned(),
+            holds: "the log",
+            found,
+        };
+        stream(&it, &mut looks);
+        let check = report.checks.remove(0);
+        (check.state, check.found)
+    }
+
+    #[test]
+    fn a_stream_is_judged_by_what_it_is() {
+        let found = FoundStream {
+            messages: 7,
+            bytes: 95,
+            replicas: 3,
+            leader: Some("b1".to_owned()),
+            ..FoundStream::default()
+        };
+        let (state, said) = looked(Ok(Some(found.clone())));
+        assert_eq!(state, State::Ok);
+        assert!(said.ends_with("3 copies, led by b1"), "{said}");
+        assert_eq!(looked(Ok(None)).0, State::Failed);
+        assert_eq!(looked(Err("no answer".to_owned())).0, State::Failed);
+        let warned = [
+            FoundStream {
+                behind: vec!["b2".to_owned()],
+                ..found.clone()
+            },
+            FoundStream {
+                differs: vec!["that it is compressed".to_owned()],
+                ..found.clone()
+            },
+            FoundStream {
+                max_bytes: Some(100),
+                ..found
+            },
+        ];
+        for found in warned {
+            assert_eq!(
+                looked(Ok(Some(found.clone()))).0,
+                State::Warning,
+                "{found:?}"
+            );
+        }
+    }
+}

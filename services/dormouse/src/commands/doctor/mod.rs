@@ -1,0 +1,164 @@
+//! `doctor`: what this machine and the cluster lack, each with what to do about it.
+//!
+//! 1. The machine: what `up` and an agent need here.
+//! 2. The cluster, if one is named or runs here: broker, streams, services, nodes.
+//!
+//! It changes nothing. A tenant's key sees its own part.
+
+mod cluster;
+mod machine;
+
+use serde::{Deserialize, Serialize};
+
+use crate::context::Context;
+use crate::error::{DONE, ERROR};
+use crate::print;
+use crate::render::Style;
+
+/// All that was looked at.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Report {
+    /// In the order of the looks.
+    pub checks: Vec<Check>,
+}
+
+/// One look.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Check {
+    /// `machine` or `cluster`.
+    pub of: String,
+    /// What was looked at.
+    pub name: String,
+    /// How it is.
+    pub state: State,
+    /// What was found.
+    pub found: String,
+    /// What to do, where something is to be done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub advice: Option<String>,
+}
+
+/// How something is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// As it should be.
+    Ok,
+    /// Something does not work, or will not.
+    Warning,
+    /// The cluster, or this part of it, does not work.
+    Failed,
+}
+
+impl State {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Warning => "warning",
+            Self::Failed => "FAILED",
+        }
+    }
+}
+
+/// Looks of one kind.
+struct Looks<'a> {
+    of: &'static str,
+    report: &'a mut Report,
+}
+
+impl Looks<'_> {
+    fn add(&mut self, name: &str, state: State, found: String, advice: Option<String>) {
+        self.report.checks.push(Check {
+            of: self.of.to_owned(),
+            name: name.to_owned(),
+            state,
+            found,
+            advice,
+        });
+    }
+
+    fn ok(&mut self, name: &str, found: impl Into<String>) {
+        self.add(name, State::Ok, found.into(), None);
+    }
+
+    fn warn(&mut self, name: &str, found: impl Into<String>, advice: impl Into<String>) {
+        self.add(name, State::Warning, found.into(), Some(advice.into()));
+    }
+
+    fn fail(&mut self, name: &str, found: impl Into<String>, advice: impl Into<String>) {
+        self.add(name, State::Failed, found.into(), Some(advice.into()));
+    }
+}
+
+/// Looks, and prints what it found.
+///
+/// # Errors
+/// When the standard output is closed.
+pub async fn run(context: &Context) -> anyhow::Result<u8> {
+    let mut report = Report::default();
+    machine::look(
+        context,
+        &mut Looks {
+            of: "machine",
+            report: &mut report,
+        },
+    )
+    .await;
+    cluster::look(
+        context,
+        &mut Looks {
+            of: "cluster",
+            report: &mut report,
+        },
+    )
+    .await;
+    print::value(context.output()?, &report, |report, wide| {
+        report.table(&Style::of_stdout(wide))
+    })?;
+    let failed = report.checks.iter().any(|it| it.state == State::Failed);
+    Ok(if failed { ERROR } else { DONE })
+}
+
+impl Report {
+    fn table(&self, style: &Style) -> String {
+        let mut lines = Vec::new();
+        let mut of = "";
+        for check in &self.checks {
+            if check.of != of {
+                of = &check.of;
+                lines.push(style.bold(of));
+            }
+            let (word, name) = (check.state.word(), &check.name);
+            lines.push(format!("  {word:<8} {name:<15} {}", check.found));
+            if let Some(advice) = &check.advice {
+                lines.push(format!("  {:<8} {:<15} {advice}", "", ""));
+            }
+        }
+        let count = |state| self.checks.iter().filter(|it| it.state == state).count();
+        lines.push(match (count(State::Failed), count(State::Warning)) {
+            (0, 0) => "nothing is wrong".to_owned(),
+            (0, warnings) => format!("nothing has failed; warnings: {warnings}"),
+            (failed, warnings) => format!("failed: {failed}; warnings: {warnings}"),
+        });
+        lines.join("\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_stands_with_what_to_do() {
+        let mut report = Report::default();
+        let mut looks = Looks {
+            of: "machine",
+            report: &mut report,
+        };
+        looks.ok("walls", "this is root");
+        looks.warn("disk", "1 GiB is free", "free some");
+        let table = report.table(&Style::plain());
+        let expected = "machine\n  ok       walls           this is root\n  warning  disk            1 GiB is free\n                           free some\nnothing has failed; warnings: 1";
+        assert_eq!(table, expected);
+    }
+}
