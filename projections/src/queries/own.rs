@@ -11,10 +11,11 @@ use crate::ReadModel;
 use crate::status::own_words;
 
 /// The queries that a tenant may ask, by name.
-pub const TENANT_NAMES: [&str; 7] = [
+pub const TENANT_NAMES: [&str; 8] = [
     "job",
     "jobs",
     "ledger",
+    "nodes",
     "notebook",
     "notebooks",
     "tenant",
@@ -56,7 +57,7 @@ pub fn answer_tenant(
         return Err(QueryError::bad_request(why));
     }
     own_job(tenant, name, &mut request)?;
-    if !matches!(name, "job" | "notebook" | "timeline") {
+    if !matches!(name, "job" | "nodes" | "notebook" | "timeline") {
         request.insert("tenant".to_owned(), tenant.as_str().into());
     }
     let mut answered =
@@ -65,6 +66,9 @@ pub fn answer_tenant(
             ..error
         })?;
     hide_others(&mut answered, tenant);
+    if name == "nodes" {
+        hide_addresses(&mut answered);
+    }
     Ok(answered)
 }
 
@@ -90,6 +94,17 @@ fn own_job(
         Some(_) => {}
     }
     Ok(())
+}
+
+/// Nodes are listed for what they offer and for their labels; how they reach each other is nobody's
+/// who only submits.
+fn hide_addresses(nodes: &mut Value) {
+    let rows = nodes.get_mut("nodes").and_then(Value::as_array_mut);
+    for row in rows.into_iter().flatten() {
+        if let Some(address) = row.get_mut("address") {
+            *address = "".into();
+        }
+    }
 }
 
 /// Takes the names of other tenants' jobs out of the reasons.

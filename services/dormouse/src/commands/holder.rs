@@ -13,7 +13,7 @@ const NOT_PERMITTED: &str = "not_permitted";
 /// A tenant's key, and a command of the operators.
 pub fn operators_only(tenant: &TenantId) -> Coded {
     let message = format!(
-        "this is for operators, and the key is one of tenant {tenant}; it is good for `submit`, `run`, `jobs`, `job show|wait|logs|exec|cancel|hold|release|requeue|revise`, `notebook`, `timeline METRIC --job ID` and `tenant show {tenant}`. For the rest ask an operator, or name an operator's key with --creds or --nkey"
+        "this is for operators, and the key is one of tenant {tenant}; it is good for `submit`, `run`, `jobs`, `job show|wait|logs|exec|cancel|hold|release|requeue|revise`, `notebook`, `nodes`, `timeline METRIC --job ID` and `tenant show {tenant}`. For the rest ask an operator, or name an operator's key with --creds or --nkey"
     );
     Coded::new(NOT_PERMITTED, message)
 }

@@ -14,7 +14,7 @@ use crate::render;
 /// When the query service does not answer.
 pub async fn run(context: &Context, args: NodesArgs) -> anyhow::Result<u8> {
     let request = NodesQuery { all: args.all };
-    let log = context.connect().await?;
+    let log = context.connect_as_holder().await?;
     watched::show(context, &log, "nodes", &request, args.watch, render::nodes).await
 }
 

@@ -75,6 +75,9 @@ fn a_submitter_works(cluster: &Cluster) {
         (4, &json!("cancelled"))
     );
     cluster.run(&["tenant", "show", "ads"]).ok();
+    let nodes = cluster.run(&["nodes"]).ok().json();
+    assert_eq!(nodes["nodes"][0]["node"], "n0", "{nodes}");
+    assert_eq!(nodes["nodes"][0]["address"], "", "{nodes}");
 }
 
 fn a_submitter_waits(cluster: &Cluster) {
@@ -120,7 +123,7 @@ fn a_submitter_holds_to_a_plan(cluster: &mut Cluster, person: Person) {
 fn what_is_not_for_tenants_is_said_at_once(cluster: &Cluster) {
     let policy = cluster.dir().join("policy.yaml").display().to_string();
     let commands: [&[&str]; 10] = [
-        &["nodes"],
+        &["node", "show", "n0"],
         &["node", "drain", "n0"],
         &["tenants"],
         &["cluster"],
@@ -186,7 +189,7 @@ fn holds(cluster: &mut Cluster, person: Person) {
         (submitted.code, &submitted.json()["job"]),
         (0, &json!("ads/plain"))
     );
-    not_permitted(cluster, &["nodes"]);
+    not_permitted(cluster, &["cluster"]);
     person(cluster, "operator");
     let log = cluster.check();
     let hers = log
