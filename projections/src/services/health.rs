@@ -1,8 +1,8 @@
 //! How a service is, in figures and in words.
 //!
 //! A latency is the upper bound of the bucket of a histogram that it lies in: the real one is at most
-//! that, and at least four fifths of it, or in the bucket below the objective. The part of the
-//! requests within the objective is exact where a gateway tells it.
+//! that, and more than four fifths of it. The part of the requests within the objective is exact
+//! where a gateway tells it.
 
 use dormouse_messages::service::LatencyObjective;
 use dormouse_messages::{GatewayId, Timestamp};
