@@ -13,10 +13,10 @@ const METRICS = [
   ["jobs", "Jobs by phase"],
   ["adjustments", "Adjusted jobs", (it) => it === "by decision"],
   ["gpu-use", "Parts of GPUs, used by job"],
-  ["latency", "Latency at the objective's percentile"],
+  ["latency", "Latency at the objective's percentile, ms"],
   ["attainment", "Requests within the objective"],
-  ["request-rate", "Requests to services"],
-  ["replicas", "Replicas that are ready"],
+  ["request-rate", "Requests a second to services"],
+  ["replicas", "Replicas of services"],
 ];
 // Of the selected service, else of the busiest ones.
 const OF_SERVICES = new Set(["latency", "attainment", "request-rate", "replicas"]);

@@ -117,26 +117,20 @@ fn show_one(id: &JobId, service: &Service, now: Timestamp) {
     }
     let recent = service.last_minute(now);
     let latency = recent.and_then(|it| service.latency(&it.sums));
-    let telling = service.telling(now).count();
-    figures(
-        id,
-        latency.map_or(f64::NAN, |it| it.ms / 1000.0),
-        [service.replicas.count(), service.target],
-        service.saturated,
-        u32::try_from(telling).unwrap_or(u32::MAX),
-    );
-}
-
-fn figures(id: &JobId, latency_s: f64, replicas: [u32; 2], saturated: bool, gateways: u32) {
-    gauge!(LATENCY, &labels(id)).set(latency_s);
-    for (state, count) in ["ready", "target"].into_iter().zip(replicas) {
+    gauge!(LATENCY, &labels(id)).set(latency.map_or(f64::NAN, |it| it.ms / 1000.0));
+    let replicas = [
+        ("ready", service.replicas.count()),
+        ("target", service.target),
+    ];
+    for (state, count) in replicas {
         gauge!(REPLICAS, &with(id, "state", state)).set(f64::from(count));
     }
-    gauge!(SATURATED, &labels(id)).set(f64::from(u8::from(saturated)));
-    gauge!(GATEWAYS, &labels(id)).set(f64::from(gateways));
+    gauge!(SATURATED, &labels(id)).set(f64::from(u8::from(service.saturated)));
+    let telling = u32::try_from(service.telling(now).count());
+    gauge!(GATEWAYS, &labels(id)).set(f64::from(telling.unwrap_or(u32::MAX)));
 }
 
-/// A service that has just ended has no replicas any more.
+/// A service that has just ended is set once more: to what it did in all, and no replicas.
 pub fn observe(model: &ReadModel, recorded: &Recorded) {
     let ended = match recorded.event() {
         Some(Event::JobCompleted(it)) => &it.job,
@@ -144,7 +138,7 @@ pub fn observe(model: &ReadModel, recorded: &Recorded) {
         Some(Event::JobCancelled(it)) => &it.job,
         _ => return,
     };
-    if model.services.get(ended).is_some_and(|it| it.ended) {
-        figures(ended, f64::NAN, [0, 0], false, 0);
+    if let Some(service) = model.services.get(ended).filter(|it| it.ended) {
+        show_one(ended, service, recorded.stored_at);
     }
 }
