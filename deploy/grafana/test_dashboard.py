@@ -69,8 +69,19 @@ def test_every_metric_of_the_dashboard_is_served(tmp_path):
     try:
         harness.await_line(up, "A cluster of")
         document = {"name": "a", "tenant": "ads", "command": {"start": ["true"]}, "demand": {"cpu": 1}}
-        command = [binary, "submit", "-"]
-        subprocess.run(command, input=json.dumps(document), env={**os.environ, **env}, text=True, check=True)
+        # What is said of a service is said before its first request.
+        service = {
+            "name": "line",
+            "tenant": "ads",
+            "kind": "inference",
+            "command": {"start": ["sleep", "60"]},
+            "demand": {"cpu": 1},
+            "containers": {"min": 0, "max": 1},
+            "service": {"objective": {"latency_ms": 128, "percentile": 99}},
+        }
+        for it in (document, service):
+            command = [binary, "submit", "-"]
+            subprocess.run(command, input=json.dumps(it), env={**os.environ, **env}, text=True, check=True)
         subprocess.run([binary, "job", "wait", "ads/a"], env={**os.environ, **env}, check=True)
         dashboard = json.loads(DASHBOARD.read_text())
         assert len(dashboard["panels"]) >= 10

@@ -2,7 +2,8 @@
 //!
 //! [`ReadModel`] folds the whole log into what people ask for: the jobs ([`jobs`]), the nodes
 //! ([`nodes`]), what was when ([`timelines`], a tenant at a
-//! time [`fairness`]), the cluster at a glance ([`cluster`]) and who has keys ([`keys`]).
+//! time [`fairness`]), how services are ([`services`]), the cluster at a glance ([`cluster`]) and who
+//! has keys ([`keys`]).
 //! [`queries`] answers from it. [`status`] says what tenants are shown of the log. The deciders' own folds are in `dormouse-state`. Nothing here reads a
 //! clock: times are the broker's, and `now` is the caller's.
 
@@ -16,6 +17,7 @@ pub mod notebooks;
 mod property;
 pub mod queries;
 mod read_model;
+pub mod services;
 pub mod shared;
 pub mod status;
 pub mod steps;

@@ -9,6 +9,7 @@ use crate::jobs::{JobTable, PhaseCounts};
 use crate::keys::Keys;
 use crate::nodes::NodeTable;
 use crate::notebooks::Notebooks;
+use crate::services::Services;
 use crate::timelines::Timelines;
 use dormouse_state::Queues;
 
@@ -29,6 +30,9 @@ pub struct ReadModel {
     pub fairness: Fairness,
     /// The notebooks.
     pub notebooks: Notebooks,
+    /// The services.
+    #[serde(default)]
+    pub services: Services,
     /// Who has keys.
     #[serde(default)]
     pub keys: Keys,
@@ -41,7 +45,7 @@ pub struct ReadModel {
 
 impl Fold for ReadModel {
     const NAME: &'static str = "read-model";
-    const VERSION: u32 = 17;
+    const VERSION: u32 = 18;
 
     /// Folds an event everywhere; one that must not count is only flagged.
     fn evolve(&mut self, recorded: &Recorded) {
@@ -62,6 +66,7 @@ impl Fold for ReadModel {
         }
         self.nodes.evolve(recorded);
         self.notebooks.evolve(recorded);
+        self.services.evolve(recorded);
         self.keys.evolve(recorded);
         self.timelines.evolve(recorded);
         let resized = recorded.event().is_some_and(changes_nodes);
@@ -94,6 +99,7 @@ impl Fold for ReadModel {
         }
         self.jobs.check_invariants()?;
         self.queues.check_invariants()?;
+        self.services.check_invariants()?;
         self.nodes.check_invariants()
     }
 }
@@ -129,6 +135,7 @@ impl ReadModel {
             jobs: self.jobs.clone(),
             nodes: self.nodes.clone(),
             notebooks: self.notebooks.clone(),
+            services: self.services.tails(),
             keys: self.keys.clone(),
             timelines: self.timelines.tails(),
             queues: self.queues.clone(),

@@ -269,6 +269,8 @@ impl Timelines {
         let of: fn(&JobSteps) -> Option<&Steps> = match metric {
             Metric::FairnessLossByJob => |steps| Some(&steps.loss),
             Metric::GpuUse => |steps| steps.gpus.as_ref().map(|it| &it.used),
+            // The services have their own.
+            it if it.is_of_services() => |_| None,
             _ => |steps| Some(&steps.containers),
         };
         let named: Vec<(String, &Steps)> = match (metric.is_of_jobs(), job) {

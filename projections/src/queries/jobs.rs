@@ -14,6 +14,7 @@ use crate::ReadModel;
 use crate::jobs::{
     GpuUsed, Job, Life, Phase, Refused, SavedCheckpoint, TaskCounts, reason, room::Room,
 };
+use crate::services::health::Health;
 use crate::timelines::{Metric, Timeline, Window};
 use dormouse_state::{Queues, Share};
 
@@ -186,6 +187,9 @@ pub struct JobDetail {
     /// What standing on several nodes costs it, by the policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spread: Option<Spread>,
+    /// How it is, where it is a service.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<Health>,
 }
 
 /// Containers that stand beside a job's workers.
@@ -264,6 +268,7 @@ pub(super) fn job(
     let row = row((model, &room), &query.job, job, place, now);
     Ok(JobDetail {
         spread: spread(model, &row),
+        service: model.services.get(&query.job).map(|it| it.health(now)),
         row,
         ingress_sequence: job.ingress_sequence,
         sha256: job.sha256.clone(),
@@ -334,7 +339,7 @@ pub(super) fn row(
         kind: job.kind,
         executor: job.executor,
         phase: job.phase,
-        reason: reason::of_row(room, id, job, position, now),
+        reason: why((model, room), id, job, position, now),
         position,
         tenant_share: tenant.map(|tenant| model.queues.share(tenant).as_f64()),
         demand_share: tenant.map(|tenant| model.queues.demand_share(tenant).as_f64()),
@@ -380,6 +385,23 @@ pub(super) fn row(
         metrics: metrics.unwrap_or_default(),
         nodes: nodes.unwrap_or_default(),
         address: address(model, id, job),
+    }
+}
+
+/// Why it is as it is; of a service that runs, what is wrong with it, too.
+fn why(
+    (model, room): (&ReadModel, &Room<'_>),
+    id: &JobId,
+    job: &Job,
+    position: Option<u64>,
+    now: Timestamp,
+) -> String {
+    let reason = reason::of_row(room, id, job, position, now);
+    let runs = job.kind == Kind::Inference && job.phase == Phase::Running;
+    let service = model.services.get(id).filter(|_| runs);
+    match service.and_then(|it| it.trouble(now)) {
+        Some(trouble) => format!("{reason}; {trouble}"),
+        None => reason,
     }
 }
 

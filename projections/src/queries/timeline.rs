@@ -18,7 +18,7 @@ const POINTS: usize = 2_000;
 pub struct TimelineQuery {
     /// One of [`Metric::ALL`].
     pub metric: String,
-    /// For `containers`, `fairness-loss-by-job` and `gpu-use`: of this job only.
+    /// For the metrics of jobs, and those of services: of this one only.
     #[serde(default)]
     pub job: Option<JobId>,
     /// For these without a job: so many of the busiest jobs, besides the sum.
@@ -43,12 +43,12 @@ pub(super) fn timeline(
     let metric: Metric = query.metric.parse().map_err(QueryError::bad_request)?;
     if let Some(job) = &query.job {
         if !metric.is_of_jobs() {
+            let of_jobs = Metric::ALL.into_iter().filter(|it| it.is_of_jobs());
+            let names: Vec<&str> = of_jobs.map(Metric::as_str).collect();
             return Err(QueryError::bad_request(format!(
-                "{} is not of one job; of one job there are {}, {} and {}",
+                "{} is not of one job; of one job there are {}",
                 metric.as_str(),
-                Metric::Containers.as_str(),
-                Metric::FairnessLossByJob.as_str(),
-                Metric::GpuUse.as_str()
+                names.join(", ")
             )));
         }
         if model.jobs.get(job).is_none() && model.timelines.job(job).is_none() {
@@ -72,6 +72,11 @@ pub(super) fn timeline(
         return Ok(drawn.bounded(query.points.unwrap_or(POINTS)));
     }
     let busiest = query.busiest.unwrap_or(BUSIEST);
+    if metric.is_of_services() {
+        let named = model.services.series(metric, query.job.as_ref(), busiest);
+        let drawn = draw(metric, &named, window, model.cluster.now);
+        return Ok(drawn.bounded(query.points.unwrap_or(POINTS)));
+    }
     let drawn = model
         .timelines
         .timeline(metric, query.job.as_ref(), window, busiest);

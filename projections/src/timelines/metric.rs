@@ -20,6 +20,14 @@ pub enum Metric {
     FairnessLossByJob,
     /// What the busiest jobs with parts of GPUs used of them, or one: 1 is a whole device.
     GpuUse,
+    /// The latency of a service's answers at its objective's percentile.
+    Latency,
+    /// Requests that a service gets, and what of them went wrong.
+    RequestRate,
+    /// The part of a service's requests that was answered within its objective.
+    Attainment,
+    /// Replicas of a service that are ready, and that there are to be.
+    Replicas,
     /// Σ |s − ŝ| of each tenant's jobs.
     FairnessLossByTenant,
     /// Dominant share of what each tenant has.
@@ -34,7 +42,7 @@ pub enum Metric {
 
 impl Metric {
     /// Every metric.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 16] = [
         Self::Utilization,
         Self::FairnessLoss,
         Self::Adjustments,
@@ -42,6 +50,10 @@ impl Metric {
         Self::Jobs,
         Self::FairnessLossByJob,
         Self::GpuUse,
+        Self::Latency,
+        Self::RequestRate,
+        Self::Attainment,
+        Self::Replicas,
         Self::FairnessLossByTenant,
         Self::DominantShare,
         Self::DemandShare,
@@ -60,6 +72,10 @@ impl Metric {
             Self::Jobs => "jobs",
             Self::FairnessLossByJob => "fairness-loss-by-job",
             Self::GpuUse => "gpu-use",
+            Self::Latency => "latency",
+            Self::RequestRate => "request-rate",
+            Self::Attainment => "attainment",
+            Self::Replicas => "replicas",
             Self::FairnessLossByTenant => "fairness-loss-by-tenant",
             Self::DominantShare => "dominant-share",
             Self::DemandShare => "demand-share",
@@ -84,6 +100,16 @@ impl Metric {
                 "fraction",
                 "Time of a GPU that jobs with parts of GPUs used",
             ),
+            Self::Latency => (
+                "milliseconds",
+                "Latency at the objective's percentile: bounds of buckets; 0: no answer",
+            ),
+            Self::RequestRate => ("requests/s", "Requests to services"),
+            Self::Attainment => (
+                "fraction",
+                "Requests answered within the objective; 1 where there was none",
+            ),
+            Self::Replicas => ("replicas", "Replicas of services that are ready"),
             Self::FairnessLossByTenant => ("fraction", "Fairness loss Σ |s − ŝ| by tenant"),
             Self::DominantShare => ("fraction", "Dominant share of what each tenant has"),
             Self::DemandShare => ("fraction", "Dominant share of what each tenant has queued"),
@@ -98,9 +124,19 @@ impl Metric {
     /// Whether it is a job's, too.
     #[must_use]
     pub const fn is_of_jobs(self) -> bool {
+        self.is_of_services()
+            || matches!(
+                self,
+                Self::Containers | Self::FairnessLossByJob | Self::GpuUse
+            )
+    }
+
+    /// Whether it is a service's.
+    #[must_use]
+    pub const fn is_of_services(self) -> bool {
         matches!(
             self,
-            Self::Containers | Self::FairnessLossByJob | Self::GpuUse
+            Self::Latency | Self::RequestRate | Self::Attainment | Self::Replicas
         )
     }
 }

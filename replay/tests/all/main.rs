@@ -8,6 +8,7 @@ mod diff;
 mod dynamoml;
 mod explain;
 mod grants;
+mod health;
 mod ledger;
 mod limits;
 mod nights;

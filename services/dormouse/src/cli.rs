@@ -284,7 +284,7 @@ pub enum Command {
     Simulate(SimulateArgs),
     /// Draw a metric over time
     #[command(
-        after_help = "Examples:\n  dormouse timeline utilization\n  dormouse timeline containers --svg containers.svg\n  dormouse timeline fairness-loss -o json\n  dormouse timeline jobs --log log.jsonl\n\nMetrics of the cluster: utilization, fairness-loss, adjustments, containers, jobs, unfairness;\nby tenant: dominant-share, demand-share, waiting, fairness-loss-by-tenant;\nby job (--job): containers, fairness-loss-by-job, gpu-use (parts of GPUs)."
+        after_help = "Examples:\n  dormouse timeline utilization\n  dormouse timeline containers --svg containers.svg\n  dormouse timeline fairness-loss -o json\n  dormouse timeline jobs --log log.jsonl\n  dormouse timeline latency --job ads/line\n\nMetrics of the cluster: utilization, fairness-loss, adjustments, containers, jobs, unfairness;\nby tenant: dominant-share, demand-share, waiting, fairness-loss-by-tenant;\nby job (--job): containers, fairness-loss-by-job, gpu-use (parts of GPUs);\nby service (--job): latency, request-rate, attainment, replicas."
     )]
     Timeline(TimelineArgs),
     /// Say why a job, a tenant, a node or a decision is as it is, and what would have changed it

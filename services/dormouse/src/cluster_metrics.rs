@@ -6,7 +6,9 @@
 //! 2. What takes time is observed when it happens, in histograms that begin with this process.
 //!
 //! Units are base units (seconds, bytes, fractions); names end in theirs. Tenants are labels, jobs
-//! are not: there are too many of them.
+//! are not: there are too many of them. Services are few, and are ([`services`]).
+
+mod services;
 
 use std::time::Duration;
 
@@ -146,10 +148,12 @@ pub fn describe() {
     for (name, help) in HISTOGRAMS {
         describe_histogram!(name, Unit::Seconds, help);
     }
+    services::describe();
 }
 
 /// Observes what an event that has just been folded ends.
 pub fn observe(model: &ReadModel, recorded: &Recorded) {
+    services::observe(model, recorded);
     let at = recorded.stored_at;
     let job = |id: &JobId| model.jobs.get(id);
     match recorded.event() {
@@ -197,6 +201,7 @@ pub fn show(model: &ReadModel, now: Timestamp) {
             gauge!(UTILIZATION, "resource" => resource.to_owned(), "kind" => kind).set(value);
         }
     }
+    services::show(model, now);
     if let Some(cluster) = asked::<ClusterAnswer>(model, "cluster", now) {
         show_cluster(&cluster);
     }

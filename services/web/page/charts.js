@@ -13,7 +13,15 @@ const METRICS = [
   ["jobs", "Jobs by phase"],
   ["adjustments", "Adjusted jobs", (it) => it === "by decision"],
   ["gpu-use", "Parts of GPUs, used by job"],
+  ["latency", "Latency at the objective's percentile, ms"],
+  ["attainment", "Requests within the objective"],
+  ["request-rate", "Requests a second to services"],
+  ["replicas", "Replicas of services"],
 ];
+// Of the selected service, else of the busiest ones.
+const OF_SERVICES = new Set(["latency", "attainment", "request-rate", "replicas"]);
+// What others are compared with.
+const DASHED = new Set(["bound", "objective", "target"]);
 const MOST = 8;
 export const UNCHANGED = "the model, unchanged";
 const drawn = new Map();
@@ -34,18 +42,28 @@ export function build() {
 
 const size = (box) => ({ width: Math.max(120, box.clientWidth - (box.id === "strip" ? 16 : 0)), height: box.id === "strip" ? 44 : 150 });
 
-export async function load(app) {
+export async function load(app, metrics = METRICS.map(([metric]) => metric)) {
   asked = Date.now();
-  const range = time.window_(app);
-  const points = 800;
-  for (const [metric] of METRICS) {
+  for (const metric of metrics) {
     try {
-      const line = await ask("timeline", { metric, points, ...range }, `timeline-${metric}`);
-      paint(app, metric, line);
+      await one(app, metric);
     } catch (error) {
       if (error.name !== "AbortError") throw error;
     }
   }
+}
+
+async function one(app, metric) {
+  const about = (job) => ask("timeline", { metric, points: 800, job, ...time.window_(app) }, `timeline-${metric}`);
+  const { job } = app.view;
+  if (job && OF_SERVICES.has(metric)) {
+    const own = await about(job).catch((error) => {
+      if (error.name === "AbortError") throw error;
+      return { series: [] };
+    });
+    if (own.series.length) return paint(app, metric, own, job);
+  }
+  return paint(app, metric, await about());
 }
 
 export function grown(app) {
@@ -53,10 +71,13 @@ export function grown(app) {
 }
 
 let range = null;
+let selected = "";
 export function show(app) {
   moment = ms(app.state.at) / 1000;
   if (range !== null && range !== (app.view.range ?? "")) load(app).catch(() => {});
+  else if (range !== null && selected !== (app.view.job ?? "")) load(app, [...OF_SERVICES]).catch(() => {});
   range = app.view.range ?? "";
+  selected = app.view.job ?? "";
   for (const it of drawn.values()) it.plot.redraw(false);
   document.getElementById("whatif").href = link({ job: null, node: null, about: null, epoch: null, from: null, what: "?", fork: null });
 }
@@ -79,13 +100,14 @@ function joined(series, to) {
   return [xs, ...columns];
 }
 
-function paint(app, metric, line) {
-  const [, , wanted, rename] = METRICS.find(([it]) => it === metric);
+function paint(app, metric, line, job) {
+  const [, title, wanted, rename] = METRICS.find(([it]) => it === metric);
   const series = line.series.filter((it) => !wanted || wanted(it.name)).slice(0, MOST)
     .map((it) => ({ ...it, label: rename ? rename(it.name) : it.name }));
   const figureBox = document.getElementById(`chart-${metric}`);
-  // Where nobody has parts of GPUs there is nothing to show of them.
-  figureBox.hidden = metric === "gpu-use" && !series.length;
+  // Where nobody has parts of GPUs, or there is no service, there is nothing to show of them.
+  figureBox.hidden = (metric === "gpu-use" || OF_SERVICES.has(metric)) && !series.length;
+  figureBox.querySelector("figcaption").textContent = job ? `${title}: ${job}` : title;
   draw(app, metric, metric, line, series, figureBox.querySelector(".plot"));
   put(figureBox.querySelector(".values"), h("table", {},
     h("thead", {}, h("tr", {}, ["", "mean", "least", "greatest", "last"].map((it) => h("th", { scope: "col" }, it || h("span", { class: "hidden" }, "series"))))),
@@ -93,7 +115,7 @@ function paint(app, metric, line) {
   if (metric === "utilization") draw(app, "strip", metric, line, series.slice(0, 3), document.getElementById("strip"));
 }
 
-const value = (unit, it) => (unit === "fraction" ? percent(it, 1) : figure(it));
+const value = (unit, it) => (unit === "fraction" ? percent(it, 1) : unit === "milliseconds" ? `${figure(it)} ms` : figure(it));
 
 // A time on an axis: hours and minutes in UTC, the day at midnight.
 function tick(at, apart) {
@@ -125,7 +147,7 @@ export function draw(app, key, metric, line, series, box) {
     axes: strip ? [{ show: false }, { show: false }] : [{ ...axis, size: 22, space: 64, values: (_, splits, __, ___, apart) => splits.map((it) => tick(it, apart)) }, { ...axis, values: (_, all) => all.map((it) => (line.unit === "fraction" ? `${Math.round(100 * it)} %` : figure(it))) }],
     series: [{ label: "time (UTC)", value: (_, it) => (it ? clock(new Date(it * 1000).toISOString()).slice(0, 19) : "–") }, ...series.map((it, index) => ({
       label: it.label, stroke: tone(metric, it.label, index), width: 1.5, points: { show: false }, paths: window.uPlot.paths.stepped({ align: 1 }),
-      dash: it.name === "bound" || it.name === UNCHANGED ? [4, 3] : undefined, fill: strip && index === 0 ? `${tone(metric, it.label, index)}33` : undefined,
+      dash: DASHED.has(it.name) || it.name === UNCHANGED ? [4, 3] : undefined, fill: strip && index === 0 ? `${tone(metric, it.label, index)}33` : undefined,
       value: (_, y) => (y === null || y === undefined ? "–" : value(line.unit, y)),
     }))],
     hooks: { draw: [(plot) => mark(plot, of("--accent"))] },

@@ -100,6 +100,7 @@ function jobDetails(app, { job, events, more, decisions }, key) {
       ["progress", job.step !== null && job.step !== undefined ? `step ${count(job.step)}${job.steps_total ? ` of ${count(job.steps_total)}` : ""}` : null],
       ["tasks", job.tasks ? `${count(job.tasks.completed)} of ${count(job.tasks.count)}` : null],
       ["GPU", job.gpu ? `${percent(job.gpu.last_milli / 1000)} of a device last, ${amount("memory_bytes", job.gpu.last_bytes)}; ${duration(job.gpu.busy_us / 1e6)} used, ${duration(job.gpu.waited_us / 1e6)} waited${job.gpu.refused ? `; ${count(job.gpu.refused)} allocations refused` : ""}` : null],
+      ["service", job.service?.words], ["within the objective", attained(job.service)],
       ["waited", duration(job.waiting_s)], ["age", duration(job.age_s)],
       ["resizes", job.resizes ? `${job.resizes}, ${duration(job.resize_lost_s)} lost` : null],
       ["restarts", job.restarts ? `${job.restarts}, ${duration(job.recovery_lost_s)} lost` : null],
@@ -111,6 +112,12 @@ function jobDetails(app, { job, events, more, decisions }, key) {
     lives(job, new Map(decisions)),
     eventList(events, more),
   ];
+}
+
+// The parts of a service's requests that were answered within its objective.
+function attained(service) {
+  const times = [["last minute", service?.last_minute], ["5 minutes", service?.last_five_minutes], ["in all", service?.total]];
+  return times.filter(([, it]) => typeof it?.attainment === "number").map(([name, it]) => `${name} ${percent(Math.floor(it.attainment * 1e4) / 1e4, 2)} of ${count(it.requests)}`).join("; ");
 }
 
 // A job's lives as a track: boxes as high as their containers, checkpoints and ends on them.

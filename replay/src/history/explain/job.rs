@@ -45,6 +45,7 @@ pub fn explain(
         answer.words.extend(words);
     }
     answer.words.extend(class(known));
+    answer.words.extend(seen(explainer, id));
     if alone(explainer, (id, known), &mut answer) {
         past(&mut answer);
         return Ok(answer);
@@ -118,6 +119,14 @@ fn alone(explainer: &Explainer, (id, known): (&JobId, &Job), answer: &mut Explan
     let dominant = answer.dominant.iter().map(|it| it.words.clone());
     answer.words.extend(dominant);
     true
+}
+
+/// What its clients see of it, where it is a service and a gateway has told.
+fn seen(explainer: &Explainer, id: &JobId) -> Option<String> {
+    let (_, now) = explainer.place();
+    let service = explainer.model.services.get(id)?;
+    let is_told = service.told.is_some() && !service.ended;
+    is_told.then(|| format!("its clients see: {}", service.health(now).words))
 }
 
 /// Its priority class, and how often it was preempted.

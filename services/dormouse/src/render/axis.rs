@@ -58,7 +58,7 @@ impl Values {
         } else {
             1.0
         };
-        let whole = matches!(timeline.unit.as_str(), "jobs" | "containers");
+        let whole = matches!(timeline.unit.as_str(), "jobs" | "containers" | "replicas");
         let step = round_step(range / f64::from(ticks.max(1)), whole);
         let (first, last) = (
             (least / step).floor(),

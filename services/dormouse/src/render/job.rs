@@ -8,6 +8,7 @@ use dormouse_projections::jobs::{GpuUsed, TaskCounts};
 use dormouse_projections::queries::{JobDetail, JobRow, LifeRow, Spread};
 
 use super::chart;
+use super::service;
 use super::style::{Style, phase_colour};
 use super::table::{containers, nodes_of, progress};
 use super::words::{age, bytes, count, date, number, share};
@@ -30,6 +31,10 @@ pub fn job(detail: &JobDetail, style: &Style) -> String {
     );
     for (name, text) in facts(detail) {
         page.push_str(&format!("  {name:<11} {text}\n"));
+    }
+    let figures = detail.service.as_ref();
+    if let Some(figures) = figures.and_then(|it| service::figures(it, style)) {
+        page.push_str(&format!("\n{figures}"));
     }
     if !detail.lives.is_empty() {
         page.push_str(&format!("\n{}\n", style.bold("Incarnations")));
@@ -77,6 +82,8 @@ fn facts(detail: &JobDetail) -> Vec<(&'static str, String)> {
     facts.extend(class(row).map(|class| ("Class", class)));
     facts.push(("Containers", containers_text(detail)));
     facts.extend(row.address.clone().map(|address| ("Address", address)));
+    let health = detail.service.iter();
+    facts.extend(health.flat_map(|it| service::facts(it, row)));
     if let Some(spread) = &detail.spread {
         facts.push(("Spread", spread_text(row, spread)));
     }

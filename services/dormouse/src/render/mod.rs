@@ -9,6 +9,7 @@ mod chart;
 mod cluster;
 mod job;
 mod notebooks;
+mod service;
 mod style;
 mod svg;
 mod table;

@@ -342,6 +342,7 @@ fn the_cluster_itself_is_served_to_prometheus() {
     cluster.wait_for_nodes(1);
     cluster.submit(&count_job("one", 3, (1, 1), &[])).ok();
     cluster.wait_completed("ads/one");
+    cluster.submit(&service()).ok();
     let scrape = || -> Option<String> {
         let mut stream = TcpStream::connect(&address).ok()?;
         stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").ok()?;
@@ -352,7 +353,8 @@ fn the_cluster_itself_is_served_to_prometheus() {
     let served = poll("the metrics", PATIENCE, || {
         let text = scrape()?;
         let ended = "dormouse_jobs_ended_total{phase=\"completed\"} 1";
-        text.contains(ended).then_some(text)
+        let told = "dormouse_service_objective_seconds{";
+        (text.contains(ended) && text.contains(told)).then_some(text)
     });
     for part in [
         "# HELP dormouse_jobs ",
@@ -362,6 +364,12 @@ fn the_cluster_itself_is_served_to_prometheus() {
         "dormouse_tenant_share{tenant=\"ads\"}",
         "dormouse_utilization{",
         "dormouse_allocation_gap ",
+        "dormouse_service_objective_seconds{tenant=\"ads\",name=\"line\"} 0.128",
+        "dormouse_service_objective_ratio{tenant=\"ads\",name=\"line\"} 0.99",
+        "dormouse_service_requests_total{tenant=\"ads\",name=\"line\"} 0",
+        "dormouse_service_objective_total{tenant=\"ads\",name=\"line\",outcome=\"missed\"} 0",
+        "dormouse_service_replicas{tenant=\"ads\",name=\"line\",state=\"ready\"} 0",
+        "dormouse_service_latency_seconds{tenant=\"ads\",name=\"line\"} NaN",
     ] {
         assert!(served.contains(part), "{part} is not in {served}");
     }
@@ -379,6 +387,16 @@ fn the_cluster_itself_is_served_to_prometheus() {
         &["check", "metrics"],
         Some(&served[served.find('#').unwrap_or(0)..]),
     );
+}
+
+/// A service that nobody asks anything, and that has no replica.
+fn service() -> Value {
+    json!({
+        "name": "line", "tenant": "ads", "kind": "inference",
+        "command": {"start": ["sleep", "60"]}, "demand": {"cpu": 1},
+        "containers": {"min": 0, "max": 1},
+        "service": {"objective": {"latency_ms": 128, "percentile": 99}},
+    })
 }
 
 fn rules(file: &str) -> PathBuf {

@@ -3,6 +3,7 @@
 mod browser;
 mod doors;
 mod flows;
+mod services;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

@@ -1,0 +1,270 @@
+//! The services: how they are, as their clients see it.
+//!
+//! 1. Gateways tell windows of what clients saw (`service.measured`). One that can be true ([`sound`])
+//!    and is new is added to the sums of the ten seconds in which it was told, over all gateways,
+//!    and to those of the service's life ([`sums`]).
+//! 2. Agents say which replicas are ready, the autoscaler how many there are to be, and whether the
+//!    objective cannot be kept with the most ([`replicas`]).
+//! 3. Ten seconds that are over become points of [`lines`].
+//! 4. [`health`] says it all, in figures and in words.
+//!
+//! Bounded: five minutes of sums a service, [`ENDED_SERVICES`] that are over, lines as other
+//! timelines are. Notebooks are no services here: nobody promises a latency of theirs.
+
+pub mod health;
+mod lines;
+mod replicas;
+mod service;
+mod sound;
+pub mod sums;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use dormouse_messages::events::ServiceMeasured;
+use dormouse_messages::{Event, Fold, GatewayId, JobId, Lives, NodeId, Recorded, Timestamp};
+use serde::{Deserialize, Serialize};
+
+pub use lines::Lines;
+pub use service::{Recent, Service};
+
+use crate::shared::Shared;
+use crate::steps::Steps;
+use crate::timelines::Metric;
+
+/// Services that are over and are kept: what they did in all, and their lines.
+const ENDED_SERVICES: usize = 500;
+
+/// The services.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Services {
+    services: BTreeMap<JobId, Shared<Service>>,
+    lines: BTreeMap<JobId, Lines>,
+    /// Those that are over, the oldest first.
+    ended: VecDeque<JobId>,
+    lives: Lives,
+}
+
+impl Services {
+    /// One of them.
+    #[must_use]
+    pub fn get(&self, job: &JobId) -> Option<&Service> {
+        self.services.get(job).map(|it| &**it)
+    }
+
+    /// Those that are not over.
+    pub fn live(&self) -> impl Iterator<Item = (&JobId, &Service)> {
+        let all = self.services.iter().map(|(job, it)| (job, &**it));
+        all.filter(|(_, service)| !service.ended)
+    }
+
+    /// The same without the past of their lines.
+    #[must_use]
+    pub fn tails(&self) -> Self {
+        let live = self.live().map(|(job, _)| job);
+        let tails = live.filter_map(|job| Some((job.clone(), self.lines.get(job)?.tail())));
+        Self {
+            services: self.services.clone(),
+            lines: tails.collect(),
+            ended: self.ended.clone(),
+            lives: self.lives.clone(),
+        }
+    }
+
+    /// The series of a metric by name: of one service beside what it is compared with, or of so many
+    /// that had the most requests.
+    #[must_use]
+    pub fn series(
+        &self,
+        metric: Metric,
+        job: Option<&JobId>,
+        busiest: usize,
+    ) -> Vec<(String, &Steps)> {
+        let Some(job) = job else {
+            return self.busiest(metric, busiest);
+        };
+        let (Some(service), Some(lines)) = (self.get(job), self.lines.get(job)) else {
+            return Vec::new();
+        };
+        let percentile = format!("p{}", service.percentile());
+        let named = match metric {
+            Metric::Latency => vec![
+                (percentile.as_str(), &lines.latency),
+                ("objective", &lines.objective),
+            ],
+            Metric::RequestRate => vec![
+                ("requests", &lines.requests),
+                ("errors", &lines.errors),
+                ("shed", &lines.shed),
+            ],
+            Metric::Attainment => vec![
+                ("in time", &lines.attainment),
+                ("objective", &lines.promised),
+            ],
+            Metric::Replicas => vec![("ready", &lines.ready), ("target", &lines.target)],
+            _ => Vec::new(),
+        };
+        let begun = named.into_iter().filter(|(_, it)| it.first().is_some());
+        begun.map(|(name, it)| (name.to_owned(), it)).collect()
+    }
+
+    fn busiest(&self, metric: Metric, limit: usize) -> Vec<(String, &Steps)> {
+        let of: fn(&Lines) -> &Steps = match metric {
+            Metric::Latency => |lines| &lines.latency,
+            Metric::RequestRate => |lines| &lines.requests,
+            Metric::Attainment => |lines| &lines.attainment,
+            Metric::Replicas => |lines| &lines.ready,
+            _ => return Vec::new(),
+        };
+        let all = self.lines.iter();
+        let mut drawn: Vec<_> = all.filter(|(_, it)| of(it).first().is_some()).collect();
+        let requests = |job| self.get(job).map_or(0, |it| it.total.requests);
+        drawn.sort_by(|a, b| requests(b.0).cmp(&requests(a.0)).then_with(|| a.0.cmp(b.0)));
+        drawn.truncate(limit);
+        let drawn = drawn.into_iter();
+        drawn.map(|(job, it)| (job.to_string(), of(it))).collect()
+    }
+
+    fn at(&mut self, job: &JobId, change: impl FnOnce(&mut Service, &mut Lines)) {
+        let Some(service) = self.services.get_mut(job).filter(|it| !it.ended) else {
+            return;
+        };
+        let lines = self.lines.entry(job.clone()).or_default();
+        change(service.to_change(), lines);
+    }
+
+    /// What may change how many replicas are ready, or are to be.
+    fn replicas(&mut self, job: &JobId, at: Timestamp, change: impl FnOnce(&mut Service)) {
+        self.at(job, |service, lines| {
+            change(service);
+            lines.replicas(at, service.replicas.count(), service.target);
+        });
+    }
+
+    fn measured(&mut self, event: &ServiceMeasured, recorded: &Recorded) {
+        if sound::is_sound(event, recorded) {
+            self.at(&event.job, |service, lines| {
+                service.measured(event, recorded, lines);
+            });
+        }
+    }
+
+    fn end(&mut self, job: &JobId, at: Timestamp) {
+        if self.get(job).is_none_or(|it| it.ended) {
+            return;
+        }
+        self.at(job, |service, lines| {
+            service.end(at, lines);
+            lines.replicas(at, 0, 0);
+        });
+        self.ended.push_back(job.clone());
+        if self.ended.len() > ENDED_SERVICES
+            && let Some(oldest) = self.ended.pop_front()
+        {
+            self.services.remove(&oldest);
+            self.lines.remove(&oldest);
+        }
+    }
+
+    fn live_ids(&self) -> Vec<JobId> {
+        self.live().map(|(job, _)| job.clone()).collect()
+    }
+
+    fn gateway_left(&mut self, gateway: &GatewayId, at: Timestamp) {
+        for job in self.live_ids() {
+            self.at(&job, |service, lines| service.left(gateway, at, lines));
+        }
+    }
+
+    fn node_lost(&mut self, node: &NodeId, incarnation: u64, at: Timestamp) {
+        if !self.lives.ends(node, incarnation) {
+            return;
+        }
+        for job in self.live_ids() {
+            self.replicas(&job, at, |service| service.replicas.lost(node));
+        }
+    }
+
+    /// What becomes of replicas.
+    fn evolve_replicas(&mut self, event: &Event, at: Timestamp) {
+        match event {
+            Event::ServiceScaled(it) => self.replicas(&it.job, at, |service| {
+                service.scaled(it.replicas, it.saturated);
+            }),
+            Event::ContainerReady(it) => {
+                self.replicas(&it.job, at, |service| service.replicas.ready(it));
+            }
+            Event::ContainerUnready(it) => self.replicas(&it.job, at, |service| {
+                service.replicas.unready(&it.container);
+            }),
+            Event::ContainerExited(it) => self.replicas(&it.job, at, |service| {
+                service.replicas.exited(&it.container);
+            }),
+            Event::PartitionResizeRequested(it) => {
+                self.replicas(&it.job, at, |service| service.replicas.resizing(it));
+            }
+            Event::PartitionResized(it) => {
+                self.at(&it.job, |service, _| service.replicas.resized());
+            }
+            Event::PartitionStopRequested(it) => self.replicas(&it.job, at, |service| {
+                service.replicas.stopping(it.incarnation);
+            }),
+            Event::PartitionStopped(it) => self.replicas(&it.job, at, |service| {
+                service.replicas.stopping(it.incarnation);
+            }),
+            Event::NodeLost(it) => self.node_lost(&it.node, it.incarnation, at),
+            Event::NodeFenced(it) => self.node_lost(&it.node, it.incarnation, at),
+            _ => {}
+        }
+    }
+}
+
+impl Fold for Services {
+    const NAME: &'static str = "services";
+    const VERSION: u32 = 1;
+
+    fn evolve(&mut self, recorded: &Recorded) {
+        let Some(event) = recorded.event() else {
+            return;
+        };
+        let at = recorded.stored_at;
+        match event {
+            Event::JobAdmitted(it) => {
+                if let Some(service) = Service::admitted(it) {
+                    // An id that is used again is another service.
+                    self.ended.retain(|job| *job != it.job);
+                    self.lines.remove(&it.job);
+                    self.services.insert(it.job.clone(), Shared::new(service));
+                    self.replicas(&it.job, at, |_| {});
+                }
+            }
+            Event::NodeJoined(_) => self.lives.evolve(event),
+            _ if self.services.is_empty() => {}
+            Event::JobRevised(it) => {
+                if let Some(containers) = it.containers {
+                    self.replicas(&it.job, at, |service| service.revised(containers));
+                }
+            }
+            Event::JobCompleted(it) => self.end(&it.job, at),
+            Event::JobFailed(it) => self.end(&it.job, at),
+            Event::JobCancelled(it) => self.end(&it.job, at),
+            Event::ServiceMeasured(it) => self.measured(it, recorded),
+            Event::GatewayLeft(it) => self.gateway_left(&it.gateway, at),
+            Event::GatewayLost(it) => self.gateway_left(&it.gateway, at),
+            _ => self.evolve_replicas(event, at),
+        }
+    }
+
+    fn check_invariants(&self) -> Result<(), String> {
+        if self.ended.len() > ENDED_SERVICES {
+            return Err("too many services that are over are kept".to_owned());
+        }
+        for (job, service) in &self.services {
+            if !service.is_bounded() {
+                return Err(format!("more is kept of {job} than may be"));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,163 @@
+//! Sums over what gateways told of a service, with one histogram of the latencies.
+//!
+//! Gateways, and proxies of users' own, may count by different bounds. All are counted by one
+//! ladder: a bucket of theirs counts where its upper bound lies, so that a latency that is read off
+//! the ladder is never too low. The gateways' own ladder is the same, and loses nothing.
+
+use dormouse_messages::events::{Histogram, ServiceMeasured};
+use dormouse_messages::service::{LatencyObjective, Percentile};
+use serde::{Deserialize, Serialize};
+
+/// The first bound, in milliseconds.
+const FIRST_MS: f64 = 1.0;
+/// From one bound to the next: a latency is known to a quarter.
+const STEP: f64 = 1.25;
+/// Up to 56 s.
+const BOUNDS: usize = 50;
+
+/// The upper bounds of the buckets in milliseconds. The objective's latency is one of them.
+#[must_use]
+pub fn ladder(objective: Option<LatencyObjective>) -> Vec<f64> {
+    let mut bounds = Vec::with_capacity(BOUNDS + 1);
+    let mut bound = FIRST_MS;
+    for _ in 0..BOUNDS {
+        bounds.push((bound * 1000.0).round() / 1000.0);
+        bound *= STEP;
+    }
+    if let Some(objective) = objective.map(|it| f64::from(it.latency_ms))
+        && !bounds.contains(&objective)
+    {
+        bounds.push(objective);
+        bounds.sort_by(f64::total_cmp);
+    }
+    bounds
+}
+
+/// A latency that a part of the answers did not exceed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Latency {
+    /// The upper bound of the bucket that it lies in.
+    pub ms: f64,
+    /// Whether it lies above the last bound, which `ms` is then.
+    pub is_more: bool,
+}
+
+/// What was told of some windows together.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sums {
+    /// Requests that arrived.
+    pub requests: u64,
+    /// Answers with 5xx, and connections that broke.
+    pub errors: u64,
+    /// Requests that no replica was free for in time.
+    pub shed: u64,
+    /// Answers within the objective.
+    in_time: f64,
+    /// Answers by bucket of the ladder; empty buckets at its end are left out.
+    buckets: Vec<u64>,
+}
+
+impl Sums {
+    /// Adds a window that is sound.
+    pub fn add(&mut self, window: &ServiceMeasured, objective: Option<LatencyObjective>) {
+        self.requests = self.requests.saturating_add(window.requests);
+        self.errors = self.errors.saturating_add(window.errors);
+        self.shed = self.shed.saturating_add(window.shed);
+        if let Some(objective) = objective {
+            let within = window.latency_ms.at_most(f64::from(objective.latency_ms));
+            self.in_time += within;
+        }
+        self.count(&window.latency_ms, &ladder(objective));
+    }
+
+    fn count(&mut self, histogram: &Histogram, ladder: &[f64]) {
+        for (index, count) in histogram.counts.iter().enumerate().filter(|it| *it.1 > 0) {
+            let bucket = match histogram.bounds.get(index) {
+                Some(upper) => ladder.partition_point(|bound| bound < upper),
+                None => ladder.len(),
+            };
+            if self.buckets.len() <= bucket {
+                self.buckets.resize(bucket + 1, 0);
+            }
+            self.buckets[bucket] = self.buckets[bucket].saturating_add(*count);
+        }
+    }
+
+    /// Adds the sums of other windows of the same service.
+    pub fn merge(&mut self, other: &Self) {
+        self.requests = self.requests.saturating_add(other.requests);
+        self.errors = self.errors.saturating_add(other.errors);
+        self.shed = self.shed.saturating_add(other.shed);
+        self.in_time += other.in_time;
+        if self.buckets.len() < other.buckets.len() {
+            self.buckets.resize(other.buckets.len(), 0);
+        }
+        for (own, others) in self.buckets.iter_mut().zip(&other.buckets) {
+            *own = own.saturating_add(*others);
+        }
+    }
+
+    /// Requests that were answered.
+    #[must_use]
+    pub fn answered(&self) -> u64 {
+        let all = self.buckets.iter();
+        all.fold(0, |sum, count| sum.saturating_add(*count))
+    }
+
+    /// Answers within the objective, and those that were not: too late, or turned away.
+    #[must_use]
+    pub fn met_and_missed(&self) -> (f64, f64) {
+        let judged = number(self.answered()) + number(self.shed);
+        let met = self.in_time.min(judged);
+        (met, judged - met)
+    }
+
+    /// The part of the requests that was answered within the objective; `None` where none was
+    /// answered or turned away.
+    #[must_use]
+    pub fn attainment(&self) -> Option<f64> {
+        let (met, missed) = self.met_and_missed();
+        (met + missed > 0.0).then(|| met / (met + missed))
+    }
+
+    /// The latency that so many of the answers did not exceed, as the bound of a bucket.
+    #[must_use]
+    pub fn latency(&self, percentile: Percentile, ladder: &[f64]) -> Option<Latency> {
+        let answered = self.answered();
+        let last = ladder.last().copied().unwrap_or_default();
+        // In thousandths of a percent, so that the 99th of a hundred is the 99th.
+        let rank = (u128::from(answered) * u128::from(thousandths(percentile))).div_ceil(100_000);
+        let mut below = 0_u128;
+        for (bucket, count) in self.buckets.iter().enumerate() {
+            below += u128::from(*count);
+            if *count > 0 && below >= rank {
+                let bound = ladder.get(bucket).copied();
+                return Some(Latency {
+                    ms: bound.unwrap_or(last),
+                    is_more: bound.is_none(),
+                });
+            }
+        }
+        None
+    }
+
+    /// Whether it is within its bounds.
+    #[must_use]
+    pub fn is_bounded(&self) -> bool {
+        self.buckets.len() <= BOUNDS + 2 && self.in_time.is_finite() && self.in_time >= 0.0
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "between 0 and 100,000"
+)]
+fn thousandths(percentile: Percentile) -> u32 {
+    (percentile.fraction() * 100_000.0).round() as u32
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a figure to read")]
+pub(super) const fn number(count: u64) -> f64 {
+    count as f64
+}
