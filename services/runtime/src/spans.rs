@@ -18,7 +18,8 @@ use opentelemetry::{Context, KeyValue};
 use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator};
 
 use crate::log::Log;
-use crate::trace;
+use crate::sampling::{Sampling, Undecided};
+use crate::trace::{self, Cause};
 
 /// The service that a writer is, as traces name it: `dormouse-optimizer`.
 const fn service(writer: Writer) -> &'static str {
@@ -77,7 +78,7 @@ impl Log {
     }
 
     /// The contexts of the events at `causes`, as far as they are remembered.
-    pub(crate) fn contexts(&self, causes: &[Sequence]) -> Vec<SpanContext> {
+    pub(crate) fn contexts(&self, causes: &[Sequence]) -> Vec<Cause> {
         let Ok(traces) = self.inner.traces.lock() else {
             return Vec::new();
         };
@@ -93,13 +94,14 @@ impl Log {
 pub(crate) fn append_span(
     writer: Writer,
     event: &Event,
-    parent: Option<SpanContext>,
-    causes: Vec<SpanContext>,
+    parent: Option<Cause>,
+    causes: Vec<Cause>,
     decision: Option<&DecideSpan>,
 ) -> AppendSpan {
     let mut contexts = parent.into_iter().chain(causes);
     let parent = contexts.next();
     let links = contexts
+        .map(|cause| cause.context)
         .chain(decision.map(|decision| decision.context.clone()))
         .map(|context| Link::new(context, Vec::new(), 0))
         .collect();
@@ -152,13 +154,13 @@ fn failure(event: &Event) -> Option<String> {
 pub(crate) fn decide_span(
     writer: Writer,
     started: Timestamp,
-    causes: Vec<SpanContext>,
+    causes: Vec<Cause>,
     proposals: usize,
 ) -> DecideSpan {
     let mut causes = causes.into_iter();
     let parent = causes.next();
     let links = causes
-        .map(|context| Link::new(context, Vec::new(), 0))
+        .map(|cause| Link::new(cause.context, Vec::new(), 0))
         .collect();
     let proposals = i64::try_from(proposals).unwrap_or(i64::MAX);
     let builder = SpanBuilder::from_name(format!("decide {writer}"))
@@ -175,27 +177,31 @@ fn system_time(time: Timestamp) -> SystemTime {
     UNIX_EPOCH + Duration::from_micros(micros)
 }
 
-fn start(
-    writer: Writer,
-    builder: SpanBuilder,
-    parent: Option<SpanContext>,
-) -> (BoxedSpan, SpanContext) {
+fn start(writer: Writer, builder: SpanBuilder, parent: Option<Cause>) -> (BoxedSpan, SpanContext) {
     let parent_context = match &parent {
-        Some(parent) => Context::new().with_remote_span_context(parent.clone()),
+        Some(parent) => {
+            let context = Context::new().with_remote_span_context(parent.context.clone());
+            match parent.decides {
+                true => context,
+                false => context.with_value(Undecided),
+            }
+        }
         None => Context::new(),
     };
     let span = global::tracer(service(writer)).build_with_context(builder, &parent_context);
     let context = span.span_context().clone();
+    let parent = parent.map(|parent| parent.context);
     if context.is_valid() && parent.as_ref() != Some(&context) {
         return (span, context);
     }
     // No exporter: the context alone.
     let ids = RandomIdGenerator::default();
     let trace_id = parent.map_or_else(|| ids.new_trace_id(), |parent| parent.trace_id());
+    let sampled = Sampling::own().samples(&parent_context, trace_id);
     let context = SpanContext::new(
         trace_id,
         ids.new_span_id(),
-        TraceFlags::SAMPLED,
+        TraceFlags::default().with_sampled(sampled),
         false,
         TraceState::NONE,
     );

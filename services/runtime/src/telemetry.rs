@@ -21,6 +21,8 @@ use opentelemetry_sdk::trace::{
 };
 use tracing_subscriber::EnvFilter;
 
+use crate::sampling::Sampling;
+
 /// Spans are sent this often: a trace is to be seen while one still looks for it.
 const SEND_EVERY: Duration = Duration::from_secs(1);
 
@@ -58,6 +60,9 @@ pub enum TelemetryError {
         /// Why not.
         why: String,
     },
+    /// Which traces are sent.
+    #[error("traces: {0}")]
+    Sampler(String),
 }
 
 /// Sends the last spans when it is dropped.
@@ -103,10 +108,10 @@ const BUCKETS: [(&str, &[f64]); 3] = [
 ];
 
 /// Sets up logs, traces to `OTEL_EXPORTER_OTLP_ENDPOINT` if that is set, and, at `metrics`, a
-/// Prometheus endpoint.
+/// Prometheus endpoint. `OTEL_TRACES_SAMPLER` says which traces.
 ///
 /// # Errors
-/// When the metrics' address is taken, or the traces' endpoint is no URL.
+/// When the metrics' address is taken, the traces' endpoint is no URL, or their sampler is none.
 pub fn init(
     service: &str,
     format: Format,
@@ -126,6 +131,8 @@ pub fn init_with(
     metrics: Option<SocketAddr>,
     otlp: Option<&str>,
 ) -> Result<Guard, TelemetryError> {
+    let sampling = Sampling::of_environment().map_err(TelemetryError::Sampler)?;
+    sampling.install();
     let filter = EnvFilter::new(directives(std::env::var("RUST_LOG").ok().as_deref()));
     let logs = tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -266,6 +273,7 @@ fn provider(
         ])
         .build();
     Ok(SdkTracerProvider::builder()
+        .with_sampler(Sampling::own().clone())
         .with_span_processor(processor)
         .with_resource(resource)
         .build())

@@ -39,21 +39,38 @@ pub(crate) struct Remembered {
     ring: Vec<(u64, Packed)>,
 }
 
-type Packed = (TraceId, SpanId, u8);
+type Packed = (TraceId, SpanId, u8, bool);
+
+/// What a new span may follow from.
+#[derive(Debug, Clone)]
+pub(crate) struct Cause {
+    pub context: SpanContext,
+    /// Whether its flag says what was decided about sampling; a command has decided nothing.
+    pub decides: bool,
+}
+
+impl Cause {
+    /// A publisher's own context.
+    pub fn published(traceparent: &str) -> Option<Self> {
+        let decides = true;
+        parse(traceparent).map(|context| Self { context, decides })
+    }
+}
 
 impl Remembered {
-    /// Remembers the context that came in event `sequence`.
-    pub fn insert(&mut self, sequence: u64, traceparent: &str) {
+    /// Remembers the context that came in event `sequence`, and whether its flag is a decision.
+    pub fn insert(&mut self, sequence: u64, traceparent: &str, decides: bool) {
         let Some(context) = parse(traceparent) else {
             return;
         };
         if self.ring.is_empty() {
-            self.ring = vec![(0, (TraceId::INVALID, SpanId::INVALID, 0)); REMEMBERED];
+            self.ring = vec![(0, (TraceId::INVALID, SpanId::INVALID, 0, false)); REMEMBERED];
         }
         let packed = (
             context.trace_id(),
             context.span_id(),
             context.trace_flags().to_u8(),
+            decides,
         );
         if let Some(place) = self.ring.get_mut(slot(sequence)) {
             *place = (sequence, packed);
@@ -61,10 +78,13 @@ impl Remembered {
     }
 
     /// The context that came in event `sequence`, if it is recent enough.
-    pub fn get(&self, sequence: u64) -> Option<SpanContext> {
-        let (kept, (trace, span, flags)) = *self.ring.get(slot(sequence))?;
-        (kept == sequence && sequence != 0)
-            .then(|| SpanContext::new(trace, span, TraceFlags::new(flags), true, TraceState::NONE))
+    pub fn get(&self, sequence: u64) -> Option<Cause> {
+        let (kept, (trace, span, flags, decides)) = *self.ring.get(slot(sequence))?;
+        let flags = TraceFlags::new(flags);
+        (kept == sequence && sequence != 0).then(|| Cause {
+            context: SpanContext::new(trace, span, flags, true, TraceState::NONE),
+            decides,
+        })
     }
 }
 
@@ -95,10 +115,10 @@ mod tests {
     #[test]
     fn old_contexts_are_forgotten() {
         let mut remembered = Remembered::default();
-        remembered.insert(5, TRACEPARENT);
+        remembered.insert(5, TRACEPARENT, true);
         assert!(remembered.get(5).is_some());
         assert!(remembered.get(4).is_none());
-        remembered.insert(5 + REMEMBERED as u64, TRACEPARENT);
+        remembered.insert(5 + REMEMBERED as u64, TRACEPARENT, true);
         assert!(remembered.get(5).is_none());
     }
 }

@@ -262,6 +262,8 @@ fn torchrun_meets_at_the_chief() {
     assert_eq!(env["PET_RDZV_ENDPOINT"], "10.0.0.1:21000");
     assert_eq!(env["PET_RDZV_ID"], "ads-lr-2");
     assert!(env["PET_RDZV_CONF"].starts_with("is_host=0,"));
+    assert!(env["PET_RDZV_CONF"].contains(",keep_alive_interval=1,"));
+    assert_eq!(env["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"], "1");
     assert_eq!(env["PET_LOCAL_ADDR"], "10.0.0.3");
     assert!(!env.contains_key("WORLD_SIZE"), "torchrun says it");
     let launch = in_place(&with(Executor::Torch), 0, &with_gaps());

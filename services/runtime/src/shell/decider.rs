@@ -27,7 +27,7 @@ use crate::shell::appending::{Appended, AppenderActor, Chain, Link};
 use crate::shell::{ServiceError, ServiceOptions};
 use crate::snapshot::Snapshots;
 use crate::spans::{DecideSpan, append_span, decide_span};
-use crate::trace;
+use crate::trace::Cause;
 
 /// A wake-up that is due already is not answered more often than this.
 const WAKE_FLOOR: Duration = Duration::from_millis(10);
@@ -210,7 +210,7 @@ impl<D: Decider> DeciderActor<D> {
         let mut links = Vec::with_capacity(append.drafts.len());
         for (index, draft) in append.drafts.into_iter().enumerate() {
             let decided = append.decided.is_some_and(|(_, count)| index < count);
-            let parent = draft.traceparent.as_deref().and_then(trace::parse);
+            let parent = draft.traceparent.as_deref().and_then(Cause::published);
             let causes = self.log.contexts(&draft.causes);
             let decision = decision.as_ref().filter(|_| decided);
             let span = append_span(D::WRITER, &draft.event, parent, causes, decision);

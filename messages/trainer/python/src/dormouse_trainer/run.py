@@ -77,6 +77,7 @@ class Run:
         self._agree: Optional[Agreement] = None
         self._progress = Progress(self.place.progress, report_every_s, echo)
         self._kept = Kept()
+        self._writers: List[Callable[[Path], Any]] = []
         self.elastic = Elastic(self)
         #: The checkpoint that this run goes on from, if any.
         self.resumed: Optional[Checkpoint] = None
@@ -231,7 +232,7 @@ class Run:
         """For long loops outside the training step, such as an evaluation: saves what is kept when a save was
         asked for, and is True when the loop is to be left because a stop was. Every rank calls it equally often."""
         verdict = self._decide(anew=True)
-        if verdict.save and not verdict.stop and len(self._kept) and self._saved_at != self._at:
+        if verdict.save and not verdict.stop and self._keeps and self._saved_at != self._at:
             self.save()
         if verdict.stop and not self._in_step:
             if self._saved_at != self._at:
@@ -287,6 +288,15 @@ class Run:
         if self.resumed:
             self._kept.loads((self.resumed / FILE).read_bytes(), objects)
 
+    def keep_by(self, write: Callable[[Path], Any]) -> None:
+        """Also calls `write(folder)` in every checkpoint, on all ranks if the run has `shards`: adapters of
+        frameworks that write files of their own use this, and read them again from [`resumed`]."""
+        self._writers.append(write)
+
+    @property
+    def _keeps(self) -> bool:
+        return bool(len(self._kept) or self._writers)
+
     def state(self) -> bytes:
         """What is kept, as bytes."""
         return self._kept.dumps()
@@ -336,11 +346,13 @@ class Run:
         with self.saving() as folder:
             if len(self._kept) and self.is_chief:
                 self._kept.write(folder)
+            for writer in self._writers:
+                writer(folder)
             if write is not None:
                 write(folder)
 
     def _save_due(self, verdict: Verdict, write: Optional[Callable[[Path], Any]]) -> None:
-        if write is None and not len(self._kept):
+        if write is None and not self._keeps:
             if verdict.stop and (self.is_chief or self.shards):
                 _say("a save was asked for at step %d, and nothing was saved: call run.keep, or look at run.save_due" % self._at)
             return

@@ -1,4 +1,4 @@
-"""PyTorch: the ranks of a process group agree.
+"""PyTorch: the ranks of a process group agree, and save together what is divided among them.
 
     run = dormouse.Run()                     # before `import torch`
     import torch.distributed as dist
@@ -7,14 +7,22 @@
     dt.agree(run)
     run.keep(model=model, optimizer=optimizer)      # each has a state_dict
 
+Where each rank holds a part of the model (`fully_shard`, DTensors), `Run(shards=True)` and
+
+    dt.keep_shards(run, model, optimizer)           # instead of keep: each rank writes and reads its own part
+
 Data loaders take `worker_init_fn=dormouse.ignore_signals`.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import List, Sequence
 
 from .run import Run
+
+#: The folder within a checkpoint that torch.distributed.checkpoint writes.
+SHARDS = "shards"
 
 
 def agree(run: Run, group=None) -> None:
@@ -31,3 +39,31 @@ def agree(run: Run, group=None) -> None:
         return most.tolist()
 
     run.agree_with(agreement)
+
+
+def keep_shards(run: Run, model, *optimizers) -> None:
+    """Saves a model that is divided among the ranks, and its optimizers, by torch.distributed.checkpoint (torch 2.3
+    or later): each rank writes its own part. On a resume each loads what is its part now, also in a world of another
+    size. Call it on all ranks, after [`agree`] and after the model has been divided."""
+    from torch.distributed import checkpoint as dcp
+    from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+
+    if not run.shards:
+        raise ValueError("each rank writes its own part of the checkpoint: begin with Run(shards=True)")
+
+    def state() -> dict:
+        model_state, optimizer_state = get_state_dict(model, optimizers)
+        return {"model": model_state, "optimizers": optimizer_state}
+
+    def write(folder: Path) -> None:
+        try:
+            dcp.save(state(), checkpoint_id=folder / SHARDS)
+        except dcp.CheckpointException as error:
+            # All ranks get it, whichever of them could not write; the checkpoint before this one stands.
+            raise OSError("not all ranks wrote their part: %s" % error) from error
+
+    if run.resumed:
+        held = state()
+        dcp.load(held, checkpoint_id=run.resumed / SHARDS)
+        set_state_dict(model, optimizers, model_state_dict=held["model"], optim_state_dict=held["optimizers"])
+    run.keep_by(write)

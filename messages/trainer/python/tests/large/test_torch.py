@@ -10,14 +10,14 @@ from test_elastic import free_port
 PROGRAM = harness.HERE / "large" / "train_torch.py"
 
 
-def gang(folder, ranks, steps, *asked, resume_from=None):
+def gang(folder, ranks, steps, *asked, resume_from=None, program=PROGRAM):
     """As the executor starts it; what the ranks say at their end."""
     port = free_port()
     gang = []
     for rank in range(ranks):
         cluster = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "RANK": rank, "WORLD_SIZE": ranks, "LOCAL_RANK": 0}
         env = harness.environment(folder, resume_from, rank, ranks, GLOO_SOCKET_IFNAME="lo", **cluster)
-        gang.append(harness.start([sys.executable, str(PROGRAM), str(steps), *asked], env))
+        gang.append(harness.start([sys.executable, str(program), str(steps), *asked], env))
     ends = [harness.finish(process).splitlines() for process in gang]
     return [line for end in ends for line in end if line.startswith("rank")]
 
