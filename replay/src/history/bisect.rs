@@ -7,11 +7,13 @@
 use std::str::FromStr;
 
 use dormouse_admission::AdmissionState;
-use dormouse_messages::{Event, Fold, JobId, Recorded, Sequence, Timestamp};
+use dormouse_messages::{Event, Fold, JobId, Recorded, Sequence, TenantId, Timestamp};
 use dormouse_projections::ReadModel;
 use dormouse_projections::jobs::Phase;
 use dormouse_state::ClusterState;
 use serde::{Deserialize, Serialize};
+
+use super::seen::{SeenError, seen_by};
 
 /// What is looked for.
 #[derive(Debug, Clone, PartialEq)]
@@ -86,6 +88,17 @@ impl FromStr for Predicate {
     }
 }
 
+impl Predicate {
+    /// The job that it is about.
+    #[must_use]
+    pub const fn job(&self) -> Option<&JobId> {
+        match self {
+            Self::Job(job, _) | Self::Containers(job, _) => Some(job),
+            Self::Metric(..) | Self::Broken => None,
+        }
+    }
+}
+
 /// The place that was found.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Found {
@@ -105,6 +118,16 @@ pub struct Found {
     pub exact: bool,
     /// Events that were folded.
     pub folds: u64,
+}
+
+impl Found {
+    /// What a tenant may see: its own names, others as amounts.
+    ///
+    /// # Errors
+    /// When a name cannot be taken out.
+    pub fn seen_by(self, viewer: &TenantId) -> Result<Self, SeenError> {
+        seen_by(self, Some(viewer))
+    }
 }
 
 /// Looks for the first place.

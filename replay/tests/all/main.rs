@@ -16,6 +16,7 @@ mod properties;
 mod recheck;
 mod report;
 mod scenarios;
+mod seen;
 mod serving;
 mod slices;
 mod starts;

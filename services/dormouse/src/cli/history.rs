@@ -172,7 +172,7 @@ pub enum ReplayCommand {
     },
     /// Find the first decision that another policy, this build, or another log makes otherwise
     #[command(
-        after_help = "Examples:\n  dormouse replay diff --set policy.theta2=0.5 --log log.dmlog\n  dormouse replay diff --set policy.allocation=drf -o json\n  dormouse replay diff --log old.dmlog                      # this build against the one that decided\n  dormouse replay diff --log old.dmlog --against new.dmlog  # two logs, allocation by allocation\n\nPolicies are compared at the states that the log's decisions were made from; what would have followed\nis the question of `dormouse whatif`."
+        after_help = "Examples:\n  dormouse replay diff --set policy.theta2=0.5 --log log.dmlog\n  dormouse replay diff --set policy.allocation=drf -o json\n  dormouse replay diff --log old.dmlog                      # this build against the one that decided\n  dormouse replay diff --log old.dmlog --against new.dmlog  # two logs, allocation by allocation\n  dormouse replay diff --set policy.theta2=0.5 --at 4712 --tenant ads\n\nPolicies are compared at the states that the log's decisions were made from; what would have followed\nis the question of `dormouse whatif`."
     )]
     Diff {
         /// Fields of the other policy: policy.FIELD=VALUE.
@@ -181,9 +181,9 @@ pub enum ReplayCommand {
         /// Another log, such as that of another build on the same inputs.
         #[arg(long, value_name = "FILE")]
         against: Option<PathBuf>,
-        /// Where it is read.
+        /// Which log, up to where, and who asks.
         #[command(flatten)]
-        log: LogFileArg,
+        point: PointArgs,
     },
     /// Find the first event after which something is so
     #[command(

@@ -40,6 +40,7 @@ pub async fn run(context: &Context, args: &ExplainArgs) -> anyhow::Result<u8> {
     });
     let answer = answer.map_err(|error| match error {
         ExplainError::NotThere(..) => Coded::new("not_found", error.to_string()),
+        ExplainError::NotSeen(_) => Coded::new("not_seen", error.to_string()),
     })?;
     printed?;
     if !for_people {

@@ -28,8 +28,8 @@ pub async fn run(context: &Context, command: &ReplayCommand) -> anyhow::Result<u
         ReplayCommand::Diff {
             settings,
             against,
-            log,
-        } => super::diff::run(context, settings, against.as_deref(), log).await,
+            point,
+        } => super::diff::run(context, settings, against.as_deref(), point).await,
         ReplayCommand::Bisect { predicate, point } => bisect(context, predicate, point).await,
         ReplayCommand::Verify { log } => {
             let report = verify(context, log).await?;
@@ -45,6 +45,13 @@ pub async fn run(context: &Context, command: &ReplayCommand) -> anyhow::Result<u
 
 /// Looks for the first event after which something is so.
 async fn bisect(context: &Context, predicate: &Predicate, point: &PointArgs) -> anyhow::Result<u8> {
+    let viewer = point.tenant.as_ref();
+    if let (Some(job), Some(viewer)) = (predicate.job(), viewer)
+        && job.tenant() != viewer.as_str()
+    {
+        let message = format!("{viewer} has no job {job}; ask about one of its own");
+        return Err(Coded::new("not_found", message).into());
+    }
     let reading = history::open_at(context, point).await?;
     if reading.states()?.is_some() {
         bail!("a slice does not say what was before it; look in the whole log");
@@ -56,6 +63,10 @@ async fn bisect(context: &Context, predicate: &Predicate, point: &PointArgs) -> 
     });
     read.await?;
     let (found, events) = bisect.finish();
+    let found = match (found, &point.tenant) {
+        (Some(found), Some(tenant)) => Some(found.seen_by(tenant)?),
+        (found, _) => found,
+    };
     let Some(found) = found else {
         let message = format!("it never is so in {events} events");
         return Err(Coded::new("not_found", message).into());
