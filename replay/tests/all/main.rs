@@ -11,6 +11,7 @@ mod grants;
 mod ledger;
 mod limits;
 mod nights;
+mod places;
 mod plan;
 mod properties;
 mod recheck;
