@@ -1,6 +1,7 @@
 //! Explanations: cases worked out by hand, and brute force over generated clusters ([`cases`]).
 
 mod cases;
+mod refusals;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

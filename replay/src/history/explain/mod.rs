@@ -16,6 +16,7 @@ mod changes;
 mod grids;
 mod job;
 mod others;
+mod refusal;
 mod resizes;
 mod room;
 mod search;
@@ -84,6 +85,7 @@ pub struct Explainer {
     decided: Option<Decided>,
     done: bool,
     resizes: resizes::Resizes,
+    submitted: refusal::Submitted,
     pub(crate) model: ReadModel,
     pub(crate) head: Fork,
 }
@@ -103,6 +105,7 @@ impl Explainer {
             decided: None,
             done: false,
             resizes: resizes::Resizes::default(),
+            submitted: refusal::Submitted::default(),
             model: ReadModel::default(),
             head: Fork::default(),
         }
@@ -127,6 +130,7 @@ impl Explainer {
             let known = (&self.folded, &self.tail);
             self.resizes
                 .read(job, recorded, |causes| self::causes(known, causes));
+            self.submitted.read(job, recorded);
         }
         let event = recorded
             .event()
