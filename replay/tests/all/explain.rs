@@ -1,5 +1,6 @@
 //! Explanations: cases worked out by hand, and brute force over generated clusters ([`cases`]).
 
+mod alternatives;
 mod cases;
 mod refusals;
 

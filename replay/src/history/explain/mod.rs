@@ -11,6 +11,7 @@
 //! passes through [`seen_by`], which takes what is left in words.
 
 mod against;
+mod alternatives;
 mod answer;
 mod changes;
 mod grids;
@@ -257,12 +258,7 @@ impl Decided {
         self.optimizer().make(&self.before.cluster, now)
     }
 
-    /// How the log names it, and whether it comes out again.
-    pub fn reference(&self, explainer: &Explainer) -> Option<DecisionRef> {
-        self.reference_by(explainer, &self.made())
-    }
-
-    /// The same, where it has been made again.
+    /// How the log names it, and whether it comes out again, having been made again.
     pub fn reference_by(&self, explainer: &Explainer, made: &Made) -> Option<DecisionRef> {
         let event = self.recorded.event()?;
         let basis = event.basis()?;
