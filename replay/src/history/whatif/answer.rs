@@ -78,7 +78,8 @@ pub struct TenantLine {
     pub tenant: String,
     /// Jobs that are compared.
     pub jobs: u64,
-    /// `jct_s`, `waiting_s`, `container_h`, `adjustments`.
+    /// `jct_s`, `waiting_s`, `container_h`, `adjustments` of those; `utilization` of all its jobs, from the
+    /// fork to the end of the log: its part of the cluster's.
     pub metrics: Vec<Metric>,
 }
 
