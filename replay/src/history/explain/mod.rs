@@ -39,6 +39,9 @@ pub use changes::{Candidate, Change};
 use super::fork::Fork;
 use super::seen::{self, SeenError, seen_by};
 
+/// Decisions that are made to look for changes where nobody says how many: a job among fifty takes at
+/// most forty.
+pub const SOLVES: usize = 120;
 /// Events that are kept by which the causes of later decisions are told.
 const FOLDED_LIMIT: usize = 10_000;
 
