@@ -1,90 +1,31 @@
 //! The first event after which something is so: a job is in a phase, a metric is beyond a value, a
 //! service's invariant is broken.
 //!
-//! The log is folded from its beginning, one event after the other, and the first place is the exact
-//! one: metrics cross a value back and forth, so that halving would find some crossing only.
+//! 1. The log is folded from its beginning, or from a slice's states, up to the place and no further.
+//! 2. What stays so once it is so (a job has been seen, has ended) is looked for only at the end of each
+//!    block of [`BLOCK`] events, and then within that block by halving, each half folded from a copy of
+//!    the read model.
+//! 3. Everything else crosses back and forth, so that halving would find some crossing only. It is
+//!    looked at after every event, and the place is the first. Who is content with some place asks
+//!    for that ([`Bisect::some`]): then it is halved, too.
 
-use std::str::FromStr;
+mod predicate;
+
+use std::sync::Arc;
 
 use dormouse_admission::AdmissionState;
-use dormouse_messages::{Event, Fold, JobId, Recorded, Sequence, Timestamp};
+use dormouse_messages::{Event, Fold, Recorded, Sequence, TenantId, Timestamp};
 use dormouse_projections::ReadModel;
-use dormouse_projections::jobs::Phase;
 use dormouse_state::ClusterState;
 use serde::{Deserialize, Serialize};
 
-/// What is looked for.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Predicate {
-    /// The job is in this phase.
-    Job(JobId, Phase),
-    /// The job's containers have changed to so many.
-    Containers(JobId, u32),
-    /// The metric is above the value, or below.
-    Metric(Metric, Side, f64),
-    /// An invariant of a service's fold is broken.
-    Broken,
-}
+pub use predicate::{Metric, Predicate, PredicateError, Side};
 
-/// A figure of the cluster.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Metric {
-    /// Σ of the resources' parts in use, by the newest allocation.
-    Utilization,
-    /// Σ |s − ŝ| of the jobs with containers.
-    FairnessLoss,
-    /// Jobs that wait or are queued.
-    Waiting,
-    /// Jobs that run.
-    Running,
-}
+use super::seen::{SeenError, seen_by};
+use super::slice::States;
 
-/// On which side of a value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
-    /// Above.
-    Above,
-    /// Below.
-    Below,
-}
-
-/// A predicate that cannot be read.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{0:?} is nothing that is looked for; write ads/lr=running, ads/lr.containers=4, utilization>0.9, fairness-loss<0.1, waiting>10, running<1 or broken"
-)]
-pub struct PredicateError(String);
-
-impl FromStr for Predicate {
-    type Err = PredicateError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let wrong = || PredicateError(text.to_owned());
-        if text == "broken" {
-            return Ok(Self::Broken);
-        }
-        for (sign, side) in [('>', Side::Above), ('<', Side::Below)] {
-            if let Some((metric, value)) = text.split_once(sign) {
-                let metric = match metric.trim() {
-                    "utilization" => Metric::Utilization,
-                    "fairness-loss" => Metric::FairnessLoss,
-                    "waiting" => Metric::Waiting,
-                    "running" => Metric::Running,
-                    _ => return Err(wrong()),
-                };
-                let value = value.trim().parse().map_err(|_| wrong())?;
-                return Ok(Self::Metric(metric, side, value));
-            }
-        }
-        let (left, right) = text.split_once('=').ok_or_else(wrong)?;
-        if let Some(job) = left.strip_suffix(".containers") {
-            let count = right.parse().map_err(|_| wrong())?;
-            return Ok(Self::Containers(job.parse().map_err(|_| wrong())?, count));
-        }
-        let phase = right.parse().map_err(|_| wrong())?;
-        Ok(Self::Job(left.parse().map_err(|_| wrong())?, phase))
-    }
-}
+/// Events that are kept to be folded again: twelve halves.
+pub const BLOCK: usize = 4096;
 
 /// The place that was found.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -101,18 +42,58 @@ pub struct Found {
     pub before: String,
     /// How it is since.
     pub after: String,
-    /// `exact`: it is the first place.
+    /// Whether it is the first place, else some place: before it was not so, since it is.
     pub exact: bool,
-    /// Events that were folded.
+    /// How it was looked for.
+    pub looked: Looked,
+    /// Events that were folded, those that were folded again too.
     pub folds: u64,
+    /// Parts of a block that were folded again from a copy, to halve it.
+    pub halves: u64,
+}
+
+/// How a place was looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Looked {
+    /// After every event.
+    OneByOne,
+    /// At the ends of blocks, and then by halving.
+    Halving,
+    /// It was so before the first event of a slice.
+    Before,
+}
+
+impl Found {
+    /// What a tenant may see: its own names, others as amounts.
+    ///
+    /// # Errors
+    /// When a name cannot be taken out.
+    pub fn seen_by(self, viewer: &TenantId) -> Result<Self, SeenError> {
+        seen_by(self, Some(viewer))
+    }
+}
+
+/// What the predicate is looked at in.
+#[derive(Clone)]
+struct World {
+    model: ReadModel,
+    folds: Option<Box<(AdmissionState, ClusterState)>>,
 }
 
 /// Looks for the first place.
 pub struct Bisect {
     predicate: Predicate,
-    model: ReadModel,
-    folds: Option<Box<(AdmissionState, ClusterState)>>,
-    last: String,
+    halves: bool,
+    world: World,
+    /// The world before the block.
+    copy: World,
+    block: Vec<Arc<Recorded>>,
+    last: Option<String>,
+    /// Jobs that came under the name.
+    named: u64,
+    sliced: bool,
+    folded: u64,
     read: u64,
     found: Option<Found>,
 }
@@ -122,57 +103,205 @@ impl Bisect {
     #[must_use]
     pub fn new(predicate: Predicate) -> Self {
         let folds = (predicate == Predicate::Broken).then(Box::default);
-        Self {
-            predicate,
+        let world = World {
             model: ReadModel::default(),
             folds,
-            last: "the beginning of the log".to_owned(),
+        };
+        Self {
+            halves: predicate.stays(),
+            predicate,
+            copy: world.clone(),
+            world,
+            block: Vec::new(),
+            last: None,
+            named: 0,
+            sliced: false,
+            folded: 0,
             read: 0,
             found: None,
         }
     }
 
-    /// The next event of the log; whether the place is found.
-    pub fn read(&mut self, recorded: &Recorded) -> bool {
+    /// Some place is enough: it is looked at the ends of blocks only.
+    #[must_use]
+    pub fn some(mut self) -> Self {
+        self.halves = true;
+        self
+    }
+
+    /// Begins with the states of a slice. What is so there already was so before it.
+    #[must_use]
+    pub fn starting_from(mut self, states: States) -> Self {
+        if let Some(folds) = &mut self.world.folds {
+            **folds = (states.fork.admission, states.fork.cluster);
+        }
+        self.world.model = states.model;
+        self.copy = self.world.copy();
+        self.sliced = true;
+        let (holds, shown) = self.world.look(&self.predicate);
+        if holds {
+            self.found = Some(Found {
+                sequence: states.fork.sequence,
+                at: states.fork.now,
+                event: String::new(),
+                subject: String::new(),
+                before: "not known: it is before the slice".to_owned(),
+                after: shown,
+                exact: false,
+                looked: Looked::Before,
+                folds: 0,
+                halves: 0,
+            });
+        }
+        self
+    }
+
+    /// The next event of the log; whether the place is found, so that nothing more need be read.
+    pub fn read(&mut self, recorded: &Arc<Recorded>) -> bool {
         if self.found.is_some() {
             return true;
         }
         self.read += 1;
-        self.model.evolve(recorded);
-        let (holds, shown) = self.look(recorded);
+        self.world.fold(recorded);
+        self.folded += 1;
+        if self.halves {
+            let admitted = match recorded.event() {
+                Some(Event::JobAdmitted(event)) => Some(&event.job),
+                _ => None,
+            };
+            let named = admitted.is_some() && admitted == self.predicate.job();
+            self.named += u64::from(named);
+            self.block.push(Arc::clone(recorded));
+            if self.block.len() >= BLOCK {
+                self.end_block();
+            }
+            return self.found.is_some();
+        }
+        let (holds, shown) = self.world.look(&self.predicate);
         if holds {
+            let before = self.last.take();
+            let before = before.unwrap_or_else(|| self.beginning());
             self.found = Some(Found {
-                sequence: recorded.sequence,
-                at: recorded.stored_at,
-                event: recorded.event().map_or("", Event::subject_name).to_owned(),
-                subject: recorded.envelope.subject.to_string(),
-                before: std::mem::take(&mut self.last),
-                after: shown,
-                exact: true,
-                folds: self.read,
+                // Before a slice it may have been so, and not have been so again.
+                exact: !self.sliced,
+                ..self.place(recorded, before, shown, (Looked::OneByOne, 0))
             });
             return true;
         }
-        self.last = shown;
+        self.last = Some(shown);
         false
     }
 
     /// What was found, and how many events were read.
     #[must_use]
-    pub fn finish(self) -> (Option<Found>, u64) {
+    pub fn finish(mut self) -> (Option<Found>, u64) {
+        if self.found.is_none() && self.halves {
+            self.end_block();
+        }
         (self.found, self.read)
     }
 
+    fn beginning(&self) -> String {
+        match self.sliced {
+            true => "not known: it is before the slice".to_owned(),
+            false => "the beginning of the log".to_owned(),
+        }
+    }
+
+    fn place(
+        &self,
+        recorded: &Recorded,
+        before: String,
+        after: String,
+        (looked, halves): (Looked, u64),
+    ) -> Found {
+        Found {
+            sequence: recorded.sequence,
+            at: recorded.stored_at,
+            event: recorded.event().map_or("", Event::subject_name).to_owned(),
+            subject: recorded.envelope.subject.to_string(),
+            before,
+            after,
+            exact: true,
+            looked,
+            folds: self.folded,
+            halves,
+        }
+    }
+
+    /// Whether it is so at the end of the block; then where in it.
+    fn end_block(&mut self) {
+        let block = std::mem::take(&mut self.block);
+        if !self.world.look(&self.predicate).0 {
+            self.copy = self.world.copy();
+            return;
+        }
+        // It is not so in `low`, which is the world before the event `from`; it is so after `to`.
+        let (mut low, mut from, mut to) = (self.copy.copy(), 0, block.len());
+        let mut halves = 0;
+        while to - from > 1 {
+            let middle = from.midpoint(to);
+            let mut half = low.copy();
+            block[from..middle].iter().for_each(|it| half.fold(it));
+            self.folded += (middle - from) as u64;
+            halves += 1;
+            match half.look(&self.predicate).0 {
+                true => to = middle,
+                false => (low, from) = (half, middle),
+            }
+        }
+        let Some(recorded) = block.get(from) else {
+            return;
+        };
+        let (_, before) = low.look(&self.predicate);
+        low.fold(recorded);
+        self.folded += 1;
+        let (_, after) = low.look(&self.predicate);
+        let before = match (self.read, from) {
+            (read, 0) if read <= block.len() as u64 => self.beginning(),
+            _ => before,
+        };
+        // A job that took the name of one that had ended may have hidden that end.
+        let exact = self.predicate.stays() && self.named <= 1;
+        self.found = Some(Found {
+            exact,
+            ..self.place(recorded, before, after, (Looked::Halving, halves))
+        });
+    }
+}
+
+impl World {
+    fn fold(&mut self, recorded: &Recorded) {
+        self.model.evolve(recorded);
+        if let Some(folds) = &mut self.folds {
+            folds.0.evolve(recorded);
+            folds.1.evolve(recorded);
+        }
+    }
+
+    /// Cheap: without the timelines, which nothing is looked at in.
+    fn copy(&self) -> Self {
+        Self {
+            model: self.model.moment(),
+            folds: self.folds.clone(),
+        }
+    }
+
     /// Whether it is so, and how it is.
-    fn look(&mut self, recorded: &Recorded) -> (bool, String) {
-        match &self.predicate {
+    fn look(&self, predicate: &Predicate) -> (bool, String) {
+        let not_there = || (false, "not there".to_owned());
+        match predicate {
+            Predicate::Seen(id) => match self.model.jobs.get(id) {
+                Some(job) => (true, job.phase.as_str().to_owned()),
+                None => not_there(),
+            },
             Predicate::Job(id, phase) => match self.model.jobs.get(id) {
                 Some(job) => (job.phase == *phase, job.phase.as_str().to_owned()),
-                None => (false, "not there".to_owned()),
+                None => not_there(),
             },
             Predicate::Containers(id, count) => match self.model.jobs.get(id) {
                 Some(job) => (job.now == *count, job.now.to_string()),
-                None => (false, "not there".to_owned()),
+                None => not_there(),
             },
             Predicate::Metric(metric, side, bound) => {
                 let Some(value) = metric.value(&self.model) else {
@@ -185,11 +314,9 @@ impl Bisect {
                 (holds, value.to_string())
             }
             Predicate::Broken => {
-                let Some(folds) = &mut self.folds else {
+                let Some(folds) = &self.folds else {
                     return (false, String::new());
                 };
-                folds.0.evolve(recorded);
-                folds.1.evolve(recorded);
                 let checked = folds.0.check_invariants();
                 let checked = checked.and_then(|()| folds.1.check_invariants());
                 match checked.and_then(|()| self.model.check_invariants()) {
@@ -197,53 +324,6 @@ impl Bisect {
                     Err(what) => (true, what),
                 }
             }
-        }
-    }
-}
-
-impl Metric {
-    fn value(self, model: &ReadModel) -> Option<f64> {
-        let counts = |wanted: &[Phase]| {
-            let jobs = model
-                .jobs
-                .live()
-                .filter(|(_, job)| wanted.contains(&job.phase));
-            f64::from(u32::try_from(jobs.count()).unwrap_or(u32::MAX))
-        };
-        let allocation = model.cluster.allocation.as_ref();
-        match self {
-            Self::Utilization => allocation.map(|it| it.utilization.total),
-            Self::FairnessLoss => allocation.map(|it| it.fairness_loss),
-            Self::Waiting => Some(counts(&[Phase::Queued, Phase::Waiting])),
-            Self::Running => Some(counts(&[Phase::Running])),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn predicates_are_read() {
-        let read = |text: &str| text.parse::<Predicate>();
-        let job: JobId = "ads/lr".parse().expect("a job");
-        assert_eq!(
-            read("ads/lr=running"),
-            Ok(Predicate::Job(job.clone(), Phase::Running))
-        );
-        assert_eq!(
-            read("ads/lr.containers=4"),
-            Ok(Predicate::Containers(job, 4))
-        );
-        assert_eq!(
-            read("utilization>0.9"),
-            Ok(Predicate::Metric(Metric::Utilization, Side::Above, 0.9))
-        );
-        assert_eq!(read("broken"), Ok(Predicate::Broken));
-        for wrong in ["ads/lr=flying", "speed>1", "ads/lr", "waiting>many"] {
-            let error = read(wrong).expect_err("wrong").to_string();
-            assert!(error.contains("write ads/lr=running"), "{error}");
         }
     }
 }

@@ -73,20 +73,28 @@ impl Fork {
 
     /// Lets admission decide until it has nothing more to say; the jobs that it released.
     pub fn release(&mut self) -> Vec<JobId> {
-        let mut releases = Vec::new();
+        let decided = self.admit().into_iter();
+        let released = decided.filter_map(|event| match event {
+            Event::JobReleased(event) => Some(event.job),
+            _ => None,
+        });
+        released.collect()
+    }
+
+    /// The same; everything that it said.
+    pub fn admit(&mut self) -> Vec<Event> {
+        let mut said = Vec::new();
         for _ in 0..MOST_DECISIONS {
             let decision = Admission.decide(&self.admission, self.now);
             if decision.proposals.is_empty() {
                 break;
             }
             for proposal in decision.proposals {
-                if let Event::JobReleased(event) = &proposal.event {
-                    releases.push(event.job.clone());
-                }
+                said.push(proposal.event.clone());
                 self.happen(Writer::Admission, proposal.event);
             }
         }
-        releases
+        said
     }
 
     /// The containers of a job by the newest placement; 0 where it has none.

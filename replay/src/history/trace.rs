@@ -14,10 +14,13 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use dormouse_messages::ids::ContainerId;
-use dormouse_messages::{Epoch, Event, Fold, JobId, LogClock, NodeId, Recorded};
+use dormouse_messages::{Epoch, Event, Fold, JobId, LogClock, NodeId, Recorded, TenantId};
 use dormouse_projections::ReadModel;
 use dormouse_projections::jobs::Phase;
+use dormouse_projections::status::own_words;
 use prost::Message;
+
+use super::seen::ANOTHER_JOB;
 
 /// A trace.
 #[derive(Clone, PartialEq, Message)]
@@ -148,6 +151,7 @@ pub struct TraceWriter<W: Write> {
     containers: BTreeMap<ContainerId, u64>,
     jobs: BTreeMap<JobId, (u64, Phase)>,
     packets: u64,
+    viewer: Option<TenantId>,
 }
 
 impl<W: Write> TraceWriter<W> {
@@ -166,6 +170,7 @@ impl<W: Write> TraceWriter<W> {
             containers: BTreeMap::new(),
             jobs: BTreeMap::new(),
             packets: 0,
+            viewer: None,
         };
         writer.process(JOBS, 1, "jobs")?;
         writer.process(DECISIONS, 2, "decisions")?;
@@ -193,6 +198,18 @@ impl<W: Write> TraceWriter<W> {
     pub fn starting_from(mut self, model: ReadModel) -> Self {
         self.model = model;
         self
+    }
+
+    /// As a tenant may see it: tracks of its own jobs, and the containers of others without names.
+    #[must_use]
+    pub fn seen_by(mut self, viewer: Option<TenantId>) -> Self {
+        self.viewer = viewer;
+        self
+    }
+
+    fn sees(&self, job: &JobId) -> bool {
+        let viewer = self.viewer.as_ref();
+        viewer.is_none_or(|viewer| viewer.as_str() == job.tenant())
     }
 
     /// The next event of the log.
@@ -226,8 +243,12 @@ impl<W: Write> TraceWriter<W> {
                 self.figures(&event.outcome)?;
             }
             Event::AllocationKept(event) => {
+                let reason = match &self.viewer {
+                    Some(viewer) => own_words(&event.reason, viewer.as_str()),
+                    None => event.reason.clone(),
+                };
                 let notes = vec![
-                    text("reason", &event.reason),
+                    text("reason", &reason),
                     number("sequence", recorded.sequence.0),
                 ];
                 self.decision("kept", None, notes)?;
@@ -271,7 +292,9 @@ impl<W: Write> TraceWriter<W> {
             event => job_of(event).cloned().into_iter().collect(),
         };
         for id in jobs {
-            self.follow(&id)?;
+            if self.sees(&id) {
+                self.follow(&id)?;
+            }
         }
         Ok(())
     }
@@ -350,13 +373,20 @@ impl<W: Write> TraceWriter<W> {
         }
         let parent = self.node(node)?;
         let uuid = self.uuid();
-        self.track(uuid, parent, &id.to_string())?;
+        let (track, job) = match self.sees(&id.job) {
+            true => (id.to_string(), id.job.to_string()),
+            false => (
+                "a container of another tenant".to_owned(),
+                ANOTHER_JOB.to_owned(),
+            ),
+        };
+        self.track(uuid, parent, &track)?;
         self.containers.insert(id.clone(), uuid);
         let notes = vec![
             number("incarnation", u64::from(id.incarnation.0)),
             number("rank", u64::from(id.rank.0)),
         ];
-        self.event(uuid, BEGIN, Some(id.job.as_str()), notes, Vec::new())
+        self.event(uuid, BEGIN, Some(&job), notes, Vec::new())
     }
 
     fn container_ended(&mut self, id: &ContainerId) -> io::Result<()> {

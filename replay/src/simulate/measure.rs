@@ -68,6 +68,9 @@ pub struct Outcome {
     pub jobs: Vec<JobRecord>,
     /// Utilization over time.
     pub utilization: Vec<Point>,
+    /// The same of each tenant's containers: together they are the cluster's.
+    #[serde(skip)]
+    pub utilization_by: BTreeMap<String, Vec<Point>>,
     /// Fairness loss over time.
     pub loss: Vec<Point>,
     /// Adjusted jobs in all, over time.
@@ -153,6 +156,10 @@ pub(crate) struct Measures {
     total: Amounts,
     running: BTreeMap<ContainerId, NodeId>,
     used: Amounts,
+    /// What each tenant's containers hold, and the part of the cluster that it is over time.
+    used_by: BTreeMap<String, (Amounts, Series)>,
+    /// Nodes have come since the tenants' parts were reckoned.
+    resized: bool,
     live: BTreeMap<JobId, Live>,
     pub jobs: Vec<JobRecord>,
     pub utilization: Series,
@@ -177,6 +184,8 @@ impl Measures {
             total: Amounts::new(),
             running: BTreeMap::new(),
             used: Amounts::new(),
+            used_by: BTreeMap::new(),
+            resized: false,
             live: BTreeMap::new(),
             jobs: Vec::new(),
             utilization: Series::default(),
@@ -229,6 +238,7 @@ impl Measures {
 
     fn joined(&mut self, node: &NodeId, capacity: &Amounts) {
         self.capacities.insert(node.clone(), capacity.clone());
+        self.resized = true;
         self.total = Amounts::new();
         for capacity in self.capacities.values() {
             self.total.add(capacity, 1);
@@ -241,9 +251,16 @@ impl Measures {
             return;
         };
         let demand = demands.at(container.rank);
-        match starts {
-            true => self.used.add(demand, 1),
-            false => self.used.subtract(demand, 1),
+        let tenant = container.job.tenant();
+        if !self.used_by.contains_key(tenant) {
+            self.used_by.insert(tenant.to_owned(), Default::default());
+        }
+        let used_by = self.used_by.get_mut(tenant).map(|it| &mut it.0);
+        for used in [Some(&mut self.used), used_by].into_iter().flatten() {
+            match starts {
+                true => used.add(demand, 1),
+                false => used.subtract(demand, 1),
+            }
         }
         if let Some(live) = self.live.get_mut(&container.job) {
             let running = match starts {
@@ -253,7 +270,7 @@ impl Measures {
             live.started_s.get_or_insert(at_s);
             live.change(at_s, running);
         }
-        self.used_changed(at_s);
+        self.used_changed(at_s, container.job.tenant());
     }
 
     fn exited(&mut self, container: &ContainerId, at_s: f64) {
@@ -262,12 +279,18 @@ impl Measures {
         }
     }
 
-    fn used_changed(&mut self, at_s: f64) {
-        let resources = self.total.iter();
-        let value = resources
-            .map(|(resource, total)| part(&self.used, resource, total))
-            .sum();
-        self.utilization.push(at_s, value);
+    /// The cluster's utilization, and that of the tenant whose containers have changed: of all where
+    /// nodes have come, so that theirs add up to it.
+    fn used_changed(&mut self, at_s: f64, tenant: &str) {
+        self.utilization.push(at_s, of(&self.total, &self.used));
+        let all = std::mem::take(&mut self.resized);
+        if all {
+            for (used, series) in self.used_by.values_mut() {
+                series.push(at_s, of(&self.total, used));
+            }
+        } else if let Some((used, series)) = self.used_by.get_mut(tenant) {
+            series.push(at_s, of(&self.total, used));
+        }
     }
 
     fn lost(&mut self, node: &NodeId, at_s: f64) {
@@ -349,11 +372,24 @@ impl Measures {
             figures: figures::figures(&self),
             jobs: self.jobs,
             utilization: self.utilization.points,
+            utilization_by: self
+                .used_by
+                .into_iter()
+                .map(|(tenant, (_, series))| (tenant, series.points))
+                .collect(),
             loss: self.loss.points,
             adjustments: self.adjustments.points,
             mixed: None,
         }
     }
+}
+
+/// Σ over the resources of the part of `total` that is used.
+fn of(total: &Amounts, used: &Amounts) -> f64 {
+    let resources = total.iter();
+    resources
+        .map(|(resource, total)| part(used, resource, total))
+        .sum()
 }
 
 #[expect(clippy::cast_precision_loss, reason = "shown with few digits")]

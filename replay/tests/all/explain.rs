@@ -1,6 +1,8 @@
 //! Explanations: cases worked out by hand, and brute force over generated clusters ([`cases`]).
 
+mod alternatives;
 mod cases;
+mod refusals;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -126,7 +126,9 @@ fn two_tenants_a_resize_and_a_failure_worked_out_by_hand() {
 #[test]
 fn a_tenant_sees_others_as_amounts() {
     let table = ledger(&two_tenants(), None, Some(seconds_after_start(200.0)));
-    let seen = table.seen_by(&"a".parse().expect("a tenant"));
+    let seen = table
+        .seen_by(&"a".parse().expect("a tenant"))
+        .expect("seen");
     let text = serde_json::to_string(&seen).expect("JSON");
     assert!(!text.contains("b/y") && !text.contains("\"b\""), "{text}");
     let names: Vec<&str> = seen.tenants.iter().map(|row| row.tenant.as_str()).collect();
@@ -308,7 +310,11 @@ fn what_was_measured_on_gpus_is_added_up_by_job() {
     assert_eq!((row.busy_us, row.charged_us, row.waited_us), (300, 302, 14));
     assert_eq!(row.memory_mib_ms, 2 * 3 * 10_000);
     assert_eq!(
-        table.clone().seen_by(&"b".parse().expect("a tenant")).gpus,
+        table
+            .clone()
+            .seen_by(&"b".parse().expect("a tenant"))
+            .expect("seen")
+            .gpus,
         []
     );
 }

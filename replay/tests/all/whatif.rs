@@ -1,6 +1,8 @@
 //! What-if on simulated logs: without changes everything comes out again; a change of the policy agrees
 //! with really running that policy.
 
+mod tenants;
+
 use std::sync::Arc;
 
 use crate::common::small_cluster;

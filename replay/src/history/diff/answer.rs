@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use dormouse_messages::{Sequence, Timestamp};
+use dormouse_messages::{Sequence, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use crate::history::seen::{SeenError, seen_by};
 use crate::history::whatif::Differs;
 
 /// How a pair of decisions differs.
@@ -96,4 +97,14 @@ pub struct DiffAnswer {
     /// The first that differs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first: Option<DecisionDiff>,
+}
+
+impl DiffAnswer {
+    /// What a tenant may see: its own names, others as amounts.
+    ///
+    /// # Errors
+    /// When a name cannot be taken out.
+    pub fn seen_by(self, viewer: &TenantId) -> Result<Self, SeenError> {
+        seen_by(self, Some(viewer))
+    }
 }

@@ -188,6 +188,36 @@ pub struct PastResize {
     pub given_up: Option<String>,
 }
 
+/// Something else that could have been decided, as well as it could have been.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Alternative {
+    /// In words: `no change at all`, `ads/lr keeps 8`, `ads/lr waits`.
+    pub what: String,
+    /// The job that is kept as it was; nothing where all are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<String>,
+    /// Its containers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub containers: Option<u32>,
+    /// Why it lost: `fewer_jobs`, `fairness_bound`, `not_possible`, `objective`; or did not:
+    /// `within_gap`, `better`.
+    pub code: String,
+    /// Its objective; nothing where it is not possible.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub objective: Option<f64>,
+    /// Its fairness loss.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fairness_loss: Option<f64>,
+    /// Jobs that it restarts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adjusted_jobs: Option<u32>,
+    /// Jobs that would wait, and that the decision gives containers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waits: Vec<String>,
+    /// Why it lost, for a person.
+    pub words: String,
+}
+
 /// An explanation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Explanation {
@@ -229,6 +259,9 @@ pub struct Explanation {
     /// Of a job that waits for room: who keeps it, the most first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held_by: Vec<HeldBy>,
+    /// Of a decision: what it was better than.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub alternatives: Vec<Alternative>,
     /// Its place in the queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<QueuePlace>,
@@ -303,6 +336,7 @@ impl Explanation {
             conflict: Vec::new(),
             relaxations: Vec::new(),
             held_by: Vec::new(),
+            alternatives: Vec::new(),
             queue: None,
             corrections: Vec::new(),
             not_searched: Vec::new(),

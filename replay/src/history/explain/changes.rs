@@ -3,7 +3,7 @@
 use dormouse_messages::events::{ClusterConfigured, JobRevised, NodeJoined, TenantConfigured};
 use dormouse_messages::job::CheckpointMode;
 use dormouse_messages::policy::Policy;
-use dormouse_messages::{Amounts, JobId, Resource, TenantId, Writer};
+use dormouse_messages::{Amounts, Event, JobId, Resource, TenantId, Writer};
 
 use super::answer::Gives;
 use crate::history::fork::Fork;
@@ -23,6 +23,8 @@ pub enum Change {
     Quota(TenantId, Vec<(Resource, u64)>),
     /// So many more nodes of this capacity.
     Nodes(u32, Amounts),
+    /// Something that the operator says.
+    Operator(Box<Event>),
     /// Several at once.
     All(Vec<Change>),
 }
@@ -73,6 +75,7 @@ impl Change {
                 };
                 fork.happen(Writer::Operator, event.into());
             }
+            Self::Operator(event) => fork.happen(Writer::Operator, (**event).clone()),
             Self::All(changes) => changes.iter().for_each(|change| change.apply(fork)),
             Self::Nodes(count, capacity) => {
                 for number in 1..=*count {

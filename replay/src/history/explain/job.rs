@@ -11,6 +11,7 @@ use dormouse_state::Stand;
 
 use super::against::against;
 use super::answer::{Correction, Explanation, QueuePlace, Reason};
+use super::refusal::refused;
 use super::resizes::past;
 use super::room::held;
 use super::search::Search;
@@ -32,7 +33,7 @@ pub fn explain(
         return Err(unknown());
     }
     let Some(known) = explainer.model.jobs.get(id) else {
-        return refused(explainer, id).ok_or_else(unknown);
+        return refused(explainer, id, tell).ok_or_else(unknown);
     };
     let mut answer = Explanation::of(id.to_string(), at, time, known.phase.as_str());
     answer.resizes = explainer.resizes.seen_by(explainer);
@@ -150,36 +151,27 @@ fn class(known: &Job) -> Option<String> {
     Some(format!("{class}; it was preempted {times}"))
 }
 
-/// A job that was refused.
-fn refused(explainer: &Explainer, id: &JobId) -> Option<Explanation> {
-    let mut refused = explainer.model.jobs.refused().rev();
-    let refused = refused.find(|it| it.job.as_ref() == Some(id))?;
-    let (at, time) = explainer.place();
-    let mut answer = Explanation::of(id.to_string(), at, time, "refused");
-    let words = format!("{id} was refused: {}", refused.reason);
-    answer.words.push(words);
-    let words = format!("{}: {}", refused.code, refused.reason);
-    answer.all.push(reason("refused", words));
-    answer.rank();
-    Some(answer)
+/// What a job that is admitted gets.
+pub(super) fn gets(becomes: u32) -> String {
+    match becomes {
+        0 => "and wait".to_owned(),
+        count => format!("with {}", containers(count)),
+    }
 }
 
 /// A change in words.
-fn say(correction: &Correction) -> String {
+pub(super) fn say(correction: &Correction) -> String {
     let gets = match correction.admitted {
-        true => "would be admitted, with",
-        false => "would have",
+        true => format!("would be admitted, {}", gets(correction.becomes)),
+        false => format!("would have {}", containers(correction.becomes)),
     };
     let proof = match correction.verified_by.proof.as_str() {
         "proven" => "proven optimal".to_owned(),
         proof => format!("{proof}, gap {:.3}", correction.verified_by.gap),
     };
     format!(
-        "with {} ({} instead of {}) it {gets} {} ({proof})",
-        correction.change,
-        correction.to,
-        correction.from,
-        containers(correction.becomes)
+        "with {} ({} instead of {}) it {gets} ({proof})",
+        correction.change, correction.to, correction.from
     )
 }
 

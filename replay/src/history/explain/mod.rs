@@ -7,14 +7,17 @@
 //!    released (the queue).
 //! 3. Changes are let happen on forks, and the real services decide ([`search`]).
 //!
-//! A tenant that asks is told its own names; others are `a job of another tenant`.
+//! A tenant that asks is told its own names; others are `a job of another tenant`. The finished answer
+//! passes through [`seen_by`], which takes what is left in words.
 
 mod against;
+mod alternatives;
 mod answer;
 mod changes;
 mod grids;
 mod job;
 mod others;
+mod refusal;
 mod resizes;
 mod room;
 mod search;
@@ -34,7 +37,11 @@ pub use answer::*;
 pub use changes::{Candidate, Change};
 
 use super::fork::Fork;
+use super::seen::{self, SeenError, seen_by};
 
+/// Decisions that are made to look for changes where nobody says how many: a job among fifty takes at
+/// most forty.
+pub const SOLVES: usize = 120;
 /// Events that are kept by which the causes of later decisions are told.
 const FOLDED_LIMIT: usize = 10_000;
 
@@ -57,6 +64,9 @@ pub enum ExplainError {
     /// It is not on the log, or the tenant that asks may not see it.
     #[error("there is no {0} up to event {1}; name another one, or a later --at")]
     NotThere(String, Sequence),
+    /// It cannot be told without names that the tenant that asks may not know.
+    #[error(transparent)]
+    NotSeen(#[from] SeenError),
 }
 
 /// An allocation, and what it was made from.
@@ -79,6 +89,7 @@ pub struct Explainer {
     decided: Option<Decided>,
     done: bool,
     resizes: resizes::Resizes,
+    submitted: refusal::Submitted,
     pub(crate) model: ReadModel,
     pub(crate) head: Fork,
 }
@@ -98,6 +109,7 @@ impl Explainer {
             decided: None,
             done: false,
             resizes: resizes::Resizes::default(),
+            submitted: refusal::Submitted::default(),
             model: ReadModel::default(),
             head: Fork::default(),
         }
@@ -122,6 +134,7 @@ impl Explainer {
             let known = (&self.folded, &self.tail);
             self.resizes
                 .read(job, recorded, |causes| self::causes(known, causes));
+            self.submitted.read(job, recorded);
         }
         let event = recorded
             .event()
@@ -180,12 +193,20 @@ impl Explainer {
                 decided.before.now = basis.now;
             }
         }
-        match self.subject.clone() {
-            Subject::Job(job) => job::explain(&self, &job, &mut tell),
+        let viewer = self.viewer.as_ref();
+        let mut told = |so_far: &Explanation| match viewer {
+            None => tell(so_far),
+            Some(_) => {
+                let _ = seen_by(so_far.clone(), viewer).map(|seen| tell(&seen));
+            }
+        };
+        let answer = match self.subject.clone() {
+            Subject::Job(job) => job::explain(&self, &job, &mut told),
             Subject::Tenant(tenant) => others::tenant(&self, &tenant),
             Subject::Node(node) => others::node(&self, &node),
             Subject::Epoch(epoch) => others::epoch(&self, epoch),
-        }
+        }?;
+        Ok(seen_by(answer, viewer)?)
     }
 
     pub(crate) fn decided(&self) -> Option<&Decided> {
@@ -202,10 +223,7 @@ impl Explainer {
 
     /// A job's name as the one who asks may know it.
     pub(crate) fn name(&self, job: &JobId) -> String {
-        match self.sees(job.tenant()) {
-            true => job.to_string(),
-            false => "a job of another tenant".to_owned(),
-        }
+        seen::name(job, self.viewer.as_ref())
     }
 
     pub(crate) fn sees(&self, tenant: &str) -> bool {
@@ -243,12 +261,7 @@ impl Decided {
         self.optimizer().make(&self.before.cluster, now)
     }
 
-    /// How the log names it, and whether it comes out again.
-    pub fn reference(&self, explainer: &Explainer) -> Option<DecisionRef> {
-        self.reference_by(explainer, &self.made())
-    }
-
-    /// The same, where it has been made again.
+    /// How the log names it, and whether it comes out again, having been made again.
     pub fn reference_by(&self, explainer: &Explainer, made: &Made) -> Option<DecisionRef> {
         let event = self.recorded.event()?;
         let basis = event.basis()?;
@@ -284,16 +297,13 @@ impl Decided {
 }
 
 impl Explainer {
-    /// What an event is about and who did it, if it is of somebody else's job.
+    /// What an event is about and who did it, if it is somebody else's.
     pub(crate) fn hide(&self, cause: &mut Cause) {
-        let Cause { subject, by, .. } = cause;
-        if let Ok(job) = subject.parse::<JobId>()
-            && !subject.starts_with("node/")
-            && !subject.starts_with("epoch/")
-            && !self.sees(job.tenant())
-        {
-            *subject = self.name(&job);
-            *by = None;
+        let viewer = self.viewer.as_ref();
+        let hidden = viewer.and_then(|it| seen::subject(&cause.event, &cause.subject, it));
+        if let Some(hidden) = hidden {
+            hidden.clone_into(&mut cause.subject);
+            cause.by = None;
         }
     }
 }
@@ -344,6 +354,10 @@ pub(crate) fn in_words(causes: &[Cause]) -> String {
             .map_or_else(String::new, |by| format!(" by {by}"));
         let subject = match cause.subject.as_str() {
             "" => String::new(),
+            // Told apart from the job n3 of a tenant called node.
+            subject if cause.event.starts_with("node.") => {
+                format!(" {}", subject.replacen('/', " ", 1))
+            }
             subject => format!(" {subject}"),
         };
         format!("{what}{subject}{by} (event {})", cause.sequence)

@@ -6,6 +6,7 @@ use dormouse_projections::jobs::Job;
 use dormouse_projections::keys::KeyHolder;
 use dormouse_state::NodePhase;
 
+use super::alternatives::alternatives;
 use super::answer::{Explanation, JobLine, KeyLine};
 use super::job::is_live;
 use super::{ExplainError, Explainer, in_words};
@@ -198,16 +199,13 @@ pub fn epoch(explainer: &Explainer, epoch: Epoch) -> Result<Explanation, Explain
         return Err(unknown());
     }
     let mut answer = Explanation::of(format!("epoch/{epoch}"), at, time, "decided");
-    answer.decision = decided.reference(explainer);
-    let causes = answer
-        .decision
-        .iter()
-        .flat_map(|it| it.causes.clone())
-        .collect::<Vec<_>>();
-    answer.words.push(format!(
-        "epoch {epoch} was decided because of {}",
-        in_words(&causes)
-    ));
+    let made = decided.made();
+    answer.decision = decided.reference_by(explainer, &made);
+    let causes = answer.decision.iter().flat_map(|it| it.causes.clone());
+    let causes = in_words(&causes.collect::<Vec<_>>());
+    answer
+        .words
+        .push(format!("epoch {epoch} was decided because of {causes}"));
     let figures = &event.outcome;
     let solver = &figures.solver;
     answer.words.push(format!(
@@ -235,23 +233,31 @@ pub fn epoch(explainer: &Explainer, epoch: Epoch) -> Result<Explanation, Explain
             "the cluster was idle: the head of the queue was admitted without the fairness bound";
         answer.words.push(words.to_owned());
     }
-    for job in &event.jobs {
-        answer.jobs.push(JobLine {
-            job: explainer.name(&job.job),
-            from: Some(job.previous),
-            containers: job.containers,
-            share: job.share,
-            fair_share: job.fair_share,
-            code: String::new(),
-            reason: String::new(),
-        });
-    }
+    let lines = event.jobs.iter().map(|job| JobLine {
+        job: explainer.name(&job.job),
+        from: Some(job.previous),
+        containers: job.containers,
+        share: job.share,
+        fair_share: job.fair_share,
+        code: String::new(),
+        reason: String::new(),
+    });
+    answer.jobs.extend(lines);
     for waiting in &figures.waiting {
         if explainer.sees(waiting.job.tenant()) {
             answer
                 .words
                 .push(format!("{} waits: {}", waiting.job, waiting.reason));
         }
+    }
+    // What is not the decision cannot be weighed against it.
+    if answer
+        .decision
+        .as_ref()
+        .is_some_and(|it| it.remade == "equal")
+    {
+        answer.alternatives = alternatives(explainer, &made, explainer.solves);
+        answer.solves = answer.alternatives.len();
     }
     Ok(answer)
 }

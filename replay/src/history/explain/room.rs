@@ -2,7 +2,6 @@
 
 use dormouse_messages::JobId;
 use dormouse_projections::jobs::room::Room;
-use dormouse_projections::status::own_words;
 
 use super::Explainer;
 use super::answer::{Explanation, HeldBy};
@@ -16,10 +15,6 @@ pub(super) fn held(explainer: &Explainer, id: &JobId, answer: &mut Explanation) 
     let room = Room::new(&explainer.model.queues, &explainer.model.jobs);
     let (Some(short), Some(words)) = (room.short(id), room.words(id, now)) else {
         return;
-    };
-    let words = match &explainer.viewer {
-        Some(viewer) => own_words(&words, viewer.as_str()),
-        None => words,
     };
     answer.words.push(format!("it {words}"));
     let name = short.resource.name();

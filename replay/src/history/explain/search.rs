@@ -16,7 +16,6 @@
 
 use std::collections::BTreeSet;
 
-use dormouse_messages::events::StoppedBy;
 use dormouse_messages::policy::{Allocation, Policy};
 use dormouse_messages::{Amounts, JobId};
 use dormouse_optimizer::problem::{Budget, Problem};
@@ -25,6 +24,7 @@ use dormouse_optimizer::{Optimizer, givers, may_have, problem_of};
 use super::answer::{Correction, Gives, VerifiedBy};
 use super::changes::{Candidate, Change};
 use super::grids;
+use super::refusal::verified;
 use crate::history::fork::Fork;
 
 /// Sets of givers that are asked for: each is one allocation without services, and the decisions that
@@ -69,19 +69,7 @@ impl Search<'_> {
             return None;
         }
         let outcome = fork.settle(&self.optimizer);
-        let solver = outcome.figures().map(|figures| figures.solver.clone());
-        let solver = solver.unwrap_or_default();
-        let proof = match (solver.status.as_str(), solver.stopped_by) {
-            ("optimal" | "none", _) => "proven",
-            (_, StoppedBy::Gap) => "within_gap",
-            _ if solver.gap <= self.optimizer.gap => "within_gap",
-            _ => "limit",
-        };
-        let verified = VerifiedBy {
-            objective: solver.objective,
-            gap: solver.gap,
-            proof: proof.to_owned(),
-        };
+        let verified = verified(&outcome, &self.optimizer);
         for gives in gives {
             if let Ok(job) = gives.job.parse() {
                 gives.to = outcome.containers(&fork, &job);

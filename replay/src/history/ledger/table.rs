@@ -8,6 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::account::Account;
 use super::{Ledger, Parts, known_to};
+use crate::history::seen::{SeenError, seen_by};
 
 /// An amount of a resource, in its log unit times milliseconds. Written as a decimal text: it may be
 /// larger than what readers of JSON take for a number.
@@ -309,8 +310,10 @@ fn jobs(ledger: &Ledger, all: &[(&JobId, &Account)]) -> Vec<JobRow> {
 
 impl LedgerTable {
     /// As a tenant may see it: its own rows, and all others together as amounts.
-    #[must_use]
-    pub fn seen_by(mut self, tenant: &TenantId) -> Self {
+    ///
+    /// # Errors
+    /// When a name cannot be taken out.
+    pub fn seen_by(mut self, tenant: &TenantId) -> Result<Self, SeenError> {
         self.jobs.retain(|row| row.job.tenant() == tenant.as_str());
         self.gpus.retain(|row| row.job.tenant() == tenant.as_str());
         for row in &mut self.jobs {
@@ -349,7 +352,7 @@ impl LedgerTable {
             }
         }
         self.tenants = own.into_iter().chain(sums.into_values()).collect();
-        self
+        seen_by(self, Some(tenant))
     }
 
     /// All rows as comma-separated values with a line of names; a cell that does not apply is empty.

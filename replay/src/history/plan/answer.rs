@@ -1,8 +1,10 @@
 //! The answer to `plan`.
 
 use dormouse_messages::plain;
-use dormouse_messages::{Sequence, Timestamp};
+use dormouse_messages::{Sequence, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
+
+use crate::history::seen::{ANOTHER_JOB, SeenError, seen_by};
 
 /// Containers on a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,15 +90,17 @@ pub struct Plan {
 
 impl Plan {
     /// What a tenant may see: its own names, others as amounts.
-    #[must_use]
-    pub fn seen_by(mut self, viewer: &str) -> Self {
+    ///
+    /// # Errors
+    /// When a name cannot be taken out.
+    pub fn seen_by(mut self, viewer: &TenantId) -> Result<Self, SeenError> {
         for it in self.shrinks.iter_mut().chain(&mut self.gains) {
-            if it.tenant != viewer {
-                "a job of another tenant".clone_into(&mut it.job);
+            if it.tenant != viewer.as_str() {
+                ANOTHER_JOB.clone_into(&mut it.job);
                 it.tenant.clear();
             }
         }
-        self
+        seen_by(self, Some(viewer))
     }
 
     /// How another plan for the same differs, in words; nothing where it is the same.

@@ -4,6 +4,7 @@ use dormouse_messages::{JobId, Sequence, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::fit::Form;
+use crate::history::seen::{ANOTHER_JOB, SeenError, seen_by};
 
 /// A place where two courses differ.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -77,7 +78,8 @@ pub struct TenantLine {
     pub tenant: String,
     /// Jobs that are compared.
     pub jobs: u64,
-    /// `jct_s`, `waiting_s`, `container_h`, `adjustments`.
+    /// `jct_s`, `waiting_s`, `container_h`, `adjustments` of those; `utilization` of all its jobs, from the
+    /// fork to the end of the log: its part of the cluster's.
     pub metrics: Vec<Metric>,
 }
 
@@ -158,13 +160,15 @@ pub struct Answer {
 
 impl Answer {
     /// What a tenant may see: its own names, others as amounts.
-    #[must_use]
-    pub fn seen_by(mut self, tenant: &TenantId) -> Self {
+    ///
+    /// # Errors
+    /// When a name cannot be taken out.
+    pub fn seen_by(mut self, tenant: &TenantId) -> Result<Self, SeenError> {
         let own = |job: &str| job.starts_with(&format!("{tenant}/"));
         let hide = |place: &mut Option<Place>| {
             for it in place.iter_mut().flat_map(|place| &mut place.jobs) {
                 if !own(&it.job) {
-                    "a job of another tenant".clone_into(&mut it.job);
+                    ANOTHER_JOB.clone_into(&mut it.job);
                 }
             }
         };
@@ -175,6 +179,6 @@ impl Answer {
             variant.by_tenant.retain(|it| it.tenant == tenant.as_str());
             variant.excluded_jobs.retain(|it| own(&it.job));
         }
-        self
+        seen_by(self, Some(tenant))
     }
 }

@@ -180,10 +180,14 @@ impl Comparison<'_> {
         for pair in &pairs {
             tenants.entry(pair.job.tenant()).or_default().push(pair);
         }
-        let by_tenant = tenants.into_iter().map(|(tenant, pairs)| TenantLine {
-            tenant: tenant.to_owned(),
-            jobs: pairs.len() as u64,
-            metrics: self.of_jobs(&pairs, true),
+        let by_tenant = tenants.into_iter().map(|(tenant, pairs)| {
+            let mut metrics = self.of_jobs(&pairs, true);
+            metrics.push(self.utilization_of(tenant));
+            TenantLine {
+                tenant: tenant.to_owned(),
+                jobs: pairs.len() as u64,
+                metrics,
+            }
         });
         let by_job = pairs.iter().map(|pair| JobLine {
             job: pair.job.clone(),
@@ -284,10 +288,25 @@ impl Comparison<'_> {
         eight_in_ten(differences.collect())
     }
 
+    /// The part of the cluster's utilization that a tenant's containers are, those of its jobs too
+    /// that are not compared.
+    fn utilization_of(&self, tenant: &str) -> Metric {
+        let (fork_s, end_s) = self.span_s();
+        self.over("utilization", &|ran| {
+            let points = ran.outcome.utilization_by.get(tenant);
+            points.map_or(0.0, |points| mean(points, fork_s, end_s))
+        })
+    }
+
+    fn span_s(&self) -> (f64, f64) {
+        let (begin, end) = self.forked.span;
+        let fork_s = self.forked.now.seconds_since(begin);
+        (fork_s, end.seconds_since(begin))
+    }
+
     /// Means over time, from the fork to the end of the log, and the end of the last job.
     fn over_time(&self) -> Vec<Metric> {
-        let fork_s = self.forked.now.seconds_since(self.forked.span.0);
-        let end_s = self.forked.span.1.seconds_since(self.forked.span.0);
+        let (fork_s, end_s) = self.span_s();
         let of: [(&str, Over<'_>); 3] = [
             ("utilization", &|ran| {
                 mean(&ran.outcome.utilization, fork_s, end_s)
@@ -295,19 +314,22 @@ impl Comparison<'_> {
             ("loss", &|ran| mean(&ran.outcome.loss, fork_s, end_s)),
             ("makespan_s", &|ran| ran.outcome.figures.makespan_s - fork_s),
         ];
-        let metrics = of.into_iter().map(|(name, of)| {
-            let draws = self.draws.iter();
-            let draws = draws.map(|(left, right)| of(right) - of(left)).collect();
-            Metric {
-                metric: name.to_owned(),
-                identity: of(self.identity),
-                changed: of(self.changed),
-                difference: of(self.changed) - of(self.identity),
-                interval: eight_in_ten(draws),
-                interval_jobs: None,
-            }
-        });
-        metrics.collect()
+        of.into_iter()
+            .map(|(name, of)| self.over(name, of))
+            .collect()
+    }
+
+    fn over(&self, name: &str, of: Over<'_>) -> Metric {
+        let draws = self.draws.iter();
+        let draws = draws.map(|(left, right)| of(right) - of(left)).collect();
+        Metric {
+            metric: name.to_owned(),
+            identity: of(self.identity),
+            changed: of(self.changed),
+            difference: of(self.changed) - of(self.identity),
+            interval: eight_in_ten(draws),
+            interval_jobs: None,
+        }
     }
 
     fn excluded(&self, pairs: &[Pair<'_>]) -> Vec<Excluded> {

@@ -172,7 +172,7 @@ pub enum ReplayCommand {
     },
     /// Find the first decision that another policy, this build, or another log makes otherwise
     #[command(
-        after_help = "Examples:\n  dormouse replay diff --set policy.theta2=0.5 --log log.dmlog\n  dormouse replay diff --set policy.allocation=drf -o json\n  dormouse replay diff --log old.dmlog                      # this build against the one that decided\n  dormouse replay diff --log old.dmlog --against new.dmlog  # two logs, allocation by allocation\n\nPolicies are compared at the states that the log's decisions were made from; what would have followed\nis the question of `dormouse whatif`."
+        after_help = "Examples:\n  dormouse replay diff --set policy.theta2=0.5 --log log.dmlog\n  dormouse replay diff --set policy.allocation=drf -o json\n  dormouse replay diff --log old.dmlog                      # this build against the one that decided\n  dormouse replay diff --log old.dmlog --against new.dmlog  # two logs, allocation by allocation\n  dormouse replay diff --set policy.theta2=0.5 --at 4712 --tenant ads\n\nPolicies are compared at the states that the log's decisions were made from; what would have followed\nis the question of `dormouse whatif`."
     )]
     Diff {
         /// Fields of the other policy: policy.FIELD=VALUE.
@@ -181,17 +181,20 @@ pub enum ReplayCommand {
         /// Another log, such as that of another build on the same inputs.
         #[arg(long, value_name = "FILE")]
         against: Option<PathBuf>,
-        /// Where it is read.
+        /// Which log, up to where, and who asks.
         #[command(flatten)]
-        log: LogFileArg,
+        point: PointArgs,
     },
     /// Find the first event after which something is so
     #[command(
-        after_help = "Examples:\n  dormouse replay bisect ads/lr=running\n  dormouse replay bisect ads/lr.containers=4 --log log.dmlog\n  dormouse replay bisect 'utilization>0.9'\n  dormouse replay bisect 'fairness-loss>0.5' -o json\n  dormouse replay bisect broken --log log.dmlog     # an invariant of the services\n\nMetrics: utilization, fairness-loss, waiting, running. Every event is folded, so the place is exact\nalso where a metric crosses its value again and again."
+        after_help = "Examples:\n  dormouse replay bisect ads/lr=running\n  dormouse replay bisect ads/lr.containers=4 --log log.dmlog\n  dormouse replay bisect 'utilization>0.9'\n  dormouse replay bisect 'fairness-loss>0.5' -o json\n  dormouse replay bisect broken --log log.dmlog     # an invariant of the services\n  dormouse replay bisect broken --some              # some place, looked for by halving\n\nMetrics: utilization, fairness-loss, waiting, running. What stays so (a job was seen, has ended) is\nlooked for by halving; everything else after every event, so that the place is the first one also where\na metric crosses its value again and again. Nothing is read behind the place."
     )]
     Bisect {
-        /// JOB=PHASE, JOB.containers=N, METRIC>VALUE, METRIC<VALUE or broken.
+        /// JOB=PHASE, JOB=seen, JOB.containers=N, METRIC>VALUE, METRIC<VALUE or broken.
         predicate: Predicate,
+        /// Look at every 4,096th event and halve: some place at which it became so, not always the first.
+        #[arg(long)]
+        some: bool,
         /// Which log, up to where.
         #[command(flatten)]
         point: PointArgs,

@@ -2,6 +2,7 @@
 
 use clap::Args;
 use dormouse_messages::{JobId, TenantId};
+use dormouse_replay::history::explain::SOLVES;
 
 use super::history::{At, LogFileArg};
 use super::jobs::job_id;
@@ -30,7 +31,7 @@ pub struct ExplainArgs {
     /// The tenant's or the node's name.
     pub name: Option<String>,
     /// Decisions that may be made to look for changes.
-    #[arg(long, value_name = "N", default_value_t = 120)]
+    #[arg(long, value_name = "N", default_value_t = SOLVES)]
     pub solves: usize,
     /// Which log, up to where, and who asks.
     #[command(flatten)]

@@ -8,8 +8,8 @@ use dormouse_replay::history::changes::{Asked, Changes};
 use dormouse_replay::history::diff::{DiffAnswer, PolicyDiff, Side, logs};
 use dormouse_replay::scenario::settings::Setting;
 
-use super::history::History;
-use crate::cli::LogFileArg;
+use super::history::open_at;
+use crate::cli::{LogFileArg, PointArgs};
 use crate::context::Context;
 use crate::error::{Coded, DONE};
 use crate::print;
@@ -23,33 +23,41 @@ pub async fn run(
     context: &Context,
     settings: &[Setting],
     against: Option<&Path>,
-    log: &LogFileArg,
+    point: &PointArgs,
 ) -> anyhow::Result<u8> {
     let answer = match against {
         Some(file) => {
-            let other = LogFileArg {
+            let log = LogFileArg {
                 file: Some(file.to_owned()),
             };
+            let other = PointArgs {
+                log,
+                ..point.clone()
+            };
             logs(
-                &events(context, log).await?,
+                &events(context, point).await?,
                 &events(context, &other).await?,
             )
         }
-        None => policies(context, settings, log).await?,
+        None => policies(context, settings, point).await?,
+    };
+    let answer = match &point.tenant {
+        Some(tenant) => answer.seen_by(tenant)?,
+        None => answer,
     };
     print::value(context.output()?, &answer, |answer, _| text(answer))?;
     Ok(DONE)
 }
 
-/// A log from its first event on.
-async fn events(context: &Context, log: &LogFileArg) -> anyhow::Result<Vec<Arc<Recorded>>> {
-    let history = History::open_whole(context, log).await?;
-    if history.is_slice() {
+/// A log from its first event on, up to the place that is asked for.
+async fn events(context: &Context, point: &PointArgs) -> anyhow::Result<Vec<Arc<Recorded>>> {
+    let reading = open_at(context, point).await?;
+    if reading.states()?.is_some() {
         let message = "two logs are compared from their beginnings; this one is a slice";
         return Err(Coded::new("usage", message).into());
     }
     let mut events = Vec::new();
-    let read = history.read(1, None, |recorded| {
+    let read = reading.read(|recorded| {
         events.push(Arc::clone(recorded));
         Ok(())
     });
@@ -60,15 +68,15 @@ async fn events(context: &Context, log: &LogFileArg) -> anyhow::Result<Vec<Arc<R
 async fn policies(
     context: &Context,
     settings: &[Setting],
-    log: &LogFileArg,
+    point: &PointArgs,
 ) -> anyhow::Result<DiffAnswer> {
     let changes = changes(settings)?;
-    let history = History::open_whole(context, log).await?;
+    let reading = open_at(context, point).await?;
     let mut diff = PolicyDiff::new(&changes);
-    if let Some(states) = history.states()? {
+    if let Some(states) = reading.states()? {
         diff = diff.starting_from(states.fork);
     }
-    let read = history.read(1, None, |recorded| {
+    let read = reading.read(|recorded| {
         let read = diff.read(recorded);
         Ok(read.map_err(|error| Coded::new("bad_change", error.to_string()))?)
     });

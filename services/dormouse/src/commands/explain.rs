@@ -40,6 +40,7 @@ pub async fn run(context: &Context, args: &ExplainArgs) -> anyhow::Result<u8> {
     });
     let answer = answer.map_err(|error| match error {
         ExplainError::NotThere(..) => Coded::new("not_found", error.to_string()),
+        ExplainError::NotSeen(_) => Coded::new("not_seen", error.to_string()),
     })?;
     printed?;
     if !for_people {
@@ -108,6 +109,7 @@ pub fn text(answer: &Explanation, style: &Style) -> String {
         text.push_str(&format!("\nenough to give up: {}", sets.join("; or ")));
     }
     text.push_str(&corrections(answer, style));
+    text.push_str(&alternatives(answer, style));
     if !answer.not_searched.is_empty() {
         text.push_str(&format!(
             "\n\nnot searched to the end: {}; give more with --solves",
@@ -145,6 +147,28 @@ fn corrections(answer: &Explanation, style: &Style) -> String {
             Cell::new(&it.verified_by.proof),
             right(it.not_at.as_deref().unwrap_or("-")),
             Cell::new(&it.change),
+        ]);
+    }
+    format!("\n\n{}", style.write(table))
+}
+
+/// What a decision was better than.
+fn alternatives(answer: &Explanation, style: &Style) -> String {
+    if answer.alternatives.is_empty() {
+        return String::new();
+    }
+    let mut table = style.table(&["INSTEAD", "OBJECTIVE", "LOSS", "RESTARTS", "WHY NOT"]);
+    for it in &answer.alternatives {
+        let shown = |value: Option<f64>, digits: usize| {
+            value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
+        };
+        let adjusted = it.adjusted_jobs.map(|count| count.to_string());
+        table.add_row(vec![
+            Cell::new(&it.what),
+            right(shown(it.objective, 4)),
+            right(shown(it.fairness_loss, 3)),
+            right(adjusted.unwrap_or_else(|| "-".to_owned())),
+            Cell::new(&it.words),
         ]);
     }
     format!("\n\n{}", style.write(table))

@@ -1,5 +1,6 @@
 //! History: the cluster's log, or an exported one.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use anyhow::bail;
@@ -122,8 +123,22 @@ impl History {
         to: Option<u64>,
         mut each: impl FnMut(&Arc<Recorded>) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
+        let going_on = |recorded: &Arc<Recorded>| each(recorded).map(ControlFlow::Continue);
+        self.read_while(from, to, going_on).await
+    }
+
+    /// The same, for as long as `each` goes on.
+    ///
+    /// # Errors
+    /// When the log cannot be read, or `each` fails.
+    pub async fn read_while(
+        self,
+        from: u64,
+        to: Option<u64>,
+        mut each: impl FnMut(&Arc<Recorded>) -> anyhow::Result<ControlFlow<()>>,
+    ) -> anyhow::Result<()> {
         let (first, rest) = match self {
-            Self::Cluster(log) => return read_log(&log, from, to, each).await,
+            Self::Cluster(log) => return read_log_while(&log, from, to, each).await,
             Self::File { first, rest } => (first, rest),
         };
         for recorded in first.map(Ok).into_iter().chain(rest) {
@@ -131,8 +146,8 @@ impl History {
             if to.is_some_and(|to| recorded.sequence.0 > to) {
                 break;
             }
-            if recorded.sequence.0 >= from {
-                each(&Arc::new(recorded))?;
+            if recorded.sequence.0 >= from && each(&Arc::new(recorded))?.is_break() {
+                break;
             }
         }
         Ok(())
@@ -235,15 +250,27 @@ impl Reading {
         self,
         mut each: impl FnMut(&Arc<Recorded>) -> anyhow::Result<()>,
     ) -> anyhow::Result<Place> {
+        let going_on = |recorded: &Arc<Recorded>| each(recorded).map(ControlFlow::Continue);
+        self.read_while(going_on).await
+    }
+
+    /// The same, for as long as `each` goes on.
+    ///
+    /// # Errors
+    /// When the log cannot be read, there is nothing up to there, or `each` fails.
+    pub async fn read_while(
+        self,
+        mut each: impl FnMut(&Arc<Recorded>) -> anyhow::Result<ControlFlow<()>>,
+    ) -> anyhow::Result<Place> {
         let until = self.until;
         let mut last = None;
-        let read = self.history.read(1, self.to, |recorded| {
+        let read = self.history.read_while(1, self.to, |recorded| {
             // The broker's time does not go back with the sequence.
-            if until.is_none_or(|until| recorded.stored_at <= until) {
-                last = Some(recorded.stored_at);
-                each(recorded)?;
+            if until.is_some_and(|until| recorded.stored_at > until) {
+                return Ok(ControlFlow::Continue(()));
             }
-            Ok(())
+            last = Some(recorded.stored_at);
+            each(recorded)
         });
         read.await?;
         let Some(time) = last else {
@@ -267,6 +294,16 @@ pub async fn read_log(
     to: Option<u64>,
     mut each: impl FnMut(&Arc<Recorded>) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
+    let going_on = |recorded: &Arc<Recorded>| each(recorded).map(ControlFlow::Continue);
+    read_log_while(log, from, to, going_on).await
+}
+
+async fn read_log_while(
+    log: &Log,
+    from: u64,
+    to: Option<u64>,
+    mut each: impl FnMut(&Arc<Recorded>) -> anyhow::Result<ControlFlow<()>>,
+) -> anyhow::Result<()> {
     let to = match to {
         Some(to) => Sequence(to),
         None => log.head().await?,
@@ -274,7 +311,11 @@ pub async fn read_log(
     let mut events = log.read(Sequence(from), to).await?;
     while let Some(followed) = events.recv().await {
         match followed {
-            Followed::Event(recorded) => each(&recorded)?,
+            Followed::Event(recorded) => {
+                if each(&recorded)?.is_break() {
+                    return Ok(());
+                }
+            }
             Followed::Flagged { .. } => {}
             Followed::CaughtUp(_) => return Ok(()),
         }

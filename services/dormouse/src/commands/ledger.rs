@@ -36,7 +36,7 @@ pub async fn run(context: &Context, args: &LedgerArgs) -> anyhow::Result<u8> {
     let place = place.await?;
     let mut table = ledger.finish(place.time);
     if let Some(tenant) = &args.point.tenant {
-        table = table.seen_by(tenant);
+        table = table.seen_by(tenant)?;
     }
     if let Some(job) = &args.job {
         table.jobs.retain(|row| row.job == *job);

@@ -35,7 +35,7 @@ pub async fn run(context: &Context, args: &PlanArgs) -> anyhow::Result<u8> {
     let now = live.then(crate::clock::now);
     let mut plan = planned(&history, &subject, args.draws, now)?;
     if let Some(tenant) = &args.tenant {
-        plan = plan.seen_by(tenant.as_str());
+        plan = plan.seen_by(tenant)?;
     }
     print::value(context.output()?, &plan, |plan, wide| {
         text(plan, &Style::of_stdout(wide))

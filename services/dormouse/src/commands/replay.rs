@@ -1,12 +1,13 @@
 //! `replay state|verify|bisect`: over the cluster's log or a file.
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use anyhow::bail;
 use dormouse_messages::{Fold, Timestamp};
 use dormouse_projections::queries::{JobsAnswer, NodesAnswer};
 use dormouse_projections::{ReadModel, queries};
-use dormouse_replay::history::bisect::{Bisect, Found, Predicate};
+use dormouse_replay::history::bisect::{Bisect, Found, Looked, Predicate};
 use dormouse_replay::{Report, Verifier};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
@@ -28,9 +29,13 @@ pub async fn run(context: &Context, command: &ReplayCommand) -> anyhow::Result<u
         ReplayCommand::Diff {
             settings,
             against,
-            log,
-        } => super::diff::run(context, settings, against.as_deref(), log).await,
-        ReplayCommand::Bisect { predicate, point } => bisect(context, predicate, point).await,
+            point,
+        } => super::diff::run(context, settings, against.as_deref(), point).await,
+        ReplayCommand::Bisect {
+            predicate,
+            some,
+            point,
+        } => bisect(context, predicate, *some, point).await,
         ReplayCommand::Verify { log } => {
             let report = verify(context, log).await?;
             print::value(context.output()?, &report, |report, _| text(report))?;
@@ -44,18 +49,37 @@ pub async fn run(context: &Context, command: &ReplayCommand) -> anyhow::Result<u
 }
 
 /// Looks for the first event after which something is so.
-async fn bisect(context: &Context, predicate: &Predicate, point: &PointArgs) -> anyhow::Result<u8> {
-    let reading = history::open_at(context, point).await?;
-    if reading.states()?.is_some() {
-        bail!("a slice does not say what was before it; look in the whole log");
+async fn bisect(
+    context: &Context,
+    predicate: &Predicate,
+    some: bool,
+    point: &PointArgs,
+) -> anyhow::Result<u8> {
+    let viewer = point.tenant.as_ref();
+    if let (Some(job), Some(viewer)) = (predicate.job(), viewer)
+        && job.tenant() != viewer.as_str()
+    {
+        let message = format!("{viewer} has no job {job}; ask about one of its own");
+        return Err(Coded::new("not_found", message).into());
     }
+    let reading = history::open_at(context, point).await?;
     let mut bisect = Bisect::new(predicate.clone());
-    let read = reading.read(|recorded| {
-        bisect.read(recorded);
-        Ok(())
+    if some {
+        bisect = bisect.some();
+    }
+    if let Some(states) = reading.states()? {
+        bisect = bisect.starting_from(states);
+    }
+    let read = reading.read_while(|recorded| match bisect.read(recorded) {
+        true => Ok(ControlFlow::Break(())),
+        false => Ok(ControlFlow::Continue(())),
     });
     read.await?;
     let (found, events) = bisect.finish();
+    let found = match (found, &point.tenant) {
+        (Some(found), Some(tenant)) => Some(found.seen_by(tenant)?),
+        (found, _) => found,
+    };
     let Some(found) = found else {
         let message = format!("it never is so in {events} events");
         return Err(Coded::new("not_found", message).into());
@@ -67,15 +91,33 @@ async fn bisect(context: &Context, predicate: &Predicate, point: &PointArgs) -> 
 /// The place that was found, in words.
 #[must_use]
 pub fn found(found: &Found) -> String {
+    let place = match found.exact {
+        true => "the first such place",
+        false => "some such place, perhaps not the first",
+    };
+    let how = match found.looked {
+        Looked::Before => {
+            return format!(
+                "event {}, {}: {} at the beginning of the slice; look in the whole log for when it became so",
+                found.sequence,
+                crate::render::date(found.at),
+                found.after
+            );
+        }
+        Looked::OneByOne => format!("{} events folded one by one", found.folds),
+        Looked::Halving => format!(
+            "{} events folded, and the block with it halved {} times",
+            found.folds, found.halves
+        ),
+    };
     format!(
-        "event {} ({} of {}, {}): {} before, {} since; the first such place, {} events folded one by one",
+        "event {} ({} of {}, {}): {} before, {} since; {place}, {how}",
         found.sequence,
         found.event,
         found.subject,
         crate::render::date(found.at),
         found.before,
-        found.after,
-        found.folds
+        found.after
     )
 }
 

@@ -134,6 +134,7 @@ pub async fn trace(context: &Context, point: &PointArgs) -> anyhow::Result<u8> {
     if let Some(states) = reading.states()? {
         writer = writer.starting_from(states.model);
     }
+    let mut writer = writer.seen_by(point.tenant.clone());
     let read = reading.read(|recorded| Ok(writer.read(recorded)?));
     read.await?;
     let packets = writer.finish()?;

@@ -50,7 +50,7 @@ pub async fn run(context: &Context, args: &WhatifArgs) -> anyhow::Result<u8> {
         print::aside(format!("the report is in {}", file.display()));
     }
     let answer = match &args.tenant {
-        Some(tenant) => answered.answer.seen_by(tenant),
+        Some(tenant) => answered.answer.seen_by(tenant)?,
         None => answered.answer,
     };
     print::value(context.output()?, &answer, |answer, wide| {

@@ -3,15 +3,13 @@
 use dormouse_messages::{Epoch, JobId, Sequence, Timestamp};
 use dormouse_projections::queries::{self, Difference};
 use dormouse_projections::timelines::Timeline;
-use dormouse_replay::history::explain::{Explanation, Subject};
+use dormouse_replay::history::explain::{Explanation, SOLVES, Subject};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{Answer, AnswerError, EVENTS, EventRow};
 use crate::routes::Site;
 
-/// Decisions that may be made to look for changes: seconds of a cluster of a hundred jobs.
-const SOLVES: usize = 150;
 /// Changes between two moments that are listed.
 const CHANGES: usize = 100;
 /// Points of a line where nobody says.

@@ -1,0 +1,139 @@
+//! What would lift a refusal: admission decides on the same document again, on a fork on which
+//! something else has happened, or on the document with one field changed.
+//!
+//! 1. The document as it is: where it would be admitted by now, there is nothing to change.
+//! 2. **What the operator would do**: what the refusal's code asks for ([`fix`]), and what the next
+//!    refusal asks for, until it is admitted. Amounts are the least: with one unit less it is refused.
+//! 3. **What the document would say instead**: one field at a time ([`lift`]), each on its
+//!    grid from the nearest value on.
+//!
+//! What is listed was tried, and was admitted; then the services decided what it gets.
+
+mod fix;
+mod lift;
+
+use std::collections::BTreeMap;
+
+use dormouse_admission::document;
+use dormouse_messages::events::{JobRefused, SubmissionReceived};
+use dormouse_messages::{Event, JobId, Recorded, TenantId};
+use dormouse_optimizer::Optimizer;
+
+use super::answer::Explanation;
+use super::job::{gets, reason, say};
+use super::{Decided, Explainer};
+use lift::Lift;
+pub(super) use lift::verified;
+
+/// Submissions without a decision that are kept.
+const MOST_OPEN: usize = 10_000;
+
+/// A submission that was refused.
+#[derive(Debug, Clone)]
+pub struct Refused {
+    /// What was submitted.
+    pub submission: SubmissionReceived,
+    /// What was said of it.
+    pub event: JobRefused,
+}
+
+impl Refused {
+    /// Whether this is the job that is asked for: some are refused before their names are known.
+    #[must_use]
+    pub fn is_of(&self, job: &JobId) -> bool {
+        let tenant = self.event.tenant.as_ref().map(TenantId::as_str);
+        match &self.event.job {
+            Some(named) => named == job,
+            None => {
+                let said = document(&self.submission);
+                let name = said.as_ref().and_then(|it| it["name"].as_str());
+                tenant == Some(job.tenant()) && name == Some(job.name())
+            }
+        }
+    }
+}
+
+/// The submissions of a job's tenant, until they are decided.
+#[derive(Debug, Default)]
+pub struct Submitted {
+    open: BTreeMap<u64, SubmissionReceived>,
+    /// The last one for the job that was refused.
+    pub refused: Option<Refused>,
+}
+
+impl Submitted {
+    /// Notes what an event says of them.
+    pub fn read(&mut self, job: &JobId, recorded: &Recorded) {
+        match recorded.event() {
+            Some(Event::SubmissionReceived(event))
+                if event.tenant == job.tenant() && event.verb == "submit" =>
+            {
+                self.open.insert(event.ingress_sequence, (**event).clone());
+                if self.open.len() > MOST_OPEN {
+                    self.open.pop_first();
+                }
+            }
+            Some(Event::JobAdmitted(event)) => {
+                self.open.remove(&event.ingress_sequence);
+            }
+            Some(Event::JobRefused(event)) => {
+                let submission = self.open.remove(&event.ingress_sequence);
+                let refused = submission.map(|submission| Refused {
+                    submission,
+                    event: (**event).clone(),
+                });
+                let own = refused.filter(|it| it.is_of(job));
+                self.refused = own.or(self.refused.take());
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A job that was refused: why, and what would lift it.
+pub fn refused(
+    explainer: &Explainer,
+    id: &JobId,
+    tell: &mut dyn FnMut(&Explanation),
+) -> Option<Explanation> {
+    let known = explainer.submitted.refused.as_ref();
+    let mut listed = explainer.model.jobs.refused().rev();
+    let listed = listed.find(|it| it.job.as_ref() == Some(id));
+    let (code, why) = match (known, listed) {
+        (Some(known), _) => (&known.event.code, &known.event.reason),
+        (None, Some(listed)) => (&listed.code, &listed.reason),
+        (None, None) => return None,
+    };
+    let (at, time) = explainer.place();
+    let mut answer = Explanation::of(id.to_string(), at, time, "refused");
+    answer.words.push(format!("{id} was refused: {why}"));
+    answer.all.push(reason("refused", format!("{code}: {why}")));
+    answer.rank();
+    tell(&answer);
+    let decided = explainer.decided();
+    let optimizer = decided.map_or_else(Optimizer::default, Decided::optimizer);
+    let lift = known.and_then(|it| Lift::new(&explainer.head, optimizer, id, it));
+    let Some(mut lift) = lift else {
+        let words = "its document is not read here, or is none: nothing could be tried";
+        answer.words.push(words.to_owned());
+        return Some(answer);
+    };
+    if let Ok((becomes, _)) = lift.as_it_is() {
+        let gets = gets(becomes);
+        let words = format!("submitted again after event {at} it would be admitted, {gets}");
+        answer.words.push(words);
+    } else {
+        lift.all(code, |correction| {
+            answer.words.push(say(&correction));
+            answer.corrections.push(correction);
+            tell(&answer);
+        });
+        if answer.corrections.is_empty() {
+            let words =
+                "no change of the kinds that are tried lifts it: its document has to be mended";
+            answer.words.push(words.to_owned());
+        }
+    }
+    answer.solves = lift.solves;
+    Some(answer)
+}

@@ -1,0 +1,177 @@
+//! What a tenant may see of an answer: its own names, and others as amounts.
+//!
+//! Answers are made with the names of all; each hides the fields in which it knows a name to stand,
+//! because it has better words for them. Whatever is left in words (what the optimizer said of a
+//! job that waits, a failure of somebody's node) passes through [`seen_by`] last: a walk over every
+//! text of the finished answer, so that a field that comes later is covered, too.
+
+use dormouse_messages::{JobId, TenantId};
+use dormouse_projections::status::own_words;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// Another tenant's job, in an answer.
+pub const ANOTHER_JOB: &str = "a job of another tenant";
+
+/// An answer whose names could not be taken out: it is not given.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the names of other tenants could not be taken out of the answer ({0}); ask without --tenant, and report this"
+)]
+pub struct SeenError(String);
+
+/// `answer` as `viewer` may see it; nobody in particular sees all of it.
+///
+/// # Errors
+/// When the answer cannot be made again of its parts without the names. None is given then.
+pub fn seen_by<T>(answer: T, viewer: Option<&TenantId>) -> Result<T, SeenError>
+where
+    T: Serialize + DeserializeOwned,
+{
+    let Some(viewer) = viewer else {
+        return Ok(answer);
+    };
+    let failed = |error: serde_json::Error| SeenError(error.to_string());
+    let mut value = serde_json::to_value(&answer).map_err(failed)?;
+    match hide(&mut value, viewer) {
+        true => serde_json::from_value(value).map_err(failed),
+        false => Ok(answer),
+    }
+}
+
+/// A job's name as `viewer` may know it.
+#[must_use]
+pub fn name(job: &JobId, viewer: Option<&TenantId>) -> String {
+    match viewer.is_none_or(|viewer| viewer.as_str() == job.tenant()) {
+        true => job.to_string(),
+        false => ANOTHER_JOB.to_owned(),
+    }
+}
+
+/// What an event is about, as `viewer` may know it; nothing where it may know it as it stands.
+#[must_use]
+pub fn subject(event: &str, subject: &str, viewer: &TenantId) -> Option<&'static str> {
+    let (kind, of) = subject.split_once('/')?;
+    // Tenants may be called node or epoch: what a subject names is known by the event.
+    let writes = event.split('.').next().unwrap_or_default();
+    match (kind, writes) {
+        ("node", "node" | "clock")
+        | ("epoch", "allocation" | "placement")
+        | ("gateway", "gateway")
+        | ("submission", "submission" | "submissions" | "job")
+            if kind != "submission" || of.bytes().all(|byte| byte.is_ascii_digit()) =>
+        {
+            None
+        }
+        ("tenant", "tenant") => (of != viewer.as_str()).then_some("another tenant"),
+        ("key", "key") => {
+            let name = of.split_once('-').map_or(of, |(_, name)| name);
+            let owner = name.split('.').next().unwrap_or_default();
+            (owner != viewer.as_str()).then_some("a key of somebody else")
+        }
+        _ => (kind != viewer.as_str()).then_some(ANOTHER_JOB),
+    }
+}
+
+/// Takes other tenants' names out of every text; whether there was any.
+fn hide(value: &mut Value, viewer: &TenantId) -> bool {
+    match value {
+        Value::String(text) => {
+            let own = own_words(text, viewer.as_str());
+            let changed = own != *text;
+            *text = own;
+            changed
+        }
+        Value::Array(values) => values
+            .iter_mut()
+            .fold(false, |any, value| hide(value, viewer) | any),
+        Value::Object(fields) => hide_fields(fields, viewer),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+fn hide_fields(fields: &mut serde_json::Map<String, Value>, viewer: &TenantId) -> bool {
+    let event = fields.get("event").and_then(Value::as_str);
+    let event = event.map(str::to_owned);
+    let mut changed = false;
+    for (field, value) in fields.iter_mut() {
+        match (field.as_str(), &event, &mut *value) {
+            // What was asked for: who asks knows its name.
+            ("about", _, Value::String(_)) => {}
+            ("subject", Some(event), Value::String(text)) => {
+                if let Some(hidden) = subject(event, text, viewer) {
+                    hidden.clone_into(text);
+                    changed = true;
+                }
+            }
+            _ => changed |= hide(value, viewer),
+        }
+    }
+    let is_own = |name: &String| own_words(name, viewer.as_str()) == *name;
+    if !fields.keys().all(is_own) {
+        let old = std::mem::take(fields);
+        let named = |(name, value): (String, Value)| (own_words(&name, viewer.as_str()), value);
+        fields.extend(old.into_iter().map(named));
+        changed = true;
+    }
+    changed
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn ads() -> TenantId {
+        "ads".parse().expect("a tenant")
+    }
+
+    #[test]
+    fn every_text_is_walked_over() {
+        let answer = json!({
+            "about": "epoch/3",
+            "all": [{"words": "it waits behind lab/secret, which was released before it"}],
+            "by": {"lab/secret": 4, "ads/lr": 1},
+            "cause": {"event": "node.joined", "subject": "node/n1"},
+            "causes": [{"event": "job.released", "subject": "node/secret"}],
+            "share": 0.25,
+        });
+        let seen = seen_by(answer.clone(), Some(&ads())).expect("an answer");
+        let expected = json!({
+            "about": "epoch/3",
+            "all": [{"words": "it waits behind another tenant's job, which was released before it"}],
+            "by": {"another tenant's job": 4, "ads/lr": 1},
+            "cause": {"event": "node.joined", "subject": "node/n1"},
+            "causes": [{"event": "job.released", "subject": "a job of another tenant"}],
+            "share": 0.25,
+        });
+        assert_eq!(seen, expected);
+        assert_eq!(seen_by(answer.clone(), None), Ok(answer));
+    }
+
+    #[test]
+    fn what_an_event_is_about_is_known_by_the_event() {
+        for (event, about, hidden) in [
+            ("job.released", "ads/lr", None),
+            ("job.released", "lab/secret", Some(ANOTHER_JOB)),
+            ("job.released", "node/secret", Some(ANOTHER_JOB)),
+            ("job.refused", "submission/secret", Some(ANOTHER_JOB)),
+            ("job.refused", "submission/12", None),
+            ("node.joined", "node/n1", None),
+            ("placement.decided", "epoch/3", None),
+            ("cluster.configured", "cluster", None),
+            ("tenant.granted", "tenant/lab", Some("another tenant")),
+            ("tenant.granted", "tenant/ads", None),
+            ("key.created", "key/user-ads.alice", None),
+            (
+                "key.created",
+                "key/user-lab.bob",
+                Some("a key of somebody else"),
+            ),
+        ] {
+            assert_eq!(subject(event, about, &ads()), hidden, "{event} {about}");
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! What can be said of a tenant: its part of the cluster's utilization, and the parts add up.
+
+use dormouse_messages::events::ClusterConfigured;
+use dormouse_replay::engine::{Action, Engine, ModelJob};
+use dormouse_replay::history::whatif::{ForkAt, Metric, Options, whatif};
+use dormouse_replay::simulate::{START, seconds_after_start};
+
+use super::{Asked, Sequence, history};
+
+/// Two tenants on two nodes, of which the second comes while both run, and work that is known.
+fn log() -> Vec<std::sync::Arc<dormouse_messages::Recorded>> {
+    let mut engine = Engine::new(START, true);
+    let policy = dormouse_messages::policy::Policy::default();
+    engine.at(START, Action::Operator(ClusterConfigured { policy }.into()));
+    for (at_s, node) in [(0.0, "n0"), (200.0, "n1")] {
+        let action = Action::Join {
+            node: node.parse().expect("a node"),
+            capacity: "cpu=8,memory=32Gi".parse().expect("amounts"),
+        };
+        engine.at(seconds_after_start(at_s), action);
+    }
+    for (at_s, tenant, name, work_s) in [
+        (0.0, "ads", "a", 2e3),
+        (50.0, "lab", "b", 3e3),
+        (120.0, "lab", "c", 1e3),
+        (300.0, "ads", "d", 2e3),
+    ] {
+        let job = format!("{tenant}/{name}").parse().expect("a job");
+        engine.model(job, ModelJob::linear(work_s));
+        let payload = format!(
+            r#"{{"name":"{name}","command":{{"start":["run"]}},"demand":{{"cpu":1,"memory":"2Gi"}},"containers":{{"min":1,"max":6}},"checkpoint":{{"mode":"exit"}}}}"#
+        );
+        let action = Action::Submit {
+            tenant: tenant.to_owned(),
+            verb: "submit".to_owned(),
+            payload: payload.into_bytes(),
+        };
+        engine.at(seconds_after_start(at_s), action);
+    }
+    engine
+        .run_until(seconds_after_start(20_000.0))
+        .expect("a healthy run");
+    engine.log().to_vec()
+}
+
+fn utilization(metrics: &[Metric]) -> &Metric {
+    let mut metrics = metrics.iter();
+    let found = metrics.find(|it| it.metric == "utilization");
+    found.expect("a utilization")
+}
+
+#[test]
+fn the_tenants_parts_of_the_utilization_are_the_cluster_s() {
+    let history = history(&log());
+    let asked = Asked {
+        settings: vec!["policy.allocation=static".parse().expect("a setting")],
+        ..Asked::default()
+    };
+    let changes = asked.variants().expect("changes");
+    let options = Options {
+        draws: 0,
+        threads: 1,
+    };
+    for at in [0, 40] {
+        let forked = history.fork(ForkAt::Sequence(Sequence(at)));
+        let answer = whatif(&history, &forked, &changes, options).expect("an answer");
+        let variant = &answer.answer.variants[0];
+        let names: Vec<&str> = variant
+            .by_tenant
+            .iter()
+            .map(|it| it.tenant.as_str())
+            .collect();
+        assert_eq!(names, ["ads", "lab"]);
+        let all = utilization(&variant.cluster);
+        let each = variant.by_tenant.iter().map(|it| utilization(&it.metrics));
+        let sum = |of: fn(&Metric) -> f64| each.clone().map(of).sum::<f64>();
+        assert!(each.clone().all(|it| it.identity > 0.0), "{variant:?}");
+        assert!(
+            (sum(|it| it.identity) - all.identity).abs() < 1e-9,
+            "{variant:?}"
+        );
+        assert!(
+            (sum(|it| it.changed) - all.changed).abs() < 1e-9,
+            "{variant:?}"
+        );
+        assert!(
+            all.difference.abs() > 1e-6,
+            "another policy uses it otherwise"
+        );
+    }
+}
