@@ -32,6 +32,12 @@ die() { printf 'clients: error: %s\n' "$*" >&2; exit 1; }
 # same FILE FILE HOW: a generated file is what its generator makes.
 same() { cmp -s "$1" "$2" || { diff "$1" "$2" | head -20 >&2 || true; die "$2 is not what the schema says: run $3"; }; }
 
+# typed LANGUAGE DOCUMENT FILE: a file of types is what the document's schema says.
+typed() {
+  "$here/$1/generate.sh" "$2" "$work/typed" 2>/dev/null
+  same "$work/typed" "$3" "$here/$1/generate.sh $2 $3"
+}
+
 # first LANGUAGE COMMAND...: the example submits a job that is admitted. Its name is taken the second time.
 first() {
   local said language=$1
@@ -51,8 +57,8 @@ many() {
 
 check_python() {
   local folder=$here/python
-  "$folder/generate.sh" "$work/types.py" 2>/dev/null
-  same "$work/types.py" "$folder/src/dormouse_client/types.py" "$folder/generate.sh $folder/src/dormouse_client/types.py"
+  typed python job "$folder/src/dormouse_client/types.py"
+  typed python measured "$folder/src/dormouse_client/measured.py"
   # Built from a copy: the build leaves nothing in the repository.
   cp -r "$folder" "$work/python"
   python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir "$work" "$work/python"
@@ -65,8 +71,8 @@ check_python() {
 
 check_go() {
   local folder=$here/go
-  "$folder/generate.sh" "$work/types.go"
-  same "$work/types.go" "$folder/types.go" "$folder/generate.sh $folder/types.go"
+  typed go job "$folder/types.go"
+  typed go measured "$folder/measured.go"
   (cd "$folder" && [ -z "$(gofmt -l .)" ] && go vet ./... && go build -o "$work/go-driver" ./cmd/conformance && go build -o "$work/go-first" ./examples/first && go build -o "$work/go-bench" ./cmd/bench)
   first go "$work/go-first"
   many go "$work/go-bench"
@@ -90,7 +96,7 @@ check_java() {
   local folder=$here/java classes
   (cd "$folder" && mvn --quiet --batch-mode -DskipTests package) || die "Maven did not build the client"
   classes="$folder/target/dormouse-client-0.1.0.jar:$folder/target/lib/*"
-  java -cp "$folder/target/test-classes:$classes" dev.dormouse.client.Conformance --schema "$root/messages/schema/job-document.json"
+  java -cp "$folder/target/test-classes:$classes" dev.dormouse.client.Conformance --schema "$root/messages/schema/job-document.json" "$root/messages/schema/measured-document.json"
   first java java -cp "$classes" "$folder/examples/First.java"
   many java java -XX:TieredStopAtLevel=1 -cp "$folder/target/test-classes:$classes" dev.dormouse.client.Bench
   drivers+=(--driver "java=java -XX:TieredStopAtLevel=1 -cp $folder/target/test-classes:$classes dev.dormouse.client.Conformance")

@@ -86,6 +86,22 @@ name_id!(
     GatewayId, "gateway"
 );
 
+impl GatewayId {
+    /// A proxy of the tenant's own, as it calls it: a name that no gateway can have.
+    ///
+    /// # Errors
+    /// When the name is not 1 to 63 of `a-z`, `0-9` and `-`.
+    pub fn of_tenant(tenant: &TenantId, name: &str) -> Result<Self, IdError> {
+        match is_name(name) {
+            true => Ok(Self(format!("{tenant}/{name}").into())),
+            false => Err(IdError {
+                kind: "gateway",
+                text: name.to_owned(),
+            }),
+        }
+    }
+}
+
 /// A map by tenant is searched by a job's tenant.
 impl std::borrow::Borrow<str> for TenantId {
     fn borrow(&self) -> &str {
@@ -294,5 +310,14 @@ mod tests {
             assert!(text.parse::<JobId>().is_err(), "{text}");
         }
         assert!("ads/x/1/b".parse::<ContainerId>().is_err());
+    }
+
+    #[test]
+    fn a_tenants_proxy_has_a_name_that_no_gateway_can_have() {
+        let ads = TenantId::new("ads").expect("valid");
+        let own = GatewayId::of_tenant(&ads, "envoy").expect("valid");
+        assert_eq!(own.as_str(), "ads/envoy");
+        assert!(GatewayId::new(own.as_str()).is_err());
+        assert!(GatewayId::of_tenant(&ads, "search/envoy").is_err());
     }
 }

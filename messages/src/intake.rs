@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::subject::MEASURED;
 use crate::time::Timestamp;
 use crate::who::By;
 
@@ -45,6 +46,28 @@ pub struct Shed {
     pub until: Timestamp,
     /// What the tenant may have recorded in a second.
     pub max_rate: u32,
+    /// Whether they are measurements.
+    pub measured: bool,
+}
+
+/// How many messages of a tenant are recorded in a window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rates {
+    /// Submissions, cancellations and revisions; `None` for any number.
+    pub submissions: Option<u32>,
+    /// Measurements.
+    pub measured: u32,
+}
+
+impl Rates {
+    /// Of messages that ask for `verb`.
+    #[must_use]
+    pub fn of(&self, verb: &str) -> Option<u32> {
+        match verb {
+            MEASURED => Some(self.measured),
+            _ => self.submissions,
+        }
+    }
 }
 
 /// Where a tenant's submissions stand on the log.
@@ -56,8 +79,11 @@ pub struct Stand {
     pub at: Timestamp,
     /// The window of the last one that was recorded, counted from the epoch.
     pub window: u64,
-    /// How many were recorded in that window.
+    /// How many submissions, cancellations and revisions were recorded in that window.
     pub taken: u32,
+    /// How many measurements.
+    #[serde(default)]
+    pub measured: u32,
     /// How many are on the log and not decided.
     pub undecided: u32,
 }
@@ -83,18 +109,26 @@ impl Stand {
     }
 
     /// One more is recorded.
-    pub fn record(&mut self, sequence: u64, at: Timestamp) {
+    pub fn record(&mut self, verb: &str, sequence: u64, at: Timestamp) {
         let window = window_of(at);
         if window != self.window {
-            (self.window, self.taken) = (window, 0);
+            (self.window, self.taken, self.measured) = (window, 0, 0);
         }
-        self.taken = self.taken.saturating_add(1);
+        let count = match verb {
+            MEASURED => &mut self.measured,
+            _ => &mut self.taken,
+        };
+        *count = count.saturating_add(1);
         (self.last, self.at) = (sequence, at);
     }
 
-    /// Whether one that came at `at` is beyond `max_rate`.
+    /// Whether one of this verb that came at `at` is beyond `max_rate`.
     #[must_use]
-    pub fn is_too_fast(&self, at: Timestamp, max_rate: u32) -> bool {
-        window_of(at) == self.window && self.taken >= max_rate
+    pub fn is_too_fast(&self, verb: &str, at: Timestamp, max_rate: u32) -> bool {
+        let taken = match verb {
+            MEASURED => self.measured,
+            _ => self.taken,
+        };
+        window_of(at) == self.window && taken >= max_rate
     }
 }

@@ -41,7 +41,10 @@ pub struct LogSubject<'a> {
 }
 
 /// What tenants may ask for.
-pub const VERBS: [&str; 4] = ["submit", "cancel", "revise", "measured"];
+pub const VERBS: [&str; 4] = ["submit", "cancel", "revise", MEASURED];
+
+/// The verb of a measurement: nothing is asked for, something is said.
+pub const MEASURED: &str = "measured";
 
 /// The first key of an event that the operator's own key wrote, and of a writer with one shard.
 pub const SHARD: &str = "0";

@@ -4,8 +4,8 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use serde::Deserializer;
 use serde::de::{self, Visitor};
+use serde::{Deserialize, Deserializer};
 
 struct Whole<T>(PhantomData<T>);
 
@@ -51,6 +51,27 @@ where
     deserializer.deserialize_any(Whole(PhantomData))
 }
 
+/// Reads a list of whole numbers.
+///
+/// # Errors
+/// When one is none, or does not fit.
+pub fn list<'de, T, D>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    T: TryFrom<i64> + TryFrom<u64>,
+    D: Deserializer<'de>,
+{
+    struct Item<T>(T);
+
+    impl<'de, T: TryFrom<i64> + TryFrom<u64>> Deserialize<'de> for Item<T> {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            whole(deserializer).map(Self)
+        }
+    }
+
+    let items: Vec<Item<T>> = Vec::deserialize(deserializer)?;
+    Ok(items.into_iter().map(|item| item.0).collect())
+}
+
 /// Reads a whole number, or nothing.
 ///
 /// # Errors
@@ -87,7 +108,7 @@ where
 
 #[cfg(test)]
 mod tests {
-    use serde::Deserialize;
+    use super::*;
 
     #[derive(Debug, PartialEq, Deserialize)]
     struct Numbers {

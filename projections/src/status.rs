@@ -328,6 +328,7 @@ fn ingress_of(event: &Event) -> Option<u64> {
         Event::JobRevised(e) => Some(e.ingress_sequence),
         Event::JobCancelRequested(e) => Some(e.ingress_sequence),
         Event::JobCancelled(e) => e.ingress_sequence,
+        Event::ServiceMeasured(e) => e.ingress_sequence,
         _ => None,
     }
 }

@@ -19,6 +19,7 @@ mod preemption;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use dormouse_messages::events::ServiceMeasured;
 use dormouse_messages::ids::ContainerId;
 use dormouse_messages::roles::Demands;
 use dormouse_messages::{
@@ -124,6 +125,7 @@ impl Audit {
             }
             Some(Event::JobRefused(event)) => self.decided(at, event.ingress_sequence),
             Some(Event::JobRevised(event)) => self.decided(at, event.ingress_sequence),
+            Some(Event::ServiceMeasured(event)) => self.measured(at, event),
             Some(Event::JobCancelRequested(event)) => self.decided(at, event.ingress_sequence),
             Some(Event::ContainerStarted(event)) => self.started(at, &event.container, &event.node),
             Some(Event::ContainerExited(event)) => self.exited(&event.container),
@@ -148,6 +150,14 @@ impl Audit {
                 self.ended(at, &event.job);
             }
             _ => {}
+        }
+    }
+
+    /// One with a basis was recorded as a submission before.
+    fn measured(&mut self, at: Sequence, event: &ServiceMeasured) {
+        let decided = event.ingress_sequence.filter(|_| event.basis.is_some());
+        if let Some(ingress_sequence) = decided {
+            self.decided(at, ingress_sequence);
         }
     }
 

@@ -34,6 +34,10 @@ const (
 )
 
 var denied = regexp.MustCompile(`(?i)permissions violation for (?:publish|subscription) to "([^"]+)"`)
+
+// What may become of a message.
+var decisions = []string{"job.*", "service.measured", "submissions.shed"}
+
 var nameForm = regexp.MustCompile(`^[a-z0-9-]{1,63}$`)
 
 // Client is a tenant's connection. It may be used by many goroutines.
@@ -293,15 +297,21 @@ func (c *Client) listen() error {
 	if c.listening {
 		return nil
 	}
-	subject := fmt.Sprintf("%s.status.%s._in.*.job.*", c.prefix, c.tenant)
-	if _, err := c.nc.Subscribe(subject, c.onDecision); err != nil {
-		return err
+	subjects := []string{}
+	for _, decision := range decisions {
+		subject := fmt.Sprintf("%s.status.%s._in.*.%s", c.prefix, c.tenant, decision)
+		if _, err := c.nc.Subscribe(subject, c.onDecision); err != nil {
+			return err
+		}
+		subjects = append(subjects, subject)
 	}
 	if err := c.nc.FlushTimeout(c.timeout); err != nil {
 		return &Unavailable{"the broker does not answer: " + err.Error()}
 	}
-	if c.isDenied(subject) {
-		return &Denied{subject}
+	for _, subject := range subjects {
+		if c.isDenied(subject) {
+			return &Denied{subject}
+		}
 	}
 	c.listening = true
 	return nil

@@ -52,8 +52,17 @@ type Submission struct {
 
 // Revision is what Revise changes; nil is left as it is.
 type Revision struct {
-	Weight     *uint32
-	Containers *Bounds
+	Weight     *uint32 `json:"weight,omitempty"`
+	Containers *Bounds `json:"containers,omitempty"`
+	// Priority is its place in the tenant's own queue: the highest goes first.
+	Priority *int32 `json:"priority,omitempty"`
+	// Held puts it on hold, or lets it go.
+	Held *bool `json:"held,omitempty"`
+	// Force allows a hold of a job that runs without a checkpoint: it begins again.
+	Force bool `json:"force,omitempty"`
+	// TimeLimitS is the most seconds that it may run, QueueLimitS those until its first start.
+	TimeLimitS  *uint32 `json:"time_limit_s,omitempty"`
+	QueueLimitS *uint32 `json:"queue_limit_s,omitempty"`
 }
 
 // Bounds are the fewest and the most containers.
@@ -102,16 +111,20 @@ func (c *Client) Cancel(ctx context.Context, job string, how ...How) (*Event, er
 	return c.change(ctx, "cancel", map[string]any{"job": job}, how)
 }
 
-// Revise changes a job's weight, its bounds, or both: "job.revised".
+// Revise changes what is set of a job: "job.revised".
 func (c *Client) Revise(ctx context.Context, job string, revision Revision, how ...How) (*Event, error) {
-	document := map[string]any{"job": job}
-	if revision.Weight != nil {
-		document["weight"] = *revision.Weight
-	}
-	if revision.Containers != nil {
-		document["containers"] = *revision.Containers
-	}
+	document := struct {
+		Job string `json:"job"`
+		Revision
+	}{job, revision}
 	return c.change(ctx, "revise", document, how)
+}
+
+// Measure says what clients of a service saw at a proxy of your own: a MeasuredDocument, or anything
+// that encoding/json writes as one. "service.measured", or the error is a *Refused. One that has timed
+// out may count or not: measure on.
+func (c *Client) Measure(ctx context.Context, measurement any, how ...How) (*Event, error) {
+	return c.change(ctx, "measured", measurement, how)
 }
 
 func (c *Client) change(ctx context.Context, verb string, document any, how []How) (*Event, error) {
@@ -194,6 +207,14 @@ func (c *Client) decision(ctx context.Context, sequence uint64, job, sha256 stri
 			event, err := decodeEvent(message.Data, message.Header.Get("Nats-Sequence"))
 			if err == nil && event.Type == "job.refused" {
 				err = &Refused{Code: event.text("code"), Reason: event.text("reason"), IngressSequence: sequence}
+			}
+			if err == nil && event.Type == "submissions.shed" {
+				what := "messages"
+				if event.text("verb") != "" {
+					what = "measurements"
+				}
+				reason := fmt.Sprintf("more than %v %s a second; send fewer", event.Data["max_rate"], what)
+				err = &Refused{Code: "too_fast", Reason: reason, IngressSequence: sequence}
 			}
 			return event, nil, err
 		case <-ctx.Done():

@@ -55,6 +55,8 @@ class Driver:
             return changed(await client.cancel(step["cancel"], **options))
         if "revise" in step:
             return changed(await client.revise(**step["revise"], **options))
+        if "measure" in step:
+            return changed(await client.measure(value(step["measure"], tenant), **options))
         if "query" in step:
             return await client.query(step["query"], step.get("request"), **options)
         document = value(step["watched"], tenant)

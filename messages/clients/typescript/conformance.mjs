@@ -39,6 +39,7 @@ async function step(test, step) {
     const { job, ...changes } = step.revise;
     return changed(await client.revise(job, changes, how));
   }
+  if (step.measure) return changed(await client.measure(value(step.measure, tenant), how));
   if (step.query) return client.query(step.query, step.request, how);
   const document = value(step.watched, tenant);
   const events = await client.watch(document.name);

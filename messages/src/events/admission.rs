@@ -7,6 +7,7 @@ use super::Basis;
 use crate::ids::{JobId, Sequence, TenantId};
 use crate::job::{Containers, JobSpec};
 use crate::policy::Queue;
+use crate::subject::MEASURED;
 use crate::time::Timestamp;
 use crate::who::By;
 
@@ -28,7 +29,7 @@ pub struct SubmissionReceived {
     pub ingress_sequence: u64,
     /// The subject's tenant token, as it was published.
     pub tenant: String,
-    /// `submit`, `cancel` or `revise`.
+    /// `submit`, `cancel`, `revise` or `measured`.
     pub verb: String,
     /// The payload's media type: as its header says, else recognised.
     pub content_type: String,
@@ -66,12 +67,28 @@ pub struct SubmissionsShed {
     pub until: Timestamp,
     /// Submissions a second that are taken of the tenant.
     pub max_rate: u32,
+    /// `measured`, where they are measurements, which have a rate of their own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verb: Option<String>,
 }
 
 impl SubmissionReceived {
     /// A job document is a few hundred bytes; 256 KiB leaves room for long environments and
     /// keeps ten thousand submissions in a second bearable for the log.
     pub const RAW_LIMIT_BYTES: usize = 256 * 1024;
+
+    /// The largest measurement has two histograms of 64 bounds and 60 seconds: some 6 KiB. What is
+    /// refused stands on the log, so that it is to be no larger than it needs to be.
+    pub const MEASURED_LIMIT_BYTES: usize = 16 * 1024;
+
+    /// The most bytes of a document that asks for `verb`.
+    #[must_use]
+    pub fn limit_bytes(verb: &str) -> usize {
+        match verb {
+            MEASURED => Self::MEASURED_LIMIT_BYTES,
+            _ => Self::RAW_LIMIT_BYTES,
+        }
+    }
 }
 
 /// A submission is valid; the job is queued.

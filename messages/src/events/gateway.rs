@@ -3,7 +3,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::Basis;
 use crate::ids::{ContainerId, GatewayId, JobId, Sequence};
+use crate::time::Timestamp;
 
 /// A gateway has started: from now on a leaving replica is drained by it too.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -91,12 +93,12 @@ impl Histogram {
     }
 }
 
-/// What clients of a service saw in one window, at one gateway.
+/// What clients of a service saw in one window, at one gateway, or at a proxy of its tenant's.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ServiceMeasured {
     /// The service.
     pub job: JobId,
-    /// The gateway.
+    /// The gateway; `tenant/name` is a proxy of the tenant's own, which no gateway can be called.
     pub gateway: GatewayId,
     /// The window's length.
     pub window_s: u32,
@@ -125,6 +127,19 @@ pub struct ServiceMeasured {
     /// and again while it is open.
     #[serde(default, skip_serializing_if = "is_none")]
     pub touched: u64,
+    /// When the window ended, of a tenant's proxy; a gateway's ended when it says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Timestamp>,
+    /// The message that said it, of a tenant's proxy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ingress_sequence: Option<u64>,
+    /// When the broker stored that in the ingress stream.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub published_at: Option<Timestamp>,
+    /// What it was decided on: of a message that stands on the log by itself
+    /// (`submission.received`). Most are recorded as what they say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basis: Option<Basis>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]

@@ -322,7 +322,7 @@ registry! {
     GatewayJoined "gateway.joined.v1" [Gateway] gateway observation;
     GatewayLeft "gateway.left.v1" [Gateway] gateway observation;
     GatewayUnrouted "gateway.unrouted.v1" [Gateway] gateway observation;
-    ServiceMeasured "service.measured.v1" [Gateway Admission] gateway observation;
+    ServiceMeasured "service.measured.v1" [Gateway Admission] gateway decision;
     ServiceScaled "service.scaled.v1" [Autoscaler] job decision;
     NotebookWarned "notebook.warned.v1" [Autoscaler] job decision;
     NodeFenced "node.fenced.v1" [Node Operator] node observation;

@@ -1,8 +1,9 @@
 //! The published schemas say what the types say.
 //!
 //! `schema/<type>.json` is the JSON Schema of an event's data, `schema/job-document.json` that
-//! of a submission, `schema/policy.json` that of the operator's policy, `schema/asyncapi.yaml`
-//! the subjects and who sends what on them. All are made here from the types;
+//! of a submission, `schema/revise-document.json` and `schema/measured-document.json` those of a
+//! revision and a measurement, `schema/policy.json` that of the operator's policy,
+//! `schema/asyncapi.yaml` the subjects and who sends what on them. All are made here from the types;
 //! `UPDATE_SCHEMAS=1 cargo test` writes them anew, and without it a difference is a failure.
 
 use std::collections::BTreeMap;
@@ -11,10 +12,10 @@ use std::path::{Path, PathBuf};
 use crate::asyncapi;
 use crate::common::{LOG, events, samples};
 use boon::{Compiler, SchemaIndex, Schemas};
-use dormouse_messages::Event;
 use dormouse_messages::events::{JobReleased, Turn};
 use dormouse_messages::job::JobDocument;
 use dormouse_messages::policy::{Policy, Queue};
+use dormouse_messages::{Event, MeasuredDocument, ReviseDocument};
 use serde_json::{Value, json};
 
 fn folder() -> PathBuf {
@@ -34,6 +35,10 @@ fn documents() -> BTreeMap<String, String> {
     let job = schemars::schema_for!(JobDocument);
     let policy = schemars::schema_for!(Policy);
     documents.insert("job-document.json".to_owned(), pretty(&job));
+    let revise = schemars::schema_for!(ReviseDocument);
+    documents.insert("revise-document.json".to_owned(), pretty(&revise));
+    let measured = schemars::schema_for!(MeasuredDocument);
+    documents.insert("measured-document.json".to_owned(), pretty(&measured));
     documents.insert("policy.json".to_owned(), pretty(&policy));
     documents.insert("asyncapi.yaml".to_owned(), asyncapi::document());
     documents

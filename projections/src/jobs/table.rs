@@ -263,7 +263,7 @@ impl JobTable {
 
 impl Fold for JobTable {
     const NAME: &'static str = "jobs";
-    const VERSION: u32 = 12;
+    const VERSION: u32 = 13;
 
     fn evolve(&mut self, recorded: &Recorded) {
         let Some(event) = recorded.event() else {
@@ -291,6 +291,11 @@ impl Fold for JobTable {
             Event::SubmissionReceived(e) => self.receive(e, at),
             Event::JobAdmitted(e) => self.admit(e, recorded.sequence, at),
             Event::JobRefused(e) => self.refuse(e, at),
+            Event::ServiceMeasured(e) if e.basis.is_some() => {
+                if let Some(message) = e.ingress_sequence {
+                    self.submitted(message);
+                }
+            }
             Event::JobReleased(e) => self.update(&e.job, |job, _| job.released(at)),
             Event::JobRevised(e) => {
                 self.submitted(e.ingress_sequence);

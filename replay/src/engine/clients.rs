@@ -280,6 +280,10 @@ impl Service {
             shed: 0,
             ready: self.replicas(),
             touched: 0,
+            until: None,
+            ingress_sequence: None,
+            published_at: None,
+            basis: None,
         })
     }
 }

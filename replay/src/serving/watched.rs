@@ -206,6 +206,10 @@ impl Watched {
             shed: 0,
             ready: window.ready,
             touched: 0,
+            until: None,
+            ingress_sequence: None,
+            published_at: None,
+            basis: None,
         };
         self.append(Writer::Gateway, event, seconds);
     }

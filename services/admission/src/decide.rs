@@ -2,7 +2,8 @@
 //!
 //! Folds: [`AdmissionState`]. Appends: `job.admitted`, `job.refused`, `job.released`,
 //! `job.revised`, `job.cancel_requested`, and `job.cancelled` while a job is queued.
-//! (`submission.received` is an observation of the ingress, appended by the shell.)
+//! (`submission.received` is an observation of the ingress, appended by the shell, and so is
+//! `service.measured`, as a rule: [`crate::measured`].)
 //!
 //! 1. Each submission on the log without a decision, in the order of the log: it is parsed
 //!    from its record alone, then admitted, refused with a reason, or carried out.
@@ -24,10 +25,11 @@ use dormouse_messages::events::{
     PlanMissed, SubmissionReceived,
 };
 use dormouse_messages::ids::IdError;
-use dormouse_messages::job::{Containers, JobDocument, JobSpec, Urgency};
+use dormouse_messages::job::{JobDocument, JobSpec, Urgency};
+use dormouse_messages::subject::MEASURED;
 use dormouse_messages::{
-    Amounts, Beside, Decider, Decision, Event, JobId, Proposal, Sequence, TenantId, Timestamp,
-    Writer, maybe_whole,
+    Amounts, Beside, Decider, Decision, Event, JobId, Proposal, ReviseDocument, Sequence, TenantId,
+    Timestamp, Writer,
 };
 use dormouse_state::{QueueJob, Stand, queue_limit_over};
 use serde::Deserialize;
@@ -35,6 +37,7 @@ use serde::Deserialize;
 use crate::limits::{
     check_dependencies, check_grants, check_job, check_tenant, class_of, of_no_node,
 };
+use crate::measured;
 use crate::parse::{
     Refusal, check_containers, check_limit, check_priority, check_weight, decode, parse_job,
 };
@@ -97,28 +100,6 @@ struct CancelDocument {
     job: String,
 }
 
-/// The payload of `revise`.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ReviseDocument {
-    job: String,
-    #[serde(default, deserialize_with = "maybe_whole")]
-    weight: Option<u32>,
-    #[serde(default)]
-    containers: Option<Containers>,
-    #[serde(default, deserialize_with = "maybe_whole")]
-    priority: Option<i32>,
-    #[serde(default)]
-    held: Option<bool>,
-    /// A job without a checkpoint may be put on hold while it runs: it begins again.
-    #[serde(default)]
-    force: bool,
-    #[serde(default, deserialize_with = "maybe_whole")]
-    time_limit_s: Option<u32>,
-    #[serde(default, deserialize_with = "maybe_whole")]
-    queue_limit_s: Option<u32>,
-}
-
 struct Intake<'a> {
     state: &'a AdmissionState,
     proposals: Vec<Proposal>,
@@ -137,8 +118,8 @@ impl<'a> Intake<'a> {
         }
     }
 
-    /// Whether it cancels or revises a job that this very decision admits: once that is on the log,
-    /// the next decision takes it.
+    /// Whether it cancels, revises or measures a job that this very decision admits: once that is on
+    /// the log, the next decision takes it.
     fn is_of_a_new_job(&self, submission: &SubmissionReceived) -> bool {
         #[derive(Deserialize)]
         struct Named {
@@ -169,11 +150,12 @@ impl<'a> Intake<'a> {
                 "submit" => self.submit(sequence, submission, tenant),
                 "cancel" => self.cancel(submission, tenant),
                 "revise" => self.revise(submission, tenant),
+                MEASURED => measured::accept(self.state, submission, tenant).map(Event::from),
                 other => Err((
                     None,
                     Refusal::new(
                         "unknown_verb",
-                        format!("{other:?} is not submit, cancel or revise"),
+                        format!("{other:?} is not submit, cancel, revise or measured"),
                     ),
                 )),
             },
@@ -505,7 +487,7 @@ fn check_hold(job: &JobId, live: &QueueJob, document: &ReviseDocument) -> Result
 }
 
 /// The tenant's job `text`, with or without the tenant before it.
-fn full_name(tenant: &TenantId, text: &str) -> Result<JobId, IdError> {
+pub(crate) fn full_name(tenant: &TenantId, text: &str) -> Result<JobId, IdError> {
     let name = text.strip_prefix(&format!("{tenant}/")).unwrap_or(text);
     JobId::new(tenant, name)
 }

@@ -18,6 +18,7 @@ pub(crate) const fn is_taken_in(event: &Event) -> bool {
         | Event::JobFailed(_)
         | Event::JobCancelled(_)
         | Event::SubmissionsShed(_)
+        | Event::ServiceMeasured(_)
         | Event::PlanAccepted(_)
         | Event::PlanMissed(_) => true,
         Event::ContainerStarted(_)
@@ -56,7 +57,6 @@ pub(crate) const fn is_taken_in(event: &Event) -> bool {
         | Event::GatewayJoined(_)
         | Event::GatewayLeft(_)
         | Event::GatewayUnrouted(_)
-        | Event::ServiceMeasured(_)
         | Event::ServiceScaled(_)
         | Event::NotebookWarned(_)
         | Event::NodeFenced(_)

@@ -1,9 +1,13 @@
 //! What arrived on an ingress subject, as an event: complete enough to decide on from the log.
 
-use dormouse_messages::Event;
 use dormouse_messages::events::{RawEncoding, SubmissionReceived, SubmissionsShed};
 use dormouse_messages::intake::{Arrival, Shed};
+use dormouse_messages::subject::MEASURED;
+use dormouse_messages::{Event, TenantId};
 use sha2::{Digest, Sha256};
+
+use crate::measured;
+use crate::state::AdmissionState;
 
 /// What is kept of a payload that is too large to decide on: enough to recognise it.
 const CUT_BYTES: usize = 1024;
@@ -17,7 +21,7 @@ pub fn received(
     content_type: Option<&str>,
     payload: &[u8],
 ) -> Event {
-    let kept = match payload.len() > SubmissionReceived::RAW_LIMIT_BYTES {
+    let kept = match payload.len() > SubmissionReceived::limit_bytes(verb) {
         true => payload.get(..CUT_BYTES).unwrap_or(payload),
         false => payload,
     };
@@ -43,7 +47,26 @@ pub fn received(
     })
 }
 
-/// Records what a tenant published.
+/// Records what a tenant published: a measurement that can be true as what it says, all else as it
+/// came.
+#[must_use]
+pub fn recorded(state: &AdmissionState, arrival: &Arrival) -> Event {
+    let event = arrived(arrival);
+    match &event {
+        Event::SubmissionReceived(it) if it.verb == MEASURED => {
+            measured(state, it).unwrap_or(event)
+        }
+        _ => event,
+    }
+}
+
+fn measured(state: &AdmissionState, received: &SubmissionReceived) -> Option<Event> {
+    let tenant = TenantId::new(received.tenant.as_str()).ok()?;
+    let accepted = measured::accept(state, received, &tenant);
+    accepted.ok().map(Event::from)
+}
+
+/// Records what a tenant published, as it came.
 #[must_use]
 pub fn arrived(arrival: &Arrival) -> Event {
     let Arrival {
@@ -75,6 +98,7 @@ pub fn shed(tenant: &str, shed: &Shed) -> Event {
         since: shed.since,
         until: shed.until,
         max_rate: shed.max_rate,
+        verb: shed.measured.then(|| MEASURED.to_owned()),
     })
 }
 

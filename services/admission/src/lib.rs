@@ -5,6 +5,7 @@ mod folded;
 mod gpu;
 mod intake;
 mod limits;
+mod measured;
 mod parse;
 pub mod plan;
 mod python;
@@ -16,6 +17,6 @@ mod tasks;
 mod workdir;
 
 pub use decide::Admission;
-pub use intake::{arrived, received, shed};
+pub use intake::{arrived, received, recorded, shed};
 pub use parse::{Refusal, decode, document, parse_job};
 pub use state::AdmissionState;

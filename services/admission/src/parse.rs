@@ -7,6 +7,7 @@ use dormouse_messages::job::{CheckpointMode, Containers, EnvValue, JobDocument, 
 use dormouse_messages::needs::is_taint;
 use dormouse_messages::policy::{MAX_MIN_RUN_S, MAX_PRIORITY, MAX_WEIGHT};
 use dormouse_messages::quantity::Written;
+use dormouse_messages::subject::MEASURED;
 use dormouse_messages::{Amounts, JobId, Resource, TenantId, near, plain};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -78,9 +79,13 @@ pub fn decode<T: DeserializeOwned>(received: &SubmissionReceived) -> Result<T, R
         return Err(Refusal::new(
             "too_large",
             format!(
-                "the document has {} bytes; the most is {}: move data into files and name them",
+                "the document has {} bytes; the most is {}: {}",
                 received.bytes,
-                SubmissionReceived::RAW_LIMIT_BYTES
+                SubmissionReceived::limit_bytes(&received.verb),
+                match received.verb.as_str() {
+                    MEASURED => "give fewer bounds",
+                    _ => "move data into files and name them",
+                }
             ),
         ));
     };

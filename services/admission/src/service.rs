@@ -233,3 +233,6 @@ fn check_service(service: &Service) -> Result<(), Refusal> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

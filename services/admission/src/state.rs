@@ -1,15 +1,17 @@
 //! What admission folds: the tenants' queues, the submissions that wait for a decision, the
 //! names taken.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use dormouse_messages::events::{JobAllocation, SubmissionReceived};
-use dormouse_messages::intake::Stand;
+use dormouse_messages::events::{JobAllocation, ServiceMeasured, SubmissionReceived};
+use dormouse_messages::intake::{Rates, Stand};
+use dormouse_messages::job::Kind;
+use dormouse_messages::subject::MEASURED;
 use dormouse_messages::{Event, Fold, JobId, Recorded, Sequence, Timestamp};
 use dormouse_state::Queues;
 use serde::{Deserialize, Serialize};
 
-use crate::folded;
+use crate::{folded, measured};
 
 /// Admission's state.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -21,6 +23,8 @@ pub struct AdmissionState {
     pub intake: BTreeMap<String, Stand>,
     /// Submissions without a decision, in the order of the log.
     pub undecided: BTreeMap<Sequence, SubmissionReceived>,
+    /// Live services, by tenant: what a tenant may measure.
+    pub services: BTreeMap<String, BTreeSet<JobId>>,
     /// Ended jobs, and whether they completed: an id stands for one job, also after its end.
     pub ended: BTreeMap<JobId, bool>,
     /// What jobs are to get at once by a plan that was accepted, until the first allocation that
@@ -52,7 +56,7 @@ pub struct Missed {
 
 impl Fold for AdmissionState {
     const NAME: &'static str = "admission";
-    const VERSION: u32 = 10;
+    const VERSION: u32 = 11;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.queues.evolve(recorded);
@@ -62,7 +66,7 @@ impl Fold for AdmissionState {
                 let stand = self.intake.entry(event.tenant.clone()).or_default();
                 // An older log has no time of its own: that of the record is no earlier.
                 let at = event.published_at.unwrap_or(recorded.stored_at);
-                stand.record(event.ingress_sequence, at);
+                stand.record(&event.verb, event.ingress_sequence, at);
                 stand.undecided += 1;
                 self.undecided.insert(sequence, (**event).clone());
             }
@@ -72,6 +76,10 @@ impl Fold for AdmissionState {
             }
             Some(Event::JobAdmitted(event)) => {
                 self.decided(event.ingress_sequence);
+                if event.spec.kind == Kind::Inference {
+                    let services = self.services.entry(event.job.tenant().to_owned());
+                    services.or_default().insert(event.job.clone());
+                }
                 // Its release follows in the same append, if it is released at once.
                 self.promised_from(&event.job, sequence.next().next());
             }
@@ -83,6 +91,7 @@ impl Fold for AdmissionState {
                     self.planned.remove(job);
                 }
             }
+            Some(Event::ServiceMeasured(event)) => self.measured(event),
             Some(Event::JobReleased(event)) => self.promised_from(&event.job, sequence),
             Some(Event::PlanAccepted(event)) if event.containers > 0 => {
                 let promise = Promise {
@@ -121,7 +130,11 @@ impl Fold for AdmissionState {
     }
 
     fn check_invariants(&self) -> Result<(), String> {
-        self.queues.check_invariants()
+        let mut services = self.services.values().flatten();
+        match services.find(|job| !self.queues.jobs.contains_key(job)) {
+            Some(job) => Err(format!("{job} is a service and no live job")),
+            None => self.queues.check_invariants(),
+        }
     }
 }
 
@@ -139,11 +152,36 @@ impl AdmissionState {
         }
     }
 
-    /// Where a tenant's submissions stand, and how many a second are taken of it.
+    /// A tenant's measurement: the message is recorded with it, or was before and is decided.
+    fn measured(&mut self, event: &ServiceMeasured) {
+        let Some(ingress_sequence) = event.ingress_sequence else {
+            return;
+        };
+        if event.basis.is_some() {
+            return self.decided(ingress_sequence);
+        }
+        if let Some(at) = event.published_at {
+            let stand = self.intake.entry(event.job.tenant().to_owned());
+            stand.or_default().record(MEASURED, ingress_sequence, at);
+        }
+    }
+
+    /// Where a tenant's messages stand, and how many a second are taken of it.
     #[must_use]
-    pub fn stand(&self, tenant: &str) -> (Stand, Option<u32>) {
+    pub fn stand(&self, tenant: &str) -> (Stand, Rates) {
         let stand = self.intake.get(tenant).copied().unwrap_or_default();
-        (stand, self.queues.config.grants.max_rate(tenant))
+        let services = self.services.get(tenant).map_or(0, BTreeSet::len);
+        let rates = Rates {
+            submissions: self.queues.config.grants.max_rate(tenant),
+            measured: measured::rate(services),
+        };
+        (stand, rates)
+    }
+
+    /// Whether it is a live service.
+    pub(crate) fn is_service(&self, job: &JobId) -> bool {
+        let services = self.services.get(job.tenant());
+        services.is_some_and(|services| services.contains(job))
     }
 
     fn promised_from(&mut self, job: &JobId, from: Sequence) {
@@ -179,6 +217,12 @@ impl AdmissionState {
 
     fn end(&mut self, job: &JobId, completed: bool) {
         self.planned.remove(job);
+        if let Some(services) = self.services.get_mut(job.tenant()) {
+            services.remove(job);
+            if services.is_empty() {
+                self.services.remove(job.tenant());
+            }
+        }
         self.ended.insert(job.clone(), completed);
     }
 

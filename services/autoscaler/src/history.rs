@@ -108,15 +108,8 @@ impl History {
     pub fn add(&mut self, measured: &ServiceMeasured, until: i64, late: f64, ready: u32) -> bool {
         let window = i64::from(measured.window_s);
         let known = self.gateways.get(&measured.gateway).copied();
-        let follows = known.map(|known| known.until + window);
-        // Reports come a little early or late; the windows follow one another all the same.
-        let until = follows
-            .filter(|follows| (follows - until).abs() <= 1)
-            .unwrap_or(until);
-        if known.is_some_and(|known| until <= known.until) || until <= self.end - KEPT_S {
-            return false;
-        }
-        if known.is_none() && self.gateways.len() >= MOST_GATEWAYS {
+        let until = self.follows(measured, until);
+        if self.doubts_of(measured, until).is_some() {
             return false;
         }
         let from = known.map_or(until - window, |known| known.until.max(until - window));
@@ -131,6 +124,37 @@ impl History {
         self.queue(until);
         self.pass_minutes();
         true
+    }
+
+    /// Why a window that ends at `until` is passed over, if it is.
+    #[must_use]
+    pub fn doubts(&self, measured: &ServiceMeasured, until: i64) -> Option<String> {
+        self.doubts_of(measured, self.follows(measured, until))
+    }
+
+    /// Reports come a little early or late; the windows follow one another all the same.
+    fn follows(&self, measured: &ServiceMeasured, until: i64) -> i64 {
+        let known = self.gateways.get(&measured.gateway);
+        let follows = known.map(|known| known.until + i64::from(measured.window_s));
+        follows
+            .filter(|follows| (follows - until).abs() <= 1)
+            .unwrap_or(until)
+    }
+
+    fn doubts_of(&self, measured: &ServiceMeasured, until: i64) -> Option<String> {
+        let gateway = &measured.gateway;
+        match self.gateways.get(gateway) {
+            Some(known) if until <= known.until => Some(format!(
+                "{gateway} has told of this window before, or of a later one"
+            )),
+            None if self.gateways.len() >= MOST_GATEWAYS => Some(format!(
+                "{gateway} is one more than the {MOST_GATEWAYS} gateways that are listened to"
+            )),
+            _ if until <= self.end - KEPT_S => {
+                Some(format!("its window ended more than {KEPT_S} s ago"))
+            }
+            _ => None,
+        }
     }
 
     /// Makes room up to `until`; seconds that nobody has reported yet are empty.

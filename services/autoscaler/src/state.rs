@@ -1,11 +1,12 @@
 //! The fold: services, their targets, their replicas, and what clients saw of them.
 //!
-//! Measurements that cannot be true are passed over: no window, numbers that are none, a histogram
-//! that is not one, a time that has not come yet.
+//! Measurements are gateways', and those of tenants' own proxies that admission has appended. Those
+//! that cannot be true are passed over and flagged with the reason: no window, numbers that are none,
+//! a histogram that is not one, a time that has not come yet, a window that was told before.
 
 use std::collections::BTreeMap;
 
-use dormouse_messages::events::{Histogram, JobAdmitted, ServiceMeasured, ServiceScaled};
+use dormouse_messages::events::{JobAdmitted, ServiceMeasured, ServiceScaled};
 use dormouse_messages::job::{Containers, Kind};
 use dormouse_messages::service::Service as Promise;
 use dormouse_messages::{
@@ -18,15 +19,6 @@ use crate::history::History;
 use crate::notebooks::Used;
 use crate::replicas::Replicas;
 use crate::times::ServiceTimes;
-
-/// The longest window that says anything about now.
-const MOST_WINDOW_S: u32 = 60;
-
-/// A gateway's clock may be so far ahead of the broker's.
-const MOST_AHEAD_S: i64 = 5;
-
-/// No gateway passes on so many requests a second.
-const MOST_PER_SECOND: u64 = 10_000_000;
 
 /// A replica's first requests are slower than all later ones: those of so many seconds do not say
 /// how long a request takes.
@@ -139,7 +131,7 @@ impl Service {
     }
 
     fn measured(&mut self, event: &ServiceMeasured, recorded: &Recorded, at: Timestamp) {
-        let Some(until) = sound(event, recorded, at) else {
+        let Ok(until) = event.ended_s(recorded, at) else {
             return;
         };
         if let Some(used) = &mut self.used {
@@ -156,6 +148,19 @@ impl Service {
         }
     }
 
+    /// Why a measurement is passed over, if it is.
+    fn doubts(
+        &self,
+        event: &ServiceMeasured,
+        recorded: &Recorded,
+        at: Timestamp,
+    ) -> Option<String> {
+        match event.ended_s(recorded, at) {
+            Ok(until) => self.history.doubts(event, until),
+            Err(what) => Some(what),
+        }
+    }
+
     /// How many of a window's answers came too late, or not at all.
     #[expect(
         clippy::cast_precision_loss,
@@ -169,36 +174,6 @@ impl Service {
         let in_time = event.latency_ms.at_most(f64::from(objective.latency_ms));
         (total - in_time).max(0.0)
     }
-}
-
-/// The second behind a measurement's window, by the log's time, if it can be true. `at`: the log's
-/// time when it was stored.
-fn sound(event: &ServiceMeasured, recorded: &Recorded, at: Timestamp) -> Option<i64> {
-    let absent = Histogram::default();
-    let counted = |it: &Histogram| *it == absent || it.is_sound();
-    let window = (1..=MOST_WINDOW_S).contains(&event.window_s);
-    let concurrency = event.concurrency.is_finite() && event.concurrency >= 0.0;
-    let most = u64::from(event.window_s) * MOST_PER_SECOND;
-    let few = |count: u64| count <= most;
-    let histograms = [&event.latency_ms, &event.service_ms];
-    let listed = event.arrivals.len() <= event.window_s as usize
-        && event.arrivals.iter().all(|it| few(u64::from(*it)));
-    let is_sound = window
-        && concurrency
-        && event.concurrency <= 1e9
-        && few(event.requests)
-        && listed
-        && histograms.into_iter().all(counted)
-        && histograms
-            .into_iter()
-            .all(|it| it.counts.iter().all(|it| few(*it)));
-    let second = |at: Timestamp| at.as_micros().div_euclid(500_000).saturating_add(1) / 2;
-    let age_us = recorded.stored_at.as_micros() - recorded.envelope.time.as_micros();
-    let said = second(Timestamp::from_micros(
-        at.as_micros().saturating_sub(age_us),
-    ));
-    let stored = second(at);
-    (is_sound && said <= stored + MOST_AHEAD_S).then_some(said.min(stored))
 }
 
 /// What the autoscaler folds.
@@ -231,7 +206,7 @@ impl AutoscalerState {
 
 impl Fold for AutoscalerState {
     const NAME: &'static str = "autoscaler";
-    const VERSION: u32 = 6;
+    const VERSION: u32 = 7;
 
     fn evolve(&mut self, recorded: &Recorded) {
         let now = self.clock.pass(recorded);
@@ -290,7 +265,18 @@ impl Fold for AutoscalerState {
     }
 
     fn doubts(&self, recorded: &Recorded) -> Option<String> {
-        self.witness.doubts(recorded.event()?)
+        let event = recorded.event()?;
+        let doubted = self.witness.doubts(event);
+        let Event::ServiceMeasured(measured) = event else {
+            return doubted;
+        };
+        doubted.or_else(|| {
+            // One that has ended is measured to its last request.
+            let service = self.services.get(&measured.job)?;
+            let at = self.clock.clone().pass(recorded);
+            let what = service.doubts(measured, recorded, at)?;
+            Some(format!("a measurement of {}: {what}", measured.job))
+        })
     }
 
     fn log_time(&self) -> Option<Timestamp> {

@@ -204,8 +204,12 @@ fn drained(event: &NodeDrained) -> String {
 }
 
 fn shed(event: &SubmissionsShed) -> String {
+    let what = match event.verb {
+        Some(_) => "measurements",
+        None => "messages",
+    };
     format!(
-        "{} from {} in {:.1} s refused: {} a second are taken",
+        "{} {what} from {} in {:.1} s refused: {} a second are taken",
         event.count,
         event.tenant,
         event.until.seconds_since(event.since),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use dormouse_admission::{Admission, AdmissionState, arrived, shed};
+use dormouse_admission::{Admission, AdmissionState, recorded, shed};
 use dormouse_autoscaler::Autoscaler;
 use dormouse_checkpointer::Checkpointer;
 use dormouse_gateway::{Config as GatewayConfig, Gateway, Keep, Key, Trust, read_secret};
@@ -81,7 +81,7 @@ pub async fn service(
         ServiceArg::Admission => {
             let intake = IntakeOf {
                 stand: AdmissionState::stand,
-                received: arrived,
+                received: recorded,
                 shed,
             };
             let ingress = IngressSource::new(log.clone(), intake);

@@ -199,6 +199,10 @@ impl Digest {
             shed: self.shed,
             ready: around.ready,
             touched: self.touched,
+            until: None,
+            ingress_sequence: None,
+            published_at: None,
+            basis: None,
         }
     }
 

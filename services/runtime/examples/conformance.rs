@@ -105,7 +105,11 @@ impl Driver {
             ));
         }
         if let Some(document) = step.get("revise") {
-            return Ok(changed(&client.change("revise", document).await?));
+            return Ok(changed(&client.revise(document).await?));
+        }
+        if let Some(document) = step.get("measure") {
+            let document = value(document, &tenant);
+            return Ok(changed(&client.measure(&document).await?));
         }
         if let Some(name) = step["query"].as_str() {
             return client.query(name, &step["request"]).await;

@@ -75,9 +75,13 @@ impl Log {
                 import.add(self.filler()).await?;
             }
             import.add(self.imported(&recorded)?).await?;
-            if let Some(Event::SubmissionReceived(event)) = recorded.event() {
-                submissions = submissions.max(event.ingress_sequence);
-            }
+            let taken = match recorded.event() {
+                Some(Event::SubmissionReceived(event)) => Some(event.ingress_sequence),
+                Some(Event::ServiceMeasured(event)) => event.ingress_sequence,
+                Some(Event::SubmissionsShed(event)) => Some(event.last),
+                _ => None,
+            };
+            submissions = submissions.max(taken.unwrap_or_default());
             count += 1;
         }
         import.store().await?;

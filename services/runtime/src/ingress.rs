@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use dormouse_messages::intake::{Arrival, Shed, Stand};
+use dormouse_messages::intake::{Arrival, Rates, Shed, Stand};
 use dormouse_messages::subject::IngressSubject;
 use dormouse_messages::{Event, Fold, Timestamp};
 use dormouse_shell::Observation;
@@ -44,9 +44,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// What a state says of its tenants' submissions, and the events that record them.
 pub struct IntakeOf<S> {
     /// Where a tenant's submissions stand, and how many a second are taken of it.
-    pub stand: fn(&S, &str) -> (Stand, Option<u32>),
+    pub stand: fn(&S, &str) -> (Stand, Rates),
     /// Records a submission.
-    pub received: fn(&Arrival) -> Event,
+    pub received: fn(&S, &Arrival) -> Event,
     /// Records submissions of a tenant that came too fast.
     pub shed: fn(&str, &Shed) -> Event,
 }
@@ -125,10 +125,10 @@ impl<S: Fold> IngressSource<S> {
         }
     }
 
-    fn observation(&self, taken: Taken) -> Observation {
+    fn observation(&self, state: &S, taken: Taken) -> Observation {
         match taken {
             Taken::Received(arrival) => Observation {
-                event: (self.intake.received)(&arrival),
+                event: (self.intake.received)(state, &arrival),
                 traceparent: arrival.traceparent,
             },
             Taken::Shed(tenant, shed) => Observation {
@@ -153,7 +153,8 @@ impl<S: Fold> Inputs<S> for IngressSource<S> {
         let (waiting, at_once) = self.lines.figures();
         self.counters.look(waiting, at_once);
         self.counters.taken(&taken, now);
-        taken.into_iter().map(|it| self.observation(it)).collect()
+        let taken = taken.into_iter();
+        taken.map(|it| self.observation(state, it)).collect()
     }
 
     fn waits(&self) -> bool {

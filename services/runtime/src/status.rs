@@ -299,6 +299,7 @@ mod tests {
             since: at,
             until: at,
             max_rate: 50,
+            verb: None,
         };
         let recorded = Arc::new(Recorded {
             sequence: Sequence(7),

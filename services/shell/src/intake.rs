@@ -9,7 +9,8 @@
 //!    something waits ([`Lines::waits`]), the lines are looked at again after every change of the state.
 //! 3. How many are taken at once follows from how long the last ones took ([`pace`](crate::pace)).
 //! 4. What came faster than the tenant's rate is refused as one event a window, before anything that
-//!    came later: a state knows a tenant's submissions by the last one.
+//!    came later: a state knows a tenant's submissions by the last one. Measurements have a rate of
+//!    their own, so that neither takes the other's place.
 //!
 //! Invariant: what is taken follows from the state and the messages, how much of it also from the
 //! clock. What was taken and not stored is taken again.
@@ -17,7 +18,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use dormouse_messages::Timestamp;
-use dormouse_messages::intake::{Arrival, Shed, Stand, end_of, window_of};
+use dormouse_messages::intake::{Arrival, Rates, Shed, Stand, end_of, window_of};
+use dormouse_messages::subject::MEASURED;
 
 use crate::pace::Pace;
 
@@ -77,7 +79,7 @@ struct Turn<'a> {
     line: &'a Line,
     next: usize,
     stand: Stand,
-    max_rate: Option<u32>,
+    rates: Rates,
     budget: usize,
 }
 
@@ -141,13 +143,13 @@ impl Lines {
     }
 
     /// What is to be appended next, and when more may be without another message. `stand` says what
-    /// the state has of a tenant, and its rate.
+    /// the state has of a tenant, and its rates.
     pub fn take(
         &mut self,
         now: Timestamp,
-        stand: impl Fn(&str) -> (Stand, Option<u32>),
+        stand: impl Fn(&str) -> (Stand, Rates),
     ) -> (Vec<Taken>, Option<Timestamp>) {
-        let stands: BTreeMap<String, (Stand, Option<u32>)> = self
+        let stands: BTreeMap<String, (Stand, Rates)> = self
             .lines
             .iter()
             .filter(|(_, line)| !line.waiting.is_empty())
@@ -165,7 +167,7 @@ impl Lines {
         let undecided = UNDECIDED_APPENDS * self.pace.most();
         let mut turns: Vec<Turn<'_>> = waiting
             .filter_map(|(tenant, line)| {
-                let (stand, max_rate) = stands.get(tenant).copied()?;
+                let (stand, rates) = stands.get(tenant).copied()?;
                 let left = undecided.saturating_sub(stand.undecided as usize);
                 let budget = if alone { left } else { left.min(TURN) };
                 Some(Turn {
@@ -173,7 +175,7 @@ impl Lines {
                     line,
                     next: 0,
                     stand,
-                    max_rate,
+                    rates,
                     budget,
                 })
             })
@@ -252,12 +254,11 @@ impl Turn<'_> {
         let Some(arrival) = self.line.waiting.get(self.next).filter(|_| self.budget > 0) else {
             return Step::Nothing;
         };
-        match self.max_rate {
-            Some(max_rate) if self.stand.is_too_fast(arrival.at, max_rate) => {
-                self.shed(arrival, max_rate, now)
-            }
-            _ => {
-                self.stand.record(arrival.sequence, arrival.at);
+        match self.beyond(arrival) {
+            Some(max_rate) => self.shed(arrival, max_rate, now),
+            None => {
+                self.stand
+                    .record(&arrival.verb, arrival.sequence, arrival.at);
                 self.next += 1;
                 self.budget -= 1;
                 Step::Taken(Taken::Received(arrival.clone()))
@@ -265,11 +266,22 @@ impl Turn<'_> {
         }
     }
 
+    /// The rate that it is beyond.
+    fn beyond(&self, arrival: &Arrival) -> Option<u32> {
+        let verb = arrival.verb.as_str();
+        let max_rate = self.rates.of(verb);
+        max_rate.filter(|most| self.stand.is_too_fast(verb, arrival.at, *most))
+    }
+
     fn shed(&mut self, first: &Arrival, max_rate: u32, now: Timestamp) -> Step {
         let window = window_of(first.at);
         let rest = self.line.waiting.iter().skip(self.next);
-        let run = rest.take_while(|it| window_of(it.at) == window);
-        let (count, last) = run.fold((0, first), |(count, _), it| (count + 1, it));
+        // Of both kinds, where both came too fast: however they alternate, they are one event.
+        let run = rest.take_while(|it| window_of(it.at) == window && self.beyond(it).is_some());
+        let all = (0, first, true);
+        let (count, last, measured) = run.fold(all, |(count, _, measured), it| {
+            (count + 1, it, measured && it.verb == MEASURED)
+        });
         let is_last = self.next + count == self.line.waiting.len();
         let end = end_of(window);
         if is_last && now < end {
@@ -284,215 +296,15 @@ impl Turn<'_> {
             count: count as u64,
             since: first.at,
             until: last.at,
-            max_rate,
+            max_rate: match measured {
+                true => self.rates.measured,
+                false => self.rates.submissions.unwrap_or(max_rate),
+            },
+            measured,
         };
         Step::Taken(Taken::Shed(self.tenant.to_owned(), shed))
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn at(ms: u64) -> Timestamp {
-        Timestamp::default().plus_ms(1_000_000 + ms)
-    }
-
-    fn arrival(sequence: u64, tenant: &str, ms: u64) -> Arrival {
-        Arrival {
-            sequence,
-            at: at(ms),
-            tenant: tenant.to_owned(),
-            verb: "submit".to_owned(),
-            by: None,
-            content_type: None,
-            traceparent: None,
-            payload: vec![b'x'; 10],
-        }
-    }
-
-    /// What a state would make of what was taken.
-    #[derive(Default)]
-    struct State(BTreeMap<String, Stand>);
-
-    impl State {
-        fn fold(&mut self, taken: &[Taken]) {
-            for it in taken {
-                match it {
-                    Taken::Received(it) => {
-                        let stand = self.0.entry(it.tenant.clone()).or_default();
-                        stand.record(it.sequence, it.at);
-                    }
-                    Taken::Shed(tenant, shed) => {
-                        let stand = self.0.entry(tenant.clone()).or_default();
-                        (stand.last, stand.at) = (shed.last, shed.until);
-                    }
-                }
-            }
-        }
-
-        fn stand(&self, tenant: &str) -> Stand {
-            self.0.get(tenant).copied().unwrap_or_default()
-        }
-    }
-
-    fn sequences(taken: &[Taken]) -> Vec<u64> {
-        let received = taken.iter().filter_map(|it| match it {
-            Taken::Received(it) => Some(it.sequence),
-            Taken::Shed(..) => None,
-        });
-        received.collect()
-    }
-
-    #[test]
-    fn a_flood_keeps_nobody_waiting() {
-        let mut lines = Lines::default();
-        (1..=500).for_each(|n| lines.push(arrival(n, "flood", 0)));
-        lines.push(arrival(501, "ads", 1));
-        let (taken, _) = lines.take(at(2), |_| (Stand::default(), None));
-        let place = sequences(&taken).iter().position(|it| *it == 501);
-        assert!(place.is_some_and(|place| place <= 1), "{place:?}");
-        assert_eq!(taken.len(), TURN + 1);
-        // Whose submissions are not decided waits, but for itself alone.
-        let slow = |tenant: &str| (undecided(if tenant == "flood" { 200 } else { 0 }), None);
-        assert_eq!(sequences(&lines.take(at(2), slow).0), [501]);
-        assert!(lines.waits());
-    }
-
-    fn undecided(undecided: u32) -> Stand {
-        Stand {
-            undecided,
-            ..Stand::default()
-        }
-    }
-
-    #[test]
-    fn who_submits_alone_has_few_undecided_as_well() {
-        let mut lines = Lines::default();
-        (1..=1_000).for_each(|n| lines.push(arrival(n, "flood", 0)));
-        let most = lines.figures().1;
-        let (taken, _) = lines.take(at(2), |_| (Stand::default(), None));
-        assert_eq!(taken.len(), most);
-        // Those of the last append are being decided: so many again, and no more after them.
-        let full = u32::try_from(most).expect("few");
-        let (taken, _) = lines.take(at(2), |_| (undecided(full), None));
-        assert!(taken.len() >= most, "{}", taken.len());
-        let (taken, wake) = lines.take(at(2), |_| (undecided(1_000), None));
-        assert_eq!((taken, wake), (vec![], None));
-        assert!(lines.waits(), "for decisions");
-    }
-
-    #[test]
-    fn each_tenants_order_is_kept_and_everything_is_taken_once() {
-        let (mut lines, mut state) = (Lines::default(), State::default());
-        for n in 1..=300 {
-            lines.push(arrival(n, if n % 3 == 0 { "b" } else { "a" }, n));
-        }
-        let mut all = Vec::new();
-        loop {
-            let (taken, _) = lines.take(at(400), |tenant| (state.stand(tenant), None));
-            if taken.is_empty() {
-                break;
-            }
-            // The second half was not stored: it is taken again.
-            let stored = &taken[..taken.len().div_ceil(2)];
-            state.fold(stored);
-            all.extend(sequences(stored));
-        }
-        for tenant in [0, 1] {
-            let of: Vec<u64> = all
-                .iter()
-                .copied()
-                .filter(|n| u64::from(n % 3 == 0) == tenant)
-                .collect();
-            assert!(
-                of.is_sorted() && of.len() == [200, 100][tenant as usize],
-                "{of:?}"
-            );
-        }
-        assert_eq!(
-            lines.recorded(),
-            BTreeMap::from([("a".to_owned(), 299), ("b".to_owned(), 300)])
-        );
-    }
-
-    #[test]
-    fn what_comes_too_fast_is_one_event_a_window() {
-        let (mut lines, mut state) = (Lines::default(), State::default());
-        (0..100).for_each(|n| lines.push(arrival(1 + n, "flood", n)));
-        let take = |lines: &mut Lines, state: &State, ms| {
-            lines.take(at(ms), |tenant| (state.stand(tenant), Some(5)))
-        };
-        let (taken, wake) = take(&mut lines, &state, 200);
-        assert_eq!(
-            (sequences(&taken), wake),
-            (vec![1, 2, 3, 4, 5], Some(at(1_000)))
-        );
-        state.fold(&taken);
-        assert_eq!(take(&mut lines, &state, 999), (vec![], Some(at(1_000))));
-        let (taken, wake) = take(&mut lines, &state, 1_000);
-        let shed = Shed {
-            first: 6,
-            last: 100,
-            count: 95,
-            since: at(5),
-            until: at(99),
-            max_rate: 5,
-        };
-        assert_eq!(
-            (taken.clone(), wake),
-            (vec![Taken::Shed("flood".to_owned(), shed)], None)
-        );
-        state.fold(&taken);
-        lines.push(arrival(101, "flood", 1_001));
-        let (taken, _) = take(&mut lines, &state, 1_002);
-        assert_eq!(sequences(&taken), [101]);
-    }
-
-    #[test]
-    fn a_line_is_bounded_and_the_rest_is_fetched_again() {
-        let (mut lines, mut state) = (Lines::default(), State::default());
-        let most = LINE_MESSAGES as u64;
-        (1..=most + 500).for_each(|n| lines.push(arrival(n, "flood", n)));
-        lines.push(arrival(most + 501, "ads", 0));
-        assert_eq!(lines.fetch_again(), None);
-        let mut again = None;
-        while again.is_none() {
-            let (taken, _) = lines.take(at(9_000), |tenant| (state.stand(tenant), None));
-            state.fold(&taken);
-            let _ = lines.take(at(9_000), |tenant| (state.stand(tenant), None));
-            again = lines.fetch_again();
-        }
-        assert_eq!(again, Some(most + 1));
-        // From there on, with what others have had already.
-        (most + 1..=most + 500).for_each(|n| lines.push(arrival(n, "flood", n)));
-        lines.push(arrival(most + 501, "ads", 0));
-        let mut count = 0;
-        loop {
-            let (taken, _) = lines.take(at(9_000), |tenant| (state.stand(tenant), None));
-            if taken.is_empty() {
-                break;
-            }
-            count += taken
-                .iter()
-                .filter(|it| matches!(it, Taken::Received(it) if it.tenant == "ads"))
-                .count();
-            state.fold(&taken);
-        }
-        assert_eq!(
-            (count, state.stand("flood").last, lines.bytes),
-            (0, most + 500, 0)
-        );
-    }
-
-    #[test]
-    fn a_stream_that_went_back_loses_nothing() {
-        let mut stand = Stand::default();
-        stand.record(90, at(5));
-        assert!(stand.knows(90, at(5)) && stand.knows(3, at(1)));
-        // Made anew: the sequences begin again, later.
-        assert!(!stand.knows(1, at(6)));
-        stand.record(1, at(6));
-        assert!(stand.knows(1, at(6)) && !stand.knows(2, at(7)));
-    }
-}
+mod tests;

@@ -147,12 +147,14 @@ impl<D: Decider> Task<D> {
 }
 
 /// How much was folded.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Folded {
     /// Events.
     pub events: u64,
-    /// Messages that are none.
+    /// Messages that are none, and events that are not believed.
     pub flagged: u64,
+    /// The first event that is not believed, and why.
+    pub doubt: Option<(Sequence, String)>,
 }
 
 struct Slow {
@@ -259,16 +261,19 @@ impl<D: Decider> Shell<D> {
     pub fn followed(&mut self, batch: &[Followed]) -> Result<Folded, UnknownVersion> {
         let mut folded = Folded::default();
         for followed in batch {
-            let doubted = match followed {
-                Followed::Event(recorded) => self.core.state.doubts(recorded).is_some(),
-                Followed::Flagged { .. } | Followed::CaughtUp(_) => false,
+            let doubt = match followed {
+                Followed::Event(recorded) => self.core.state.doubts(recorded),
+                Followed::Flagged { .. } | Followed::CaughtUp(_) => None,
             };
             self.core.fold(followed)?;
-            match followed {
-                Followed::Event(_) if doubted => folded.flagged += 1,
-                Followed::Event(_) => folded.events += 1,
-                Followed::Flagged { .. } => folded.flagged += 1,
-                Followed::CaughtUp(_) => {}
+            match (followed, doubt) {
+                (Followed::Event(recorded), Some(why)) => {
+                    folded.flagged += 1;
+                    folded.doubt.get_or_insert((recorded.sequence, why));
+                }
+                (Followed::Event(_), None) => folded.events += 1,
+                (Followed::Flagged { .. }, _) => folded.flagged += 1,
+                (Followed::CaughtUp(_), _) => {}
             }
         }
         self.undecided |= folded != Folded::default();

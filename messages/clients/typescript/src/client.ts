@@ -18,6 +18,8 @@ import {
 } from "@nats-io/transport-node";
 import { decodeEvent, encode, type Encoding, type Event, isEnd } from "./codec.js";
 import { Denied, DormouseError, Refused, TimedOut, Unavailable } from "./errors.js";
+import type { MeasuredDocument } from "./measured.js";
+import type { ReviseDocument } from "./revise.js";
 import type { JobDocument } from "./types.js";
 
 /** `accepted`: the broker has stored it; `decided`: admitted, or `Refused` is thrown. */
@@ -63,6 +65,8 @@ const FULL = "maximum messages per subject";
 const FULL_PAUSE_MS = 50;
 /** Decisions that came before the acknowledgement of their message are kept, so many. */
 const RECENT = 20_000;
+/** What may become of a message. */
+const DECISIONS = ["job.*", "service.measured", "submissions.shed"];
 /** How long a decision may be silent before it is asked for: a status message can be lost. */
 const SILENCE_MS = 2_000;
 
@@ -136,13 +140,20 @@ export class Client {
     return this.change("cancel", { job }, how);
   }
 
-  /** Changes a job's weight, its bounds, or both: `job.revised`. */
-  async revise(
-    job: string,
-    changes: { weight?: number; containers?: { min: number; max: number } },
-    how: How = {},
-  ): Promise<Event> {
+  /**
+   * Changes what is given of a job: `job.revised`. `held` puts it on hold, or lets it go; one that runs
+   * without a checkpoint begins again, which `force` allows.
+   */
+  async revise(job: string, changes: Omit<ReviseDocument, "job">, how: How = {}): Promise<Event> {
     return this.change("revise", { job, ...changes }, how);
+  }
+
+  /**
+   * Says what clients of a service saw at a proxy of your own: `service.measured`, or `Refused` is
+   * thrown. One that has timed out may count or not: measure on.
+   */
+  async measure(measurement: MeasuredDocument, how: How = {}): Promise<Event> {
+    return this.change("measured", measurement, how);
   }
 
   /** The job's events from now on, up to its end. When the promise is kept, the client listens. */
@@ -260,6 +271,10 @@ export class Client {
       this.deciding.delete(sequence);
     }
     if (event.type === "job.refused") throw new Refused(event.data.code, event.data.reason, sequence);
+    if (event.type === "submissions.shed") {
+      const what = event.data.verb ? "measurements" : "messages";
+      throw new Refused("too_fast", `more than ${event.data.max_rate} ${what} a second; send fewer`, sequence);
+    }
     return { event };
   }
 
@@ -346,20 +361,20 @@ export class Client {
   /** Listens to what becomes of this tenant's messages, once for all. */
   private listen(): Promise<void> {
     this.listening ??= (async () => {
-      const subject = `${this.prefix}.status.${this.tenant}._in.*.job.*`;
-      this.nc.subscribe(subject, {
-        callback: (error, message) => {
-          if (error) return;
-          const sequence = Number(message.subject.split(".").at(-3));
-          const event = decodeEvent(message.data, message.headers?.get("Nats-Sequence") ?? "");
-          const decide = this.deciding.get(sequence);
-          if (decide) return decide(event);
-          this.recent.set(sequence, event);
-          if (this.recent.size > RECENT) this.recent.delete(this.recent.keys().next().value!);
-        },
-      });
+      const subjects = DECISIONS.map((decision) => `${this.prefix}.status.${this.tenant}._in.*.${decision}`);
+      const callback = (error: Error | null, message: Msg): void => {
+        if (error) return;
+        const sequence = Number(message.subject.split(".").at(-3));
+        const event = decodeEvent(message.data, message.headers?.get("Nats-Sequence") ?? "");
+        const decide = this.deciding.get(sequence);
+        if (decide) return decide(event);
+        this.recent.set(sequence, event);
+        if (this.recent.size > RECENT) this.recent.delete(this.recent.keys().next().value!);
+      };
+      for (const subject of subjects) this.nc.subscribe(subject, { callback });
       await this.nc.flush();
-      if (this.denied.has(subject)) throw new Denied(subject);
+      const denied = subjects.find((subject) => this.denied.has(subject));
+      if (denied) throw new Denied(denied);
     })();
     // Not for good: the next message tries again.
     this.listening.catch(() => (this.listening = undefined));

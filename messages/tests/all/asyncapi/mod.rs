@@ -64,7 +64,11 @@ fn ingress(channels: &mut Map<String, Value>, operations: &mut Map<String, Value
         ),
         (
             "revise",
-            "The job and its new weight, its new bounds, or both.",
+            "The job, and what is to change of it: see revise-document.json.",
+        ),
+        (
+            "measured",
+            "What clients of a service saw at a proxy of the tenant's own: see measured-document.json.",
         ),
     ];
     for (verb, summary) in verbs {
@@ -141,13 +145,15 @@ const OF_MANY: [&str; 4] = [
 ];
 
 /// Events that say what became of a message.
-const OF_MESSAGES: [&str; 6] = [
+const OF_MESSAGES: [&str; 8] = [
     "submission.received",
     "job.admitted",
     "job.refused",
     "job.revised",
     "job.cancel_requested",
     "job.cancelled",
+    "service.measured",
+    "submissions.shed",
 ];
 
 fn shown(is_shown: impl Fn(&Event) -> bool) -> Map<String, Value> {
@@ -255,15 +261,6 @@ fn messages() -> Map<String, Value> {
         messages.insert(type_name.to_owned(), event_message(type_name));
     }
     let job_id = json!({"type": "string", "description": "tenant/name"});
-    let containers = json!({
-        "type": "object", "required": ["min", "max"], "additionalProperties": false,
-        "properties": {"min": {"type": "integer"}, "max": {"type": "integer"}},
-    });
-    let weight = json!({"type": "integer", "minimum": 1});
-    let revise = json!({
-        "type": "object", "required": ["job"], "additionalProperties": false,
-        "properties": {"job": job_id, "weight": weight, "containers": containers},
-    });
     let cancel = json!({
         "type": "object", "required": ["job"], "additionalProperties": false,
         "properties": {"job": job_id},
@@ -271,7 +268,8 @@ fn messages() -> Map<String, Value> {
     let plain = [
         ("submit", reference("./job-document.json")),
         ("cancel", cancel),
-        ("revise", revise),
+        ("revise", reference("./revise-document.json")),
+        ("measured", reference("./measured-document.json")),
         ("query", json!({"type": ["object", "null"]})),
         ("answer", json!({"type": "object"})),
     ];

@@ -258,6 +258,7 @@ fn granted(events: &mut Vec<Event>) {
         since: time("2026-11-21T10:00:00.100000Z"),
         until: time("2026-11-21T10:00:00.990000Z"),
         max_rate: 20,
+        verb: None,
     }));
 }
 

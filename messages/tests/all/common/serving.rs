@@ -106,6 +106,10 @@ pub fn serving(events: &mut Vec<Event>) {
         shed: 1,
         ready: 3,
         touched: 0,
+        until: None,
+        ingress_sequence: None,
+        published_at: None,
+        basis: None,
     }));
     events.push(Event::from(ServiceScaled {
         job: job(),

@@ -68,13 +68,17 @@ impl Renamer {
                 let mut document = document.unwrap_or_default();
                 self.value("spec", &mut document);
                 let payload = document.to_string();
-                received(
+                let mut again = received(
                     event.ingress_sequence,
                     &event.tenant,
                     &event.verb,
                     Some("application/json"),
                     payload.as_bytes(),
-                )
+                );
+                if let Event::SubmissionReceived(again) = &mut again {
+                    again.published_at = event.published_at;
+                }
+                again
             }
             other => other.clone(),
         };
@@ -160,7 +164,7 @@ impl Renamer {
 
     fn text(&mut self, field: &str, text: &mut String) {
         if let Some(new) = self.names.field(field, text) {
-            new.clone_into(text);
+            *text = new;
             return;
         }
         if matches!(field, "uri" | "resumed_from") {

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use dormouse_messages::events::ServiceMeasured;
 use dormouse_messages::{Event, JobId, Recorded};
 use serde_json::{Value, json};
 
@@ -66,8 +67,29 @@ impl Seen {
                     self.cancelled(ingress, &event.job);
                 }
             }
+            Event::ServiceMeasured(event) => self.measured(event),
             _ => {}
         }
+    }
+
+    /// A proxy of a tenant's has a name, and the message that admission decided on a document.
+    fn measured(&mut self, event: &ServiceMeasured) {
+        let Some((_, proxy)) = event.gateway.as_str().split_once('/') else {
+            return;
+        };
+        self.gateways.insert(proxy.to_owned());
+        let decided = event.basis.is_some();
+        let Some(ingress) = event.ingress_sequence.filter(|_| decided) else {
+            return;
+        };
+        let mut document = serde_json::to_value(event).unwrap_or_default();
+        document["gateway"] = json!(proxy);
+        if let Some(fields) = document.as_object_mut() {
+            fields.retain(|name, _| {
+                !["ingress_sequence", "published_at", "basis"].contains(&name.as_str())
+            });
+        }
+        self.documents.insert(ingress, document);
     }
 
     fn cancelled(&mut self, ingress: u64, job: &JobId) {
@@ -126,11 +148,17 @@ pub struct Names {
 impl Names {
     /// A tenant's, a node's or a gateway's new name, by the field that holds it.
     #[must_use]
-    pub fn field(&self, field: &str, old: &str) -> Option<&String> {
+    pub fn field(&self, field: &str, old: &str) -> Option<String> {
         match field {
-            "tenant" => self.tenants.get(old),
-            "node" => self.nodes.get(old),
-            "gateway" => self.gateways.get(old),
+            "tenant" => self.tenants.get(old).cloned(),
+            "node" => self.nodes.get(old).cloned(),
+            "gateway" => match old.split_once('/') {
+                Some((tenant, proxy)) => {
+                    let (tenant, proxy) = (self.tenants.get(tenant)?, self.gateways.get(proxy)?);
+                    Some(format!("{tenant}/{proxy}"))
+                }
+                None => self.gateways.get(old).cloned(),
+            },
             _ => None,
         }
     }

@@ -148,6 +148,7 @@ impl History {
         let now = fork.now.max(start);
         let submissions = self.events.iter().filter_map(|it| match it.event() {
             Some(Event::SubmissionReceived(event)) => Some(event.ingress_sequence),
+            Some(Event::ServiceMeasured(event)) => event.ingress_sequence,
             _ => None,
         });
         let known = fork.admission.intake.values().map(|stand| stand.last);

@@ -214,7 +214,8 @@ fn later(
             event.set_basis(None);
             Some(event)
         }
-        Event::ServiceMeasured(_) => Some(event.clone()),
+        // What admission decided of a message it decides again.
+        Event::ServiceMeasured(it) if it.basis.is_none() => Some(event.clone()),
         // One that no autoscaler decided.
         Event::ServiceScaled(it) if it.basis.is_none() => Some(event.clone()),
         // Whatever else the operator said.

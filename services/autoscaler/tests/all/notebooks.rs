@@ -160,6 +160,10 @@ impl Given {
             shed: 0,
             ready: 1,
             touched,
+            until: None,
+            ingress_sequence: None,
+            published_at: None,
+            basis: None,
         });
     }
 

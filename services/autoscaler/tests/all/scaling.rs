@@ -14,6 +14,8 @@ use dormouse_messages::{
     Sequence, Timestamp, Writer,
 };
 
+mod measured;
+
 const START_US: i64 = 1_800_000_000_000_000;
 
 /// A log, and the state that is folded from it.
@@ -176,6 +178,10 @@ fn measured(arrivals: Vec<u32>) -> ServiceMeasured {
         shed: 0,
         ready: 1,
         touched: 0,
+        until: None,
+        ingress_sequence: None,
+        published_at: None,
+        basis: None,
     }
 }
 

@@ -183,8 +183,12 @@ fn measured(e: &ServiceMeasured) -> String {
         reason = "requests of one window are far below 2^53"
     )]
     let rate = e.requests as f64 / window_s;
+    let by = match e.ingress_sequence {
+        Some(_) => format!(", said by {}", e.gateway),
+        None => String::new(),
+    };
     format!(
-        "{rate:.1} requests/s, {:.1} under way, {} errors, {} shed, {} ready",
+        "{rate:.1} requests/s, {:.1} under way, {} errors, {} shed, {} ready{by}",
         e.concurrency, e.errors, e.shed, e.ready
     )
 }

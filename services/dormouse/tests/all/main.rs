@@ -20,6 +20,7 @@ mod keeper;
 mod layout;
 mod lives;
 mod logs;
+mod measured;
 mod metadata;
 mod nemesis;
 mod nodes;

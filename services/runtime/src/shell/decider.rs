@@ -300,6 +300,10 @@ impl<D: Decider> DeciderActor<D> {
                     type_name: unknown.type_name,
                     build: self.options.build.clone(),
                 })?;
+        if let Some((sequence, why)) = &folded.doubt {
+            // One of a batch: whoever floods the log with such events does not flood this one.
+            tracing::warn!(service = %D::WRITER, %sequence, why, "an event is not believed");
+        }
         if folded.events + folded.flagged > 0 {
             if self.inputs.as_ref().is_some_and(|inputs| inputs.waits()) {
                 self.shell.observed();

@@ -12,8 +12,10 @@ use std::time::Duration;
 
 use async_nats::{HeaderMap, Request, Subscriber};
 use bytes::Bytes;
+use dormouse_messages::subject::MEASURED;
 use dormouse_messages::{Envelope, Event, JobId, TenantId};
 use futures::StreamExt;
+use futures::stream::{SelectAll, select_all};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
@@ -29,6 +31,9 @@ const SILENCE: Duration = Duration::from_secs(2);
 
 /// Messages that are on their way to the broker at once: more would wait there.
 const AT_ONCE: usize = 256;
+
+/// What becomes of messages.
+type Decisions = SelectAll<Subscriber>;
 
 /// A tenant's connection.
 pub struct Tenant {
@@ -86,7 +91,7 @@ impl Tenant {
             submission.ingress_sequence = sent.await?;
             return Ok(submission);
         }
-        let mut decisions = self.listen("_in.*.job.*").await?;
+        let mut decisions = self.decisions("submit").await?;
         // A name that is none is refused under the message alone.
         let follows = matches!(wait, Wait::Started | Wait::Ended);
         let mut events = match JobId::new(&self.tenant, name) {
@@ -123,13 +128,31 @@ impl Tenant {
         }
     }
 
-    /// Publishes a cancellation or revision, and says what it led to.
+    /// Changes a job: a [`ReviseDocument`](dormouse_messages::ReviseDocument) as JSON.
+    ///
+    /// # Errors
+    /// Its refusal, among others.
+    pub async fn revise(&self, document: &Value) -> Result<Event, TenantError> {
+        self.change("revise", document).await
+    }
+
+    /// Says what clients of a service saw at a proxy of the tenant's own: a
+    /// [`MeasuredDocument`](dormouse_messages::MeasuredDocument) as JSON. One that has timed out may
+    /// count or not.
+    ///
+    /// # Errors
+    /// Its refusal, among others.
+    pub async fn measure(&self, document: &Value) -> Result<Event, TenantError> {
+        self.change(MEASURED, document).await
+    }
+
+    /// Publishes a cancellation, a revision or a measurement, and says what it led to.
     ///
     /// # Errors
     /// Its refusal, among others.
     pub async fn change(&self, verb: &str, document: &Value) -> Result<Event, TenantError> {
         let limit = Instant::now() + self.patience;
-        let mut decisions = self.listen("_in.*.job.*").await?;
+        let mut decisions = self.decisions(verb).await?;
         let payload = self.encoding.encode(document);
         let sequence = self.publish(verb, &payload, None, limit).await?;
         self.decision(&mut decisions, sequence, limit).await
@@ -165,6 +188,19 @@ impl Tenant {
         }
         let read = serde_json::from_slice(&answer.payload);
         Ok(read.map_err(|why| LogError::request("ask", &subject, why))?)
+    }
+
+    /// Listens to what may become of messages that ask for `verb`.
+    async fn decisions(&self, verb: &str) -> Result<Decisions, TenantError> {
+        let decisions: &[&str] = match verb {
+            MEASURED => &["service.measured", "job.refused", "submissions.shed"],
+            _ => &["job.*", "submissions.shed"],
+        };
+        let mut all = Vec::with_capacity(decisions.len());
+        for decision in decisions {
+            all.push(self.listen(&format!("_in.*.{decision}")).await?);
+        }
+        Ok(select_all(all))
     }
 
     async fn listen(&self, tail: &str) -> Result<Subscriber, TenantError> {
@@ -245,7 +281,7 @@ impl Tenant {
 
     async fn decision(
         &self,
-        decisions: &mut Subscriber,
+        decisions: &mut Decisions,
         sequence: u64,
         limit: Instant,
     ) -> Result<Event, TenantError> {
@@ -265,7 +301,8 @@ impl Tenant {
                     Err(TenantError::refused(&refused.code, &refused.reason))
                 }
                 Some(Event::SubmissionsShed(shed)) => {
-                    let reason = format!("more than {} submissions a second", shed.max_rate);
+                    let what = shed.verb.map_or("messages", |_| "measurements");
+                    let reason = format!("more than {} {what} a second; send fewer", shed.max_rate);
                     Err(TenantError::refused("too_fast", &reason))
                 }
                 Some(event) => Ok(event),

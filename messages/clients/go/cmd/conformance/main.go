@@ -20,6 +20,7 @@ type step struct {
 	Watched     map[string]any
 	Cancel      *string
 	Revise      map[string]any
+	Measure     map[string]any
 	Query       string
 	Request     map[string]any
 	Wait        string
@@ -124,6 +125,8 @@ func (d *driver) step(test testCase, step step) (any, error) {
 			return nil, err
 		}
 		return changed(c.Revise(ctx, revision.Job, revision.Revision))
+	case step.Measure != nil:
+		return changed(c.Measure(ctx, value(step.Measure, tenant)))
 	case step.Query != "":
 		var request any
 		if step.Request != nil {

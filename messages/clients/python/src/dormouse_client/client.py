@@ -30,6 +30,8 @@ _NAME = re.compile(r"[a-z0-9-]{1,63}\Z")
 _DENIED = re.compile(r"permissions violation for (?:publish|subscription) to \"([^\"]+)\"", re.I)
 # Decisions that came before the acknowledgement of their message, or that nobody waits for.
 _RECENT = 20_000
+# What may become of a message.
+_DECISIONS = ("job.*", "service.measured", "submissions.shed")
 # How long a decision may be silent before it is asked for: a status message can be lost.
 _SILENCE_S = 2.0
 # Messages that are on their way to the broker at once: more would wait there.
@@ -128,13 +130,40 @@ class Client:
         *,
         weight: int | None = None,
         containers: Mapping[str, int] | None = None,
+        priority: int | None = None,
+        held: bool | None = None,
+        force: bool | None = None,
+        time_limit_s: int | None = None,
+        queue_limit_s: int | None = None,
         timeout: float | None = None,
         traceparent: str | None = None,
     ) -> Event:
-        """Changes a job's weight, its bounds, or both: `job.revised`."""
-        changes = {"job": job, "weight": weight, "containers": containers}
+        """Changes what is given of a job: `job.revised`.
+
+        `held` puts it on hold (`True`) or lets it go (`False`); one that runs without a checkpoint
+        begins again, which `force` allows.
+        """
+        changes = {
+            "job": job,
+            "weight": weight,
+            "containers": containers,
+            "priority": priority,
+            "held": held,
+            "force": force,
+            "time_limit_s": time_limit_s,
+            "queue_limit_s": queue_limit_s,
+        }
         document = {key: value for key, value in changes.items() if value is not None}
         return await self._change("revise", document, timeout, traceparent)
+
+    async def measure(
+        self, measurement: Mapping[str, Any], *, timeout: float | None = None, traceparent: str | None = None
+    ) -> Event:
+        """Says what clients of a service saw at a proxy of your own (see `measured.MeasuredDocument`).
+
+        `service.measured`, or `Refused` is raised. One that has timed out may count or not: measure on.
+        """
+        return await self._change("measured", measurement, timeout, traceparent)
 
     @asynccontextmanager
     async def watch(self, job: str) -> AsyncIterator[AsyncIterator[Event]]:
@@ -188,7 +217,7 @@ class Client:
         return Submission(job, sequence, "admitted", sha256=sha256)
 
     async def _change(
-        self, verb: str, document: dict[str, Any], timeout: float | None, traceparent: str | None
+        self, verb: str, document: Mapping[str, Any], timeout: float | None, traceparent: str | None
     ) -> Event:
         await self._listen()
         sequence = await self._publish(verb, encode(document, self._encoding), timeout, traceparent)
@@ -246,6 +275,9 @@ class Client:
         if decision.type == "job.refused":
             data = decision.data
             raise Refused(data["code"], data["reason"], data["ingress_sequence"])
+        if decision.type == "submissions.shed":
+            what = "measurements" if decision.data.get("verb") else "messages"
+            raise Refused("too_fast", f"more than {decision.data['max_rate']} {what} a second; send fewer")
         return decision
 
     async def _known(self, job: str, sha256: str, sequence: int = 0) -> Submission | None:
@@ -350,11 +382,13 @@ class Client:
             raise
 
     async def _subscribe_decisions(self) -> None:
-        subject = f"{self._prefix}.status.{self.tenant}._in.*.job.*"
-        await self._nc.subscribe(subject, cb=self._on_decision)
+        subjects = [f"{self._prefix}.status.{self.tenant}._in.*.{decision}" for decision in _DECISIONS]
+        for subject in subjects:
+            await self._nc.subscribe(subject, cb=self._on_decision)
         await self._nc.flush()
-        if subject.lower() in self._denied:
-            raise Denied(subject)
+        for subject in subjects:
+            if subject.lower() in self._denied:
+                raise Denied(subject)
 
     async def _on_decision(self, message: Msg) -> None:
         sequence = int(message.subject.rsplit(".", 3)[1])

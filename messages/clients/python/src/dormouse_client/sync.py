@@ -47,6 +47,10 @@ class Client:
         """See the asynchronous client."""
         return self._run(self._client.revise(job, **options))
 
+    def measure(self, measurement: Mapping[str, Any], **options: Any) -> Event:
+        """See the asynchronous client."""
+        return self._run(self._client.measure(measurement, **options))
+
     def query(self, name: str, request: Mapping[str, Any] | None = None, **options: Any) -> dict[str, Any]:
         """See the asynchronous client."""
         return self._run(self._client.query(name, request, **options))

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use dormouse_messages::events::{
     Event, JobRefused, JobReleased, RawEncoding, SubmissionReceived, Writer,
 };
-use dormouse_messages::intake::{Arrival, Stand};
+use dormouse_messages::intake::{Arrival, Rates, Stand};
 use dormouse_messages::{Decider, Decision, Fold, Proposal, Recorded, Sequence, Timestamp};
 use dormouse_runtime::IntakeOf;
 use serde::{Deserialize, Serialize};
@@ -41,7 +41,7 @@ impl Fold for IntakeState {
                 self.last = event.ingress_sequence;
                 let at = event.published_at.unwrap_or_default();
                 let stand = self.stands.entry(event.tenant.clone()).or_default();
-                stand.record(event.ingress_sequence, at);
+                stand.record(&event.verb, event.ingress_sequence, at);
                 stand.undecided += 1;
                 let open = Open {
                     recorded: recorded.sequence,
@@ -108,8 +108,15 @@ impl Decider for Intake {
 
 pub fn intake() -> IntakeOf<IntakeState> {
     IntakeOf {
-        stand: |state, tenant| (state.stands.get(tenant).copied().unwrap_or_default(), None),
-        received,
+        stand: |state, tenant| {
+            let rates = Rates {
+                submissions: None,
+                measured: u32::MAX,
+            };
+            let stand = state.stands.get(tenant).copied();
+            (stand.unwrap_or_default(), rates)
+        },
+        received: |_, arrival| received(arrival),
         shed: |_, _| unreachable!("nobody has a rate"),
     }
 }

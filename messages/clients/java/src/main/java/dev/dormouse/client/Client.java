@@ -6,6 +6,7 @@ import io.nats.client.Options;
 import io.nats.client.impl.Headers;
 import java.time.Duration;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.UUID;
@@ -27,6 +28,8 @@ import java.util.regex.Pattern;
 public final class Client implements AutoCloseable {
     private static final Pattern NAME = Pattern.compile("[a-z0-9-]{1,63}");
     private static final Set<String> ENDS = Set.of("completed", "failed", "cancelled");
+    /** What may become of a message. */
+    private static final List<String> DECISIONS = List.of("job.*", "service.measured", "submissions.shed");
     /** How long a decision may be silent before it is asked for: a status message can be lost. */
     private static final long SILENCE_MS = 2_000;
     /** Messages that are on their way to the broker at once: more would wait there. */
@@ -119,13 +122,22 @@ public final class Client implements AutoCloseable {
     }
 
     /**
-     * Changes a job: {@code job.revised}. {@code changes} are {@code weight}, {@code containers}, or
-     * both.
+     * Changes a job: {@code job.revised}. {@code changes} are any of {@code weight}, {@code containers},
+     * {@code priority}, {@code time_limit_s}, {@code queue_limit_s} and {@code held}, which puts it on
+     * hold or lets it go; one that runs without a checkpoint begins again, which {@code force} allows.
      */
     public CompletableFuture<Event> revise(String job, Map<String, ?> changes, How how) {
         Map<String, Object> document = new LinkedHashMap<>(changes);
         document.put("job", job);
         return change("revise", document, how);
+    }
+
+    /**
+     * Says what clients of a service saw at a proxy of your own (see {@link Measured}): {@code
+     * service.measured}. One that has timed out may count or not: measure on.
+     */
+    public CompletableFuture<Event> measure(Map<String, ?> measured, How how) {
+        return change("measured", measured, how);
     }
 
     /** Listens to a job, which need not be submitted yet. */
@@ -255,6 +267,11 @@ public final class Client implements AutoCloseable {
                 if (event.type().equals("job.refused")) {
                     throw new DormouseException.Refused(event.text("code"), event.text("reason"));
                 }
+                if (event.type().equals("submissions.shed")) {
+                    String what = event.text("verb").isEmpty() ? "messages" : "measurements";
+                    String reason = "more than " + event.text("max_rate") + " " + what + " a second; send fewer";
+                    throw new DormouseException.Refused("too_fast", reason);
+                }
                 return CompletableFuture.completedFuture((Object) event);
             }
             CompletableFuture<Submission> asked = ask == null ? CompletableFuture.completedFuture(null) : ask.apply(null);
@@ -287,10 +304,12 @@ public final class Client implements AutoCloseable {
     private void listen() {
         synchronized (this) {
             if (decisions == null) {
-                String subject = prefix + ".status." + tenant + "._in.*.job.*";
                 decisions = wire.nats.createDispatcher(this::decided);
-                decisions.subscribe(subject);
-                wire.flush(subject, timeout);
+                for (String decision : DECISIONS) {
+                    String subject = prefix + ".status." + tenant + "._in.*." + decision;
+                    decisions.subscribe(subject);
+                    wire.flush(subject, timeout);
+                }
             }
         }
     }

@@ -19,10 +19,11 @@ public final class Conformance {
     private final Map<String, String> arguments = new HashMap<>();
     private final Map<String, Client> clients = new HashMap<>();
 
-    /** {@code --schema FILE} compares {@link Job} with the schema; else see conformance.py. */
+    /** {@code --schema JOB MEASURED} compares {@link Job} and {@link Measured}; else see conformance.py. */
     public static void main(String[] words) throws Exception {
         if (words[0].equals("--schema")) {
-            checkSchema(JSON.readTree(new File(words[1])));
+            checkSchema(JSON.readTree(new File(words[1])), Job.class);
+            checkSchema(JSON.readTree(new File(words[2])), Measured.class);
             return;
         }
         Conformance driver = new Conformance();
@@ -36,16 +37,16 @@ public final class Conformance {
         System.exit(0);
     }
 
-    private static void checkSchema(JsonNode schema) {
+    private static void checkSchema(JsonNode schema, Class<?> written) {
         schema.get("properties").fieldNames().forEachRemaining(field -> {
             String method = field.replaceAll("_s$", "S");
             for (int at = method.indexOf('_'); at >= 0; at = method.indexOf('_')) {
                 method = method.substring(0, at) + Character.toUpperCase(method.charAt(at + 1)) + method.substring(at + 2);
             }
             String wanted = method;
-            boolean there = java.util.Arrays.stream(Job.class.getMethods()).anyMatch(found -> found.getName().equals(wanted));
+            boolean there = java.util.Arrays.stream(written.getMethods()).anyMatch(found -> found.getName().equals(wanted));
             if (!there) {
-                System.err.println("Job has no method " + wanted + " for the field " + field);
+                System.err.println(written.getSimpleName() + " has no method " + wanted + " for the field " + field);
                 System.exit(1);
             }
         });
@@ -103,6 +104,9 @@ public final class Conformance {
         if (step.has("revise")) {
             Map<String, Object> changes = (Map<String, Object>) value(step.get("revise"), tenant);
             return changed(client.revise((String) changes.remove("job"), changes, how));
+        }
+        if (step.has("measure")) {
+            return changed(client.measure((Map<String, ?>) value(step.get("measure"), tenant), how));
         }
         if (step.has("query")) {
             Map<String, ?> request = (Map<String, ?>) value(step.path("request"), tenant);

@@ -1,0 +1,52 @@
+//! The document in which a tenant revises a job.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::job::Containers;
+use crate::whole::maybe;
+
+/// What is to change of a job; what is not named stays.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReviseDocument {
+    /// The job: its name, with or without the tenant before it.
+    pub job: String,
+    /// Weight of its fair share.
+    #[serde(
+        default,
+        deserialize_with = "maybe",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub weight: Option<u32>,
+    /// Fewest and most containers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub containers: Option<Containers>,
+    /// Its place in the tenant's own queue: the highest goes first.
+    #[serde(
+        default,
+        deserialize_with = "maybe",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub priority: Option<i32>,
+    /// `true` puts it on hold: what runs saves and stops, and nothing starts; `false` takes it back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<bool>,
+    /// A job without a checkpoint may be put on hold while it runs: it begins again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub force: bool,
+    /// The most seconds that it may run, over all of its lives.
+    #[serde(
+        default,
+        deserialize_with = "maybe",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub time_limit_s: Option<u32>,
+    /// The most seconds from its admission to its first start.
+    #[serde(
+        default,
+        deserialize_with = "maybe",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub queue_limit_s: Option<u32>,
+}

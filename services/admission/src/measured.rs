@@ -1,0 +1,145 @@
+//! What a tenant's own proxy says that clients of a service saw.
+//!
+//! 1. A measurement that can be true, of a live service of the tenant's own, is recorded as
+//!    `service.measured`: the event is the whole message, so that nothing else of it stands on the log
+//!    ([`crate::recorded`]).
+//! 2. Any other is recorded as it came (`submission.received`), and decided on like every submission:
+//!    refused with a reason, or taken in where its service has been admitted meanwhile.
+//!
+//! The proxy's name on the log is `tenant/name`, which no gateway can have: a tenant's word never
+//! takes the place of a gateway's.
+
+use dormouse_messages::events::{ServiceMeasured, SubmissionReceived};
+use dormouse_messages::measured::{DEFAULT_PROXY, MOST_AHEAD_S, MOST_LATE_S};
+use dormouse_messages::{GatewayId, JobId, MeasuredDocument, TenantId, Timestamp};
+
+use crate::decide::full_name;
+use crate::parse::{Refusal, decode};
+use crate::state::AdmissionState;
+
+/// Measurements a second that are taken of a tenant, for each of its live services: eight proxies
+/// before each that say what they saw every two seconds, as gateways do.
+const MOST_PER_SERVICE: u32 = 4;
+
+/// How many measurements a second are taken of a tenant.
+pub(crate) fn rate(services: usize) -> u32 {
+    let services = u32::try_from(services).unwrap_or(u32::MAX);
+    // One that has no service is to be told so.
+    services.max(1).saturating_mul(MOST_PER_SERVICE)
+}
+
+/// What a message says, where it can be true and is the tenant's to say.
+pub(crate) fn accept(
+    state: &AdmissionState,
+    submission: &SubmissionReceived,
+    tenant: &TenantId,
+) -> Result<ServiceMeasured, (Option<JobId>, Refusal)> {
+    let document: MeasuredDocument = decode(submission).map_err(|refusal| (None, refusal))?;
+    let job = named(tenant, &document.job).map_err(|refusal| (None, refusal))?;
+    let of_job = |refusal| (Some(job.clone()), refusal);
+    check_service(state, &job).map_err(of_job)?;
+    if let Some(by) = &submission.by {
+        let reason = format!(
+            "{by} is a person, and measurements are for programs; publish them with the tenant's plain key"
+        );
+        return Err(of_job(Refusal::new("not_permitted", reason)));
+    }
+    let proxy = document.gateway.as_deref().unwrap_or(DEFAULT_PROXY);
+    let gateway = GatewayId::of_tenant(tenant, proxy)
+        .map_err(|error| of_job(Refusal::new("bad_name", error.to_string())))?;
+    let mut measured = document.of(job.clone(), gateway);
+    check_values(&measured).map_err(of_job)?;
+    measured.until = until(&measured, submission.published_at).map_err(of_job)?;
+    measured.ingress_sequence = Some(submission.ingress_sequence);
+    measured.published_at = submission.published_at;
+    Ok(measured)
+}
+
+/// The service that `text` names.
+fn named(tenant: &TenantId, text: &str) -> Result<JobId, Refusal> {
+    match text.split_once('/') {
+        Some((other, _)) if other != tenant.as_str() => Err(Refusal::new(
+            "wrong_tenant",
+            format!("{text} is not a service of {tenant}; measure services of your own"),
+        )),
+        _ => full_name(tenant, text).map_err(|error| Refusal::new("bad_name", error.to_string())),
+    }
+}
+
+fn check_service(state: &AdmissionState, job: &JobId) -> Result<(), Refusal> {
+    if state.is_service(job) {
+        return Ok(());
+    }
+    let (code, reason) = if state.queues.jobs.contains_key(job) {
+        (
+            "not_a_service",
+            format!("{job} is no service; only jobs of kind: inference are measured"),
+        )
+    } else if state.is_taken(job) {
+        (
+            "already_ending",
+            format!("{job} has ended; stop measuring it"),
+        )
+    } else {
+        (
+            "no_such_job",
+            format!("{job} does not exist; see `dormouse jobs`"),
+        )
+    };
+    Err(Refusal::new(code, reason))
+}
+
+fn check_values(measured: &ServiceMeasured) -> Result<(), Refusal> {
+    let bad = |what: String| Err(Refusal::new("bad_measurement", what));
+    if let Err(what) = measured.check() {
+        return bad(format!("{what}; correct it, or leave this window out"));
+    }
+    let arrivals = &measured.arrivals;
+    if arrivals.is_empty() {
+        return Ok(());
+    }
+    if arrivals.len() != measured.window_s as usize {
+        return bad(format!(
+            "arrivals has {} numbers and window_s is {}; give one number a second, or leave arrivals out",
+            arrivals.len(),
+            measured.window_s
+        ));
+    }
+    let sum: u64 = arrivals.iter().map(|it| u64::from(*it)).sum();
+    match sum == measured.requests {
+        true => Ok(()),
+        false => bad(format!(
+            "arrivals sums up to {sum} and requests is {}; make them agree, or leave arrivals out",
+            measured.requests
+        )),
+    }
+}
+
+/// When its window ended: by the broker's clock, where it does not say so itself.
+fn until(
+    measured: &ServiceMeasured,
+    published: Option<Timestamp>,
+) -> Result<Option<Timestamp>, Refusal> {
+    // A message that nobody stored, of a simulation, is as old as it says.
+    let (Some(until), Some(published)) = (measured.until, published) else {
+        return Ok(measured.until.or(published));
+    };
+    let age_us = published.as_micros().saturating_sub(until.as_micros());
+    let age_s = age_us / 1_000_000;
+    let reason = if age_us < -MOST_AHEAD_S * 1_000_000 {
+        format!(
+            "its window ends at {until}, {} s after it was published; set the proxy's clock, or leave until out",
+            age_s.saturating_neg()
+        )
+    } else if age_us > MOST_LATE_S * 1_000_000 {
+        format!(
+            "its window ended at {until}, {age_s} s before it was published, which says nothing about now; publish windows within {MOST_LATE_S} s, set the proxy's clock, or leave until out"
+        )
+    } else {
+        return Ok(Some(until.min(published)));
+    };
+    Err(Refusal::new("bad_time", reason))
+}
+
+#[cfg(test)]
+mod tests;
