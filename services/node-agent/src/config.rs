@@ -38,6 +38,9 @@ pub struct Retention {
     /// How much of the disk a tenant may use, for what its containers leave here and for its
     /// checkpoints; absent: as much as there is.
     pub tenant_bytes: Option<u64>,
+    /// How many files and folders a tenant may have there; absent: where its bytes are bounded, as
+    /// many as are counted.
+    pub tenant_files: Option<u64>,
 }
 
 impl Default for Retention {
@@ -47,6 +50,7 @@ impl Default for Retention {
             log_bounds: LogBounds::default(),
             checkpoints: CHECKPOINTS_RESUMABLE,
             tenant_bytes: None,
+            tenant_files: None,
         }
     }
 }

@@ -11,12 +11,14 @@
 pub(crate) mod body;
 mod deadline;
 mod exec;
+mod layers;
 mod network;
 mod output;
 mod pauses;
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,6 +55,7 @@ use crate::runtime::{
 use crate::secrets;
 pub use deadline::end_all;
 pub(crate) use deadline::keeper;
+use output::Copying;
 use pauses::Pauses;
 
 /// Between two attempts to reach an engine that went away.
@@ -248,7 +251,7 @@ impl Inner {
             return Err(refusal);
         }
         let found = tokio::time::timeout(PID_WAIT, self.inspect(&name)).await;
-        self.watch(plan.container, name);
+        self.watch(plan.container, plan.request, name, false);
         Ok(found.ok().and_then(Result::ok).as_ref().map_or(0, pid_of))
     }
 
@@ -294,11 +297,23 @@ impl Inner {
     }
 
     /// Waits for the end, copying what is printed meanwhile.
-    fn watch(self: &Arc<Self>, container: ContainerId, name: String) {
+    fn watch(
+        self: &Arc<Self>,
+        container: ContainerId,
+        request: Sequence,
+        name: String,
+        is_found: bool,
+    ) {
         let inner = Arc::clone(self);
         tokio::spawn(async move {
-            let directory = inner.layout.container_below(&container);
-            let output = tokio::spawn(output::copy(inner.docker.clone(), name.clone(), directory));
+            let copying = Copying {
+                directory: inner.layout.container_below(&container),
+                marks: inner.marks.clone(),
+                container: container.clone(),
+                request,
+            };
+            let docker = inner.docker.clone();
+            let output = tokio::spawn(output::copy(docker, name.clone(), copying, is_found));
             let exit = inner.ended(&name).await;
             let _ = tokio::time::timeout(LAST_OUTPUT, output).await;
             let exit = inner.explained(exit, &container);
@@ -414,7 +429,7 @@ impl Inner {
         let status = match exit_in(&inspected) {
             Some(exit) => Err(exit),
             None if running == Some(true) => {
-                self.watch(container.clone(), name.to_owned());
+                self.watch(container.clone(), request, name.to_owned(), true);
                 Ok(pid_of(&inspected))
             }
             // Created, never started: a start finds it by its name.
@@ -592,6 +607,15 @@ impl ContainerRuntime for DockerRuntime {
             {
                 tracing::warn!(name, %error, "it stays in the engine until the agent's restart");
             }
+        }
+        .boxed()
+    }
+
+    fn writes_elsewhere<'a>(&'a self, container: &'a ContainerId) -> BoxFuture<'a, Vec<PathBuf>> {
+        let name = self.inner.name(container);
+        async move {
+            let found = self.inner.inspect(&name).await.ok();
+            found.as_ref().map_or_else(Vec::new, layers::written)
         }
         .boxed()
     }

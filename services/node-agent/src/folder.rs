@@ -11,6 +11,7 @@
 //! What is left is a file system that does not answer at all: whoever looks here does so on a
 //! thread of its own and with a time limit ([`aside`], [`aside_in_time`]).
 
+use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -367,6 +368,40 @@ impl Folder {
             Some((name, entry))
         };
         Ok(names.filter_map(entry).collect())
+    }
+
+    /// Goes through all that lies in it, whatever its names are, in no order: a job may have put there
+    /// what it likes, and as much.
+    ///
+    /// # Errors
+    /// The kernel's, and the first that `each` returns.
+    pub fn each<E: From<io::Error>>(
+        &self,
+        mut each: impl FnMut(&CStr, io::Result<Entry>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        for entry in Dir::read_from(&self.0).map_err(io::Error::from)? {
+            let entry = entry.map_err(io::Error::from)?;
+            let name = entry.file_name();
+            if !matches!(name.to_bytes(), b"." | b"..") {
+                let stat = rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW);
+                each(name, stat.map(|stat| Entry::of(&stat)).map_err(Into::into))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The folder of that very name in it.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn folder_named(&self, name: &CStr) -> io::Result<Self> {
+        let flags = NEVER_FOLLOWED | OFlags::RDONLY | OFlags::DIRECTORY;
+        Ok(Self(rustix::fs::openat(
+            &self.0,
+            name,
+            flags,
+            Mode::empty(),
+        )?))
     }
 
     /// What lies in it under a name.

@@ -3,6 +3,7 @@
 //! ```text
 //! <data>/nodes/<node>/secret          the agent's own, drawn at random once
 //! <data>/nodes/<node>/marks/<name>    one container: what was started and asked (a mark)
+//! <data>/nodes/<node>/marks/<name>.copied   how far its output was copied from the engine
 //! ```
 //!
 //! A mark decides whether a container is adopted, whether its exit counts as the platform's, and
@@ -82,6 +83,19 @@ pub struct Supervised {
     /// It is a keeper; else the shell that an earlier build gave to each container.
     #[serde(default)]
     pub is_keeper: bool,
+}
+
+/// How far was copied what a container of the engine prints.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Copied {
+    /// When the engine took the last piece, in its own words, which sort as the times do.
+    pub at: String,
+    /// How many pieces of that very moment.
+    pub pieces: u64,
+    /// Bytes of its output.
+    pub stdout: u64,
+    /// Bytes of its errors.
+    pub stderr: u64,
 }
 
 /// The marks of one node.
@@ -228,11 +242,30 @@ impl Marks {
         Ok(marks.filter_map(|name| self.read(&folder, name)).collect())
     }
 
+    /// How far its output was copied. A job can do nothing with a false one but lose its own output.
+    #[must_use]
+    pub fn copied(&self, container: &ContainerId, request: Sequence) -> Option<Copied> {
+        let name = copied(&self.name(container, request));
+        let text = self.folder.open().ok()?.read(&name, MARK_BYTES).ok()?;
+        serde_json::from_slice(&text).ok()
+    }
+
+    /// Notes it. What a full disk forgets is copied twice.
+    pub fn note_copied(&self, container: &ContainerId, request: Sequence, now: &Copied) {
+        let name = copied(&self.name(container, request));
+        let text = serde_json::to_vec(now).map_err(io::Error::from);
+        let noted = text.and_then(|text| self.folder.open()?.write(&name, &text));
+        if let Err(error) = noted {
+            tracing::warn!(%container, %error, "cannot be noted in {}", self.folder.path().display());
+        }
+    }
+
     /// The exit of a container is on the log: nothing of it is needed any more.
     pub fn remove(&self, container: &ContainerId, request: Sequence) {
         let name = self.name(container, request);
         if let Ok(folder) = self.folder.open() {
             let _ = folder.remove(&name);
+            let _ = folder.remove(&copied(&name));
         }
     }
 
@@ -242,6 +275,10 @@ impl Marks {
         let path = self.folder.path().join(self.name(container, request));
         std::path::absolute(&path).unwrap_or(path)
     }
+}
+
+fn copied(name: &str) -> String {
+    format!("{name}.copied")
 }
 
 #[cfg(test)]

@@ -88,7 +88,7 @@ pub fn plan(
         env,
         image: spec.image.clone(),
         mounts: spec.mounts.clone(),
-        user: user(config, state, &granted, container)?,
+        user: user(config, state, &granted, container.job.tenant())?,
         port: place.port,
         network,
         node_address,
@@ -163,12 +163,16 @@ fn packages(
     Some(PythonPlan { python, folder })
 }
 
-/// Whom a container runs as, where jobs are contained: as granted, else one of the agent's range.
-fn user(
+/// Whom a tenant's containers run as, where jobs are contained: as granted, else one of the agent's
+/// range.
+///
+/// # Errors
+/// Why there is none.
+pub fn user(
     config: &AgentConfig,
     state: &AgentState,
     granted: &Granted,
-    container: &ContainerId,
+    tenant: &str,
 ) -> Result<Option<User>, String> {
     let Some(contain) = &config.contain else {
         return Ok(None);
@@ -176,7 +180,7 @@ fn user(
     if let Some(RunAs { uid, gid }) = granted.grants.run_as {
         return Ok(Some(User { uid, gid }));
     }
-    let order = state.tenants.get(container.job.tenant());
+    let order = state.tenants.get(tenant);
     let order = order.ok_or("its tenant's first job is not on the log")?;
     contain.user(*order).map(Some)
 }

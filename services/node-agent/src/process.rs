@@ -253,6 +253,10 @@ impl ContainerRuntime for ProcessRuntime {
         .boxed()
     }
 
+    fn writes_elsewhere<'a>(&'a self, _container: &'a ContainerId) -> BoxFuture<'a, Vec<PathBuf>> {
+        futures::future::ready(Vec::new()).boxed()
+    }
+
     fn forget(&self, container: &ContainerId, request: Sequence) -> BoxFuture<'static, ()> {
         self.inner.keeper.forget(container, request);
         let (inner, container) = (Arc::clone(&self.inner), container.clone());

@@ -1,5 +1,6 @@
 //! A runtime whose containers have what goes with their jobs before they start: code, packages.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use futures::FutureExt;
@@ -105,6 +106,10 @@ impl ContainerRuntime for Provided {
 
     fn forget(&self, container: &ContainerId, request: Sequence) -> BoxFuture<'static, ()> {
         self.runtime.forget(container, request)
+    }
+
+    fn writes_elsewhere<'a>(&'a self, container: &'a ContainerId) -> BoxFuture<'a, Vec<PathBuf>> {
+        self.runtime.writes_elsewhere(container)
     }
 
     fn leave(&self) -> BoxFuture<'_, ()> {

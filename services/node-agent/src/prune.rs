@@ -37,7 +37,7 @@ pub fn old(layout: &Layout, marks: &Marks, keep: Duration) -> io::Result<Vec<Old
     let found = Search::new(layout, marks, keep)?.found(&layout.containers(), PARENTS);
     let old = found.into_iter().map(|path| {
         let way = path.strip_prefix(layout.containers()).unwrap_or(&path);
-        let bytes = used_bytes(&Below::new(layout.containers(), way)).unwrap_or(0);
+        let bytes = used_bytes(&Below::new(layout.containers(), way));
         Old { path, bytes }
     });
     let in_use = in_use(layout, marks)?;

@@ -198,6 +198,9 @@ pub trait ContainerRuntime: Send + Sync + 'static {
     /// `request`, except its logs. The name is free at once; the future does the rest.
     fn forget(&self, container: &ContainerId, request: Sequence) -> BoxFuture<'static, ()>;
 
+    /// Where a container that runs may write on the node's disk, but for the folders of its plan.
+    fn writes_elsewhere<'a>(&'a self, container: &'a ContainerId) -> BoxFuture<'a, Vec<PathBuf>>;
+
     /// The agent leaves, and the containers run on: what was put off is done now.
     fn leave(&self) -> BoxFuture<'_, ()> {
         futures::future::ready(()).boxed()

@@ -148,6 +148,15 @@ pub struct KeepArgs {
         value_name = "MIB"
     )]
     pub tenant_storage: u64,
+    /// A tenant that has more files and folders there is stopped, too; 0: a million, where
+    /// `--tenant-storage` bounds what it uses.
+    #[arg(
+        long,
+        env = "DORMOUSE_TENANT_FILES",
+        default_value_t = 0,
+        value_name = "N"
+    )]
+    pub tenant_files: u64,
 }
 
 impl KeepArgs {
@@ -163,6 +172,7 @@ impl KeepArgs {
             },
             checkpoints: self.keep_checkpoints as usize,
             tenant_bytes: (self.tenant_storage > 0).then_some(self.tenant_storage << 20),
+            tenant_files: (self.tenant_files > 0).then_some(self.tenant_files),
         }
     }
 }

@@ -44,7 +44,7 @@ fn found(root: &Path, in_use: &BTreeSet<PathBuf>, keep: Duration) -> Vec<PathBuf
 pub fn old(root: &Path, in_use: &BTreeSet<PathBuf>, keep: Duration) -> Vec<Old> {
     let old = found(root, in_use, keep).into_iter().map(|path| {
         let way = path.strip_prefix(root).unwrap_or(&path);
-        let bytes = used_bytes(&Below::new(root.to_owned(), way)).unwrap_or(0);
+        let bytes = used_bytes(&Below::new(root.to_owned(), way));
         Old { path, bytes }
     });
     old.collect()

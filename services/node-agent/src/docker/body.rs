@@ -6,10 +6,13 @@ use bollard::models::{
     ContainerCreateBody, DeviceRequest, HostConfig, Mount, MountType, ResourcesUlimits,
 };
 
+use nix::sys::resource::{Resource as Limited, getrlimit};
+
 use dormouse_messages::Resource;
 
-use super::network;
+use super::{network, output};
 use crate::config::AgentConfig;
+use crate::keeper::walls;
 use crate::process::walled;
 use crate::python::PythonPlan;
 use crate::runtime::ContainerPlan;
@@ -107,7 +110,8 @@ fn host_config(config: &AgentConfig, plan: &ContainerPlan, is_empty_image: bool)
         // The engine's own profile of system calls stays.
         security_opt: contain.map(|_| vec!["no-new-privileges:true".to_owned()]),
         pids_limit: contain.map(|contain| signed(contain.processes)),
-        ulimits: contain.map(|_| vec![no_core()]),
+        ulimits: contain.map(|_| vec![no_core(), open_files()]),
+        log_config: Some(output::log_config(config.keep.log_bounds)),
         ipc_mode: contain.map(|_| "private".to_owned()),
         memory,
         memory_swap: memory,
@@ -125,6 +129,17 @@ fn no_core() -> ResourcesUlimits {
         name: Some("core".to_owned()),
         soft: Some(0),
         hard: Some(0),
+    }
+}
+
+/// No more than this agent may have: an engine on the same node may give no more.
+fn open_files() -> ResourcesUlimits {
+    let (_, most) = getrlimit(Limited::RLIMIT_NOFILE).unwrap_or((0, walls::FILES_LIMIT));
+    let limit = i64::try_from(most.min(walls::FILES_LIMIT)).ok();
+    ResourcesUlimits {
+        name: Some("nofile".to_owned()),
+        soft: limit,
+        hard: limit,
     }
 }
 

@@ -1,29 +1,238 @@
 //! What a container prints, copied to the files where a plain process's would be.
+//!
+//! The engine's own copy is bounded ([`log_config`]): it forgets what is oldest. So whoever goes on
+//! after another agent cannot count from its first line. It goes on from a place that is noted
+//! ([`Copied`]): the engine's own time of what was copied last, which it tells with every piece. What
+//! was copied after the last note is known by the length of the files.
+//!
+//! An engine that begins another file of its own may tell the last lines of the one before again
+//! (20.10 does). So a piece that is older than the last one was copied already, unless the host's clock
+//! has gone back: then it is behind that last one's time, too.
 
-use std::io::Write;
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Write};
+use std::time::{Duration, Instant};
 
 use bollard::Docker;
 use bollard::container::LogOutput;
+use bollard::models::HostConfigLogConfig;
 use bollard::query_parameters::LogsOptions;
 use futures::StreamExt;
 
-use crate::folder::Below;
-use crate::layout::{STDERR, STDOUT};
-use crate::rotate::forget;
+use dormouse_messages::{ContainerId, Sequence};
+use dormouse_runtime::{Clock, SystemClock};
 
-/// Copies all that a container prints, from its first line on, until it ends.
-pub async fn copy(docker: Docker, name: String, directory: Below) {
-    let open = || {
-        let folder = directory.open()?;
-        for name in [STDOUT, STDERR] {
-            forget(&folder, name)?;
+use crate::folder::{Below, Folder};
+use crate::layout::{STDERR, STDOUT};
+use crate::marks::{Copied, Marks};
+use crate::rotate::{LogBounds, Piece, forget, pieces};
+
+/// Between two notes of how far it has come.
+const NOTE_EVERY: Duration = Duration::from_secs(1);
+
+/// The engine keeps so many files, of which it drops the oldest: with one alone it would forget at
+/// each turn what was not read yet.
+const ENGINES_FILES: u32 = 2;
+
+/// How the engine keeps what a container prints: as long as a file of ours, and in files, whatever its
+/// own default is, so that it can be read again.
+pub fn log_config(bounds: LogBounds) -> HostConfigLogConfig {
+    let options = [
+        ("max-size", bounds.bytes.max(1).to_string()),
+        ("max-file", ENGINES_FILES.to_string()),
+    ];
+    let options = options.map(|(name, value)| (name.to_owned(), value));
+    HostConfigLogConfig {
+        typ: Some("json-file".to_owned()),
+        config: Some(HashMap::from(options)),
+    }
+}
+
+/// What is copied, and where that is noted.
+pub struct Copying {
+    /// The container's directory.
+    pub directory: Below,
+    /// The agent's notes.
+    pub marks: Marks,
+    /// The container.
+    pub container: ContainerId,
+    /// The request that it was started for.
+    pub request: Sequence,
+}
+
+/// The files, and how far they have come.
+struct Copy {
+    stdout: File,
+    stderr: File,
+    copied: Copied,
+    /// What is passed over: it was copied before.
+    known: Known,
+    /// The last line, with its time.
+    last: Vec<u8>,
+    /// Whether that is noted.
+    is_noted: bool,
+}
+
+/// What of the engine's copy was copied before.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Known {
+    /// Up to here; none where all is new.
+    noted: Option<Copied>,
+    /// Pieces of that very moment that have come again.
+    again: u64,
+    /// Bytes after it, of each stream.
+    stdout_bytes: u64,
+    stderr_bytes: u64,
+}
+
+impl Known {
+    /// Begins anew to pass over what was copied, if this piece is older than the last one.
+    fn look(&mut self, at: &str, copied: &Copied, now: impl FnOnce() -> String) {
+        if self.noted.is_none() && at < copied.at.as_str() && now().as_str() >= copied.at.as_str() {
+            self.noted = Some(copied.clone());
+            self.again = 0;
         }
-        Ok::<_, std::io::Error>((folder.create(STDOUT)?, folder.create(STDERR)?))
-    };
-    let (mut stdout, mut stderr) = match open() {
-        Ok(opened) => opened,
+    }
+
+    /// Whether a piece follows what is noted. What comes after the very piece that is noted is new,
+    /// whatever its time is.
+    fn is_passed(&mut self, at: &str) -> bool {
+        let Some(noted) = &self.noted else {
+            return true;
+        };
+        match at.cmp(noted.at.as_str()) {
+            std::cmp::Ordering::Less => {
+                self.again = 0;
+                return false;
+            }
+            std::cmp::Ordering::Equal => {
+                self.again += 1;
+                if self.again >= noted.pieces {
+                    self.noted = None;
+                }
+                return false;
+            }
+            std::cmp::Ordering::Greater => {}
+        }
+        self.noted = None;
+        true
+    }
+}
+
+/// The first bytes that are known already, taken off.
+fn unknown<'a>(text: &'a [u8], known_bytes: &mut u64) -> &'a [u8] {
+    let skipped = usize::try_from(*known_bytes).map_or(text.len(), |it| it.min(text.len()));
+    *known_bytes -= skipped as u64;
+    &text[skipped..]
+}
+
+/// Whether a line is the one before, told again. Pieces of a long line have one time, and may be alike:
+/// they do not end with a line's end.
+fn is_again(last: &mut Vec<u8>, message: &[u8]) -> bool {
+    if message.ends_with(b"\n") && last == message {
+        return true;
+    }
+    last.clear();
+    last.extend_from_slice(message);
+    false
+}
+
+/// The engine's time of a piece, before it.
+fn timed(message: &[u8]) -> (String, &[u8]) {
+    let space = message.iter().position(|byte| *byte == b' ');
+    match space {
+        Some(space) => {
+            let at = String::from_utf8_lossy(&message[..space]).into_owned();
+            (at, &message[space + 1..])
+        }
+        None => (String::new(), message),
+    }
+}
+
+impl Copy {
+    /// Goes on where the last note is, if it was there before; else from the beginning.
+    fn open(of: &Copying, noted: Option<Copied>) -> io::Result<Self> {
+        let folder = of.directory.open()?;
+        let Some(noted) = noted else {
+            for name in [STDOUT, STDERR] {
+                forget(&folder, name)?;
+            }
+            return Ok(Self {
+                stdout: folder.create(STDOUT)?,
+                stderr: folder.create(STDERR)?,
+                copied: Copied::default(),
+                known: Known::default(),
+                last: Vec::new(),
+                is_noted: true,
+            });
+        };
+        let end = |folder: &Folder, name| pieces(folder, name).last().map_or(0, Piece::end);
+        let known = Known {
+            stdout_bytes: end(&folder, STDOUT).saturating_sub(noted.stdout),
+            stderr_bytes: end(&folder, STDERR).saturating_sub(noted.stderr),
+            again: 0,
+            noted: Some(noted.clone()),
+        };
+        Ok(Self {
+            stdout: folder.append(STDOUT)?,
+            stderr: folder.append(STDERR)?,
+            copied: noted,
+            known,
+            last: Vec::new(),
+            is_noted: true,
+        })
+    }
+
+    fn take(&mut self, output: &LogOutput) -> io::Result<()> {
+        let is_error = matches!(output, LogOutput::StdErr { .. });
+        let message = match output {
+            LogOutput::StdErr { message }
+            | LogOutput::StdOut { message }
+            | LogOutput::Console { message } => message,
+            LogOutput::StdIn { .. } => return Ok(()),
+        };
+        if is_again(&mut self.last, message) {
+            return Ok(());
+        }
+        let (at, text) = timed(message);
+        let now = || SystemClock.now().to_string();
+        self.known.look(&at, &self.copied, now);
+        if !self.known.is_passed(&at) {
+            return Ok(());
+        }
+        let bytes = text.len() as u64;
+        let (mut file, known_bytes, copied_bytes) = match is_error {
+            true => (
+                &self.stderr,
+                &mut self.known.stderr_bytes,
+                &mut self.copied.stderr,
+            ),
+            false => (
+                &self.stdout,
+                &mut self.known.stdout_bytes,
+                &mut self.copied.stdout,
+            ),
+        };
+        file.write_all(unknown(text, known_bytes))?;
+        *copied_bytes += bytes;
+        self.is_noted = false;
+        match self.copied.at == at {
+            true => self.copied.pieces += 1,
+            false => (self.copied.at, self.copied.pieces) = (at, 1),
+        }
+        Ok(())
+    }
+}
+
+/// Copies what a container prints until it ends: all of it, or, of one that an agent has found, what
+/// the one before has not copied.
+pub async fn copy(docker: Docker, name: String, of: Copying, is_found: bool) {
+    let noted = is_found.then(|| of.marks.copied(&of.container, of.request));
+    let mut copy = match Copy::open(&of, noted.flatten()) {
+        Ok(copy) => copy,
         Err(error) => {
-            let path = directory.path();
+            let path = of.directory.path();
             tracing::warn!(name, %error, "its output cannot be copied to {}", path.display());
             return;
         }
@@ -32,20 +241,104 @@ pub async fn copy(docker: Docker, name: String, directory: Below) {
         follow: true,
         stdout: true,
         stderr: true,
+        timestamps: true,
         ..LogsOptions::default()
     };
     let mut output = docker.logs(&name, Some(options));
-    while let Some(Ok(output)) = output.next().await {
-        let written = match &output {
-            LogOutput::StdErr { message } => stderr.write_all(message),
-            LogOutput::StdOut { message } | LogOutput::Console { message } => {
-                stdout.write_all(message)
-            }
-            LogOutput::StdIn { .. } => Ok(()),
+    let mut noted_at: Option<Instant> = None;
+    loop {
+        let is_due = noted_at.is_none_or(|at| at.elapsed() >= NOTE_EVERY);
+        let next = match copy.is_noted || is_due {
+            true => Ok(output.next().await),
+            false => tokio::time::timeout(NOTE_EVERY, output.next()).await,
         };
-        if let Err(error) = written {
-            tracing::warn!(name, %error, "its output is no longer copied");
-            return;
+        match next {
+            Ok(Some(Ok(output))) => {
+                if let Err(error) = copy.take(&output) {
+                    tracing::warn!(name, %error, "its output is no longer copied");
+                    return;
+                }
+            }
+            // It prints no more for now.
+            Err(_) => {}
+            Ok(_) => return,
         }
+        if !copy.is_noted && noted_at.is_none_or(|at| at.elapsed() >= NOTE_EVERY) {
+            noted_at = Some(Instant::now());
+            copy.is_noted = true;
+            of.marks
+                .note_copied(&of.container, of.request, &copy.copied);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn noted(at: &str, pieces: u64) -> Known {
+        let copied = Copied {
+            at: at.to_owned(),
+            pieces,
+            ..Copied::default()
+        };
+        Known {
+            noted: Some(copied),
+            ..Known::default()
+        }
+    }
+
+    #[test]
+    fn a_successor_goes_on_after_the_very_piece_that_is_noted() {
+        let again = ["1", "2", "2", "2", "3", "2"];
+        let mut known = noted("2", 2);
+        let passed = again.map(|at| known.is_passed(at));
+        assert_eq!(passed, [false, false, false, true, true, true]);
+        // The engine has forgotten it: all that is left is new.
+        let mut known = noted("2", 2);
+        assert_eq!(["3", "1"].map(|at| known.is_passed(at)), [true, true]);
+        assert!(Known::default().is_passed("1"));
+    }
+
+    #[test]
+    fn what_the_engine_tells_again_is_passed_over_unless_the_clock_has_gone_back() {
+        let copied = Copied {
+            at: "7".to_owned(),
+            pieces: 1,
+            ..Copied::default()
+        };
+        let mut known = Known::default();
+        let now_passed = |known: &mut Known, at: &str, now: &str| {
+            known.look(at, &copied, || now.to_owned());
+            known.is_passed(at)
+        };
+        let again = ["5", "6", "7", "8"].map(|at| now_passed(&mut known, at, "8"));
+        assert_eq!(again, [false, false, false, true]);
+        // Printed just now, an hour after what was copied last, by a clock that was set back.
+        assert!(now_passed(&mut Known::default(), "3", "3"));
+    }
+
+    #[test]
+    fn a_line_that_the_engine_tells_again_is_copied_once() {
+        let mut last = Vec::new();
+        let told = [
+            &b"1 a\n"[..],
+            b"1 a\n",
+            b"2 a\n",
+            b"3 long",
+            b"3 long",
+            b"3 \n",
+        ];
+        let again = told.map(|message| is_again(&mut last, message));
+        assert_eq!(again, [false, true, false, false, false, false]);
+    }
+
+    #[test]
+    fn what_was_copied_after_the_note_is_known_by_its_length() {
+        let mut known_bytes = 5;
+        let texts = [&b"abc"[..], b"def", b"ghi"];
+        let rest = texts.map(|text| unknown(text, &mut known_bytes));
+        assert_eq!(rest, [&b""[..], b"f", b"ghi"]);
+        assert_eq!(timed(b"2026-01-01T00:00:00.000000001Z a b\n").1, b"a b\n");
     }
 }

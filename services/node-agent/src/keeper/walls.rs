@@ -56,7 +56,7 @@ const DEVICE_LINKS: [(&str, &str); 4] = [
 ];
 
 /// Files that a container may hold open, where the node lets it have more.
-const FILES_LIMIT: u64 = 65_536;
+pub const FILES_LIMIT: u64 = 65_536;
 
 /// A capability's number is below this.
 const CAPABILITIES: u32 = 64;

@@ -3,7 +3,8 @@
 # - It prints HARM with what it reached, or (last) TRIED: one that prints neither has tried nothing.
 # - `#: name !` may be killed before it says anything. Other words say where it is tried, if not everywhere:
 #   `plain` processes; Docker in the network of its `host`; Docker with a network of its own and `published`
-#   ports. In Docker the first process is the tenant's own.
+#   ports. In Docker the first process is the tenant's own. `disk`: to evade a share of the disk; each is
+#   tried by a tenant of its own, which must be stopped (disk.rs).
 # - $VICTIM_PID, $VICTIM_DIR, $VICTIM_CHECKPOINT, $VICTIM_PORT: another tenant's container, on the node.
 # - $NODE_DIR: the agent's folder; $OPERATOR: a folder of the operator's that everybody may read;
 #   $GRANTED and $GRANTED_RO: folders that the job mounts; $KEEPER_PID; $SOCKET: an abstract name; $LOOPBACK:
@@ -181,6 +182,7 @@ nice -n -5 true 2>&1 | grep -q . || echo HARM; chrt -f 10 true && echo HARM
 
 #: limits
 (ulimit -c unlimited) && echo HARM; (ulimit -n 10000000) && echo HARM
+[ $(ulimit -Hn) -le 65536 ] || echo HARM $(ulimit -Hn) open files
 
 #: core-files
 sh -c 'kill -SEGV $$'; ls core* /tmp/core* && echo HARM
@@ -276,3 +278,46 @@ dd if=/dev/zero of=/dev/shm/x bs=1M count=300 && echo HARM
 
 #: log-in-place-of-a-log
 ln -sf /etc/shadow stdout.log.1 2>/dev/null; rm -f stderr.log; mkfifo stderr.log
+
+#: large-file disk
+head -c 20000000 /dev/zero >large
+
+#: large-file-in-temporary-files disk
+head -c 20000000 /dev/zero >/tmp/large
+
+#: large-file-among-checkpoints disk
+head -c 20000000 /dev/zero >$DORMOUSE_CHECKPOINT_DIR/large
+
+#: large-file-behind-many-small-ones disk
+python3 -c 'for number in range(10050): open(f"{number:05}", "w").close()
+open("zzz", "wb").write(bytes(20000000))'
+
+#: large-file-whose-name-is-no-text disk
+python3 -c 'import os
+os.mkdir(b"\xff"); open(b"\xff/\xfe", "wb").write(bytes(20000000))'
+
+#: large-file-far-below disk
+python3 -c 'import os
+for _ in range(80): os.mkdir("d"); os.chdir("d")
+open("large", "wb").write(bytes(20000000))'
+
+#: large-file-without-a-name disk
+exec python3 -c 'import os, time
+file = open("large", "wb"); os.unlink("large"); file.write(bytes(20000000)); file.flush()
+while True: time.sleep(1)'
+
+#: large-file-that-is-only-mapped disk
+exec python3 -c 'import mmap, os, time
+file = open("large", "w+b"); os.unlink("large"); file.truncate(20000000)
+held = mmap.mmap(file.fileno(), 20000000); file.close()
+held.write(b"x" * 20000000)
+while True: time.sleep(1)'
+
+#: large-file-of-a-process-whose-first-thread-is-over disk
+exec python3 -c 'import ctypes, os, threading, time
+file = open("large", "wb"); os.unlink("large"); file.write(bytes(20000000)); file.flush()
+threading.Thread(target=lambda: [time.sleep(1) for _ in range(1000)]).start()
+ctypes.CDLL(None).syscall(60, 0)'
+
+#: many-files disk
+python3 -c 'for number in range(25000): open(f"{number}", "w").close()'

@@ -54,12 +54,12 @@ const VICTIMS: &str = "echo own >own; echo own >$DORMOUSE_CHECKPOINT_DIR/own; ec
     while :; do sleep 1; done";
 
 /// An attempt.
-struct Attempt {
-    name: &'static str,
-    script: &'static str,
+pub struct Attempt {
+    pub name: &'static str,
+    pub script: &'static str,
     may_be_killed: bool,
     /// Where it is tried; none: everywhere.
-    places: Vec<&'static str>,
+    pub places: Vec<&'static str>,
 }
 
 impl Attempt {
@@ -73,7 +73,7 @@ impl Attempt {
     }
 }
 
-fn attempts() -> Vec<Attempt> {
+pub fn attempts() -> Vec<Attempt> {
     let sections = ATTEMPTS.split("\n#: ").skip(1);
     sections
         .map(|section| {

@@ -2,7 +2,7 @@
 //! where `DORMOUSE_NO_SKIP=1`.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::common::*;
@@ -67,6 +67,18 @@ fn names(config: &AgentConfig) -> Vec<String> {
             .flat_map(|it| it.names.unwrap_or_default())
             .collect()
     })
+}
+
+/// Where the engine keeps what a container prints.
+pub fn log_file(config: &AgentConfig, container: &ContainerId) -> PathBuf {
+    let id = container.to_string().replace('/', ".");
+    let name = format!("{}-{}-{id}", config.cluster, config.node);
+    let found = block_on(async {
+        let docker = Docker::connect_with_defaults().expect("an engine");
+        let options = None::<InspectContainerOptions>;
+        docker.inspect_container(&name, options).await
+    });
+    found.expect("there").log_path.expect("a path").into()
 }
 
 fn wait_removed(config: &AgentConfig) {

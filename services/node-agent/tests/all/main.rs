@@ -5,6 +5,7 @@ mod broker;
 mod code;
 mod common;
 mod containment;
+mod disk;
 mod docker;
 mod elastic;
 mod exec;
