@@ -2,7 +2,9 @@
 //! that can save no more.
 
 mod elastic;
+mod histories;
 mod roles;
+mod table;
 
 use dormouse_messages::events::{
     ContainerExited, ContainerStarted, JobAdmitted, JobReleased, NodeDrained, NodeJoined,
