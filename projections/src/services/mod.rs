@@ -1,6 +1,6 @@
 //! The services: how they are, as their clients see it.
 //!
-//! 1. Gateways tell windows of what clients saw (`service.measured`). One that can be true ([`sound`])
+//! 1. Gateways tell windows of what clients saw (`service.measured`). One that can be true
 //!    and is new is added to the sums of the ten seconds in which it was told, over all gateways,
 //!    and to those of the service's life ([`sums`]).
 //! 2. Agents say which replicas are ready, the autoscaler how many there are to be, and whether the
@@ -15,7 +15,6 @@ pub mod health;
 mod lines;
 mod replicas;
 mod service;
-mod sound;
 pub mod sums;
 #[cfg(test)]
 mod tests;
@@ -143,7 +142,7 @@ impl Services {
     }
 
     fn measured(&mut self, event: &ServiceMeasured, recorded: &Recorded) {
-        if sound::is_sound(event, recorded) {
+        if event.ended_s(recorded, recorded.stored_at).is_ok() {
             self.at(&event.job, |service, lines| {
                 service.measured(event, recorded, lines);
             });

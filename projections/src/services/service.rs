@@ -143,7 +143,8 @@ impl Service {
         recorded: &Recorded,
         lines: &mut Lines,
     ) {
-        let (said, at) = (recorded.envelope.time, recorded.stored_at);
+        let said = event.until.unwrap_or(recorded.envelope.time);
+        let at = recorded.stored_at;
         if !self.is_new(&event.gateway, said, at) {
             return;
         }
