@@ -195,3 +195,40 @@ impl Names {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use dormouse_messages::{Basis, Envelope, GatewayId, MeasuredDocument, Sequence, Writer};
+
+    use super::*;
+
+    #[test]
+    fn a_tenants_proxy_is_renamed_with_its_tenant_and_its_message_is_made_again() {
+        let document = json!({"job": "model", "window_s": 2, "requests": 3, "concurrency": 0.5,
+            "latency_ms": {"bounds": [50.0], "counts": [3, 0]}});
+        let document: MeasuredDocument = serde_json::from_value(document).expect("a document");
+        let tenant = "ads".parse().expect("valid");
+        let gateway = GatewayId::of_tenant(&tenant, "envoy").expect("valid");
+        let mut measured = document.of("ads/model".parse().expect("valid"), gateway);
+        measured.ingress_sequence = Some(7);
+        measured.basis = Some(Basis::default());
+        let at = dormouse_messages::Timestamp::default();
+        let mut seen = Seen::default();
+        seen.read(&Recorded {
+            sequence: Sequence(1),
+            stored_at: at,
+            writer: Writer::Admission,
+            envelope: Envelope::new("id", Writer::Admission, at, None, Event::from(measured)),
+        });
+        let names = seen.names();
+        assert_eq!(
+            names.field("gateway", "ads/envoy").as_deref(),
+            Some("t1/g1")
+        );
+        assert_eq!(names.field("gateway", "envoy").as_deref(), Some("g1"));
+        let again: MeasuredDocument = serde_json::from_value(seen.documents[&7].clone())
+            .expect("a document that is taken in");
+        assert_eq!(again.gateway.as_deref(), Some("envoy"));
+        assert_eq!(again.job, "ads/model");
+    }
+}

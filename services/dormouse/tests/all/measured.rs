@@ -144,7 +144,7 @@ fn holds_back_to_a_measurement(cluster: &Cluster, scaled: &ServiceScaled, last: 
     });
     assert_eq!(received.count(), 0, "it stands on the log once");
     let bytes = cause.envelope.to_msgpack().expect("encodes").len();
-    println!("a measurement of 5 bounds takes {bytes} bytes of the log");
+    println!("a measurement of four bounds takes {bytes} bytes of the log");
 }
 
 /// What comes too fast is refused together; NaN is refused by itself.

@@ -31,9 +31,11 @@ fn event(type_name: &str, writers: &[Writer], parts: &mut Parts) -> String {
     let name = type_name.trim_start_matches("dormouse.");
     let (name, version) = name.rsplit_once(".v").expect("a version");
     let places: Vec<String> = writers.iter().map(|writer| place(*writer, name)).collect();
-    let decision = match schema["properties"]["basis"].is_object() {
-        true => " A decision, with its [basis](#basis).",
-        false => "",
+    let observed = writers.iter().any(|writer| writer.is_outside());
+    let decision = match (schema["properties"]["basis"].is_object(), observed) {
+        (true, false) => " A decision, with its [basis](#basis).",
+        (true, true) => " With a [basis](#basis) where it was decided.",
+        (false, _) => "",
     };
     format!(
         "### {name}\n\n{}{decision} Version {version}, on {}.\n\n{}\n",

@@ -37,6 +37,10 @@ const WAKE_FLOOR: Duration = Duration::from_millis(10);
 /// allocation of an idle cluster.
 const QUICK: Duration = Duration::from_millis(20);
 
+/// Why an event is not believed is said so often at most: whoever floods the log with such events does
+/// not flood the output too. All of them are counted.
+const TELL_EVERY: Duration = Duration::from_secs(10);
+
 /// Causes whose traces a decision's span links: a span with a thousand links helps nobody.
 const LINKS: usize = 32;
 
@@ -64,6 +68,7 @@ pub(crate) struct DeciderActor<D: Decider> {
     shutdown: CancellationToken,
     appender: Option<Addr<AppenderActor>>,
     counters: Counters,
+    told: Option<Instant>,
     wake: Option<SpawnHandle>,
     snapshots: Option<Snapshots>,
     mark_file: Option<MarkFile>,
@@ -93,6 +98,7 @@ impl<D: Decider> DeciderActor<D> {
             shutdown: parts.shutdown,
             appender: None,
             counters: Counters::new(D::WRITER),
+            told: None,
             wake: None,
             snapshots: parts.snapshots,
             mark_file: parts.mark_file,
@@ -300,8 +306,10 @@ impl<D: Decider> DeciderActor<D> {
                     type_name: unknown.type_name,
                     build: self.options.build.clone(),
                 })?;
-        if let Some((sequence, why)) = &folded.doubt {
-            // One of a batch: whoever floods the log with such events does not flood this one.
+        if let Some((sequence, why)) = &folded.doubt
+            && self.told.is_none_or(|told| told.elapsed() >= TELL_EVERY)
+        {
+            self.told = Some(Instant::now());
             tracing::warn!(service = %D::WRITER, %sequence, why, "an event is not believed");
         }
         if folded.events + folded.flagged > 0 {
