@@ -15,6 +15,7 @@ use dormouse_optimizer::{Made, Solution, solve};
 
 use super::Explainer;
 use super::answer::Alternative;
+use crate::history::whatif::in_threads;
 
 /// Changed jobs that are looked at.
 const MOST_KEPT: usize = 8;
@@ -33,13 +34,16 @@ pub fn alternatives(explainer: &Explainer, made: &Made, most: usize) -> Vec<Alte
         posed.is_some_and(|it| it.role.is_none())
     };
     let jobs: Vec<&JobId> = changed.iter().filter(is_job).copied().collect();
-    let mut all = vec![of(explainer, made, None)];
+    let mut kept = vec![None];
     // One alone that changed is no change at all.
     if jobs.len() > 1 {
-        let kept = jobs.into_iter().take(MOST_KEPT.min(most - 1));
-        all.extend(kept.map(|job| of(explainer, made, Some(job))));
+        let few = jobs.into_iter().take(MOST_KEPT.min(most - 1));
+        kept.extend(few.map(Some));
     }
-    all
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    in_threads(kept.len(), threads, |index| {
+        of(explainer, made, kept[index])
+    })
 }
 
 /// The alternative in which `kept`, or everybody, is as it was.

@@ -204,7 +204,7 @@ impl Explainer {
             Subject::Job(job) => job::explain(&self, &job, &mut told),
             Subject::Tenant(tenant) => others::tenant(&self, &tenant),
             Subject::Node(node) => others::node(&self, &node),
-            Subject::Epoch(epoch) => others::epoch(&self, epoch),
+            Subject::Epoch(epoch) => others::epoch(&self, epoch, &mut told),
         }?;
         Ok(seen_by(answer, viewer)?)
     }

@@ -1,6 +1,6 @@
 //! Why a tenant, a node or a decision is as it is.
 
-use dormouse_messages::events::StoppedBy;
+use dormouse_messages::events::{Outcome as Figures, StoppedBy};
 use dormouse_messages::{Epoch, Event, NodeId, TenantId};
 use dormouse_projections::jobs::Job;
 use dormouse_projections::keys::KeyHolder;
@@ -187,26 +187,8 @@ pub fn node(explainer: &Explainer, name: &NodeId) -> Result<Explanation, Explain
     Ok(answer)
 }
 
-/// A decision: why it was made, what it changed, how good it is, who waits.
-pub fn epoch(explainer: &Explainer, epoch: Epoch) -> Result<Explanation, ExplainError> {
-    let (at, time) = explainer.place();
-    let unknown = || explainer.not_there(format!("decision epoch/{epoch}"));
-    let decided = explainer.decided().ok_or_else(unknown)?;
-    let Some(Event::AllocationDecided(event)) = decided.recorded.event() else {
-        return Err(unknown());
-    };
-    if event.epoch != epoch {
-        return Err(unknown());
-    }
-    let mut answer = Explanation::of(format!("epoch/{epoch}"), at, time, "decided");
-    let made = decided.made();
-    answer.decision = decided.reference_by(explainer, &made);
-    let causes = answer.decision.iter().flat_map(|it| it.causes.clone());
-    let causes = in_words(&causes.collect::<Vec<_>>());
-    answer
-        .words
-        .push(format!("epoch {epoch} was decided because of {causes}"));
-    let figures = &event.outcome;
+/// How good a decision is, and by which bounds.
+fn quality(figures: &Figures, answer: &mut Explanation) {
     let solver = &figures.solver;
     answer.words.push(format!(
         "its objective is {:.4}, and no allocation has more than {:.4} ({}, found by {}); it restarts {} of at most {} jobs, with a fairness loss of {:.3} of at most {:.3}",
@@ -233,6 +215,34 @@ pub fn epoch(explainer: &Explainer, epoch: Epoch) -> Result<Explanation, Explain
             "the cluster was idle: the head of the queue was admitted without the fairness bound";
         answer.words.push(words.to_owned());
     }
+}
+
+/// A decision: why it was made, what it changed, how good it is, who waits.
+/// `tell` hears that first, then what it was better than.
+pub fn epoch(
+    explainer: &Explainer,
+    epoch: Epoch,
+    tell: &mut dyn FnMut(&Explanation),
+) -> Result<Explanation, ExplainError> {
+    let (at, time) = explainer.place();
+    let unknown = || explainer.not_there(format!("decision epoch/{epoch}"));
+    let decided = explainer.decided().ok_or_else(unknown)?;
+    let Some(Event::AllocationDecided(event)) = decided.recorded.event() else {
+        return Err(unknown());
+    };
+    if event.epoch != epoch {
+        return Err(unknown());
+    }
+    let mut answer = Explanation::of(format!("epoch/{epoch}"), at, time, "decided");
+    let made = decided.made();
+    answer.decision = decided.reference_by(explainer, &made);
+    let causes = answer.decision.iter().flat_map(|it| it.causes.clone());
+    let causes = in_words(&causes.collect::<Vec<_>>());
+    answer
+        .words
+        .push(format!("epoch {epoch} was decided because of {causes}"));
+    let figures = &event.outcome;
+    quality(figures, &mut answer);
     let lines = event.jobs.iter().map(|job| JobLine {
         job: explainer.name(&job.job),
         from: Some(job.previous),
@@ -250,6 +260,7 @@ pub fn epoch(explainer: &Explainer, epoch: Epoch) -> Result<Explanation, Explain
                 .push(format!("{} waits: {}", waiting.job, waiting.reason));
         }
     }
+    tell(&answer);
     // What is not the decision cannot be weighed against it.
     if answer
         .decision

@@ -152,7 +152,11 @@ fn forms(models: &Models) -> Vec<FormLine> {
 }
 
 /// The results of tasks 0, 1, …, made at the same time.
-fn in_threads<T: Send>(count: usize, threads: usize, task: impl Fn(usize) -> T + Sync) -> Vec<T> {
+pub(crate) fn in_threads<T: Send>(
+    count: usize,
+    threads: usize,
+    task: impl Fn(usize) -> T + Sync,
+) -> Vec<T> {
     let next = AtomicUsize::new(0);
     let done: Mutex<BTreeMap<usize, T>> = Mutex::new(BTreeMap::new());
     std::thread::scope(|scope| {

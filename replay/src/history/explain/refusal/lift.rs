@@ -228,13 +228,20 @@ impl<'a> Lift<'a> {
     }
 
     fn min(&mut self) -> Option<Correction> {
-        let from = self.spec.as_ref()?.containers.start();
+        let containers = self.spec.as_ref()?.containers;
+        let from = containers.start();
         self.largest("min", "containers.min", from, |document, min| {
             let mut document = document.clone();
-            document["containers"]["min"] = json!(min);
-            if document["containers"].get("start").is_some() {
-                document["containers"]["start"] = json!(min);
+            // A field that is no map is not written into.
+            let written = document.get("containers").filter(|it| it.is_object());
+            let mut bounds = written
+                .cloned()
+                .unwrap_or_else(|| json!({"max": containers.max}));
+            bounds["min"] = json!(min);
+            if bounds.get("start").is_some() {
+                bounds["start"] = json!(min);
             }
+            document["containers"] = bounds;
             document
         })
     }
