@@ -13,6 +13,7 @@ use dormouse_messages::{NodeId, Prefix, Sequence, TenantId};
 use futures::StreamExt;
 use serde::Deserialize;
 
+use crate::accounts::plan::PAYLOAD_BYTES;
 use crate::connection::NoAnswer;
 use crate::error::LogError;
 use crate::log::Log;
@@ -243,7 +244,10 @@ impl Log {
         let subject = self.prefix().submit(tenant, verb);
         let mut headers = HeaderMap::new();
         headers.insert("content-type", content_type);
-        let bytes = payload.len();
+        let (bytes, limit) = (payload.len(), PAYLOAD_BYTES as usize);
+        if bytes > limit {
+            return Err(LogError::TooLarge { bytes, limit });
+        }
         let until = Instant::now() + FULL_PATIENCE;
         loop {
             let request = Request::new().headers(headers.clone());

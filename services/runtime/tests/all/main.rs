@@ -6,6 +6,7 @@ mod feed;
 mod ingress;
 mod keys;
 mod lease;
+mod limits;
 mod lives;
 mod log;
 mod refusal;
