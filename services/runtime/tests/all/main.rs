@@ -12,5 +12,6 @@ mod log;
 mod refusal;
 mod service;
 mod status;
+mod turns;
 mod who;
 mod writers;
