@@ -567,6 +567,60 @@ async fn what_is_trusted_is_not_contained() {
         .status();
 }
 
+/// With `network: none` a plain process has a network of its own, which leads nowhere.
+const ALONE: &str = r#"python3 -c 'import os, socket
+def tries(kind, address):
+    try:
+        with socket.socket(socket.AF_INET, kind) as it:
+            it.settimeout(1); it.connect(address); it.send(b"x"); return True
+    except OSError: return False
+node = ("127.0.0.1", int(os.environ["LOOPBACK"]))
+if tries(socket.SOCK_STREAM, node): print("HARM the loopback of the node")
+tries(socket.SOCK_DGRAM, node)
+if tries(socket.SOCK_DGRAM, ("192.0.2.1", 9)): print("HARM a way out")
+try:
+    socket.socket(socket.AF_UNIX).connect("\0" + os.environ["SOCKET"]); print("HARM an abstract socket")
+except OSError: pass
+if os.listdir("/sys/class/net") != ["lo"]: print("HARM", os.listdir("/sys/class/net"))
+own = socket.socket(); own.bind(("127.0.0.1", 0)); own.listen()
+if tries(socket.SOCK_STREAM, own.getsockname()): print("talks to itself")'"#;
+
+#[tokio::test]
+async fn a_plain_process_without_a_network_talks_to_itself_alone() {
+    if !Contain::is_possible() {
+        return skipped("only root builds walls");
+    }
+    let _turn = TURN.lock().await;
+    let mut node = Node::new(RuntimeKind::Process, Some(contained())).await;
+    // Packets come to the same number as connections.
+    let at = node._loopback.local_addr().expect("bound");
+    let packets = std::net::UdpSocket::bind(at).expect("bound");
+    packets.set_nonblocking(true).expect("set");
+    let attempt = Attempt {
+        name: "alone",
+        script: ALONE,
+        may_be_killed: false,
+        places: vec![],
+    };
+    node.network = Network::Host;
+    let said = node.run(0, &attempt).await;
+    assert!(
+        said.contains("HARM") && packets.recv(&mut [0; 8]).is_ok(),
+        "{said}"
+    );
+    while packets.recv(&mut [0; 8]).is_ok() {}
+    node.network = Network::None;
+    for said in [node.run(1, &attempt).await, node.exec(2, &attempt).await] {
+        assert!(!said.contains("HARM") && said.contains("TRIED"), "{said}");
+        assert!(said.contains("talks to itself"), "{said}");
+    }
+    assert!(packets.recv(&mut [0; 8]).is_err(), "a packet came through");
+    let victim = container("victim/job/1/0");
+    node.runtime.kill(&victim).await.expect("killed");
+    let _ = node.exited.recv().await;
+    node.runtime.forget(&victim, Sequence(1)).await;
+}
+
 /// An agent that starts again finds its containers behind their walls, and can still run a program
 /// beside one inside them.
 #[tokio::test]
