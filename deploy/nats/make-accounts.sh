@@ -162,7 +162,11 @@ services() {
   done
 }
 
-# people NAME "SUBSCRIBE..." "PUBLISH..." IMPORTS: the account of one person. A dot in an account's name would keep the
+# limits CONNECTIONS: what an account of a tenant's or a person's may take of the brokers: connections to all of them,
+# subscriptions of each, the longest message. The same as `dormouse accounts` signs (services/runtime/src/accounts/plan.rs).
+limits() { echo "    limits: {max_connections: $1, max_subscriptions: 1000, max_payload: 2097152}"; }
+
+# people NAME "SUBSCRIBE..." "PUBLISH..." IMPORTS [LIMITS]: the account of one person. A dot in an account's name would keep the
 # broker from telling its users what they may do.
 people() {
   set -f
@@ -182,7 +186,7 @@ $(quoted '_INBOX.>' $2)
     ]
     imports: [
 $4
-    ]
+    ]${5:-}
   }
 PEOPLE
   set +f
@@ -338,6 +342,7 @@ for tenant in "${tenants[@]}"; do
       {service: {account: CTL, subject: "$prefix.tenant.$tenant.api.>"}}
       {stream: {account: CTL, subject: "$prefix.status.$tenant.>"}}
     ]
+$(limits 256)
   }
 EOF
 done
@@ -354,7 +359,7 @@ for user in "${users[@]}"; do
   done
   imports+="      {service: {account: CTL, subject: \"$prefix.tenant.$tenant.api.>\"}}
       {stream: {account: CTL, subject: \"$prefix.status.$tenant.>\"}}"
-  people "user-$tenant.$name" "$prefix.status.$tenant.>" "$publish" "$imports"
+  people "user-$tenant.$name" "$prefix.status.$tenant.>" "$publish" "$imports" $'\n'"$(limits 64)"
 done
 for operator in "${operators[@]}"; do
   set -f

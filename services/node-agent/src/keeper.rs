@@ -22,6 +22,7 @@
 //! for anybody. For containers of an engine, which are not its children, it holds the deadline
 //! only, and starts a process that ends them by their label ([`engine`]).
 
+mod alone;
 pub mod client;
 pub mod engine;
 pub(crate) mod group;

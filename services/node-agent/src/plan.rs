@@ -177,7 +177,14 @@ pub fn user(
     let Some(contain) = &config.contain else {
         return Ok(None);
     };
-    if let Some(RunAs { uid, gid }) = granted.grants.run_as {
+    if let Some(ids @ RunAs { uid, gid }) = granted.grants.run_as {
+        // Each user of the range is some tenant's in its turn, and its group has the same number.
+        if [uid, gid].iter().any(|id| contain.uids.contains(id)) {
+            let (first, last) = (contain.uids.start(), contain.uids.end());
+            return Err(format!(
+                "its tenant is granted {ids}, which is among the users that agents give to tenants in turn (--uids {first}..{last}): another tenant may be the same; grant one outside of them (dormouse tenant set {tenant} --run-as UID:GID)"
+            ));
+        }
         return Ok(Some(User { uid, gid }));
     }
     let order = state.tenants.get(tenant);
@@ -358,4 +365,45 @@ fn signal(field: &str, written: &str) -> Result<Signal, String> {
     full.parse().map_err(|_| {
         format!("{field} {written:?} is not a signal such as SIGTERM or SIGUSR1; correct the job")
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_messages::grants::Grants;
+
+    use super::*;
+    use crate::config::Contain;
+
+    #[test]
+    fn a_granted_user_that_may_be_another_tenants_is_refused_with_what_to_do() {
+        let node = "n0".parse().expect("valid");
+        let mut config = AgentConfig::local(node, Default::default(), PathBuf::from("/data"));
+        config.contain = Some(Contain {
+            uids: 200_000..=200_099,
+            ..Contain::default()
+        });
+        let mut state = AgentState::default();
+        state.tenants.insert("ads".to_owned(), 5);
+        let granted = |uid, gid| Granted {
+            grants: Grants {
+                run_as: Some(RunAs { uid, gid }),
+                ..Grants::default()
+            },
+            ..Granted::default()
+        };
+        let user = |granted: &Granted| user(&config, &state, granted, "ads");
+        for (uid, gid) in [(200_005, 10_001), (10_001, 200_099), (200_000, 200_000)] {
+            let why = user(&granted(uid, gid)).expect_err("refused");
+            assert!(
+                why.contains("--uids") && why.contains("tenant set ads --run-as"),
+                "{why}"
+            );
+        }
+        for id in [10_001, 199_999, 200_100] {
+            let found = user(&granted(id, id)).expect("outside");
+            assert_eq!(found, Some(User { uid: id, gid: id }));
+        }
+        let own = user(&Granted::default()).expect("its turn");
+        assert_eq!(own.map(|user| user.uid), Some(200_005));
+    }
 }

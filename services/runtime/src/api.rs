@@ -1,21 +1,26 @@
 //! Queries by request and reply: the NATS service API, and the tenants' ingress.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use async_nats::service::ServiceExt;
 use async_nats::service::endpoint::Endpoint;
 use async_nats::service::error::Error as Refusal;
+use async_nats::service::{Request as Query, ServiceExt};
 use async_nats::{HeaderMap, Request};
 use bytes::Bytes;
 use dormouse_messages::{NodeId, Prefix, Sequence, TenantId};
 use futures::StreamExt;
+use futures::stream::select_all;
 use serde::Deserialize;
+use tokio::task::JoinSet;
 
+use crate::accounts::plan::PAYLOAD_BYTES;
 use crate::connection::NoAnswer;
 use crate::error::LogError;
 use crate::log::Log;
+use crate::turns::{Bounds, Desk};
 
 /// Why a query has no answer.
 #[derive(Debug, thiserror::Error)]
@@ -100,39 +105,96 @@ pub struct Asked {
     pub request: Bytes,
 }
 
-/// Answers one query until the connection is closed.
-async fn serve<F, A>(mut endpoint: Endpoint, prefix: Prefix, name: String, answer: F)
+/// Tenants' queries that are answered at once, on a thread each: of all, and of one.
+const TENANTS: Bounds = Bounds {
+    at_once: 8,
+    of_one: 2,
+    // What a page of a dashboard asks at once, several times over.
+    waiting_of_one: 64,
+};
+
+/// Operators' queries at once, and those that wait.
+const OPERATORS: usize = 4;
+const OPERATORS_WAITING: usize = 256;
+
+/// A query that waits for its turn.
+struct Question {
+    request: Query,
+    asked: Asked,
+}
+
+fn question(prefix: &Prefix, name: String, request: Query) -> Question {
+    let tenant = prefix.parse_tenant_api(&request.message.subject);
+    let headers = request.message.headers.as_ref();
+    let after = headers.and_then(|headers| headers.get(AFTER)?.as_str().parse().ok());
+    let asked = Asked {
+        name,
+        tenant: tenant.map(|(tenant, _)| tenant.to_owned()),
+        after: after.map(Sequence).filter(|_| tenant.is_none()),
+        request: request.message.payload.clone(),
+    };
+    Question { request, asked }
+}
+
+async fn respond(request: &Query, answered: Result<Vec<u8>, (String, String)>) {
+    let answered = answered
+        .map(Bytes::from)
+        .map_err(|(code, message)| Refusal {
+            status: format!("{code}: {}", message.replace(['\r', '\n'], " ")),
+            code: REFUSED,
+        });
+    if let Err(error) = request.respond(answered).await {
+        tracing::debug!(%error, "an answer was not sent");
+    }
+}
+
+/// Answers queries, each asker's in its turn, until the connection is closed.
+async fn serve<F, A>(endpoints: Vec<(String, Endpoint)>, prefix: Prefix, answer: F)
 where
-    F: Fn(Asked) -> A,
-    A: Future<Output = Result<Vec<u8>, (String, String)>>,
+    F: Fn(Asked) -> A + Clone + Send + 'static,
+    A: Future<Output = Result<Vec<u8>, (String, String)>> + Send + 'static,
 {
-    while let Some(request) = endpoint.next().await {
-        let tenant = prefix.parse_tenant_api(&request.message.subject);
-        let headers = request.message.headers.as_ref();
-        let after = headers.and_then(|headers| headers.get(AFTER)?.as_str().parse().ok());
-        let asked = Asked {
-            name: name.clone(),
-            tenant: tenant.map(|(tenant, _)| tenant.to_owned()),
-            after: after.map(Sequence).filter(|_| tenant.is_none()),
-            request: request.message.payload.clone(),
-        };
-        let answered = answer(asked).await;
-        let answered = answered
-            .map(Bytes::from)
-            .map_err(|(code, message)| Refusal {
-                status: format!("{code}: {}", message.replace(['\r', '\n'], " ")),
-                code: REFUSED,
-            });
-        if let Err(error) = request.respond(answered).await {
-            tracing::debug!(%error, "an answer was not sent");
+    let heard = endpoints.into_iter().map(|(name, endpoint)| {
+        let prefix = prefix.clone();
+        endpoint.map(move |request| question(&prefix, name.clone(), request))
+    });
+    let mut heard = select_all(heard);
+    let mut desk = Desk::new(OPERATORS, OPERATORS_WAITING, TENANTS);
+    let mut answering = JoinSet::new();
+    // Whose each is: one that panics has been answered, too.
+    let mut under_way = BTreeMap::new();
+    loop {
+        tokio::select! {
+            question = heard.next() => {
+                let Some(question) = question else { return };
+                let tenant = question.asked.tenant.clone();
+                if let Err(question) = desk.ask(tenant.as_deref(), question) {
+                    let why = "as many of your queries wait as may; ask again in a moment";
+                    let busy = ("busy".to_owned(), why.to_owned());
+                    respond(&question.request, Err(busy)).await;
+                }
+            }
+            Some(answered) = answering.join_next_with_id() => {
+                let id = match &answered {
+                    Ok((id, ())) => *id,
+                    Err(error) => error.id(),
+                };
+                let tenant = under_way.remove(&id).flatten();
+                desk.done(tenant.as_deref());
+            }
+        }
+        while let Some((tenant, Question { request, asked })) = desk.next() {
+            let answer = answer.clone();
+            let task = answering.spawn(async move { respond(&request, answer(asked).await).await });
+            under_way.insert(task.id(), tenant);
         }
     }
 }
 
 impl Log {
     /// Serves the queries `names`, and `of_tenants` to tenants about themselves, until the
-    /// connection is closed. `answer` is given what was asked; a refusal is a code for programs and
-    /// a message for people.
+    /// connection is closed: some at once, and each tenant's in their turns. `answer` is given what was
+    /// asked; a refusal is a code for programs and a message for people.
     ///
     /// # Errors
     /// When the broker does not let this client subscribe.
@@ -158,23 +220,15 @@ impl Log {
         let mut endpoints = Vec::new();
         for name in names {
             let builder = service.endpoint_builder().name(*name);
-            endpoints.push((*name, builder.add(prefix.api(name)).await.map_err(failed)?));
+            let endpoint = builder.add(prefix.api(name)).await;
+            endpoints.push(((*name).to_owned(), endpoint.map_err(failed)?));
         }
         for name in of_tenants {
             let builder = service.endpoint_builder().name(format!("tenant-{name}"));
             let endpoint = builder.add(prefix.tenant_api("*", name)).await;
-            endpoints.push((*name, endpoint.map_err(failed)?));
+            endpoints.push(((*name).to_owned(), endpoint.map_err(failed)?));
         }
-        let serving: Vec<_> = endpoints
-            .into_iter()
-            .map(|(name, endpoint)| {
-                let (name, answer) = (name.to_owned(), answer.clone());
-                tokio::spawn(serve(endpoint, prefix.clone(), name, answer))
-            })
-            .collect();
-        for served in serving {
-            let _ = served.await;
-        }
+        serve(endpoints, prefix.clone(), answer).await;
         Ok(())
     }
 
@@ -243,7 +297,10 @@ impl Log {
         let subject = self.prefix().submit(tenant, verb);
         let mut headers = HeaderMap::new();
         headers.insert("content-type", content_type);
-        let bytes = payload.len();
+        let (bytes, limit) = (payload.len(), PAYLOAD_BYTES as usize);
+        if bytes > limit {
+            return Err(LogError::TooLarge { bytes, limit });
+        }
         let until = Instant::now() + FULL_PATIENCE;
         loop {
             let request = Request::new().headers(headers.clone());

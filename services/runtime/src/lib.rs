@@ -50,6 +50,7 @@ mod streams;
 pub mod telemetry;
 pub mod tenant;
 mod trace;
+mod turns;
 
 pub use api::{ApiError, Asked};
 pub use appender::Appender;

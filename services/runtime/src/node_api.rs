@@ -2,17 +2,18 @@
 //! containers print. Under `<prefix>.api.<name>.<node>`, and for tenants under
 //! `<prefix>.tenant.<tenant>.api.<name>.<node>`.
 //!
-//! Requests are answered side by side, so many at once: one that waits holds up no other.
+//! Requests are answered side by side, so many at once of each tenant, and so many of the operators:
+//! one that waits holds up no other, and no tenant takes another's place.
 
+use std::collections::BTreeMap;
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_nats::{Client, HeaderMap, Message, Request};
 use bytes::Bytes;
 use dormouse_messages::{NodeId, Prefix, TenantId};
 use futures::StreamExt;
 use futures::stream::select_all;
-use tokio::sync::Semaphore;
 
 use crate::api::{ApiError, Asked};
 use crate::error::LogError;
@@ -103,9 +104,68 @@ fn asked(prefix: &Prefix, message: &Message) -> Option<Asked> {
     })
 }
 
+/// Who has how many requests under way.
+#[derive(Clone)]
+struct Slots {
+    under_way: Arc<Mutex<BTreeMap<Option<String>, usize>>>,
+    of_operators: usize,
+    of_tenant: usize,
+}
+
+/// One request that is under way.
+struct Slot {
+    slots: Slots,
+    tenant: Option<String>,
+}
+
+impl Slots {
+    fn new(of_operators: usize, of_tenant: usize) -> Self {
+        Self {
+            under_way: Arc::default(),
+            of_operators,
+            of_tenant,
+        }
+    }
+
+    fn take(&self, tenant: Option<&str>) -> Option<Slot> {
+        let limit = match tenant {
+            Some(_) => self.of_tenant,
+            None => self.of_operators,
+        };
+        let tenant = tenant.map(str::to_owned);
+        let mut under_way = self
+            .under_way
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let count = under_way.entry(tenant.clone()).or_default();
+        if *count >= limit {
+            return None;
+        }
+        *count += 1;
+        drop(under_way);
+        Some(Slot {
+            slots: self.clone(),
+            tenant,
+        })
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let under_way = self.slots.under_way.lock();
+        let mut under_way = under_way.unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = under_way.get_mut(&self.tenant) {
+            *count -= 1;
+            if *count == 0 {
+                under_way.remove(&self.tenant);
+            }
+        }
+    }
+}
+
 impl Log {
-    /// Answers what `node` is asked under `names`, at most `limit` requests at once, until the
-    /// connection is closed.
+    /// Answers what `node` is asked under `names`, at most `limit` requests of operators at once and half
+    /// as many of each tenant, until the connection is closed.
     ///
     /// # Errors
     /// When the broker cannot be told.
@@ -129,14 +189,19 @@ impl Log {
                 subscribed.push(heard.map_err(|why| LogError::request("serve", subject, why))?);
             }
         }
-        let slots = Arc::new(Semaphore::new(limit));
+        let of_tenant = (limit / 2).max(1);
+        let slots = Slots::new(limit, of_tenant);
         let mut heard = select_all(subscribed);
         while let Some(message) = heard.next().await {
             let Some(asked) = asked(prefix, &message) else {
                 continue;
             };
-            let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else {
-                let why = format!("{node} answers {limit} requests at once; ask again in a moment");
+            let Some(slot) = slots.take(asked.tenant.as_deref()) else {
+                let at_once = match asked.tenant {
+                    Some(_) => format!("{of_tenant} requests of a tenant"),
+                    None => format!("{limit} requests of operators"),
+                };
+                let why = format!("{node} answers {at_once} at once; ask again in a moment");
                 respond(client, &message, Err(("busy".to_owned(), why))).await;
                 continue;
             };

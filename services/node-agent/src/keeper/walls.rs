@@ -6,7 +6,7 @@
 //!    `/dev/shm` and a `/proc` of its own. Nothing else of the node is in it.
 //! 2. With its orders ([`enter`]) it adds what is the container's: its directory, its checkpoints,
 //!    what it resumes from, granted mounts, a `/tmp` of its own. It makes that its root, and lets
-//!    the old one go.
+//!    the old one go. One that is to have no network leaves the node's.
 //! 3. Each program ([`wear`]) becomes the tenant's user, without groups, capabilities, core files
 //!    or a way to new privileges, and (where the kernel has Landlock) without abstract sockets of
 //!    the node.
@@ -20,7 +20,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use landlock::{ABI, Access, AccessNet, Ruleset, RulesetAttr, Scope};
+use landlock::{Ruleset, RulesetAttr, Scope};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl;
@@ -31,6 +31,7 @@ use serde::{Deserialize, Serialize};
 
 use dormouse_messages::events::NodeFault;
 
+use super::alone::leave_the_network;
 use crate::folder::Below;
 use crate::runtime::NotStarted;
 
@@ -99,7 +100,7 @@ pub enum Network {
     /// What every process of the node may.
     #[default]
     Host,
-    /// Neither connect nor listen by TCP.
+    /// Nothing but talk to itself: it has a network of its own, which leads nowhere.
     None,
 }
 
@@ -307,9 +308,20 @@ pub fn enter(base: &Base, walls: &Walls, folder: &Path) -> Result<(), NotStarted
         for shown in &walls.own {
             show(&root, shown)?;
         }
+        if walls.network == Network::None {
+            alone(&root)?;
+        }
         go_in(&root)
     };
     go().map_err(|error: io::Error| of_node("no walls for it", error))
+}
+
+/// Leaves the node's network; what `/sys` shows of links is that of the own one then.
+fn alone(root: &Path) -> io::Result<()> {
+    leave_the_network()?;
+    let quiet = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    let sys = inside(root, Path::new("/sys"));
+    mount_with("sysfs", &sys, quiet | MsFlags::MS_RDONLY, "")
 }
 
 fn gpus(dev: &Path) -> io::Result<()> {
@@ -377,15 +389,11 @@ pub fn wear(walls: &Walls) -> Result<(), NotStarted> {
         Ok(())
     };
     change().map_err(|error| of_node("it cannot become its tenant's user", error))?;
-    shut_in(walls).map_err(|error| of_node("Landlock", error))
+    shut_in().map_err(|error| of_node("Landlock", error))
 }
 
 /// Landlock: as much of it as the kernel has.
-fn shut_in(walls: &Walls) -> Result<(), landlock::RulesetError> {
+fn shut_in() -> Result<(), landlock::RulesetError> {
     let rules = Ruleset::default().scope(Scope::AbstractUnixSocket)?;
-    let rules = match walls.network {
-        Network::Host => rules,
-        Network::None => rules.handle_access(AccessNet::from_all(ABI::V4))?,
-    };
     rules.create()?.restrict_self().map(drop)
 }

@@ -472,6 +472,56 @@ fn every_attempt_is_in_the_documents() {
     }
 }
 
+/// The tests that a page names, each with its file: ``[`name`](path.rs)``.
+fn named_tests(page: &str) -> Vec<(&str, &str)> {
+    let links = page.split("[`").skip(1);
+    let links = links.filter_map(|link| link.split_once("`]("));
+    let links = links.filter_map(|(name, rest)| Some((name, rest.split_once(')')?.0)));
+    links.filter(|(_, path)| path.ends_with(".rs")).collect()
+}
+
+/// Whether a source has a test of that name: other attributes may stand between.
+fn has_test(source: &str, name: &str) -> bool {
+    let mut is_test = false;
+    source.lines().map(str::trim).any(|line| {
+        let function = line.strip_prefix("async ").unwrap_or(line);
+        if !function.starts_with("fn ") {
+            is_test |= line.starts_with("#[test]") || line.starts_with("#[tokio::test");
+            return false;
+        }
+        std::mem::take(&mut is_test) && function.starts_with(&format!("fn {name}("))
+    })
+}
+
+#[test]
+fn every_test_that_the_documents_name_is_there() {
+    let page = include_str!("../../../../docs/containment.md");
+    let named = named_tests(page);
+    assert!(named.len() >= 40, "{named:?}");
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    for (name, path) in named {
+        let source = fs::read_to_string(docs.join(path)).unwrap_or_default();
+        assert!(has_test(&source, name), "{path} has no test {name}");
+    }
+}
+
+#[test]
+fn a_test_that_is_named_and_missing_is_found() {
+    let page = "| x | [`it_holds`](../src/x.rs), [`other`](y.md) |";
+    assert_eq!(named_tests(page), [("it_holds", "../src/x.rs")]);
+    assert!(has_test(
+        "    #[tokio::test]\n    async fn it_holds() {",
+        "it_holds"
+    ));
+    assert!(has_test(
+        "#[test]\n#[allow(x)]\nfn it_holds() {",
+        "it_holds"
+    ));
+    let after = "#[test]\nfn other() {\n}\nfn it_holds() {";
+    assert!(!has_test(after, "it_holds"), "it is no test");
+    assert!(!has_test("#[test]\nfn it_holds_not() {", "it_holds"));
+}
+
 /// Without walls the same programs do harm: the table can fail.
 #[tokio::test]
 async fn what_is_trusted_is_not_contained() {
@@ -515,6 +565,60 @@ async fn what_is_trusted_is_not_contained() {
     let _ = std::process::Command::new("sh")
         .args(["-c", remove])
         .status();
+}
+
+/// With `network: none` a plain process has a network of its own, which leads nowhere.
+const ALONE: &str = r#"python3 -c 'import os, socket
+def tries(kind, address):
+    try:
+        with socket.socket(socket.AF_INET, kind) as it:
+            it.settimeout(1); it.connect(address); it.send(b"x"); return True
+    except OSError: return False
+node = ("127.0.0.1", int(os.environ["LOOPBACK"]))
+if tries(socket.SOCK_STREAM, node): print("HARM the loopback of the node")
+tries(socket.SOCK_DGRAM, node)
+if tries(socket.SOCK_DGRAM, ("192.0.2.1", 9)): print("HARM a way out")
+try:
+    socket.socket(socket.AF_UNIX).connect("\0" + os.environ["SOCKET"]); print("HARM an abstract socket")
+except OSError: pass
+if os.listdir("/sys/class/net") != ["lo"]: print("HARM", os.listdir("/sys/class/net"))
+own = socket.socket(); own.bind(("127.0.0.1", 0)); own.listen()
+if tries(socket.SOCK_STREAM, own.getsockname()): print("talks to itself")'"#;
+
+#[tokio::test]
+async fn a_plain_process_without_a_network_talks_to_itself_alone() {
+    if !Contain::is_possible() {
+        return skipped("only root builds walls");
+    }
+    let _turn = TURN.lock().await;
+    let mut node = Node::new(RuntimeKind::Process, Some(contained())).await;
+    // Packets come to the same number as connections.
+    let at = node._loopback.local_addr().expect("bound");
+    let packets = std::net::UdpSocket::bind(at).expect("bound");
+    packets.set_nonblocking(true).expect("set");
+    let attempt = Attempt {
+        name: "alone",
+        script: ALONE,
+        may_be_killed: false,
+        places: vec![],
+    };
+    node.network = Network::Host;
+    let said = node.run(0, &attempt).await;
+    assert!(
+        said.contains("HARM") && packets.recv(&mut [0; 8]).is_ok(),
+        "{said}"
+    );
+    while packets.recv(&mut [0; 8]).is_ok() {}
+    node.network = Network::None;
+    for said in [node.run(1, &attempt).await, node.exec(2, &attempt).await] {
+        assert!(!said.contains("HARM") && said.contains("TRIED"), "{said}");
+        assert!(said.contains("talks to itself"), "{said}");
+    }
+    assert!(packets.recv(&mut [0; 8]).is_err(), "a packet came through");
+    let victim = container("victim/job/1/0");
+    node.runtime.kill(&victim).await.expect("killed");
+    let _ = node.exited.recv().await;
+    node.runtime.forget(&victim, Sequence(1)).await;
 }
 
 /// An agent that starts again finds its containers behind their walls, and can still run a program

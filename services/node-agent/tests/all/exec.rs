@@ -34,7 +34,7 @@ fn asked(name: &str, tenant: Option<&str>, query: &impl Serialize) -> Asked {
     }
 }
 
-fn sh(container: &ContainerId, script: &str) -> Start {
+pub fn sh(container: &ContainerId, script: &str) -> Start {
     Start {
         container: container.clone(),
         command: ["/bin/sh", "-c", script].map(str::to_owned).into(),
@@ -43,7 +43,7 @@ fn sh(container: &ContainerId, script: &str) -> Start {
 }
 
 /// Somebody who is attached to a program.
-struct Person<'a> {
+pub struct Person<'a> {
     execs: &'a Execs,
     tenant: Option<&'static str>,
     exec: u64,
@@ -52,7 +52,7 @@ struct Person<'a> {
 }
 
 impl<'a> Person<'a> {
-    async fn start(
+    pub async fn start(
         execs: &'a Execs,
         tenant: Option<&'static str>,
         start: &Start,
@@ -124,7 +124,7 @@ impl<'a> Person<'a> {
     }
 
     /// What it printed to its output and errors, and how it ended.
-    async fn end(mut self) -> (String, String, ExecExit) {
+    pub async fn end(mut self) -> (String, String, ExecExit) {
         let (mut said, mut errors) = (String::new(), String::new());
         let until = Instant::now() + Duration::from_secs(20);
         loop {

@@ -194,9 +194,10 @@ impl Root {
             imports.push(import);
         }
         let disk = if plan.holds_streams { -1 } else { 0 };
+        let [connections, subscriptions, payload_bytes] = limits(principal);
         let limits = json!({
-            "subs": -1, "data": -1, "payload": -1, "imports": -1, "exports": -1, "wildcards": true,
-            "conn": -1, "leaf": 0, "mem_storage": disk, "disk_storage": disk,
+            "subs": subscriptions, "data": -1, "payload": payload_bytes, "imports": -1, "exports": -1,
+            "wildcards": true, "conn": connections, "leaf": 0, "mem_storage": disk, "disk_storage": disk,
             "streams": disk, "consumer": disk,
         });
         let nats = json!({
@@ -221,9 +222,10 @@ impl Root {
     ) -> Result<Credentials, ClaimsError> {
         let account = self.account_key(principal)?;
         let key = KeyPair::new_user();
+        let [_, subscriptions, payload_bytes] = limits(principal);
         let mut nats = json!({
             "pub": {"allow": permissions.publish}, "sub": {"allow": permissions.subscribe},
-            "subs": -1, "data": -1, "payload": -1, "type": "user", "version": 2,
+            "subs": subscriptions, "data": -1, "payload": payload_bytes, "type": "user", "version": 2,
         });
         if permissions.answers {
             nats["resp"] = json!({"max": ANSWERS, "ttl": ANSWERS_TTL_NS});
@@ -238,6 +240,13 @@ impl Root {
             ),
         })
     }
+}
+
+/// Connections, subscriptions and bytes of a message, as claims have them: -1 is no limit.
+fn limits(principal: &Principal) -> [i64; 3] {
+    principal.limits().map_or([-1; 3], |it| {
+        [it.connections, it.subscriptions, it.payload_bytes].map(i64::from)
+    })
 }
 
 impl Claims {

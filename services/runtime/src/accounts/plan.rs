@@ -86,6 +86,52 @@ impl Principal {
     }
 }
 
+/// What an account may take of the brokers, so that none takes all that others need.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections at once, of all brokers.
+    pub connections: u32,
+    /// Subscriptions of one connection.
+    pub subscriptions: u32,
+    /// The longest message.
+    pub payload_bytes: u32,
+}
+
+impl Limits {
+    /// A tenant's programs: as many as a busy site has processes that submit and watch. Each has one
+    /// subscription for all its answers, and one for each job that it watches.
+    const PROGRAMS: Self = Self {
+        connections: 256,
+        subscriptions: 1_000,
+        payload_bytes: PAYLOAD_BYTES,
+    };
+
+    /// One person's command lines.
+    const PERSON: Self = Self {
+        connections: 64,
+        subscriptions: 1_000,
+        payload_bytes: PAYLOAD_BYTES,
+    };
+}
+
+/// More than the ingress stream takes, so that what is a little too long for it is refused there, with
+/// an answer. A broker closes the connection of what is longer than this: clients look before.
+pub(crate) const PAYLOAD_BYTES: u32 = 2 << 20;
+
+impl Principal {
+    /// What its account is held to; the services', agents', gateways' and operators' are trusted.
+    #[must_use]
+    pub const fn limits(&self) -> Option<Limits> {
+        match self {
+            Self::Tenant(_) => Some(Limits::PROGRAMS),
+            Self::Person { .. } => Some(Limits::PERSON),
+            Self::System | Self::Control | Self::Node(_) | Self::Gateway(_) | Self::Operator(_) => {
+                None
+            }
+        }
+    }
+}
+
 /// How something crosses accounts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {

@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
+use crate::accounts::plan::PAYLOAD_BYTES;
 use crate::api::{FULL_PAUSE, Stored};
 use crate::connection::{Connection, NoAnswer};
 use crate::error::LogError;
@@ -256,6 +257,14 @@ impl Tenant {
             stored: false,
         };
         let payload = Bytes::copy_from_slice(payload);
+        let too_large = |most: usize| {
+            let bytes = payload.len();
+            let reason = format!("the document has {bytes} bytes; the broker takes {most}");
+            TenantError::refused("too_large", &reason)
+        };
+        if payload.len() > PAYLOAD_BYTES as usize {
+            return Err(too_large(PAYLOAD_BYTES as usize));
+        }
         loop {
             let request = Request::new()
                 .headers(headers.clone())
@@ -264,12 +273,7 @@ impl Tenant {
             match asked.await.map_err(|_| late())? {
                 Ok(answer) => return Ok(answer),
                 Err(NoAnswer::Denied) => return Err(TenantError::Denied(subject.to_owned())),
-                Err(NoAnswer::TooLarge { limit }) => {
-                    let bytes = payload.len();
-                    let reason =
-                        format!("the document has {bytes} bytes; the broker takes {limit}");
-                    return Err(TenantError::refused("too_large", &reason));
-                }
+                Err(NoAnswer::TooLarge { limit }) => return Err(too_large(limit)),
                 Err(NoAnswer::Nobody) => {
                     return Err(TenantError::Unavailable(subject.to_owned()));
                 }

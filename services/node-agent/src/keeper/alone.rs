@@ -1,0 +1,71 @@
+//! A network of a container's own, in which there is nothing but its own loopback.
+
+use std::io;
+
+use nix::sched::{CloneFlags, unshare};
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto, socket_with,
+};
+
+/// A message of rtnetlink that sets the flags of a link, as the kernel's headers lay it out
+/// (`struct nlmsghdr`, `struct ifinfomsg`): 16 bytes each.
+const LENGTH: u32 = 32;
+const RTM_NEWLINK: u16 = 16;
+/// A request (1) that is acknowledged (4).
+const REQUEST: u16 = 1 | 4;
+/// The loopback is the first link of every network.
+const LOOPBACK: i32 = 1;
+const IFF_UP: u32 = 1;
+
+/// The kind of an answer that says how it went: an error number follows its header, 0 is none.
+const NLMSG_ERROR: u16 = 2;
+
+/// Leaves the node's network, for good, with all that this process starts from now on.
+///
+/// # Errors
+/// What the kernel refuses.
+pub fn leave_the_network() -> io::Result<()> {
+    unshare(CloneFlags::CLONE_NEWNET)?;
+    // Programs talk to themselves: without it not even that.
+    loopback_up()
+}
+
+fn loopback_up() -> io::Result<()> {
+    let mut message = Vec::with_capacity(LENGTH as usize);
+    message.extend(LENGTH.to_ne_bytes());
+    message.extend(RTM_NEWLINK.to_ne_bytes());
+    message.extend(REQUEST.to_ne_bytes());
+    // Its number, and whose it is.
+    message.extend([0; 8]);
+    // Family, padding and type: any.
+    message.extend([0; 4]);
+    message.extend(LOOPBACK.to_ne_bytes());
+    message.extend(IFF_UP.to_ne_bytes());
+    // The flags that are changed.
+    message.extend(IFF_UP.to_ne_bytes());
+    let kernel = socket_with(
+        AddressFamily::NETLINK,
+        SocketType::RAW,
+        SocketFlags::CLOEXEC,
+        // rtnetlink is the default.
+        None,
+    )?;
+    let to = SocketAddrNetlink::new(0, 0);
+    sendto(&kernel, &message, SendFlags::empty(), &to)?;
+    let mut answer = [0_u8; 256];
+    let (length, _) = recv(&kernel, &mut answer, RecvFlags::empty())?;
+    match code(answer.get(..length).unwrap_or_default()) {
+        Some(0) => Ok(()),
+        Some(code) => Err(io::Error::from_raw_os_error(-code)),
+        None => Err(io::Error::other(
+            "the kernel does not say whether its loopback is there",
+        )),
+    }
+}
+
+fn code(answer: &[u8]) -> Option<i32> {
+    let kind: [u8; 2] = answer.get(4..6)?.try_into().ok()?;
+    let code: [u8; 4] = answer.get(16..20)?.try_into().ok()?;
+    (u16::from_ne_bytes(kind) == NLMSG_ERROR).then(|| i32::from_ne_bytes(code))
+}

@@ -1,0 +1,227 @@
+//! Whose question is answered next. Pure.
+//!
+//! 1. Each asker (a tenant, or the operators, who have turns of their own) has so many questions
+//!    answered at once, and so many that wait; whoever asks more is told to ask again.
+//! 2. Of those who have some waiting, and may have another one answered, each has a turn.
+//!
+//! So one that asks without end holds up nobody else, but by the answers that are under way.
+
+use std::collections::{BTreeMap, VecDeque};
+
+/// How much is answered, and waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    /// Answered at once, of all askers together.
+    pub at_once: usize,
+    /// Answered at once, of each.
+    pub of_one: usize,
+    /// Waiting, of each.
+    pub waiting_of_one: usize,
+}
+
+/// What one asks.
+struct Line<T> {
+    waiting: VecDeque<T>,
+    under_way: usize,
+}
+
+/// The questions of askers of one kind.
+pub struct Turns<T> {
+    bounds: Bounds,
+    lines: BTreeMap<String, Line<T>>,
+    /// Those who have some waiting, each once; who had a turn goes to the end.
+    order: VecDeque<String>,
+    under_way: usize,
+}
+
+impl<T> Turns<T> {
+    /// None yet.
+    pub const fn new(bounds: Bounds) -> Self {
+        Self {
+            bounds,
+            lines: BTreeMap::new(),
+            order: VecDeque::new(),
+            under_way: 0,
+        }
+    }
+
+    /// Takes a question; gives it back where as many of that asker wait as may.
+    ///
+    /// # Errors
+    /// The question.
+    pub fn ask(&mut self, asker: &str, question: T) -> Result<(), T> {
+        let Bounds {
+            of_one,
+            waiting_of_one,
+            ..
+        } = self.bounds;
+        let line = self.lines.entry(asker.to_owned()).or_insert_with(|| Line {
+            waiting: VecDeque::new(),
+            under_way: 0,
+        });
+        if line.under_way + line.waiting.len() >= of_one + waiting_of_one {
+            return Err(question);
+        }
+        if line.waiting.is_empty() {
+            self.order.push_back(asker.to_owned());
+        }
+        line.waiting.push_back(question);
+        Ok(())
+    }
+
+    /// What is to be answered now, and whose it is: until [`Turns::done`] says so it is under way.
+    pub fn next(&mut self) -> Option<(String, T)> {
+        if self.under_way >= self.bounds.at_once {
+            return None;
+        }
+        for _ in 0..self.order.len() {
+            let asker = self.order.pop_front()?;
+            let line = self.lines.get_mut(&asker)?;
+            if line.under_way >= self.bounds.of_one {
+                self.order.push_back(asker);
+                continue;
+            }
+            let question = line.waiting.pop_front()?;
+            line.under_way += 1;
+            self.under_way += 1;
+            if !line.waiting.is_empty() {
+                self.order.push_back(asker.clone());
+            }
+            return Some((asker, question));
+        }
+        None
+    }
+
+    /// One of an asker's questions is answered.
+    pub fn done(&mut self, asker: &str) {
+        let Some(line) = self.lines.get_mut(asker) else {
+            return;
+        };
+        line.under_way = line.under_way.saturating_sub(1);
+        self.under_way = self.under_way.saturating_sub(1);
+        if line.under_way == 0 && line.waiting.is_empty() {
+            self.lines.remove(asker);
+        }
+    }
+}
+
+/// The operators' questions, and the tenants'.
+pub struct Desk<T> {
+    operators: Turns<T>,
+    tenants: Turns<T>,
+}
+
+/// The operators' one name among [`Turns`].
+const OPERATORS: &str = "";
+
+impl<T> Desk<T> {
+    /// None yet.
+    pub const fn new(operators: usize, waiting: usize, tenants: Bounds) -> Self {
+        Self {
+            operators: Turns::new(Bounds {
+                at_once: operators,
+                of_one: operators,
+                waiting_of_one: waiting,
+            }),
+            tenants: Turns::new(tenants),
+        }
+    }
+
+    const fn of(&mut self, tenant: Option<&str>) -> &mut Turns<T> {
+        match tenant {
+            Some(_) => &mut self.tenants,
+            None => &mut self.operators,
+        }
+    }
+
+    /// As [`Turns::ask`]; of no tenant it is an operator's.
+    ///
+    /// # Errors
+    /// The question.
+    pub fn ask(&mut self, tenant: Option<&str>, question: T) -> Result<(), T> {
+        let turns = self.of(tenant);
+        turns.ask(tenant.unwrap_or(OPERATORS), question)
+    }
+
+    /// As [`Turns::next`].
+    pub fn next(&mut self) -> Option<(Option<String>, T)> {
+        if let Some((_, question)) = self.operators.next() {
+            return Some((None, question));
+        }
+        let (tenant, question) = self.tenants.next()?;
+        Some((Some(tenant), question))
+    }
+
+    /// As [`Turns::done`].
+    pub fn done(&mut self, tenant: Option<&str>) {
+        self.of(tenant).done(tenant.unwrap_or(OPERATORS));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOUNDS: Bounds = Bounds {
+        at_once: 3,
+        of_one: 2,
+        waiting_of_one: 5,
+    };
+
+    fn named(turns: &mut Turns<u32>) -> Vec<(String, u32)> {
+        std::iter::from_fn(|| turns.next()).collect()
+    }
+
+    fn pair(asker: &str, question: u32) -> (String, u32) {
+        (asker.to_owned(), question)
+    }
+
+    #[test]
+    fn one_that_asks_without_end_is_told_to_ask_again_and_others_have_their_turns() {
+        let mut turns = Turns::new(BOUNDS);
+        let taken = (0..100).filter(|question| turns.ask("ads", *question).is_ok());
+        assert_eq!(taken.count(), 7);
+        assert_eq!(named(&mut turns), [pair("ads", 0), pair("ads", 1)]);
+        turns.ask("vision", 200).expect("room");
+        turns.ask("search", 300).expect("room");
+        assert_eq!(named(&mut turns), [pair("vision", 200)], "three at once");
+        turns.done("ads");
+        assert_eq!(named(&mut turns), [pair("search", 300)], "in turns");
+        turns.done("vision");
+        turns.done("search");
+        assert_eq!(named(&mut turns), [pair("ads", 2)], "two of one at once");
+        // There is room for one more now, and one only.
+        assert!(turns.ask("ads", 8).is_ok());
+        assert_eq!(turns.ask("ads", 9), Err(9));
+    }
+
+    #[test]
+    fn what_is_answered_leaves_nothing() {
+        let mut turns = Turns::new(BOUNDS);
+        for round in 0..10 {
+            for asker in ["a", "b", "c"] {
+                turns.ask(asker, round).expect("room");
+            }
+            let answered = named(&mut turns);
+            assert_eq!(answered.len(), 3);
+            answered.iter().for_each(|(asker, _)| turns.done(asker));
+        }
+        assert!(turns.lines.is_empty() && turns.order.is_empty() && turns.under_way == 0);
+    }
+
+    #[test]
+    fn operators_wait_for_no_tenant() {
+        let mut desk = Desk::new(1, 1, BOUNDS);
+        for tenant in ["ads", "ads", "search", "vision"] {
+            desk.ask(Some(tenant), 0).expect("room");
+        }
+        while desk.next().is_some() {}
+        desk.ask(None, 1).expect("room");
+        assert_eq!(desk.next(), Some((None, 1)));
+        desk.ask(None, 2).expect("one waits");
+        assert_eq!(desk.ask(None, 3), Err(3));
+        assert_eq!(desk.next(), None);
+        desk.done(None);
+        assert_eq!(desk.next(), Some((None, 2)));
+    }
+}

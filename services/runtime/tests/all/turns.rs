@@ -1,0 +1,117 @@
+//! One tenant's queries hold up nobody else's: neither those that are slow to answer nor as many as it
+//! can send, neither at the query service nor at a node.
+
+use std::sync::Arc;
+
+use dormouse_messages::{NodeId, TenantId};
+use dormouse_runtime::{ApiError, Asked, NodeAnswer};
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout};
+
+use crate::common::{Broker, PATIENCE};
+
+/// More than may be under way and wait, of one tenant.
+const FLOOD: usize = 300;
+
+fn tenant(name: &str) -> TenantId {
+    TenantId::new(name).expect("valid")
+}
+
+fn node() -> NodeId {
+    NodeId::new("n0").expect("valid")
+}
+
+/// What a request became, of which some are let go by the test only.
+fn is_busy<T>(answer: &Result<T, ApiError>) -> bool {
+    matches!(answer, Err(ApiError::Refused { code, .. }) if code == "busy")
+}
+
+async fn held(asked: &Asked, release: &Semaphore) {
+    if asked.tenant.as_deref() == Some("ads") {
+        drop(release.acquire().await);
+    }
+}
+
+/// Until somebody serves there is no responder.
+async fn until_served<T>(ask: impl AsyncFn() -> Result<T, ApiError>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match ask().await {
+            Ok(answer) => return answer,
+            Err(error) if Instant::now() > deadline => panic!("{error}"),
+            Err(_) => tokio::task::yield_now().await,
+        }
+    }
+}
+
+/// Floods as one tenant, of which `taken` questions are taken, and asks as others meanwhile.
+async fn flood<T: Send + 'static>(
+    release: &Semaphore,
+    taken: usize,
+    ask: impl AsyncFn(Option<TenantId>) -> Result<T, ApiError>,
+) {
+    until_served(async || ask(None).await).await;
+    let flood = (0..FLOOD).map(|_| ask(Some(tenant("ads"))));
+    let mut flood: FuturesUnordered<_> = flood.collect();
+    for _ in taken..FLOOD {
+        let answer = timeout(PATIENCE, flood.next()).await.expect("in time");
+        assert!(answer.is_some_and(|answer| is_busy(&answer)));
+    }
+    for asker in [Some(tenant("search")), None, Some(tenant("vision"))] {
+        let answer = timeout(PATIENCE, ask(asker.clone())).await;
+        let answer = answer.unwrap_or_else(|_| panic!("{asker:?} is held up"));
+        assert!(answer.is_ok(), "{asker:?}");
+    }
+    release.add_permits(FLOOD);
+    let rest: Vec<_> = timeout(PATIENCE, flood.collect()).await.expect("in time");
+    assert!(rest.len() == taken && rest.iter().all(Result::is_ok));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_query_service_answers_each_tenant_in_its_turn() {
+    let broker = Broker::start().await;
+    let (log, api) = (broker.log().await, broker.log().await);
+    let release = Arc::new(Semaphore::new(0));
+    let held_up = Arc::clone(&release);
+    let serving = tokio::spawn(async move {
+        let answer = move |asked: Asked| {
+            let release = Arc::clone(&held_up);
+            async move {
+                held(&asked, &release).await;
+                Ok(Vec::new())
+            }
+        };
+        api.serve_api(&["jobs"], &["jobs"], answer).await
+    });
+    let ask =
+        async |asker: Option<TenantId>| log.request_as(asker.as_ref(), "jobs", Vec::new()).await;
+    // Two under way, and as many as may wait.
+    flood(&release, 66, ask).await;
+    serving.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_answers_each_tenant_and_the_operator_from_slots_of_their_own() {
+    let broker = Broker::start().await;
+    let (log, agent) = (broker.log().await, broker.log().await);
+    let release = Arc::new(Semaphore::new(0));
+    let held_up = Arc::clone(&release);
+    let serving = tokio::spawn(async move {
+        let answer = move |asked: Asked| {
+            let release = Arc::clone(&held_up);
+            async move {
+                held(&asked, &release).await;
+                Ok(NodeAnswer::default())
+            }
+        };
+        agent.serve_node(&node(), &["logs"], 256, answer).await
+    });
+    let ask = async |asker: Option<TenantId>| {
+        log.ask_node(&node(), "logs", asker.as_ref(), Vec::new())
+            .await
+    };
+    flood(&release, 128, ask).await;
+    serving.abort();
+}
