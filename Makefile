@@ -55,7 +55,7 @@ trainers-all: ## The same for large frameworks: torch and Hugging Face (6 GB), a
 	$(CARGO) build -p dormouse -p dormouse-gpu-preload
 	cd messages/trainer/python && $(TOOLS)/venv-torch/bin/python3 -m pytest -p no:cacheprovider tests/large
 
-jaeger-test: ## Build a real Jaeger and follow a job of every language through it
+jaeger-test: ## Build a real Jaeger and follow a job of every language, a resize and a refusal through it
 	scripts/install.sh build nats clients jaeger
 	PATH="$(RUN_PATH)" cargo test --workspace --test all -- --ignored jaeger::
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Follows one job of every language through a real Jaeger.
+"""Follows one job of every language through a real Jaeger, then one that another job is resized for, and one that is refused.
 
     traces.py --main nats://127.0.0.1:4222 --jaeger http://127.0.0.1:16686 --otlp http://127.0.0.1:4318 --driver python=COMMAND ...
 
@@ -7,7 +7,9 @@ The services of `--main` send their spans to the same Jaeger. The client's own s
 program with OpenTelemetry would send it, and its context travels with the submission. Then Jaeger must have
 one trace from the submission to the job's end: of at least four services, with that span as its only root, no
 parent that is not there, a link on the allocation to its decision, and on every published event its place on
-the log. Standard library only. Ends with 1 where a trace is otherwise.
+the log. The trace of a job that comes to a full cluster also has how the one before it saved, stopped and started
+again with less; that of a refused one ends in an error, and no other has one. Standard library only. Ends with 1
+where a trace is otherwise.
 """
 
 from __future__ import annotations
@@ -22,10 +24,11 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-LIMIT_S = 60
+LIMIT_S = 120
 WANTED = [
     "submission.received",
     "job.admitted",
@@ -38,6 +41,22 @@ WANTED = [
     "container.exited",
     "job.completed",
 ]
+# What the trace of a job has besides that another one is resized for: about that other one. (What agents write is
+# about their node.)
+RESIZED = ["checkpoint.requested", "partition.stopped", "partition.start_requested", "partition.started"]
+REFUSED = ["submission.received", "job.refused"]
+# OpenTelemetry's STATUS_CODE_ERROR, by its number and by its name.
+ERROR = (2, "STATUS_CODE_ERROR")
+TENANT = "traces-resized"
+# Its first rank saves when it is asked to; all end then.
+SAVES = """save() {
+  [ "$DORMOUSE_RANK" = 0 ] || exit 0
+  echo '{"step": 1, "bytes": 0}' > "$DORMOUSE_CHECKPOINT_DIR/new"
+  mv "$DORMOUSE_CHECKPOINT_DIR/new" "$DORMOUSE_CHECKPOINT_DIR/checkpoint.json"
+  exit 0
+}
+trap save TERM
+while :; do sleep 0.1; done"""
 
 
 def send_root(otlp: str, language: str, trace: str, span: str) -> None:
@@ -68,17 +87,22 @@ def send_root(otlp: str, language: str, trace: str, span: str) -> None:
     urllib.request.urlopen(request, timeout=10).read()
 
 
-def submit(language: str, command: str, main: str, traceparent: str, folder: Path) -> str | None:
-    """Has the driver submit a job and watch it to its end; what went wrong."""
-    document = {"name": "traced", "command": {"start": ["true"]}, "demand": {"cpu": 0.1, "memory": "16Mi"}}
-    cases = folder / f"{language}.json"
-    cases.write_text(json.dumps({"cases": [{"name": "traced", "steps": [{"watched": document, "traceparent": traceparent}]}]}))
+def document(name: str, *command: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "command": {"start": list(command)}, "demand": {"cpu": 0.1, "memory": "16Mi"}, **more}
+
+
+def drive(command: str, main: str, tenant: str, step: dict[str, Any], folder: Path) -> subprocess.Popen[str]:
+    """Starts the driver with one step."""
+    cases = folder / f"{secrets.token_hex(4)}.json"
+    cases.write_text(json.dumps({"cases": [{"name": "traced", "steps": [step]}]}))
     # The drivers want three brokers; here all are the same.
     words = [*shlex.split(command), "--main", main, "--restricted", main, "--cutting", main]
-    words += ["--tenant", f"traces-{language}", "--cases", str(cases)]
-    ended = subprocess.run(words, stdout=subprocess.PIPE, text=True, timeout=LIMIT_S, check=False)
-    answer = json.loads(ended.stdout.splitlines()[-1]) if ended.stdout else {}
-    return None if "ok" in answer else f"the driver said {ended.stdout!r}"
+    return subprocess.Popen([*words, "--tenant", tenant, "--cases", str(cases)], stdout=subprocess.PIPE, text=True)
+
+
+def answer(driver: subprocess.Popen[str]) -> dict[str, Any]:
+    said, _ = driver.communicate(timeout=LIMIT_S)
+    return json.loads(said.splitlines()[-1]) if said else {}
 
 
 def spans_of(jaeger: str, trace: str) -> list[dict[str, Any]]:
@@ -98,14 +122,14 @@ def spans_of(jaeger: str, trace: str) -> list[dict[str, Any]]:
     return found
 
 
-def faults(spans: list[dict[str, Any]], root: str) -> list[str]:
+def faults(spans: list[dict[str, Any]], root: str, wanted: list[str] = WANTED, services: int = 4) -> list[str]:
     """What is not as it should be."""
     wrong = []
     names = [span["name"].removeprefix("publish ") for span in spans]
-    wrong += [f"no span of {name}" for name in WANTED if name not in names]
-    services = {span["service"] for span in spans if span["service"].startswith("dormouse-")}
-    if len(services) < 4:
-        wrong.append(f"only {sorted(services)} took part")
+    wrong += [f"no span of {name}" for name in wanted if name not in names]
+    took_part = {span["service"] for span in spans if span["service"].startswith("dormouse-")}
+    if len(took_part) < services:
+        wrong.append(f"only {sorted(took_part)} took part")
     ids = {span["spanId"] for span in spans}
     roots = [span["name"] for span in spans if not span.get("parentSpanId")]
     if roots != ["submit a job"]:
@@ -118,12 +142,89 @@ def faults(spans: list[dict[str, Any]], root: str) -> list[str]:
             wrong.append("the allocation has no link")
         if span["name"].startswith("publish ") and not sequence(span):
             wrong.append(f"{span['name']} has no place on the log")
+        is_refusal = span["name"] == "publish job.refused"
+        if (span.get("status", {}).get("code", 0) in ERROR) != is_refusal:
+            wrong.append(f"the status of {span['name']} is {span.get('status')}")
     return wrong
 
 
+def about(spans: list[dict[str, Any]], job: str, wanted: list[str]) -> list[str]:
+    """What is not said of another job."""
+    names = [span["name"].removeprefix("publish ") for span in spans if attribute(span, "dormouse.job") == job]
+    return [f"no span of {name} of {job}" for name in wanted if name not in names]
+
+
+def attribute(span: dict[str, Any], key: str) -> Any:
+    values = [value for it in span.get("attributes", []) if it["key"] == key for value in it["value"].values()]
+    return values[0] if values else None
+
+
 def sequence(span: dict[str, Any]) -> int:
-    values = [it["value"] for it in span.get("attributes", []) if it["key"] == "dormouse.sequence"]
-    return int(values[0].get("intValue", 0)) if values else 0
+    return int(attribute(span, "dormouse.sequence") or 0)
+
+
+class Follower:
+    """Submits by drivers, and asks Jaeger for what follows."""
+
+    def __init__(self, options: argparse.Namespace, folder: Path) -> None:
+        self.options, self.folder, self.failed = options, folder, False
+
+    def submit(self, what: str, command: str, tenant: str, job: dict[str, Any]) -> tuple[str, str, subprocess.Popen[str]]:
+        """Has a driver submit a job and watch it to its end: the trace, its root, the driver."""
+        trace, root = secrets.token_hex(16), secrets.token_hex(8)
+        send_root(self.options.otlp, what, trace, root)
+        step = {"watched": job, "traceparent": f"00-{trace}-{root}-01"}
+        return trace, root, drive(command, self.options.main, tenant, step, self.folder)
+
+    def judge(self, what: str, trace: str, wrong_in: Callable[[list[dict[str, Any]]], list[str]]) -> None:
+        """Asks until nothing is wrong, or for 10 s: spans are sent in batches, once a second."""
+        until, wrong = time.monotonic() + 10, ["not asked yet"]
+        spans: list[dict[str, Any]] = []
+        while wrong and time.monotonic() < until:
+            spans = spans_of(self.options.jaeger, trace)
+            wrong = wrong_in(spans)
+            time.sleep(0.2)
+        services = sorted({span["service"] for span in spans})
+        print(f"{what}: trace {trace}: {len(spans)} spans of {', '.join(services)}", flush=True)
+        self.fail(what, wrong)
+
+    def fail(self, what: str, wrong: list[str]) -> None:
+        for fault in wrong:
+            print(f"traces: {what}: {fault}", file=sys.stderr)
+        self.failed = self.failed or bool(wrong)
+
+    def one_of(self, language: str, command: str) -> None:
+        """A job of one language."""
+        trace, root, driver = self.submit(language, command, f"traces-{language}", document("traced", "true"))
+        said = answer(driver)
+        if "ok" not in said:
+            return self.fail(language, [f"the driver said {said!r}"])
+        self.judge(language, trace, lambda spans: faults(spans, root))
+
+    def resized(self, command: str) -> None:
+        """A job fills the cluster, and another one comes: the first one saves, stops and starts again with less."""
+        first = f"{TENANT}/first"
+        filling = document("first", "sh", "-c", SAVES, containers={"min": 1, "max": 8}, demand={"cpu": 1, "memory": "16Mi"})
+        filling["checkpoint"] = {"mode": "exit", "grace_s": 5}
+        trace, _, filler = self.submit("first", command, TENANT, filling)
+        self.judge("first", trace, lambda spans: about(spans, first, ["partition.started"]))
+        half = document("second", "sleep", "1", containers={"min": 4, "max": 4}, demand={"cpu": 1, "memory": "16Mi"})
+        trace, root, driver = self.submit("second", command, TENANT, half)
+        said = answer(driver)
+        if "ok" not in said:
+            self.fail("second", [f"the driver said {said!r}"])
+        self.judge("second", trace, lambda spans: faults(spans, root, [*WANTED, "checkpoint.saved"]) + about(spans, first, RESIZED))
+        answer(drive(command, self.options.main, TENANT, {"cancel": "first"}, self.folder))
+        answer(filler)
+
+    def refused(self, command: str) -> None:
+        """A job that cannot be: the fewest containers are more than the most."""
+        job = document("refused", "true", containers={"min": 2, "max": 1})
+        trace, root, driver = self.submit("refused", command, TENANT, job)
+        said = answer(driver)
+        if said.get("error", {}).get("class") != "Refused":
+            self.fail("refused", [f"the driver said {said!r}"])
+        self.judge("refused", trace, lambda spans: faults(spans, root, REFUSED, services=1))
 
 
 def main() -> int:
@@ -133,27 +234,14 @@ def main() -> int:
     parser.add_argument("--otlp", required=True, help="where it takes spans by OTLP over HTTP")
     parser.add_argument("--driver", action="append", required=True, metavar="LANGUAGE=COMMAND")
     options = parser.parse_args()
-    failed = False
     with tempfile.TemporaryDirectory(prefix="dormouse-traces-") as folder:
-        for driver in options.driver:
-            language, command = driver.split("=", 1)
-            trace, root = secrets.token_hex(16), secrets.token_hex(8)
-            send_root(options.otlp, language, trace, root)
-            said = submit(language, command, options.main, f"00-{trace}-{root}-01", Path(folder))
-            wrong = [said or "not asked yet"]
-            spans: list[dict[str, Any]] = []
-            # Spans are sent in batches, once a second.
-            until = time.monotonic() + 10
-            while wrong and not said and time.monotonic() < until:
-                spans = spans_of(options.jaeger, trace)
-                wrong = faults(spans, root)
-                time.sleep(0.2)
-            services = sorted({span["service"] for span in spans})
-            print(f"{language}: trace {trace}: {len(spans)} spans of {', '.join(services)}", flush=True)
-            for fault in wrong:
-                print(f"traces: {language}: {fault}", file=sys.stderr)
-            failed = failed or bool(wrong)
-    return 1 if failed else 0
+        follower = Follower(options, Path(folder))
+        drivers = [driver.split("=", 1) for driver in options.driver]
+        for language, command in drivers:
+            follower.one_of(language, command)
+        follower.resized(drivers[0][1])
+        follower.refused(drivers[0][1])
+    return 1 if follower.failed else 0
 
 
 if __name__ == "__main__":

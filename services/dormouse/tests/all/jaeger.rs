@@ -1,4 +1,5 @@
-//! A job of every language, followed through a real Jaeger: `make jaeger-test`, which builds it.
+//! A job of every language, one that another is resized for, and a refused one, followed through a
+//! real Jaeger: `make jaeger-test`, which builds it.
 
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -47,7 +48,7 @@ impl Drop for Jaeger {
 
 #[test]
 #[ignore = "builds a Jaeger first: make jaeger-test"]
-fn a_job_of_every_language_is_one_trace() {
+fn jobs_are_one_trace_each_in_every_language_and_when_resized_or_refused() {
     let _jaeger = Jaeger::start();
     let mut cluster = Cluster::new();
     cluster.env("OTEL_EXPORTER_OTLP_ENDPOINT", OTLP);
@@ -65,16 +66,26 @@ fn a_job_of_every_language_is_one_trace() {
     let faults = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}{faults}");
     print!("{said}");
-    let drawn = cluster.run(&["job", "trace", "traces-go/traced", "--jaeger", QUERY]);
+    let names = drawn(&cluster, "traces-go/traced");
+    assert_eq!(names.first().map(String::as_str), Some("submit a job"));
+    assert!(
+        names.contains(&"publish job.completed".to_owned()),
+        "{names:?}"
+    );
+    // The resize of one job is drawn in the trace of the other.
+    let names = drawn(&cluster, "traces-resized/second");
+    for step in ["checkpoint.saved", "partition.stopped", "job.completed"] {
+        assert!(names.contains(&format!("publish {step}")), "{names:?}");
+    }
+    cluster.check();
+}
+
+/// The spans of a job, as `job trace` has them from Jaeger.
+fn drawn(cluster: &Cluster, job: &str) -> Vec<String> {
+    let drawn = cluster.run(&["job", "trace", job, "--jaeger", QUERY]);
     assert_eq!(drawn.code, 0, "{}{}", drawn.out, drawn.err);
     let trace = drawn.json();
     let spans = trace["spans"].as_array().expect("spans");
-    let names: Vec<&str> = spans.iter().filter_map(|it| it["name"].as_str()).collect();
-    assert_eq!(
-        names.first(),
-        Some(&"submit a job"),
-        "the client's is the root"
-    );
-    assert!(names.contains(&"publish job.completed"), "{names:?}");
-    cluster.check();
+    let names = spans.iter().filter_map(|it| it["name"].as_str());
+    names.map(str::to_owned).collect()
 }
