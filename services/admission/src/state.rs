@@ -120,6 +120,10 @@ impl Fold for AdmissionState {
         self.queues.log_time()
     }
 
+    fn contradiction(&self) -> Option<&str> {
+        self.queues.contradiction()
+    }
+
     fn check_invariants(&self) -> Result<(), String> {
         self.queues.check_invariants()
     }
