@@ -14,6 +14,8 @@ mod exec;
 mod network;
 mod output;
 mod pauses;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
