@@ -34,6 +34,12 @@ pub trait Fold: Default + Clone + Send + Unpin + Serialize + DeserializeOwned + 
         None
     }
 
+    /// What was folded last and cannot be: a contradiction of the system's own, never what others may
+    /// say. Asked after every event by the service, which stops there: it must cost nothing.
+    fn contradiction(&self) -> Option<&str> {
+        None
+    }
+
     /// Says which invariant is broken, if any. Called after every step in tests, simulation and
     /// verification.
     ///

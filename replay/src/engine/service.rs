@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use dormouse_messages::{Decider, Event, Fold, Recorded, Sequence, Timestamp, Writer};
 use dormouse_shell::{
-    Append, Effect, Failure, Followed, HostTime, Made, Mark, Outcome, Shell, Snapshot,
+    Append, Effect, Failure, Followed, Halt, HostTime, Made, Mark, Outcome, Shell, Snapshot,
 };
 
 use super::faults::{Fate, Faults, Plant};
@@ -169,8 +169,11 @@ impl<D: Decider> Copy<D> {
     fn fold(&mut self, log: &MemoryLog, to: Sequence, check: bool) -> Result<(), Broken> {
         let events = log.between(self.shell.folded(), to).iter();
         let followed = events.map(|recorded| Followed::Event(Arc::clone(recorded)));
-        let unknown = |unknown: dormouse_shell::UnknownVersion| {
-            (unknown.sequence, format!("unknown: {}", unknown.type_name))
+        let unknown = |halt| match halt {
+            Halt::UnknownVersion(it) => (it.sequence, format!("unknown: {}", it.type_name)),
+            Halt::Contradiction { sequence, what } => {
+                (sequence, format!("{}: {what}", D::State::NAME))
+            }
         };
         if !check {
             let caught_up = std::iter::once(Followed::CaughtUp(to));

@@ -129,6 +129,10 @@ impl Fold for AdmissionState {
         self.queues.log_time()
     }
 
+    fn contradiction(&self) -> Option<&str> {
+        self.queues.contradiction()
+    }
+
     fn check_invariants(&self) -> Result<(), String> {
         let mut services = self.services.values().flatten();
         match services.find(|job| !self.queues.jobs.contains_key(job)) {

@@ -15,6 +15,8 @@ mod layers;
 mod network;
 mod output;
 mod pauses;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read;

@@ -57,6 +57,20 @@ pub struct UnknownVersion {
     pub type_name: String,
 }
 
+/// Why a service has to stop at an event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Halt {
+    /// Before it: it cannot be folded.
+    UnknownVersion(UnknownVersion),
+    /// Behind it: what was folded contradicts itself, and nothing may be decided on it.
+    Contradiction {
+        /// The event.
+        sequence: Sequence,
+        /// What cannot be.
+        what: String,
+    },
+}
+
 /// What is folded, and what is waited for.
 pub(crate) struct Core<F> {
     pub state: F,
@@ -117,19 +131,22 @@ impl<F: Fold> Core<F> {
     }
 
     /// Folds one item; the event, if it is the service's own.
-    pub fn fold<'a>(
-        &mut self,
-        followed: &'a Followed,
-    ) -> Result<Option<&'a Recorded>, UnknownVersion> {
+    pub fn fold<'a>(&mut self, followed: &'a Followed) -> Result<Option<&'a Recorded>, Halt> {
         match followed {
             Followed::Event(recorded) => {
                 if let Some(type_name) = recorded.too_new() {
-                    return Err(UnknownVersion {
+                    return Err(Halt::UnknownVersion(UnknownVersion {
                         sequence: recorded.sequence,
                         type_name: type_name.to_owned(),
-                    });
+                    }));
                 }
                 self.state.evolve(recorded);
+                if let Some(what) = self.state.contradiction() {
+                    return Err(Halt::Contradiction {
+                        sequence: recorded.sequence,
+                        what: what.to_owned(),
+                    });
+                }
                 self.passed(recorded.sequence, recorded.stored_at);
                 if recorded.writer == self.writer {
                     self.own_last = recorded.sequence;

@@ -21,7 +21,8 @@
 //!
 //! The invariant it protects: nothing is appended before all that the service itself has appended
 //! is folded, and after any doubt or conflict, the whole log as it then was. That a stale copy
-//! cannot append all the same is the broker's: the fence ([`Append::expected`]).
+//! cannot append all the same is the broker's: the fence ([`Append::expected`]). Nothing is decided on a
+//! fold that contradicts itself ([`Halt::Contradiction`]).
 //!
 //! It leaves to its driver: encoding, spans, the lease itself, timers, threads, files.
 
@@ -34,7 +35,7 @@ pub mod pace;
 #[cfg(test)]
 mod tests;
 
-pub use core::{Made, Snapshot, UnknownVersion, state_hash};
+pub use core::{Halt, Made, Snapshot, UnknownVersion, state_hash};
 pub use followed::Followed;
 pub use host::{HostTime, Mark};
 pub use machine::{

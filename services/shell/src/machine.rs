@@ -14,7 +14,7 @@ use std::time::Duration;
 use dormouse_messages::events::{Basis, Budget};
 use dormouse_messages::{Decider, Event, Fold, Proposal, Sequence, Timestamp};
 
-use crate::core::{Core, Made, Snapshot, UnknownVersion, state_hash};
+use crate::core::{Core, Halt, Made, Snapshot, state_hash};
 use crate::followed::Followed;
 use crate::host::{HostTime, Mark};
 
@@ -257,8 +257,9 @@ impl<D: Decider> Shell<D> {
     /// A part of the log, in order.
     ///
     /// # Errors
-    /// An event of a version that this build does not know: the service has to stop before it.
-    pub fn followed(&mut self, batch: &[Followed]) -> Result<Folded, UnknownVersion> {
+    /// An event of a version that this build does not know: the service has to stop before it. Or one after
+    /// which the fold contradicts itself: it has to stop, and nothing of it is kept.
+    pub fn followed(&mut self, batch: &[Followed]) -> Result<Folded, Halt> {
         let mut folded = Folded::default();
         for followed in batch {
             let doubt = match followed {

@@ -12,13 +12,15 @@ use dormouse_messages::{
 use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use crate::{Effect, Failure, Followed, Observation, Outcome, Shell, Snapshot, hurried};
+use crate::{Effect, Failure, Followed, Halt, Observation, Outcome, Shell, Snapshot, hurried};
 
 /// What was drained and not answered, and how often each was answered.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 struct ToyState {
     open: BTreeSet<NodeId>,
     answered: BTreeMap<NodeId, u64>,
+    #[serde(skip)]
+    contradiction: Option<String>,
 }
 
 impl Fold for ToyState {
@@ -30,9 +32,14 @@ impl Fold for ToyState {
             self.open.insert(event.node.clone());
         }
         if let Some(Event::NodeRecovered(event)) = recorded.event() {
-            self.open.remove(&event.node);
+            let again = !self.open.remove(&event.node) && self.answered.contains_key(&event.node);
+            self.contradiction = again.then(|| format!("{} is answered again", event.node));
             *self.answered.entry(event.node.clone()).or_default() += 1;
         }
+    }
+
+    fn contradiction(&self) -> Option<&str> {
+        self.contradiction.as_deref()
     }
 }
 
@@ -352,11 +359,50 @@ fn a_version_that_is_not_known_is_not_passed() {
     unknown.envelope.body = dormouse_messages::Body::Unknown {
         type_name: "dormouse.node.drained.v2".into(),
     };
-    let error = shell
+    let halt = shell
         .followed(&[Followed::Event(Arc::new(unknown))])
         .expect_err("it stops");
-    assert_eq!(error.sequence, Sequence(4));
+    let Halt::UnknownVersion(unknown) = halt else {
+        panic!("{halt:?}")
+    };
+    assert_eq!(unknown.sequence, Sequence(4));
     assert_eq!(shell.folded(), Sequence(0));
+}
+
+#[test]
+fn a_contradiction_stops_the_service_where_it_is_and_is_neither_kept_nor_decided_on() {
+    let nothing = Snapshot {
+        state: ToyState::default(),
+        log: "log".to_owned(),
+        sequence: Sequence(0),
+        stored_at: at(0),
+        own_last: Sequence(0),
+    };
+    let mut shell = Shell::new(Arc::new(Toy::<false>), nothing, "test", Some(1));
+    shell.activate();
+    let last = Sequence(0);
+    let answered = |number: u64| {
+        Event::from(NodeRecovered {
+            node: format!("n{number}").parse().expect("a name"),
+            last_seen: at(0),
+            basis: None,
+        })
+    };
+    let halt = shell
+        .followed(&[
+            recorded(1, Writer::Operator, drained(1)),
+            recorded(2, Writer::Placer, answered(1)),
+            recorded(3, Writer::Placer, answered(1)),
+            recorded(4, Writer::Operator, drained(4)),
+            Followed::CaughtUp(last),
+        ])
+        .expect_err("it stops");
+    let expected = Halt::Contradiction {
+        sequence: Sequence(3),
+        what: "n1 is answered again".to_owned(),
+    };
+    assert_eq!(halt, expected);
+    assert!(step(&mut shell).is_empty());
 }
 
 /// A log of one broker with a fence, whose answers may be lost.

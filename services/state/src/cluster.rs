@@ -108,6 +108,9 @@ pub struct ClusterState {
     pub overfull: BTreeMap<NodeId, Amounts>,
     /// Which node may say what of a job.
     pub witness: Witness,
+    /// A decision of the system's own that cannot be. What folds it stops, so that it is in no snapshot.
+    #[serde(skip)]
+    contradiction: Option<String>,
 }
 
 impl Fold for ClusterState {
@@ -192,7 +195,14 @@ impl Fold for ClusterState {
         Some(self.now)
     }
 
+    fn contradiction(&self) -> Option<&str> {
+        self.contradiction.as_deref()
+    }
+
     fn check_invariants(&self) -> Result<(), String> {
+        if let Some(what) = self.contradiction() {
+            return Err(what.to_owned());
+        }
         let held = self.held();
         for (name, node) in self.nodes.iter() {
             let room = self.overfull.get(name).unwrap_or(&node.capacity);
@@ -631,7 +641,16 @@ impl ClusterState {
         });
     }
 
+    /// One writer decides these, under a fence: their numbers never go back.
+    fn goes_back(&mut self, what: &str, before: Epoch, epoch: Epoch) {
+        if epoch < before {
+            let found = || format!("{what} of epoch {epoch} comes after that of epoch {before}");
+            self.contradiction.get_or_insert_with(found);
+        }
+    }
+
     fn allocated(&mut self, event: &AllocationDecided, sequence: Sequence) {
+        self.goes_back("an allocation", self.allocation.epoch, event.epoch);
         let shape_of = |shape: u32| event.shapes.iter().find(|known| known.shape == shape);
         let mut slots: BTreeMap<NodeId, Vec<(ContainerType, u32)>> = BTreeMap::new();
         for slot in &event.slots {
@@ -697,6 +716,7 @@ impl ClusterState {
     }
 
     fn placed(&mut self, event: &PlacementDecided, sequence: Sequence) {
+        self.goes_back("a placement", self.placed_epoch, event.epoch);
         if event.epoch > self.placed_epoch {
             self.placed_epoch = event.epoch;
             // A displaced job that has to wait gives its room up.

@@ -308,3 +308,18 @@ fn a_fence_of_an_earlier_life_changes_nothing() {
     fenced(&mut history, 1);
     assert!(fold(&history).nodes.is_usable(&node("n0")));
 }
+
+#[test]
+fn a_decision_whose_number_goes_back_is_a_contradiction() {
+    let mut history = placed();
+    history.allocate(2, &[("t/a", 2, 0)], &[("t/a", "waits")]);
+    assert_eq!(fold(&history).contradiction(), None);
+    history.allocate(1, &[("t/a", 0, 2)], &[]);
+    let mut state = ClusterState::default();
+    history.log.iter().for_each(|it| state.evolve(it));
+    assert_eq!(
+        state.contradiction(),
+        Some("an allocation of epoch 1 comes after that of epoch 2")
+    );
+    assert!(state.check_invariants().is_err());
+}

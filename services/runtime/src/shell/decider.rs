@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use actix::fut::wrap_future;
 use actix::{ActorContext, ActorFutureExt, Addr, AsyncContext, Context, SpawnHandle};
 use dormouse_messages::{CodecError, Decider, Sequence, Timestamp};
-use dormouse_shell::{Append, Effect, Failure, Mark, Outcome, Shell, Snapshot, Task};
+use dormouse_shell::{Append, Effect, Failure, Halt, Mark, Outcome, Shell, Snapshot, Task};
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -298,14 +298,18 @@ impl<D: Decider> DeciderActor<D> {
     }
 
     fn fold(&mut self, batch: &[Followed]) -> Result<(), ServiceError> {
-        let folded =
-            self.shell
-                .followed(batch)
-                .map_err(|unknown| ServiceError::UnknownVersion {
-                    sequence: unknown.sequence,
-                    type_name: unknown.type_name,
-                    build: self.options.build.clone(),
-                })?;
+        let folded = self.shell.followed(batch).map_err(|halt| match halt {
+            Halt::UnknownVersion(unknown) => ServiceError::UnknownVersion {
+                sequence: unknown.sequence,
+                type_name: unknown.type_name,
+                build: self.options.build.clone(),
+            },
+            Halt::Contradiction { sequence, what } => ServiceError::Contradiction {
+                service: D::WRITER.as_str(),
+                sequence,
+                what,
+            },
+        })?;
         if let Some((sequence, why)) = &folded.doubt
             && self.told.is_none_or(|told| told.elapsed() >= TELL_EVERY)
         {

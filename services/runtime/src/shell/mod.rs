@@ -100,6 +100,18 @@ pub enum ServiceError {
         /// This build.
         build: String,
     },
+    /// What was folded contradicts itself.
+    #[error(
+        "after the event at {sequence} the state of {service} contradicts itself: {what}; it decides nothing on that. Nothing runs differently meanwhile. Export the log up to there (`dormouse log export -o log.dmlog --to {sequence}`), report it with this text, and start a build that mends it, or the one that ran before"
+    )]
+    Contradiction {
+        /// Which service.
+        service: &'static str,
+        /// The event.
+        sequence: Sequence,
+        /// What cannot be.
+        what: String,
+    },
     /// The log has lost what was folded.
     #[error(
         "the log no longer holds what was folded up to {folded}; start again, to fold what it holds"

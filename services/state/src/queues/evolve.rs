@@ -10,6 +10,7 @@ use dormouse_messages::{
 
 use crate::folded;
 
+use super::account::Contradiction;
 use super::{FAILED_LIMIT, QueueJob, Queues, Stand, TenantQueue};
 
 impl Fold for Queues {
@@ -71,7 +72,14 @@ impl Fold for Queues {
         Some(self.now)
     }
 
+    fn contradiction(&self) -> Option<&str> {
+        self.contradiction.what()
+    }
+
     fn check_invariants(&self) -> Result<(), String> {
+        if let Some(what) = self.contradiction() {
+            return Err(what.to_owned());
+        }
         let mut again = BTreeMap::new();
         let mut by_class: BTreeMap<i32, Amounts> = BTreeMap::new();
         let mut live = 0;
@@ -85,7 +93,7 @@ impl Fold for Queues {
                 }
                 Stand::Released { .. } => {
                     live += 1;
-                    tenant.count(job, true);
+                    tenant.count_in(job);
                     if job.urgency == Urgency::Training {
                         let held = by_class.entry(job.class).or_default();
                         job.beside.add_to(held, &job.demand, job.firm());
@@ -121,25 +129,27 @@ impl Fold for Queues {
 }
 
 impl TenantQueue {
-    /// Counts a released job in or out.
-    fn count(&mut self, job: &QueueJob, inwards: bool) {
-        let weight = u64::from(job.weight);
-        if inwards {
-            job.beside.add_to(&mut self.runs, &job.demand, job.held());
-            job.beside.add_to(&mut self.firm, &job.demand, job.firm());
-            self.containers.0 += job.held();
-            self.containers.1 += job.firm();
-            self.released += 1;
-            self.weights += weight;
-        } else {
-            let beside = &job.beside;
-            beside.subtract_from(&mut self.runs, &job.demand, job.held());
-            beside.subtract_from(&mut self.firm, &job.demand, job.firm());
-            self.containers.0 = self.containers.0.saturating_sub(job.held());
-            self.containers.1 = self.containers.1.saturating_sub(job.firm());
-            self.released = self.released.saturating_sub(1);
-            self.weights = self.weights.saturating_sub(weight);
-        }
+    /// Counts a released job in.
+    fn count_in(&mut self, job: &QueueJob) {
+        job.beside.add_to(&mut self.runs, &job.demand, job.held());
+        job.beside.add_to(&mut self.firm, &job.demand, job.firm());
+        self.containers.0 += job.held();
+        self.containers.1 += job.firm();
+        self.released += 1;
+        self.weights += u64::from(job.weight);
+    }
+
+    /// Counts a released job out.
+    fn count_out(&mut self, id: &JobId, job: &QueueJob, found: &mut Contradiction) {
+        let beside = &job.beside;
+        beside.subtract_from(&mut self.runs, &job.demand, job.held());
+        beside.subtract_from(&mut self.firm, &job.demand, job.firm());
+        let of = |what: &'static str| move || format!("{what} of {} without {id}", id.tenant());
+        let (held, firm) = &mut self.containers;
+        found.take(held, job.held(), of("the containers"));
+        found.take(firm, job.firm(), of("the firm containers"));
+        found.take(&mut self.released, 1, of("the released jobs"));
+        found.take(&mut self.weights, u64::from(job.weight), of("the weights"));
     }
 }
 
@@ -149,6 +159,7 @@ struct Sums<'a> {
     asked: &'a mut Amounts,
     by_class: &'a mut BTreeMap<i32, Amounts>,
     live: &'a mut u64,
+    found: &'a mut Contradiction,
 }
 
 impl Sums<'_> {
@@ -189,11 +200,17 @@ impl Sums<'_> {
                     .subtract_from(&mut tenant.queued, &job.demand, start);
             }
             Stand::Released { .. } => {
-                tenant.count(job, inwards);
+                match inwards {
+                    true => tenant.count_in(job),
+                    false => tenant.count_out(id, job, self.found),
+                }
                 self.of_class(job, inwards);
             }
             Stand::Held { .. } if inwards => tenant.held += 1,
-            Stand::Held { .. } => tenant.held = tenant.held.saturating_sub(1),
+            Stand::Held { .. } => {
+                let of = || format!("the waiting jobs of {} without {id}", id.tenant());
+                self.found.take(&mut tenant.held, 1, of);
+            }
             Stand::Doomed { .. } => {}
         }
         match amount {
@@ -203,7 +220,8 @@ impl Sums<'_> {
             }
             Some(amount) => {
                 job.beside.subtract_from(self.asked, &job.demand, amount);
-                *self.live = self.live.saturating_sub(1);
+                let of = || format!("the live jobs without {id}");
+                self.found.take(self.live, 1, of);
             }
             None => {}
         }
@@ -250,6 +268,7 @@ impl Queues {
             asked: &mut self.asked,
             by_class: &mut self.by_class,
             live: &mut self.live,
+            found: &mut self.contradiction,
         }
     }
 
@@ -260,6 +279,7 @@ impl Queues {
             asked: &mut self.asked,
             by_class: &mut self.by_class,
             live: &mut self.live,
+            found: &mut self.contradiction,
         };
         let Some(job) = self.jobs.get_mut(id) else {
             return;

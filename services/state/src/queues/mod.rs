@@ -10,6 +10,7 @@
 //!    its smallest partition, and what the newest allocation gives it.
 //! 4. Its end gives that back; a completion is a sample of how long jobs run.
 
+mod account;
 mod credit;
 mod evolve;
 mod tenant;
@@ -26,6 +27,7 @@ use dormouse_messages::{
 };
 use serde::{Deserialize, Serialize};
 
+use account::Contradiction;
 pub use credit::Credit;
 pub use tenant::{TenantQueue, Waits};
 
@@ -253,6 +255,9 @@ pub struct Queues {
     dependents: BTreeMap<JobId, BTreeSet<JobId>>,
     /// Jobs that ended without success, the oldest first.
     failed: VecDeque<JobId>,
+    /// The first that does not add up. What folds it stops, so that it is in no snapshot.
+    #[serde(skip)]
+    contradiction: Contradiction,
 }
 
 impl Queues {

@@ -1,0 +1,255 @@
+//! An engine that is slow, or fails: a stand-in behind a Unix socket, that knows one container.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use actix::prelude::*;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::mpsc;
+
+use dormouse_messages::grants::{Granted, Network};
+
+use super::*;
+use crate::container::{Container, Evict, Note, Readiness, Start, What};
+use crate::folder::Below;
+use crate::marks::Mark;
+
+/// What an engine does with its container, and what it was asked.
+#[derive(Debug, Default)]
+struct Seen {
+    runs: bool,
+    /// So many removals fail.
+    fails: u32,
+    removals: u32,
+    /// Whether its container was killed before its start was answered.
+    killed_as_it_started: bool,
+}
+
+/// How its start is answered, when the container runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answers {
+    /// Not before the client gives it up.
+    Never,
+    /// When the container has ended.
+    WhenItEnds,
+}
+
+#[derive(Clone)]
+struct Engine {
+    seen: Arc<Mutex<Seen>>,
+    answers: Answers,
+}
+
+/// Longer than any client here waits.
+const LONG: Duration = Duration::from_secs(30);
+
+impl Engine {
+    fn start(socket: &std::path::Path, answers: Answers, fails: u32) -> Self {
+        let listener = UnixListener::bind(socket).expect("bound");
+        let seen = Seen {
+            fails,
+            ..Seen::default()
+        };
+        let engine = Self {
+            seen: Arc::new(Mutex::new(seen)),
+            answers,
+        };
+        let serving = engine.clone();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let engine = serving.clone();
+                tokio::spawn(async move { engine.serve(stream).await });
+            }
+        });
+        engine
+    }
+
+    fn seen<T>(&self, with: impl FnOnce(&mut Seen) -> T) -> T {
+        with(&mut self.seen.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// One request a connection.
+    async fn serve(&self, mut stream: UnixStream) {
+        let mut request = Vec::new();
+        let mut piece = [0; 4096];
+        let head_end = loop {
+            let read = stream.read(&mut piece).await.unwrap_or(0);
+            if read == 0 {
+                return;
+            }
+            request.extend_from_slice(&piece[..read]);
+            if let Some(end) = request.windows(4).position(|it| it == b"\r\n\r\n") {
+                break end;
+            }
+        };
+        let head = String::from_utf8_lossy(&request[..head_end]).into_owned();
+        let (status, body) = self.answer(&head).await;
+        let reply = format!(
+            "HTTP/1.1 {status} x\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            body.len()
+        );
+        let _ = stream.write_all(reply.as_bytes()).await;
+        // What is left of its body.
+        let _ = tokio::time::timeout(Duration::from_millis(50), stream.read(&mut piece)).await;
+    }
+
+    async fn answer(&self, head: &str) -> (u16, String) {
+        let line = head.lines().next().unwrap_or_default();
+        let path = line.split(' ').nth(1).unwrap_or_default();
+        let path = path.split('?').next().unwrap_or_default();
+        let asked = path.rsplit('/').next().unwrap_or_default();
+        let none = || r#"{"message":"no such container"}"#.to_owned();
+        match (line.split(' ').next().unwrap_or_default(), asked) {
+            ("POST", "create") => (201, r#"{"Id":"x","Warnings":[]}"#.to_owned()),
+            ("POST", "start") => self.starts().await,
+            ("POST", "kill") => self.seen(|seen| match std::mem::take(&mut seen.runs) {
+                true => {
+                    seen.killed_as_it_started = true;
+                    (204, String::new())
+                }
+                false => (409, r#"{"message":"it does not run"}"#.to_owned()),
+            }),
+            ("DELETE", _) => self.seen(|seen| {
+                seen.removals += 1;
+                if seen.removals <= seen.fails {
+                    return (500, r#"{"message":"the engine is busy"}"#.to_owned());
+                }
+                seen.runs = false;
+                (204, String::new())
+            }),
+            _ => (404, none()),
+        }
+    }
+
+    async fn starts(&self) -> (u16, String) {
+        self.seen(|seen| seen.runs = true);
+        let ended = async {
+            while self.answers == Answers::Never || self.seen(|seen| seen.runs) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let ended = tokio::time::timeout(LONG, ended).await;
+        self.seen(|seen| seen.killed_as_it_started &= ended.is_ok());
+        (204, String::new())
+    }
+}
+
+/// A node with this engine, whose answers are waited for so long.
+fn node(folder: &std::path::Path, patience_s: u64) -> (AgentConfig, Marks, DockerRuntime) {
+    let name = "n0".parse().expect("a name");
+    let config = AgentConfig::local(name, Default::default(), folder.to_owned());
+    let marks = Marks::open(&config.layout()).expect("opened");
+    let socket = folder.join("engine");
+    let docker = Docker::connect_with_unix(
+        socket.to_str().expect("text"),
+        patience_s,
+        bollard::API_DEFAULT_VERSION,
+    );
+    // Nobody is told of ends here.
+    let (exits, _) = mpsc::unbounded_channel();
+    let inner = Inner {
+        docker: docker.expect("a client"),
+        config: config.clone(),
+        layout: config.layout(),
+        marks: marks.clone(),
+        exits,
+        pauses: Pauses::default(),
+    };
+    let inner = Arc::new(inner);
+    (config, marks, DockerRuntime { inner })
+}
+
+fn plan(config: &AgentConfig) -> ContainerPlan {
+    let container: ContainerId = "ads/lr/1/0".parse().expect("an id");
+    ContainerPlan {
+        request: Sequence(7),
+        argv: vec!["/bin/true".to_owned()],
+        env: BTreeMap::new(),
+        image: None,
+        mounts: Vec::new(),
+        user: None,
+        port: 21_000,
+        network: Network::Host,
+        node_address: None,
+        granted: Granted::default(),
+        demand: Default::default(),
+        gpu_part: None,
+        gpus: Vec::new(),
+        directory: config.layout().container(&container),
+        checkpoint: config
+            .layout()
+            .checkpoint(&container.job, container.incarnation),
+        resume: None,
+        stored: None,
+        members: None,
+        work: None,
+        code: None,
+        python: None,
+        container,
+    }
+}
+
+/// The engine has started it, and its answer never came. "Cannot start" would let it be started
+/// elsewhere, or here once more: it is said when the container is gone, however often that fails.
+#[tokio::test]
+async fn what_runs_though_its_start_failed_is_gone_before_that_is_said() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let engine = Engine::start(&folder.path().join("engine"), Answers::Never, 2);
+    let (config, _, runtime) = node(folder.path(), 1);
+    let started = runtime.start(plan(&config)).await;
+    let (runs, removals) = engine.seen(|seen| (seen.runs, seen.removals));
+    assert_eq!((runs, removals), (false, 3), "{started:?}");
+    let Err(RuntimeError::Start(refused)) = started else {
+        panic!("{started:?}")
+    };
+    assert_eq!(refused.fault, Some(NodeFault::Engine));
+}
+
+/// What a container's actor tells.
+struct Told(mpsc::UnboundedSender<What>);
+
+impl Actor for Told {
+    type Context = Context<Self>;
+}
+
+impl Handler<Note> for Told {
+    type Result = ();
+
+    fn handle(&mut self, note: Note, _: &mut Context<Self>) {
+        let _ = self.0.send(note.what);
+    }
+}
+
+/// The engine takes its time; meanwhile the lease cannot be renewed. The container is ended as soon as
+/// it runs, not only when the engine has said so: that may be after the lease.
+#[actix::test]
+async fn a_container_that_is_taken_away_while_it_starts_is_ended_before_its_start_is_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let engine = Engine::start(&folder.path().join("engine"), Answers::WhenItEnds, 0);
+    let (config, marks, runtime) = node(folder.path(), 60);
+    let plan = plan(&config);
+    let (told, mut notes) = mpsc::unbounded_channel();
+    let container = Container::new(
+        (marks, Mark::new(plan.container.clone(), plan.request)),
+        Arc::new(runtime),
+        Told(told).start().recipient(),
+        Below::new(folder.path().to_owned(), "container"),
+        false,
+        (None, Readiness::default()),
+        None,
+    );
+    let container = container.start();
+    container.do_send(Start { plan, resume: None });
+    while !engine.seen(|seen| seen.runs) {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    container.do_send(Evict {
+        reason: "the lease could not be renewed".to_owned(),
+        grace: Duration::ZERO,
+    });
+    let first = tokio::time::timeout(2 * LONG, notes.recv()).await;
+    assert!(matches!(first, Ok(Some(What::Running(_)))), "{first:?}");
+    let killed = engine.seen(|seen| seen.killed_as_it_started);
+    assert!(killed, "it ran until its start was told");
+}
