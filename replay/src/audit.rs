@@ -11,6 +11,7 @@
 //!    ([`eligible`]).
 //! 8. Room is made for whom it may be, within the bound on preemptions ([`preemption`]).
 //! 9. Allocations are not decided and refused in turns while nothing else happens.
+//! 10. Nothing is placed on a node in quarantine, and no quarantine outlasts its time.
 //!
 //! What it keeps is bounded by what is live, but for the names of ended jobs.
 
@@ -76,6 +77,7 @@ pub struct Audit {
     undecided: BTreeSet<u64>,
     /// Refusals with nothing but decisions between them.
     refusals: u32,
+    quarantined: BTreeSet<NodeId>,
     starts: Starts,
     preemptions: Preemptions,
     violations: Vec<Violation>,
@@ -101,6 +103,7 @@ impl Audit {
         for what in self.preemptions.read(recorded) {
             self.violation(at, what);
         }
+        self.quarantine(recorded);
         match recorded.event() {
             Some(Event::NodeJoined(event)) => {
                 let node = self.nodes.entry(event.node.clone()).or_default();
@@ -158,6 +161,25 @@ impl Audit {
         let decided = event.ingress_sequence.filter(|_| event.basis.is_some());
         if let Some(ingress_sequence) = decided {
             self.decided(at, ingress_sequence);
+        }
+    }
+
+    /// Rule 10. Both are the placer's word, so that it has seen the one when it says the other.
+    fn quarantine(&mut self, recorded: &Recorded) {
+        match recorded.event() {
+            Some(Event::NodeQuarantined(event)) => {
+                self.quarantined.insert(event.node.clone());
+            }
+            Some(Event::NodeReadmitted(event)) => drop(self.quarantined.remove(&event.node)),
+            Some(Event::NodeRestored(event)) => drop(self.quarantined.remove(&event.node)),
+            Some(Event::PlacementDecided(event)) => {
+                let mut places = event.create.iter().map(|it| &it.node);
+                if let Some(node) = places.find(|node| self.quarantined.contains(*node)) {
+                    let what = format!("a container is placed on {node}, which is in quarantine");
+                    self.violation(recorded.sequence, what);
+                }
+            }
+            _ => {}
         }
     }
 
@@ -273,6 +295,11 @@ impl Audit {
     /// Admitted jobs that have not ended.
     pub fn open_jobs(&self) -> impl Iterator<Item = &JobId> {
         self.open.keys()
+    }
+
+    /// Nodes in quarantine.
+    pub fn quarantined(&self) -> impl Iterator<Item = &NodeId> {
+        self.quarantined.iter()
     }
 
     /// Submissions without a decision, by ingress sequence.

@@ -64,6 +64,10 @@ fn window(gateway: &str, fast: u64, slow: u64) -> ServiceMeasured {
         shed: 0,
         ready: 1,
         touched: 0,
+        until: None,
+        ingress_sequence: None,
+        published_at: None,
+        basis: None,
     }
 }
 

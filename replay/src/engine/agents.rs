@@ -11,7 +11,7 @@
 //! an older plan is void. The judge of what really runs ([`super::world`]) is told by the programs,
 //! not by what agents report.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use dormouse_messages::ids::{ContainerId, Incarnation, Rank};
@@ -23,6 +23,7 @@ use super::nodes::{ModelNode, Note};
 use super::programs::Gang;
 use super::routes::Routes;
 use super::simulated::Simulated;
+use super::standing::Standing;
 use super::ties::Ties;
 use super::world::World;
 
@@ -34,6 +35,8 @@ pub(super) type LifeId = (JobId, Incarnation);
 pub(super) enum Due {
     Started,
     Joined(Rank),
+    /// The engine has ended what it was slow to start.
+    Removed(Rank),
     Ready(Rank),
     Left(Rank),
     Ended {
@@ -59,6 +62,8 @@ pub struct ModelAgents {
     scheduled: u64,
     /// How often the model itself gave each job a reason to fail.
     blame: BTreeMap<JobId, u32>,
+    /// The lives of each job that a node had no image for.
+    pub(super) lacking: BTreeMap<JobId, BTreeSet<Incarnation>>,
     pub(super) nodes: BTreeMap<NodeId, Box<ModelNode>>,
     pub(super) routes: Routes,
     /// What agents are to be told, in order.
@@ -72,6 +77,10 @@ pub struct ModelAgents {
     /// An agent hears late what it is asked now.
     pub(super) late: bool,
     pub(super) ties: Ties,
+    /// Hosts that stand still.
+    pub(super) standing: BTreeMap<NodeId, Standing>,
+    /// Lives that worked when a host of theirs began to stand still.
+    pub(super) stalled: BTreeSet<LifeId>,
     pub(super) world: World,
 }
 
@@ -85,7 +94,8 @@ impl ModelAgents {
     pub(super) fn note_blame(&mut self, id: &JobId, times: usize) {
         let times = u32::try_from(times).unwrap_or(u32::MAX);
         if times > 0 {
-            *self.blame.entry(id.clone()).or_default() += times;
+            let blame = self.blame.entry(id.clone()).or_default();
+            *blame = blame.saturating_add(times);
         }
     }
 
@@ -156,13 +166,17 @@ impl ModelAgents {
                 break;
             }
             let (life, due) = entry.remove();
-            if !self.gangs.contains_key(&life) {
+            if !self.gangs.contains_key(&life) || self.is_put_off(&life, due) {
                 continue;
             }
             match due {
                 Due::Started => self.started(life, now, faults),
                 Due::Ended { code, plan } => self.ended(&life, code, plan, now),
+                Due::Joined(rank) if self.is_unanswered(&life, rank) => {
+                    self.runs_unanswered(&life, rank, due, now, faults);
+                }
                 Due::Joined(rank) => self.newcomer_runs(&life, rank, now),
+                Due::Removed(rank) => self.removed(&life, rank, now),
                 Due::Ready(rank) => self.ready(&life, rank),
                 Due::Left(rank) => self.left(&life, rank, 0),
                 Due::Saved => self.saved(&life),

@@ -8,6 +8,28 @@ use super::ties::Cut;
 use super::{Action, Engine, EngineError};
 
 impl Engine {
+    /// What happens to one host, its agent and its keeper.
+    pub(super) fn happens_to_host(&mut self, action: Action) -> Result<(), EngineError> {
+        match action {
+            Action::Cut(node, cut) => self.cut(&node, cut),
+            Action::Mend(node) => return self.mend(&node),
+            Action::CatchUp(node) => return self.catch_up(&node),
+            Action::RenewalDue(node, of) => return self.renewal(&node, of),
+            Action::FenceDue(node, of) => return self.fence(&node, of),
+            Action::LeaseDue(node, of) => return self.lease_ends(&node, of),
+            Action::Forsake(node, late_ms) => return self.forsake(&node, late_ms),
+            Action::KeeperSays(node, life) => return self.keeper_says(node, life),
+            Action::Ails(node, ailment) => self.agents.ails(&node, Some(ailment)),
+            Action::Heals(node) => self.agents.ails(&node, None),
+            Action::Reboot(node) => self.reboot(&node),
+            Action::Stand(node, until) => self.stand(&node, until),
+            Action::Wake(node) => return self.wake(&node),
+            Action::EndStale(node) => return self.end_stale(&node),
+            _ => {}
+        }
+        Ok(())
+    }
+
     pub(super) fn cut(&mut self, node: &NodeId, cut: Cut) {
         if !self.agents.is_up(node) {
             return;
@@ -25,6 +47,14 @@ impl Engine {
             self.at(at, Action::FenceDue(node.clone(), due.of));
         }
         self.at(due.loss, Action::LeaseDue(node.clone(), due.of));
+    }
+
+    /// A node is started again.
+    pub(super) fn reboot(&mut self, node: &NodeId) {
+        self.cut(node, Cut::Killed);
+        if self.agents.ties.is_killed(node) {
+            self.agents.reboot(node, self.now, &self.faults);
+        }
     }
 
     /// An agent that is cut off tries to renew its lease, or ends what runs.
@@ -95,6 +125,10 @@ impl Engine {
 
     /// The agent says what it has to say, hears what it has missed, and joins if it has to.
     pub(super) fn mend(&mut self, node: &NodeId) -> Result<(), EngineError> {
+        if let Some(until) = self.agents.stands_until(node) {
+            self.at(until, Action::Mend(node.clone()));
+            return Ok(());
+        }
         let behind_ms = self.agents.mend(node, self.now, &mut self.faults);
         if let Some(behind_ms) = behind_ms {
             let hears = self.now.plus_ms(behind_ms);

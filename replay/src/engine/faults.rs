@@ -119,11 +119,19 @@ pub enum Plant {
     VoidStarts,
     /// A keeper says that a dead agent's containers have ended before they have.
     EarlyWord,
+    /// A start that its node could not make is told as a failure of the job.
+    BlamedStarts,
+    /// What an engine was slow to start is taken for what never ran.
+    UntrackedStarts,
+    /// After a start of its host an agent takes what its disk names for running.
+    StaleMarks,
+    /// The clock by which containers are ended stands still with their host.
+    StandingClocks,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 11] = [
         Self::StaleAppends,
         Self::DoubledRetries,
         Self::RawStamps,
@@ -131,6 +139,10 @@ impl Plant {
         Self::UnheardRenewals,
         Self::VoidStarts,
         Self::EarlyWord,
+        Self::BlamedStarts,
+        Self::UntrackedStarts,
+        Self::StaleMarks,
+        Self::StandingClocks,
     ];
 }
 

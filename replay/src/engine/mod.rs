@@ -14,6 +14,7 @@
 //! after every event ([`crate::Audit`]), and with `check` every service's own invariants.
 
 mod agents;
+mod ailing;
 mod clients;
 mod cuts;
 mod elastic;
@@ -28,6 +29,7 @@ mod retold;
 mod routes;
 mod service;
 mod simulated;
+mod standing;
 mod stops;
 mod tasks;
 mod ties;
@@ -50,6 +52,7 @@ use dormouse_placer::Placer;
 
 use crate::audit::Audit;
 pub use agents::ModelAgents;
+pub use ailing::Ailment;
 use clients::Served;
 pub use clients::{Asking, Clients, Sample};
 pub use faults::{Faults, Plant, Rates};
@@ -100,6 +103,19 @@ pub enum Action {
     Forsake(NodeId, u64),
     /// A keeper's word is stored: the containers of this life have ended.
     KeeperSays(NodeId, u64),
+    /// From now on a node cannot start what others can.
+    Ails(NodeId, Ailment),
+    /// It can again.
+    Heals(NodeId),
+    /// A node is started again: its containers are gone, its disk is not. Its agent is away until it is
+    /// mended.
+    Reboot(NodeId),
+    /// A host stands still until then, with all that runs there: its agent, keeper and containers.
+    Stand(NodeId, Timestamp),
+    /// It goes on.
+    Wake(NodeId),
+    /// The keeper of a host that stood still has ended what it held beyond its time.
+    EndStale(NodeId),
     /// The operator drains a node.
     Drain(NodeId),
     /// The operator takes a drained node back.
@@ -284,6 +300,7 @@ impl Engine {
     /// A broken invariant, or a livelock.
     pub fn step(&mut self) -> Result<(), EngineError> {
         self.now = self.now.max(self.next_due().unwrap_or(self.now));
+        self.agents.world.passed(self.now);
         while let Some(action) = self.next_action() {
             self.act(action)?;
         }
@@ -341,17 +358,6 @@ impl Engine {
                 };
                 (Writer::Operator, Event::from(fenced))
             }
-            Action::Cut(node, cut) => {
-                self.cut(&node, cut);
-                return Ok(());
-            }
-            Action::Mend(node) => return self.mend(&node),
-            Action::CatchUp(node) => return self.catch_up(&node),
-            Action::RenewalDue(node, of) => return self.renewal(&node, of),
-            Action::FenceDue(node, of) => return self.fence(&node, of),
-            Action::LeaseDue(node, of) => return self.lease_ends(&node, of),
-            Action::Forsake(node, late_ms) => return self.forsake(&node, late_ms),
-            Action::KeeperSays(node, life) => return self.keeper_says(node, life),
             Action::Stop(until, reboot) => return self.stop(until, reboot),
             Action::Drain(node) => (
                 Writer::Operator,
@@ -368,6 +374,7 @@ impl Engine {
                 self.comes_to_nodes(&event);
                 (writer, event)
             }
+            host => return self.happens_to_host(host),
         };
         self.append(writer, event, None)
     }

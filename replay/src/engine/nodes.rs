@@ -17,6 +17,7 @@ use dormouse_messages::events::NodeJoined;
 use dormouse_messages::{Amounts, ContainerId, Event, NodeId, Recorded, Sequence, Timestamp};
 
 use super::agents::ModelAgents;
+use super::ailing::Ailment;
 use super::faults::Faults;
 use super::ties::Cut;
 
@@ -35,7 +36,7 @@ pub(super) enum Note {
 
 /// A container, as its node has it.
 #[derive(Debug, Clone)]
-enum Present {
+pub(super) enum Present {
     Asked,
     Runs,
     Ended(Exit),
@@ -53,7 +54,9 @@ pub(super) struct ModelNode {
     unsent: Option<Event>,
     /// What containers have said while no agent lived.
     left: Vec<Event>,
-    containers: BTreeMap<ContainerId, (Sequence, Present)>,
+    pub(super) containers: BTreeMap<ContainerId, (Sequence, Present)>,
+    /// What keeps it from starting what others can.
+    pub(super) ails: Option<Ailment>,
 }
 
 impl ModelNode {
@@ -65,6 +68,7 @@ impl ModelNode {
             unsent: None,
             left: Vec::new(),
             containers: BTreeMap::new(),
+            ails: None,
         }
     }
 
@@ -158,6 +162,10 @@ impl ModelAgents {
         if self.is_up(node) {
             self.kill(node);
         }
+        if self.standing.remove(node).is_some() {
+            // Whoever starts an agent there has started the host again.
+            self.reboot(node, now, faults);
+        }
         self.ties.mend(node, now);
         match self.nodes.get_mut(node) {
             Some(it) => it.renew(Some(offer)),
@@ -208,11 +216,13 @@ impl ModelAgents {
         for id in of {
             self.vanish(&id);
         }
+        self.left_unanswered(node);
     }
 
     /// A node dies, with all that it runs or was asked to run.
     pub fn lose(&mut self, node: &NodeId, now: Timestamp) {
         self.ties.die(node);
+        self.standing.remove(node);
         if let Some(it) = self.nodes.get_mut(node) {
             it.renew(None);
             it.left.clear();
@@ -291,7 +301,7 @@ impl ModelAgents {
         self.pump(now, faults);
     }
 
-    fn with(&mut self, node: &NodeId, does: impl FnOnce(&mut Self, &mut ModelNode)) {
+    pub(super) fn with(&mut self, node: &NodeId, does: impl FnOnce(&mut Self, &mut ModelNode)) {
         if let Some(mut it) = self.nodes.remove(node) {
             does(self, &mut it);
             self.nodes.insert(node.clone(), it);
@@ -342,7 +352,14 @@ impl ModelAgents {
             Effect::List => it.adopt(),
             Effect::Start(id, request) => {
                 it.containers.insert(id.clone(), (request, Present::Asked));
-                self.begin(it.agent.state(), &id, now, faults);
+                match it.ails {
+                    Some(Ailment::Starts(fault)) => self.cannot_start(it, id, fault, faults),
+                    Some(Ailment::Answers) => {
+                        self.begin(it.agent.state(), &id, now, faults);
+                        self.goes_unanswered(it, id, faults);
+                    }
+                    None => self.begin(it.agent.state(), &id, now, faults),
+                }
             }
             Effect::Stop(id) => self.stop(it.agent.state(), &id, now),
             Effect::Evict(id, reason) => {

@@ -53,6 +53,8 @@ pub(super) struct Gang {
     /// Members that were told that they leave.
     pub(super) leaving: BTreeSet<Rank>,
     pub(super) tasks: BTreeMap<Rank, Queue>,
+    /// Those whose engine is slow to start them, and what made each run, once it does.
+    pub(super) unanswered: BTreeMap<Rank, Option<Due>>,
     /// Whether all of it ran once.
     pub(super) begun: bool,
     /// How many of its containers stand beside the workers.
@@ -136,9 +138,14 @@ impl ModelAgents {
             return;
         };
         let mut started = Vec::new();
+        let mut unanswered = Vec::new();
         for (rank, (node, container)) in &mut gang.containers {
             let newcomer = gang.begun && gang.in_place;
-            if *container == Container::Asked && !newcomer && !gang.stopping.contains(rank) {
+            if self.standing.contains_key(node) {
+                // When its host goes on.
+            } else if gang.unanswered.contains_key(rank) {
+                unanswered.push(*rank);
+            } else if *container == Container::Asked && !newcomer && !gang.stopping.contains(rank) {
                 *container = Container::Runs;
                 started.push((*rank, node.clone()));
             }
@@ -155,6 +162,9 @@ impl ModelAgents {
                 let ready_s = self.ready_s(&life, rank);
                 self.schedule(after(now, ready_s), life.clone(), Due::Ready(rank));
             }
+        }
+        for rank in unanswered {
+            self.runs_unanswered(&life, rank, Due::Started, now, faults);
         }
         if begins {
             let model = self.jobs.get(&life.0).map(|job| &job.model);
@@ -182,6 +192,7 @@ impl ModelAgents {
         let gang = self.gangs.get_mut(life)?;
         let (node, _) = gang.containers.remove(&rank)?;
         gang.stopping.remove(&rank);
+        gang.unanswered.remove(&rank);
         // Newcomers may be asked for that were decided before its end was known.
         if gang.containers.is_empty() && !gang.in_place {
             self.gangs.remove(life);
@@ -262,9 +273,18 @@ impl ModelAgents {
     }
 
     pub(super) fn stopped(&mut self, life: &LifeId) {
-        let gang = self.gangs.get_mut(life);
-        let ranks = gang.map(|gang| std::mem::take(&mut gang.stopping));
-        let ranks = ranks.unwrap_or_default();
+        let Some(gang) = self.gangs.get_mut(life) else {
+            return;
+        };
+        // What stands still ends when its host goes on.
+        let stands = |rank: &Rank| {
+            let place = gang.containers.get(rank);
+            place.is_some_and(|(node, _)| self.standing.contains_key(node))
+        };
+        let (stay, ranks): (BTreeSet<Rank>, BTreeSet<Rank>) = std::mem::take(&mut gang.stopping)
+            .into_iter()
+            .partition(stands);
+        gang.stopping = stay;
         let job = self.jobs.get_mut(&life.0).filter(|_| !ranks.is_empty());
         if let Some(job) = job.filter(|job| job.life.is_none_or(|works| works == life.1)) {
             job.die();
@@ -299,7 +319,9 @@ impl ModelAgents {
         let (Some(node), Some(job)) = (self.chief(life), self.jobs.get_mut(&life.0)) else {
             return;
         };
-        job.saved = job.done;
+        if job.life.is_none_or(|works| works == life.1) {
+            job.saved = job.done;
+        }
         let exits = job.mode == CheckpointMode::Exit;
         let step = job.model.progress_s.map_or(0, |_| whole(job.done));
         let saved = CheckpointSaved {

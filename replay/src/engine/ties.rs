@@ -262,6 +262,11 @@ impl Ties {
         Some((cut, tie.answered(ms(now))))
     }
 
+    /// When the keeper of an agent that is cut off ends what runs.
+    pub fn ends_at(&self, node: &NodeId) -> Timestamp {
+        at_ms(self.of(node).map_or(0, |tie| tie.ends_ms))
+    }
+
     /// What the agent missed reaches it later than the answers to what it asks.
     pub fn stays_behind(&mut self, node: &NodeId) {
         self.0.entry(node.clone()).or_default().behind = true;

@@ -3,6 +3,7 @@
 //! 1. No container of a job runs while one of another of its incarnations does.
 //! 2. No node runs more than it has.
 //! 3. When a job has ended, nothing of it runs.
+//! 4. What a host held that stood still, and goes on, ends within two seconds if its time is over.
 //!
 //! The programs tell it at the moment when a container really starts or ends. What agents report, and
 //! when that arrives, is another matter.
@@ -11,7 +12,11 @@ use std::collections::BTreeMap;
 
 use dormouse_messages::ids::ContainerId;
 use dormouse_messages::roles::Demands;
-use dormouse_messages::{Amounts, Event, Incarnation, JobId, NodeId, Rank, Recorded};
+use dormouse_messages::{Amounts, Event, Incarnation, JobId, NodeId, Rank, Recorded, Timestamp};
+
+/// How long what a host that stood still has held beyond its time may run on: its keeper, whose clock
+/// counts what was slept, sees at once that it is late.
+const OVERLAP_MS: u64 = 2_000;
 
 /// A node, and what it runs. Of one that joined before the model begins it is not known what it has.
 #[derive(Debug, Clone, Default)]
@@ -26,6 +31,10 @@ pub struct World {
     demands: BTreeMap<JobId, Demands>,
     running: BTreeMap<JobId, BTreeMap<(Incarnation, Rank), NodeId>>,
     nodes: BTreeMap<NodeId, Node>,
+    /// Containers whose host stands still: they do not run.
+    still: BTreeMap<ContainerId, NodeId>,
+    /// Those that go on with it though their time is over, and when they must have ended.
+    stale: BTreeMap<ContainerId, (NodeId, Timestamp)>,
     /// The first that may not be.
     broken: Option<String>,
 }
@@ -59,7 +68,10 @@ impl World {
         let running = self.running.entry(id.job.clone()).or_default();
         let other = running.keys().find(|(other, _)| *other != id.incarnation);
         let other = other.map(|(other, rank)| format!("{id} starts while {other}/{rank} runs"));
-        running.insert((id.incarnation, id.rank), node.clone());
+        let before = running.insert((id.incarnation, id.rank), node.clone());
+        if before.is_some() {
+            return;
+        }
         let here = self.nodes.entry(node.clone()).or_default();
         if let Some(demands) = self.demands.get(&id.job) {
             here.used.add(demands.at(id.rank), 1);
@@ -70,8 +82,57 @@ impl World {
         self.broken = self.broken.take().or(other).or(short);
     }
 
+    /// A host stands still.
+    pub fn stands(&mut self, node: &NodeId) {
+        let mut here = Vec::new();
+        for (job, running) in &self.running {
+            let of_node = running.iter().filter(|(_, at)| *at == node);
+            here.extend(of_node.map(|((incarnation, rank), _)| ContainerId {
+                job: job.clone(),
+                incarnation: *incarnation,
+                rank: *rank,
+            }));
+        }
+        for id in here {
+            self.ends(&id);
+            self.still.insert(id, node.clone());
+        }
+    }
+
+    /// A host goes on. Where its containers' time is over they have a moment to end: that another life
+    /// of their job runs elsewhere is not counted until then.
+    pub fn goes_on(&mut self, node: &NodeId, is_over: bool, now: Timestamp) {
+        let here = self.still.iter().filter(|(_, at)| *at == node);
+        let here: Vec<ContainerId> = here.map(|(id, _)| id.clone()).collect();
+        for id in here {
+            self.still.remove(&id);
+            match is_over {
+                true => drop(
+                    self.stale
+                        .insert(id, (node.clone(), now.plus_ms(OVERLAP_MS))),
+                ),
+                false => self.starts(&id, node),
+            }
+        }
+    }
+
+    /// It is this time now.
+    pub fn passed(&mut self, now: Timestamp) {
+        let late = self.stale.iter().find(|(_, (_, until))| *until < now);
+        let late = late.map(|(id, _)| format!("{id} runs on after its host stood still"));
+        self.broken = self.broken.take().or(late);
+    }
+
+    /// What a host that stood still holds beyond its time.
+    pub fn stale_on(&self, node: &NodeId) -> Vec<ContainerId> {
+        let here = self.stale.iter().filter(|(_, (at, _))| at == node);
+        here.map(|(id, _)| id.clone()).collect()
+    }
+
     /// A container ends.
     pub fn ends(&mut self, id: &ContainerId) {
+        self.still.remove(id);
+        self.stale.remove(id);
         let running = self.running.get_mut(&id.job);
         let Some(node) = running.and_then(|it| it.remove(&(id.incarnation, id.rank))) else {
             return;

@@ -2,17 +2,19 @@
 //! rules of the system are checked after every event and at the end.
 //!
 //! 1. [`workload`] draws the nodes, the jobs, cancellations, revisions, lost and drained nodes, agents
-//!    that are killed or cut off; or the jobs are those of a scenario, whose services are cancelled at
+//!    that are killed or cut off, and in half of the trials nodes that cannot start anything for a while,
+//!    stand still and go on, or are started again ([`workload::wide`]); or the jobs are those of a scenario, whose services are cancelled at
 //!    its horizon.
 //! 2. The engine runs them under [`Faults`]: services follow late, decide on less than the head,
 //!    are slow, die after any prefix of an append, start again from the log or a snapshot;
 //!    checkpoints fail or hang; containers die or start late; hosts' clocks are days off, and the
 //!    brokers' stamps step when another one leads. In trials of a [`night`] all services stop for hours.
 //! 3. After every event: no node is over-committed and no job runs twice, by what is reported and by
-//!    what really runs; no job fails more often than it was given a reason to; every fold's invariants
-//!    hold. A snapshot folded on gives the state of the whole log, at every restart.
-//! 4. At the end: every submission is decided and every admitted job has ended, every decision
-//!    comes out again from its basis, and every fold cut anywhere goes on as if it was not.
+//!    what really runs; nothing is placed on a node in quarantine; no job fails more often than it was
+//!    given a reason to; every fold's invariants hold. A snapshot folded on gives the state of the whole log, at every restart.
+//! 4. At the end: every submission is decided, every admitted job has ended and every quarantine is
+//!    over, every decision comes out again from its basis, and every fold cut anywhere goes on as if it
+//!    was not.
 
 pub mod workload;
 
@@ -58,7 +60,16 @@ pub struct Passed {
 /// # Errors
 /// The rule that was broken, with the log.
 pub fn trial(seed: u64, scenario: Option<&Scenario>) -> Result<Passed, Box<Failure>> {
-    planted(seed, scenario, None)
+    in_world(seed, scenario, World::Wide, None)
+}
+
+/// The trial of a seed in the world as it was before its nodes could fail to start what others can: what
+/// was found there is found again.
+///
+/// # Errors
+/// The rule that was broken, with the log.
+pub fn narrow_trial(seed: u64) -> Result<Passed, Box<Failure>> {
+    in_world(seed, None, World::Narrow, None)
 }
 
 /// The same trial of a cluster with a mistake in it, which it should find.
@@ -70,12 +81,32 @@ pub fn planted(
     scenario: Option<&Scenario>,
     plant: Option<Plant>,
 ) -> Result<Passed, Box<Failure>> {
+    in_world(seed, scenario, World::Wide, plant)
+}
+
+/// What may happen in a trial.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum World {
+    /// Without [`workload::wide`].
+    Narrow,
+    Wide,
+}
+
+fn in_world(
+    seed: u64,
+    scenario: Option<&Scenario>,
+    world: World,
+    plant: Option<Plant>,
+) -> Result<Passed, Box<Failure>> {
     let mut random = Random::new(seed);
     let faults = Faults::new(random.next(), rates(&mut random)).with(plant);
     let mut engine = match scenario {
         None => {
             let mut engine = Engine::with_faults(simulate::START, true, faults);
-            workload::small_cluster(&mut engine, &mut random);
+            let nodes = workload::small_cluster(&mut engine, &mut random);
+            if world == World::Wide {
+                workload::wide::troubles(&mut engine, seed, &nodes);
+            }
             engine
         }
         Some(scenario) => {
@@ -114,7 +145,7 @@ pub fn night(seed: u64) -> Result<u64, Box<Failure>> {
     };
     let faults = Faults::new(faults, rates);
     let mut engine = Engine::with_faults(simulate::START, true, faults);
-    workload::small_cluster(&mut engine, &mut random);
+    let _ = workload::small_cluster(&mut engine, &mut random);
     let from_s = random.between(10.0, 300.0);
     let until = seconds_after_start(from_s + random.between(1.0, 12.0) * 3_600.0);
     let reboot = random.chance(0.3).then_some(0);
@@ -211,6 +242,9 @@ fn at_the_end(engine: &Engine, random: &mut Random) -> Result<Passed, String> {
     }
     if let Some(job) = engine.audit().open_jobs().next() {
         return Err(format!("{job} never ended"));
+    }
+    if let Some(node) = engine.audit().quarantined().next() {
+        return Err(format!("the quarantine of {node} never ended"));
     }
     let log = engine.log();
     engine.agents().heard_enough(log)?;

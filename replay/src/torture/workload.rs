@@ -5,6 +5,7 @@
 mod classes;
 mod labels;
 mod roles;
+pub mod wide;
 
 use dormouse_messages::events::{ClusterConfigured, Observed, ServiceScaled, TenantConfigured};
 use dormouse_messages::policy::{Allocation, Objective, Policy, Queue, Shares};
@@ -21,7 +22,7 @@ use crate::simulate::seconds_after_start;
 const TENANTS: [&str; 3] = ["t", "u", "v"];
 
 /// Two to four nodes and up to twelve jobs within five minutes.
-pub fn small_cluster(engine: &mut Engine, random: &mut Random) {
+pub fn small_cluster(engine: &mut Engine, random: &mut Random) -> Vec<(NodeId, Amounts)> {
     let policy = policy(random);
     let configured = Event::from(ClusterConfigured {
         policy: policy.clone(),
@@ -52,6 +53,7 @@ pub fn small_cluster(engine: &mut Engine, random: &mut Random) {
     // A small container fits each of the nodes that stay.
     let room = nodes.len() as u64 - 1;
     classes::jobs(engine, &policy, room, random);
+    nodes
 }
 
 /// The troubles of a scenario's nodes: one in four of them has one, and all come back.

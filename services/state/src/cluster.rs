@@ -115,7 +115,7 @@ pub struct ClusterState {
 
 impl Fold for ClusterState {
     const NAME: &'static str = "cluster";
-    const VERSION: u32 = 15;
+    const VERSION: u32 = 16;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.sequence = recorded.sequence;
@@ -395,7 +395,11 @@ impl ClusterState {
             });
             // What was changed of its nodes while it ran counts for the next start.
             let next = job.assignment.iter_mut();
-            next.for_each(|it| it.displaced |= !self.nodes.take((&job.needs, &job.beside), it));
+            next.for_each(|it| {
+                let usable = |place: &Place| self.nodes.is_usable(&place.node);
+                let takes = self.nodes.take((&job.needs, &job.beside), it);
+                it.displaced |= !takes || !it.places.values().all(usable);
+            });
             // It has to give its room up, and only now the room is there for anybody.
             let stays = job.assignment.as_ref().filter(|to| !to.displaced);
             if stays.is_none() {
@@ -918,7 +922,12 @@ impl ClusterState {
     /// A job without a checkpoint is never adjusted while it runs: it stays on a drained node
     /// until it ends, as in Slurm.
     fn displace(&mut self, node: &NodeId, lost: bool) {
-        let may_move = |job: &&mut Job| lost || job.is_adjustable();
+        // What cannot be moved while it runs is not tried again there either.
+        let is_tried_again = |job: &Job| match (&job.life, &job.assignment, &job.last_stop) {
+            (None, Some(assignment), Some(stop)) => stop.incarnation >= assignment.incarnation,
+            _ => false,
+        };
+        let may_move = |job: &&mut Job| lost || job.is_adjustable() || is_tried_again(job);
         let jobs = self.jobs.values_mut().filter(may_move);
         for assignment in jobs.filter_map(|job| job.assignment.as_mut()) {
             if assignment.places.values().any(|place| place.node == *node) {

@@ -30,7 +30,7 @@ pub fn small_cluster(seed: u64, rates: Option<Rates>) -> (Engine, Random) {
     let mut random = Random::new(seed);
     let faults = rates.map(|rates| Faults::new(random.next(), rates));
     let mut engine = Engine::with_faults(START, false, faults.unwrap_or_else(Faults::none));
-    workload::small_cluster(&mut engine, &mut random);
+    let _ = workload::small_cluster(&mut engine, &mut random);
     engine
         .run_until(seconds_after_start(200_000.0))
         .unwrap_or_else(|error| panic!("seed {seed}: {error}"));

@@ -172,3 +172,32 @@ async fn a_submission_waits_until_the_ingress_is_there() {
     log.ensure_streams().await.expect("streams");
     early.await.expect("stored");
 }
+
+/// Sequences begin again with 1: what is acknowledged there is not taken for what is on the log already.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_acknowledged_after_the_ingress_was_made_anew_is_received() {
+    let broker = Broker::start().await;
+    let log = broker.log().await;
+    let (shutdown, task) = serve(&log, "one");
+    submit(&log, 100).await;
+    until_released(&log, 100).await;
+    let jetstream = async_nats::jetstream::new(broker.client().await);
+    let deleted = jetstream.delete_stream("DORMOUSE_IN").await;
+    deleted.expect("deleted");
+    log.ensure_streams().await.expect("made anew");
+    submit(&log, 50).await;
+    let state = until_released(&log, 150).await;
+    assert_eq!((state.counts, state.open.len()), ((150, 150, 150), 0));
+    // And the same while nobody serves.
+    shutdown.cancel();
+    task.await.expect("ran");
+    let deleted = jetstream.delete_stream("DORMOUSE_IN").await;
+    deleted.expect("deleted");
+    log.ensure_streams().await.expect("made anew");
+    submit(&log, 50).await;
+    let (shutdown, task) = serve(&log, "two");
+    let state = until_released(&log, 200).await;
+    assert_eq!((state.counts, state.open.len()), ((200, 200, 200), 0));
+    shutdown.cancel();
+    task.await.expect("ran");
+}

@@ -1,0 +1,203 @@
+//! Hosts that stand still, as a machine that is suspended or a virtual one that is not run, and go on.
+//!
+//! 1. Nothing there does anything: containers make no progress and do not end, the agent renews nothing,
+//!    its keeper ends nothing. What is due there is due when the host goes on.
+//! 2. Others see an agent that is cut off: its lease ends, the node is lost, its jobs start elsewhere.
+//! 3. When it goes on, its keeper's clock has counted what was slept: what it holds beyond the end of its
+//!    lease is ended within [two seconds](super::world). The agent may be answered before or after.
+//! 4. What the stale life says or saves in that time is of no use to anybody.
+
+use dormouse_messages::{NodeId, Rank, Timestamp};
+
+use super::agents::{Due, LifeId, ModelAgents, container_id};
+use super::faults::{Faults, Plant};
+use super::nodes::fenced;
+use super::programs::{Container, Gang};
+use super::ties::{Cut, Deadlines};
+use super::{Action, Engine, EngineError};
+
+/// Within so long a keeper that goes on has ended what it holds beyond its time.
+const ENDING_MS: u64 = 1_500;
+
+/// A host that stands still.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Standing {
+    until: Timestamp,
+    /// When its keeper was to end what it holds.
+    ends: Timestamp,
+}
+
+impl Engine {
+    /// A host stands still.
+    pub(super) fn stand(&mut self, node: &NodeId, until: Timestamp) {
+        if until <= self.now || !self.agents.is_up(node) {
+            return;
+        }
+        let ties = &mut self.agents.ties;
+        let cut = ties.cut(node, Cut::Whole, self.term, self.now, &mut self.faults);
+        if let Some(due) = cut {
+            let ends = ties.ends_at(node);
+            let standing = Standing { until, ends };
+            self.agents.standing.insert(node.clone(), standing);
+            self.agents.stand(node, self.now);
+            self.stands(node, until, due);
+        }
+    }
+
+    /// What is due of its lease, and when its agent and its keeper come to it.
+    fn stands(&mut self, node: &NodeId, until: Timestamp, due: Deadlines) {
+        if self.faults.plant() != Some(Plant::StandingClocks) {
+            let late_ms = self.faults.up_to(ENDING_MS);
+            if let Some(at) = due.wakes {
+                let at = at.max(until.plus_ms(late_ms));
+                self.at(at, Action::RenewalDue(node.clone(), due.of));
+            }
+            if let Some(at) = due.fence.filter(|at| *at >= until) {
+                self.at(at, Action::FenceDue(node.clone(), due.of));
+            }
+        }
+        self.at(due.loss, Action::LeaseDue(node.clone(), due.of));
+        self.at(until, Action::Wake(node.clone()));
+        // What it asks then is answered at once, or a while later.
+        let back_ms = self.faults.up_to(10_000);
+        self.at(until.plus_ms(back_ms), Action::Mend(node.clone()));
+    }
+
+    /// A host goes on, unless it was started again meanwhile.
+    pub(super) fn wake(&mut self, node: &NodeId) -> Result<(), EngineError> {
+        let until = self.agents.stands_until(node);
+        if until.is_none_or(|until| until > self.now) {
+            return Ok(());
+        }
+        let late = self.agents.goes_on(node, self.now, &mut self.faults);
+        if let Some(late_ms) = late {
+            let ending_ms = match self.faults.plant() {
+                Some(Plant::StandingClocks) => late_ms,
+                _ => self.faults.up_to(ENDING_MS),
+            };
+            let ended = self.now.plus_ms(ending_ms);
+            self.at(ended, Action::EndStale(node.clone()));
+        }
+        self.append_said()
+    }
+
+    /// The keeper of a host that stood still has ended what it held beyond its time.
+    pub(super) fn end_stale(&mut self, node: &NodeId) -> Result<(), EngineError> {
+        let (now, faults) = (self.now, &mut self.faults);
+        self.agents.end_stale(node, now, faults);
+        self.append_said()
+    }
+}
+
+impl ModelAgents {
+    /// Until when a host stands still, if it does.
+    pub(super) fn stands_until(&self, node: &NodeId) -> Option<Timestamp> {
+        self.standing.get(node).map(|it| it.until)
+    }
+
+    /// What runs there stands still, and so does a gang with a member there.
+    fn stand(&mut self, node: &NodeId, now: Timestamp) {
+        self.world.stands(node);
+        let mut late = Vec::new();
+        for (life, gang) in &self.gangs {
+            let mut here = gang.containers.values().filter(|(at, _)| at == node);
+            let Some((_, first)) = here.next() else {
+                continue;
+            };
+            if *first == Container::Asked || here.any(|(_, it)| *it == Container::Asked) {
+                late.push(life.0.clone());
+            }
+            let job = self.jobs.get_mut(&life.0);
+            if let Some(job) = job.filter(|it| it.life == Some(life.1) && it.working.is_some()) {
+                job.pause(now);
+                self.stalled.insert(life.clone());
+            }
+        }
+        // They may start too late for the others.
+        late.iter().for_each(|job| self.note_blame(job, 1));
+    }
+
+    /// A host goes on; by how many milliseconds its keeper is late, if it is.
+    fn goes_on(&mut self, node: &NodeId, now: Timestamp, faults: &mut Faults) -> Option<u64> {
+        let standing = self.standing.remove(node)?;
+        let is_over = now >= standing.ends;
+        self.world.goes_on(node, is_over, now);
+        if is_over {
+            self.start_no_more(node, now);
+        }
+        let stands = |life: &&LifeId| {
+            let gang = self.gangs.get(*life);
+            gang.is_some_and(|gang| self.standing_under(gang).is_some())
+        };
+        let on = self.stalled.iter().filter(|life| !stands(life));
+        let on: Vec<LifeId> = on.cloned().collect();
+        for life in on {
+            self.stalled.remove(&life);
+            let job = self.jobs.get(&life.0);
+            if job.is_some_and(|it| it.life == Some(life.1) && it.working.is_none()) {
+                self.work(life, 0.0, now, faults);
+            }
+        }
+        self.pump(now, faults);
+        is_over.then(|| now.ms_since(standing.ends))
+    }
+
+    /// A keeper starts nothing once its time is over.
+    fn start_no_more(&mut self, node: &NodeId, now: Timestamp) {
+        let mut asked = Vec::new();
+        for (life, gang) in &self.gangs {
+            let here = gang.containers.iter().filter(|(rank, (at, it))| {
+                let runs = gang.unanswered.get(rank).is_some_and(Option::is_some);
+                at == node && *it == Container::Asked && !runs
+            });
+            asked.extend(here.map(|(rank, _)| container_id(life, *rank)));
+        }
+        for id in asked {
+            self.evict(&id, fenced(), now);
+        }
+    }
+
+    fn end_stale(&mut self, node: &NodeId, now: Timestamp, faults: &mut Faults) {
+        for id in self.world.stale_on(node) {
+            self.evict(&id, fenced(), now);
+        }
+        self.pump(now, faults);
+    }
+
+    /// Until when one of the hosts of a gang stands still.
+    fn standing_under(&self, gang: &Gang) -> Option<Timestamp> {
+        let places = gang.containers.values();
+        let until = places.filter_map(|(node, _)| self.stands_until(node));
+        until.max()
+    }
+
+    /// Whether what is due is put off, since a host stands still. Starts and stops concern those of the
+    /// members that do not, and are due again for the others.
+    pub(super) fn is_put_off(&mut self, life: &LifeId, due: Due) -> bool {
+        if self.standing.is_empty() {
+            return false;
+        }
+        let Some(gang) = self.gangs.get(life) else {
+            return false;
+        };
+        let of = |rank: Rank| {
+            let place = gang.containers.get(&rank);
+            place.and_then(|(node, _)| self.stands_until(node))
+        };
+        let (until, put_off) = match due {
+            Due::Started | Due::Stopped => (self.standing_under(gang), false),
+            Due::Joined(rank)
+            | Due::Removed(rank)
+            | Due::Ready(rank)
+            | Due::Left(rank)
+            | Due::TasksEnded(rank) => (of(rank), true),
+            Due::Ended { .. } | Due::Saved | Due::SaveFailed | Due::Drained | Due::Progress(_) => {
+                (self.standing_under(gang), true)
+            }
+        };
+        if let Some(until) = until {
+            self.schedule(until, life.clone(), due);
+        }
+        put_off && until.is_some()
+    }
+}

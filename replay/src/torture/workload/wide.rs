@@ -1,0 +1,50 @@
+//! Troubles that came to the world later, in half of the trials. They are drawn from numbers of their
+//! own, so that everything else that a seed chooses stays what it was.
+
+use dormouse_messages::events::NodeFault;
+use dormouse_messages::{Amounts, NodeId};
+
+use crate::engine::{Action, Ailment, Engine};
+use crate::random::Random;
+use crate::simulate::seconds_after_start;
+
+/// Sets these numbers apart from the trial's own.
+const APART: u64 = 0x7769_6465;
+
+/// A node or two cannot start anything for a while, stand still, or are started again.
+pub fn troubles(engine: &mut Engine, seed: u64, nodes: &[(NodeId, Amounts)]) {
+    let random = &mut Random::new(seed ^ APART);
+    if !random.chance(0.5) {
+        return;
+    }
+    for _ in 0..1 + random.below(3) {
+        let at_s = random.between(0.0, 400.0);
+        let back_s = at_s + random.between(0.001, 200.0);
+        let (node, _) = random.choose(nodes);
+        let (at, back) = (seconds_after_start(at_s), seconds_after_start(back_s));
+        let ailments = [
+            Ailment::Starts(NodeFault::Disk),
+            Ailment::Starts(NodeFault::Image),
+            Ailment::Starts(NodeFault::Engine),
+            Ailment::Answers,
+            Ailment::Answers,
+        ];
+        match random.below(10) {
+            kind @ 0..5 => {
+                let ailment = ailments[usize::try_from(kind).unwrap_or(0)];
+                engine.at(at, Action::Ails(node.clone(), ailment));
+                engine.at(back, Action::Heals(node.clone()));
+            }
+            5..8 => engine.at(at, Action::Stand(node.clone(), back)),
+            _ => {
+                // Mostly it is back within its lease.
+                let back = match random.chance(0.7) {
+                    true => seconds_after_start(at_s + random.between(1.0, 15.0)),
+                    false => back,
+                };
+                engine.at(at, Action::Reboot(node.clone()));
+                engine.at(back, Action::Mend(node.clone()));
+            }
+        }
+    }
+}
