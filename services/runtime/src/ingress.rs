@@ -6,8 +6,9 @@
 //! 2. What the folded state has on the log is removed from the stream, a tenant at a time: a bound of
 //!    the stream is then one of what waits.
 //! 3. What waits for decisions is looked at again with every change of the state ([`Inputs::waits`]).
-//! 4. A stream that ends before what was fetched was made anew, or has lost its tail: it is fetched
-//!    from its beginning again.
+//! 4. A stream that was created later, or that ends before what was fetched, was made anew or has lost
+//!    its tail: it is fetched from its beginning again, and nothing of it is removed for what was on
+//!    the log before.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -106,6 +107,8 @@ impl<S: Fold> IngressSource<S> {
                 "the ingress stream begins anew; what it holds is taken from its beginning"
             );
             self.lines.clear();
+            // That was of the stream before.
+            drop(self.kept.take());
             self.kept.fetched.store(0, Ordering::Relaxed);
             self.fetch_from(1);
         }
@@ -197,13 +200,21 @@ impl Kept {
 /// Removes what is on the log, and notices when the stream went back; until nobody fetches any more.
 async fn look_after(log: Log, kept: Arc<Kept>, changed: Arc<Notify>) {
     let stream = log.prefix().ingress_stream();
+    let mut created = None;
     let mut look = tokio::time::interval(LOOK_EVERY);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     // The source and this task.
     while Arc::strong_count(&kept) > 1 {
         tokio::select! {
             () = kept.more.notified() => {
-                for (tenant, recorded) in kept.take() {
+                let recorded = kept.take();
+                let least = recorded.values().copied().max().unwrap_or(0);
+                let is_same = is_same(&log, &stream, &mut created, least).await;
+                if is_same == Some(false) {
+                    kept.went_back.store(true, Ordering::Relaxed);
+                    changed.notify_one();
+                }
+                for (tenant, recorded) in recorded.into_iter().filter(|_| is_same == Some(true)) {
                     if let Err(why) = remove(&log, &stream, &tenant, recorded).await {
                         tracing::debug!(tenant, why, "what is recorded stays in the ingress for now");
                     }
@@ -212,13 +223,23 @@ async fn look_after(log: Log, kept: Arc<Kept>, changed: Arc<Notify>) {
             }
             _ = look.tick() => {
                 let fetched = kept.fetched.load(Ordering::Relaxed);
-                if log.last_of(&stream).await.is_ok_and(|last| last < fetched) {
+                if is_same(&log, &stream, &mut created, fetched).await == Some(false) {
                     kept.went_back.store(true, Ordering::Relaxed);
                     changed.notify_one();
                 }
             }
         }
     }
+}
+
+/// Whether the stream is the one that it was, and reaches as far as `least`; nothing where it does not
+/// answer. One that was made anew is the one from here on.
+async fn is_same(log: &Log, stream: &str, created: &mut Option<i128>, least: u64) -> Option<bool> {
+    let found = within(log.inner.jetstream.get_stream(stream)).await.ok()?;
+    let info = found.cached_info();
+    let now = info.created.unix_timestamp_nanos();
+    let before = created.replace(now);
+    Some(before.is_none_or(|before| before == now) && info.state.last_sequence >= least)
 }
 
 /// Removes a tenant's submissions up to one that is on the log.
