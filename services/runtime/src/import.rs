@@ -93,7 +93,7 @@ impl Log {
     }
 
     /// The last sequence of a stream.
-    pub(crate) async fn last_of(&self, name: &str) -> Result<u64, LogError> {
+    async fn last_of(&self, name: &str) -> Result<u64, LogError> {
         let found = within(self.inner.jetstream.get_stream(name)).await;
         let stream = found.map_err(|why| LogError::request("read the state of", name, why))?;
         Ok(stream.cached_info().state.last_sequence)

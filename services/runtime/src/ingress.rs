@@ -191,6 +191,12 @@ impl Kept {
         self.more.notify_one();
     }
 
+    /// The stream is another one, or shorter: it is to be fetched from its beginning.
+    fn goes_back(&self, changed: &Notify) {
+        self.went_back.store(true, Ordering::Relaxed);
+        changed.notify_one();
+    }
+
     fn take(&self) -> BTreeMap<String, u64> {
         let mut waiting = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut *waiting)
@@ -211,8 +217,7 @@ async fn look_after(log: Log, kept: Arc<Kept>, changed: Arc<Notify>) {
                 let least = recorded.values().copied().max().unwrap_or(0);
                 let is_same = is_same(&log, &stream, &mut created, least).await;
                 if is_same == Some(false) {
-                    kept.went_back.store(true, Ordering::Relaxed);
-                    changed.notify_one();
+                    kept.goes_back(&changed);
                 }
                 for (tenant, recorded) in recorded.into_iter().filter(|_| is_same == Some(true)) {
                     if let Err(why) = remove(&log, &stream, &tenant, recorded).await {
@@ -224,8 +229,7 @@ async fn look_after(log: Log, kept: Arc<Kept>, changed: Arc<Notify>) {
             _ = look.tick() => {
                 let fetched = kept.fetched.load(Ordering::Relaxed);
                 if is_same(&log, &stream, &mut created, fetched).await == Some(false) {
-                    kept.went_back.store(true, Ordering::Relaxed);
-                    changed.notify_one();
+                    kept.goes_back(&changed);
                 }
             }
         }

@@ -6,7 +6,7 @@ use dormouse_runtime::{FoundStream, Log, StreamState};
 use serde_json::{Value, json};
 
 use super::Looks;
-use super::machine::is_older;
+use super::machine::{LEAST_BROKER, is_older};
 use crate::cli::ServiceArg;
 use crate::commands::query;
 use crate::context::Context;
@@ -61,23 +61,20 @@ pub async fn look(context: &Context, looks: &mut Looks<'_>) {
 }
 
 async fn broker(log: &Log, looks: &mut Looks<'_>) {
-    match log.broker().await {
-        Err(why) => looks.fail(
+    let it = log.broker().await;
+    let took_ms = it.round_trip.as_secs_f64() * 1_000.0;
+    let found = format!(
+        "{} at {}, nats-server {}, answers in {took_ms:.1} ms",
+        it.name, it.address, it.version
+    );
+    let (major, minor) = LEAST_BROKER;
+    match is_older(&it.version, LEAST_BROKER) {
+        true => looks.fail(
             "broker",
-            why,
-            "look at its own log; docs/troubleshooting.md",
+            found,
+            format!("{major}.{minor} is the oldest that will do"),
         ),
-        Ok(it) => {
-            let took_ms = it.round_trip.as_secs_f64() * 1_000.0;
-            let found = format!(
-                "{} at {}, nats-server {}, answers in {took_ms:.1} ms",
-                it.name, it.address, it.version
-            );
-            match is_older(&it.version, (2, 14)) {
-                true => looks.fail("broker", found, "2.14 is the oldest that will do"),
-                false => looks.ok("broker", found),
-            }
-        }
+        false => looks.ok("broker", found),
     }
 }
 

@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::render::bytes;
 
 /// The log takes resets of consumers and batches of one decision from here on.
-const LEAST_BROKER: (u32, u32) = (2, 14);
+pub const LEAST_BROKER: (u32, u32) = (2, 14);
 
 /// A broker opens a file for each block of a stream, an agent some for each container.
 const FEW_FILES: u64 = 4_096;
