@@ -5,7 +5,9 @@
    requests; a notebook is in use. A third node has one GPU more, the stand-in for a driver: a training job with half of
    it and four notebooks with an eighth each share it.
 3. Clients come and go as in the experiment of DynamoML (CLOSER 2021), its 28 minutes compressed to two. Each sends at times
-   of its own; a request's latency counts from when it was to be sent, not from when it was.
+   of its own; a request's latency counts from when it was to be sent, not from when it was. Half of them come by a second
+   gateway, which is stopped and started once, and one replica is killed. A prediction may be asked for twice, so a client
+   whose connection or replica broke asks again, by the other gateway.
 4. The result: latencies against the objective, lost requests, what training gave up and took back, the shares of the GPU,
    and the log's words.
 
@@ -19,6 +21,7 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -33,6 +36,10 @@ CLIENTS = [10, 40, 100, 160, 220, 280, 340, 340, 280, 220, 160, 100] + [40] * 9 
 LATENCY_MS, PERCENTILE, WORK_MS = 250, 99, 50
 JOBS = 4
 DEVICES = 8
+#: When the second gateway is stopped and started again, and when a replica is killed: parts of the experiment.
+GATEWAY_AT, REPLICA_AT = 0.3, 0.55
+#: How often a client asks in all, and how long it waits before it asks again.
+TRIES, AGAIN_S = 4, 0.05
 #: The stand-in's first device, and who shares it: request and limit.
 GPU = "GPU-d0000000-0000-0000-0000-000000000000"
 SHARES = {"lab/trainer": (0.5, 1.0), **{"lab/notebook-%d" % index: (0.125, 0.25) for index in range(4)}}
@@ -96,20 +103,46 @@ class Cluster:
             stdout=log, stderr=log, cwd=ROOT,
         )
         self.wait("two nodes", lambda: len(self.ask("nodes")["nodes"]) == 2)
-        self.agent = None
+        self.agent = self.gateway = None
+
+    def serve(self, *arguments):
+        """A service in a process of its own, whose third argument is its name."""
+        log = open(self.folder / (arguments[2] + ".log"), "a", encoding="utf-8")
+        url = (self.folder / "data/broker/url").read_text(encoding="utf-8").strip()
+        return subprocess.Popen(
+            [self.program, "serve", *map(str, arguments), "--server", url], stdout=log, stderr=log, cwd=ROOT
+        )
+
+    def start_gateway(self, port):
+        """A second gateway, beside that of `up`."""
+        self.gateway = self.serve(
+            "gateway", "--name", "second", "--listen", "127.0.0.1:%d" % port, "--url", "http://localhost:%d" % port,
+            "--data", self.folder / "second",
+        )
+
+    def restart_gateway(self, port):
+        self.gateway.send_signal(signal.SIGTERM)
+        self.gateway.wait(30)
+        self.start_gateway(port)
+
+    def kill_replica(self):
+        """Kills the program of one replica, as a fault would."""
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                if b"digits.py" in (process / "cmdline").read_bytes() and int(process.name) != os.getpid():
+                    os.kill(int(process.name), signal.SIGKILL)
+                    return
+            except OSError:
+                continue
 
     def share_gpu(self, library):
         """A node of its own with one GPU, whose driver is the stand-in."""
         driver = self.folder / "driver"
         driver.mkdir()
         (driver / "libcuda.so.1").symlink_to(library)
-        log = open(self.folder / "agent.log", "w", encoding="utf-8")
-        url = (self.folder / "data/broker/url").read_text(encoding="utf-8").strip()
-        self.agent = subprocess.Popen(
-            [self.program, "serve", "agent", "--node", "device", "--capacity", "gpu=1,cpu=4,memory=4Gi",
-             "--gpu", GPU + ",Stand-in,16Gi", "--label", "device=stand-in", "--taint", "shared", "--trust-jobs",
-             "--server", url, "--data", self.folder / "device"],
-            stdout=log, stderr=log, cwd=ROOT,
+        self.agent = self.serve(
+            "agent", "--node", "device", "--capacity", "gpu=1,cpu=4,memory=4Gi", "--gpu", GPU + ",Stand-in,16Gi",
+            "--label", "device=stand-in", "--taint", "shared", "--trust-jobs", "--data", self.folder / "device",
         )
         self.wait("the GPU's node", lambda: len(self.ask("nodes")["nodes"]) == 3)
 
@@ -144,7 +177,7 @@ class Cluster:
             time.sleep(0.2)
 
     def stop(self):
-        for process in filter(None, [self.agent, self.process]):
+        for process in filter(None, [self.gateway, self.agent, self.process]):
             process.send_signal(signal.SIGTERM)
             try:
                 process.wait(30)
@@ -155,9 +188,10 @@ class Cluster:
 class Load:
     """Clients, each with a connection of its own."""
 
-    def __init__(self, port, every_s, minute_s):
-        self.port, self.every_s, self.minute_s = port, every_s, minute_s
-        self.latencies_ms, self.lost, self.answers = [], [], 0
+    def __init__(self, ports, every_s, minute_s):
+        self.ports, self.every_s, self.minute_s = ports, every_s, minute_s
+        #: What was answered; why what was asked again broke before; what was lost for good.
+        self.latencies_ms, self.again, self.lost = [], [], []
         with numpy.load(ROOT / "deploy/examples/data/digits.npz") as found:
             self.images = [[int(it) for it in image] for image in found["x"][-200:]]
 
@@ -178,17 +212,31 @@ class Load:
             if wanted is None:
                 break
             if index < wanted:
-                connection = await self.ask(connection, at, source.choice(self.images))
+                connection = await self.ask(connection, at, index, source.choice(self.images))
             at += self.every_s
         if connection:
             connection[1].close()
 
-    async def ask(self, connection, at, image):
+    async def ask(self, connection, at, index, image):
+        """Asks until it is answered; the connection for the next time."""
+        for attempt in range(TRIES):
+            port = self.ports[(index + attempt) % len(self.ports)]
+            connection, why = await self.ask_once(connection, port, image)
+            if why is None:
+                self.latencies_ms.append((time.monotonic() - at) * 1000)
+                return connection
+            (self.again if attempt + 1 < TRIES else self.lost).append(why)
+            await asyncio.sleep(AGAIN_S)
+        return connection
+
+    @staticmethod
+    async def ask_once(connection, port, image):
+        """The connection, where it is still good, and why there was no answer, where there was none."""
         body = json.dumps({"pixels": image}).encode()
-        head = "POST /shop/digits/predict HTTP/1.1\r\nhost: localhost:%d\r\ncontent-length: %d\r\n\r\n" % (self.port, len(body))
+        head = "POST /shop/digits/predict HTTP/1.1\r\nhost: localhost:%d\r\ncontent-length: %d\r\n\r\n" % (port, len(body))
         try:
             if connection is None:
-                connection = await asyncio.open_connection("127.0.0.1", self.port)
+                connection = await asyncio.open_connection("127.0.0.1", port)
             connection[1].write(head.encode() + body)
             status = int((await connection[0].readline()).split()[1])
             length = 0
@@ -196,13 +244,19 @@ class Load:
                 name, value = line.decode().split(":", 1)
                 length = int(value) if name.lower() == "content-length" else length
             await connection[0].readexactly(length)
-            self.latencies_ms.append((time.monotonic() - at) * 1000)
-            if status != 200:
-                self.lost.append("%d" % status)
-            return connection
+            return connection, None if status == 200 else str(status)
         except (OSError, IndexError, ValueError, asyncio.IncompleteReadError) as error:
-            self.lost.append(repr(error))
-            return None
+            if connection:
+                connection[1].close()
+            return None, type(error).__name__
+
+
+async def break_things(cluster, port, seconds):
+    """Stops the second gateway and starts it again; later kills a replica."""
+    await asyncio.sleep(seconds * GATEWAY_AT)
+    await asyncio.to_thread(cluster.restart_gateway, port)
+    await asyncio.sleep(seconds * (REPLICA_AT - GATEWAY_AT))
+    cluster.kill_replica()
 
 
 async def use_notebook(opened, seconds):
@@ -274,6 +328,8 @@ def report(cluster, load, saved_ms, began, ended):
     found = sorted(load.latencies_ms)
     in_time = sum(it <= LATENCY_MS for it in found) / max(1, len(found))
     print("\nRequests   %d answered, %d lost%s" % (len(found), len(load.lost), " " + str(load.lost[:3]) if load.lost else ""))
+    print("           %d times asked again, while a gateway was restarted and a replica killed: %s" % (
+        len(load.again), ", ".join("%d × %s" % (load.again.count(it), it) for it in sorted(set(load.again))) or "never"))
     print("Latency    p50 %.0f ms, p99 %.0f ms, largest %.0f ms; %.2f %% within %d ms (promised: %d %%)" % (
         quantile(found, 0.5), quantile(found, 0.99), found[-1] if found else 0, 100 * in_time, LATENCY_MS, PERCENTILE))
     print("Notebook   %d files saved, the slowest in %.0f ms" % (len(saved_ms), max(saved_ms or [0])))
@@ -305,9 +361,15 @@ def report(cluster, load, saved_ms, began, ended):
     return shares(cluster, path, log) and not load.lost
 
 
-async def serve(load, opened, minute_s):
-    _, saved_ms = await asyncio.gather(load.run(), use_notebook(opened, minute_s * len(CLIENTS)))
-    return saved_ms
+async def experiment(cluster, load, opened, seconds):
+    both = load.run(), use_notebook(opened, seconds), break_things(cluster, load.ports[1], seconds)
+    return (await asyncio.gather(*both))[1]
+
+
+def free_port():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
 
 
 def main():
@@ -322,7 +384,6 @@ def main():
 
         shutil.rmtree(options.folder)
     tools = Path(os.environ.get("DORMOUSE_TOOLS", ROOT / ".tools"))
-    minute_s = options.seconds / len(CLIENTS)
     cluster = Cluster(options.dormouse, options.folder)
     try:
         for index in range(JOBS):
@@ -338,10 +399,12 @@ def main():
         cluster.submit(notebook(tools))
         opened = json.loads(cluster.run("notebook", "open", "lab/analysis", "-o", "json"))
         port = int(opened["addresses"][0].strip("/").rsplit(":", 1)[1])
+        second = free_port()
+        cluster.start_gateway(second)
         cluster.wait("the first replica", lambda: cluster.containers().get("shop/digits", 0) >= 1)
         print("A replica and a notebook are ready. %d to %d clients for %.0f s …" % (min(CLIENTS), max(CLIENTS), options.seconds), flush=True)
-        load, began = Load(port, options.every, minute_s), time.time()
-        saved_ms = asyncio.run(serve(load, opened, minute_s))
+        load, began = Load([port, second], options.every, options.seconds / len(CLIENTS)), time.time()
+        saved_ms = asyncio.run(experiment(cluster, load, opened, options.seconds))
         ended = time.time()
         cluster.wait("the room back", lambda: cluster.containers().get("lab/train-0", 0) >= 3, 120)
         fine = report(cluster, load, saved_ms, began, ended)

@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use crate::common::{job, large_bound_problem, large_jobs, large_problem, node, placed, solved};
 use dormouse_optimizer::decimal::Decimal;
-use dormouse_optimizer::problem::{Objective, Problem};
+use dormouse_messages::job::Urgency;
+use dormouse_optimizer::problem::{InPlace, Objective, Problem, ProblemJob};
 use dormouse_optimizer::{Solution, solve};
 
 fn env(name: &str, default: usize) -> usize {
@@ -203,6 +204,71 @@ fn event_figures(
     measured
 }
 
+/// A cluster on which one job in so many is a service at its target, and every other of the others is
+/// resized in place, decided once.
+fn served_problem((nodes, jobs, shapes): (usize, usize, u64), services: usize, seed: u64) -> Problem {
+    let mut problem = large_problem(nodes, jobs + services, shapes, seed);
+    let each = (jobs + services) / services;
+    for (index, job) in problem.jobs.iter_mut().enumerate() {
+        let had = job.previous.iter().flatten().map(|(_, count)| *count);
+        if index % each == 0 {
+            // Roles aside, a service's target is its `min` and its `max`.
+            let target = had.sum::<u32>().max(1);
+            (job.urgency, job.min, job.max) = (Urgency::Service, target, target);
+            job.in_place = Some(InPlace { chief: None });
+        } else if index % 2 == 0 {
+            let chief = job.previous.iter().flatten().map(|(node, _)| node.clone());
+            job.in_place = Some(InPlace { chief: chief.min() });
+        }
+    }
+    let decided = solved(&problem);
+    crate::common::carry_over(&mut problem, &decided);
+    problem
+}
+
+/// `count` times one to three services have other targets, each decided from what the last left. Prints
+/// processor seconds and gaps; returns them.
+fn target_figures(
+    (nodes, jobs, shapes): (usize, usize, u64),
+    services: usize,
+    seed: u64,
+    count: usize,
+) -> Vec<(f64, f64)> {
+    let mut problem = served_problem((nodes, jobs, shapes), services, seed);
+    let served = |job: &&mut ProblemJob| job.urgency == Urgency::Service;
+    let mut chance = crate::common::Chance::new(seed ^ 0x5E7);
+    let mut measured = Vec::new();
+    for event in 0..count {
+        for _ in 0..=chance.below(3) {
+            let index = chance.below(services as u64) as usize;
+            let (more, less) = (chance.below(5) as u32, chance.below(3) as u32);
+            if let Some(job) = problem.jobs.iter_mut().filter(served).nth(index) {
+                let target = (job.min + more).saturating_sub(less).max(1);
+                (job.min, job.max) = (target, target);
+            }
+        }
+        let cpu = cpu_seconds();
+        let solution = solve(&problem);
+        let cpu = cpu_seconds() - cpu;
+        if let Err(violation) = dormouse_optimizer::check(&problem, &solution) {
+            panic!("{violation}");
+        }
+        let solver = &solution.solver;
+        println!(
+            "{nodes}x{jobs}x{services} shapes {shapes} seed {seed} event {event}: cpu {cpu:.3} gap {:.4} {} by {} adjusted {}/{} waiting {}",
+            solver.gap,
+            solver.stage,
+            solver.stopped_by,
+            solution.adjusted_jobs,
+            solution.adjustment_bound,
+            solution.waiting.len()
+        );
+        measured.push((cpu, solver.gap));
+        crate::common::carry_over(&mut problem, &solution);
+    }
+    measured
+}
+
 /// Nodes, jobs and shapes, and the seeds, as the environment asks for them.
 fn requested() -> ((usize, usize, u64), std::ops::Range<u64>) {
     let size = (
@@ -231,6 +297,19 @@ fn events_on_request() {
             measured.extend(event_figures(size, seed, theta, env("EVENTS", 10)));
         }
     }
+    print_summary(&measured);
+}
+
+#[test]
+#[ignore = "minutes: figures of services' changed targets, for a size and seeds given in the environment"]
+fn targets_on_request() {
+    let (size, seeds) = requested();
+    let figures = |seed| target_figures(size, env("SERVICES", 100), seed, env("EVENTS", 10));
+    print_summary(&seeds.flat_map(figures).collect::<Vec<_>>());
+}
+
+/// Prints the middle and the worst of processor seconds and gaps.
+fn print_summary(measured: &[(f64, f64)]) {
     let seconds = middle_and_most(measured.iter().map(|(cpu, _)| *cpu).collect());
     let gaps = middle_and_most(measured.iter().map(|(_, gap)| *gap).collect());
     println!(
