@@ -64,7 +64,7 @@ say "images"
 scripts/compose-images.sh "$binary"
 cp -r deploy "$trial/deploy"
 (cd "$trial" && deploy/nats/make-tls.sh deploy/tls nats-1 nats-2 nats-3)
-(cd "$trial" && deploy/nats/make-accounts.sh --keys deploy/keys --tenant ads --node n0 --node n1 --gateway g0 >accounts.conf)
+(cd "$trial" && deploy/nats/make-accounts.sh --keys deploy/keys --tenant ads --user ads/alice:submitter --user ads/vera:viewer --operator olga --node n0 --node n1 --gateway g0 >accounts.conf)
 mv "$trial/accounts.conf" "$trial/deploy/nats/accounts.conf"
 chmod -R a+rX "$trial"
 say "up: $(compose version --short)"

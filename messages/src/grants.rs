@@ -20,6 +20,10 @@ use crate::plain;
 /// thousands fits, the memory of every service stays bounded.
 pub const MAX_QUEUED: u32 = 10_000;
 
+/// Bytes of the specifications of a tenant's queued jobs under `required` where nothing else was
+/// granted: those of [`MAX_QUEUED`] jobs of 3 KiB, which is several times what people write.
+pub const MAX_QUEUED_BYTES: u64 = 32 << 20;
+
 /// Submissions a second that are taken of a tenant under `required` where nothing else was
 /// granted: more than people and pipelines send, a fraction of what admission decides.
 pub const MAX_RATE: u32 = 50;
@@ -102,12 +106,19 @@ pub struct Grants {
     /// Jobs that it may have queued.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_queued: Option<u32>,
+    /// Bytes of the specifications of its queued jobs together, as they stand on the log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_queued_bytes: Option<u64>,
     /// Submissions a second that are taken of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_rate: Option<u32>,
     /// Containers that its jobs may have together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_containers: Option<u32>,
+    /// Bytes of one node's disk that it may use, for what its containers leave there and for its
+    /// checkpoints; as the node's agent has it where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_storage: Option<u64>,
     /// Whether it may run programs in its containers that run; it may where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exec: Option<Exec>,
@@ -194,6 +205,19 @@ impl GrantBook {
         self.bound(self.get(tenant).and_then(|it| it.max_queued), MAX_QUEUED)
     }
 
+    /// Bytes of the specifications of a tenant's queued jobs.
+    #[must_use]
+    pub fn max_queued_bytes(&self, tenant: &str) -> Option<u64> {
+        let granted = self.get(tenant).and_then(|it| it.max_queued_bytes);
+        self.bound(granted, MAX_QUEUED_BYTES)
+    }
+
+    /// Bytes of one node's disk that a tenant may use, where it was granted so many.
+    #[must_use]
+    pub fn max_storage(&self, tenant: &str) -> Option<u64> {
+        self.get(tenant)?.max_storage
+    }
+
     /// Submissions a second that are taken of a tenant.
     #[must_use]
     pub fn max_rate(&self, tenant: &str) -> Option<u32> {
@@ -206,7 +230,7 @@ impl GrantBook {
         self.get(tenant)?.max_containers
     }
 
-    fn bound(&self, granted: Option<u32>, by_default: u32) -> Option<u32> {
+    fn bound<T>(&self, granted: Option<T>, by_default: T) -> Option<T> {
         granted.or((self.rule == GrantsRule::Required).then_some(by_default))
     }
 }
@@ -687,6 +711,30 @@ mod tests {
             assert_eq!(refused.code, "exec_not_granted");
             assert!(refused.reason.contains("--exec allowed`"), "{refused}");
         }
+    }
+
+    #[test]
+    fn what_is_queued_is_bounded_where_grants_are_required() {
+        let mut book = GrantBook::default();
+        assert_eq!(
+            (book.max_queued("ads"), book.max_queued_bytes("ads")),
+            (None, None)
+        );
+        book.rule = GrantsRule::Required;
+        assert_eq!(book.max_queued_bytes("ads"), Some(MAX_QUEUED_BYTES));
+        assert_eq!(book.max_storage("ads"), None);
+        let grants = Grants {
+            max_queued_bytes: Some(1),
+            max_storage: Some(2),
+            ..Grants::default()
+        };
+        book.tenants
+            .insert("ads".parse().expect("a tenant"), grants);
+        assert_eq!(
+            (book.max_queued_bytes("ads"), book.max_storage("ads")),
+            (Some(1), Some(2))
+        );
+        assert_eq!(book.max_queued_bytes("search"), Some(MAX_QUEUED_BYTES));
     }
 
     #[test]

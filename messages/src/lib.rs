@@ -11,6 +11,7 @@ pub mod grants;
 pub mod ids;
 pub mod intake;
 pub mod job;
+pub mod kept;
 mod lives;
 mod log_clock;
 pub mod measured;
@@ -40,6 +41,7 @@ pub use events::{Basis, Event, EventType, Writer};
 pub use ids::{
     ContainerId, Epoch, GatewayId, Incarnation, JobId, NodeId, Rank, Sequence, TenantId,
 };
+pub use kept::KeptSpec;
 pub use lives::Lives;
 pub use log_clock::{LogClock, Step};
 pub use measured::MeasuredDocument;

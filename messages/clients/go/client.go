@@ -26,12 +26,19 @@ const recentLimit = 20_000
 // Messages that are on their way to the broker at once: more would wait there.
 const atOnce = 256
 
+// Bytes of a message that a tenant's account may send. A broker closes the connection of what is longer,
+// and does not say before that an account may send less than others.
+const maxMessage = 2 << 20
+
 // The broker's words where as many of the tenant's messages wait to be recorded as may, and how long
 // until one is sent again.
 const (
 	full      = "maximum messages per subject"
 	fullPause = 50 * time.Millisecond
 )
+
+// Until a question is asked again, where as many of the tenant's wait as may.
+const busyPause = 100 * time.Millisecond
 
 var denied = regexp.MustCompile(`(?i)permissions violation for (?:publish|subscription) to "([^"]+)"`)
 
@@ -138,21 +145,34 @@ func (c *Client) Query(ctx context.Context, name string, request any, into any) 
 		}
 	}
 	subject := fmt.Sprintf("%s.tenant.%s.api.%s", c.prefix, c.tenant, name)
-	message, err := c.ask(ctx, subject, payload, nil)
-	if err != nil {
-		return err
-	}
-	if refused := message.Header.Get("Nats-Service-Error"); refused != "" {
+	ctx, cancel := c.bounded(ctx)
+	defer cancel()
+	for {
+		message, err := c.ask(ctx, subject, payload, nil)
+		if err != nil {
+			return err
+		}
+		refused := message.Header.Get("Nats-Service-Error")
+		if refused == "" {
+			return json.Unmarshal(message.Data, into)
+		}
 		code, reason, _ := strings.Cut(refused, ": ")
-		return &Refused{Code: code, Reason: reason}
+		why := &Refused{Code: code, Reason: reason}
+		if code != "busy" {
+			return why
+		}
+		select {
+		case <-time.After(busyPause):
+		case <-ctx.Done():
+			return why
+		}
 	}
-	return json.Unmarshal(message.Data, into)
 }
 
 // publish returns the ingress sequence of what the broker has stored.
 func (c *Client) publish(ctx context.Context, verb string, payload []byte, traceparent string) (uint64, error) {
-	if int64(len(payload)) > c.nc.MaxPayload() {
-		reason := fmt.Sprintf("the document has %d bytes, more than the broker takes", len(payload))
+	if most := min(c.nc.MaxPayload(), maxMessage); int64(len(payload)) > most {
+		reason := fmt.Sprintf("the document has %d bytes, more than the %d that the broker takes", len(payload), most)
 		return 0, &Refused{Code: "too_large", Reason: reason}
 	}
 	header := nats.Header{"Content-Type": {c.encoding.contentType()}}

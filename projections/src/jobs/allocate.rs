@@ -9,7 +9,7 @@ impl JobTable {
     pub(super) fn allocate(&mut self, event: &AllocationDecided, at: Timestamp) {
         for allocation in &event.jobs {
             self.update(&allocation.job, |job, live| {
-                let stops = allocation.containers == 0 || !live.spec.is_in_place();
+                let stops = allocation.containers == 0 || !live.in_place;
                 let less = allocation.containers < allocation.previous;
                 job.preempted += u32::from(stops && less && allocation.made_for.is_some());
                 job.epoch = event.epoch;

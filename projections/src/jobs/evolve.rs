@@ -50,20 +50,22 @@ impl Job {
     pub(super) fn revised(&mut self, live: &mut Live, event: &JobRevised) {
         if let Some(weight) = event.weight {
             self.weight = weight;
-            live.spec.weight = weight;
         }
         if let Some(containers) = event.containers {
             self.bounds = containers;
-            live.spec.containers = containers;
         }
-        let bounded = |limit_s: u32| Some(limit_s).filter(|limit_s| *limit_s > 0);
-        if let Some(limit_s) = event.time_limit_s {
-            live.spec.time_limit_s = bounded(limit_s);
-        }
-        if let Some(limit_s) = event.queue_limit_s {
-            live.spec.queue_limit_s = bounded(limit_s);
-        }
-        live.spec.priority = event.priority.unwrap_or(live.spec.priority);
+        live.spec.change(|spec| {
+            spec.weight = event.weight.unwrap_or(spec.weight);
+            spec.containers = event.containers.unwrap_or(spec.containers);
+            let bounded = |limit_s: u32| Some(limit_s).filter(|limit_s| *limit_s > 0);
+            if let Some(limit_s) = event.time_limit_s {
+                spec.time_limit_s = bounded(limit_s);
+            }
+            if let Some(limit_s) = event.queue_limit_s {
+                spec.queue_limit_s = bounded(limit_s);
+            }
+            spec.priority = event.priority.unwrap_or(spec.priority);
+        });
         live.on_hold = event.held.unwrap_or(live.on_hold);
     }
 
@@ -317,8 +319,8 @@ impl Job {
         self.attempts = attempts;
         self.target = 0;
         self.times.ended = Some(at);
-        if let Some(live) = self.live.take() {
-            self.command = cut(live.spec.command.start.join(" "));
+        if let Some(spec) = self.live.take().as_ref().and_then(|live| live.spec.get()) {
+            self.command = cut(spec.command.start.join(" "));
         }
         self.lives.shrink_to_fit();
         self.note.shrink_to_fit();
@@ -361,7 +363,7 @@ impl Job {
         let Some(set) = &mut live.tasks else {
             return;
         };
-        set.ended(event, live.spec.retries, at);
+        set.ended(event, live.retries, at);
         self.tasks = Some(TaskCounts::of(set));
         self.progress = Some(Box::new(ProgressPoint {
             at,

@@ -21,10 +21,10 @@ pub mod turn;
 use std::collections::BTreeSet;
 
 use dormouse_messages::events::StopReason;
-use dormouse_messages::job::{Containers, Executor, JobSpec, Kind};
+use dormouse_messages::job::{Containers, Executor, Kind};
 use dormouse_messages::{
-    Amounts, Beside, By, Epoch, Incarnation, JobClass, JobId, NodeId, Rank, Sequence, TenantId,
-    Timestamp,
+    Amounts, Beside, By, Epoch, Incarnation, JobClass, JobId, KeptSpec, NodeId, Rank, Sequence,
+    TenantId, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -180,8 +180,12 @@ pub struct Times {
 /// What only a live job needs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Live {
-    /// Its specification, as it was admitted.
-    pub spec: JobSpec,
+    /// Its specification, as it was admitted and revised; packed: it is read when it is asked for.
+    pub spec: KeptSpec,
+    /// Whether its containers come and go within one life.
+    pub in_place: bool,
+    /// How often a task of it is tried again.
+    pub retries: u32,
     /// Where its gangs are placed, by life, oldest first.
     pub gangs: Vec<Gang>,
     /// Why it is between two lives.

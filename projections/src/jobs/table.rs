@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use dormouse_messages::events::{JobAdmitted, JobRefused, SubmissionReceived};
-use dormouse_messages::{Beside, Event, Fold, Incarnation, JobId, Recorded, Sequence, Timestamp};
+use dormouse_messages::{
+    Beside, Event, Fold, Incarnation, JobId, KeptSpec, Recorded, Sequence, Timestamp,
+};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -153,7 +155,9 @@ impl JobTable {
             tasks: tasks.as_ref().map(TaskCounts::of),
             command: String::new(),
             live: Some(Box::new(Live {
-                spec: event.spec.clone(),
+                spec: KeptSpec::packed(&event.spec),
+                in_place: event.spec.is_in_place(),
+                retries: event.spec.retries,
                 gangs: Vec::new(),
                 transit: None,
                 exit: None,
@@ -263,7 +267,7 @@ impl JobTable {
 
 impl Fold for JobTable {
     const NAME: &'static str = "jobs";
-    const VERSION: u32 = 13;
+    const VERSION: u32 = 14;
 
     fn evolve(&mut self, recorded: &Recorded) {
         let Some(event) = recorded.event() else {

@@ -266,6 +266,7 @@ pub(super) fn job(
             .timeline(Metric::Containers, Some(&query.job), window, 1);
     let room = Room::new(&model.queues, &model.jobs);
     let row = row((model, &room), &query.job, job, place, now);
+    let spec = job.live.as_ref().and_then(|live| live.spec.get());
     Ok(JobDetail {
         spread: spread(model, &row),
         service: model.services.get(&query.job).map(|it| it.health(now)),
@@ -276,7 +277,7 @@ pub(super) fn job(
         cancelled_by: job.cancelled_by.clone(),
         demand: job.demand.clone(),
         roles: roles(job),
-        spec: job.live.as_ref().map(|live| live.spec.clone()),
+        spec: spec.map(std::borrow::Cow::into_owned),
         command: job.command.clone(),
         checkpoint: job.checkpoint.as_deref().cloned(),
         lives: job.lives.iter().map(|life| life_row(life, now)).collect(),

@@ -47,7 +47,7 @@ impl ModelAgents {
                 );
             }
         }
-        for (id, job) in cluster.queued.iter().chain(&cluster.jobs) {
+        for (id, job) in cluster.live() {
             told.job(id, job);
         }
     }

@@ -337,7 +337,7 @@ impl Measures {
         for (name, node) in cluster.nodes.iter() {
             self.joined(name, &node.capacity);
         }
-        for (id, job) in cluster.queued.iter().chain(&cluster.jobs) {
+        for (id, job) in cluster.live() {
             let demands = Demands::new(&job.demand, &job.beside);
             self.demands.insert(id.clone(), demands);
             let life = job.life.as_ref();

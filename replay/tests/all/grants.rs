@@ -144,6 +144,63 @@ fn a_tenant_has_no_more_queued_than_it_may() {
 }
 
 #[test]
+fn what_a_tenant_has_queued_takes_no_more_bytes_than_it_may() {
+    let mut engine = granting(GrantsRule::Open);
+    let grants = Grants {
+        max_queued_bytes: Some(8 << 10),
+        ..Grants::default()
+    };
+    grant(&mut engine, 0, "ads", grants);
+    let large = format!(r#","env":{{"DATA":"{}"}}"#, "x".repeat(3_000));
+    // Two run, on all there is, and do not count; the queue takes two more of 3 KiB each.
+    for index in 0..8 {
+        submit(
+            &mut engine,
+            1 + index,
+            &format!("ads/j{index}"),
+            (8, 8),
+            &large,
+        );
+    }
+    submit(&mut engine, 9, "ads/small", (8, 8), "");
+    submit(&mut engine, 9, "search/j", (8, 8), &large);
+    // What is on hold counts, too: it is kept as well.
+    send(
+        &mut engine,
+        10,
+        "ads",
+        "revise",
+        r#"{"job":"j3","held":true}"#,
+    );
+    submit(&mut engine, 11, "ads/j8", (8, 8), &large);
+    run(&mut engine, 50);
+    let says = [
+        "may take 8Ki",
+        "dormouse tenant set ads --max-queued-bytes 16Ki",
+    ];
+    assert_refused(&engine, "too_many_queued_bytes", &says);
+    let jobs = |engine: &Engine| -> Vec<String> {
+        let admitted = admitted(engine);
+        let jobs = admitted.iter().map(|it| it.job.to_string());
+        jobs.collect()
+    };
+    let queued = [
+        "ads/j0",
+        "ads/j1",
+        "ads/j2",
+        "ads/j3",
+        "ads/small",
+        "search/j",
+    ];
+    assert_eq!(jobs(&engine), queued);
+    assert_eq!(refusals(&engine).len(), 5);
+    // Once some have started there is room again.
+    submit(&mut engine, 1_500, "ads/j9", (8, 8), &large);
+    run(&mut engine, 2_000);
+    assert_eq!(jobs(&engine).last().map(String::as_str), Some("ads/j9"));
+}
+
+#[test]
 fn a_tenants_jobs_have_no_more_containers_together_than_it_is_granted() {
     let mut engine = granting(GrantsRule::Open);
     let grants = Grants {

@@ -18,7 +18,7 @@
 //! Invariant: every submission gets exactly one decision, and a job's id stands for one job for
 //! ever. Left to others: everything about containers.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::{
     JobAdmitted, JobCancelRequested, JobCancelled, JobRefused, JobRevised, PlanAccepted,
@@ -26,6 +26,7 @@ use dormouse_messages::events::{
 };
 use dormouse_messages::ids::IdError;
 use dormouse_messages::job::{JobDocument, JobSpec, Urgency};
+use dormouse_messages::kept::bytes_of;
 use dormouse_messages::subject::MEASURED;
 use dormouse_messages::{
     Amounts, Beside, Decider, Decision, Event, JobId, Proposal, ReviseDocument, Sequence, TenantId,
@@ -35,7 +36,7 @@ use dormouse_state::{QueueJob, Stand, queue_limit_over};
 use serde::Deserialize;
 
 use crate::limits::{
-    check_dependencies, check_grants, check_job, check_tenant, class_of, of_no_node,
+    Beyond, check_dependencies, check_grants, check_job, check_tenant, class_of, of_no_node,
 };
 use crate::measured;
 use crate::parse::{
@@ -105,6 +106,8 @@ struct Intake<'a> {
     proposals: Vec<Proposal>,
     /// Names taken by this very decision.
     taken: BTreeSet<JobId>,
+    /// What it admits, by tenant.
+    admitted: BTreeMap<TenantId, Beyond>,
     changes: Changes,
 }
 
@@ -114,6 +117,7 @@ impl<'a> Intake<'a> {
             state,
             proposals: Vec::new(),
             taken: BTreeSet::new(),
+            admitted: BTreeMap::new(),
             changes: Changes::default(),
         }
     }
@@ -209,6 +213,7 @@ impl<'a> Intake<'a> {
             );
             return Err((Some(job), Refusal::new("name_in_use", reason)));
         }
+        let more = self.admitted.get(tenant).copied().unwrap_or_default();
         let checked = check_job(
             queues,
             job.tenant(),
@@ -216,13 +221,16 @@ impl<'a> Intake<'a> {
             (&spec.demand, &Beside::of(&spec)),
             spec.containers,
         )
-        .and_then(|()| check_grants(queues, tenant, &spec, self.admitted_of(tenant)))
+        .and_then(|()| check_grants(queues, tenant, &spec, more))
         .and_then(|()| check_dependencies(self.state, &job, &spec, &self.taken))
         .and_then(|()| self.check_nodes(&spec));
         if let Err(refusal) = checked {
             return Err((Some(job), refusal));
         }
         self.taken.insert(job.clone());
+        let admitted = self.admitted.entry(tenant.clone()).or_default();
+        admitted.jobs += 1;
+        admitted.bytes += bytes_of(&spec);
         if let Some(planned) = planned {
             let accepted = PlanAccepted {
                 job: job.clone(),
@@ -245,13 +253,6 @@ impl<'a> Intake<'a> {
             self.changes.admitted.push((sequence, admitted.clone()));
         }
         Ok(Event::from(admitted))
-    }
-
-    /// Jobs of the tenant that this very decision admits.
-    fn admitted_of(&self, tenant: &TenantId) -> u64 {
-        let mut taken = self.taken.iter();
-        let of_tenant = taken.by_ref().filter(|job| job.tenant() == tenant.as_str());
-        of_tenant.count() as u64
     }
 
     /// What was planned, where the state is still what it was planned from.

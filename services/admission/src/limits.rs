@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use dormouse_messages::classes::PriorityClass;
 use dormouse_messages::job::{Containers, JobSpec, Kind};
+use dormouse_messages::kept::bytes_of;
 use dormouse_messages::policy::UnknownTenants;
-use dormouse_messages::{Amounts, Beside, JobClass, JobId, TenantId, near, plain};
+use dormouse_messages::{Amounts, Beside, JobClass, JobId, Resource, TenantId, near, plain};
 use dormouse_state::Queues;
 
 use crate::parse::Refusal;
@@ -56,26 +57,49 @@ pub fn class_of(
     })
 }
 
+/// What this very decision admits of a tenant beside the queue.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Beyond {
+    /// Jobs.
+    pub jobs: u64,
+    /// Bytes of their specifications.
+    pub bytes: u64,
+}
+
 /// Whether the tenant was granted what the job asks for, and may have another job queued beside
 /// `more` that this very decision admits.
 pub fn check_grants(
     queues: &Queues,
     tenant: &TenantId,
     spec: &JobSpec,
-    more: u64,
+    more: Beyond,
 ) -> Result<(), Refusal> {
     let grants = &queues.config.grants;
     let denied = grants.of(tenant.as_str()).check(spec);
     denied.map_err(|denied| Refusal::new(denied.code, denied.reason))?;
     let queue = queues.tenants.get(tenant);
-    let queued = queue.map_or(0, |queue| queue.order.len() as u64 + queue.held) + more;
-    match grants.max_queued(tenant.as_str()).map(u64::from) {
-        Some(most) if queued >= most => {
+    let queued = queue.map_or(0, |queue| queue.order.len() as u64 + queue.held) + more.jobs;
+    if let Some(most) = grants.max_queued(tenant.as_str()).map(u64::from)
+        && queued >= most
+    {
+        let reason = format!(
+            "{tenant} has {queued} jobs queued and may have {most}; submit it again when some have started, cancel others, or have the operator raise it with `dormouse tenant set {tenant} --max-queued {}`",
+            most.saturating_mul(2)
+        );
+        return Err(Refusal::new("too_many_queued", reason));
+    }
+    let queued = queue.map_or(0, |queue| queue.queued_bytes) + more.bytes;
+    let with = queued.saturating_add(bytes_of(spec));
+    match grants.max_queued_bytes(tenant.as_str()) {
+        Some(most) if with > most => {
+            let size = |bytes: u64| Resource::Memory.display(bytes.next_multiple_of(1 << 10));
             let reason = format!(
-                "{tenant} has {queued} jobs queued and may have {most}; submit it again when some have started, cancel others, or have the operator raise it with `dormouse tenant set {tenant} --max-queued {}`",
-                most.saturating_mul(2)
+                "the specifications of the queued jobs of {tenant} would take {} together and may take {}; submit it again when some have started, cancel others, keep data in files instead of in env, or have the operator raise it with `dormouse tenant set {tenant} --max-queued-bytes {}`",
+                size(with),
+                Resource::Memory.display(most),
+                size(with.max(most.saturating_mul(2)))
             );
-            Err(Refusal::new("too_many_queued", reason))
+            Err(Refusal::new("too_many_queued_bytes", reason))
         }
         _ => Ok(()),
     }

@@ -1,7 +1,7 @@
 //! What the log asks of one node: a fold.
 //!
 //! Only what concerns the node is kept: the partitions with a container on it, the
-//! specifications of jobs that may come to it, the addresses of the other nodes. A partition is
+//! specifications of jobs that may come to it (packed until they do), the addresses of the other nodes. A partition is
 //! forgotten once the log has the exit of each of its containers on this node; a job, once it
 //! has ended and no partition is left. Partitions that are resized in place are kept while they
 //! run, wherever that is: a container that joins one here is told its members.
@@ -18,6 +18,7 @@ pub use members::{Announced, Here, Leave, Members, Readiness};
 
 use dormouse_messages::grants::GrantBook;
 use dormouse_messages::job::JobSpec;
+use dormouse_messages::kept::KeptSpec;
 use dormouse_messages::policy::LeaseTerm;
 use dormouse_messages::{
     Body, ContainerId, Event, Fold, Incarnation, JobId, NodeId, Rank, Recorded, Sequence,
@@ -62,8 +63,11 @@ pub struct AgentState {
 /// A job.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Job {
-    /// What it runs; absent where its admission was never seen.
-    pub spec: Option<JobSpec>,
+    /// What it runs, packed while it has no partition here: of thousands that are queued, few ever
+    /// come to this node. Absent where its admission was never seen.
+    pub kept: Option<KeptSpec>,
+    /// Whether its containers come and go within one life.
+    pub in_place: bool,
     /// The newest incarnation whose start was requested.
     pub newest: Incarnation,
     /// Completed, failed or cancelled.
@@ -207,10 +211,19 @@ impl Partition {
 }
 
 impl Job {
-    /// Whether its containers come and go within one life.
+    /// What it runs, where it has a partition here.
     #[must_use]
-    pub fn is_in_place(&self) -> bool {
-        self.spec.as_ref().is_some_and(JobSpec::is_in_place)
+    pub fn spec(&self) -> Option<&JobSpec> {
+        self.kept.as_ref()?.opened()
+    }
+
+    /// Keeps what it runs in the form of what is done with it.
+    fn keep(&mut self) {
+        match &mut self.kept {
+            Some(kept) if self.partitions.is_empty() => kept.pack(),
+            Some(kept) => kept.open(),
+            None => {}
+        }
     }
 }
 
@@ -303,7 +316,7 @@ impl AgentState {
 
 impl Fold for AgentState {
     const NAME: &'static str = "node-agent";
-    const VERSION: u32 = 10;
+    const VERSION: u32 = 11;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.folded = recorded.sequence;
@@ -337,6 +350,11 @@ impl Fold for AgentState {
         for (id, job) in &self.jobs {
             if self.here.contains(id) == job.partitions.is_empty() {
                 return Err(format!("{id}: the index of partitions is wrong"));
+            }
+            if job.kept.is_some() && job.spec().is_none() != job.partitions.is_empty() {
+                return Err(format!(
+                    "{id}: its specification is packed, or is not, wrongly"
+                ));
             }
             let mut running = 0;
             for (incarnation, partition) in &job.partitions {

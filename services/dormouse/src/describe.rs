@@ -10,7 +10,7 @@ use dormouse_messages::grants::Grants;
 use dormouse_messages::job::JobSpec;
 use dormouse_messages::plain;
 use dormouse_messages::policy::Policy;
-use dormouse_messages::{Event, JobId, Recorded, Timestamp};
+use dormouse_messages::{Event, JobId, Recorded, Resource, Timestamp};
 
 /// What the event says, and who did it, in a line.
 #[must_use]
@@ -156,6 +156,8 @@ pub fn grants(grants: &Grants) -> String {
         "queued jobs",
         grants.max_queued.map(|most| most.to_string()),
     );
+    let size = |bytes: u64| Resource::Memory.display(bytes);
+    say("their specifications", grants.max_queued_bytes.map(size));
     say(
         "submissions/s",
         grants.max_rate.map(|most| most.to_string()),
@@ -164,6 +166,7 @@ pub fn grants(grants: &Grants) -> String {
         "containers",
         grants.max_containers.map(|most| most.to_string()),
     );
+    say("of a node's disk", grants.max_storage.map(size));
     say("exec", grants.exec.map(|exec| exec.to_string()));
     match said.is_empty() {
         true => "nothing".to_owned(),

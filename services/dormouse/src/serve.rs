@@ -1,6 +1,6 @@
 //! `serve`: one service of a cluster, the same code as in `up`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -395,8 +395,21 @@ fn if_gone(after: Duration) -> anyhow::Result<IfGone> {
     Ok(IfGone { after, command })
 }
 
+/// What an agent's containers carry in Docker: two clusters on one engine may have the prefix and the
+/// names of nodes in common, but not the folder, which only one agent at a time works in.
+pub fn engine_label(prefix: &str, data: &Path) -> String {
+    let path = data.canonicalize().unwrap_or_else(|_| data.to_owned());
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+    let path: String = path.display().to_string().chars().map(plain).collect();
+    format!("{prefix}{path}")
+}
+
 fn agent_config(context: &Context, args: &ServeArgs) -> anyhow::Result<AgentConfig> {
     let node = args.node.clone().context("an agent needs --node")?;
+    // Its label follows from where it is.
+    std::fs::create_dir_all(&context.data)
+        .with_context(|| format!("cannot make {}", context.data.display()))?;
+    let prefix = context.global().prefix.as_str();
     let capacity = args.capacity.clone().context("an agent needs --capacity")?;
     let local = AgentConfig::local(node, capacity, context.data.clone());
     let (checkpoint_dir, checkpoint_store) = checkpoints(args, &local);
@@ -411,7 +424,8 @@ fn agent_config(context: &Context, args: &ServeArgs) -> anyhow::Result<AgentConf
         checkpoint_store,
         keep: args.keep.retention(),
         working_dir: Some(std::env::current_dir()?),
-        cluster: context.global().prefix.as_str().to_owned(),
+        cluster: engine_label(prefix, &context.data),
+        former_cluster: Some(prefix.to_owned()),
         gone: args.gone_after.map(if_gone).transpose()?,
         ..local
     })

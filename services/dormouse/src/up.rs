@@ -237,7 +237,7 @@ fn agent(options: &LocalOptions, node: NodeId) -> anyhow::Result<AgentConfig> {
         path: options.path.clone(),
         working_dir: Some(std::env::current_dir()?),
         // The next `up` on this folder finds its Docker containers by this label.
-        cluster: docker_label(&options.data),
+        cluster: serve::engine_label("dormouse", &options.data),
         ..AgentConfig::local(node, options.capacity.clone(), options.data.clone())
     })
 }
@@ -301,14 +301,6 @@ fn start_page(
     let stop = shutdown.clone();
     parts.spawn_local(async move { Ok(server.run(stop).await?) });
     Ok(url)
-}
-
-/// The folder as Docker takes it in a name: the next `up` on it finds its containers again.
-fn docker_label(data: &std::path::Path) -> String {
-    let path = data.canonicalize().unwrap_or_else(|_| data.to_owned());
-    let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
-    let path: String = path.display().to_string().chars().map(plain).collect();
-    format!("dormouse{path}")
 }
 
 /// This machine's processors and memory, divided among `nodes`.

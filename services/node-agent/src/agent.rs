@@ -188,7 +188,7 @@ impl Agent {
     /// them. Nothing of a replica is looked at but its answers to requests.
     fn watch(&self, id: &ContainerId, adopted: bool) -> Option<Watched> {
         let (job, partition) = self.core.state().partition(id)?;
-        let (layout, spec) = (self.config.layout(), job.spec.as_ref());
+        let (layout, spec) = (self.config.layout(), job.spec());
         if spec.is_some_and(|spec| spec.tasks.is_some()) {
             return Some(Watched::Tasks(TaskFiles::new(layout.container_below(id))));
         }
@@ -314,7 +314,7 @@ impl Agent {
     }
 
     fn spec(&self, id: &ContainerId) -> Option<&JobSpec> {
-        self.core.state().partition(id)?.0.spec.as_ref()
+        self.core.state().partition(id)?.0.spec()
     }
 
     /// The requests that made something happen to a container.
@@ -429,7 +429,7 @@ impl Agent {
                 {
                     // Those that work on it.
                     let containers = u32::try_from(partition.containers()).unwrap_or(u32::MAX);
-                    let beside = job.spec.as_ref().map(Beside::of).unwrap_or_default();
+                    let beside = job.spec().map(Beside::of).unwrap_or_default();
                     let containers = beside.workers(containers);
                     let event = report::progress(id, node, containers, line);
                     let causes = self.causes(id);

@@ -122,8 +122,12 @@ pub const GPU_LIBRARY: &str = "libdormouse_gpu.so";
 /// An agent's configuration.
 #[derive(Debug, Clone)]
 pub struct AgentConfig {
-    /// The cluster's name: Docker containers carry it as a label.
+    /// What tells this agent's Docker containers from those of other clusters on the same engine: they
+    /// carry it as a label, and in their names.
     pub cluster: String,
+    /// The label that agents of earlier builds gave: what carries it and works in this agent's folder is
+    /// ended.
+    pub former_cluster: Option<String>,
     /// This build: a snapshot of another one is not used.
     pub build: String,
     /// The node's name.
@@ -190,6 +194,7 @@ impl AgentConfig {
     pub fn local(node: NodeId, capacity: Amounts, data_dir: PathBuf) -> Self {
         Self {
             cluster: "dormouse".to_owned(),
+            former_cluster: None,
             build: env!("CARGO_PKG_VERSION").to_owned(),
             node,
             capacity,

@@ -11,6 +11,7 @@
 pub(crate) mod body;
 mod deadline;
 mod exec;
+mod former;
 mod layers;
 mod network;
 mod output;
@@ -27,7 +28,7 @@ use std::time::Duration;
 use bollard::Docker;
 use bollard::errors::Error;
 use bollard::exec::{CreateExecOptions, StartExecResults};
-use bollard::models::{ContainerInspectResponse, ContainerStateStatusEnum};
+use bollard::models::{ContainerInspectResponse, ContainerStateStatusEnum, ContainerSummary};
 use bollard::query_parameters::{
     CreateContainerOptions, InspectContainerOptions, KillContainerOptions, ListContainersOptions,
     RemoveContainerOptions, WaitContainerOptions,
@@ -383,9 +384,10 @@ impl Inner {
         }
     }
 
-    async fn list(self: &Arc<Self>) -> Result<Vec<Found>, RuntimeError> {
+    /// The containers of this node that carry a cluster's label, running or not.
+    async fn labelled(&self, cluster: &str) -> Result<Vec<ContainerSummary>, RuntimeError> {
         let labels = vec![
-            format!("{}={}", body::CLUSTER, self.config.cluster),
+            format!("{}={cluster}", body::CLUSTER),
             format!("{}={}", body::NODE, self.config.node),
         ];
         let options = ListContainersOptions {
@@ -393,11 +395,13 @@ impl Inner {
             filters: Some(HashMap::from([("label".to_owned(), labels)])),
             ..ListContainersOptions::default()
         };
-        let listed = self
-            .docker
-            .list_containers(Some(options))
-            .await
-            .map_err(engine)?;
+        let listed = self.docker.list_containers(Some(options)).await;
+        listed.map_err(engine)
+    }
+
+    async fn list(self: &Arc<Self>) -> Result<Vec<Found>, RuntimeError> {
+        self.end_former().await?;
+        let listed = self.labelled(&self.config.cluster).await?;
         let mut found = Vec::new();
         for summary in listed {
             let labels = summary.labels.unwrap_or_default();

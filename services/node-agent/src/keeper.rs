@@ -24,6 +24,7 @@
 
 mod alone;
 pub mod client;
+mod devices;
 pub mod engine;
 pub(crate) mod group;
 mod guard;

@@ -37,7 +37,7 @@ pub fn plan(
     let (job, partition) = state
         .partition(container)
         .ok_or("its placement is not on the log")?;
-    let spec = job.spec.as_ref();
+    let spec = job.spec();
     let spec = spec.ok_or("the job's specification is not on the log")?;
     let spec = &spec.of_rank(container.rank);
     let start = partition.phase.start();
@@ -295,7 +295,7 @@ pub fn asked(config: &AgentConfig, state: &AgentState, container: &ContainerId) 
         partition.here.get(&container.rank),
         partition.gang.get(&container.rank),
     );
-    let (Some(spec), Some(here), Some(place)) = (&job.spec, here, place) else {
+    let (Some(spec), Some(here), Some(place)) = (job.spec(), here, place) else {
         return Asked::Nothing;
     };
     if let Some(service) = &spec.service {

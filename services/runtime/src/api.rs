@@ -85,6 +85,13 @@ const FULL_PATIENCE: Duration = Duration::from_secs(30);
 /// Until it is tried again.
 pub(crate) const FULL_PAUSE: Duration = Duration::from_millis(50);
 
+/// The code of a refusal where as many questions wait as may: it may be asked again.
+const BUSY: &str = "busy";
+/// How long a question is asked again: eight are answered at once, most within milliseconds.
+const BUSY_PATIENCE: Duration = Duration::from_secs(10);
+/// Until it is asked again.
+const BUSY_PAUSE: Duration = Duration::from_millis(100);
+
 /// The header of a query that names the last event its client has seen.
 const AFTER: &str = "Dormouse-After";
 
@@ -170,7 +177,7 @@ where
                 let tenant = question.asked.tenant.clone();
                 if let Err(question) = desk.ask(tenant.as_deref(), question) {
                     let why = "as many of your queries wait as may; ask again in a moment";
-                    let busy = ("busy".to_owned(), why.to_owned());
+                    let busy = (BUSY.to_owned(), why.to_owned());
                     respond(&question.request, Err(busy)).await;
                 }
             }
@@ -233,15 +240,25 @@ impl Log {
     }
 
     /// Asks the query `name`, with a tenant's key about that tenant. The answer knows what this client
-    /// has followed of the log, where the query service comes so far in time.
+    /// has followed of the log, where the query service comes so far in time. Where as many questions
+    /// wait as may, it is asked again for ten seconds.
     ///
     /// # Errors
     /// Its refusal, or that nobody answers.
     pub async fn request(&self, name: &str, request: Vec<u8>) -> Result<Bytes, ApiError> {
-        self.request_as(self.tenant(), name, request).await
+        let until = Instant::now() + BUSY_PATIENCE;
+        loop {
+            let answer = self.request_as(self.tenant(), name, request.clone()).await;
+            match answer {
+                Err(ApiError::Refused { code, .. }) if code == BUSY && Instant::now() < until => {
+                    tokio::time::sleep(BUSY_PAUSE).await;
+                }
+                answer => return answer,
+            }
+        }
     }
 
-    /// The same as a tenant about itself, where one is given.
+    /// The same as a tenant about itself, where one is given; once.
     ///
     /// # Errors
     /// Its refusal, or that nobody answers.

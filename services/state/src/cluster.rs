@@ -80,8 +80,9 @@ pub struct ClusterState {
     pub nodes: Membership,
     /// What the operator said of the tenants.
     pub tenants: Tenants,
-    /// Admitted jobs that are not yet released.
-    pub queued: BTreeMap<JobId, Job>,
+    /// Admitted jobs that are not yet released. There may be tens of thousands: a tree whose nodes are
+    /// half full holds places for them, not the jobs themselves.
+    pub queued: BTreeMap<JobId, Box<Job>>,
     /// Released jobs that have not ended.
     pub jobs: BTreeMap<JobId, Job>,
     /// The newest allocation.
@@ -251,21 +252,24 @@ impl ClusterState {
         match event {
             Event::JobAdmitted(event) => {
                 let job = Job::admitted(&event.spec, recorded.sequence, self.now);
-                self.queued.insert(event.job.clone(), job);
+                self.queued.insert(event.job.clone(), Box::new(job));
             }
             Event::JobReleased(event) => {
                 if let Some(mut job) = self.queued.remove(&event.job) {
                     job.released = Some(recorded.sequence);
-                    self.jobs.insert(event.job.clone(), job);
+                    self.jobs.insert(event.job.clone(), *job);
                     self.last_trigger = recorded.sequence;
                 }
             }
             Event::JobRevised(event) => {
-                let released = self.jobs.get_mut(&event.job);
-                if released.is_some() {
-                    self.last_trigger = recorded.sequence;
-                }
-                if let Some(job) = released.or_else(|| self.queued.get_mut(&event.job)) {
+                let job = match self.jobs.get_mut(&event.job) {
+                    Some(job) => {
+                        self.last_trigger = recorded.sequence;
+                        Some(job)
+                    }
+                    None => self.queued.get_mut(&event.job).map(Box::as_mut),
+                };
+                if let Some(job) = job {
                     job.weight = event.weight.unwrap_or(job.weight);
                     job.containers = event.containers.unwrap_or(job.containers);
                     job.limits.revise(event);
@@ -1062,10 +1066,17 @@ impl ClusterState {
         held
     }
 
+    /// Every queued and released job: these in the order of their ids, then those.
+    pub fn live(&self) -> impl Iterator<Item = (&JobId, &Job)> {
+        let queued = self.queued.iter().map(|(id, job)| (id, job.as_ref()));
+        queued.chain(&self.jobs)
+    }
+
     /// A queued or released job.
     #[must_use]
     pub fn job(&self, id: &JobId) -> Option<&Job> {
-        self.jobs.get(id).or_else(|| self.queued.get(id))
+        let queued = || self.queued.get(id).map(Box::as_ref);
+        self.jobs.get(id).or_else(queued)
     }
 }
 

@@ -60,9 +60,16 @@ interface Asked {
 const NAME = /^[a-z0-9-]{1,63}$/;
 /** Messages that are on their way to the broker at once: more would wait there. */
 const AT_ONCE = 256;
+/**
+ * Bytes of a message that a tenant's account may send. A broker closes the connection of what is longer,
+ * and does not say before that an account may send less than others.
+ */
+const MAX_MESSAGE = 2 * 1024 * 1024;
 /** The broker's words where as many of the tenant's messages wait to be recorded as may, and the milliseconds until one is sent again. */
 const FULL = "maximum messages per subject";
 const FULL_PAUSE_MS = 50;
+/** Until a question is asked again, where as many of the tenant's wait as may. */
+const BUSY_PAUSE_MS = 100;
 /** Decisions that came before the acknowledgement of their message are kept, so many. */
 const RECENT = 20_000;
 /** What may become of a message. */
@@ -193,11 +200,16 @@ export class Client {
   /** Asks about this tenant: `job`, `jobs`, `ledger`, `tenant`, `timeline`. */
   async query(name: string, request?: object, how: How = {}): Promise<any> {
     const payload = request === undefined ? "" : JSON.stringify(request);
-    const answer = await this.ask(`${this.prefix}.tenant.${this.tenant}.api.${name}`, payload, undefined, how);
-    const refused = answer.headers?.get("Nats-Service-Error");
-    if (!refused) return answer.json();
-    const cut = refused.indexOf(": ");
-    throw new Refused(refused.slice(0, cut), refused.slice(cut + 2));
+    const limit = Date.now() + (how.timeout ?? this.timeout);
+    for (;;) {
+      const answer = await this.ask(`${this.prefix}.tenant.${this.tenant}.api.${name}`, payload, undefined, how);
+      const refused = answer.headers?.get("Nats-Service-Error");
+      if (!refused) return answer.json();
+      const cut = refused.indexOf(": ");
+      const code = refused.slice(0, cut);
+      if (code !== "busy" || Date.now() >= limit) throw new Refused(code, refused.slice(cut + 2));
+      await new Promise((go) => setTimeout(go, BUSY_PAUSE_MS));
+    }
   }
 
   private async send(name: string, payload: Uint8Array, wait: Wait, how: How): Promise<Submission> {
@@ -225,8 +237,9 @@ export class Client {
   }
 
   private async publish(verb: string, payload: Uint8Array, how: How): Promise<number> {
-    if (payload.length > (this.nc.info?.max_payload ?? Infinity)) {
-      throw new Refused("too_large", `the document has ${payload.length} bytes, more than the broker takes`);
+    const most = Math.min(this.nc.info?.max_payload ?? Infinity, MAX_MESSAGE);
+    if (payload.length > most) {
+      throw new Refused("too_large", `the document has ${payload.length} bytes, more than the ${most} that the broker takes`);
     }
     const headers = natsHeaders();
     headers.set("Content-Type", `application/${this.encoding}`);

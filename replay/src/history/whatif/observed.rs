@@ -125,7 +125,7 @@ pub struct Observed {
 impl Observed {
     /// Begins with a state: jobs that were there before the log began.
     pub fn starting_from(&mut self, cluster: &ClusterState) {
-        for (id, job) in cluster.queued.iter().chain(&cluster.jobs) {
+        for (id, job) in cluster.live() {
             let mut seen = Seen {
                 kind: (
                     id.tenant().to_owned(),

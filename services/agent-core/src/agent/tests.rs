@@ -42,20 +42,25 @@ impl World {
         assert_eq!(self.agent.hear(&recorded), None);
     }
 
-    /// A job of one container, which is to start; where that is requested.
-    fn start(&mut self) -> Sequence {
+    fn admit(&mut self, job: JobId) {
         let spec = serde_json::json!({
-            "name": "j", "tenant": "t", "command": {"start": ["run"]}, "demand": {"cpu": 1},
-            "weight": 1, "containers": {"min": 1, "max": 1}, "checkpoint": {},
+            "name": job.name(), "tenant": "t", "command": {"start": ["run"]},
+            "demand": {"cpu": 1}, "weight": 1, "containers": {"min": 1, "max": 1},
+            "checkpoint": {},
         });
         let admitted = JobAdmitted {
-            job: id().job,
+            job,
             spec: serde_json::from_value(spec).expect("a job"),
             ingress_sequence: 1,
             by: None,
             basis: None,
         };
         self.hear(Writer::Admission, admitted);
+    }
+
+    /// A job of one container, which is to start; where that is requested.
+    fn start(&mut self) -> Sequence {
+        self.admit(id().job);
         let place = PlacedContainer {
             job: id().job,
             incarnation: Incarnation(1),
@@ -127,6 +132,27 @@ impl World {
         };
         self.hear(Writer::Placer, lost);
     }
+}
+
+#[test]
+fn what_a_job_runs_is_open_while_it_is_here_and_packed_else() {
+    let mut world = World::live();
+    let queued: JobId = "t/queued".parse().expect("a job");
+    world.admit(queued.clone());
+    world.start();
+    let opened = |world: &World, job: &JobId| {
+        let state = world.agent.state();
+        state.check_invariants().expect("sound");
+        let job = state.jobs.get(job).expect("it is live");
+        let kept = job.kept.as_ref().expect("it was admitted");
+        assert_eq!(kept.get().expect("it reads").command.start, ["run"]);
+        job.spec().is_some()
+    };
+    assert!(opened(&world, &id().job) && !opened(&world, &queued));
+    let node = NODE.parse().expect("a node");
+    let exited = crate::report::exited(&id(), &node, crate::Exit::default());
+    world.hear(Writer::Node, exited);
+    assert!(!opened(&world, &id().job), "its only container is over");
 }
 
 #[test]

@@ -33,6 +33,6 @@ impl AgentState {
                 leave.map(|leave| leave.grace_s)
             }
         };
-        named.or_else(|| job.spec.as_ref().map(|spec| spec.checkpoint.grace_s))
+        named.or_else(|| job.spec().map(|spec| spec.checkpoint.grace_s))
     }
 }

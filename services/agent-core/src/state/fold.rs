@@ -10,6 +10,7 @@ use dormouse_messages::events::{
     CheckpointSaved, ContainerExited, JobAdmitted, NodeJoined, PartitionStartRequested,
     PartitionStopRequested, PlacementDecided, Progress, TasksAssigned, TasksEnded,
 };
+use dormouse_messages::kept::KeptSpec;
 use dormouse_messages::{ContainerId, Event, Incarnation, JobId, NodeId, Recorded, Sequence};
 
 use super::{AgentState, Known, Members, Partition, Phase, Place, Readiness, Standing, Start};
@@ -75,7 +76,7 @@ impl AgentState {
             partition.gang.insert(place.rank, member);
         }
         for ((job, incarnation), placed) in gangs {
-            let in_place = self.jobs.get(job).is_some_and(super::Job::is_in_place);
+            let in_place = self.jobs.get(job).is_some_and(|job| job.in_place);
             if placed.here.is_empty() && !in_place {
                 continue;
             }
@@ -87,6 +88,7 @@ impl AgentState {
                 Entry::Occupied(mut occupied) if in_place => occupied.get_mut().add(placed),
                 Entry::Occupied(_) => {}
             }
+            entry.keep();
             self.here.insert(job.clone());
             self.prune(job);
         }
@@ -98,7 +100,7 @@ impl AgentState {
             return;
         };
         job.newest = job.newest.max(event.incarnation);
-        let in_place = job.is_in_place();
+        let in_place = job.in_place;
         if let Some(partition) = job.partitions.get_mut(&event.incarnation)
             && partition.phase == Phase::Placed
         {
@@ -203,7 +205,7 @@ impl AgentState {
         let Some(job) = self.jobs.get_mut(id) else {
             return;
         };
-        let (newest, ended, in_place) = (job.newest, job.ended, job.is_in_place());
+        let (newest, ended, in_place) = (job.newest, job.ended, job.in_place);
         job.partitions.retain(|incarnation, partition| {
             let is_newest = *incarnation == newest && !ended;
             match partition.phase {
@@ -223,6 +225,7 @@ impl AgentState {
             job.partitions.remove(incarnation);
         }
         if job.partitions.is_empty() {
+            job.keep();
             self.here.remove(id);
             if ended {
                 self.jobs.remove(id);
@@ -232,7 +235,9 @@ impl AgentState {
 
     fn admitted(&mut self, event: &JobAdmitted) {
         let job = self.jobs.entry(event.job.clone()).or_default();
-        job.spec = Some(event.spec.clone());
+        job.in_place = event.spec.is_in_place();
+        job.kept = Some(KeptSpec::packed(&event.spec));
+        job.keep();
         let next = u32::try_from(self.tenants.len()).unwrap_or(u32::MAX);
         let tenant = event.job.tenant().to_owned();
         self.tenants.entry(tenant).or_insert(next);

@@ -15,7 +15,7 @@ pub enum TenantCommand {
     Show(TenantArg),
     /// Say what a tenant is entitled to; what is not named stays as it is
     #[command(
-        after_help = "Examples:\n  dormouse tenant set ads --weight 3\n  dormouse tenant set ads --quota cpu=20,memory=64Gi --max-job-weight 4\n  dormouse tenant set ads --quota gpu=0\n  dormouse tenant set ads --quota none\n  dormouse tenant set ads --run-as 10001:10001 --mount /data:ro --mount /scratch/ads --image 'registry/ads/*'\n  dormouse tenant set ads --mount none --network host --max-queued 500 --max-rate 20\n  dormouse tenant set ads --priority-class urgent\n\nA quota bounds what the tenant's jobs have together; a job that needs more at the least is refused.\nGrants say what its containers may have of the nodes. --mount, --image and --priority-class add to those that there are; none lifts a grant."
+        after_help = "Examples:\n  dormouse tenant set ads --weight 3\n  dormouse tenant set ads --quota cpu=20,memory=64Gi --max-job-weight 4\n  dormouse tenant set ads --quota gpu=0\n  dormouse tenant set ads --quota none\n  dormouse tenant set ads --run-as 10001:10001 --mount /data:ro --mount /scratch/ads --image 'registry/ads/*'\n  dormouse tenant set ads --mount none --network host --max-queued 500 --max-rate 20\n  dormouse tenant set ads --max-queued-bytes 64Mi --max-storage 200Gi\n  dormouse tenant set ads --priority-class urgent\n\nA quota bounds what the tenant's jobs have together; a job that needs more at the least is refused.\nGrants say what its containers may have of the nodes. --mount, --image and --priority-class add to those that there are; none lifts a grant."
     )]
     Set(Box<TenantChangeArgs>),
     /// Make a tenant on running brokers: its account, its key, and what it is granted
@@ -92,12 +92,19 @@ pub struct GrantArgs {
     /// Jobs that it may have queued.
     #[arg(long, value_name = "JOBS")]
     pub max_queued: Option<String>,
+    /// Bytes of the specifications of its queued jobs together, such as 64Mi.
+    #[arg(long, value_name = "SIZE")]
+    pub max_queued_bytes: Option<String>,
     /// Submissions a second that are taken of it.
     #[arg(long, value_name = "PER_SECOND")]
     pub max_rate: Option<String>,
     /// Containers that its jobs may have together.
     #[arg(long, value_name = "CONTAINERS")]
     pub max_containers: Option<String>,
+    /// What it may use of a node's disk, for what its containers leave there and for its checkpoints,
+    /// such as 200Gi; in place of the agents' `--tenant-storage`.
+    #[arg(long, value_name = "SIZE")]
+    pub max_storage: Option<String>,
     /// Whether it may run programs in its containers that run (`job exec`): allowed or forbidden.
     #[arg(long, value_name = "allowed|forbidden")]
     pub exec: Option<String>,

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context as _, bail};
+use dormouse_messages::Resource;
 use dormouse_messages::classes::is_class;
 use dormouse_messages::grants::{Exec, Grants, MountGrant, Network, RunAs, folder};
 
@@ -16,7 +17,13 @@ const NONE: &str = "none";
 pub fn named(args: &GrantArgs) -> bool {
     let lists = [&args.mount, &args.image, &args.priority_class];
     let single = [&args.run_as, &args.secrets, &args.network, &args.exec];
-    let bounds = [&args.max_queued, &args.max_rate, &args.max_containers];
+    let bounds = [
+        &args.max_queued,
+        &args.max_queued_bytes,
+        &args.max_rate,
+        &args.max_containers,
+        &args.max_storage,
+    ];
     lists.iter().any(|list| !list.is_empty())
         || single.into_iter().chain(bounds).any(Option::is_some)
 }
@@ -66,26 +73,7 @@ pub fn granted(args: &GrantArgs, mut grants: Grants) -> anyhow::Result<Grants> {
             other => bail!("--network {other} is not none, published or host"),
         });
     }
-    let number = |text: &str| -> anyhow::Result<u32> {
-        match text.parse() {
-            Ok(0) | Err(_) => bail!("it must be a number above 0, or none"),
-            Ok(number) => Ok(number),
-        }
-    };
-    set(
-        &mut grants.max_queued,
-        "--max-queued",
-        args.max_queued.as_deref(),
-        number,
-    )?;
-    set(
-        &mut grants.max_rate,
-        "--max-rate",
-        args.max_rate.as_deref(),
-        number,
-    )?;
-    let most = args.max_containers.as_deref();
-    set(&mut grants.max_containers, "--max-containers", most, number)?;
+    bounds(args, &mut grants)?;
     set(&mut grants.exec, "--exec", args.exec.as_deref(), |text| {
         Ok(match text {
             "allowed" => Exec::Allowed,
@@ -95,6 +83,37 @@ pub fn granted(args: &GrantArgs, mut grants: Grants) -> anyhow::Result<Grants> {
     })?;
     classes(&mut grants.priority_classes, &args.priority_class)?;
     Ok(grants)
+}
+
+/// How much of something it may have.
+fn bounds(args: &GrantArgs, grants: &mut Grants) -> anyhow::Result<()> {
+    let number = |text: &str| -> anyhow::Result<u32> {
+        match text.parse() {
+            Ok(0) | Err(_) => bail!("it must be a number above 0, or none"),
+            Ok(number) => Ok(number),
+        }
+    };
+    let size = |text: &str| -> anyhow::Result<u64> {
+        match Resource::Memory.parse(text)? {
+            0 => bail!("it must be a size above 0, such as 64Mi, or none"),
+            bytes => Ok(bytes),
+        }
+    };
+    let most = args.max_queued.as_deref();
+    set(&mut grants.max_queued, "--max-queued", most, number)?;
+    let most = args.max_queued_bytes.as_deref();
+    set(
+        &mut grants.max_queued_bytes,
+        "--max-queued-bytes",
+        most,
+        size,
+    )?;
+    let most = args.max_rate.as_deref();
+    set(&mut grants.max_rate, "--max-rate", most, number)?;
+    let most = args.max_containers.as_deref();
+    set(&mut grants.max_containers, "--max-containers", most, number)?;
+    let most = args.max_storage.as_deref();
+    set(&mut grants.max_storage, "--max-storage", most, size)
 }
 
 /// Priority classes are added; none lifts those that there are.
@@ -140,6 +159,8 @@ mod tests {
             image: texts(&["a/*"]),
             run_as: Some("10001:10001".to_owned()),
             max_queued: Some("7".to_owned()),
+            max_queued_bytes: Some("64Mi".to_owned()),
+            max_storage: Some("200Gi".to_owned()),
             priority_class: texts(&["urgent", "early"]),
             ..GrantArgs::default()
         };
@@ -147,18 +168,22 @@ mod tests {
         let first = granted(&args, Grants::default()).expect("valid");
         assert_eq!((first.mounts.len(), first.max_queued), (2, Some(7)));
         assert_eq!(first.priority_classes.len(), 2);
+        let sizes = (first.max_queued_bytes, first.max_storage);
+        assert_eq!(sizes, (Some(64 << 20), Some(200 << 30)));
         let args = GrantArgs {
             mount: texts(&["none", "/data"]),
             image: texts(&["none"]),
             priority_class: texts(&["none", "late"]),
             max_queued: Some("none".to_owned()),
+            max_storage: Some("none".to_owned()),
             ..GrantArgs::default()
         };
         let second = granted(&args, first).expect("valid");
         let mounts: Vec<String> = second.mounts.iter().map(ToString::to_string).collect();
         assert_eq!(mounts, ["/data"]);
         assert!(second.images.is_empty() && second.run_as.is_some());
-        assert_eq!(second.max_queued, None);
+        assert_eq!((second.max_queued, second.max_storage), (None, None));
+        assert_eq!(second.max_queued_bytes, Some(64 << 20));
         assert_eq!(second.priority_classes, BTreeSet::from(["late".to_owned()]));
     }
 
@@ -186,5 +211,11 @@ mod tests {
             max_rate: Some("0".to_owned()),
             ..GrantArgs::default()
         });
+        for size in ["0", "64MB", "much", "-1Mi"] {
+            wrong(GrantArgs {
+                max_storage: Some(size.to_owned()),
+                ..GrantArgs::default()
+            });
+        }
     }
 }

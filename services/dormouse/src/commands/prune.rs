@@ -1,5 +1,6 @@
 //! `cluster prune`: what ended containers have left on the nodes of this machine's folder, and the
-//! packed folders of jobs that no live job needs.
+//! packed folders of jobs that no live job needs. Which nodes have their folders elsewhere it says, and
+//! what is to be run there: a folder of a node is removed by who is on that machine.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,10 +10,12 @@ use dormouse_messages::{Event, JobId, NodeId};
 use dormouse_node_agent::layout::Layout;
 use dormouse_node_agent::marks::Marks;
 use dormouse_node_agent::prune::{Old, old, prune};
+use dormouse_projections::queries::{NodeRow, NodesAnswer};
 use dormouse_runtime::{Log, Stored};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::history::read_log;
+use super::query;
 use crate::cli::PruneArgs;
 use crate::clock;
 use crate::context::Context;
@@ -91,14 +94,21 @@ pub async fn run(context: &Context, args: &PruneArgs) -> anyhow::Result<u8> {
     let has_nodes = data.join("nodes").is_dir();
     let found = tokio::task::spawn_blocking(move || look(&data, &asked)).await??;
     // Without its cluster the folder of a machine is pruned all the same.
-    let packed = match context.connect().await {
-        Ok(log) => stored(&log, args).await?,
-        Err(_) if has_nodes => Vec::new(),
+    let (packed, nodes) = match context.connect().await {
+        Ok(log) => {
+            let nodes = query::<NodesAnswer>(&log, "nodes", Value::Null).await;
+            let nodes = nodes.map(|answer| answer.nodes).unwrap_or_default();
+            (stored(&log, args).await?, nodes)
+        }
+        Err(_) if has_nodes => (Vec::new(), Vec::new()),
         Err(error) => {
             let data = context.data.display();
             return Err(error.context(format!("no node has run in {data}")));
         }
     };
+    let elsewhere = elsewhere(&nodes, |node| {
+        context.data.join("nodes").join(node).is_dir()
+    });
     let bytes: u64 = found.iter().map(|it| it.bytes).sum();
     let listed = found
         .iter()
@@ -109,11 +119,36 @@ pub async fn run(context: &Context, args: &PruneArgs) -> anyhow::Result<u8> {
     let answer = json!({
         "removed": args.yes, "bytes": bytes, "directories": listed.collect::<Vec<_>>(),
         "workdirs": packed_listed.collect::<Vec<_>>(),
+        "not_looked_at": elsewhere.iter().map(|it| &it.node).collect::<Vec<_>>(),
     });
     print::value(context.output()?, &answer, |_, _| {
-        text(&found, &packed, args)
+        text(&found, &packed, args) + &not_looked_at(&elsewhere, args)
     })?;
     Ok(DONE)
+}
+
+/// The nodes whose folders are on other machines.
+fn elsewhere(nodes: &[NodeRow], is_here: impl Fn(&str) -> bool) -> Vec<&NodeRow> {
+    let nodes = nodes.iter();
+    nodes.filter(|it| !is_here(it.node.as_str())).collect()
+}
+
+/// Which these are, and what to run there.
+fn not_looked_at(elsewhere: &[&NodeRow], args: &PruneArgs) -> String {
+    if elsewhere.is_empty() {
+        return String::new();
+    }
+    let named = elsewhere.iter().take(MOST_LISTED);
+    let named = named.map(|it| format!("{} ({})", it.node, it.address));
+    let mut named = named.collect::<Vec<_>>().join(", ");
+    if elsewhere.len() > MOST_LISTED {
+        named.push_str(&format!(" and {} more", elsewhere.len() - MOST_LISTED));
+    }
+    let days = args.older_than;
+    let yes = if args.yes { " --yes" } else { "" };
+    format!(
+        "\nNot looked at: {named}. Their folders are on other machines; run there: dormouse cluster prune --older-than {days}{yes} --data FOLDER, with the folder of the agent."
+    )
 }
 
 /// What is listed on a terminal by name: with what it comes to, it fits a screen.
@@ -143,5 +178,38 @@ fn text(found: &[Old], packed: &[Stored], args: &PruneArgs) -> String {
         (_, false) => format!(
             "{list}{count} directories of {mib} MiB would be removed, and {packed} packed folders of {stored_mib} MiB from the cluster's store; checkpoints stay. Add --yes to remove them."
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_whose_folders_are_elsewhere_are_named_with_what_to_run_there() {
+        let node = |name: &str| -> NodeRow {
+            let row = json!({
+                "node": name, "state": "up", "reason": "", "capacity": {}, "used": {},
+                "containers": 0, "running": 0, "reserved": 0, "runtime": "process",
+                "address": format!("{name}.example.org"),
+            });
+            serde_json::from_value(row).expect("a row")
+        };
+        let nodes = [node("n0"), node("n1")];
+        let args = PruneArgs {
+            older_than: 7,
+            yes: true,
+        };
+        let others = elsewhere(&nodes, |node| node == "n0");
+        let said = not_looked_at(&others, &args);
+        assert!(
+            said.contains("Not looked at: n1 (n1.example.org)."),
+            "{said}"
+        );
+        assert!(
+            said.contains("cluster prune --older-than 7 --yes --data"),
+            "{said}"
+        );
+        assert_eq!(not_looked_at(&elsewhere(&nodes, |_| true), &args), "");
     }
 }

@@ -11,7 +11,7 @@ use crate::plan;
 use crate::reconcile::Ending;
 use crate::report;
 use crate::runtime::NotStarted;
-use crate::state::Announced;
+use crate::state::{Announced, Job};
 
 impl Agent {
     /// Writes who takes part in a life, and lets the containers here know. A few hundred bytes, in
@@ -47,7 +47,7 @@ impl Agent {
         let known = self.core.state().jobs.get(job);
         let partition = known.and_then(|job| job.partitions.get(&incarnation));
         let partition = partition.ok_or("its placement is not on the log")?;
-        let spec = known.and_then(|job| job.spec.as_ref());
+        let spec = known.and_then(Job::spec);
         let beside = spec.map(Beside::of).unwrap_or_default();
         let of = (partition, &beside);
         let document = members::document(&self.config, self.core.state(), of, announced)?;
@@ -59,12 +59,7 @@ impl Agent {
     }
 
     fn let_know(&self, job: &JobId, incarnation: Incarnation, generation: u32) {
-        let spec = self
-            .core
-            .state()
-            .jobs
-            .get(job)
-            .and_then(|job| job.spec.as_ref());
+        let spec = self.core.state().jobs.get(job).and_then(Job::spec);
         // Admission and the start have checked that it is one.
         let signal = spec.and_then(|spec| plan::resize_signal(spec).ok().flatten());
         let seen = self.core.machine().containers.iter();

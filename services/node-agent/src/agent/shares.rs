@@ -1,6 +1,8 @@
 //! Shares of the disk: a tenant that uses more than it may is stopped on this node, with the
 //! reason, and nobody else is.
 //!
+//! - How much that is, the operator grants on the log (`--max-storage`), or the agent is told for all
+//!   tenants alike (`--tenant-storage`).
 //! - What is counted: everything of a tenant's in the agent's folders and among the checkpoints; what
 //!   the engine keeps for its containers; files without a name that its processes hold.
 //! - What cannot be counted for the tenant's doing counts as too much.
@@ -24,44 +26,66 @@ use crate::usage::{FILES_LIMIT, Uncounted, Unlinked, Usage, unlinked, usage};
 /// Between two looks at what tenants use: a disk takes ten gigabytes meanwhile at most.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// Begins what names the share, in every reason that is given for it.
-const NAMED: &str = "(the agent's --tenant-";
+/// Begins what names a share that the agent was told, in every reason that is given for it.
+const TOLD: &str = "(the agent's --tenant-";
+
+/// Ends what names one that its tenant was granted.
+const GRANTED: &str = "--max-storage)";
+
+/// Whether a container ended for a full share.
+fn is_of_share(reason: &str) -> bool {
+    reason.contains(TOLD) || reason.contains(GRANTED)
+}
 
 /// What a tenant may use.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Share {
     bytes: Option<u64>,
     files: u64,
+    /// Whether the operator has granted its bytes.
+    granted: bool,
 }
 
 impl Share {
-    fn of(keep: &Retention) -> Option<Self> {
-        let is_bounded = keep.tenant_bytes.is_some() || keep.tenant_files.is_some();
+    fn of(keep: &Retention, granted: Option<u64>) -> Option<Self> {
+        let bytes = granted.or(keep.tenant_bytes);
+        let is_bounded = bytes.is_some() || keep.tenant_files.is_some();
         is_bounded.then(|| Self {
-            bytes: keep.tenant_bytes,
+            bytes,
             files: keep.tenant_files.unwrap_or(FILES_LIMIT),
+            granted: granted.is_some(),
         })
     }
 
-    /// Why that is too much, after "its tenant".
-    fn exceeded(self, used: &Result<Usage, Uncounted>) -> Option<String> {
+    /// What bounds the bytes.
+    fn bound(self, tenant: &str) -> String {
+        match self.granted {
+            true => format!("(dormouse tenant set {tenant} {GRANTED}"),
+            false => format!("{TOLD}storage)"),
+        }
+    }
+
+    /// Why that is too much, after "its tenant ads".
+    fn exceeded(self, tenant: &str, used: &Result<Usage, Uncounted>) -> Option<String> {
         match (used, self.bytes) {
             (Ok(used), Some(bytes)) if used.bytes > bytes => Some(format!(
-                "uses {} of this node's disk and of the checkpoints, and may use {} {NAMED}storage); remove checkpoints that are not needed, or ask for more",
+                "uses {} of this node's disk and of the checkpoints, and may use {} {}; remove checkpoints that are not needed, or ask for more",
                 gib(used.bytes),
-                gib(bytes)
+                gib(bytes),
+                self.bound(tenant)
             )),
             // Those that have no name are not among those that were walked over.
             (Ok(used), _) if used.files > self.files => Some(format!(
-                "has {} files on this node's disk and in the checkpoints, and may have {} {NAMED}files); remove what is not needed, or ask for more",
+                "has {} files on this node's disk and in the checkpoints, and may have {} {TOLD}files); remove what is not needed, or ask for more",
                 used.files, self.files
             )),
             (Ok(_), _) => None,
             (Err(why @ (Uncounted::TooMany(_) | Uncounted::TooManyOpen)), _) => Some(format!(
-                "has {why} on this node's disk and in the checkpoints {NAMED}files); remove what is not needed, or ask for more"
+                "has {why} on this node's disk and in the checkpoints {TOLD}files); remove what is not needed, or ask for more"
             )),
             (Err(why @ (Uncounted::TooDeep | Uncounted::Closed)), _) => Some(format!(
-                "has {why}, so that its share is taken as full {NAMED}storage); remove them"
+                "has {why}, so that its share is taken as full {}; remove them",
+                self.bound(tenant)
             )),
             (Err(Uncounted::Disk(_)), _) => None,
         }
@@ -76,13 +100,14 @@ fn gib(bytes: u64) -> String {
 /// Whose use is looked at.
 struct Looked {
     tenant: String,
+    share: Share,
     roots: Vec<Below>,
     user: Option<User>,
 }
 
 impl Looked {
-    fn used(&self, share: Share, held: &Unlinked) -> Result<Usage, Uncounted> {
-        let named = usage(&self.roots, share.files)?;
+    fn used(&self, held: &Unlinked) -> Result<Usage, Uncounted> {
+        let named = usage(&self.roots, self.share.files)?;
         let held = match self.user {
             Some(user) => held.of(user.uid)?,
             None => Usage::default(),
@@ -94,14 +119,17 @@ impl Looked {
     }
 }
 
+/// What a tenant uses, and may use.
+type Used = (String, Share, Result<Usage, Uncounted>);
+
 /// Blocking.
-fn used(looked: Vec<Looked>, share: Share) -> Vec<(String, Result<Usage, Uncounted>)> {
+fn used(looked: Vec<Looked>) -> Vec<Used> {
     let uids = looked.iter().filter_map(|it| it.user.map(|user| user.uid));
     let roots = looked.iter().flat_map(|it| it.roots.iter().cloned());
     let held = unlinked(&uids.collect(), &roots.collect::<Vec<_>>());
     let used = looked.into_iter().map(|it| {
-        let used = it.used(share, &held);
-        (it.tenant, used)
+        let used = it.used(&held);
+        (it.tenant, it.share, used)
     });
     used.collect()
 }
@@ -109,13 +137,23 @@ fn used(looked: Vec<Looked>, share: Share) -> Vec<(String, Result<Usage, Uncount
 impl Agent {
     /// Looks at the shares of those that run here, or were stopped for theirs.
     pub(super) fn look_at_shares(&mut self, ctx: &mut Context<Self>) {
-        let Some(share) = Share::of(&self.config.keep) else {
-            return;
-        };
+        let (keep, grants) = (self.config.keep, &self.core.state().grants);
+        // Nothing is full of what is not bounded any more.
+        self.full
+            .retain(|tenant, _| Share::of(&keep, grants.max_storage(tenant)).is_some());
         let mut looked = self.those_to_look_at();
+        if looked.is_empty() {
+            // Whoever comes next may be bounded, and what is granted changes.
+            ctx.run_later(LOOK_EVERY, Self::look_at_shares);
+            return;
+        }
         let runtime = self.runtime.clone();
         let running: Vec<ContainerId> = self.actors.keys().cloned().collect();
         let looks = async move {
+            let running = running.into_iter();
+            let running: Vec<_> = running
+                .filter(|id| looked.contains_key(id.job.tenant()))
+                .collect();
             let elsewhere = running.iter().map(|id| runtime.writes_elsewhere(id));
             for (id, folders) in running.iter().zip(join_all(elsewhere).await) {
                 let folders = folders.into_iter().map(|folder| Below::new(folder, ""));
@@ -124,10 +162,10 @@ impl Agent {
                 }
             }
             let looked = looked.into_values().collect();
-            aside(move || used(looked, share)).await
+            aside(move || used(looked)).await
         };
         ctx.spawn(looks.into_actor(self).map(move |looked, actor, ctx| {
-            for (tenant, used) in looked.unwrap_or_default() {
+            for (tenant, share, used) in looked.unwrap_or_default() {
                 actor.judge(&tenant, &used, share);
             }
             ctx.run_later(LOOK_EVERY, Self::look_at_shares);
@@ -139,15 +177,18 @@ impl Agent {
         let tenants: BTreeSet<String> = running.chain(self.full.keys().cloned()).collect();
         let layout = self.config.layout();
         let state = self.core.state();
-        let looked = tenants.into_iter().map(|tenant| {
+        let keep = &self.config.keep;
+        let looked = tenants.into_iter().filter_map(|tenant| {
+            let share = Share::of(keep, state.grants.max_storage(&tenant))?;
             let granted = state.grants.of(&tenant);
             let user = plan::user(&self.config, state, &granted, &tenant);
             let looked = Looked {
+                share,
                 roots: layout.of_tenant(&tenant).into(),
                 user: user.ok().flatten(),
                 tenant: tenant.clone(),
             };
-            (tenant, looked)
+            Some((tenant, looked))
         });
         looked.collect()
     }
@@ -157,7 +198,7 @@ impl Agent {
             tracing::warn!(tenant, %error, "what it uses of the disk cannot be counted");
             return;
         }
-        let Some(why) = share.exceeded(used) else {
+        let Some(why) = share.exceeded(tenant, used) else {
             if self.full.remove(tenant).is_some() {
                 tracing::info!(tenant, ?used, "its share of the disk has room again");
             }
@@ -187,10 +228,36 @@ impl Agent {
     /// An end for a full share is the job's doing, not the platform's: it counts.
     pub(super) fn of_the_job(&self, id: &ContainerId, exit: Exit) -> Exit {
         let is_full = self.full.contains_key(id.job.tenant());
-        let of_share = exit.reason.as_ref().is_some_and(|it| it.contains(NAMED));
+        let of_share = exit.reason.as_deref().is_some_and(is_of_share);
         Exit {
             evicted: exit.evicted && !(is_full && of_share),
             ..exit
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_granted_counts_in_place_of_what_the_agent_was_told() {
+        let mut keep = Retention::default();
+        assert_eq!(Share::of(&keep, None), None);
+        let granted = Share::of(&keep, Some(2 << 30)).expect("it is bounded");
+        keep.tenant_bytes = Some(1 << 30);
+        let told = Share::of(&keep, None).expect("it is bounded");
+        assert_eq!(Share::of(&keep, Some(2 << 30)), Some(granted));
+        let used = |bytes| Ok(Usage { bytes, files: 1 });
+        let between = used(3 << 29);
+        assert_eq!(granted.exceeded("ads", &between), None);
+        let why = told.exceeded("ads", &between).expect("it is full");
+        assert!(
+            why.contains("1.00 GiB (the agent's --tenant-storage)"),
+            "{why}"
+        );
+        let why = granted.exceeded("ads", &used(3 << 30)).expect("it is full");
+        let named = "2.00 GiB (dormouse tenant set ads --max-storage)";
+        assert!(why.contains(named) && is_of_share(&why), "{why}");
     }
 }

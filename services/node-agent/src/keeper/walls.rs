@@ -5,7 +5,7 @@
 //!    the node's programs and their configuration, read-only, a `/dev` of harmless devices, a
 //!    `/dev/shm` and a `/proc` of its own. Nothing else of the node is in it.
 //! 2. With its orders ([`enter`]) it adds what is the container's: its directory, its checkpoints,
-//!    what it resumes from, granted mounts, a `/tmp` of its own. It makes that its root, and lets
+//!    what it resumes from, granted mounts, a `/tmp` of its own, the devices of its GPUs. It makes that its root, and lets
 //!    the old one go. One that is to have no network leaves the node's.
 //! 3. Each program ([`wear`]) becomes the tenant's user, without groups, capabilities, core files
 //!    or a way to new privileges, and (where the kernel has Landlock) without abstract sockets of
@@ -32,6 +32,7 @@ use serde::{Deserialize, Serialize};
 use dormouse_messages::events::NodeFault;
 
 use super::alone::leave_the_network;
+use super::devices;
 use crate::folder::Below;
 use crate::runtime::NotStarted;
 
@@ -84,8 +85,11 @@ pub struct Walls {
     pub mounts: Vec<Shown>,
     /// What is its own: shown even where it lies in a hidden folder.
     pub own: Vec<Shown>,
-    /// Whether it sees the GPUs' devices.
+    /// Whether it has GPUs: what a keeper of an earlier build goes by, which shows the devices of all.
     pub gpus: bool,
+    /// Its GPUs by UUID: it sees the devices of these.
+    #[serde(default)]
+    pub gpu_uuids: Vec<String>,
     /// What it may do on the network.
     #[serde(default)]
     pub network: Network,
@@ -152,7 +156,7 @@ fn build(base: &Base, root: &Path) -> io::Result<()> {
     for path in &base.hidden {
         hide(root, path)?;
     }
-    devices(root)?;
+    harmless_devices(root)?;
     let proc = made(root, Path::new("/proc"))?;
     mount_with("proc", &proc, quiet | MsFlags::MS_NOEXEC, "")?;
     let sys = made(root, Path::new("/sys"))?;
@@ -245,7 +249,7 @@ fn hide(root: &Path, path: &Path) -> io::Result<()> {
     )
 }
 
-fn devices(root: &Path) -> io::Result<()> {
+fn harmless_devices(root: &Path) -> io::Result<()> {
     let dev = made(root, Path::new("/dev"))?;
     for name in DEVICES {
         bind_device(&dev, name)?;
@@ -302,8 +306,8 @@ pub fn enter(base: &Base, walls: &Walls, folder: &Path) -> Result<(), NotStarted
         for path in base.hidden.iter().filter(|_| may_show) {
             hide(&root, path)?;
         }
-        if walls.gpus {
-            gpus(&root.join("dev"))?;
+        for name in devices::of(Path::new("/"), &walls.gpu_uuids)? {
+            bind_device(&root.join("dev"), &name)?;
         }
         for shown in &walls.own {
             show(&root, shown)?;
@@ -322,16 +326,6 @@ fn alone(root: &Path) -> io::Result<()> {
     let quiet = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     let sys = inside(root, Path::new("/sys"));
     mount_with("sysfs", &sys, quiet | MsFlags::MS_RDONLY, "")
-}
-
-fn gpus(dev: &Path) -> io::Result<()> {
-    for entry in fs::read_dir("/dev")?.flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if name.starts_with("nvidia") && !entry.file_type()?.is_dir() {
-            bind_device(dev, &name)?;
-        }
-    }
-    Ok(())
 }
 
 fn show(root: &Path, shown: &Shown) -> io::Result<()> {

@@ -128,6 +128,7 @@ pub fn walls(layout: &Layout, plan: &ContainerPlan, user: User, processes: Optio
         mounts: mounts.collect(),
         own,
         gpus: !plan.gpus.is_empty(),
+        gpu_uuids: plan.gpus.clone(),
         network: match plan.network {
             Granted::None => Network::None,
             // A process listens on the node's own ports: those that its placement gave it.

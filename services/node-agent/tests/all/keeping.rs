@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use crate::common::*;
 use dormouse_messages::Event;
-use dormouse_messages::events::{CheckpointSaved, NodeFault};
+use dormouse_messages::events::{CheckpointSaved, NodeFault, TenantGranted};
+use dormouse_messages::grants::Grants;
 use dormouse_messages::job::{CheckpointMode, JobSpec};
 use dormouse_node_agent::{AgentConfig, LogBounds, log_parts, logs_path};
 
@@ -180,7 +181,25 @@ fn a_full_share_stops_its_tenant_with_a_reason_and_nobody_else() {
     let (folder, log) = (tempfile::tempdir().expect("a folder"), FakeLog::default());
     let mut config = config(folder.path());
     config.keep.tenant_bytes = Some(8 << 20);
-    let agent = Running::start(&log, config, false);
+    a_full_share_stops_its_tenant(config, &log, "--tenant-storage");
+}
+
+#[test]
+fn a_share_that_is_granted_on_the_log_stops_its_tenant_alike() {
+    let (folder, log) = (tempfile::tempdir().expect("a folder"), FakeLog::default());
+    log.append(TenantGranted {
+        tenant: "ads".parse().expect("a tenant"),
+        grants: Grants {
+            max_storage: Some(8 << 20),
+            ..Grants::default()
+        },
+    });
+    let config = config(folder.path());
+    a_full_share_stops_its_tenant(config, &log, "dormouse tenant set ads --max-storage");
+}
+
+fn a_full_share_stops_its_tenant(config: AgentConfig, log: &FakeLog, bound: &str) {
+    let agent = Running::start(log, config, false);
     let other: dormouse_messages::JobId = "other/lr".parse().expect("valid");
     let container = |job: &dormouse_messages::JobId| dormouse_messages::ContainerId {
         job: job.clone(),
@@ -215,15 +234,12 @@ fn a_full_share_stops_its_tenant_with_a_reason_and_nobody_else() {
     log.wait_started(&container(&other));
     let exit = log.wait_exited(&id(1, 0));
     let reason = exit.reason.expect("a reason");
-    assert!(
-        reason.contains("--tenant-storage") && !exit.evicted,
-        "{reason}"
-    );
+    assert!(reason.contains(bound) && !exit.evicted, "{reason}");
     // Its next life does not start, and says why; the other tenant's runs on.
     log.append(placed(2, 1));
     log.append(start(2, None));
     let reason = log.wait_exited(&id(2, 0)).reason.expect("a reason");
-    assert!(reason.contains("--tenant-storage"), "{reason}");
+    assert!(reason.contains(bound), "{reason}");
     let others =
         |event: &Event| matches!(event, Event::ContainerExited(it) if it.container.job == other);
     assert_eq!(log.count(others), 0);

@@ -465,6 +465,25 @@ async fn denied(reports: &mut UnboundedReceiver<String>) -> BTreeSet<String> {
     }
 }
 
+/// What ships names a person of each role: who starts with it sees how people are told apart.
+#[test]
+fn the_accounts_that_ship_are_the_generators() {
+    let nats = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/nats");
+    let arguments = "--tenant ads --tenant search --tenant vision --user ads/alice:submitter --user ads/vera:viewer --operator olga --node n0 --node n1 --gateway g0";
+    let mut script = Command::new(nats.join("make-accounts.sh"));
+    let made = script.args(arguments.split(' ')).output().expect("runs");
+    assert!(made.status.success(), "{made:?}");
+    let made = String::from_utf8(made.stdout).expect("UTF-8");
+    let ships = std::fs::read_to_string(nats.join("accounts.conf")).expect("it ships");
+    assert!(
+        made == ships,
+        "write it again: deploy/nats/make-accounts.sh {arguments} > deploy/nats/accounts.conf"
+    );
+    for person in ["user-ads/alice", "user-ads/vera", "operator-olga"] {
+        assert!(ships.contains(&format!("\"{person}\": {{")), "{person}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_user_may_publish_what_is_its_own_and_nothing_else() {
     publishes(&Secured::start().await).await;

@@ -2,6 +2,7 @@
 //! can send, neither at the query service nor at a node.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use dormouse_messages::{NodeId, TenantId};
 use dormouse_runtime::{ApiError, Asked, NodeAnswer};
@@ -89,6 +90,45 @@ async fn the_query_service_answers_each_tenant_in_its_turn() {
         async |asker: Option<TenantId>| log.request_as(asker.as_ref(), "jobs", Vec::new()).await;
     // Two under way, and as many as may wait.
     flood(&release, 66, ask).await;
+    serving.abort();
+}
+
+/// Four are answered at once and 256 wait; whoever comes then is told to ask again, and does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_question_that_finds_no_place_is_asked_again() {
+    let broker = Broker::start().await;
+    let (log, api) = (broker.log().await, broker.log().await);
+    let release = Arc::new(Semaphore::new(0));
+    let held_up = Arc::clone(&release);
+    let serving = tokio::spawn(async move {
+        let answer = move |asked: Asked| {
+            let release = Arc::clone(&held_up);
+            async move {
+                if asked.request.is_empty() {
+                    drop(release.acquire().await);
+                }
+                Ok(Vec::new())
+            }
+        };
+        api.serve_api(&["jobs"], &["jobs"], answer).await
+    });
+    let ask = async |request: &[u8]| log.request_as(None, "jobs", request.to_vec()).await;
+    until_served(async || ask(b"at once").await).await;
+    let mut flood: FuturesUnordered<_> = (0..FLOOD).map(|_| ask(b"")).collect();
+    for _ in 260..FLOOD {
+        let answer = timeout(PATIENCE, flood.next()).await.expect("in time");
+        assert!(answer.is_some_and(|answer| is_busy(&answer)));
+    }
+    assert!(is_busy(&ask(b"at once").await));
+    let mut again = Box::pin(log.request("jobs", b"at once".to_vec()));
+    // It has been refused once when this is over, or will be: either way it waits.
+    let early = timeout(Duration::from_millis(300), &mut again).await;
+    assert!(early.is_err(), "{early:?}");
+    release.add_permits(FLOOD);
+    let rest: Vec<_> = timeout(PATIENCE, flood.collect()).await.expect("in time");
+    assert!(rest.len() == 260 && rest.iter().all(Result::is_ok));
+    let answer = timeout(PATIENCE, again).await.expect("in time");
+    answer.expect("there is a place now");
     serving.abort();
 }
 

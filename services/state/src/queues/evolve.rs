@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::{AllocationDecided, JobAdmitted, JobReleased, JobRevised, Waiting};
 use dormouse_messages::job::{Kind, Urgency};
+use dormouse_messages::kept::bytes_of;
 use dormouse_messages::{
     Amounts, Beside, Event, Fold, JobId, Recorded, Sequence, TenantId, Timestamp,
 };
@@ -15,7 +16,7 @@ use super::{FAILED_LIMIT, QueueJob, Queues, Stand, TenantQueue};
 
 impl Fold for Queues {
     const NAME: &'static str = "queues";
-    const VERSION: u32 = 12;
+    const VERSION: u32 = 13;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.sequence = recorded.sequence;
@@ -90,6 +91,7 @@ impl Fold for Queues {
                     live += 1;
                     tenant.order.insert((job.order(), id.clone()));
                     tenant.queued.add(&job.smallest(), 1);
+                    tenant.queued_bytes += job.bytes;
                 }
                 Stand::Released { .. } => {
                     live += 1;
@@ -99,7 +101,10 @@ impl Fold for Queues {
                         job.beside.add_to(held, &job.demand, job.firm());
                     }
                 }
-                Stand::Held { .. } => tenant.held += 1,
+                Stand::Held { .. } => {
+                    tenant.held += 1;
+                    tenant.queued_bytes += job.bytes;
+                }
                 Stand::Doomed { .. } => {}
             }
         }
@@ -107,6 +112,7 @@ impl Fold for Queues {
             let again = again.remove(name.as_str()).unwrap_or_default();
             let same = tenant.order == again.order
                 && tenant.queued == again.queued
+                && tenant.queued_bytes == again.queued_bytes
                 && tenant.runs == again.runs
                 && tenant.firm == again.firm
                 && tenant.containers == again.containers
@@ -137,6 +143,12 @@ impl TenantQueue {
         self.containers.1 += job.firm();
         self.released += 1;
         self.weights += u64::from(job.weight);
+    }
+
+    /// Counts the bytes of a queued job out.
+    fn take_bytes(&mut self, id: &JobId, job: &QueueJob, found: &mut Contradiction) {
+        let of = || format!("the queued bytes of {} without {id}", id.tenant());
+        found.take(&mut self.queued_bytes, job.bytes, of);
     }
 
     /// Counts a released job out.
@@ -193,9 +205,11 @@ impl Sums<'_> {
             Stand::Queued { .. } if inwards => {
                 tenant.order.insert((job.order(), id.clone()));
                 job.beside.add_to(&mut tenant.queued, &job.demand, start);
+                tenant.queued_bytes += job.bytes;
             }
             Stand::Queued { .. } => {
                 tenant.order.remove(&(job.order(), id.clone()));
+                tenant.take_bytes(id, job, self.found);
                 job.beside
                     .subtract_from(&mut tenant.queued, &job.demand, start);
             }
@@ -206,8 +220,12 @@ impl Sums<'_> {
                 }
                 self.of_class(job, inwards);
             }
-            Stand::Held { .. } if inwards => tenant.held += 1,
+            Stand::Held { .. } if inwards => {
+                tenant.held += 1;
+                tenant.queued_bytes += job.bytes;
+            }
             Stand::Held { .. } => {
+                tenant.take_bytes(id, job, self.found);
                 let of = || format!("the waiting jobs of {} without {id}", id.tenant());
                 self.found.take(&mut tenant.held, 1, of);
             }
@@ -334,6 +352,7 @@ impl Queues {
                 .as_ref()
                 .is_some_and(|it| it.preempts),
             priority: event.spec.priority,
+            bytes: bytes_of(&event.spec),
             admitted: sequence,
             admitted_at: self.now,
             queue_limit_s: event.spec.queue_limit_s,

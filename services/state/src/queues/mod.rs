@@ -68,6 +68,8 @@ pub struct QueueJob {
     pub preempts: bool,
     /// Its priority in its tenant's queue.
     pub priority: i32,
+    /// Bytes of its specification, as it stands on the log.
+    pub bytes: u64,
     /// The event that admitted it.
     pub admitted: Sequence,
     /// When that was.

@@ -85,6 +85,8 @@ pub struct TenantQueue {
     pub order: BTreeSet<(Order, JobId)>,
     /// What the smallest partitions of the queued jobs need together.
     pub queued: Amounts,
+    /// The bytes of the specifications of these and of those that wait for others.
+    pub queued_bytes: u64,
     /// What its released jobs have together.
     pub runs: Amounts,
     /// What of it they cannot be made to give back.

@@ -41,6 +41,20 @@ fn a_job_is_counted_where_it_stands() {
 }
 
 #[test]
+fn the_bytes_of_a_specification_are_counted_while_it_is_queued() {
+    let mut history = History::default();
+    history.join("n0", 1).submit("ads/a").submit("ads/b");
+    let bytes = |history: &History| fold(history).tenants["ads"].queued_bytes;
+    let one = fold(&history).jobs[&job("ads/a")].bytes;
+    assert!((100..1_000).contains(&one), "{one}");
+    assert_eq!(bytes(&history), 2 * one);
+    history.release("ads/a");
+    assert_eq!(bytes(&history), one);
+    history.complete("ads/a").complete("ads/b");
+    assert_eq!(bytes(&history), 0);
+}
+
+#[test]
 fn waits_are_paid_at_the_release() {
     let mut history = History::default();
     history.join("n0", 1).submit("ads/a").submit("ads/b");

@@ -3,7 +3,8 @@
 //! 1. Each event is folded into the head's model, packed away ([`chunks`]) and noted in the
 //!    [`index`].
 //! 2. The model is kept every [`APART`] events without its timelines; jobs that have not changed
-//!    since are shared by all of them. When there are [`MOST_KEPT`], every second one goes.
+//!    since are shared by all of them. When there are [`MOST_KEPT`], or they know of [`MOST_JOBS`]
+//!    together, every second one goes: what the queues know of a job that waits is not shared.
 //! 3. The moment after an event is the nearest kept model before it, and the events between. The
 //!    moments that were last asked for are kept, too: playing on folds what is new.
 //!
@@ -33,6 +34,8 @@ pub use index::{Decision, Index};
 const APART: usize = 10_000;
 /// Models that are kept at most.
 const MOST_KEPT: usize = 128;
+/// Jobs that wait or run, in all of these together: of each the queues know some 1 KiB.
+const MOST_JOBS: usize = 200_000;
 /// Moments that were asked for last.
 const RECENT: usize = 12;
 /// Events between two forks that are kept for explanations.
@@ -70,6 +73,7 @@ struct Inner {
     first: Arc<ReadModel>,
     kept: Vec<(usize, Arc<ReadModel>)>,
     apart: usize,
+    most_jobs: usize,
 }
 
 /// A fork, with the read models at its place.
@@ -106,6 +110,7 @@ impl Past {
             model: states.model,
             first,
             apart: APART,
+            most_jobs: MOST_JOBS,
             ..Inner::default()
         };
         Self {
@@ -343,13 +348,23 @@ impl Inner {
         if self.head.events.is_multiple_of(self.apart) {
             let moment = Arc::new(self.model.moment());
             self.kept.push((self.head.events, moment));
+            self.thin();
         }
-        if self.kept.len() > MOST_KEPT {
+        Ok(())
+    }
+
+    /// Lets every second one go until they are few enough.
+    fn thin(&mut self) {
+        while self.kept.len() > MOST_KEPT || self.kept_jobs() > self.most_jobs {
             self.apart *= 2;
             let apart = self.apart;
             self.kept.retain(|(at, _)| at.is_multiple_of(apart));
         }
-        Ok(())
+    }
+
+    fn kept_jobs(&self) -> usize {
+        let jobs = self.kept.iter().map(|(_, model)| model.queues.jobs.len());
+        jobs.sum()
     }
 }
 

@@ -64,6 +64,32 @@ fn models_that_are_kept_are_thinned_and_moments_stay_right() {
     );
 }
 
+/// A flood of jobs that wait: each kept model holds them all.
+#[test]
+fn models_that_are_kept_know_of_so_many_jobs_together() {
+    let mut history = History::default();
+    history.join("n0", 1);
+    for job in 0..500 {
+        history.submit(&format!("ads/j{job}"));
+    }
+    let log: Vec<Arc<Recorded>> = history.log.into_iter().map(Arc::new).collect();
+    let past = Past::new("log", false);
+    past.write_inner().apart = 20;
+    past.write_inner().most_jobs = 2_000;
+    for recorded in &log {
+        past.push([Arc::clone(recorded)]).expect("kept");
+        assert!(past.read_inner().kept_jobs() <= 2_000);
+    }
+    assert!(past.read_inner().kept.len() > 2);
+    let third = &log[log.len() / 3];
+    let mut model = ReadModel::default();
+    for recorded in log.iter().take(log.len() / 3 + 1) {
+        model.evolve(recorded);
+    }
+    let moment = past.at(third.sequence).expect("read back").moment();
+    assert_eq!(moment, model.moment());
+}
+
 #[test]
 fn what_is_delivered_twice_counts_once() {
     let log = history(3);

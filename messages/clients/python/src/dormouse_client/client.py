@@ -36,10 +36,19 @@ _DECISIONS = ("job.*", "service.measured", "submissions.shed")
 _SILENCE_S = 2.0
 # Messages that are on their way to the broker at once: more would wait there.
 _AT_ONCE = 256
+# Bytes of a message that a tenant's account may send. A broker closes the connection of what is longer, and
+# does not say before that an account may send less than others.
+_MAX_MESSAGE = 2 << 20
 # The broker's words where as many of the tenant's messages wait to be recorded as may, and how long
 # until one is sent again.
 _FULL = "maximum messages per subject"
 _FULL_PAUSE_S = 0.05
+# Until a question is asked again, where as many of the tenant's wait as may.
+_BUSY_PAUSE_S = 0.1
+
+
+def _too_large(payload: bytes, most: int) -> Refused:
+    return Refused("too_large", f"the document has {len(payload)} bytes, more than the {most} that the broker takes")
 
 
 class Client:
@@ -187,12 +196,17 @@ class Client:
         """Asks about this tenant: `job`, `jobs`, `ledger`, `tenant`, `timeline`."""
         subject = f"{self._prefix}.tenant.{self.tenant}.api.{name}"
         payload = b"" if request is None else json.dumps(request).encode()
-        answer = await self._ask(subject, payload, {}, timeout)
-        refused = (answer.headers or {}).get("Nats-Service-Error")
-        if refused is None:
-            return json.loads(answer.data)
-        code, _, reason = refused.partition(": ")
-        raise Refused(code, reason)
+        loop = asyncio.get_running_loop()
+        limit = loop.time() + (self._timeout if timeout is None else timeout)
+        while True:
+            answer = await self._ask(subject, payload, {}, timeout)
+            refused = (answer.headers or {}).get("Nats-Service-Error")
+            if refused is None:
+                return json.loads(answer.data)
+            code, _, reason = refused.partition(": ")
+            if code != "busy" or loop.time() >= limit:
+                raise Refused(code, reason)
+            await asyncio.sleep(_BUSY_PAUSE_S)
 
     # Messages and decisions
 
@@ -226,6 +240,8 @@ class Client:
         return decision
 
     async def _publish(self, verb: str, payload: bytes, timeout: float | None, traceparent: str | None) -> int:
+        if len(payload) > _MAX_MESSAGE:
+            raise _too_large(payload, _MAX_MESSAGE)
         headers = {"Content-Type": CONTENT_TYPES[self._encoding]}
         if traceparent is not None:
             headers["traceparent"] = traceparent
@@ -236,8 +252,7 @@ class Client:
                 try:
                     answer = await self._ask(subject, payload, headers, timeout)
                 except MaxPayloadError:
-                    reason = f"the document has {len(payload)} bytes, more than the broker takes"
-                    raise Refused("too_large", reason) from None
+                    raise _too_large(payload, self._nc.max_payload) from None
                 ack = json.loads(answer.data)
                 if "error" not in ack:
                     return int(ack["seq"])

@@ -5,7 +5,8 @@ use dormouse_messages::classes::PriorityClass;
 use dormouse_messages::events::{ClusterConfigured, TenantConfigured, TenantGranted};
 use dormouse_messages::grants::{Grants, MountGrant};
 use dormouse_messages::job::JobSpec;
-use dormouse_messages::{Beside, Event, TenantId};
+use dormouse_messages::kept::bytes_of;
+use dormouse_messages::{Beside, Event, Resource, TenantId};
 use serde_json::Value;
 
 use super::super::changes::Change;
@@ -51,6 +52,7 @@ pub fn fix(
             Some(of.limit("--max-containers", start, |it| &mut it.max_containers))
         }
         "too_many_queued" => of.queued(),
+        "too_many_queued_bytes" => of.queued_bytes(spec?),
         "larger_than_any_node" => Some(of.node(spec?)),
         "mount_not_granted"
         | "image_not_granted"
@@ -202,6 +204,25 @@ impl Of<'_> {
         }
     }
 
+    fn size(&self, flag: &str, to: u64, field: fn(&mut Grants) -> &mut Option<u64>) -> Fix {
+        let mut grants = self.granted();
+        let says = |bytes: u64| Resource::Memory.display(bytes);
+        let from = field(&mut grants).map_or_else(|| "the default".to_owned(), says);
+        let mut set = |most: u64| {
+            *field(&mut grants) = Some(most);
+            self.grant(grants.clone())
+        };
+        let less = to.saturating_sub(1);
+        Fix {
+            kind: "limit",
+            change: set(to),
+            says: self.set(&format!("{flag} {}", says(to))),
+            from,
+            to: says(to),
+            less: Some((set(less), says(less))),
+        }
+    }
+
     fn limit(&self, flag: &str, to: u32, field: fn(&mut Grants) -> &mut Option<u32>) -> Fix {
         let mut grants = self.granted();
         let from = *field(&mut grants);
@@ -230,6 +251,14 @@ impl Of<'_> {
         let queued = queue.order.len() as u64 + queue.held;
         let most = u32::try_from(queued).ok()?.checked_add(1)?;
         Some(self.limit("--max-queued", most, |it| &mut it.max_queued))
+    }
+
+    fn queued_bytes(&self, spec: &JobSpec) -> Option<Fix> {
+        let queues = &self.fork.admission.queues;
+        let queue = queues.tenants.get(self.tenant.as_str());
+        let queued = queue.map_or(0, |queue| queue.queued_bytes);
+        let most = queued.checked_add(bytes_of(spec))?;
+        Some(self.size("--max-queued-bytes", most, |it| &mut it.max_queued_bytes))
     }
 
     /// One node that has just what a container needs.

@@ -8,7 +8,7 @@ use dormouse_messages::events::{
 };
 use dormouse_messages::{ContainerId, NodeId, Rank, Sequence, Timestamp};
 
-use crate::state::{AgentState, Here, Leave, Partition, Phase, Readiness, Standing};
+use crate::state::{AgentState, Here, Job, Leave, Partition, Phase, Readiness, Standing};
 
 impl Partition {
     /// More containers. A number that is taken stands for the container that has it.
@@ -105,7 +105,7 @@ impl AgentState {
     ) {
         let lost = self.counts_as_lost();
         let job = self.jobs.get(&event.job);
-        let spec = job.and_then(|job| job.spec.as_ref());
+        let spec = job.and_then(Job::spec);
         let is_told = spec.is_some_and(|spec| spec.service.is_none());
         let partition = self.partition_mut(&event.job, event.incarnation);
         let Some(partition) = partition.filter(|it| matches!(it.phase, Phase::Run(_))) else {

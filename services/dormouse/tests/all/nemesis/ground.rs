@@ -67,10 +67,11 @@ pub fn engine() -> bool {
     there
 }
 
-/// Removes what the agents of a cluster have left in the engine.
+/// Removes what the agents of a cluster have left in the engine: their names begin with its prefix, and
+/// the folder of the agent.
 pub fn remove_containers(prefix: &str) {
-    let label = format!("label=dormouse.cluster={prefix}");
-    let list = ["ps", "-aq", "--filter", &label];
+    let name = format!("name={prefix}-");
+    let list = ["ps", "-aq", "--filter", &name];
     let Ok(list) = Command::new("docker").args(list).output() else {
         return;
     };

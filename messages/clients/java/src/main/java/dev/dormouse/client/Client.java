@@ -34,10 +34,17 @@ public final class Client implements AutoCloseable {
     private static final long SILENCE_MS = 2_000;
     /** Messages that are on their way to the broker at once: more would wait there. */
     private static final int AT_ONCE = 256;
+    /**
+     * Bytes of a message that a tenant's account may send. A broker closes the connection of what is longer,
+     * and does not say before that an account may send less than others.
+     */
+    private static final long MAX_MESSAGE = 2 << 20;
     /** The broker's words where as many of the tenant's messages wait to be recorded as may. */
     private static final String FULL = "maximum messages per subject";
     /** Until one is sent again. */
     private static final long FULL_PAUSE_MS = 50;
+    /** Until a question is asked again, where as many of the tenant's wait as may. */
+    private static final long BUSY_PAUSE_MS = 100;
     /** Decisions that came before the acknowledgement of their message are kept, so many. */
     private static final int RECENT = 20_000;
 
@@ -153,13 +160,24 @@ public final class Client implements AutoCloseable {
     public CompletableFuture<Map<String, Object>> query(String name, Map<String, ?> request, How how) {
         byte[] payload = request == null ? new byte[0] : Codec.encode(request, Encoding.JSON);
         String subject = prefix + ".tenant." + tenant + ".api." + name;
-        return wire.ask(subject, payload, null, limit(how)).thenApply(answer -> {
+        return answered(subject, payload, how, System.nanoTime() + limit(how).toNanos());
+    }
+
+    /** Asks until it is not as busy any more as may be: its answer. */
+    private CompletableFuture<Map<String, Object>> answered(String subject, byte[] payload, How how, long end) {
+        return wire.ask(subject, payload, null, limit(how)).thenCompose(answer -> {
             String refused = Codec.header(answer, "Nats-Service-Error");
             if (refused == null) {
-                return Codec.json(answer.getData());
+                return CompletableFuture.completedFuture(Codec.json(answer.getData()));
             }
             int cut = refused.indexOf(": ");
-            throw new DormouseException.Refused(refused.substring(0, cut), refused.substring(cut + 2));
+            String code = refused.substring(0, cut);
+            if (!code.equals("busy") || System.nanoTime() >= end) {
+                throw new DormouseException.Refused(code, refused.substring(cut + 2));
+            }
+            Executor later = CompletableFuture.delayedExecutor(BUSY_PAUSE_MS, TimeUnit.MILLISECONDS);
+            return CompletableFuture.runAsync(() -> {}, later)
+                    .thenCompose(paused -> answered(subject, payload, how, end));
         });
     }
 
@@ -207,8 +225,9 @@ public final class Client implements AutoCloseable {
     }
 
     private CompletableFuture<Long> publish(String verb, byte[] payload, How how) {
-        if (payload.length > wire.nats.getMaxPayload()) {
-            String reason = "the document has " + payload.length + " bytes, more than the broker takes";
+        long most = Math.min(wire.nats.getMaxPayload(), MAX_MESSAGE);
+        if (payload.length > most) {
+            String reason = "the document has " + payload.length + " bytes, more than the " + most + " that the broker takes";
             return CompletableFuture.failedFuture(new DormouseException.Refused("too_large", reason));
         }
         Headers headers = new Headers().add("Content-Type", encoding.contentType);
