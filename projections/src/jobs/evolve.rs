@@ -63,6 +63,7 @@ impl Job {
         if let Some(limit_s) = event.queue_limit_s {
             live.spec.queue_limit_s = bounded(limit_s);
         }
+        live.spec.gpu_limit_milli = event.gpu_limit_milli.or(live.spec.gpu_limit_milli);
         live.spec.priority = event.priority.unwrap_or(live.spec.priority);
         live.on_hold = event.held.unwrap_or(live.on_hold);
     }

@@ -442,6 +442,7 @@ fn a_revision_changes_weight_and_bounds() {
         held: None,
         time_limit_s: None,
         queue_limit_s: None,
+        gpu_limit_milli: Some(750),
         by: None,
         basis: None,
     });

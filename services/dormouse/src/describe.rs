@@ -10,7 +10,7 @@ use dormouse_messages::grants::Grants;
 use dormouse_messages::job::JobSpec;
 use dormouse_messages::plain;
 use dormouse_messages::policy::Policy;
-use dormouse_messages::{Event, JobId, Recorded, Timestamp};
+use dormouse_messages::{Event, JobId, Recorded, Resource, Timestamp};
 
 /// What the event says, and who did it, in a line.
 #[must_use]
@@ -191,7 +191,9 @@ fn revised(e: &JobRevised) -> String {
     let held = e
         .held
         .map(|held| if held { "on hold" } else { "let go" }.to_owned());
-    let changes = [weight, containers, priority, time, queue, held];
+    let limit = e.gpu_limit_milli.map(|it| Resource::Gpu.display(it));
+    let gpu = number("GPU limit", limit);
+    let changes = [weight, containers, priority, time, queue, gpu, held];
     let changes: Vec<String> = changes.into_iter().flatten().collect();
     changes.join(", ")
 }
@@ -433,6 +435,7 @@ pub fn concerns(event: &Event, job: &JobId) -> bool {
         | Event::ContainerExecStarted(_)
         | Event::ContainerExecEnded(_)
         | Event::ContainerGpuUsed(_)
+        | Event::NodeGpuReconciled(_)
         | Event::NotebookWarned(_) => serving::concerns(event, job),
         Event::ClusterConfigured(_)
         | Event::TenantConfigured(_)
