@@ -3,6 +3,7 @@
 
 use std::ffi::{CString, c_int};
 use std::mem;
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
@@ -12,6 +13,9 @@ use crate::cuda::{Cuda, check};
 const LARGE: u64 = 4 << 20;
 /// Both sides of a large set in two dimensions.
 const SIDE: u64 = 2048;
+
+/// Longer than anybody waits for what is measured.
+const REST: Duration = Duration::from_secs(60);
 
 /// Name and arguments; what is none of these sizes is zero, the stream among them.
 #[rustfmt::skip]
@@ -136,7 +140,10 @@ pub fn one(index: usize) -> Result<()> {
         mem::transmute::<*mut libc::c_void, Any>(found)(a, b, c, d, e, f, g, h, i, j)
     };
     println!("{name} {result}");
-    cuda.synchronise()
+    cuda.synchronise()?;
+    // What was launched is measured while it goes on.
+    std::thread::sleep(REST);
+    Ok(())
 }
 
 /// Launches eight kernels, asks until they are done, and so on, for so many milliseconds: by stream, by
@@ -174,7 +181,7 @@ pub fn poll(kernel_ns: u64, ms: u64, by: u64) -> Result<()> {
         loop {
             // SAFETY: as above.
             match unsafe { if by == 2 { ask_event(event) } else { ask(0) } } {
-                600 => std::thread::sleep(std::time::Duration::from_micros(200)),
+                600 => std::thread::sleep(Duration::from_micros(200)),
                 result => {
                     check("the question", result)?;
                     return Ok(8);
@@ -183,6 +190,6 @@ pub fn poll(kernel_ns: u64, ms: u64, by: u64) -> Result<()> {
         }
     });
     // What was launched is measured while it goes on.
-    std::thread::sleep(std::time::Duration::from_secs(60));
+    std::thread::sleep(REST);
     asked
 }

@@ -90,6 +90,8 @@ api! {
     cuLaunch(f: Handle) kernel(f, 0);
     cuLaunchGrid(f: Handle, _width: c_int, _height: c_int) kernel(f, 0);
     cuLaunchGridAsync(f: Handle, _width: c_int, _height: c_int, at: Handle) kernel(f, stream(at, false));
+    cuStreamBeginCapture(at: Handle) capture(stream(at, false));
+    cuStreamBeginCapture_ptsz(at: Handle) capture(stream(at, true));
     cuStreamBeginCapture_v2(at: Handle, _mode: c_int) capture(stream(at, false));
     cuStreamBeginCapture_v2_ptsz(at: Handle, _mode: c_int) capture(stream(at, true));
     cuStreamBeginCaptureToGraph(at: Handle, _graph: Handle, _after: *const c_void, _edges: *const c_void, _count: usize, _mode: c_int) capture(stream(at, false));

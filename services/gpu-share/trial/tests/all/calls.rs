@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use crate::common::{MS, World};
 
+/// What was let in is counted within a few milliseconds; a busy machine takes longer.
+const MEASURED_WITHIN: Duration = Duration::from_secs(20);
 /// What takes longer does not come.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -16,21 +18,21 @@ fn every_large_copy_and_set_waits_for_the_token() {
     let (mut index, mut past, mut names) = (0, Vec::new(), Vec::new());
     loop {
         let before = world.usage("copies").launches;
-        let said = world
-            .driver
-            .drive(Some("copies"), &["call", &format!("{index}")]);
-        let said = said.end();
-        let said = said.trim_end();
+        let words = ["call", &format!("{index}")];
+        let mut program = world.driver.drive(Some("copies"), &words);
+        let said = program.line();
         if said == "end" {
             break;
         }
         let (name, result) = said.split_once(' ').expect("name and result");
         assert_eq!(result, "0", "{name}");
-        while world.usage("copies").processes > 0 {
+        let begun = Instant::now();
+        while world.usage("copies").launches == before {
+            if begun.elapsed() > MEASURED_WITHIN {
+                past.push(name.to_owned());
+                break;
+            }
             std::thread::yield_now();
-        }
-        if world.usage("copies").launches == before {
-            past.push(name.to_owned());
         }
         names.push(name.to_owned());
         index += 1;
