@@ -174,6 +174,9 @@ fn a_revision_may_not_ask_for_what_a_submission_may_not() {
 #[test]
 fn the_limit_of_a_part_of_a_gpu_is_revised_within_its_request_and_a_whole_one() {
     let mut engine = cluster(Policy::default());
+    let node = "g0".parse().expect("a node");
+    let capacity = "cpu=8,memory=16Gi,gpu=4".parse().expect("amounts");
+    engine.at(at(0), Action::Join { node, capacity });
     for (name, gpu) in [
         ("part", "0.25"),
         ("whole", "1"),
@@ -204,8 +207,9 @@ fn the_limit_of_a_part_of_a_gpu_is_revised_within_its_request_and_a_whole_one() 
         Some(Event::JobRevised(it)) => it.gpu_limit_milli,
         _ => None,
     });
-    assert_eq!(revised.collect::<Vec<_>>(), [750, 250, 1000]);
+    let revised: Vec<u64> = revised.collect();
     let reasons = refusals(&engine);
+    assert_eq!(revised, [750, 250, 1000], "{reasons:?}");
     assert_eq!(reasons.len(), 6, "{reasons:?}");
     assert!(reasons.iter().all(|it| it.0 == "bad_demand"), "{reasons:?}");
     for (at, words) in [
