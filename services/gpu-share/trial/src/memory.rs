@@ -82,6 +82,12 @@ fn plain(cuda: &Cuda) -> Result<Vec<Way>> {
             pitch(to, &raw mut row, 513, (bytes / 1024) as usize, 4)
         }),
     ];
+    let default = call!(cuda, "cuDeviceGetDefaultMemPool", 11020, (*mut u64, c_int));
+    let mut own = 0;
+    // SAFETY: a place to write to.
+    check("cuDeviceGetDefaultMemPool", unsafe {
+        default(&raw mut own, 0)
+    })?;
     let after = move |at: u64| later(at);
     for (name, from_pool) in [
         ("cuMemAllocAsync", false),
@@ -94,7 +100,7 @@ fn plain(cuda: &Cuda) -> Result<Vec<Way>> {
                 // SAFETY: a place to write to; the default pool and stream.
                 let result = unsafe {
                     match from_pool {
-                        true => pool(&raw mut at, bytes as usize, 0, 0),
+                        true => pool(&raw mut at, bytes as usize, own, 0),
                         false => soon(&raw mut at, bytes as usize, 0),
                     }
                 };

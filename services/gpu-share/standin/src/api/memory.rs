@@ -106,6 +106,7 @@ api! {
     cuMipmappedArrayDestroy(at: u64) give(at);
     cuImportExternalMemory(to: *mut u64, what: *const [u64; 4]) unsafe { external(to, what) };
     cuDestroyExternalMemory(what: u64) give(what);
+    cuDeviceGetDefaultMemPool(to: *mut u64, _device: c_int) answer(to, 1);
     cuMemPoolTrimTo(_pool: Handle, _bytes: usize) 0;
     standinHide(bytes: usize) local::take(None, bytes as u64).err().unwrap_or(0);
     cuMemHostAlloc(_to: *mut *mut c_void, _bytes: usize, _flags: c_int) local::NOT_SUPPORTED;
