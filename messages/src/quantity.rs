@@ -515,7 +515,7 @@ impl schemars::JsonSchema for Amounts {
 }
 
 /// A quantity as it was written: a number or a string.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Written(pub String);
 
 impl<'de> Deserialize<'de> for Written {

@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::job::Containers;
+use crate::quantity::Written;
 use crate::whole::maybe;
 
 /// What is to change of a job; what is not named stays.
@@ -49,4 +50,8 @@ pub struct ReviseDocument {
         skip_serializing_if = "Option::is_none"
     )]
     pub queue_limit_s: Option<u32>,
+    /// Of a fraction of a GPU: the most that it may use while others leave it, from its request to
+    /// 1. A running container has it at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_limit: Option<Written>,
 }

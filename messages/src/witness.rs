@@ -163,7 +163,8 @@ fn role(event: &Event) -> Role<'_> {
         | Event::PartitionWarned(_)
         | Event::NodeLabelled(_)
         | Event::NodeRemoved(_)
-        | Event::GatewayLost(_) => Role::Other,
+        | Event::GatewayLost(_)
+        | Event::NodeGpuReconciled(_) => Role::Other,
     }
 }
 

@@ -403,6 +403,7 @@ pub fn job_of(event: &Event) -> Option<&JobId> {
         | Event::GatewayJoined(_)
         | Event::GatewayLeft(_)
         | Event::GatewayLost(_)
+        | Event::NodeGpuReconciled(_)
         | Event::NodeJoined(_) => None,
     }
 }

@@ -63,6 +63,9 @@ type Revision struct {
 	// TimeLimitS is the most seconds that it may run, QueueLimitS those until its first start.
 	TimeLimitS  *uint32 `json:"time_limit_s,omitempty"`
 	QueueLimitS *uint32 `json:"queue_limit_s,omitempty"`
+	// GpuLimit is the most of a GPU that a part of one may use while others leave it: a number, or
+	// text such as "0.5". A running container has it at once.
+	GpuLimit any `json:"gpu_limit,omitempty"`
 }
 
 // Bounds are the fewest and the most containers.

@@ -164,7 +164,7 @@ pub struct Turn {
     pub waited_ms: u64,
 }
 
-/// A job's weight, bounds, priority or limits change, or it is put on hold or let go.
+/// A job's weight, bounds, priority, limits or its part of a GPU change, or it is put on hold or let go.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct JobRevised {
     /// The job.
@@ -189,6 +189,9 @@ pub struct JobRevised {
     /// The new limit of how long it waits for its first start; 0 lifts it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_limit_s: Option<u32>,
+    /// The most of a GPU that it may use from here on, in thousandths; what runs goes on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_limit_milli: Option<u64>,
     /// Who asked for it, where the broker vouches for a user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<By>,
@@ -210,6 +213,7 @@ impl JobRevised {
             held: None,
             time_limit_s: None,
             queue_limit_s: None,
+            gpu_limit_milli: None,
             by: None,
             basis: None,
         }

@@ -340,6 +340,7 @@ registry! {
     ContainerExecStarted "container.exec_started.v1" [Node] node observation;
     ContainerExecEnded "container.exec_ended.v1" [Node] node observation;
     ContainerGpuUsed "container.gpu_used.v1" [Node] node observation;
+    NodeGpuReconciled "node.gpu_reconciled.v1" [Node] node observation;
     KeyCreated "key.created.v1" [Operator] shard observation;
     KeyRotated "key.rotated.v1" [Operator] shard observation;
     KeyRevoked "key.revoked.v1" [Operator] shard observation;

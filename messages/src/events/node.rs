@@ -271,6 +271,58 @@ pub struct GpuUse {
     pub memory_bytes: u64,
     /// Allocations that its cap on memory refused.
     pub refused: u64,
+    /// Memory that its processes have by the word of the driver (NVML), what the driver takes for
+    /// itself included; absent where NVML says nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub driver_bytes: Option<u64>,
+    /// Of these, what goes beyond its cap and what the driver may take for itself.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub beyond_bytes: u64,
+}
+
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// What the driver (NVML) says of the processes on a GPU that containers have parts of is not what
+/// the agent shares among them; or is again, and then nothing is listed. Said when it changes, at
+/// most every ten seconds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct NodeGpuReconciled {
+    /// The node.
+    pub node: NodeId,
+    /// The device.
+    pub uuid: String,
+    /// Processes that compute there and that nobody shares the device with: no library holds them.
+    pub strangers: Vec<GpuStranger>,
+    /// Containers that have more memory than their cap.
+    pub beyond: Vec<GpuBeyond>,
+}
+
+/// A process on a shared GPU that is under no part of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct GpuStranger {
+    /// Its number on the node.
+    pub pid: u32,
+    /// Its program, as the kernel names it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<String>,
+    /// Memory that it has, where the driver says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
+}
+
+/// A container that has more memory of a GPU than its cap and what the driver may take for itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct GpuBeyond {
+    /// The container.
+    pub container: ContainerId,
+    /// Its cap.
+    pub cap_bytes: u64,
+    /// What its library has counted.
+    pub counted_bytes: u64,
+    /// What the driver says that its processes have.
+    pub driver_bytes: u64,
 }
 
 /// A replica was not ready in time, or does not answer any more.

@@ -64,6 +64,7 @@ impl Job {
             if let Some(limit_s) = event.queue_limit_s {
                 spec.queue_limit_s = bounded(limit_s);
             }
+            spec.gpu_limit_milli = event.gpu_limit_milli.or(spec.gpu_limit_milli);
             spec.priority = event.priority.unwrap_or(spec.priority);
         });
         live.on_hold = event.held.unwrap_or(live.on_hold);

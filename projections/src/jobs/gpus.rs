@@ -21,6 +21,12 @@ pub struct GpuUsed {
     pub last_milli: u64,
     /// The memory of that container then.
     pub last_bytes: u64,
+    /// What the driver said then that the container's processes have, where it said something.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_driver_bytes: Option<u64>,
+    /// Of these, what goes beyond its cap and what the driver may take for itself.
+    #[serde(default)]
+    pub last_beyond_bytes: u64,
     /// When that was told.
     pub at: Timestamp,
 }
@@ -37,6 +43,8 @@ impl GpuUsed {
         self.waited_us += sum(|it| it.waited_us);
         self.refused += sum(|it| it.refused);
         self.last_bytes = sum(|it| it.memory_bytes);
+        self.last_driver_bytes = event.devices.iter().map(|it| it.driver_bytes).sum();
+        self.last_beyond_bytes = sum(|it| it.beyond_bytes);
         self.peak_bytes = self.peak_bytes.max(self.last_bytes);
         self.last_milli = busy_us.checked_div(event.window_ms).unwrap_or(0);
         self.at = at;
@@ -68,6 +76,8 @@ mod tests {
                 waited_us: 5,
                 memory_bytes,
                 refused: 1,
+                driver_bytes: None,
+                beyond_bytes: 0,
             }],
         }
     }

@@ -442,11 +442,14 @@ fn a_revision_changes_weight_and_bounds() {
         held: None,
         time_limit_s: None,
         queue_limit_s: None,
+        gpu_limit_milli: Some(750),
         by: None,
         basis: None,
     });
     let revised = then(&history, "ads/lr", Phase::Queued, "next in the queue");
     assert_eq!((revised.weight, revised.bounds.min), (4, 2));
+    let spec = revised.live.as_ref().map(|it| it.spec.gpu_limit_milli);
+    assert_eq!(spec, Some(Some(750)));
 }
 
 #[test]

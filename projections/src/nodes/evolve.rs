@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use dormouse_messages::events::{NodeDrained, NodeJoined, NodeLabelled, PlacementDecided};
+use dormouse_messages::events::{
+    NodeDrained, NodeGpuReconciled, NodeJoined, NodeLabelled, PlacementDecided,
+};
 use dormouse_messages::roles::Demands;
 use dormouse_messages::{
     By, Event, Fold, Incarnation, JobId, NodeId, Rank, Recorded, Sequence, Timestamp,
@@ -10,7 +12,7 @@ use dormouse_messages::{
 
 use dormouse_state::IdMap;
 
-use super::{Drain, Gang, JobGangs, Member, MemberState, Node, NodeTable};
+use super::{Drain, Gang, GpuDoubt, JobGangs, Member, MemberState, Node, NodeTable};
 
 impl NodeTable {
     fn joined(&mut self, event: &NodeJoined, at: Timestamp) {
@@ -102,6 +104,25 @@ impl NodeTable {
                 });
             }
         }
+    }
+
+    fn reconciled(&mut self, event: &NodeGpuReconciled, at: Timestamp) {
+        let Some(node) = self.nodes.get_mut(&event.node) else {
+            return;
+        };
+        if event.strangers.is_empty() && event.beyond.is_empty() {
+            node.gpu_doubts.remove(&event.uuid);
+            return;
+        }
+        let doubt = node
+            .gpu_doubts
+            .entry(event.uuid.clone())
+            .or_insert_with(|| GpuDoubt {
+                since: at,
+                ..GpuDoubt::default()
+            });
+        doubt.strangers.clone_from(&event.strangers);
+        doubt.beyond.clone_from(&event.beyond);
     }
 
     fn place(&mut self, event: &PlacementDecided, sequence: Sequence) {
@@ -288,7 +309,7 @@ impl JobGangs {
 
 impl Fold for NodeTable {
     const NAME: &'static str = "nodes";
-    const VERSION: u32 = 6;
+    const VERSION: u32 = 7;
 
     fn evolve(&mut self, recorded: &Recorded) {
         let Some(event) = recorded.event() else {
@@ -310,6 +331,7 @@ impl Fold for NodeTable {
             Event::NodeReadmitted(e) => self.quarantine(&e.node, None),
             Event::NodeLabelled(e) => self.labelled(e),
             Event::NodeRemoved(e) => self.removed(&e.node),
+            Event::NodeGpuReconciled(e) => self.reconciled(e, at),
             Event::NodeLost(e) => self.lost(&e.node, e.incarnation, e.last_seen, at),
             Event::NodeFenced(e) => self.lost(&e.node, e.incarnation, at, at),
             Event::NodeRecovered(e) => {

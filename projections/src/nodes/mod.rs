@@ -11,7 +11,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dormouse_messages::events::Gpu;
+use dormouse_messages::events::{Gpu, GpuBeyond, GpuStranger};
 use dormouse_messages::roles::Demands;
 use dormouse_messages::{Amounts, By, Incarnation, JobId, NodeId, Rank, Sequence, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -85,6 +85,20 @@ pub struct Node {
     pub taints: BTreeSet<String>,
     /// Its GPUs.
     pub gpus: Vec<Gpu>,
+    /// Shared GPUs, by UUID, on which the driver sees what the agent does not share among.
+    #[serde(default)]
+    pub gpu_doubts: BTreeMap<String, GpuDoubt>,
+}
+
+/// What the driver sees on a shared GPU, and the agent does not.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuDoubt {
+    /// Processes that are under no part of it.
+    pub strangers: Vec<GpuStranger>,
+    /// Containers with more memory than their cap.
+    pub beyond: Vec<GpuBeyond>,
+    /// Since when it is so.
+    pub since: Timestamp,
 }
 
 impl Node {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::QueryError;
 use crate::ReadModel;
-use crate::nodes::{MemberState, Node, NodeState};
+use crate::nodes::{GpuDoubt, MemberState, Node, NodeState};
 
 /// A node that was lost is listed for so long, in seconds.
 pub const LOST_LISTED_S: u32 = 3_600;
@@ -92,6 +92,9 @@ pub struct NodeDetail {
     /// Its GPUs.
     #[serde(default)]
     pub gpus: Vec<Gpu>,
+    /// Shared GPUs, by UUID, on which the driver sees what the agent does not share among.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub gpu_doubts: BTreeMap<String, GpuDoubt>,
     /// Its containers, by job.
     pub standing: Vec<NodeContainer>,
 }
@@ -141,6 +144,7 @@ pub(super) fn node(model: &ReadModel, query: &NodeQuery) -> Result<NodeDetail, Q
         row: row(&query.node, node),
         agent_incarnation: node.incarnation,
         gpus: node.gpus.clone(),
+        gpu_doubts: node.gpu_doubts.clone(),
         standing: standing.collect(),
     })
 }

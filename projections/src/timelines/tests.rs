@@ -18,6 +18,8 @@ fn used(id: &str, rank: u32, milli: u64) -> ContainerGpuUsed {
         waited_us: 0,
         memory_bytes: 0,
         refused: 0,
+        driver_bytes: None,
+        beyond_bytes: 0,
     };
     ContainerGpuUsed {
         container: format!("{id}/1/{rank}").parse().expect("a container"),

@@ -286,6 +286,8 @@ fn what_was_measured_on_gpus_is_added_up_by_job() {
                 waited_us: 7,
                 memory_bytes: 3 << 20,
                 refused: 0,
+                driver_bytes: None,
+                beyond_bytes: 0,
             }],
         };
         (seconds_after_start(at_s), event)

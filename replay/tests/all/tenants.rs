@@ -172,6 +172,61 @@ fn a_revision_may_not_ask_for_what_a_submission_may_not() {
 }
 
 #[test]
+fn the_limit_of_a_part_of_a_gpu_is_revised_within_its_request_and_a_whole_one() {
+    let mut engine = cluster(Policy::default());
+    let node = "g0".parse().expect("a node");
+    let capacity = "cpu=8,memory=16Gi,gpu=4".parse().expect("amounts");
+    engine.at(at(0), Action::Join { node, capacity });
+    for (name, gpu) in [
+        ("part", "0.25"),
+        ("whole", "1"),
+        ("two", "2"),
+        ("none", "0"),
+    ] {
+        let job = format!(
+            r#"{{"name":"{name}","command":{{"start":["a"]}},"demand":{{"cpu":1,"gpu":{gpu}}},"containers":{{"min":1,"max":1}}}}"#
+        );
+        send(&mut engine, 1, "ads", "submit", &job);
+    }
+    for (at, job, limit) in [
+        (2, "part", "0.75"),
+        (3, "part", r#""250m""#),
+        (4, "part", "1"),
+        (5, "part", "0.2"),
+        (6, "part", "1.1"),
+        (7, "part", r#""much""#),
+        (8, "two", "1"),
+        (9, "none", "0.5"),
+        (10, "whole", "0.5"),
+    ] {
+        let revised = format!(r#"{{"job":"{job}","gpu_limit":{limit}}}"#);
+        send(&mut engine, at, "ads", "revise", &revised);
+    }
+    run(&mut engine, 60);
+    let revised = engine.log().iter().filter_map(|it| match it.event() {
+        Some(Event::JobRevised(it)) => it.gpu_limit_milli,
+        _ => None,
+    });
+    let revised: Vec<u64> = revised.collect();
+    let reasons = refusals(&engine);
+    assert_eq!(revised, [750, 250, 1000], "{reasons:?}");
+    assert_eq!(reasons.len(), 6, "{reasons:?}");
+    assert!(reasons.iter().all(|it| it.0 == "bad_demand"), "{reasons:?}");
+    for (at, words) in [
+        (
+            0,
+            "gpu_limit 200m must lie between the request, demand.gpu 250m, and 1",
+        ),
+        (2, "gpu_limit: "),
+        (3, "is of a part of a GPU"),
+        (4, "is of a part of a GPU"),
+        (5, "must lie between"),
+    ] {
+        assert!(reasons[at].1.contains(words), "{at}: {reasons:?}");
+    }
+}
+
+#[test]
 fn a_quota_of_nothing_is_no_missing_quota() {
     let mut engine = cluster(Policy::default());
     tenant(&mut engine, "ads", 1, "gpu=0", None);

@@ -35,6 +35,7 @@ use dormouse_messages::{
 use dormouse_state::{QueueJob, Stand, queue_limit_over};
 use serde::Deserialize;
 
+use crate::gpu;
 use crate::limits::{
     Beyond, check_dependencies, check_grants, check_job, check_tenant, class_of, of_no_node,
 };
@@ -439,6 +440,8 @@ impl<'a> Intake<'a> {
         .and_then(|()| check_limit("queue_limit_s", document.queue_limit_s))
         .and(may_hold)
         .map_err(|refusal| (Some(job.clone()), refusal))?;
+        let gpu_limit = gpu::revised(document.gpu_limit.as_ref(), &live.demand)
+            .map_err(|refusal| (Some(job.clone()), refusal))?;
         Ok(Event::from(JobRevised {
             job: job.clone(),
             ingress_sequence: submission.ingress_sequence,
@@ -448,6 +451,7 @@ impl<'a> Intake<'a> {
             held: document.held,
             time_limit_s: document.time_limit_s,
             queue_limit_s: document.queue_limit_s,
+            gpu_limit_milli: gpu_limit,
             by: submission.by.clone(),
             basis: None,
         }))

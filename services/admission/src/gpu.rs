@@ -24,14 +24,7 @@ pub fn check(
     }
     let limit = amount("gpu_limit", Resource::Gpu, document.gpu_limit.as_ref())?;
     let limit = limit.or(document.gpu_limit_milli);
-    if let Some(limit) = limit
-        && (request == 0 || request > 1000 || !(request..=1000).contains(&limit))
-    {
-        return Err(refuse(format!(
-            "gpu_limit {} must lie between demand.gpu, a fraction of one GPU, and 1",
-            Resource::Gpu.display(limit)
-        )));
-    }
+    check_limit(limit, request)?;
     let memory = amount("gpu_memory", Resource::Memory, document.gpu_memory.as_ref())?;
     let memory = memory.or(document.gpu_memory_bytes);
     if memory.is_some() && request == 0 {
@@ -40,6 +33,40 @@ pub fn check(
         ));
     }
     Ok((limit, memory.filter(|memory| *memory > 0)))
+}
+
+/// The limit in thousandths that a revision asks for, of a job with this demand.
+///
+/// # Errors
+/// What is wrong with it: what has no part of a GPU has no limit of one.
+pub fn revised(limit: Option<&Written>, demand: &Amounts) -> Result<Option<u64>, Refusal> {
+    let limit = amount("gpu_limit", Resource::Gpu, limit)?;
+    check_limit(limit, demand.get(&Resource::Gpu))?;
+    Ok(limit)
+}
+
+fn check_limit(limit: Option<u64>, request: u64) -> Result<(), Refusal> {
+    let Some(limit) = limit else {
+        return Ok(());
+    };
+    let written = Resource::Gpu.display(limit);
+    if request == 0 || request > 1000 {
+        let reason = format!(
+            "gpu_limit {written} is of a part of a GPU; demand.gpu is {}, give it a fraction such as 0.25",
+            Resource::Gpu.display(request)
+        );
+        return Err(Refusal::new("bad_demand", reason));
+    }
+    match (request..=1000).contains(&limit) {
+        true => Ok(()),
+        false => Err(Refusal::new(
+            "bad_demand",
+            format!(
+                "gpu_limit {written} must lie between the request, demand.gpu {}, and 1",
+                Resource::Gpu.display(request)
+            ),
+        )),
+    }
 }
 
 fn amount(

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 pub use members::{Announced, Here, Leave, Members, Readiness};
 
+use dormouse_messages::events::NodeGpuReconciled;
 use dormouse_messages::grants::GrantBook;
 use dormouse_messages::job::JobSpec;
 use dormouse_messages::kept::KeptSpec;
@@ -56,8 +57,38 @@ pub struct AgentState {
     pub execs: BTreeMap<u64, ContainerId>,
     /// Which node may say what of a job.
     pub witness: Witness,
+    /// What was last said of this node's shared GPUs, by UUID, where the driver saw what the agent
+    /// does not share among.
+    #[serde(default)]
+    pub gpu_doubts: BTreeMap<String, GpuDoubt>,
     /// A type that this build folds, met in a version that it does not know.
     pub too_new: Option<String>,
+}
+
+/// Who was on a shared GPU without a part of it, and who had more memory than its cap.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuDoubt {
+    /// Processes.
+    pub strangers: BTreeSet<u32>,
+    /// Containers.
+    pub beyond: BTreeSet<ContainerId>,
+}
+
+impl GpuDoubt {
+    /// What an event says.
+    #[must_use]
+    pub fn of(event: &NodeGpuReconciled) -> Self {
+        Self {
+            strangers: event.strangers.iter().map(|it| it.pid).collect(),
+            beyond: event.beyond.iter().map(|it| it.container.clone()).collect(),
+        }
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.strangers.is_empty() && self.beyond.is_empty()
+    }
 }
 
 /// A job.

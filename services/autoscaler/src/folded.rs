@@ -72,6 +72,7 @@ pub(crate) const fn is_taken_in(event: &Event) -> bool {
         | Event::GatewayLost(_)
         | Event::ContainerExecStarted(_)
         | Event::ContainerExecEnded(_)
-        | Event::ContainerGpuUsed(_) => false,
+        | Event::ContainerGpuUsed(_)
+        | Event::NodeGpuReconciled(_) => false,
     }
 }

@@ -15,6 +15,7 @@ use std::time::Duration;
 use dormouse_messages::events::ContainerGpuUsed;
 use dormouse_messages::{Event, JobId, Recorded, Timestamp};
 use dormouse_projections::ReadModel;
+use dormouse_projections::nodes::GpuDoubt;
 use dormouse_projections::queries::{self, ClusterAnswer, TenantsAnswer};
 use metrics::{
     Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
@@ -49,9 +50,21 @@ const GPU_BUSY: &str = "dormouse_tenant_gpu_busy_milliseconds";
 const GPU_WAITED: &str = "dormouse_tenant_gpu_waited_milliseconds";
 const GPU_REFUSED: &str = "dormouse_tenant_gpu_refused_allocations";
 const GPU_MEMORY: &str = "dormouse_tenant_gpu_memory_mebibyte_seconds";
+const GPU_STRANGERS: &str = "dormouse_node_gpu_strangers";
+const GPU_BEYOND: &str = "dormouse_node_gpu_containers_beyond_cap";
 const STALL: &str = "dormouse_resize_stall_seconds";
 
-const GAUGES: [(&str, Unit, &str); 13] = [
+const GAUGES: [(&str, Unit, &str); 15] = [
+    (
+        GPU_STRANGERS,
+        Unit::Count,
+        "Processes that compute on a node's shared GPUs and are under no part of one, by the driver's word",
+    ),
+    (
+        GPU_BEYOND,
+        Unit::Count,
+        "Containers of a node with more memory of a GPU than their cap, by the driver's word",
+    ),
     (JOBS, Unit::Count, "Live jobs, by phase"),
     (NODES, Unit::Count, "Nodes, by state"),
     (
@@ -202,6 +215,13 @@ pub fn show(model: &ReadModel, now: Timestamp) {
         }
     }
     services::show(model, now);
+    for (name, node) in model.nodes.iter().filter(|(_, node)| !node.gpus.is_empty()) {
+        let sum = |of: fn(&GpuDoubt) -> usize| node.gpu_doubts.values().map(of).sum::<usize>();
+        let name = name.to_string();
+        gauge!(GPU_STRANGERS, "node" => name.clone())
+            .set(number(sum(|it| it.strangers.len()) as u64));
+        gauge!(GPU_BEYOND, "node" => name).set(number(sum(|it| it.beyond.len()) as u64));
+    }
     if let Some(cluster) = asked::<ClusterAnswer>(model, "cluster", now) {
         show_cluster(&cluster);
     }

@@ -194,7 +194,9 @@ fn revised(e: &JobRevised) -> String {
     let held = e
         .held
         .map(|held| if held { "on hold" } else { "let go" }.to_owned());
-    let changes = [weight, containers, priority, time, queue, held];
+    let limit = e.gpu_limit_milli.map(|it| Resource::Gpu.display(it));
+    let gpu = number("GPU limit", limit);
+    let changes = [weight, containers, priority, time, queue, gpu, held];
     let changes: Vec<String> = changes.into_iter().flatten().collect();
     changes.join(", ")
 }
@@ -436,6 +438,7 @@ pub fn concerns(event: &Event, job: &JobId) -> bool {
         | Event::ContainerExecStarted(_)
         | Event::ContainerExecEnded(_)
         | Event::ContainerGpuUsed(_)
+        | Event::NodeGpuReconciled(_)
         | Event::NotebookWarned(_) => serving::concerns(event, job),
         Event::ClusterConfigured(_)
         | Event::TenantConfigured(_)

@@ -250,7 +250,8 @@ impl Routes {
             | Event::NotebookObserved(_)
             | Event::ContainerExecStarted(_)
             | Event::ContainerExecEnded(_)
-            | Event::ContainerGpuUsed(_) => false,
+            | Event::ContainerGpuUsed(_)
+            | Event::NodeGpuReconciled(_) => false,
         }
     }
 

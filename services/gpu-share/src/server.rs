@@ -64,6 +64,8 @@ pub struct Usage {
     pub refusals: u64,
     /// Processes there now.
     pub processes: u64,
+    /// The container's cap on memory; nothing for none.
+    pub cap_bytes: Option<u64>,
 }
 
 /// What went wrong with a server of tokens.
@@ -203,6 +205,16 @@ impl Server {
         inner.tenants.remove(&tenant);
         inner.step(Input::Left { tenant });
         inner.wake();
+    }
+
+    /// The numbers of a container's processes that are connected, as this process sees them.
+    #[must_use]
+    pub fn processes(&self, name: &str) -> Vec<u32> {
+        let inner = lock(&self.inner);
+        let known = inner.tenants.iter().find(|(_, it)| it.name == name);
+        let clients = inner.clients.values();
+        let its = clients.filter(|it| known.is_some_and(|(tenant, _)| it.tenant == *tenant));
+        its.filter_map(|it| it.pid).collect()
     }
 
     /// What a container used of each of its devices, in the order of its parts; nothing if it is

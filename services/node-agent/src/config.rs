@@ -11,6 +11,7 @@ use dormouse_messages::policy::LeaseTerm;
 use dormouse_messages::{Amounts, NodeId};
 
 use crate::layout::Layout;
+use crate::nvml;
 use crate::rotate::LogBounds;
 use crate::runtime::User;
 use crate::store::settings::StoreSettings;
@@ -116,6 +117,9 @@ pub fn gpu_library() -> Option<PathBuf> {
     paths.into_iter().find(|path| path.is_file())
 }
 
+/// How often the use of shared GPUs is told: as often as other observations, at most.
+const GPU_WINDOW: Duration = Duration::from_secs(10);
+
 /// Its name.
 pub const GPU_LIBRARY: &str = "libdormouse_gpu.so";
 
@@ -174,6 +178,11 @@ pub struct AgentConfig {
     /// The library that is loaded before programs with a part of a GPU; absent: parts are told, and
     /// nothing holds a program to them.
     pub gpu_library: Option<PathBuf>,
+    /// NVIDIA's library of management, by which the driver says who is on a shared GPU; where it cannot
+    /// be loaded nothing is compared.
+    pub nvml: PathBuf,
+    /// How often the use of shared GPUs is told, and the driver asked.
+    pub gpu_window: Duration,
     /// Whether it has a thread of its own, or lives in the actix system that it is run in.
     pub own_thread: bool,
 }
@@ -216,6 +225,8 @@ impl AgentConfig {
             keeper: keeper_command(),
             contain: None,
             gpu_library: gpu_library(),
+            nvml: PathBuf::from(nvml::LIBRARY),
+            gpu_window: GPU_WINDOW,
             own_thread: true,
         }
     }

@@ -222,6 +222,21 @@ fn gpu_variables(spec: &JobSpec, place: &Place) -> BTreeMap<String, EnvValue> {
     env
 }
 
+/// The part of a GPU that a container has now, and of which devices it is.
+#[must_use]
+pub fn part(
+    config: &AgentConfig,
+    state: &AgentState,
+    container: &ContainerId,
+) -> Option<(Vec<String>, GpuPart)> {
+    let (job, partition) = state.partition(container)?;
+    let place = partition.gang.get(&container.rank)?;
+    let gpus: Vec<String> = real(&place.gpus).cloned().collect();
+    let spec = job.spec.as_ref()?.of_rank(container.rank);
+    let part = gpu_part(config, &spec, container, &gpus)?;
+    Some((gpus, part))
+}
+
 /// The part of a GPU that a container is held to: none of a whole one, nor where the node has no
 /// library to hold it.
 fn gpu_part(

@@ -52,6 +52,13 @@ pub fn stat(pid: u32) -> Option<Stat> {
     parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
+/// The program of a process, as the kernel names it; nothing for one that has ended.
+#[must_use]
+pub fn name(pid: u32) -> Option<String> {
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    Some(name.trim_end().to_owned())
+}
+
 /// The machine's boot: process numbers and start times mean nothing across it.
 #[must_use]
 pub fn boot_id() -> String {

@@ -9,17 +9,20 @@ use dormouse_agent_core::Report;
 pub use dormouse_agent_core::report::{exited, faulted, started};
 use dormouse_messages::events::{
     CheckpointFailed, CheckpointRejected, CheckpointSaved, ContainerExecEnded,
-    ContainerExecStarted, ContainerGpuUsed, ContainerReady, ContainerUnready, ExecBy, Gpu, GpuUse,
-    MemberAcknowledged, NodeJoined, NotebookObserved, Progress, TasksEnded,
+    ContainerExecStarted, ContainerGpuUsed, ContainerReady, ContainerUnready, ExecBy, Gpu,
+    GpuStranger, GpuUse, MemberAcknowledged, NodeGpuReconciled, NodeJoined, NotebookObserved,
+    Progress, TasksEnded,
 };
 use dormouse_messages::{ContainerId, NodeId};
 
 use crate::config::AgentConfig;
 use crate::exec;
+use crate::gpu_doubts::Found;
 use crate::jupyter::Doing;
 use crate::keeper::words::ExecExit;
 use crate::layout;
 use crate::members::Answer;
+use crate::procfs;
 use crate::tasks::Results;
 use crate::watch::{Line, Saved};
 use crate::wire::{Outlet, OutletError};
@@ -155,6 +158,22 @@ pub fn gpu_used(
         node: node.clone(),
         window_ms: u64::try_from(window.as_millis()).unwrap_or(u64::MAX),
         devices,
+    }
+}
+
+/// `node.gpu_reconciled`.
+#[must_use]
+pub fn gpu_reconciled(node: &NodeId, uuid: &str, found: Found) -> NodeGpuReconciled {
+    let strangers = found.strangers.into_iter().map(|it| GpuStranger {
+        pid: it.pid,
+        program: procfs::name(it.pid),
+        memory_bytes: it.memory_bytes,
+    });
+    NodeGpuReconciled {
+        node: node.clone(),
+        uuid: uuid.to_owned(),
+        strangers: strangers.collect(),
+        beyond: found.beyond,
     }
 }
 

@@ -72,7 +72,8 @@ pub(crate) const fn by_cluster(event: &Event) -> bool {
         | Event::PlanMissed(_)
         | Event::ContainerExecStarted(_)
         | Event::ContainerExecEnded(_)
-        | Event::ContainerGpuUsed(_) => false,
+        | Event::ContainerGpuUsed(_)
+        | Event::NodeGpuReconciled(_) => false,
     }
 }
 
@@ -145,6 +146,7 @@ pub(crate) const fn by_queues(event: &Event) -> bool {
         | Event::GatewayLost(_)
         | Event::ContainerExecStarted(_)
         | Event::ContainerExecEnded(_)
-        | Event::ContainerGpuUsed(_) => false,
+        | Event::ContainerGpuUsed(_)
+        | Event::NodeGpuReconciled(_) => false,
     }
 }

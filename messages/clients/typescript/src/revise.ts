@@ -1,6 +1,11 @@
 // Written by `npm run types` from messages/schema/revise-document.json; not by hand.
 
 /**
+ * a quantity: 2, 0.5, "500m", "8Gi"
+ */
+export type Quantity = number | string;
+
+/**
  * What is to change of a job; what is not named stays.
  */
 export interface ReviseDocument {
@@ -12,6 +17,11 @@ export interface ReviseDocument {
    * A job without a checkpoint may be put on hold while it runs: it begins again.
    */
   force?: boolean;
+  /**
+   * Of a fraction of a GPU: the most that it may use while others leave it, from its request to
+   * 1. A running container has it at once.
+   */
+  gpu_limit?: Quantity | null;
   /**
    * `true` puts it on hold: what runs saves and stops, and nothing starts; `false` takes it back.
    */

@@ -187,6 +187,7 @@ pub fn events() -> Vec<Event> {
     execs(&mut events);
     serving::gpus(&mut events);
     keys(&mut events);
+    serving::reconciled(&mut events);
     events
 }
 
@@ -308,6 +309,7 @@ fn admission(events: &mut Vec<Event>) {
         held: None,
         time_limit_s: None,
         queue_limit_s: None,
+        gpu_limit_milli: None,
         by: None,
         basis: basis(),
     }));

@@ -173,6 +173,26 @@ pub fn gpus(events: &mut Vec<Event>) {
             waited_us: 6_870_000,
             memory_bytes: 5 << 30,
             refused: 1,
+            driver_bytes: None,
+            beyond_bytes: 0,
+        }],
+    }));
+}
+
+pub fn reconciled(events: &mut Vec<Event>) {
+    events.push(Event::from(NodeGpuReconciled {
+        node: node(),
+        uuid: "GPU-5a1c0e02-7d1f-4d52-9b43-0d8c3f1f2a10".to_owned(),
+        strangers: vec![GpuStranger {
+            pid: 4711,
+            program: Some("python3".to_owned()),
+            memory_bytes: Some(2 << 30),
+        }],
+        beyond: vec![GpuBeyond {
+            container: container(),
+            cap_bytes: 8 << 30,
+            counted_bytes: 5 << 30,
+            driver_bytes: 11 << 30,
         }],
     }));
 }

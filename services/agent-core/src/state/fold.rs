@@ -7,13 +7,16 @@ use std::collections::btree_map::Entry;
 
 use dormouse_messages::events::{
     CHECKPOINTS_RESUMABLE, CheckpointFailed, CheckpointRejected, CheckpointRequested,
-    CheckpointSaved, ContainerExited, JobAdmitted, NodeJoined, PartitionStartRequested,
-    PartitionStopRequested, PlacementDecided, Progress, TasksAssigned, TasksEnded,
+    CheckpointSaved, ContainerExited, JobAdmitted, JobRevised, NodeGpuReconciled, NodeJoined,
+    PartitionStartRequested, PartitionStopRequested, PlacementDecided, Progress, TasksAssigned,
+    TasksEnded,
 };
 use dormouse_messages::kept::KeptSpec;
 use dormouse_messages::{ContainerId, Event, Incarnation, JobId, NodeId, Recorded, Sequence};
 
-use super::{AgentState, Known, Members, Partition, Phase, Place, Readiness, Standing, Start};
+use super::{
+    AgentState, GpuDoubt, Known, Members, Partition, Phase, Place, Readiness, Standing, Start,
+};
 
 /// Placements that were never started are kept up to this many: a start may follow a placement
 /// that a newer one has already replaced. As many as the services keep: the newest and four before.
@@ -243,6 +246,27 @@ impl AgentState {
         self.tenants.entry(tenant).or_insert(next);
     }
 
+    /// Of what a tenant may revise, an agent holds containers to their part of a GPU.
+    fn revised(&mut self, event: &JobRevised) {
+        let job = self.jobs.get_mut(&event.job);
+        if let (Some(limit), Some(spec)) =
+            (event.gpu_limit_milli, job.and_then(|job| job.spec.as_mut()))
+        {
+            spec.gpu_limit_milli = Some(limit);
+        }
+    }
+
+    fn reconciled(&mut self, event: &NodeGpuReconciled) {
+        if !self.is_here(&event.node) {
+            return;
+        }
+        let doubt = GpuDoubt::of(event);
+        match doubt.is_empty() {
+            true => self.gpu_doubts.remove(&event.uuid),
+            false => self.gpu_doubts.insert(event.uuid.clone(), doubt),
+        };
+    }
+
     fn rejected(&mut self, event: &CheckpointRejected) {
         if let Some(job) = self.jobs.get_mut(&event.job) {
             job.resumable.retain(|uri| *uri != event.uri);
@@ -270,6 +294,8 @@ impl AgentState {
                 self.grants.evolve(event);
             }
             Event::JobAdmitted(event) => self.admitted(event),
+            Event::JobRevised(event) => self.revised(event),
+            Event::NodeGpuReconciled(event) => self.reconciled(event),
             Event::PlacementDecided(event) => self.placed(event),
             Event::NodeLost(event) => self.lost(&event.node, event.incarnation),
             Event::PartitionStartRequested(event) => self.start(event, sequence),
@@ -326,7 +352,6 @@ impl AgentState {
             | Event::SubmissionsShed(_)
             | Event::JobRefused(_)
             | Event::JobReleased(_)
-            | Event::JobRevised(_)
             | Event::JobCancelRequested(_)
             | Event::PlanAccepted(_)
             | Event::PlanMissed(_)

@@ -314,6 +314,7 @@ fn bounds_nodes_and_ends_are_followed() {
         held: None,
         time_limit_s: None,
         queue_limit_s: None,
+        gpu_limit_milli: None,
         by: None,
         basis: None,
     });

@@ -172,9 +172,9 @@ pub enum JobCommand {
         #[arg(long)]
         force: bool,
     },
-    /// Change its weight, bounds, priority or limits
+    /// Change its weight, bounds, priority, limits or the most of its GPU
     #[command(
-        after_help = "Examples:\n  dormouse job revise ads/lr --priority 10\n  dormouse job revise ads/lr --containers 2..16 --time-limit 4h\n  dormouse job revise --tenant ads --name 'lr-*' --time-limit none --yes"
+        after_help = "Examples:\n  dormouse job revise ads/lr --priority 10\n  dormouse job revise ads/lr --containers 2..16 --time-limit 4h\n  dormouse job revise ads/lr --gpu-limit 0.8\n  dormouse job revise --tenant ads --name 'lr-*' --time-limit none --yes"
     )]
     Revise(ReviseArgs),
     /// Wait until it has ended, or all that match (exit code 0 completed, 3 failed, 4 cancelled)
@@ -247,6 +247,9 @@ pub struct ReviseArgs {
     /// How long it may wait for its first start; none lifts it.
     #[arg(long, value_name = "TIME")]
     pub queue_limit: Option<Limit>,
+    /// The most of its GPU while others leave it, from its request to 1; running containers go on.
+    #[arg(long, value_name = "PART")]
+    pub gpu_limit: Option<String>,
 }
 
 /// `2..16`, or one number for both.

@@ -108,6 +108,7 @@ fn revised(args: &ReviseArgs) -> anyhow::Result<Map<String, Value>> {
         ("priority", args.priority.map(Value::from)),
         ("time_limit_s", limit(args.time_limit)),
         ("queue_limit_s", limit(args.queue_limit)),
+        ("gpu_limit", args.gpu_limit.clone().map(Value::from)),
     ];
     let given = fields.into_iter();
     let given: Map<String, Value> = given

@@ -2,7 +2,8 @@
 
 use dormouse_messages::events::{
     Acknowledged, ContainerExecEnded, ContainerExecStarted, ContainerGpuUsed, ExecBy, GpuUse,
-    NotebookActivity, NotebookObserved, PartitionResizeRequested, ResizeCause, ServiceMeasured,
+    NodeGpuReconciled, NotebookActivity, NotebookObserved, PartitionResizeRequested, ResizeCause,
+    ServiceMeasured,
 };
 use dormouse_messages::plain;
 use dormouse_messages::{Event, JobId, Rank, Resource};
@@ -60,6 +61,7 @@ pub fn describe(event: &Event) -> Option<String> {
         Event::ContainerExecStarted(e) => exec_started(e),
         Event::ContainerExecEnded(e) => exec_ended(e),
         Event::ContainerGpuUsed(e) => gpu_used(e),
+        Event::NodeGpuReconciled(e) => gpu_reconciled(e),
         _ => return None,
     })
 }
@@ -67,6 +69,9 @@ pub fn describe(event: &Event) -> Option<String> {
 /// Whether such an event is about a job.
 pub fn concerns(event: &Event, job: &JobId) -> bool {
     let about = match event {
+        Event::NodeGpuReconciled(e) => {
+            return e.beyond.iter().any(|it| it.container.job == *job);
+        }
         Event::PartitionResizeRequested(e) => &e.job,
         Event::PartitionLeaveRequested(e) => &e.job,
         Event::PartitionResized(e) => &e.job,
@@ -126,6 +131,12 @@ fn gpu_used(e: &ContainerGpuUsed) -> String {
             it.uuid,
             Resource::Memory.display(it.memory_bytes)
         );
+        if let Some(bytes) = it.driver_bytes {
+            text.push_str(&format!(
+                " ({} by the driver)",
+                Resource::Memory.display(bytes)
+            ));
+        }
         if it.refused > 0 {
             text.push_str(&format!(", {} allocations refused", it.refused));
         }
@@ -133,6 +144,29 @@ fn gpu_used(e: &ContainerGpuUsed) -> String {
     };
     let devices: Vec<String> = e.devices.iter().map(device).collect();
     format!("{} on {}: {}", e.container, e.node, devices.join("; "))
+}
+
+/// Who is on a shared device without a part of it, and who has more memory than its cap.
+fn gpu_reconciled(e: &NodeGpuReconciled) -> String {
+    let strangers = e.strangers.iter().map(|it| {
+        let program = it.program.as_deref().unwrap_or("a program");
+        let memory = it.memory_bytes.map(|it| Resource::Memory.display(it));
+        let memory = memory.map_or_else(String::new, |it| format!(" with {it}"));
+        format!("process {} ({program}){memory} is under no part", it.pid)
+    });
+    let beyond = e.beyond.iter().map(|it| {
+        format!(
+            "{} has {} of a cap of {}",
+            it.container,
+            Resource::Memory.display(it.driver_bytes),
+            Resource::Memory.display(it.cap_bytes)
+        )
+    });
+    let found: Vec<String> = strangers.chain(beyond).collect();
+    match found.is_empty() {
+        true => format!("{}: the driver and the agent agree again", e.uuid),
+        false => format!("{}: {}", e.uuid, found.join("; ")),
+    }
 }
 
 fn notebook(e: &NotebookObserved) -> String {

@@ -218,6 +218,15 @@ fn gpu_text(gpu: &GpuUsed) -> String {
         age(seconds(gpu.busy_us)),
         age(seconds(gpu.waited_us)),
     );
+    if let Some(driver) = gpu.last_driver_bytes {
+        text.push_str(&format!("; {} by the driver", bytes(driver)));
+    }
+    if gpu.last_beyond_bytes > 0 {
+        let beyond = bytes(gpu.last_beyond_bytes);
+        text.push_str(&format!(
+            ", {beyond} beyond its cap: its programs go around the library"
+        ));
+    }
     if gpu.refused > 0 {
         text.push_str(&format!("; {} refused", count(gpu.refused, "allocation")));
     }

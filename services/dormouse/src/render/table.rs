@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use comfy_table::{Cell, Color, Row};
 use dormouse_messages::NodeId;
+use dormouse_projections::nodes::GpuDoubt;
 use dormouse_projections::queries::{
     ContainerCounts, JobRow, JobsAnswer, LOST_LISTED_S, NodeDetail, NodeRow, NodesAnswer,
     RefusedRow,
@@ -309,6 +310,9 @@ pub fn node(detail: &NodeDetail, style: &Style) -> String {
         let memory = super::words::bytes(gpu.memory_bytes);
         text.push_str(&format!("\n  {} {memory} {}", gpu.model, gpu.uuid));
     }
+    for (uuid, doubt) in &detail.gpu_doubts {
+        text.push_str(&doubts(uuid, doubt, style));
+    }
     if !detail.standing.is_empty() {
         let mut table = style.table(&["JOB", "INCARNATION", "RANK", "PHASE"]);
         for container in &detail.standing {
@@ -321,6 +325,34 @@ pub fn node(detail: &NodeDetail, style: &Style) -> String {
         }
         text.push_str("\n\n");
         text.push_str(&style.write(table));
+    }
+    text
+}
+
+/// What the driver sees on a shared GPU, and the agent does not.
+fn doubts(uuid: &str, doubt: &GpuDoubt, style: &Style) -> String {
+    let since = doubt.since.to_words();
+    let mut text = String::new();
+    let mut say = |what: String| {
+        let line = format!("{uuid}: {what}, since {since}");
+        text.push_str(&format!("\n  {}", style.paint(&line, Color::Yellow)));
+    };
+    for stranger in &doubt.strangers {
+        let program = stranger.program.as_deref().unwrap_or("unknown");
+        let memory = stranger.memory_bytes.map(super::words::bytes);
+        let memory = memory.map_or_else(String::new, |it| format!(" with {it}"));
+        say(format!(
+            "process {} ({program}){memory} is under no part of it",
+            stranger.pid
+        ));
+    }
+    for beyond in &doubt.beyond {
+        say(format!(
+            "{} has {} there, its cap is {}",
+            beyond.container,
+            super::words::bytes(beyond.driver_bytes),
+            super::words::bytes(beyond.cap_bytes)
+        ));
     }
     text
 }

@@ -58,7 +58,7 @@ fn the_clients_of_every_language_do_the_same() {
     if languages.is_empty() {
         return;
     }
-    let cluster = Cluster::up(2, "cpu=4,memory=4Gi");
+    let cluster = Cluster::up(2, "cpu=4,memory=4Gi,gpu=1");
     let mut check = Command::new(root().join("messages/clients/check.sh"));
     check
         .args(["--main", &cluster.url()])

@@ -40,6 +40,16 @@ const VERSIONS: &[(&[u8], c_int, &[u8])] = &[
     (b"cuMemsetD8", 3020, b"cuMemsetD8_v2"),
     (b"cuMemsetD16", 3020, b"cuMemsetD16_v2"),
     (b"cuMemsetD32", 3020, b"cuMemsetD32_v2"),
+    (b"cuMemsetD2D8", 3020, b"cuMemsetD2D8_v2"),
+    (b"cuMemsetD2D16", 3020, b"cuMemsetD2D16_v2"),
+    (b"cuMemsetD2D32", 3020, b"cuMemsetD2D32_v2"),
+    (b"cuMemcpyAtoD", 3020, b"cuMemcpyAtoD_v2"),
+    (b"cuMemcpyDtoA", 3020, b"cuMemcpyDtoA_v2"),
+    (b"cuMemcpyHtoA", 3020, b"cuMemcpyHtoA_v2"),
+    (b"cuMemcpyAtoH", 3020, b"cuMemcpyAtoH_v2"),
+    (b"cuMemcpyAtoA", 3020, b"cuMemcpyAtoA_v2"),
+    (b"cuMemcpyHtoAAsync", 3020, b"cuMemcpyHtoAAsync_v2"),
+    (b"cuMemcpyAtoHAsync", 3020, b"cuMemcpyAtoHAsync_v2"),
     (b"cuArrayCreate", 3020, b"cuArrayCreate_v2"),
     (b"cuArray3DCreate", 3020, b"cuArray3DCreate_v2"),
     (b"cuStreamDestroy", 4000, b"cuStreamDestroy_v2"),
@@ -58,6 +68,7 @@ const VERSIONS: &[(&[u8], c_int, &[u8])] = &[
     (b"cuMemPrefetchAsync", 12020, b"cuMemPrefetchAsync_v2"),
     (b"cuCtxSynchronize", 13000, b"cuCtxSynchronize_v2"),
     (b"cuMemcpyBatchAsync", 13000, b"cuMemcpyBatchAsync_v2"),
+    (b"cuMemcpy3DBatchAsync", 13000, b"cuMemcpy3DBatchAsync_v2"),
 ];
 
 /// The function of ours that the driver exports under this name.

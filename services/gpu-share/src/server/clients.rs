@@ -14,6 +14,8 @@ use crate::wire::{self, Message};
 pub struct Client {
     pub tenant: Tenant,
     socket: OwnedFd,
+    /// Its number, as this process sees it.
+    pub pid: Option<u32>,
     /// Tells of its end even while a child holds its socket.
     process: Option<OwnedFd>,
     /// Its slot, once it said hello.
@@ -41,8 +43,8 @@ impl Client {
     }
 }
 
-/// A descriptor of the process at the other end.
-fn process_of(socket: &OwnedFd) -> Option<OwnedFd> {
+/// The number of the process at the other end.
+fn number_of(socket: &OwnedFd) -> Option<u32> {
     // SAFETY: zeros are credentials.
     let mut who: libc::ucred = unsafe { mem::zeroed() };
     let mut length = libc::socklen_t::try_from(mem::size_of::<libc::ucred>()).ok()?;
@@ -56,11 +58,14 @@ fn process_of(socket: &OwnedFd) -> Option<OwnedFd> {
             &raw mut length,
         )
     };
-    if known != 0 || who.pid <= 0 {
-        return None;
-    }
+    let number = u32::try_from(who.pid).ok();
+    number.filter(|pid| known == 0 && *pid > 0)
+}
+
+/// A descriptor of a process.
+fn process_of(pid: u32) -> Option<OwnedFd> {
     // SAFETY: numbers only; the descriptor is new.
-    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, who.pid, 0) };
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
     let fd = RawFd::try_from(fd).ok().filter(|fd| *fd >= 0)?;
     // SAFETY: new and ours.
     Some(unsafe { OwnedFd::from_raw_fd(fd) })
@@ -74,9 +79,11 @@ impl Inner {
         let Ok(socket) = wire::accept(shared.listener.as_fd()) else {
             return;
         };
+        let pid = number_of(&socket);
         let client = Client {
             tenant,
-            process: process_of(&socket),
+            pid,
+            process: pid.and_then(process_of),
             socket,
             slot: None,
             wants: [false; DEVICES],

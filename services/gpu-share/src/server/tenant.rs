@@ -107,6 +107,8 @@ impl Shared {
         }
         sum.memory_bytes = self.page.parts[part].memory_bytes.load(Relaxed);
         sum.processes = slots.len() as u64;
+        let cap = self.page.parts[part].cap_bytes.load(Relaxed);
+        sum.cap_bytes = (cap != u64::MAX).then_some(cap);
         sum
     }
 

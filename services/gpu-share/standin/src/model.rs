@@ -321,6 +321,13 @@ impl Gpu {
         context.memory_bytes = context.memory_bytes.saturating_sub(bytes);
     }
 
+    /// The processes that have a context on a device, and the memory of each.
+    pub fn processes(&self, device: usize) -> Vec<(u32, u64)> {
+        let there = self.device[device].contexts.iter();
+        let there = there.filter(|it| it.pid != 0);
+        there.map(|it| (it.pid, it.memory_bytes)).collect()
+    }
+
     /// Free memory of a device.
     pub fn free_bytes(&self, device: usize) -> u64 {
         self.total_bytes - self.device[device].memory_bytes

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::cuda::{Cuda, check};
-use crate::{cost, management, memory};
+use crate::{calls, cost, management, memory};
 
 /// Uses the device in one way.
 pub fn run(way: &str, numbers: &[&str]) -> Result<()> {
@@ -27,6 +27,9 @@ pub fn run(way: &str, numbers: &[&str]) -> Result<()> {
         "fork" => fork(number(0), number(1)),
         "memory" => memory::run(number(0)),
         "hold" => memory::hold(number(0), number(1)),
+        "formats" => memory::formats(),
+        "call" => calls::one(usize::try_from(number(0))?),
+        "poll" => calls::poll(number(0), number(1), number(2)),
         "cost" => cost(number(0)),
         "paired" => cost::paired(number(0)),
         "nvml" => management::run(number(0), number(1)),
@@ -49,7 +52,7 @@ fn counted(ms: u64, mut step: impl FnMut() -> Result<u64>) -> Result<u64> {
 }
 
 /// Says that it is ready, takes steps for so many milliseconds, and says how many launches they were.
-fn launching(ms: u64, step: impl FnMut() -> Result<u64>) -> Result<()> {
+pub fn launching(ms: u64, step: impl FnMut() -> Result<u64>) -> Result<()> {
     println!("ready");
     println!("launched {}", counted(ms, step)?);
     Ok(())

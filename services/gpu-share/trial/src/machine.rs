@@ -5,7 +5,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use dormouse_gpu_share::scheduler::{Settings, Terms};
@@ -30,6 +30,8 @@ pub fn test(library: &str) -> Result<()> {
     let mut machine = Machine::new(library)?;
     machine.shares(2.0)?;
     machine.elastic()?;
+    machine.kinds()?;
+    machine.changes()?;
     machine.memory()?;
     machine.report()
 }
@@ -171,6 +173,100 @@ impl Machine {
         Ok(())
     }
 
+    /// Different loads beside each other, each by what it got done alone: tiny kernels beside long ones,
+    /// graphs beside launches one by one.
+    fn kinds(&mut self) -> Result<()> {
+        let ms = RUN_MS.to_string();
+        let (long, tiny) = (["spin", "5000000", &ms], ["spin", "20000", &ms]);
+        let (graphs, eager) = (["graph", "20000", &ms, "1"], ["spin", "100000", &ms]);
+        for (what, one, other) in [
+            ("long and tiny kernels", &long[..], &tiny[..]),
+            ("graphs and launches one by one", &graphs, &eager),
+        ] {
+            let mut shares = Vec::new();
+            self.share("one", (500, 500), None)?;
+            self.share("other", (500, 500), None)?;
+            let alone =
+                [one, other].map(|words| Self::number(self.start(None, words)?, "launched"));
+            let both = [
+                self.start(Some("one"), one)?,
+                self.start(Some("other"), other)?,
+            ];
+            for (alone, program) in alone.into_iter().zip(both) {
+                let got = Self::number(program, "launched")? as f64;
+                shares.push(got * 100.0 / alone? as f64);
+            }
+            println!(
+                "{what}, half each: {:.2} % and {:.2} %",
+                shares[0], shares[1]
+            );
+            let held = shares.iter().all(|it| (it - 50.0).abs() <= 2.0);
+            self.check(what, held);
+            self.server.forget("one");
+            self.server.forget("other");
+        }
+        Ok(())
+    }
+
+    /// Another limit, and another scheduler, while a program runs. What it gets done is read from the
+    /// page: its work on the device, by the driver's events.
+    fn changes(&mut self) -> Result<()> {
+        self.share("changing", (300, 300), None)?;
+        let mut program = self.start(Some("changing"), &["spin", KERNEL_NS, "60000"])?;
+        let mut line = String::new();
+        BufReader::new(program.stdout.take().context("no output")?).read_line(&mut line)?;
+        for limit in [300, 800, 300] {
+            self.share("changing", (300, limit), None)?;
+            // What follows is to hold a second after the change.
+            std::thread::sleep(Duration::from_secs(1));
+            self.expect_share("changing", f64::from(limit) / 10.0)?;
+        }
+        self.server = Server::start(Settings::default())?;
+        self.share("changing", (300, 500), None)?;
+        std::thread::sleep(Duration::from_secs(2));
+        self.expect_share("changing", 50.0)?;
+        program.kill()?;
+        program.wait()?;
+        self.server.forget("changing");
+        Ok(())
+    }
+
+    /// A tenant's part of the device over five seconds.
+    fn expect_share(&mut self, name: &str, wanted: f64) -> Result<()> {
+        let busy_ns = |machine: &Self| -> Result<u64> {
+            let usage = machine.server.usage(name).context("not known")?;
+            Ok(usage.first().context("no device")?.1.busy_ns)
+        };
+        let (before, begun) = (busy_ns(self)?, Instant::now());
+        std::thread::sleep(Duration::from_secs(5));
+        let used_ns = busy_ns(self)? - before;
+        let share = used_ns as f64 * 100.0 / begun.elapsed().as_nanos() as f64;
+        println!("limit {wanted} %: {share:.2} %");
+        self.check(
+            &format!("a changed limit of {wanted} %"),
+            (share - wanted).abs() <= 2.0,
+        );
+        Ok(())
+    }
+
+    /// The cap, by each call that gives memory.
+    fn every_call(&mut self, cap: u64) -> Result<()> {
+        let mut child = self.start(Some("capped"), &["memory", &cap.to_string()])?;
+        let mut said = String::new();
+        let mut out = child.stdout.take().context("no output")?;
+        out.read_to_string(&mut said)?;
+        print!("{said}");
+        // The last one imports memory of another library, which a device has none of.
+        child.wait()?;
+        let calls = said.lines().filter(|it| it.contains(" beyond "));
+        let calls: Vec<&str> = calls.collect();
+        self.check("nine calls were tried beyond the cap", calls.len() >= 9);
+        for call in calls {
+            self.check(call, call.contains(" beyond 2 "));
+        }
+        Ok(())
+    }
+
     /// The cap.
     fn memory(&mut self) -> Result<()> {
         let cap = 1_u64 << 30;
@@ -181,6 +277,7 @@ impl Machine {
             println!("{bytes} bytes under a cap of {cap}: {result}");
             self.check("the cap on memory", result == wanted);
         }
+        self.every_call(cap)?;
         Ok(())
     }
 

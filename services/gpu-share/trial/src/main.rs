@@ -6,11 +6,13 @@
 //! gpu-trial drive WAY [NUMBER]...
 //! gpu-trial drive runtime LIBCUDART
 //! gpu-trial drive resolvers LIBRARY VERSION NAME...
+//! gpu-trial drive asked FILE VERSION...
 //! gpu-trial test|bench LIBDORMOUSE_GPU
 //! ```
 //!
 //! What `drive` prints is read by the tests: words and numbers, one thing a line.
 
+mod calls;
 mod cost;
 mod cuda;
 mod drive;
@@ -33,6 +35,7 @@ fn main() -> Result<()> {
         ["drive", "resolvers", library, version, names @ ..] => {
             resolvers::run(library, version, names)
         }
+        ["drive", "asked", names, versions @ ..] => resolvers::asked(names, versions),
         ["drive", way, numbers @ ..] => drive::run(way, numbers),
         _ => bail!("gpu-trial serve|drive|test|bench: see the head of main.rs"),
     }

@@ -82,6 +82,12 @@ fn plain(cuda: &Cuda) -> Result<Vec<Way>> {
             pitch(to, &raw mut row, 513, (bytes / 1024) as usize, 4)
         }),
     ];
+    let default = call!(cuda, "cuDeviceGetDefaultMemPool", 11020, (*mut u64, c_int));
+    let mut own = 0;
+    // SAFETY: a place to write to.
+    check("cuDeviceGetDefaultMemPool", unsafe {
+        default(&raw mut own, 0)
+    })?;
     let after = move |at: u64| later(at);
     for (name, from_pool) in [
         ("cuMemAllocAsync", false),
@@ -94,7 +100,7 @@ fn plain(cuda: &Cuda) -> Result<Vec<Way>> {
                 // SAFETY: a place to write to; the default pool and stream.
                 let result = unsafe {
                     match from_pool {
-                        true => pool(&raw mut at, bytes as usize, 0, 0),
+                        true => pool(&raw mut at, bytes as usize, own, 0),
                         false => soon(&raw mut at, bytes as usize, 0),
                     }
                 };
@@ -207,5 +213,37 @@ pub fn hold(bytes: u64, ms: u64) -> Result<()> {
     println!("result {result}");
     ensure!(result == 0 || at == 0, "memory was given, and an error");
     std::thread::sleep(std::time::Duration::from_millis(ms));
+    Ok(())
+}
+
+/// Formats of arrays: those whose element the descriptor's channels say, those that name their own,
+/// and some that are packed, planar or compressed.
+const FORMATS: [u64; 12] = [
+    0x01, 0x09, 0x10, 0x20, 0xc2, 0xc5, 0xcb, 0xb1, 0xb0, 0x92, 0xa8, 0x9f,
+];
+
+/// Takes arrays of every format, of one channel as the descriptor has it, until no more are given.
+pub fn formats() -> Result<()> {
+    let cuda = Cuda::load(false)?;
+    cuda.on(0)?;
+    let array = call!(cuda, "cuArrayCreate", 3020, (*mut u64, *const [usize; 3]));
+    let drop_array = call!(cuda, "cuArrayDestroy", 2000, (u64));
+    for format in FORMATS {
+        let wanted = [1024, 8192, (1 << 32) | usize::try_from(format)?];
+        let mut arrays = Vec::new();
+        let last = loop {
+            let mut at = 0;
+            // SAFETY: a place to write to, and a descriptor that lives until it returns.
+            match unsafe { array(&raw mut at, &raw const wanted) } {
+                0 => arrays.push(at),
+                result => break result,
+            }
+        };
+        println!("{format:#x} {} arrays, then {last}", arrays.len());
+        for at in arrays {
+            // SAFETY: an array of ours.
+            check("cuArrayDestroy", unsafe { drop_array(at) })?;
+        }
+    }
     Ok(())
 }

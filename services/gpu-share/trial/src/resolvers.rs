@@ -1,7 +1,7 @@
 //! Every way of the loader by which a program can ask for a function of the driver, and whose it gets.
 
-use std::ffi::{CStr, CString, c_char, c_void};
-use std::mem;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::{mem, ptr};
 
 use anyhow::{Result, ensure};
 
@@ -49,5 +49,60 @@ pub fn run(library: &str, version: &str, names: &[&str]) -> Result<()> {
         )
     };
     println!("next {} none {}", owner(next), owner(none));
+    Ok(())
+}
+
+type First = unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64) -> c_int;
+type Second =
+    unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> c_int;
+
+/// The file of the object that has a function, and the function's name there.
+fn whose(function: *mut c_void) -> String {
+    // SAFETY: zeros are a description; any address may be asked for.
+    let name = unsafe {
+        let mut about: libc::Dl_info = mem::zeroed();
+        let known = libc::dladdr(function, &raw mut about) != 0 && !about.dli_sname.is_null();
+        known.then(|| CStr::from_ptr(about.dli_sname).to_string_lossy())
+    };
+    format!("{} {}", owner(function), name.as_deref().unwrap_or("-"))
+}
+
+/// Asks both forms of `cuGetProcAddress` for each name at each of these versions, without and with the
+/// thread's own default stream, and prints what each gives: name, version, flags, then whose function
+/// it is and which, of the one and of the other. The names stand in a file, one a line.
+pub fn asked(names: &str, versions: &[&str]) -> Result<()> {
+    // SAFETY: C strings; the driver's functions of these names have these signatures.
+    let (first, second) = unsafe {
+        let driver = libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW);
+        ensure!(!driver.is_null(), "there is no libcuda.so.1 here");
+        let first = libc::dlsym(driver, c"cuGetProcAddress".as_ptr());
+        let second = libc::dlsym(driver, c"cuGetProcAddress_v2".as_ptr());
+        ensure!(!first.is_null() && !second.is_null(), "no resolvers");
+        (
+            mem::transmute::<*mut c_void, First>(first),
+            mem::transmute::<*mut c_void, Second>(second),
+        )
+    };
+    for name in std::fs::read_to_string(names)?.lines() {
+        let text = CString::new(name)?;
+        for version in versions {
+            let number: c_int = version.parse()?;
+            for flags in [0, 2] {
+                let (mut one, mut other, mut status) = (ptr::null_mut(), ptr::null_mut(), 0);
+                // SAFETY: a C string, and places to write to.
+                unsafe {
+                    first(text.as_ptr(), &raw mut one, number, flags);
+                    second(
+                        text.as_ptr(),
+                        &raw mut other,
+                        number,
+                        flags,
+                        &raw mut status,
+                    );
+                }
+                println!("{name} {version} {flags} {} {}", whose(one), whose(other));
+            }
+        }
+    }
     Ok(())
 }

@@ -1,9 +1,12 @@
 //! Parts of GPUs: a container that has one is let to the scheduler of tokens before it starts, and
-//! again when an agent adopts it; what it used goes to the log in windows.
+//! again when an agent adopts it or its limit is revised; what it used goes to the log in windows.
+//! With each window the driver is asked who is on the devices, and whom it names that nobody shares
+//! them with is told, too.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use actix::prelude::*;
@@ -11,17 +14,20 @@ use actix::prelude::*;
 use dormouse_gpu_share::scheduler::{Settings, Terms};
 use dormouse_gpu_share::server::{Offer, Part, Server, Usage};
 use dormouse_messages::ContainerId;
-use dormouse_messages::events::GpuUse;
+use dormouse_messages::events::{GpuUse, JobRevised};
 
 use super::Agent;
 use crate::config::GPU_LIBRARY;
+use crate::gpu_doubts::{self, Had, Held, Twice};
 use crate::layout::TOKENS;
+use crate::nvml::{self, Computing, Nvml};
 use crate::plan;
 use crate::report;
 use crate::runtime::{ContainerPlan, GpuPart, NotStarted};
+use crate::state::GpuDoubt;
 
-/// A window of use: as often as other observations, at most.
-const WINDOW: Duration = Duration::from_secs(10);
+/// A driver that has not answered after so long is not asked again.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 
 /// Who shares GPUs on this node.
 #[derive(Default)]
@@ -30,6 +36,61 @@ pub struct Gpus {
     server: Option<Server>,
     /// What was last told of each container.
     told: BTreeMap<ContainerId, Told>,
+    driver: Driver,
+    /// What the driver last said that containers have, by device.
+    had: BTreeMap<String, BTreeMap<ContainerId, Had>>,
+    /// Doubts count when they are there twice in a row.
+    twice: Twice,
+    /// What this agent said last of each device.
+    said: BTreeMap<String, GpuDoubt>,
+}
+
+/// The driver's word.
+#[derive(Clone, Default)]
+enum Driver {
+    /// Not asked yet: no container has had a part.
+    #[default]
+    Unasked,
+    /// It cannot be asked.
+    Mute,
+    /// It answers.
+    There(Arc<Nvml>),
+}
+
+/// Who computes on each device, where the driver says so.
+type Answers = BTreeMap<String, Vec<Computing>>;
+
+impl Driver {
+    /// Asks it, away from the agent's thread: a driver takes its time.
+    async fn ask(self, library: std::path::PathBuf, devices: BTreeSet<String>) -> (Self, Answers) {
+        if devices.is_empty() || matches!(self, Self::Mute) {
+            return (self, Answers::new());
+        }
+        let asked = tokio::task::spawn_blocking(move || {
+            let driver = match self {
+                Self::There(driver) => driver,
+                Self::Unasked | Self::Mute => match Nvml::load(&library) {
+                    Ok(driver) => Arc::new(driver),
+                    Err(error) => {
+                        tracing::info!(%error, library = %library.display(), "who is on shared GPUs is not compared with the driver's word");
+                        return (Self::Mute, Answers::new());
+                    }
+                },
+            };
+            let answers = nvml::on_each(&driver, devices);
+            (Self::There(driver), answers)
+        });
+        match tokio::time::timeout(ANSWERS_WITHIN, asked).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) | Err(_) => {
+                tracing::warn!(
+                    library = nvml::LIBRARY,
+                    "the GPUs' driver does not answer, and is not asked again"
+                );
+                (Self::Mute, Answers::new())
+            }
+        }
+    }
 }
 
 struct Told {
@@ -50,7 +111,12 @@ impl Told {
 }
 
 impl Gpus {
-    fn share(&mut self, plan: &ContainerPlan, part: &GpuPart) -> Result<(), String> {
+    fn share(
+        &mut self,
+        container: &ContainerId,
+        gpus: &[String],
+        part: &GpuPart,
+    ) -> Result<(), String> {
         let server = match &self.server {
             Some(server) => server,
             None => {
@@ -64,19 +130,19 @@ impl Gpus {
             limit_milli: part.limit_milli,
             weight: part.request_milli,
         };
-        let parts = plan.gpus.iter().map(|uuid| Part {
+        let parts = gpus.iter().map(|uuid| Part {
             uuid: uuid.clone(),
             terms,
             cap_bytes: part.memory_bytes,
         });
         let offer = Offer {
-            name: plan.container.to_string(),
+            name: container.to_string(),
             socket: part.folder.join(TOKENS),
             parts: parts.collect(),
         };
         server.share(&offer).map_err(|error| error.to_string())?;
         self.told
-            .entry(plan.container.clone())
+            .entry(container.clone())
             .or_insert_with(Told::nothing);
         Ok(())
     }
@@ -93,8 +159,11 @@ impl Gpus {
             idle &= now.launches == then.launches
                 && now.busy_ns == then.busy_ns
                 && now.memory_bytes == then.memory_bytes;
+            let had = self.had.get(&uuid).and_then(|it| it.get(id)).copied();
             devices.push(GpuUse {
                 uuid,
+                driver_bytes: had.map(|it| it.bytes),
+                beyond_bytes: had.map_or(0, |it| it.beyond_bytes),
                 busy_us: (now.busy_ns - then.busy_ns) / 1000,
                 charged_us: (now.occupied_ns - then.occupied_ns) / 1000,
                 launches: now.launches - then.launches,
@@ -108,6 +177,26 @@ impl Gpus {
         told.since = Instant::now();
         let was_idle = std::mem::replace(&mut told.idle, idle);
         (!idle || !was_idle).then_some((window, devices))
+    }
+
+    /// The containers with a part of each device that is shared now.
+    fn held(&self) -> BTreeMap<String, Vec<Held>> {
+        let mut held: BTreeMap<String, Vec<Held>> = BTreeMap::new();
+        let Some(server) = &self.server else {
+            return held;
+        };
+        for id in self.told.keys() {
+            let name = id.to_string();
+            for (uuid, usage) in server.usage(&name).into_iter().flatten() {
+                held.entry(uuid).or_default().push(Held {
+                    container: id.clone(),
+                    processes: server.processes(&name),
+                    cap_bytes: usage.cap_bytes,
+                    counted_bytes: usage.memory_bytes,
+                });
+            }
+        }
+        held
     }
 }
 
@@ -130,17 +219,26 @@ impl Agent {
         made().map_err(|error| {
             crate::runtime::of_disk("no library for its part of a GPU at", &part.folder, &error)
         })?;
-        self.gpus.share(plan, part).map_err(NotStarted::from)
+        let shared = self.gpus.share(&plan.container, &plan.gpus, part);
+        shared.map_err(NotStarted::from)
+    }
+
+    /// A job's limit was revised: what runs here has it from now on.
+    pub(super) fn revise_gpus(&mut self, revised: &JobRevised) {
+        if revised.gpu_limit_milli.is_none() {
+            return;
+        }
+        let shared = self.gpus.told.keys().filter(|id| id.job == revised.job);
+        for id in shared.cloned().collect::<Vec<_>>() {
+            self.share_gpus_again(&id);
+        }
     }
 
     /// The same for one that runs already: it is held as before where that fails.
     pub(super) fn share_gpus_again(&mut self, id: &ContainerId) {
-        let plan = plan::plan(&self.config, self.core.state(), id);
-        let Ok(plan) = plan else {
-            return;
-        };
-        if let Some(part) = &plan.gpu_part
-            && let Err(error) = self.gpus.share(&plan, part)
+        let part = plan::part(&self.config, self.core.state(), id);
+        if let Some((gpus, part)) = part
+            && let Err(error) = self.gpus.share(id, &gpus, &part)
         {
             tracing::warn!(container = %id, error, "without a scheduler of GPU tokens it keeps to its request");
         }
@@ -163,13 +261,52 @@ impl Agent {
         }
     }
 
-    /// Tells what containers used, window after window.
+    /// Tells what containers used, window after window, and what the driver says of them.
     pub(super) fn look_at_gpus(&mut self, ctx: &mut Context<Self>) {
-        let shared: Vec<_> = self.gpus.told.keys().cloned().collect();
-        for id in shared {
-            self.tell_gpus(&id);
+        let shared = self.gpus.held().into_keys().collect();
+        let asked = self.gpus.driver.clone();
+        let asked = asked.ask(self.config.nvml.clone(), shared);
+        ctx.spawn(asked.into_actor(self).map(|(driver, answers), actor, ctx| {
+            actor.gpus.driver = driver;
+            actor.reconcile_gpus(&answers);
+            let shared: Vec<_> = actor.gpus.told.keys().cloned().collect();
+            for id in shared {
+                actor.tell_gpus(&id);
+            }
+            ctx.run_later(actor.config.gpu_window, Self::look_at_gpus);
+        }));
+    }
+
+    /// Holds the driver's word against who has a part, and tells what is new about that. Of a device
+    /// that nobody shares any more there is nothing to doubt.
+    fn reconcile_gpus(&mut self, answers: &Answers) {
+        let held = self.gpus.held();
+        let doubted = self
+            .core
+            .state()
+            .gpu_doubts
+            .keys()
+            .chain(self.gpus.said.keys());
+        let devices: BTreeSet<String> = doubted.chain(held.keys()).cloned().collect();
+        self.gpus.had.clear();
+        for uuid in devices {
+            let found = match (answers.get(&uuid), held.get(&uuid)) {
+                (Some(computing), Some(held)) => gpu_doubts::compare(computing, held),
+                // The driver said nothing: what was so is taken to be so.
+                (None, Some(_)) => continue,
+                (_, None) => gpu_doubts::Found::default(),
+            };
+            self.gpus.had.insert(uuid.clone(), found.had.clone());
+            let found = self.gpus.twice.seen(&uuid, found);
+            let event = report::gpu_reconciled(&self.config.node, &uuid, found);
+            let doubt = GpuDoubt::of(&event);
+            let before = self.gpus.said.get(&uuid);
+            let before = before.or_else(|| self.core.state().gpu_doubts.get(&uuid));
+            if before.cloned().unwrap_or_default() != doubt {
+                self.gpus.said.insert(uuid, doubt);
+                self.report(event, Vec::new());
+            }
         }
-        ctx.run_later(WINDOW, Self::look_at_gpus);
     }
 
     fn tell_gpus(&mut self, id: &ContainerId) {

@@ -92,6 +92,7 @@ impl Handler<Batch> for Agent {
                         Some(Event::PlacementDecided(placed)) => self.make_directories(placed),
                         Some(Event::CheckpointSaved(saved)) => self.retain_checkpoints(saved),
                         Some(Event::PartitionWarned(warned)) => self.warn(warned),
+                        Some(Event::JobRevised(revised)) => self.revise_gpus(revised),
                         _ => {}
                     }
                 }

@@ -1,6 +1,7 @@
 //! A part of a GPU: a real program under a real agent, on a stand-in for the driver, in Python as
 //! frameworks are. It is held to its cap and limit, what it used is on the log, and an agent that
-//! begins again holds it as the one before.
+//! begins again holds it as the one before. A limit that is revised holds for what runs, and what the
+//! driver says of a shared device is held against who has a part of it.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,7 +9,7 @@ use std::time::Duration;
 use crate::common::*;
 use dormouse_gpu_standin::model::{Machine, now_ns};
 use dormouse_messages::Event;
-use dormouse_messages::events::{ContainerGpuUsed, Gpu};
+use dormouse_messages::events::{ContainerGpuUsed, Gpu, JobRevised, NodeGpuReconciled};
 use dormouse_messages::job::JobSpec;
 use dormouse_node_agent::AgentConfig;
 
@@ -100,9 +101,7 @@ fn share(machine: &Machine, ms: u64) -> f64 {
 #[test]
 fn a_container_is_held_to_its_part_of_a_gpu_and_what_it_used_is_told() {
     let folder = tempfile::tempdir().expect("a folder");
-    let machine = Machine::create(&folder.path().join("gpu"), 1, 16 * GIB).expect("a machine");
-    let standin = library("libdormouse_gpu_standin.so");
-    std::os::unix::fs::symlink(standin, folder.path().join("libcuda.so.1")).expect("a link");
+    let machine = machine(folder.path());
     let log = FakeLog::default();
     let mut agent = Running::start(&log, config(folder.path()), false);
     log.append(admitted(part(folder.path())));
@@ -137,4 +136,154 @@ fn a_container_is_held_to_its_part_of_a_gpu_and_what_it_used_is_told() {
     let last = devices().next_back().expect("a window");
     assert!(last.busy_us > 500_000 && last.waits > 0, "{last:?}");
     drop(agent);
+}
+
+/// A machine, and a folder with its driver: the management library is a file of its own, as this
+/// process loads it.
+fn machine(folder: &Path) -> Machine {
+    let machine = Machine::create(&folder.join("gpu"), 1, 16 * GIB).expect("a machine");
+    let standin = library("libdormouse_gpu_standin.so");
+    std::os::unix::fs::symlink(&standin, folder.join("libcuda.so.1")).expect("a link");
+    std::fs::copy(&standin, folder.join("libnvidia-ml.so.1")).expect("a copy");
+    machine
+}
+
+/// The share of the device comes to be within these bounds, and stays there for a second.
+fn comes_to(machine: &Machine, bounds: std::ops::RangeInclusive<f64>) {
+    let begun = std::time::Instant::now();
+    loop {
+        let share = share(machine, 1000);
+        if bounds.contains(&share) {
+            return;
+        }
+        assert!(
+            begun.elapsed().as_secs() < 60,
+            "{share} is not within {bounds:?}"
+        );
+    }
+}
+
+#[test]
+fn a_revised_limit_holds_for_a_container_that_runs() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let machine = machine(folder.path());
+    let log = FakeLog::default();
+    let config = config(folder.path());
+    let mut agent = Running::start(&log, config.clone(), false);
+    log.append(admitted(part(folder.path())));
+    log.append(on_device(placed(1, 1)));
+    log.append(start(1, None));
+    log.wait_started(&id(1, 0));
+    comes_to(&machine, 0.3..=0.44);
+    let revised = |limit: u64| JobRevised {
+        gpu_limit_milli: Some(limit),
+        ..JobRevised::nothing(job(), 2)
+    };
+    log.append(revised(900));
+    comes_to(&machine, 0.6..=0.94);
+    log.append(revised(250));
+    comes_to(&machine, 0.1..=0.29);
+    // An agent that begins again takes what was revised from the log.
+    agent.stop().expect("left in order");
+    agent = Running::start(&log, config, false);
+    std::thread::sleep(Duration::from_secs(1));
+    comes_to(&machine, 0.1..=0.29);
+    let started = log.events().into_iter();
+    let started = started.filter(|it| matches!(it, Event::ContainerStarted(_)));
+    assert_eq!(started.count(), 1, "it was not started again");
+    drop(agent);
+}
+
+/// Has memory of the device that no library counts, when it is told to, and waits.
+const HIDING: &str = r#"
+import ctypes, os, time
+cuda = ctypes.CDLL("libcuda.so.1")
+context, at = ctypes.c_uint64(), ctypes.c_uint64()
+assert cuda.cuInit(0) == 0
+assert cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0) == 0
+assert cuda.cuMemAlloc_v2(ctypes.byref(at), ctypes.c_size_t(1 << 29)) == 0
+if os.environ.get("HIDE"):
+    assert cuda.standinHide(ctypes.c_size_t(3 << 30)) == 0
+print("holds", flush=True)
+time.sleep(600)
+"#;
+
+fn reconciled(log: &FakeLog) -> Vec<NodeGpuReconciled> {
+    let events = log.events().into_iter();
+    let found = events.filter_map(|event| match event {
+        Event::NodeGpuReconciled(event) => Some(*event),
+        _ => None,
+    });
+    found.collect()
+}
+
+#[test]
+fn what_the_driver_says_of_a_shared_device_is_held_against_who_has_a_part() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let machine = machine(folder.path());
+    let log = FakeLog::default();
+    let config = AgentConfig {
+        nvml: folder.path().join("libnvidia-ml.so.1"),
+        gpu_window: Duration::from_millis(300),
+        ..config(folder.path())
+    };
+    let agent = Running::start(&log, config, false);
+    let mut hiding = part(folder.path());
+    hiding.command.start[2] = HIDING.to_owned();
+    hiding.env.extend(
+        serde_json::from_value::<std::collections::BTreeMap<String, _>>(
+            serde_json::json!({"HIDE": "yes"}),
+        )
+        .expect("an environment"),
+    );
+    log.append(admitted(hiding));
+    log.append(on_device(placed(1, 1)));
+    log.append(start(1, None));
+    log.wait_started(&id(1, 0));
+    // Half a gigabyte is counted; with what the driver may take for itself two are allowed.
+    let beyond = log.wait("a container beyond its cap", |_| {
+        reconciled(&log)
+            .into_iter()
+            .find(|it| !it.beyond.is_empty())
+    });
+    assert_eq!(beyond.strangers, []);
+    assert_eq!(beyond.uuid, DEVICE);
+    let its = &beyond.beyond[0];
+    assert_eq!((&its.container, its.cap_bytes), (&id(1, 0), GIB));
+    assert_eq!(its.driver_bytes, 7 * GIB / 2);
+    assert_eq!(its.counted_bytes, GIB / 2);
+    let window = log.wait("a window with the driver's word", |_| {
+        windows(&log)
+            .into_iter()
+            .find(|it| it.devices[0].beyond_bytes > 0)
+    });
+    assert_eq!(window.devices[0].driver_bytes, Some(7 * GIB / 2));
+    // Somebody comes past the agent.
+    let mut stranger = std::process::Command::new("/usr/bin/python3");
+    stranger.args(["-c", HIDING]).env_remove("LD_PRELOAD");
+    stranger.env("LD_LIBRARY_PATH", folder.path());
+    stranger.env("STANDIN_GPU", folder.path().join("gpu"));
+    let mut stranger = stranger.spawn().expect("it starts");
+    let told = log.wait("a stranger", |_| {
+        reconciled(&log)
+            .into_iter()
+            .find(|it| !it.strangers.is_empty())
+    });
+    assert_eq!(told.strangers[0].pid, stranger.id());
+    assert_eq!(told.strangers[0].program.as_deref(), Some("python3"));
+    assert_eq!(told.strangers[0].memory_bytes, Some(GIB / 2));
+    stranger.kill().expect("killed");
+    stranger.wait().expect("waited for");
+    log.wait("that it is gone", |_| {
+        reconciled(&log)
+            .last()
+            .filter(|it| it.strangers.is_empty())
+            .cloned()
+    });
+    log.append(stop(1));
+    log.wait("that there is nothing to doubt", |_| {
+        let last = reconciled(&log).pop()?;
+        (last.beyond.is_empty() && last.strangers.is_empty()).then_some(())
+    });
+    drop((agent, machine));
 }

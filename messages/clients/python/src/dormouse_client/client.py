@@ -144,13 +144,15 @@ class Client:
         force: bool | None = None,
         time_limit_s: int | None = None,
         queue_limit_s: int | None = None,
+        gpu_limit: float | str | None = None,
         timeout: float | None = None,
         traceparent: str | None = None,
     ) -> Event:
         """Changes what is given of a job: `job.revised`.
 
         `held` puts it on hold (`True`) or lets it go (`False`); one that runs without a checkpoint
-        begins again, which `force` allows.
+        begins again, which `force` allows. `gpu_limit` is the most of a GPU, of a job with a part of
+        one, and holds for running containers at once.
         """
         changes = {
             "job": job,
@@ -161,6 +163,7 @@ class Client:
             "force": force,
             "time_limit_s": time_limit_s,
             "queue_limit_s": queue_limit_s,
+            "gpu_limit": gpu_limit,
         }
         document = {key: value for key, value in changes.items() if value is not None}
         return await self._change("revise", document, timeout, traceparent)

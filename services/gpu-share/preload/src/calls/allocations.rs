@@ -52,18 +52,32 @@ pub struct External {
 /// `CU_MEM_LOCATION_TYPE_DEVICE`.
 const ON_DEVICE: u32 = 1;
 
-/// Bytes of an element, by `CUarray_format`.
-const fn element_bytes(format: u32) -> u64 {
+/// Bytes of an element: of its channels, where the format says what one takes. A format that names its
+/// channels counts them, whatever the descriptor says; of any other one an element is taken for as
+/// large as the largest is, four channels of four bytes or a block of a compressed texture.
+///
+/// Source: `CUarray_format` of CUDA 13's `cuda.h`.
+fn element_bytes(format: u32, channels: u32) -> u64 {
+    let channels = u64::from(channels.max(1));
     match format {
-        0x01 | 0x08 => 1,
-        0x02 | 0x09 | 0x10 => 2,
-        _ => 4,
+        0x01 | 0x08 => channels,
+        0x02 | 0x09 | 0x10 => 2 * channels,
+        0x03 | 0x0a | 0x20 => 4 * channels,
+        // `UNORM_INT8X1`, `X2`, `X4`, then of sixteen bits; the same of `SNORM`.
+        0xc0 | 0xc6 => channels,
+        0xc1 | 0xc7 => channels.max(2),
+        0xc2 | 0xc8 => channels.max(4),
+        0xc3 | 0xc9 => 2 * channels,
+        0xc4 | 0xca => 2 * channels.max(2),
+        0xc5 | 0xcb => 2 * channels.max(4),
+        _ => (4 * channels).max(16),
     }
 }
 
 fn array_bytes(sides: [usize; 3], format: u32, channels: u32) -> u64 {
     let cells = sides.iter().map(|side| (*side as u64).max(1));
-    cells.fold(1, u64::saturating_mul) * element_bytes(format) * u64::from(channels)
+    let cells = cells.fold(1, u64::saturating_mul);
+    cells.saturating_mul(element_bytes(format, channels))
 }
 
 fn size2(at: *const Array) -> u64 {

@@ -45,8 +45,22 @@ fn ended(device: Option<c_int>, context: Handle, real: impl FnOnce() -> Result) 
 }
 
 /// After a wait work is done: it is measured at once.
-fn waited(real: impl FnOnce() -> Result) -> Result {
+pub fn waited(real: impl FnOnce() -> Result) -> Result {
     let result = real();
+    noticed();
+    result
+}
+
+/// A program that asks whether its work is done waits, too: by and by it is.
+fn asked(real: impl FnOnce() -> Result) -> Result {
+    let result = real();
+    if result == 0 {
+        noticed();
+    }
+    result
+}
+
+fn noticed() {
     if let Some((state, part)) = get().and_then(|it| Some((it, it.part()?))) {
         let mut inside = state.gates[part].lock();
         if !inside.is_idle() {
@@ -56,7 +70,6 @@ fn waited(real: impl FnOnce() -> Result) -> Result {
             });
         }
     }
-    result
 }
 
 ours! { crate::driver::DRIVER;
@@ -78,4 +91,7 @@ ours! { crate::driver::DRIVER;
     cuStreamSynchronize(stream: Handle) |real| waited(real);
     cuStreamSynchronize_ptsz(stream: Handle) |real| waited(real);
     cuEventSynchronize(event: Handle) |real| waited(real);
+    cuStreamQuery(stream: Handle) |real| asked(real);
+    cuStreamQuery_ptsz(stream: Handle) |real| asked(real);
+    cuEventQuery(event: Handle) |real| asked(real);
 }

@@ -45,11 +45,15 @@ pub mod copies;
 pub mod launches;
 pub mod life;
 pub mod reports;
+pub mod sets;
+pub mod shapes;
 
 /// Every function of ours but the resolvers, by the file that has it.
-pub static LISTS: [&[&Symbol]; 6] = [
+pub static LISTS: [&[&Symbol]; 8] = [
     launches::ALL,
     copies::ALL,
+    shapes::ALL,
+    sets::ALL,
     allocations::ALL,
     life::ALL,
     reports::ALL,

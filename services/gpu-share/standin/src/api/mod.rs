@@ -28,6 +28,7 @@ macro_rules! api {
 }
 
 pub mod basics;
+pub mod copies;
 pub mod memory;
 pub mod nvml;
 pub mod work;
@@ -67,6 +68,7 @@ fn since(exported: &str) -> c_int {
         "cuDevicePrimaryCtxRelease_v2" | "cuDevicePrimaryCtxReset_v2" => 11000,
         "cuMemPrefetchAsync_v2" | "cuMemPrefetchAsync_v2_ptsz" => 12020,
         "cuMemcpyBatchAsync_v2" | "cuMemcpyBatchAsync_v2_ptsz" => 13000,
+        "cuMemcpy3DBatchAsync_v2" | "cuMemcpy3DBatchAsync_v2_ptsz" => 13000,
         other if other.contains("_v2") => 3020,
         _ => 0,
     }
@@ -76,6 +78,7 @@ fn exported(name: &str) -> *const c_void {
     let found = [
         basics::find(name),
         work::find(name),
+        copies::find(name),
         memory::find(name),
         resolver(name),
     ];
@@ -91,19 +94,21 @@ fn resolver(name: &str) -> *const c_void {
     }
 }
 
-fn note(name: &str, version: c_int, flags: u64) {
+/// Writes down what was asked, and which exported function that means.
+fn note(name: &str, version: c_int, flags: u64, meant: &str) {
     if let Some(path) = std::env::var_os("STANDIN_LOOKUPS") {
         let file = std::fs::OpenOptions::new()
             .append(true)
             .create(true)
             .open(path);
-        let line = format!("{name} {version} {flags}\n");
+        let line = format!("{name} {version} {flags} {meant}\n");
         let _ = file.and_then(|mut it| it.write_all(line.as_bytes()));
     }
 }
 
-/// The newest form that the version allows; of these the thread's own, if that is asked for.
-fn resolve(name: &str, version: c_int, flags: u64) -> *const c_void {
+/// The newest form that the version allows, and its name; of these the thread's own, if that is asked
+/// for.
+fn resolve(name: &str, version: c_int, flags: u64) -> Option<(String, *const c_void)> {
     for form in ["_v2", ""] {
         for own in ["_ptsz", "_ptds", ""] {
             if !own.is_empty() && flags & 2 == 0 {
@@ -112,11 +117,11 @@ fn resolve(name: &str, version: c_int, flags: u64) -> *const c_void {
             let full = format!("{name}{form}{own}");
             let found = exported(&full);
             if !found.is_null() && version >= since(&full) {
-                return found;
+                return Some((full, found));
             }
         }
     }
-    std::ptr::null()
+    None
 }
 
 unsafe fn look_up(name: *const c_char, to: *mut *const c_void, version: c_int, flags: u64) -> i32 {
@@ -125,20 +130,15 @@ unsafe fn look_up(name: *const c_char, to: *mut *const c_void, version: c_int, f
     }
     // SAFETY: a C string, by the driver's manual.
     let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
-    note(&name, version, flags);
+    let found = resolve(&name, version, flags);
+    let meant = found.as_ref().map_or("-", |(meant, _)| meant);
+    note(&name, version, flags, meant);
     if name.is_empty() || !name.starts_with("cu") {
         let _ = answer(to, std::ptr::null());
         return NOT_FOUND;
     }
-    let found = resolve(&name, version, flags);
-    answer(
-        to,
-        if found.is_null() {
-            unsupported as *const c_void
-        } else {
-            found
-        },
-    )
+    let found = found.map_or(unsupported as *const c_void, |(_, found)| found);
+    answer(to, found)
 }
 
 #[unsafe(no_mangle)]

@@ -1,7 +1,7 @@
 //! The management library, for its memory figures: the same machine under another name
 //! (`libnvidia-ml.so.1`). A device's handle is its number plus one.
 
-use std::ffi::{c_char, c_uint};
+use std::ffi::{CStr, c_char, c_uint};
 
 use super::basics::{text, uuid};
 use super::{Handle, answer};
@@ -24,6 +24,78 @@ pub struct Memory2 {
     reserved: u64,
     free: u64,
     used: u64,
+}
+
+/// `nvmlProcessInfo_v2_t`, which version 3 of the function fills in, too.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Process {
+    pid: c_uint,
+    memory_bytes: u64,
+    instances: [c_uint; 2],
+}
+
+/// `NVML_ERROR_NOT_FOUND` and `NVML_ERROR_INSUFFICIENT_SIZE`.
+const UNKNOWN: i32 = 6;
+const TOO_SMALL: i32 = 7;
+
+/// The device of a UUID.
+unsafe fn by_uuid(uuid: *const c_char, to: *mut Handle) -> i32 {
+    if uuid.is_null() {
+        return INVALID_VALUE;
+    }
+    // SAFETY: a C string, by the library's manual.
+    let wanted = unsafe { CStr::from_ptr(uuid) }.to_string_lossy();
+    let devices = local::machine().map_or(0, |it| it.with(|gpu| gpu.devices));
+    match (1..=u64::from(devices)).find(|it| written(*it) == wanted) {
+        Some(device) => answer(to, device),
+        None => UNKNOWN,
+    }
+}
+
+/// Who has a context on a device: as many as the caller has room for, or how much room it takes.
+unsafe fn processes(device: Handle, count: *mut c_uint, to: *mut Process) -> i32 {
+    let index = usize::try_from(device)
+        .ok()
+        .and_then(|it| it.checked_sub(1));
+    let (Some(index), Some(machine)) = (index.filter(|it| *it < DEVICES), local::machine()) else {
+        return INVALID_VALUE;
+    };
+    // SAFETY: the caller's, which says how many it has room for.
+    let Some(count) = (unsafe { count.as_mut() }) else {
+        return INVALID_VALUE;
+    };
+    let there = machine.with(|gpu| gpu.processes(index));
+    let room = std::mem::replace(count, there.len() as c_uint) as usize;
+    if room < there.len() {
+        return TOO_SMALL;
+    }
+    for (at, (pid, memory_bytes)) in there.into_iter().enumerate() {
+        // No instance of a device: all ones.
+        let instances = [c_uint::MAX; 2];
+        let process = Process {
+            pid,
+            memory_bytes,
+            instances,
+        };
+        // SAFETY: the caller has room for so many.
+        unsafe { to.add(at).write(process) };
+    }
+    0
+}
+
+/// A device's UUID as text.
+fn written(device: Handle) -> String {
+    let bytes = uuid((device as i32) - 1);
+    let hex: String = bytes.iter().map(|it| format!("{it:02x}")).collect();
+    let parts = [
+        &hex[..8],
+        &hex[8..12],
+        &hex[12..16],
+        &hex[16..20],
+        &hex[20..],
+    ];
+    format!("GPU-{}", parts.join("-"))
 }
 
 /// All and free memory of a device.
@@ -51,17 +123,8 @@ unsafe fn memory2(device: Handle, to: *mut Memory2) -> i32 {
 }
 
 unsafe fn name(device: Handle, to: *mut c_char, length: c_uint) -> i32 {
-    let bytes = uuid((device as i32) - 1);
-    let hex: String = bytes.iter().map(|it| format!("{it:02x}")).collect();
-    let parts = [
-        &hex[..8],
-        &hex[8..12],
-        &hex[12..16],
-        &hex[16..20],
-        &hex[20..],
-    ];
     // SAFETY: the caller's, of that length.
-    unsafe { text(to, length as i32, &format!("GPU-{}", parts.join("-"))) }
+    unsafe { text(to, length as i32, &written(device)) }
 }
 
 api! {
@@ -71,6 +134,9 @@ api! {
         true => answer(to, u64::from(index) + 1),
         false => INVALID_VALUE,
     };
+    nvmlDeviceGetHandleByUUID(uuid: *const c_char, to: *mut Handle) unsafe { by_uuid(uuid, to) };
+    nvmlDeviceGetComputeRunningProcesses_v3(device: Handle, count: *mut c_uint, to: *mut Process)
+        unsafe { processes(device, count, to) };
     nvmlDeviceGetUUID(device: Handle, to: *mut c_char, length: c_uint) unsafe { name(device, to, length) };
     nvmlDeviceGetMemoryInfo(device: Handle, to: *mut Memory) memory(device, to);
     nvmlDeviceGetMemoryInfo_v2(device: Handle, to: *mut Memory2) unsafe { memory2(device, to) };

@@ -1,13 +1,10 @@
-//! Modules, launches, captures, graphs, copies.
+//! Modules, launches, captures, graphs.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
 use super::basics::stream;
 use super::{Handle, answer, answered};
-use crate::local::{self, CAPTURE_UNSUPPORTED, INVALID_VALUE, NOT_FOUND};
-
-/// A copy takes as long as ten gigabytes a second give it.
-const BYTES_PER_NS: u64 = 10;
+use crate::local::{self, INVALID_VALUE, NOT_FOUND};
 
 /// `CUlaunchConfig` up to its stream.
 #[repr(C)]
@@ -57,16 +54,6 @@ fn graph(graph: Handle, at: Handle) -> i32 {
     launched.fold(0, i32::max)
 }
 
-fn copy(bytes: usize, at: Handle, wait: bool) -> i32 {
-    if wait && local::with(|it| it.any_captures()) {
-        return CAPTURE_UNSUPPORTED;
-    }
-    match (local::launch(at, bytes as u64 / BYTES_PER_NS), wait) {
-        (0, true) => local::synchronise(Some(at)),
-        (result, _) => result,
-    }
-}
-
 fn capture(at: Handle) -> i32 {
     local::with(|it| it.begin_capture(at));
     0
@@ -103,6 +90,8 @@ api! {
     cuLaunch(f: Handle) kernel(f, 0);
     cuLaunchGrid(f: Handle, _width: c_int, _height: c_int) kernel(f, 0);
     cuLaunchGridAsync(f: Handle, _width: c_int, _height: c_int, at: Handle) kernel(f, stream(at, false));
+    cuStreamBeginCapture(at: Handle) capture(stream(at, false));
+    cuStreamBeginCapture_ptsz(at: Handle) capture(stream(at, true));
     cuStreamBeginCapture_v2(at: Handle, _mode: c_int) capture(stream(at, false));
     cuStreamBeginCapture_v2_ptsz(at: Handle, _mode: c_int) capture(stream(at, true));
     cuStreamBeginCaptureToGraph(at: Handle, _graph: Handle, _after: *const c_void, _edges: *const c_void, _count: usize, _mode: c_int) capture(stream(at, false));
@@ -114,54 +103,4 @@ api! {
     cuGraphInstantiateWithFlags(to: *mut Handle, from: Handle, _flags: u64) answer(to, from);
     cuGraphLaunch(which: Handle, at: Handle) graph(which, stream(at, false));
     cuGraphLaunch_ptsz(which: Handle, at: Handle) graph(which, stream(at, true));
-    cuMemcpyHtoD_v2(_to: u64, _from: *const c_void, bytes: usize) copy(bytes, 0, true);
-    cuMemcpyHtoD_v2_ptds(_to: u64, _from: *const c_void, bytes: usize) copy(bytes, stream(0, true), true);
-    cuMemcpyDtoH_v2(_to: *mut c_void, _from: u64, bytes: usize) copy(bytes, 0, true);
-    cuMemcpyDtoH_v2_ptds(_to: *mut c_void, _from: u64, bytes: usize) copy(bytes, stream(0, true), true);
-    cuMemcpyHtoDAsync_v2(_to: u64, _from: *const c_void, bytes: usize, at: Handle) copy(bytes, stream(at, false), false);
-    cuMemcpyHtoDAsync_v2_ptsz(_to: u64, _from: *const c_void, bytes: usize, at: Handle) copy(bytes, stream(at, true), false);
-    cuMemcpyDtoHAsync_v2(_to: *mut c_void, _from: u64, bytes: usize, at: Handle) copy(bytes, stream(at, false), false);
-    cuMemcpyDtoHAsync_v2_ptsz(_to: *mut c_void, _from: u64, bytes: usize, at: Handle) copy(bytes, stream(at, true), false);
-    cuMemcpyAsync(_to: u64, _from: u64, bytes: usize, at: Handle) copy(bytes, stream(at, false), false);
-    cuMemcpyAsync_ptsz(_to: u64, _from: u64, bytes: usize, at: Handle) copy(bytes, stream(at, true), false);
-    cuMemsetD8_v2(_to: u64, _value: u8, count: usize) copy(count, 0, true);
-    cuMemsetD8_v2_ptds(_to: u64, _value: u8, count: usize) copy(count, stream(0, true), true);
-    cuMemsetD8Async(_to: u64, _value: u8, count: usize, at: Handle) copy(count, stream(at, false), false);
-    cuMemsetD8Async_ptsz(_to: u64, _value: u8, count: usize, at: Handle) copy(count, stream(at, true), false);
-    cuMemcpyDtoD_v2() local::NOT_SUPPORTED;
-    cuMemcpyDtoD_v2_ptds() local::NOT_SUPPORTED;
-    cuMemcpy() local::NOT_SUPPORTED;
-    cuMemcpy_ptds() local::NOT_SUPPORTED;
-    cuMemcpyPeer() local::NOT_SUPPORTED;
-    cuMemcpyPeer_ptds() local::NOT_SUPPORTED;
-    cuMemcpy2D_v2() local::NOT_SUPPORTED;
-    cuMemcpy2D_v2_ptds() local::NOT_SUPPORTED;
-    cuMemcpy2DUnaligned_v2() local::NOT_SUPPORTED;
-    cuMemcpy2DUnaligned_v2_ptds() local::NOT_SUPPORTED;
-    cuMemcpy3D_v2() local::NOT_SUPPORTED;
-    cuMemcpy3D_v2_ptds() local::NOT_SUPPORTED;
-    cuMemsetD16_v2() local::NOT_SUPPORTED;
-    cuMemsetD16_v2_ptds() local::NOT_SUPPORTED;
-    cuMemsetD32_v2() local::NOT_SUPPORTED;
-    cuMemsetD32_v2_ptds() local::NOT_SUPPORTED;
-    cuMemcpyDtoDAsync_v2() local::NOT_SUPPORTED;
-    cuMemcpyDtoDAsync_v2_ptsz() local::NOT_SUPPORTED;
-    cuMemcpyPeerAsync() local::NOT_SUPPORTED;
-    cuMemcpyPeerAsync_ptsz() local::NOT_SUPPORTED;
-    cuMemcpy2DAsync_v2() local::NOT_SUPPORTED;
-    cuMemcpy2DAsync_v2_ptsz() local::NOT_SUPPORTED;
-    cuMemcpy3DAsync_v2() local::NOT_SUPPORTED;
-    cuMemcpy3DAsync_v2_ptsz() local::NOT_SUPPORTED;
-    cuMemsetD16Async() local::NOT_SUPPORTED;
-    cuMemsetD16Async_ptsz() local::NOT_SUPPORTED;
-    cuMemsetD32Async() local::NOT_SUPPORTED;
-    cuMemsetD32Async_ptsz() local::NOT_SUPPORTED;
-    cuMemcpyBatchAsync() local::NOT_SUPPORTED;
-    cuMemcpyBatchAsync_ptsz() local::NOT_SUPPORTED;
-    cuMemcpyBatchAsync_v2() local::NOT_SUPPORTED;
-    cuMemcpyBatchAsync_v2_ptsz() local::NOT_SUPPORTED;
-    cuMemPrefetchAsync() local::NOT_SUPPORTED;
-    cuMemPrefetchAsync_ptsz() local::NOT_SUPPORTED;
-    cuMemPrefetchAsync_v2() local::NOT_SUPPORTED;
-    cuMemPrefetchAsync_v2_ptsz() local::NOT_SUPPORTED;
 }

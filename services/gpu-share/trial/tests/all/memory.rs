@@ -35,6 +35,28 @@ fn no_call_gives_a_byte_beyond_the_cap() {
     assert!(said.contains("cuMemAlloc beyond 0"), "{said}");
 }
 
+/// An element of an array is what its format says, not what its channels do; of a format that is not
+/// known it is as large as any.
+#[test]
+fn arrays_of_every_format_keep_to_the_cap() {
+    let world = World::new(1);
+    world.share("capped", &[0], (500, 500), Some(CAP));
+    let said = world.driver.drive(Some("capped"), &["formats"]).end();
+    assert!(world.driver.machine.peak_bytes(0) <= CAP, "{said}");
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines.len(), 12, "{said}");
+    assert!(
+        lines.iter().all(|it| it.ends_with("arrays, then 2")),
+        "{said}"
+    );
+    // Known formats are counted as they are: of a byte, of two, of four, of two times four.
+    for (format, bytes) in [("0x1", 1), ("0x9", 2), ("0x20", 4), ("0xc5", 8)] {
+        let count = CAP / (1024 * 8192 * bytes);
+        let line = format!("{format} {count} arrays, then 2");
+        assert!(lines.contains(&line.as_str()), "{line}: {said}");
+    }
+}
+
 #[test]
 fn processes_of_a_container_share_its_cap_and_the_killed_give_theirs_back() {
     let world = World::new(1);

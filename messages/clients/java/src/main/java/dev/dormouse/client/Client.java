@@ -130,8 +130,9 @@ public final class Client implements AutoCloseable {
 
     /**
      * Changes a job: {@code job.revised}. {@code changes} are any of {@code weight}, {@code containers},
-     * {@code priority}, {@code time_limit_s}, {@code queue_limit_s} and {@code held}, which puts it on
-     * hold or lets it go; one that runs without a checkpoint begins again, which {@code force} allows.
+     * {@code priority}, {@code time_limit_s}, {@code queue_limit_s}, {@code gpu_limit} (of a job with a
+     * part of a GPU; running containers have it at once) and {@code held}, which puts it on hold or
+     * lets it go; one that runs without a checkpoint begins again, which {@code force} allows.
      */
     public CompletableFuture<Event> revise(String job, Map<String, ?> changes, How how) {
         Map<String, Object> document = new LinkedHashMap<>(changes);

@@ -1,0 +1,195 @@
+//! Every copy and set of the driver, by the name under which it exports it, each with a size from which
+//! it waits for the token; and what asks whether work is done.
+
+use std::ffi::{CString, c_int};
+use std::mem;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use crate::cuda::{Cuda, check};
+
+/// Bytes, or numbers, of a large copy or set.
+const LARGE: u64 = 4 << 20;
+/// Both sides of a large set in two dimensions.
+const SIDE: u64 = 2048;
+
+/// Longer than anybody waits for what is measured.
+const REST: Duration = Duration::from_secs(60);
+
+/// Name and arguments; what is none of these sizes is zero, the stream among them.
+#[rustfmt::skip]
+const CALLS: &[(&str, &[u64])] = &[
+    ("cuMemcpyHtoD_v2", &[0, 0, LARGE]),
+    ("cuMemcpyHtoD_v2_ptds", &[0, 0, LARGE]),
+    ("cuMemcpyDtoH_v2", &[0, 0, LARGE]),
+    ("cuMemcpyDtoH_v2_ptds", &[0, 0, LARGE]),
+    ("cuMemcpyDtoD_v2", &[0, 0, LARGE]),
+    ("cuMemcpyDtoD_v2_ptds", &[0, 0, LARGE]),
+    ("cuMemcpy", &[0, 0, LARGE]),
+    ("cuMemcpy_ptds", &[0, 0, LARGE]),
+    ("cuMemcpyPeer", &[0, 0, 0, 0, LARGE]),
+    ("cuMemcpyPeer_ptds", &[0, 0, 0, 0, LARGE]),
+    ("cuMemcpyHtoDAsync_v2", &[0, 0, LARGE, 0]),
+    ("cuMemcpyHtoDAsync_v2_ptsz", &[0, 0, LARGE, 0]),
+    ("cuMemcpyDtoHAsync_v2", &[0, 0, LARGE, 0]),
+    ("cuMemcpyDtoHAsync_v2_ptsz", &[0, 0, LARGE, 0]),
+    ("cuMemcpyDtoDAsync_v2", &[0, 0, LARGE, 0]),
+    ("cuMemcpyDtoDAsync_v2_ptsz", &[0, 0, LARGE, 0]),
+    ("cuMemcpyAsync", &[0, 0, LARGE, 0]),
+    ("cuMemcpyAsync_ptsz", &[0, 0, LARGE, 0]),
+    ("cuMemcpyPeerAsync", &[0, 0, 0, 0, LARGE, 0]),
+    ("cuMemcpyPeerAsync_ptsz", &[0, 0, 0, 0, LARGE, 0]),
+    ("cuMemcpyAtoD_v2", &[0, 0, 0, LARGE]),
+    ("cuMemcpyAtoD_v2_ptds", &[0, 0, 0, LARGE]),
+    ("cuMemcpyDtoA_v2", &[0, 0, 0, LARGE]),
+    ("cuMemcpyDtoA_v2_ptds", &[0, 0, 0, LARGE]),
+    ("cuMemcpyHtoA_v2", &[0, 0, 0, LARGE]),
+    ("cuMemcpyHtoA_v2_ptds", &[0, 0, 0, LARGE]),
+    ("cuMemcpyHtoAAsync_v2", &[0, 0, 0, LARGE, 0]),
+    ("cuMemcpyHtoAAsync_v2_ptsz", &[0, 0, 0, LARGE, 0]),
+    ("cuMemcpyAtoH_v2", &[0, 0, 0, LARGE]),
+    ("cuMemcpyAtoH_v2_ptds", &[0, 0, 0, LARGE]),
+    ("cuMemcpyAtoHAsync_v2", &[0, 0, 0, LARGE, 0]),
+    ("cuMemcpyAtoHAsync_v2_ptsz", &[0, 0, 0, LARGE, 0]),
+    ("cuMemcpyAtoA_v2", &[0, 0, 0, 0, LARGE]),
+    ("cuMemcpyAtoA_v2_ptds", &[0, 0, 0, 0, LARGE]),
+    ("cuMemcpyWithAttributesAsync", &[0, 0, LARGE, 0, 0]),
+    ("cuMemcpyWithAttributesAsync_ptsz", &[0, 0, LARGE, 0, 0]),
+    ("cuMemcpy2D_v2", &[0]),
+    ("cuMemcpy2D_v2_ptds", &[0]),
+    ("cuMemcpy2DUnaligned_v2", &[0]),
+    ("cuMemcpy2DUnaligned_v2_ptds", &[0]),
+    ("cuMemcpy3D_v2", &[0]),
+    ("cuMemcpy3D_v2_ptds", &[0]),
+    ("cuMemcpy2DAsync_v2", &[0, 0]),
+    ("cuMemcpy2DAsync_v2_ptsz", &[0, 0]),
+    ("cuMemcpy3DAsync_v2", &[0, 0]),
+    ("cuMemcpy3DAsync_v2_ptsz", &[0, 0]),
+    ("cuMemcpyBatchAsync", &[0, 0, 0, 0, 0, 0, 0, 0, 0]),
+    ("cuMemcpyBatchAsync_ptsz", &[0, 0, 0, 0, 0, 0, 0, 0, 0]),
+    ("cuMemcpyBatchAsync_v2", &[0, 0, 0, 0, 0, 0, 0, 0]),
+    ("cuMemcpyBatchAsync_v2_ptsz", &[0, 0, 0, 0, 0, 0, 0, 0]),
+    ("cuMemPrefetchAsync", &[0, LARGE, 0, 0]),
+    ("cuMemPrefetchAsync_ptsz", &[0, LARGE, 0, 0]),
+    ("cuMemPrefetchAsync_v2", &[0, LARGE, 0, 0, 0]),
+    ("cuMemPrefetchAsync_v2_ptsz", &[0, LARGE, 0, 0, 0]),
+    ("cuMemcpy3DPeer", &[0]),
+    ("cuMemcpy3DPeer_ptds", &[0]),
+    ("cuMemcpy3DPeerAsync", &[0, 0]),
+    ("cuMemcpy3DPeerAsync_ptsz", &[0, 0]),
+    ("cuMemcpy3DWithAttributesAsync", &[0, 0, 0]),
+    ("cuMemcpy3DWithAttributesAsync_ptsz", &[0, 0, 0]),
+    ("cuMemcpy3DBatchAsync", &[0, 0, 0, 0, 0]),
+    ("cuMemcpy3DBatchAsync_ptsz", &[0, 0, 0, 0, 0]),
+    ("cuMemcpy3DBatchAsync_v2", &[0, 0, 0, 0]),
+    ("cuMemcpy3DBatchAsync_v2_ptsz", &[0, 0, 0, 0]),
+    ("cuMemPrefetchBatchAsync", &[0, 0, 0, 0, 0, 0, 0, 0]),
+    ("cuMemPrefetchBatchAsync_ptsz", &[0, 0, 0, 0, 0, 0, 0, 0]),
+    ("cuMemDiscardAndPrefetchBatchAsync", &[0, 0, 0, 0, 0, 0, 0, 0]),
+    ("cuMemDiscardAndPrefetchBatchAsync_ptsz", &[0, 0, 0, 0, 0, 0, 0, 0]),
+    ("cuMemBatchDecompressAsync", &[0, 0, 0, 0, 0]),
+    ("cuMemBatchDecompressAsync_ptsz", &[0, 0, 0, 0, 0]),
+    ("cuMemsetD8_v2", &[0, 0, LARGE]),
+    ("cuMemsetD8_v2_ptds", &[0, 0, LARGE]),
+    ("cuMemsetD8Async", &[0, 0, LARGE, 0]),
+    ("cuMemsetD8Async_ptsz", &[0, 0, LARGE, 0]),
+    ("cuMemsetD16_v2", &[0, 0, LARGE]),
+    ("cuMemsetD16_v2_ptds", &[0, 0, LARGE]),
+    ("cuMemsetD16Async", &[0, 0, LARGE, 0]),
+    ("cuMemsetD16Async_ptsz", &[0, 0, LARGE, 0]),
+    ("cuMemsetD32_v2", &[0, 0, LARGE]),
+    ("cuMemsetD32_v2_ptds", &[0, 0, LARGE]),
+    ("cuMemsetD32Async", &[0, 0, LARGE, 0]),
+    ("cuMemsetD32Async_ptsz", &[0, 0, LARGE, 0]),
+    ("cuMemsetD2D8_v2", &[0, 0, 0, SIDE, SIDE]),
+    ("cuMemsetD2D8_v2_ptds", &[0, 0, 0, SIDE, SIDE]),
+    ("cuMemsetD2D8Async", &[0, 0, 0, SIDE, SIDE, 0]),
+    ("cuMemsetD2D8Async_ptsz", &[0, 0, 0, SIDE, SIDE, 0]),
+    ("cuMemsetD2D16_v2", &[0, 0, 0, SIDE, SIDE]),
+    ("cuMemsetD2D16_v2_ptds", &[0, 0, 0, SIDE, SIDE]),
+    ("cuMemsetD2D16Async", &[0, 0, 0, SIDE, SIDE, 0]),
+    ("cuMemsetD2D16Async_ptsz", &[0, 0, 0, SIDE, SIDE, 0]),
+    ("cuMemsetD2D32_v2", &[0, 0, 0, SIDE, SIDE]),
+    ("cuMemsetD2D32_v2_ptds", &[0, 0, 0, SIDE, SIDE]),
+    ("cuMemsetD2D32Async", &[0, 0, 0, SIDE, SIDE, 0]),
+    ("cuMemsetD2D32Async_ptsz", &[0, 0, 0, SIDE, SIDE, 0]),
+];
+
+/// Any of them: what a function takes of its arguments is the first ones.
+type Any = unsafe extern "C" fn(u64, u64, u64, u64, u64, u64, u64, u64, u64, u64) -> c_int;
+
+/// Calls one of them, and says which and with what result; says `end` after the last one.
+pub fn one(index: usize) -> Result<()> {
+    let Some((name, arguments)) = CALLS.get(index) else {
+        println!("end");
+        return Ok(());
+    };
+    let cuda = Cuda::load(false)?;
+    cuda.on(0)?;
+    let text = CString::new(*name)?;
+    let mut all = [0; 10];
+    all[..arguments.len()].copy_from_slice(arguments);
+    let [a, b, c, d, e, f, g, h, i, j] = all;
+    // SAFETY: C strings, and the driver's function of this name; only the stand-in's are called so,
+    // which read no memory of theirs.
+    let result = unsafe {
+        let driver = libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW);
+        let found = libc::dlsym(driver, text.as_ptr());
+        ensure!(!found.is_null(), "the driver has no {name}");
+        mem::transmute::<*mut libc::c_void, Any>(found)(a, b, c, d, e, f, g, h, i, j)
+    };
+    println!("{name} {result}");
+    cuda.synchronise()?;
+    // What was launched is measured while it goes on.
+    std::thread::sleep(REST);
+    Ok(())
+}
+
+/// Launches eight kernels, asks until they are done, and so on, for so many milliseconds: by stream, by
+/// a thread's own stream or by event (0, 1, 2).
+pub fn poll(kernel_ns: u64, ms: u64, by: u64) -> Result<()> {
+    let cuda = Cuda::load(by == 1)?;
+    cuda.on(0)?;
+    let kernel = cuda.kernel(kernel_ns)?;
+    let flags = if by == 1 { 2 } else { 0 };
+    // SAFETY: the driver's functions of these names have these signatures.
+    let (ask, ask_event, create, record) = unsafe {
+        type Ask = unsafe extern "C" fn(u64) -> c_int;
+        type Create = unsafe extern "C" fn(*mut u64, u32) -> c_int;
+        type Record = unsafe extern "C" fn(u64, u64) -> c_int;
+        let ask = cuda.find("cuStreamQuery", 2000, flags)?;
+        let ask_event = cuda.find("cuEventQuery", 2000, 0)?;
+        let create = cuda.find("cuEventCreate", 2000, 0)?;
+        let record = cuda.find("cuEventRecord", 2000, flags)?;
+        (
+            mem::transmute::<*mut libc::c_void, Ask>(ask),
+            mem::transmute::<*mut libc::c_void, Ask>(ask_event),
+            mem::transmute::<*mut libc::c_void, Create>(create),
+            mem::transmute::<*mut libc::c_void, Record>(record),
+        )
+    };
+    let mut event = 0;
+    // SAFETY: a place to write to.
+    check("cuEventCreate", unsafe { create(&raw mut event, 0) })?;
+    let asked = crate::drive::launching(ms, || {
+        for _ in 0..8 {
+            cuda.launch(kernel, 0)?;
+        }
+        // SAFETY: an event of ours, and the default stream.
+        check("cuEventRecord", unsafe { record(event, 0) })?;
+        loop {
+            // SAFETY: as above.
+            match unsafe { if by == 2 { ask_event(event) } else { ask(0) } } {
+                600 => std::thread::sleep(Duration::from_micros(200)),
+                result => {
+                    check("the question", result)?;
+                    return Ok(8);
+                }
+            }
+        }
+    });
+    // What was launched is measured while it goes on.
+    std::thread::sleep(REST);
+    asked
+}
