@@ -448,8 +448,8 @@ fn a_revision_changes_weight_and_bounds() {
     });
     let revised = then(&history, "ads/lr", Phase::Queued, "next in the queue");
     assert_eq!((revised.weight, revised.bounds.min), (4, 2));
-    let spec = revised.live.as_ref().map(|it| it.spec.gpu_limit_milli);
-    assert_eq!(spec, Some(Some(750)));
+    let spec = revised.live.as_ref().and_then(|it| it.spec.get());
+    assert_eq!(spec.map(|spec| spec.gpu_limit_milli), Some(Some(750)));
 }
 
 #[test]

@@ -232,7 +232,7 @@ pub fn part(
     let (job, partition) = state.partition(container)?;
     let place = partition.gang.get(&container.rank)?;
     let gpus: Vec<String> = real(&place.gpus).cloned().collect();
-    let spec = job.spec.as_ref()?.of_rank(container.rank);
+    let spec = job.spec()?.of_rank(container.rank);
     let part = gpu_part(config, &spec, container, &gpus)?;
     Some((gpus, part))
 }

@@ -249,10 +249,10 @@ impl AgentState {
     /// Of what a tenant may revise, an agent holds containers to their part of a GPU.
     fn revised(&mut self, event: &JobRevised) {
         let job = self.jobs.get_mut(&event.job);
-        if let (Some(limit), Some(spec)) =
-            (event.gpu_limit_milli, job.and_then(|job| job.spec.as_mut()))
+        if let (Some(limit), Some(kept)) =
+            (event.gpu_limit_milli, job.and_then(|job| job.kept.as_mut()))
         {
-            spec.gpu_limit_milli = Some(limit);
+            kept.change(|spec| spec.gpu_limit_milli = Some(limit));
         }
     }
 

@@ -4,8 +4,8 @@
 use std::time::Instant;
 
 use crate::common::{job, large_bound_problem, large_jobs, large_problem, node, placed, solved};
-use dormouse_optimizer::decimal::Decimal;
 use dormouse_messages::job::Urgency;
+use dormouse_optimizer::decimal::Decimal;
 use dormouse_optimizer::problem::{InPlace, Objective, Problem, ProblemJob};
 use dormouse_optimizer::{Solution, solve};
 
@@ -206,7 +206,11 @@ fn event_figures(
 
 /// A cluster on which one job in so many is a service at its target, and every other of the others is
 /// resized in place, decided once.
-fn served_problem((nodes, jobs, shapes): (usize, usize, u64), services: usize, seed: u64) -> Problem {
+fn served_problem(
+    (nodes, jobs, shapes): (usize, usize, u64),
+    services: usize,
+    seed: u64,
+) -> Problem {
     let mut problem = large_problem(nodes, jobs + services, shapes, seed);
     let each = (jobs + services) / services;
     for (index, job) in problem.jobs.iter_mut().enumerate() {
