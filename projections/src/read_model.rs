@@ -45,7 +45,7 @@ pub struct ReadModel {
 
 impl Fold for ReadModel {
     const NAME: &'static str = "read-model";
-    const VERSION: u32 = 19;
+    const VERSION: u32 = 20;
 
     /// Folds an event everywhere; one that must not count is only flagged.
     fn evolve(&mut self, recorded: &Recorded) {
@@ -121,7 +121,11 @@ const fn starts_or_stops(event: &Event) -> Option<&JobId> {
 const fn changes_nodes(event: &Event) -> bool {
     matches!(
         event,
-        Event::NodeJoined(_) | Event::NodeLost(_) | Event::NodeFenced(_) | Event::NodeRecovered(_)
+        Event::NodeJoined(_)
+            | Event::NodeLost(_)
+            | Event::NodeFenced(_)
+            | Event::NodeRecovered(_)
+            | Event::NodeRemoved(_)
     )
 }
 

@@ -1,7 +1,13 @@
 //! What an allocation and a placement do to the jobs that they list.
 
-use dormouse_messages::events::{AllocationDecided, PlacementDecided, Waiting};
-use dormouse_messages::{Incarnation, NodeId, Sequence, Timestamp};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+
+use dormouse_messages::events::{
+    AllocationDecided, PartitionResized, PlacedContainer, PlacementDecided, RemovedContainer,
+    Waiting,
+};
+use dormouse_messages::{Incarnation, NodeId, Rank, Sequence, Timestamp};
 
 use super::{Gang, JobTable, Live, Phase};
 
@@ -38,15 +44,23 @@ impl JobTable {
     pub(super) fn place(&mut self, event: &PlacementDecided, sequence: Sequence) {
         for created in event.create.chunk_by(|a, b| a.job == b.job) {
             self.update(&created[0].job, |_, live| {
+                let in_place = live.in_place;
                 for container in created {
                     let gang = live.gang_mut(container.incarnation, sequence);
-                    gang.add(&container.node);
+                    match in_place {
+                        true => gang.place(container),
+                        false => gang.add(&container.node),
+                    }
                 }
             });
         }
         for removed in event.remove.chunk_by(|a, b| a.job == b.job) {
             self.update(&removed[0].job, |job, live| {
                 let running = job.incarnation;
+                if live.in_place {
+                    live.take_back_in_place(removed, running);
+                    return;
+                }
                 // The running gang stands until it stops; only a later one is taken back.
                 for container in removed.iter().filter(|c| c.incarnation > running) {
                     live.take_back(container.incarnation, &container.node);
@@ -67,15 +81,43 @@ impl Live {
                 incarnation,
                 placed,
                 nodes: Vec::new(),
+                places: BTreeMap::new(),
+                taken_back: BTreeSet::new(),
             });
             gangs.len() - 1
         });
         let gang = &mut gangs[index];
-        if gang.placed != placed {
+        // What is resized in place is placed bit by bit.
+        if gang.placed != placed && !self.in_place {
             gang.placed = placed;
             gang.nodes.clear();
         }
         gang
+    }
+
+    /// Of the life that runs, those that leave have their places until they are gone.
+    fn take_back_in_place(&mut self, removed: &[RemovedContainer], running: Incarnation) {
+        for gang in &mut self.gangs {
+            let its = removed
+                .iter()
+                .filter(|it| it.incarnation == gang.incarnation);
+            if gang.incarnation == running {
+                gang.taken_back.extend(its.map(|it| it.rank));
+                continue;
+            }
+            for container in its {
+                gang.leave(container.rank);
+            }
+        }
+        self.gangs.retain(|gang| !gang.nodes.is_empty());
+    }
+
+    /// The members of a life are others now.
+    pub(super) fn resized(&mut self, event: &PartitionResized) {
+        let gangs = self.gangs.iter_mut();
+        for gang in gangs.filter(|gang| gang.incarnation == event.incarnation) {
+            gang.resized(&event.members);
+        }
     }
 
     fn take_back(&mut self, incarnation: Incarnation, node: &NodeId) {
@@ -94,6 +136,44 @@ impl Live {
 }
 
 impl Gang {
+    fn place(&mut self, container: &PlacedContainer) {
+        // Whoever has a number that is taken stands where it stands.
+        if let Entry::Vacant(place) = self.places.entry(container.rank) {
+            place.insert(container.node.clone());
+            self.add(&container.node);
+        }
+    }
+
+    fn leave(&mut self, rank: Rank) {
+        let Some(node) = self.places.remove(&rank) else {
+            return;
+        };
+        self.nodes.retain_mut(|(name, count)| {
+            *count -= u32::from(*name == node);
+            *count > 0
+        });
+    }
+
+    /// Numbers are never given again: what lies above the members is still to come, unless it was
+    /// taken back before.
+    fn resized(&mut self, members: &[Rank]) {
+        let last = members.iter().max();
+        let is_over = |rank: &Rank| {
+            let comes = last.is_none_or(|last| rank > last) && !self.taken_back.contains(rank);
+            !comes && !members.contains(rank)
+        };
+        let over: Vec<Rank> = self
+            .places
+            .keys()
+            .filter(|it| is_over(it))
+            .copied()
+            .collect();
+        for rank in over {
+            self.leave(rank);
+            self.taken_back.remove(&rank);
+        }
+    }
+
     fn add(&mut self, node: &NodeId) {
         // A gang is placed node by node: the last entry is nearly always the one.
         match self.nodes.iter_mut().rfind(|(name, _)| name == node) {

@@ -279,6 +279,7 @@ impl Job {
         if !is_its || !runs {
             return;
         }
+        live.resized(event);
         if event.cause != ResizeCause::Lost {
             live.leaving.clear();
         }

@@ -213,6 +213,12 @@ pub struct Gang {
     pub placed: Sequence,
     /// Containers by node, in the order placed.
     pub nodes: Vec<(NodeId, u32)>,
+    /// Where each is, of a job whose containers come and go within one life.
+    #[serde(default)]
+    pub places: BTreeMap<Rank, NodeId>,
+    /// Those of them whose place a later placement takes back: until they have left.
+    #[serde(default)]
+    pub taken_back: BTreeSet<Rank>,
 }
 
 /// Between two lives of a partition.

@@ -267,7 +267,7 @@ impl JobTable {
 
 impl Fold for JobTable {
     const NAME: &'static str = "jobs";
-    const VERSION: u32 = 14;
+    const VERSION: u32 = 15;
 
     fn evolve(&mut self, recorded: &Recorded) {
         let Some(event) = recorded.event() else {

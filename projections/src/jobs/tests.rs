@@ -89,6 +89,41 @@ fn a_partition_that_is_resized_in_place_has_what_it_has() {
     assert_eq!(ended.container_ms, 17_000);
 }
 
+/// Where it is follows its members: newcomers at once, leaving ones until they are gone.
+#[test]
+fn nodes_of_a_partition_that_is_resized_in_place() {
+    let mut history = History::default();
+    history
+        .join("n0", 1)
+        .join("n1", 1)
+        .admit_in_place("ads/lr")
+        .release("ads/lr")
+        .allocate(1, &[("ads/lr", 0, 2)], &[])
+        .place(1, "ads/lr", 1, &[("n0", 2)])
+        .request_start(1, "ads/lr", 1, 2)
+        .started(1, "ads/lr", 1, 2);
+    let on = |history: &History| {
+        let model = history.fold::<ReadModel>();
+        let found = model.jobs.get(&job("ads/lr")).expect("it is there");
+        let nodes = found.gang().map(|gang| gang.nodes.clone());
+        let named = nodes.into_iter().flatten();
+        named
+            .map(|(name, count)| format!("{name}: {count}"))
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    history.place_more(2, "ads/lr", 1, &[(2, "n1"), (3, "n1")], &[]);
+    assert_eq!(on(&history), "n0: 2, n1: 2");
+    history.resized(2, "ads/lr", 1, &[0, 1, 2, 3]);
+    assert_eq!(on(&history), "n0: 2, n1: 2");
+    history.place_more(3, "ads/lr", 1, &[(4, "n0")], &[(1, "n0"), (2, "n1")]);
+    assert_eq!(on(&history), "n0: 3, n1: 2");
+    history.resized(3, "ads/lr", 1, &[0, 3]);
+    assert_eq!(on(&history), "n0: 2, n1: 1", "one of n0 is still to come");
+    history.resized(3, "ads/lr", 1, &[0, 3, 4]);
+    assert_eq!(on(&history), "n0: 2, n1: 1");
+}
+
 /// A hold, or another's preemption, sends it back to the queue: it waits there, and is not resized.
 #[test]
 fn what_a_job_waits_in_the_queue_is_no_cost_of_a_resize() {

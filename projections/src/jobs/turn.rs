@@ -50,6 +50,10 @@ pub fn head(room: &Room<'_>, id: &JobId, now: Timestamp) -> String {
         return "queued for release".to_owned();
     };
     let needs = queues.needs(id).unwrap_or_default();
+    if queues.total.is_empty() {
+        return "no node takes containers: none has joined, or all are drained, quarantined or lost"
+            .to_owned();
+    }
     let mut roles = job.beside.parts().iter();
     let fits =
         queues.some_node_fits(&job.demand) && roles.all(|part| queues.some_node_fits(&part.demand));

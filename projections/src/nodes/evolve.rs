@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use dormouse_messages::events::{
-    NodeDrained, NodeGpuReconciled, NodeJoined, NodeLabelled, PlacementDecided,
+    NodeDrained, NodeGpuReconciled, NodeJoined, NodeLabelled, PartitionResizeRequested,
+    PlacementDecided,
 };
 use dormouse_messages::roles::Demands;
 use dormouse_messages::{
@@ -134,7 +135,8 @@ impl NodeTable {
             for container in created {
                 let gang = entry.gang_mut(nodes, container.incarnation, sequence);
                 // A node that never joined has no room to count.
-                if let Some(node) = nodes.get_mut(&container.node) {
+                let is_new = |gang: &Gang| gang.members.iter().all(|it| it.rank != container.rank);
+                if let Some(node) = nodes.get_mut(&container.node).filter(|_| is_new(gang)) {
                     node.reserved += 1;
                     gang.members.push(Member {
                         rank: container.rank,
@@ -163,20 +165,14 @@ impl NodeTable {
             return;
         };
         entry.drop_gangs(nodes, |gang| gang.incarnation < incarnation);
-        let demands = &entry.demands;
-        let gang = entry
-            .gangs
-            .iter_mut()
-            .find(|gang| gang.incarnation == incarnation);
-        for member in gang.into_iter().flat_map(|gang| &mut gang.members) {
-            if member.state == MemberState::Reserved {
-                member.state = MemberState::Starting;
-                if let Some(node) = nodes.get_mut(&member.node) {
-                    node.reserved = node.reserved.saturating_sub(1);
-                    node.containers += 1;
-                    node.used.add(demands.at(member.rank), 1);
-                }
-            }
+        entry.start(nodes, incarnation, |_| true);
+    }
+
+    /// Who joins is asked to start.
+    fn resize_requested(&mut self, event: &PartitionResizeRequested) {
+        let Self { nodes, jobs, .. } = self;
+        if let Some(entry) = jobs.get_mut(&event.job) {
+            entry.start(nodes, event.incarnation, |rank| event.join.contains(&rank));
         }
     }
 
@@ -256,13 +252,37 @@ impl JobGangs {
             self.gangs.len() - 1
         });
         let gang = &mut self.gangs[index];
-        if gang.placed != placed {
+        // What is resized in place is placed bit by bit.
+        if gang.placed != placed && !self.in_place {
             gang.placed = placed;
             for member in gang.members.drain(..) {
                 leave(nodes, &self.demands, &member);
             }
         }
         gang
+    }
+
+    /// What was reserved takes room from now on.
+    fn start(
+        &mut self,
+        nodes: &mut IdMap<NodeId, Node>,
+        incarnation: Incarnation,
+        which: impl Fn(Rank) -> bool,
+    ) {
+        let demands = &self.demands;
+        let gangs = self.gangs.iter_mut();
+        let its = gangs.filter(|gang| gang.incarnation == incarnation);
+        for member in its.flat_map(|gang| &mut gang.members) {
+            if member.state != MemberState::Reserved || !which(member.rank) {
+                continue;
+            }
+            member.state = MemberState::Starting;
+            if let Some(node) = nodes.get_mut(&member.node) {
+                node.reserved = node.reserved.saturating_sub(1);
+                node.containers += 1;
+                node.used.add(demands.at(member.rank), 1);
+            }
+        }
     }
 
     fn member_mut(&mut self, incarnation: Incarnation, rank: Rank) -> Option<&mut Member> {
@@ -309,7 +329,7 @@ impl JobGangs {
 
 impl Fold for NodeTable {
     const NAME: &'static str = "nodes";
-    const VERSION: u32 = 7;
+    const VERSION: u32 = 8;
 
     fn evolve(&mut self, recorded: &Recorded) {
         let Some(event) = recorded.event() else {
@@ -341,12 +361,16 @@ impl Fold for NodeTable {
             }
             Event::JobAdmitted(e) => {
                 self.ended(&e.job);
-                let demands = Demands::of(&e.spec);
-                let gangs = Vec::new();
-                self.jobs.insert(e.job.clone(), JobGangs { demands, gangs });
+                let gangs = JobGangs {
+                    demands: Demands::of(&e.spec),
+                    in_place: e.spec.is_in_place(),
+                    gangs: Vec::new(),
+                };
+                self.jobs.insert(e.job.clone(), gangs);
             }
             Event::PlacementDecided(e) => self.place(e, recorded.sequence),
             Event::PartitionStartRequested(e) => self.start_requested(&e.job, e.incarnation),
+            Event::PartitionResizeRequested(e) => self.resize_requested(e),
             Event::PartitionStopped(e) => self.stopped(&e.job, e.incarnation),
             Event::PartitionKept(e) => self.kept(&e.job, e.incarnation),
             Event::JobCompleted(e) => self.ended(&e.job),

@@ -148,6 +148,8 @@ struct Gang {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 struct JobGangs {
     demands: Demands,
+    /// Its containers come and go within one life.
+    in_place: bool,
     gangs: Vec<Gang>,
 }
 

@@ -49,6 +49,28 @@ fn a_resize_takes_its_new_room_only_when_it_starts() {
     then(&history, "n0", NodeState::Up, [0, 4, 0], 8000);
 }
 
+/// What joins takes room beside what runs, and what leaves gives only its own back.
+#[test]
+fn what_is_resized_in_place_stands_where_it_stood() {
+    let mut history = History::default();
+    history.join("n0", 1).admit_in_place("ads/lr");
+    history
+        .place(1, "ads/lr", 1, &[("n0", 2)])
+        .request_start(1, "ads/lr", 1, 2);
+    for rank in 0..2 {
+        history.container_started("ads/lr", 1, rank, "n0");
+    }
+    history.place_more(2, "ads/lr", 1, &[(2, "n0"), (3, "n0")], &[]);
+    then(&history, "n0", NodeState::Up, [2, 2, 2], 4000);
+    history.request_resize(2, "ads/lr", 1, &[2, 3], &[]);
+    then(&history, "n0", NodeState::Up, [0, 4, 2], 8000);
+    history.container_started("ads/lr", 1, 2, "n0");
+    history.place_more(3, "ads/lr", 1, &[], &[(1, "n0")]);
+    then(&history, "n0", NodeState::Up, [0, 4, 3], 8000);
+    history.container_exited("ads/lr", 1, 1, "n0", Some(0));
+    then(&history, "n0", NodeState::Up, [0, 3, 2], 6000);
+}
+
 #[test]
 fn a_replaced_placement_does_not_count_twice() {
     let mut history = History::default();

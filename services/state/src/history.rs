@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use dormouse_messages::events::*;
 use dormouse_messages::ids::ContainerId;
 use dormouse_messages::job::{Checkpoint, Command, Containers, Executor, JobSpec, Kind, Success};
-use dormouse_messages::service::Resize;
+use dormouse_messages::service::{Resize, ResizeMode};
 use dormouse_messages::{
     Body, Envelope, Epoch, Event, Fold, Incarnation, JobId, Needs, NodeId, Rank, Recorded,
     Sequence, Timestamp, Writer,
@@ -164,6 +164,16 @@ impl History {
         })
     }
 
+    /// A job whose containers come and go within one life.
+    pub fn admit_in_place(&mut self, id: &str) -> &mut Self {
+        self.submit(id);
+        let last = self.log.last_mut().expect("just pushed");
+        if let Body::Event(Event::JobAdmitted(event)) = &mut last.envelope.body {
+            event.spec.resize.mode = ResizeMode::InPlace;
+        }
+        self
+    }
+
     pub fn release(&mut self, id: &str) -> &mut Self {
         self.push(JobReleased {
             job: job(id),
@@ -258,6 +268,75 @@ impl History {
             epoch: Epoch(epoch),
             create,
             remove: Vec::new(),
+            basis: None,
+        })
+    }
+
+    /// Containers `(rank, node)` that come to a life, and that go from it.
+    pub fn place_more(
+        &mut self,
+        epoch: u64,
+        id: &str,
+        life: u32,
+        create: &[(u32, &str)],
+        remove: &[(u32, &str)],
+    ) -> &mut Self {
+        let created = create.iter().map(|(rank, name)| PlacedContainer {
+            job: job(id),
+            incarnation: Incarnation(life),
+            rank: Rank(*rank),
+            node: node(name),
+            gpus: Vec::new(),
+            port: 0,
+        });
+        let removed = remove.iter().map(|(rank, name)| RemovedContainer {
+            job: job(id),
+            incarnation: Incarnation(life),
+            rank: Rank(*rank),
+            node: node(name),
+        });
+        let (create, remove) = (created.collect(), removed.collect());
+        self.push(PlacementDecided {
+            epoch: Epoch(epoch),
+            create,
+            remove,
+            basis: None,
+        })
+    }
+
+    pub fn request_resize(
+        &mut self,
+        epoch: u64,
+        id: &str,
+        life: u32,
+        join: &[u32],
+        leave: &[u32],
+    ) -> &mut Self {
+        let ranks = |of: &[u32]| of.iter().copied().map(Rank).collect();
+        self.push(PartitionResizeRequested {
+            job: job(id),
+            epoch: Epoch(epoch),
+            incarnation: Incarnation(life),
+            generation: 1,
+            join: ranks(join),
+            leave: ranks(leave),
+            stay: Vec::new(),
+            grace_s: 10,
+            cause: ResizeCause::Adjusted,
+            made_for: None,
+            basis: None,
+        })
+    }
+
+    pub fn resized(&mut self, epoch: u64, id: &str, life: u32, members: &[u32]) -> &mut Self {
+        self.push(PartitionResized {
+            job: job(id),
+            epoch: Epoch(epoch),
+            incarnation: Incarnation(life),
+            generation: 1,
+            containers: u32::try_from(members.len()).expect("few"),
+            members: members.iter().copied().map(Rank).collect(),
+            cause: ResizeCause::Adjusted,
             basis: None,
         })
     }

@@ -183,11 +183,15 @@ pub fn quota(base: &Fork, id: &JobId, job: &Job) -> Vec<Candidate> {
         amounts.collect::<Vec<_>>().join(",")
     };
     let candidate = |more: u64| {
+        let named = bounded.iter().map(|(resource, most, each)| {
+            let amount = resource.display(most + more * each);
+            format!("--set tenant.{tenant}.quota.{}={amount}", resource.name())
+        });
         let amounts = bounded.iter();
         let amounts = amounts.map(|(resource, most, each)| (resource.clone(), most + more * each));
         Candidate {
             change: Change::Quota(tenant.clone(), amounts.collect()),
-            says: format!("--set tenant.{tenant}.quota={}", said(more)),
+            says: named.collect::<Vec<_>>().join(" "),
             from: said(0),
             to: said(more),
             gives: Vec::new(),

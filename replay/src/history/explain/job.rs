@@ -322,7 +322,7 @@ fn stand(id: &JobId, decided: &Decided, has: u32, answer: &mut Explanation) {
     if job.in_transit() {
         let words = "it was being started or resized when it was decided: until it runs it stays at its target";
         answer.all.push(reason("in_transit", words.to_owned()));
-    } else if job.mode == dormouse_messages::job::CheckpointMode::None {
+    } else if job.mode == dormouse_messages::job::CheckpointMode::None && !job.in_place {
         let words = "it has no checkpoint: it is never resized while it runs";
         answer.all.push(reason("not_adjustable", words.to_owned()));
     } else if let Some(until) = settled.filter(|until| *until > decided.before.now) {

@@ -69,6 +69,12 @@ impl Resizes {
                         .get_or_insert(recorded.stored_at.seconds_since(since));
                 }
             }
+            // In place nobody waits for anybody.
+            Some(Event::PartitionResized(event)) if event.job == *job => {
+                if let Some(last) = self.all.last_mut().filter(|last| last.from > 0) {
+                    last.cost_s.get_or_insert(0.0);
+                }
+            }
             Some(Event::PartitionKept(event)) if event.job == *job => {
                 self.asked = None;
                 if let Some(last) = self.all.last_mut() {
@@ -129,6 +135,9 @@ pub fn past(answer: &mut Explanation) {
             }
             (None, Some(cost_s)) if resize.from == 0 => {
                 words.push_str(&format!("; it ran {cost_s:.1} s later"));
+            }
+            (None, Some(cost_s)) if cost_s <= 0.0 => {
+                words.push_str("; in place: it did not stand still");
             }
             (None, Some(cost_s)) => {
                 words.push_str(&format!("; it stood still for {cost_s:.1} s"));

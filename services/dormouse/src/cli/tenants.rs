@@ -54,7 +54,7 @@ pub struct TenantSetArgs {
     /// Its weight beside the other tenants.
     #[arg(long)]
     pub weight: Option<u32>,
-    /// The most it may have at one time, such as cpu=20,memory=64Gi; none lifts it.
+    /// The most it may have at one time, such as cpu=20,memory=64Gi; what is not named stays, cpu=none lifts one bound, none all.
     #[arg(long, value_name = "AMOUNTS")]
     pub quota: Option<String>,
     /// The largest weight that a job of it may ask for.

@@ -1,9 +1,11 @@
 //! `tenants`, `tenant show`, `tenant set`.
 
+use std::collections::BTreeSet;
+
 use anyhow::bail;
 use dormouse_messages::events::{TenantConfigured, TenantGranted};
 use dormouse_messages::policy::{MAX_PRIORITY, MAX_WEIGHT};
-use dormouse_messages::{Event, Quota, TenantId};
+use dormouse_messages::{Event, Quota, Resource, TenantId};
 use dormouse_projections::queries::{
     ClusterAnswer, NodesAnswer, TenantQuery, TenantRow, TenantsAnswer,
 };
@@ -135,7 +137,10 @@ fn configured(
     let quota = match args.quota.as_deref() {
         None => before.map(|row| row.quota.clone()).unwrap_or_default(),
         Some("none") => Quota::new(),
-        Some(text) => parse_quota(text)?,
+        Some(text) => bounded(
+            before.map(|row| row.quota.clone()).unwrap_or_default(),
+            text,
+        )?,
     };
     let priority = args.priority.or(before.map(|row| row.priority));
     if priority.is_some_and(|priority| !(-MAX_PRIORITY..=MAX_PRIORITY).contains(&priority)) {
@@ -165,16 +170,29 @@ fn entitled(event: &TenantConfigured) -> String {
     said
 }
 
-fn parse_quota(text: &str) -> anyhow::Result<Quota> {
-    let quota: Quota = text.parse()?;
-    let named = text
-        .split(',')
-        .filter(|part| !part.trim().is_empty())
-        .count();
-    if quota.iter().count() != named || named == 0 {
+/// The bounds that there are, with those that are named; `cpu=none` lifts one.
+fn bounded(before: Quota, text: &str) -> anyhow::Result<Quota> {
+    let parts = text.split(',').map(str::trim);
+    let (lifted, set): (Vec<&str>, Vec<&str>) = parts
+        .filter(|part| !part.is_empty())
+        .partition(|part| part.ends_with("=none"));
+    let lifted: Vec<Resource> = lifted
+        .iter()
+        .map(|part| Resource::from_name(part.trim_end_matches("=none")))
+        .collect::<Result<_, _>>()?;
+    let named: Quota = set.join(",").parse()?;
+    let distinct: BTreeSet<&Resource> = lifted.iter().chain(named.iter().map(|it| it.0)).collect();
+    if distinct.is_empty() || distinct.len() != lifted.len() + set.len() {
         bail!(
-            "--quota {text}: name each resource once (an absent one has no bound, one with 0 may not be had; --quota none lifts all)"
+            "--quota {text}: name each resource once (one with 0 may not be had; cpu=none lifts a bound, --quota none all of them)"
         );
+    }
+    let mut quota = Quota::new();
+    let stays = before
+        .iter()
+        .filter(|(resource, _)| !lifted.contains(resource));
+    for (resource, most) in stays.chain(named.iter()) {
+        quota.set(resource.clone(), most);
     }
     Ok(quota)
 }
@@ -202,6 +220,21 @@ mod tests {
             (1, "cpu=20,memory=64Gi")
         );
         assert_eq!((event.max_job_weight, event.priority), (None, None));
+    }
+
+    #[test]
+    fn bounds_that_are_not_named_stay() {
+        let bounds = |before: &str, text| {
+            let quota = bounded(before.parse().expect("valid"), text).expect("valid");
+            quota.to_string()
+        };
+        assert_eq!(bounds("cpu=3", "memory=1Gi"), "cpu=3,memory=1Gi");
+        assert_eq!(bounds("cpu=3,memory=1Gi", "cpu=5"), "cpu=5,memory=1Gi");
+        assert_eq!(
+            bounds("cpu=3,memory=1Gi", "cpu=none,gpu=0"),
+            "gpu=0,memory=1Gi"
+        );
+        assert!(bounded(Quota::new(), "cpu=none,cpu=2").is_err());
     }
 
     #[test]

@@ -113,7 +113,11 @@ impl Held {
 
     /// When it has to be looked at again.
     pub const fn due(&self) -> Option<Instant> {
-        self.kill_at
+        match self.guard {
+            Some(_) => self.kill_at,
+            // It is gone: nothing of it is to be killed any more.
+            None => None,
+        }
     }
 
     /// Kills a guard that has not obeyed in time, and again until it is gone.
@@ -174,5 +178,25 @@ impl Held {
             ..Exit::default()
         };
         exit.with_eviction(self.evicted.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guard_that_is_gone_is_not_waited_for() {
+        let held = Held {
+            request: Sequence(1),
+            guard: None,
+            stage: Stage::Ended(Exit::default()),
+            said: None,
+            evicted: None,
+            kill_at: Some(Instant::now()),
+            beside: Vec::new(),
+            execs: Vec::new(),
+        };
+        assert_eq!(held.due(), None, "the keeper would look again and again");
     }
 }

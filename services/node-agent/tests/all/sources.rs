@@ -61,6 +61,10 @@ const MAY: [(&str, &str); 20] = [
     ),
     ("src/docker/body.rs", "which system folders there are"),
     (
+        "src/keeper/devices.rs",
+        "/proc, where the driver tells of its GPUs",
+    ),
+    (
         "src/process/start.rs",
         "whether programs and mounts are there: no content",
     ),

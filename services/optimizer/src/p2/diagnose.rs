@@ -68,6 +68,10 @@ fn hopeless_alone(
     cluster: &Cluster,
     job: &ProblemJob,
 ) -> Option<(WaitCode, String)> {
+    if problem.nodes.iter().all(|node| node.closed) {
+        let reason = "no node takes containers: none has joined, or all are drained, quarantined or lost (`dormouse nodes` says which; `dormouse node restore NAME`)";
+        return Some((WaitCode::NeverFits, reason.to_owned()));
+    }
     let Some(demand) = cluster.demand(job) else {
         let missing = job
             .demand
@@ -78,7 +82,7 @@ fn hopeless_alone(
             |(resource, amount)| {
                 let name = resource.name();
                 let amount = resource.display(amount);
-                format!("each container demands {name}={amount} and no node has any {name}; add such a node or change the demand")
+                format!("each container demands {name}={amount} and no node that can be used has any {name}; add or restore such a node, or change the demand")
             },
         );
         return Some((WaitCode::NoSuchResource, reason));
@@ -100,12 +104,12 @@ fn hopeless_alone(
     }
     let reason = if room == 0 {
         format!(
-            "one container ({}) is larger than every node; shrink its demand or add a larger node",
+            "one container ({}) is larger than every node that can be used (drained and lost ones cannot); shrink its demand, or add or restore a larger node",
             job.demand
         )
     } else {
         format!(
-            "its minimum of {} ({} each) is more than the empty cluster holds ({room}); lower the minimum or add nodes",
+            "its minimum of {} ({} each) is more than the nodes that can be used hold when they are empty ({room}); lower the minimum, or add or restore nodes",
             containers(min),
             job.demand
         )
