@@ -98,15 +98,12 @@ impl Live {
     /// Of the life that runs, those that leave have their places until they are gone.
     fn take_back_in_place(&mut self, removed: &[RemovedContainer], running: Incarnation) {
         for gang in &mut self.gangs {
-            let its = removed
-                .iter()
-                .filter(|it| it.incarnation == gang.incarnation);
-            if gang.incarnation == running {
+            let life = gang.incarnation;
+            let its = removed.iter().filter(|it| it.incarnation == life);
+            if life == running {
                 gang.taken_back.extend(its.map(|it| it.rank));
-                continue;
-            }
-            for container in its {
-                gang.leave(container.rank);
+            } else {
+                its.for_each(|it| gang.leave(it.rank));
             }
         }
         self.gangs.retain(|gang| !gang.nodes.is_empty());

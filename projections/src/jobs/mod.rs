@@ -18,7 +18,7 @@ mod table;
 mod tests;
 pub mod turn;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::StopReason;
 use dormouse_messages::job::{Containers, Executor, Kind};
