@@ -377,7 +377,7 @@ impl Inner {
         {
             Some((_, why)) => {
                 let why = why.lines().next().unwrap_or_default();
-                let why = format!("{why}; install it in the image or correct command");
+                let why = format!("{why}; install it in the image or correct its `command`");
                 Exit::cannot_start(&why.into())
             }
             None => exit,

@@ -358,7 +358,7 @@ pub enum NodeCommand {
     Show(NodeArg),
     /// Move everything off a node and place nothing on it
     #[command(
-        after_help = "Examples:\n  dormouse node drain n1\n  dormouse node drain n1 --reason 'a new disk' --deadline 3600\n\nA job without a checkpoint stays until it ends, or until the deadline."
+        after_help = "Examples:\n  dormouse node drain n1\n  dormouse node drain n1 --reason 'a new disk' --deadline 1h\n\nA job without a checkpoint stays until it ends, or until the deadline."
     )]
     Drain(DrainArgs),
     /// Use a drained node again
@@ -402,9 +402,10 @@ pub struct DrainArgs {
     /// Why; shown with the node.
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
-    /// Seconds until what still runs there is stopped, to start again elsewhere.
-    #[arg(long, value_name = "SECONDS")]
-    pub deadline: Option<u32>,
+    /// When what still runs there is stopped, to start again elsewhere: in so many seconds, or
+    /// 10m, 2h.
+    #[arg(long, value_name = "TIME")]
+    pub deadline: Option<Limit>,
 }
 
 /// `node label`.

@@ -280,14 +280,15 @@ pub async fn drain(context: &Context, args: &DrainArgs) -> anyhow::Result<u8> {
     if is_drained(context, &args.node).await? && !changes {
         return unchanged(context, &format!("{node} is drained already"));
     }
-    let said = match args.deadline {
+    let deadline_s = args.deadline.map(|deadline| deadline.0);
+    let said = match deadline_s {
         None => format!("{node} is drained: what can move, moves"),
         Some(s) => format!("{node} is drained: what can move, moves; the rest is stopped in {s} s"),
     };
     let event = NodeDrained {
         node,
         reason: args.reason.clone(),
-        deadline_s: args.deadline,
+        deadline_s,
     };
     append(context, Event::from(event), &said).await
 }

@@ -156,7 +156,7 @@ fn become_program(
         .exec();
     let path = program.path.display();
     format!(
-        "{path} cannot be run in {}: {error}; correct command",
+        "{path} cannot be run in {}: {error}; correct its `command`",
         program.working_dir.display()
     )
     .into()

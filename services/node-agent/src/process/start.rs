@@ -198,7 +198,7 @@ fn find(
 ) -> Result<PathBuf, String> {
     let name = argv.first().map_or("", String::as_str);
     if name.is_empty() || argv.iter().any(|argument| argument.contains('\0')) {
-        return Err("its command line is empty or holds a NUL byte; correct command".to_owned());
+        return Err("its command line is empty or holds a NUL byte; correct its `command`".to_owned());
     }
     let executable = |path: &Path| {
         fs::metadata(path)
@@ -210,7 +210,7 @@ fn find(
             Ok(path)
         } else {
             Err(format!(
-                "{} is not an executable file on this node; install it or correct command",
+                "{} is not an executable file on this node; install it or correct its `command`",
                 path.display()
             ))
         };
@@ -221,7 +221,7 @@ fn find(
         .find(|candidate| executable(candidate) && is_seen(candidate))
         .ok_or_else(|| {
             format!(
-                "{name:?} is not found in PATH on this node ({path}); install it or correct command"
+                "{name:?} is not found in PATH on this node ({path}); install it or correct its `command`"
             )
         })
 }

@@ -2,6 +2,7 @@
 
 use crate::problem::{Problem, ProblemJob};
 use crate::solution::WaitCode;
+use dormouse_messages::Resource;
 use dormouse_messages::plain::containers;
 
 use super::instance::{Cluster, Instance, State, limits, roles_of};
@@ -137,6 +138,19 @@ fn ruled_out(problem: &Problem, cluster: &Cluster, job: &ProblemJob, room: u64) 
         return format!(
             "every node that its constraints allow is tainted, such as {} with {taint}; add it to the job's tolerations, or take the taint away",
             node.name
+        );
+    }
+    if constraints.is_empty() && tainted(problem, job).is_none() {
+        // What is left: which GPUs there are, and with how much memory.
+        let memory = match job.needs.gpu_memory_bytes {
+            0 => String::new(),
+            bytes => format!(", gpu_memory={}", Resource::Memory.display(bytes)),
+        };
+        return format!(
+            "its minimum of {} ({}{} each) is more than the GPUs of the nodes that can be used hold when they are empty ({room}); lower the minimum or what a container asks of a GPU, or add or restore nodes",
+            containers(limits(job).0),
+            job.demand,
+            memory
         );
     }
     format!(
