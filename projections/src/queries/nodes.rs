@@ -184,7 +184,9 @@ fn reason(node: &Node) -> String {
             let seen = node.last_seen.filter(|seen| *seen > Timestamp::default());
             let seen = seen.map(|at| format!("last seen {}; ", short(at)));
             let seen = seen.unwrap_or_default();
-            format!("its lease ended, or its containers were ended for good; {seen}its jobs restart elsewhere")
+            format!(
+                "its lease ended, or its containers were ended for good; {seen}its jobs restart elsewhere"
+            )
         }
         (None, Some(at)) => {
             let why = node.drain.reason.as_ref();

@@ -198,7 +198,9 @@ fn find(
 ) -> Result<PathBuf, String> {
     let name = argv.first().map_or("", String::as_str);
     if name.is_empty() || argv.iter().any(|argument| argument.contains('\0')) {
-        return Err("its command line is empty or holds a NUL byte; correct its `command`".to_owned());
+        return Err(
+            "its command line is empty or holds a NUL byte; correct its `command`".to_owned(),
+        );
     }
     let executable = |path: &Path| {
         fs::metadata(path)

@@ -87,6 +87,16 @@ impl Driver {
         let used = self.machine.used_ns(program.id(), device, from, until);
         used as f64 * 100.0 / (until - from) as f64
     }
+
+    /// Stops a program, but not while it looks at the machine: nobody else could then.
+    pub fn stop(&self, program: &Program) {
+        self.machine.with(|_| {
+            program.signal("-STOP");
+            while !program.is_stopped() {
+                std::thread::yield_now();
+            }
+        });
+    }
 }
 
 pub struct Program {
@@ -122,6 +132,14 @@ impl Program {
         let mut kill = Command::new("kill");
         let done = kill.args([name, &self.id().to_string()]).status();
         assert!(done.expect("kill").success());
+    }
+
+    /// Whether a signal has stopped it, or it has ended.
+    fn is_stopped(&self) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id()));
+        let stat = stat.expect("it is there");
+        let after_name = stat.rsplit_once(") ").map(|(_, rest)| rest);
+        after_name.is_some_and(|rest| rest.starts_with(['T', 'Z']))
     }
 
     /// Whether it has ended.

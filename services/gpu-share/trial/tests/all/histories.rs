@@ -102,7 +102,10 @@ impl History {
             }
             1 if !self.programs.is_empty() => {
                 let (_, program, stopped) = &mut self.programs[which];
-                program.signal(if *stopped { "-CONT" } else { "-STOP" });
+                match *stopped {
+                    true => program.signal("-CONT"),
+                    false => self.driver.stop(program),
+                }
                 *stopped = !*stopped;
             }
             2 => match self.scheduler.take() {

@@ -44,7 +44,7 @@ fn a_stopped_holder_does_not_stop_the_others() {
         .drive(Some("living"), &["spin", "500000", "60000"]);
     let living = living.ready();
     pass(500);
-    stopped.signal("-STOP");
+    world.driver.stop(&stopped);
     pass(1500);
     let share = world.driver.share(&living, 0, pass(1000));
     assert!(share > 35.0, "{share}");
