@@ -10,25 +10,58 @@ use crate::symbols::{OUT_OF_MEMORY, Result};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
     Address(u64),
-    Handle(u64),
     Array(u64),
     Mipmap(u64),
     External(u64),
 }
 
+/// Memory that is had by handle, and stays as long as a handle or a mapping of it does.
+#[derive(Debug)]
+struct Created {
+    part: usize,
+    bytes: u64,
+    handles: u32,
+    mappings: u32,
+}
+
 /// The allocations, with their part of the page and their bytes.
 #[derive(Debug, Default)]
-pub struct Ledger(BTreeMap<Key, (usize, u64)>);
+pub struct Ledger {
+    plain: BTreeMap<Key, (usize, u64)>,
+    /// By a number of our own: the driver may give a handle's again while a mapping lives.
+    created: BTreeMap<u64, Created>,
+    next: u64,
+    /// What a handle is of.
+    handles: BTreeMap<u64, u64>,
+    /// Mappings by their first address: how long, and of what.
+    mappings: BTreeMap<u64, (u64, u64)>,
+}
 
 impl Ledger {
     /// The sums by part.
     #[must_use]
     pub fn sums(&self) -> BTreeMap<usize, u64> {
         let mut sums = BTreeMap::new();
-        for (part, bytes) in self.0.values() {
-            *sums.entry(*part).or_default() += bytes;
+        let created = self.created.values().map(|it| (it.part, it.bytes));
+        for (part, bytes) in self.plain.values().copied().chain(created) {
+            *sums.entry(part).or_default() += bytes;
         }
         sums
+    }
+
+    /// One handle or mapping less; what is free with it.
+    fn less(&mut self, id: u64, less: impl FnOnce(&mut Created)) -> Option<(usize, u64)> {
+        let created = self.created.get_mut(&id)?;
+        less(created);
+        if created.handles > 0 {
+            return None;
+        }
+        self.handles.retain(|_, of| *of != id);
+        if created.mappings > 0 {
+            return None;
+        }
+        let created = self.created.remove(&id)?;
+        Some((created.part, created.bytes))
     }
 }
 
@@ -60,6 +93,37 @@ pub fn allocate(
     call: impl FnOnce() -> Result,
     key: impl FnOnce() -> Key,
 ) -> Result {
+    taken(device, bytes, call, |ledger, part| {
+        ledger.plain.insert(key(), (part, bytes));
+    })
+}
+
+/// The same of memory that is had by handle.
+pub fn create(
+    device: i32,
+    bytes: u64,
+    call: impl FnOnce() -> Result,
+    handle: impl FnOnce() -> u64,
+) -> Result {
+    taken(Some(device), bytes, call, |ledger, part| {
+        ledger.next += 1;
+        let created = Created {
+            part,
+            bytes,
+            handles: 1,
+            mappings: 0,
+        };
+        ledger.created.insert(ledger.next, created);
+        ledger.handles.insert(handle(), ledger.next);
+    })
+}
+
+fn taken(
+    device: Option<i32>,
+    bytes: u64,
+    call: impl FnOnce() -> Result,
+    note: impl FnOnce(&mut Ledger, usize),
+) -> Result {
     let part = |state: &'static State| match device {
         Some(device) => state.part_of(device),
         None => state.part(),
@@ -74,9 +138,7 @@ pub fn allocate(
     }
     let result = call();
     match result {
-        0 => {
-            ledger.0.insert(key(), (part, bytes));
-        }
+        0 => note(&mut ledger, part),
         _ => give(state, part, bytes),
     }
     result
@@ -89,7 +151,7 @@ pub fn grow(key: Key, more: u64) -> bool {
         return true;
     };
     let mut ledger = state.ledger();
-    let Some((part, bytes)) = ledger.0.get_mut(&key) else {
+    let Some((part, bytes)) = ledger.plain.get_mut(&key) else {
         return true;
     };
     let taken = take(state, *part, more);
@@ -106,16 +168,87 @@ pub fn free(key: Key, call: impl FnOnce() -> Result) -> Result {
     };
     // Before the call: afterwards another thread may have been given the same number.
     let mut ledger = state.ledger();
-    let known = ledger.0.remove(&key);
+    let known = ledger.plain.remove(&key);
     let result = call();
     match (known, result) {
         (Some((part, bytes)), 0) => give(state, part, bytes),
         (Some(known), _) => {
-            ledger.0.insert(key, known);
+            ledger.plain.insert(key, known);
         }
         (None, _) => {}
     }
     result
+}
+
+/// Does `call`, and then says what that makes of handles and mappings; what is free with it is given
+/// back.
+fn noted(
+    call: impl FnOnce() -> Result,
+    note: impl FnOnce(&mut Ledger) -> Vec<(usize, u64)>,
+) -> Result {
+    let Some(state) = get() else {
+        return call();
+    };
+    let mut ledger = state.ledger();
+    let result = call();
+    if result == 0 {
+        for (part, bytes) in note(&mut ledger) {
+            give(state, part, bytes);
+        }
+    }
+    result
+}
+
+/// A handle is given back by `call`: its memory is free once no mapping of it is left.
+pub fn release(handle: u64, call: impl FnOnce() -> Result) -> Result {
+    noted(call, |ledger| {
+        let id = ledger.handles.get(&handle).copied();
+        let free =
+            id.and_then(|id| ledger.less(id, |it| it.handles = it.handles.saturating_sub(1)));
+        free.into_iter().collect()
+    })
+}
+
+/// One more of the handle of what is mapped at an address.
+pub fn retain(at: u64, call: impl FnOnce() -> Result, handle: impl FnOnce() -> u64) -> Result {
+    noted(call, |ledger| {
+        let before = ledger.mappings.range(..=at).next_back();
+        let of = before.filter(|(from, (bytes, _))| at - **from < *bytes);
+        if let Some(id) = of.map(|(_, (_, id))| *id)
+            && let Some(created) = ledger.created.get_mut(&id)
+        {
+            created.handles += 1;
+            ledger.handles.insert(handle(), id);
+        }
+        Vec::new()
+    })
+}
+
+/// A mapping is made by `call`.
+pub fn map(at: u64, bytes: u64, handle: u64, call: impl FnOnce() -> Result) -> Result {
+    noted(call, |ledger| {
+        if let Some(id) = ledger.handles.get(&handle).copied()
+            && let Some(created) = ledger.created.get_mut(&id)
+        {
+            created.mappings += 1;
+            ledger.mappings.insert(at, (bytes, id));
+        }
+        Vec::new()
+    })
+}
+
+/// The mappings of a range are taken away by `call`.
+pub fn unmap(at: u64, bytes: u64, call: impl FnOnce() -> Result) -> Result {
+    noted(call, |ledger| {
+        let range = ledger.mappings.range(at..at.saturating_add(bytes));
+        let gone: Vec<(u64, u64)> = range.map(|(from, (_, id))| (*from, *id)).collect();
+        let mut free = Vec::new();
+        for (from, id) in gone {
+            ledger.mappings.remove(&from);
+            free.extend(ledger.less(id, |it| it.mappings = it.mappings.saturating_sub(1)));
+        }
+        free
+    })
 }
 
 /// What a device has, as the container sees it: free and total bytes. `real` is the driver's answer.

@@ -28,6 +28,7 @@ pub fn run(way: &str, numbers: &[&str]) -> Result<()> {
         "memory" => memory::run(number(0)),
         "hold" => memory::hold(number(0), number(1)),
         "formats" => memory::formats(),
+        "mapped" => memory::mapped(number(0)),
         "call" => calls::one(usize::try_from(number(0))?),
         "poll" => calls::poll(number(0), number(1), number(2)),
         "cost" => cost(number(0)),

@@ -202,6 +202,69 @@ pub fn run(cap: u64) -> Result<()> {
     Ok(())
 }
 
+/// Maps memory and gives its handle back, again and again, until no more is given: a mapping holds it.
+/// Then takes the mappings away, a handle of one of them kept, and that is given back at the end.
+pub fn mapped(bytes: u64) -> Result<()> {
+    let cuda = Cuda::load(false)?;
+    cuda.on(0)?;
+    let create = call!(
+        cuda,
+        "cuMemCreate",
+        10020,
+        (*mut u64, usize, *const [i32; 8], u64)
+    );
+    let release = call!(cuda, "cuMemRelease", 10020, (u64));
+    let retain = call!(cuda, "cuMemRetainAllocationHandle", 11000, (*mut u64, u64));
+    let reserve = call!(
+        cuda,
+        "cuMemAddressReserve",
+        10020,
+        (*mut u64, usize, usize, u64, u64)
+    );
+    let map = call!(cuda, "cuMemMap", 10020, (u64, usize, usize, u64, u64));
+    let unmap = call!(cuda, "cuMemUnmap", 10020, (u64, usize));
+    let properties = [1, 0, 1, 0, 0, 0, 0, 0];
+    let length = usize::try_from(bytes)?;
+    let mut places = Vec::new();
+    let take = |places: &mut Vec<u64>| -> Result<c_int> {
+        let (mut handle, mut at) = (0, 0);
+        // SAFETY: places to write to, and what the driver gave.
+        unsafe {
+            match create(&raw mut handle, length, &raw const properties, 0) {
+                0 => {}
+                result => return Ok(result),
+            }
+            check("cuMemAddressReserve", reserve(&raw mut at, length, 0, 0, 0))?;
+            check("cuMemMap", map(at, length, 0, handle, 0))?;
+            check("cuMemRelease", release(handle))?;
+        }
+        places.push(at);
+        Ok(0)
+    };
+    let last = loop {
+        match take(&mut places)? {
+            0 => {}
+            result => break result,
+        }
+    };
+    println!("{} mapped, then {last}", places.len());
+    let (kept, mut handle) = (places[0], 0);
+    // SAFETY: a place to write to, and mappings of ours.
+    unsafe {
+        check("cuMemRetainAllocationHandle", retain(&raw mut handle, kept))?;
+        for at in places.drain(..) {
+            check("cuMemUnmap", unmap(at, length))?;
+        }
+    }
+    while take(&mut places)? == 0 {}
+    println!("{} mapped beside one that is held", places.len());
+    // SAFETY: a handle of ours.
+    check("cuMemRelease", unsafe { release(handle) })?;
+    while take(&mut places)? == 0 {}
+    println!("{} mapped", places.len());
+    Ok(())
+}
+
 /// Takes so much and keeps it for so many milliseconds.
 pub fn hold(bytes: u64, ms: u64) -> Result<()> {
     let cuda = Cuda::load(false)?;

@@ -2,7 +2,7 @@
 //! what it does not have. Memory of another process that is opened (IPC) is counted where it was
 //! allocated.
 
-use crate::memory::{Key, allocate, free, grow};
+use crate::memory::{Key, allocate, create, free, grow, map, release, retain, unmap};
 use crate::symbols::{Address, Handle, OUT_OF_MEMORY, Result};
 
 /// What rows of pitched memory begin at multiples of.
@@ -141,9 +141,7 @@ fn created(
     // SAFETY: the caller's, which the driver reads, too.
     match unsafe { properties.as_ref() } {
         Some(it) if it.place_kind == ON_DEVICE => {
-            allocate(Some(it.place), bytes as u64, call, || {
-                Key::Handle(written(to))
-            })
+            create(it.place, bytes as u64, call, || written(to))
         }
         _ => call(),
     }
@@ -174,7 +172,11 @@ ours! { crate::driver::DRIVER;
     cuMemFreeAsync_ptsz(at: Address, stream: Handle) |real| free(Key::Address(at), real);
     cuMemCreate(to: *mut u64, bytes: usize, properties: *const Properties, flags: u64)
         |real| created(to, bytes, properties, real);
-    cuMemRelease(handle: u64) |real| free(Key::Handle(handle), real);
+    cuMemRelease(handle: u64) |real| release(handle, real);
+    cuMemRetainAllocationHandle(to: *mut u64, at: Address) |real| retain(at, real, || written(to));
+    cuMemMap(at: Address, bytes: usize, offset: usize, handle: u64, flags: u64)
+        |real| map(at, bytes as u64, handle, real);
+    cuMemUnmap(at: Address, bytes: usize) |real| unmap(at, bytes as u64, real);
     cuArrayCreate_v2(to: *mut u64, array: *const Array)
         |real| allocate(None, size2(array), real, || Key::Array(written(to)));
     cuArray3DCreate_v2(to: *mut u64, array: *const Array3d)

@@ -20,7 +20,7 @@ fn allocate_on(to: *mut u64, bytes: usize, device: Option<usize>) -> i32 {
 }
 
 /// The device of `CUmemAllocationProp`: its fourth number.
-unsafe fn created(to: *mut u64, bytes: usize, properties: *const [i32; 4]) -> i32 {
+pub(super) unsafe fn created(to: *mut u64, bytes: usize, properties: *const [i32; 4]) -> i32 {
     // SAFETY: properties, by the driver's manual.
     match unsafe { properties.as_ref() } {
         Some([_, _, 1, device]) => allocate_on(to, bytes, usize::try_from(*device).ok()),
@@ -97,8 +97,6 @@ api! {
     cuMemFree_v2(at: u64) give(at);
     cuMemFreeAsync(at: u64, _stream: Handle) give(at);
     cuMemFreeAsync_ptsz(at: u64, _stream: Handle) give(at);
-    cuMemCreate(to: *mut u64, bytes: usize, properties: *const [i32; 4], _flags: u64) unsafe { created(to, bytes, properties) };
-    cuMemRelease(handle: u64) give(handle);
     cuArrayCreate_v2(to: *mut u64, sides: *const usize) unsafe { array(to, sides, 2, 1) };
     cuArray3DCreate_v2(to: *mut u64, sides: *const usize) unsafe { array(to, sides, 3, 1) };
     cuArrayDestroy(at: u64) give(at);

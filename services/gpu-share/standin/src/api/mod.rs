@@ -29,6 +29,7 @@ macro_rules! api {
 
 pub mod basics;
 pub mod copies;
+pub mod mappings;
 pub mod memory;
 pub mod nvml;
 pub mod work;
@@ -79,6 +80,7 @@ fn exported(name: &str) -> *const c_void {
         basics::find(name),
         work::find(name),
         copies::find(name),
+        mappings::find(name),
         memory::find(name),
         resolver(name),
     ];

@@ -57,6 +57,23 @@ fn arrays_of_every_format_keep_to_the_cap() {
     }
 }
 
+/// Memory whose handle was given back stays while it is mapped, and counts as long.
+#[test]
+fn what_is_mapped_counts_without_its_handle() {
+    let world = World::new(1);
+    world.share("capped", &[0], (500, 500), Some(CAP));
+    let quarter = (CAP / 4).to_string();
+    let said = world
+        .driver
+        .drive(Some("capped"), &["mapped", &quarter])
+        .end();
+    assert_eq!(
+        said,
+        "4 mapped, then 2\n3 mapped beside one that is held\n4 mapped\n"
+    );
+    assert!(world.driver.machine.peak_bytes(0) <= CAP);
+}
+
 #[test]
 fn processes_of_a_container_share_its_cap_and_the_killed_give_theirs_back() {
     let world = World::new(1);
