@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build demo mixed test trainer-test trainers-all jaeger-test torture cluster-test explain-cases lint check fmt docs bench bench-gateway bench-hyperqueue bench-checkpoints compose-test gpu-shares gpu-cost gpu-histories gpu-test gpu-bench release tools clean
+.PHONY: help build demo mixed test trainer-test trainers-all jaeger-test torture cluster-test explain-cases whatif-real lint check fmt docs bench bench-gateway bench-hyperqueue bench-checkpoints compose-test gpu-shares gpu-cost gpu-histories gpu-test gpu-bench release tools clean
 
 TOOLS := $(or $(DORMOUSE_TOOLS),$(CURDIR)/.tools)
 # What the tests and the demo find their servers and interpreters by.
@@ -19,6 +19,7 @@ FAULTS ?= 2000
 MINUTES ?= 10
 SEED ?= $(shell date +%s)
 CASES ?= 500
+JOBS ?= 200
 HISTORIES ?= 10000
 
 help: ## Print this list
@@ -70,6 +71,11 @@ cluster-test: ## Torment a cluster on hosts of its own (network namespaces, as r
 
 explain-cases: ## Try every change that explanations of generated jobs name again: make explain-cases CASES=500
 	DORMOUSE_EXPLAIN_CASES=$(CASES) $(CARGO) test -p dormouse-replay --test all explain::cases::every_named -- --nocapture
+
+whatif-real: ## How far whatif's model is off 200 jobs of real processes, six minutes: make whatif-real JOBS=200 SEED=1
+	scripts/install.sh build nats trainers
+	$(CARGO) build -p dormouse -p dormouse-gpu-preload
+	PATH="$(RUN_PATH)" python3 scripts/whatif-real.py --jobs $(JOBS) --seed $(SEED)
 
 lint: ## Check format and lints; a warning fails
 	scripts/install.sh build

@@ -108,6 +108,8 @@ def main():
         answer = cluster.run("whatif", "--log", log, "-o", "json")
     finally:
         cluster.stop()
+    if answer is None:
+        sys.exit("whatif-real: %s" % cluster.said)
     identity = json.loads(answer)["identity"]
     print("%(decisions_equal)d of %(decisions)d allocations come out again; fairness loss off by %(loss).3f" % identity)
     print("completion times of %d jobs: off by %.1f %% at the median, %.1f %% at the 90th per cent" % (

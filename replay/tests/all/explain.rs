@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use dormouse_messages::events::{ClusterConfigured, KeyCreated, KeyRevoked, KeyRotated};
-use dormouse_messages::policy::Policy;
+use dormouse_messages::policy::{Allocation, Policy};
 use dormouse_messages::{Epoch, JobId, Recorded, Role};
 use dormouse_projections::keys::KeyDone;
 use dormouse_replay::engine::{Action, Engine, ModelJob};
@@ -192,6 +192,48 @@ fn a_job_that_has_all_it_can_use_and_one_that_cannot_save() {
         (max.from.as_str(), max.to.as_str(), max.becomes),
         ("2", "3", 3)
     );
+}
+
+/// Under `drf` what runs is left alone: P2's objective has nothing to say of it.
+#[test]
+fn a_job_under_drf_is_told_that_it_keeps_what_it_started_with() {
+    let allocation = Allocation::Drf;
+    let mut engine = cluster(
+        2,
+        Policy {
+            allocation,
+            ..policy(0.1, 0.1)
+        },
+    );
+    submit(&mut engine, 0.0, "ads/y", (8, 8), EXIT);
+    submit(&mut engine, 1.0, "ads/x", (1, 16), EXIT);
+    let mut reason_at = |until_s| {
+        let run = engine.run_until(seconds_after_start(until_s));
+        run.expect("a healthy run");
+        let answer = explain(engine.log(), Subject::Job(job("ads/x")), None);
+        let changes = answer.corrections.iter().map(|it| it.kind.clone());
+        let changes: BTreeSet<String> = changes.collect();
+        if until_s < 30.0 {
+            let (tenant, verb) = ("ads".to_owned(), "cancel".to_owned());
+            let payload = br#"{"job":"y"}"#.to_vec();
+            engine.at(
+                seconds_after_start(30.0),
+                Action::Submit {
+                    tenant,
+                    verb,
+                    payload,
+                },
+            );
+        }
+        (answer.has, answer.dominant.expect("a reason"), changes)
+    };
+    let (has, reason, changes) = reason_at(20.0);
+    assert_eq!((has, reason.code.as_str()), (Some(8), "resources"));
+    assert!(changes.contains("nodes"), "{changes:?}");
+    let (has, reason, changes) = reason_at(50.0);
+    assert_eq!((has, reason.code.as_str()), (Some(8), "not_resized"));
+    assert!(reason.words.contains("drf"), "{}", reason.words);
+    assert!(changes.is_empty(), "{changes:?}");
 }
 
 /// `ads/x` shrinks when `lab/z` comes: why, who gained, what it cost.

@@ -6,7 +6,7 @@ use dormouse_messages::JobId;
 use dormouse_messages::events::Waiting;
 use dormouse_messages::job::Urgency;
 use dormouse_messages::plain::containers;
-use dormouse_optimizer::problem::{Problem, ProblemJob};
+use dormouse_optimizer::problem::{Allocation, Problem, ProblemJob};
 use dormouse_optimizer::{Conflict, Group, Solution, conflict};
 
 use super::answer::{Explanation, Reason};
@@ -26,7 +26,29 @@ fn held_to(posed: &ProblemJob) -> Reason {
     reason("quota", words)
 }
 
-/// What stands against one container more, or its least.
+/// Why a job has no more where P2 does not decide; nothing where it does.
+fn without_p2(allocation: Allocation, posed: &ProblemJob) -> Option<Reason> {
+    let name = match allocation {
+        Allocation::Dorm => return None,
+        Allocation::Drf => "drf",
+        Allocation::Static => "static",
+    };
+    let runs = posed.previous.as_ref().is_some_and(|it| !it.is_empty());
+    Some(match runs {
+        true => reason(
+            "not_resized",
+            format!(
+                "the policy's allocation is {name}: a job is given containers when it starts, and keeps those"
+            ),
+        ),
+        false => reason(
+            "resources",
+            "when it started, there was no room for one container more".to_owned(),
+        ),
+    })
+}
+
+/// What stands against one container more, or its least. P2 is asked, so only where P2 decides.
 /// The kinds of changes that cannot help.
 pub fn against(
     id: &JobId,
@@ -54,6 +76,12 @@ pub fn against(
             .any(|it| Waiting::HOPELESS.contains(&it.code.as_str()))
     {
         return none;
+    }
+    if let Some(reason) = without_p2(problem.policy.allocation, posed) {
+        if has > 0 {
+            answer.all.push(reason);
+        }
+        return BTreeSet::from(["theta1", "theta2"]);
     }
     let placed = solution.jobs.iter().filter(|it| it.containers > 0);
     let beside: BTreeSet<JobId> = placed.map(|it| it.job.clone()).collect();

@@ -5,7 +5,7 @@ use dormouse_projections::keys::KeyHolder;
 use serde::{Deserialize, Serialize};
 
 /// The reason codes, in the order in which the first that applies is the dominant one.
-pub const CODES: [&str; 23] = [
+pub const CODES: [&str; 24] = [
     "refused",
     "on_hold",
     "dependency",
@@ -27,6 +27,7 @@ pub const CODES: [&str; 23] = [
     "not_ready",
     "preempted",
     "own_max",
+    "not_resized",
     "replicas",
     "price",
 ];

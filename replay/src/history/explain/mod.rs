@@ -13,6 +13,7 @@
 mod against;
 mod alternatives;
 mod answer;
+mod beside;
 mod changes;
 mod grids;
 mod job;
@@ -27,8 +28,7 @@ use std::sync::Arc;
 
 use dormouse_messages::events::StoppedBy;
 use dormouse_messages::{
-    Decider as _, Epoch, Event, Fold, JobId, NodeId, Recorded, Sequence, TenantId, Timestamp,
-    Writer,
+    Decider as _, Epoch, Event, JobId, NodeId, Recorded, Sequence, TenantId, Timestamp, Writer,
 };
 use dormouse_optimizer::{Made, Optimizer};
 use dormouse_projections::ReadModel;
@@ -36,6 +36,7 @@ use dormouse_projections::ReadModel;
 pub use answer::*;
 pub use changes::{Candidate, Change};
 
+use self::beside::Beside;
 use super::fork::Fork;
 use super::seen::{self, SeenError, seen_by};
 
@@ -90,6 +91,8 @@ pub struct Explainer {
     done: bool,
     resizes: resizes::Resizes,
     submitted: refusal::Submitted,
+    reading: Beside,
+    /// What is behind `reading`, once all is read.
     pub(crate) model: ReadModel,
     pub(crate) head: Fork,
 }
@@ -110,6 +113,7 @@ impl Explainer {
             done: false,
             resizes: resizes::Resizes::default(),
             submitted: refusal::Submitted::default(),
+            reading: Beside::default(),
             model: ReadModel::default(),
             head: Fork::default(),
         }
@@ -119,7 +123,7 @@ impl Explainer {
     #[must_use]
     pub fn starting_from(mut self, fork: Fork, model: ReadModel) -> Self {
         self.before = fork;
-        self.model = model;
+        self.reading = Beside::starting_from(model);
         self
     }
 
@@ -128,7 +132,7 @@ impl Explainer {
         if self.done {
             return;
         }
-        self.model.evolve(recorded);
+        self.reading.read(recorded);
         self.tail.push_back(Arc::clone(recorded));
         if let Subject::Job(job) = &self.subject {
             let known = (&self.folded, &self.tail);
@@ -183,6 +187,7 @@ impl Explainer {
         mut self,
         mut tell: impl FnMut(&Explanation),
     ) -> Result<Explanation, ExplainError> {
+        self.model = std::mem::take(&mut self.reading).finish();
         self.head = self.before.clone();
         for recorded in &self.tail {
             self.head.read(recorded);

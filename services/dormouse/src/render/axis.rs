@@ -217,8 +217,10 @@ pub(super) fn dashes(timeline: &Timeline, columns: u32, dash: u32, near: f64) ->
 
 /// What the values are: the unit in words.
 pub(super) fn unit(timeline: &Timeline) -> &str {
-    match timeline.unit.as_str() {
-        "fraction" => "fraction of the cluster",
-        unit => unit,
+    match (timeline.unit.as_str(), timeline.metric.as_str()) {
+        ("fraction", "gpu-use") => "fraction of a GPU",
+        ("fraction", "attainment") => "fraction of the requests",
+        ("fraction", _) => "fraction of the cluster",
+        (unit, _) => unit,
     }
 }

@@ -1,0 +1,110 @@
+//! The read models, folded on a thread of their own: they take as long as what the deciders fold.
+
+use std::mem;
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::JoinHandle;
+
+use dormouse_messages::{Fold as _, Recorded};
+use dormouse_projections::ReadModel;
+
+/// So many events are handed over at once; a shorter log takes no thread.
+const BATCH: usize = 4_096;
+/// So many batches may lie between the threads.
+const BATCHES: usize = 4;
+
+type Batch = Vec<Arc<Recorded>>;
+
+/// Read models, and the events that they do not know yet.
+#[derive(Default)]
+pub struct Beside {
+    model: ReadModel,
+    unread: Batch,
+    thread: Option<(SyncSender<Batch>, JoinHandle<ReadModel>)>,
+}
+
+impl Beside {
+    /// Begins with read models from a snapshot.
+    pub fn starting_from(model: ReadModel) -> Self {
+        Self {
+            model,
+            ..Self::default()
+        }
+    }
+
+    /// The next event.
+    pub fn read(&mut self, recorded: &Arc<Recorded>) {
+        self.unread.push(Arc::clone(recorded));
+        if self.unread.len() < BATCH {
+            return;
+        }
+        let (sender, _) = self.thread.get_or_insert_with(|| {
+            let (sender, receiver) = sync_channel::<Batch>(BATCHES);
+            let mut model = mem::take(&mut self.model);
+            let thread = std::thread::spawn(move || {
+                let batches = receiver.into_iter();
+                batches.flatten().for_each(|it| model.evolve(&it));
+                model
+            });
+            (sender, thread)
+        });
+        // The thread ends early only by a panic, which `finish` passes on.
+        let _ = sender.send(mem::take(&mut self.unread));
+    }
+
+    /// The read models after all that was read.
+    pub fn finish(mut self) -> ReadModel {
+        let mut model = self.model;
+        if let Some((sender, thread)) = self.thread.take() {
+            drop(sender);
+            model = match thread.join() {
+                Ok(model) => model,
+                Err(panic) => std::panic::resume_unwind(panic),
+            };
+        }
+        self.unread.iter().for_each(|it| model.evolve(it));
+        model
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_messages::events::ClusterConfigured;
+    use dormouse_messages::policy::Policy;
+    use dormouse_messages::{Envelope, Event, Sequence, Timestamp, Writer};
+
+    use super::*;
+
+    #[test]
+    fn every_event_is_folded_once_and_in_order() {
+        for count in [0, 1, BATCH - 1, BATCH, 3 * BATCH + 7] {
+            let (mut beside, mut model) = (Beside::default(), ReadModel::default());
+            for index in 1..=u32::try_from(count).expect("few") {
+                let policy = Policy {
+                    min_run_s: Some(index),
+                    ..Policy::default()
+                };
+                let (at, event) = (
+                    Timestamp::from_micros(index.into()),
+                    Event::from(ClusterConfigured { policy }),
+                );
+                let recorded = Arc::new(Recorded {
+                    sequence: Sequence(index.into()),
+                    stored_at: at,
+                    writer: Writer::Operator,
+                    envelope: Envelope::new(
+                        format!("e-{index}"),
+                        Writer::Operator,
+                        at,
+                        None,
+                        event,
+                    ),
+                });
+                beside.read(&recorded);
+                model.evolve(&recorded);
+            }
+            let packed = |model: &ReadModel| rmp_serde::to_vec_named(model).expect("packed");
+            assert_eq!(packed(&beside.finish()), packed(&model), "{count} events");
+        }
+    }
+}
