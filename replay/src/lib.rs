@@ -3,6 +3,7 @@
 
 pub mod archive;
 pub mod audit;
+mod beside;
 pub mod engine;
 pub mod history;
 pub mod random;

@@ -4,7 +4,8 @@
 //!
 //! For each service one fold lags behind the log: before a decision is made again it is advanced
 //! to the decision's `asof`, the prefix it was made from. Events with the same `asof` and `now`
-//! are one decision; what a crash cut off it is a prefix, and decided again later.
+//! are one decision; what a crash cut off it is a prefix, and decided again later. The services are
+//! verified beside each other, a thread each.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,11 +13,12 @@ use std::sync::Arc;
 use dormouse_admission::Admission;
 use dormouse_autoscaler::Autoscaler;
 use dormouse_checkpointer::Checkpointer;
-use dormouse_messages::{Decider, Event, Fold, Proposal, Recorded, Sequence, Timestamp};
+use dormouse_messages::{Decider, Event, Fold, Proposal, Recorded, Sequence, Timestamp, Writer};
 use dormouse_optimizer::Optimizer;
 use dormouse_placer::Placer;
 use serde::{Deserialize, Serialize};
 
+use crate::beside::{Beside, Reader};
 use crate::history::slice::States;
 
 /// A decision that is not what its basis gives, or a broken invariant.
@@ -64,6 +66,7 @@ const fn is_zero(number: &u64) -> bool {
 /// One service's decisions.
 struct Lagging<D: Decider> {
     decider: D,
+    report: Report,
     state: D::State,
     folded: Sequence,
     /// Where its state began.
@@ -79,10 +82,11 @@ struct Current {
     proposals: VecDeque<Proposal>,
 }
 
-impl<D: Decider> Lagging<D> {
-    fn new(decider: D) -> Self {
+impl<D: Decider + Default> Default for Lagging<D> {
+    fn default() -> Self {
         Self {
-            decider,
+            decider: D::default(),
+            report: Report::default(),
             state: D::State::default(),
             folded: Sequence(0),
             begun: Sequence(0),
@@ -90,6 +94,12 @@ impl<D: Decider> Lagging<D> {
             current: None,
         }
     }
+}
+
+impl<D: Decider> Lagging<D> {
+    /// Whether its state's invariants are checked after every event: optimizer, placer and
+    /// checkpointer fold the same one.
+    const CHECKS: bool = !matches!(D::WRITER, Writer::Placer | Writer::Checkpointer);
 
     /// Begins with a state from a snapshot.
     fn begin(&mut self, state: D::State, at: Sequence) {
@@ -97,12 +107,7 @@ impl<D: Decider> Lagging<D> {
         (self.folded, self.begun) = (at, at);
     }
 
-    fn read(&mut self, recorded: &Arc<Recorded>, report: &mut Report) {
-        self.check(recorded, report);
-        self.waiting.push_back(Arc::clone(recorded));
-    }
-
-    fn check(&mut self, recorded: &Arc<Recorded>, report: &mut Report) {
+    fn check(&mut self, recorded: &Arc<Recorded>) {
         let Some(event) = recorded.event().filter(|_| recorded.writer == D::WRITER) else {
             return;
         };
@@ -114,16 +119,16 @@ impl<D: Decider> Lagging<D> {
             what,
         };
         if basis.asof < self.begun {
-            report.before_slice += 1;
+            self.report.before_slice += 1;
             return;
         }
-        report.decisions += 1;
+        self.report.decisions += 1;
         if basis.asof >= self.folded {
-            self.advance(basis.asof, report);
+            self.advance(basis.asof);
             if let Some(checked) = self.decider.check(&self.state, event) {
                 match checked {
-                    Ok(()) => report.checked += 1,
-                    Err(what) => report.findings.push(finding(what)),
+                    Ok(()) => self.report.checked += 1,
+                    Err(what) => self.report.findings.push(finding(what)),
                 }
                 return;
             }
@@ -135,10 +140,10 @@ impl<D: Decider> Lagging<D> {
                     "its basis {} lies before that of an earlier decision",
                     basis.asof
                 );
-                report.findings.push(finding(what));
+                self.report.findings.push(finding(what));
                 return;
             }
-            self.advance(basis.asof, report);
+            self.advance(basis.asof);
             let decision = self
                 .decider
                 .decide_within(&self.state, basis.now, basis.budget);
@@ -159,12 +164,12 @@ impl<D: Decider> Lagging<D> {
             &bare,
             again.as_ref().map(|proposal| &proposal.event),
         ) {
-            Ok(()) => report.verified += 1,
-            Err(what) => report.findings.push(finding(what)),
+            Ok(()) => self.report.verified += 1,
+            Err(what) => self.report.findings.push(finding(what)),
         }
     }
 
-    fn advance(&mut self, to: Sequence, report: &mut Report) {
+    fn advance(&mut self, to: Sequence) {
         while let Some(recorded) = self
             .waiting
             .front()
@@ -174,8 +179,11 @@ impl<D: Decider> Lagging<D> {
             self.waiting.pop_front();
             self.state.evolve(&recorded);
             self.folded = recorded.sequence;
+            if !Self::CHECKS {
+                continue;
+            }
             if let Err(what) = self.state.check_invariants() {
-                report.findings.push(Finding {
+                self.report.findings.push(Finding {
                     sequence: recorded.sequence,
                     type_name: recorded.event().map_or("", Event::type_name).to_owned(),
                     build: String::new(),
@@ -186,27 +194,37 @@ impl<D: Decider> Lagging<D> {
     }
 }
 
-/// Verifies the decisions of every service, event by event.
-pub struct Verifier {
-    admission: Lagging<Admission>,
-    optimizer: Lagging<Optimizer>,
-    placer: Lagging<Placer>,
-    checkpointer: Lagging<Checkpointer>,
-    autoscaler: Lagging<Autoscaler>,
-    report: Report,
+impl<D: Decider> Reader for Lagging<D> {
+    fn read(&mut self, recorded: &Arc<Recorded>) {
+        self.check(recorded);
+        self.waiting.push_back(Arc::clone(recorded));
+    }
 }
 
-impl Default for Verifier {
-    fn default() -> Self {
-        Self {
-            admission: Lagging::new(Admission),
-            optimizer: Lagging::new(Optimizer::default()),
-            placer: Lagging::new(Placer),
-            checkpointer: Lagging::new(Checkpointer::default()),
-            autoscaler: Lagging::new(Autoscaler),
-            report: Report::default(),
-        }
+impl<D: Decider + Default> Beside<Lagging<D>> {
+    fn begin(&mut self, state: D::State, at: Sequence) {
+        let mut lagging = Lagging::default();
+        lagging.begin(state, at);
+        *self = Self::starting_from(lagging);
     }
+
+    /// What was found, once the log has ended: its end is folded as well.
+    fn report(self) -> Report {
+        let mut lagging = self.finish();
+        lagging.advance(Sequence(u64::MAX));
+        lagging.report
+    }
+}
+
+/// Verifies the decisions of every service.
+#[derive(Default)]
+pub struct Verifier {
+    events: u64,
+    admission: Beside<Lagging<Admission>>,
+    optimizer: Beside<Lagging<Optimizer>>,
+    placer: Beside<Lagging<Placer>>,
+    checkpointer: Beside<Lagging<Checkpointer>>,
+    autoscaler: Beside<Lagging<Autoscaler>>,
 }
 
 impl Verifier {
@@ -225,25 +243,35 @@ impl Verifier {
 
     /// The next event of the log.
     pub fn read(&mut self, recorded: &Arc<Recorded>) {
-        let report = &mut self.report;
-        report.events += 1;
-        self.admission.read(recorded, report);
-        self.optimizer.read(recorded, report);
-        self.placer.read(recorded, report);
-        self.checkpointer.read(recorded, report);
-        self.autoscaler.read(recorded, report);
+        self.events += 1;
+        self.admission.read(recorded);
+        self.optimizer.read(recorded);
+        self.placer.read(recorded);
+        self.checkpointer.read(recorded);
+        self.autoscaler.read(recorded);
     }
 
-    /// What was found, once the log has ended: its end is folded as well.
+    /// What was found.
     #[must_use]
-    pub fn finish(mut self) -> Report {
-        let report = &mut self.report;
-        let end = Sequence(u64::MAX);
-        self.admission.advance(end, report);
-        self.optimizer.advance(end, report);
-        self.placer.advance(end, report);
-        self.checkpointer.advance(end, report);
-        self.autoscaler.advance(end, report);
-        self.report
+    pub fn finish(self) -> Report {
+        let mut report = Report {
+            events: self.events,
+            ..Report::default()
+        };
+        for of_service in [
+            self.admission.report(),
+            self.optimizer.report(),
+            self.placer.report(),
+            self.checkpointer.report(),
+            self.autoscaler.report(),
+        ] {
+            report.decisions += of_service.decisions;
+            report.verified += of_service.verified;
+            report.checked += of_service.checked;
+            report.before_slice += of_service.before_slice;
+            report.findings.extend(of_service.findings);
+        }
+        report.findings.sort_by_key(|finding| finding.sequence);
+        report
     }
 }

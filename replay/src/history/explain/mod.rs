@@ -13,7 +13,6 @@
 mod against;
 mod alternatives;
 mod answer;
-mod beside;
 mod changes;
 mod grids;
 mod job;
@@ -36,9 +35,9 @@ use dormouse_projections::ReadModel;
 pub use answer::*;
 pub use changes::{Candidate, Change};
 
-use self::beside::Beside;
 use super::fork::Fork;
 use super::seen::{self, SeenError, seen_by};
+use crate::beside::Beside;
 
 /// Decisions that are made to look for changes where nobody says how many: a job among fifty takes at
 /// most forty.
@@ -91,7 +90,7 @@ pub struct Explainer {
     done: bool,
     resizes: resizes::Resizes,
     submitted: refusal::Submitted,
-    reading: Beside,
+    reading: Beside<ReadModel>,
     /// What is behind `reading`, once all is read.
     pub(crate) model: ReadModel,
     pub(crate) head: Fork,

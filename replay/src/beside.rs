@@ -1,4 +1,4 @@
-//! The read models, folded on a thread of their own: they take as long as what the deciders fold.
+//! Readers of a log that do not need each other, each on a thread of its own.
 
 use std::mem;
 use std::sync::Arc;
@@ -9,25 +9,37 @@ use dormouse_messages::{Fold as _, Recorded};
 use dormouse_projections::ReadModel;
 
 /// So many events are handed over at once; a shorter log takes no thread.
-const BATCH: usize = 4_096;
+const BATCH: usize = 1_024;
 /// So many batches may lie between the threads.
-const BATCHES: usize = 4;
+const BATCHES: usize = 8;
 
 type Batch = Vec<Arc<Recorded>>;
 
-/// Read models, and the events that they do not know yet.
-#[derive(Default)]
-pub struct Beside {
-    model: ReadModel,
-    unread: Batch,
-    thread: Option<(SyncSender<Batch>, JoinHandle<ReadModel>)>,
+/// What reads a log.
+pub trait Reader: Send + 'static {
+    /// The next event.
+    fn read(&mut self, recorded: &Arc<Recorded>);
 }
 
-impl Beside {
-    /// Begins with read models from a snapshot.
-    pub fn starting_from(model: ReadModel) -> Self {
+impl Reader for ReadModel {
+    fn read(&mut self, recorded: &Arc<Recorded>) {
+        self.evolve(recorded);
+    }
+}
+
+/// A reader, and the events that it does not know yet.
+#[derive(Default)]
+pub struct Beside<R> {
+    reader: R,
+    unread: Batch,
+    thread: Option<(SyncSender<Batch>, JoinHandle<R>)>,
+}
+
+impl<R: Reader + Default> Beside<R> {
+    /// Begins with a reader that has read the beginning.
+    pub fn starting_from(reader: R) -> Self {
         Self {
-            model,
+            reader,
             ..Self::default()
         }
     }
@@ -40,11 +52,11 @@ impl Beside {
         }
         let (sender, _) = self.thread.get_or_insert_with(|| {
             let (sender, receiver) = sync_channel::<Batch>(BATCHES);
-            let mut model = mem::take(&mut self.model);
+            let mut reader = mem::take(&mut self.reader);
             let thread = std::thread::spawn(move || {
                 let batches = receiver.into_iter();
-                batches.flatten().for_each(|it| model.evolve(&it));
-                model
+                batches.flatten().for_each(|it| reader.read(&it));
+                reader
             });
             (sender, thread)
         });
@@ -52,18 +64,18 @@ impl Beside {
         let _ = sender.send(mem::take(&mut self.unread));
     }
 
-    /// The read models after all that was read.
-    pub fn finish(mut self) -> ReadModel {
-        let mut model = self.model;
+    /// The reader after all that was read.
+    pub fn finish(mut self) -> R {
+        let mut reader = self.reader;
         if let Some((sender, thread)) = self.thread.take() {
             drop(sender);
-            model = match thread.join() {
-                Ok(model) => model,
+            reader = match thread.join() {
+                Ok(reader) => reader,
                 Err(panic) => std::panic::resume_unwind(panic),
             };
         }
-        self.unread.iter().for_each(|it| model.evolve(it));
-        model
+        self.unread.iter().for_each(|it| reader.read(it));
+        reader
     }
 }
 
@@ -78,7 +90,7 @@ mod tests {
     #[test]
     fn every_event_is_folded_once_and_in_order() {
         for count in [0, 1, BATCH - 1, BATCH, 3 * BATCH + 7] {
-            let (mut beside, mut model) = (Beside::default(), ReadModel::default());
+            let (mut beside, mut model) = (Beside::<ReadModel>::default(), ReadModel::default());
             for index in 1..=u32::try_from(count).expect("few") {
                 let policy = Policy {
                     min_run_s: Some(index),
