@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use dormouse_messages::events::StopReason;
 use dormouse_messages::job::{Executor, JobSpec, Kind};
+use dormouse_messages::near;
 use dormouse_messages::roles::Part;
 use dormouse_messages::workdir::Workdir;
 use dormouse_messages::{Amounts, By, Epoch, Incarnation, JobClass, JobId, NodeId, Timestamp};
@@ -152,6 +153,9 @@ pub struct ContainerCounts {
     pub now: u32,
     /// How many the last allocation gives it.
     pub target: u32,
+    /// How many of both stand beside its workers, which the bounds are of.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub beside: u32,
 }
 
 /// Which job.
@@ -271,8 +275,9 @@ pub(super) fn job(
         return Err(QueryError::not_found(match refused {
             Some(refused) => format!("{} was refused: {}", query.job, refused.reason),
             None => format!(
-                "there is no job {}; `dormouse jobs` lists those that are known",
-                query.job
+                "there is no job {}{}; `dormouse jobs --all` lists those that are known",
+                query.job,
+                near::hint(meant(model, &query.job).map(JobId::as_str))
             ),
         }));
     };
@@ -303,6 +308,15 @@ pub(super) fn job(
         lives_dropped: job.lives_dropped,
         containers_timeline,
     })
+}
+
+/// The job of the same tenant that may be meant. Of others nothing is said: a tenant asks here, too.
+fn meant<'a>(model: &'a ReadModel, id: &JobId) -> Option<&'a JobId> {
+    let known = model.jobs.live().chain(model.jobs.ended());
+    let own = known.map(|(id, _)| id);
+    let own: Vec<&JobId> = own.filter(|it| it.tenant() == id.tenant()).collect();
+    let near = near::nearest(id.name(), own.iter().map(|it| it.name()))?;
+    own.into_iter().find(|it| it.name() == near)
 }
 
 fn roles(job: &Job) -> Vec<RoleRow> {
@@ -375,6 +389,7 @@ pub(super) fn row(
             max: job.bounds.max,
             now: job.now,
             target: job.target,
+            beside: job.beside.count(),
         },
         share: job.share,
         share_now: share_now(model, job),

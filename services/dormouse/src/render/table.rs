@@ -154,17 +154,22 @@ fn share_of(row: &JobRow) -> String {
     }
 }
 
-/// `3 of 1–8`; `3→5 of 1–8` on the way.
+/// `3 of 1–8`; `3→5 of 1–8` on the way; `3 of 1–8, 1 beside` with a parameter server.
 pub(super) fn containers(counts: &ContainerCounts) -> String {
+    let workers = |all: u32| all.saturating_sub(counts.beside);
     let now = if counts.now == counts.target || counts.target == 0 {
-        counts.now.to_string()
+        workers(counts.now).to_string()
     } else {
-        format!("{}→{}", counts.now, counts.target)
+        format!("{}→{}", workers(counts.now), workers(counts.target))
+    };
+    let beside = match counts.beside {
+        count if count > 0 && counts.now.max(counts.target) > 0 => format!(", {count} beside"),
+        _ => String::new(),
     };
     if counts.min == counts.max {
-        format!("{now} of {}", counts.max)
+        format!("{now} of {}{beside}", counts.max)
     } else {
-        format!("{now} of {}–{}", counts.min, counts.max)
+        format!("{now} of {}–{}{beside}", counts.min, counts.max)
     }
 }
 
