@@ -165,6 +165,16 @@ fn a_dry_run_says_what_would_be_and_a_document_comes_back() {
         (&stored[0]["job"], &stored[1]["job"]),
         (&json!("ads/s-1"), &json!("ads/s-2"))
     );
+    a_dry_run_says_values_and_what_no_nodes_hold(&cluster, again);
+    let waited = cluster.run(&["job", "wait", "ads/s-1", "ads/s-2"]).ok();
+    assert_eq!(lines(&waited.out).len(), 2, "{waited:?}");
+    the_worst_end_is_the_exit_code(&cluster, again);
+    what_has_ended_keeps_its_command(&cluster);
+    the_policy_comes_back(&cluster);
+    names_that_nothing_has_are_said(&cluster);
+}
+
+fn a_dry_run_says_values_and_what_no_nodes_hold(cluster: &Cluster, again: &str) {
     let dry = [
         "submit",
         again,
@@ -186,19 +196,13 @@ fn a_dry_run_says_what_would_be_and_a_document_comes_back() {
         "--name",
         "d",
         "--set",
-        "containers=100",
+        "containers={min: 100, max: 100}",
     ];
     let large = cluster.run_with(&large, &[]).ok();
     assert!(
         large.out.contains("it would wait until nodes are added"),
         "{large:?}"
     );
-    let waited = cluster.run(&["job", "wait", "ads/s-1", "ads/s-2"]).ok();
-    assert_eq!(lines(&waited.out).len(), 2, "{waited:?}");
-    the_worst_end_is_the_exit_code(&cluster, again);
-    what_has_ended_keeps_its_command(&cluster);
-    the_policy_comes_back(&cluster);
-    names_that_nothing_has_are_said(&cluster);
 }
 
 /// Two jobs of one command, of which one fails.
