@@ -22,6 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::StopReason;
 use dormouse_messages::job::{Containers, Executor, Kind};
+use dormouse_messages::workdir::Workdir;
 use dormouse_messages::{
     Amounts, Beside, By, Epoch, Incarnation, JobClass, JobId, KeptSpec, NodeId, Rank, Sequence,
     TenantId, Timestamp,
@@ -126,6 +127,9 @@ pub struct Job {
     /// specification.
     #[serde(default)]
     pub command: String,
+    /// The packed folder that went with it.
+    #[serde(default)]
+    pub workdir: Option<Box<Workdir>>,
     /// What only a live job needs.
     pub live: Option<Box<Live>>,
 }

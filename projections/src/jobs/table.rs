@@ -154,6 +154,7 @@ impl JobTable {
             lives_dropped: 0,
             tasks: tasks.as_ref().map(TaskCounts::of),
             command: String::new(),
+            workdir: event.spec.workdir.clone().map(Box::new),
             live: Some(Box::new(Live {
                 spec: KeptSpec::packed(&event.spec),
                 in_place: event.spec.is_in_place(),
@@ -267,7 +268,7 @@ impl JobTable {
 
 impl Fold for JobTable {
     const NAME: &'static str = "jobs";
-    const VERSION: u32 = 15;
+    const VERSION: u32 = 16;
 
     fn evolve(&mut self, recorded: &Recorded) {
         let Some(event) = recorded.event() else {

@@ -27,6 +27,7 @@ impl NodeTable {
         node.address.clone_from(&event.address);
         node.incarnation = event.incarnation;
         node.joined = Some(at);
+        node.fenced = None;
         if let Some((drained, drain)) = self.drained_early.remove(&event.node) {
             (node.drained, node.drain) = (Some(drained), drain);
         }
@@ -329,7 +330,7 @@ impl JobGangs {
 
 impl Fold for NodeTable {
     const NAME: &'static str = "nodes";
-    const VERSION: u32 = 8;
+    const VERSION: u32 = 9;
 
     fn evolve(&mut self, recorded: &Recorded) {
         let Some(event) = recorded.event() else {
@@ -353,7 +354,14 @@ impl Fold for NodeTable {
             Event::NodeRemoved(e) => self.removed(&e.node),
             Event::NodeGpuReconciled(e) => self.reconciled(e, at),
             Event::NodeLost(e) => self.lost(&e.node, e.incarnation, e.last_seen, at),
-            Event::NodeFenced(e) => self.lost(&e.node, e.incarnation, at, at),
+            Event::NodeFenced(e) => {
+                self.lost(&e.node, e.incarnation, at, at);
+                let node = self.nodes.get_mut(&e.node);
+                let node = node.filter(|node| node.incarnation == e.incarnation);
+                if let Some(node) = node {
+                    node.fenced = Some(e.reason.clone());
+                }
+            }
             Event::NodeRecovered(e) => {
                 if let Some(node) = self.nodes.get_mut(&e.node) {
                     node.lost = None;

@@ -68,6 +68,9 @@ pub struct Node {
     pub quarantined: Option<(String, Timestamp)>,
     /// Since when it is lost.
     pub lost: Option<Timestamp>,
+    /// How it is known that its containers have ended, where it is lost because of that.
+    #[serde(default)]
+    pub fenced: Option<String>,
     /// When it was last seen before that.
     pub last_seen: Option<Timestamp>,
     /// When its agent last started.

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use dormouse_messages::events::StopReason;
 use dormouse_messages::job::{Executor, JobSpec, Kind};
+use dormouse_messages::near;
 use dormouse_messages::roles::Part;
+use dormouse_messages::workdir::Workdir;
 use dormouse_messages::{Amounts, By, Epoch, Incarnation, JobClass, JobId, NodeId, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +26,14 @@ use dormouse_state::{Queues, Share};
 )]
 const fn is_zero(number: &u32) -> bool {
     *number == 0
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde asks for a reference"
+)]
+const fn is_false(flag: &bool) -> bool {
+    !*flag
 }
 
 /// A job's line in the list.
@@ -87,6 +97,9 @@ pub struct JobRow {
     pub ended_at: Option<Timestamp>,
     /// Seconds from the submission to the end, or to now.
     pub age_s: f64,
+    /// Seconds from the submission to now, also of one that has ended.
+    #[serde(default)]
+    pub submitted_ago_s: f64,
     /// Job completion time: seconds from the submission to the end, once it has ended.
     pub jct_s: Option<f64>,
     /// Seconds from the submission to the first start (to now, to the end).
@@ -121,6 +134,9 @@ pub struct JobRow {
     /// Containers by node.
     #[serde(default)]
     pub nodes: BTreeMap<NodeId, u32>,
+    /// Whether its tenant has put it on hold.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub on_hold: bool,
     /// Where a gateway serves it, where it is a service or a notebook that is not over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
@@ -137,6 +153,9 @@ pub struct ContainerCounts {
     pub now: u32,
     /// How many the last allocation gives it.
     pub target: u32,
+    /// How many of both stand beside its workers, which the bounds are of.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub beside: u32,
 }
 
 /// Which job.
@@ -176,6 +195,9 @@ pub struct JobDetail {
     /// What it ran, once it has ended; a long command is cut.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub command: String,
+    /// The packed folder that went with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workdir: Option<Workdir>,
     /// The last checkpoint on the log.
     pub checkpoint: Option<SavedCheckpoint>,
     /// Its partition's lives, oldest first.
@@ -253,8 +275,9 @@ pub(super) fn job(
         return Err(QueryError::not_found(match refused {
             Some(refused) => format!("{} was refused: {}", query.job, refused.reason),
             None => format!(
-                "there is no job {}; `dormouse jobs` lists those that are known",
-                query.job
+                "there is no job {}{}; `dormouse jobs --all` lists those that are known",
+                query.job,
+                near::hint(meant(model, &query.job).map(JobId::as_str))
             ),
         }));
     };
@@ -279,11 +302,21 @@ pub(super) fn job(
         roles: roles(job),
         spec: spec.map(std::borrow::Cow::into_owned),
         command: job.command.clone(),
+        workdir: job.workdir.as_deref().cloned(),
         checkpoint: job.checkpoint.as_deref().cloned(),
         lives: job.lives.iter().map(|life| life_row(life, now)).collect(),
         lives_dropped: job.lives_dropped,
         containers_timeline,
     })
+}
+
+/// The job of the same tenant that may be meant. Of others nothing is said: a tenant asks here, too.
+fn meant<'a>(model: &'a ReadModel, id: &JobId) -> Option<&'a JobId> {
+    let known = model.jobs.live().chain(model.jobs.ended());
+    let own = known.map(|(id, _)| id);
+    let own: Vec<&JobId> = own.filter(|it| it.tenant() == id.tenant()).collect();
+    let near = near::nearest(id.name(), own.iter().map(|it| it.name()))?;
+    own.into_iter().find(|it| it.name() == near)
 }
 
 fn roles(job: &Job) -> Vec<RoleRow> {
@@ -344,7 +377,10 @@ pub(super) fn row(
         position,
         tenant_share: tenant.map(|tenant| model.queues.share(tenant).as_f64()),
         demand_share: tenant.map(|tenant| model.queues.demand_share(tenant).as_f64()),
-        code: job.code.clone(),
+        code: match is_idle(model, id, job) {
+            true => IDLE.to_owned(),
+            false => job.code.clone(),
+        },
         weight: job.weight,
         priority_class: job.class.clone(),
         preempted: job.preempted,
@@ -353,6 +389,7 @@ pub(super) fn row(
             max: job.bounds.max,
             now: job.now,
             target: job.target,
+            beside: job.beside.count(),
         },
         share: job.share,
         share_now: share_now(model, job),
@@ -370,6 +407,7 @@ pub(super) fn row(
             .unwrap_or(now)
             .seconds_since(times.submitted)
             .max(0.0),
+        submitted_ago_s: now.seconds_since(times.submitted).max(0.0),
         jct_s: job.jct_s(),
         waiting_s: job.waiting_s(now),
         resizes: job.resizes,
@@ -385,8 +423,20 @@ pub(super) fn row(
         progress_at: progress.map(|p| p.at),
         metrics: metrics.unwrap_or_default(),
         nodes: nodes.unwrap_or_default(),
+        on_hold: job.live.as_ref().is_some_and(|live| live.on_hold),
         address: address(model, id, job),
     }
+}
+
+/// The code of a job that waits for nothing but to be asked for.
+pub const IDLE: &str = "idle";
+
+/// Whether it is a service or a notebook that is to have no replica until it is asked for.
+fn is_idle(model: &ReadModel, id: &JobId, job: &Job) -> bool {
+    let is_stopped = job.phase == Phase::Waiting && job.live.as_ref().is_some_and(|it| !it.on_hold);
+    let service = model.services.get(id).map(|it| it.target);
+    let wanted = service.or_else(|| Some(model.notebooks.get(id)?.target));
+    is_stopped && wanted == Some(0)
 }
 
 /// Why it is as it is; of a service that runs, what is wrong with it, too.
@@ -397,6 +447,10 @@ fn why(
     position: Option<u64>,
     now: Timestamp,
 ) -> String {
+    let ends = job.live.as_ref().is_some_and(|it| it.cancel_requested);
+    if is_idle(model, id, job) && !ends {
+        return "idle: it starts when it is asked for".to_owned();
+    }
     let reason = reason::of_row(room, id, job, position, now);
     let runs = job.kind == Kind::Inference && job.phase == Phase::Running;
     let service = model.services.get(id).filter(|_| runs);

@@ -25,7 +25,7 @@ use serde_json::Value;
 
 pub use cluster::{ClusterAnswer, FlaggedEvent, LogHead, NodeCounts, ResourceUse};
 pub use difference::{Change, Difference, Side, difference};
-pub use jobs::{ContainerCounts, JobDetail, JobQuery, JobRow, LifeRow, Spread};
+pub use jobs::{ContainerCounts, IDLE, JobDetail, JobQuery, JobRow, LifeRow, Spread};
 pub use ledger::{LedgerAnswer, LedgerQuery, LedgerRow, TenantLedger};
 pub use list::{JobsAnswer, JobsQuery};
 pub use nodes::{

@@ -118,7 +118,7 @@ pub(super) fn nodes(model: &ReadModel, query: NodesQuery, now: Timestamp) -> Nod
     for (name, node) in model.nodes.iter() {
         match node.lost.is_some_and(long_ago) && !query.all {
             true => answer.left_out += 1,
-            false => answer.nodes.push(row(name, node)),
+            false => answer.nodes.push(row(model, name, node)),
         }
     }
     answer
@@ -141,7 +141,7 @@ pub(super) fn node(model: &ReadModel, query: &NodeQuery) -> Result<NodeDetail, Q
             state: standing.member.state,
         });
     Ok(NodeDetail {
-        row: row(&query.node, node),
+        row: row(model, &query.node, node),
         agent_incarnation: node.incarnation,
         gpus: node.gpus.clone(),
         gpu_doubts: node.gpu_doubts.clone(),
@@ -149,11 +149,11 @@ pub(super) fn node(model: &ReadModel, query: &NodeQuery) -> Result<NodeDetail, Q
     })
 }
 
-fn row(name: &NodeId, node: &Node) -> NodeRow {
+fn row(model: &ReadModel, name: &NodeId, node: &Node) -> NodeRow {
     NodeRow {
         node: name.clone(),
         state: node.state(),
-        reason: reason(node),
+        reason: reason(node, stay(model, name, node)),
         capacity: node.capacity.clone(),
         used: node.used.clone(),
         containers: node.containers,
@@ -170,7 +170,36 @@ fn row(name: &NodeId, node: &Node) -> NodeRow {
     }
 }
 
-fn reason(node: &Node) -> String {
+/// How many containers of a drained node do not move: those of jobs that are never adjusted.
+fn stay(model: &ReadModel, name: &NodeId, node: &Node) -> u32 {
+    if node.drained.is_none() || node.containers == 0 {
+        return 0;
+    }
+    let stays = |job: &JobId| model.queues.jobs.get(job).is_some_and(|it| !it.adjustable);
+    let standing = model.nodes.standing(name).filter(|it| stays(it.job));
+    u32::try_from(standing.count()).map_or(node.containers, |it| it.min(node.containers))
+}
+
+/// `1 container leaves; 2 stay until they end: their jobs have no checkpoint`.
+fn leaving(containers: u32, stay: u32) -> String {
+    let counted = |count: u32, one: &str, more: &str| match count {
+        1 => format!("1 container {one}"),
+        count => format!("{count} containers {more}"),
+    };
+    let leave = containers - stay;
+    let leaves = (leave > 0).then(|| counted(leave, "leaves", "leave"));
+    let stays = (stay > 0).then(|| {
+        let stays = counted(stay, "stays until it ends", "stay until they end");
+        format!("{stays}, without a checkpoint")
+    });
+    let both: Vec<String> = leaves.into_iter().chain(stays).collect();
+    match both.is_empty() {
+        true => "empty".to_owned(),
+        false => both.join("; "),
+    }
+}
+
+fn reason(node: &Node, stay: u32) -> String {
     let short = |time: Timestamp| time.to_words();
     if let (None, None, Some((why, until))) = (node.lost, node.drained, &node.quarantined) {
         return format!("quarantined until {}: {why}", short(*until));
@@ -179,14 +208,18 @@ fn reason(node: &Node) -> String {
         (Some(lost), _) if node.joined > Some(lost) => {
             "its agent is back; waits for its recovery to be recorded".to_owned()
         }
-        (Some(_), _) => {
+        (Some(at), _) => {
+            if let Some(how) = &node.fenced {
+                let at = short(at);
+                return format!(
+                    "its containers have ended, {at}: {how}; its jobs restart elsewhere"
+                );
+            }
             // Who found it lost may never have seen it.
             let seen = node.last_seen.filter(|seen| *seen > Timestamp::default());
             let seen = seen.map(|at| format!("last seen {}; ", short(at)));
             let seen = seen.unwrap_or_default();
-            format!(
-                "its lease ended, or its containers were ended for good; {seen}its jobs restart elsewhere"
-            )
+            format!("its lease ended; {seen}its jobs restart elsewhere")
         }
         (None, Some(at)) => {
             let why = node.drain.reason.as_ref();
@@ -195,11 +228,7 @@ fn reason(node: &Node) -> String {
             let by = by.map_or_else(String::new, |by| {
                 format!(", at the latest by {}", short(by))
             });
-            let rest = match node.containers {
-                0 => "empty".to_owned(),
-                1 => "1 container leaves".to_owned(),
-                n => format!("{n} containers leave"),
-            };
+            let rest = leaving(node.containers, stay);
             let operator = &node.drain.by;
             let operator = operator
                 .as_ref()
@@ -210,5 +239,21 @@ fn reason(node: &Node) -> String {
             .joined
             .map(|at| format!("up since {}", short(at)))
             .unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stays_on_a_drained_node_is_not_said_to_leave() {
+        assert_eq!(leaving(0, 0), "empty");
+        assert_eq!(leaving(2, 0), "2 containers leave");
+        let without = "without a checkpoint";
+        let one = format!("1 container stays until it ends, {without}");
+        assert_eq!(leaving(1, 1), one);
+        let both = format!("1 container leaves; 2 containers stay until they end, {without}");
+        assert_eq!(leaving(3, 2), both);
     }
 }

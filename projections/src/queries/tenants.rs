@@ -69,7 +69,8 @@ pub struct TenantRow {
     pub longest_wait_s: f64,
     /// Mean time from the submission to the first start, in seconds: in the queue, for an
     /// allocation and for its room. Those that never started count with their present age, or
-    /// their age at their end; ended jobs as long as they are kept.
+    /// their age at their end; ended jobs as long as they are kept. Services and notebooks that may
+    /// have no replica start when they are asked for, and do not count.
     #[serde(default)]
     pub mean_start_wait_s: f64,
     /// The longest of these.
@@ -205,6 +206,10 @@ fn start_waits<'a>(
     for (id, job) in model.jobs.live().chain(model.jobs.ended()) {
         let tenant = id.tenant();
         if only.is_some_and(|only| only != tenant) {
+            continue;
+        }
+        // What starts when it is asked for does not wait until then.
+        if job.kind.is_served() && job.bounds.min == 0 {
             continue;
         }
         let waited_s = job.waiting_s(now);

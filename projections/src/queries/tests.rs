@@ -1,8 +1,8 @@
 //! Given a history, what the queries answer.
 
 use dormouse_messages::events::{
-    ClusterConfigured, JobRefused, JobReleased, RawEncoding, StopReason, SubmissionReceived,
-    TenantConfigured,
+    ClusterConfigured, JobRefused, JobReleased, NodeDrained, NodeFenced, RawEncoding, StopReason,
+    SubmissionReceived, TenantConfigured,
 };
 use dormouse_messages::policy::Policy;
 use dormouse_messages::{Body, TenantId, Writer};
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::ReadModel;
 use crate::timelines::Timeline;
-use dormouse_state::history::{History, job};
+use dormouse_state::history::{History, job, node};
 
 fn busy() -> History {
     let mut history = History::default();
@@ -130,6 +130,39 @@ fn nodes_and_what_stands_on_them() {
 }
 
 #[test]
+fn a_node_says_how_it_is_known_to_be_gone() {
+    let mut history = busy();
+    history.push(NodeFenced {
+        node: node("n0"),
+        incarnation: 1,
+        reason: "its power is off".to_owned(),
+    });
+    let detail: NodeDetail = ask(&history, "node", json!({"node": "n0"}));
+    let reason = &detail.row.reason;
+    assert!(
+        reason.starts_with("its containers have ended, ") && reason.contains("its power is off"),
+        "{reason}"
+    );
+}
+
+#[test]
+fn of_a_drained_node_it_is_said_what_stays() {
+    let mut history = History::default();
+    history.join("n0", 1).run("ads/lr", 1);
+    history.push(NodeDrained {
+        node: node("n0"),
+        reason: None,
+        deadline_s: None,
+    });
+    let detail: NodeDetail = ask(&history, "node", json!({"node": "n0"}));
+    let reason = &detail.row.reason;
+    assert!(
+        reason.ends_with("; 1 container stays until it ends, without a checkpoint"),
+        "{reason}"
+    );
+}
+
+#[test]
 fn timelines_and_the_cluster() {
     let history = busy();
     let drawn: Timeline = ask(&history, "timeline", json!({"metric": "fairness_loss"}));
@@ -178,6 +211,18 @@ fn errors_say_what_to_do() {
     let (code, message) = refused(&history, "job", json!({"job": "vision/c"}));
     assert_eq!(code, "not_found");
     assert!(message.contains("did you mean"), "{message}");
+    let (_, message) = refused(&history, "job", json!({"job": "ads/lrr"}));
+    assert!(message.contains("; did you mean ads/lr?"), "{message}");
+    // A tenant is told nothing of others' jobs.
+    let own = answer_tenant(
+        &history.fold::<ReadModel>(),
+        &"vision".parse().expect("a tenant"),
+        "job",
+        json!({"job": "lr"}),
+        history.now(),
+    );
+    let message = own.expect_err("not its own").message;
+    assert!(!message.contains("mean"), "{message}");
     assert_eq!(
         refused(&history, "node", json!({"node": "n9"})).0,
         "not_found"

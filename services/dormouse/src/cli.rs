@@ -37,7 +37,7 @@ pub use notebooks::{ListArgs, NotebookCommand, OpenArgs};
 pub use questions::{ExplainArgs, LedgerArgs, PointArgs};
 pub use serve::{ConfigureArgs, DemoArgs, ServeArgs, ServiceArg, SyncArg, UpArgs};
 pub use since::{Limit, Since};
-pub use tenants::{GrantArgs, TenantChangeArgs, TenantCommand, TenantSetArgs};
+pub use tenants::{GrantArgs, TenantChangeArgs, TenantCommand, TenantSetArgs, TenantShowArgs};
 pub use web::WebArgs;
 pub use webhook::{WebhookCommand, WebhookSecretArgs, WebhookSetArgs};
 
@@ -204,15 +204,18 @@ impl Global {
 pub enum Command {
     /// Run a local cluster: broker, services and nodes in this process
     #[command(
-        after_help = "Examples:\n  dormouse up\n  dormouse up --nodes 4 --capacity cpu=8,memory=16Gi\n  dormouse up --runtime docker --sync always\n\nStop it with ^C, or with `dormouse down`: containers run on, and the next `up` adopts them. It keeps in its\nfolder what it was started with: the next `up` needs no flags, and takes those that are given."
+        after_help = "Examples:\n  dormouse up\n  dormouse up --nodes 4 --capacity cpu=8,memory=16Gi\n  dormouse up --runtime docker --sync always\n\nStop it with ^C, or with `dormouse down`: containers run on, and the next `up` adopts them. It keeps in its folder what it was started with: the next `up` needs no flags, and takes those that are given."
     )]
     Up(UpArgs),
     /// Stop the local cluster that `up` runs, in order
     #[command(
-        after_help = "Examples:\n  dormouse down\n  dormouse down --data /srv/dormouse\n\nContainers run on, and the next `up` adopts them; `dormouse job cancel` ends jobs. Exit code: 0 also where\nnothing runs."
+        after_help = "Examples:\n  dormouse down\n  dormouse down --data /srv/dormouse\n\nContainers run on, and the next `up` adopts them; `dormouse job cancel` ends jobs. Exit code: 0 also where nothing runs."
     )]
     Down,
     /// Show it: a local cluster that grows and shrinks real training jobs
+    #[command(
+        after_help = "Examples:\n  dormouse demo                               # in the repository, or in an unpacked archive\n  dormouse demo --export /tmp/log.jsonl"
+    )]
     Demo(DemoArgs),
     /// Run one service of a cluster
     #[command(
@@ -221,21 +224,24 @@ pub enum Command {
     Serve(Box<ServeArgs>),
     /// Submit jobs from YAML or JSON files, folders, or - for standard input
     #[command(
-        after_help = "Examples:\n  dormouse submit deploy/examples/count.yaml\n  dormouse submit --tenant ads job.yaml\n  cat job.json | dormouse submit -\n  dormouse submit jobs/ --detach\n  dormouse submit job.yaml --wait && dormouse job logs ads/lr\n  dormouse submit jobs/ --wait --timeout 2h\n  dormouse submit job.yaml --name lr --set env.LR=0.1,0.01 --set env.SEED=1,2,3\n  dormouse submit job.yaml --sweep table.csv --dry-run\n\nExit code of one job: 0 it has containers, 2 it was accepted but waits (it runs when it has room), 1 it\nwas refused. Of several, and with --detach: 0 all were accepted, 1 one was refused. With --wait that of\n`job wait`: 0 completed, 3 failed, 4 cancelled; of several the worst. Jobs of a table or of several values are named NAME-1, NAME-2, …"
+        after_help = "Examples:\n  dormouse submit deploy/examples/count.yaml\n  dormouse submit --tenant ads job.yaml\n  cat job.json | dormouse submit -\n  dormouse submit jobs/ --detach\n  dormouse submit job.yaml --wait && dormouse job logs ads/lr\n  dormouse submit jobs/ --wait --timeout 2h\n  dormouse submit job.yaml --name lr --set env.LR=0.1,0.01 --set env.SEED=1,2,3\n  dormouse submit job.yaml --sweep table.csv --dry-run\n\nExit code of one job: 0 it has containers, 2 it was accepted but waits (it runs when it has room), 1 it was refused. Of several, and with --detach: 0 all were accepted, 1 one was refused. With --wait that of `job wait`: 0 completed, 3 failed, 4 cancelled, 124 the time is over; of several the worst. Jobs of a table or of several values are named NAME-1, NAME-2, …"
     )]
     Submit(SubmitArgs),
     /// Run a command as a job: prints what it prints, returns its exit code, ^C cancels it
     #[command(
-        after_help = "Examples:\n  dormouse run -- python3 train.py --epochs 3\n  dormouse run --tenant ads --demand cpu=2,memory=4Gi -e SEED=7 -- ./train.sh\n  dormouse run --gpu 0.5 --set time_limit_s=3600 --set priority=10 -- ./train.sh\n\nExit code: the command's own, 4 where it was cancelled. Lines come as they are printed, of every\ncontainer and across restarts; errors go to the standard error. While it waits for room it says why. The\nstandard input is not passed on: `dormouse job exec` passes it to a program in a container."
+        after_help = "Examples:\n  dormouse run -- python3 train.py --epochs 3\n  dormouse run --tenant ads --demand cpu=2,memory=4Gi -e SEED=7 -- ./train.sh\n  dormouse run --gpu 0.5 --set time_limit_s=3600 --set priority=10 -- ./train.sh\n\nExit code: the command's own, 127 where there is no such program, 4 where it was cancelled. Lines come as they are printed, of every container and across restarts; errors go to the standard error. While it waits for room it says why. The standard input is not passed on: `dormouse job exec` passes it to a program in a container."
     )]
     Run(RunArgs),
     /// List jobs
     #[command(
-        after_help = "Examples:\n  dormouse jobs\n  dormouse jobs --all --limit 20\n  dormouse jobs --name 'lr-*' --since 2d --sort waiting\n  dormouse jobs --tenant ads -o json\n  dormouse jobs --phase live --watch\n\nA table has the jobs that are not over and, where neither --all, --since nor --phase says which, those\nthat ended within the last hour; its last line says how many are left out. -o json and -o yaml have all,\nin the order of their admission, where no flag says otherwise."
+        after_help = "Examples:\n  dormouse jobs\n  dormouse jobs --all --limit 20\n  dormouse jobs --name 'lr-*' --since 2d --sort waiting\n  dormouse jobs --tenant ads -o json\n  dormouse jobs --phase live --watch\n\nA table has the jobs that are not over and, where neither --all, --since nor --phase says which, those that ended within the last hour; its last line says how many are left out. -o json and -o yaml have all, in the order of their admission, where no flag says otherwise."
     )]
     Jobs(JobsArgs),
     /// Look at one job, or act on it
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  dormouse job show ads/lr\n  dormouse job logs ads/lr -f\n  dormouse job cancel ads/lr"
+    )]
     Job(JobCommand),
     /// List nodes
     #[command(
@@ -243,7 +249,10 @@ pub enum Command {
     )]
     Nodes(NodesArgs),
     /// Act on a node
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  dormouse node show n1\n  dormouse node drain n1 --reason 'a new disk'\n  dormouse node restore n1"
+    )]
     Node(NodeCommand),
     /// List tenants: what each is entitled to, has, and waits for
     #[command(
@@ -251,10 +260,16 @@ pub enum Command {
     )]
     Tenants(WatchArg),
     /// Look at one tenant, or say what it is entitled to
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  dormouse tenant show ads\n  dormouse tenant set ads --weight 3"
+    )]
     Tenant(TenantCommand),
     /// Have a tenant's events posted to an address, signed and in order
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  dormouse webhook list\n  dormouse webhook set ads https://hooks.example.org/dormouse"
+    )]
     Webhook(WebhookCommand),
     /// The cluster at a glance: policy, use, jobs by phase
     #[command(
@@ -267,10 +282,16 @@ pub enum Command {
     )]
     Configure(ConfigureArgs),
     /// Read the log
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  dormouse log tail\n  dormouse log export -o log.dmlog"
+    )]
     Log(LogCommand),
     /// Go back in time
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  dormouse replay state --at 10:00:00\n  dormouse replay verify"
+    )]
     Replay(ReplayCommand),
     /// Run the optimizer once on a problem in a file, without a cluster
     #[command(
@@ -289,7 +310,7 @@ pub enum Command {
     Timeline(TimelineArgs),
     /// Say why a job, a tenant, a node or a decision is as it is, and what would have changed it
     #[command(
-        after_help = "Examples:\n  dormouse explain ads/lr\n  dormouse explain ads/lr --at 03:00:00 -o json\n  dormouse explain tenant ads --log log.dmlog\n  dormouse explain node n3\n  dormouse explain epoch/12\n  dormouse explain ads/lr --tenant ads                  # other tenants as amounts\n\nThe changes that are listed were let happen on a fork of the log, and the services decided: each is\nthe least of its kind on its grid; every smaller value was tried and is not enough."
+        after_help = "Examples:\n  dormouse explain ads/lr\n  dormouse explain ads/lr --at 03:00:00 -o json\n  dormouse explain tenant ads --log log.dmlog\n  dormouse explain node n3\n  dormouse explain epoch/12\n  dormouse explain ads/lr --tenant ads                  # other tenants as amounts\n\nThe changes that are listed were let happen on a fork of the log, and the services decided: each is the least of its kind on its grid; every smaller value was tried and is not enough."
     )]
     Explain(ExplainArgs),
     /// Say what a job, a drain, a node or a policy would get now, before it is said
@@ -299,19 +320,25 @@ pub enum Command {
     Plan(PlanArgs),
     /// Fork the log, change something, and say what would have become of it
     #[command(
-        after_help = "Examples:\n  dormouse whatif --log log.dmlog                                   # the model's own error\n  dormouse whatif --set policy.theta2=0.2,0.5 --log log.dmlog\n  dormouse whatif --set tenant.ads.weight=3 --at 4712 -o json\n  dormouse whatif --set job.ads/lr.containers.min=2 --report report.html\n  dormouse whatif --add-node n9:cpu=16,memory=64Gi --drop-job ads/count\n  dormouse whatif --drop-node n3 --add-jobs more.json\n\nWhat comes from outside stays at its time; the services decide again. First without changes: how far\nthat is off the log is the model's error. Users who react to waiting are not modelled."
+        after_help = "Examples:\n  dormouse whatif --log log.dmlog                                   # the model's own error\n  dormouse whatif --set policy.theta2=0.2,0.5 --log log.dmlog\n  dormouse whatif --set tenant.ads.weight=3 --at 4712 -o json\n  dormouse whatif --set job.ads/lr.containers.min=2 --report report.html\n  dormouse whatif --add-node n9:cpu=16,memory=64Gi --drop-job ads/count\n  dormouse whatif --drop-node n3 --add-jobs more.json\n\nWhat comes from outside stays at its time; the services decide again. First without changes: how far that is off the log is the model's error. Users who react to waiting are not modelled."
     )]
     Whatif(WhatifArgs),
     /// What each tenant and job was entitled to, used, lent and lost, to the last unit
     #[command(
-        after_help = "Examples:\n  dormouse ledger\n  dormouse ledger --from 2026-11-21 --to 2026-11-22 -o csv > day.csv\n  dormouse ledger --tenant ads -o json\n  dormouse ledger --log log.dmlog --from 4712 --job ads/lr\n\n-o csv, -o FILE.csv and -o json have whole numbers: a resource's unit times milliseconds. The\ntables have hours. Capacity is used + idle + down; what one tenant borrows others have lent."
+        after_help = "Examples:\n  dormouse ledger\n  dormouse ledger --from 2026-11-21 --to 2026-11-22 -o csv > day.csv\n  dormouse ledger --tenant ads -o json\n  dormouse ledger --log log.dmlog --from 4712 --job ads/lr\n\n-o csv, -o FILE.csv and -o json have whole numbers: a resource's unit times milliseconds. The tables have hours. Capacity is used + idle + down; what one tenant borrows others have lent."
     )]
     Ledger(LedgerArgs),
     /// Open a notebook, or list them
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  dormouse notebook open ads/analysis\n  dormouse notebook list"
+    )]
     Notebook(NotebookCommand),
     /// Make, replace and revoke keys at the brokers, while they run
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  dormouse accounts init --keys keys > deploy/nats/accounts.conf\n  dormouse accounts list --keys keys"
+    )]
     Accounts(AccountsCommand),
     /// Say the key of a tenant, or the token of a service, that a gateway asks for
     #[command(
@@ -320,7 +347,7 @@ pub enum Command {
     Key(KeyArgs),
     /// Print the shell's completion script
     #[command(
-        after_help = "Examples:\n  dormouse completion bash > /etc/bash_completion.d/dormouse\n  source <(dormouse completion zsh)\n\nIn bash, zsh and fish the names of live jobs, of nodes and of tenants are completed too, from the cluster."
+        after_help = "Examples:\n  dormouse completion bash > /etc/bash_completion.d/dormouse\n  source <(dormouse completion zsh)\n\nIn bash, zsh and fish the names of jobs, of nodes and of tenants are completed too, from the cluster."
     )]
     Completion {
         /// The shell.
@@ -350,7 +377,7 @@ pub enum Command {
     Doctor,
     /// The cluster and its live jobs, shown again every two seconds
     #[command(
-        after_help = "Examples:\n  dormouse top\n  dormouse top --every 10\n  dormouse top -o json          # a line a change\n\n^C ends it."
+        after_help = "Examples:\n  dormouse top\n  dormouse top --every 10\n  dormouse top -o json          # a line a change\n\nq or ^C ends it."
     )]
     Top(TopArgs),
     /// Holds the containers of a node for its agent, which starts it
@@ -363,6 +390,8 @@ pub enum Command {
 pub enum NamesOf {
     /// Jobs that are not over.
     Jobs,
+    /// These, and those that have ended, the newest first.
+    AllJobs,
     /// Nodes.
     Nodes,
     /// Tenants.
@@ -417,6 +446,9 @@ pub struct ClusterArgs {
 #[derive(Debug, Clone, Subcommand)]
 pub enum ClusterCommand {
     /// Show what ended containers have left on this machine's nodes, or remove it
+    #[command(
+        after_help = "Examples:\n  dormouse cluster prune                        # shows what would be removed\n  dormouse cluster prune --older-than 7 --yes"
+    )]
     Prune(PruneArgs),
 }
 
@@ -436,4 +468,36 @@ pub struct PruneArgs {
 pub struct FileArg {
     /// The file; - is standard input.
     pub file: PathBuf,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Command, CommandFactory as _};
+
+    use super::Cli;
+
+    /// Every command, by its words.
+    fn each(command: &Command, words: &str, look: &mut impl FnMut(&str, &Command)) {
+        for below in command.get_subcommands().filter(|it| !it.is_hide_set()) {
+            let words = format!("{words} {}", below.get_name());
+            look(&words, below);
+            each(below, &words, look);
+        }
+    }
+
+    #[test]
+    fn every_command_has_examples_and_lines_that_only_the_terminal_breaks() {
+        each(&Cli::command(), "dormouse", &mut |words, command| {
+            let help = command.get_after_help().map(ToString::to_string);
+            let help = help.unwrap_or_default();
+            assert!(help.starts_with("Examples:\n  "), "{words}: {help:?}");
+            let lines: Vec<&str> = help.lines().collect();
+            for pair in lines.windows(2) {
+                let is_prose = |line: &str| !line.is_empty() && !line.starts_with([' ', '#']);
+                let is_list = pair[0].ends_with([':', ';']);
+                let broken = is_prose(pair[0]) && is_prose(pair[1]) && !is_list;
+                assert!(!broken, "{words}: {:?} is broken by hand", pair[0]);
+            }
+        });
+    }
 }

@@ -78,6 +78,15 @@ impl Context {
         &self.global
     }
 
+    /// ` --data DIR`, as other commands need it to find the folder; nothing where that is the usual one.
+    #[must_use]
+    pub fn data_flag(&self) -> String {
+        match self.global.data.is_some() {
+            true => format!(" --data {}", self.data.display()),
+            false => String::new(),
+        }
+    }
+
     /// Folder of the local broker.
     #[must_use]
     pub fn broker_dir(&self) -> PathBuf {
@@ -126,6 +135,15 @@ impl Context {
     #[must_use]
     pub fn names_a_cluster(&self) -> bool {
         self.server.is_some() || LocalBroker::url_of(&self.broker_dir()).is_some()
+    }
+
+    /// Whether the local cluster's broker is there and its `dormouse up` is not: it was killed.
+    #[must_use]
+    pub fn is_unattended(&self) -> bool {
+        let broker = self.broker_dir();
+        self.server.is_none()
+            && LocalBroker::url_of(&broker).is_some()
+            && !LocalBroker::runs_in(&broker)
     }
 
     /// Whether the broker knows who connects, by a key.
@@ -206,15 +224,22 @@ impl Context {
             );
             return Err(Coded::new("no_cluster", message).into());
         }
+        let settings = self.settings("dormouse-cli");
+        // A broker of this machine that `up` does not look after is there, or it is not.
+        let looked_after = self.server.is_none() && self.names_a_cluster();
+        let patience = match is_local(&settings.server) && !looked_after {
+            true => Duration::from_millis(300),
+            false => Duration::from_secs(3),
+        };
         let settings = Settings {
             replicas,
             person: self.has_key(),
-            connect_timeout: Duration::from_secs(3),
-            ..self.settings("dormouse-cli")
+            connect_timeout: patience,
+            ..settings
         };
         let log = Log::connect(&settings).await.map_err(|error| match error {
             LogError::Connect { server, why } => {
-                let message = format!("no cluster at {server} ({why}); start one with `dormouse up`, or name its broker with --server nats://HOST:PORT");
+                let message = format!("no cluster at {server} ({why}); start one with `dormouse up`, or name its folder with --data, or its broker with --server nats://HOST:PORT");
                 anyhow::Error::from(Coded::new("no_cluster", message))
             }
             error => error.into(),

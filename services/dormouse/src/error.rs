@@ -16,6 +16,10 @@ pub const WAITS: u8 = 2;
 pub const FAILED: u8 = 3;
 /// `job wait`: the job was cancelled.
 pub const CANCELLED: u8 = 4;
+/// `job wait --timeout`: the time is over, as `timeout` says it.
+pub const LATE: u8 = 124;
+/// `job exec`, `run`: there is no such program, as a shell says it.
+pub const NO_PROGRAM: u8 = 127;
 
 /// An error with a code for programs.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -63,5 +67,9 @@ pub fn print(error: &anyhow::Error, output: Output) -> u8 {
     } else {
         print::aside(format!("error: {}", plain::shortened(&message)));
     }
-    ERROR
+    match error.downcast_ref::<Coded>().map(Coded::code) {
+        Some("timeout") => LATE,
+        Some("no_program") => NO_PROGRAM,
+        _ => ERROR,
+    }
 }

@@ -185,7 +185,7 @@ async fn run(cli: Cli) -> anyhow::Result<u8> {
 
 async fn tenant(context: &Context, command: &TenantCommand) -> anyhow::Result<u8> {
     match command {
-        TenantCommand::Show(args) => commands::tenants::show(context, &args.name).await,
+        TenantCommand::Show(args) => commands::tenants::show(context, args).await,
         TenantCommand::Set(args) => commands::tenants::set(context, args).await,
         TenantCommand::Create(args) => commands::accounts::create_tenant(context, args).await,
         TenantCommand::User(command) => commands::accounts::user(context, command).await,
@@ -194,7 +194,9 @@ async fn tenant(context: &Context, command: &TenantCommand) -> anyhow::Result<u8
 
 async fn node(context: &Context, command: &NodeCommand) -> anyhow::Result<u8> {
     match command {
-        NodeCommand::Show(args) => commands::nodes::show(context, &args.name).await,
+        NodeCommand::Show(args) => {
+            commands::nodes::show(context, &args.node.name, args.watch).await
+        }
         NodeCommand::Drain(args) => commands::configure::drain(context, args).await,
         NodeCommand::Restore(args) => commands::configure::restore(context, args).await,
         NodeCommand::Fence(args) => commands::configure::fence(context, args).await,

@@ -20,7 +20,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use dormouse_gateway::{Config as GatewayConfig, Gateway, Keep};
 use dormouse_messages::ids::IdError;
-use dormouse_messages::{Amounts, GatewayId, NodeId, Prefix, Resource};
+use dormouse_messages::{Amounts, GatewayId, NodeId, Prefix, Resource, plain};
 use dormouse_node_agent::{AgentConfig, AgentError, Retention, RuntimeKind};
 use dormouse_runtime::{BrokerConfig, LocalBroker, LocalNodes, Log, Settings};
 use tokio::task::JoinSet;
@@ -214,6 +214,10 @@ async fn end_former_nodes(options: &LocalOptions) -> anyhow::Result<BTreeSet<Nod
         match dormouse_node_agent::abandon(&agent(options, node.clone())?).await {
             Ok(0) => drop(gone.insert(node)),
             Ok(ended) => {
+                print::aside(format!(
+                    "{node} is not of this start: the {} that ran there ended, and start elsewhere.",
+                    plain::containers(u32::try_from(ended).unwrap_or(u32::MAX))
+                ));
                 tracing::warn!(%node, containers = ended, "ended what ran on a node that this cluster no longer has");
                 gone.insert(node);
             }
@@ -353,8 +357,9 @@ pub async fn run(context: &Context, args: &UpArgs) -> anyhow::Result<u8> {
         0 => "without nodes (`dormouse serve agent` adds one)".to_owned(),
         nodes => format!("of {nodes} × {}", options.capacity),
     };
+    let data = context.data_flag();
     print::aside(format!(
-        "A cluster {nodes} runs at {}, in {}.\nServices are at {gateway}/<tenant>/<name>/.\nThe page is at {page}\nSubmit a job in another terminal: dormouse submit job.yaml\nStop it here with ^C, or with `dormouse down`; containers run on, and the next `up` adopts them.\nIt trusts its user: jobs run as you, without walls around them.",
+        "A cluster {nodes} runs at {}, in {}.\nServices are at {gateway}/<tenant>/<name>/.\nThe page is at {page}\nSubmit a job in another terminal: dormouse submit job.yaml{data}\nStop it here with ^C, or with `dormouse down`; containers run on, and the next `up` adopts them.\nIt trusts its user: jobs run as you, without walls around them.",
         cluster.url,
         options.data.display()
     ));

@@ -41,6 +41,7 @@ use dormouse_messages::events::NodeFault;
 use dormouse_messages::job::Mount as JobMount;
 use dormouse_messages::{ContainerId, Sequence};
 
+use crate::NO_PROGRAM;
 use crate::code;
 use crate::config::AgentConfig;
 use crate::exec::attached::Attached;
@@ -377,7 +378,7 @@ impl Inner {
         {
             Some((_, why)) => {
                 let why = why.lines().next().unwrap_or_default();
-                let why = format!("{why}; install it in the image or correct its `command`");
+                let why = format!("{why}; in the image {NO_PROGRAM}");
                 Exit::cannot_start(&why.into())
             }
             None => exit,

@@ -18,6 +18,10 @@
 //!   the containers belong to the other now, which adopts them if it shares the machine.
 //! - Stopping the agent stops no container.
 
+/// How every reason ends for which a container, or a program in one, is not run because there is no
+/// such program.
+pub const NO_PROGRAM: &str = "install it, or correct the command";
+
 pub mod able;
 pub mod agent;
 pub mod cache;

@@ -424,6 +424,7 @@ impl Job {
             min,
             max,
             adjustable: self.adjustable,
+            left_until: None,
             displaced: self.displaced,
             previous,
             stall_s,

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dormouse_messages::Needs;
 use dormouse_messages::ids::{JobId, NodeId};
 use dormouse_messages::job::Urgency;
 use dormouse_messages::needs::{ContainerType, Labels};
 use dormouse_messages::quantity::Amounts;
 use dormouse_messages::roles::Part;
+use dormouse_messages::{Needs, Timestamp};
 
 use crate::decimal::Decimal;
 
@@ -93,6 +93,8 @@ pub struct ProblemJob {
     /// Whether it may be restarted; false without a checkpoint, and in transit: its containers
     /// then stay where they are.
     pub adjustable: bool,
+    /// Until when it is left as it is, although it could be resized: for the words alone.
+    pub left_until: Option<Timestamp>,
     /// It lost containers with a node: all are placed again, exempt from θ2, its restart not
     /// counted.
     pub displaced: bool,

@@ -140,7 +140,9 @@ fn is_overdue(state: &ClusterState, job: &Job, now: Timestamp) -> bool {
 }
 
 fn problem_job(state: &ClusterState, id: &JobId, job: &Job, now: Timestamp) -> ProblemJob {
-    let left_alone = left_alone(state, job).is_some_and(|(_, until)| now < until);
+    let left_until = left_alone(state, job)
+        .map(|(_, until)| until)
+        .filter(|until| now < *until);
     let lost = job.assignment.as_ref().filter(|it| it.displaced);
     let displaced = lost.is_some_and(|it| !stays_in_place(state, job, it));
     let runs = job.assignment.is_some() && !displaced;
@@ -161,7 +163,8 @@ fn problem_job(state: &ClusterState, id: &JobId, job: &Job, now: Timestamp) -> P
         weight: job.weight,
         min,
         max,
-        adjustable: job.is_adjustable() && !job.in_transit() && !left_alone,
+        adjustable: job.is_adjustable() && !job.in_transit() && left_until.is_none(),
+        left_until,
         displaced,
         previous,
         stall_s: measured.or(state.stalls.mean_s()).unwrap_or(0.0),

@@ -78,6 +78,9 @@ pub struct Membership {
     drained: BTreeMap<NodeId, Option<Timestamp>>,
     /// What the operator has said of labels and taints, also before they ever joined.
     said: BTreeMap<NodeId, NodeLabels>,
+    /// Drained nodes that were [set aside](Self::set_aside).
+    #[serde(default)]
+    aside: BTreeMap<NodeId, (Node, NodeLabels)>,
 }
 
 /// Labels and taints of a node: what its agent brought, and what the operator says.
@@ -151,6 +154,10 @@ impl Membership {
             }
             Some(Event::NodeRestored(event)) => {
                 self.drained.remove(&event.node);
+                if let Some((node, said)) = self.aside.remove(&event.node) {
+                    self.nodes.insert(event.node.clone(), node);
+                    self.said.insert(event.node.clone(), said);
+                }
                 self.change(&event.node, |node| {
                     (node.drained, node.leave_by) = (false, None);
                     node.health = Health::default();
@@ -195,6 +202,7 @@ impl Membership {
     }
 
     fn joined(&mut self, event: &NodeJoined, sequence: Sequence) -> bool {
+        self.aside.remove(&event.node);
         let before = self.nodes.get(&event.node);
         let phase = match before.map(|node| &node.phase) {
             None | Some(NodePhase::Up) => NodePhase::Up,
@@ -308,6 +316,19 @@ impl Membership {
             self.said.remove(name);
         }
         is_gone
+    }
+
+    /// Forgets a node as [`Self::remove`] does, for a fold that does not know whether containers still
+    /// stand on it: where they do, those that know keep the node, and it stays drained. What tells is
+    /// what comes next. An agent that joins begins anew; a node that is restored was never gone.
+    pub fn set_aside(&mut self, name: &NodeId) {
+        let node = self.nodes.get(name).cloned();
+        let said = self.said.get(name).cloned().unwrap_or_default();
+        if self.remove(name)
+            && let Some(node) = node.filter(|node| node.phase == NodePhase::Up)
+        {
+            self.aside.insert(name.clone(), (node, said));
+        }
     }
 
     /// The same, and whether every place may be used now.

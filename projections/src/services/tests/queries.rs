@@ -4,7 +4,7 @@ use dormouse_messages::TenantId;
 use dormouse_state::history::{History, job};
 use serde_json::{Value, json};
 
-use super::{admitted, ready, tell, window};
+use super::{admitted, ready, scaled, tell, window};
 use crate::ReadModel;
 use crate::queries::{self, JobDetail, JobsAnswer};
 use crate::timelines::Timeline;
@@ -53,6 +53,33 @@ fn a_job_that_is_a_service_says_how_it_is() {
     let jobs = ask(&history, "jobs", Value::Null);
     let jobs: JobsAnswer = serde_json::from_value(jobs).expect("reads back");
     assert_eq!(jobs.jobs[0].reason, *reason);
+}
+
+#[test]
+fn what_starts_when_it_is_asked_for_is_idle_and_waits_for_nothing() {
+    let mut history = History::default();
+    let mut idle = admitted("ads/line");
+    idle.spec.containers.min = 0;
+    history.join("n0", 1).push(idle);
+    history.release("ads/line");
+    for number in 1..60 {
+        history.join(&format!("m{number}"), 1);
+    }
+    let row = ask(&history, "job", json!({"job": "ads/line"}));
+    assert_eq!(row["reason"], "idle: it starts when it is asked for");
+    assert_eq!(
+        (&row["phase"], &row["code"]),
+        (&json!("waiting"), &json!("idle"))
+    );
+    let tenant = ask(&history, "tenant", json!({"tenant": "ads"}));
+    assert_eq!(tenant["longest_start_wait_s"], 0.0);
+    assert_eq!(tenant["mean_start_wait_s"], 0.0);
+    // Once it is asked for, it waits for room like any other.
+    history.push(scaled(1, false));
+    let row = ask(&history, "job", json!({"job": "ads/line"}));
+    assert_eq!(row.get("code"), None);
+    let waits = row["reason"].as_str().expect("a reason");
+    assert!(waits.starts_with("released; "), "{waits}");
 }
 
 #[test]

@@ -15,7 +15,7 @@ use super::tenants::TenantSetArgs;
 pub enum AccountsCommand {
     /// Make a new cluster's root key, its brokers' configuration and its services' credentials
     #[command(
-        after_help = "Examples:\n  dormouse accounts init --keys keys > deploy/nats/accounts.conf\n\nkeys/root.nk is what every account follows from: who has it makes any account. Keep it, and sys.creds,\nwith the owner. Each service is given its own file."
+        after_help = "Examples:\n  dormouse accounts init --keys keys > deploy/nats/accounts.conf\n\nkeys/root.nk is what every account follows from: who has it makes any account. Keep it, and sys.creds, with the owner. Each service is given its own file."
     )]
     Init(InitArgs),
     /// Make accounts of agents, gateways and operators on the running brokers

@@ -38,6 +38,9 @@ pub struct PlanArgs {
     /// The job: a YAML or JSON file, or - for standard input. Without it, changes of the cluster.
     #[arg(value_name = "FILE")]
     pub job: Option<PathBuf>,
+    /// The job's name, in place of the document's.
+    #[arg(long, requires = "job")]
+    pub name: Option<String>,
     /// What is changed, where it is no job.
     #[command(flatten)]
     pub changes: ChangeArgs,

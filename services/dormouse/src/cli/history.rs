@@ -10,6 +10,7 @@ use dormouse_replay::scenario::settings::Setting;
 
 use super::jobs::NamedJob;
 use super::questions::PointArgs;
+use super::since::seconds;
 
 /// Where history is read.
 #[derive(Debug, Clone, Args)]
@@ -24,12 +25,12 @@ pub struct LogFileArg {
 pub enum LogCommand {
     /// Print events as they happen
     #[command(
-        after_help = "Examples:\n  dormouse log tail\n  dormouse log tail --from 1 -o json | jq .type\n  dormouse log tail --from 1 --who olga      # what she did; ads/alice where several tenants have an alice"
+        after_help = "Examples:\n  dormouse log tail\n  dormouse log tail --from 1 -o json | jq .type\n  dormouse log tail --from 10m               # what has happened in the last ten minutes, and goes on\n  dormouse log tail --from 1 --who olga      # what she did; ads/alice where several tenants have an alice"
     )]
     Tail {
-        /// Start at this sequence instead of now.
-        #[arg(long)]
-        from: Option<u64>,
+        /// Start at this sequence, at this time, or so long ago (10m, 2h), instead of now.
+        #[arg(long, value_name = "SEQUENCE|TIME")]
+        from: Option<At>,
         /// Only what this user did, as the broker vouches for it: NAME, or TENANT/NAME.
         #[arg(long, value_name = "NAME")]
         who: Option<String>,
@@ -51,7 +52,7 @@ pub enum LogCommand {
     },
     /// Write a part of the log that can be looked at alone: the states before it, and what follows
     #[command(
-        after_help = "Examples:\n  dormouse log slice 4000..4712 -o bug.jsonl\n  dormouse log slice 4000.. --log log.dmlog -o bug.jsonl\n  dormouse log slice 4000..4712 --anonymise -o bug.jsonl\n  dormouse replay verify --log bug.jsonl\n  dormouse explain ads/lr --log bug.jsonl\n\nThe states are those that the decisions in the slice were made from: each can be made again. They\nhave versions; a build with others says which build to use."
+        after_help = "Examples:\n  dormouse log slice 4000..4712 -o bug.jsonl\n  dormouse log slice 4000.. --log log.dmlog -o bug.jsonl\n  dormouse log slice 4000..4712 --anonymise -o bug.jsonl\n  dormouse replay verify --log bug.jsonl\n  dormouse explain ads/lr --log bug.jsonl\n\nThe states are those that the decisions in the slice were made from: each can be made again. They have versions; a build with others says which build to use."
     )]
     Slice {
         /// From and to these sequences; either may be left out.
@@ -92,6 +93,8 @@ pub enum At {
     Time(Timestamp),
     /// At this time of the day of the log's last event, in microseconds.
     Clock(i64),
+    /// So many seconds ago: before now, or before the last event of a log in a file.
+    Ago(u64),
 }
 
 impl FromStr for At {
@@ -100,6 +103,9 @@ impl FromStr for At {
     fn from_str(text: &str) -> Result<Self, String> {
         if let Ok(sequence) = text.parse() {
             return Ok(Self::Sequence(sequence));
+        }
+        if let Ok(ago) = seconds(text) {
+            return Ok(Self::Ago(ago));
         }
         // `2026-11-21 10:00:00Z` is how tables write it.
         let dated = text.replacen(' ', "T", 1);
@@ -119,7 +125,7 @@ impl FromStr for At {
         };
         let epoch: Result<Timestamp, _> = format!("1970-01-01T{clock}{seconds}Z").parse();
         epoch.map(|time| Self::Clock(time.as_micros())).map_err(|_| {
-            format!("{text:?} is neither a sequence such as 4712 nor a time such as 2026-11-21T10:00:00Z or 10:00:00")
+            format!("{text:?} is neither a sequence such as 4712 nor a time such as 2026-11-21T10:00:00Z, 10:00:00 or 10m ago, which is written 10m")
         })
     }
 }
@@ -162,8 +168,8 @@ pub enum ReplayCommand {
         after_help = "Examples:\n  dormouse replay state --at 4712\n  dormouse replay state --at 2026-11-21T10:00:00Z\n  dormouse replay state --at 10:00:00               # today, in UTC\n  dormouse replay state --log log.jsonl --at 100 -o json"
     )]
     State {
-        /// After this sequence, or as it was at this time (RFC 3339, or a time of the day of the
-        /// log's last event, in UTC); default: the end.
+        /// After this sequence, or as it was at this time (RFC 3339, a time of the day of the log's
+        /// last event, in UTC, or 10m for ten minutes ago); default: the end.
         #[arg(long, value_name = "SEQUENCE|TIME")]
         at: Option<At>,
         /// Where it is read.
@@ -172,7 +178,7 @@ pub enum ReplayCommand {
     },
     /// Find the first decision that another policy, this build, or another log makes otherwise
     #[command(
-        after_help = "Examples:\n  dormouse replay diff --set policy.theta2=0.5 --log log.dmlog\n  dormouse replay diff --set policy.allocation=drf -o json\n  dormouse replay diff --log old.dmlog                      # this build against the one that decided\n  dormouse replay diff --log old.dmlog --against new.dmlog  # two logs, allocation by allocation\n  dormouse replay diff --set policy.theta2=0.5 --at 4712 --tenant ads\n\nPolicies are compared at the states that the log's decisions were made from; what would have followed\nis the question of `dormouse whatif`."
+        after_help = "Examples:\n  dormouse replay diff --set policy.theta2=0.5 --log log.dmlog\n  dormouse replay diff --set policy.allocation=drf -o json\n  dormouse replay diff --log old.dmlog                      # this build against the one that decided\n  dormouse replay diff --log old.dmlog --against new.dmlog  # two logs, allocation by allocation\n  dormouse replay diff --set policy.theta2=0.5 --at 4712 --tenant ads\n\nPolicies are compared at the states that the log's decisions were made from; what would have followed is the question of `dormouse whatif`."
     )]
     Diff {
         /// Fields of the other policy: policy.FIELD=VALUE.
@@ -187,7 +193,7 @@ pub enum ReplayCommand {
     },
     /// Find the first event after which something is so
     #[command(
-        after_help = "Examples:\n  dormouse replay bisect ads/lr=running\n  dormouse replay bisect ads/lr.containers=4 --log log.dmlog\n  dormouse replay bisect 'utilization>0.9'\n  dormouse replay bisect 'fairness-loss>0.5' -o json\n  dormouse replay bisect broken --log log.dmlog     # an invariant of the services\n  dormouse replay bisect broken --some              # some place, looked for by halving\n\nMetrics: utilization, fairness-loss, waiting, running. What stays so (a job was seen, has ended) is\nlooked for by halving; everything else after every event, so that the place is the first one also where\na metric crosses its value again and again. Nothing is read behind the place."
+        after_help = "Examples:\n  dormouse replay bisect ads/lr=running\n  dormouse replay bisect ads/lr.containers=4 --log log.dmlog\n  dormouse replay bisect 'utilization>0.9'\n  dormouse replay bisect 'fairness-loss>0.5' -o json\n  dormouse replay bisect broken --log log.dmlog     # an invariant of the services\n  dormouse replay bisect broken --some              # some place, looked for by halving\n\nMetrics: utilization, fairness-loss, waiting, running. What stays so (a job was seen, has ended) is looked for by halving; everything else after every event, so that the place is the first one also where a metric crosses its value again and again. Nothing is read behind the place."
     )]
     Bisect {
         /// JOB=PHASE, JOB=seen, JOB.containers=N, METRIC>VALUE, METRIC<VALUE or broken.
@@ -246,6 +252,9 @@ mod tests {
         assert_eq!(at("2026-11-21"), Ok(day));
         assert_eq!(at("00:01"), Ok(At::Clock(60_000_000)));
         assert_eq!(at("00:00:01.5Z"), Ok(At::Clock(1_500_000)));
+        for (text, ago) in [("90s", 90), ("10m", 600), ("2h", 7_200), ("1d", 86_400)] {
+            assert_eq!(at(text), Ok(At::Ago(ago)), "{text}");
+        }
         assert!(at("yesterday").is_err());
     }
 

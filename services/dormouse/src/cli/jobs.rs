@@ -16,7 +16,8 @@ pub const DEFAULT_TENANT: &str = "default";
 /// `submit`.
 #[derive(Debug, Clone, Args)]
 pub struct SubmitArgs {
-    /// Documents: files, also of several, and folders of them; - is standard input.
+    /// Documents: files, also of several, and folders of them, without the folders below; - is
+    /// standard input.
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
     /// The tenant. Default: the document's, else the key's, else `default`.
@@ -117,8 +118,11 @@ pub enum JobCommand {
         of: JobHistoryArgs,
         /// The document that made it instead, complete, to be submitted again; in YAML, or with
         /// -o json in JSON.
-        #[arg(long)]
+        #[arg(long, conflicts_with = "seconds")]
         document: bool,
+        /// Whether it is shown again.
+        #[command(flatten)]
+        watch: WatchArg,
     },
     /// Its events on the log
     #[command(
@@ -132,7 +136,7 @@ pub enum JobCommand {
     Logs(JobLogsArgs),
     /// Run a program in one of its containers: as its user, inside its walls, on the log
     #[command(
-        after_help = "Examples:\n  dormouse job exec ads/lr -- ps -ef\n  dormouse job exec ads/lr --rank 1 -t -- bash\n  dormouse job exec ads/lr -- sh -c 'cat > notes' < notes\n\nIts standard input, output and error are the program's, its exit code is the program's; of one that a signal ended, 128 and the signal's number. ^C is passed on; the third one kills."
+        after_help = "Examples:\n  dormouse job exec ads/lr -- ps -ef\n  dormouse job exec ads/lr --rank 1 -t -- bash\n  dormouse job exec ads/lr -- sh -c 'cat > notes' < notes\n\nIts standard input, output and error are the program's, its exit code is the program's; of one that a signal ended, 128 and the signal's number; 127 where there is no such program. ^C is passed on; the third one kills."
     )]
     Exec(JobExecArgs),
     /// The spans of its trace, as Jaeger has them
@@ -179,7 +183,7 @@ pub enum JobCommand {
     Revise(ReviseArgs),
     /// Wait until it has ended, or all that match (exit code 0 completed, 3 failed, 4 cancelled)
     #[command(
-        after_help = "Examples:\n  dormouse job wait ads/lr && dormouse job logs ads/lr\n  dormouse job wait ads/lr-1 ads/lr-2 --timeout 2h\n  dormouse job wait --tenant ads --name 'lr-*'\n\nA filter means those that are not over. Each is said as it ends. Exit code of several: 3 where one has\nfailed, else 4 where one was cancelled, else 0; 1 where the time is over (code timeout)."
+        after_help = "Examples:\n  dormouse job wait ads/lr && dormouse job logs ads/lr\n  dormouse job wait ads/lr-1 ads/lr-2 --timeout 2h\n  dormouse job wait --tenant ads --name 'lr-*'\n\nA filter means those that are not over. Each is said as it ends. Exit code of several: 3 where one has failed, else 4 where one was cancelled, else 0; 124 where the time is over (code timeout)."
     )]
     Wait(WaitArgs),
 }
@@ -355,7 +359,7 @@ pub struct NodesArgs {
 pub enum NodeCommand {
     /// Everything about a node
     #[command(after_help = "Examples:\n  dormouse node show n1\n  dormouse node show n1 -o json")]
-    Show(NodeArg),
+    Show(NodeShowArgs),
     /// Move everything off a node and place nothing on it
     #[command(
         after_help = "Examples:\n  dormouse node drain n1\n  dormouse node drain n1 --reason 'a new disk' --deadline 1h\n\nA job without a checkpoint stays until it ends, or until the deadline."
@@ -426,6 +430,17 @@ pub struct NodeTaintArgs {
     /// Taints.
     #[arg(required = true, value_name = "TAINT")]
     pub taints: Vec<String>,
+}
+
+/// `node show`.
+#[derive(Debug, Clone, Args)]
+pub struct NodeShowArgs {
+    /// The node.
+    #[command(flatten)]
+    pub node: NodeArg,
+    /// Whether it is shown again.
+    #[command(flatten)]
+    pub watch: WatchArg,
 }
 
 /// A node.

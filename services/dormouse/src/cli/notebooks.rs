@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 pub enum NotebookCommand {
     /// Print the address of a notebook with its token, starting it first where it was ended
     #[command(
-        after_help = "Examples:\n  dormouse notebook open ads/analysis\n  xdg-open \"$(dormouse notebook open ads/analysis)\"\n  dormouse notebook open ads/analysis -o json | jq -r .token\n\nWhere the gateway listens on another machine's own address only: ssh -L 8080:localhost:8080 MACHINE, with\nthe gateway's port twice, and the address is right as it is printed."
+        after_help = "Examples:\n  dormouse notebook open ads/analysis\n  xdg-open \"$(dormouse notebook open ads/analysis)\"\n  dormouse notebook open ads/analysis -o json | jq -r .token\n\nWhere the gateway listens on another machine's own address only: ssh -L 8080:localhost:8080 MACHINE, with the gateway's port twice, and the address is right as it is printed."
     )]
     Open(OpenArgs),
     /// List notebooks: how each is, since when it is idle, when it will be ended

@@ -6,12 +6,13 @@ use dormouse_replay::history::explain::SOLVES;
 
 use super::history::{At, LogFileArg};
 use super::jobs::job_id;
+use super::list::WatchArg;
 
 /// Which log, up to where, and who asks.
 #[derive(Debug, Clone, Args)]
 pub struct PointArgs {
-    /// After this sequence, or as it was at this time (RFC 3339, or a time of the day of the log's
-    /// last event, in UTC); default: the end.
+    /// After this sequence, or as it was at this time (RFC 3339, a time of the day of the log's last
+    /// event, in UTC, or 10m for ten minutes ago: of a file before its last event); default: the end.
     #[arg(long, value_name = "SEQUENCE|TIME")]
     pub at: Option<At>,
     /// Answer as this tenant may see it: its own names, and others' as amounts.
@@ -50,6 +51,9 @@ pub struct LedgerArgs {
     /// Only this job's rows.
     #[arg(long, value_parser = job_id)]
     pub job: Option<JobId>,
+    /// Whether it is shown again.
+    #[command(flatten)]
+    pub watch: WatchArg,
     /// Where the reading ends: what a life lost is known only when it has ended.
     #[command(flatten)]
     pub point: PointArgs,

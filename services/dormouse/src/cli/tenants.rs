@@ -4,6 +4,7 @@ use clap::{Args, Subcommand};
 use dormouse_messages::TenantId;
 
 use super::accounts::{TenantCreateArgs, UserCommand};
+use super::list::WatchArg;
 
 /// `tenant …`.
 #[derive(Debug, Subcommand)]
@@ -12,20 +13,34 @@ pub enum TenantCommand {
     #[command(
         after_help = "Examples:\n  dormouse tenant show ads\n  dormouse tenant show ads -o json"
     )]
-    Show(TenantArg),
+    Show(TenantShowArgs),
     /// Say what a tenant is entitled to; what is not named stays as it is
     #[command(
-        after_help = "Examples:\n  dormouse tenant set ads --weight 3\n  dormouse tenant set ads --quota cpu=20,memory=64Gi --max-job-weight 4\n  dormouse tenant set ads --quota gpu=0\n  dormouse tenant set ads --quota none\n  dormouse tenant set ads --run-as 10001:10001 --mount /data:ro --mount /scratch/ads --image 'registry/ads/*'\n  dormouse tenant set ads --mount none --network host --max-queued 500 --max-rate 20\n  dormouse tenant set ads --max-queued-bytes 64Mi --max-storage 200Gi\n  dormouse tenant set ads --priority-class urgent\n\nA quota bounds what the tenant's jobs have together; a job that needs more at the least is refused.\nGrants say what its containers may have of the nodes. --mount, --image and --priority-class add to those that there are; none lifts a grant."
+        after_help = "Examples:\n  dormouse tenant set ads --weight 3\n  dormouse tenant set ads --quota cpu=20,memory=64Gi --max-job-weight 4\n  dormouse tenant set ads --quota gpu=0\n  dormouse tenant set ads --quota none\n  dormouse tenant set ads --run-as 10001:10001 --mount /data:ro --mount /scratch/ads --image 'registry/ads/*'\n  dormouse tenant set ads --mount none --network host --max-queued 500 --max-rate 20\n  dormouse tenant set ads --max-queued-bytes 64Mi --max-storage 200Gi\n  dormouse tenant set ads --priority-class urgent\n\nA quota bounds what the tenant's jobs have together; a job that needs more at the least is refused. Grants say what its containers may have of the nodes. --mount, --image and --priority-class add to those that there are; none lifts a grant."
     )]
     Set(Box<TenantChangeArgs>),
     /// Make a tenant on running brokers: its account, its key, and what it is granted
     #[command(
-        after_help = "Examples:\n  dormouse tenant create ads --keys keys\n  dormouse tenant create ads --weight 2 --max-queued 500 --mount /data:ro --keys keys\n\nWrites keys/tenant-NAME.creds, which the tenant's programs are given; its people have keys of their own\n(`dormouse tenant user add`). The brokers keep accounts that `dormouse accounts init` has begun."
+        after_help = "Examples:\n  dormouse tenant create ads --keys keys\n  dormouse tenant create ads --weight 2 --max-queued 500 --mount /data:ro --keys keys\n\nWrites keys/tenant-NAME.creds, which the tenant's programs are given; its people have keys of their own (`dormouse tenant user add`). The brokers keep accounts that `dormouse accounts init` has begun."
     )]
     Create(Box<TenantCreateArgs>),
     /// Make, replace and revoke the keys of a tenant's people
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  dormouse tenant user add ads/alice --role submitter --keys keys\n  dormouse tenant user revoke ads/alice --keys keys"
+    )]
     User(UserCommand),
+}
+
+/// `tenant show`.
+#[derive(Debug, Clone, Args)]
+pub struct TenantShowArgs {
+    /// The tenant.
+    #[command(flatten)]
+    pub tenant: TenantArg,
+    /// Whether it is shown again.
+    #[command(flatten)]
+    pub watch: WatchArg,
 }
 
 /// A tenant.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use dormouse_messages::TenantId;
 
+use super::list::WatchArg;
 use super::tenants::TenantArg;
 
 /// `webhook …`.
@@ -12,7 +13,7 @@ use super::tenants::TenantArg;
 pub enum WebhookCommand {
     /// The tenants whose events are posted, and where to
     #[command(after_help = "Examples:\n  dormouse webhook list\n  dormouse webhook list -o json")]
-    List,
+    List(WatchArg),
     /// Post a tenant's events to an address, from here on
     #[command(
         after_help = "Examples:\n  dormouse webhook set ads https://hooks.example.org/dormouse\n\n`dormouse serve webhook` posts; docs/webhooks.md says what a receiver checks."

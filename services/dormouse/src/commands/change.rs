@@ -7,17 +7,21 @@ use std::io::{BufRead, IsTerminal};
 
 use anyhow::bail;
 use dormouse_messages::{Event, JobId, TenantId};
+use dormouse_projections::queries::{JobDetail, JobRow};
 use dormouse_runtime::Log;
 use serde_json::{Map, Value, json};
 
 use super::decided::{Message, decide};
 use super::jobs::{Chosen, chosen};
-use super::{next_event, query};
+use super::wait::worse;
+use super::{caught_up, next_event, query};
 use crate::cli::{JobCommand, Output, ReviseArgs, WhichArgs};
 use crate::context::Context;
 use crate::error::{Coded, DONE, ERROR};
 use crate::print;
 use crate::render::{self, Style};
+
+const RELEASE: &str = "release";
 
 /// What is done to each job.
 struct Change {
@@ -27,7 +31,12 @@ struct Change {
     message: &'static str,
     /// Its document without the job.
     fields: Map<String, Value>,
+    /// What is said of a job where the event alone does not tell it.
+    said: Option<&'static str>,
 }
+
+/// What a job that is released has to be.
+const NOT_ON_HOLD: &str = "not_on_hold";
 
 /// `job cancel|hold|release|requeue|revise`.
 ///
@@ -45,7 +54,7 @@ pub async fn run(context: &Context, command: &JobCommand) -> anyhow::Result<u8> 
     let (which, change) = match command {
         JobCommand::Cancel(which) => (which, change("cancel", "cancel", Map::new())),
         JobCommand::Hold { which, force } => (which, change("hold", "revise", held(true, *force))),
-        JobCommand::Release(which) => (which, change("release", "revise", held(false, false))),
+        JobCommand::Release(which) => (which, change(RELEASE, "revise", held(false, false))),
         JobCommand::Requeue { which, force } => {
             (which, change("requeue", "revise", held(true, *force)))
         }
@@ -53,19 +62,50 @@ pub async fn run(context: &Context, command: &JobCommand) -> anyhow::Result<u8> 
         _ => bail!("no change of jobs"),
     };
     let log = context.connect_to_submit().await?;
-    let Some(jobs) = confirmed(&log, which, change.verb).await? else {
+    let Some(jobs) = confirmed(&log, which, &change).await? else {
         return Ok(DONE);
     };
-    let requeue = matches!(command, JobCommand::Requeue { .. });
-    let mut events = log.events_from_now().await?;
-    let code = carry_out(context, &log, &jobs, &change).await?;
-    if !requeue || code != DONE {
-        return Ok(code);
+    match command {
+        JobCommand::Release(_) => release(context, &log, jobs, &change).await,
+        JobCommand::Requeue { .. } => {
+            let go = Change {
+                said: Some("is requeued: it starts again when it has room"),
+                ..self::change("requeue", "revise", held(false, false))
+            };
+            requeue(context, &log, &jobs, &change, &go).await
+        }
+        _ => carry_out(context, &log, &jobs, &change).await,
     }
-    // Each gives its room back before it is let go: it takes its place in the queue again.
+}
+
+/// Has jobs stop, and lets each go when it has given its room back: it takes its place in the queue
+/// again.
+async fn requeue(
+    context: &Context,
+    log: &Log,
+    jobs: &[JobId],
+    stop: &Change,
+    go: &Change,
+) -> anyhow::Result<u8> {
+    let mut events = log.events_from_now().await?;
+    let stopped = stop_each(log, jobs, stop).await?;
+    let mut code = DONE;
+    for (job, refusal) in &stopped {
+        if let Err(refusal) = refusal {
+            if jobs.len() == 1 {
+                return Err(refusal.clone().into());
+            }
+            code = ERROR;
+            print::aside(format!("{job}: {refusal}"));
+        }
+    }
+    let jobs: Vec<JobId> = stopped
+        .into_iter()
+        .filter_map(|(job, stopped)| stopped.is_ok().then_some(job))
+        .collect();
     let mut open: BTreeSet<JobId> = jobs.iter().cloned().collect();
     for job in &jobs {
-        let detail: Value = query(&log, "job", json!({"job": job})).await?;
+        let detail: Value = query(log, "job", json!({"job": job})).await?;
         if detail["containers"]["now"] == 0 {
             open.remove(job);
         }
@@ -84,8 +124,59 @@ pub async fn run(context: &Context, command: &JobCommand) -> anyhow::Result<u8> 
         });
         stopped.await?;
     }
-    let change = self::change("requeue", "revise", held(false, false));
-    carry_out(context, &log, &jobs, &change).await
+    match jobs.is_empty() {
+        true => Ok(code),
+        false => Ok(worse(code, carry_out(context, log, &jobs, go).await?)),
+    }
+}
+
+/// Has each job stop, to be requeued; what became of each.
+async fn stop_each(
+    log: &Log,
+    jobs: &[JobId],
+    change: &Change,
+) -> anyhow::Result<Vec<(JobId, Result<(), Coded>)>> {
+    let decided = decide(log, messages(jobs, change)?).await?;
+    let became = decided.into_iter().map(|(_, became)| became.map(drop));
+    Ok(jobs.iter().cloned().zip(became).collect())
+}
+
+/// Lets jobs go that are on hold; of the others it is said that they are not.
+async fn release(
+    context: &Context,
+    log: &Log,
+    jobs: Vec<JobId>,
+    change: &Change,
+) -> anyhow::Result<u8> {
+    caught_up(log).await?;
+    let (mut held, mut others) = (Vec::new(), Vec::new());
+    for job in jobs {
+        let detail: JobDetail = query(log, "job", json!({"job": job})).await?;
+        match detail.row.on_hold {
+            true => held.push(job),
+            false => others.push(not_on_hold(&detail.row)),
+        }
+    }
+    match (held.is_empty(), others.len()) {
+        (true, 1) => return Err(Coded::new(NOT_ON_HOLD, others.remove(0)).into()),
+        _ => others.iter().for_each(print::aside),
+    }
+    let code = match others.is_empty() {
+        true => DONE,
+        false => ERROR,
+    };
+    match held.is_empty() {
+        true => Ok(code),
+        false => Ok(worse(code, carry_out(context, log, &held, change).await?)),
+    }
+}
+
+/// What is said of a job that nobody holds.
+fn not_on_hold(row: &JobRow) -> String {
+    format!(
+        "{} is not on hold, so there is nothing to let go; it is {}: {}",
+        row.job, row.phase, row.reason
+    )
 }
 
 const fn change(verb: &'static str, message: &'static str, fields: Map<String, Value>) -> Change {
@@ -93,6 +184,7 @@ const fn change(verb: &'static str, message: &'static str, fields: Map<String, V
         verb,
         message,
         fields,
+        said: None,
     }
 }
 
@@ -121,8 +213,21 @@ fn revised(args: &ReviseArgs) -> anyhow::Result<Map<String, Value>> {
 }
 
 /// The jobs that are named, or those that match and are confirmed; `None` where they are not.
-async fn confirmed(log: &Log, which: &WhichArgs, verb: &str) -> anyhow::Result<Option<Vec<JobId>>> {
-    let chosen = chosen(log, &which.filter).await?;
+async fn confirmed(
+    log: &Log,
+    which: &WhichArgs,
+    change: &Change,
+) -> anyhow::Result<Option<Vec<JobId>>> {
+    let verb = change.verb;
+    let mut chosen = chosen(log, &which.filter).await?;
+    if let Chosen::Matching(answer) = &mut chosen
+        && verb == RELEASE
+    {
+        answer.jobs.retain(|row| row.on_hold);
+        if answer.jobs.is_empty() {
+            return Err(Coded::new("not_found", "no job on hold matches").into());
+        }
+    }
     let jobs = chosen.ids();
     let answer = match chosen {
         Chosen::Named(_) => return Ok(Some(jobs)),
@@ -148,6 +253,20 @@ async fn confirmed(log: &Log, which: &WhichArgs, verb: &str) -> anyhow::Result<O
     Ok(yes.then_some(jobs))
 }
 
+/// The change as a message for each job.
+fn messages(jobs: &[JobId], change: &Change) -> anyhow::Result<Vec<Message>> {
+    let message = |job: &JobId| {
+        let mut document = change.fields.clone();
+        document.insert("job".to_owned(), job.name().into());
+        Ok(Message {
+            tenant: TenantId::new(job.tenant())?,
+            verb: change.message,
+            payload: serde_json::to_vec(&document)?.into(),
+        })
+    };
+    jobs.iter().map(message).collect()
+}
+
 /// Publishes the change for each job, and prints what became of each.
 async fn carry_out(
     context: &Context,
@@ -156,21 +275,12 @@ async fn carry_out(
     change: &Change,
 ) -> anyhow::Result<u8> {
     let output = context.output()?;
-    let mut messages = Vec::with_capacity(jobs.len());
-    for job in jobs {
-        let mut document = change.fields.clone();
-        document.insert("job".to_owned(), job.name().into());
-        messages.push(Message {
-            tenant: TenantId::new(job.tenant())?,
-            verb: change.message,
-            payload: serde_json::to_vec(&document)?.into(),
-        });
-    }
-    let mut decided = decide(log, messages).await?;
+    let mut decided = decide(log, messages(jobs, change)?).await?;
     if let [_] = jobs {
         // One job: its refusal is the command's error.
         let (ingress_sequence, became) = decided.remove(0);
         let (job, said) = became?;
+        let said = change.said.unwrap_or(said);
         let answer = json!({"job": job, "ingress_sequence": ingress_sequence, "state": said});
         print::value(output, &answer, |_, _| format!("{job} {said}"))?;
         return Ok(DONE);
@@ -180,6 +290,7 @@ async fn carry_out(
         let mut answer = json!({"job": job, "ingress_sequence": ingress_sequence});
         let line = match became {
             Ok((job, said)) => {
+                let said = change.said.unwrap_or(said);
                 answer["state"] = said.into();
                 format!("{job} {said}")
             }

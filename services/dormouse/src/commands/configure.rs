@@ -282,7 +282,9 @@ pub async fn drain(context: &Context, args: &DrainArgs) -> anyhow::Result<u8> {
     }
     let deadline_s = args.deadline.map(|deadline| deadline.0);
     let said = match deadline_s {
-        None => format!("{node} is drained: what can move, moves"),
+        None => format!(
+            "{node} is drained: what can move, moves; a job without a checkpoint stays until it ends"
+        ),
         Some(s) => format!("{node} is drained: what can move, moves; the rest is stopped in {s} s"),
     };
     let event = NodeDrained {

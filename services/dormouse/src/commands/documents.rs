@@ -13,6 +13,9 @@ use crate::context::{read_text, shown};
 /// The most that one command submits: beyond it a task set is what is meant.
 const MOST: usize = 100_000;
 
+/// Files that are named in one line.
+const NAMED: usize = 8;
+
 /// Files of a folder that hold documents.
 const ENDINGS: [&str; 5] = ["yaml", "yml", "json", "jsonl", "ndjson"];
 
@@ -67,6 +70,17 @@ fn split(text: &str) -> Vec<&str> {
     parts
 }
 
+/// A job's document, and where it comes from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Written {
+    /// The document.
+    pub document: Value,
+    /// Its file, for people: `jobs.yaml, document 2, row 3 of table.csv`.
+    pub place: String,
+    /// What a table and `--set` put into it: `env.LR=0.1, env.SEED=2`.
+    pub values: String,
+}
+
 /// What is to stand where, in one document.
 type Row = Vec<(String, Value)>;
 
@@ -118,7 +132,8 @@ fn table(path: &Path) -> anyhow::Result<Vec<Row>> {
             );
         }
         let cell = |(path, cell): (&&str, &str)| {
-            let value = value(cell).map_err(anyhow::Error::msg)?;
+            let value = value(cell).map_err(anyhow::Error::msg);
+            let value = value.with_context(|| format!("{}: row {}", of(), number + 1))?;
             Ok((path.trim().to_owned(), value))
         };
         paths.iter().zip(cells).map(cell).collect()
@@ -200,8 +215,9 @@ fn in_file(path: &Path) -> anyhow::Result<Vec<Value>> {
     Ok(documents)
 }
 
-/// The files that are named, and those of the folders that are, by name.
-fn files(named: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
+/// The files that are named, and those of the folders that are, by name. What else a folder has is
+/// said: nobody looks into the folders below it.
+fn files(named: &[PathBuf], notes: &mut Vec<String>) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in named {
         if !path.is_dir() {
@@ -209,13 +225,12 @@ fn files(named: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
             continue;
         }
         let entries = std::fs::read_dir(path).with_context(|| path.display().to_string())?;
-        let mut found: Vec<PathBuf> = entries
+        let (mut found, mut others): (Vec<PathBuf>, Vec<PathBuf>) = entries
             .filter_map(|entry| Some(entry.ok()?.path()))
-            .filter(|file| {
+            .partition(|file| {
                 let ending = file.extension().and_then(|ending| ending.to_str());
                 file.is_file() && ending.is_some_and(|ending| ENDINGS.contains(&ending))
-            })
-            .collect();
+            });
         if found.is_empty() {
             bail!(
                 "{} has no file that ends in {}",
@@ -224,12 +239,45 @@ fn files(named: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
             );
         }
         found.sort();
+        others.sort();
+        notes.extend(left_out(path, &others));
         files.extend(found);
     }
     Ok(files)
 }
 
-/// What is to be submitted, in order.
+/// What of a folder is not submitted.
+fn left_out(folder: &Path, others: &[PathBuf]) -> Option<String> {
+    let name = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        match path.is_dir() {
+            true => format!("{name}/"),
+            false => name.into_owned(),
+        }
+    };
+    let named: Vec<String> = others.iter().take(NAMED).map(name).collect();
+    let more = match others.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let below = match others.iter().any(|path| path.is_dir()) {
+        true => "; a folder below is submitted where it is named itself",
+        false => "",
+    };
+    let (folder, named) = (folder.display(), named.join(", "));
+    (!others.is_empty()).then(|| format!("{folder}: left out {named}{more}{below}"))
+}
+
+/// Values as they are said: `env.LR=0.1, env.SEED=2`.
+fn in_words<'a>(row: impl Iterator<Item = &'a (String, Value)>) -> String {
+    let words = row.map(|(path, value)| match value {
+        Value::String(text) => format!("{path}={text}"),
+        value => format!("{path}={value}"),
+    });
+    words.collect::<Vec<_>>().join(", ")
+}
+
+/// What is to be submitted, in order, and what is to be said of it before.
 ///
 /// # Errors
 /// What cannot be read, or made of it.
@@ -238,13 +286,21 @@ pub fn documents(
     sets: &[Set],
     sweep: Option<&Path>,
     name: Option<&str>,
-) -> anyhow::Result<Vec<Value>> {
+) -> anyhow::Result<(Vec<Written>, Vec<String>)> {
+    let mut notes = Vec::new();
     let rows = sweep.map(table).transpose()?;
     let rows = rows.unwrap_or_else(|| vec![Vec::new()]);
     let changes = combinations(sets)?;
     let mut read = Vec::new();
-    for file in files(named)? {
-        read.extend(in_file(&file)?);
+    for file in files(named, &mut notes)? {
+        let documents = in_file(&file)?;
+        let (file, several) = (shown(&file), documents.len() > 1);
+        let place = |number: usize| match several {
+            true => format!("{file}, document {number}"),
+            false => file.clone(),
+        };
+        let documents = documents.into_iter().zip(1..);
+        read.extend(documents.map(|(document, number)| (document, place(number))));
     }
     let each = rows.len() * changes.len();
     if read.len().saturating_mul(each) > MOST {
@@ -258,9 +314,13 @@ pub fn documents(
     }
     let mut all = Vec::with_capacity(read.len() * each);
     let digits = each.to_string().len();
-    for document in &read {
+    for (document, place) in &read {
         let mut number = 0;
-        for row in &rows {
+        for (row, line) in rows.iter().zip(1..) {
+            let place = match sweep {
+                Some(table) => format!("{place}, row {line} of {}", shown(table)),
+                None => place.clone(),
+            };
             for change in &changes {
                 number += 1;
                 let mut document = document.clone();
@@ -269,18 +329,22 @@ pub fn documents(
                 }
                 let base = document["name"].as_str().map(str::to_owned);
                 for (path, value) in row.iter().chain(change) {
-                    put(&mut document, path, value)?;
+                    put(&mut document, path, value).with_context(|| place.clone())?;
                 }
                 let named = row.iter().chain(change).any(|(path, _)| path == "name");
                 if let Some(base) = base.filter(|_| each > 1 && !named) {
                     document["name"] = format!("{base}-{number:0digits$}").into();
                 }
                 workdir::resolve(&mut document, Path::new(""));
-                all.push(document);
+                all.push(Written {
+                    document,
+                    place: place.clone(),
+                    values: in_words(row.iter().chain(change)),
+                });
             }
         }
     }
-    Ok(all)
+    Ok((all, notes))
 }
 
 #[cfg(test)]
@@ -302,12 +366,17 @@ mod tests {
         file(&folder, "a.json", r#"{"name": "a"}"#);
         file(&folder, "notes.txt", "not a document: [");
         let named = [folder.path().to_owned()];
-        let names = |all: &[Value]| -> Vec<String> {
-            let name = |it: &Value| it["name"].as_str().unwrap_or_default().to_owned();
+        std::fs::create_dir(folder.path().join("below")).expect("made");
+        let names = |all: &[Written]| -> Vec<String> {
+            let name = |it: &Written| it.document["name"].as_str().unwrap_or_default().to_owned();
             all.iter().map(name).collect()
         };
-        let plain = documents(&named, &[], None, None).expect("read");
+        let (plain, notes) = documents(&named, &[], None, None).expect("read");
         assert_eq!(names(&plain), ["a", "b", "c"]);
+        assert!(plain[0].place.ends_with("/a.json"), "{plain:?}");
+        assert!(plain[2].place.ends_with("/b.yaml, document 2"), "{plain:?}");
+        let said = "left out below/, notes.txt; a folder below is submitted where it is named";
+        assert!(notes.len() == 1 && notes[0].contains(said), "{notes:?}");
         let table = file(
             &folder,
             "t.csv",
@@ -322,11 +391,17 @@ mod tests {
             .iter()
             .map(|set| set.parse().expect("a change"))
             .collect();
-        let swept = documents(&[base], &sets, Some(&table), Some("s")).expect("made");
+        let (swept, _) = documents(&[base], &sets, Some(&table), Some("s")).expect("made");
         assert_eq!(names(&swept), ["s-1", "s-2", "s-3", "s-4"]);
         let expected = json!({"name": "s-2", "command": {"start": ["train", "x,y"]},
             "env": {"LR": 0.1, "SEED": 2}, "containers": {"min": 1, "max": 4}});
-        assert_eq!(swept[1], expected);
+        assert_eq!(swept[1].document, expected);
+        let (place, values) = (&swept[2].place, &swept[2].values);
+        assert!(place.contains("base.yml, row 2 of "), "{place}");
+        assert_eq!(
+            values,
+            r#"env.LR=0.2, command.start.1=z, env.SEED=1, containers={"max":4,"min":1}"#
+        );
     }
 
     #[test]
@@ -346,6 +421,9 @@ mod tests {
         let named = std::slice::from_ref(&good);
         assert!(said(named, &["name.x=1"], None).contains("neither a map nor a list"));
         assert!(said(named, &[], Some(&rows)).contains("row 1 has 1 cells"));
+        let places = file(&folder, "places.csv", "retries,name.x\n1,2\n");
+        let wrong = said(named, &[], Some(&places));
+        assert!(wrong.contains("good.yaml, row 1 of "), "{wrong}");
         assert!("nothing".parse::<Set>().is_err());
     }
 }

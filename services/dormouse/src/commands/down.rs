@@ -68,10 +68,10 @@ pub async fn run(context: &Context) -> anyhow::Result<u8> {
     print::value(context.output()?, &answer, |_, _| {
         let runs = match runs {
             Some(0) => "no container ran",
-            Some(1) => "1 container runs on, and the next `dormouse up` adopts it",
-            Some(count) => {
-                &format!("{count} containers run on, and the next `dormouse up` adopts them")
-            }
+            Some(1) => "1 container runs on with its keeper, and the next `dormouse up` adopts it",
+            Some(count) => &format!(
+                "{count} containers run on with their keepers, and the next `dormouse up` adopts them"
+            ),
             None => "its containers run on, and the next `dormouse up` adopts them",
         };
         format!(

@@ -2,11 +2,15 @@
 //! nothing is published.
 
 use dormouse_admission::{Admission, AdmissionState, received};
+use dormouse_messages::plain;
 use dormouse_messages::{
-    Decider as _, Envelope, Event, Fold as _, Recorded, Sequence, TenantId, Timestamp, Writer,
+    Amounts, Decider as _, Envelope, Event, Fold as _, Recorded, Sequence, TenantId, Timestamp,
+    Writer,
 };
+use dormouse_state::NodePhase;
 use serde_json::{Value, json};
 
+use super::documents::Written;
 use super::history::read_log;
 use crate::cli::Output;
 use crate::clock;
@@ -55,11 +59,30 @@ impl Fork {
     }
 }
 
+/// Why all the nodes that there are would not hold the fewest containers that it starts with, were
+/// they empty and not drained: it waits until others join. Labels, taints and what stands beside its
+/// workers are not looked at.
+fn never_fits(nodes: &[&Amounts], demand: &Amounts, least: u32) -> Option<String> {
+    let hold = |most: u64, node: &&Amounts| most.saturating_add(demand.times_in(node));
+    let most = nodes.iter().fold(0, hold);
+    (most < u64::from(least)).then(|| {
+        let hold = plain::containers(u32::try_from(most).unwrap_or(u32::MAX));
+        format!(
+            "it would wait until nodes are added: it starts with {} of {demand}, and the nodes that there are hold {hold}, were they empty",
+            plain::containers(least)
+        )
+    })
+}
+
 /// Says what would become of each document.
 ///
 /// # Errors
 /// When the log cannot be read.
-pub async fn run(context: &Context, documents: &[(TenantId, Value)]) -> anyhow::Result<u8> {
+pub async fn run(
+    context: &Context,
+    written: &[Written],
+    documents: &[(TenantId, Value)],
+) -> anyhow::Result<u8> {
     let log = context.connect().await?;
     let mut fork = Fork {
         state: AdmissionState::default(),
@@ -74,19 +97,33 @@ pub async fn run(context: &Context, documents: &[(TenantId, Value)]) -> anyhow::
     .await?;
     let (output, mut code) = (context.output()?, DONE);
     let mut admitted = false;
-    for (tenant, document) in documents {
+    for ((tenant, document), it) in documents.iter().zip(written) {
+        let Written { place, values, .. } = it;
         let (line, value) = match fork.decide(tenant, document)? {
             Some(Event::JobAdmitted(it)) => {
                 let spec = serde_json::to_value(&it.spec)?;
                 admitted = true;
-                (format!("{} would be admitted", it.job), spec)
+                let values = match values.as_str() {
+                    "" => String::new(),
+                    values => format!(" with {values}"),
+                };
+                let nodes = fork.state.queues.nodes.iter();
+                let there = nodes.filter(|(_, node)| !matches!(node.phase, NodePhase::Lost { .. }));
+                let there: Vec<&Amounts> = there.map(|(_, node)| &node.capacity).collect();
+                let waits = never_fits(&there, &it.spec.demand, it.spec.containers.start());
+                let waits = waits.map_or_else(String::new, |why| format!("; {why}"));
+                (format!("{} would be admitted{values}{waits}", it.job), spec)
             }
             Some(Event::JobRefused(it)) => {
                 code = ERROR;
                 let error = json!({"code": it.code, "message": it.reason});
                 let job = it.job.as_ref().map(|job| format!("{job} "));
-                let line = format!("{}would be refused: {}", job.unwrap_or_default(), it.reason);
-                (line, json!({"job": it.job, "error": error}))
+                let job = job.unwrap_or_default();
+                let line = format!("{place}: {job}would be refused: {}", it.reason);
+                (
+                    line,
+                    json!({"job": it.job, "document": place, "error": error}),
+                )
             }
             _ => anyhow::bail!("admission is behind: try again when it has decided what it has"),
         };
@@ -102,4 +139,20 @@ pub async fn run(context: &Context, documents: &[(TenantId, Value)]) -> anyhow::
         );
     }
     Ok(code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gang_that_no_nodes_hold_is_said_to_wait_for_others() {
+        let amounts = |text: &str| text.parse::<Amounts>().expect("amounts");
+        let (node, demand) = (amounts("cpu=8,memory=32Gi"), amounts("cpu=2,memory=1Gi"));
+        assert_eq!(never_fits(&[&node, &node], &demand, 8), None);
+        let said = never_fits(&[&node, &node], &demand, 9).expect("too large");
+        let expected = "it starts with 9 containers of cpu=2,memory=1Gi, and the nodes that there are hold 8 containers";
+        assert!(said.contains(expected), "{said}");
+        assert!(never_fits(&[], &demand, 1).is_some(), "no node has joined");
+    }
 }

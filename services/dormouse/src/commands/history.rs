@@ -13,7 +13,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{holder, query};
-use crate::cli::{At, LogFileArg, NamedJob, PointArgs};
+use crate::cli::{At, LogFileArg, NamedJob, PointArgs, Since};
+use crate::clock;
 use crate::context::Context;
 use crate::error::Coded;
 
@@ -192,18 +193,31 @@ pub async fn bounds(
         None => (None, None),
         Some(At::Sequence(at)) => (Some(at), None),
         Some(At::Time(time)) => (None, Some(time)),
+        Some(At::Ago(seconds)) => {
+            let now = match &log.file {
+                Some(_) => last(context, log).await?,
+                None => clock::now(),
+            };
+            (None, Some(Since::Ago(seconds).from(now)))
+        }
         Some(At::Clock(clock)) => {
-            let mut last = Timestamp::default();
-            let history = History::open_whole(context, log).await?;
-            let read = history.read(1, None, |recorded| {
-                last = recorded.stored_at;
-                Ok(())
-            });
-            read.await?;
+            let last = last(context, log).await?;
             let midnight = last.as_micros() - last.as_micros().rem_euclid(DAY_US);
             (None, Some(Timestamp::from_micros(midnight + clock)))
         }
     })
+}
+
+/// The time of the last event.
+async fn last(context: &Context, log: &LogFileArg) -> anyhow::Result<Timestamp> {
+    let mut last = Timestamp::default();
+    let history = History::open_whole(context, log).await?;
+    let read = history.read(1, None, |recorded| {
+        last = recorded.stored_at;
+        Ok(())
+    });
+    read.await?;
+    Ok(last)
 }
 
 /// Where reading ended.

@@ -4,8 +4,8 @@ use dormouse_messages::{Event, JobId};
 use dormouse_projections::queries::{JobDetail, JobQuery};
 
 use super::history::History;
-use super::{log as log_command, trace, wait};
-use crate::cli::{JobCommand, JobHistoryArgs, Output};
+use super::{log as log_command, trace, wait, watched};
+use crate::cli::{JobCommand, JobHistoryArgs, Output, WatchArg};
 use crate::context::Context;
 use crate::describe::concerns;
 use crate::error::{Coded, DONE};
@@ -18,9 +18,13 @@ use crate::render::{self, Style};
 /// When the job is not known, or the cluster does not answer.
 pub async fn run(context: &Context, command: &JobCommand) -> anyhow::Result<u8> {
     match command {
-        JobCommand::Show { of, document } => match document {
+        JobCommand::Show {
+            of,
+            document,
+            watch,
+        } => match document {
             true => document_of(context, of).await,
-            false => show(context, of).await,
+            false => show(context, of, *watch).await,
         },
         JobCommand::Events(args) => events(context, args).await,
         JobCommand::Logs(args) => super::logs::run(context, args).await,
@@ -40,9 +44,14 @@ async fn detail(history: History, id: &JobId) -> anyhow::Result<JobDetail> {
     history.ask("job", serde_json::to_value(request)?).await
 }
 
-async fn show(context: &Context, args: &JobHistoryArgs) -> anyhow::Result<u8> {
+async fn show(context: &Context, args: &JobHistoryArgs, watch: WatchArg) -> anyhow::Result<u8> {
     let history = History::open_to_ask(context, &args.log).await?;
     let id = history.job(&args.job.id)?;
+    if let History::Cluster(log) = &history {
+        let request = JobQuery { job: id };
+        return watched::show(context, log, "job", &request, watch, render::job).await;
+    }
+    // A file does not change.
     let detail = detail(history, &id).await?;
     print::value(context.output()?, &detail, |detail, wide| {
         render::job(detail, &Style::of_stdout(wide))

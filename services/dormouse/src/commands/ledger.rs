@@ -2,15 +2,18 @@
 
 use std::path::Path;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use comfy_table::{Cell, CellAlignment};
-use dormouse_messages::{Resource, Timestamp};
+use dormouse_messages::{Event, JobId, Recorded, Resource, TenantId, Timestamp};
+use dormouse_projections::ReadModel;
 use dormouse_replay::history::ledger::{JobRow, Ledger, LedgerTable, PartsRow, UnitMs};
 
 use super::history::{self, History, open_at};
+use super::watched;
 use crate::cli::{At, LedgerArgs, OutputArg};
 use crate::context::Context;
-use crate::error::DONE;
+use crate::describe::concerns;
+use crate::error::{Coded, DONE};
 use crate::print;
 use crate::render::{Style, date};
 
@@ -22,18 +25,39 @@ const MOST_JOBS: usize = 40;
 /// # Errors
 /// When the log cannot be read, or the file not written.
 pub async fn run(context: &Context, args: &LedgerArgs) -> anyhow::Result<u8> {
+    match &context.global().output {
+        OutputArg::Format(_) => {}
+        _ if args.watch.seconds.is_some() => bail!("--watch prints a table, json or yaml"),
+        OutputArg::File(file) if file.as_os_str() == "csv" => {
+            print::line(drawn_up(context, args).await?.csv().trim_end())?;
+            return Ok(DONE);
+        }
+        OutputArg::File(file) if file.extension().is_some_and(|it| it == "csv") => {
+            write(file, &drawn_up(context, args).await?)?;
+            return Ok(DONE);
+        }
+        OutputArg::File(_) => {}
+    }
+    watched::repeat(context, args.watch, || drawn_up(context, args), text).await
+}
+
+async fn drawn_up(context: &Context, args: &LedgerArgs) -> anyhow::Result<LedgerTable> {
     let from = time_of(context, args, args.from).await?;
     let to = time_of(context, args, args.to).await?;
     let reading = open_at(context, &args.point).await?;
     let mut ledger = Ledger::new(from, to);
+    let mut known = Known::new(args);
     if let Some(states) = reading.states()? {
+        known.starting_from(&states.model);
         ledger = ledger.starting_from(&states.fork.cluster);
     }
     let place = reading.read(|recorded| {
         ledger.read(recorded);
+        known.read(recorded);
         Ok(())
     });
     let place = place.await?;
+    known.check()?;
     let mut table = ledger.finish(place.time);
     if let Some(tenant) = &args.point.tenant {
         table = table.seen_by(tenant)?;
@@ -41,16 +65,58 @@ pub async fn run(context: &Context, args: &LedgerArgs) -> anyhow::Result<u8> {
     if let Some(job) = &args.job {
         table.jobs.retain(|row| row.job == *job);
     }
-    match &context.global().output {
-        OutputArg::File(file) if file.as_os_str() == "csv" => print::line(table.csv().trim_end())?,
-        OutputArg::File(file) if file.extension().is_some_and(|it| it == "csv") => {
-            write(file, &table)?;
+    Ok(table)
+}
+
+/// Whether the log knows the job and the tenant that are asked about.
+struct Known<'a> {
+    job: Option<&'a JobId>,
+    tenant: Option<&'a TenantId>,
+}
+
+impl<'a> Known<'a> {
+    const fn new(args: &'a LedgerArgs) -> Self {
+        Self {
+            job: args.job.as_ref(),
+            tenant: args.point.tenant.as_ref(),
         }
-        _ => print::value(context.output()?, &table, |table, wide| {
-            text(table, &Style::of_stdout(wide))
-        })?,
     }
-    Ok(DONE)
+
+    fn starting_from(&mut self, model: &ReadModel) {
+        self.job.take_if(|job| model.jobs.get(job).is_some());
+        let queues = &model.queues;
+        self.tenant.take_if(|tenant| {
+            let name = tenant.as_str();
+            queues.tenants.contains_key(name) || queues.config.get(name).is_some()
+        });
+    }
+
+    fn read(&mut self, recorded: &Recorded) {
+        let Some(event) = recorded.event() else {
+            return;
+        };
+        self.job.take_if(|job| concerns(event, job));
+        self.tenant.take_if(|tenant| match event {
+            Event::JobAdmitted(it) => it.job.tenant() == tenant.as_str(),
+            Event::TenantConfigured(it) => it.tenant == **tenant,
+            Event::TenantGranted(it) => it.tenant == **tenant,
+            _ => false,
+        });
+    }
+
+    /// What was not met on the log is not known.
+    fn check(&self) -> Result<(), Coded> {
+        let message = match (self.job, self.tenant) {
+            (Some(job), _) => {
+                format!("there is no job {job} on that log; `dormouse jobs --all` lists them")
+            }
+            (None, Some(tenant)) => {
+                format!("there is no tenant {tenant} on that log; `dormouse tenants` lists them")
+            }
+            (None, None) => return Ok(()),
+        };
+        Err(Coded::new("not_found", message))
+    }
 }
 
 fn write(file: &Path, table: &LedgerTable) -> anyhow::Result<()> {

@@ -7,8 +7,8 @@ use dormouse_messages::{Recorded, Sequence, plain};
 use dormouse_replay::{LogReader, LogWriter};
 use dormouse_runtime::Followed;
 
-use super::history::History;
-use crate::cli::{LogFileArg, Output, OutputArg};
+use super::history::{History, bounds};
+use crate::cli::{At, LogFileArg, Output, OutputArg};
 use crate::context::Context;
 use crate::describe::described;
 use crate::error::DONE;
@@ -50,11 +50,17 @@ pub fn event(recorded: &Recorded, identity: &str, output: Output) -> anyhow::Res
 ///
 /// # Errors
 /// When the log cannot be followed.
-pub async fn tail(context: &Context, from: Option<u64>, who: Option<&str>) -> anyhow::Result<u8> {
+pub async fn tail(context: &Context, from: Option<At>, who: Option<&str>) -> anyhow::Result<u8> {
     let output = context.output()?;
+    let (sequence, since) = bounds(context, from, &LogFileArg { file: None }).await?;
     let log = context.connect().await?;
     let head = log.head().await?;
-    let from = from.map_or(head.next(), Sequence);
+    let from = match (sequence, since) {
+        (Some(sequence), _) => Sequence(sequence),
+        // The first one since then is looked for from the beginning.
+        (None, Some(_)) => Sequence(1),
+        (None, None) => head.next(),
+    };
     if from > head.next() {
         print::aside(format!(
             "the log ends at event {head}; waiting for event {from}"
@@ -65,7 +71,9 @@ pub async fn tail(context: &Context, from: Option<u64>, who: Option<&str>) -> an
     while let Some(followed) = events.recv().await {
         match followed {
             Followed::Event(recorded) => {
-                if who.is_none_or(|who| recorded.by().is_some_and(|by| by.is(who))) {
+                // The broker's time does not go back with the sequence.
+                let is_late = since.is_none_or(|since| recorded.stored_at >= since);
+                if is_late && who.is_none_or(|who| recorded.by().is_some_and(|by| by.is(who))) {
                     event(&recorded, &identity, output)?;
                 }
             }

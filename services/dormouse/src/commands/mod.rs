@@ -33,6 +33,7 @@ pub mod replay;
 pub mod requirements;
 pub mod run;
 pub mod schema;
+mod screen;
 pub mod simulate;
 pub mod slice;
 pub mod solve;
@@ -50,16 +51,12 @@ pub mod workdir;
 use dormouse_messages::{Event, Sequence};
 use dormouse_projections::queries::ClusterAnswer;
 use dormouse_runtime::{Followed, Log};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::sync::mpsc::Receiver;
 
-use crate::context::Context;
-use crate::error::{Coded, DONE};
-use crate::print;
-use crate::render::Style;
+use crate::error::Coded;
 
 /// How far the query service may be behind, in time.
 const BEHIND: Duration = Duration::from_secs(10);
@@ -77,26 +74,33 @@ pub async fn query<T: DeserializeOwned>(
     let answer = answer.map_err(|error| match error {
         dormouse_runtime::ApiError::Refused { code, message } => Coded::new(code, message),
         other => Coded::new("unavailable", other.to_string()),
-    })?;
-    Ok(serde_json::from_slice(&answer)?)
+    });
+    match answer {
+        Ok(answer) => Ok(serde_json::from_slice(&answer)?),
+        Err(error) if name == "job" => Err(of_another_tenant(log, &request, error).await.into()),
+        Err(error) => Err(error.into()),
+    }
 }
 
-/// Asks the query service and prints its answer.
-///
-/// # Errors
-/// Its refusal, or that nothing answers.
-pub async fn show<T: Serialize + DeserializeOwned>(
-    context: &Context,
-    log: &Log,
-    name: &str,
-    request: &impl Serialize,
-    render: fn(&T, &Style) -> String,
-) -> anyhow::Result<u8> {
-    let answer: T = query(log, name, serde_json::to_value(request)?).await?;
-    print::value(context.output()?, &answer, |answer, wide| {
-        render(answer, &Style::of_stdout(wide))
-    })?;
-    Ok(DONE)
+/// Who named a job without its tenant, or with another one, is told whose it is; a tenant is told
+/// nothing of others' jobs.
+async fn of_another_tenant(log: &Log, request: &Value, error: Coded) -> Coded {
+    let is_unknown = error.code() == "not_found" && !error.message.contains("did you mean");
+    let named = request["job"].as_str().and_then(|id| id.split_once('/'));
+    let named = named.filter(|_| is_unknown && log.tenant().is_none());
+    let Some((_, name)) = named else {
+        return error;
+    };
+    let request = json!({"name": name, "limit": 1}).to_string();
+    let answer = log.request("jobs", request.into_bytes()).await.ok();
+    let found = answer.and_then(|it| serde_json::from_slice::<Value>(&it).ok());
+    match found.as_ref().and_then(|it| it["jobs"][0]["job"].as_str()) {
+        Some(meant) => Coded::new(
+            error.code.clone(),
+            format!("{}; did you mean {meant}?", error.message),
+        ),
+        None => error,
+    }
 }
 
 /// Waits until the query service has folded the log as it is now, which it returns the head of: for

@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// More are not looked through.
 const MOST: usize = 500;
 
-/// Prints the names of live jobs, of nodes or of tenants; none where no cluster answers.
+/// Prints the names of jobs, of nodes or of tenants; none where no cluster answers.
 ///
 /// # Errors
 /// When the standard output is closed.
@@ -38,9 +38,9 @@ pub async fn run(context: &Context, of: NamesOf) -> anyhow::Result<u8> {
 
 async fn names(log: &Log, of: NamesOf) -> anyhow::Result<Vec<String>> {
     Ok(match of {
-        NamesOf::Jobs => {
+        NamesOf::Jobs | NamesOf::AllJobs => {
             let request = JobsQuery {
-                phase: Some("live".to_owned()),
+                phase: (of == NamesOf::Jobs).then(|| "live".to_owned()),
                 limit: MOST,
                 ..JobsQuery::default()
             };
@@ -88,7 +88,8 @@ _dormouse_or_names() {
     case "$before" in
         *" --phase "|*" --sort "|*" -o "|*" --output ") ;;
         *" --tenant "|*" --as ") of=tenants ;;
-        *" --job "|*" explain "|*" job "[a-z]*" "*) of=jobs ;;
+        *" --job "|*" explain "|*" job show "*|*" job logs "*|*" job events "*|*" job trace "*|*" job wait "*) of=all-jobs ;;
+        *" job "[a-z]*" "*) of=jobs ;;
         *" node "[a-z]*" "*) of=nodes ;;
         *" tenant "[a-z]*" "*) of=tenants ;;
     esac
@@ -106,7 +107,8 @@ _dormouse_or_names() {
     case $before in
         *" --phase "|*" --sort "|*" -o "|*" --output ") ;;
         *" --tenant "|*" --as ") of=tenants ;;
-        *" --job "|*" explain "|*" job "[a-z]*" "*) of=jobs ;;
+        *" --job "|*" explain "|*" job show "*|*" job logs "*|*" job events "*|*" job trace "*|*" job wait "*) of=all-jobs ;;
+        *" job "[a-z]*" "*) of=jobs ;;
         *" node "[a-z]*" "*) of=nodes ;;
         *" tenant "[a-z]*" "*) of=tenants ;;
     esac
@@ -120,6 +122,7 @@ _dormouse_or_names() {
 compdef _dormouse_or_names dormouse"#;
 
 const FISH: &str = r#"
-complete -c dormouse -f -n 'string match -qr " (job [a-z]+|explain|--job) " -- (commandline -cp)' -a '(dormouse names jobs 2>/dev/null)'
+complete -c dormouse -f -n 'string match -qr " job (cancel|hold|release|requeue|revise|exec) " -- (commandline -cp)' -a '(dormouse names jobs 2>/dev/null)'
+complete -c dormouse -f -n 'string match -qr " (job (show|logs|events|trace|wait)|explain|--job) " -- (commandline -cp)' -a '(dormouse names all-jobs 2>/dev/null)'
 complete -c dormouse -f -n 'string match -qr " node [a-z]+ " -- (commandline -cp)' -a '(dormouse names nodes 2>/dev/null)'
 complete -c dormouse -f -n 'string match -qr " (tenant [a-z]+|--tenant|--as) " -- (commandline -cp)' -a '(dormouse names tenants 2>/dev/null)'"#;

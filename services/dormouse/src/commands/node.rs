@@ -119,7 +119,12 @@ async fn say(context: &Context, event: NodeLabelled, said: &str) -> anyhow::Resu
         print::aside(format!("note: {new}"));
     }
     if let Some(row) = nodes.nodes.iter().find(|row| row.node == event.node) {
-        for word in known::not_there(&event, row) {
+        let missing = known::not_there(&event, row);
+        if row.joined_at.is_some() && missing.len() == event.labels.len() + event.taints.len() {
+            // Nothing of it would change anything.
+            return Err(Coded::new("not_found", missing.join("; ")).into());
+        }
+        for word in missing {
             print::aside(format!("note: {word}"));
         }
     }

@@ -22,10 +22,10 @@ pub async fn run(context: &Context, args: NodesArgs) -> anyhow::Result<u8> {
 ///
 /// # Errors
 /// When there is no such node, or the query service does not answer.
-pub async fn show(context: &Context, name: &NodeId) -> anyhow::Result<u8> {
+pub async fn show(context: &Context, name: &NodeId, watch: WatchArg) -> anyhow::Result<u8> {
     let request = NodeQuery { node: name.clone() };
     let log = context.connect().await?;
-    super::show(context, &log, "node", &request, render::node).await
+    watched::show(context, &log, "node", &request, watch, render::node).await
 }
 
 /// Shows the cluster at a glance.

@@ -89,6 +89,9 @@ fn subject(args: &PlanArgs) -> anyhow::Result<Subject> {
         (None, false) => Ok(Subject::Changes(Box::new(changes))),
         (Some(file), true) => {
             let mut document: Value = read_document(file)?;
+            if let (Some(name), Some(fields)) = (&args.name, document.as_object_mut()) {
+                fields.insert("name".to_owned(), name.clone().into());
+            }
             workdir::resolve(&mut document, file.parent().unwrap_or(Path::new("")));
             let named = document.get("tenant").and_then(Value::as_str);
             let tenant = match (&args.tenant, named) {

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use super::history::{self, History};
 use crate::cli::{At, LogFileArg, PointArgs, ReplayCommand};
 use crate::context::Context;
+use crate::describe::concerns;
 use crate::error::{Coded, DONE, ERROR};
 use crate::print;
 use crate::render::Style;
@@ -67,12 +68,18 @@ async fn bisect(
     if some {
         bisect = bisect.some();
     }
+    let mut unknown = predicate.job();
     if let Some(states) = reading.states()? {
+        unknown.take_if(|job| states.model.jobs.get(job).is_some());
         bisect = bisect.starting_from(states);
     }
-    let read = reading.read_while(|recorded| match bisect.read(recorded) {
-        true => Ok(ControlFlow::Break(())),
-        false => Ok(ControlFlow::Continue(())),
+    let read = reading.read_while(|recorded| {
+        let event = recorded.event();
+        unknown.take_if(|job| event.is_some_and(|event| concerns(event, job)));
+        match bisect.read(recorded) {
+            true => Ok(ControlFlow::Break(())),
+            false => Ok(ControlFlow::Continue(())),
+        }
     });
     read.await?;
     let (found, events) = bisect.finish();
@@ -81,7 +88,12 @@ async fn bisect(
         (found, _) => found,
     };
     let Some(found) = found else {
-        let message = format!("it never is so in {events} events");
+        let message = match unknown {
+            Some(job) => format!(
+                "there is no job {job} in {events} events; `dormouse jobs --all` lists those that are known"
+            ),
+            None => format!("it never is so in {events} events"),
+        };
         return Err(Coded::new("not_found", message).into());
     };
     print::value(context.output()?, &found, |it, _| self::found(it))?;

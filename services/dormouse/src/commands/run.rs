@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::bail;
 use dormouse_messages::events::ContainerExited;
 use dormouse_messages::{Event, Incarnation, JobId, TenantId, plain};
+use dormouse_node_agent::NO_PROGRAM;
 use dormouse_projections::jobs::Phase;
 use dormouse_projections::queries::JobDetail;
 use dormouse_runtime::{Followed, Log};
@@ -18,13 +19,13 @@ use tokio::sync::mpsc::Receiver;
 use tokio::time::timeout;
 
 use super::documents::change;
-use super::logs::{Source, Style, Wanted, follow};
+use super::holder;
+use super::logs::{Source, Style, Wanted, follow, say_why_it_waits};
 use super::submit::{admitted, known};
 use super::workdir;
-use super::{holder, query};
 use crate::cli::RunArgs;
 use crate::context::Context;
-use crate::error::{CANCELLED, DONE, FAILED};
+use crate::error::{self, CANCELLED, DONE, FAILED};
 use crate::print;
 use crate::serve::asked_to_stop;
 
@@ -33,12 +34,6 @@ const BY_SIGNAL: i32 = 128;
 
 /// How long the event of an end may be behind the query that knows of it.
 const LATE: Duration = Duration::from_secs(3);
-
-/// A job that has room starts sooner.
-const FIRST_LOOK: Duration = Duration::from_secs(1);
-
-/// Between two looks at what a job waits for.
-const NEXT_LOOK: Duration = Duration::from_secs(5);
 
 /// How a job ended.
 struct End {
@@ -89,8 +84,8 @@ pub async fn run(context: &Context, args: &RunArgs) -> anyhow::Result<u8> {
         );
     }
     let ended = tokio::spawn(end(events, job.clone()));
-    let waiting = tokio::spawn(say_why_it_waits(log.clone(), job.clone()));
     let source = Source::new(log.clone(), None);
+    let waiting = tokio::spawn(say_why_it_waits(source.clone(), job.clone()));
     let wanted = Wanted {
         all: true,
         ..Wanted::default()
@@ -98,7 +93,7 @@ pub async fn run(context: &Context, args: &RunArgs) -> anyhow::Result<u8> {
     let following = follow(&source, &job, &wanted, Style::AsPrinted);
     let followed = cancelled_on_request(&log, &tenant, &job, following).await;
     waiting.abort();
-    let detail = followed?;
+    let detail = followed?.detail;
     let end = match log.tenant() {
         None => ended.await??,
         // Of what a tenant is shown a message can be lost; the query knows of the end.
@@ -170,28 +165,6 @@ fn has_input() -> bool {
     }
 }
 
-/// Says why the job waits until it has had containers: not at once, and not with every change of a
-/// word.
-async fn say_why_it_waits(log: Log, job: JobId) {
-    let (mut said, mut pause) = (String::new(), FIRST_LOOK);
-    loop {
-        tokio::time::sleep(pause).await;
-        let asked = query::<JobDetail>(&log, "job", json!({"job": job})).await;
-        let Ok(JobDetail { row, .. }) = asked else {
-            continue;
-        };
-        if row.first_started_at.is_some() || row.ended_at.is_some() {
-            return;
-        }
-        let waits = matches!(row.phase, Phase::Queued | Phase::Waiting);
-        if waits && row.reason != said {
-            let reason = plain::shown(&row.reason);
-            print::aside(format!("── {job} is {}: {reason}", row.phase));
-            (said, pause) = (row.reason, NEXT_LOOK);
-        }
-    }
-}
-
 /// Goes on with `following`; asked to stop, it has the job cancelled and waits for its end. Asked
 /// again, it gives up waiting.
 async fn cancelled_on_request<T>(
@@ -248,6 +221,10 @@ async fn end(mut events: Receiver<Followed>, job: JobId) -> anyhow::Result<End> 
 
 /// The exit code of a container that failed by itself, as a shell has it.
 fn code_of(exited: &ContainerExited) -> Option<u8> {
+    let why = exited.reason.as_deref();
+    if why.is_some_and(|why| why.ends_with(NO_PROGRAM)) {
+        return Some(error::NO_PROGRAM);
+    }
     let code = match (exited.exit_code, exited.signal) {
         _ if exited.evicted => return None,
         (Some(0), _) | (None, None) => return None,

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::Receiver;
 
 use super::decided::{Decided, Message, PATIENCE, decide, publish, too_fast};
-use super::documents::documents;
+use super::documents::{Written, documents};
 use super::{dry, holder, next_event, query, wait, workdir};
 use crate::cli::{Output, SubmitArgs};
 use crate::context::Context;
@@ -51,23 +51,28 @@ struct Submitted {
 /// When it is refused, with the reason on the log.
 pub async fn run(context: &Context, args: &SubmitArgs) -> anyhow::Result<u8> {
     let sweep = args.sweep.as_deref();
-    let mut documents = documents(&args.files, &args.set, sweep, args.name.as_deref())?;
-    let packs = workdir::packed(documents.iter_mut()).await?;
+    let (mut written, notes) = documents(&args.files, &args.set, sweep, args.name.as_deref())?;
+    for note in notes {
+        print::aside(format!("note: {note}"));
+    }
+    let packs = workdir::packed(written.iter_mut().map(|it| &mut it.document)).await?;
     if args.dry_run {
-        return dry::run(context, &of_tenants(args, documents, None)?).await;
+        let of_tenants = of_tenants(args, &written, None)?;
+        return dry::run(context, &written, &of_tenants).await;
     }
     let log = context.connect_to_submit().await?;
-    let of_tenants = of_tenants(args, documents, log.tenant())?;
+    let of_tenants = of_tenants(args, &written, log.tenant())?;
+    let places: Vec<String> = written.into_iter().map(|it| it.place).collect();
     if args.detach {
         // Nobody waits for a refusal: what no admission would take is not sent.
-        readable(&of_tenants)?;
+        readable(&of_tenants, &places)?;
     }
     packs.store(&log, &of_tenants).await?;
     let [(tenant, document)] = of_tenants.as_slice() else {
         if args.if_plan.is_some() {
             bail!("--if-plan is of one job; submit it alone");
         }
-        let (admitted, code) = many(context, &log, of_tenants, args.detach).await?;
+        let (admitted, code) = many(context, &log, of_tenants, &places, args.detach).await?;
         return match args.wait {
             true => {
                 let ended = wait_for(context, &log, admitted, args).await?;
@@ -81,10 +86,12 @@ pub async fn run(context: &Context, args: &SubmitArgs) -> anyhow::Result<u8> {
             submit_as_planned(context, &log, tenant, document.clone(), planned).await?
         }
         None if args.detach => {
-            let (_, code) = many(context, &log, of_tenants, true).await?;
+            let (_, code) = many(context, &log, of_tenants, &places, true).await?;
             return Ok(code);
         }
-        None => submit(&log, tenant, document).await?,
+        None => submit(&log, tenant, document)
+            .await
+            .map_err(|error| at(&places[0], error))?,
     };
     if args.wait {
         return wait_for(context, &log, vec![submitted.job], args).await;
@@ -99,6 +106,14 @@ pub async fn run(context: &Context, args: &SubmitArgs) -> anyhow::Result<u8> {
         "allocated" | "idle" => DONE,
         _ => WAITS,
     })
+}
+
+/// A refusal with the file of what is refused.
+fn at(place: &str, error: anyhow::Error) -> anyhow::Error {
+    match error.downcast::<Coded>() {
+        Ok(coded) => Coded::new(coded.code, format!("{place}: {}", coded.message)).into(),
+        Err(error) => error,
+    }
 }
 
 /// Waits for the ends of jobs that were just admitted; the exit code of the worst.
@@ -163,21 +178,21 @@ async fn submit_as_planned(
 /// Each document with the tenant that submits it; `key`: whose key it is, where it is a tenant's.
 fn of_tenants(
     args: &SubmitArgs,
-    documents: Vec<Value>,
+    written: &[Written],
     key: Option<&TenantId>,
 ) -> anyhow::Result<Vec<(TenantId, Value)>> {
-    let of_tenant = |document: Value| {
-        let named = document.get("tenant").and_then(Value::as_str);
+    let of_tenant = |it: &Written| {
+        let named = it.document.get("tenant").and_then(Value::as_str);
         let tenant = holder::tenant(key, args.tenant.as_deref().or(named))?;
-        Ok((tenant, document))
+        Ok((tenant, it.document.clone()))
     };
-    documents.into_iter().map(of_tenant).collect()
+    written.iter().map(of_tenant).collect()
 }
 
 /// Every document is one that admission can read, by its own rules; whether it admits the job depends
 /// on the cluster, too.
-fn readable(documents: &[(TenantId, Value)]) -> anyhow::Result<()> {
-    for (index, (tenant, document)) in documents.iter().enumerate() {
+fn readable(documents: &[(TenantId, Value)], places: &[String]) -> anyhow::Result<()> {
+    for ((tenant, document), place) in documents.iter().zip(places) {
         let payload = serde_json::to_vec(document)?;
         let event = received(
             0,
@@ -192,12 +207,7 @@ fn readable(documents: &[(TenantId, Value)]) -> anyhow::Result<()> {
         let parsed = decode::<JobDocument>(&event)
             .and_then(|document| parse_job(document, tenant, "unnamed", 0));
         if let Err(refusal) = parsed {
-            let which = match (documents.len(), document["name"].as_str()) {
-                (1, _) => String::new(),
-                (_, Some(name)) => format!("{tenant}/{name}: "),
-                (_, None) => format!("document {}: ", index + 1),
-            };
-            let message = format!("{which}{}; nothing was submitted", refusal.reason);
+            let message = format!("{place}: {}; nothing was submitted", refusal.reason);
             return Err(Coded::new(refusal.code, message).into());
         }
     }
@@ -230,13 +240,15 @@ async fn many(
     context: &Context,
     log: &Log,
     documents: Vec<(TenantId, Value)>,
+    places: &[String],
     detach: bool,
 ) -> anyhow::Result<(Vec<JobId>, u8)> {
     let mut messages = Vec::with_capacity(documents.len());
-    let mut names = Vec::with_capacity(documents.len());
+    let mut named = Vec::with_capacity(documents.len());
     for (tenant, document) in &documents {
+        // A document without a name is given one when it is admitted.
         let name = document["name"].as_str();
-        names.push(name.map_or_else(|| tenant.to_string(), |name| format!("{tenant}/{name}")));
+        named.push(name.and_then(|name| JobId::new(tenant, name).ok()));
         messages.push(Message {
             tenant: tenant.clone(),
             verb: "submit",
@@ -256,11 +268,15 @@ async fn many(
     };
     let (output, mut code) = (context.output()?, DONE);
     let mut admitted = Vec::new();
-    for (name, (ingress_sequence, became)) in names.iter().zip(decided) {
+    for ((job, place), (ingress_sequence, became)) in named.iter().zip(places).zip(decided) {
         let mut answer = json!({"ingress_sequence": ingress_sequence});
         let line = match became {
             None => {
                 answer["state"] = "stored".into();
+                if let Some(job) = job {
+                    answer["job"] = json!(job);
+                }
+                let name = job.as_ref().map_or(place.as_str(), JobId::as_str);
                 format!("{name} is stored as submission {ingress_sequence}")
             }
             Some(Ok((job, said))) => {
@@ -272,8 +288,10 @@ async fn many(
             }
             Some(Err(refusal)) => {
                 code = ERROR;
+                answer["document"] = json!(place);
                 answer["error"] = json!({"code": refusal.code, "message": refusal.message});
-                format!("{name}: {refusal}")
+                let name = job.as_ref().map(|job| format!(" ({job})"));
+                format!("{place}{}: {refusal}", name.unwrap_or_default())
             }
         };
         match output {

@@ -5,14 +5,14 @@ use std::collections::BTreeSet;
 use anyhow::bail;
 use dormouse_messages::events::{TenantConfigured, TenantGranted};
 use dormouse_messages::policy::{MAX_PRIORITY, MAX_WEIGHT};
-use dormouse_messages::{Event, Quota, Resource, TenantId};
+use dormouse_messages::{Event, Quota, Resource};
 use dormouse_projections::queries::{
     ClusterAnswer, NodesAnswer, TenantQuery, TenantRow, TenantsAnswer,
 };
 use serde_json::{Value, json};
 
 use super::{caught_up, configure, grants, holder, known, query, watched};
-use crate::cli::{TenantChangeArgs, TenantSetArgs, WatchArg};
+use crate::cli::{TenantChangeArgs, TenantSetArgs, TenantShowArgs, WatchArg};
 use crate::context::Context;
 use crate::{describe, print, render};
 
@@ -29,13 +29,15 @@ pub async fn run(context: &Context, watch: WatchArg) -> anyhow::Result<u8> {
 ///
 /// # Errors
 /// When there is no such tenant, or the query service does not answer.
-pub async fn show(context: &Context, name: &TenantId) -> anyhow::Result<u8> {
+pub async fn show(context: &Context, args: &TenantShowArgs) -> anyhow::Result<u8> {
+    let name = &args.tenant.name;
     let request = TenantQuery {
         tenant: name.clone(),
     };
     let log = context.connect_as_holder().await?;
     holder::only(&log, Some(name.as_str()))?;
-    super::show(context, &log, "tenant", &request, render::tenant).await
+    let watch = args.watch;
+    watched::show(context, &log, "tenant", &request, watch, render::tenant).await
 }
 
 /// Says what a tenant is entitled to; what is not named stays as it is.

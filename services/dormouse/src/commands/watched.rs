@@ -1,6 +1,8 @@
 //! Lists that are shown again as they change.
 
-use std::io::{IsTerminal, Write};
+use std::future::pending;
+use std::io::IsTerminal;
+use std::pin::pin;
 use std::time::Duration;
 
 use dormouse_runtime::Log;
@@ -8,17 +10,16 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::query;
+use super::screen::{self, Screen};
 use crate::cli::{Output, WatchArg};
 use crate::context::Context;
 use crate::error::DONE;
 use crate::print;
 use crate::render::Style;
-
-/// Clears a terminal: home, then all below.
-const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
+use crate::serve::asked_to_stop;
 
 /// Asks the query service and prints its answer; where that is asked, again and again: on a
-/// terminal in the same place, else whenever the answer is another one.
+/// terminal on a screen of its own, until `q` or `^C`, else whenever the answer is another one.
 ///
 /// # Errors
 /// Its refusal, or that nothing answers.
@@ -51,27 +52,42 @@ pub async fn repeat<T: Serialize + DeserializeOwned>(
             render(answer, &Style::of_stdout(wide))
         })
     };
+    let print_fitting = |answer: &T| {
+        print::value(output, answer, |answer, wide| {
+            screen::fitting(&render(answer, &Style::of_stdout(wide)))
+        })
+    };
     let Some(seconds) = watch.seconds else {
         print(&ask().await?)?;
         return Ok(DONE);
     };
-    let screen = std::io::stdout().is_terminal() && matches!(output, Output::Table | Output::Wide);
+    let is_shown =
+        std::io::stdout().is_terminal() && matches!(output, Output::Table | Output::Wide);
+    // What cannot be answered is said on the screen that was there before.
+    let mut answer = ask().await?;
+    let mut screen = is_shown.then(Screen::enter).transpose()?;
+    let mut stop = pin!(asked_to_stop());
     let mut last = String::new();
     loop {
-        let answer = ask().await?;
         let now = serde_json::to_string(&answer)?;
-        if screen {
-            let mut out = std::io::stdout();
-            out.write_all(CLEAR.as_bytes())?;
-            out.flush()?;
-        }
-        if screen || now != last {
+        if let Some(screen) = &screen {
+            screen.clear()?;
+            print_fitting(&answer)?;
+        } else if now != last {
             print(&answer)?;
             last = now;
         }
+        let quit = async {
+            match &mut screen {
+                Some(screen) => screen.quit().await,
+                None => pending().await,
+            }
+        };
         tokio::select! {
             () = tokio::time::sleep(Duration::from_secs_f64(seconds)) => {}
-            _ = tokio::signal::ctrl_c() => return Ok(DONE),
+            () = quit => return Ok(DONE),
+            () = &mut stop => return Ok(DONE),
         }
+        answer = ask().await?;
     }
 }

@@ -9,10 +9,10 @@ use dormouse_messages::{Event, TenantId};
 use dormouse_webhook::{Hooks, Secret};
 use serde_json::json;
 
-use super::configure;
 use super::history::History;
 use super::key::read_key;
-use crate::cli::{LogFileArg, WebhookCommand, WebhookSecretArgs, WebhookSetArgs};
+use super::{configure, watched};
+use crate::cli::{LogFileArg, WatchArg, WebhookCommand, WebhookSecretArgs, WebhookSetArgs};
 use crate::context::Context;
 use crate::error::{Coded, DONE};
 use crate::print;
@@ -24,7 +24,7 @@ use crate::render::Style;
 /// When the cluster does not answer, or what was said is wrong.
 pub async fn run(context: &Context, command: &WebhookCommand) -> anyhow::Result<u8> {
     match command {
-        WebhookCommand::List => list(context).await,
+        WebhookCommand::List(watch) => list(context, *watch).await,
         WebhookCommand::Set(args) => set(context, args).await,
         WebhookCommand::Remove(args) => remove(context, &args.name).await,
         WebhookCommand::Secret(args) => secret(context, args),
@@ -42,23 +42,27 @@ async fn configured(context: &Context) -> anyhow::Result<Hooks> {
     Ok(hooks)
 }
 
-async fn list(context: &Context) -> anyhow::Result<u8> {
-    let hooks = configured(context).await?;
-    let hooks = hooks.iter().map(|(tenant, hook)| (tenant, &hook.url));
-    let hooks: BTreeMap<TenantId, String> =
-        hooks.map(|(t, url)| (t.clone(), url.clone())).collect();
-    print::value(context.output()?, &hooks, |hooks, wide| {
-        if hooks.is_empty() {
-            return "no webhooks; `dormouse webhook set TENANT URL` configures one".to_owned();
-        }
-        let style = Style::of_stdout(wide);
-        let mut table = style.table(&["TENANT", "URL"]);
-        for (tenant, url) in hooks {
-            table.add_row(vec![tenant.to_string(), url.clone()]);
-        }
-        style.write(table)
-    })?;
-    Ok(DONE)
+/// Where each tenant's events are posted.
+type Urls = BTreeMap<TenantId, String>;
+
+async fn list(context: &Context, watch: WatchArg) -> anyhow::Result<u8> {
+    let ask = async || {
+        let hooks = configured(context).await?;
+        let hooks = hooks.iter().map(|(tenant, hook)| (tenant, &hook.url));
+        Ok(hooks.map(|(t, url)| (t.clone(), url.clone())).collect())
+    };
+    watched::repeat(context, watch, ask, table).await
+}
+
+fn table(hooks: &Urls, style: &Style) -> String {
+    if hooks.is_empty() {
+        return "no webhooks; `dormouse webhook set TENANT URL` configures one".to_owned();
+    }
+    let mut table = style.table(&["TENANT", "URL"]);
+    for (tenant, url) in hooks {
+        table.add_row(vec![tenant.to_string(), url.clone()]);
+    }
+    style.write(table)
 }
 
 async fn set(context: &Context, args: &WebhookSetArgs) -> anyhow::Result<u8> {

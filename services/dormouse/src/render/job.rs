@@ -3,9 +3,10 @@
 use comfy_table::{Cell, CellAlignment};
 use dormouse_messages::events::StopReason;
 use dormouse_messages::job::JobSpec;
+use dormouse_messages::workdir::Workdir;
 use dormouse_messages::{NodeId, Timestamp};
 use dormouse_projections::jobs::{GpuUsed, TaskCounts};
-use dormouse_projections::queries::{JobDetail, JobRow, LifeRow, Spread};
+use dormouse_projections::queries::{IDLE, JobDetail, JobRow, LifeRow, Spread};
 
 use super::chart;
 use super::service;
@@ -23,7 +24,10 @@ const DRAWING_ROWS: u16 = 8;
 #[must_use]
 pub fn job(detail: &JobDetail, style: &Style) -> String {
     let row = &detail.row;
-    let phase = style.paint(row.phase.as_str(), phase_colour(row.phase));
+    let phase = match row.code == IDLE {
+        true => IDLE.to_owned(),
+        false => style.paint(row.phase.as_str(), phase_colour(row.phase)),
+    };
     let mut page = format!(
         "{}  {phase}  {}\n\n",
         style.bold(row.job.as_str()),
@@ -139,22 +143,26 @@ fn facts(detail: &JobDetail) -> Vec<(&'static str, String)> {
     facts.push(("Cost", cost(row)));
     match &detail.spec {
         Some(spec) => facts.extend(specified(spec)),
-        None if detail.command.is_empty() => {}
-        None => facts.push(("Command", detail.command.clone())),
+        None => {
+            let command = Some(&detail.command).filter(|command| !command.is_empty());
+            facts.extend(command.map(|command| ("Command", command.clone())));
+            facts.extend(detail.workdir.as_ref().map(packed));
+        }
     }
     facts
+}
+
+/// The packed folder that went with it.
+fn packed(folder: &Workdir) -> (&'static str, String) {
+    let size = bytes(folder.bytes);
+    let text = format!("{size} packed, sha256 {}", folder.sha256);
+    ("Workdir", text)
 }
 
 /// What its document says of it, where it says something.
 fn specified(spec: &JobSpec) -> Vec<(&'static str, String)> {
     let mut facts = vec![("Command", spec.command.start.join(" "))];
-    if let Some(packed) = &spec.workdir {
-        let size = bytes(packed.bytes);
-        facts.push((
-            "Workdir",
-            format!("{size} packed, sha256 {}", packed.sha256),
-        ));
-    }
+    facts.extend(spec.workdir.as_ref().map(packed));
     if let Some(python) = &spec.python {
         let packages = python
             .requirements

@@ -7,6 +7,7 @@ use comfy_table::{
 };
 use dormouse_projections::jobs::Phase;
 use dormouse_projections::nodes::NodeState;
+use dormouse_projections::queries::{IDLE, JobRow};
 
 /// Columns of a drawing where nobody says how wide the screen is.
 const DRAWING_COLUMNS: u16 = 100;
@@ -97,6 +98,50 @@ impl Style {
         table.trim_fmt()
     }
 
+    /// Writes a table with one line a row: where the screen is too narrow, columns of `less` are left
+    /// out, the first one first, and the last column is cut.
+    pub(super) fn fitted(&self, header: &[&str], rows: Vec<Vec<Cell>>, less: &[&str]) -> String {
+        let widths: Vec<usize> = (0..header.len())
+            .map(|column| {
+                let cells = rows.iter().filter_map(|row| row.get(column));
+                let cells = cells.map(|cell| cell.content().chars().count());
+                let name = header[column].chars().count();
+                cells.chain([name]).max().unwrap_or(0)
+            })
+            .collect();
+        let Some((last, others)) = widths.split_last() else {
+            return String::new();
+        };
+        let columns = self.columns.map_or(usize::MAX, usize::from);
+        let least = usize::from(LEAST_REASON).min(*last);
+        let mut kept = vec![true; header.len()];
+        let taken = |kept: &[bool]| {
+            let kept = others.iter().zip(kept).filter(|(_, kept)| **kept);
+            kept.map(|(width, _)| width + 2).sum::<usize>()
+        };
+        for name in less {
+            if taken(&kept).saturating_add(least) <= columns {
+                break;
+            }
+            if let Some(column) = header.iter().position(|it| it == name) {
+                kept[column] = false;
+            }
+        }
+        let room = columns.saturating_sub(taken(&kept));
+        let fits = room >= least;
+        let names = header.iter().zip(&kept).filter(|(_, kept)| **kept);
+        let names: Vec<&str> = names.map(|(name, _)| *name).collect();
+        let mut table = self.table(&names);
+        for mut row in rows {
+            if let Some(cell) = row.pop() {
+                row.push(if fits { cut(cell, room) } else { cell });
+            }
+            let cells = row.into_iter().zip(&kept).filter(|(_, kept)| **kept);
+            table.add_row(cells.map(|(cell, _)| cell).collect::<Vec<_>>());
+        }
+        self.write(table)
+    }
+
     /// Text in a colour, where there may be one.
     pub(super) fn paint(&self, text: &str, colour: Color) -> String {
         match colour_code(colour) {
@@ -113,6 +158,17 @@ impl Style {
             text.to_owned()
         }
     }
+}
+
+/// A cell of plain text within so many columns.
+fn cut(cell: Cell, room: usize) -> Cell {
+    let content = cell.content();
+    if content.chars().count() <= room {
+        return cell;
+    }
+    let most = room.saturating_sub(1);
+    let text: String = content.chars().take(most).collect();
+    Cell::new(format!("{}…", text.trim_end()))
 }
 
 /// A table as blocks of `NAME  value` lines, one a row, each line within `columns`.
@@ -188,6 +244,14 @@ pub(super) const fn node_colour(state: NodeState) -> Color {
         NodeState::Up => Color::Green,
         NodeState::Drained | NodeState::Quarantined => Color::Yellow,
         NodeState::Lost => Color::Red,
+    }
+}
+
+/// The phase of a job in a list; of one that waits for nothing but to be asked for, `idle`.
+pub(super) fn state_cell(row: &JobRow) -> Cell {
+    match row.code == IDLE {
+        true => Cell::new(IDLE),
+        false => phase_cell(row.phase),
     }
 }
 

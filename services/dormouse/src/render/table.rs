@@ -10,7 +10,7 @@ use dormouse_projections::queries::{
     RefusedRow,
 };
 
-use super::style::{Style, node_colour, phase_cell, right};
+use super::style::{Style, node_colour, right, state_cell};
 use super::words::{age, count, date, number, share, used_of};
 
 /// The list of jobs, and below it the refused submissions where they were asked for.
@@ -35,17 +35,21 @@ pub fn jobs(answer: &JobsAnswer, style: &Style) -> String {
     parts.join("\n\n")
 }
 
-const JOB_HEADER: [&str; 7] = [
+const JOB_HEADER: [&str; 8] = [
     "JOB",
     "PHASE",
     "CONTAINERS",
     "SHARE",
     "PROGRESS",
     "AGE",
+    "DURATION",
     "REASON",
 ];
 
-const JOB_HEADER_WIDE: [&str; 21] = [
+/// What is left out where the screen is too narrow, the first one first.
+const LEFT_OUT: [&str; 5] = ["SHARE", "DURATION", "PROGRESS", "AGE", "CONTAINERS"];
+
+const JOB_HEADER_WIDE: [&str; 22] = [
     "JOB",
     "KIND",
     "CLASS",
@@ -63,6 +67,7 @@ const JOB_HEADER_WIDE: [&str; 21] = [
     "LOST",
     "WAITED",
     "AGE",
+    "DURATION",
     "PROGRESS",
     "NODES",
     "ADDRESS",
@@ -73,31 +78,34 @@ fn job_table(rows: &[JobRow], style: &Style) -> String {
     if rows.is_empty() {
         return "no jobs".to_owned();
     }
-    let mut table = if style.wide {
-        style.table(&JOB_HEADER_WIDE)
-    } else {
-        style.table(&JOB_HEADER)
-    };
+    if !style.wide {
+        let rows = rows.iter().map(narrow_row).collect();
+        return style.fitted(&JOB_HEADER, rows, &LEFT_OUT);
+    }
+    let mut table = style.table(&JOB_HEADER_WIDE);
     for row in rows {
-        table.add_row(if style.wide {
-            wide_row(row)
-        } else {
-            narrow_row(row)
-        });
+        table.add_row(wide_row(row));
     }
     style.write(table)
 }
 
-fn narrow_row(row: &JobRow) -> Row {
-    Row::from(vec![
+/// From the first start to the end, or to now.
+fn duration(row: &JobRow) -> String {
+    let started = row.first_started_at;
+    started.map_or("-".to_owned(), |_| age(row.age_s - row.waiting_s))
+}
+
+fn narrow_row(row: &JobRow) -> Vec<Cell> {
+    vec![
         Cell::new(&row.job),
-        phase_cell(row.phase),
+        state_cell(row),
         Cell::new(containers(&row.containers)),
         right(share_of(row)),
         Cell::new(progress(row, false)),
-        right(age(row.age_s)),
+        right(age(row.submitted_ago_s)),
+        right(duration(row)),
         Cell::new(&row.reason),
-    ])
+    ]
 }
 
 fn wide_row(row: &JobRow) -> Row {
@@ -106,7 +114,7 @@ fn wide_row(row: &JobRow) -> Row {
         Cell::new(format!("{:?}", row.kind).to_lowercase()),
         Cell::new(row.priority_class.as_ref().map_or("-", |class| &class.name)),
         Cell::new(format!("{:?}", row.executor).to_lowercase()),
-        phase_cell(row.phase),
+        state_cell(row),
         Cell::new(containers(&row.containers)),
         right(row.weight),
         right(share_of(row)),
@@ -121,7 +129,8 @@ fn wide_row(row: &JobRow) -> Row {
         right(row.resizes),
         right(age(row.resize_lost_s + row.recovery_lost_s)),
         right(age(row.waiting_s)),
-        right(age(row.age_s)),
+        right(age(row.submitted_ago_s)),
+        right(duration(row)),
         Cell::new(progress(row, true)),
         Cell::new(nodes_of(&row.nodes, 3)),
         Cell::new(row.address.as_deref().unwrap_or("-")),
@@ -145,17 +154,22 @@ fn share_of(row: &JobRow) -> String {
     }
 }
 
-/// `3 of 1–8`; `3→5 of 1–8` on the way.
+/// `3 of 1–8`; `3→5 of 1–8` on the way; `3 of 1–8, 1 beside` with a parameter server.
 pub(super) fn containers(counts: &ContainerCounts) -> String {
+    let workers = |all: u32| all.saturating_sub(counts.beside);
     let now = if counts.now == counts.target || counts.target == 0 {
-        counts.now.to_string()
+        workers(counts.now).to_string()
     } else {
-        format!("{}→{}", counts.now, counts.target)
+        format!("{}→{}", workers(counts.now), workers(counts.target))
+    };
+    let beside = match counts.beside {
+        count if count > 0 && counts.now.max(counts.target) > 0 => format!(", {count} beside"),
+        _ => String::new(),
     };
     if counts.min == counts.max {
-        format!("{now} of {}", counts.max)
+        format!("{now} of {}{beside}", counts.max)
     } else {
-        format!("{now} of {}–{}", counts.min, counts.max)
+        format!("{now} of {}–{}{beside}", counts.min, counts.max)
     }
 }
 

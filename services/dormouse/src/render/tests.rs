@@ -25,7 +25,7 @@ fn row(job: &str, phase: &str, reason: &str) -> Value {
         "share": 0.375, "fair_share": 0.5, "epoch": 2, "incarnation": 1,
         "submitted_at": TIME, "admitted_at": TIME, "released_at": TIME,
         "first_started_at": TIME, "phase_since": TIME, "ended_at": null,
-        "age_s": 192.0, "jct_s": null, "waiting_s": 4.2, "resizes": 1, "restarts": 0,
+        "age_s": 192.0, "submitted_ago_s": 192.0, "jct_s": null, "waiting_s": 4.2, "resizes": 1, "restarts": 0,
         "attempts": 0, "resize_lost_s": 5.0, "recovery_lost_s": 0.0, "container_s": 576.0,
         "step": 120, "steps_total": 500, "progress_at": "2026-11-21T10:03:00Z",
         "metrics": {"accuracy": 0.8125, "loss": 0.31}, "nodes": {"n0": 2, "n1": 1},
@@ -46,11 +46,11 @@ fn the_list_of_jobs() {
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(
         lines[0],
-        "JOB            PHASE          CONTAINERS  SHARE  PROGRESS       AGE    REASON"
+        "JOB            PHASE          CONTAINERS  SHARE  PROGRESS       AGE    DURATION  REASON"
     );
     assert_eq!(
         lines[1],
-        "ads/lr         checkpointing  3→5 of 1–8  0.375  120/500 (24%)  3m12s  resizing 3 → 5: saving"
+        "ads/lr         checkpointing  3→5 of 1–8  0.375  120/500 (24%)  3m12s     3m07s  resizing 3 → 5: saving"
     );
     assert_eq!(lines.len(), 3, "without a terminal nothing wraps");
     assert_eq!(jobs(&JobsAnswer::default(), &Style::default()), "no jobs");
@@ -90,21 +90,48 @@ fn the_wide_list_names_priority_classes() {
 }
 
 #[test]
-fn only_the_reason_wraps_on_a_narrow_screen() {
-    let narrow = Style {
-        columns: Some(100),
-        ..Style::default()
+fn a_job_is_one_line_on_every_screen() {
+    let on = |columns| {
+        let columns = Some(columns);
+        let narrow = Style {
+            columns,
+            ..Style::default()
+        };
+        let text = jobs(&some_jobs(), &narrow);
+        assert_eq!(text.lines().count(), 3, "{text}");
+        text
     };
-    let text = jobs(&some_jobs(), &narrow);
-    assert!(text.lines().count() > 3, "{text}");
-    assert!(
-        text.lines().all(|line| line.chars().count() <= 100),
-        "{text}"
-    );
-    assert!(
-        text.contains("checkpointing") && text.contains("120/500 (24%)"),
-        "{text}"
-    );
+    for columns in [100_u16, 80, 60] {
+        let text = on(columns);
+        let fits = |line: &str| line.chars().count() <= usize::from(columns);
+        assert!(text.lines().all(fits), "{text}");
+        assert!(
+            text.contains("checkpointing") && text.contains("…"),
+            "{text}"
+        );
+    }
+    assert!(on(100).contains("120/500 (24%)") && !on(100).contains("SHARE"));
+    assert!(on(80).contains("AGE") && !on(80).contains("PROGRESS"));
+    assert!(!on(60).contains("AGE"));
+}
+
+#[test]
+fn workers_are_counted_against_their_bounds() {
+    let mut with_server = row("ads/ps", "running", "runs");
+    with_server["containers"] = json!({"min": 1, "max": 4, "now": 4, "target": 4, "beside": 1});
+    let answer: JobsAnswer = read(json!({"more": 0, "jobs": [with_server]}));
+    let text = jobs(&answer, &Style::default());
+    assert!(text.contains("3 of 1–4, 1 beside"), "{text}");
+}
+
+#[test]
+fn a_job_that_has_ended_ages_and_its_duration_stays() {
+    let mut over = row("ads/lr", "completed", "all containers succeeded");
+    over["ended_at"] = json!("2026-11-21T10:03:12Z");
+    over["submitted_ago_s"] = json!(7_500.0);
+    let answer: JobsAnswer = read(json!({"more": 0, "jobs": [over]}));
+    let text = jobs(&answer, &Style::default());
+    assert!(text.contains("2h05m     3m07s  all containers"), "{text}");
 }
 
 #[test]

@@ -57,10 +57,15 @@ fn a_thousand_documents_are_one_command() {
     .expect("written");
     let refused = cluster.run(&["submit", "--detach", wrong.to_str().expect("UTF-8")]);
     assert_eq!(refused.error()["code"], "unknown_field", "{refused:?}");
+    assert!(refused.err.contains("wrong.yaml: "), "{refused:?}");
+    let alone = cluster.run(&["submit", wrong.to_str().expect("UTF-8")]);
+    assert!(alone.err.contains("wrong.yaml: "), "{alone:?}");
     // Again, all are refused, and one by one it is said why.
     let again = cluster.run(&["submit", file]);
     assert_eq!(again.code, 1);
     assert_eq!(lines(&again.out)[0]["error"]["code"], "name_in_use");
+    let place = lines(&again.out)[6]["document"].to_string();
+    assert!(place.contains("many.jsonl, document 7"), "{place}");
     let begun = Instant::now();
     let listed = cluster.run(&["jobs", "--phase", "queued"]).ok().json();
     println!("listed in {:.2} s", begun.elapsed().as_secs_f64());
@@ -154,13 +159,50 @@ fn a_dry_run_says_what_would_be_and_a_document_comes_back() {
             "--detach",
         ])
         .ok();
-    assert_eq!(lines(&set.out).len(), 2);
+    let stored = lines(&set.out);
+    assert_eq!(stored.len(), 2);
+    assert_eq!(
+        (&stored[0]["job"], &stored[1]["job"]),
+        (&json!("ads/s-1"), &json!("ads/s-2"))
+    );
+    a_dry_run_says_values_and_what_no_nodes_hold(&cluster, again);
     let waited = cluster.run(&["job", "wait", "ads/s-1", "ads/s-2"]).ok();
     assert_eq!(lines(&waited.out).len(), 2, "{waited:?}");
     the_worst_end_is_the_exit_code(&cluster, again);
     what_has_ended_keeps_its_command(&cluster);
     the_policy_comes_back(&cluster);
     names_that_nothing_has_are_said(&cluster);
+}
+
+fn a_dry_run_says_values_and_what_no_nodes_hold(cluster: &Cluster, again: &str) {
+    let dry = [
+        "submit",
+        again,
+        "--dry-run",
+        "--name",
+        "d",
+        "--set",
+        "retries=1,2",
+    ];
+    let dry = cluster.run_with(&dry, &[]).ok();
+    assert!(
+        dry.out.contains("ads/d-2 would be admitted with retries=2"),
+        "{dry:?}"
+    );
+    let large = [
+        "submit",
+        again,
+        "--dry-run",
+        "--name",
+        "d",
+        "--set",
+        "containers={min: 100, max: 100}",
+    ];
+    let large = cluster.run_with(&large, &[]).ok();
+    assert!(
+        large.out.contains("it would wait until nodes are added"),
+        "{large:?}"
+    );
 }
 
 /// Two jobs of one command, of which one fails.
@@ -245,7 +287,7 @@ fn a_running_job_is_held_and_goes_on_and_is_stopped_when_its_time_is_over() {
     let late = cluster.run(&["job", "wait", "--tenant", "ads", "--timeout", "1"]);
     assert_eq!(
         (late.code, &late.error()["code"]),
-        (1, &json!("timeout")),
+        (124, &json!("timeout")),
         "{late:?}"
     );
     let said = cluster.run(&["job", "hold", "ads/held"]).ok();
@@ -261,7 +303,7 @@ fn a_running_job_is_held_and_goes_on_and_is_stopped_when_its_time_is_over() {
             )
         })
     });
-    cluster.run(&["job", "release", "ads/held"]).ok();
+    who_follows_a_job_that_waits_is_told_why(&cluster);
     cluster.wait_completed("ads/held");
     let resumed = cluster.log().iter().any(
         |it| matches!(it.event(), Some(Event::PartitionStarted(it)) if it.resumed_from.is_some()),
@@ -279,13 +321,34 @@ fn a_running_job_is_held_and_goes_on_and_is_stopped_when_its_time_is_over() {
     cluster.check();
 }
 
+/// `ads/held` is on hold: whoever follows what it prints sees that, and then what it prints.
+fn who_follows_a_job_that_waits_is_told_why(cluster: &Cluster) {
+    let (dir, said) = (cluster.dir(), cluster.dir().join("followed.err"));
+    let printed = dir.join("followed.out");
+    let mut following = Command::new(env!("CARGO_BIN_EXE_dormouse"))
+        .args(["job", "logs", "ads/held", "-f", "--data"])
+        .arg(dir)
+        .stdout(std::fs::File::create(&printed).expect("made"))
+        .stderr(std::fs::File::create(&said).expect("made"))
+        .spawn()
+        .expect("dormouse");
+    poll("why it waits", PATIENCE, || {
+        let said = std::fs::read_to_string(&said).expect("read");
+        said.contains("ads/held is waiting: on hold").then_some(())
+    });
+    cluster.run(&["job", "release", "ads/held"]).ok();
+    assert!(following.wait().expect("ended").success());
+}
+
 #[test]
 fn names_are_completed_and_no_command_shows_the_state() {
     let mut cluster = Cluster::up(1, NODE);
     cluster.submit(&count_job("long", 5_000, (1, 1), &[])).ok();
+    cluster.submit(&count_job("done", 1, (1, 1), &[])).ok();
+    cluster.wait_completed("ads/done");
     let program = env!("CARGO_BIN_EXE_dormouse");
     let script = format!(
-        "dormouse() {{ {program} --data {} \"$@\"; }}; source <(dormouse completion bash); COMP_WORDS=(dormouse job show ads/l); COMP_CWORD=3; _dormouse_or_names dormouse; echo \"${{COMPREPLY[@]}}\"; COMP_WORDS=(dormouse node show ''); _dormouse_or_names dormouse; echo \"${{COMPREPLY[@]}}\"; COMP_WORDS=(dormouse job cancel --phase q); COMP_CWORD=4; _dormouse_or_names dormouse q --phase; echo \"${{COMPREPLY[@]}}\"",
+        "dormouse() {{ {program} --data {} \"$@\"; }}; source <(dormouse completion bash); COMP_WORDS=(dormouse job show ads/l); COMP_CWORD=3; _dormouse_or_names dormouse; echo \"${{COMPREPLY[@]}}\"; COMP_WORDS=(dormouse node show ''); _dormouse_or_names dormouse; echo \"${{COMPREPLY[@]}}\"; COMP_WORDS=(dormouse job cancel --phase q); COMP_CWORD=4; _dormouse_or_names dormouse q --phase; echo \"${{COMPREPLY[@]}}\"; COMP_WORDS=(dormouse job logs ads/d); COMP_CWORD=3; _dormouse_or_names dormouse; echo \"${{COMPREPLY[@]}}\"; COMP_WORDS=(dormouse job cancel ads/); COMP_CWORD=3; _dormouse_or_names dormouse; echo \"${{COMPREPLY[@]}}\"",
         cluster.dir().display()
     );
     let output = Command::new("bash")
@@ -293,7 +356,10 @@ fn names_are_completed_and_no_command_shows_the_state() {
         .output()
         .expect("bash");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert_eq!(said, "ads/long\nn0\nqueued\n", "{output:?}");
+    assert_eq!(
+        said, "ads/long\nn0\nqueued\nads/done\nads/long\n",
+        "{output:?}"
+    );
     let state = cluster.run(&[]).ok().json();
     assert_eq!(state["jobs"]["jobs"][0]["job"], "ads/long");
     assert_eq!(state["cluster"]["nodes"]["up"], 1);

@@ -200,6 +200,9 @@ fn a_program_is_run_in_a_container_and_that_stands_on_the_log() {
     assert!(none.err.contains("no container of rank 9"), "{none:?}");
     let none = exec(&["--terminal", "--", "true"]);
     assert!(none.err.contains("terminal"), "{none:?}");
+    let none = exec(&["--", "no-such-program"]);
+    assert_eq!(none.code, 127, "{none:?}");
+    assert!(none.err.contains("is not found in PATH"), "{none:?}");
     let set = ["tenant", "set", "ads", "--exec", "forbidden"];
     cluster.run(&set).ok();
     let forbidden = poll("the grant", PATIENCE, || {

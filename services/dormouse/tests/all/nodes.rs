@@ -72,6 +72,11 @@ fn a_taint_keeps_jobs_away_that_do_not_tolerate_it() {
     let shown = cluster.run(&["job", "show", "ads/kept"]).ok();
     assert!(shown.out.contains("owner=search"), "{shown:?}");
     cluster.run(&["node", "taint", "n0", "owner=search-"]).ok();
+    let twice = cluster.run(&["node", "taint", "n0", "owner=search-"]);
+    assert_eq!(twice.error()["code"], "not_found", "{twice:?}");
+    let said = cluster.log().into_iter();
+    let said = said.filter(|it| matches!(it.event(), Some(Event::NodeLabelled(_))));
+    assert_eq!(said.count(), 2, "what changes nothing is not on the log");
     wait_places(&cluster, "ads/kept", &["n0"]);
     cluster
         .run(&["job", "cancel", "--tenant", "ads", "--yes"])
@@ -87,7 +92,11 @@ fn a_job_that_is_requeued_stops_and_starts_again() {
         Event::Progress(_) => Some(()),
         _ => None,
     });
-    cluster.run(&["job", "requeue", "ads/again"]).ok();
+    let requeued = cluster.run(&["job", "requeue", "ads/again"]).ok().json();
+    let said = requeued["state"].as_str().expect("one answer");
+    assert!(said.starts_with("is requeued"), "{said}");
+    let released = cluster.run(&["job", "release", "ads/again"]);
+    assert_eq!(released.error()["code"], "not_on_hold", "{released:?}");
     cluster.wait_completed("ads/again");
     assert_eq!(places(&cluster, "ads/again"), ["n0", "n0"]);
     cluster.check();

@@ -122,6 +122,22 @@ fn first_gave_way(cluster: &Cluster, epoch: &str) {
         (refused.code, refused.error()["code"].as_str()),
         (1, Some("not_found"))
     );
+    let elsewhere = cluster.run(&["job", "show", "first"]);
+    assert!(
+        elsewhere.err.contains("did you mean ads/first?"),
+        "{elsewhere:?}"
+    );
+    for unknown in [
+        &["ledger", "--job", "ads/nobody"][..],
+        &["ledger", "--tenant", "nobody"],
+        &["replay", "bisect", "ads/nobody=running"],
+    ] {
+        let refused = cluster.run(unknown);
+        let error = refused.error();
+        assert_eq!(error["code"], "not_found", "{refused:?}");
+        let message = error["message"].to_string();
+        assert!(message.contains("there is no "), "{message}");
+    }
     let csv = cluster.run_with(&["ledger"], &["-o", "csv"]).ok();
     assert!(
         csv.out.starts_with("scope,name,resource,unit,capacity"),

@@ -209,4 +209,11 @@ fn places_on_the_log(cluster: &Cluster) {
         .ok();
     let jobs = state.json()["jobs"].as_array().map(Vec::len);
     assert_eq!(jobs, Some(2), "{state:?}");
+    let now = cluster.run(&["replay", "state", "--at", "0s"]).ok();
+    assert_eq!(now.json()["jobs"].as_array().map(Vec::len), Some(2));
+    let long_ago = cluster.run(&["replay", "state", "--at", "1d"]);
+    assert!(
+        long_ago.err.contains("the log begins after"),
+        "{long_ago:?}"
+    );
 }

@@ -10,6 +10,7 @@ use dormouse_messages::ContainerId;
 use dormouse_messages::job::Mount;
 
 use super::{Inner, walled};
+use crate::NO_PROGRAM;
 use crate::code;
 use crate::folder::Folder;
 use crate::keeper::words::{Orders, Program};
@@ -212,7 +213,7 @@ fn find(
             Ok(path)
         } else {
             Err(format!(
-                "{} is not an executable file on this node; install it or correct its `command`",
+                "{} is not an executable file on this node; {NO_PROGRAM}",
                 path.display()
             ))
         };
@@ -221,9 +222,5 @@ fn find(
     std::env::split_paths(path)
         .map(|folder| working_dir.join(folder).join(name))
         .find(|candidate| executable(candidate) && is_seen(candidate))
-        .ok_or_else(|| {
-            format!(
-                "{name:?} is not found in PATH on this node ({path}); install it or correct its `command`"
-            )
-        })
+        .ok_or_else(|| format!("{name:?} is not found in PATH on this node ({path}); {NO_PROGRAM}"))
 }

@@ -2,12 +2,15 @@
 
 use crate::problem::{Problem, ProblemJob};
 use crate::solution::WaitCode;
-use dormouse_messages::Resource;
 use dormouse_messages::plain::containers;
+use dormouse_messages::{JobId, Resource, Timestamp};
 
 use super::instance::{Cluster, Instance, State, limits, roles_of};
 use super::pipeline::{any, may_be_feasible};
 use super::solver::Purse;
+
+/// Jobs that are named in one line before the rest is counted.
+const NAMED: usize = 3;
 
 /// What a diagnosis refers to.
 pub(crate) struct Standing<'a> {
@@ -266,20 +269,27 @@ pub(crate) fn blocked(standing: &Standing, instance: &Instance, head: usize) -> 
 }
 
 /// What others keep of one resource, at the least.
-struct Kept {
+struct Kept<'a> {
     /// Of it all, what is reserved: by what leaves, and by jobs on their way elsewhere.
     reserved: u128,
     /// By jobs that nothing may change now.
     pinned: u128,
+    /// Which these are.
+    by: Vec<&'a ProblemJob>,
     /// By the minimums of the jobs that may shrink.
     minimums: u128,
 }
 
-impl Kept {
+impl Kept<'_> {
     /// `16 in all, of which jobs that may not change now keep 8, …`.
     fn in_words(&self, amount: impl Fn(u128) -> String) -> String {
+        let by = self.by.iter().map(|job| {
+            let id = job.role.as_ref().map_or(&job.job, |role| &role.of);
+            (id, job.left_until)
+        });
+        let pinned = format!("is of jobs that cannot be changed now ({})", named(by));
         let parts = [
-            (self.pinned, "is of jobs that cannot be changed now"),
+            (self.pinned, pinned.as_str()),
             (
                 self.reserved,
                 "is still taken by containers that are to stop, beside what their jobs get instead",
@@ -292,6 +302,23 @@ impl Kept {
             .collect();
         parts.join(", ")
     }
+}
+
+/// `ads/lr until 2026-11-21 10:05:12Z, ads/mnist and 3 more`.
+fn named<'a>(jobs: impl Iterator<Item = (&'a JobId, Option<Timestamp>)>) -> String {
+    let name = |(id, until): (&JobId, Option<Timestamp>)| match until {
+        Some(until) => format!("{id} until {}", until.to_words()),
+        None => id.to_string(),
+    };
+    let mut names: Vec<String> = jobs.map(name).collect();
+    // A job, and what stands beside its workers.
+    names.dedup();
+    let more = match names.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    names.truncate(NAMED);
+    format!("{}{more}", names.join(", "))
 }
 
 /// Which resource is short, and by how much, when everybody who can is at the minimum.
@@ -308,6 +335,7 @@ fn short(standing: &Standing, instance: &Instance, head: usize) -> String {
         let mut kept = Kept {
             reserved: total.saturating_sub(room),
             pinned: 0,
+            by: Vec::new(),
             minimums: 0,
         };
         let roles = || roles_of(standing.problem, head).into_iter();
@@ -315,7 +343,13 @@ fn short(standing: &Standing, instance: &Instance, head: usize) -> String {
         for other in instance.jobs.iter().filter(|job| !own.contains(&job.index)) {
             let each = u128::from(instance.types[other.ty].demand[index]);
             match other.state {
-                State::Pinned => kept.pinned += each * u128::from(other.count),
+                State::Pinned => {
+                    let taken = each * u128::from(other.count);
+                    kept.pinned += taken;
+                    if taken > 0 {
+                        kept.by.push(&standing.problem.jobs[other.index]);
+                    }
+                }
                 State::Running | State::Free => kept.minimums += each * u128::from(other.min),
             }
         }
@@ -352,7 +386,23 @@ fn short(standing: &Standing, instance: &Instance, head: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use dormouse_messages::{JobId, Timestamp};
     use serde_json::json;
+
+    #[test]
+    fn jobs_that_cannot_be_changed_are_named_with_the_time_until_then() {
+        let ids: Vec<JobId> = ["ads/a", "ads/a", "ads/b", "ads/c", "ads/d", "ads/e"]
+            .iter()
+            .map(|id| id.parse().expect("an id"))
+            .collect();
+        let until: Timestamp = "2026-11-21T10:05:12Z".parse().expect("a time");
+        let first = ids[..2].iter().map(|id| (id, Some(until)));
+        let named = super::named(first.chain(ids[2..].iter().map(|id| (id, None))));
+        assert_eq!(
+            named,
+            "ads/a until 2026-11-21 10:05:12Z, ads/b, ads/c and 2 more"
+        );
+    }
 
     #[test]
     fn what_is_short_says_who_keeps_the_rest() {
@@ -368,7 +418,7 @@ mod tests {
         let reason = solved["waiting"][0]["reason"].as_str().expect("it waits");
         for part in [
             "its minimum of 4 containers needs cpu 8, and 6 can be had now",
-            "of 16 in all, 4 is of jobs that cannot be changed now, 6 is still taken",
+            "of 16 in all, 4 is of jobs that cannot be changed now (ads/fixed), 6 is still taken",
             "; 2 more is needed",
         ] {
             assert!(reason.contains(part), "{part:?} in {reason:?}");

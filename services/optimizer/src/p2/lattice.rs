@@ -409,6 +409,7 @@ mod tests {
             min: 1,
             max: 9,
             adjustable: true,
+            left_until: None,
             displaced: false,
             previous: None,
             stall_s: 0.0,

@@ -101,6 +101,7 @@ fn random(seed: u64, bound: bool) -> Option<Instance> {
             min,
             max: min + span,
             adjustable: below(8) > 0,
+            left_until: None,
             displaced: false,
             previous,
             stall_s: 0.0,

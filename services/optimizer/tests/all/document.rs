@@ -148,7 +148,7 @@ fn reasons_say_what_is_missing() {
     let reason = waiting[2]["reason"].as_str().expect("a reason");
     assert_eq!(
         reason,
-        "its minimum of 1 container needs cpu 2, and 1 can be had now: of 4 in all, 3 is of jobs that cannot be changed now; 1 more is needed"
+        "its minimum of 1 container needs cpu 2, and 1 can be had now: of 4 in all, 3 is of jobs that cannot be changed now (t/runs); 1 more is needed"
     );
     assert!(
         waiting[3]["reason"]

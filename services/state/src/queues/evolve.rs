@@ -16,7 +16,7 @@ use super::{FAILED_LIMIT, QueueJob, Queues, Stand, TenantQueue};
 
 impl Fold for Queues {
     const NAME: &'static str = "queues";
-    const VERSION: u32 = 13;
+    const VERSION: u32 = 14;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.sequence = recorded.sequence;
@@ -28,7 +28,7 @@ impl Fold for Queues {
         self.config.evolve(recorded);
         match recorded.event().filter(|event| folded::by_queues(event)) {
             // Whoever comes back under its name is not drained any more.
-            Some(Event::NodeRemoved(event)) => drop(self.nodes.remove(&event.node)),
+            Some(Event::NodeRemoved(event)) => self.nodes.set_aside(&event.node),
             Some(Event::ClusterConfigured(event)) => self.policy.clone_from(&event.policy),
             Some(Event::JobAdmitted(event)) => self.admit(event, recorded.sequence),
             Some(Event::JobReleased(event)) => self.release(event),

@@ -1,7 +1,7 @@
 //! Given events, the queues.
 
 use dormouse_messages::Fold;
-use dormouse_messages::events::{NodeDrained, NodeRemoved};
+use dormouse_messages::events::{NodeDrained, NodeRemoved, NodeRestored};
 
 use super::*;
 use crate::history::{History, job, node};
@@ -105,4 +105,26 @@ fn a_node_that_was_drained_and_removed_is_not_drained_when_it_comes_back() {
     history.push(NodeRemoved { node: node("n0") });
     history.join("n0", 2);
     assert_eq!(fold(&history).total.to_string(), "cpu=8,memory=32Gi");
+}
+
+#[test]
+fn a_node_whose_removal_came_while_it_was_in_use_is_used_again_when_it_is_restored() {
+    let mut history = History::default();
+    history.join("n0", 1).submit("ads/a").release("ads/a");
+    history
+        .allocate(1, &[("ads/a", 0, 1)], &[])
+        .place(1, "ads/a", 1, &[("n0", 1)])
+        .request_start(1, "ads/a", 1, 1);
+    history.push(NodeDrained {
+        node: node("n0"),
+        reason: None,
+        deadline_s: None,
+    });
+    history.push(NodeRemoved { node: node("n0") });
+    assert!(fold(&history).total.is_empty());
+    history.push(NodeRestored { node: node("n0") });
+    // The same by what does not know of containers as by what does.
+    let known = history.fold::<crate::ClusterState>().nodes.total();
+    assert_eq!(known.to_string(), "cpu=8,memory=32Gi");
+    assert_eq!(fold(&history).total, known);
 }

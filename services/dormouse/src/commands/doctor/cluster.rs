@@ -46,6 +46,17 @@ pub async fn look(context: &Context, looks: &mut Looks<'_>) {
         }
     };
     broker(&log, looks).await;
+    if context.is_unattended() {
+        // Leases that nobody renews hold for a while, and say nothing.
+        let data = context.data.display();
+        return looks.fail(
+            "up",
+            format!(
+                "the cluster in {data} has a broker, and no `dormouse up` that runs its services"
+            ),
+            format!("`dormouse up --data {data}` starts them again, and adopts what runs"),
+        );
+    }
     if let Some(tenant) = log.tenant() {
         looks.ok(
             "key",

@@ -12,6 +12,7 @@ use std::time::Duration;
 use anyhow::bail;
 use dormouse_messages::ids::{ContainerId, Rank};
 use dormouse_messages::{JobId, NodeId};
+use dormouse_node_agent::NO_PROGRAM;
 use dormouse_node_agent::exec::{EXEC, EXEC_READ, Piece, Read, Start, Started, WAIT};
 use dormouse_node_agent::logs::Stream;
 use dormouse_runtime::NodeAnswered;
@@ -80,7 +81,11 @@ pub async fn run(context: &Context, args: &JobExecArgs) -> anyhow::Result<u8> {
         command: args.command.clone(),
         terminal: args.terminal.then(terminal::this),
     };
-    let started = source.ask(&node, EXEC, &start).await?;
+    let started = source.ask(&node, EXEC, &start).await;
+    let started = started.map_err(|error| match error.message.ends_with(NO_PROGRAM) {
+        true => Coded::new("no_program", error.message),
+        false => error,
+    })?;
     let started: Started = serde_json::from_slice(&started.payload)?;
     let program = Program {
         source,

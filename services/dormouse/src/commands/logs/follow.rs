@@ -9,8 +9,9 @@ use std::io::Write;
 use std::time::Duration;
 
 use dormouse_messages::ids::{ContainerId, Incarnation};
-use dormouse_messages::{JobId, NodeId};
+use dormouse_messages::{JobId, NodeId, plain};
 use dormouse_node_agent::logs::{LogsQuery, Stream, WAIT};
+use dormouse_projections::jobs::Phase;
 use dormouse_projections::queries::JobDetail;
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -24,6 +25,10 @@ use crate::print;
 
 /// Between two looks at the job: a container that joins is seen so late.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// A job that has room starts sooner.
+const FIRST_LOOK: Duration = Duration::from_secs(1);
+/// Between two looks at what a job waits for.
+const NEXT_LOOK: Duration = Duration::from_secs(5);
 /// Pieces that wait for the terminal.
 const PIECES: usize = 16;
 /// Before a node that does not answer, or is busy, is asked again.
@@ -63,7 +68,39 @@ struct Piece {
     lines: Vec<u8>,
 }
 
-/// Follows until the job has ended, or the life that was asked for; what became of the job.
+/// What was followed.
+pub struct Read {
+    /// What became of the job.
+    pub detail: JobDetail,
+    /// Whether anything was printed.
+    pub any: bool,
+}
+
+/// Says why the job waits, as long as it lives: not at once, and not with every change of a word.
+pub async fn say_why_it_waits(source: Source, id: JobId) {
+    let (mut said, mut pause) = (String::new(), FIRST_LOOK);
+    loop {
+        sleep(pause).await;
+        let Ok(JobDetail { row, .. }) = source.job(&id).await else {
+            continue;
+        };
+        if row.ended_at.is_some() {
+            return;
+        }
+        let waits = matches!(row.phase, Phase::Queued | Phase::Waiting);
+        if waits && row.reason != said {
+            let reason = plain::shown(&row.reason);
+            print::aside(format!("── {id} is {}: {reason}", row.phase));
+            said = row.reason;
+        }
+        pause = match waits {
+            true => NEXT_LOOK,
+            false => FIRST_LOOK,
+        };
+    }
+}
+
+/// Follows until the job has ended, or the life that was asked for.
 ///
 /// # Errors
 /// When there is no such job, the query service does not answer, or the output is closed.
@@ -72,8 +109,9 @@ pub async fn follow(
     id: &JobId,
     wanted: &Wanted,
     style: Style,
-) -> anyhow::Result<JobDetail> {
+) -> anyhow::Result<Read> {
     let (pieces, mut printed) = mpsc::channel::<Piece>(PIECES);
+    let mut any = false;
     let (mut seen, mut told) = (BTreeSet::new(), BTreeSet::new());
     let mut readers = JoinSet::new();
     let mut first = None;
@@ -81,7 +119,10 @@ pub async fn follow(
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
-            Some(piece) = printed.recv() => show(style, several(&seen), &piece)?,
+            Some(piece) = printed.recv() => {
+                any = true;
+                show(style, several(&seen), &piece)?;
+            }
             _ = look.tick() => {
                 let detail = source.job(id).await?;
                 let from = *first.get_or_insert_with(|| oldest(&detail, wanted));
@@ -102,9 +143,10 @@ pub async fn follow(
                 while readers.try_join_next().is_some() {}
                 if is_over && readers.is_empty() {
                     while let Ok(piece) = printed.try_recv() {
+                        any = true;
                         show(style, several(&seen), &piece)?;
                     }
-                    return Ok(detail);
+                    return Ok(Read { detail, any });
                 }
             }
         }

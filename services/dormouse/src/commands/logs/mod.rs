@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 
 use anyhow::bail;
 use dormouse_messages::ids::{ContainerId, Incarnation, Rank};
-use dormouse_messages::{JobId, NodeId, TenantId};
+use dormouse_messages::{JobId, NodeId, TenantId, plain};
 use dormouse_node_agent::logs::{LogsQuery, Stream};
 use dormouse_projections::queries::JobDetail;
 use serde::Serialize;
@@ -23,7 +23,7 @@ use crate::clock;
 use crate::context::Context;
 use crate::error::{Coded, DONE};
 use crate::print;
-pub use follow::{Style, follow};
+pub use follow::{Style, follow, say_why_it_waits};
 pub use source::{Found, Source};
 use text::Lines;
 
@@ -87,7 +87,20 @@ pub async fn run(context: &Context, args: &JobLogsArgs) -> anyhow::Result<u8> {
     };
     if args.follow {
         let style = Style::of(output, wanted.rank.is_none());
-        return follow(&source, &id, &wanted, style).await.map(|_| DONE);
+        // A job that nobody knows waits for nothing.
+        let detail = source.job(&id).await?;
+        let waiting = tokio::spawn(say_why_it_waits(source.clone(), id.clone()));
+        let read = follow(&source, &id, &wanted, style).await;
+        waiting.abort();
+        let read = read?;
+        if !read.any
+            && wanted.since.is_none()
+            && wanted.tail != Some(0)
+            && detail.row.tasks.is_none()
+        {
+            print::aside(nothing(&read.detail, "it"));
+        }
+        return Ok(DONE);
     }
     let detail = source.job(&id).await?;
     if let Some(task) = args.task {
@@ -96,6 +109,16 @@ pub async fn run(context: &Context, args: &JobLogsArgs) -> anyhow::Result<u8> {
     }
     whole(&source, output, &detail, &wanted).await?;
     Ok(DONE)
+}
+
+/// What is said where there is no output.
+fn nothing(detail: &JobDetail, what: &str) -> String {
+    let row = &detail.row;
+    let (id, phase, reason) = (&row.job, row.phase, plain::shown(&row.reason));
+    match what {
+        "it" => format!("{id} has printed nothing; it is {phase}: {reason}"),
+        what => format!("{what} of {id} has printed nothing; the job is {phase}: {reason}"),
+    }
 }
 
 /// The lives that are asked for, oldest first.
@@ -168,11 +191,9 @@ async fn whole(
         ));
     } else if !any && !silent && wanted.since.is_none() && wanted.tail != Some(0) {
         let lives: Vec<String> = lives.iter().map(ToString::to_string).collect();
-        print::aside(format!(
-            "incarnation {} of {id} has printed nothing; the job is {}: {}",
-            lives.join(", "),
-            detail.row.phase,
-            detail.row.reason
+        print::aside(nothing(
+            detail,
+            &format!("incarnation {}", lives.join(", ")),
         ));
     }
     Ok(())

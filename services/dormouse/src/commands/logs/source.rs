@@ -10,7 +10,9 @@ use dormouse_projections::queries::{JobDetail, JobQuery};
 use dormouse_runtime::{ApiError, Log, NodeAnswered};
 use futures::future::join_all;
 use serde::Serialize;
+use serde_json::json;
 
+use crate::commands::query;
 use crate::error::Coded;
 use crate::print;
 
@@ -84,8 +86,11 @@ impl Source {
     /// # Errors
     /// Its refusal, or that it does not answer.
     pub async fn job(&self, id: &JobId) -> anyhow::Result<JobDetail> {
-        let request = serde_json::to_vec(&JobQuery { job: id.clone() })?;
         let tenant = self.tenant.as_ref().or(self.log.tenant());
+        if tenant.is_none() {
+            return query(&self.log, "job", json!({"job": id})).await;
+        }
+        let request = serde_json::to_vec(&JobQuery { job: id.clone() })?;
         let answer = self.log.request_as(tenant, "job", request);
         Ok(serde_json::from_slice(&answer.await.map_err(told)?)?)
     }

@@ -55,6 +55,7 @@ pub fn job(name: &str, demand: &str, weight: u32, min: u32, max: u32) -> Problem
         min,
         max,
         adjustable: true,
+        left_until: None,
         displaced: false,
         previous: None,
         stall_s: 0.0,

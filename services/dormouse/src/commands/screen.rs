@@ -1,0 +1,135 @@
+//! A screen of its own for what is shown again and again: the terminal is as it was when it ends.
+
+use std::io::{IsTerminal as _, Read as _, Write as _};
+
+use anyhow::Context as _;
+use rustix::stdio::{stdin, stdout};
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use tokio::sync::mpsc::{self, UnboundedReceiver};
+
+/// The other screen of a terminal, and no cursor there.
+const ENTER: &str = "\u{1b}[?1049h\u{1b}[?25l";
+/// The cursor, and the screen as it was.
+const LEAVE: &str = "\u{1b}[?25h\u{1b}[?1049l";
+/// Home, and nothing below.
+const CLEAR: &str = "\u{1b}[H\u{1b}[J";
+
+/// While it lives, the terminal shows another screen, and keys come as they are pressed.
+pub struct Screen {
+    before: Option<Termios>,
+    keys: UnboundedReceiver<u8>,
+}
+
+impl Screen {
+    /// From now on.
+    ///
+    /// # Errors
+    /// When the terminal cannot be written to.
+    pub fn enter() -> anyhow::Result<Self> {
+        let (pressed, keys) = mpsc::unbounded_channel();
+        let before = match std::io::stdin().is_terminal() {
+            true => Some(unbuffered().context("the terminal")?),
+            false => None,
+        };
+        if before.is_some() {
+            // It ends with the process: nothing makes a read of a terminal return.
+            std::thread::spawn(move || {
+                let mut key = [0];
+                while matches!(std::io::stdin().read(&mut key), Ok(1)) {
+                    if pressed.send(key[0]).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        let screen = Self { before, keys };
+        said(ENTER)?;
+        Ok(screen)
+    }
+
+    /// Clears it.
+    ///
+    /// # Errors
+    /// When the terminal cannot be written to.
+    pub fn clear(&self) -> anyhow::Result<()> {
+        said(CLEAR)
+    }
+
+    /// Until `q` is pressed; for ever where nothing can be.
+    pub async fn quit(&mut self) {
+        while let Some(key) = self.keys.recv().await {
+            if matches!(key, b'q' | b'Q') {
+                return;
+            }
+        }
+        std::future::pending().await
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        if let Some(before) = &self.before {
+            let _ = tcsetattr(stdin(), OptionalActions::Now, before);
+        }
+        let _ = said(LEAVE);
+    }
+}
+
+fn said(text: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout();
+    out.write_all(text.as_bytes())?;
+    out.flush()?;
+    Ok(())
+}
+
+/// Keys come as they are pressed, and are not echoed; `^C` is a signal still. How it was before.
+fn unbuffered() -> rustix::io::Result<Termios> {
+    let before = tcgetattr(stdin())?;
+    let mut now = before.clone();
+    now.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
+    tcsetattr(stdin(), OptionalActions::Now, &now)?;
+    Ok(before)
+}
+
+/// As much of a text as the terminal holds.
+pub fn fitting(text: &str) -> String {
+    let size = tcgetwinsize(stdout()).ok().filter(|it| it.ws_row > 1);
+    match size {
+        Some(size) => cut(text, size.ws_row.into(), size.ws_col.max(1).into()),
+        None => text.to_owned(),
+    }
+}
+
+/// The lines that stand within so many rows, the last of which is left for the cursor.
+fn cut(text: &str, rows: usize, columns: usize) -> String {
+    let mut left = rows.saturating_sub(1);
+    let fits = |line: &&str| {
+        let needs = width(line).div_ceil(columns).max(1);
+        let fits = needs <= left;
+        left = left.saturating_sub(needs);
+        fits
+    };
+    text.lines().take_while(fits).collect::<Vec<_>>().join("\n")
+}
+
+/// The characters of a line, without those that colour it.
+fn width(line: &str) -> usize {
+    let mut parts = line.split('\u{1b}');
+    let first = parts.next().map_or(0, |part| part.chars().count());
+    let rest = parts.map(|part| part.split_once('m').map_or(part, |(_, rest)| rest));
+    first + rest.map(|part| part.chars().count()).sum::<usize>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_screen_holds_the_first_lines() {
+        assert_eq!(cut("a\nb\nc", 3, 80), "a\nb");
+        // A long line takes as many rows as it wraps to, colours none.
+        assert_eq!(cut("12345678901\nb\nc", 4, 10), "12345678901\nb");
+        let coloured = "\u{1b}[32m1234567890\u{1b}[0m\nb\nc";
+        assert_eq!(cut(coloured, 3, 10).lines().count(), 2);
+    }
+}
