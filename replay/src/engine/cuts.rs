@@ -115,6 +115,12 @@ impl Engine {
         if !self.agents.ties.counts(node, of) {
             return Ok(());
         }
+        if !self.takes(Writer::Placer) {
+            // Who watches the leases looks again before it writes.
+            let again = self.now.plus_ms(200);
+            self.at(again, Action::LeaseDue(node.clone(), of));
+            return Ok(());
+        }
         let lost = NodeLost {
             node: node.clone(),
             incarnation: self.lives.get(node).copied().unwrap_or(0),

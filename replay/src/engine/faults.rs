@@ -127,11 +127,17 @@ pub enum Plant {
     StaleMarks,
     /// The clock by which containers are ended stands still with their host.
     StandingClocks,
+    /// That another append is in flight is taken for a refusal: what was to be stored is left out.
+    InProcessRefused,
+    /// What is sent again has neither its id nor its fence.
+    BareRetries,
+    /// A new leader answers before it has applied what is in its log.
+    EagerLeaders,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 14] = [
         Self::StaleAppends,
         Self::DoubledRetries,
         Self::RawStamps,
@@ -143,6 +149,9 @@ impl Plant {
         Self::UntrackedStarts,
         Self::StaleMarks,
         Self::StandingClocks,
+        Self::InProcessRefused,
+        Self::BareRetries,
+        Self::EagerLeaders,
     ];
 }
 
@@ -225,6 +234,12 @@ impl Faults {
     /// By how many microseconds the stamps of another leader are off, if another one leads from now on.
     pub(super) fn leads(&mut self) -> Option<i64> {
         self.hits(|rates| rates.leader).then(|| self.off_us())
+    }
+
+    /// The same where one of several brokers leads from now on, if another clock is another time.
+    pub(super) fn leads_next(&mut self) -> Option<i64> {
+        self.hits(|rates| 20.0 * rates.leader)
+            .then(|| self.off_us())
     }
 
     /// By how many microseconds a host's clock is off.

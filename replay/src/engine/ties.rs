@@ -176,10 +176,15 @@ impl Ties {
         tie.is_none_or(|tie| !tie.behind && matches!(tie.cut, None | Some(Cut::Mute)))
     }
 
-    /// Whether what the agent says is stored, and it hears so.
+    /// Whether what the agent says is stored.
     pub fn speaks(&self, node: &NodeId) -> bool {
         let tie = self.of(node);
         tie.is_none_or(|tie| matches!(tie.cut, None | Some(Cut::Deaf)))
+    }
+
+    /// Whether it hears the answer to what it asks.
+    pub fn is_answered(&self, node: &NodeId) -> bool {
+        self.of(node).is_none_or(|tie| tie.cut.is_none())
     }
 
     /// Cuts a tie that is whole.
