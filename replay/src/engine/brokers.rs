@@ -15,7 +15,8 @@
 //! 2. When the leader is lost, nobody leads for a while. The next one has applied what is in its log
 //!    before it answers (`aflr` in nats-server's `raft.go`), and knows of nothing else in flight. Its clock
 //!    is another.
-//! 3. The judge: nothing is stored twice, and what a writer takes for stored is on the log.
+//! 3. What is sent by who is cut off is lost, or arrives later: given up, or sent again meanwhile.
+//! 4. The judge: nothing is stored twice, and what a writer takes for stored is on the log.
 //!
 //! What is written from outside (the operator, submissions, a lease's end) waits until its fence is free,
 //! in order, and is never lost.
@@ -126,6 +127,10 @@ pub(super) struct Brokers {
     /// What agents hear, and when.
     calls: BTreeMap<(Timestamp, u64), Call>,
     called: u64,
+    /// What is on its way, and when it arrives.
+    late: BTreeMap<(Timestamp, u64), Request>,
+    /// What agents have sent that are cut off.
+    held: BTreeMap<NodeId, Vec<Request>>,
     /// What is written from outside and not proposed yet.
     outside: VecDeque<Request>,
     again: Option<Timestamp>,
@@ -149,6 +154,8 @@ impl Brokers {
             in_flight: VecDeque::new(),
             calls: BTreeMap::new(),
             called: 0,
+            late: BTreeMap::new(),
+            held: BTreeMap::new(),
             outside: VecDeque::new(),
             again: None,
             last: BTreeMap::new(),
@@ -173,7 +180,8 @@ impl Brokers {
         let applies = self.in_flight.front().map(|it| it.applies);
         let again = self.again.filter(|_| !self.outside.is_empty());
         let calls = self.calls.keys().next().map(|(at, _)| *at);
-        let all = [applies, self.falls, again, calls];
+        let late = self.late.keys().next().map(|(at, _)| *at);
+        let all = [applies, self.falls, again, calls, late];
         all.into_iter().flatten().min()
     }
 
@@ -187,6 +195,47 @@ impl Brokers {
     pub fn take_call(&mut self, now: Timestamp) -> Option<Call> {
         let first = self.calls.first_entry()?;
         (first.key().0 <= now).then(|| first.remove())
+    }
+
+    /// A request arrives then.
+    pub fn arrives_late(&mut self, at: Timestamp, request: Request) {
+        self.called += 1;
+        self.late.insert((at, self.called), request);
+    }
+
+    /// The next that arrives late, by now.
+    pub fn take_late(&mut self, now: Timestamp) -> Option<Request> {
+        let first = self.late.first_entry()?;
+        (first.key().0 <= now).then(|| first.remove())
+    }
+
+    /// What an agent has sent that is cut off is lost, or lies in its host's buffers.
+    pub fn holds(&mut self, node: &NodeId, request: Request) {
+        if self.random.chance(0.5) {
+            self.held.entry(node.clone()).or_default().push(request);
+        }
+    }
+
+    /// A host has lost power, with its buffers.
+    pub fn forgets(&mut self, node: &NodeId) {
+        self.held.remove(node);
+    }
+
+    /// The life that an agent is about to have joined in.
+    pub fn joining(&self, node: &NodeId) -> Option<u64> {
+        let events = self.in_flight.iter().flat_map(|it| &it.request.events);
+        let mut lives = events.filter_map(|(_, event)| match event {
+            Event::NodeJoined(it) if it.node == *node => Some(it.incarnation),
+            _ => None,
+        });
+        lives.next_back()
+    }
+
+    /// An agent is cut off no more.
+    pub fn lets_go(&mut self, node: &NodeId, now: Timestamp) {
+        for request in self.held.remove(node).unwrap_or_default() {
+            self.arrives_late(now, request);
+        }
     }
 
     /// From when on questions are answered.

@@ -131,13 +131,15 @@ pub enum Plant {
     InProcessRefused,
     /// What is sent again has neither its id nor its fence.
     BareRetries,
+    /// What arrives long after it was sent is stored, whatever was stored meanwhile.
+    UnfencedLatecomers,
     /// A new leader answers before it has applied what is in its log.
     EagerLeaders,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::StaleAppends,
         Self::DoubledRetries,
         Self::RawStamps,
@@ -151,6 +153,7 @@ impl Plant {
         Self::StandingClocks,
         Self::InProcessRefused,
         Self::BareRetries,
+        Self::UnfencedLatecomers,
         Self::EagerLeaders,
     ];
 }
@@ -290,6 +293,11 @@ impl Faults {
             true => Fate::Doubt { stored, answer_us },
             false => Fate::Lives { answer_us },
         }
+    }
+
+    /// Whether what was sent by a host that is cut off arrives when it no longer is.
+    pub(super) fn is_sent_late(&mut self) -> bool {
+        self.random.chance(0.5)
     }
 
     /// How many copies of each service there are.

@@ -93,6 +93,8 @@ pub enum Action {
     Fence(NodeId),
     /// An agent is cut off, or killed.
     Cut(NodeId, Cut),
+    /// A host with a copy of every service is cut off from the brokers until then.
+    CutCopies(usize, Cut, Timestamp),
     /// It is back.
     Mend(NodeId),
     /// It was back before, and now it hears what it has missed.
@@ -350,8 +352,7 @@ impl Engine {
                 return self.append_said();
             }
             Action::Lose(node) => {
-                self.agents.lose(&node, self.now);
-                let incarnation = self.lives.get(&node).copied().unwrap_or(0);
+                let incarnation = self.dies(&node);
                 let lost = NodeLost {
                     node,
                     incarnation,
@@ -360,8 +361,7 @@ impl Engine {
                 (Writer::Placer, Event::from(lost))
             }
             Action::Fence(node) => {
-                self.agents.lose(&node, self.now);
-                let incarnation = self.lives.get(&node).copied().unwrap_or(0);
+                let incarnation = self.dies(&node);
                 let fenced = NodeFenced {
                     node,
                     incarnation,

@@ -139,6 +139,37 @@ fn with_ids(writer: Writer, asked: &Asked) -> Vec<(Option<String>, Event)> {
         .collect()
 }
 
+/// What a service's copy makes of an answer, if there is one.
+fn outcome(answer: Answer) -> Option<Outcome> {
+    let (last, failure) = match answer {
+        Answer::Proposed | Answer::Silence => return None,
+        Answer::Stored(last) => (Some(last), None),
+        Answer::Error(code, status) => {
+            let why = format!("error {code}");
+            let failure = match meaning(code, status) {
+                Meaning::Conflict => Failure::Conflict,
+                Meaning::Doubt => Failure::Doubt(why),
+                Meaning::Refused => Failure::Refused(why),
+            };
+            (None, Some(failure))
+        }
+    };
+    Some(Outcome { last, failure })
+}
+
+/// What an agent makes of an answer, if there is one; of a refusal nothing.
+fn sent(answer: Answer) -> Option<Option<Sent>> {
+    match answer {
+        Answer::Proposed | Answer::Silence => None,
+        Answer::Stored(sequence) => Some(Some(Sent::Stored(sequence))),
+        Answer::Error(code, status) => Some(match meaning(code, status) {
+            Meaning::Conflict => Some(Sent::Conflict),
+            Meaning::Doubt => Some(Sent::Doubt),
+            Meaning::Refused => None,
+        }),
+    }
+}
+
 impl Engine {
     /// Three brokers keep the log.
     pub fn replicate(&mut self, random: Random) {
@@ -183,6 +214,8 @@ impl Engine {
             }
             if let Some(proposal) = brokers.take_due(now) {
                 self.applied(proposal)?;
+            } else if let Some(request) = brokers.take_late(now) {
+                self.arrives(request, true);
             } else if let Some((node, asked, heard)) = brokers.take_call(now) {
                 self.agent_hears(&node, asked, heard);
             } else if let Some(node) = self.agents.talks.pop_front() {
@@ -252,16 +285,15 @@ impl Engine {
 
     /// A service's copy asks the brokers to append.
     pub(super) fn ask(&mut self, service: usize, asked: Asked) {
-        let Some(brokers) = self.brokers.as_mut().filter(|_| asked.arrives) else {
+        let (Some(brokers), Some(arrives)) = (&mut self.brokers, asked.arrives) else {
             return;
         };
         let writer = self.services[service].writer();
-        let Asked { copy, number, .. } = asked;
         let request = Request {
             by: By::Copy {
                 service,
-                copy,
-                number,
+                copy: asked.copy,
+                number: asked.number,
                 answer_us: asked.answer_us,
             },
             filter: (writer, None),
@@ -269,30 +301,42 @@ impl Engine {
             events: with_ids(writer, &asked),
             written: asked.written,
         };
-        let answer = brokers.asked(request, self.now, self.faults.plant());
-        let Some(answer_us) = asked.answer_us else {
+        match arrives > self.now {
+            true => brokers.arrives_late(arrives, request),
+            false => self.arrives(request, false),
+        }
+    }
+
+    /// An append reaches the brokers, on whose answer nobody waits here.
+    fn arrives(&mut self, mut request: Request, is_late: bool) {
+        let plant = self.faults.plant();
+        let Some(brokers) = &mut self.brokers else {
             return;
         };
-        let outcome = match answer {
-            Answer::Proposed | Answer::Silence => return,
-            Answer::Stored(last) => Outcome {
-                last: Some(last),
-                failure: None,
-            },
-            Answer::Error(code, status) => {
-                let why = format!("error {code}");
-                Outcome {
-                    last: None,
-                    failure: Some(match meaning(code, status) {
-                        Meaning::Conflict => Failure::Conflict,
-                        Meaning::Doubt => Failure::Doubt(why),
-                        Meaning::Refused => Failure::Refused(why),
-                    }),
+        if is_late && plant == Some(Plant::UnfencedLatecomers) {
+            request.expected = None;
+        }
+        let by = request.by.clone();
+        let answer = brokers.asked(request, self.now, plant);
+        match by {
+            By::Copy {
+                service,
+                copy,
+                number,
+                answer_us: Some(answer_us),
+            } => {
+                if let Some(outcome) = outcome(answer) {
+                    let at = after_us(self.now, answer_us);
+                    self.services[service].answered(copy, number, outcome, at);
                 }
             }
-        };
-        let at = after_us(self.now, answer_us);
-        self.services[service].answered(copy, number, outcome, at);
+            By::Agent { node, asked, .. } => {
+                if let Some(Some(sent)) = sent(answer) {
+                    self.agent_hears(&node, asked, Heard::Sent(sent));
+                }
+            }
+            By::Outside | By::Copy { .. } => {}
+        }
     }
 
     fn agent_hears(&mut self, node: &NodeId, asked: u64, heard: Heard) {
@@ -381,24 +425,23 @@ impl Engine {
             events: vec![((!bare).then(|| outlet.id(node)), event)],
             written,
         };
-        let answer = match arrives {
-            true => brokers.asked(request, self.now, plant),
-            false => Answer::Silence,
-        };
-        let sent = match answer {
-            Answer::Proposed | Answer::Silence => return Went::Unanswered,
-            Answer::Stored(_) | Answer::Error(..) if !answered => return Went::Unanswered,
-            Answer::Stored(sequence) => Sent::Stored(sequence),
-            Answer::Error(DUPLICATE_IN_PROCESS | FENCE_IN_PROCESS, _)
-                if plant == Some(Plant::InProcessRefused) =>
-            {
-                return Went::LeftOut;
-            }
-            Answer::Error(code, status) => match meaning(code, status) {
-                Meaning::Conflict => Sent::Conflict,
-                Meaning::Doubt => Sent::Doubt,
-                Meaning::Refused => return Went::LeftOut,
-            },
+        if !arrives {
+            brokers.holds(node, request);
+            return Went::Unanswered;
+        }
+        let answer = brokers.asked(request, self.now, plant);
+        if !answered {
+            return Went::Unanswered;
+        }
+        let in_process = [DUPLICATE_IN_PROCESS, FENCE_IN_PROCESS];
+        let is_in_process = matches!(answer, Answer::Error(code, _) if in_process.contains(&code));
+        if is_in_process && plant == Some(Plant::InProcessRefused) {
+            return Went::LeftOut;
+        }
+        let sent = match sent(answer) {
+            None => return Went::Unanswered,
+            Some(None) => return Went::LeftOut,
+            Some(Some(sent)) => sent,
         };
         outlet.settle.sent(sent);
         Went::Heard

@@ -7,6 +7,8 @@
 //! 3. An append is checked against the fence. Its answer comes at once, late or never: then the
 //!    machine is told of a doubt, whether the events were stored or not. Where there are
 //!    [several brokers](super::brokers) it is they who check, store and answer.
+//!    A copy may be cut off from them, either way: it hears nothing of the log, what it asks does not
+//!    arrive or late, what is answered is lost.
 //! 4. Each life of a copy has a host's clock of its own, which may be days off.
 //! 5. A crash cuts an append off after any prefix; the copy is then started again, from a
 //!    snapshot or from the beginning, and both must be the same state. What it has kept of the time
@@ -25,6 +27,7 @@ use dormouse_shell::{
 use super::brokers::{ANSWER_US, after_us};
 use super::faults::{Fate, Faults, Plant};
 use super::log::MemoryLog;
+use super::ties::Cut;
 
 pub use resume::Begun;
 
@@ -63,8 +66,8 @@ pub struct Asked {
     pub written: Timestamp,
     /// The events.
     pub events: Vec<Event>,
-    /// Whether it arrives.
-    pub arrives: bool,
+    /// When it arrives, if it does.
+    pub arrives: Option<Timestamp>,
     /// How much later than the apply the answer comes, if it does.
     pub answer_us: Option<u64>,
 }
@@ -105,6 +108,9 @@ pub trait Participant: Send {
         faults: &mut Faults,
     ) -> Result<Turn, Broken>;
 
+    /// A copy is cut off from the brokers until then.
+    fn cut(&mut self, copy: usize, cut: Cut, until: Timestamp);
+
     /// What the brokers answer to the append with this number; the copy hears it then.
     fn answered(&mut self, copy: usize, number: u64, outcome: Outcome, at: Timestamp);
 }
@@ -144,6 +150,8 @@ struct Copy<D: Decider> {
     awaits: Option<u64>,
     /// When its questions for the head are answered.
     asking: Vec<Timestamp>,
+    /// How it is cut off from the brokers, and until when.
+    cut: Option<(Cut, Timestamp)>,
     snapshot: Option<(Vec<u8>, Snapshot<()>)>,
     /// By how many microseconds its host's clock is off.
     off_us: i64,
@@ -171,6 +179,7 @@ impl<D: Decider> Copy<D> {
             answer: None,
             awaits: None,
             asking: Vec::new(),
+            cut: None,
             snapshot: None,
             off_us: 0,
             boot: 1,
@@ -253,9 +262,9 @@ impl<D: Decider> Copy<D> {
         check: bool,
     ) -> Result<(), Broken> {
         let snapshot = self.snapshot.take();
-        let (boot, mark) = (self.boot, self.mark.take());
+        let (boot, mark, cut) = (self.boot, self.mark.take(), self.cut);
         *self = Self::new(decider);
-        (self.boot, self.mark) = (boot, mark);
+        (self.boot, self.mark, self.cut) = (boot, mark, cut);
         self.recall();
         let head = log.head();
         self.fold(log, head, check)?;
@@ -454,7 +463,7 @@ impl<D: Decider> Service<D> {
     fn ask(&mut self, index: usize, append: Append, now: Timestamp, faults: &mut Faults) -> Turn {
         self.appends += 1;
         let copy = &mut self.copies[index];
-        let (arrives, answer_us) = match faults.fate(append.drafts.len()) {
+        let (is_sent, answer_us) = match faults.fate(append.drafts.len()) {
             Fate::Lives { answer_us } => (true, Some(answer_us)),
             Fate::Doubt { stored, .. } => (stored > 0, None),
             Fate::Crashes {
@@ -465,6 +474,11 @@ impl<D: Decider> Service<D> {
                 copy.phase = Phase::Down(after_us(now, down_us), from_snapshot);
                 (stored > 0, None)
             }
+        };
+        let arrives = match copy.cut {
+            None | Some((Cut::Deaf, _)) => Some(now),
+            // What was sent lies in a host's buffers, or is lost with the connection.
+            Some((_, until)) => faults.is_sent_late().then_some(until),
         };
         let failure = Some(Failure::Doubt("no answer in time".to_owned()));
         let silence = Outcome {
@@ -479,7 +493,7 @@ impl<D: Decider> Service<D> {
             expected: append.expected,
             written: append.time,
             events: append.drafts.into_iter().map(|it| it.event).collect(),
-            arrives,
+            arrives: arrives.filter(|_| is_sent),
             answer_us,
         })
     }
@@ -525,6 +539,12 @@ impl<D: Decider> Participant for Service<D> {
             return Ok(Turn::Nothing);
         };
         let copy = &mut self.copies[index];
+        copy.cut.take_if(|(_, until)| *until <= now);
+        let until = copy.cut.map(|(_, until)| until);
+        let line = Line {
+            answers: line.answers.max(until.unwrap_or_default()),
+            ..line
+        };
         if index > 0 {
             copy.shell.lease(faults.believes_to_be_active());
         }
@@ -552,8 +572,13 @@ impl<D: Decider> Participant for Service<D> {
         };
         copy.turn = None;
         copy.hear(log, line, now);
-        copy.fold(log, reach, self.check)?;
-        if copy.shell.folded() < log.head() {
+        let is_deaf = matches!(copy.cut, Some((Cut::Deaf | Cut::Whole | Cut::Killed, _)));
+        if !is_deaf {
+            copy.fold(log, reach, self.check)?;
+        }
+        if let Some(until) = until.filter(|_| is_deaf) {
+            copy.turn = Some(until);
+        } else if copy.shell.folded() < log.head() {
             copy.turn = Some(after_us(now, faults.notice_us()));
         }
         if faults.snapshots() {
@@ -569,8 +594,17 @@ impl<D: Decider> Participant for Service<D> {
         }
     }
 
+    fn cut(&mut self, copy: usize, cut: Cut, until: Timestamp) {
+        if let Some(copy) = self.copies.get_mut(copy) {
+            copy.cut = Some((cut, until));
+        }
+    }
+
     fn answered(&mut self, copy: usize, number: u64, outcome: Outcome, at: Timestamp) {
         let copy = &mut self.copies[copy];
+        if copy.cut.is_some_and(|(_, until)| until > at) {
+            return;
+        }
         let is_down = matches!(copy.phase, Phase::Down(..));
         let in_time = copy
             .answer
