@@ -13,6 +13,8 @@ impl Engine {
         match action {
             Action::Cut(node, cut) => self.cut(&node, cut),
             Action::Mend(node) => return self.mend(&node),
+            Action::Second(node) => return self.second_starts(node),
+            Action::SecondAsks(node) => return self.second_asks(&node),
             Action::CutCopies(copy, cut, until) => {
                 for service in &mut self.services {
                     service.cut(copy, cut, until);

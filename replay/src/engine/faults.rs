@@ -127,6 +127,8 @@ pub enum Plant {
     StaleMarks,
     /// The clock by which containers are ended stands still with their host.
     StandingClocks,
+    /// A second agent does not wait for the end of a lease that nobody renews.
+    StolenLeases,
     /// That another append is in flight is taken for a refusal: what was to be stored is left out.
     InProcessRefused,
     /// What is sent again has neither its id nor its fence.
@@ -139,7 +141,7 @@ pub enum Plant {
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::StaleAppends,
         Self::DoubledRetries,
         Self::RawStamps,
@@ -151,6 +153,7 @@ impl Plant {
         Self::UntrackedStarts,
         Self::StaleMarks,
         Self::StandingClocks,
+        Self::StolenLeases,
         Self::InProcessRefused,
         Self::BareRetries,
         Self::UnfencedLatecomers,

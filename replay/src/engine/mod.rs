@@ -37,6 +37,7 @@ mod standing;
 mod stops;
 mod tasks;
 mod ties;
+mod twins;
 mod work;
 mod world;
 
@@ -44,6 +45,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dormouse_admission::{Admission, received};
+use dormouse_agent_core::holder::Holder;
 use dormouse_autoscaler::Autoscaler;
 use dormouse_checkpointer::Checkpointer;
 use dormouse_messages::events::{Key, NodeDrained, NodeFenced, NodeLost, NodeRestored};
@@ -93,6 +95,10 @@ pub enum Action {
     Fence(NodeId),
     /// An agent is cut off, or killed.
     Cut(NodeId, Cut),
+    /// A second agent of the name is started, on another host.
+    Second(NodeId),
+    /// It asks for the lease.
+    SecondAsks(NodeId),
     /// A host with a copy of every service is cut off from the brokers until then.
     CutCopies(usize, Cut, Timestamp),
     /// It is back.
@@ -179,6 +185,8 @@ pub struct Engine {
     audit: Audit,
     audits: bool,
     broker: Broker,
+    /// Second agents that wait for their node's lease.
+    seconds: BTreeMap<NodeId, Holder>,
     /// Where there are several.
     brokers: Option<Box<Brokers>>,
     /// Until when the services are stopped.
@@ -224,6 +232,7 @@ impl Engine {
             audit: Audit::default(),
             audits: true,
             broker: Broker::default(),
+            seconds: BTreeMap::new(),
             brokers: None,
             stopped: Timestamp::default(),
         }

@@ -76,6 +76,16 @@ impl ModelNode {
         }
     }
 
+    /// The node on another host, with an agent that has heard what `state` holds, and nothing that runs.
+    pub(super) fn second(first: &Self, state: AgentState) -> Self {
+        let mut outlet = first.outlet.clone();
+        outlet.renew();
+        Self {
+            outlet,
+            ..Self::new(first.agent.offer().clone(), state)
+        }
+    }
+
     /// Whether it has heard all that it was to hear.
     pub(super) fn has_heard_all(&self) -> bool {
         self.is_up && self.unheard.is_empty()
@@ -182,7 +192,7 @@ impl ModelAgents {
         self.start_agent(node, now, faults);
     }
 
-    fn start_agent(&mut self, node: &NodeId, now: Timestamp, faults: &mut Faults) {
+    pub(super) fn start_agent(&mut self, node: &NodeId, now: Timestamp, faults: &mut Faults) {
         self.with(node, |agents, it| {
             it.is_up = true;
             agents.late = !it.unheard.is_empty();

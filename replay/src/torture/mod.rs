@@ -119,6 +119,7 @@ fn in_world(
             }
             if world >= World::Whole {
                 workload::brokers::several(&mut engine, seed);
+                workload::brokers::seconds(&mut engine, seed, &nodes);
             }
             engine
         }
