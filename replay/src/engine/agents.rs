@@ -72,6 +72,10 @@ pub struct ModelAgents {
     pub(super) said: Vec<Event>,
     /// When.
     pub(super) clock: Timestamp,
+    /// There are several brokers: what agents report takes time.
+    pub(super) replicated: bool,
+    /// Agents whose reports go on.
+    pub(super) talks: VecDeque<NodeId>,
     /// Led along a log: what they report stands there.
     pub(super) led: bool,
     /// An agent hears late what it is asked now.
@@ -107,7 +111,8 @@ impl ModelAgents {
     /// When something is due.
     pub fn next_due(&self) -> Option<Timestamp> {
         let due = self.due.keys().next().map(|(at, _)| *at);
-        let said = (!self.said.is_empty()).then_some(self.clock);
+        let is_said = !self.said.is_empty() || !self.talks.is_empty();
+        let said = is_said.then_some(self.clock);
         due.into_iter().chain(said).min()
     }
 

@@ -13,6 +13,13 @@ impl Engine {
         match action {
             Action::Cut(node, cut) => self.cut(&node, cut),
             Action::Mend(node) => return self.mend(&node),
+            Action::Second(node) => return self.second_starts(node),
+            Action::SecondAsks(node) => return self.second_asks(&node),
+            Action::CutCopies(copy, cut, until) => {
+                for service in &mut self.services {
+                    service.cut(copy, cut, until);
+                }
+            }
             Action::CatchUp(node) => return self.catch_up(&node),
             Action::RenewalDue(node, of) => return self.renewal(&node, of),
             Action::FenceDue(node, of) => return self.fence(&node, of),
@@ -49,11 +56,31 @@ impl Engine {
         self.at(due.loss, Action::LeaseDue(node.clone(), due.of));
     }
 
+    /// A node dies with all that it runs; the life that its agent had joined in.
+    pub(super) fn dies(&mut self, node: &NodeId) -> u64 {
+        let life = self.life(node);
+        self.agents.lose(node, self.now);
+        if let Some(brokers) = &mut self.brokers {
+            brokers.forgets(node);
+        }
+        life.unwrap_or(0)
+    }
+
+    /// The life that a node's agent has joined in, or is about to.
+    fn life(&self, node: &NodeId) -> Option<u64> {
+        let brokers = self.brokers.as_ref();
+        let joining = brokers.and_then(|it| it.joining(node));
+        joining.or_else(|| self.lives.get(node).copied())
+    }
+
     /// A node is started again.
     pub(super) fn reboot(&mut self, node: &NodeId) {
         self.cut(node, Cut::Killed);
         if self.agents.ties.is_killed(node) {
             self.agents.reboot(node, self.now, &self.faults);
+            if let Some(brokers) = &mut self.brokers {
+                brokers.forgets(node);
+            }
         }
     }
 
@@ -86,7 +113,7 @@ impl Engine {
     /// Nobody came back to the keeper of an agent that was killed. Its word names the life that its agent
     /// had joined in, and may be stored after the next one has joined.
     pub(super) fn forsake(&mut self, node: &NodeId, late_ms: u64) -> Result<(), EngineError> {
-        let life = self.lives.get(node).copied();
+        let life = self.life(node);
         let Some(life) = life.filter(|_| self.agents.ties.is_killed(node)) else {
             return Ok(());
         };
@@ -115,9 +142,15 @@ impl Engine {
         if !self.agents.ties.counts(node, of) {
             return Ok(());
         }
+        if !self.takes(Writer::Placer) {
+            // Who watches the leases looks again before it writes.
+            let again = self.now.plus_ms(200);
+            self.at(again, Action::LeaseDue(node.clone(), of));
+            return Ok(());
+        }
         let lost = NodeLost {
             node: node.clone(),
-            incarnation: self.lives.get(node).copied().unwrap_or(0),
+            incarnation: self.life(node).unwrap_or(0),
             last_seen: self.now,
         };
         self.append(Writer::Placer, Event::from(lost), None)
@@ -128,6 +161,9 @@ impl Engine {
         if let Some(until) = self.agents.stands_until(node) {
             self.at(until, Action::Mend(node.clone()));
             return Ok(());
+        }
+        if let Some(brokers) = &mut self.brokers {
+            brokers.lets_go(node, self.now);
         }
         let behind_ms = self.agents.mend(node, self.now, &mut self.faults);
         if let Some(behind_ms) = behind_ms {

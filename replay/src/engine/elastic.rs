@@ -57,6 +57,7 @@ impl ModelAgents {
             return;
         };
         gang.size = event.containers;
+        gang.members = Some(event.members.iter().copied().collect());
         let pause_s = match self.jobs.get_mut(&life.0) {
             Some(job) if !gang.served => {
                 job.pause(now);

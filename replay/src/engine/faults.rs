@@ -127,11 +127,21 @@ pub enum Plant {
     StaleMarks,
     /// The clock by which containers are ended stands still with their host.
     StandingClocks,
+    /// A second agent does not wait for the end of a lease that nobody renews.
+    StolenLeases,
+    /// That another append is in flight is taken for a refusal: what was to be stored is left out.
+    InProcessRefused,
+    /// What is sent again has neither its id nor its fence.
+    BareRetries,
+    /// What arrives long after it was sent is stored, whatever was stored meanwhile.
+    UnfencedLatecomers,
+    /// A new leader answers before it has applied what is in its log.
+    EagerLeaders,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 16] = [
         Self::StaleAppends,
         Self::DoubledRetries,
         Self::RawStamps,
@@ -143,6 +153,11 @@ impl Plant {
         Self::UntrackedStarts,
         Self::StaleMarks,
         Self::StandingClocks,
+        Self::StolenLeases,
+        Self::InProcessRefused,
+        Self::BareRetries,
+        Self::UnfencedLatecomers,
+        Self::EagerLeaders,
     ];
 }
 
@@ -227,6 +242,12 @@ impl Faults {
         self.hits(|rates| rates.leader).then(|| self.off_us())
     }
 
+    /// The same where one of several brokers leads from now on, if another clock is another time.
+    pub(super) fn leads_next(&mut self) -> Option<i64> {
+        self.hits(|rates| 20.0 * rates.leader)
+            .then(|| self.off_us())
+    }
+
     /// By how many microseconds a host's clock is off.
     pub(super) fn clock_off_us(&mut self) -> i64 {
         match self.hits(|rates| rates.host_clock) {
@@ -275,6 +296,11 @@ impl Faults {
             true => Fate::Doubt { stored, answer_us },
             false => Fate::Lives { answer_us },
         }
+    }
+
+    /// Whether what was sent by a host that is cut off arrives when it no longer is.
+    pub(super) fn is_sent_late(&mut self) -> bool {
+        self.random.chance(0.5)
     }
 
     /// How many copies of each service there are.

@@ -8,6 +8,8 @@
 //!    `decide` ([`service`]).
 //! 4. The clock jumps to the next instant at which something is due.
 //!
+//! What is appended is on the log at once, or there are [several brokers](brokers), which take time.
+//!
 //! On a calm cluster every service takes its turn at once. Under [`Faults`] there are two copies of
 //! each; they are told late, decide on less than the whole log, get their answers late or never,
 //! are slow, die and start again. The facts are audited
@@ -15,6 +17,7 @@
 
 mod agents;
 mod ailing;
+mod brokers;
 mod clients;
 mod cuts;
 mod elastic;
@@ -24,6 +27,7 @@ mod model;
 mod nodes;
 mod observe;
 mod programs;
+mod proposals;
 mod resume;
 mod retold;
 mod routes;
@@ -33,6 +37,7 @@ mod standing;
 mod stops;
 mod tasks;
 mod ties;
+mod twins;
 mod work;
 mod world;
 
@@ -40,6 +45,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dormouse_admission::{Admission, received};
+use dormouse_agent_core::holder::Holder;
 use dormouse_autoscaler::Autoscaler;
 use dormouse_checkpointer::Checkpointer;
 use dormouse_messages::events::{Key, NodeDrained, NodeFenced, NodeLost, NodeRestored};
@@ -53,6 +59,7 @@ use dormouse_placer::Placer;
 use crate::audit::Audit;
 pub use agents::ModelAgents;
 pub use ailing::Ailment;
+use brokers::{Brokers, off};
 use clients::Served;
 pub use clients::{Asking, Clients, Sample};
 pub use faults::{Faults, Plant, Rates};
@@ -60,7 +67,7 @@ pub use log::MemoryLog;
 pub use model::{LifeCosts, MemberCosts, ModelJob, Scaling};
 pub use observe::Died;
 pub use resume::Ground;
-use service::{Participant, Service};
+use service::{Participant, Service, Turn};
 pub use ties::Cut;
 
 /// Something that happens to the cluster from outside.
@@ -88,6 +95,12 @@ pub enum Action {
     Fence(NodeId),
     /// An agent is cut off, or killed.
     Cut(NodeId, Cut),
+    /// A second agent of the name is started, on another host.
+    Second(NodeId),
+    /// It asks for the lease.
+    SecondAsks(NodeId),
+    /// A host with a copy of every service is cut off from the brokers until then.
+    CutCopies(usize, Cut, Timestamp),
     /// It is back.
     Mend(NodeId),
     /// It was back before, and now it hears what it has missed.
@@ -172,6 +185,10 @@ pub struct Engine {
     audit: Audit,
     audits: bool,
     broker: Broker,
+    /// Second agents that wait for their node's lease.
+    seconds: BTreeMap<NodeId, Holder>,
+    /// Where there are several.
+    brokers: Option<Box<Brokers>>,
     /// Until when the services are stopped.
     stopped: Timestamp,
 }
@@ -215,6 +232,8 @@ impl Engine {
             audit: Audit::default(),
             audits: true,
             broker: Broker::default(),
+            seconds: BTreeMap::new(),
+            brokers: None,
             stopped: Timestamp::default(),
         }
     }
@@ -289,7 +308,8 @@ impl Engine {
     pub fn next_due(&self) -> Option<Timestamp> {
         let scripted = self.script.keys().next().map(|(at, _)| *at);
         let services = self.services.iter().map(|service| service.due());
-        let models = [self.agents.next_due(), self.clients.next_due()];
+        let brokers = self.brokers.as_ref().and_then(|it| it.due());
+        let models = [self.agents.next_due(), self.clients.next_due(), brokers];
         let all = services.chain([scripted]).chain(models);
         all.flatten().min()
     }
@@ -301,6 +321,7 @@ impl Engine {
     pub fn step(&mut self) -> Result<(), EngineError> {
         self.now = self.now.max(self.next_due().unwrap_or(self.now));
         self.agents.world.passed(self.now);
+        self.flow()?;
         while let Some(action) = self.next_action() {
             self.act(action)?;
         }
@@ -310,6 +331,7 @@ impl Engine {
         for event in self.clients.due(self.now) {
             self.append(Writer::Gateway, event, None)?;
         }
+        self.flow()?;
         self.settle()
     }
 
@@ -339,8 +361,7 @@ impl Engine {
                 return self.append_said();
             }
             Action::Lose(node) => {
-                self.agents.lose(&node, self.now);
-                let incarnation = self.lives.get(&node).copied().unwrap_or(0);
+                let incarnation = self.dies(&node);
                 let lost = NodeLost {
                     node,
                     incarnation,
@@ -349,8 +370,7 @@ impl Engine {
                 (Writer::Placer, Event::from(lost))
             }
             Action::Fence(node) => {
-                self.agents.lose(&node, self.now);
-                let incarnation = self.lives.get(&node).copied().unwrap_or(0);
+                let incarnation = self.dies(&node);
                 let fenced = NodeFenced {
                     node,
                     incarnation,
@@ -416,38 +436,69 @@ impl Engine {
     }
 
     fn turn(&mut self, index: usize) -> Result<(), EngineError> {
+        let line = self.line();
         let service = &mut self.services[index];
         let writer = service.writer();
-        let stored = service
-            .turn(&self.log, self.now, &mut self.faults)
+        let turn = service
+            .turn(&self.log, line, self.now, &mut self.faults)
             .map_err(|(sequence, what)| EngineError::Invariant { sequence, what })?;
-        for event in stored.events {
-            self.append(writer, event, Some(stored.written))?;
+        match turn {
+            Turn::Nothing => {}
+            Turn::Stored { written, events } => {
+                for event in events {
+                    self.append(writer, event, Some(written))?;
+                }
+            }
+            Turn::Asked(asked) => self.ask(index, asked),
         }
-        Ok(())
+        self.flow()
     }
 
-    /// Stores an event. `written`: the time that a decider gives it; what happens outside of them is
-    /// written by a clock that is right, or by a node's.
+    /// Appends an event. `written`: the time that a decider gives it; what happens outside of them is
+    /// written by a clock that is right, or by a node's. Several brokers take their time.
     fn append(
         &mut self,
         writer: Writer,
         event: Event,
         written: Option<Timestamp>,
     ) -> Result<(), EngineError> {
+        if self.brokers.is_some() {
+            let written = written.unwrap_or_else(|| self.written(writer, &event));
+            self.write_outside(writer, event, written);
+            return Ok(());
+        }
         if let Some(off_us) = self.faults.leads() {
             self.broker.off_us = off_us;
         }
-        let written = written.unwrap_or_else(|| match event.key() {
-            Key::Node(node) if writer == Writer::Node => {
-                let faults = &mut self.faults;
-                let off_us = self.broker.hosts.entry(node.clone());
-                off(self.now, *off_us.or_insert_with(|| faults.clock_off_us()))
-            }
+        let written = written.unwrap_or_else(|| self.written(writer, &event));
+        let stamp = off(self.now, self.broker.off_us);
+        self.store(writer, event, written, stamp)
+    }
+
+    /// When something is written that no decider writes.
+    fn written(&mut self, writer: Writer, event: &Event) -> Timestamp {
+        match event.key() {
+            Key::Node(node) if writer == Writer::Node => self.by_host(node),
             _ if matches!(writer, Writer::Operator | Writer::Gateway) => self.now,
             _ => self.broker.log_time(self.now),
-        });
-        let stamp = off(self.now, self.broker.off_us);
+        }
+    }
+
+    /// What the clock of a node's host shows.
+    fn by_host(&mut self, node: &NodeId) -> Timestamp {
+        let (hosts, faults) = (&mut self.broker.hosts, &mut self.faults);
+        let off_us = hosts.entry(node.clone());
+        off(self.now, *off_us.or_insert_with(|| faults.clock_off_us()))
+    }
+
+    /// An event is on the log.
+    fn store(
+        &mut self,
+        writer: Writer,
+        event: Event,
+        written: Timestamp,
+        stamp: Timestamp,
+    ) -> Result<(), EngineError> {
         // Who takes the broker's stamp for his own time confirms every step.
         let planted = self.faults.plant() == Some(Plant::RawStamps);
         let written = if planted { stamp } else { written };
@@ -516,8 +567,4 @@ impl Broker {
     fn log_time(&self, now: Timestamp) -> Timestamp {
         self.clock.now().plus_ms(now.ms_since(self.passed))
     }
-}
-
-fn off(now: Timestamp, off_us: i64) -> Timestamp {
-    Timestamp::from_micros(now.as_micros().saturating_add(off_us))
 }

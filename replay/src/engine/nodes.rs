@@ -19,6 +19,7 @@ use dormouse_messages::{Amounts, ContainerId, Event, NodeId, Recorded, Sequence,
 use super::agents::ModelAgents;
 use super::ailing::Ailment;
 use super::faults::Faults;
+use super::proposals::Outlet;
 use super::ties::Cut;
 
 /// Something that a node's agent is told.
@@ -52,6 +53,8 @@ pub(super) struct ModelNode {
     unheard: VecDeque<Arc<Recorded>>,
     /// The report that could not be sent yet.
     unsent: Option<Event>,
+    /// How it sends that, where there are several brokers.
+    pub(super) outlet: Outlet,
     /// What containers have said while no agent lived.
     left: Vec<Event>,
     pub(super) containers: BTreeMap<ContainerId, (Sequence, Present)>,
@@ -66,9 +69,20 @@ impl ModelNode {
             is_up: false,
             unheard: VecDeque::new(),
             unsent: None,
+            outlet: Outlet::new(),
             left: Vec::new(),
             containers: BTreeMap::new(),
             ails: None,
+        }
+    }
+
+    /// The node on another host, with an agent that has heard what `state` holds, and nothing that runs.
+    pub(super) fn second(first: &Self, state: AgentState) -> Self {
+        let mut outlet = first.outlet.clone();
+        outlet.renew();
+        Self {
+            outlet,
+            ..Self::new(first.agent.offer().clone(), state)
         }
     }
 
@@ -86,6 +100,7 @@ impl ModelNode {
         self.agent = Agent::new(offer, state, false);
         self.is_up = false;
         self.unsent = None;
+        self.outlet.renew();
     }
 
     fn take(&mut self, note: Note, hears: bool) {
@@ -177,7 +192,7 @@ impl ModelAgents {
         self.start_agent(node, now, faults);
     }
 
-    fn start_agent(&mut self, node: &NodeId, now: Timestamp, faults: &mut Faults) {
+    pub(super) fn start_agent(&mut self, node: &NodeId, now: Timestamp, faults: &mut Faults) {
         self.with(node, |agents, it| {
             it.is_up = true;
             agents.late = !it.unheard.is_empty();
@@ -320,6 +335,15 @@ impl ModelAgents {
         }
     }
 
+    /// An agent's report is stored, as far as it knows.
+    pub(super) fn has_stored(&mut self, node: &NodeId, now: Timestamp, faults: &mut Faults) {
+        self.with(node, |agents, it| {
+            it.agent.stored();
+            agents.act(it, now, faults);
+        });
+        self.pump(now, faults);
+    }
+
     /// Does what the agent of a node wants done.
     fn act(&mut self, it: &mut ModelNode, now: Timestamp, faults: &mut Faults) {
         if !it.is_up {
@@ -328,6 +352,15 @@ impl ModelAgents {
         it.agent.turn();
         while let Some(effect) = it.agent.next_effect() {
             self.carry_out(effect, it, now, faults);
+        }
+        if self.replicated {
+            if it.outlet.is_free()
+                && let Some(report) = it.agent.to_append()
+            {
+                it.outlet.begin(report.event);
+                self.talks.push_back(it.agent.node().clone());
+            }
+            return;
         }
         while let Some(report) = it.agent.to_append() {
             if !self.ties.speaks(it.agent.node()) {

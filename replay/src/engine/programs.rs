@@ -37,6 +37,8 @@ pub(super) struct Gang {
     pub(super) containers: BTreeMap<Rank, (NodeId, Container)>,
     /// How many it was started with.
     pub(super) size: u32,
+    /// Who takes part, once they have changed.
+    pub(super) members: Option<BTreeSet<Rank>>,
     pub(super) resumes: bool,
     /// Whether its containers come and go.
     pub(super) in_place: bool,
@@ -104,6 +106,7 @@ impl ModelAgents {
         let resumes = resumes.is_some_and(|start| start.resumed_from.is_some());
         let gang = self.gangs.entry(life.clone()).or_insert_with(|| Gang {
             size: u32::try_from(partition.gang.len()).unwrap_or(u32::MAX),
+            members: None,
             resumes,
             in_place,
             served,
@@ -217,8 +220,13 @@ impl ModelAgents {
     }
 
     /// A container of a life is gone: so is its work since the last checkpoint, unless the others go on.
-    fn disturb(&mut self, life: &LifeId, now: Timestamp) {
+    fn disturb(&mut self, life: &LifeId, rank: Rank, now: Timestamp) {
         let gang = self.gangs.get(life);
+        let members = gang.and_then(|it| it.members.as_ref());
+        if members.is_some_and(|members| !members.contains(&rank)) {
+            // The others go on without it.
+            return;
+        }
         let goes_on = gang.is_some_and(|it| it.in_place && it.containers.contains_key(&Rank(0)));
         if let Some(job) = self.jobs.get_mut(&life.0) {
             match goes_on {
@@ -234,7 +242,7 @@ impl ModelAgents {
     pub(super) fn evict(&mut self, id: &ContainerId, exit: Exit, now: Timestamp) {
         let life = life_of(id);
         self.end(&life, id.rank, exit);
-        self.disturb(&life, now);
+        self.disturb(&life, id.rank, now);
     }
 
     /// A container that was asked to start never will, and nobody says so.
@@ -251,7 +259,7 @@ impl ModelAgents {
         }
         for (life, rank) in lost {
             let _ = self.takes_away(&life, rank);
-            self.disturb(&life, now);
+            self.disturb(&life, rank, now);
         }
     }
 

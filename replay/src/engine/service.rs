@@ -5,7 +5,10 @@
 //! 2. In its turn it hears what was answered meanwhile, folds up to the head or less, and does what
 //!    the machine asks for.
 //! 3. An append is checked against the fence. Its answer comes at once, late or never: then the
-//!    machine is told of a doubt, whether the events were stored or not.
+//!    machine is told of a doubt, whether the events were stored or not. Where there are
+//!    [several brokers](super::brokers) it is they who check, store and answer.
+//!    A copy may be cut off from them, either way: it hears nothing of the log, what it asks does not
+//!    arrive or late, what is answered is lost.
 //! 4. Each life of a copy has a host's clock of its own, which may be days off.
 //! 5. A crash cuts an append off after any prefix; the copy is then started again, from a
 //!    snapshot or from the beginning, and both must be the same state. What it has kept of the time
@@ -21,8 +24,10 @@ use dormouse_shell::{
     Append, Effect, Failure, Followed, Halt, HostTime, Made, Mark, Outcome, Shell, Snapshot,
 };
 
+use super::brokers::{ANSWER_US, after_us};
 use super::faults::{Fate, Faults, Plant};
 use super::log::MemoryLog;
+use super::ties::Cut;
 
 pub use resume::Begun;
 
@@ -32,13 +37,48 @@ const BUILD: &str = "simulated";
 /// What a broken invariant is reported as: after which event, and which.
 type Broken = (Sequence, String);
 
-/// What the log stores of an append.
-#[derive(Debug, Default)]
-pub struct Stored {
-    /// When they were decided, as they say themselves.
+/// What a turn leads to.
+#[derive(Debug)]
+pub enum Turn {
+    /// Nothing that others see.
+    Nothing,
+    /// The log stores these events.
+    Stored {
+        /// When they were decided, as they say themselves.
+        written: Timestamp,
+        /// The events.
+        events: Vec<Event>,
+    },
+    /// The brokers are asked.
+    Asked(Asked),
+}
+
+/// An append on its way to the brokers.
+#[derive(Debug)]
+pub struct Asked {
+    /// Of which copy, and which of the service's appends.
+    pub copy: usize,
+    /// It is answered by this number.
+    pub number: u64,
+    /// The fence.
+    pub expected: Sequence,
+    /// When it was decided, as it says itself.
     pub written: Timestamp,
     /// The events.
     pub events: Vec<Event>,
+    /// When it arrives, if it does.
+    pub arrives: Option<Timestamp>,
+    /// How much later than the apply the answer comes, if it does.
+    pub answer_us: Option<u64>,
+}
+
+/// What ties a service to the brokers.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Line {
+    /// There are several: they take time, and a leader.
+    pub replicated: bool,
+    /// From when on questions are answered.
+    pub answers: Timestamp,
 }
 
 /// A service, whatever it decides.
@@ -63,9 +103,16 @@ pub trait Participant: Send {
     fn turn(
         &mut self,
         log: &MemoryLog,
+        line: Line,
         now: Timestamp,
         faults: &mut Faults,
-    ) -> Result<Stored, Broken>;
+    ) -> Result<Turn, Broken>;
+
+    /// A copy is cut off from the brokers until then.
+    fn cut(&mut self, copy: usize, cut: Cut, until: Timestamp);
+
+    /// What the brokers answer to the append with this number; the copy hears it then.
+    fn answered(&mut self, copy: usize, number: u64, outcome: Outcome, at: Timestamp);
 }
 
 /// A service: its copies, and what the broker knows of its subjects.
@@ -75,6 +122,8 @@ pub struct Service<D: Decider> {
     copies: Vec<Copy<D>>,
     /// The last sequence of its subjects on the log.
     own_last: Sequence,
+    /// Its appends so far.
+    appends: u64,
 }
 
 /// What a copy is doing.
@@ -97,6 +146,12 @@ struct Copy<D: Decider> {
     pauses: Vec<Timestamp>,
     /// The answer that is on its way.
     answer: Option<(Timestamp, Outcome)>,
+    /// The append that the brokers have not answered.
+    awaits: Option<u64>,
+    /// When its questions for the head are answered.
+    asking: Vec<Timestamp>,
+    /// How it is cut off from the brokers, and until when.
+    cut: Option<(Cut, Timestamp)>,
     snapshot: Option<(Vec<u8>, Snapshot<()>)>,
     /// By how many microseconds its host's clock is off.
     off_us: i64,
@@ -122,6 +177,9 @@ impl<D: Decider> Copy<D> {
             wake: None,
             pauses: Vec::new(),
             answer: None,
+            awaits: None,
+            asking: Vec::new(),
+            cut: None,
             snapshot: None,
             off_us: 0,
             boot: 1,
@@ -154,12 +212,15 @@ impl<D: Decider> Copy<D> {
             Phase::Down(at, _) => Some(*at),
             Phase::Deciding(at, _) => {
                 let answer = self.answer.as_ref().map(|(at, _)| *at);
-                [Some(*at), self.turn, answer].into_iter().flatten().min()
+                let head = self.asking.iter().min().copied();
+                let all = [Some(*at), self.turn, answer, head];
+                all.into_iter().flatten().min()
             }
             Phase::Following => {
                 let answer = self.answer.as_ref().map(|(at, _)| *at);
                 let pause = self.pauses.iter().min().copied();
-                let all = [self.turn, self.wake, pause, answer];
+                let head = self.asking.iter().min().copied();
+                let all = [self.turn, self.wake, pause, answer, head];
                 all.into_iter().flatten().min()
             }
         }
@@ -201,9 +262,9 @@ impl<D: Decider> Copy<D> {
         check: bool,
     ) -> Result<(), Broken> {
         let snapshot = self.snapshot.take();
-        let (boot, mark) = (self.boot, self.mark.take());
+        let (boot, mark, cut) = (self.boot, self.mark.take(), self.cut);
         *self = Self::new(decider);
-        (self.boot, self.mark) = (boot, mark);
+        (self.boot, self.mark, self.cut) = (boot, mark, cut);
         self.recall();
         let head = log.head();
         self.fold(log, head, check)?;
@@ -252,10 +313,21 @@ impl<D: Decider> Copy<D> {
         self.snapshot = Some((encode(self.shell.state()), place));
     }
 
-    /// Hears what has happened by now: an answer, the end of a pause, a wake-up.
-    fn hear(&mut self, now: Timestamp) {
+    /// Hears what has happened by now: an answer, how far the log reaches, the end of a pause, a wake-up.
+    fn hear(&mut self, log: &MemoryLog, line: Line, now: Timestamp) {
         if let Some((_, outcome)) = self.answer.take_if(|(at, _)| *at <= now) {
+            self.awaits = None;
             self.shell.answered(outcome);
+        }
+        for at in self.asking.iter_mut().filter(|at| **at <= now) {
+            *at = line.answers;
+        }
+        let before = self.asking.len();
+        self.asking.retain(|at| *at > now);
+        for _ in self.asking.len()..before {
+            self.shell.head(log.head());
+            // It follows that far.
+            self.turn.get_or_insert(now);
         }
         let before = self.pauses.len();
         self.pauses.retain(|at| *at > now);
@@ -271,7 +343,7 @@ impl<D: Decider> Copy<D> {
     fn step(
         &mut self,
         log: &MemoryLog,
-        now: Timestamp,
+        (line, now): (Line, Timestamp),
         check: bool,
         faults: &mut Faults,
     ) -> Result<Option<Append>, Broken> {
@@ -283,6 +355,7 @@ impl<D: Decider> Copy<D> {
             for effect in effects {
                 match effect {
                     Effect::Append(asked) => append = Some(asked),
+                    Effect::AskHead if line.answers > now => self.asking.push(line.answers),
                     Effect::AskHead => {
                         self.shell.head(log.head());
                         self.fold(log, log.head(), check)?;
@@ -331,6 +404,7 @@ impl<D: Decider> Service<D> {
             copies: (0..copies).map(copy).collect(),
             decider,
             own_last: Sequence(0),
+            appends: 0,
         }
     }
 
@@ -342,7 +416,7 @@ impl<D: Decider> Service<D> {
         head: Sequence,
         now: Timestamp,
         faults: &mut Faults,
-    ) -> Stored {
+    ) -> Turn {
         let written = append.time;
         let copy = &mut self.copies[index];
         let mut events: Vec<Event> = append.drafts.into_iter().map(|it| it.event).collect();
@@ -381,7 +455,47 @@ impl<D: Decider> Service<D> {
             };
             copy.answer = Some((after_us(now, answer_us), outcome));
         }
-        Stored { written, events }
+        Turn::Stored { written, events }
+    }
+
+    /// An append goes to the brokers, which take time; it is given up after a while. Several events are
+    /// one batch, stored whole or not at all.
+    fn ask(&mut self, index: usize, append: Append, now: Timestamp, faults: &mut Faults) -> Turn {
+        self.appends += 1;
+        let copy = &mut self.copies[index];
+        let (is_sent, answer_us) = match faults.fate(append.drafts.len()) {
+            Fate::Lives { answer_us } => (true, Some(answer_us)),
+            Fate::Doubt { stored, .. } => (stored > 0, None),
+            Fate::Crashes {
+                stored,
+                down_us,
+                from_snapshot,
+            } => {
+                copy.phase = Phase::Down(after_us(now, down_us), from_snapshot);
+                (stored > 0, None)
+            }
+        };
+        let arrives = match copy.cut {
+            None | Some((Cut::Deaf, _)) => Some(now),
+            // What was sent lies in a host's buffers, or is lost with the connection.
+            Some((_, until)) => faults.is_sent_late().then_some(until),
+        };
+        let failure = Some(Failure::Doubt("no answer in time".to_owned()));
+        let silence = Outcome {
+            last: None,
+            failure,
+        };
+        copy.answer = Some((after_us(now, ANSWER_US), silence));
+        copy.awaits = Some(self.appends);
+        Turn::Asked(Asked {
+            copy: index,
+            number: self.appends,
+            expected: append.expected,
+            written: append.time,
+            events: append.drafts.into_iter().map(|it| it.event).collect(),
+            arrives: arrives.filter(|_| is_sent),
+            answer_us,
+        })
     }
 }
 
@@ -416,19 +530,31 @@ impl<D: Decider> Participant for Service<D> {
     fn turn(
         &mut self,
         log: &MemoryLog,
+        line: Line,
         now: Timestamp,
         faults: &mut Faults,
-    ) -> Result<Stored, Broken> {
+    ) -> Result<Turn, Broken> {
         let due = |copy: &Copy<D>| copy.due().is_some_and(|due| due <= now);
         let Some(index) = self.copies.iter().position(due) else {
-            return Ok(Stored::default());
+            return Ok(Turn::Nothing);
         };
         let copy = &mut self.copies[index];
+        copy.cut.take_if(|(_, until)| *until <= now);
+        let until = copy.cut.map(|(_, until)| until);
+        let line = Line {
+            answers: line.answers.max(until.unwrap_or_default()),
+            ..line
+        };
         if index > 0 {
             copy.shell.lease(faults.believes_to_be_active());
         }
         let reach = match std::mem::replace(&mut copy.phase, Phase::Following) {
             Phase::Following => faults.follows(copy.shell.folded(), log.head()),
+            Phase::Down(_, from_snapshot) if line.answers > now => {
+                // Who starts asks first how far the log reaches.
+                copy.phase = Phase::Down(line.answers, from_snapshot);
+                return Ok(Turn::Nothing);
+            }
             Phase::Down(_, from_snapshot) => {
                 let reboot = copy.reboot.take();
                 copy.restart(&self.decider, log, from_snapshot, self.check)?;
@@ -445,9 +571,14 @@ impl<D: Decider> Participant for Service<D> {
             }
         };
         copy.turn = None;
-        copy.hear(now);
-        copy.fold(log, reach, self.check)?;
-        if copy.shell.folded() < log.head() {
+        copy.hear(log, line, now);
+        let is_deaf = matches!(copy.cut, Some((Cut::Deaf | Cut::Whole | Cut::Killed, _)));
+        if !is_deaf {
+            copy.fold(log, reach, self.check)?;
+        }
+        if let Some(until) = until.filter(|_| is_deaf) {
+            copy.turn = Some(until);
+        } else if copy.shell.folded() < log.head() {
             copy.turn = Some(after_us(now, faults.notice_us()));
         }
         if faults.snapshots() {
@@ -456,9 +587,31 @@ impl<D: Decider> Participant for Service<D> {
         if faults.wakes() {
             copy.shell.woken();
         }
-        match copy.step(log, now, self.check, faults)? {
+        match copy.step(log, (line, now), self.check, faults)? {
+            Some(append) if line.replicated => Ok(self.ask(index, append, now, faults)),
             Some(append) => Ok(self.store(index, append, log.head(), now, faults)),
-            None => Ok(Stored::default()),
+            None => Ok(Turn::Nothing),
+        }
+    }
+
+    fn cut(&mut self, copy: usize, cut: Cut, until: Timestamp) {
+        if let Some(copy) = self.copies.get_mut(copy) {
+            copy.cut = Some((cut, until));
+        }
+    }
+
+    fn answered(&mut self, copy: usize, number: u64, outcome: Outcome, at: Timestamp) {
+        let copy = &mut self.copies[copy];
+        if copy.cut.is_some_and(|(_, until)| until > at) {
+            return;
+        }
+        let is_down = matches!(copy.phase, Phase::Down(..));
+        let in_time = copy
+            .answer
+            .as_ref()
+            .is_some_and(|(given_up, _)| at < *given_up);
+        if copy.awaits == Some(number) && in_time && !is_down {
+            copy.answer = Some((at, outcome));
         }
     }
 }
@@ -479,8 +632,4 @@ fn encode<F: Fold>(state: &F) -> Vec<u8> {
 
 fn after(now: Timestamp, wait: Duration) -> Timestamp {
     after_us(now, u64::try_from(wait.as_micros()).unwrap_or(u64::MAX))
-}
-
-fn after_us(now: Timestamp, micros: u64) -> Timestamp {
-    Timestamp::from_micros(now.as_micros().saturating_add_unsigned(micros))
 }

@@ -21,6 +21,7 @@ use dormouse_messages::policy::LeaseTerm;
 use dormouse_messages::{NodeId, Timestamp};
 
 use super::faults::{Faults, Plant};
+use super::twins::Lease;
 
 /// How an agent is cut off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +51,8 @@ pub struct Tie {
     asked_ms: Option<u64>,
     /// When its keeper ends what runs.
     ends_ms: u64,
+    /// When the brokers take its lease for ended.
+    lost_ms: u64,
     /// It is whole, but what the agent missed has not reached it yet.
     behind: bool,
 }
@@ -79,11 +82,11 @@ pub struct Woken {
 }
 
 /// A driver's clock.
-fn ms(at: Timestamp) -> u64 {
+pub(super) fn ms(at: Timestamp) -> u64 {
     u64::try_from(at.as_micros()).unwrap_or(0) / 1_000
 }
 
-fn at_ms(ms: u64) -> Timestamp {
+pub(super) fn at_ms(ms: u64) -> Timestamp {
     Timestamp::from_micros(0).plus_ms(ms)
 }
 
@@ -176,10 +179,15 @@ impl Ties {
         tie.is_none_or(|tie| !tie.behind && matches!(tie.cut, None | Some(Cut::Mute)))
     }
 
-    /// Whether what the agent says is stored, and it hears so.
+    /// Whether what the agent says is stored.
     pub fn speaks(&self, node: &NodeId) -> bool {
         let tie = self.of(node);
         tie.is_none_or(|tie| matches!(tie.cut, None | Some(Cut::Deaf)))
+    }
+
+    /// Whether it hears the answer to what it asks.
+    pub fn is_answered(&self, node: &NodeId) -> bool {
+        self.of(node).is_none_or(|tie| tie.cut.is_none())
     }
 
     /// Cuts a tie that is whole.
@@ -209,11 +217,13 @@ impl Ties {
         let forgotten = faults.plant() == Some(Plant::Unfenced);
         (tie.asked_ms, tie.ends_ms) = (None, end_ms);
         tie.holder = (cut != Cut::Killed).then_some(holder);
+        let loss = since(seen_ms, term.lease_ms);
+        tie.lost_ms = ms(loss);
         let looks = tie.holder.as_ref().filter(|_| !forgotten);
         Some(Deadlines {
             wakes: looks.and_then(Holder::wakes_at_ms).map(at_ms),
             fence: (!forgotten).then_some(at_ms(end_ms)),
-            loss: since(seen_ms, term.lease_ms),
+            loss,
             of: tie.changes,
         })
     }
@@ -238,6 +248,22 @@ impl Ties {
     pub fn is_killed(&self, node: &NodeId) -> bool {
         self.of(node)
             .is_some_and(|tie| tie.cut == Some(Cut::Killed))
+    }
+
+    /// Whether its agent is cut off or killed.
+    pub fn is_cut(&self, node: &NodeId) -> bool {
+        self.of(node).is_some_and(|tie| tie.cut.is_some())
+    }
+
+    /// The node's lease at the brokers. One who is cut off does not renew it.
+    pub fn lease(&self, node: &NodeId, term: LeaseTerm, now: Timestamp) -> Lease {
+        let every_ms = (term.lease_ms / 4).max(1);
+        let tie = self.of(node).filter(|tie| tie.cut.is_some());
+        match tie.map(|tie| tie.lost_ms) {
+            None => Lease::Held(ms(now) / every_ms),
+            Some(lost_ms) if ms(now) >= lost_ms => Lease::Free,
+            Some(lost_ms) => Lease::Held(lost_ms.saturating_sub(term.lease_ms) / every_ms),
+        }
     }
 
     /// Whether a deadline of this change still counts.

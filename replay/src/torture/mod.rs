@@ -60,7 +60,7 @@ pub struct Passed {
 /// # Errors
 /// The rule that was broken, with the log.
 pub fn trial(seed: u64, scenario: Option<&Scenario>) -> Result<Passed, Box<Failure>> {
-    in_world(seed, scenario, World::Wide, None)
+    in_world(seed, scenario, World::Whole, None)
 }
 
 /// The trial of a seed in the world as it was before its nodes could fail to start what others can: what
@@ -72,6 +72,14 @@ pub fn narrow_trial(seed: u64) -> Result<Passed, Box<Failure>> {
     in_world(seed, None, World::Narrow, None)
 }
 
+/// The same of the world as it was before it could have several brokers.
+///
+/// # Errors
+/// The rule that was broken, with the log.
+pub fn wide_trial(seed: u64) -> Result<Passed, Box<Failure>> {
+    in_world(seed, None, World::Wide, None)
+}
+
 /// The same trial of a cluster with a mistake in it, which it should find.
 ///
 /// # Errors
@@ -81,15 +89,17 @@ pub fn planted(
     scenario: Option<&Scenario>,
     plant: Option<Plant>,
 ) -> Result<Passed, Box<Failure>> {
-    in_world(seed, scenario, World::Wide, plant)
+    in_world(seed, scenario, World::Whole, plant)
 }
 
 /// What may happen in a trial.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum World {
     /// Without [`workload::wide`].
     Narrow,
+    /// Without [`workload::brokers`].
     Wide,
+    Whole,
 }
 
 fn in_world(
@@ -104,8 +114,12 @@ fn in_world(
         None => {
             let mut engine = Engine::with_faults(simulate::START, true, faults);
             let nodes = workload::small_cluster(&mut engine, &mut random);
-            if world == World::Wide {
+            if world >= World::Wide {
                 workload::wide::troubles(&mut engine, seed, &nodes);
+            }
+            if world >= World::Whole {
+                workload::brokers::several(&mut engine, seed);
+                workload::brokers::seconds(&mut engine, seed, &nodes);
             }
             engine
         }

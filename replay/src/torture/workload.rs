@@ -2,6 +2,7 @@
 //! come, depend on each other, are cancelled and revised, nodes are lost and come back, are
 //! drained and restored, under any queue policy.
 
+pub mod brokers;
 mod classes;
 mod labels;
 mod roles;

@@ -296,11 +296,6 @@ fn free_slots(state: &ClusterState, changed: &BTreeSet<&JobId>) -> Slots {
         }
     }
     let unlisted = |node: &NodeId| !state.allocation.slots.contains_key(node);
-    // The allocation's counts leave out the containers of a job that it knew to be ending.
-    let left_out = |job: &Job| {
-        job.cancel_requested
-            .is_some_and(|requested| requested <= state.decided_asof)
-    };
     for (id, job) in &state.jobs {
         for (of_type, node, count) in standing(job) {
             let slot = slots
@@ -311,7 +306,7 @@ fn free_slots(state: &ClusterState, changed: &BTreeSet<&JobId>) -> Slots {
             // On an unlisted node a job that stays adds its slots and takes them again.
             match (unlisted(&node), changed.contains(id)) {
                 (true, true) => *slot += count,
-                (false, false) if !left_out(job) => *slot = slot.saturating_sub(count),
+                (false, false) if !is_left_out(state, job) => *slot = slot.saturating_sub(count),
                 (true, false) | (false, _) => {}
             }
         }
@@ -320,6 +315,13 @@ fn free_slots(state: &ClusterState, changed: &BTreeSet<&JobId>) -> Slots {
         nodes.retain(|node, count| *count > 0 && state.nodes.is_usable(node));
     }
     slots
+}
+
+/// The allocation's counts leave out the containers of a job that it knew to be ending: what it gives
+/// their room to starts once they have ended.
+pub fn is_left_out(state: &ClusterState, job: &Job) -> bool {
+    job.cancel_requested
+        .is_some_and(|requested| requested <= state.decided_asof)
 }
 
 /// The containers of a job's newest placement, by their type and node.
@@ -463,7 +465,8 @@ impl Room {
             .map(|(name, node)| (name.clone(), node.capacity.clone()))
             .collect();
         let mut alone = BTreeSet::new();
-        for (_, job) in state.jobs.iter().filter(|(id, _)| !changed.contains(id)) {
+        let stays = |(id, job): &(&JobId, &Job)| !changed.contains(id) && !is_left_out(state, job);
+        for (_, job) in state.jobs.iter().filter(stays) {
             for (of_type, node, count) in standing(job) {
                 if let Some(room) = room.get_mut(&node) {
                     room.subtract(&of_type.demand, u64::from(count));

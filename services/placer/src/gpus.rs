@@ -10,7 +10,7 @@ use dormouse_messages::needs::{ContainerType, GPU_PARTS};
 use dormouse_messages::{JobId, NodeId, Rank, Resource};
 use dormouse_state::{ClusterState, Job, Place};
 
-use crate::assign::Wanted;
+use crate::assign::{Wanted, is_left_out};
 
 /// A GPU.
 struct Gpu {
@@ -47,7 +47,8 @@ impl<'a> Free<'a> {
             nodes: nodes.collect(),
             short: Vec::new(),
         };
-        for (_, job) in state.jobs.iter().filter(|(id, _)| !changed.contains(id)) {
+        let stays = |(id, job): &(&JobId, &Job)| !changed.contains(id) && !is_left_out(state, job);
+        for (_, job) in state.jobs.iter().filter(stays) {
             let places = job.assignment.iter().flat_map(|it| &it.places);
             places.for_each(|placed| free.hold(job, placed));
         }

@@ -1,20 +1,12 @@
-//! Appending for a writer that folds nothing: an agent, a gateway, the operator's command line.
-//!
-//! The shell fences with its folded state. A writer without one reads its last own message once
-//! and then trusts its acknowledgements; what was never acknowledged is settled like this:
-//!
-//! 1. A message is sent again, with the same id and the same fence, until it is answered.
-//! 2. A refusal by the fence is ambiguous: the first sending may have been stored. A message
-//!    stored under the fence `expected` is by construction the first own one after `expected`,
-//!    so one read tells: the same id, it was stored; another id, someone else wrote. Bytes that are
-//!    no event count as nobody's.
-//! 3. For an agent or a gateway that is a second one of the same name: an error. The operators' command
-//!    lines share their name: they take the new fence and append again.
+//! Drives the machine of a writer that folds nothing (`dormouse_shell::settle`): an agent, a gateway,
+//! the operator's command line.
 
 use std::time::{Duration, Instant};
 
 use async_nats::jetstream::stream::LastRawMessageErrorKind;
-use dormouse_messages::{Body, Envelope, Event, GatewayId, NodeId, Sequence, Writer};
+use dormouse_messages::{Body, Envelope, Event, GatewayId, NodeId, Sequence, Timestamp, Writer};
+
+use dormouse_shell::settle::{Found, Sent, Settle, Step, Whose};
 
 use crate::clock::{Clock, WakefulClock};
 use crate::error::AppendError;
@@ -29,13 +21,10 @@ const RETRY: Duration = Duration::from_millis(200);
 pub struct Appender {
     log: Log,
     writer: Writer,
-    /// Whether nobody else writes under its filter: an agent's and a gateway's is their own.
-    sole: bool,
     /// The writer and a token of its own.
     name: String,
     filter: String,
-    /// The last own sequence; `None` until it has been read.
-    last: Option<u64>,
+    settle: Settle,
 }
 
 impl Appender {
@@ -55,13 +44,13 @@ impl Appender {
         Self {
             log,
             writer,
-            sole: own.is_some(),
             name: match own {
                 Some(own) => format!("{writer}.{own}.{token}"),
                 None => format!("{writer}.{token}"),
             },
             filter,
-            last: None,
+            // An agent's and a gateway's name is their own.
+            settle: Settle::new(own.is_some()),
         }
     }
 
@@ -78,66 +67,86 @@ impl Appender {
     ) -> Result<Sequence, AppendError> {
         let span = self.log.append_span(self.writer, &event, causes);
         let time = WakefulClock.now();
+        let mut patience = Patience::default();
+        let mut sent: Option<(u64, Outgoing)> = None;
+        self.settle.begin();
         loop {
-            let expected = self.last().await;
-            let place = Place {
-                writer: self.writer,
-                name: &self.name,
-                expected,
-                index: 0,
-            };
-            let traceparent = Some(span.traceparent());
-            let message =
-                publish::outgoing(self.log.prefix(), &place, time, traceparent, event.clone())?;
-            if let Some(stored) = self.store(&message, expected).await? {
-                self.last = Some(stored);
-                span.stored(stored);
-                return Ok(Sequence(stored));
+            match self.settle.next_step() {
+                Step::ReadLast => {
+                    let read = self.read_last().await;
+                    self.settle.last(patience.answer(read).map(Sequence));
+                }
+                Step::Send(Sequence(expected)) => {
+                    let message = match sent.take().filter(|(under, _)| *under == expected) {
+                        Some((_, message)) => message,
+                        None => {
+                            let traceparent = Some(span.traceparent());
+                            self.message(expected, time, traceparent, event.clone())?
+                        }
+                    };
+                    let answer = self.send(&message, expected, &mut patience).await?;
+                    self.settle.sent(answer);
+                    sent = Some((expected, message));
+                }
+                Step::Read(Sequence(after)) => {
+                    let id = sent.as_ref().map(|(_, message)| message.id.as_str());
+                    let read = self.first_after(after, id.unwrap_or_default()).await;
+                    match patience.answer(read) {
+                        Some(found) => self.settle.found(found),
+                        None => self.settle.unread(),
+                    }
+                }
+                Step::Wait => patience.wait().await,
+                Step::Stored(stored) => {
+                    span.stored(stored.0);
+                    return Ok(stored);
+                }
+                Step::Taken { expected, found } => {
+                    return Err(AppendError::Superseded {
+                        filter: self.filter.clone(),
+                        expected,
+                        found,
+                    });
+                }
             }
-            self.last = None;
         }
     }
 
-    /// Stores the message; `None` when the fence was overtaken and may be read anew.
-    async fn store(&self, message: &Outgoing, expected: u64) -> Result<Option<u64>, AppendError> {
+    fn message(
+        &self,
+        expected: u64,
+        time: Timestamp,
+        traceparent: Option<String>,
+        event: Event,
+    ) -> Result<Outgoing, AppendError> {
+        let place = Place {
+            writer: self.writer,
+            name: &self.name,
+            expected,
+            index: 0,
+        };
+        let prefix = self.log.prefix();
+        Ok(publish::outgoing(prefix, &place, time, traceparent, event)?)
+    }
+
+    async fn send(
+        &self,
+        message: &Outgoing,
+        expected: u64,
+        patience: &mut Patience,
+    ) -> Result<Sent, AppendError> {
         let fence = Fence {
             filter: self.filter.clone(),
             last: expected,
         };
-        let mut patience = Patience::new("append");
-        loop {
-            let doubt = match self.log.publish(message, &fence).await {
-                Ok(sequence) => return Ok(Some(sequence)),
-                Err(PublishError::Conflict) => match self.first_event_after(expected).await {
-                    Ok(Some(found)) if found.id == message.id => return Ok(Some(found.sequence)),
-                    Ok(Some(found)) if self.sole => {
-                        return Err(AppendError::Superseded {
-                            filter: self.filter.clone(),
-                            expected: Sequence(expected),
-                            found: Sequence(found.sequence),
-                        });
-                    }
-                    Ok(_) => return Ok(None),
-                    Err(why) => why,
-                },
-                Err(PublishError::Doubt(why)) => why,
-                Err(PublishError::Refused(error)) => return Err(error),
-            };
-            patience.wait(&doubt).await;
-        }
-    }
-
-    /// The last own sequence, from the log's leader where it is not known.
-    async fn last(&mut self) -> u64 {
-        let mut patience = Patience::new("read the last own event");
-        loop {
-            if let Some(last) = self.last {
-                return last;
+        match self.log.publish(message, &fence).await {
+            Ok(sequence) => Ok(Sent::Stored(Sequence(sequence))),
+            Err(PublishError::Conflict) => Ok(Sent::Conflict),
+            Err(PublishError::Doubt(why)) => {
+                patience.why = why;
+                Ok(Sent::Doubt)
             }
-            match self.read_last().await {
-                Ok(last) => self.last = Some(last),
-                Err(why) => patience.wait(&why).await,
-            }
+            Err(PublishError::Refused(error)) => Err(error),
         }
     }
 
@@ -153,25 +162,14 @@ impl Appender {
         within(read).await
     }
 
-    /// The first event under the own subjects after `expected` that a second one of the name wrote.
-    /// What is no event is not: where a broker has no accounts anybody may put bytes there. Nor is the
-    /// word of a node's keeper that a dead agent's containers have ended.
-    async fn first_event_after(&self, expected: u64) -> Result<Option<Found>, String> {
-        let mut after = expected;
-        loop {
-            match self.first_after(after).await? {
-                Some(found) if !found.is_of_a_second => after = found.sequence,
-                found => return Ok(found),
-            }
-        }
-    }
-
-    /// The first message under the own subjects after `expected`.
-    async fn first_after(&self, expected: u64) -> Result<Option<Found>, String> {
+    /// The first message under the own subjects after `after`. What is no event is nobody's: where a
+    /// broker has no accounts anybody may put bytes there. So is the word of a node's keeper that a dead
+    /// agent's containers have ended.
+    async fn first_after(&self, after: u64, own_id: &str) -> Result<Option<Found>, String> {
         let stream = self.log.stream().await?;
         let read = async {
             let message = stream
-                .get_first_raw_message_by_subject(&self.filter, expected + 1)
+                .get_first_raw_message_by_subject(&self.filter, after + 1)
                 .await;
             match message {
                 Ok(message) => Ok(Some(message)),
@@ -182,45 +180,40 @@ impl Appender {
         let message = within(read).await?;
         Ok(message.map(|message| {
             let id = message.headers.get("Nats-Msg-Id");
+            let is_anothers = Envelope::from_msgpack(&message.payload)
+                .is_ok_and(|it| !matches!(it.body, Body::Event(Event::NodeFenced(_))));
             Found {
-                sequence: message.sequence,
-                id: id.map(|id| id.as_str().to_owned()).unwrap_or_default(),
-                is_of_a_second: Envelope::from_msgpack(&message.payload)
-                    .is_ok_and(|it| !matches!(it.body, Body::Event(Event::NodeFenced(_)))),
+                sequence: Sequence(message.sequence),
+                whose: match id.is_some_and(|id| id.as_str() == own_id) {
+                    true => Whose::Own,
+                    false if is_anothers => Whose::Anothers,
+                    false => Whose::Nobodys,
+                },
             }
         }))
     }
 }
 
-/// A message under the own subjects.
-struct Found {
-    sequence: u64,
-    id: String,
-    is_of_a_second: bool,
-}
-
 /// Waits between attempts, and says every ten seconds that it still does.
+#[derive(Default)]
 struct Patience {
-    what: &'static str,
+    why: String,
     said: Option<Instant>,
 }
 
 impl Patience {
-    fn new(what: &'static str) -> Self {
-        Self { what, said: None }
+    fn answer<T>(&mut self, answer: Result<T, String>) -> Option<T> {
+        answer.map_err(|why| self.why = why).ok()
     }
 
-    async fn wait(&mut self, why: &str) {
+    async fn wait(&mut self) {
         if self
             .said
             .is_none_or(|said| said.elapsed() > Duration::from_secs(10))
         {
             self.said = Some(Instant::now());
-            tracing::warn!(
-                what = self.what,
-                why,
-                "the broker does not answer; trying on"
-            );
+            let why = &self.why;
+            tracing::warn!(why, "the broker does not answer an append; trying on");
         }
         tokio::time::sleep(RETRY).await;
     }

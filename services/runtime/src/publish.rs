@@ -11,7 +11,8 @@
 //!
 //! - *A fence* (`Nats-Expected-Last-Subject-Sequence` with a filter) is checked at the proposal,
 //!   against what is applied. While a fenced message is in flight, the leader answers every other
-//!   one with the same filter "in process" (10164): that is a doubt, not a refusal.
+//!   one with the same filter "in process" (10164): that is a doubt, not a refusal
+//!   (`dormouse_shell::answers`).
 //! - *An atomic batch* is checked when it is committed, and proposed whole or not at all. Each of
 //!   its members carries the fence, so that the filter stays in process until the last member is
 //!   applied: no other copy can write between two of them.
@@ -31,6 +32,7 @@ use async_nats::{HeaderMap, Request};
 use bytes::Bytes;
 use dormouse_messages::envelope::CONTENT_TYPE;
 use dormouse_messages::{CodecError, Envelope, Event, Prefix, Timestamp, Writer};
+use dormouse_shell::answers::{Meaning, append_id, meaning};
 use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator};
 use serde::Deserialize;
 use tokio::sync::broadcast;
@@ -49,16 +51,6 @@ pub(crate) const MAX_BATCH: usize = 1_000;
 
 /// The broker holds a batch in memory until it is committed.
 const MAX_BATCH_BYTES: usize = 8 << 20;
-
-const WRONG_LAST_SEQUENCE: u64 = 10_071;
-const DUPLICATE_IN_BATCH: u64 = 10_201;
-
-/// The same id, or another message under the same fence, is proposed and not applied yet.
-const DUPLICATE_IN_PROCESS: u64 = 10_158;
-const FENCE_IN_PROCESS: u64 = 10_164;
-
-/// The leader changed, or waited too long, between the members of a batch: nothing is stored.
-const INCOMPLETE_BATCH: u64 = 10_176;
 
 /// A message ready to be appended.
 #[derive(Debug, Clone)]
@@ -120,15 +112,13 @@ pub(crate) fn outgoing(
     let subject = prefix.event(place.writer, &event);
     let type_name = event.type_name();
     let data = rmp_serde::to_vec_named(&event)?;
-    let hash = blake3::hash(&data).to_hex();
-    let hash = hash.get(..16).unwrap_or_default();
     let Place {
         writer,
         name,
         expected,
         index,
     } = place;
-    let id = format!("{name}-{expected}-{index}-{hash}");
+    let id = append_id(name, *expected, *index, &data);
     let envelope = Envelope::new(id.clone(), *writer, time, traceparent, event);
     Ok(Outgoing {
         subject,
@@ -300,18 +290,12 @@ fn failed(message: &Outgoing, error: NoAnswer) -> PublishError {
 }
 
 fn refused(message: &Outgoing, error: ReplyError) -> PublishError {
-    match (error.err_code, error.code) {
-        (WRONG_LAST_SEQUENCE | DUPLICATE_IN_BATCH, _) => PublishError::Conflict,
-        // What is in flight is stored, or not, a moment later.
-        (DUPLICATE_IN_PROCESS | FENCE_IN_PROCESS | INCOMPLETE_BATCH, _) => {
-            PublishError::Doubt(error.description)
-        }
-        // 5xx: no leader, no resources, a server that is going down; 408 and 429: too slow, too
-        // many at once.
-        (_, 408 | 429 | 500..) => PublishError::Doubt(error.description),
-        (code, _) => PublishError::Refused(AppendError::Rejected {
+    match meaning(error.err_code, error.code) {
+        Meaning::Conflict => PublishError::Conflict,
+        Meaning::Doubt => PublishError::Doubt(error.description),
+        Meaning::Refused => PublishError::Refused(AppendError::Rejected {
             subject: message.subject.clone(),
-            code,
+            code: error.err_code,
             why: error.description,
         }),
     }
@@ -339,45 +323,6 @@ async fn any_denial(denied: &mut broadcast::Receiver<String>, messages: &[Outgoi
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_what_never_changes_is_refused() {
-        let answer = |err_code, code| {
-            let message = Outgoing {
-                subject: String::new(),
-                id: String::new(),
-                type_name: "",
-                stored_at: None,
-                payload: Bytes::new(),
-            };
-            let description = String::new();
-            let error = ReplyError {
-                code,
-                err_code,
-                description,
-            };
-            match refused(&message, error) {
-                PublishError::Conflict => "conflict",
-                PublishError::Doubt(_) => "doubt",
-                PublishError::Refused(_) => "refused",
-            }
-        };
-        // As nats-server 2.15 answers: error code, status, what it means here.
-        for (err_code, code, expected) in [
-            (10_071, 400, "conflict"),
-            (10_201, 400, "conflict"),
-            (10_158, 409, "doubt"),
-            (10_164, 400, "doubt"),
-            (10_176, 400, "doubt"),
-            (10_210, 429, "doubt"),
-            (10_008, 503, "doubt"),
-            (10_077, 503, "doubt"),
-            (10_054, 400, "refused"),
-            (10_109, 400, "refused"),
-        ] {
-            assert_eq!(answer(err_code, code), expected, "{err_code}");
-        }
-    }
 
     #[test]
     fn batches_are_bounded_in_messages_and_bytes() {

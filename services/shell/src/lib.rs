@@ -26,12 +26,14 @@
 //!
 //! It leaves to its driver: encoding, spans, the lease itself, timers, threads, files.
 
+pub mod answers;
 mod core;
 mod followed;
 mod host;
 pub mod intake;
 mod machine;
 pub mod pace;
+pub mod settle;
 #[cfg(test)]
 mod tests;
 

@@ -36,6 +36,7 @@ impl<D: Decider> Service<D> {
             copies: vec![copy],
             decider,
             own_last: begun.own_last,
+            appends: 0,
         }
     }
 }

@@ -1,0 +1,105 @@
+//! A second agent of a node's name, on another host: an operator's mistake, or a machine's successor.
+//!
+//! 1. It asks for the node's lease, by the machine that is shipped ([`Holder`]). While the first agent is
+//!    seen to renew it, the second leaves.
+//! 2. Where nobody renews it, the second waits for its end, and acts for the node from then on. It has heard
+//!    the log, and has nothing of what ran: that has ended with the lease, on the first host.
+//! 3. The first one is answered that its lease is taken, and ends. What it has sent meanwhile may still
+//!    arrive.
+
+use std::sync::Arc;
+
+use dormouse_agent_core::holder::{Answer, Duty, Holder, News};
+use dormouse_agent_core::state::AgentState;
+use dormouse_messages::{Fold as _, NodeId, Recorded, Timestamp};
+
+use super::agents::ModelAgents;
+use super::faults::{Faults, Plant};
+use super::nodes::ModelNode;
+use super::ties::{at_ms, ms};
+use super::{Action, Engine, EngineError};
+
+/// A node's lease, as the brokers have it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lease {
+    /// It has ended.
+    Free,
+    /// It is held; its last renewal has this revision.
+    Held(u64),
+}
+
+impl Engine {
+    /// A second agent is started.
+    pub(super) fn second_starts(&mut self, node: NodeId) -> Result<(), EngineError> {
+        let holder = Holder::new(true, self.term);
+        self.seconds.insert(node.clone(), holder);
+        self.second_asks(&node)
+    }
+
+    /// It asks for the lease.
+    pub(super) fn second_asks(&mut self, node: &NodeId) -> Result<(), EngineError> {
+        let Some(mut holder) = self.seconds.remove(node) else {
+            return Ok(());
+        };
+        let now_ms = ms(self.now);
+        holder.woken(now_ms);
+        while let Some(duty) = holder.next_duty() {
+            match duty {
+                Duty::Ask(_) => match self.lease_of(node) {
+                    None => return Ok(()),
+                    Some(Lease::Free) => holder.answered(now_ms, Answer::Renewed),
+                    Some(Lease::Held(revision)) => {
+                        let by = node.to_string();
+                        holder.answered(now_ms, Answer::Taken { by, revision });
+                    }
+                },
+                Duty::Deadline { .. } | Duty::News(News::Fence) => {}
+                Duty::News(News::Superseded(_)) => return Ok(()),
+                Duty::News(News::Held) => {
+                    let (now, faults) = (self.now, &mut self.faults);
+                    let log = self.log.events();
+                    self.agents.second_acts(node, log, now, faults);
+                    return self.append_said();
+                }
+            }
+        }
+        if let Some(at) = holder.wakes_at_ms() {
+            self.seconds.insert(node.clone(), holder);
+            self.at(at_ms(at), Action::SecondAsks(node.clone()));
+        }
+        Ok(())
+    }
+
+    /// The lease, where a node has an agent that is expected to be there.
+    fn lease_of(&self, node: &NodeId) -> Option<Lease> {
+        let agents = &self.agents;
+        let lease = agents.ties.lease(node, self.term, self.now);
+        let stolen = self.faults.plant() == Some(Plant::StolenLeases);
+        match agents.ties.is_cut(node) {
+            _ if agents.stands_until(node).is_some() => None,
+            true if stolen => Some(Lease::Free),
+            is_cut => (is_cut || agents.is_up(node)).then_some(lease),
+        }
+    }
+}
+
+impl ModelAgents {
+    /// A second agent acts for a node from now on.
+    fn second_acts(
+        &mut self,
+        node: &NodeId,
+        log: &[Arc<Recorded>],
+        now: Timestamp,
+        faults: &mut Faults,
+    ) {
+        self.kill(node);
+        let Some(first) = self.nodes.get_mut(node) else {
+            return;
+        };
+        let mut state = AgentState::new(node.clone());
+        log.iter().for_each(|recorded| state.evolve(recorded));
+        **first = ModelNode::second(first, state);
+        self.ties.die(node);
+        self.start_agent(node, now, faults);
+    }
+}
