@@ -252,3 +252,20 @@ fn a_node_that_is_lost_or_drained_and_empty_is_forgotten() {
     given.push(NodeRemoved { node: node("n3") });
     assert!(given.state.nodes.get(&node("n3")).is_none());
 }
+
+/// What it runs is about to end: the allocation has given its room away, and a start waits until it is free.
+#[test]
+fn the_room_of_a_job_that_is_cancelled_is_taken() {
+    let mut given = Given::nodes();
+    given.placed("t/ending", "n0");
+    given.placed("t/stays", "n0");
+    given.push(JobCancelRequested {
+        job: job("t/ending"),
+        ingress_sequence: 9,
+        by: None,
+        basis: None,
+    });
+    released(&mut given, "t/new", &Constraints::default());
+    allocated(&mut given, &[("t/new", 1)], &[("t/new", "n0", 2)]);
+    assert_eq!(placed(&given), [("t/new".to_owned(), "n0".to_owned())]);
+}
