@@ -176,6 +176,8 @@ pub struct Engine {
     scripted: u64,
     ingress: u64,
     lives: BTreeMap<NodeId, u64>,
+    /// The last life of each node that was lost.
+    lost: BTreeMap<NodeId, u64>,
     /// The nodes' leases, by the policy on the log.
     term: LeaseTerm,
     services: [Box<dyn Participant>; 5],
@@ -224,6 +226,7 @@ impl Engine {
             scripted: 0,
             ingress: 0,
             lives: BTreeMap::new(),
+            lost: BTreeMap::new(),
             term: LeaseTerm::default(),
             services,
             agents: ModelAgents::default(),
@@ -528,6 +531,7 @@ impl Engine {
         match recorded.event() {
             Some(Event::ClusterConfigured(it)) => self.term = it.policy.lease(),
             Some(Event::NodeJoined(it)) => drop(self.lives.insert(it.node.clone(), it.incarnation)),
+            Some(Event::NodeLost(it)) => drop(self.lost.insert(it.node.clone(), it.incarnation)),
             _ => {}
         }
         if let Some(Event::JobFailed(failed)) = recorded.event() {

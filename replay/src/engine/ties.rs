@@ -255,13 +255,14 @@ impl Ties {
         self.of(node).is_some_and(|tie| tie.cut.is_some())
     }
 
-    /// The node's lease at the brokers. One who is cut off does not renew it.
-    pub fn lease(&self, node: &NodeId, term: LeaseTerm, now: Timestamp) -> Lease {
+    /// The node's lease at the brokers. One who is cut off does not renew it; its end is on the log if the
+    /// node `is_lost`.
+    pub fn lease(&self, node: &NodeId, term: LeaseTerm, now: Timestamp, is_lost: bool) -> Lease {
         let every_ms = (term.lease_ms / 4).max(1);
         let tie = self.of(node).filter(|tie| tie.cut.is_some());
         match tie.map(|tie| tie.lost_ms) {
             None => Lease::Held(ms(now) / every_ms),
-            Some(lost_ms) if ms(now) >= lost_ms => Lease::Free,
+            Some(lost_ms) if is_lost && ms(now) >= lost_ms => Lease::Free,
             Some(lost_ms) => Lease::Held(lost_ms.saturating_sub(term.lease_ms) / every_ms),
         }
     }

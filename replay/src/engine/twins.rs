@@ -3,7 +3,8 @@
 //! 1. It asks for the node's lease, by the machine that is shipped ([`Holder`]). While the first agent is
 //!    seen to renew it, the second leaves.
 //! 2. Where nobody renews it, the second waits for its end, and acts for the node from then on. It has heard
-//!    the log, and has nothing of what ran: that has ended with the lease, on the first host.
+//!    the log, the node's loss too, and has nothing of what ran: that has ended with the lease, on the first
+//!    host.
 //! 3. The first one is answered that its lease is taken, and ends. What it has sent meanwhile may still
 //!    arrive.
 
@@ -73,7 +74,8 @@ impl Engine {
     /// The lease, where a node has an agent that is expected to be there.
     fn lease_of(&self, node: &NodeId) -> Option<Lease> {
         let agents = &self.agents;
-        let lease = agents.ties.lease(node, self.term, self.now);
+        let is_lost = self.lost.get(node) >= self.lives.get(node);
+        let lease = agents.ties.lease(node, self.term, self.now, is_lost);
         let stolen = self.faults.plant() == Some(Plant::StolenLeases);
         match agents.ties.is_cut(node) {
             _ if agents.stands_until(node).is_some() => None,
