@@ -5,6 +5,7 @@
 //! (a refusal on the log) or where it is printed.
 
 use std::borrow::Cow;
+use std::fmt::Display;
 
 /// The most characters of a word that a message repeats: more than any name and most paths.
 const MOST_OF_WORD: usize = 160;
@@ -149,6 +150,18 @@ fn type_in_words(text: &str) -> Option<(&'static str, &str)> {
     }
 }
 
+/// `a, b and 3 more`: the first `most` of a list, and how many follow.
+#[must_use]
+pub fn listed<T: Display>(names: impl IntoIterator<Item = T>, most: usize) -> String {
+    let mut names = names.into_iter();
+    let named: Vec<String> = names.by_ref().take(most).map(|it| it.to_string()).collect();
+    let more = match names.count() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("{}{more}", named.join(", "))
+}
+
 /// `1 container`, `4 containers`.
 #[must_use]
 pub fn containers(count: u32) -> String {
@@ -161,6 +174,13 @@ pub fn containers(count: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_list_names_the_first_and_counts_the_rest() {
+        assert_eq!(listed(["a", "b", "c"], 3), "a, b, c");
+        assert_eq!(listed(1..=5, 3), "1, 2, 3 and 2 more");
+        assert_eq!(listed::<&str>([], 3), "");
+    }
 
     #[test]
     fn what_acts_on_a_terminal_is_written_out() {

@@ -3,7 +3,7 @@
 //! Made from the figures when somebody asks, so that folding stays cheap.
 
 use dormouse_messages::events::StopReason;
-use dormouse_messages::plain::containers;
+use dormouse_messages::plain::{containers, listed};
 use dormouse_messages::{JobId, Timestamp};
 
 use super::room::Room;
@@ -183,15 +183,9 @@ pub(crate) fn how(
 }
 
 fn nodes(gang: &Gang) -> String {
-    let mut text = String::new();
-    for (name, count) in gang.nodes.iter().take(NAMED_NODES) {
-        let comma = if text.is_empty() { "" } else { ", " };
-        text.push_str(&format!("{comma}{name} ({count})"));
-    }
-    if gang.nodes.len() > NAMED_NODES {
-        text.push_str(&format!(" and {} more", gang.nodes.len() - NAMED_NODES));
-    }
-    text
+    let nodes = gang.nodes.iter();
+    let nodes = nodes.map(|(name, count)| format!("{name} ({count})"));
+    listed(nodes, NAMED_NODES)
 }
 
 /// The time of day in UTC to the second, with the date where it is not that of `now`.

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use dormouse_messages::policy::Queue;
-use dormouse_messages::{Amounts, JobId, Timestamp};
+use dormouse_messages::{Amounts, JobId, Timestamp, plain};
 
 use super::room::Room;
 use dormouse_state::{Queues, Stand};
@@ -19,13 +19,8 @@ pub fn queued(room: &Room<'_>, id: &JobId, position: Option<u64>, now: Timestamp
     match (stand, position) {
         (Some(Stand::Held { unmet }), _) => {
             let phase = |id: &JobId| table.get(id).map_or("unknown", |job| job.phase.as_str());
-            let named = unmet.iter().take(NAMED);
-            let named: Vec<String> = named.map(|id| format!("{id} ({})", phase(id))).collect();
-            let more = match unmet.len().saturating_sub(NAMED) {
-                0 => String::new(),
-                more => format!(" and {more} more"),
-            };
-            format!("waits for {}{more} to complete", named.join(", "))
+            let named = unmet.iter().map(|id| format!("{id} ({})", phase(id)));
+            format!("waits for {} to complete", plain::listed(named, NAMED))
         }
         (Some(Stand::Doomed { by, .. }), _) => {
             format!("it depends on {by}, which did not complete; it is being cancelled")

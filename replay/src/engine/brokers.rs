@@ -28,6 +28,7 @@ use dormouse_shell::answers;
 
 use super::faults::Plant;
 use super::proposals::Heard;
+use super::schedule::Schedule;
 use crate::random::Random;
 
 const MILLI: u64 = 1_000;
@@ -125,10 +126,9 @@ pub(super) struct Brokers {
     off_us: i64,
     in_flight: VecDeque<Proposal>,
     /// What agents hear, and when.
-    calls: BTreeMap<(Timestamp, u64), Call>,
-    called: u64,
+    calls: Schedule<Call>,
     /// What is on its way, and when it arrives.
-    late: BTreeMap<(Timestamp, u64), Request>,
+    late: Schedule<Request>,
     /// What agents have sent that are cut off.
     held: BTreeMap<NodeId, Vec<Request>>,
     /// What is written from outside and not proposed yet.
@@ -152,9 +152,8 @@ impl Brokers {
             falls: None,
             off_us: 0,
             in_flight: VecDeque::new(),
-            calls: BTreeMap::new(),
-            called: 0,
-            late: BTreeMap::new(),
+            calls: Schedule::new(),
+            late: Schedule::new(),
             held: BTreeMap::new(),
             outside: VecDeque::new(),
             again: None,
@@ -179,34 +178,29 @@ impl Brokers {
     pub fn due(&self) -> Option<Timestamp> {
         let applies = self.in_flight.front().map(|it| it.applies);
         let again = self.again.filter(|_| !self.outside.is_empty());
-        let calls = self.calls.keys().next().map(|(at, _)| *at);
-        let late = self.late.keys().next().map(|(at, _)| *at);
+        let (calls, late) = (self.calls.next_due(), self.late.next_due());
         let all = [applies, self.falls, again, calls, late];
         all.into_iter().flatten().min()
     }
 
     /// An agent is to hear something then.
     pub fn call(&mut self, at: Timestamp, call: Call) {
-        self.called += 1;
-        self.calls.insert((at, self.called), call);
+        self.calls.add(at, call);
     }
 
     /// The next that an agent hears by now.
     pub fn take_call(&mut self, now: Timestamp) -> Option<Call> {
-        let first = self.calls.first_entry()?;
-        (first.key().0 <= now).then(|| first.remove())
+        self.calls.take(now)
     }
 
     /// A request arrives then.
     pub fn arrives_late(&mut self, at: Timestamp, request: Request) {
-        self.called += 1;
-        self.late.insert((at, self.called), request);
+        self.late.add(at, request);
     }
 
     /// The next that arrives late, by now.
     pub fn take_late(&mut self, now: Timestamp) -> Option<Request> {
-        let first = self.late.first_entry()?;
-        (first.key().0 <= now).then(|| first.remove())
+        self.late.take(now)
     }
 
     /// What an agent has sent that is cut off is lost, or lies in its host's buffers.

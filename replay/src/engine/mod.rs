@@ -31,6 +31,7 @@ mod proposals;
 mod resume;
 mod retold;
 mod routes;
+mod schedule;
 mod service;
 mod simulated;
 mod standing;
@@ -67,6 +68,7 @@ pub use log::MemoryLog;
 pub use model::{LifeCosts, MemberCosts, ModelJob, Scaling};
 pub use observe::Died;
 pub use resume::Ground;
+use schedule::Schedule;
 use service::{Participant, Service, Turn};
 pub use ties::Cut;
 
@@ -172,8 +174,7 @@ const MOST_TURNS: usize = 400_000;
 pub struct Engine {
     now: Timestamp,
     log: MemoryLog,
-    script: BTreeMap<(Timestamp, u64), Action>,
-    scripted: u64,
+    script: Schedule<Action>,
     ingress: u64,
     lives: BTreeMap<NodeId, u64>,
     /// The last life of each node that was lost.
@@ -222,8 +223,7 @@ impl Engine {
         Self {
             now: start,
             log: MemoryLog::default(),
-            script: BTreeMap::new(),
-            scripted: 0,
+            script: Schedule::new(),
             ingress: 0,
             lives: BTreeMap::new(),
             lost: BTreeMap::new(),
@@ -268,9 +268,7 @@ impl Engine {
 
     /// Lets `action` happen at `at`.
     pub fn at(&mut self, at: Timestamp, action: Action) {
-        self.scripted += 1;
-        self.script
-            .insert((at.max(self.now), self.scripted), action);
+        self.script.add(at.max(self.now), action);
     }
 
     /// How the job `id` behaves when it runs.
@@ -309,7 +307,7 @@ impl Engine {
     /// When something is due next.
     #[must_use]
     pub fn next_due(&self) -> Option<Timestamp> {
-        let scripted = self.script.keys().next().map(|(at, _)| *at);
+        let scripted = self.script.next_due();
         let services = self.services.iter().map(|service| service.due());
         let brokers = self.brokers.as_ref().and_then(|it| it.due());
         let models = [self.agents.next_due(), self.clients.next_due(), brokers];
@@ -339,8 +337,7 @@ impl Engine {
     }
 
     fn next_action(&mut self) -> Option<Action> {
-        let entry = self.script.first_entry()?;
-        (entry.key().0 <= self.now).then(|| entry.remove())
+        self.script.take(self.now)
     }
 
     fn act(&mut self, action: Action) -> Result<(), EngineError> {

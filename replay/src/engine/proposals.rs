@@ -269,12 +269,8 @@ impl Engine {
                 number,
                 answer_us: Some(answer_us),
             } => {
-                let outcome = Outcome {
-                    last: Some(last),
-                    failure: None,
-                };
-                let at = after_us(self.now, answer_us);
-                self.services[service].answered(copy, number, outcome, at);
+                let told = outcome(Answer::Stored(last));
+                self.copy_hears(service, (copy, number), told, answer_us);
             }
             By::Agent { node, asked, .. } if self.agents.ties.is_answered(&node) => {
                 self.agent_hears(&node, asked, Heard::Sent(Sent::Stored(last)));
@@ -325,10 +321,7 @@ impl Engine {
                 number,
                 answer_us: Some(answer_us),
             } => {
-                if let Some(outcome) = outcome(answer) {
-                    let at = after_us(self.now, answer_us);
-                    self.services[service].answered(copy, number, outcome, at);
-                }
+                self.copy_hears(service, (copy, number), outcome(answer), answer_us);
             }
             By::Agent { node, asked, .. } => {
                 if let Some(Some(sent)) = sent(answer) {
@@ -336,6 +329,20 @@ impl Engine {
                 }
             }
             By::Outside | By::Copy { .. } => {}
+        }
+    }
+
+    /// A service's copy is answered, if it is, so much later.
+    fn copy_hears(
+        &mut self,
+        service: usize,
+        (copy, number): (usize, u64),
+        outcome: Option<Outcome>,
+        answer_us: u64,
+    ) {
+        if let Some(outcome) = outcome {
+            let at = after_us(self.now, answer_us);
+            self.services[service].answered(copy, number, outcome, at);
         }
     }
 

@@ -319,9 +319,18 @@ fn free_slots(state: &ClusterState, changed: &BTreeSet<&JobId>) -> Slots {
 
 /// The allocation's counts leave out the containers of a job that it knew to be ending: what it gives
 /// their room to starts once they have ended.
-pub fn is_left_out(state: &ClusterState, job: &Job) -> bool {
+fn is_left_out(state: &ClusterState, job: &Job) -> bool {
     job.cancel_requested
         .is_some_and(|requested| requested <= state.decided_asof)
+}
+
+/// The jobs that keep their places while those that are changed are placed.
+pub fn staying<'a>(
+    state: &'a ClusterState,
+    changed: &BTreeSet<&JobId>,
+) -> impl Iterator<Item = &'a Job> {
+    let stays = |(id, job): &(&JobId, &Job)| !changed.contains(id) && !is_left_out(state, job);
+    state.jobs.iter().filter(stays).map(|(_, job)| job)
 }
 
 /// The containers of a job's newest placement, by their type and node.
@@ -465,8 +474,7 @@ impl Room {
             .map(|(name, node)| (name.clone(), node.capacity.clone()))
             .collect();
         let mut alone = BTreeSet::new();
-        let stays = |(id, job): &(&JobId, &Job)| !changed.contains(id) && !is_left_out(state, job);
-        for (_, job) in state.jobs.iter().filter(stays) {
+        for job in staying(state, changed) {
             for (of_type, node, count) in standing(job) {
                 if let Some(room) = room.get_mut(&node) {
                     room.subtract(&of_type.demand, u64::from(count));

@@ -10,7 +10,7 @@ use dormouse_messages::needs::{ContainerType, GPU_PARTS};
 use dormouse_messages::{JobId, NodeId, Rank, Resource};
 use dormouse_state::{ClusterState, Job, Place};
 
-use crate::assign::{Wanted, is_left_out};
+use crate::assign::{Wanted, staying};
 
 /// A GPU.
 struct Gpu {
@@ -47,8 +47,7 @@ impl<'a> Free<'a> {
             nodes: nodes.collect(),
             short: Vec::new(),
         };
-        let stays = |(id, job): &(&JobId, &Job)| !changed.contains(id) && !is_left_out(state, job);
-        for (_, job) in state.jobs.iter().filter(stays) {
+        for job in staying(state, changed) {
             let places = job.assignment.iter().flat_map(|it| &it.places);
             places.for_each(|placed| free.hold(job, placed));
         }

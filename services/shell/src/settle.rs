@@ -151,9 +151,9 @@ impl Settle {
                     let found = sequence;
                     self.phase = Phase::Over(Step::Taken { expected, found });
                 }
-                Whose::Anothers => self.anew(),
+                Whose::Anothers => self.read_again(),
             },
-            None => self.anew(),
+            None => self.read_again(),
         }
     }
 
@@ -163,7 +163,8 @@ impl Settle {
         self.waits = true;
     }
 
-    const fn anew(&mut self) {
+    /// The last own message is asked for again, and the message is sent under the new fence.
+    const fn read_again(&mut self) {
         self.last = None;
         self.phase = Phase::Sends;
     }

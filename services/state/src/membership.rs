@@ -320,7 +320,7 @@ impl Membership {
 
     /// Forgets a node as [`Self::remove`] does, for a fold that does not know whether containers still
     /// stand on it: where they do, those that know keep the node, and it stays drained. What tells is
-    /// what comes next. An agent that joins begins anew; a node that is restored was never gone.
+    /// what comes next: where an agent joins, the node had been removed; where it is restored, it had not.
     pub fn set_aside(&mut self, name: &NodeId) {
         let node = self.nodes.get(name).cloned();
         let said = self.said.get(name).cloned().unwrap_or_default();

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
+use dormouse_messages::plain;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -255,17 +256,15 @@ fn left_out(folder: &Path, others: &[PathBuf]) -> Option<String> {
             false => name.into_owned(),
         }
     };
-    let named: Vec<String> = others.iter().take(NAMED).map(name).collect();
-    let more = match others.len().saturating_sub(NAMED) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
     let below = match others.iter().any(|path| path.is_dir()) {
         true => "; a folder below is submitted where it is named itself",
         false => "",
     };
-    let (folder, named) = (folder.display(), named.join(", "));
-    (!others.is_empty()).then(|| format!("{folder}: left out {named}{more}{below}"))
+    let (folder, named) = (
+        folder.display(),
+        plain::listed(others.iter().map(name), NAMED),
+    );
+    (!others.is_empty()).then(|| format!("{folder}: left out {named}{below}"))
 }
 
 /// Values as they are said: `env.LR=0.1, env.SEED=2`.

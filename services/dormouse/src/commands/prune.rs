@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use dormouse_messages::{Event, JobId, NodeId};
+use dormouse_messages::{Event, JobId, NodeId, plain};
 use dormouse_node_agent::layout::Layout;
 use dormouse_node_agent::marks::Marks;
 use dormouse_node_agent::prune::{Old, old, prune};
@@ -138,12 +138,9 @@ fn not_looked_at(elsewhere: &[&NodeRow], args: &PruneArgs) -> String {
     if elsewhere.is_empty() {
         return String::new();
     }
-    let named = elsewhere.iter().take(MOST_LISTED);
+    let named = elsewhere.iter();
     let named = named.map(|it| format!("{} ({})", it.node, it.address));
-    let mut named = named.collect::<Vec<_>>().join(", ");
-    if elsewhere.len() > MOST_LISTED {
-        named.push_str(&format!(" and {} more", elsewhere.len() - MOST_LISTED));
-    }
+    let named = plain::listed(named, MOST_LISTED);
     let days = args.older_than;
     let yes = if args.yes { " --yes" } else { "" };
     format!(

@@ -55,7 +55,7 @@ impl Screen {
         said(CLEAR)
     }
 
-    /// Until `q` is pressed; for ever where nothing can be.
+    /// Returns when `q` is pressed; never where the input is no terminal.
     pub async fn quit(&mut self) {
         while let Some(key) = self.keys.recv().await {
             if matches!(key, b'q' | b'Q') {

@@ -161,19 +161,13 @@ fn say(context: &Context, id: &JobId, end: &End, several: bool) -> anyhow::Resul
 
 fn late(open: &[JobId], limit: Option<Limit>) -> Coded {
     let seconds = limit.map_or(0, |limit| limit.0);
-    let named: Vec<&str> = open.iter().take(NAMED).map(JobId::as_str).collect();
-    let more = match open.len().saturating_sub(NAMED) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
+    let named = plain::listed(open, NAMED);
     let has = match open.len() {
         1 => "has",
         _ => "have",
     };
-    let message = format!(
-        "{}{more} {has} not ended within {seconds} s; `dormouse jobs` says how they are",
-        named.join(", ")
-    );
+    let message =
+        format!("{named} {has} not ended within {seconds} s; `dormouse jobs` says how they are");
     Coded::new("timeout", message)
 }
 

@@ -1,10 +1,11 @@
 //! The page of one job: what it is, what it has, what it cost, and the history of its lives.
 
 use comfy_table::{Cell, CellAlignment};
+use dormouse_messages::Timestamp;
 use dormouse_messages::events::StopReason;
 use dormouse_messages::job::JobSpec;
+use dormouse_messages::plain::listed;
 use dormouse_messages::workdir::Workdir;
-use dormouse_messages::{NodeId, Timestamp};
 use dormouse_projections::jobs::{GpuUsed, TaskCounts};
 use dormouse_projections::queries::{IDLE, JobDetail, JobRow, LifeRow, Spread};
 
@@ -197,13 +198,8 @@ fn containers_text(detail: &JobDetail) -> String {
     let Some(life) = last.filter(|_| row.ended_at.is_some()) else {
         return has;
     };
-    let named: Vec<&str> = life.on.iter().take(NODES).map(NodeId::as_str).collect();
-    let more = match life.on.len().saturating_sub(NODES) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
     let last = count(u64::from(life.containers), "container");
-    format!("{has}; at last {last} on {}{more}", named.join(", "))
+    format!("{has}; at last {last} on {}", listed(&life.on, NODES))
 }
 
 /// `on 2 nodes it counts as 1.5 containers on one: objective.crossing is 0.5`.

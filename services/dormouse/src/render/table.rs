@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use comfy_table::{Cell, Color, Row};
 use dormouse_messages::NodeId;
+use dormouse_messages::plain::listed;
 use dormouse_projections::nodes::GpuDoubt;
 use dormouse_projections::queries::{
     ContainerCounts, JobRow, JobsAnswer, LOST_LISTED_S, NodeDetail, NodeRow, NodesAnswer,
@@ -200,13 +201,8 @@ pub(super) fn nodes_of(nodes: &BTreeMap<NodeId, u32>, named: usize) -> String {
     }
     let parts = nodes
         .iter()
-        .take(named)
         .map(|(node, count)| format!("{node} ({count})"));
-    let mut text = parts.collect::<Vec<_>>().join(", ");
-    if nodes.len() > named {
-        text.push_str(&format!(" and {} more", nodes.len() - named));
-    }
-    text
+    listed(parts, named)
 }
 
 fn refused_table(rows: &[RefusedRow], style: &Style) -> String {

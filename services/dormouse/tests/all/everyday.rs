@@ -175,30 +175,18 @@ fn a_dry_run_says_what_would_be_and_a_document_comes_back() {
 }
 
 fn a_dry_run_says_values_and_what_no_nodes_hold(cluster: &Cluster, again: &str) {
-    let dry = [
-        "submit",
-        again,
-        "--dry-run",
-        "--name",
-        "d",
-        "--set",
-        "retries=1,2",
-    ];
-    let dry = cluster.run_with(&dry, &[]).ok();
+    let dry = |change: &str| {
+        let command = ["submit", again, "--dry-run", "--name", "d", "--set", change];
+        cluster.run_with(&command, &[]).ok()
+    };
+    let swept = dry("retries=1,2");
     assert!(
-        dry.out.contains("ads/d-2 would be admitted with retries=2"),
-        "{dry:?}"
+        swept
+            .out
+            .contains("ads/d-2 would be admitted with retries=2"),
+        "{swept:?}"
     );
-    let large = [
-        "submit",
-        again,
-        "--dry-run",
-        "--name",
-        "d",
-        "--set",
-        "containers={min: 100, max: 100}",
-    ];
-    let large = cluster.run_with(&large, &[]).ok();
+    let large = dry("containers={min: 100, max: 100}");
     assert!(
         large.out.contains("it would wait until nodes are added"),
         "{large:?}"
@@ -321,7 +309,7 @@ fn a_running_job_is_held_and_goes_on_and_is_stopped_when_its_time_is_over() {
     cluster.check();
 }
 
-/// `ads/held` is on hold: whoever follows what it prints sees that, and then what it prints.
+/// `ads/held` is on hold: `job logs -f` says so, and then prints what the job prints.
 fn who_follows_a_job_that_waits_is_told_why(cluster: &Cluster) {
     let (dir, said) = (cluster.dir(), cluster.dir().join("followed.err"));
     let printed = dir.join("followed.out");

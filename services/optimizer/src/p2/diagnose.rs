@@ -2,7 +2,7 @@
 
 use crate::problem::{Problem, ProblemJob};
 use crate::solution::WaitCode;
-use dormouse_messages::plain::containers;
+use dormouse_messages::plain::{containers, listed};
 use dormouse_messages::{JobId, Resource, Timestamp};
 
 use super::instance::{Cluster, Instance, State, limits, roles_of};
@@ -313,12 +313,7 @@ fn named<'a>(jobs: impl Iterator<Item = (&'a JobId, Option<Timestamp>)>) -> Stri
     let mut names: Vec<String> = jobs.map(name).collect();
     // A job, and what stands beside its workers.
     names.dedup();
-    let more = match names.len().saturating_sub(NAMED) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    names.truncate(NAMED);
-    format!("{}{more}", names.join(", "))
+    listed(names, NAMED)
 }
 
 /// Which resource is short, and by how much, when everybody who can is at the minimum.
