@@ -14,7 +14,8 @@
 //!    proposed is applied in order: mostly within milliseconds, now and then later than anyone waits for.
 //! 2. When the leader is lost, nobody leads for a while. The next one has applied what is in its log
 //!    before it answers (`aflr` in nats-server's `raft.go`), and knows of nothing else in flight. Its clock
-//!    is another.
+//!    is another, and it may have forgotten the ids. The one before it may answer questions for a while
+//!    yet, by what it had applied.
 //! 3. What is sent by who is cut off is lost, or arrives later: given up, or sent again meanwhile.
 //! 4. The judge: nothing is stored twice, and what a writer takes for stored is on the log.
 //!
@@ -122,6 +123,8 @@ pub(super) struct Brokers {
     leads: Timestamp,
     /// When the leader is lost.
     falls: Option<Timestamp>,
+    /// The last message that the leader before has applied, and until when it takes itself for one.
+    former: (Sequence, Timestamp),
     /// By how many microseconds the leader's clock is off.
     off_us: i64,
     in_flight: VecDeque<Proposal>,
@@ -150,6 +153,7 @@ impl Brokers {
             random,
             leads: Timestamp::default(),
             falls: None,
+            former: Default::default(),
             off_us: 0,
             in_flight: VecDeque::new(),
             calls: Schedule::new(),
@@ -260,19 +264,37 @@ impl Brokers {
     }
 
     /// The last message under a fence.
-    pub fn last(&self, filter: &Filter) -> Sequence {
+    fn last(&self, filter: &Filter) -> Sequence {
         self.last.get(filter).copied().unwrap_or_default()
     }
 
-    /// The first message of a node's agent after this one: where, its id, whether it is a keeper's word.
+    /// Who answers a question knows the log up to there.
+    pub fn known(&mut self, now: Timestamp) -> Sequence {
+        let (applied, until) = self.former;
+        match now < until && self.random.chance(0.5) {
+            true => applied,
+            false => Sequence(u64::MAX),
+        }
+    }
+
+    /// The last message of a node's agent, by one who knows so much.
+    pub fn last_of(&self, node: &NodeId, known: Sequence) -> Sequence {
+        let stored = self.of_nodes.get(node);
+        let last = stored.and_then(|it| it.range(..=known).next_back());
+        last.map_or(Sequence(0), |(sequence, _)| *sequence)
+    }
+
+    /// The first message of a node's agent after this one, by one who knows so much: where, its id,
+    /// whether it is a keeper's word.
     pub fn first_after(
         &self,
         node: &NodeId,
         after: Sequence,
+        known: Sequence,
     ) -> Option<(Sequence, Option<&str>, bool)> {
         let stored = self.of_nodes.get(node)?;
         let (sequence, it) = stored.range(after.next()..).next()?;
-        Some((*sequence, it.id.as_deref(), it.is_word))
+        (*sequence <= known).then_some((*sequence, it.id.as_deref(), it.is_word))
     }
 
     /// Something is to be written from outside.
@@ -383,6 +405,12 @@ impl Brokers {
             _ => self.random.below(60 * SECOND),
         };
         self.leads = after_us(now, away_us);
+        let head = self.last.values().max().copied().unwrap_or_default();
+        let until = after_us(self.leads, self.random.below(10 * SECOND));
+        self.former = (head, until);
+        if self.random.chance(0.3) {
+            self.ids.clear();
+        }
         let outside = |it: &Proposal| it.request.by == By::Outside;
         let last = self.in_flight.iter().rposition(outside);
         let drawn = self.random.below(self.in_flight.len() as u64 + 1);

@@ -93,8 +93,13 @@ impl Outlet {
     }
 
     /// The first message of the node after this one.
-    fn first_after(&self, brokers: &Brokers, node: &NodeId, after: Sequence) -> Option<Found> {
-        let (sequence, id, is_word) = brokers.first_after(node, after)?;
+    fn first_after(
+        &self,
+        (brokers, known): (&Brokers, Sequence),
+        node: &NodeId,
+        after: Sequence,
+    ) -> Option<Found> {
+        let (sequence, id, is_word) = brokers.first_after(node, after, known)?;
         let whose = match id == Some(self.id(node).as_str()) {
             true => Whose::Own,
             false if is_word => Whose::Nobodys,
@@ -369,12 +374,13 @@ impl Engine {
         outlet.asked += 1;
         let given_up = match step {
             Step::ReadLast if hears => {
-                let filter = (Writer::Node, Some(node.clone()));
-                outlet.settle.last(Some(brokers.last(&filter)));
+                let known = brokers.known(self.now);
+                outlet.settle.last(Some(brokers.last_of(node, known)));
                 None
             }
             Step::Read(after) if hears => {
-                let found = outlet.first_after(brokers, node, after);
+                let known = brokers.known(self.now);
+                let found = outlet.first_after((brokers, known), node, after);
                 outlet.settle.found(found);
                 None
             }

@@ -7,7 +7,9 @@
 //! 2. A refusal by the fence is ambiguous: the first sending may have been stored. A message
 //!    stored under the fence `expected` is by construction the first own one after `expected`,
 //!    so one read tells: the same id, it was stored; another id, someone else wrote. What nobody of the
-//!    name wrote (bytes that are no event, a keeper's word) is passed.
+//!    name wrote (bytes that are no event, a keeper's word) is passed. Where nothing is found, a leader
+//!    has answered that does not know yet that there is another one: nothing follows from that, and the
+//!    question is asked again. Only a log that stays behind has been lost and restored.
 //! 3. For an agent or a gateway someone else is a second one of the same name: an error. But before
 //!    anything of its own is stored it may be one that was killed, whose last message was in flight: the
 //!    new fence is taken. The operators' command lines share their name, and always do.
@@ -72,9 +74,19 @@ pub enum Whose {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Sends,
-    Reads { after: Sequence },
+    Reads {
+        after: Sequence,
+    },
+    /// Nothing was found after it, though the fence did not hold.
+    Doubts {
+        after: Sequence,
+    },
     Over(Step),
 }
+
+/// Attempts, each a wait later, after which a log that answers less than it did has been restored: a
+/// leader that is none any more knows it by then.
+const LOST: u32 = 150;
 
 /// The machine of one writer.
 #[derive(Debug, Clone)]
@@ -83,6 +95,10 @@ pub struct Settle {
     sole: bool,
     /// The last own sequence; `None` until it has been read.
     last: Option<Sequence>,
+    /// A message under the own name is there: who answers less is behind.
+    least: Sequence,
+    /// How often in a row the last own message was answered to be before the fence.
+    behind: u32,
     /// Something of its own is stored: nobody before it writes any more.
     begun: bool,
     phase: Phase,
@@ -96,6 +112,8 @@ impl Settle {
         Self {
             sole,
             last: None,
+            least: Sequence(0),
+            behind: 0,
             begun: false,
             phase: Phase::Sends,
             waits: false,
@@ -117,15 +135,30 @@ impl Settle {
         match (self.phase, self.last) {
             (Phase::Over(step), _) => step,
             (Phase::Reads { after }, _) => Step::Read(after),
-            (Phase::Sends, None) => Step::ReadLast,
+            (Phase::Doubts { .. }, _) | (Phase::Sends, None) => Step::ReadLast,
             (Phase::Sends, Some(expected)) => Step::Send(expected),
         }
     }
 
     /// The last own message, 0 without one; `None`: nobody answered.
-    pub const fn last(&mut self, last: Option<Sequence>) {
-        self.last = last;
-        self.waits = last.is_none();
+    pub fn last(&mut self, last: Option<Sequence>) {
+        let Some(last) = last else {
+            self.waits = true;
+            return;
+        };
+        let Phase::Doubts { after } = self.phase else {
+            self.last = Some(last.max(self.least));
+            return;
+        };
+        self.waits = true;
+        self.behind = if last < after { self.behind + 1 } else { 0 };
+        self.phase = match last > after {
+            true => Phase::Reads { after },
+            false => Phase::Sends,
+        };
+        if self.behind >= LOST {
+            (self.last, self.behind) = (Some(last), 0);
+        }
     }
 
     /// What became of the message.
@@ -143,17 +176,25 @@ impl Settle {
     /// The first own message after the one that was asked about.
     pub fn found(&mut self, found: Option<Found>) {
         let expected = self.last.unwrap_or_default();
-        match found {
-            Some(Found { sequence, whose }) => match whose {
+        match (found, self.phase) {
+            (Some(Found { sequence, whose }), _) => match whose {
                 Whose::Own => self.stored(sequence),
                 Whose::Nobodys => self.phase = Phase::Reads { after: sequence },
                 Whose::Anothers if self.sole && self.begun => {
                     let found = sequence;
                     self.phase = Phase::Over(Step::Taken { expected, found });
                 }
-                Whose::Anothers => self.read_again(),
+                Whose::Anothers => {
+                    (self.last, self.least) = (None, sequence);
+                    self.phase = Phase::Sends;
+                }
             },
-            None => self.read_again(),
+            // What was passed is why the fence did not hold.
+            (None, Phase::Reads { after }) if after > expected => {
+                self.last = Some(after);
+                self.phase = Phase::Sends;
+            }
+            (None, _) => self.phase = Phase::Doubts { after: expected },
         }
     }
 
@@ -161,12 +202,6 @@ impl Settle {
     pub const fn unread(&mut self) {
         self.phase = Phase::Sends;
         self.waits = true;
-    }
-
-    /// The last own message is asked for again, and the message is sent under the new fence.
-    const fn read_again(&mut self) {
-        self.last = None;
-        self.phase = Phase::Sends;
     }
 
     const fn stored(&mut self, sequence: Sequence) {
@@ -241,6 +276,53 @@ mod tests {
         assert_eq!(settle.next_step(), Step::ReadLast);
         settle.last(Some(Sequence(8)));
         assert_eq!(settle.next_step(), Step::Send(Sequence(8)));
+    }
+
+    /// The fence did not hold because the message is stored, and a leader answers that is none any more.
+    #[test]
+    fn a_leader_that_is_behind_makes_no_double() {
+        let mut settle = sent(true, Sent::Conflict);
+        assert_eq!(settle.next_step(), Step::Read(Sequence(7)));
+        settle.found(None);
+        assert_eq!(settle.next_step(), Step::ReadLast);
+        settle.last(Some(Sequence(8)));
+        assert_eq!(settle.next_step(), Step::Wait);
+        assert_eq!(settle.next_step(), Step::Read(Sequence(7)));
+        settle.found(None);
+        settle.last(Some(Sequence(7)));
+        assert_eq!(settle.next_step(), Step::Wait);
+        // With the same id.
+        assert_eq!(settle.next_step(), Step::Send(Sequence(7)));
+        settle.sent(Sent::Conflict);
+        settle.found(found(8, Whose::Own));
+        assert_eq!(settle.next_step(), Step::Stored(Sequence(8)));
+    }
+
+    #[test]
+    fn a_fence_never_goes_back() {
+        let mut settle = sent(false, Sent::Conflict);
+        settle.found(found(9, Whose::Anothers));
+        settle.last(Some(Sequence(8)));
+        assert_eq!(settle.next_step(), Step::Send(Sequence(9)));
+        // A keeper's word is why it did not hold.
+        let mut settle = sent(true, Sent::Conflict);
+        settle.found(found(8, Whose::Nobodys));
+        settle.found(None);
+        assert_eq!(settle.next_step(), Step::Send(Sequence(8)));
+    }
+
+    #[test]
+    fn a_log_that_stays_behind_was_restored() {
+        let mut settle = sent(true, Sent::Conflict);
+        for _ in 0..LOST {
+            settle.found(None);
+            settle.last(Some(Sequence(3)));
+            assert_eq!(settle.next_step(), Step::Wait);
+            settle.sent(Sent::Conflict);
+        }
+        settle.unread();
+        assert_eq!(settle.next_step(), Step::Wait);
+        assert_eq!(settle.next_step(), Step::Send(Sequence(3)));
     }
 
     #[test]

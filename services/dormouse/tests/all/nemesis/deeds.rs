@@ -142,6 +142,7 @@ impl World {
             what: format!("fail-over of {service}"),
             time: since.elapsed(),
             bound: FAIL_OVER,
+            story: String::new(),
         });
     }
 

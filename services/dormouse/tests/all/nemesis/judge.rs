@@ -185,22 +185,38 @@ pub struct Figures {
 }
 
 /// How long it took until what a node ran was started elsewhere, from the moment on when it is given up:
-/// so many seconds after its agent was killed. Nothing if the node was back before, or ran nothing.
+/// so many seconds after its agent was killed; and what happened meanwhile. Nothing if the node was back
+/// before, or ran nothing.
 fn elsewhere(
     log: &[Arc<Recorded>],
     node: &str,
     (killed, given_up_after_s): (Timestamp, u32),
     back: Timestamp,
-) -> Option<Duration> {
+) -> Option<(Duration, String)> {
     let given_up = killed.plus_ms(u64::from(given_up_after_s) * 1_000);
     if back < given_up {
         return None;
     }
     let mut ran = BTreeSet::new();
     let mut longest = None;
+    let mut story = format!(
+        "{node} dead at 0.0 s, back at {:.1} s",
+        seconds(killed, back)
+    );
     for recorded in log {
         let before = recorded.stored_at < killed;
+        let at = seconds(killed, recorded.stored_at);
         match recorded.event() {
+            Some(Event::NodeFenced(it))
+                if !before && longest.is_none() && it.node.as_str() == node =>
+            {
+                story += &format!(", fenced at {at:.1} s");
+            }
+            Some(Event::NodeLost(it))
+                if !before && longest.is_none() && it.node.as_str() == node =>
+            {
+                story += &format!(", lost at {at:.1} s");
+            }
             Some(Event::ContainerStarted(it)) if before && it.node.as_str() == node => {
                 ran.insert(it.container.job.clone());
             }
@@ -208,6 +224,7 @@ fn elsewhere(
                 ran.remove(&it.container.job);
             }
             Some(Event::ContainerStarted(it)) if !before && ran.remove(&it.container.job) => {
+                story += &format!(", {} started at {at:.1} s", it.container.job);
                 let started = recorded.stored_at.max(given_up);
                 let late = Duration::from_micros(started.micros_since(given_up));
                 longest = longest.max(Some(late));
@@ -215,20 +232,29 @@ fn elsewhere(
             _ => {}
         }
     }
-    longest
+    Some((longest?, story))
+}
+
+fn seconds(from: Timestamp, until: Timestamp) -> f64 {
+    Duration::from_micros(until.micros_since(from)).as_secs_f64()
 }
 
 /// The fail-overs that show in the log and in the answers.
 pub fn fail_overs(log: &[Arc<Recorded>], submitted: &Submitted, done: &[Done]) -> Vec<Took> {
     let took = done.iter().filter_map(|it| {
         let (from, until) = (it.from.at, it.until.at);
-        let (what, time, bound_s) = match it.fault {
+        let (what, (time, story), bound_s) = match it.fault {
             Fault::KillBroker { .. } => {
                 let gap = submitted.longest_gap(from, until);
-                ("answers after a broker was killed", gap, 12)
+                (
+                    "answers after a broker was killed",
+                    (gap, String::new()),
+                    12,
+                )
             }
             Fault::StopBroker { .. } => {
                 let gap = submitted.longest_gap(from, until);
+                let gap = (gap, String::new());
                 ("answers while a broker is stopped in order", gap, 2)
             }
             Fault::KillNode { node } => {
@@ -246,7 +272,12 @@ pub fn fail_overs(log: &[Arc<Recorded>], submitted: &Submitted, done: &[Done]) -
             _ => return None,
         };
         let (what, bound) = (what.to_owned(), Duration::from_secs(bound_s));
-        Some(Took { what, time, bound })
+        Some(Took {
+            what,
+            time,
+            bound,
+            story,
+        })
     });
     took.collect()
 }

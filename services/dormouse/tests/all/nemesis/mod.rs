@@ -105,6 +105,12 @@ fn times(took: &[Took]) -> Vec<String> {
             "  {what}: {count} times, median {median:.1?}, most {most:.1?}, {late} over {bound:?}"
         );
     }
+    for it in took
+        .iter()
+        .filter(|it| it.time > it.bound && !it.story.is_empty())
+    {
+        println!("  {:.1?}: {}", it.time, it.story);
+    }
     let much_too_long = took.iter().filter(|it| it.time > LENIENCY * it.bound);
     let said = much_too_long.map(|it| format!("{} took {:.1?}", it.what, it.time));
     said.collect()
@@ -174,8 +180,12 @@ fn a_cluster_survives_its_nemesis() {
     println!("the nemesis: make cluster-test SEED={seed} MINUTES={minutes}");
     let lacking = net::lacking();
     assert_eq!(lacking, None, "no hosts can be made here");
+    let mut steps = faults::plan(seed, minutes * 60_000);
+    if let Ok(only) = std::env::var("DORMOUSE_NEMESIS_ONLY") {
+        steps.retain(|step| step.faults.iter().any(|it| it.kind() == only));
+    }
     on_hosts(Form {
-        steps: faults::plan(seed, minutes * 60_000),
+        steps,
         rate: 10,
         each: 20,
     });

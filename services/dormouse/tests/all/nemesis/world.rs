@@ -52,6 +52,8 @@ pub struct Took {
     pub what: String,
     pub time: Duration,
     pub bound: Duration,
+    /// What the log says of it.
+    pub story: String,
 }
 
 pub struct World {

@@ -38,6 +38,8 @@ pub(super) struct Absence {
     /// Those that are being carried out.
     said: Option<Gone>,
     phase: Phase,
+    /// No agent is there.
+    alone: bool,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +65,11 @@ impl Absence {
 
     /// The agent's connection has closed.
     pub fn agent_left(&mut self) {
+        self.alone = true;
+        self.wait();
+    }
+
+    fn wait(&mut self) {
         if let (Some(orders), Phase::Idle) = (&self.orders, self.phase) {
             let after = Duration::from_millis(orders.after_ms);
             self.phase = Phase::Waiting(Instant::now() + after);
@@ -71,6 +78,11 @@ impl Absence {
 
     /// Another agent is there. What is being said already remains true of the life before.
     pub fn agent_came(&mut self) {
+        self.alone = false;
+        self.rest();
+    }
+
+    fn rest(&mut self) {
         if !matches!(self.phase, Phase::Saying(_)) {
             self.phase = Phase::Idle;
         }
@@ -78,7 +90,7 @@ impl Absence {
 
     /// The lease ends now, and the placer says the same.
     pub fn give_up(&mut self) {
-        self.agent_came();
+        self.rest();
     }
 
     /// When it goes on by itself.
@@ -116,6 +128,10 @@ impl Absence {
                 Phase::Again(Instant::now() + AGAIN)
             }
         };
+        if self.alone {
+            // One that came meanwhile is gone, too.
+            self.wait();
+        }
         true
     }
 
@@ -168,5 +184,53 @@ impl Keeper {
     fn runs_nothing(&self) -> bool {
         let has_ended = |stage: &Stage| matches!(stage, Stage::Ended(_));
         self.ending.is_none() && self.held.values().all(|it| has_ended(&it.stage))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn orders(life: &str) -> Gone {
+        Gone {
+            after_ms: 1_000,
+            command: vec!["true".into(), life.into()],
+            env: BTreeMap::new(),
+            working_dir: "/".into(),
+        }
+    }
+
+    fn saying() -> (Absence, Pid) {
+        let mut absence = Absence::default();
+        absence.ordered(Some(orders("1")));
+        absence.agent_left();
+        absence.say();
+        let pid = i32::try_from(absence.saying().expect("a process")).expect("a pid");
+        (absence, Pid::from_raw(pid))
+    }
+
+    #[test]
+    fn an_agent_that_dies_while_its_predecessors_end_is_said_is_waited_for() {
+        let (mut absence, pid) = saying();
+        absence.agent_came();
+        absence.ordered(Some(orders("2")));
+        absence.agent_left();
+        assert!(absence.reaped(pid, true));
+        assert!(matches!(absence.phase, Phase::Waiting(_)));
+    }
+
+    #[test]
+    fn one_that_lives_is_left_alone() {
+        let (mut absence, pid) = saying();
+        absence.agent_came();
+        absence.ordered(Some(orders("2")));
+        assert!(absence.reaped(pid, true));
+        assert_eq!(absence.phase, Phase::Idle);
+        // Nothing is said twice either.
+        let (mut absence, pid) = saying();
+        assert!(absence.reaped(pid, true));
+        assert_eq!(absence.phase, Phase::Idle);
     }
 }

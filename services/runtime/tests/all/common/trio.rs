@@ -1,8 +1,9 @@
 //! Three brokers in one cluster, each a process of its own on this machine.
 
-use std::net::TcpListener;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use dormouse_runtime::{BrokerConfig, Log, Settings};
@@ -16,9 +17,13 @@ pub struct Trio {
 }
 
 struct Server {
-    port: u16,
+    address: Ipv4Addr,
     process: Child,
 }
+
+/// Where servers listen to clients, and to each other.
+const PORT: u16 = 4222;
+const ROUTES: u16 = 6222;
 
 impl Drop for Trio {
     fn drop(&mut self) {
@@ -30,10 +35,17 @@ impl Drop for Trio {
     }
 }
 
-fn free_ports<const N: usize>() -> [u16; N] {
-    // All held at once, so that they differ.
-    let held = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").expect("a free port"));
-    held.map(|it| it.local_addr().expect("an address").port())
+/// Addresses of this machine that nobody else has: a port that was free a moment ago may be taken by
+/// somebody's connection before a server listens there.
+fn addresses() -> [Ipv4Addr; 3] {
+    static NEXT: AtomicU8 = AtomicU8::new(1);
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let first = NEXT.fetch_add(3, Ordering::Relaxed);
+    assert!(
+        (1..250).contains(&first),
+        "too many clusters in one process"
+    );
+    [0, 1, 2].map(|index| Ipv4Addr::new(127, 64 | (high & 63), low, first + index))
 }
 
 fn begin(binary: &Path, configuration: &Path) -> Child {
@@ -66,26 +78,24 @@ impl Trio {
             .try_init();
         let binary = BrokerConfig::find_binary().expect("a nats-server");
         let dir = tempfile::tempdir().expect("a directory");
-        let ports: [u16; 3] = free_ports();
-        let routes: [u16; 3] = free_ports();
-        let urls = routes.map(|port| format!("\"nats://127.0.0.1:{port}\""));
+        let addresses = addresses();
+        let urls = addresses.map(|it| format!("\"nats://{it}:{ROUTES}\""));
         let servers = (0..3).map(|index| {
             let file = |name: &str| dir.path().join(format!("s{index}.{name}"));
             let configuration = format!(
-                "listen: \"127.0.0.1:{port}\"\nserver_name: \"s{index}\"\nmax_payload: 8MB\n\
+                "listen: \"{address}:{PORT}\"\nserver_name: \"s{index}\"\nmax_payload: 8MB\n\
                  log_file: {log:?}\n\
                  jetstream {{ store_dir: {store:?}, max_file_store: {max_file_store} }}\n\
-                 cluster {{ name: \"trio\", listen: \"127.0.0.1:{route}\", routes: [{routes}] }}\n{more}",
+                 cluster {{ name: \"trio\", listen: \"{address}:{ROUTES}\", routes: [{routes}] }}\n{more}",
                 more = more(&file("more")),
-                port = ports[index],
-                route = routes[index],
+                address = addresses[index],
                 log = file("log"),
                 store = file("store"),
                 routes = urls.join(", "),
             );
             std::fs::write(file("conf"), configuration).expect("written");
             Server {
-                port: ports[index],
+                address: addresses[index],
                 process: begin(&binary, &file("conf")),
             }
         });
@@ -95,7 +105,7 @@ impl Trio {
 
     /// The address of one of them.
     pub fn url(&self, server: usize) -> String {
-        format!("nats://127.0.0.1:{}", self.servers[server].port)
+        format!("nats://{}:{PORT}", self.servers[server].address)
     }
 
     /// SIGKILL to one of them.
