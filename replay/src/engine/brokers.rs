@@ -125,6 +125,8 @@ pub(super) struct Brokers {
     falls: Option<Timestamp>,
     /// The last message that the leader before has applied, and until when it takes itself for one.
     former: (Sequence, Timestamp),
+    /// This one has forgotten the ids of what it found in its log.
+    forgets: bool,
     /// By how many microseconds the leader's clock is off.
     off_us: i64,
     in_flight: VecDeque<Proposal>,
@@ -154,6 +156,7 @@ impl Brokers {
             leads: Timestamp::default(),
             falls: None,
             former: Default::default(),
+            forgets: false,
             off_us: 0,
             in_flight: VecDeque::new(),
             calls: Schedule::new(),
@@ -408,7 +411,8 @@ impl Brokers {
         let head = self.last.values().max().copied().unwrap_or_default();
         let until = after_us(self.leads, self.random.below(10 * SECOND));
         self.former = (head, until);
-        if self.random.chance(0.3) {
+        self.forgets = self.random.chance(0.3);
+        if self.forgets {
             self.ids.clear();
         }
         let outside = |it: &Proposal| it.request.by == By::Outside;
@@ -429,14 +433,22 @@ impl Brokers {
     }
 
     /// A message is on the log.
-    pub fn applied(&mut self, filter: &Filter, id: Option<String>, at: Sequence, is_word: bool) {
+    pub fn applied(
+        &mut self,
+        filter: &Filter,
+        (id, orphaned): (Option<String>, bool),
+        at: Sequence,
+        is_word: bool,
+    ) {
         self.last.insert(filter.clone(), at);
         if let Some(node) = &filter.1 {
             let of_node = self.of_nodes.entry(node.clone()).or_default();
             let id = id.clone();
             of_node.insert(at, Stored { id, is_word });
         }
-        self.ids.extend(id.map(|id| (id, at)));
+        if !(orphaned && self.forgets) {
+            self.ids.extend(id.map(|id| (id, at)));
+        }
     }
 
     /// An agent's report is on the log: once.

@@ -252,7 +252,7 @@ impl Engine {
             let at = self.log.head().next();
             let is_word = matches!(event, Event::NodeFenced(_));
             if let Some(brokers) = &mut self.brokers {
-                brokers.applied(&filter, id, at, is_word);
+                brokers.applied(&filter, (id, orphaned), at, is_word);
                 if let By::Agent { node, report, .. } = &by {
                     brokers.reported(node, *report, at);
                 }

@@ -187,6 +187,8 @@ pub fn observe(model: &ReadModel, recorded: &Recorded) {
             }
         }
         Some(Event::ContainerGpuUsed(it)) => gpu_used(it),
+        // Its gauges would say for ever what was last said of it.
+        Some(Event::NodeRemoved(it)) => show_doubts(it.node.as_str(), 0, 0),
         _ => {}
     }
 }
@@ -217,10 +219,8 @@ pub fn show(model: &ReadModel, now: Timestamp) {
     services::show(model, now);
     for (name, node) in model.nodes.iter().filter(|(_, node)| !node.gpus.is_empty()) {
         let sum = |of: fn(&GpuDoubt) -> usize| node.gpu_doubts.values().map(of).sum::<usize>();
-        let name = name.to_string();
-        gauge!(GPU_STRANGERS, "node" => name.clone())
-            .set(number(sum(|it| it.strangers.len()) as u64));
-        gauge!(GPU_BEYOND, "node" => name).set(number(sum(|it| it.beyond.len()) as u64));
+        let (strangers, beyond) = (sum(|it| it.strangers.len()), sum(|it| it.beyond.len()));
+        show_doubts(name.as_str(), strangers, beyond);
     }
     if let Some(cluster) = asked::<ClusterAnswer>(model, "cluster", now) {
         show_cluster(&cluster);
@@ -235,6 +235,12 @@ pub fn show(model: &ReadModel, now: Timestamp) {
             gauge!(LONGEST, "tenant" => name).set(row.longest_wait_s);
         }
     }
+}
+
+fn show_doubts(node: &str, strangers: usize, beyond: usize) {
+    let node = node.to_owned();
+    gauge!(GPU_STRANGERS, "node" => node.clone()).set(number(strangers as u64));
+    gauge!(GPU_BEYOND, "node" => node).set(number(beyond as u64));
 }
 
 fn show_cluster(cluster: &ClusterAnswer) {

@@ -399,9 +399,18 @@ fn if_gone(after: Duration) -> anyhow::Result<IfGone> {
 /// names of nodes in common, but not the folder, which only one agent at a time works in.
 pub fn engine_label(prefix: &str, data: &Path) -> String {
     let path = data.canonicalize().unwrap_or_else(|_| data.to_owned());
-    let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
-    let path: String = path.display().to_string().chars().map(plain).collect();
-    format!("{prefix}{path}")
+    format!("{prefix}{}", named_by(&path))
+}
+
+/// A path in letters that the engine takes; no two paths have the same.
+fn named_by(path: &Path) -> String {
+    let letters = path.display().to_string();
+    let name = letters.chars().map(|letter| match letter {
+        '/' => "-".to_owned(),
+        plain if plain.is_ascii_alphanumeric() => plain.to_string(),
+        other => format!("_{:x}_", u32::from(other)),
+    });
+    name.collect()
 }
 
 fn agent_config(context: &Context, args: &ServeArgs) -> anyhow::Result<AgentConfig> {
@@ -429,4 +438,19 @@ fn agent_config(context: &Context, args: &ServeArgs) -> anyhow::Result<AgentConf
         gone: args.gone_after.map(if_gone).transpose()?,
         ..local
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_folders_have_two_names() {
+        let named = |path: &str| named_by(Path::new(path));
+        assert_eq!(named("/var/lib/dormouse"), "-var-lib-dormouse");
+        assert_eq!(named("/a-b"), "-a_2d_b");
+        let paths = ["/a/b", "/a-b", "/a_2d_b", "/a.b", "/a_b", "/a/_b", "/ä"];
+        let names: std::collections::BTreeSet<String> = paths.map(named).into_iter().collect();
+        assert_eq!(names.len(), paths.len());
+    }
 }

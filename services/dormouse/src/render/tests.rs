@@ -160,6 +160,13 @@ fn refused_submissions_are_a_list_of_their_own() {
     );
 }
 
+fn extend(value: &mut Value, more: Value) {
+    let (Value::Object(fields), Value::Object(more)) = (value, more) else {
+        panic!("objects");
+    };
+    fields.extend(more);
+}
+
 #[test]
 fn the_page_of_a_job_tells_its_lives() {
     let mut value = row("ads/lr", "running", "running since 10:00:19Z; resized once");
@@ -179,10 +186,7 @@ fn the_page_of_a_job_tells_its_lives() {
         "containers_timeline": drawn(1),
         "spread": {"crossing": 0.5, "works_as": 1.5},
     });
-    let (Value::Object(fields), Value::Object(more)) = (&mut value, more) else {
-        panic!("objects");
-    };
-    fields.extend(more);
+    extend(&mut value, more);
     let detail: JobDetail = read(value);
     let page = job(&detail, &Style::default());
     for text in [
@@ -218,6 +222,56 @@ fn nodes_with_what_they_hold() {
         text.contains("docker at 10.0.0.1") && text.contains("ads/lr"),
         "{text}"
     );
+}
+
+#[test]
+fn what_a_job_used_of_a_shared_gpu_and_what_the_driver_says_of_it() {
+    let mut value = row("ads/lr", "running", "");
+    let gpu = json!({
+        "busy_us": 90_000_000, "charged_us": 95_000_000, "waited_us": 5_000_000, "refused": 2,
+        "peak_bytes": 3u64 << 30, "last_milli": 250, "last_bytes": 2u64 << 30, "at": TIME,
+    });
+    let more = json!({
+        "demand": {}, "checkpoint": null, "lives": [], "lives_dropped": 0,
+        "containers_timeline": drawn(1), "gpu": gpu,
+    });
+    extend(&mut value, more);
+    let page = |value: &Value| job(&read::<JobDetail>(value.clone()), &Style::default());
+    let text = page(&value);
+    let line = "25.0 % of a device and 2.0 GiB at last; 1m30s in all, 5s waited for; 2 allocations refused";
+    assert!(text.contains(line), "{text}");
+    value["gpu"]["last_driver_bytes"] = json!(5u64 << 30);
+    value["gpu"]["last_beyond_bytes"] = json!(1u64 << 30);
+    let text = page(&value);
+    let more =
+        "; 5.0 GiB by the driver, 1.0 GiB beyond its cap: its programs go around the library; 2";
+    assert!(text.contains(more), "{text}");
+}
+
+#[test]
+fn what_runs_on_a_shared_gpu_beside_its_parts() {
+    let detail: NodeDetail = read(json!({
+        "node": "n0", "state": "up", "reason": "", "capacity": {}, "used": {}, "containers": 1, "running": 1,
+        "reserved": 0, "runtime": "process", "address": "10.0.0.1", "labels": {},
+        "joined_at": TIME, "agent_incarnation": 3, "standing": [],
+        "gpu_doubts": {"GPU-1": {
+            "since": TIME,
+            "strangers": [
+                {"pid": 77, "program": "Xorg", "memory_bytes": 64u64 << 20},
+                {"pid": 78},
+            ],
+            "beyond": [{"container": "ads/lr/1/0", "cap_bytes": 1u64 << 30,
+                "counted_bytes": 0, "driver_bytes": 3u64 << 30}],
+        }},
+    }));
+    let text = node(&detail, &Style::default());
+    for line in [
+        "GPU-1: process 77 (Xorg) with 64.0 MiB is under no part of it, since ",
+        "GPU-1: process 78 (unknown) is under no part of it, since ",
+        "GPU-1: ads/lr/1/0 has 3.0 GiB there, its cap is 1.0 GiB, since ",
+    ] {
+        assert!(text.contains(line), "{line:?} in\n{text}");
+    }
 }
 
 #[test]

@@ -166,19 +166,43 @@ impl Absence {
     }
 }
 
+/// What is ended.
+trait Ends {
+    /// Ends all of it; whether it will have ended once it runs nothing.
+    fn end(&mut self) -> bool;
+    /// Whether nothing of it runs any more.
+    fn runs_nothing(&self) -> bool;
+}
+
+impl Absence {
+    /// Goes on where it is time.
+    fn go_on(&mut self, ends: &mut impl Ends) {
+        let is_due = self.due().is_some_and(|at| at <= Instant::now());
+        if is_due && matches!(self.phase, Phase::Waiting(_)) {
+            let ending = ends.end();
+            self.phase = if ending { Phase::Ending } else { Phase::Idle };
+        }
+        match self.phase {
+            // Perhaps nothing ran, and nobody will say that it has ended.
+            Phase::Ending if ends.runs_nothing() => self.say(),
+            Phase::Again(_) if is_due => self.say(),
+            _ => {}
+        }
+    }
+}
+
 impl Keeper {
     /// Goes on where it is time.
     pub(super) fn look_for_an_agent(&mut self) {
-        let is_due = self.absence.due().is_some_and(|at| at <= Instant::now());
-        match self.absence.phase {
-            Phase::Waiting(_) if is_due => {
-                let ending = self.end_everything(GONE);
-                self.absence.phase = if ending { Phase::Ending } else { Phase::Idle };
-            }
-            Phase::Ending if self.runs_nothing() => self.absence.say(),
-            Phase::Again(_) if is_due => self.absence.say(),
-            _ => {}
-        }
+        let mut absence = std::mem::take(&mut self.absence);
+        absence.go_on(self);
+        self.absence = absence;
+    }
+}
+
+impl Ends for Keeper {
+    fn end(&mut self) -> bool {
+        self.end_everything(GONE)
     }
 
     fn runs_nothing(&self) -> bool {
@@ -219,6 +243,31 @@ mod tests {
         absence.agent_left();
         assert!(absence.reaped(pid, true));
         assert!(matches!(absence.phase, Phase::Waiting(_)));
+    }
+
+    /// What runs nothing.
+    struct Empty;
+
+    impl Ends for Empty {
+        fn end(&mut self) -> bool {
+            true
+        }
+
+        fn runs_nothing(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn where_nothing_runs_that_is_said_at_once() {
+        let mut absence = Absence::default();
+        absence.ordered(Some(Gone {
+            after_ms: 0,
+            ..orders("1")
+        }));
+        absence.agent_left();
+        absence.go_on(&mut Empty);
+        assert!(absence.saying().is_some());
     }
 
     #[test]
