@@ -3,7 +3,9 @@
 
 use std::time::Instant;
 
-use crate::common::{job, large_bound_problem, large_jobs, large_problem, node, placed, solved};
+use crate::common::{
+    bind, job, large_bound_problem, large_jobs, large_problem, node, placed, solved,
+};
 use dormouse_messages::job::Urgency;
 use dormouse_optimizer::decimal::Decimal;
 use dormouse_optimizer::problem::{InPlace, Objective, Problem, ProblemJob};
@@ -159,12 +161,24 @@ fn event_figures(
     theta: (u64, u64),
     count: usize,
 ) -> Vec<(f64, f64)> {
-    let mut problem = large_problem(nodes, jobs, shapes, seed);
+    let is_bound = env("CONSTRAINTS", 0) > 0;
+    let mut problem = match is_bound {
+        true => large_bound_problem(nodes, jobs, shapes, seed),
+        false => large_problem(nodes, jobs, shapes, seed),
+    };
     problem.policy.theta1 = Decimal::new(theta.0, 1);
     problem.policy.theta2 = Decimal::new(theta.1, 1);
     let decided = solve(&problem);
     crate::common::carry_over(&mut problem, &decided);
-    let mut arrivals = large_jobs(count, nodes * count / jobs + 1, shapes, seed + 4321).into_iter();
+    let mut coming = Problem {
+        nodes: problem.nodes.clone(),
+        jobs: large_jobs(count, nodes * count / jobs + 1, shapes, seed + 4321),
+        ..Problem::default()
+    };
+    if is_bound {
+        bind(&mut coming);
+    }
+    let mut arrivals = coming.jobs.into_iter();
     let mut chance = crate::common::Chance::new(seed ^ 0x5EED);
     let mut measured = Vec::new();
     for event in 0..count {

@@ -213,7 +213,7 @@ pub fn large_jobs(count: usize, nodes: usize, shapes: u64, seed: u64) -> Vec<Pro
 }
 
 /// Labels of the nodes, and constraints of one job in three, by its name.
-fn bind(problem: &mut Problem) {
+pub fn bind(problem: &mut Problem) {
     for (index, node) in problem.nodes.iter_mut().enumerate() {
         let label = |name: &str, of: usize| (name.to_owned(), format!("{name}{}", index / 7 % of));
         node.labels = [label("zone", 4), label("disk", 3)].into();
