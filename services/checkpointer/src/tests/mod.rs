@@ -2,8 +2,10 @@
 //! that can save no more.
 
 mod elastic;
+mod ends;
 mod histories;
 mod roles;
+mod room;
 mod table;
 
 use dormouse_messages::events::{

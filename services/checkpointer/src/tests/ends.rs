@@ -1,0 +1,314 @@
+//! How jobs end and are tried again: what is said, and when.
+
+use dormouse_messages::events::{CheckpointFailed, CheckpointSaved, JobCancelRequested};
+
+use dormouse_state::history::History;
+
+use super::*;
+
+const STOPPED: &[&str] = &["dormouse.partition.stopped.v1"];
+const START: &[&str] = &["dormouse.partition.start_requested.v1"];
+const FAILED: &[&str] = &["dormouse.job.failed.v1"];
+const DONE: &[&str] = &["dormouse.job.completed.v1"];
+
+impl Given {
+    /// Why the job ends now.
+    #[track_caller]
+    fn reason(&self) -> String {
+        match self.decide().proposals.remove(0).event {
+            Event::JobCompleted(it) => it.reason,
+            Event::JobFailed(it) => it.reason,
+            Event::JobCancelled(it) => it.reason,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn saved(&mut self) {
+        self.fold(CheckpointSaved {
+            job: job(),
+            incarnation: Incarnation(1),
+            node: node("n0"),
+            uri: "file:///c".to_owned(),
+            step: 1,
+            bytes: 1,
+            duration_ms: 1,
+        });
+    }
+
+    fn not_saved(&mut self) {
+        self.fold(CheckpointFailed {
+            job: job(),
+            incarnation: Incarnation(1),
+            node: node("n0"),
+            reason: "the disk is full".to_owned(),
+        });
+    }
+
+    fn cancel(&mut self) {
+        self.fold(JobCancelRequested {
+            job: job(),
+            ingress_sequence: 2,
+            by: None,
+            basis: None,
+        });
+    }
+
+    /// Both ended on their own with this, and the stop is said.
+    fn fails(&mut self, code: i32) {
+        self.exit(0, code);
+        self.exit(1, code);
+        self.step(STOPPED);
+    }
+}
+
+#[test]
+fn who_has_succeeded_is_said() {
+    let mut given = Given::running(json!({}));
+    given.exit(0, 0);
+    given.exit(1, 0);
+    assert_eq!(given.reason(), "every container that counts succeeded");
+    // Rank 1 still runs when the chief has succeeded, and is stopped.
+    let mut given = Given::running(json!({"success": "chief"}));
+    given.exit(0, 0);
+    given.step(STOP);
+    given.exit(1, 143);
+    given.step(STOPPED);
+    assert_eq!(given.reason(), "the chief succeeded");
+    given.step(DONE);
+    // A server that is stopped after its workers: all that count have succeeded.
+    let server = json!({"roles": {"ps": {"count": 1, "demand": {"cpu_milli": 500}}}});
+    let mut given = Given::running(server);
+    given.exit(0, 0);
+    given.step(STOP);
+    given.exit(1, 143);
+    given.step(STOPPED);
+    assert_eq!(given.reason(), "every container that counts succeeded");
+}
+
+#[test]
+fn the_success_of_another_than_the_chief_ends_nothing() {
+    let mut given = Given::running(json!({"success": "chief"}));
+    given.exit(1, 0);
+    given.step(&[]);
+    given.exit(0, 0);
+    given.step(DONE);
+    // Where all count, the chief alone is not enough.
+    let mut given = Given::running(json!({"success": "all"}));
+    given.exit(0, 0);
+    given.step(&[]);
+}
+
+#[test]
+fn a_failed_job_says_why_and_where_its_output_is() {
+    let mut given = Given::running(json!({}));
+    given.fails(3);
+    let reason = given.reason();
+    assert!(reason.contains("exited with 3"), "{reason}");
+    let end = ", after 1 attempt; see `dormouse job logs t/a`";
+    assert!(reason.ends_with(end), "{reason}");
+    given.step(FAILED);
+    // Nothing ran that could have printed anything.
+    let mut given = Given::starting(json!({}));
+    given.waits(120);
+    given.step(STOP);
+    for rank in [0, 1] {
+        given.fold(ContainerExited {
+            container: container(rank),
+            job: job(),
+            incarnation: Incarnation(1),
+            rank: Rank(rank),
+            node: node("n0"),
+            exit_code: None,
+            signal: None,
+            out_of_memory: false,
+            reason: None,
+            evicted: true,
+        });
+    }
+    given.step(STOPPED);
+    let reason = given.reason();
+    assert!(reason.ends_with(", after 1 attempt"), "{reason}");
+}
+
+#[test]
+fn a_job_is_tried_again_after_one_second_then_two() {
+    let mut given = Given::running(json!({"retries": 2}));
+    given.fails(1);
+    given.place(2, "n1");
+    given.waits(1);
+    given.step(START);
+    for rank in [0, 1] {
+        given.fold(ContainerExited {
+            container: ContainerId {
+                incarnation: Incarnation(2),
+                ..container(rank)
+            },
+            job: job(),
+            incarnation: Incarnation(2),
+            rank: Rank(rank),
+            node: node("n1"),
+            exit_code: Some(1),
+            signal: None,
+            out_of_memory: false,
+            reason: None,
+            evicted: false,
+        });
+    }
+    given.step(STOPPED);
+    given.place(3, "n1");
+    given.waits(2);
+    given.step(START);
+}
+
+#[test]
+fn a_job_that_has_run_waits_without_a_limit() {
+    let mut given = Given::running(json!({"queue_limit_s": 60, "retries": 1}));
+    given.fails(1);
+    given.pass(3_600);
+    given.step(&[]);
+    given.place(2, "n1");
+    given.step(START);
+}
+
+#[test]
+fn a_server_whose_node_is_lost_ends_the_life() {
+    let server = json!({"roles": {"ps": {"count": 1, "demand": {"cpu_milli": 500}}}});
+    let mut given = Given::running(json!({}));
+    given.run_other("b", server, &[(0, "n0", None), (1, "n1", None)]);
+    given.fold(NodeLost {
+        node: node("n1"),
+        incarnation: 1,
+        last_seen: given.now,
+    });
+    assert_eq!(given.goes_on("b"), STOP);
+    let life = given.state.jobs[&"t/b".parse().expect("a job")]
+        .life
+        .as_ref();
+    let phase = format!("{:?}", life.expect("alive").phase);
+    assert!(phase.contains("NodeLost"), "{phase}");
+}
+
+#[test]
+fn limits_do_not_count_for_what_has_ended_or_is_to_end() {
+    let limits = json!({"time_limit_s": 100, "warning": {"signal": "SIGUSR2", "before_s": 30}});
+    let mut given = Given::running(limits.clone());
+    given.exit(1, 1);
+    given.pass(70);
+    // It is stopped for its failure, and not warned.
+    given.step(STOP);
+    let mut given = Given::running(limits);
+    given.cancel();
+    given.pass(70);
+    given.step(STOP);
+}
+
+#[test]
+fn a_gang_for_which_there_is_no_room_any_more_saves_and_stops() {
+    let mut given = Given::running(json!({"min_run_s": 0}));
+    given.progress();
+    // It has to go, and nobody has room for it.
+    let mut history = History::default();
+    history.allocate(2, &[("t/a", 2, 0)], &[("t/a", "waits")]);
+    let allocated = history.log.pop().expect("an allocation");
+    given.fold(allocated.event().expect("an event").clone());
+    given.fold(PlacementDecided {
+        epoch: Epoch(2),
+        create: Vec::new(),
+        remove: Vec::new(),
+        basis: None,
+    });
+    given.step(SAVE);
+}
+
+/// It goes on while it saves.
+fn saves_and_goes_on() -> Given {
+    let checkpoint = json!({"mode": "continue", "signal": "SIGUSR1", "grace_s": 30});
+    let mut given = Given::running(json!({"checkpoint": checkpoint, "min_run_s": 0}));
+    given.progress();
+    given.place(2, "n1");
+    given.step(SAVE);
+    given
+}
+
+#[test]
+fn what_goes_on_while_it_saves_is_stopped_once_it_has_saved() {
+    let mut given = saves_and_goes_on();
+    given.pass(1);
+    given.step(&[]);
+    given.saved();
+    given.step(STOP);
+}
+
+#[test]
+fn what_goes_on_and_cannot_save_stays_as_it_was() {
+    const KEPT: &[&str] = &["dormouse.partition.kept.v1"];
+    let mut given = saves_and_goes_on();
+    given.not_saved();
+    given.step(KEPT);
+    let mut given = saves_and_goes_on();
+    given.waits(30);
+    given.step(KEPT);
+}
+
+#[test]
+fn what_is_to_end_by_saving_and_cannot_is_stopped() {
+    let mut given = Given::running(json!({"min_run_s": 0}));
+    given.progress();
+    given.place(2, "n1");
+    given.step(SAVE);
+    given.not_saved();
+    given.step(STOP);
+}
+
+#[test]
+fn what_goes_on_and_cannot_save_is_stopped_where_it_cannot_stay() {
+    let mut given = saves_and_goes_on();
+    given.exit(1, 143);
+    given.not_saved();
+    given.step(STOP);
+    let mut given = saves_and_goes_on();
+    given.fold(NodeDrained {
+        node: node("n0"),
+        reason: None,
+        deadline_s: None,
+    });
+    given.not_saved();
+    given.step(STOP);
+}
+
+/// A gang that saves and ends is killed at once where it waits for its dead; every other one has its grace.
+#[test]
+fn who_may_still_save_has_its_grace() {
+    let grace = |given: &Given| match &given.decide().proposals[0].event {
+        Event::PartitionStopRequested(it) => it.grace_s,
+        other => panic!("{other:?}"),
+    };
+    let saving = |more: Value| {
+        let mut given = Given::running(more);
+        given.place(2, "n1");
+        given.step(SAVE);
+        given
+    };
+    let mut dies = saving(json!({"min_run_s": 0}));
+    dies.exit(1, 1);
+    assert_eq!(grace(&dies), Some(0));
+    // It does not save.
+    let mut dies = Given::running(json!({}));
+    dies.exit(1, 1);
+    assert_eq!(grace(&dies), None);
+    // Nobody has died.
+    let mut cancelled = saving(json!({"min_run_s": 0}));
+    cancelled.cancel();
+    assert_eq!(grace(&cancelled), None);
+    // It goes on after it has saved.
+    let checkpoint = json!({"mode": "continue", "signal": "SIGUSR1", "grace_s": 30});
+    let mut dies = saving(json!({"checkpoint": checkpoint, "min_run_s": 0}));
+    dies.exit(1, 1);
+    dies.saved();
+    assert_eq!(grace(&dies), None);
+    // All its workers have saved; a server stands beside them.
+    let server = json!({"ps": {"count": 1, "demand": {"cpu_milli": 500}}});
+    let mut saved = saving(json!({"min_run_s": 0, "roles": server}));
+    saved.exit(0, 0);
+    assert_eq!(grace(&saved), None);
+}
