@@ -53,6 +53,21 @@ impl Given {
         });
     }
 
+    fn evict(&mut self, rank: u32) {
+        self.fold(ContainerExited {
+            container: container(rank),
+            job: job(),
+            incarnation: Incarnation(1),
+            rank: Rank(rank),
+            node: node("n0"),
+            exit_code: None,
+            signal: None,
+            out_of_memory: false,
+            reason: None,
+            evicted: true,
+        });
+    }
+
     /// Both ended on their own with this, and the stop is said.
     fn fails(&mut self, code: i32) {
         self.exit(0, code);
@@ -111,20 +126,8 @@ fn a_failed_job_says_why_and_where_its_output_is() {
     let mut given = Given::starting(json!({}));
     given.waits(120);
     given.step(STOP);
-    for rank in [0, 1] {
-        given.fold(ContainerExited {
-            container: container(rank),
-            job: job(),
-            incarnation: Incarnation(1),
-            rank: Rank(rank),
-            node: node("n0"),
-            exit_code: None,
-            signal: None,
-            out_of_memory: false,
-            reason: None,
-            evicted: true,
-        });
-    }
+    given.evict(0);
+    given.evict(1);
     given.step(STOPPED);
     let reason = given.reason();
     assert!(reason.ends_with(", after 1 attempt"), "{reason}");
@@ -158,6 +161,20 @@ fn a_job_is_tried_again_after_one_second_then_two() {
     given.place(3, "n1");
     given.waits(2);
     given.step(START);
+}
+
+#[test]
+fn an_eviction_costs_no_attempt_and_a_failure_before_it_does() {
+    let mut given = Given::running(json!({"retries": 1}));
+    given.evict(1);
+    given.step(STOP);
+    given.exit(0, 143);
+    assert_eq!(given.stopped(), (StopReason::Failed, 0));
+    let mut given = Given::running(json!({"retries": 1}));
+    given.exit(0, 1);
+    given.step(STOP);
+    given.evict(1);
+    assert_eq!(given.stopped(), (StopReason::Failed, 1));
 }
 
 #[test]
